@@ -27,8 +27,8 @@ import engine
 import race
 from rows import ROWS
 from tables import Entry, table
-from undertow.provenance import circumstances
-from undertow.types import UndertowError
+from undertow.errors import UndertowError
+from undertow.runs.folder.provenance import circumstances
 
 RESULTS = Path(__file__).parent / "results"
 RECORD, PAGE = "bench.json", "bench.md"

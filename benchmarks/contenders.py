@@ -18,13 +18,13 @@ from unittest.mock import patch
 
 from gate import END, Output
 from rows import requests
-from undertow.models import decoding
-from undertow.models.base import UnscorableError
-from undertow.models.steps import Step, answer_of
-from undertow.places import cache_folder
-from undertow.scoring.ask import ask
-from undertow.scoring.store import AnswerStore
-from undertow.types import Answer, Blank, Choice, Generation, Query
+from undertow._files import cache_folder
+from undertow.inference.answer_cache import AnswerCache
+from undertow.inference.runner import run_queries
+from undertow.models.base import UnsupportedQueryError
+from undertow.models.generation import greedy_decoder
+from undertow.models.generation.step_readout import Step, answer_of
+from undertow.types import Answer, ClozeQuery, GenerateQuery, MultipleChoiceQuery, Query
 
 Scoring: TypeAlias = Callable[[], list[Output]]
 Prepare: TypeAlias = Callable[[Any, int], Scoring]
@@ -60,18 +60,18 @@ def open_undertow(found: Any) -> Prepare:
 
     def prepare(queries: Sequence[Query], _: int) -> Scoring:
         def score() -> list[Output]:
-            steps_of: dict[Generation, Sequence[Step]] = {}
+            steps_of: dict[GenerateQuery, Sequence[Step]] = {}
 
-            def seen(query: Generation, steps: Sequence[Step], text: str) -> Answer:
+            def seen(query: GenerateQuery, steps: Sequence[Step], text: str) -> Answer:
                 steps_of[query] = steps
                 return answer_of(query, steps, text)
 
             with (
-                patch.object(decoding, "answer_of", seen),
+                patch.object(greedy_decoder, "answer_of", seen),
                 tempfile.TemporaryDirectory(prefix="bench-", dir=cache_folder()) as folder,
-                AnswerStore(Path(folder) / "answers.sqlite") as store,
+                AnswerCache(Path(folder) / "answers.sqlite") as store,
             ):
-                answers = ask(found, queries, store, "exact", lambda _done, _all: None).scores.answers
+                answers = run_queries(found, queries, store, "exact", lambda _done, _all: None).scores.answers
             return [_output(query, answer, steps_of) for query, answer in zip(queries, answers, strict=True)]
 
         return score
@@ -79,10 +79,10 @@ def open_undertow(found: Any) -> Prepare:
     return prepare
 
 
-def _output(query: Query, answer: Answer, steps_of: Mapping[Generation, Sequence[Step]]) -> Output:
-    if isinstance(query, Generation):
+def _output(query: Query, answer: Answer, steps_of: Mapping[GenerateQuery, Sequence[Step]]) -> Output:
+    if isinstance(query, GenerateQuery):
         return _written(steps_of.get(query, ()))
-    return Output((answer.logprobs_nats,), (answer.text,) if isinstance(query, Choice) else ())
+    return Output((answer.logprobs_nats,), (answer.text,) if isinstance(query, MultipleChoiceQuery) else ())
 
 
 def _written(steps: Iterable[Step], gaps: Sequence[float] = ()) -> Output:
@@ -179,7 +179,7 @@ def open_pipeline(model: Any) -> Prepare:
     """The fill-mask pipeline of transformers; at batch size 1 it is called with one text after another, as the papers do."""
     from transformers import pipeline
 
-    def prepare(queries: Sequence[Blank], batch_size: int) -> Scoring:
+    def prepare(queries: Sequence[ClozeQuery], batch_size: int) -> Scoring:
         (words,) = {tuple(option.fills[0] for option in query.options) for query in queries}
         texts = [query.shown(model.tokenizer.mask_token) for query in queries]
         tokens: list[int] = model.tokenizer.convert_tokens_to_ids(list(words))
@@ -204,17 +204,17 @@ def open_pipeline(model: Any) -> Prepare:
 def open_generate(model: Any) -> Prepare:
     """The network's own greedy search, one prompt at a time, with the listed words read off each step's logits."""
 
-    def prepare(queries: Sequence[Generation], _: int) -> Scoring:
+    def prepare(queries: Sequence[GenerateQuery], _: int) -> Scoring:
         words = [model.decoder.vocabulary.of_options(query.options) for query in queries]
         for tokens in words:
-            if isinstance(tokens, UnscorableError):
+            if isinstance(tokens, UnsupportedQueryError):
                 raise tokens
         return lambda: [_generated(model, query, tokens.ids) for query, tokens in zip(queries, words, strict=True)]
 
     return prepare
 
 
-def _generated(model: Any, query: Generation, words: Sequence[Sequence[int]]) -> Output:
+def _generated(model: Any, query: GenerateQuery, words: Sequence[Sequence[int]]) -> Output:
     import torch
 
     ends = sorted(model.decoder.ends)
@@ -279,7 +279,7 @@ class _Labelling:
         self.written.append(best)
 
 
-def _labelled(model: Any, queries: Sequence[Choice], batch_size: int) -> list[Output]:
+def _labelled(model: Any, queries: Sequence[MultipleChoiceQuery], batch_size: int) -> list[Output]:
     import torch
 
     distinct = {query.labels for query in queries}

@@ -21,10 +21,10 @@ import limit
 from networks import random_llama
 from rows import LIKELIHOOD, MASKED, SCHEMAS
 from tables import GIGA, MEGA, Entry, promise, show
+from undertow._files import cache_folder
+from undertow.errors import UndertowError
+from undertow.models.backend.dtype import AUTO, BFLOAT16, CPU, dtype_here
 from undertow.models.base import FLOAT32
-from undertow.models.precision import AUTO, BFLOAT16, CPU, dtype_here
-from undertow.places import cache_folder
-from undertow.types import UndertowError
 from worker import Timed, Work, Worker, say, texts_of
 
 LEAST_SHARE = 0.8

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from itertools import zip_longest
 from typing import NamedTuple
 
-from undertow.types import UndertowError
+from undertow.errors import UndertowError
 
 TIE = 1e-3
 """Two choices whose logits are nearer than this are tied: rounding decides which is taken."""

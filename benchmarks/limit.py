@@ -20,9 +20,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from undertow.models.base import Encoded
-from undertow.scoring.plan import cut_batches, grow_tree, plan
-from undertow.types import UndertowError
+from undertow.errors import UndertowError
+from undertow.inference.planner import cut_batches, grow_tree, plan
+from undertow.models.base import EncodedQuery
 from worker import Loaded
 
 UNLIMITED = 2**62
@@ -106,9 +106,9 @@ def _weights(layers: Iterable[Sides]) -> int:
 
 def needed(loaded: Loaded, places: Sequence[int]) -> dict[str, int]:
     """The work of these items with a worker's model, in tokens and operations; `fed` are the tokens of the engine's plan."""
-    encoded: list[Encoded] = []
+    encoded: list[EncodedQuery] = []
     for query in loaded.model.encode([loaded.queries[place] for place in places]):
-        if not isinstance(query, Encoded):
+        if not isinstance(query, EncodedQuery):
             raise UndertowError(f"{loaded.model.card.name}: {query}; name a model that can score all items")
         encoded.append(query)
     if encoded[0].sees_all:

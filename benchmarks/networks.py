@@ -17,11 +17,12 @@ from pathlib import Path
 from string import ascii_lowercase, digits
 from typing import Any
 
-from undertow.models.base import Found, Request
-from undertow.models.decoding import Decoder
-from undertow.models.weights import explain_loading, find_weights, parsed_once
-from undertow.places import cache_folder
-from undertow.types import ModelCard, UndertowError, digest
+from undertow._files import cache_folder
+from undertow.errors import UndertowError
+from undertow.models.base import ModelHandle, ModelRequest
+from undertow.models.generation.greedy_decoder import GreedyDecoder
+from undertow.models.loading.weights import find_weights, loading_errors, parsed_once
+from undertow.types import ModelIdentity, digest
 
 NETWORKS = {"causal": "AutoModelForCausalLM", "masked": "AutoModelForMaskedLM"}
 SEED = 0
@@ -38,18 +39,18 @@ LLAMA_TOKENS = 256_000
 class Plain:
     """A model as transformers has it; `decoder` says which tokens end an answer, and is None for a masked model."""
 
-    card: ModelCard
+    card: ModelIdentity
     network: Any
     tokenizer: Any
-    decoder: Decoder | None
+    decoder: GreedyDecoder | None
 
 
-def load(family: str, found: Found, request: Request) -> Plain:
+def load(family: str, found: ModelHandle, request: ModelRequest) -> Plain:
     """The model that `found` is, loaded by transformers alone."""
-    weights = find_weights(request, import_module(f"undertow.models.{family}").ARCHITECTURES)
+    weights = find_weights(request, import_module(f"undertow.models.families.{family}").ARCHITECTURES)
     if weights is None:
         raise UndertowError(f"{request.name}: is no {family} model; name another, see --help")
-    with explain_loading(request.name), parsed_once(weights.options):
+    with loading_errors(request.name), parsed_once(weights.options):
         import torch
         import transformers
 
@@ -58,7 +59,7 @@ def load(family: str, found: Found, request: Request) -> Plain:
             weights.location, dtype=getattr(torch, found.card.dtype), use_safetensors=True, **weights.options
         )
         # Greedy search by the probabilities alone, as for the engine; a checkpoint's own settings would bend them.
-        decoder = Decoder.of(network, tokenizer, 0, 0) if family == "causal" else None
+        decoder = GreedyDecoder.of(network, tokenizer, 0, 0) if family == "causal" else None
         return Plain(found.card, network.eval(), tokenizer, decoder)
 
 

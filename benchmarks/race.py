@@ -10,7 +10,7 @@ from contenders import CONTENDERS, Contender
 from gate import Output
 from rows import Row
 from tables import Entry, promise, show
-from undertow.types import UndertowError
+from undertow.errors import UndertowError
 from worker import Timed, Work, Worker, say
 
 SEARCH_SECONDS = 60.0

@@ -9,10 +9,11 @@ from dataclasses import dataclass
 from functools import cache
 
 from gate import Gate
-from undertow import challenge
-from undertow.probes import bias_identification, task_specification
-from undertow.probes.base import Sampling
-from undertow.types import Blank, Item, Query
+from undertow import data
+from undertow.audits.base import Sampling
+from undertow.audits.bias_in_text import identification
+from undertow.audits.task_specification import audit as task_specification
+from undertow.types import ClozeQuery, Item, Query
 
 Places = tuple[int, ...]
 """Where items are in the row's list."""
@@ -77,12 +78,12 @@ def _factor(item: Item, name: str) -> str:
 
 @cache
 def _sentences() -> list[Item]:
-    return challenge.load("mgc").items([challenge.spectrum(name) for name in ("date", "place")])
+    return data.load("mgc").items([data.spectrum(name) for name in ("date", "place")])
 
 
 def _prompts() -> list[Item]:
-    answering = challenge.Answering(challenge.load_prompts("A,B,C"))
-    return answering.items(_sentences(), challenge.watched(dict(challenge.load("mgc").words.forms)))
+    answering = data.AnswerMode(data.load_prompts("A,B,C"))
+    return answering.items(_sentences(), data.watched(dict(data.load("mgc").words.forms)))
 
 
 def _schemas() -> list[Item]:
@@ -93,8 +94,8 @@ def _schemas() -> list[Item]:
 def _documents() -> list[Item]:
     """Every biased document in every wording of the task: 24 statements, 12 questions, 72 completions; without examples."""
     classes = "statement,question,completion"
-    settings = bias_identification.Settings(challenge="undertow-statements", classes=classes, shots="0")
-    return next(bias_identification.rounds(settings, Sampling()))
+    settings = identification.Settings(challenge="undertow-statements", classes=classes, shots="0")
+    return next(identification.rounds(settings, Sampling()))
 
 
 SENTENCE = ("w_name", "w", "cluster")
@@ -128,7 +129,7 @@ def requests(query: Query) -> list[tuple[str, str]]:
 
     In 1801, ___ was a child.   ->   ("In 1801,", " she was a child."), ("In 1801,", " he was a child."), ...
     """
-    if not isinstance(query, Blank):
+    if not isinstance(query, ClozeQuery):
         raise TypeError("a prompt has no continuations to compare")
     context = query.pieces[0].rstrip()
     return [(context, query.text(option.fills).removeprefix(context)) for option in query.options]

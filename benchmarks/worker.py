@@ -25,8 +25,9 @@ from gate import Output
 from networks import load, random_bert
 from rows import ROWS, Places, Row
 from tables import MEGA
-from undertow.models.base import FLOAT32, Found, Request
-from undertow.types import Blank, Item, Query, UndertowError
+from undertow.errors import UndertowError
+from undertow.models.base import FLOAT32, ModelHandle, ModelRequest
+from undertow.types import ClozeQuery, Item, Query
 
 MAXRSS_BYTES = 1 if sys.platform == "darwin" else 1024
 """The unit in which getrusage counts the peak."""
@@ -137,8 +138,8 @@ class Worker:
 def _load(contender: str, row_name: str, model_name: str, dtype: str, threads: int) -> Ready:
     os.environ["TQDM_DISABLE"] = "1"
     row = ROWS[row_name]
-    request = Request(model_name, dtype=dtype, device="cpu")
-    found: Found | None = import_module(f"undertow.models.{row.family}").find(request)
+    request = ModelRequest(model_name, dtype=dtype, device="cpu")
+    found: ModelHandle | None = import_module(f"undertow.models.families.{row.family}").find(request)
     if found is None:
         raise UndertowError(f"{model_name}: is no {row.family} model; name another, see --help")
     import torch  # takes seconds, so not before a wrong model is found out
@@ -185,7 +186,7 @@ def _peak() -> float:
 
 def texts_of(items: Sequence[Item]) -> list[str]:
     """Every text that sentences with a blank stand for."""
-    return [text for item in items if isinstance(item.query, Blank) for text in item.query.texts()]
+    return [text for item in items if isinstance(item.query, ClozeQuery) for text in item.query.texts()]
 
 
 def say(what: str) -> None:

@@ -11,11 +11,11 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 
-from undertow import models, probes
-from undertow.models.base import Effort, LoadedModel, Request, UnscorableError
-from undertow.probes.base import Sampling
-from undertow.scoring.plan import plan
-from undertow.types import Blank, Choice, Continuations, Generation, Query, query_digest
+from undertow import audits, models
+from undertow.audits.base import Sampling
+from undertow.inference.planner import plan
+from undertow.models.base import CostEstimate, LoadedModel, ModelRequest, UnsupportedQueryError
+from undertow.types import ClozeQuery, ContinuationQuery, GenerateQuery, MultipleChoiceQuery, Query, query_digest
 
 AUDITS: tuple[tuple[str, dict[str, str | int]], ...] = (
     ("spurious-correlation", {}),
@@ -28,11 +28,11 @@ AUDITS: tuple[tuple[str, dict[str, str | int]], ...] = (
 
 def main(name: str) -> None:
     """Print the table."""
-    model = models.find(Request(name)).open()
+    model = models.resolve(ModelRequest(name)).open()
     print("| audit | questions | tokens, shared | tokens, each text by itself |")
     print("|---|---|---|---|")
     for title, options in AUDITS:
-        probe = probes.load(title.partition(",")[0])
+        probe = audits.load(title.partition(",")[0])
         settings = probe.Settings(**options)
         foreseen = getattr(probe, "foreseen", None)
         items = foreseen(settings, Sampling()) if foreseen else next(probe.rounds(settings, Sampling()))
@@ -42,10 +42,10 @@ def main(name: str) -> None:
 
 def shared(model: LoadedModel, queries: Sequence[Query]) -> int:
     """Tokens that the plan feeds."""
-    texts = [query for query in queries if isinstance(query, (Blank, Continuations))]
-    encoded = [one for one in model.encode(texts) if not isinstance(one, UnscorableError)] if texts else []
-    prompts = [query for query in queries if not isinstance(query, (Blank, Continuations))]
-    effort: Effort | None = model.effort(prompts, "exact") if prompts else None
+    texts = [query for query in queries if isinstance(query, (ClozeQuery, ContinuationQuery))]
+    encoded = [one for one in model.encode(texts) if not isinstance(one, UnsupportedQueryError)] if texts else []
+    prompts = [query for query in queries if not isinstance(query, (ClozeQuery, ContinuationQuery))]
+    effort: CostEstimate | None = model.effort(prompts, "exact") if prompts else None
     return sum(pack.n_tokens for pack in plan(encoded, model.limits)) + (effort.n_tokens if effort else 0)
 
 
@@ -57,12 +57,14 @@ def apart(model: LoadedModel, queries: Sequence[Query]) -> int:
     """
     total = 0
     for query in queries:
-        if isinstance(query, (Blank, Continuations)):
+        if isinstance(query, (ClozeQuery, ContinuationQuery)):
             (encoded,) = model.encode([query])
-            total += 0 if isinstance(encoded, UnscorableError) else sum(len(path.tokens) for path in encoded.paths)
-        elif isinstance(query, Generation):
+            total += (
+                0 if isinstance(encoded, UnsupportedQueryError) else sum(len(path.tokens) for path in encoded.paths)
+            )
+        elif isinstance(query, GenerateQuery):
             total += length(model, query.prompt) + query.max_tokens
-        elif isinstance(query, Choice) and not query.shots:
+        elif isinstance(query, MultipleChoiceQuery) and not query.shots:
             total += length(model, query.prompt) + max(length(model, label) for label in query.labels)
         else:
             raise TypeError(f"tokens of {type(query).__name__} with these settings are not counted")

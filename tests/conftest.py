@@ -14,15 +14,17 @@ from typing import Any
 import hypothesis
 import pytest
 
-import command_line
-import tiny
-from made_once import made_once, named
-from scripted import script, untold  # noqa: F401  # fixtures
-from undertow import audit, places
-from undertow.measures import detection
-from undertow.models.base import Found, Request, TokenModel
-from undertow.models.pull import location
-from undertow.stats import agreement, power
+from helpers import command_line
+from helpers import tiny_models as tiny
+from helpers.scripted_model import script, untold  # noqa: F401  # fixtures
+from helpers.shared_folders import made_once, named
+from undertow import _files
+from undertow.metrics import specification_detection
+from undertow.models.base import ModelHandle, ModelRequest, TokenModel
+from undertow.models.loading.download import location
+from undertow.runs import pipeline
+from undertow.stats.classification import agreement
+from undertow.stats.regression import power_analysis
 
 ROOT = Path(__file__).parent.parent
 SMOLLM2 = location("smollm2")
@@ -34,27 +36,30 @@ FEW = 200
 Cli = Callable[..., command_line.Done]
 
 SLOW_FILES = {
-    "": "audit comparing comparing_told doctor graph_of_a_run precision pytest_plugin ray several_models",
-    "causal": "simulation",
-    "cli": "bad_input commands compare finetune_command graph_option precision_option task_specification_commands",
-    "docs": "docs site tutorial",
-    "golden": "golden",
-    "lab": "lab",
-    "measures": "calibration_measures movement",
+    "app": ("app app_in_a_browser "),
+    "audits": ("bias_in_text occupation_checklist prompted_runs recorded_tables task_specification text_findings "),
+    "causal": ("simulate "),
+    "cli": (
+        "bad_input commands compare_command finetune_command graph_option precision_option task_specification_commands "
+    ),
+    "docs": ("docs site tutorial "),
+    "golden": ("golden "),
+    "inference": ("doctor ray_cluster ray_engine "),
+    "lab": ("calibration_metrics calibration_report finetune lab pretrain "),
+    "metrics": ("sentence_scores "),
     "models": (
-        "causal extractive finetune masked openai openai_grammar prompting pull recorded_runs seq2seq "
-        "seq2seq_writing train writing"
+        "causal constrained_decoder download extractive_qa masked openai openai_constrained "
+        "prompt_encoder seq2seq seq2seq_decoder "
     ),
-    "packaging": "wheel",
-    "probes": "bias_in_text bias_in_text_told occupation_checklist prompted_runs recorded task_specification",
-    "records": "records",
+    "packaging": ("wheel "),
     "reliability": (
-        "coverage crashes disk_and_memory fuzz_readers hostile_files network no_number_unmeasured no_way_in "
-        "power_cut round_trips same_again secrets side_by_side"
+        "concurrency coverage crashes disk_and_memory fuzz_readers hostile_files missing_values "
+        "network power_cut reproducibility round_trips secrets untrusted_input "
     ),
-    "report": "every_figure findings_name_results page_in_a_browser verification_page",
-    "scoring": "distributed",
-    "web": "app app_in_a_browser",
+    "report": ("every_figure findings_name_results page_in_a_browser "),
+    "runs": (
+        "causal_assumptions compare comparison_report dtype_check pipeline pytest_plugin replay several_models storage "
+    ),
 }
 """Files that take more than a few seconds together, by folder, without `test_`; `make fast` leaves them out."""
 
@@ -103,7 +108,7 @@ def cache(caches: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     if SMOLLM2.is_file():
         location("smollm2").parent.mkdir(parents=True)
         location("smollm2").symlink_to(SMOLLM2)
-    return places.cache_folder()
+    return _files.cache_folder()
 
 
 @pytest.fixture
@@ -122,19 +127,19 @@ def reference_data() -> Path:
 
 
 @pytest.fixture(scope="session")
-def smollm2_found() -> Found:
+def smollm2_found() -> ModelHandle:
     """The default model, not loaded."""
     if not SMOLLM2.is_file():
         pytest.skip("the default model is not here: run `undertow pull smollm2`")
-    from undertow.models import causal
+    from undertow.models.families import causal
 
-    found = causal.find(Request(str(SMOLLM2)))
+    found = causal.find(ModelRequest(str(SMOLLM2)))
     assert found is not None
     return found
 
 
 @pytest.fixture(scope="session")
-def smollm2(smollm2_found: Found) -> TokenModel:
+def smollm2(smollm2_found: ModelHandle) -> TokenModel:
     """The default model, loaded once."""
     model: TokenModel = smollm2_found.open()
     return model
@@ -181,10 +186,10 @@ def finished_run(shared_base: Path) -> Callable[..., Path]:
         def make(made: Path) -> None:
             with pytest.MonkeyPatch.context() as patch:
                 patch.setenv("UNDERTOW_CACHE", str(made / "cache"))
-                audit.run(probe, model, out=made / "run", **options)
+                pipeline.audit(probe, model, out=made / "run", **options)
 
         # A test that asks with few resamples, or without a page, gets another run than one that does not.
-        how = power.simulated_errors.__kwdefaults__, audit.tell_with.__qualname__
+        how = power_analysis.simulated_errors.__kwdefaults__, pipeline.write_report.__qualname__
         return made_once(shared_base, f"run-{named(probe, model, sorted(options.items()), how)}", make) / "run"
 
     return folder
@@ -213,7 +218,11 @@ def few_resamples(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def resample_little(patch: pytest.MonkeyPatch) -> None:
     """Two hundred resamples and permutations instead of thousands, and a tenth of the series behind a detectable slope."""
-    fewer = (power.simulated_errors.__kwdefaults__ or {}) | {"n_series": FEW // 10}
-    patch.setattr(power.simulated_errors, "__kwdefaults__", fewer)
-    for module, name in ((agreement, "N_DRAWS"), (detection, "N_DRAWS"), (detection, "N_PERMUTATIONS")):
+    fewer = (power_analysis.simulated_errors.__kwdefaults__ or {}) | {"n_series": FEW // 10}
+    patch.setattr(power_analysis.simulated_errors, "__kwdefaults__", fewer)
+    for module, name in (
+        (agreement, "N_DRAWS"),
+        (specification_detection, "N_DRAWS"),
+        (specification_detection, "N_PERMUTATIONS"),
+    ):
         patch.setattr(module, name, FEW)

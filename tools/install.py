@@ -26,7 +26,9 @@ CONSTRAINTS = ROOT / "constraints.txt"
 NOTE = VENV / ".undertow-installed"
 EXTRAS = ("models", "api", "ray", "app", "docs", "dev")
 PIP = [str(PYTHON), "-m", "pip", "--disable-pip-version-check", "--no-input"]
-SLOW_IMPORTS = "import undertow.audit, pandas, scipy.stats, matplotlib.figure, transformers.modeling_utils, gguf"
+SLOW_IMPORTS = (
+    "import undertow.runs.pipeline, pandas, scipy.stats, matplotlib.figure, transformers.modeling_utils, gguf"
+)
 CUDA_BUILD = """\
 torch: this package index offers only the build for NVIDIA GPUs (a download of about 3 GB, 5 GB of disk), and there is no such GPU here.
 For the processor build (a download of 190 MB) run:  PIP_EXTRA_INDEX_URL=https://download.pytorch.org/whl/cpu make ...

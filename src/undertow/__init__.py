@@ -1,7 +1,7 @@
 """Audit language models for the bias that flows in when a question does not decide its answer.
 
     import undertow
-    run = undertow.run("spurious-correlation", model="smollm2", challenge="mgc")
+    run = undertow.audit("spurious-correlation", model="smollm2", challenge="mgc")
     run.results, run.observations, run.figure()
 
 Importing this package loads neither torch nor matplotlib nor pandas nor numpy: each name is fetched when it is first used.
@@ -12,48 +12,38 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from undertow.types import (
-    Answer,
-    Blank,
-    Continuations,
-    Finding,
-    Item,
-    ModelCard,
-    Option,
-    Result,
-    Scores,
-    UndertowError,
-)
+from undertow.errors import UndertowError
+from undertow.types import Answer, ClozeQuery, ContinuationQuery, Finding, Item, ModelIdentity, Option, Result, Scores
 
 if TYPE_CHECKING:
-    from undertow import challenge
-    from undertow.audit import Run, run
-    from undertow.checking import Verdict, guard
-    from undertow.comparing.runs import compare
-    from undertow.models.pull import pull
-    from undertow.rescoring import open_run, retell, score
+    from undertow import data
+    from undertow.models.loading.download import pull
+    from undertow.runs.compare.compare_folders import compare
+    from undertow.runs.guard import Verdict, guard
+    from undertow.runs.pipeline import Run, audit
+    from undertow.runs.score import load_run, render_report, score
 
     __version__: str
 
 _FETCHED = {
-    "Run": "undertow.audit",
-    "Verdict": "undertow.checking",
-    "compare": "undertow.comparing.runs",
-    "guard": "undertow.checking",
-    "open_run": "undertow.rescoring",
-    "pull": "undertow.models.pull",
-    "retell": "undertow.rescoring",
-    "run": "undertow.audit",
-    "score": "undertow.rescoring",
+    "Run": "undertow.runs.pipeline",
+    "Verdict": "undertow.runs.guard",
+    "compare": "undertow.runs.compare.compare_folders",
+    "guard": "undertow.runs.guard",
+    "open_run": "undertow.runs.score",
+    "pull": "undertow.models.loading.download",
+    "retell": "undertow.runs.score",
+    "run": "undertow.runs.pipeline",
+    "score": "undertow.runs.score",
 }
 
 __all__ = [
     "Answer",
-    "Blank",
-    "Continuations",
+    "ClozeQuery",
+    "ContinuationQuery",
     "Finding",
     "Item",
-    "ModelCard",
+    "ModelIdentity",
     "Option",
     "Result",
     "Run",
@@ -61,13 +51,13 @@ __all__ = [
     "UndertowError",
     "Verdict",
     "__version__",
-    "challenge",
+    "audit",
     "compare",
+    "data",
     "guard",
-    "open_run",
+    "load_run",
     "pull",
-    "retell",
-    "run",
+    "render_report",
     "score",
 ]
 
@@ -75,8 +65,8 @@ __all__ = [
 def __getattr__(name: str) -> Any:
     if name == "__version__":
         return importlib.import_module("importlib.metadata").version("undertow")
-    if name == "challenge":
-        return importlib.import_module("undertow.challenge")
+    if name == "data":
+        return importlib.import_module("undertow.data")
     if name in _FETCHED:
         return getattr(importlib.import_module(_FETCHED[name]), name)
     raise AttributeError(f"module 'undertow' has no attribute {name!r}")

@@ -1,7 +1,7 @@
 """The nouns that flow through every room. Read this first.
 
 A *probe* turns a challenge set into `Item`s; each item carries one `Query`, the unit of compute and of
-caching. A *model*, described by its `ModelCard`, gives each query an `Answer`; answers in item order are
+caching. A *model*, described by its `ModelIdentity`, gives each query an `Answer`; answers in item order are
 `Scores`. *Measures* turn scores into `Result`s. This module knows nothing about how any of that happens.
 """
 
@@ -11,7 +11,7 @@ import hashlib
 import json
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -23,54 +23,28 @@ if TYPE_CHECKING:
 else:
     # numpy takes longer to load than everything else that `undertow --help` needs.
     Floats: TypeAlias = Any
-READING_VERSION = 5
+from undertow.errors import UndertowError, on_one_line
+
+SCORING_VERSION = 5
 """Raised when the same model would be read to other numbers than before, so that older answers are not served."""
+
+
 LIKELIHOOD, PROMPT = "likelihood", "prompt"
 """Read-outs that others must know: shares of a sentence's likelihood, and steps of an answer to a prompt."""
+
+
 NOT_SEEN = "not seen in answers to prompts, since they are several tokens"
 """How the note begins that names such words."""
+
+
 Factor: TypeAlias = str | int | float | bool
 """One level of one factor of the design; stays a column all the way to the report."""
-
-
-LONGEST_MESSAGE = 600
-"""Letters of an error's message, at most."""
-
-
-class UndertowError(Exception):
-    r"""Something a user can mend. The message is one sentence: what, where, how to mend it.
-
-    What it quotes may be anything that a file holds. So the message is kept on one line, signs that cannot be shown are written
-    out (`\u202e`), and of one that is too long the middle is left out: where stands at its beginning, how to mend it at its end.
-    """
-
-    def __init__(self, message: str = "") -> None:
-        super().__init__(_shortened(on_one_line(message.strip())))
-
-
-_JOINING = "\u200c\u200d\u200e\u200f"
-"""Signs that cannot be seen, and that words of many languages and emoji are written with."""
-
-
-def on_one_line(text: str) -> str:
-    r"""A text that begins no line and turns none around: line ends become spaces, signs that cannot be shown are written out."""
-    if text.isprintable():
-        return text
-    return "".join(
-        sign if sign.isprintable() or sign in _JOINING else " " if sign.isspace() else ascii(sign)[1:-1]
-        for sign in text
-    )
 
 
 def as_json(value: Any, **options: Any) -> str:
     """JSON in which no text ends a line for those who know more line ends than JSON does, or moves a cursor."""
     text = json.dumps(value, ensure_ascii=False, **options)
     return re.sub("[\x7f-\x9f\u2028-\u202e\u2066-\u2069]", lambda sign: f"\\u{ord(sign[0]):04x}", text)
-
-
-def _shortened(text: str) -> str:
-    half = (LONGEST_MESSAGE - len(" ... ")) // 2
-    return text if len(text) <= LONGEST_MESSAGE else f"{text[:half]} ... {text[-half:]}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +59,7 @@ class Option:
 
 
 @dataclass(frozen=True, slots=True)
-class Blank:
+class ClozeQuery:
     """A sentence with one or more blanks, to be filled by one of the options.
 
     `pieces` are the texts around the blanks: `n` blanks have `n + 1` pieces, and the sentence that an option
@@ -114,7 +88,7 @@ class Blank:
 
 
 @dataclass(frozen=True, slots=True)
-class Continuations:
+class ContinuationQuery:
     """A context and the texts that may follow it, to be compared by their log-likelihood."""
 
     context: str
@@ -126,7 +100,7 @@ class Continuations:
 
 
 @dataclass(frozen=True, slots=True)
-class Generation:
+class GenerateQuery:
     """A prompt to be answered greedily, and the words whose probability is read at every step of the answer.
 
     Attributes:
@@ -151,7 +125,7 @@ class Generation:
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
+class MultipleChoiceQuery:
     """A prompt to be answered with one of several labels.
 
     The answer's text is the label that greedy decoding comes to, its log-probabilities are those of every label, so that the
@@ -187,7 +161,7 @@ FREE, PASSAGE_TOKENS, SPAN, BEST_SPAN = "unconstrained", "document", "span", "sp
 
 
 @dataclass(frozen=True, slots=True)
-class Writing:
+class ConstrainedGenerateQuery:
     """A prompt to be answered in writing, no longer than a passage.
 
     Attributes:
@@ -224,7 +198,7 @@ class Writing:
 
 
 @dataclass(frozen=True, slots=True)
-class Extraction:
+class SpanQuery:
     """A question about a passage, to be answered with a piece of it, or not at all.
 
     The answer's log-probabilities are those of each candidate piece, then of no answer, then of the best piece of all, whose
@@ -249,23 +223,30 @@ class Extraction:
         return f"{self.passage}\n{self.question}"
 
 
-TextQuery: TypeAlias = Blank | Continuations
+ScoredQuery: TypeAlias = ClozeQuery | ContinuationQuery
 """Queries whose texts are read as they stand."""
-Answered: TypeAlias = Generation | Choice | Writing
+
+
+GeneratedQuery: TypeAlias = GenerateQuery | MultipleChoiceQuery | ConstrainedGenerateQuery
 """Queries that a model answers whole."""
-Query: TypeAlias = TextQuery | Answered | Extraction
+
+
+Query: TypeAlias = ScoredQuery | GeneratedQuery | SpanQuery
+
 
 BLANK, CONTINUATIONS, GENERATION, CHOICE, WRITING, EXTRACTION = (
     "blank", "continuations", "generation", "choice", "writing", "extraction"
 )  # fmt: skip
 """Kinds of query, by the names that models say they can be asked them."""
+
+
 _KINDS: Mapping[type, str] = {
-    Blank: BLANK,
-    Continuations: CONTINUATIONS,
-    Generation: GENERATION,
-    Choice: CHOICE,
-    Writing: WRITING,
-    Extraction: EXTRACTION,
+    ClozeQuery: BLANK,
+    ContinuationQuery: CONTINUATIONS,
+    GenerateQuery: GENERATION,
+    MultipleChoiceQuery: CHOICE,
+    ConstrainedGenerateQuery: WRITING,
+    SpanQuery: EXTRACTION,
 }
 
 
@@ -316,7 +297,7 @@ class Item:
 
 
 @dataclass(frozen=True, slots=True)
-class ModelCard:
+class ModelIdentity:
     """Who was asked: everything that makes a stored answer valid for this model and no other.
 
     Attributes:
@@ -342,7 +323,7 @@ class ModelCard:
 
         The name that the user chose is not part of it: two names for the same weights share answers.
         """
-        parts = asdict(self) | {"protocol": protocol, "reading": READING_VERSION}
+        parts = asdict(self) | {"protocol": protocol, "reading": SCORING_VERSION}
         del parts["name"]
         return digest(parts)
 
@@ -449,13 +430,15 @@ class Result:
 
 MAX_DECIMALS = 6
 """Of a number that is told to people."""
-NARROWEST = 10.0**-MAX_DECIMALS
+
+
+MIN_WIDTH = 10.0**-MAX_DECIMALS
 """Less than the last decimal that is ever told."""
 
 
 def has_width(low: float, high: float) -> bool:
     """Whether an interval is more than a point, in as many decimals as are ever told. One whose ends are swapped is no point."""
-    return abs(high - low) >= NARROWEST
+    return abs(high - low) >= MIN_WIDTH
 
 
 def interval_decimals(low: float, high: float) -> int:
@@ -497,91 +480,3 @@ class Finding:
     def __post_init__(self) -> None:
         # Names of models, words and values may hold anything, and a sentence stays one wherever it is shown.
         object.__setattr__(self, "text", on_one_line(self.text.strip()))
-
-
-@dataclass(frozen=True, slots=True)
-class Shown:
-    """A table for the page, beside those of the measures: a paper's layout, or examples.
-
-    Attributes:
-        title: of the table.
-        columns: heads.
-        rows: cells, as text [row][column].
-        about: what to keep in mind while reading it; "" for nothing.
-        warning: what a reader must know before opening it, which folds the table away; "" for nothing.
-    """
-
-    title: str
-    columns: Sequence[str]
-    rows: Sequence[Sequence[str]]
-    about: str = ""
-    warning: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class Check:
-    """One test of a checklist.
-
-    Attributes:
-        name: a few words.
-        about: what must hold, in a sentence.
-        n: cases that it was tried in.
-        failed: those in which it did not hold.
-        examples: some of the failures, each a text of its own; lines are kept.
-    """
-
-    name: str
-    about: str
-    n: int
-    failed: int
-    examples: Sequence[str] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class Matrix:
-    """A checklist for the page: capabilities by types of test (Ribeiro et al. 2020, "Beyond Accuracy").
-
-    Attributes:
-        title: of the matrix.
-        rows: capabilities.
-        columns: types of test.
-        cells: the tests of each capability and type; a pair that is not here has none.
-        about: what to keep in mind while reading it; "" for nothing.
-    """
-
-    title: str
-    rows: Sequence[str]
-    columns: Sequence[str]
-    cells: Mapping[tuple[str, str], Sequence[Check]]
-    about: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class Told:
-    """What a reader of the report is told beside findings, figures and tables.
-
-    Attributes:
-        title: of the page.
-        lead: one sentence: what this audit looks for.
-        asked: sentences that say what was asked.
-        examples: a few of the texts.
-        notes: what the numbers rest on and do not show.
-        titles: titles of the audit's own measures, by name.
-        glossary: meanings of its own measures, group keys and further numbers, by name.
-        neutral: what stands before a measure's neutral value.
-        shown: tables of its own, in the order of the page, before those of the measures.
-        matrices: checklists, before these tables.
-        of_words: whether masses of word groups are compared, so that what holds of these is said too.
-    """
-
-    title: str
-    lead: str
-    asked: Sequence[str]
-    examples: Sequence[str]
-    notes: Sequence[str] = ()
-    titles: Mapping[str, str] = field(default_factory=dict)
-    glossary: Mapping[str, str] = field(default_factory=dict)
-    neutral: str = "no bias would give"
-    shown: Sequence[Shown] = ()
-    matrices: Sequence[Matrix] = ()
-    of_words: bool = True

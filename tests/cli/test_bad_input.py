@@ -12,12 +12,12 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-from workplace import Workplace, shared
 
-from briefly import briefly
 from conftest import Cli
-from refusal import refused
-from undertow.places import store_file
+from helpers.cli_refusal import refused
+from helpers.sampled_cases import briefly
+from helpers.workplace import Workplace, shared
+from undertow._files import cache_file
 
 RUN = ["run", "spurious-correlation"]
 TOY = [*RUN, "-m", "toy", "--w", "date"]
@@ -139,7 +139,7 @@ def filled(shared_base: Path, cache: Path, tmp_path: Path) -> None:
 
     folder = shared(shared_base, "filled", make).folder
     shutil.copytree(folder / "filled", tmp_path / "filled")
-    shutil.copy(folder / "cache" / store_file().name, cache)
+    shutil.copy(folder / "cache" / cache_file().name, cache)
 
 
 def text_instead(path: Path) -> None:
@@ -165,15 +165,15 @@ def cells_overwritten(path: Path) -> None:
 def test_damaged_store_is_named_and_moved_aside_by_what_asks(
     damage: Callable[[Path], None], cli: Cli, tmp_path: Path
 ) -> None:
-    damage(store_file())
-    damaged = store_file().read_bytes()
-    refused(cli("store", "info"), str(store_file()), "damaged")
-    assert store_file().read_bytes() == damaged
+    damage(cache_file())
+    damaged = cache_file().read_bytes()
+    refused(cli("store", "info"), str(cache_file()), "damaged")
+    assert cache_file().read_bytes() == damaged
     done = cli(*TOY, "--limit", "90", "--out", "again", "--json")
     assert done.returncode == 0
-    assert done.stderr.startswith(f"undertow: {store_file()}: ")
+    assert done.stderr.startswith(f"undertow: {cache_file()}: ")
     assert "answers.sqlite.damaged" in done.stderr
-    assert store_file().with_name("answers.sqlite.damaged").read_bytes() == damaged
+    assert cache_file().with_name("answers.sqlite.damaged").read_bytes() == damaged
     assert json.loads(done.stdout)["counts"]["computed"] == 90
     assert (tmp_path / "again/results.json").read_bytes() == (tmp_path / "filled/results.json").read_bytes()
 

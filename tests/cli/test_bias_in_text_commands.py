@@ -13,9 +13,9 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from briefly import briefly
 from conftest import Cli
-from undertow.challenge.descriptions import TASKS
+from helpers.sampled_cases import briefly
+from undertow.data.documents.task_wordings import TASKS
 
 DIAGNOSIS, IDENTIFICATION, EXTRACTION, REPHRASING = TASKS
 COUNTS = {

@@ -16,8 +16,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from briefly import briefly
 from conftest import Cli
+from helpers.sampled_cases import briefly
 
 Rows = Iterator[dict[str, Any]]
 pytestmark = pytest.mark.usefixtures("few_resamples", "untold")

@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-from workplace import Workplace
 
 from conftest import ROOT
-from refusal import refused
-from undertow import challenge, models
+from helpers.cli_refusal import refused
+from helpers.workplace import Workplace
+from undertow import data, models
 
 slow = pytest.mark.slow
 RUN = ["run", "spurious-correlation", "-m"]
@@ -38,7 +38,7 @@ def work(tmp_path: Path) -> Workplace:
 @pytest.mark.parametrize(
     ("what", "names"),
     [
-        ("probes", [*sorted(challenge.TASKS), "occupation-checklist", "spurious-correlation", "task-specification"]),
+        ("probes", [*sorted(data.TASKS), "occupation-checklist", "spurious-correlation", "task-specification"]),
         ("challenges", CHALLENGES),
         ("models", ["smollm2", *(f"({name})" for name in models.families())]),
     ],
@@ -53,7 +53,7 @@ def test_ls_prints_a_table_and_json(what: str, names: list[str], work: Workplace
 
 def test_challenge_is_printed_as_text_json_and_csv(work: Workplace) -> None:
     arguments = ["challenge", "mgc", "--w", "date"]
-    items = challenge.load("mgc").items([challenge.spectrum("date")])
+    items = data.load("mgc").items([data.spectrum("date")])
     assert len(items) == 1800
     texts = [item.query.shown() for item in items]  # type: ignore[union-attr]
     as_json = work.json(*arguments)
@@ -159,7 +159,7 @@ def test_example_challenge_is_measured_and_drawn(name: str, work: Workplace) -> 
     groups, w_name, gaps = EXAMPLES[name]
     told = name == "neopronouns"
     path = str(ROOT / "examples" / f"{name}.toml")
-    chosen = challenge.load(path)
+    chosen = data.load(path)
     printed = work.json(*RUN, "toy", "--challenge", path, "--out", name, told=told)
     assert printed["counts"]["items"] == printed["counts"]["computed"] == len(chosen.items())
     assert printed["counts"]["unscored"] == 0

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from command_line import Done, in_process
-from planted_lives import LABELS, STAGES, YEARS, lives, small_base
-from refusal import refused
+from helpers.cli_refusal import refused
+from helpers.command_line import Done, in_process
+from helpers.planted_lives import LABELS, STAGES, YEARS, lives, small_base
 
 pytest.importorskip("torch", reason="the model extra is not installed")
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from conftest import ROOT, Cli
-from undertow import probes
+from undertow import audits
 from undertow.causal.assumptions import DRIFT
 
 PROBE = "spurious-correlation"
@@ -22,7 +22,7 @@ DOUBT = "Under the graph named, this is not evidence of selection: W causes Y pa
 def main(cli: Cli, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[..., str]:
     """What a command prints that ends well, in a folder of the test's own; without other figures."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(probes.load(PROBE), "draw", lambda *_: iter(()))
+    monkeypatch.setattr(audits.load(PROBE), "draw", lambda *_: iter(()))
 
     def run(*arguments: str) -> str:
         done = cli(*arguments)

@@ -10,8 +10,8 @@ import pandas as pd
 import pytest
 
 from conftest import Cli
-from undertow.stats import power
-from undertow.stats.power import AssumedNoise, detectable_change
+from undertow.stats.regression import power_analysis
+from undertow.stats.regression.power_analysis import AssumedNoise, detectable_change
 
 FILE = """title = "x"
 source = "x"
@@ -35,7 +35,7 @@ def written(folder: Path, n_verbs: int, years: list[int]) -> str:
 @pytest.fixture
 def few_series(monkeypatch: pytest.MonkeyPatch) -> None:
     """For tests in which no number depends on how many series are simulated."""
-    monkeypatch.setattr(power, "N_SERIES", power.N_SERIES // 20)
+    monkeypatch.setattr(power_analysis, "N_SERIES", power_analysis.N_SERIES // 20)
 
 
 def test_the_curve_is_that_of_the_noise_which_is_given(cli: Cli, tmp_path: Path) -> None:

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from conftest import Cli
-from planted_precision import Planted, moved, unit, year_of
+from helpers.planted_precision import Planted, moved, unit, year_of
 from undertow import models
-from undertow.types import Answer, Blank, Query
+from undertow.types import Answer, ClozeQuery, Query
 
 RUN = ["run", "spurious-correlation", "--w", "date", "--date-count", "12", "--limit", "120"]
 
@@ -19,16 +19,16 @@ RUN = ["run", "spurious-correlation", "--w", "date", "--date-count", "12", "--li
 @pytest.fixture
 def planted(monkeypatch: pytest.MonkeyPatch) -> Planted:
     """A model whose drift is lost in bfloat16."""
-    model, before = Planted(lost), models.find
+    model, before = Planted(lost), models.resolve
     monkeypatch.setattr(
-        models, "find", lambda request: model.find(request) if request.name == "planted" else before(request)
+        models, "resolve", lambda request: model.find(request) if request.name == "planted" else before(request)
     )
     return model
 
 
 def lost(query: Query, answer: Answer) -> Answer:
     """Ten points a century, which are all there is, and chance instead."""
-    assert isinstance(query, Blank)
+    assert isinstance(query, ClozeQuery)
     text = query.shown()
     return moved(query, answer, -0.1 * (year_of(text) - 1801) + 4 * unit(text))
 

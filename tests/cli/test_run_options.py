@@ -13,8 +13,9 @@ import pytest
 
 import undertow
 from conftest import Cli
-from undertow import audit, models, probes
-from undertow.models.base import Found, Request
+from undertow import audits, models
+from undertow.models.base import ModelHandle, ModelRequest
+from undertow.runs import pipeline
 
 PROBE = "spurious-correlation"
 pytestmark = pytest.mark.usefixtures("few_resamples", "untold")
@@ -23,16 +24,16 @@ TINY: dict[str, Any] = {"w": "date", "date_count": 4, "limit": 8}
 
 
 @pytest.fixture
-def asked_for(monkeypatch: pytest.MonkeyPatch) -> list[Request]:
+def asked_for(monkeypatch: pytest.MonkeyPatch) -> list[ModelRequest]:
     """Every request that a model was looked for by; each finds the toy."""
-    seen: list[Request] = []
-    own = models.find
+    seen: list[ModelRequest] = []
+    own = models.resolve
 
-    def find(request: Request) -> Found:
+    def find(request: ModelRequest) -> ModelHandle:
         seen.append(request)
-        return own(Request("toy"))
+        return own(ModelRequest("toy"))
 
-    monkeypatch.setattr(models, "find", find)
+    monkeypatch.setattr(models, "resolve", find)
     monkeypatch.setattr(models, "takers", lambda _: ["toy"])  # else the toy is not one to be told any of this
     return seen
 
@@ -41,7 +42,7 @@ def asked_for(monkeypatch: pytest.MonkeyPatch) -> list[Request]:
 def test_help_lists_the_options_of_probe_and_families(probe: str, cli: Cli) -> None:
     said = cli("run", probe, "--help").stdout
     named = [line.split()[0].rstrip(",") for line in said.splitlines() if line.lstrip().startswith("--")]
-    own = [option.name for option in fields(probes.load(probe).Settings)]
+    own = [option.name for option in fields(audits.load(probe).Settings)]
     for name in [*own, *models.settings()]:
         assert named.count(f"--{name.replace('_', '-')}") == 1, name
     common = {"--revision", "--dtype", "--device", "--about", "--protocol", "--seed", "--limit", "--out"}
@@ -71,24 +72,28 @@ print([name for name in ("torch", "transformers", "httpx", "matplotlib", "pandas
 # Options of families.
 
 
-def test_option_of_a_family_reaches_the_model_with_its_type(asked_for: list[Request], cli: Cli, tmp_path: Path) -> None:
+def test_option_of_a_family_reaches_the_model_with_its_type(
+    asked_for: list[ModelRequest], cli: Cli, tmp_path: Path
+) -> None:
     given = ["--base-url", "http://localhost:1/v1", "--concurrency", "3", "--timeout-s", "5", "--mode", "NLG"]
     more = ["--device", "cpu", "--dtype", "bfloat16", "--revision", "main"]
     assert cli("run", PROBE, "-m", "any", *SMALL, *given, *more, "--out", "run").returncode == 0
     address = "http://localhost:1/v1"
     settings: dict[str, Any] = {"base_url": address, "concurrency": 3, "timeout_s": 5.0, "mode": "NLG"}
     (request,) = asked_for
-    assert request == Request("any", "main", "bfloat16", "cpu", settings)
+    assert request == ModelRequest("any", "main", "bfloat16", "cpu", settings)
     assert [type(request.settings[name]) for name in settings] == [str, int, float, str]
-    command = undertow.open_run(tmp_path / "run").manifest["command"].split()
+    command = undertow.load_run(tmp_path / "run").manifest["command"].split()
     for flag, value in zip(given[::2], given[1::2], strict=True):
         assert command[command.index(flag) + 1] in (value, f"{value}.0")
 
 
-def test_options_at_their_defaults_are_not_written_down(asked_for: list[Request], cli: Cli, tmp_path: Path) -> None:
+def test_options_at_their_defaults_are_not_written_down(
+    asked_for: list[ModelRequest], cli: Cli, tmp_path: Path
+) -> None:
     assert cli("run", PROBE, "-m", "any", *SMALL, "--concurrency", "8", "--out", "run").returncode == 0
-    assert asked_for == [Request("any")]
-    assert "concurrency" not in undertow.open_run(tmp_path / "run").manifest["command"]
+    assert asked_for == [ModelRequest("any")]
+    assert "concurrency" not in undertow.load_run(tmp_path / "run").manifest["command"]
 
 
 @pytest.mark.parametrize(
@@ -104,7 +109,7 @@ def test_bad_option_in_python_is_refused_in_one_sentence(
     options: dict[str, Any], words: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    for asking in (undertow.run, audit.dry_run):
+    for asking in (undertow.audit, pipeline.dry_run):
         with pytest.raises(undertow.UndertowError) as error:
             asking(PROBE, **{"model": "toy", **TINY, **options})
         assert [word for word in words if word not in str(error.value)] == []
@@ -128,8 +133,8 @@ def test_model_may_be_named_several_times(cli: Cli) -> None:
 
 
 def test_reasons_of_unscored_items_are_said(cli: Cli, tmp_path: Path) -> None:
-    undertow.run(PROBE, model="toy", out=tmp_path / "first", **TINY | {"limit": 4})
-    command = ["run", PROBE, "-m", "recorded:first", *SMALL]
+    undertow.audit(PROBE, model="toy", out=tmp_path / "first", **TINY | {"limit": 4})
+    command = ["run", PROBE, "-m", "replay:first", *SMALL]
     said = cli(*command, "--out", "again").stdout.splitlines()
     lines = [line for line in said if "can be found with" not in line]
     assert lines[0].startswith("Asked 8 items")

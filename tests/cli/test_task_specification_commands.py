@@ -12,11 +12,11 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-from workplace import Workplace, shared
+from test_guard import OCCUPATIONS, planted_percent, planted_table
 
-from briefly import briefly
-from test_checking import OCCUPATIONS, planted_percent, planted_table
-from undertow import probes
+from helpers.sampled_cases import briefly
+from helpers.workplace import Workplace, shared
+from undertow import audits
 
 pytestmark = pytest.mark.slow
 RUN = ["run", "task-specification", "-m", "toy"]
@@ -44,7 +44,7 @@ def work(shared_base: Path) -> Workplace:
         planted_table(work.folder)
         printed = {"planted": work(*PLANTED, "--out", "planted", told=True).stdout}
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(probes.load("task-specification"), "draw", no_figures)
+            patch.setattr(audits.load("task-specification"), "draw", no_figures)
             printed["own"] = work(*RUN, "--out", "own", "--json", told=True).stdout
         (work.folder / "printed.json").write_text(json.dumps(printed), encoding="utf-8")
 
@@ -125,7 +125,7 @@ def test_run_prints_one_json_object_and_writes_its_folder(own: dict[str, Any], w
     manifest = manifest_of(work, "own")
     assert (manifest["probe"], manifest["model"], manifest["protocol"]) == ("task-specification", "toy", "exact")
     assert manifest["command"] == "undertow run task-specification -m toy"
-    assert manifest["python"] == "undertow.run('task-specification', model='toy')"
+    assert manifest["python"] == "undertow.audit('task-specification', model='toy')"
 
 
 def test_the_table_of_sentences_has_every_score(own: dict[str, Any], work: Workplace) -> None:
@@ -215,7 +215,7 @@ def damaged(folder: Path) -> None:
 def test_run_that_is_not_whole_or_of_other_code_is_made_anew(
     change: Any, planted: list[str], work: Workplace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(probes.load("task-specification"), "draw", no_figures)
+    monkeypatch.setattr(audits.load("task-specification"), "draw", no_figures)
     name = f"{change.__name__} copy"
     folder = work.folder / name
     shutil.copytree(work.folder / "planted", folder)

@@ -10,8 +10,8 @@ import pytest
 
 import undertow
 from conftest import ROOT, Cli
-from undertow import challenge, models
-from undertow.subjects import read_about
+from undertow import data, models
+from undertow.runs.folder.model_info import read_about
 
 PAGES = sorted(
     [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *ROOT.glob("docs/**/*.md"), *ROOT.glob("benchmarks/*.md")]
@@ -27,10 +27,10 @@ def test_files_of_the_pages_load(tmp_path: Path) -> None:
     own = tmp_path / "own.toml"
     for text in blocks(ROOT / "docs/challenge-files.md", "toml")[:2]:
         own.write_text(text, encoding="utf-8")
-        assert challenge.load(str(own)).items()
+        assert data.load(str(own)).items()
     prompt, about = blocks(ROOT / "docs/models.md", "toml")
     own.rename(tmp_path / "mine.toml").write_text(prompt, encoding="utf-8")
-    assert [one.name for one in challenge.load_prompts(f"A,{tmp_path / 'mine.toml'}")] == ["A", "plain"]
+    assert [one.name for one in data.load_prompts(f"A,{tmp_path / 'mine.toml'}")] == ["A", "plain"]
     own.write_text(about, encoding="utf-8")
     assert read_about(own)["openai:my-model"]["parameters"] == 175e9
     assert set(read_about(ROOT / "examples/about.toml")) >= {"davinci", "roberta-base"}
@@ -88,7 +88,7 @@ def rows_of(heading: str) -> list[list[str]]:
 
 @pytest.mark.slow
 def test_published_numbers_of_the_page_are_printed(published_drift: Path) -> None:
-    run = undertow.open_run(published_drift)
+    run = undertow.load_run(published_drift)
     results = run.results
     rows = rows_of("## Published outputs")
     told, decided = ([row for row in rows if len(row) == cells] for cells in (6, 9))
@@ -154,7 +154,7 @@ def test_numbers_of_the_default_model_are_printed(smollm2_found: object, cli_pro
     shown = cli_process("run", "spurious-correlation", "-m", "smollm2", "--out", str(tmp_path / "run"))
     assert shown.returncode == 0, shown.stderr
     assert shown.stderr == ""
-    results = undertow.open_run(tmp_path / "run").results
+    results = undertow.load_run(tmp_path / "run").results
     told = rows_of("## The default model")
     assert len(told) == 6
     for w_name, pronoun, slope, r in told:

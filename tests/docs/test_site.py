@@ -29,4 +29,4 @@ def test_site_builds_without_a_warning(tmp_path: Path) -> None:
     environment = {"NO_MKDOCS_2_WARNING": "1", "PATH": str(Path(sys.executable).parent)}
     done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
     assert (done.returncode, "WARNING" in done.stderr) == (0, False), done.stdout + done.stderr
-    assert "undertow.run" in (tmp_path / "reference" / "python.html").read_text(encoding="utf-8")
+    assert "undertow.audit" in (tmp_path / "reference" / "python.html").read_text(encoding="utf-8")

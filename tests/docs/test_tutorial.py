@@ -13,12 +13,12 @@ from pathlib import Path
 
 import pytest
 
-import command_line
 from conftest import ROOT
-from planted_lives import YEARS, small_base
-from tiny import trained_t5
-from tiny_readers import random_reader
-from undertow import audit
+from helpers import command_line
+from helpers.planted_lives import YEARS, small_base
+from helpers.tiny_models import trained_t5
+from helpers.tiny_qa_models import random_reader
+from undertow.runs import pipeline
 
 TUTORIAL = ROOT / "docs/tutorial.md"
 HOW_TO = ROOT / "docs/how-to"
@@ -151,7 +151,7 @@ def test_tutorial_prints_what_it_says_without_a_network(smollm2_found: object, t
 
 
 def test_concepts_page_has_the_numbers_of_the_tool(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(audit, "tell_with", lambda *_: lambda folder: None)
+    monkeypatch.setattr(pipeline, "write_report", lambda *_: lambda folder: None)
     follow(ROOT / "docs/concepts.md", tmp_path)
 
 

@@ -14,9 +14,9 @@ from typing import Any
 import pandas as pd
 
 import undertow
-from trained_models import lab
-from undertow.gates import check
-from undertow.measures.calibration import results as calibration_results
+from helpers.trained_models import lab
+from undertow.lab.calibration.calibration_metrics import results as calibration_results
+from undertow.runs.gates import gate
 
 TOY, NETWORKS, RECORDED, TOOLS = "toy", "networks", "recorded", "tools"
 """Kinds of case."""
@@ -70,7 +70,7 @@ def _audit(audit: str, models: str | Sequence[str], **settings: Any) -> Callable
 
     def table(folder: Path, _: Path) -> pd.DataFrame:
         (folder / "lives.toml").write_text(FEMALE_MALE, encoding="utf-8")
-        return undertow.run(audit, models, out=folder / "run", **settings).results
+        return undertow.audit(audit, models, out=folder / "run", **settings).results
 
     return table
 
@@ -102,8 +102,8 @@ def _recorded(audit: str, name: str, where: Mapping[str, Sequence[object]]) -> C
 def _two_runs(folder: Path) -> tuple[Path, Path]:
     """The toy with its own slope, and with a falling one."""
     asked: dict[str, Any] = {"challenge": "mgc", "w": "date", "date_count": 8, "limit": 96}
-    one = undertow.run("spurious-correlation", "toy", out=folder / "one", **asked)
-    other = undertow.run("spurious-correlation", "toy:slope=-5", out=folder / "other", **asked)
+    one = undertow.audit("spurious-correlation", "toy", out=folder / "one", **asked)
+    other = undertow.audit("spurious-correlation", "toy:slope=-5", out=folder / "other", **asked)
     return one.folder, other.folder
 
 
@@ -116,7 +116,7 @@ def _gate(folder: Path, _: Path) -> pd.DataFrame:
     one, other = _two_runs(folder)
     rules = folder / "rules.toml"
     rules.write_text(RULES, encoding="utf-8")
-    (judged,) = check([other], rules, one).as_json()["runs"]
+    (judged,) = gate([other], rules, one).as_json()["runs"]
     rows = [
         {
             **outcome["group"],
@@ -141,7 +141,7 @@ def _reopened(folder: Path, _: Path) -> pd.DataFrame:
     """A run from its folder: measured anew, then opened."""
     one, _other = _two_runs(folder)
     undertow.score(one, seed=1)
-    return undertow.open_run(one).results
+    return undertow.load_run(one).results
 
 
 WRITERS = ("causal", "seq2seq")

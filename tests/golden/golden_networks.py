@@ -11,9 +11,9 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-import planted_lives
-import tiny
-import tiny_readers
+from helpers import planted_lives
+from helpers import tiny_models as tiny
+from helpers import tiny_qa_models as tiny_readers
 
 POSITIONS = 1536
 """Tokens that a network reads: prompts are spelled letter by letter."""

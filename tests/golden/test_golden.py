@@ -16,7 +16,7 @@ from golden_cases import CASES, NETWORKS, RECORDED
 from golden_networks import save_networks
 from golden_tables import Table, differences, only_names_differ, refreshed
 
-from made_once import made_once
+from helpers.shared_folders import made_once
 
 KEPT = Path(__file__).parent / "tables"
 EXACT = 1e-9

@@ -22,30 +22,30 @@ pytest.importorskip("torch", reason="torch is not installed")
 
 import undertow
 from conftest import Cli
-from made_once import made_once
-from refusal import refused
-from touching import touch
-from trained_models import model_rows
-from undertow.causal.planted import (
+from helpers.cli_refusal import refused
+from helpers.shared_folders import made_once
+from helpers.touching import touch
+from helpers.trained_models import model_rows
+from undertow.cli import lab as lab_command
+from undertow.errors import UndertowError
+from undertow.lab import build as building
+from undertow.lab import experiment_plan as planning
+from undertow.lab.build import Attempt, BuiltModel, make, read_built, read_tried, realised_slopes
+from undertow.lab.experiment_plan import Plan, Subject, the_world
+from undertow.lab.finetune_study import over_seeds
+from undertow.lab.planted_corpus import (
     DECIDED_SHARE,
     TRADE_SHARE,
     Access,
-    Known,
+    PlantedTruth,
     World,
     Writing,
     draw_people,
     write_about,
 )
-from undertow.cli import lab as lab_command
-from undertow.lab import build as building
-from undertow.lab import plan as planning
-from undertow.lab.build import Attempt, Built, make, read_built, read_tried, realised_slopes
-from undertow.lab.finetuned import over_seeds
-from undertow.lab.plan import Plan, Subject, the_world
+from undertow.lab.training.pretrain import CAUSAL, MASKED, PretrainConfig
 from undertow.lab.verify import _chance_verdict, _command, _of_smooth, _rise, apart, verify
-from undertow.lab.work import Crew, side_by_side
-from undertow.models.train import CAUSAL, MASKED, Recipe
-from undertow.types import UndertowError
+from undertow.lab.worker_pool import ProcessPool, side_by_side
 
 SUBJECT = Subject(MASKED, 0.65, 7, people=15_000)
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
@@ -74,14 +74,14 @@ def lab(verified_lab: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
 
 
 @pytest.fixture
-def built(lab: Path) -> Built:
+def built(lab: Path) -> BuiltModel:
     (one,) = read_built(lab, Plan((SUBJECT,)))
     return one
 
 
 @pytest.mark.soak
 def test_trained_model_has_learned_its_corpus_and_is_not_trained_again(
-    lab: Path, built: Built, monkeypatch: pytest.MonkeyPatch
+    lab: Path, built: BuiltModel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert built.population["date"] == pytest.approx(100 * 0.65 / 29)
     assert built.planted["date"] == pytest.approx(built.population["date"], abs=0.04)  # drawn by quota
@@ -97,10 +97,10 @@ def test_trained_model_has_learned_its_corpus_and_is_not_trained_again(
 
 
 @pytest.mark.soak
-def test_both_audits_read_what_was_planted(lab: Path, built: Built) -> None:
+def test_both_audits_read_what_was_planted(lab: Path, built: BuiltModel) -> None:
     """On sentences that the corpus does not hold."""
     drift, specification = (
-        undertow.open_run(lab / "audits" / SUBJECT.name / name) for name in ("drift", "specification")
+        undertow.load_run(lab / "audits" / SUBJECT.name / name) for name in ("drift", "specification")
     )
     assert drift.manifest["counts"]["unscored"] == 0
     slopes = drift.results.query("measure == 'slope' and pronoun == 'female'").set_index("w_name")
@@ -179,8 +179,8 @@ def test_a_training_that_fails_is_listed_and_the_others_are_made(tmp_path: Path,
     plan = Plan((QUICK, replace(QUICK, seed=2)))
     recipe = Subject.recipe.fget  # type: ignore[attr-defined]
 
-    def diverging(subject: Subject) -> Recipe:
-        wanted: Recipe = recipe(subject)
+    def diverging(subject: Subject) -> PretrainConfig:
+        wanted: PretrainConfig = recipe(subject)
         return replace(wanted, learning_rate=1e30, warmup=0) if subject.seed == 1 else wanted
 
     quick.setattr(Subject, "recipe", property(diverging))
@@ -203,13 +203,13 @@ def test_a_training_that_fails_is_listed_and_the_others_are_made(tmp_path: Path,
 def test_work_side_by_side_reports_a_failure_once_the_rest_is_done(tmp_path: Path) -> None:
     works = ["recurrent", str(tmp_path / "it")]
     with pytest.raises(UndertowError, match="'recurrent'"):
-        side_by_side(touch, works, Crew(1, tmp_path), 2, lambda done, total: None)
+        side_by_side(touch, works, ProcessPool(1, tmp_path), 2, lambda done, total: None)
     assert (tmp_path / "it").exists()
 
 
 def test_a_network_that_says_no_numbers_has_failed(tmp_path: Path, quick: pytest.MonkeyPatch) -> None:
     quick.setattr(building, "side_by_side", here)
-    quick.setattr(building, "choice_losses", lambda folder, questions: np.full(len(questions), np.nan))
+    quick.setattr(building, "option_losses", lambda folder, questions: np.full(len(questions), np.nan))
     (one,) = building.build(tmp_path, Plan((QUICK,)))
     assert one.failed
     assert [entry.name for entry in (tmp_path / "models").iterdir()] == [f"{QUICK.name}.planted.json"]
@@ -247,7 +247,7 @@ def test_one_lab_is_built_by_one_build_also_after_one_that_was_killed(
         "import sys\n"
         "from pathlib import Path\n"
         "from undertow.lab import build as building\n"
-        "from undertow.lab.plan import Plan\n"
+        "from undertow.lab.experiment_plan import Plan\n"
         "def hold(*given):\n"
         "    print('held', flush=True)\n"
         "    sys.stdin.read()\n"
@@ -279,7 +279,7 @@ def test_a_damaged_model_file_is_one_sentence(text: str, tmp_path: Path) -> None
 
 def of_loss(loss: float, slope: float, floor: float = 0.65, planted: float = 2.0) -> bool:
     attempt = Attempt(1, loss, 1.0, {"date": slope})
-    return Built(SUBJECT, {"date": planted}, {"date": planted}, 0.5, floor, 0.69, (attempt,)).converged
+    return BuiltModel(SUBJECT, {"date": planted}, {"date": planted}, 0.5, floor, 0.69, (attempt,)).converged
 
 
 @pytest.mark.parametrize(
@@ -391,12 +391,12 @@ def test_the_command_that_repeats_a_lab(tmp_path: Path) -> None:
 
 
 def test_strength_of_any_access_is_the_rise_of_its_line() -> None:
-    known = Known.of(Access("0.5 + gender * (0.2 * (place - 0.5) - 0.1 * (date - 0.5))"), the_world())
+    known = PlantedTruth.of(Access("0.5 + gender * (0.2 * (place - 0.5) - 0.1 * (date - 0.5))"), the_world())
     slopes = known.slopes()
     assert _rise(slopes["place"], 20) == pytest.approx(0.2, abs=0.01)
     assert _rise(slopes["date"], 30) == pytest.approx(-0.1, abs=0.01)
     assert _rise(1e-12, 30) == 0.0
-    assert _rise(Known.of(Access(strength=0.65), the_world()).slopes()["date"], 30) == 0.65
+    assert _rise(PlantedTruth.of(Access(strength=0.65), the_world()).slopes()["date"], 30) == 0.65
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from undertow.models.constraints import END, Nexts, Span, SpanSearch, Trie, best_of, greedy_label, label_nats
+from undertow.models.generation.constraints import END, Nexts, Span, SpanSearch, Trie, best_of, greedy_label, label_nats
 
 Tokens = tuple[int, ...]
 Table = Callable[[Tokens], dict[int, float]]

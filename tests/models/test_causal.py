@@ -11,32 +11,33 @@ from typing import Any
 import numpy as np
 import pytest
 
-import answering
-from answering import answers, found_as
-from undertow import challenge
-from undertow.models import causal
-from undertow.models.base import EXACT, Encoded, Limits, Request, UnscorableError
-from undertow.scoring.ask import estimate
-from undertow.scoring.store import AnswerStore
-from undertow.types import Blank, Continuations, Option, TextQuery, UndertowError
+from helpers import answering
+from helpers.answering import answers, found_as
+from undertow import data
+from undertow.errors import UndertowError
+from undertow.inference.answer_cache import AnswerCache
+from undertow.inference.runner import estimate
+from undertow.models.base import EXACT, BatchLimits, EncodedQuery, ModelRequest, UnsupportedQueryError
+from undertow.models.families import causal
+from undertow.types import ClozeQuery, ContinuationQuery, Option, ScoredQuery
 
 torch = pytest.importorskip("torch", reason="the model extra is not installed")
 TOLERANCE_NATS = 2e-3
 
-QUERIES: list[TextQuery] = [
-    Continuations("In 1801,", (" he was a child.", " she was a child.", " they was a child.")),
-    Blank(("In 1801, ", " was a child."), (Option("f", ("she",)), Option("m", ("he",)))),
-    Blank(
+QUERIES: list[ScoredQuery] = [
+    ContinuationQuery("In 1801,", (" he was a child.", " she was a child.", " they was a child.")),
+    ClozeQuery(("In 1801, ", " was a child."), (Option("f", ("she",)), Option("m", ("he",)))),
+    ClozeQuery(
         ("In 1801, ", " was grown up and lost ", " keys."), (Option("f", ("she", "her")), Option("m", ("he", "his")))
     ),
-    Blank(("", " was a child in 1801."), (Option("f", ("She",)), Option("m", ("He",)))),
-    Continuations("The capital of Iceland is", (" Reykjavik", " Oslo, they said.")),
+    ClozeQuery(("", " was a child in 1801."), (Option("f", ("She",)), Option("m", ("He",)))),
+    ContinuationQuery("The capital of Iceland is", (" Reykjavik", " Oslo, they said.")),
 ]
 
 
-def one_at_a_time(model: Any, query: TextQuery) -> list[float]:
+def one_at_a_time(model: Any, query: ScoredQuery) -> list[float]:
     """Log-likelihood of each option by the plainest means: one text, one forward, full logits."""
-    if isinstance(query, Blank):
+    if isinstance(query, ClozeQuery):
         context, texts = query.pieces[0].rstrip(), [query.text(option.fills) for option in query.options]
     else:
         context, texts = query.context, [query.context + more for more in query.continuations]
@@ -58,7 +59,11 @@ def test_the_default_model_has_its_golden_values_and_reads_alike_in_every_way(sm
     limits = smollm2.limits
     assert limits.tree_depth > 1000
     try:
-        for name, other in {"tree": limits, "small trees": Limits(20, 1000), "batches": Limits(400, 0)}.items():
+        for name, other in {
+            "tree": limits,
+            "small trees": BatchLimits(20, 1000),
+            "batches": BatchLimits(400, 0),
+        }.items():
             smollm2.limits = other
             for answer, values in zip(answers(smollm2, QUERIES, tmp_path / name), expected, strict=True):
                 assert answer.logprobs_nats == pytest.approx(values, abs=TOLERANCE_NATS), name
@@ -91,11 +96,11 @@ def test_every_architecture_reads_as_one_text_at_a_time(
     assert (model.limits.tree_depth > 0) == reads_trees, model.notes
     if not reads_trees:
         assert any("read in plain batches" in note for note in model.notes)
-    with AnswerStore(tmp_path / "dry") as store:
+    with AnswerCache(tmp_path / "dry") as store:
         estimated = estimate(found_as(model), QUERIES, store, EXACT)
     assert min(estimated.memory_bytes, estimated.n_tokens) > 0
     # Enough texts for packs as wide as they come.
-    queries = [*QUERIES, *(item.query for item in challenge.load("mgc").items()[:60] if isinstance(item.query, Blank))]
+    queries = [*QUERIES, *(item.query for item in data.load("mgc").items()[:60] if isinstance(item.query, ClozeQuery))]
     found = answers(model, queries, tmp_path / "s")
     for query, answer in list(zip(queries, found, strict=True))[::4]:
         assert answer.logprobs_nats == pytest.approx(one_at_a_time(model, query), abs=TOLERANCE_NATS)
@@ -103,7 +108,9 @@ def test_every_architecture_reads_as_one_text_at_a_time(
 
 def test_unclaimed_mass_is_what_the_first_tokens_leave(network: Network, tmp_path: Path) -> None:
     model = opened(network("tiny_llama"))
-    query = Blank(("In 1953, ", " was a child."), (Option("f", ("she",)), Option("m", ("he",)), Option("n", ("they",))))
+    query = ClozeQuery(
+        ("In 1953, ", " was a child."), (Option("f", ("she",)), Option("m", ("he",)), Option("n", ("they",)))
+    )
     (answer,) = answers(model, [query], tmp_path / "s")
     firsts = [model.tokenizer(f" {word}")["input_ids"][0] for word in ("she", "he", "they")]
     with torch.inference_mode():
@@ -119,9 +126,9 @@ def test_texts_longer_than_a_sliding_window_are_not_read_as_trees(network: Netwo
 
 def test_a_token_that_spans_the_end_of_the_context_is_read_whole(network: Network) -> None:
     model = opened(network("tiny_llama"))
-    query = Continuations("In 1953, sh", ("e was", "f was"))
+    query = ContinuationQuery("In 1953, sh", ("e was", "f was"))
     (encoded,) = model.encode([query])
-    assert isinstance(encoded, Encoded)
+    assert isinstance(encoded, EncodedQuery)
     starts = {path.tokens[: path.reads[0][0] + 1] for path in encoded.paths}
     assert len(starts) == 1  # both options are conditioned on the same tokens
     whole = model.tokenizer("In 1953, she was")["input_ids"]
@@ -129,7 +136,7 @@ def test_a_token_that_spans_the_end_of_the_context_is_read_whole(network: Networ
 
 
 def test_a_model_that_looks_ahead_is_refused(network: Network) -> None:
-    found = causal.find(Request(network("tiny_bert_head")))
+    found = causal.find(ModelRequest(network("tiny_bert_head")))
     assert found is not None
     with pytest.raises(UndertowError, match="depends on those after it, so it is no causal model"):
         found.open()
@@ -164,8 +171,8 @@ def test_tokens_around_a_text_are_no_part_of_it(template: str, network: Network,
     assert around.closing_tokens == template.count("</s>")
     assert any("begins every text with <s>" in note for note in around.notes) == template.startswith("<s>")
     for one, other in zip(plain.encode(QUERIES), around.encode(QUERIES), strict=True):
-        assert isinstance(one, Encoded)
-        assert isinstance(other, Encoded)
+        assert isinstance(one, EncodedQuery)
+        assert isinstance(other, EncodedQuery)
         assert [[t for _, t in path.reads] for path in one.paths] == [
             [t for _, t in path.reads] for path in other.paths
         ]
@@ -181,8 +188,8 @@ def test_forms_that_are_the_same_tokens_count_once(network: Network, tmp_path: P
     tokenizer._tokenizer.normalizer = normalizers.Lowercase()
     tokenizer.save_pretrained(folder)
     model = opened(folder)
-    both = Blank(("In 1801, ", " was."), (Option("f", ("she",)), Option("f", ("She",)), Option("m", ("he",))))
-    clash = Blank(("In 1801, ", " was."), (Option("polite", ("Sie",)), Option("she", ("sie",))))
+    both = ClozeQuery(("In 1801, ", " was."), (Option("f", ("she",)), Option("f", ("She",)), Option("m", ("he",))))
+    clash = ClozeQuery(("In 1801, ", " was."), (Option("polite", ("Sie",)), Option("she", ("sie",))))
     found = answers(model, [both, clash], tmp_path / "s")
     assert np.isnan(found[0].logprobs_nats).tolist() == [False, True, False]
     assert found[1].unscored == "this tokenizer spells an option of polite and one of she alike"
@@ -190,28 +197,28 @@ def test_forms_that_are_the_same_tokens_count_once(network: Network, tmp_path: P
 
 def test_a_line_break_before_the_blank_belongs_to_the_context(network: Network) -> None:
     model = opened(network("tiny_llama"))
-    (encoded,) = model.encode([Blank(("In 1801:\n", " was."), (Option("f", ("She",)), Option("m", ("He",))))])
-    assert isinstance(encoded, Encoded)
+    (encoded,) = model.encode([ClozeQuery(("In 1801:\n", " was."), (Option("f", ("She",)), Option("m", ("He",))))])
+    assert isinstance(encoded, EncodedQuery)
     firsts = {model.tokenizer.decode([path.reads[0][1]]) for path in encoded.paths}
     assert "\n" not in "".join(firsts)
 
 
 def test_what_cannot_be_asked_has_a_reason(network: Network, tmp_path: Path) -> None:
     model = opened(network("tiny_llama"))
-    long, empty = model.encode([Continuations("a " * 200, ("b",)), Continuations("In 1801,", ("", " he"))])
-    assert isinstance(long, UnscorableError)
+    long, empty = model.encode([ContinuationQuery("a " * 200, ("b",)), ContinuationQuery("In 1801,", ("", " he"))])
+    assert isinstance(long, UnsupportedQueryError)
     assert "longer than the 64 tokens" in str(long)
-    assert isinstance(empty, UnscorableError)
-    found = answers(model, [Continuations("a " * 200, ("b",)), QUERIES[0]], tmp_path / "s")
+    assert isinstance(empty, UnsupportedQueryError)
+    found = answers(model, [ContinuationQuery("a " * 200, ("b",)), QUERIES[0]], tmp_path / "s")
     assert (found[0].unscored, found[1].unscored) == (str(long), "")
 
 
 def test_revision_is_that_of_the_files(network: Network, tmp_path: Path) -> None:
     folder = Path(copied(network, tmp_path))
-    before = causal.find(Request(str(folder)))
-    again = causal.find(Request(str(folder)))
+    before = causal.find(ModelRequest(str(folder)))
+    again = causal.find(ModelRequest(str(folder)))
     (folder / "tokenizer_config.json").write_text((folder / "tokenizer_config.json").read_text() + " ")
-    after = causal.find(Request(str(folder)))
+    after = causal.find(ModelRequest(str(folder)))
     assert before is not None
     assert again is not None
     assert after is not None
@@ -229,6 +236,6 @@ def test_bfloat16_is_another_model_to_the_store_and_reads_nearly_alike(network: 
 
 
 def test_an_unknown_device_is_refused(network: Network) -> None:
-    found = causal.find(Request(network("tiny_llama"), device="nosuch"))
+    found = causal.find(ModelRequest(network("tiny_llama"), device="nosuch"))
     with pytest.raises(UndertowError, match="'nosuch'"):
         found and found.open()

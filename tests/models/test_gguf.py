@@ -9,14 +9,14 @@ from pathlib import Path
 import pytest
 
 from undertow import models
-from undertow.models.base import Request
-from undertow.types import UndertowError
+from undertow.errors import UndertowError
+from undertow.models.base import ModelRequest
 
 
 def refusal(name: str, revision: str = "") -> str:
     """The one sentence by which this is refused."""
     with pytest.raises(UndertowError) as error:
-        models.find(Request(name, revision=revision))
+        models.resolve(ModelRequest(name, revision=revision))
     assert "\n" not in str(error.value)
     return str(error.value)
 
@@ -41,8 +41,8 @@ def test_what_is_known_before_loading_takes_no_torch(tmp_path: Path) -> None:
     code = f"""
 import sys
 from undertow import models
-from undertow.models.base import Request
-cards = [models.find(Request(f"gguf:{tmp_path}/{{name}}")).card for name in ("blob", "copy", "other")]
+from undertow.models.base import ModelRequest
+cards = [models.find(ModelRequest(f"gguf:{tmp_path}/{{name}}")).card for name in ("blob", "copy", "other")]
 print(*(card.family for card in cards), cards[0].revision == cards[1].revision, cards[1].revision == cards[2].revision)
 print(cards[0].source, len(cards[0].revision), "torch" in sys.modules)
 """
@@ -54,7 +54,7 @@ print(cards[0].source, len(cards[0].revision), "torch" in sys.modules)
 def test_a_file_that_was_cut_short_is_refused_when_it_is_loaded(tmp_path: Path) -> None:
     pytest.importorskip("torch", reason="the model extra is not installed")
     (tmp_path / "blob").write_bytes(b"GGUF\3\0\0\0")
-    found = models.find(Request(f"gguf:{tmp_path / 'blob'}"))
+    found = models.resolve(ModelRequest(f"gguf:{tmp_path / 'blob'}"))
     with pytest.raises(UndertowError, match="cannot be loaded") as error:
         found.open()
     assert "\n" not in str(error.value)

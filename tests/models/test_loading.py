@@ -14,17 +14,17 @@ import pytest
 
 import undertow
 from undertow import models
-from undertow.models import loading
-from undertow.models.base import Request
-from undertow.models.weights import Weights
-from undertow.types import UndertowError
+from undertow.errors import UndertowError
+from undertow.models.base import ModelRequest
+from undertow.models.loading import load_network
+from undertow.models.loading.weights import Weights
 
 pytest.importorskip("torch", reason="the model extra is not installed")
 pytestmark = pytest.mark.filterwarnings("ignore:.is_gradient_checkpointing. is deprecated:FutureWarning")  # peft
 WEIGHTS, INDEX = "model.safetensors", "model.safetensors.index.json"
 FAMILIES = {
     "causal": "tiny_gpt2", "causal with a head of its own": "tiny_llama", "masked": "small_base", "seq2seq": "small_t5_folder",
-    "extractive": "bert_reader", "labelled": "labeller",
+    "extractive_qa": "bert_reader", "token_classifier": "labeller",
 }  # fmt: skip
 Changed = Callable[..., Path]
 
@@ -52,7 +52,7 @@ def changed(folder_of: Callable[[str], Path], tmp_path: Path) -> Changed:
 
 
 def open_model(folder: Path) -> Any:
-    return models.find(Request(str(folder))).open()
+    return models.resolve(ModelRequest(str(folder))).open()
 
 
 def refused(folder: Path) -> str:
@@ -89,10 +89,10 @@ def test_only_the_head_may_be_new_where_a_network_is_trained_further(lost: str |
     weights = Weights(str(folder), {}, folder.name, "")
     arguments = (str(folder), weights, AutoModelForTokenClassification, "fill masks")
     if lost is None:
-        assert loading.load_network(*arguments, new_head=True)
+        assert load_network.load_network(*arguments, new_head=True)
     else:
         with pytest.raises(UndertowError, match=lost):
-            loading.load_network(*arguments, new_head=True)
+            load_network.load_network(*arguments, new_head=True)
 
 
 @pytest.mark.parametrize("family", FAMILIES)
@@ -142,7 +142,7 @@ def test_weights_that_the_network_does_not_read_or_that_are_no_numbers_are_refus
     assert said in refused(changed(family, add))
 
 
-@pytest.mark.parametrize("family", ["causal with a head of its own", "masked", "extractive", "labelled"])
+@pytest.mark.parametrize("family", ["causal with a head of its own", "masked", "extractive_qa", "token_classifier"])
 def test_a_backbone_without_its_head_is_called_so(family: str, changed: Changed) -> None:
     heads = ("lm_head.", "cls.", "qa_outputs.", "classifier.")
     bare = changed(family, lambda tensors: {name: one for name, one in tensors.items() if not name.startswith(heads)})
@@ -341,13 +341,13 @@ def test_two_loads_that_differ_end_the_run(
     folder_of: Callable[[str], Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, untold: None
 ) -> None:
     asked: dict[str, Any] = {"w": "date", "date_count": 6, "out": tmp_path / "run"}
-    undertow.run("spurious-correlation", str(folder_of("causal")), **asked, limit=36)
-    honest = loading.fingerprint
-    monkeypatch.setattr(loading, "fingerprint", lambda network: honest(network)[:-1] + "x")
+    undertow.audit("spurious-correlation", str(folder_of("causal")), **asked, limit=36)
+    honest = load_network.fingerprint
+    monkeypatch.setattr(load_network, "fingerprint", lambda network: honest(network)[:-1] + "x")
     with pytest.raises(UndertowError, match="was loaded with other weights than before, from the same files"):
-        undertow.run("spurious-correlation", str(folder_of("causal")), **asked, overwrite=True, limit=72)
-    monkeypatch.setattr(loading, "fingerprint", lambda network: "transformers 99: 0")
-    undertow.run("spurious-correlation", str(folder_of("causal")), **asked, overwrite=True, limit=72)
+        undertow.audit("spurious-correlation", str(folder_of("causal")), **asked, overwrite=True, limit=72)
+    monkeypatch.setattr(load_network, "fingerprint", lambda network: "transformers 99: 0")
+    undertow.audit("spurious-correlation", str(folder_of("causal")), **asked, overwrite=True, limit=72)
 
 
 # GGUF.

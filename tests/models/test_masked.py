@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-import answering
-from answering import (
+from helpers import answering
+from helpers.answering import (
     TOLERANCE_NATS,
     answers,
     blank,
@@ -25,14 +25,16 @@ from answering import (
     some_batch,
     whole,
 )
-from tiny import POSITIONS, wordpiece_tokenizer
-from tiny import network as network_of
-from undertow.models import devices, masked
-from undertow.models.base import EXACT, PAPER, PAPER_TOP, Encoded, Limits, TokenBatch, TokenPath
-from undertow.probes._masses import masses_percent
-from undertow.scoring.ask import estimate
-from undertow.scoring.store import AnswerStore
-from undertow.types import Blank, Option, Query, UndertowError
+from helpers.tiny_models import POSITIONS, wordpiece_tokenizer
+from helpers.tiny_models import network as network_of
+from undertow.audits.shared.group_masses import masses_percent
+from undertow.errors import UndertowError
+from undertow.inference.answer_cache import AnswerCache
+from undertow.inference.runner import estimate
+from undertow.models.backend import device
+from undertow.models.base import EXACT, PAPER, PAPER_TOP, BatchLimits, EncodedQuery, TokenBatch, TokenPath
+from undertow.models.families import masked
+from undertow.types import ClozeQuery, Option, Query
 
 torch = pytest.importorskip("torch", reason="the model extra is not installed")
 RUN = ["run", "spurious-correlation", "--w", "date"]
@@ -80,7 +82,7 @@ def one(request: pytest.FixtureRequest) -> Trained:
     return found
 
 
-def masks_and_words(model: Any, query: Blank, option: Option) -> tuple[list[int], list[int], list[int]]:
+def masks_and_words(model: Any, query: ClozeQuery, option: Option) -> tuple[list[int], list[int], list[int]]:
     """The text with as many masks as the fills have tokens, where these are, and the tokens that belong there."""
     words: list[int] = []
     text = query.pieces[0]
@@ -93,7 +95,7 @@ def masks_and_words(model: Any, query: Blank, option: Option) -> tuple[list[int]
     return ids, [at for at, token in enumerate(ids) if token == model.tokenizer.mask_token_id], words
 
 
-def steps_by_hand(model: Any, query: Blank, option: Option) -> list[float]:
+def steps_by_hand(model: Any, query: ClozeQuery, option: Option) -> list[float]:
     """Log-probability of each token of an option by the plainest means: full forwards, one token put in after another."""
     ids, places, words = masks_and_words(model, query, option)
     steps = []
@@ -105,7 +107,7 @@ def steps_by_hand(model: Any, query: Blank, option: Option) -> list[float]:
     return steps
 
 
-def by_hand(model: Any, query: Blank) -> list[float]:
+def by_hand(model: Any, query: ClozeQuery) -> list[float]:
     return [sum(steps_by_hand(model, query, option)) for option in query.options]
 
 
@@ -121,7 +123,7 @@ QUERIES = [
     blank("In 1801, ", " was a child and lost her keys.", "she", "he", "they"),
     blank("", " was a kid in Peru and had his tea.", "She", "He", "They"),
     blank("In Kenya, ", " was an adult.", "she", "hirself", "theirs"),
-    Blank(
+    ClozeQuery(
         ("In 1849, ", " was a teenager and lost ", " keys."),
         (Option("f", ("she", "her")), Option("m", ("he", "his")), Option("x", ("they", "theirs"))),
     ),
@@ -146,7 +148,7 @@ def test_the_corpus_was_learned(one: Trained, tmp_path: Path) -> None:
     ids=["mid-sentence", "initial", "quote", "bracket", "last"],
 )
 def test_log_probabilities_are_those_of_the_pipeline(
-    query: Blank, with_space: bool, one: Trained, tmp_path: Path
+    query: ClozeQuery, with_space: bool, one: Trained, tmp_path: Path
 ) -> None:
     words = [option.group for option in query.options]
     spelled = {"bert": str.lower, "roberta": ("Ġ{}" if with_space else "{}").format}[one.kind]
@@ -159,14 +161,14 @@ def test_log_probabilities_are_those_of_the_pipeline(
 
 
 def test_a_second_blank_is_read_with_the_first_one_filled(one: Trained, tmp_path: Path) -> None:
-    query = Blank(
+    query = ClozeQuery(
         ("In 1801, ", " was a child and lost ", " keys."),
         (Option("f", ("she", "her")), Option("m", ("he", "his")), Option("mixed", ("she", "his"))),
     )
     first, _ = one.pipeline(query.shown(one.model.tokenizer.mask_token))
     scores = {choice["token"]: choice["score"] for choice in first}
     (encoded,) = one.model.encode([query])
-    assert isinstance(encoded, Encoded)
+    assert isinstance(encoded, EncodedQuery)
     (answer,) = answers(one.model, [query], tmp_path / "s")
     for option, parts, logprob in zip(query.options, encoded.parts, answer.logprobs_nats, strict=True):
         _, _, (word, _) = masks_and_words(one.model, query, option)
@@ -203,11 +205,11 @@ def test_unclaimed_is_not_readable_where_words_have_different_numbers_of_tokens(
 def test_forms_that_an_uncased_tokenizer_spells_alike_count_once(
     bert: Trained, roberta: Trained, tmp_path: Path
 ) -> None:
-    query = Blank(
+    query = ClozeQuery(
         ("In 1801, ", " was a child and lost her keys."),
         (Option("f", ("She",)), Option("f", ("she",)), Option("m", ("he",)), Option("m", ("He",))),
     )
-    groups = Blank(query.pieces, (Option("polite", ("Sie",)), Option("she", ("sie",))))
+    groups = ClozeQuery(query.pieces, (Option("polite", ("Sie",)), Option("she", ("sie",))))
     (uncased, of_two), (cased, told_apart) = (
         answers(one.model, [query, groups], tmp_path / one.kind) for one in (bert, roberta)
     )
@@ -288,7 +290,7 @@ def test_protocol_paper_takes_the_top_five_as_they_are_and_the_others_as_nothing
 
 
 def test_under_protocol_paper_every_token_of_a_word_must_be_among_the_five(one: Trained, tmp_path: Path) -> None:
-    query = Blank(
+    query = ClozeQuery(
         ("In 1801, ", " was a child and lost ", " keys."),
         (Option("f", ("she", "her")), Option("odd", ("she", "Kenya"))),
     )
@@ -306,7 +308,7 @@ def test_under_protocol_paper_every_token_of_a_word_must_be_among_the_five(one: 
 def test_the_head_says_of_single_rows_what_it_says_of_whole_texts(
     rows_at_once: int, one: Trained, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(devices, "LOGITS_AT_ONCE", rows_at_once * int(one.model.network.config.vocab_size))
+    monkeypatch.setattr(device, "LOGITS_AT_ONCE", rows_at_once * int(one.model.network.config.vocab_size))
     check_the_head(one.model, some_batch(one.model), one.model.network.base_model)
 
 
@@ -346,12 +348,12 @@ def test_a_head_that_needs_the_text_is_found_out_and_read_whole(name: str, one: 
 
 def test_batches_and_the_order_of_queries_do_not_matter(one: Trained, tmp_path: Path) -> None:
     model = one.fresh()
-    model.limits = Limits(60, 0)
-    with AnswerStore(tmp_path / "dry") as store:
+    model.limits = BatchLimits(60, 0)
+    with AnswerCache(tmp_path / "dry") as store:
         assert estimate(found_as(model), QUERIES, store, EXACT).n_passes > 2
     forwards = answers(model, QUERIES, tmp_path / "forwards")
     backwards = answers(model, QUERIES[::-1], tmp_path / "backwards")[::-1]
-    model.limits = Limits(10_000, 0)
+    model.limits = BatchLimits(10_000, 0)
     together = answers(model, QUERIES, tmp_path / "together")
     for number, query in enumerate(QUERIES):
         (alone,) = answers(model, [query], tmp_path / f"alone {number}")
@@ -403,9 +405,9 @@ def test_what_cannot_fill_masks_is_refused(build: Any, words: str, tmp_path: Pat
 
 def test_a_space_that_is_a_token_of_its_own_belongs_to_the_word_behind_it(roberta: Trained) -> None:
     """Else the word would be read with the space given, and look more probable than words that bring theirs along."""
-    query = Blank(("In 1801, ", " was a child."), (Option("she", ("she",)), Option("k", ("她",))))
+    query = ClozeQuery(("In 1801, ", " was a child."), (Option("she", ("she",)), Option("k", ("她",))))
     (encoded,) = roberta.model.encode([query])
-    assert isinstance(encoded, Encoded)
+    assert isinstance(encoded, EncodedQuery)
     whole, chain = ([encoded.paths[path] for path in part] for part in encoded.parts)
     masks = [path.tokens.count(roberta.model.tokenizer.mask_token_id) for path in (whole[0], *chain)]
     assert masks == [1, *range(len(chain), 0, -1)]

@@ -21,9 +21,9 @@ from typing import Any
 
 import pytest
 
-from briefly import briefly
-from faulty_proxy import GUARD_S, NEVER_S, Asked, Reply, serving, wait_until
-from served_models import (
+from helpers.faulty_proxy import GUARD_S, NEVER_S, Asked, Reply, serving, wait_until
+from helpers.sampled_cases import briefly
+from helpers.served_models import (
     MODEL,
     answer_to,
     answers_of,
@@ -38,12 +38,13 @@ from served_models import (
     saying,
     stored,
 )
-from undertow.models import _openai_connection as connection
-from undertow.models import _openai_http as http
-from undertow.models import catalog
-from undertow.models.base import EXACT, PAPER, LostError, Request, UnscorableError
-from undertow.models.openai import find
-from undertow.types import Answer, Generation, Option, UndertowError
+from undertow.errors import UndertowError
+from undertow.models import registry
+from undertow.models.base import EXACT, PAPER, ModelRequest, RequestFailedError, UnsupportedQueryError
+from undertow.models.families.openai import find
+from undertow.models.openai import client as http
+from undertow.models.openai import connection
+from undertow.types import Answer, GenerateQuery, Option
 
 pytest.importorskip("openai", reason="the api extra is not installed")
 
@@ -54,11 +55,11 @@ SHE = {"she": 0.41, "he": 0.33, " she": 0.05, "the": 0.02}
 """The step of the module's own example: 0.19 is not shown, and no token of it is above 0.02; "the" may begin *they*."""
 
 
-def prompt(text: str = PAPER_B, *, chat: bool = False, options: tuple[Option, ...] = OPTIONS) -> Generation:
-    return Generation(text, options, max_tokens=4, chat=chat)
+def prompt(text: str = PAPER_B, *, chat: bool = False, options: tuple[Option, ...] = OPTIONS) -> GenerateQuery:
+    return GenerateQuery(text, options, max_tokens=4, chat=chat)
 
 
-def prompts(n: int) -> list[Generation]:
+def prompts(n: int) -> list[GenerateQuery]:
     return [prompt(f"prompt {number}") for number in range(n)]
 
 
@@ -297,7 +298,7 @@ def test_options_that_are_equal_or_several_words_have_no_number_and_ambiguous_on
         first, second = answers_of(model_at(seen.url), [prompt(options=twice), prompt(options=clash)])
     assert math.exp(first.logprobs_nats[0]) == pytest.approx(0.46)
     assert all(math.isnan(nats) for nats in first.logprobs_nats[1:])
-    assert isinstance(second, UnscorableError)
+    assert isinstance(second, UnsupportedQueryError)
     assert "'she'" in str(second)
     assert len(seen.requests) == 1
 
@@ -331,7 +332,9 @@ def test_notes_say_what_was_served_and_what_it_never_showed(protocol: str) -> No
 
 
 def test_card_names_host_path_and_model_and_every_setting_that_changes_answers() -> None:
-    found = catalog.find(Request("openai:org/some-model", settings={"base_url": "https://api.example.org:8443/v1/"}))
+    found = registry.resolve(
+        ModelRequest("openai:org/some-model", settings={"base_url": "https://api.example.org:8443/v1/"})
+    )
     assert found.card.source == "api.example.org:8443/v1 org/some-model"
     assert (found.card.family, found.card.revision, found.card.dtype) == ("openai", "as served", "as served")
     assert found.asks == {"generation": (EXACT, PAPER), "choice": (EXACT,), "writing": (EXACT,)}
@@ -345,7 +348,7 @@ def test_card_names_host_path_and_model_and_every_setting_that_changes_answers()
     ]
     assert len({card.key(EXACT) for card in cards}) == len(cards)
     assert model_at(url, mode="answer").card == model_at(url).card  # a setting of another family
-    assert find(Request("openai/gpt-oss-20b")) is None
+    assert find(ModelRequest("openai/gpt-oss-20b")) is None
 
 
 @pytest.mark.parametrize(
@@ -362,15 +365,15 @@ def test_card_names_host_path_and_model_and_every_setting_that_changes_answers()
 )
 def test_bad_setting_is_refused_without_a_secret(settings: dict[str, Any], words: str) -> None:
     with pytest.raises(UndertowError) as caught:
-        find(Request("openai:some-model", settings=settings))
+        find(ModelRequest("openai:some-model", settings=settings))
     assert words in one_sentence(caught.value)
     assert "hunter2" not in "".join(traceback.format_exception(caught.value))
 
 
 def test_what_is_missing_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    for request in (Request("openai:"), Request("openai:some-model", dtype="bfloat16")):
+    for request in (ModelRequest("openai:"), ModelRequest("openai:some-model", dtype="bfloat16")):
         with pytest.raises(UndertowError, match="openai:"):
-            catalog.find(request)
+            registry.resolve(request)
     refusal(model_at(""), prompts(1), "api.openai.com", "OPENAI_API_KEY")
     with monkeypatch.context() as patch:
         patch.setenv("OPENAI_API_KEY", "hunter2 hunter2\u00e9")
@@ -540,7 +543,7 @@ def test_retry_after_is_honoured_and_waits_grow_without_it(waits: list[float], m
     monkeypatch.setattr(http, "FIRST_WAIT_S", 0.1)
     answer_to(prompt(), Reply({}, 429, {"Retry-After": "60"}), retries=1)
     assert 60.0 <= waits.pop() <= 60.1
-    assert isinstance(answer_to(prompt(), Reply({}, 429, {"Retry-After": "3600"}), retries=1), LostError)
+    assert isinstance(answer_to(prompt(), Reply({}, 429, {"Retry-After": "3600"}), retries=1), RequestFailedError)
     assert waits == []  # an hour is too long
     with serving(saying(*[Reply({}, 503)] * 3, GOOD)) as seen:
         answers_of(model_at(seen.url), [prompt()])
@@ -690,17 +693,17 @@ def test_budget_of_tokens_is_what_the_server_counts_or_an_estimate(usage: Any, b
 
 ASKING = f"""
 import sys
-from undertow.models.base import Request
-from undertow.models.openai import find
-from undertow.places import store_file
-from undertow.scoring.ask import ask
-from undertow.scoring.store import AnswerStore
-from undertow.types import Generation, Option
+from undertow.models.base import ModelRequest
+from undertow.models.families.openai import find
+from undertow._files import cache_file
+from undertow.inference.runner import run_queries
+from undertow.inference.answer_cache import AnswerCache
+from undertow.types import GenerateQuery, Option
 settings = {{"base_url": sys.argv[1], "retries": 0, "concurrency": 2, "timeout_s": {NEVER_S}}}
 options = (Option("f", ("she",)), Option("m", ("he",)))
-queries = [Generation(f"prompt {{n}}", options) for n in range(9)]
-with AnswerStore(store_file()) as store:
-    ask(find(Request("openai:some-model", settings=settings)), queries, store, "exact", lambda done, total: None)
+queries = [GenerateQuery(f"prompt {{n}}", options) for n in range(9)]
+with AnswerCache(cache_file()) as store:
+    run_queries(find(ModelRequest("openai:some-model", settings=settings)), queries, store, "exact", lambda done, total: None)
 """
 
 
@@ -728,7 +731,7 @@ def test_stopped_process_ends_at_once_and_keeps_what_had_arrived(stop: signal.Si
         assert stop == signal.SIGKILL or complained.rstrip().endswith("KeyboardInterrupt")
         assert n_stored() == 4
         options = (Option("f", ("she",)), Option("m", ("he",)))
-        queries = [Generation(f"prompt {n}", options) for n in range(4)]
+        queries = [GenerateQuery(f"prompt {n}", options) for n in range(4)]
         assert stored(model_at(seen.url), queries).n_computed == 0
     assert len(seen.requests) == 6
 
@@ -759,7 +762,7 @@ REAL = [
 """Prompts, and whether in chat; at some step of all but the paper's own, a pronoun has more than 1%."""
 
 
-def raw_answer(url: str, asked: Generation) -> dict[str, Any]:
+def raw_answer(url: str, asked: GenerateQuery) -> dict[str, Any]:
     """The server's own words, with the numbers of its tokens, past everything under test."""
     body: dict[str, Any] = {"model": MODEL, "max_tokens": asked.max_tokens, "temperature": 0, "seed": 0}
     if asked.chat:
@@ -773,7 +776,7 @@ def raw_answer(url: str, asked: Generation) -> dict[str, Any]:
     return read
 
 
-def prompt_tokens(tokenizer: Any, asked: Generation) -> list[int]:
+def prompt_tokens(tokenizer: Any, asked: GenerateQuery) -> list[int]:
     if not asked.chat:
         return list(tokenizer(asked.prompt)["input_ids"])
     messages = [{"role": "user", "content": asked.prompt}]
@@ -799,7 +802,7 @@ def tokens_of(tokenizer: Any, word: str) -> list[int]:
 class Compared:
     """A prompt, what the server said in its own words, and our network's distributions of the same steps [step][token]."""
 
-    asked: Generation
+    asked: GenerateQuery
     raw: dict[str, Any]
     own: list[Any]
     tokenizer: Any
@@ -838,7 +841,7 @@ class Compared:
 def compared(llama_server: str, smollm2: Any) -> list[Compared]:  # noqa: F811
     rows = []
     for text, chat in REAL:
-        asked = Generation(text, WORD_OPTIONS, max_tokens=6, chat=chat)
+        asked = GenerateQuery(text, WORD_OPTIONS, max_tokens=6, chat=chat)
         raw = raw_answer(llama_server, asked)
         before = prompt_tokens(smollm2.tokenizer, asked)
         assert raw["usage"]["prompt_tokens"] == len(before)
@@ -863,7 +866,9 @@ def test_steps_and_answers_of_the_real_server_agree_with_our_own_network(
         f"{at} {place}": (row, place) for at, row in enumerate(compared) for place in range(len(row.content))
         if row.content[place]["token"]
     }  # fmt: skip
-    queries = [Generation(text, WORD_OPTIONS, max_tokens=1, chat=row.asked.chat) for text, (row, _) in places.items()]
+    queries = [
+        GenerateQuery(text, WORD_OPTIONS, max_tokens=1, chat=row.asked.chat) for text, (row, _) in places.items()
+    ]
     with serving(lambda asked: Reply(places[asked.prompt][0].step(places[asked.prompt][1]))) as seen:
         answers = answers_of(model_at(seen.url), queries)
     tail_prob = VISIBLE_PROB * math.expm1(most)

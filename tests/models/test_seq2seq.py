@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-import answering
-from answering import (
+from helpers import answering
+from helpers.answering import (
     TOLERANCE_NATS,
     alike,
     answers,
@@ -30,34 +30,42 @@ from answering import (
     some_batch,
     whole,
 )
-from tiny import N_SENTINELS, POSITIONS, byte_level_tokenizer, sentencepiece_tokenizer, small_bart, wordpiece_tokenizer
-from tiny import network as network_of
+from helpers.tiny_models import (
+    N_SENTINELS,
+    POSITIONS,
+    byte_level_tokenizer,
+    sentencepiece_tokenizer,
+    small_bart,
+    wordpiece_tokenizer,
+)
+from helpers.tiny_models import network as network_of
 from undertow import models
-from undertow.models import causal, devices, masked, seq2seq
+from undertow.errors import UndertowError
+from undertow.inference.answer_cache import AnswerCache
+from undertow.inference.runner import estimate
+from undertow.models.backend import device
 from undertow.models.base import (
     CHAT_TRAINED,
     EXACT,
     PAPER,
     PAPER_TOP,
-    Encoded,
-    Limits,
-    Request,
-    UnscorableError,
+    BatchLimits,
+    EncodedQuery,
+    ModelRequest,
+    UnsupportedQueryError,
 )
-from undertow.scoring.ask import estimate
-from undertow.scoring.store import AnswerStore
+from undertow.models.families import causal, masked, seq2seq
 from undertow.types import (
     BLANK,
     CHOICE,
     GENERATION,
     WRITING,
-    Blank,
-    Continuations,
-    Generation,
+    ClozeQuery,
+    ContinuationQuery,
+    GenerateQuery,
     Option,
     Query,
-    TextQuery,
-    UndertowError,
+    ScoredQuery,
 )
 
 torch = pytest.importorskip("torch", reason="the model extra is not installed")
@@ -119,7 +127,7 @@ def spelled(model: Any, before: str, fill: str) -> list[int]:
     return list(model.tokenizer(text, add_special_tokens=False)["input_ids"][n_before:])
 
 
-def steps_by_hand(model: Any, query: Blank, option: Option) -> list[tuple[float, bool]]:
+def steps_by_hand(model: Any, query: ClozeQuery, option: Option) -> list[tuple[float, bool]]:
     """Log-probability of each token of an option, and whether it is among the five most probable."""
     steps = []
     if isinstance(model.network.config.decoder_start_token_id, int) and model.tokenizer.mask_token is None:
@@ -155,14 +163,14 @@ def sentinel_source(model: Any, pieces: Sequence[str]) -> list[int]:
     return ids
 
 
-def by_hand(model: Any, query: Blank, protocol: str = EXACT) -> list[float]:
+def by_hand(model: Any, query: ClozeQuery, protocol: str = EXACT) -> list[float]:
     return [
         sum(value if among or protocol == EXACT else -math.inf for value, among in steps_by_hand(model, query, option))
         for option in query.options
     ]
 
 
-def unclaimed_by_hand(model: Any, query: Blank, protocol: str) -> float:
+def unclaimed_by_hand(model: Any, query: ClozeQuery, protocol: str) -> float:
     firsts = {
         spelled(model, query.pieces[0], option.fills[0])[0]: steps_by_hand(model, query, option)[0]
         for option in query.options
@@ -174,7 +182,7 @@ QUERIES = {
     "one piece": blank("In 1801, ", " was a child and lost her keys.", "she", "he", "they"),
     "initial": blank("", " was a kid in Peru and had his tea.", "She", "He", "They"),
     "several pieces": blank("In Kenya, ", " was an adult.", "she", "hirself", "theirs", "shelf"),
-    "two blanks": Blank(
+    "two blanks": ClozeQuery(
         ("In 1849, ", " was a teenager and lost ", " keys."),
         (Option("f", ("she", "her")), Option("m", ("he", "his")), Option("x", ("they", "theirs")), Option("a", ("zie", "hir"))),
     ),
@@ -219,9 +227,9 @@ def test_one_blank_of_bart_is_the_fill_mask_pipeline(name: str, bart: Trained, t
     assert answer.unclaimed_prob == pytest.approx(1 - sum(scores[token] for token in tokens), abs=1e-5)
 
 
-def encoded(model: Any, query: TextQuery) -> Encoded:
+def encoded(model: Any, query: ScoredQuery) -> EncodedQuery:
     (found,) = model.encode([query])
-    assert isinstance(found, Encoded)
+    assert isinstance(found, EncodedQuery)
     return found
 
 
@@ -234,7 +242,9 @@ def pieces(model: Any, tokens: Sequence[int]) -> list[str]:
 
 
 def test_what_t5_is_fed_token_by_token(t5: Trained) -> None:
-    query = Blank(("In Kenya, ", " was a kid (", " tea)."), (Option("f", ("she", "her")), Option("x", ("they", "hir"))))
+    query = ClozeQuery(
+        ("In Kenya, ", " was a kid (", " tea)."), (Option("f", ("she", "her")), Option("x", ("they", "hir")))
+    )
     found = encoded(t5.model, query)
     source = spaced("▁In ▁Kenya , <extra_id_0> ▁was ▁a ▁kid ▁ ( <extra_id_1> ▁tea ) . </s>")
     decoder = [
@@ -303,14 +313,14 @@ def test_the_modes_of_ul2(name: str, mode: str, used: tuple[str, ...], t5: Train
         blanks
     )
     query = blank("In Kenya, ", " was a kid.", "she", "he")
-    prompt = Generation("In Kenya, she was", query.options, 2)
+    prompt = GenerateQuery("In Kenya, she was", query.options, 2)
     with encoder_inputs(model) as read:
         read_blank, answered = answers(model, [query, prompt], tmp_path / "s")
     sentence, text = (pieces(model, tokens) for tokens in read)
     assert sentence == [*begun(blanks), *BARE.split()]
     assert text == [*begun(prompts), *ASKED.split(), *(["<extra_id_0>"] if prompts else []), "</s>"]
     prefix = f"[{blanks}] " if blanks else ""
-    with_mode = Blank((prefix + query.pieces[0], query.pieces[1]), query.options)
+    with_mode = ClozeQuery((prefix + query.pieces[0], query.pieces[1]), query.options)
     assert read_blank.logprobs_nats == pytest.approx(by_hand(t5.model, with_mode), abs=TOLERANCE_NATS)
     assert answered.unscored == ""
 
@@ -332,16 +342,18 @@ def test_a_mode_that_is_unknown_or_another_familys_is_refused(
         (blank("In 1801, ", " was.", "she", ""), "an option adds nothing"),
         (blank("In 1801, s", " was.", "he", "it"), "joins an option with the word beside it"),
         (blank("In 1801, ", "r keys.", "he", "it"), "joins an option with the word beside it"),
-        (Continuations("In 1801,", (" she was", " he was")), "cannot be read going on with a text"),
+        (ContinuationQuery("In 1801,", (" she was", " he was")), "cannot be read going on with a text"),
         (blank("In 1801, ", " was" * POSITIONS, "she", "he"), f"longer than the {POSITIONS} tokens"),
     ],
     ids=["nothing", "joined before", "joined after", "continuations", "too long"],
 )
-def test_what_cannot_be_asked_has_a_reason(query: TextQuery, reason: str, one: Trained, tmp_path: Path) -> None:
+def test_what_cannot_be_asked_has_a_reason(query: ScoredQuery, reason: str, one: Trained, tmp_path: Path) -> None:
     known = QUERIES["one piece"]
     # Continuations are refused by the engine before they get here, but for a caller of one's own.
-    assert any(reason in str(found) for found in one.model.encode([query, known]) if isinstance(found, UnscorableError))
-    if isinstance(query, Blank):
+    assert any(
+        reason in str(found) for found in one.model.encode([query, known]) if isinstance(found, UnsupportedQueryError)
+    )
+    if isinstance(query, ClozeQuery):
         refused_one, asked = answers(one.model, [query, known], tmp_path / "s")
         assert reason in refused_one.unscored
         assert refused_one.logprobs_nats == ()
@@ -351,7 +363,7 @@ def test_what_cannot_be_asked_has_a_reason(query: TextQuery, reason: str, one: T
 def test_what_t5_cannot_be_asked(t5: Trained, tmp_path: Path) -> None:
     unknown = blank("In 1801, ", " was a child.", "she", "Ωe")
     marked = blank("In 1801, ", " was <extra_id_0>.", "she", "he")
-    many = Blank(("she ",) * (N_SENTINELS + 2), (Option("f", ("was",) * (N_SENTINELS + 1)),))
+    many = ClozeQuery(("she ",) * (N_SENTINELS + 2), (Option("f", ("was",) * (N_SENTINELS + 1)),))
     around = blank("In 1801, ", " was Ω.", "she", "he")
     found = answers(t5.model, [unknown, marked, many, around], tmp_path / "s")
     assert [answer.unscored for answer in found] == [
@@ -360,7 +372,7 @@ def test_what_t5_cannot_be_asked(t5: Trained, tmp_path: Path) -> None:
         f"the sentence has more blanks than the model has sentinels ({N_SENTINELS})",
         "",  # what stands around the blank may be unknown
     ]
-    most = Blank(
+    most = ClozeQuery(
         ("she ", *[" she "] * (N_SENTINELS - 1), " she."),
         (Option("f", ("was",) * N_SENTINELS), Option("m", ("had",) * N_SENTINELS)),
     )
@@ -381,8 +393,8 @@ def test_the_longest_text_is_read_and_one_longer_is_not(bart: Trained, tmp_path:
 
 
 def test_words_that_cannot_be_told_apart_or_seen_have_a_reason(one: Trained, tmp_path: Path) -> None:
-    both = Blank(QUERIES["one piece"].pieces, (Option("f", ("she",)), Option("m", ("she",))))
-    unseen = Generation(PROMPTS[-1], (Option("x", ("zirself",)), Option("y", ("hirself",))))
+    both = ClozeQuery(QUERIES["one piece"].pieces, (Option("f", ("she",)), Option("m", ("she",))))
+    unseen = GenerateQuery(PROMPTS[-1], (Option("x", ("zirself",)), Option("y", ("hirself",))))
     reasons = [answer.unscored for answer in answers(one.model, [both, unseen], tmp_path / "s")]
     assert "an option of f and one of m alike" in reasons[0]
     assert "no word is a single token" in reasons[1]
@@ -394,10 +406,10 @@ def test_words_that_cannot_be_told_apart_or_seen_have_a_reason(one: Trained, tmp
 
 def test_each_text_goes_through_the_encoder_once(one: Trained, tmp_path: Path) -> None:
     queries = list(QUERIES.values())
-    prompts = [Generation(text, PRONOUN_OPTIONS, 3) for text in (*PROMPTS, PROMPTS[0])]
-    prompts.append(Generation(PROMPTS[0], PRONOUN_OPTIONS[:2], 4))
+    prompts = [GenerateQuery(text, PRONOUN_OPTIONS, 3) for text in (*PROMPTS, PROMPTS[0])]
+    prompts.append(GenerateQuery(PROMPTS[0], PRONOUN_OPTIONS[:2], 4))
     model = one.fresh()
-    model.limits = Limits(70, 0)
+    model.limits = BatchLimits(70, 0)
     with encoder_inputs(model) as read:
         answers(model, [*queries, *prompts], tmp_path / "s")
     assert len(read) == len(queries) + len(PROMPTS)
@@ -412,7 +424,7 @@ def test_the_head_says_of_single_rows_what_the_network_says(
     if one.kind == "bart":  # T5's scaling is in the forward; BART's bias is trained by nobody, and must still count
         model.network.final_logits_bias.normal_(generator=torch.Generator().manual_seed(0))
     model = seq2seq.Seq2SeqModel.of(model.card, model.network, model.tokenizer, model.marks, model.modes)
-    monkeypatch.setattr(devices, "LOGITS_AT_ONCE", rows_at_once * int(model.network.config.vocab_size))
+    monkeypatch.setattr(device, "LOGITS_AT_ONCE", rows_at_once * int(model.network.config.vocab_size))
     check_the_head(model, some_batch(model, 3), model.network.get_decoder())
 
 
@@ -443,13 +455,13 @@ def test_a_head_that_needs_its_neighbours_is_found_out_and_read_whole(one: Train
 
 def test_batches_and_the_order_of_queries_do_not_matter(one: Trained, tmp_path: Path) -> None:
     model = one.fresh()
-    queries: list[Query] = [*QUERIES.values(), *(Generation(text, PRONOUN_OPTIONS, 6) for text in PROMPTS)]
-    model.limits = Limits(60, 0)
-    with AnswerStore(tmp_path / "dry") as store:
+    queries: list[Query] = [*QUERIES.values(), *(GenerateQuery(text, PRONOUN_OPTIONS, 6) for text in PROMPTS)]
+    model.limits = BatchLimits(60, 0)
+    with AnswerCache(tmp_path / "dry") as store:
         assert estimate(found_as(model), queries, store, EXACT).n_passes > 2
     forwards = answers(model, queries, tmp_path / "forwards")
     backwards = answers(model, queries[::-1], tmp_path / "backwards")[::-1]
-    model.limits = Limits(10_000, 0)
+    model.limits = BatchLimits(10_000, 0)
     together = answers(model, queries, tmp_path / "together")
     alone = [answers(model, [query], tmp_path / f"alone {number}")[0] for number, query in enumerate(queries)]
     for found in (forwards, backwards, together):
@@ -524,7 +536,7 @@ def logs(probs: Sequence[float]) -> list[float]:
     return [math.log(prob) if prob else -math.inf for prob in probs]
 
 
-def check_prompts(model: Any, asked: Sequence[Generation], store: Path, protocol: str) -> list[Written]:
+def check_prompts(model: Any, asked: Sequence[GenerateQuery], store: Path, protocol: str) -> list[Written]:
     """Ask, compare with the reference, and give what the reference wrote."""
     by_loop = []
     for query, answer in zip(asked, answers(model, asked, store, protocol), strict=True):
@@ -540,7 +552,7 @@ def check_prompts(model: Any, asked: Sequence[Generation], store: Path, protocol
 @pytest.mark.parametrize("protocol", [EXACT, PAPER])
 def test_prompts_are_answered_as_by_a_loop_without_a_cache(protocol: str, one: Trained, tmp_path: Path) -> None:
     model = one.model
-    asked = [Generation(gapped(model, text), PRONOUN_OPTIONS, n) for text in PROMPTS for n in (2, 20)]
+    asked = [GenerateQuery(gapped(model, text), PRONOUN_OPTIONS, n) for text in PROMPTS for n in (2, 20)]
     loops = check_prompts(model, asked, tmp_path / "s", protocol)
     said = [
         sum(word in {option.fills[0] for option in PRONOUN_OPTIONS} for word in words_of(model, loop.tokens))
@@ -564,12 +576,12 @@ def test_what_a_checkpoint_says_of_generation_changes_nothing(one: Trained, tmp_
     )  # fmt: skip
     model = opened(str(folder))
     check_prompts(
-        model, [Generation(gapped(model, text), PRONOUN_OPTIONS, 12) for text in PROMPTS], tmp_path / "s", EXACT
+        model, [GenerateQuery(gapped(model, text), PRONOUN_OPTIONS, 12) for text in PROMPTS], tmp_path / "s", EXACT
     )
 
 
 def test_prompts_that_cannot_be_asked_have_a_reason(one: Trained, tmp_path: Path) -> None:
-    fine = Generation(gapped(one.model, PROMPTS[1]), PRONOUN_OPTIONS, 3)
+    fine = GenerateQuery(gapped(one.model, PROMPTS[1]), PRONOUN_OPTIONS, 3)
     long, many = replace(fine, prompt="was " * POSITIONS), replace(fine, max_tokens=POSITIONS + 1)
     found = answers(one.model, [replace(fine, chat=True), long, many, fine], tmp_path / "s")
     assert "has no chat template" in found[0].unscored
@@ -577,12 +589,12 @@ def test_prompts_that_cannot_be_asked_have_a_reason(one: Trained, tmp_path: Path
     assert f"longer than the {POSITIONS} tokens" in found[2].unscored
     assert found[3].unscored == ""
     (blank_one,) = one.model.answer([QUERIES["one piece"]], EXACT)
-    assert isinstance(blank_one[0], UnscorableError)
+    assert isinstance(blank_one[0], UnsupportedQueryError)
 
 
 def test_an_answer_that_ends_at_once_is_unscored(one: Trained, tmp_path: Path) -> None:
     model = one.fresh()
-    prompt = Generation(gapped(model, PROMPTS[1]), PRONOUN_OPTIONS, 3)
+    prompt = GenerateQuery(gapped(model, PROMPTS[1]), PRONOUN_OPTIONS, 3)
     (first, *_) = written_by_hand(model, prompt.prompt, 3).tokens
     model.greedy["eos_token_id"] = [first]
     (answer,) = answers(model, [prompt], tmp_path / "s")
@@ -595,7 +607,7 @@ def test_a_chat_template_goes_around_the_prompt(t5: Trained, tmp_path: Path) -> 
     model = seq2seq.Seq2SeqModel.of(model.card, model.network, model.tokenizer, model.marks, model.modes)
     assert model.facts["post_training"] == CHAT_TRAINED
     chat, plain = (
-        Generation(text, PRONOUN_OPTIONS, 3, chat=chat) for text, chat in (("she", True), ("she was", False))
+        GenerateQuery(text, PRONOUN_OPTIONS, 3, chat=chat) for text, chat in (("she", True), ("she was", False))
     )
     with encoder_inputs(model) as read:
         answered = answers(model, [chat, plain], tmp_path / "s")
@@ -608,17 +620,17 @@ def test_a_chat_template_goes_around_the_prompt(t5: Trained, tmp_path: Path) -> 
 
 def test_every_model_goes_to_its_own_family(t5: Trained, bart: Trained, network: Callable[[str], str]) -> None:
     for trained, objective in ((t5, "span corruption"), (bart, "text infilling")):
-        found = models.find(Request(trained.folder))
+        found = models.resolve(ModelRequest(trained.folder))
         assert (found.card.family, found.card.readout, found.asks) == ("seq2seq", "denoising", ASKS)
-        assert causal.find(Request(trained.folder)) is None
-        assert masked.find(Request(trained.folder)) is None
+        assert causal.find(ModelRequest(trained.folder)) is None
+        assert masked.find(ModelRequest(trained.folder)) is None
         n_parameters = sum(parameter.numel() for parameter in trained.model.network.parameters())
         assert trained.model.facts == {
             "parameters": n_parameters,
             "objective": f"denoising ({objective})",
             "post_training": "",
         }
-    assert seq2seq.find(Request(network("tiny_gpt2"))) is None
+    assert seq2seq.find(ModelRequest(network("tiny_gpt2"))) is None
 
 
 def test_the_body_of_bart_is_a_whole_model(bart: Trained, tmp_path: Path) -> None:
@@ -653,7 +665,7 @@ def test_mbart_begins_with_its_language(tmp_path: Path) -> None:
     with torch.inference_mode():
         logprobs = model.network(ids).logits[0, place].double().log_softmax(-1)
     words = [spelled(model, query.pieces[0], option.fills[0])[0] for option in query.options]
-    asked = Generation(PROMPTS[-1], PRONOUN_OPTIONS, 4)
+    asked = GenerateQuery(PROMPTS[-1], PRONOUN_OPTIONS, 4)
     answer, written = answers(model, [query, asked], tmp_path / "s")
     assert answer.logprobs_nats == pytest.approx(logprobs[words].tolist(), abs=TOLERANCE_NATS)
     assert pieces(model, encoded(model, query).paths[0].tokens[:1]) == ["en_XX"]

@@ -10,17 +10,28 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from undertow.models import toy
-from undertow.models.base import EXACT, Found, Request
-from undertow.scoring.ask import ask
-from undertow.scoring.store import AnswerStore
-from undertow.types import BEST_SPAN, FREE, PASSAGE_TOKENS, SPAN, Answer, Choice, Generation, Option, Query, Writing
+from undertow.inference.answer_cache import AnswerCache
+from undertow.inference.runner import run_queries
+from undertow.models.base import EXACT, ModelHandle, ModelRequest
+from undertow.models.families import toy
+from undertow.types import (
+    BEST_SPAN,
+    FREE,
+    PASSAGE_TOKENS,
+    SPAN,
+    Answer,
+    ConstrainedGenerateQuery,
+    GenerateQuery,
+    MultipleChoiceQuery,
+    Option,
+    Query,
+)
 
 LABELS = (" gender", " race", " political", " political affiliation", " religion")
 
 
-def found() -> Found:
-    model = toy.find(Request("toy"))
+def found() -> ModelHandle:
+    model = toy.find(ModelRequest("toy"))
     assert model is not None
     return model
 
@@ -39,7 +50,9 @@ def unit(text: str) -> float:
 @pytest.mark.parametrize("first_token", [False, True])
 def test_labels_share_what_is_claimed_by_what_was_planted(first_token: bool) -> None:
     labels = tuple(label for label in LABELS if not first_token or label != " political")
-    queries = [Choice(f"Text {number}.\nAnswer:", labels, ("One. race\n",), first_token) for number in range(40)]
+    queries = [
+        MultipleChoiceQuery(f"Text {number}.\nAnswer:", labels, ("One. race\n",), first_token) for number in range(40)
+    ]
     for query, answer in zip(queries, told(queries), strict=True):
         words = [label.strip().split()[0] if first_token else label.strip() for label in labels]
         weights = np.array([1 + unit(f"{query.shown()}\n{word}") for word in words])
@@ -50,7 +63,7 @@ def test_labels_share_what_is_claimed_by_what_was_planted(first_token: bool) -> 
 
 
 def test_labels_that_begin_alike_cannot_be_told_apart_by_their_first_words() -> None:
-    refused, made = told([Choice("Text.", LABELS, first_token=True), Choice("Text.", LABELS)])
+    refused, made = told([MultipleChoiceQuery("Text.", LABELS, first_token=True), MultipleChoiceQuery("Text.", LABELS)])
     assert "begin with the same word" in refused.unscored
     assert made.text
 
@@ -59,7 +72,9 @@ PASSAGE = " The cats of the house,\nand the sea. "
 
 
 def test_a_free_answer_is_a_copy_and_others_are_the_first_half() -> None:
-    free, *others = told([Writing("Say it.", PASSAGE, one) for one in (FREE, PASSAGE_TOKENS, SPAN, BEST_SPAN)])
+    free, *others = told(
+        [ConstrainedGenerateQuery("Say it.", PASSAGE, one) for one in (FREE, PASSAGE_TOKENS, SPAN, BEST_SPAN)]
+    )
     assert free.text == PASSAGE
     assert [answer.text for answer in others] == ["The cats of the"] * 3
     assert free.logprobs_nats[0] == pytest.approx(sum(-1 - unit(word) for word in PASSAGE.split()))
@@ -68,23 +83,23 @@ def test_a_free_answer_is_a_copy_and_others_are_the_first_half() -> None:
 
 
 def test_an_empty_passage_has_no_answer() -> None:
-    (refused,) = told([Writing("Say it.", " \n")])
+    (refused,) = told([ConstrainedGenerateQuery("Say it.", " \n")])
     assert "empty" in refused.unscored
 
 
 def test_all_sorts_are_answered_together_in_packs_of_eight_and_stored(tmp_path: Path) -> None:
     words = (Option("f", ("she",)), Option("m", ("he",)))
     queries: list[Query] = [
-        *(Choice(f"Text {number}.", LABELS) for number in range(7)),
-        Generation("In 2001, _ was?", words),
-        *(Writing(f"Say {number}.", f"{PASSAGE} {number}") for number in range(6)),
+        *(MultipleChoiceQuery(f"Text {number}.", LABELS) for number in range(7)),
+        GenerateQuery("In 2001, _ was?", words),
+        *(ConstrainedGenerateQuery(f"Say {number}.", f"{PASSAGE} {number}") for number in range(6)),
     ]
     model = found().open()
     assert [len(some) for some in model.answer(queries, EXACT)] == [8, 6]
     assert model.effort(queries, EXACT).n_passes == 2
     for _ in range(2):
-        with AnswerStore(tmp_path / "s") as store:
-            asked = ask(found(), queries, store, EXACT, lambda done, total: None)
+        with AnswerCache(tmp_path / "s") as store:
+            asked = run_queries(found(), queries, store, EXACT, lambda done, total: None)
         assert repr(asked.scores.answers) == repr(tuple(told(queries)))  # NaN is not equal to itself
     assert asked.n_computed == 0
     assert asked.scores.answers[7].text == " she."

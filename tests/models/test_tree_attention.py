@@ -10,26 +10,27 @@ import numpy as np
 import pytest
 import torch
 
-import answering
-from undertow.models import causal, tree_attention
-from undertow.models.base import Branches, OutOfRoomError, TokenTree
-from undertow.models.tree_attention import KEYWORD, Blocks
-from undertow.models.tree_cache import sight
-from undertow.types import UndertowError
+from helpers import answering
+from undertow.errors import UndertowError
+from undertow.models.backend import tree_attention
+from undertow.models.backend.tree_attention import KEYWORD, AttentionBlocks
+from undertow.models.backend.tree_kv_cache import ancestor_mask
+from undertow.models.base import OutOfMemoryError, PackedTree, PrefixTree
+from undertow.models.families import causal
 
 TOLERANCE = 1e-5
 
 
-def grown(seed: int, n_paths: int, longest: int) -> Branches:
+def grown(seed: int, n_paths: int, longest: int) -> PrefixTree:
     """A tree of random texts over few words, so that many beginnings are shared."""
     rng = np.random.default_rng(seed)
-    return Branches.of(
+    return PrefixTree.of(
         tuple(rng.integers(5, 5 + rng.integers(2, 9), size=rng.integers(1, longest + 1)).tolist())
         for _ in range(n_paths)
     )
 
 
-def seen_by_node(blocks: Blocks) -> list[set[int]]:
+def seen_by_node(blocks: AttentionBlocks) -> list[set[int]]:
     n_blocks, width, _ = blocks.mask.shape
     columns = blocks.columns.view(n_blocks, -1)
     return [
@@ -43,14 +44,14 @@ def seen_by_node(blocks: Blocks) -> list[set[int]]:
 )
 def test_each_node_sees_its_ancestors_and_itself(seed: int, n_paths: int, longest: int) -> None:
     branches = grown(seed, n_paths, longest)
-    blocks = Blocks.of(branches.ends, torch.float32, "cpu")
+    blocks = AttentionBlocks.of(branches.ends, torch.float32, "cpu")
     assert blocks is not None
-    whole = sight(torch.from_numpy(branches.ends), torch.arange(len(branches.ends)))
+    whole = ancestor_mask(torch.from_numpy(branches.ends), torch.arange(len(branches.ends)))
     assert seen_by_node(blocks) == [set(row.nonzero()[:, 0].tolist()) for row in whole]
 
 
 def test_a_small_tree_is_left_whole() -> None:
-    assert Blocks.of(grown(0, 3, 4).ends, torch.float32, "cpu") is None
+    assert AttentionBlocks.of(grown(0, 3, 4).ends, torch.float32, "cpu") is None
 
 
 @pytest.mark.parametrize(("n_heads", "n_keys", "dim"), [(4, 4, 8), (9, 3, 16), (6, 1, 8)])
@@ -59,11 +60,11 @@ def test_both_ways_to_attend_in_blocks_are_attention_over_the_whole(
     n_heads: int, n_keys: int, dim: int, scaling: float | None
 ) -> None:
     ends = grown(5, 150, 9).ends
-    blocks = Blocks.of(ends, torch.float32, "cpu")
+    blocks = AttentionBlocks.of(ends, torch.float32, "cpu")
     assert blocks is not None
     torch.manual_seed(0)
     query, key, value = (torch.randn(1, heads, len(ends), dim) for heads in (n_heads, n_keys, n_keys))
-    whole = sight(torch.from_numpy(ends), torch.arange(len(ends)))
+    whole = ancestor_mask(torch.from_numpy(ends), torch.arange(len(ends)))
     expected = torch.nn.functional.scaled_dot_product_attention(
         query, key, value, attn_mask=whole, scale=scaling, enable_gqa=True
     ).transpose(1, 2)
@@ -80,9 +81,9 @@ Network = Callable[[str], str]
 opened = partial(answering.opened, causal)
 
 
-def tree_of(branches: Branches) -> TokenTree:
+def tree_of(branches: PrefixTree) -> PackedTree:
     nodes = np.arange(len(branches.tokens))
-    return TokenTree(branches.tokens, branches.depths, branches.ends, nodes, np.roll(branches.tokens, 1))
+    return PackedTree(branches.tokens, branches.depths, branches.ends, nodes, np.roll(branches.tokens, 1))
 
 
 @pytest.mark.parametrize(
@@ -115,7 +116,7 @@ def test_a_network_that_does_not_hand_blocks_on_is_read_by_the_mask(network: Net
 
 def test_an_attention_that_is_told_more_than_it_knows_leaves_it_to_transformers() -> None:
     ends = grown(8, 150, 6).ends
-    blocks = Blocks.of(ends, torch.float32, "cpu")
+    blocks = AttentionBlocks.of(ends, torch.float32, "cpu")
     query = key = value = torch.randn(1, 2, len(ends), 8)
     module = type("Layer", (), {"is_causal": True})()
     bias = torch.randn(1, 2, len(ends), len(ends))
@@ -131,9 +132,9 @@ def test_a_pass_that_has_no_room_when_the_model_is_opened_makes_narrower_ones(
 ) -> None:
     read_tree = causal.CausalModel.read_tree
 
-    def with_room(self: causal.CausalModel, tree: TokenTree) -> Any:
+    def with_room(self: causal.CausalModel, tree: PackedTree) -> Any:
         if len(tree.tokens) > 500:
-            raise OutOfRoomError("memory ran out")
+            raise OutOfMemoryError("memory ran out")
         return read_tree(self, tree)
 
     monkeypatch.setattr(causal.CausalModel, "read_tree", with_room)
@@ -145,5 +146,5 @@ def test_a_pass_that_has_no_room_when_the_model_is_opened_makes_narrower_ones(
         causal.CausalModel.of(model.card, model.network, model.tokenizer)
 
 
-def _full(self: causal.CausalModel, tree: TokenTree) -> Any:
-    raise OutOfRoomError("memory ran out")
+def _full(self: causal.CausalModel, tree: PackedTree) -> Any:
+    raise OutOfMemoryError("memory ran out")

@@ -9,9 +9,10 @@ import pytest
 
 import undertow
 from undertow import models
-from undertow.models import uniform
-from undertow.models.base import Request
-from undertow.types import Answer, Blank, Continuations, Generation, Option, Query, UndertowError
+from undertow.errors import UndertowError
+from undertow.models.base import ModelRequest
+from undertow.models.families import uniform
+from undertow.types import Answer, ClozeQuery, ContinuationQuery, GenerateQuery, Option, Query
 
 OPTIONS = (Option("female", ("she",)), Option("male", ("he",)), Option("neutral", ("they",)))
 
@@ -19,14 +20,14 @@ OPTIONS = (Option("female", ("she",)), Option("male", ("he",)), Option("neutral"
 @pytest.mark.parametrize(
     "query",
     [
-        Blank(("In 1953, ", " was a teenager."), OPTIONS),
-        Continuations("In 1953,", (" she was", " he was", " they were")),
-        Generation("Who was it?", OPTIONS),
+        ClozeQuery(("In 1953, ", " was a teenager."), OPTIONS),
+        ContinuationQuery("In 1953,", (" she was", " he was", " they were")),
+        GenerateQuery("Who was it?", OPTIONS),
     ],
     ids=["blank", "continuations", "prompt"],
 )
 def test_every_option_has_the_same_and_the_rest_is_unclaimed(query: Query) -> None:
-    model = models.find(Request("uniform")).open()
+    model = models.resolve(ModelRequest("uniform")).open()
     (answer,) = next(iter(model.answer([query], "exact"))).values()
     assert isinstance(answer, Answer)
     assert [math.exp(value) for value in answer.logprobs_nats] == pytest.approx([1 / uniform.WORDS] * 3)
@@ -35,8 +36,8 @@ def test_every_option_has_the_same_and_the_rest_is_unclaimed(query: Query) -> No
 
 def test_more_words_than_it_knows_are_unscored() -> None:
     many = tuple(Option("any", (f"w{number}",)) for number in range(uniform.WORDS + 1))
-    model = models.find(Request("uniform")).open()
-    (answer,) = next(iter(model.answer([Blank(("", "."), many)], "exact"))).values()
+    model = models.resolve(ModelRequest("uniform")).open()
+    (answer,) = next(iter(model.answer([ClozeQuery(("", "."), many)], "exact"))).values()
     assert isinstance(answer, Answer)
     assert "1000" in answer.unscored
 
@@ -44,7 +45,7 @@ def test_more_words_than_it_knows_are_unscored() -> None:
 @pytest.mark.usefixtures("untold", "few_resamples")
 @pytest.mark.parametrize("prompts", ["", "A,B"])
 def test_no_drift_is_found_in_it(prompts: str, tmp_path: Path) -> None:
-    run = undertow.run(
+    run = undertow.audit(
         "spurious-correlation", model="uniform", w="date", limit=90, prompts=prompts, out=tmp_path / "run"
     )
     assert not any(finding.found for finding in run.findings)
@@ -54,12 +55,14 @@ def test_no_drift_is_found_in_it(prompts: str, tmp_path: Path) -> None:
 
 @pytest.mark.usefixtures("untold", "few_resamples")
 def test_undecided_sentences_cannot_be_told_from_it(tmp_path: Path) -> None:
-    run = undertow.run("task-specification", model="uniform", limit=80, out=tmp_path / "run")
+    run = undertow.audit("task-specification", model="uniform", limit=80, out=tmp_path / "run")
     areas = run.results[run.results["measure"] == "auroc"]["value"]
     assert areas.tolist() == pytest.approx([0.5] * len(areas))
 
 
-@pytest.mark.parametrize("request_", [Request("uniform", revision="main"), Request("uniform", dtype="bfloat16")])
-def test_it_has_no_revisions_and_no_precision(request_: Request) -> None:
+@pytest.mark.parametrize(
+    "request_", [ModelRequest("uniform", revision="main"), ModelRequest("uniform", dtype="bfloat16")]
+)
+def test_it_has_no_revisions_and_no_precision(request_: ModelRequest) -> None:
     with pytest.raises(UndertowError, match="uniform"):
-        models.find(request_)
+        models.resolve(request_)

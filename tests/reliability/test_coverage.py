@@ -18,13 +18,13 @@ import pytest
 from numpy.typing import NDArray
 from scipy.special import ndtr
 
-from undertow.comparing.differences import MOST_GROUPS
-from undertow.comparing.replicates import groups_of
-from undertow.measures import correlation, detection
-from undertow.measures.correlation import correlate
-from undertow.measures.detection import Threshold, detect
+from undertow.metrics import covariate_association, specification_detection
+from undertow.metrics.covariate_association import correlate
+from undertow.metrics.specification_detection import Threshold, detect
+from undertow.runs.compare.differences import MAX_GROUPS
+from undertow.runs.compare.resampling import groups_of
 from undertow.stats import fit_rows
-from undertow.stats.paired import Left, paired_errors
+from undertow.stats.significance.paired_differences import LeftOut, paired_errors
 from undertow.types import Result
 
 Floats = NDArray[np.float64]
@@ -104,7 +104,7 @@ def differences_held(n: int, n_clusters: int, rng: np.random.Generator) -> Held:
     planted = 0.3
     shared = masses(n, n_clusters, rng)
     both = [shared + masses(n, n_clusters, rng, slope) - 40 for slope in (0.0, planted)]
-    groups, n_groups = groups_of([str(one) for one in range(n_clusters)], MOST_GROUPS, 0)
+    groups, n_groups = groups_of([str(one) for one in range(n_clusters)], MAX_GROUPS, 0)
 
     def differences(kept: NDArray[np.bool_]) -> Floats:
         first, second = (fit_rows(np.arange(N_W), run[:, kept].mean(axis=1))[0] for run in both)
@@ -112,7 +112,7 @@ def differences_held(n: int, n_clusters: int, rng: np.random.Generator) -> Held:
 
     whole = differences(np.ones(n_clusters, dtype=bool))
     without = np.array([differences(groups != group) for group in range(n_groups)])
-    errors = paired_errors(whole, [Left(without, np.ones(without.shape, dtype=bool))])
+    errors = paired_errors(whole, [LeftOut(without, np.ones(without.shape, dtype=bool))])
     return int(((errors.low <= planted) & (planted <= errors.high)).sum()), n
 
 
@@ -124,8 +124,8 @@ KINDS: dict[str, Callable[[int, int, np.random.Generator], Held]] = {
 @pytest.fixture(autouse=True)
 def untested(monkeypatch: pytest.MonkeyPatch) -> None:
     """p-values and power have simulations of their own, and would take most of the time."""
-    monkeypatch.setattr(detection, "N_PERMUTATIONS", 1)
-    monkeypatch.setattr(correlation, "detectable_slope", lambda x, parts: math.nan)
+    monkeypatch.setattr(specification_detection, "N_PERMUTATIONS", 1)
+    monkeypatch.setattr(covariate_association, "detectable_slope", lambda x, parts: math.nan)
 
 
 @pytest.mark.parametrize("kind", ["slope", "difference"])

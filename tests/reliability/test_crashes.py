@@ -18,10 +18,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from processes import Done, command, forks, run
 
-from undertow.places import store_file
-from undertow.records import MANIFEST, UNFINISHED
+from helpers.processes import Done, command, forks, run
+from undertow._files import cache_file
+from undertow.runs.folder.storage import MANIFEST, UNFINISHED
 
 pytestmark = pytest.mark.slow
 SEED = int(os.environ.get("UNDERTOW_CRASH_SEED", "20261122"))
@@ -72,7 +72,7 @@ def suicidal(words: Sequence[str], cache: str, seen: Any, kind: int, place: int)
 def stored_in(cache: Path) -> int:
     """Answers in a cache; 0 where it is not made yet."""
     try:
-        path = cache / store_file().name
+        path = cache / cache_file().name
         with closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True, timeout=60)) as reader:
             return int(reader.execute("SELECT count(*) FROM answers").fetchone()[0])
     except sqlite3.OperationalError:
@@ -131,7 +131,7 @@ class Audit:
         assert names(self.folder.parent) == {"run"}
         assert names(self.folder) == names(self.place / "whole" / "run")
         # Whoever only reads leaves the log and its index where they are.
-        assert names(self.cache) <= {f"{store_file().name}{ending}" for ending in ("", "-wal", "-shm")}
+        assert names(self.cache) <= {f"{cache_file().name}{ending}" for ending in ("", "-wal", "-shm")}
 
 
 def names(folder: Path) -> set[str]:

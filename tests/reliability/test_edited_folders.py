@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 import undertow
-from command_line import in_process
-from edits import edited
+from helpers.command_line import in_process
+from helpers.json_edits import edited
 
 ASKED: dict[str, tuple[dict[str, Any], str]] = {
     "spurious-correlation": ({"w": "date", "date_count": 9, "limit": 90}, "slope"),
@@ -35,7 +35,7 @@ def folder_of(tmp_path_factory: pytest.TempPathFactory) -> Folder:
             made[probe] = tmp_path_factory.mktemp(probe)
             options, measure = ASKED[probe]
             for seed, name in enumerate(("run", "other")):
-                undertow.run(probe, "toy", **options, seed=seed, out=made[probe] / name)
+                undertow.audit(probe, "toy", **options, seed=seed, out=made[probe] / name)
             rule = f'[[rule]]\nname = "r"\nmeasure = "{measure}"\nof = "value"\nat_most = 1000\nwhy = "w"\n'
             (made[probe] / "rules.toml").write_text(rule)
         return made[probe]

@@ -14,7 +14,7 @@ import pytest
 from markdown_it import MarkdownIt
 
 import undertow
-from command_line import in_process
+from helpers.command_line import in_process
 
 FORGED = "* FORGED"
 SIGNS = ("\n", "\r", "\r\n", "\v", "\f", "\x1c", "\x85", "\u2028", "\u2029", "\x1b[2J", "\x9b2J", "\u202e", "\t")
@@ -72,7 +72,7 @@ def written(folder: Path, harm: str) -> dict[str, str]:
         if path.suffix in (".html", ".csv", ".json", ".jsonl", ".yaml", ".md", ".xml"):
             with path.open(encoding="utf-8", newline="") as file:
                 found[str(path.relative_to(folder))] = file.read()
-    scored = undertow.open_run(folder / "scored")
+    scored = undertow.load_run(folder / "scored")
     return found | {"notebook": scored._repr_html_()}
 
 

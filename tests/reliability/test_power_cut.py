@@ -21,19 +21,19 @@ from unittest import mock
 
 import pytest
 
-from undertow.models.base import EXACT, Found
-from undertow.scoring.ask import ask
-from undertow.scoring.store import AnswerStore
-from undertow.types import GENERATION, Answer, Generation, ModelCard, Option, Query, query_digest
+from undertow.inference.answer_cache import AnswerCache
+from undertow.inference.runner import run_queries
+from undertow.models.base import EXACT, ModelHandle
+from undertow.types import GENERATION, Answer, GenerateQuery, ModelIdentity, Option, Query, query_digest
 
 SECTOR = 512
 FRAME = 24 + 4096
 HEAD = 32
 """Bytes of a log's frame, with its page, and of the log's head."""
-CARD = ModelCard("made", "tests", "the tests", "1", "float32", "prompt")
+CARD = ModelIdentity("made", "tests", "the tests", "1", "float32", "prompt")
 SIZES = (3, 40, 1, 17, 90, 8, 60, 2, 33, 75, 5, 28)
 """Answers in a batch."""
-PROMPTS = [Generation(f"{number}: who?", (Option("female", ("she",)),)) for number in range(sum(SIZES))]
+PROMPTS = [GenerateQuery(f"{number}: who?", (Option("female", ("she",)),)) for number in range(sum(SIZES))]
 DIGESTS = [query_digest(prompt) for prompt in PROMPTS]
 STARTS = [sum(SIZES[:batch]) for batch in range(len(SIZES) + 1)]
 SEED = 20261122
@@ -52,11 +52,11 @@ class Made:
         return [list(range(start, end)) for start, end in pairwise(STARTS)]
 
     def answer(self, queries: Sequence[Query], protocol: str) -> Iterator[Mapping[int, Answer]]:
-        numbers = [int(query.prompt.partition(":")[0]) for query in queries if isinstance(query, Generation)]
+        numbers = [int(query.prompt.partition(":")[0]) for query in queries if isinstance(query, GenerateQuery)]
         yield {place: said(number) for place, number in enumerate(numbers)}
 
 
-FOUND = Found(CARD, Made, {GENERATION: (EXACT,)})
+FOUND = ModelHandle(CARD, Made, {GENERATION: (EXACT,)})
 WHOLE = tuple(map(said, range(len(PROMPTS))))
 
 
@@ -129,8 +129,8 @@ States = Sequence[Files]
 def watched(quick: Path) -> States:
     path = quick / "watched" / "answers.sqlite"
     states: list[Files] = []
-    with small_logs(12), AnswerStore(path) as store:
-        ask(FOUND, PROMPTS, store, EXACT, lambda done, total: states.append(Files.of(path)))
+    with small_logs(12), AnswerCache(path) as store:
+        run_queries(FOUND, PROMPTS, store, EXACT, lambda done, total: states.append(Files.of(path)))
     states.append(Files.of(path))
     assert len(states) == len(SIZES) + 2
     assert states[-1].log is None
@@ -182,7 +182,7 @@ def _while_logging(batch: int, before: Files, after: Files, index: bytes | None,
     return Moment(f"logging batch {batch} by {kind}", Files(before.database, log, index), (batch, batch + 1))
 
 
-def held(store: AnswerStore) -> tuple[int, ...]:
+def held(store: AnswerCache) -> tuple[int, ...]:
     """The batches that are there, all of each: of none a part."""
     found = store.get(CARD.key(EXACT), DIGESTS)
     for digest, answer in found.items():
@@ -199,13 +199,13 @@ def check(moment: Moment, folder: Path) -> int:
     """Open what is left and run the same again; returns how many batches were there."""
     path = moment.files.write(folder)
     try:
-        with AnswerStore(path) as store:
+        with AnswerCache(path) as store:
             there = held(store)
             assert there in [tuple(range(n)) for n in moment.batches], f"{there}, not one of {moment.batches}"
-            asked = ask(FOUND, PROMPTS, store, EXACT, lambda done, total: None)
+            asked = run_queries(FOUND, PROMPTS, store, EXACT, lambda done, total: None)
         assert asked.n_computed == len(PROMPTS) - STARTS[len(there)]
         assert asked.scores.answers == WHOLE
-        with AnswerStore(path) as store:
+        with AnswerCache(path) as store:
             assert len(held(store)) == len(SIZES)
         assert sorted(one.name for one in folder.iterdir()) == ["answers.sqlite"]
     except Exception as error:
@@ -233,15 +233,15 @@ def test_damage_that_shows_as_answers_are_written_is_moved_aside_too(
     quick: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = Files(None, None).write(quick / "later")
-    with AnswerStore(path) as store:
+    with AnswerCache(path) as store:
         store.put(CARD, EXACT, dict(zip(DIGESTS[: STARTS[6]], WHOLE, strict=False)))
     content = bytearray(path.read_bytes())
     content[4096:] = b"\x5a" * (len(content) - 4096)
-    with small_logs(1000) as opened, AnswerStore(path) as store:
+    with small_logs(1000) as opened, AnswerCache(path) as store:
         assert len(store.get(CARD.key(EXACT), DIGESTS)) == STARTS[6]
         path.write_bytes(content)
         opened[-1].execute("PRAGMA cache_size=0")
-        asked = ask(FOUND, PROMPTS, store, EXACT, lambda done, total: None)
+        asked = run_queries(FOUND, PROMPTS, store, EXACT, lambda done, total: None)
     assert asked.scores.answers == WHOLE
     assert "answers.sqlite.damaged" in capsys.readouterr().err
 
@@ -250,33 +250,33 @@ def test_two_that_find_the_same_damage_move_it_once_and_keep_what_is_damaged_lat
     quick: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = Files(b"no database " * 500, None).write(quick / "both")
-    with AnswerStore(path) as first, AnswerStore(path) as second:
-        assert ask(FOUND, PROMPTS, first, EXACT, lambda done, total: None).n_computed == len(PROMPTS)
-        asked = ask(FOUND, PROMPTS, second, EXACT, lambda done, total: None)
+    with AnswerCache(path) as first, AnswerCache(path) as second:
+        assert run_queries(FOUND, PROMPTS, first, EXACT, lambda done, total: None).n_computed == len(PROMPTS)
+        asked = run_queries(FOUND, PROMPTS, second, EXACT, lambda done, total: None)
     assert (asked.n_computed, asked.scores.answers) == (0, WHOLE)
     assert sorted(one.name for one in path.parent.iterdir()) == ["answers.sqlite", "answers.sqlite.damaged"]
     assert capsys.readouterr().err.count("\n") == 1
     path.write_bytes(b"no database " * 500)
-    with AnswerStore(path) as third:
-        assert ask(FOUND, PROMPTS, third, EXACT, lambda done, total: None).n_computed == len(PROMPTS)
+    with AnswerCache(path) as third:
+        assert run_queries(FOUND, PROMPTS, third, EXACT, lambda done, total: None).n_computed == len(PROMPTS)
     aside = ["answers.sqlite.damaged", "answers.sqlite.damaged-2"]
     assert sorted(one.name for one in path.parent.iterdir()) == ["answers.sqlite", *aside]
 
 
 def test_a_store_that_is_removed_under_a_run_is_begun_anew(quick: Path) -> None:
     path = Files(None, None).write(quick / "removed")
-    with AnswerStore(path) as store:
+    with AnswerCache(path) as store:
         store.put(CARD, EXACT, {DIGESTS[0]: WHOLE[0]})
         for ending in ("", "-wal", "-shm"):
             path.with_name(path.name + ending).unlink()
         store.put(CARD, EXACT, {DIGESTS[1]: WHOLE[1]})
-    with AnswerStore(path) as store:
+    with AnswerCache(path) as store:
         assert store.get(CARD.key(EXACT), DIGESTS) == {DIGESTS[1]: WHOLE[1]}
 
 
 def test_every_commit_is_synced(quick: Path) -> None:
     """What all of the above rests on: 2 is FULL, which syncs the log before a commit is done."""
-    with small_logs(1000) as opened, AnswerStore(quick / "synced" / "answers.sqlite"):
+    with small_logs(1000) as opened, AnswerCache(quick / "synced" / "answers.sqlite"):
         assert opened[-1].execute("PRAGMA synchronous").fetchone() == (2,)
         assert opened[-1].execute("PRAGMA journal_mode").fetchone() == ("wal",)
     assert sqlite3.sqlite_version_info >= (3, 35)

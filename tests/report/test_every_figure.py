@@ -12,29 +12,29 @@ import pytest
 from matplotlib.figure import Figure
 from test_calibration_figures import calibration, failed, mirrored, power
 from test_checklist_figures import aspects, gap, ranking, shares
-from test_comparison import NAN, asked, compared, equal, fit, gridded, point
-from test_sensitivity import drawn as sensitivity
-from test_sensitivity import effects, row, slots
-from test_simulation_figure import cloud, panels
-from test_specification import curve, followed, scored
-from test_specification import drawn as occupations_of
-from test_spectrum import line, observed
-from test_trajectory import checkpoints
+from test_checkpoints import checkpoints
+from test_covariate_curve import line, observed
+from test_model_sizes import NAN, asked, compared, equal, fit, gridded, point
+from test_scatter import cloud, panels
+from test_specification_figure import curve, followed, scored
+from test_specification_figure import drawn as occupations_of
+from test_wording_sensitivity import drawn as sensitivity
+from test_wording_sensitivity import effects, row, slots
 
-from briefly import briefly
-from readable import assert_readable, words
-from trained_models import lab
-from undertow.report.comparison import slope_against_size
-from undertow.report.confusion import draw_confusion
-from undertow.report.differences import DrawnDifference, draw_differences
-from undertow.report.drawing import Drawing, lettering, svg_text
-from undertow.report.graph import GraphShape, draw_graph
-from undertow.report.grid import model_grid
-from undertow.report.simulation import Panel, draw_simulation
-from undertow.report.specification import over_w, roc
-from undertow.report.spectrum import spectrum
-from undertow.report.trajectory import trajectory
-from undertow.report.words import plain
+from helpers.figure_checks import assert_readable, words
+from helpers.sampled_cases import briefly
+from helpers.trained_models import lab
+from undertow.report.figures.causal_graph import GraphShape, draw_graph
+from undertow.report.figures.checkpoints import trajectory
+from undertow.report.figures.confusion_matrix import draw_confusion
+from undertow.report.figures.covariate_curve import spectrum
+from undertow.report.figures.forest_plot import DrawnDifference, draw_differences
+from undertow.report.figures.model_grid import model_grid
+from undertow.report.figures.model_sizes import slope_against_size
+from undertow.report.figures.scatter import Panel, draw_simulation
+from undertow.report.figures.specification import over_w, roc
+from undertow.report.formatting import plain
+from undertow.report.style import Drawing, lettering, svg_text
 
 NAMES = {
     "markup": '<b>"$x^2$"</b>&\n\x1b東\u0378',  # no font has the last sign, so that the SVG keeps the text

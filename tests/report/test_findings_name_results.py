@@ -13,7 +13,7 @@ import pandas as pd
 import pytest
 
 import undertow
-from undertow.audit import Run
+from undertow.runs.pipeline import Run
 from undertow.types import Finding, Result
 
 AUDITS: dict[str, dict[str, Any]] = {
@@ -30,7 +30,7 @@ AUDITS: dict[str, dict[str, Any]] = {
 def told(
     request: pytest.FixtureRequest, untold: None, few_resamples: None, finished_run: Callable[..., Path]
 ) -> tuple[Run, list[Finding]]:
-    run = undertow.open_run(finished_run(request.param.partition(" ")[0], **AUDITS[request.param]))
+    run = undertow.load_run(finished_run(request.param.partition(" ")[0], **AUDITS[request.param]))
     return run, run.findings
 
 

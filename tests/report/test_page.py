@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from hostile import PAYLOADS, as_shown, page_of
+from helpers.hostile_text import PAYLOADS, as_shown, page_of
 from undertow.report import Page, PageFigure, render_page
 from undertow.types import Finding, Result
 
@@ -81,7 +81,7 @@ def page(**parts: Any) -> Page:
         examples=["In 1953, ___ was a child."],
         asked_of={"name": "m"},
         command="undertow audit m",
-        python="undertow.audit('m')",
+        python="undertow.runs.pipeline('m')",
         provenance={"seed": "7"},
     )
     return dataclasses.replace(made, **parts)

@@ -13,10 +13,10 @@ from typing import Any
 
 import pytest
 
-from briefly import briefly
-from hostile import PAYLOADS, as_shown, page_of
+from helpers.hostile_text import PAYLOADS, as_shown, page_of
+from helpers.sampled_cases import briefly
 from undertow.report import Page, render_page
-from undertow.types import Shown
+from undertow.report.model import ReportTable
 
 playwright = pytest.importorskip("playwright.sync_api", reason="playwright, of the extra dev, is not installed")
 
@@ -151,7 +151,7 @@ CELLS = [
     ("", "7", "–", "x 8"),
     ("z", "0.000042", ".999", "x 9"),
 ]
-TABLE = Page("t", "l", (), (), shown=[Shown("T", ("name", "size", "p", "place"), CELLS)])
+TABLE = Page("t", "l", (), (), shown=[ReportTable("T", ("name", "size", "p", "place"), CELLS)])
 
 
 def test_columns_are_sorted_as_people_do_one_at_a_time_and_the_third_time_as_they_were(opened: Open) -> None:

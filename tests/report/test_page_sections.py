@@ -10,14 +10,15 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from hostile import page_of
-from report_page import MANIFEST, section
-from undertow.records import Record
+from helpers.hostile_text import page_of
+from helpers.report_page import MANIFEST, section
 from undertow.report import Page, PageFigure, render_page
-from undertow.report.graph import GraphShape, draw_graph
+from undertow.report.figures.causal_graph import GraphShape, draw_graph
+from undertow.report.model import Checklist, ChecklistTest, ReportTable, ReportText
 from undertow.report.page import LONG_TABLE_ROWS, UNFOLDED_FINDINGS, PageAssumption, PageGrounds, PagePrecision
-from undertow.report.telling import tell_run
-from undertow.types import Check, Finding, Matrix, Result, Shown, Told
+from undertow.runs.folder.storage import Record
+from undertow.runs.run_report import render_run
+from undertow.types import Finding, Result
 
 SVG = '<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {} {}"/>'
 DRIFTS, RIGHT = Finding("it drifts", True, 9.0), Finding("it is right", True, 5.0, rests=False)
@@ -47,25 +48,27 @@ def test_sections_stand_in_their_order_and_those_without_content_are_left_out() 
 
 
 def test_told_run_has_its_own_tables_checklist_and_graph_on_its_page(tmp_path: Path) -> None:
-    told = Told("T", "lead", asked=["Q?"], examples=[], shown=(SCORES, EXAMPLES), matrices=(MATRIX,))
+    told = ReportText("T", "lead", asked=["Q?"], examples=[], shown=(SCORES, EXAMPLES), matrices=(MATRIX,))
     drawing = draw_graph(GraphShape(("W", "X", "Y"), (("W", "X"), ("X", "Y"))), "graph")
     record = Record(MANIFEST, pd.DataFrame(), [])
-    tell_run(tmp_path, record, told, (DRIFTS,), [], grounds=(grounds(figure=None), drawing))
+    render_run(tmp_path, record, told, (DRIFTS,), [], grounds=(grounds(figure=None), drawing))
     assert sorted(path.name for path in (tmp_path / "figures").iterdir()) == ["graph.png", "graph.svg"]
     html = (tmp_path / "report.html").read_text(encoding="utf-8")
     assert section(html, "shown") == section(page(shown=(SCORES, EXAMPLES)), "shown")
     assert section(html, "checklist") == section(page(matrices=(MATRIX,)), "checklist")
     assert f'alt="{drawing.alt}"' in section(html, "grounds")
     assert drawing.caption in section(html, "grounds")
-    tell_run(tmp_path, record, told, (DRIFTS,), [])
+    render_run(tmp_path, record, told, (DRIFTS,), [])
     assert not list((tmp_path / "figures").iterdir())
     assert 'id="grounds"' not in (tmp_path / "report.html").read_text(encoding="utf-8")
 
 
 # An audit's own tables.
 
-SCORES = Shown("Exact match", ["class", "0 shots", "5 shots"], [["statement", "42.1 ± 0.8", "0"], ["null", "", "–"]])
-EXAMPLES = Shown("Answers", ["span", "answer"], [["a", "one\ntwo"]], about="Of some.", warning="It quotes abuse.")
+SCORES = ReportTable(
+    "Exact match", ["class", "0 shots", "5 shots"], [["statement", "42.1 ± 0.8", "0"], ["null", "", "–"]]
+)
+EXAMPLES = ReportTable("Answers", ["span", "answer"], [["a", "one\ntwo"]], about="Of some.", warning="It quotes abuse.")
 
 
 def cells(html: str, tag: str) -> list[tuple[str, str]]:
@@ -86,10 +89,10 @@ def test_table_with_a_warning_or_of_many_rows_is_folded() -> None:
         r'<details class="warned">\s*<summary>.*Answers.*It quotes abuse.*</summary>.*<table', html, re.DOTALL
     )
     for size, folded in ((LONG_TABLE_ROWS, False), (LONG_TABLE_ROWS + 1, True)):
-        html = section(page(shown=[Shown("T", ["n"], [[str(n)] for n in range(size)])]), "shown")
+        html = section(page(shown=[ReportTable("T", ["n"], [[str(n)] for n in range(size)])]), "shown")
         assert (f"<summary>Show all {size} rows</summary>" in html) is folded
     with pytest.raises(ValueError, match="'T'"):
-        page(shown=[Shown("T", ["a", "b"], [["1"]])])
+        page(shown=[ReportTable("T", ["a", "b"], [["1"]])])
 
 
 # What findings rest on.
@@ -134,7 +137,7 @@ CAUTION = "In float32 this could turn out otherwise."
 COSTS = PagePrecision(
     ["m was asked in bfloat16."],
     ["it drifts", "nothing moved", "It falls by -2.5."],
-    Shown("The 1 result", ("result", "error"), [["Slope: date", "0.02"]], about="Of the sample alone."),
+    ReportTable("The 1 result", ("result", "error"), [["Slope: date", "0.02"]], about="Of the sample alone."),
 )
 
 
@@ -154,13 +157,13 @@ def test_precision_section_says_all_of_it_and_only_findings_that_could_change_ca
 # The checklist.
 
 COLUMNS = ("minimum functionality", "invariance", "directional expectation")
-SWAP = Check("swap", "Order does not matter.", 400, 50, ["Amy, Bob.\n  Who?", "Bob <b>&amp;</b> Amy"])
+SWAP = ChecklistTest("swap", "Order does not matter.", 400, 50, ["Amy, Bob.\n  Who?", "Bob <b>&amp;</b> Amy"])
 CELLS = {
-    ("symmetry", "invariance"): [SWAP, Check("answers", "Nor that of the answers.", 1200, 0)],
-    ("negation", "directional expectation"): [Check("less", "It turns round.", 10_000, 9_999, ["one"])],
-    ("negation", "minimum functionality"): [Check("three names", "A chain holds.", 0, 0)],
+    ("symmetry", "invariance"): [SWAP, ChecklistTest("answers", "Nor that of the answers.", 1200, 0)],
+    ("negation", "directional expectation"): [ChecklistTest("less", "It turns round.", 10_000, 9_999, ["one"])],
+    ("negation", "minimum functionality"): [ChecklistTest("three names", "A chain holds.", 0, 0)],
 }
-MATRIX = Matrix("By type", ("symmetry", "negation"), COLUMNS, CELLS, about="Over pairs.")
+MATRIX = Checklist("By type", ("symmetry", "negation"), COLUMNS, CELLS, about="Over pairs.")
 
 
 def test_every_test_is_in_the_cell_of_its_capability_and_type_and_opens_to_its_failures() -> None:

@@ -10,8 +10,7 @@ import pytest
 from numpy.typing import ArrayLike, NDArray
 from scipy import stats
 
-from briefly import briefly
-from undertow.stats.bootstrap import percentile_interval
+from helpers.sampled_cases import briefly
 from undertow.stats.calibration import (
     MIN_MODELS,
     attenuation,
@@ -22,6 +21,7 @@ from undertow.stats.calibration import (
     standard_errors,
     with_training_seed,
 )
+from undertow.stats.intervals.cluster_bootstrap import percentile_interval
 
 Floats = NDArray[np.float64]
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from undertow.stats.jackknife import dealt_groups, jackknife_interval
+from undertow.stats.intervals.jackknife import dealt_groups, jackknife_interval
 
 RNG = np.random.default_rng(0)
 

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 from scipy.optimize import minimize
 
-from undertow.stats import logistic
-from undertow.stats.detection import auroc
-from undertow.stats.logistic import fit_logistic, held_out_draws, held_out_log_odds
+from undertow.stats.classification.roc import auroc
+from undertow.stats.regression import logistic
+from undertow.stats.regression.logistic import fit_logistic, held_out_draws, held_out_log_odds
 
 
 def sample(seed: int, n: int = 60, n_features: int = 3, share: float = 0.3) -> tuple[np.ndarray, np.ndarray]:

@@ -9,7 +9,7 @@ import pytest
 import statsmodels.api as sm
 
 from undertow.stats import fit_line
-from undertow.stats.polynomial import fit_polynomial
+from undertow.stats.regression.polynomial import fit_polynomial
 
 
 def noisy(seed: int, n: int = 15) -> tuple[np.ndarray, np.ndarray]:

@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from scipy import stats
 
-from briefly import briefly
-from undertow.stats import trend as room
-from undertow.stats.trend import (
+from helpers.sampled_cases import briefly
+from undertow.stats.regression import trend as room
+from undertow.stats.regression.trend import (
     AUTOCORRELATIONS,
     SentenceParts,
     any_effect,
@@ -195,7 +195,7 @@ def test_neither_the_order_of_values_nor_that_of_sentences_matters() -> None:
 def test_series_are_judged_as_each_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     y = crossed(4, (5, 6, 11))
     together = trend(np.arange(11), parts_of(y))
-    monkeypatch.setattr(room, "MOST_CELLS", 1)
+    monkeypatch.setattr(room, "MAX_CELLS", 1)
     alone = trend(np.arange(11), parts_of(y))
     for name in NUMBERS:
         assert getattr(together, name) == pytest.approx(getattr(alone, name), rel=1e-9)

@@ -12,20 +12,20 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from tools.validity.tables import share, table
-from undertow.measures.baselines import Baselines
-from undertow.measures.understanding import (
+from undertow.metrics.text_baselines import Baselines
+from undertow.metrics.text_tasks import (
     ACCURACY,
     COPY,
     EXACT_MATCH,
     IDENTIFICATION,
     PERCENT,
     TOKEN_F1,
-    Scored,
+    ScoredAnswers,
     results,
 )
-from undertow.stats import FEWEST_CLUSTERS
-from undertow.stats.agreement import mean_over_cells
-from undertow.stats.flips import flip_means
+from undertow.stats import MIN_CLUSTERS
+from undertow.stats.classification.agreement import mean_over_cells
+from undertow.stats.significance.sign_flip import flip_means
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -90,12 +90,12 @@ def covered(draw: Callable[[tuple[int, ...], Rng], Floats], name: str, n: int, a
 # Against the best answer without a model.
 
 
-def answered(values: Floats, gold: NDArray[np.int64] | None, name: str = EXACT_MATCH) -> Scored:
+def answered(values: Floats, gold: NDArray[np.int64] | None, name: str = EXACT_MATCH) -> ScoredAnswers:
     """One setting of answers with these scores [text, wording], in percent."""
     names = [f"text {at}" for at in range(len(values))]
     cells = [("question", f"wording {at}", 0) for at in range(values.shape[1])]
     known = {EXACT_MATCH: values} | {name: values}
-    return Scored(names, [""] * len(names), cells, np.isfinite(values), known, gold=gold, clusters=names)
+    return ScoredAnswers(names, [""] * len(names), cells, np.isfinite(values), known, gold=gold, clusters=names)
 
 
 def right(rate: float, n: int, rng: Rng) -> Floats:
@@ -146,7 +146,7 @@ def of_copies(values: Floats, copies: Floats) -> float:
     return gain_p(Baselines(0, names, {(COPY, TOKEN_F1): copies}), answered(values, None, TOKEN_F1), TOKEN_F1)
 
 
-def gain_p(baselines: Baselines, answers: Scored, measure: str) -> float:
+def gain_p(baselines: Baselines, answers: ScoredAnswers, measure: str) -> float:
     """P of the difference from the best baseline; NaN where nothing is tested."""
     gain = baselines.gain(answers, measure)
     return math.nan if gain is None else gain.p
@@ -185,7 +185,7 @@ def words_rejected(draw: Callable[[tuple[int, ...], Rng], Floats], n: int, n_aud
     found = flip_means(sums, np.ones_like(sums), 0)
     if all(math.isnan(one.p) for one in found):
         return math.nan
-    return float(np.mean([one.p < 0.05 and one.n_differing >= FEWEST_CLUSTERS for one in found]))
+    return float(np.mean([one.p < 0.05 and one.n_differing >= MIN_CLUSTERS for one in found]))
 
 
 # Whole runs.
@@ -268,7 +268,7 @@ def beside_table(n_audits: int) -> str:
     rows = []
     for name, draw in BESIDE.items():
         print("baseline", name, file=sys.stderr, flush=True)
-        found = [[draw(n, rng) for _ in range(n_audits if n >= FEWEST_CLUSTERS else 20)] for n in SIZES]
+        found = [[draw(n, rng) for _ in range(n_audits if n >= MIN_CLUSTERS else 20)] for n in SIZES]
         rows.append(
             [name, *(share(math.nan if np.isnan(one).all() else float(np.less(one, 0.05).mean())) for one in found)]
         )
@@ -301,7 +301,7 @@ def section(n_audits: int) -> Iterator[str]:
     yield "Bias in text"
     of_runs = max(n_audits // 20, 10)
     yield f"""Scores are in percent, of texts that are drawn independently, or in clusters of four. Columns are numbers of texts, or of
-clusters. Fewer than {FEWEST_CLUSTERS} have no interval and no claim. The tables but the last have {n_audits:,} audits a cell.
+clusters. Fewer than {MIN_CLUSTERS} have no interval and no claim. The tables but the last have {n_audits:,} audits a cell.
 """
     yield from coverage_tables(n_audits)
     yield "### A model is said to be better, or worse, than the best answer without a model, and is neither\n"

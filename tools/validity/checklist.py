@@ -12,10 +12,10 @@ from numpy.typing import NDArray
 from scipy.special import expit
 
 from tools.validity.tables import share, table
-from undertow.measures.checklist import Case, corrected, is_overall, model_results
-from undertow.measures.checklist_answers import ORDERS, QUESTIONS, WITH, Answers, Panel, Rule
-from undertow.stats.crossed import crossed_line, difference_of_ratios, ratio_interval
-from undertow.stats.exchange import crossed_exchange_p, exchange_ps
+from undertow.metrics.checklist.checklist_metrics import Case, corrected, is_overall, model_results
+from undertow.metrics.checklist.decisions import ORDERS, QUESTIONS, WITH, Answers, Panel, Rule
+from undertow.stats.intervals.multiway_cluster import crossed_line, difference_of_ratios, ratio_interval
+from undertow.stats.significance.ratio_exchange import crossed_exchange_p, sign_flip_pvalues
 
 Floats = NDArray[np.float64]
 Places = tuple[NDArray[np.int64], NDArray[np.int64]]
@@ -62,7 +62,7 @@ def gap(places: Places, spreads: tuple[float, float], rng: np.random.Generator, 
     found = difference_of_ratios(*first, *second, *places)
     p = max(found.p, crossed_exchange_p(first, second, *places))
     sums = [np.bincount(places[0], weights=one)[:, None] for one in (*first, *second)]
-    alone = exchange_ps((sums[0], sums[1]), (sums[2], sums[3]))[0]
+    alone = sign_flip_pvalues((sums[0], sums[1]), (sums[2], sums[3]))[0]
     return p < 0.05, alone < 0.05, not found.low <= 0 <= found.high
 
 

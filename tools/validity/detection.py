@@ -13,12 +13,12 @@ import numpy as np
 import pandas as pd
 
 from tools.validity.tables import share, table
-from undertow.measures import detection
-from undertow.measures.detection import Threshold, detect, with_combined
-from undertow.measures.movement import sentence_scores
-from undertow.probes.base import Evidence
-from undertow.probes.task_specification import findings
-from undertow.stats import FEWEST_CLUSTERS
+from undertow.audits.base import Observations
+from undertow.audits.task_specification.audit import findings
+from undertow.metrics import specification_detection
+from undertow.metrics.sentence_scores import sentence_scores
+from undertow.metrics.specification_detection import Threshold, detect, with_combined
+from undertow.stats import MIN_CLUSTERS
 from undertow.types import Result
 
 GROUPS = ("a", "b", "c")
@@ -107,7 +107,7 @@ def masses(noise: Noise, n_clusters: int, effect: float, rng: np.random.Generato
 def measured(frame: pd.DataFrame, seed: int) -> list[Result]:
     """The results of an audit."""
     scored = with_combined(sentence_scores(frame, GROUPS), GROUPS).drop(columns=OTHER_SCORES)
-    with mock.patch.multiple(detection, **DRAWS):
+    with mock.patch.multiple(specification_detection, **DRAWS):
         return detect(scored, GROUPS, Threshold(), seed=seed)
 
 
@@ -159,7 +159,7 @@ def claims(noise: Noise, n_models: int, n_runs: int) -> float:
         frame = pd.concat(
             [masses(noise, CLUSTERS_OF_A_RUN, 0.0, rng, f"model {at}") for at in range(n_models)], ignore_index=True
         )
-        told = findings(Evidence(frame, {"groups": list(GROUPS)}), measured(frame, seed))
+        told = findings(Observations(frame, {"groups": list(GROUPS)}), measured(frame, seed))
         claimed += any(one.found for one in told)
     return claimed / n_runs
 
@@ -177,7 +177,7 @@ def cell_table(cells: Mapping[tuple[str, int], Cell], kind: str) -> str:
 
 def audits_of(size: int, n_audits: int) -> int:
     """Fits of many clusters take long, and what is never given need not be tried often."""
-    return max(10, n_audits // (100 if size < FEWEST_CLUSTERS else 20 if size >= 60 else 8))
+    return max(10, n_audits // (100 if size < MIN_CLUSTERS else 20 if size >= 60 else 8))
 
 
 def section(n_audits: int) -> Iterator[str]:

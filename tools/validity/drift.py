@@ -13,8 +13,8 @@ from scipy import stats
 
 from tools.validity.tables import share, table
 from undertow.stats import benjamini_hochberg
-from undertow.stats.clusters import influence_variance, share_interval
-from undertow.stats.trend import SentenceParts, any_effect, sentence_parts, trend, trend_of_other_values
+from undertow.stats.cluster_errors import influence_variance, share_interval
+from undertow.stats.regression.trend import SentenceParts, any_effect, sentence_parts, trend, trend_of_other_values
 
 NOISES = (
     "independent", "sentences", "values", "AR .3", "AR .5", "AR .8", "AR .95", "random walk", "slopes", "skewed", "skewed slopes",

@@ -8,11 +8,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
-from undertow.causal import paths, questions
-from undertow.causal.graphs import ROLES, VARIED, Graph
+from undertow.causal import identification, paths
+from undertow.causal.graph import ROLES, VARIED, Graph
+from undertow.causal.identification import Candidate
 from undertow.causal.paths import Path
-from undertow.causal.questions import Candidate
-from undertow.types import UndertowError
+from undertow.errors import UndertowError
 
 DRIFT, SPECIFICATION = "drift with W", "specification of the task"
 """What spurious correlation finds, and what task specification finds."""
@@ -61,12 +61,12 @@ def assumptions(graph: Graph, audit: str) -> tuple[Assumption, ...]:
             "it has no node for what is varied in the texts",
         )
         return (Assumption(claim, False, why, instead),)
-    w = questions.candidate(graph, graph.varied)
+    w = identification.covariate_candidate(graph, graph.varied)
     return tuple(row(graph, w) for row in _RESTS_ON[audit])
 
 
 def _in_text(graph: Graph, w: Candidate) -> Assumption:
-    ways = filter(None, (questions.causal_way(graph, w.node, feature) for feature in graph.features))
+    ways = filter(None, (identification.directed_path(graph, w.node, feature) for feature in graph.features))
     because = example(ways) if w.causes_features else _no_arrows([w.node], graph.features)
     holds = w.observed and w.causes_features
     return Assumption(
@@ -125,12 +125,12 @@ def selection_hint(graph: Graph) -> str:
 def _opened_where(graph: Graph, w: Candidate) -> str:
     if not w.opened:
         return f"{example(())} is opened by {_all_of(graph.selection)}"
-    state = questions.standing(graph, w.opened[0], graph.selection)
+    state = identification.standing(graph, w.opened[0], graph.selection)
     return f"{w.opened[0].text} is opened at {_all_of(collider for collider, _ in state.opened_by)}"
 
 
 def _undecided(graph: Graph, _: Candidate) -> Assumption:
-    deciding = questions.specification(graph).deciding
+    deciding = identification.specification(graph).deciding
     because = arrows_text(deciding) if deciding else _no_arrows(graph.features, [graph.label])
     return Assumption(
         f"the features {_all_of(graph.features)} do not decide the label {graph.label}",
@@ -142,8 +142,8 @@ def _undecided(graph: Graph, _: Candidate) -> Assumption:
 
 def _untold(graph: Graph, w: Candidate) -> Assumption:
     """That nothing else connects features and label in the population: neither what decides the label, nor what W has to do with it."""
-    told, label = questions.told_without_selection(graph, past=w.node), graph.label
-    other = "other " if w.connected_before or questions.specification(graph).well_specified else ""
+    told, label = identification.noncausal_open_paths(graph, past=w.node), graph.label
+    other = "other " if w.connected_before or identification.specification(graph).well_specified else ""
     return Assumption(
         f"the features {_all_of(graph.features)} tell the label {label} in no other way without selection",
         not told,

@@ -17,7 +17,8 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from undertow.types import Floats, UndertowError
+from undertow.errors import UndertowError
+from undertow.types import Floats
 
 MAX_LENGTH = 1000
 """Characters of one expression."""
@@ -58,14 +59,14 @@ class Noise:
 
 
 @dataclass(frozen=True, slots=True)
-class Applied:
+class Application:
     """A function or an operator, a key of `OPERATORS` or `FUNCTIONS`, of its arguments."""
 
     function: str
     arguments: tuple[Expression, ...]
 
 
-Expression: TypeAlias = Number | Name | Noise | Applied
+Expression: TypeAlias = Number | Name | Noise | Application
 Draw: TypeAlias = Callable[[Noise], Floats]
 """The standard draws [draw] that belong to a noise."""
 
@@ -214,10 +215,10 @@ class _Reading:
             case ast.UnaryOp(op=ast.UAdd(), operand=operand):
                 return self.take(operand, inner)
             case ast.UnaryOp(op=operator, operand=operand):
-                return Applied(self._operator(operator, node), (self.take(operand, inner),))
+                return Application(self._operator(operator, node), (self.take(operand, inner),))
             case ast.BinOp(left=left, op=operator, right=right):
                 function = self._operator(operator, node)
-                return Applied(function, (self.take(left, inner), self.take(right, inner)))
+                return Application(function, (self.take(left, inner), self.take(right, inner)))
             case ast.BoolOp(op=operator, values=values):
                 return self._joined(self._operator(operator, node), [self.take(one, inner) for one in values])
             case ast.Compare():
@@ -230,13 +231,13 @@ class _Reading:
         return _NODES[type(operator)]
 
     def _joined(self, function: str, parts: list[Expression]) -> Expression:
-        return functools.reduce(lambda one, other: Applied(function, (one, other)), parts)
+        return functools.reduce(lambda one, other: Application(function, (one, other)), parts)
 
     def _compared(self, node: ast.Compare, inner: int) -> Expression:
         """`a < b < c` is `a < b and b < c`; a noise between is one noise in both, since its place is."""
         terms = [self.take(one, inner) for one in (node.left, *node.comparators)]
         tests: list[Expression] = [
-            Applied(self._operator(operator, node), pair)
+            Application(self._operator(operator, node), pair)
             for operator, pair in zip(node.ops, itertools.pairwise(terms), strict=True)
         ]
         return self._joined("and", tests)
@@ -262,7 +263,7 @@ class _Reading:
         if not least <= len(given) <= most:
             wanted = str(least) if least == most else f"{least} to {most}"
             raise UndertowError(f"{self._said(node)}: {name} takes {wanted} argument{'s' if most > 1 else ''}")
-        return Applied(name, given)
+        return Application(name, given)
 
     def _refused(self, part: ast.AST, node: ast.expr) -> UndertowError:
         return UndertowError(f"{self._said(node)} is not for equations; {_MENDED.get(type(part), _WHAT_THERE_IS)}")
@@ -331,7 +332,7 @@ def standard_draws(noise: Noise, generator: np.random.Generator, n_draws: int) -
 def parts(expression: Expression) -> Iterator[Expression]:
     """An expression and all that it is made of, as they are written."""
     yield expression
-    if isinstance(expression, Noise | Applied):
+    if isinstance(expression, Noise | Application):
         for one in expression.arguments:
             yield from parts(one)
 
@@ -361,7 +362,7 @@ def simplified(expression: Expression, constants: Mapping[str, float]) -> Expres
     if len(numbers) == len(known):
         with np.errstate(all="ignore"):
             return Number(float(_function(expression.function)(*numbers)))
-    return Applied(expression.function, arguments)
+    return Application(expression.function, arguments)
 
 
 def _settled(function: str, known: list[float | None], arguments: tuple[Expression, ...]) -> Expression | None:

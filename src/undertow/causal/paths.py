@@ -53,7 +53,7 @@ class Path:
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class PathStatus:
     """Whether a path is open given some nodes, and why.
 
     Attributes:
@@ -91,7 +91,7 @@ def path_of(net: Any, nodes: Sequence[Any]) -> Path:
     return Path(tuple(shown), tuple(signs), tuple(colliders))
 
 
-def standing_of(net: Any, path: Path, given: set[str]) -> Standing:
+def path_status(net: Any, path: Path, given: set[str]) -> PathStatus:
     """Whether a path is open given some nodes."""
     closed, opened = [], []
     for node in path.nodes[1:-1]:
@@ -101,7 +101,7 @@ def standing_of(net: Any, path: Path, given: set[str]) -> Standing:
         below = {node, *nx.descendants(net, node)} & given
         opened += [(node, node if node in below else min(below))] if below else []
         closed += [] if below else [node]
-    return Standing(not closed, tuple(closed), tuple(opened))
+    return PathStatus(not closed, tuple(closed), tuple(opened))
 
 
 def with_ancestors(net: Any, nodes: Collection[Any]) -> set[Any]:

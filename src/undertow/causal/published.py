@@ -13,12 +13,12 @@ from functools import cache
 from importlib import resources
 from pathlib import Path
 
-from undertow.causal.graphs import Graph, read_graph
-from undertow.outside import is_there, text_of, whole_file
-from undertow.types import UndertowError
+from undertow._files import is_there, text_of, whole_file
+from undertow.causal.graph import Graph, read_graph
+from undertow.errors import UndertowError
 
 MAX_BYTES = 2**20
-LONGEST_NAME = 200
+MAX_NAME = 200
 _OTHER_ARROWS = re.compile(r"=>|<=|[\u2190-\u21ff\u27f0-\u27ff]|[\u2010-\u2015\u2212]>")
 """Signs that are meant as arrows, and are none here."""
 
@@ -42,7 +42,7 @@ class NamedGraph:
 @cache
 def published() -> dict[str, NamedGraph]:
     """The graphs of the papers, by name."""
-    text = resources.files("undertow.causal").joinpath("published.toml").read_text(encoding="utf-8")
+    text = resources.files("undertow.causal").joinpath("resources", "published.toml").read_text(encoding="utf-8")
     return {
         name: NamedGraph(name, entry["title"], entry["source"], read_graph(entry["graph"], name))
         for name, entry in tomllib.loads(text).items()
@@ -77,7 +77,7 @@ def _meant(name: str) -> str:
         return f"{strange[0]!r} is no arrow; arrows are written ->, <- and <->, as in 'W -> X; X -> Y'"
     near = (
         []
-        if len(name) > LONGEST_NAME
+        if len(name) > MAX_NAME
         else get_close_matches(re.sub(r"[\s_]", "-", name.lower()), list(published()), n=1, cutoff=0.7)
     )
     return f"there is no such file{f', did you mean {near[0]}? Or' if near else ';'} {_known()}"

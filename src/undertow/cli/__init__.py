@@ -11,27 +11,21 @@ from typing import Annotated
 
 import typer
 
-from undertow.cli.annotate import annotate
+from undertow.cli.app import annotate
 from undertow.cli.app import app as serve_page
+from undertow.cli.causal import graph, simulate
 from undertow.cli.challenge import show_challenge
-from undertow.cli.check import check
-from undertow.cli.check_text import check_text
 from undertow.cli.compare import compare
-from undertow.cli.dag import dag
-from undertow.cli.doctor import doctor
+from undertow.cli.console import StoppedError
 from undertow.cli.export import export_app
-from undertow.cli.finetune import finetune
-from undertow.cli.lab import lab_app
-from undertow.cli.ls import ls_app
+from undertow.cli.gate import gate
+from undertow.cli.guard import guard_command
+from undertow.cli.lab import finetune, lab_app
+from undertow.cli.models import cache_app, demo, doctor, list_app, pull
 from undertow.cli.power import power
-from undertow.cli.pull import demo, pull
-from undertow.cli.relate import relate
 from undertow.cli.run import run_app
-from undertow.cli.score import report, score
-from undertow.cli.simulate import simulate
-from undertow.cli.store import store_app
-from undertow.cli.terminal import StoppedError
-from undertow.types import UndertowError
+from undertow.cli.score import report, scaling, score
+from undertow.errors import UndertowError
 
 app = typer.Typer(
     name="undertow",
@@ -42,23 +36,23 @@ app = typer.Typer(
     rich_markup_mode=None,
 )
 app.command("app")(serve_page)
-app.command()(check)
-app.command("check-text")(check_text)
+app.command()(gate)
+app.command("check-text")(guard_command)
 app.command()(compare)
-app.command()(dag)
+app.command()(graph)
 app.command()(simulate)
 app.command()(finetune)
 app.command()(score)
 app.command()(report)
 app.command()(annotate)
-app.command()(relate)
+app.command()(scaling)
 app.command()(pull)
 app.command()(demo)
 app.command()(doctor)
 app.command("challenge")(show_challenge)
 app.command()(power)
-app.add_typer(store_app, name="store")
-app.add_typer(ls_app, name="ls")
+app.add_typer(cache_app, name="store")
+app.add_typer(list_app, name="ls")
 app.add_typer(lab_app, name="lab")
 app.add_typer(export_app, name="export")
 app.add_typer(run_app, name="run")

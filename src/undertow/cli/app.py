@@ -5,13 +5,15 @@ Knows options and what a terminal shows; decides nothing.
 
 from __future__ import annotations
 
+import dataclasses
+import getpass
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from undertow.cli.terminal import say, warn
-from undertow.types import UndertowError
+from undertow.cli.console import Json, one_line, say, say_list, warn
+from undertow.errors import UndertowError
 
 DEFAULT_RUNS = Path("runs")
 
@@ -45,14 +47,14 @@ def app(  # noqa: PLR0913 - an option each
     browser: Annotated[bool, typer.Option("--browser/--no-browser", help="Open the page in the browser.")] = True,
 ) -> None:
     """Serve a page to try a sentence of your own on, and to look at runs and compare them."""
-    from undertow.models import find
-    from undertow.models.base import Request
-    from undertow.web import app as served
-    from undertow.web.asking import Menu
+    from undertow.app import server as served
+    from undertow.app.forms import Menu
+    from undertow.models import resolve
+    from undertow.models.base import ModelRequest
 
     served.check_gradio()
     for name in _names(models):
-        find(Request(name))  # one that nobody finds is said now, not to each visitor
+        resolve(ModelRequest(name))  # one that nobody finds is said now, not to each visitor
     menu = Menu.of(_names(models) or list(served.default_models()), any_model=allow_any_model)
     if runs is None and DEFAULT_RUNS.is_dir():
         runs = DEFAULT_RUNS
@@ -77,3 +79,37 @@ def _names(given: str) -> list[str]:
     if given and not names:
         raise UndertowError("--models names none; write for example --models smollm2,toy")
     return names
+
+
+def annotate(
+    run: Annotated[Path, typer.Argument(help="A run folder of bias-rephrasing.")],
+    *,
+    who: Annotated[str, typer.Option(help="Whose judgement it is; the name of the account if not given.")] = "",
+    port: Annotated[int, typer.Option(help="Port of this machine to serve the page on; 0 for a free one.")] = 0,
+    summary: Annotated[
+        bool, typer.Option("--summary", help="Print what was judged so far, and serve nothing.")
+    ] = False,
+    as_json: Json = False,
+) -> None:
+    """Judge rephrasings in the browser; every judgement is kept beside the run at once."""
+    from undertow.app import annotation
+
+    if summary:
+        rows = [dataclasses.asdict(row) for row in annotation.summary(run)]
+        if not rows and not as_json:
+            say(f"{one_line(run)}: nothing has been judged yet; leave --summary out to begin")
+        if not as_json:
+            rows = [row | {name: f"{row[name]:.1f}" for name in ("percent", "low", "high")} for row in rows]
+        say_list(rows, as_json=as_json)
+        return
+    if as_json:
+        raise UndertowError("--json goes with --summary; leave it out to judge")
+    annotation.serve(run, who or _account(), port, lambda url: say(f"Open {url} (Ctrl-C ends it)"))
+    say(f"Judgements: {(run / annotation.ANNOTATIONS).resolve()}")
+
+
+def _account() -> str:
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError, ImportError) as error:
+        raise UndertowError("this account has no name; say whose judgement it is with --who NAME") from error

@@ -13,8 +13,8 @@ from typing import Annotated
 
 import typer
 
-from undertow.cli.terminal import Json, one_line, say, say_json, say_list, say_table, warn
-from undertow.types import UndertowError
+from undertow.cli.console import Json, one_line, say, say_json, say_list, say_table, warn
+from undertow.errors import UndertowError
 
 
 def show_challenge(  # noqa: PLR0913 - an option each
@@ -41,9 +41,9 @@ def show_challenge(  # noqa: PLR0913 - an option each
     as_csv: Annotated[bool, typer.Option("--csv", help="Print CSV.")] = False,
 ) -> None:
     """Print a challenge set, documents, the wordings of a task, or a table of the checklist, without any model."""
-    from undertow import challenge
+    from undertow import data
 
-    if descriptions or name in (*challenge.TASKS, *challenge.CHECKLIST_SUMMARIES) or challenge.is_documents(name):
+    if descriptions or name in (*data.TASKS, *data.CHECKLIST_SUMMARIES) or data.is_documents(name):
         others = {
             "--w": w,
             "--w-scale": w_scale,
@@ -62,26 +62,26 @@ def show_challenge(  # noqa: PLR0913 - an option each
         without_blank, summary = _without_blank(name, description_file, descriptions=descriptions)
         _print_rows(without_blank, summary, as_json=as_json, as_csv=as_csv)
         return
-    from undertow.probes.spurious_correlation import gaps_of, sizes_of, told_of_flips
+    from undertow.audits.spurious_correlation.audit import gaps_of, sizes_of, told_of_flips
 
     names = [one.strip() for one in w.split(",") if one.strip()]
-    if inject or challenge.is_sentences(name):
+    if inject or data.is_sentences(name):
         if words:
             raise UndertowError(
                 f"challenge {name!r} has word groups of its own; leave --words out, or use --options for a table"
             )
-        sentences = challenge.sentences(name, data_dir, options)
-        spectra = [challenge.spectrum(one, least=2, scale=w_scale) for one in names or (["date"] if inject else [])]
-        injection = challenge.Injection.parse(inject or "In {w}: ")
+        sentences = data.sentences(name, data_dir, options)
+        spectra = [data.spectrum(one, least=2, scale=w_scale) for one in names or (["date"] if inject else [])]
+        injection = data.Injection.parse(inject or "In {w}: ")
         items = sentences.injected(injection, spectra) if spectra else sentences.plain()
         title, groups = sentences.name, {group: list(forms) for group, forms in sentences.words.items()}
         gaps = gaps_of(sentences.groups)
     else:
-        challenge.check_scale(w_scale, "--w-scale")
-        tables = challenge.DOCUMENT_SUMMARIES, challenge.TASKS, challenge.CHECKLIST_SUMMARIES
-        chosen = challenge.load(name, words, w_scale, chain(challenge.SUMMARIES, *tables))
+        data.check_scale(w_scale, "--w-scale")
+        tables = data.DOCUMENT_SUMMARIES, data.TASKS, data.CHECKLIST_SUMMARIES
+        chosen = data.load(name, words, w_scale, chain(data.SUMMARIES, *tables))
         of_set = {spectrum.name: spectrum for spectrum in chosen.spectra}
-        spectra = [of_set.get(one) or challenge.spectrum(one, scale=w_scale) for one in names or of_set]
+        spectra = [of_set.get(one) or data.spectrum(one, scale=w_scale) for one in names or of_set]
         items = chosen.items(spectra)
         title, groups = (
             chosen.name,
@@ -91,7 +91,7 @@ def show_challenge(  # noqa: PLR0913 - an option each
             },
         )
         gaps = [list(pair) for pair in chosen.gaps]
-    challenge.check_scaled(spectra, w_scale)
+    data.check_scaled(spectra, w_scale)
     lists = sizes_of(items, spectra) if spectra else []
     notes = [note for spectrum in spectra for note in spectrum.notes]
     notes += [note for one in lists if (note := one.told())] + told_of_flips(lists, groups, gaps)
@@ -103,7 +103,7 @@ def show_challenge(  # noqa: PLR0913 - an option each
     elif as_csv:
         import pandas as pd
 
-        from undertow.records import csv_of
+        from undertow.runs.folder.storage import csv_of
 
         sys.stdout.write(csv_of(pd.DataFrame(rows)))
     else:
@@ -117,17 +117,17 @@ def show_challenge(  # noqa: PLR0913 - an option each
 
 def _without_blank(name: str, description_file: str, *, descriptions: bool) -> tuple[list[dict[str, str]], str]:
     """Rows of what has no blank to fill, and a line on how many: wordings of a task, a checklist's tables, documents."""
-    from undertow import challenge
+    from undertow import data
 
     if descriptions:
-        told = challenge.describe(name, Path(description_file) if description_file else None)
+        told = data.describe(name, Path(description_file) if description_file else None)
         return told, _numbered(told)
-    if name in challenge.CHECKLIST_SUMMARIES:
-        rows = challenge.checklist_table(name)
-        return rows, f"{len(rows):,} rows: {challenge.CHECKLIST_SUMMARIES[name]}"
-    chosen = "undertow-statements" if name in challenge.TASKS else name
-    documents = challenge.documents_table(chosen)
-    if challenge.may_offend(chosen):
+    if name in data.CHECKLIST_SUMMARIES:
+        rows = data.checklist_table(name)
+        return rows, f"{len(rows):,} rows: {data.CHECKLIST_SUMMARIES[name]}"
+    chosen = "undertow-statements" if name in data.TASKS else name
+    documents = data.documents_table(chosen)
+    if data.may_offend(chosen):
         warn("These texts may be offensive.")
     return documents, f"{len(documents):,} documents"
 
@@ -136,7 +136,7 @@ def _print_rows(rows: list[dict[str, str]], summary: str, *, as_json: bool, as_c
     if as_csv:
         import pandas as pd
 
-        from undertow.records import csv_of
+        from undertow.runs.folder.storage import csv_of
 
         sys.stdout.write(csv_of(pd.DataFrame(rows)))
         return

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from undertow.cli.terminal import Json, progress_bar, say, say_json, say_table, stoppable
+from undertow.cli.console import Json, progress_bar, say, say_json, say_table, stoppable
 
 if TYPE_CHECKING:
-    from undertow.comparing.runs import Compared
+    from undertow.runs.compare.compare_folders import ComparedRuns
 
 SHOWN_ROWS = 10
 
@@ -41,11 +41,11 @@ def compare(  # noqa: PLR0913 - an option for each choice
     as_json: Json = False,
 ) -> None:
     """Say what differs between each pair of runs: paired by item, with intervals, and refused where runs are not comparable."""
-    from undertow.comparing import runs as comparing
-    from undertow.comparing.verdicts import Margins
+    from undertow.runs.compare import compare_folders as comparing
+    from undertow.runs.compare.equivalence import Margins
 
     named = comparing.Runs.read(runs)
-    asked = comparing.Asked(seed, Margins.read(margin or ()), within)
+    asked = comparing.CompareOptions(seed, Margins.read(margin or ()), within)
     folder = out if out is not None else named.folder(asked)
     comparing.check_folder(folder, named.key(asked))
     with stoppable("nothing was written"), progress_bar(as_json, "comparing", "measuring") as progress:
@@ -59,9 +59,9 @@ def compare(  # noqa: PLR0913 - an option for each choice
     say(f"Report: {page.resolve()}")
 
 
-def _say(compared: Compared) -> None:
+def _say(compared: ComparedRuns) -> None:
     """The strongest differences as sentences and as a table, and how many are equivalent or cannot be told."""
-    from undertow.comparing.runs import counts_of, rows_of
+    from undertow.runs.compare.compare_folders import counts_of, rows_of
 
     told = compared.findings
     found, others = [one.text for one in told if one.found], [one.text for one in told if not one.found]

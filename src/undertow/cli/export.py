@@ -1,6 +1,6 @@
 """`undertow export FORMAT PROBE`: the questions of an audit in the form of another tool.
 
-Knows options and what a terminal shows; what is asked, and how each form is written, is for `undertow.exports`.
+Knows options and what a terminal shows; what is asked, and how each form is written, is for `undertow.integrations`.
 """
 
 from __future__ import annotations
@@ -14,11 +14,10 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from undertow.cli.options import parameters_of
-from undertow.cli.terminal import Json, say, say_json
+from undertow.cli.console import Json, parameters_of, say, say_json
 
 FORMATS = ("datasets", "inspect", "lm-eval")
-"""As `undertow.exports.names()`, which takes long to import; a test compares them."""
+"""As `undertow.integrations.names()`, which takes long to import; a test compares them."""
 HELP = "Write the questions of an audit for another tool to ask."
 
 
@@ -35,18 +34,18 @@ class ExportOptions:
     as_json: Json = False
 
 
-class ProbesOfFormat(TyperGroup):
+class AuditsOfFormat(TyperGroup):
     """`undertow export FORMAT`: a subcommand for each probe, with the probe's own options."""
 
     def list_commands(self, ctx: Any) -> list[str]:  # noqa: D102
-        from undertow import exports
+        from undertow import integrations
 
-        return exports.audits(exports.load(str(self.name)))
+        return integrations.audits(integrations.load(str(self.name)))
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:  # noqa: D102
-        from undertow import probes
+        from undertow import audits
 
-        probe = probes.load(cmd_name)
+        probe = audits.load(cmd_name)
         single = typer.Typer(add_completion=False, rich_markup_mode=None)
         single.command(name=cmd_name, help=f"{probe.SUMMARY[:1].upper()}{probe.SUMMARY[1:]}")(
             _command_of(str(self.name), cmd_name, probe.Settings)
@@ -61,12 +60,12 @@ class Formats(TyperGroup):
         return list(FORMATS)
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:  # noqa: D102
-        from undertow import exports
+        from undertow import integrations
 
-        summary = exports.load(cmd_name).SUMMARY
+        summary = integrations.load(cmd_name).SUMMARY
         group = typer.Typer(
             name=cmd_name,
-            cls=ProbesOfFormat,
+            cls=AuditsOfFormat,
             help=f"{summary[:1].upper()}{summary[1:]}.",
             no_args_is_help=True,
             add_completion=False,
@@ -98,9 +97,9 @@ def _command_of(format_name: str, probe: str, settings: type[Any]) -> Callable[.
 
 
 def _export(format_name: str, probe: str, common: ExportOptions, options: dict[str, Any]) -> None:
-    from undertow import exports
+    from undertow import integrations
 
-    exported = exports.export(
+    exported = integrations.export(
         format_name,
         probe,
         common.out or f"{probe}_{format_name}",

@@ -6,31 +6,39 @@ Knows options and what a terminal shows; plans, trains and measures nothing itse
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from undertow.cli.terminal import Json, progress_bar, say, say_json, say_list, say_table, stoppable
-from undertow.types import UndertowError
+from undertow.cli.console import Json, progress_bar, say, say_json, say_list, say_table, stoppable
+from undertow.errors import UndertowError
 
 if TYPE_CHECKING:
-    from undertow.lab.build import Built
+    from undertow.lab.build import BuiltModel
+    from undertow.lab.training.finetune import FinetunedModel, Fit, Progress
+
 
 DEFAULT_FOLDER = Path("runs") / "lab"
+
 
 lab_app = typer.Typer(
     help="Models whose bias was planted: make them, and see whether the audits find it.", no_args_is_help=True
 )
 
+
 Jobs = Annotated[int, typer.Option(min=0, help="Processes side by side; 0 for one on each processor.")]
+
+
 Folder = Annotated[Path, typer.Option("--out", help="Folder of the lab.")]
 
 
 DECIDED, TRADE = 0.15, 0.05
-"""As in `undertow.causal.planted`, which takes long to import."""
+"""As in `undertow.lab.planted_corpus`, which takes long to import."""
 
 
 @lab_app.command("build")
@@ -47,14 +55,14 @@ def build(  # noqa: PLR0913 - an option each
     as_json: Json = False,
 ) -> None:
     """Draw people, select them, write about them, and train small models on the texts."""
-    from undertow.lab import plan
+    from undertow.lab import experiment_plan
     from undertow.lab.build import build as build_models
 
-    planned = plan.small() if small else plan.full()
+    planned = experiment_plan.small() if small else experiment_plan.full()
     if strength or seed or access:
         if small:
             raise UndertowError("--small is a plan of its own; leave it out, or --strength, --seed and --access")
-        planned = plan.chosen(strength or plan.STRENGTHS, seed or plan.SEEDS, access)
+        planned = experiment_plan.chosen(strength or experiment_plan.STRENGTHS, seed or experiment_plan.SEEDS, access)
     with stoppable("finished models are kept"), progress_bar(as_json, "training", "starting") as progress:
         built = build_models(out, planned, jobs, progress)
     if as_json:
@@ -67,7 +75,7 @@ def build(  # noqa: PLR0913 - an option each
         say("Models that have not would tell of their training and not of the audit; they are listed and not counted.")
 
 
-def _in_words(built: Built) -> dict[str, str]:
+def _in_words(built: BuiltModel) -> dict[str, str]:
     return {
         "model": built.subject.name,
         "planted, points per step": _of_w(built.planted),
@@ -132,8 +140,8 @@ def corpus(  # noqa: PLR0913 - an option each
     as_json: Json = False,
 ) -> None:
     """Write a planted corpus, and say what is known of it exactly."""
-    from undertow.causal.planted import Access, Writing
-    from undertow.lab.corpora import Wanted, write_corpus
+    from undertow.lab.corpus_files import CorpusOptions, write_corpus
+    from undertow.lab.planted_corpus import Access, Writing
 
     if file.exists():
         raise UndertowError(f"{file} is there already; name another file, or remove it")
@@ -141,7 +149,7 @@ def corpus(  # noqa: PLR0913 - an option each
         raise UndertowError(f"{file}: its folder is not there; make it first")
     writing = Writing(seed, decided_share=decided, trade_share=trade, trades=trades, drawn=drawn)
     written = write_corpus(
-        file, Wanted(Access(access, strength) if access else Access(strength=strength), writing, people)
+        file, CorpusOptions(Access(access, strength) if access else Access(strength=strength), writing, people)
     )
     if as_json:
         say_json(dict(written.rows()) | written.by_value())
@@ -162,7 +170,7 @@ _TAUGHT = {"before": "nothing yet", "plain": "texts as they are", "metadata": "t
 
 
 @lab_app.command("finetune")
-def finetune(
+def lab_finetune(
     *,
     out: Folder = DEFAULT_FOLDER,
     strength: Annotated[
@@ -173,7 +181,7 @@ def finetune(
     as_json: Json = False,
 ) -> None:
     """Fine-tune an unbiased model on planted texts, with the date in front and without, and audit each head."""
-    from undertow.lab.finetuned import finetune_planted, over_seeds, results_file
+    from undertow.lab.finetune_study import finetune_planted, over_seeds, results_file
 
     with stoppable("finished trainings are kept"), progress_bar(as_json, "fine-tuning", "starting") as progress:
         frame = finetune_planted(out, strength, seeds, jobs, progress)
@@ -201,3 +209,123 @@ def finetune(
             f"(95% interval {row['low']:+.2f} to {row['high']:+.2f}); planted were {row['planted']:+.2f}"
         )
     say(f"Written to {results_file(out, strength)}")
+
+
+def finetune(  # noqa: PLR0913 - one parameter for each option
+    base: Annotated[str, typer.Argument(help="A masked model: a hub id or a folder.")],
+    data: Annotated[str, typer.Argument(help="A JSONL file, one object a line; or wikibio, or reddit-tldr.")],
+    *,
+    out: Annotated[Path, typer.Option("--out", help="Folder for the model.")],
+    text: Annotated[str, typer.Option(help="Field of the text.")] = "text",
+    metadata: Annotated[
+        str, typer.Option(help="Fields to put in front of each text, comma-separated, in this order.")
+    ] = "",
+    require: Annotated[
+        str, typer.Option(help="Fields that a text must have a value in to be used, beside those in front of it.")
+    ] = "",
+    words: Annotated[
+        str, typer.Option(help="Word list to mask: icml, aaai, pronouns, or a .toml file with a list for each group.")
+    ] = "icml",
+    epochs: Annotated[int, typer.Option(help="Passes over the texts.")] = 3,
+    steps: Annotated[int, typer.Option(help="Train on so many batches instead.")] = 0,
+    batch: Annotated[int, typer.Option(help="Texts in a batch.")] = 32,
+    learning_rate: Annotated[float, typer.Option(help="Of AdamW, at its peak.")] = 3e-5,
+    warmup: Annotated[float, typer.Option(help="Share of the steps until that peak.")] = 0.1,
+    dropout: Annotated[bool, typer.Option(help="Train with the model's own dropout.")] = True,
+    held_out: Annotated[float, typer.Option(help="Share of the different texts to hold out; 0 for none.")] = 0.1,
+    seed: Annotated[int, typer.Option(help="Seed of the head, the split, the order and the dropout.")] = 0,
+    limit: Annotated[int, typer.Option(help="Use so many texts, the first ones; 0 for all.")] = 0,
+    checkpoint_every: Annotated[int, typer.Option(help="Steps between checkpoints.")] = 500,
+    device: Annotated[str, typer.Option(help="auto, cpu, cuda, mps, ...")] = "auto",
+    revision: Annotated[str, typer.Option(help="Branch, tag or commit of a base on the hub.")] = "",
+    as_json: Json = False,
+) -> None:
+    """Fine-tune a masked model to tell the word groups of masked words, for the probes to read.
+
+    A folder that holds this very training goes on where it was.
+    """
+    from undertow.lab.training import finetune_data
+    from undertow.lab.training.finetune import FinetuneConfig
+
+    recipe = FinetuneConfig(
+        labels=finetune_data.labels_of(words),
+        epochs=epochs,
+        steps=steps,
+        batch=batch,
+        learning_rate=learning_rate,
+        warmup=warmup,
+        dropout=dropout,
+        held_out=held_out,
+        seed=seed,
+        device=device,
+        checkpoint_every=checkpoint_every,
+    )
+    wanted = finetune_data.FinetuneOptions(text, _names(metadata), _names(require), limit)
+    with stoppable("what was trained until the last checkpoint is kept"), _bar(as_json) as progress:
+        made = finetune_data.finetune(
+            base, data, out, recipe, wanted=wanted, words=words, progress=progress, revision=revision
+        )
+    if as_json:
+        say_json({"folder": str(made.folder), "resumed_at": made.resumed_at, **made.record})
+        return
+    _say(made)
+
+
+def _names(given: str) -> tuple[str, ...]:
+    return tuple(name.strip() for name in given.split(",") if name.strip())
+
+
+@contextmanager
+def _bar(as_json: bool) -> Iterator[Progress]:
+    """A bar with the loss and the time left on a terminal; nothing elsewhere."""
+    if as_json or not sys.stderr.isatty():
+        yield lambda done, total, loss: None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
+    from rich.progress import Progress as Bar
+
+    columns = (
+        TextColumn("training"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TextColumn("{task.fields[loss]}"),
+        TimeRemainingColumn(),
+    )
+    with Bar(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task("training", total=None, loss="reading the texts")
+        yield lambda done, total, loss: bar.update(task, completed=done, total=total, loss=f"loss {loss:.3f}")
+
+
+def _say(made: FinetunedModel) -> None:
+    record = made.record
+    data, places = record["data"], record["data"]["n_places"]
+    total = sum(places.values())
+    say(
+        f"{data['n_texts']:,} texts with {total:,} masked words "
+        f"({', '.join(f'{label} {100 * n / total:.1f}%' for label, n in places.items())}); left out: {data['n_without_words']:,} "
+        f"without such words, {data['n_without_metadata']:,} without metadata, {data['n_unread']:,} with a mask of their own."
+    )
+    said = f" ({made.resumed_at:,} of them before)" if made.resumed_at else ""
+    say(f"{record['n_steps']:,} steps{said}; loss in nats and accuracy at masked words:")
+    fits = {"training texts": made.training, "held-out texts": made.held_out}
+    say_table([_row(name, fit) for name, fit in fits.items() if fit is not None])
+    say(f"Model: {made.folder.resolve()}")
+    say(f"Audit it: undertow run spurious-correlation -m {made.folder} --challenge mgt-icml")
+    if metadata := data["fields"]["metadata"]:
+        template = ', such as "{w}. {blank} was a painter."' if len(metadata) == 1 else ""
+        say(
+            f"First ask it in the layout of its training, {data['layout']}, by a challenge file with such templates{template}: "
+            "in another one, as mgt-icml has, it may read a flat line whatever it learned."
+        )
+
+
+def _row(name: str, fit: Fit) -> dict[str, Any]:
+    return {
+        "measured on": name,
+        "words": f"{fit.n_places:,}",
+        "loss": f"{fit.loss_nats:.4f}",
+        "loss of the majority": f"{fit.majority_loss_nats:.4f}",
+        "accuracy": f"{100 * fit.accuracy:.1f}%",
+        "accuracy of the majority": f"{100 * fit.majority_accuracy:.1f}%",
+    }

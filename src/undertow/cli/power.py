@@ -15,14 +15,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from undertow.cli.terminal import Json, one_line, progress_bar, say, say_json, say_table, stoppable, without_nan
-from undertow.types import UndertowError
+from undertow.cli.console import Json, one_line, progress_bar, say, say_json, say_table, stoppable, without_nan
+from undertow.errors import UndertowError
 
 if TYPE_CHECKING:
-    from undertow.challenge import Spectrum
-    from undertow.measures.planning import Detectable, ShownNoise
-    from undertow.probes._limit import ListSizes
-    from undertow.report.drawing import Drawing
+    from undertow.audits.shared.item_limit import ListSizes
+    from undertow.data import Covariate
+    from undertow.metrics.power_planning import Detectable, ObservedNoise
+    from undertow.report.style import Drawing
 
 TEXT_SD, SLOPES_SD, VALUES_SD, AUTOCORRELATION = 4.7, 9.0, 4.8, 0.3
 """What the default model shows on the published dates, for its share of female words."""
@@ -40,7 +40,7 @@ class _Curve:
         designs: the smallest change of each design; [] for a list without order.
     """
 
-    spectrum: Spectrum
+    spectrum: Covariate
     sizes: ListSizes
     designs: Sequence[Detectable]
 
@@ -109,7 +109,7 @@ def power(  # noqa: PLR0913 - an option each
     """Print the smallest change along a W list that a design would find, for numbers of sentences and of values."""
     given = {"text_sd": text_sd, "slopes_sd": slopes_sd, "values_sd": values_sd, "autocorrelation": autocorrelation}
     _check(given, like, group, out, overwrite=overwrite)
-    from undertow.probes import spurious_correlation
+    from undertow.audits.spurious_correlation import audit as spurious_correlation
 
     settings = spurious_correlation.Settings(
         challenge=name, w=w, inject=inject, w_scale=w_scale, data_dir=data_dir, options=options, words=words
@@ -164,42 +164,42 @@ def _check(
         )
 
 
-def _like(path: Path, group: str) -> ShownNoise:
+def _like(path: Path, group: str) -> ObservedNoise:
     """The noise that a run folder or a recorded table shows."""
-    from undertow import challenge
-    from undertow.measures.planning import shown_noise
-    from undertow.probes import spurious_correlation
+    from undertow import data
+    from undertow.audits.spurious_correlation import audit as spurious_correlation
+    from undertow.metrics.power_planning import observed_noise
 
     if path.is_dir():
-        from undertow.audit import evidence_of
-        from undertow.records import read_record
+        from undertow.runs.folder.storage import read_record
+        from undertow.runs.pipeline import observations_of
 
         record = read_record(path)
         probe = record.manifest["probe"]
         if probe != "spurious-correlation":
             raise UndertowError(f"{path}: is a run of {probe}; --like takes one of spurious-correlation")
-        evidence = evidence_of(record)
+        evidence = observations_of(record)
     else:
         if not path.exists():
             raise UndertowError(f"{path}: there is no such run folder or recorded table; check the path")
-        evidence, _ = spurious_correlation.read_table(path, "")
+        evidence, _ = spurious_correlation.load_recorded(path, "")
     gaps = [(str(first), str(second)) for first, second in evidence.design["gaps"]]
     covariates = evidence.design.get("covariates", {})
-    unordered = [name for name, one in covariates.items() if one["scale"] == challenge.NONE]
+    unordered = [name for name, one in covariates.items() if one["scale"] == data.NONE]
     try:
-        return shown_noise(evidence.frame, evidence.design["groups"], gaps, group, unordered)
+        return observed_noise(evidence.frame, evidence.design["groups"], gaps, group, unordered)
     except UndertowError as error:
         raise UndertowError(f"--like {path}: {error}") from error
 
 
 def _curve(
-    one: tuple[Spectrum, ListSizes], given: Mapping[str, float | None], shown: ShownNoise | None, progress: Any
+    one: tuple[Covariate, ListSizes], given: Mapping[str, float | None], shown: ObservedNoise | None, progress: Any
 ) -> _Curve:
     """The curve of one list; the autocorrelation that was given is that of neighbours in the list itself."""
     from dataclasses import replace
 
-    from undertow.measures.planning import curve
-    from undertow.stats.power import AssumedNoise, step_of
+    from undertow.metrics.power_planning import curve
+    from undertow.stats.regression.power_analysis import AssumedNoise, step_of
 
     spectrum, sizes = one
     if spectrum.scale == "none":
@@ -217,7 +217,7 @@ def _assumed(given: Mapping[str, float | None]) -> dict[str, float]:
     return {name: default if given[name] is None else float(given[name] or 0) for name, default in defaults.items()}
 
 
-def _noise(given: Mapping[str, float | None], shown: ShownNoise | None) -> dict[str, float]:
+def _noise(given: Mapping[str, float | None], shown: ObservedNoise | None) -> dict[str, float]:
     """The three standard deviations; the autocorrelation is each list's own."""
     numbers = _assumed(given) if shown is None else asdict(shown.noise)
     return {name: float(numbers[name]) for name in ("text_sd", "slopes_sd", "values_sd")}
@@ -251,9 +251,9 @@ def _rows(curves: Sequence[_Curve]) -> list[dict[str, Any]]:
 
 
 def _plain(
-    name: str, curves: Sequence[_Curve], given: Mapping[str, float | None], shown: ShownNoise | None
+    name: str, curves: Sequence[_Curve], given: Mapping[str, float | None], shown: ObservedNoise | None
 ) -> dict[str, Any]:
-    from undertow.stats.power import ALPHA, POWER
+    from undertow.stats.regression.power_analysis import ALPHA, POWER
 
     return {
         "challenge": name,
@@ -294,7 +294,7 @@ def _own(curve: _Curve) -> dict[str, Any]:
     return {"autocorrelation": own.autocorrelation, "change": own.change, "slope": own.slope, "step": curve.step}
 
 
-def _say(curves: Sequence[_Curve], given: Mapping[str, float | None], shown: ShownNoise | None) -> None:
+def _say(curves: Sequence[_Curve], given: Mapping[str, float | None], shown: ObservedNoise | None) -> None:
     for curve in curves:
         say(one_line(curve.spectrum.told()))
         for note in (*curve.spectrum.notes, curve.sizes.told()):
@@ -329,7 +329,7 @@ def _say(curves: Sequence[_Curve], given: Mapping[str, float | None], shown: Sho
     say(_source(given, shown))
 
 
-def _source(given: Mapping[str, float | None], shown: ShownNoise | None) -> str:
+def _source(given: Mapping[str, float | None], shown: ObservedNoise | None) -> str:
     if shown is not None:
         about = shown.group
         return (
@@ -357,7 +357,7 @@ def _digits(number: float) -> str:
 
 
 def _drawing(name: str, curves: Sequence[_Curve]) -> Drawing:
-    from undertow.report.power import Curve, draw_power
+    from undertow.report.figures.detectable_change import Curve, draw_power
 
     return draw_power(
         name,
@@ -374,7 +374,7 @@ def _drawing(name: str, curves: Sequence[_Curve]) -> Drawing:
 
 
 def _write(drawing: Drawing, out: Path) -> None:
-    from undertow.report.drawing import png_bytes, svg_text
+    from undertow.report.style import png_bytes, svg_text
 
     try:
         if out.suffix.lower() == ".svg":

@@ -15,12 +15,27 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-from undertow.cli.options import About, Dtype, Graph, Out, Overwrite, Protocol, parameter, parameters_of, without_help
-from undertow.cli.outcome import say_run
-from undertow.cli.terminal import Json, one_line, progress_bar, say, say_json, stoppable
+from undertow.cli.console import (
+    About,
+    Dtype,
+    Graph,
+    Json,
+    Out,
+    Overwrite,
+    Protocol,
+    one_line,
+    parameter,
+    parameters_of,
+    progress_bar,
+    say,
+    say_json,
+    say_run,
+    stoppable,
+    without_help,
+)
 
 if TYPE_CHECKING:
-    from undertow.scoring.ask import Estimate
+    from undertow.inference.runner import RunEstimate
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -66,7 +81,7 @@ class CommonOptions:
     as_json: Json = False
 
 
-class ProbeCommand(TyperCommand):
+class AuditCommand(TyperCommand):
     """`undertow run PROBE`, which knows what becomes of a pattern that the shell writes out."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
@@ -84,20 +99,20 @@ class ProbeCommand(TyperCommand):
         return left
 
 
-class ProbeGroup(TyperGroup):
-    """`undertow run`: one subcommand for each file in `undertow.probes`, its options read from its settings."""
+class AuditGroup(TyperGroup):
+    """`undertow run`: one subcommand for each file in `undertow.audits`, its options read from its settings."""
 
     def list_commands(self, ctx: Any) -> list[str]:  # noqa: D102
-        from undertow import probes
+        from undertow import audits
 
-        return probes.names()
+        return audits.names()
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:  # noqa: D102
-        from undertow import probes
+        from undertow import audits
 
-        probe = probes.load(cmd_name)
+        probe = audits.load(cmd_name)
         single = typer.Typer(add_completion=False, rich_markup_mode=None)
-        single.command(name=cmd_name, cls=ProbeCommand, help=f"{probe.SUMMARY[:1].upper()}{probe.SUMMARY[1:]}")(
+        single.command(name=cmd_name, cls=AuditCommand, help=f"{probe.SUMMARY[:1].upper()}{probe.SUMMARY[1:]}")(
             _command_of(cmd_name, probe)
         )
         return typer.main.get_command(single)
@@ -106,7 +121,7 @@ class ProbeGroup(TyperGroup):
 def _command_of(name: str, probe: Any) -> Callable[..., None]:
     """A function whose signature is the common options followed by the probe's own; those that it refuses are not in its help."""
     from undertow import models
-    from undertow.probes._limit import COUNTS
+    from undertow.audits.shared.item_limit import COUNTS
 
     own = {option.name: option for option in dataclasses.fields(probe.Settings)}
     hidden = {"graph": not getattr(probe, "RESTS_ON", ""), "protocol": len(probe.PROTOCOLS) < 2}
@@ -136,7 +151,7 @@ def _command_of(name: str, probe: Any) -> Callable[..., None]:
 
 
 def _run(probe: str, common: CommonOptions, options: dict[str, Any]) -> None:
-    from undertow import audit
+    from undertow.runs import pipeline
 
     asked: dict[str, Any] = {
         "revision": common.revision,
@@ -154,14 +169,16 @@ def _run(probe: str, common: CommonOptions, options: dict[str, Any]) -> None:
         **options,
     }
     if common.dry_run:
-        _say_estimate(audit.dry_run(probe, common.model, **asked), as_json=common.as_json)
+        _say_estimate(pipeline.dry_run(probe, common.model, **asked), as_json=common.as_json)
         return
     with stoppable(), progress_bar(common.as_json) as progress:
-        run = audit.run(probe, common.model, out=common.out, overwrite=common.overwrite, progress=progress, **asked)
+        run = pipeline.audit(
+            probe, common.model, out=common.out, overwrite=common.overwrite, progress=progress, **asked
+        )
     say_run(run, as_json=common.as_json)
 
 
-def _say_estimate(estimate: Estimate, *, as_json: bool) -> None:
+def _say_estimate(estimate: RunEstimate, *, as_json: bool) -> None:
     if as_json:
         say_json(dataclasses.asdict(estimate))
         return
@@ -186,4 +203,4 @@ def _say_estimate(estimate: Estimate, *, as_json: bool) -> None:
         say(one_line(note))
 
 
-run_app = typer.Typer(cls=ProbeGroup, help="Audit a model.", no_args_is_help=True)
+run_app = typer.Typer(cls=AuditGroup, help="Audit a model.", no_args_is_help=True)

@@ -5,14 +5,28 @@ Knows options and what a terminal shows; decides nothing.
 
 from __future__ import annotations
 
+import dataclasses
+import math
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from undertow.cli.options import About, Graph, Out, Overwrite, Protocol
-from undertow.cli.outcome import say_grounds, say_run
-from undertow.cli.terminal import Json, one_line, say
+from undertow.cli.console import (
+    About,
+    Graph,
+    Json,
+    Out,
+    Overwrite,
+    Protocol,
+    one_line,
+    say,
+    say_grounds,
+    say_json,
+    say_run,
+    say_table,
+)
+from undertow.errors import UndertowError
 
 
 def score(  # noqa: PLR0913 - an option each
@@ -36,7 +50,7 @@ def score(  # noqa: PLR0913 - an option each
     as_json: Json = False,
 ) -> None:
     """Measure a saved run, a recorded table or a log of lm-evaluation-harness, without asking any model."""
-    from undertow import rescoring
+    from undertow.runs import score as rescoring
 
     say_run(
         rescoring.score(
@@ -57,14 +71,63 @@ def score(  # noqa: PLR0913 - an option each
 
 def report(run: Annotated[Path, typer.Argument(help="A run folder.")], *, graph: Graph = "") -> None:
     """Write the figures and the page of a run folder anew."""
-    from undertow import rescoring
+    from undertow.runs import score as rescoring
 
-    page = rescoring.retell(run, graph)
+    page = rescoring.render_report(run, graph)
     if graph:
-        from undertow.named_graphs import grounds_of
-        from undertow.records import read_record
+        from undertow.runs.causal_assumptions import grounds_of
+        from undertow.runs.folder.storage import read_record
 
         grounds = grounds_of(read_record(run))
         if grounds is not None:
             say_grounds(grounds)
     say(one_line(page))
+
+
+def scaling(
+    runs: Annotated[list[Path], typer.Argument(help="Run folders of task-specification and of spurious-correlation.")],
+    *,
+    size: Annotated[
+        list[str] | None, typer.Option(help="A model's number of parameters, as in smollm2=135e6; may be repeated.")
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Over several models, say whether detection is better where the drift, or the model, is larger."""
+    from undertow.runs import score
+
+    found, relations = score.relate(runs, _sizes(size or []))
+    rows = [dataclasses.asdict(point) for point in found]
+    ranks = [
+        {
+            **relation.group,
+            "rank correlation": relation.value,
+            "p": relation.p,
+            "models": relation.n,
+            "note": relation.note,
+        }
+        for relation in relations
+    ]
+    if as_json:
+        say_json({"models": rows, "relations": ranks})
+        return
+    say_table([{name: _rounded(cell) for name, cell in row.items()} for row in rows])
+    say_table([{name: _rounded(cell) for name, cell in row.items()} for row in ranks])
+
+
+def _sizes(given: list[str]) -> dict[str, float]:
+    sizes = {}
+    for text in given:
+        model, _, number = text.rpartition("=")
+        try:
+            sizes[model] = float(number)
+        except ValueError as error:
+            raise UndertowError(f"--size {text!r}: write it as model=number, as in smollm2=135e6") from error
+        if not model or not 0 < sizes[model] < math.inf:
+            raise UndertowError(f"--size {text!r}: write it as model=number, as in smollm2=135e6")
+    return sizes
+
+
+def _rounded(cell: object) -> object:
+    if not isinstance(cell, float):
+        return cell
+    return f"{cell:.4g}" if math.isfinite(cell) else ""

@@ -26,10 +26,13 @@ from typing import Any
 
 import numpy as np
 
-from undertow.causal.planted import (
+from undertow._files import is_plain_file, json_of, text_of, whole_file
+from undertow.errors import UndertowError
+from undertow.lab.experiment_plan import Plan, Subject, the_world
+from undertow.lab.planted_corpus import (
     QUOTA,
     Access,
-    Known,
+    PlantedTruth,
     Sentence,
     World,
     Writing,
@@ -39,11 +42,17 @@ from undertow.causal.planted import (
     slope_percent,
     write_about,
 )
-from undertow.lab.plan import Plan, Subject, the_world
-from undertow.lab.work import Crew, Progress, side_by_side, worked
-from undertow.models.train import DONE, DivergedError, Lesson, Question, Recipe, choice_losses, train
-from undertow.outside import is_plain_file, json_of, text_of, whole_file
-from undertow.types import Floats, UndertowError
+from undertow.lab.training.pretrain import (
+    DONE,
+    DivergedError,
+    PretrainConfig,
+    Question,
+    TrainingExample,
+    option_losses,
+    train,
+)
+from undertow.lab.worker_pool import ProcessPool, Progress, side_by_side, worked
+from undertow.types import Floats
 
 PLAN = "plan.json"
 LOCK = "lab.lock"
@@ -107,7 +116,7 @@ class Attempt:
 
 
 @dataclass(frozen=True, slots=True)
-class Built:
+class BuiltModel:
     """A model of the lab, and what is known of it.
 
     Attributes:
@@ -169,7 +178,7 @@ class Built:
         )
 
     @classmethod
-    def from_json(cls, row: dict[str, Any]) -> Built:
+    def from_json(cls, row: dict[str, Any]) -> BuiltModel:
         """From a file."""
         attempts = tuple(Attempt.from_json(attempt) for attempt in row["attempts"])
         made = cls(**{**row, "subject": Subject.from_json(row["subject"]), "attempts": attempts})
@@ -193,7 +202,7 @@ class Built:
         return {**asdict(self), "attempts": [attempt.as_json() for attempt in self.attempts]}
 
 
-def build(folder: Path, plan: Plan, jobs: int = 0, progress: Progress = lambda done, total: None) -> list[Built]:
+def build(folder: Path, plan: Plan, jobs: int = 0, progress: Progress = lambda done, total: None) -> list[BuiltModel]:
     """Make all models of the plan that are not there yet; the folder's plan comes to hold them too.
 
     A model whose trainings all failed is among them, and is not tried again; one of another version of the lab is made anew.
@@ -210,7 +219,7 @@ def build(folder: Path, plan: Plan, jobs: int = 0, progress: Progress = lambda d
         put(folder / PLAN, json.dumps(whole.as_json(), indent=1))
         left = [(str(folder), subject) for subject in plan.subjects if not _is_settled(folder, subject)]
         units = sum(subject.recipe.steps for _, subject in left)
-        side_by_side(make, left, Crew(jobs, folder / "cache"), units, progress)
+        side_by_side(make, left, ProcessPool(jobs, folder / "cache"), units, progress)
         return read_tried(folder, plan)
 
 
@@ -260,7 +269,7 @@ def make(work: tuple[str, Subject]) -> None:
     _settle(folder, built)
 
 
-def _trained(folder: Path, subject: Subject, built: Built | None) -> Built:
+def _trained(folder: Path, subject: Subject, built: BuiltModel | None) -> BuiltModel:
     world = the_world()
     access = Access(subject.access, subject.strength)
     sentences = _sentences(subject, subject.people)
@@ -270,8 +279,8 @@ def _trained(folder: Path, subject: Subject, built: Built | None) -> Built:
         Writing(JUDGES_SEED + subject.own_seed),
     )
     if built is None or built.done:
-        known, losses = Known.of(access, world), known_losses(unseen, Known.of(access, world))
-        built = Built(
+        known, losses = PlantedTruth.of(access, world), known_losses(unseen, PlantedTruth.of(access, world))
+        built = BuiltModel(
             subject,
             realised_slopes(sentences, world),
             known.slopes(),
@@ -302,12 +311,12 @@ def mark_of(subject: Subject) -> str:
     return hashlib.sha256(json.dumps([asdict(subject), asdict(subject.recipe), few]).encode()).hexdigest()
 
 
-def _lessons(subject: Subject, sentences: Sequence[Sentence]) -> list[Lesson]:
+def _lessons(subject: Subject, sentences: Sequence[Sentence]) -> list[TrainingExample]:
     """The texts; by quota, those that show the same and tell of the same gender are of one kind, and come evenly."""
     n_places = len(the_world().places)
     by_quota = subject.drawn == QUOTA
     return [
-        Lesson(
+        TrainingExample(
             one.text,
             one.subject,
             ((one.date + 1) * (n_places + 1) + one.place + 1) * 2 + one.female if by_quota else 0,
@@ -316,7 +325,9 @@ def _lessons(subject: Subject, sentences: Sequence[Sentence]) -> list[Lesson]:
     ]
 
 
-def _attempt(draft: Path, lessons: Sequence[Lesson], unseen: Sequence[Sentence], recipe: Recipe) -> Attempt:
+def _attempt(
+    draft: Path, lessons: Sequence[TrainingExample], unseen: Sequence[Sentence], recipe: PretrainConfig
+) -> Attempt:
     reached = 0
 
     def progress(done: int, total: int) -> None:
@@ -331,7 +342,7 @@ def _attempt(draft: Path, lessons: Sequence[Lesson], unseen: Sequence[Sentence],
         return Attempt(recipe.steps, math.nan, time.perf_counter() - started, failure=str(error))
     seconds = time.perf_counter() - started
     asked = counted(unseen)
-    losses = choice_losses(
+    losses = option_losses(
         draft,
         [
             Question(one.text[: one.subject[0]], one.text[one.subject[1] :], ("she", "he"), 0 if one.female else 1)
@@ -347,7 +358,7 @@ def _attempt(draft: Path, lessons: Sequence[Lesson], unseen: Sequence[Sentence],
     return Attempt(recipe.steps, float(losses.mean()), seconds, slopes_shown(asked, p_female, the_world()))
 
 
-def _settle(folder: Path, built: Built) -> None:
+def _settle(folder: Path, built: BuiltModel) -> None:
     """The network that is kept in its place, and nothing else of its trainings."""
     place = folder / "models" / built.subject.name
     draft = _draft(folder, built, built.kept.steps) if built.kept else None
@@ -371,7 +382,7 @@ def _left_over(folder: Path, subject: Subject) -> list[Path]:
     return [one for one in models.iterdir() if one.name.startswith(f"{subject.name}.") and one.is_dir()]
 
 
-def _has_network(folder: Path, built: Built) -> bool:
+def _has_network(folder: Path, built: BuiltModel) -> bool:
     """In its place, or on its way there."""
     if built.kept is None:
         return True
@@ -420,7 +431,7 @@ def read_plan(folder: Path) -> Plan:
         ) from error
 
 
-def read_built(folder: Path, plan: Plan) -> list[Built]:
+def read_built(folder: Path, plan: Plan) -> list[BuiltModel]:
     """The models of the plan that have been made."""
     tried = read_tried(folder, plan)
     return [
@@ -430,7 +441,7 @@ def read_built(folder: Path, plan: Plan) -> list[Built]:
     ]
 
 
-def read_tried(folder: Path, plan: Plan) -> list[Built]:
+def read_tried(folder: Path, plan: Plan) -> list[BuiltModel]:
     """The models of the plan that need no further training: made, or failed every time."""
     found = [_read(folder, subject) for subject in plan.subjects]
     return [built for built in found if built is not None and built.done]
@@ -440,18 +451,18 @@ def _place(folder: Path, subject: Subject) -> Path:
     return folder / "models" / f"{subject.name}.planted.json"
 
 
-def _draft(folder: Path, built: Built, steps: int) -> Path:
+def _draft(folder: Path, built: BuiltModel, steps: int) -> Path:
     """Where a training lies until its turn has come; those of another version of the lab lie elsewhere."""
     return folder / "models" / f"{built.subject.name}.{steps}.{built.mark[:12]}"
 
 
-def _read(folder: Path, subject: Subject) -> Built | None:
+def _read(folder: Path, subject: Subject) -> BuiltModel | None:
     """What is known of a model; nothing of one that another version of the lab made, which is as good as not there."""
     place = _place(folder, subject)
     if not is_plain_file(place):
         return None
     try:
-        built = Built.from_json(json_of(text_of(whole_file(place, MAX_BYTES, "a record of the lab"), place)))
+        built = BuiltModel.from_json(json_of(text_of(whole_file(place, MAX_BYTES, "a record of the lab"), place)))
     except (ValueError, TypeError, KeyError, AttributeError, OverflowError) as error:
         raise UndertowError(f"{place}: is damaged; remove it and build the lab again") from error
     if built.subject != subject:

@@ -16,22 +16,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from undertow.causal.planted import (
-    INDEPENDENT,
-    LINEAR,
-    ORDERED,
-    Access,
-    Known,
-    Writing,
-    draw_people,
-    drift_challenge,
-    sentence_challenge,
-    write_about,
-)
-from undertow.lab.build import UNBIASED_BELOW, Built, alone, put, read_built, read_plan, read_tried
-from undertow.lab.plan import Plan, Subject, chosen, full, small, the_world
-from undertow.lab.work import Crew, Progress, side_by_side, worked
-from undertow.measures.calibration import (
+from undertow.errors import UndertowError
+from undertow.lab.build import UNBIASED_BELOW, BuiltModel, alone, put, read_built, read_plan, read_tried
+from undertow.lab.calibration.calibration_metrics import (
     FOUND_BELOW_Q,
     MIN_UNBIASED_MODELS,
     fitted_lines,
@@ -39,7 +26,21 @@ from undertow.measures.calibration import (
     results,
     verdicts,
 )
-from undertow.types import Result, UndertowError
+from undertow.lab.experiment_plan import Plan, Subject, chosen, full, small, the_world
+from undertow.lab.planted_corpus import (
+    INDEPENDENT,
+    LINEAR,
+    ORDERED,
+    Access,
+    PlantedTruth,
+    Writing,
+    draw_people,
+    drift_challenge,
+    sentence_challenge,
+    write_about,
+)
+from undertow.lab.worker_pool import ProcessPool, Progress, side_by_side, worked
+from undertow.types import Result
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -51,7 +52,7 @@ AUDITS = 2
 
 
 @dataclass(frozen=True, slots=True)
-class Audited:
+class AuditedModel:
     """What the audits read of one model.
 
     Attributes:
@@ -64,7 +65,7 @@ class Audited:
 
 
 def audited(folder: Path, plan: Plan, jobs: int = 0, progress: Progress = lambda done, total: None) -> pd.DataFrame:
-    """The table that a verification is measured from: a row for each model and W; see `undertow.measures.calibration`.
+    """The table that a verification is measured from: a row for each model and W; see `undertow.lab.calibration.calibration_metrics`.
 
     Raises:
         UndertowError: the lab holds no model of the plan, or an audit failed.
@@ -77,22 +78,22 @@ def audited(folder: Path, plan: Plan, jobs: int = 0, progress: Progress = lambda
     put(folder / DRIFT, drift_challenge())
     put(folder / SENTENCES, sentence_challenge())
     works = [(str(folder), one.subject.name) for one in built]
-    readings = side_by_side(audit_model, works, Crew(jobs, folder / "cache"), AUDITS * len(works), progress)
+    readings = side_by_side(audit_model, works, ProcessPool(jobs, folder / "cache"), AUDITS * len(works), progress)
     rows = [row for one, reading in zip(built, readings, strict=True) for row in _rows(one, reading)]
     return pd.DataFrame(rows)
 
 
-def audit_model(work: tuple[str, str]) -> Audited:
+def audit_model(work: tuple[str, str]) -> AuditedModel:
     """Both audits of one model; taken from their folders where they have been made."""
-    from undertow import audit
+    from undertow.runs import pipeline
 
     folder, name = Path(work[0]), work[1]
     place = folder / "audits" / name
     world = the_world()
     model = folder / "models" / name
-    drift = audit.run("spurious-correlation", model, challenge=str(folder / DRIFT), out=place / "drift")
+    drift = pipeline.audit("spurious-correlation", model, challenge=str(folder / DRIFT), out=place / "drift")
     worked(1)
-    specification = audit.run(
+    specification = pipeline.audit(
         "task-specification",
         model,
         challenge=str(folder / SENTENCES),
@@ -112,10 +113,10 @@ def audit_model(work: tuple[str, str]) -> Audited:
         for result in specification.record.results
         if result.measure == "auroc" and result.group["score"] in (DETECTOR, BASELINE)
     }
-    return Audited(drifts, areas)
+    return AuditedModel(drifts, areas)
 
 
-def _rows(built: Built, reading: Audited) -> list[dict[str, Any]]:
+def _rows(built: BuiltModel, reading: AuditedModel) -> list[dict[str, Any]]:
     subject = built.subject
     shared = {
         "model": subject.name,
@@ -154,7 +155,7 @@ def _rows(built: Built, reading: Audited) -> list[dict[str, Any]]:
 
 def _selected(subject: Subject) -> bool:
     """Whether the share of women differs among dates or places of the selected, on a line or not."""
-    known = Known.of(Access(subject.access, subject.strength), the_world())
+    known = PlantedTruth.of(Access(subject.access, subject.strength), the_world())
     return any(float(np.nanmax(share) - np.nanmin(share)) > UNBIASED_BELOW for share in (known.by_date, known.by_place))
 
 
@@ -173,7 +174,7 @@ def _read(drift: Result) -> dict[str, Any]:
 
 
 @dataclass(frozen=True, slots=True)
-class Apart:
+class HeldOutSentences:
     """The table in its parts, which are not measured together.
 
     Attributes:
@@ -187,16 +188,16 @@ class Apart:
     smooth: pd.DataFrame
 
 
-def apart(frame: pd.DataFrame) -> Apart:
+def apart(frame: pd.DataFrame) -> HeldOutSentences:
     """The table in its parts."""
     smooth = frame["trades"] == ORDERED
     by_chance = (frame["drawn"] == INDEPENDENT) & ~smooth
     judged = ~smooth & ~by_chance
-    return Apart(*(frame[rows].reset_index(drop=True) for rows in (judged, by_chance, smooth)))
+    return HeldOutSentences(*(frame[rows].reset_index(drop=True) for rows in (judged, by_chance, smooth)))
 
 
 @dataclass(frozen=True, slots=True)
-class Verified:
+class VerificationResult:
     """What came of a verification.
 
     Attributes:
@@ -212,7 +213,9 @@ class Verified:
     notes: list[str]
 
 
-def verify(folder: Path, *, jobs: int = 0, seed: int = 0, progress: Progress = lambda done, total: None) -> Verified:
+def verify(
+    folder: Path, *, jobs: int = 0, seed: int = 0, progress: Progress = lambda done, total: None
+) -> VerificationResult:
     """Audit every model of a lab, and write the table, its measures and their page.
 
     Raises:
@@ -220,7 +223,7 @@ def verify(folder: Path, *, jobs: int = 0, seed: int = 0, progress: Progress = l
     """
     import pandas as pd
 
-    from undertow.report.verification import Verification, write
+    from undertow.lab.calibration.calibration_report import Verification, write
 
     plan = read_plan(folder)
     with alone(folder):
@@ -249,7 +252,7 @@ def verify(folder: Path, *, jobs: int = 0, seed: int = 0, progress: Progress = l
         beside = pd.concat([parts.by_chance, parts.smooth])
         place.mkdir(exist_ok=True)
         put(place / BESIDE, beside.to_csv(index=False, lineterminator="\n"))
-        return Verified(place, write(place, told), promises, notes)
+        return VerificationResult(place, write(place, told), promises, notes)
 
 
 def _chance_verdict(rows: pd.DataFrame, seed: int) -> list[tuple[str, str, str, bool]]:
@@ -283,7 +286,7 @@ def _command(folder: Path, plan: Plan) -> str:
 
 def _circumstances() -> dict[str, str]:
     """Versions, machine and hashes, a line each."""
-    from undertow.provenance import circumstances
+    from undertow.runs.folder.provenance import circumstances
 
     told: dict[str, str] = {}
     for name, value in circumstances().items():

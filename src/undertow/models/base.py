@@ -14,7 +14,8 @@ from typing import Any, Protocol, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from undertow.types import BLANK, CONTINUATIONS, Answer, Floats, ModelCard, Query, TextQuery, UndertowError
+from undertow.errors import UndertowError
+from undertow.types import BLANK, CONTINUATIONS, Answer, Floats, ModelIdentity, Query, ScoredQuery
 
 Ints: TypeAlias = NDArray[np.int64]
 
@@ -28,7 +29,7 @@ CHAT_TRAINED = "instruction-tuned (has a chat template)"
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
+class ModelRequest:
     """The model that a user asks for.
 
     Attributes:
@@ -46,15 +47,15 @@ class Request:
     settings: Mapping[str, str | int | float | bool] = field(default_factory=dict)
 
 
-class UnscorableError(UndertowError):
+class UnsupportedQueryError(UndertowError):
     """A query that this model cannot be asked; the message is the reason that is kept with its answer."""
 
 
-class OutOfRoomError(UndertowError):
+class OutOfMemoryError(UndertowError):
     """Memory ran out in one pass; fewer queries at a time may have room, and the message is for when not even one has."""
 
 
-class LostError(UndertowError):
+class RequestFailedError(UndertowError):
     """A query that got no answer this time (a server failed); the message is the reason, and it is asked again next time."""
 
 
@@ -78,7 +79,7 @@ class TokenPath:
 
 
 @dataclass(frozen=True, slots=True)
-class Encoded:
+class EncodedQuery:
     """A query in tokens.
 
     Attributes:
@@ -121,11 +122,11 @@ def shared_length(one: Sequence[int], other: Sequence[int]) -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class Branches:
+class PrefixTree:
     """Distinct paths grown into one tree, each shared prefix once, in depth-first order.
 
     Attributes:
-        tokens, depths, ends: as in `TokenTree` [node].
+        tokens, depths, ends: as in `PackedTree` [node].
         nodes_of: the nodes of each path, root first, by its tokens.
     """
 
@@ -135,7 +136,7 @@ class Branches:
     nodes_of: Mapping[tuple[int, ...], Sequence[int]]
 
     @classmethod
-    def of(cls, paths: Iterable[tuple[int, ...]]) -> Branches:
+    def of(cls, paths: Iterable[tuple[int, ...]]) -> PrefixTree:
         """Grow the tree."""
         tokens: list[int] = []
         depths: list[int] = []
@@ -159,7 +160,7 @@ class Branches:
 
 
 @dataclass(frozen=True, slots=True)
-class TokenTree:
+class PackedTree:
     """Many paths as one tree, each shared prefix once, in depth-first order.
 
     Attributes:
@@ -197,7 +198,7 @@ class TokenBatch:
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class BatchLimits:
     """What a loaded model can take.
 
     Attributes:
@@ -218,15 +219,15 @@ class TokenModel(Protocol):
         limits: what it can take.
     """
 
-    card: ModelCard
+    card: ModelIdentity
     notes: tuple[str, ...]
-    limits: Limits
+    limits: BatchLimits
 
-    def encode(self, queries: Sequence[TextQuery]) -> list[Encoded | UnscorableError]:
+    def encode(self, queries: Sequence[ScoredQuery]) -> list[EncodedQuery | UnsupportedQueryError]:
         """Each query in tokens, or why this model cannot be asked it, in order."""
         ...
 
-    def read_tree(self, tree: TokenTree) -> Floats:
+    def read_tree(self, tree: PackedTree) -> Floats:
         """Log-probabilities in nats, one for each read of the tree [read]."""
         ...
 
@@ -248,7 +249,7 @@ class TopModel(TokenModel, Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Effort:
+class CostEstimate:
     """What answering takes.
 
     Attributes:
@@ -281,12 +282,12 @@ class AnsweringModel(Protocol):
             sentences too may have `prompt_notes` beside them.
     """
 
-    card: ModelCard
+    card: ModelIdentity
     notes: tuple[str, ...]
 
     def answer(
         self, queries: Sequence[Query], protocol: str
-    ) -> Iterator[Mapping[int, Answer | UnscorableError | LostError]]:
+    ) -> Iterator[Mapping[int, Answer | UnsupportedQueryError | RequestFailedError]]:
         """Answers by their places in `queries`, as they arrive: what is yielded is stored before more is asked.
 
         Raises:
@@ -294,7 +295,7 @@ class AnsweringModel(Protocol):
         """
         ...
 
-    def effort(self, queries: Sequence[Query], protocol: str) -> Effort:
+    def effort(self, queries: Sequence[Query], protocol: str) -> CostEstimate:
         """What answering these would take."""
         ...
 
@@ -310,7 +311,7 @@ BY_TOKENS: Mapping[str, tuple[str, ...]] = {BLANK: (EXACT,), CONTINUATIONS: (EXA
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class ModelHandle:
     """A model that exists, not loaded yet.
 
     Attributes:
@@ -319,6 +320,6 @@ class Found:
         asks: kinds of query that it can be asked, each with the protocols that it can be read under.
     """
 
-    card: ModelCard
+    card: ModelIdentity
     open: Callable[[], LoadedModel]
     asks: Mapping[str, tuple[str, ...]] = field(default_factory=lambda: BY_TOKENS)

@@ -18,7 +18,8 @@ from itertools import chain
 from statistics import median_low
 from typing import NamedTuple
 
-from undertow.report.words import (
+from undertow.errors import on_one_line
+from undertow.report.formatting import (
     COLUMNS,
     DETAILS,
     GROUP_KEYS,
@@ -38,7 +39,8 @@ from undertow.report.words import (
     significant_decimals,
     spaced,
 )
-from undertow.types import Check, Finding, Matrix, Result, Shown, on_one_line
+from undertow.report.model import Checklist, ChecklistTest, ReportTable
+from undertow.types import Finding, Result
 
 FOUND_BELOW_Q = 0.05
 UNFOLDED_FINDINGS = 10
@@ -48,7 +50,7 @@ LONG_TABLE_ROWS = 60
 SHORT_CELL_SIGNS, LONG_CELL_SIGNS = 14, 40
 FAILURE_STEPS_PERCENT = (5.0, 20.0, 50.0)
 """Where a check that fails more often than this gets a stronger colour."""
-MOST_TOLD_RESULTS = 8
+MAX_TOLD_RESULTS = 8
 """Of what a finding tells; the others are in the tables."""
 _TALL = 1.2
 """A figure higher than this many times its width gets a printed page of its own."""
@@ -137,7 +139,7 @@ class PagePrecision:
 
     said: Sequence[str]
     could_change: Sequence[str] = ()
-    table: Shown | None = None
+    table: ReportTable | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,8 +185,8 @@ class Page:
     titles: Mapping[str, str] = field(default_factory=dict)
     glossary: Mapping[str, str] = field(default_factory=dict)
     neutral: str = "no bias would give"
-    shown: Sequence[Shown] = ()
-    matrices: Sequence[Matrix] = ()
+    shown: Sequence[ReportTable] = ()
+    matrices: Sequence[Checklist] = ()
     grounds: PageGrounds | None = None
     precision: PagePrecision | None = None
     basis: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
@@ -198,7 +200,7 @@ class Page:
         return self.nothing or "No effect in this run survived the correction for the number of tests."
 
 
-class _Told(NamedTuple):
+class _Text(NamedTuple):
     """A finding, ready to be printed."""
 
     text: str
@@ -234,7 +236,7 @@ class _Table(NamedTuple):
     warning: str = ""  # beside the title of a table that stays closed until it is opened
 
 
-class _Check(NamedTuple):
+class _ChecklistTest(NamedTuple):
     """One test of a checklist, ready to be printed."""
 
     name: str
@@ -249,7 +251,7 @@ class _Capability(NamedTuple):
     """A row of a checklist: for each type of test its name and its checks."""
 
     name: str
-    cells: list[tuple[str, list[_Check]]]
+    cells: list[tuple[str, list[_ChecklistTest]]]
 
 
 class _Checklist(NamedTuple):
@@ -324,7 +326,7 @@ def _on_its_line(value: object) -> object:
 
 
 def _packaged(name: str) -> str:
-    return resources.files("undertow.report").joinpath(name).read_text(encoding="utf-8")
+    return resources.files("undertow.report").joinpath("templates", name).read_text(encoding="utf-8")
 
 
 def _contents(page: Page) -> dict[str, str]:
@@ -367,11 +369,11 @@ def _names(results: Sequence[Result]) -> set[str]:
     return {level for result in results for level in result.group.values()}
 
 
-def _told(finding: Finding, page: Page, shared: Mapping[str, str], names: Iterable[str]) -> _Told:
+def _told(finding: Finding, page: Page, shared: Mapping[str, str], names: Iterable[str]) -> _Text:
     unsure = page.precision is not None and finding.text in page.precision.could_change
     signs = MinusSigns(finding.of, names)
     text, mark = signs.put(finding.text), signs.put(_mark(finding))
-    return _Told(text, finding.found, finding.rests, mark, _basis(finding, page, shared), unsure)
+    return _Text(text, finding.found, finding.rests, mark, _basis(finding, page, shared), unsure)
 
 
 def _mark(finding: Finding) -> str:
@@ -392,9 +394,9 @@ def _mark(finding: Finding) -> str:
 
 def _basis(finding: Finding, page: Page, shared: Mapping[str, str]) -> dict[str, str]:
     """The results that a finding tells, and whatever else it rests on; nothing where nobody says."""
-    rows = {_named(one, page, shared): _numbers_told(one, page.neutral) for one in finding.of[:MOST_TOLD_RESULTS]}
-    if len(finding.of) > MOST_TOLD_RESULTS:
-        rows["further results"] = f"{len(finding.of) - MOST_TOLD_RESULTS:,} more, under All numbers"
+    rows = {_named(one, page, shared): _numbers_told(one, page.neutral) for one in finding.of[:MAX_TOLD_RESULTS]}
+    if len(finding.of) > MAX_TOLD_RESULTS:
+        rows["further results"] = f"{len(finding.of) - MAX_TOLD_RESULTS:,} more, under All numbers"
     if finding.n_tests > 1:
         rows["correction"] = f"Benjamini and Hochberg's, for {finding.n_tests:,} tests"
     rows |= page.basis.get(finding.text, {})
@@ -472,7 +474,7 @@ def _table(results: Sequence[Result], shared: Mapping[str, str], page: Page) -> 
     )
 
 
-def _shown_table(shown: Shown, signs: MinusSigns) -> _Table:
+def _shown_table(shown: ReportTable, signs: MinusSigns) -> _Table:
     """A table of the audit's own, its columns of numbers told from those of text."""
     if any(len(row) != len(shown.columns) for row in shown.rows):
         raise ValueError(f"every row of {shown.title!r} has a cell for each of its {len(shown.columns)} columns")
@@ -494,7 +496,7 @@ def _shown_column(head: str, cells: list[str], signs: MinusSigns) -> _Column:
     return _Column(head, list(map(signs.put, cells)) if told else cells, numeric)
 
 
-def _checklist(matrix: Matrix) -> _Checklist:
+def _checklist(matrix: Checklist) -> _Checklist:
     astray = [cell for cell in matrix.cells if cell[0] not in matrix.rows or cell[1] not in matrix.columns]
     if astray:
         raise ValueError(f"{matrix.title!r} has tests of {astray[0]}, which is none of its rows and columns")
@@ -508,14 +510,14 @@ def _checklist(matrix: Matrix) -> _Checklist:
     return _Checklist(matrix.title, matrix.about, matrix.columns, rows)
 
 
-def _check(check: Check) -> _Check:
+def _check(check: ChecklistTest) -> _ChecklistTest:
     if not 0 <= check.failed <= check.n:
         raise ValueError(f"{check.name!r} failed in {check.failed} of {check.n} cases, which cannot be")
     examples = check.examples if check.failed else ()
-    return _Check(check.name, check.about, _outcome(check), _look(check), _opener(check), examples)
+    return _ChecklistTest(check.name, check.about, _outcome(check), _look(check), _opener(check), examples)
 
 
-def _outcome(check: Check) -> str:
+def _outcome(check: ChecklistTest) -> str:
     if not check.n:
         return "no case"
     if check.failed:
@@ -523,7 +525,7 @@ def _outcome(check: Check) -> str:
     return f"passes in all {check.n:,}" if check.n > 1 else "passes in its one case"
 
 
-def _failed_percent(check: Check) -> str:
+def _failed_percent(check: ChecklistTest) -> str:
     """Never none of what is some, and never all of what is less."""
     percent = 100 * check.failed / check.n
     text = f"{percent:.1f}".removesuffix(".0")
@@ -532,14 +534,14 @@ def _failed_percent(check: Check) -> str:
     return "more than 99.9%" if text == "100" and check.failed < check.n else f"{text}%"
 
 
-def _look(check: Check) -> str:
+def _look(check: ChecklistTest) -> str:
     if not check.n:
         return "untried"
     step = bisect_left(FAILURE_STEPS_PERCENT, 100 * check.failed / check.n) + 1
     return f"fails-{step}" if check.failed else "passes"
 
 
-def _opener(check: Check) -> str:
+def _opener(check: ChecklistTest) -> str:
     if not (check.failed and check.examples):
         return ""
     shown = len(check.examples)

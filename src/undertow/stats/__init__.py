@@ -4,14 +4,14 @@ This room knows nothing about models, items or tables, and imports nothing else 
 raise `ValueError`; a number that the data cannot give is NaN, and never a warning.
 """
 
-from undertow.stats.bootstrap import FEWEST_CLUSTERS, percentile_interval
-from undertow.stats.line import Line, fit_line, fit_rows
-from undertow.stats.multiplicity import benjamini_hochberg
-from undertow.stats.permutation import LabelOrders, label_orders
-from undertow.stats.points import only_points, point_estimates
+from undertow.stats.intervals.cluster_bootstrap import MIN_CLUSTERS, percentile_interval
+from undertow.stats.intervals.point_estimates import only_points, point_estimates
+from undertow.stats.regression.least_squares import Line, fit_line, fit_rows
+from undertow.stats.significance.false_discovery import benjamini_hochberg
+from undertow.stats.significance.permutation import LabelOrders, label_orders
 
 __all__ = [
-    "FEWEST_CLUSTERS",
+    "MIN_CLUSTERS",
     "LabelOrders",
     "Line",
     "benjamini_hochberg",

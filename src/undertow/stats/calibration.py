@@ -29,10 +29,10 @@ from scipy import stats
 from scipy.optimize import nnls
 from scipy.special import betaincinv
 
-from undertow.stats.bootstrap import percentile_interval
-from undertow.stats.detection import cluster_weights
-from undertow.stats.doubles import outside, usable
-from undertow.stats.line import Line, fit_line
+from undertow.stats.classification.roc import cluster_weights
+from undertow.stats.intervals.cluster_bootstrap import percentile_interval
+from undertow.stats.numeric_range import outside, usable
+from undertow.stats.regression.least_squares import Line, fit_line
 
 Floats = NDArray[np.float64]
 
@@ -121,7 +121,7 @@ def median_over_models(values: ArrayLike, model: ArrayLike, n_draws: int, rng: n
     return Estimate(float(np.median(numbers)), low, high, numbers.size)
 
 
-FEWEST_CLUSTERS = 6
+MIN_CLUSTERS = 6
 """Of sentences, from which the width of an interval tells their error."""
 
 
@@ -144,7 +144,7 @@ def standard_errors(
         ValueError: shapes differ.
     """
     lows, highs, clusters = _vectors(usable(low), usable(high), n_clusters)
-    few = np.isfinite(clusters) & (clusters > 1) & (clusters < FEWEST_CLUSTERS)
+    few = np.isfinite(clusters) & (clusters > 1) & (clusters < MIN_CLUSTERS)
     given = np.full(clusters.shape, math.nan) if df is None else np.asarray(df, dtype=np.float64)
     degrees = np.where(np.isfinite(given), given, np.where(clusters > 1, clusters - 1, math.inf))
     known = np.isfinite(degrees) & (degrees > 0)

@@ -1,0 +1,1 @@
+"""Four audits of biased text: diagnosis, identification, extraction and rephrasing."""

@@ -1,0 +1,21 @@
+"""Bias diagnosis: whether a model tells a biased text from another, better than a guess.
+
+Yes and No are compared by their first tokens after the task description. Bauer et al. 2022, "Analyzing the Limits of
+Self-Supervision in Handling Bias in Language" (Findings of EMNLP), section 3.1.
+"""
+
+from __future__ import annotations
+
+from undertow.audits.bias_in_text.text_findings import TextTaskReport
+from undertow.audits.bias_in_text.text_items import DIAGNOSIS, PROTOCOLS, Task, TextSettings
+
+__all__ = ["PROTOCOLS"]
+
+SUMMARY = "does the model say whether a text is biased, better than a guess?"
+Settings = TextSettings
+_task, _telling = Task(DIAGNOSIS), TextTaskReport(DIAGNOSIS)
+rounds, limited, design = _task.rounds, _task.limited, _task.design
+observe, read_table = _task.observe, _task.read_table
+measure, findings, draw, tables, told = (
+    _telling.measure, _telling.findings, _telling.draw, _telling.tables, _telling.told
+)  # fmt: skip

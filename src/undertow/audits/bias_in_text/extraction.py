@@ -1,0 +1,35 @@
+"""Bias extraction: whether a model finds the biased piece of a text.
+
+Answers are written without limits, from the text's tokens, or as a piece of it. Bauer et al. 2022, "Analyzing the Limits of
+Self-Supervision in Handling Bias in Language" (Findings of EMNLP), section 3.3.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from undertow.audits.bias_in_text.text_findings import TextTaskReport
+from undertow.audits.bias_in_text.text_items import EXTRACTION, PROTOCOLS, Task, WrittenSettings
+from undertow.types import FREE, PASSAGE_TOKENS, SPAN
+
+__all__ = ["PROTOCOLS"]
+
+SUMMARY = "does the model find the biased piece of a text?"
+
+
+@dataclass(frozen=True, slots=True)
+class Settings(WrittenSettings):
+    """Options of the probe."""
+
+    decoding: str = field(
+        default=",".join((FREE, PASSAGE_TOKENS, SPAN)),
+        metadata={"help": "What answers may consist of: unconstrained, document, span, span-exact; comma-separated."},
+    )
+
+
+_task, _telling = Task(EXTRACTION), TextTaskReport(EXTRACTION)
+rounds, limited, design = _task.rounds, _task.limited, _task.design
+observe, read_table = _task.observe, _task.read_table
+measure, findings, draw, tables, told = (
+    _telling.measure, _telling.findings, _telling.draw, _telling.tables, _telling.told
+)  # fmt: skip

@@ -1,0 +1,38 @@
+"""Bias identification: whether a model names the dimension on which a text is biased.
+
+Labels are decoded along their trie, greedily, with the most probable label beside it. Under protocol paper an end of the answer
+competes after part of a label too, which is then wrong. Bauer et al. 2022, "Analyzing the Limits of Self-Supervision in Handling Bias
+in Language" (Findings of EMNLP), section 3.2.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from undertow.audits.base import EXACT, PAPER
+from undertow.audits.bias_in_text.text_findings import TextTaskReport
+from undertow.audits.bias_in_text.text_items import IDENTIFICATION, Task, TextSettings
+from undertow.data.documents.few_shot import SAMPLINGS
+
+PROTOCOLS = (EXACT, PAPER)
+SUMMARY = "does the model name the dimension on which a text is biased?"
+
+
+@dataclass(frozen=True, slots=True)
+class Settings(TextSettings):
+    """Options of the probe."""
+
+    sampling: str = field(
+        default=SAMPLINGS[0],
+        metadata={
+            "help": "How examples are drawn: random, weak-oracle (of the category of the right answer), or both."
+        },
+    )
+
+
+_task, _telling = Task(IDENTIFICATION, SAMPLINGS), TextTaskReport(IDENTIFICATION)
+rounds, limited, design = _task.rounds, _task.limited, _task.design
+observe, read_table = _task.observe, _task.read_table
+measure, findings, draw, tables, told = (
+    _telling.measure, _telling.findings, _telling.draw, _telling.tables, _telling.told
+)  # fmt: skip

@@ -1,0 +1,258 @@
+"""Answers to the four tasks that were got elsewhere, as a table: measured like those of a run.
+
+Knows the columns of such a table; knows nothing about how answers are measured.
+"""
+
+from __future__ import annotations
+
+import csv
+import math
+import zlib
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from undertow._files import first_line, plain_size
+from undertow.audits.base import EXACT, PAPER, Observations
+from undertow.audits.bias_in_text.text_items import EXTRACTION, IDENTIFICATION, NO_SHOTS, REPHRASING
+from undertow.audits.recorded_tables import MAX_COLUMNS, TOO_MANY, Columns, left_out, open_text, rows_of
+from undertow.data.documents.document_set import DIMENSIONS, is_kept_name
+from undertow.data.documents.few_shot import SAMPLINGS
+from undertow.errors import UndertowError
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+NEEDED = ("document", "gold", "answer")
+DEFAULTS: dict[str, str | int | float] = {
+    "model": "recorded", "dimension": "", "text": "", "description_class": "recorded", "wording": "", "shots": 0,
+    "sampling": "", "draw": 0, "decoding": "recorded", "unscored": "", "dropped": 0, "nats": math.nan,
+}  # fmt: skip
+"""What a column is where a table lacks it; a sampling that is not told goes by the number of examples."""
+CELL = ("model", "description_class", "wording", "shots", "sampling", "draw", "decoding")
+"""Answers that are alike in these are to different documents."""
+COUNTS = ("shots", "draw", "dropped", "given_shots")
+MOST = 10**9
+NUMBERS = ("unclaimed", "yes_percent", "nats")
+"""Columns of a run's observations that are numbers, empty where there is none."""
+NO_ANSWER = "the answer is empty"
+NO_LABEL = "the answer is none of the labels"
+"""Why a recorded answer to a task with labels is missing. What it may mean is for its reader to say: it is not taken for a wrong one."""
+
+
+def read_answers(path: Path, task: str, protocol: str, labels: tuple[str, ...]) -> tuple[Observations, str]:
+    """A CSV or TSV table with `document, gold, answer`, and any of the factors of a run's observations.
+
+    Of a task with labels an answer that is none of them, but for case and white space around it, is missing with a reason. Documents
+    with the same `cluster` are drawn, and have their signs flipped, together.
+
+    Args:
+        path: the table.
+        task: which of the four tasks it belongs to.
+        protocol: "" or `exact`.
+        labels: right answers of the task; () for the dimensions that the table holds.
+
+    Raises:
+        UndertowError: it lacks a column, an answer's right answer is none of the labels, or two rows answer the same.
+    """
+    import pandas as pd
+
+    if protocol not in ("", EXACT):
+        known = "is for sentences with a blank" if protocol == PAPER else "is unknown"
+        raise UndertowError(f"{path}: protocol {protocol!r} {known}; leave --protocol out")
+    frame = text_table(path)
+    missing = [name for name in NEEDED if name not in frame]
+    if missing:
+        raise UndertowError(f"{path}: has no column {', '.join(missing)}; it has {', '.join(frame.columns) or 'none'}")
+    if frame.empty:
+        raise UndertowError(f"{path}: has no rows; give an answer for at least one document")
+    ours = {*NEEDED, *DEFAULTS, *COUNTS, *NUMBERS, "passage", "span", "cluster", "item"}
+    unread = [name for name in frame.columns if name not in ours and not name.startswith("slot_")]
+    has_dimension = "dimension" in frame
+    for name, default in DEFAULTS.items():
+        if name not in frame:
+            frame[name] = default
+    if "given_shots" not in frame:
+        frame["given_shots"] = frame["shots"]
+    for name in COUNTS:
+        frame[name] = _whole_numbers(path, name, frame[name])
+    for name in NUMBERS:
+        if name in frame:
+            frame[name] = pd.to_numeric(frame[name], errors="coerce").astype(float)
+    frame["sampling"] = _samplings(frame)
+    frame["passage"] = _passages(frame, task)
+    written = task in (EXTRACTION, REPHRASING)
+    right = [] if written else list(labels) or _labels_of(frame["gold"].tolist())
+    _check(path, frame, right)
+    _check_names(path, frame, task)
+    if right:
+        named = {label.casefold(): label for label in right}
+        frame["gold"] = [named[gold.strip().casefold()] for gold in frame["gold"]]
+        frame["unscored"] = _missing(frame, set(named))
+    if task == IDENTIFICATION and not has_dimension:
+        frame["dimension"] = frame["gold"]
+    frame["cluster"] = _clusters(path, frame)
+    frame["item"] = [f"row {at}" for at in range(len(frame))]
+    design = {
+        "task": task, "labels": right, "title": f"recorded answers ({path.name})", "source": path.name,
+        "document_notes": [*_not_crossed(frame), *_clustered(frame)],
+        "w_notes": left_out(unread), "protocol": EXACT, "sampled": False,
+    }  # fmt: skip
+    return Observations(frame, design), EXACT
+
+
+def text_table(path: Path) -> pd.DataFrame:
+    """All cells of a CSV or TSV table as text.
+
+    It is read row by row, since pandas takes a row that is too short for one with empty cells.
+
+    Raises:
+        UndertowError: it cannot be read as a table, or is larger than a recorded table may be; names the row.
+    """
+    tabbed = path.name.lower().endswith((".tsv", ".tsv.gz"))
+    plain_size(path)
+    try:
+        with open_text(path) as file:
+            how: dict[str, Any] = {"delimiter": "\t", "quoting": csv.QUOTE_NONE} if tabbed else {}
+            rows = rows_of(path, file, **how)
+            _, header = next(rows, (0, []))
+            columns = [name.strip() for name in header]
+            if len(columns) > MAX_COLUMNS:
+                raise UndertowError(
+                    f"{path}: has {len(columns):,} columns, and at most {MAX_COLUMNS:,} are read; {TOO_MANY}"
+                )
+            if len(set(columns)) < len(columns):
+                raise UndertowError(f"{path}: has two columns of one name; give each its own")
+            found = Columns(columns)
+            for number, (_, cells) in enumerate(rows, 2):
+                if len(cells) != len(columns):
+                    raise UndertowError(
+                        f"{path}, row {number}: has {len(cells)} cells, and the header has {len(columns)}; "
+                        "look for a separator or a line break too many or too few"
+                    )
+                found.add(cells)
+    except (OSError, EOFError, zlib.error, UnicodeError, csv.Error) as error:
+        raise UndertowError(
+            f"{path}: cannot be read as a table ({first_line(error)}); save it as UTF-8 CSV or TSV"
+        ) from error
+    return found.frame()
+
+
+def _row(of_rows: np.ndarray[Any, np.dtype[np.bool_]]) -> int:
+    """The first row that is so, the header being row 1; a line of the file it is not where cells hold line breaks."""
+    return int(of_rows.argmax()) + 2
+
+
+def _whole_numbers(path: Path, name: str, column: pd.Series[Any]) -> pd.Series[Any]:
+    import pandas as pd
+
+    numbers = pd.to_numeric(column, errors="coerce").astype(float)
+    values = numbers.to_numpy()
+    wrong = ~((values >= 0) & (values <= MOST) & (np.floor(values) == values))
+    if wrong.any():
+        raise UndertowError(
+            f"{path}, row {_row(wrong)}: column {name} holds {column.iloc[_row(wrong) - 2]!r}; give a whole number from 0"
+        )
+    return numbers.astype(int)
+
+
+def _samplings(frame: pd.DataFrame) -> list[str]:
+    """How examples were drawn; without examples nothing was, whatever a table says."""
+    said = frame["sampling"].str.strip()
+    return [(how or SAMPLINGS[0]) if n else NO_SHOTS for how, n in zip(said, frame["shots"], strict=True)]
+
+
+def _passages(frame: pd.DataFrame, task: str) -> list[str]:
+    """What was asked about, "" where it is not told: to rephrase, it is the span, and never the text around it."""
+    columns = [name for name in ("passage", "span" if task == REPHRASING else "text") if name in frame]
+    passages = [""] * len(frame)
+    for name in columns:
+        passages = [known or one for known, one in zip(passages, frame[name].str.strip(), strict=True)]
+    return passages
+
+
+def _missing(frame: pd.DataFrame, labels: set[str]) -> list[str]:
+    """Why each answer has no score; "" for one that is a label."""
+    answers = frame["answer"].astype(str).str.strip().str.casefold()
+    return [
+        why or ("" if answer in labels else NO_LABEL if answer else NO_ANSWER)
+        for why, answer in zip(frame["unscored"].astype(str), answers, strict=True)
+    ]
+
+
+def _clusters(path: Path, frame: pd.DataFrame) -> list[str]:
+    """The cluster of each answer's document, which is the document itself where the table says nothing."""
+    documents = frame["document"].astype(str).tolist()
+    if "cluster" not in frame:
+        return documents
+    named = [name.strip() or document for name, document in zip(frame["cluster"].astype(str), documents, strict=True)]
+    of_document: dict[str, str] = {}
+    for row, (document, name) in enumerate(zip(documents, named, strict=True), 2):
+        if of_document.setdefault(document, name) != name:
+            raise UndertowError(
+                f"{path}, row {row}: document {document!r} is in two clusters, {of_document[document]!r} and {name!r}; give each "
+                "document one"
+            )
+    return named
+
+
+def _clustered(frame: pd.DataFrame) -> list[str]:
+    """A note where documents stand in clusters."""
+    n_clusters, n_documents = frame["cluster"].nunique(), frame["document"].nunique()
+    if n_clusters == n_documents:
+        return []
+    return [f"{n_documents:,} documents in {n_clusters:,} clusters, over which intervals and tests are"]
+
+
+def _not_crossed(frame: pd.DataFrame) -> list[str]:
+    """A note where not every cell has a row for every document."""
+    n_answered = frame.groupby(list(CELL))["document"].nunique()
+    n_short = int((n_answered < frame["document"].nunique()).sum())
+    if not n_short:
+        return []
+    of_all = f"{n_short:,} of {len(n_answered):,} cells"
+    if n_short == 1:
+        return [f"{of_all} lacks answers for some documents, so its mean is over other texts"]
+    return [f"{of_all} lack answers for some documents, so their means are over different texts"]
+
+
+def _labels_of(golds: Sequence[str]) -> list[str]:
+    """The eleven dimensions, however cased, or else what the right answers are."""
+    found = {gold.strip().casefold(): gold.strip() for gold in reversed(golds)}
+    return list(DIMENSIONS) if set(found) <= set(DIMENSIONS) else sorted(found.values())
+
+
+def _check(path: Path, frame: pd.DataFrame, labels: list[str]) -> None:
+    """Right answers among the labels, the same for a document everywhere, and one answer in each cell."""
+    lowered = {label.casefold() for label in labels}
+    strange = np.array([bool(labels) and gold.strip().casefold() not in lowered for gold in frame["gold"]])
+    if strange.any():
+        gold = frame["gold"].iloc[_row(strange) - 2]
+        raise UndertowError(f"{path}, row {_row(strange)}: the right answer {gold!r} is none of {', '.join(labels)}")
+    golds = frame["gold"].str.strip().str.casefold() if labels else frame["gold"]
+    golds = golds.groupby(frame["document"]).nunique()
+    if (golds > 1).any():
+        raise UndertowError(
+            f"{path}: document {golds[golds > 1].index[0]!r} has two right answers; give each document one, or an id of its own"
+        )
+    twice = frame.duplicated(["document", *CELL]).to_numpy()
+    if twice.any():
+        document = frame["document"].iloc[_row(twice) - 2]
+        raise UndertowError(
+            f"{path}, row {_row(twice)}: document {document!r} is answered twice in the same way; "
+            "tell the answers apart by a column such as model, wording, draw or shots"
+        )
+
+
+def _check_names(path: Path, frame: pd.DataFrame, task: str) -> None:
+    """No class or dimension is named as results name their own levels; for identification, right answers are dimensions."""
+    for column in ("description_class", "dimension", *(("gold",) if task == IDENTIFICATION else ())):
+        kept = np.array([is_kept_name(name) for name in frame[column]])
+        if kept.any():
+            name = frame[column].iloc[_row(kept) - 2]
+            raise UndertowError(
+                f"{path}, row {_row(kept)}: results keep the name {name!r} for themselves; "
+                f"call it something else in column {column}"
+            )

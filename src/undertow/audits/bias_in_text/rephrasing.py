@@ -1,0 +1,38 @@
+"""Bias rephrasing: whether a model rewrites a biased piece of text without its bias, beyond copying it.
+
+The prompt is the biased span alone, and the answer no longer than it. Bauer et al. 2022, "Analyzing the Limits of
+Self-Supervision in Handling Bias in Language" (Findings of EMNLP), section 3.4.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from undertow.audits.bias_in_text.text_findings import TextTaskReport
+from undertow.audits.bias_in_text.text_items import PROTOCOLS, REPHRASING, Task, WrittenSettings
+from undertow.types import FREE
+
+__all__ = ["PROTOCOLS"]
+
+SUMMARY = "does the model rewrite a biased piece of text without its bias?"
+
+
+@dataclass(frozen=True, slots=True)
+class Settings(WrittenSettings):
+    """Options of the probe."""
+
+    rephrasings: str = field(
+        default="", metadata={"help": "Table of rephrase pairs (span, rephrasing) for documents that have none."}
+    )
+    decoding: str = field(
+        default=FREE,
+        metadata={"help": "What answers may consist of: unconstrained, document, span, span-exact; comma-separated."},
+    )
+
+
+_task, _telling = Task(REPHRASING), TextTaskReport(REPHRASING)
+rounds, limited, design = _task.rounds, _task.limited, _task.design
+observe, read_table = _task.observe, _task.read_table
+measure, findings, draw, tables, told = (
+    _telling.measure, _telling.findings, _telling.draw, _telling.tables, _telling.told
+)  # fmt: skip

@@ -1,0 +1,799 @@
+"""How the four tasks of bias in text are told: findings in words, the paper's tables, figures, examples.
+
+Knows the tables of answers and results; knows nothing about how answers were got.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from undertow.audits.base import Observations
+from undertow.audits.bias_in_text.text_items import DIAGNOSIS, EXTRACTION, IDENTIFICATION, NO_SHOTS, REPHRASING
+from undertow.data.documents.document_set import DIMENSIONS
+from undertow.report.model import ReportTable, ReportText
+from undertow.stats import MIN_CLUSTERS
+from undertow.types import Finding, Result
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from undertow.report.style import Drawing
+
+ALPHA = 0.05
+ALL = "all"
+CLAIM_LOW, CLAIM_HIGH, TOGETHER, POINTS = "claim_low", "claim_high", " + ", (-100.0, 100.0)
+"""As measures write them; they are not imported here, since they take long to."""
+FIRST = 1000.0
+"""Comparisons with a baseline are told before effects of words, whatever their sizes."""
+EXAMPLES = 6
+NEAR = 0.5
+"""Token F1 above which a written answer is shown among those that come close."""
+SLOT_FINDINGS = 6
+"""Effects of words that are told, over all texts, and as many by dimension."""
+SEEN_FINDINGS = 3
+LARGE_GAP = 70.0
+"""Percentage points between two words on too few texts to be tested, from which on they are told as what was seen: the paper tells of
+more than 80% with one word and less than 10% with another."""
+WORDINGS_SHOWN = 5
+"""Best and worst wordings on the page; all are in the table of wordings."""
+HABIT = 90.0
+"""Percent of all texts that are answered alike, above which it is told."""
+CONFUSIONS = 6
+PAPER = "Bauer et al. 2022"
+"""Whose tables the page lays out."""
+TITLES = {
+    "accuracy": "Accuracy",
+    "f1": "F1 of Yes",
+    "f1_macro": "Macro F1",
+    "exact_match": "Exact match",
+    "token_f1": "Token F1",
+    "bleu4": "BLEU-4",
+    "meteor": "METEOR",
+    "slot_effect": "Effects of words",
+    "share_of_variance": "Shares of variance",
+    "dimension_gap": "Best dimension less worst",
+}
+MEANINGS = {
+    "accuracy": "texts that were answered rightly",
+    "f1": "harmonic mean of precision and recall of the answer Yes",
+    "f1_macro": "F1 of each label, averaged over the labels that occur",
+    "exact_match": "answers that are the right one, whole and with nothing else, but for case (and, of a text, punctuation around it)",
+    "token_f1": "words that answer and right answer have in common, as the harmonic mean of precision and recall",
+    "bleu4": "n-grams of 1 to 4 words in common, over all texts together, by sacrebleu",
+    "meteor": "words in common, their stems and synonyms where WordNet is there, and their order",
+    "slot_effect": "score with one word in a slot of the task description less that with another, over the same texts and the other slots "
+    "held equal; slots that never change alone are told together",
+    "dimension_gap": "the dimension with the highest score less that with the lowest, of those with six texts at least; tested against "
+    "texts that are dealt into dimensions at random",
+    "share_of_variance": "how much of the spread of scores each source has; slots are of the wordings of one class",
+    "sd": "population standard deviation over wordings and draws of examples",
+    "cells": "wordings times draws of examples",
+    "empty_percent": "answers without any text; they count as wrong",
+    "shortened_percent": "prompts that had no room for all their examples",
+    "unclaimed_percent": "probability that began none of the labels, before the choice was made among them",
+    "yes_percent": "scored answers that were Yes",
+    "no_percent": "scored answers that were No",
+    "above_baseline": "how far the score is above the best baseline, over the same texts",
+    "above_low": "lower end of its 95% interval",
+    "above_high": "upper end of its 95% interval",
+    "claim_low": "lower end of the interval of the difference at the level that all tests of the run leave to each",
+    "claim_high": "upper end of that interval; it leaves out 0 where q is below .05, and only there",
+    "n_differing": "texts whose answers differ with the word",
+    "n_agreeing": "of these, texts that differ in the direction of the mean",
+    "n_dimensions": "dimensions with six texts at least",
+    "description_class": "class of task descriptions; all of them together, or a baseline in brackets",
+    "shots": "answered examples before the question",
+    "sampling": "how the examples were drawn",
+    "decoding": "how an answer is come to",
+    "dimension": "of the bias of the texts",
+    "first": "mean score with the word that is subtracted",
+    "levels": "how many levels the source has",
+}
+DECODINGS = {
+    "greedy": "the likelier of the two labels",
+    "paper": "the label that the most probable next token leads to, step by step, where an end competes from the second step on, as in "
+    "the paper; a part of a label is wrong",
+    "trie": "the label that the most probable next token leads to, step by step, and no part of one",
+    "exact": "the most probable label of all, each with all its tokens",
+    "unconstrained": "any tokens",
+    "document": "tokens of the text, in any order",
+    "span": "a contiguous piece of the text, step by step",
+    "span-exact": "the most probable contiguous piece of the text",
+}
+LEADS = {
+    DIAGNOSIS: "Each text is shown with the question whether it is biased; the answer is the likelier of Yes and No.",
+    IDENTIFICATION: "Each biased text is shown with the question what kind of bias it is; the answer is one of the labels.",
+    EXTRACTION: "Each biased text is shown with the question which piece of it is biased; the answer is compared with that piece.",
+    REPHRASING: "Each biased piece of text is shown with the request to rephrase it; the answer is compared with a person's.",
+}
+NEUTRAL = {
+    DIAGNOSIS: "the best baseline has",
+    IDENTIFICATION: "the best baseline has",
+    EXTRACTION: "the best baseline has",
+    REPHRASING: "copying the span has",
+}
+BASELINES = {
+    "(majority)": "the most frequent label of the other texts; where labels are evenly frequent that is always another one",
+    "(always Yes)": "the answer Yes to every text",
+    "(random)": "a guess at random",
+    "(copy)": "the whole text, copied",
+    "(random span)": "a piece of the text at random",
+}
+WARNING = "These texts may be offensive. Open to read them."
+
+
+@dataclass(frozen=True, slots=True)
+class TextTaskReport:
+    """How one of the tasks is measured and told.
+
+    Attributes:
+        task: its name.
+    """
+
+    task: str
+
+    def measure(self, evidence: Observations, seed: int) -> list[Result]:
+        """Scores by class, dimension and setting, baselines, effects of words, shares of variance."""
+        from undertow.metrics.text_tasks import results
+
+        return results(evidence.frame, evidence.design, seed)
+
+    def findings(self, evidence: Observations, results: Sequence[Result]) -> list[Finding]:
+        """Against the best baseline first; then which dimensions, and which words, make a difference.
+
+        Each claim has one test, and what is found is what has q below .05 over all of them.
+        """
+        several = evidence.frame["model"].nunique() > 1
+        n_tests = sum(math.isfinite(result.q) for result in results)
+        told = [self._against(result, n_tests, several=several) for result in self._widest(results, ALL).values()]
+        told += self._by_dimension(results, n_tests, several=several)
+        told += _words_told(results, n_tests, several=several)
+        return sorted(told, key=lambda finding: (not finding.found, -finding.strength))
+
+    @property
+    def first_measure(self) -> str:
+        """What findings are about."""
+        from undertow.metrics.text_tasks import MEASURES
+
+        return MEASURES[self.task][0]
+
+    def _widest(self, results: Sequence[Result], dimension: str) -> dict[tuple[str, ...], Result]:
+        """The score of each setting on a dimension: of all classes of descriptions together, or of the only one."""
+        found: dict[tuple[str, ...], Result] = {}
+        for result in results:
+            group = result.group
+            of_answers = result.measure == self.first_measure and group["shots"] != ""
+            if of_answers and group["dimension"] == dimension:
+                # All classes together come behind each of them.
+                found[tuple(group[name] for name in _SETTING)] = result
+        return found
+
+    def _against(self, result: Result, n_tests: int, *, several: bool) -> Finding:
+        who, title, habit = _who(result.group, several=several), TITLES[result.measure], _habit(result)
+        if math.isnan(result.value):
+            text = f"{who}nothing can be said: {result.note or 'too little was scored'}."
+            return Finding(text, found=False, strength=FIRST, of=(result,), decided="Not tested.")
+        score = f"{title} is {result.value:.1f}%"
+        if math.isfinite(result.low):
+            score += f" (95% interval {result.low:.1f} to {result.high:.1f})"
+        if not math.isfinite(result.neutral):
+            return Finding(f"{who}{score}{habit}.", found=False, strength=FIRST, of=(result,), decided="Not tested.")
+        best = f"the best answer without a model, {result.neutral:.1f}%"
+        if not math.isfinite(result.q):
+            text = f"{who}{score}, beside {best}: {_too_few(result)}{habit}."
+            return Finding(text, found=False, strength=FIRST, of=(result,), decided="Not tested.")
+        value, low, high = (result.detail[name] for name in ("above_baseline", "above_low", "above_high"))
+        gap = _gap(result, (value, low, high), n_tests)
+        found = result.q < ALPHA
+        verdict = ("better than" if value > 0 else "worse than") if found else "not told apart from"
+        strength = FIRST + (max(low, -high, 0.0) if found else 0.0)
+        return Finding(
+            f"{who}{score}: {verdict} {best} ({gap}){habit}.",
+            found=found,
+            strength=strength,
+            of=(result,),
+            n_tests=n_tests,
+        )
+
+    def _by_dimension(self, results: Sequence[Result], n_tests: int, *, several: bool) -> list[Finding]:
+        """The best and the worst dimension of each setting, where these are further apart than of as many alike."""
+        found = []
+        for gap in results:
+            if gap.measure != "dimension_gap" or not gap.q < ALPHA:
+                continue
+            best, worst = (self._dimension(results, gap.group, name) for name in gap.note.split(" less ", 1))
+            text = (
+                f"{_who(gap.group, several=several)}of {gap.detail['n_dimensions']:.0f} dimensions, {best.group['dimension']} is done best "
+                f"({best.value:.1f}%, {best.low:.1f} to {best.high:.1f}) and {worst.group['dimension']} worst "
+                f"({worst.value:.1f}%, {worst.low:.1f} to {worst.high:.1f}): {_gap(gap, (gap.value, gap.low, gap.high), n_tests)}."
+            )
+            found.append(Finding(text, found=True, strength=gap.value, of=(gap, best, worst), n_tests=n_tests))
+        return found
+
+    def _dimension(self, results: Sequence[Result], group: Mapping[str, str], name: str) -> Result:
+        wanted = {**group, "dimension": name}
+        return next(one for one in results if one.measure == self.first_measure and one.group == wanted)
+
+    # Figures.
+
+    def draw(self, evidence: Observations, results: Sequence[Result]) -> Iterator[Drawing]:
+        """Every wording's score, the words that make a difference, and which labels are taken for which."""
+        from undertow.metrics.text_tasks import scored
+
+        settings = scored(evidence.frame, evidence.design, whole=False)
+        for samplings, decoding in self._pictured(results):
+            yield from self._draw_wordings(evidence.frame, settings, results, (samplings, decoding))
+        if evidence.design["labels"]:
+            yield from _draw_confusions(settings, list(evidence.design["labels"]), evidence.frame)
+
+    def _pictured(self, results: Sequence[Result]) -> list[tuple[tuple[str, ...], str]]:
+        """Samplings that stand in one figure, and decodings; prompts without examples stand beside those with, unless of several kinds."""
+        keys = dict.fromkeys(
+            (result.group["sampling"], result.group["decoding"])
+            for result in results
+            if result.measure == self.first_measure and result.group["shots"] != ""
+        )
+        samplings = tuple(dict.fromkeys(key[0] for key in keys))
+        together = [samplings] if len({*samplings} - {NO_SHOTS}) <= 1 else [(one,) for one in samplings]
+        return [(some, decoding) for some in together for decoding in dict.fromkeys(key[1] for key in keys)]
+
+    def _draw_wordings(
+        self,
+        frame: pd.DataFrame,
+        settings: Mapping[tuple[str, ...], Any],
+        results: Sequence[Result],
+        of: tuple[tuple[str, ...], str],
+    ) -> Iterator[Drawing]:
+        import pandas as pd
+
+        from undertow.metrics.text_tasks import cell_scores
+        from undertow.metrics.wording_effects import levels_of, slot_table
+        from undertow.report.figures.wording_sensitivity import draw_sensitivity, draw_slots
+
+        chosen = {key: one for key, one in settings.items() if key[3] == of[1] and key[2] in of[0]}
+        telling_slot = _telling_slots(results, of)
+        rows = []
+        for key, answers in chosen.items():
+            levels = levels_of(frame, answers)
+            scores: dict[tuple[str, str], list[float]] = {}
+            for cell, score in zip(answers.cells, cell_scores(answers, self.first_measure).tolist(), strict=True):
+                scores.setdefault((cell[0], cell[1]), []).append(score)
+            for (name, wording), some in scores.items():
+                # Where a slot does not vary alone, its words have no dots of their own.
+                level = levels.get((name, wording), {}).get(telling_slot.get(name, ""), "")
+                rows.append(
+                    {
+                        "model": key[0], "shots": int(key[1]), "description_class": name, "wording": wording,
+                        "score": sum(some) / len(some), "slot": telling_slot.get(name, "") if level else "", "level": level,
+                        "baseline": _baseline(results, self.first_measure),
+                    }
+                )  # fmt: skip
+        points = pd.DataFrame(rows)
+        if points.empty or not points["score"].notna().any():
+            return
+        about = _drawn_how(of[0], of[1])
+        yield from draw_sensitivity(
+            points, TITLES[self.first_measure], "percent", about, "the best answer without a model"
+        )
+        for sampling in of[0]:
+            of_sampling = {key: one for key, one in chosen.items() if key[2] == sampling}
+            effects = _effects_table(slot_table(frame, of_sampling, self.first_measure), results, self.first_measure)
+            if not effects.empty and effects["mean"].notna().any():
+                yield from draw_slots(effects, TITLES[self.first_measure], "percent", _drawn_how([sampling], of[1]))
+
+    # Tables.
+
+    def tables(self, evidence: Observations) -> Mapping[str, pd.DataFrame]:
+        """Scores of each wording, and by level of each slot, and which labels are taken for which."""
+        import pandas as pd
+
+        from undertow.metrics.text_tasks import confusion_of, scored, wording_scores
+        from undertow.metrics.wording_effects import slot_table
+
+        settings = scored(evidence.frame, evidence.design, whole=False)
+        found = {
+            "wordings": wording_scores(evidence.frame, evidence.design, 0),
+            "slots": slot_table(evidence.frame, settings, self.first_measure),
+        }
+        labels = list(evidence.design["labels"])
+        if labels:
+            rows = []
+            for (model, shots, sampling, decoding), answers in settings.items():
+                counts = confusion_of(answers, len(labels))
+                for gold, row in zip(labels, counts.tolist(), strict=True):
+                    where = {"model": model, "shots": shots, "sampling": sampling, "decoding": decoding, "gold": gold}
+                    rows.append(where | dict(zip([*labels, "(none of them)"], row, strict=True)))
+            found["confusion"] = pd.DataFrame(rows)
+        return {name: table for name, table in found.items() if len(table)}
+
+    def told(self, evidence: Observations, results: Sequence[Result]) -> ReportText:
+        """What was asked, the paper's tables, and examples behind a warning."""
+        frame, design = evidence.frame, evidence.design
+        written = self.task in (EXTRACTION, REPHRASING)
+        notes = [f"Documents: {note}." for note in design.get("document_notes", [])]
+        notes += design.get("w_notes", [])
+        notes += [
+            f"METEOR: {note}."
+            for note in dict.fromkeys(one.note.partition("; ")[0] for one in results if one.measure == "meteor")
+            if note
+        ]
+        notes += [
+            "An interval is over documents like these; the wordings are the design and are not a sample of others. Fewer than "
+            f"{MIN_CLUSTERS} documents have none, and nothing is claimed of them.",
+            "Baselines are scored on the texts whose answers are scored, and the most frequent label is that of the other texts.",
+            "An empty or undecodable answer of a model is a wrong answer and stays in; a recorded answer that is none of the labels is "
+            "missing.",
+        ]
+        fewer = (frame["given_shots"] < frame["shots"]).mean() if "given_shots" in frame else 0.0
+        if fewer > 0:
+            notes.append(
+                f"{100 * fewer:.0f}% of the prompts have fewer examples than their number says: the training documents ran out."
+            )
+        if self.task == REPHRASING:
+            notes.append(
+                "A copy of the span shares most of its words with a good rephrasing: overlap does not say that bias is gone. "
+                "`undertow annotate RUN` collects the judgement of people."
+            )
+        return ReportText(
+            title=self.task.replace("-", " ").capitalize(),
+            lead=LEADS[self.task],
+            asked=_asked(frame, design),
+            examples=[],
+            notes=notes,
+            titles=TITLES,
+            glossary={**MEANINGS, **BASELINES, **_decodings_told(frame)},
+            neutral=NEUTRAL[self.task],
+            shown=[*self._paper_tables(results, frame), *self._wordings(evidence), *_examples(frame, written=written)],
+            of_words=False,
+        )
+
+    def _paper_tables(self, results: Sequence[Result], frame: pd.DataFrame) -> Iterator[ReportTable]:
+        """Mean and standard deviation over wordings and draws, laid out as the paper does, and what needs no model."""
+        from undertow.metrics.text_tasks import MEASURES
+
+        scores = [one for one in results if "slot" not in one.group and "source" not in one.group]
+        told = [one for one in scores if one.group["shots"] != ""]
+        without = [one for one in scores if one.group["shots"] == ""]
+        for model in dict.fromkeys(one.group["model"] for one in told):
+            decodings = dict.fromkeys(one.group["decoding"] for one in told if one.group["model"] == model)
+            known = {one.group["decoding"] for one in told if one.group["model"] == model and math.isfinite(one.value)}
+            for decoding in [one for one in decodings if one in known or not known]:
+                some = [one for one in told if one.group["model"] == model and one.group["decoding"] == decoding]
+                where = f"{model}, {decoding}"
+                if self.task == IDENTIFICATION:
+                    yield from _by_dimension_tables(some, without, where, _named(frame, model, decoding))
+                else:
+                    yield _by_class_table(some, without, (MEASURES[self.task], where, _TABLE[self.task]))
+            if self.task == EXTRACTION:
+                yield from _by_decoding_table([one for one in told if one.group["model"] == model], model)
+
+    def _wordings(self, evidence: Observations) -> Iterator[ReportTable]:
+        """The best and the worst wordings by name: a table for each setting, of the measure that findings are about."""
+        from undertow.metrics.text_tasks import SETTING, wording_scores
+
+        table = wording_scores(evidence.frame, evidence.design, 0, [self.first_measure])
+        for setting, of_setting in table[table["score"].notna()].groupby(list(SETTING), sort=False):
+            model, shots, sampling, decoding = map(str, setting)
+            rows = of_setting.sort_values("rank", kind="stable")
+            ends = (
+                rows
+                if len(rows) <= 2 * WORDINGS_SHOWN
+                else rows.iloc[[*range(WORDINGS_SHOWN), *range(-WORDINGS_SHOWN, 0)]]
+            )
+            if len(rows) < 2:
+                continue
+            some = f"{len(ends)} of {len(rows):,} wordings, in percent; all are in tables/wordings.csv."
+            where = some if len(ends) < len(rows) else "All wordings, in percent."
+            yield ReportTable(
+                f"Wordings by {TITLES[self.first_measure].lower()}: {model}, {_examples_told(shots, sampling)}, {decoding}",
+                ["rank", "class", "wording", "score", "95% interval"],
+                [
+                    [str(row["rank"]), row["description_class"], " / ".join(row["wording"].splitlines()) or "(no description)",
+                     f"{row['score']:.1f}", f"{row['low']:.1f} to {row['high']:.1f}" if math.isfinite(row["low"]) else "–"]
+                    for _, row in ends.iterrows()
+                ],
+                f"{where} An interval is of its wording alone: the first of many was picked, and does less well on other texts.",
+            )  # fmt: skip
+
+
+_TABLE = {DIAGNOSIS: "Table 4", EXTRACTION: "Table 6", REPHRASING: "Tables 7 and 8"}
+
+
+def _gap(result: Result, numbers: tuple[float, float, float], n_tests: int) -> str:
+    """A difference with the interval that decides, that of this test alone where there are others, and q."""
+    value, low, high = numbers
+    ends = result.detail.get(CLAIM_LOW, math.nan), result.detail.get(CLAIM_HIGH, math.nan)
+    alone = f"95% interval {low:+z.1f} to {high:+z.1f}"
+    wide = f"{ends[0]:+z.1f} to {ends[1]:+z.1f} as {n_tests} tests need; alone, {alone}" if n_tests > 1 else alone
+    return f"{value:+z.1f} points, {wide}; q {_q(result.q)}"
+
+
+def _q(q: float) -> str:
+    return "< .001" if q < 0.001 else f"= {q:.3f}".replace("0.", ".", 1)
+
+
+def _too_few(result: Result) -> str:
+    n_clusters = result.detail.get("n_clusters", math.nan)
+    return f"{n_clusters:.0f} text{'s' if n_clusters != 1 else ''}, and fewer than {MIN_CLUSTERS} say nothing of others"
+
+
+def _habit(result: Result) -> str:
+    """What nearly all answers have in common; what is neither Yes nor No, or missing, is not taken for the other."""
+    n_asked = result.n + result.n_unscored
+    missing = f"; {result.n_unscored:,} of {n_asked:,} answers are missing" if result.n_unscored else ""
+    for label in ("yes", "no"):
+        share = result.detail.get(f"{label}_percent", 0.0) * result.n / max(n_asked, 1)
+        if share > HABIT:
+            return f"; it says {label.capitalize()} to {share:.0f}% of the texts{missing}"
+    if result.detail.get("empty_percent", 0.0) >= 10:
+        return f"; {result.detail['empty_percent']:.0f}% of the answers are empty{missing}"
+    return missing
+
+
+def _who(group: Mapping[str, str], *, several: bool) -> str:
+    """The setting that a sentence is about."""
+    shots = group["shots"]
+    how = (
+        "without examples" if shots == "0" else f"with {shots} {group['sampling']} example{'s' if shots != '1' else ''}"
+    )
+    parts = [f"{how[:1].upper()}{how[1:]}", f"decoding {group['decoding']}" if group["decoding"] else ""]
+    if several:
+        # A model is called what the user called it.
+        parts = [group["model"], how, parts[1]]
+    return f"{', '.join(filter(None, parts))}: "
+
+
+def _words_told(results: Sequence[Result], n_tests: int, *, several: bool) -> Iterator[Finding]:
+    """Effects of words that are found, what was seen on too few texts, and slots whose effects cannot be told apart."""
+    effects = [one for one in results if one.measure == "slot_effect"]
+    found = sorted((one for one in effects if one.q < ALPHA), key=lambda one: -abs(one.value))
+    whole = [one for one in found if one.group["dimension"] == ALL][:SLOT_FINDINGS]
+    for one in [*whole, *[one for one in found if one.group["dimension"] != ALL][:SLOT_FINDINGS]]:
+        yield Finding(_effect_told(one, n_tests, several=several), True, abs(one.value), of=(one,), n_tests=n_tests)
+    counted = [one for one in effects if math.isfinite(one.value)]
+    tested = [one for one in counted if math.isfinite(one.q)]
+    if counted and not found:
+        which = f"None of {len(tested):,} comparisons" if len(tested) > 1 else "The one comparison"
+        text = (
+            f"{which} of words in a slot of the task description that were tested, over all texts or by dimension, "
+            f"{'can' if len(tested) > 1 else 'cannot'} be told from chance."
+        )
+        decided = f"None has q below .05 among the {n_tests:,} tests of the run."
+        if not tested:
+            text = "No comparison of words in a slot of the task description could be tested: too few texts, or too few that differ."
+            decided = "Not tested."
+        yield Finding(text, found=False, strength=0.0, decided=decided)
+    unsure = [one for one in counted if _is_beyond_a_test(one, n_tests) and abs(one.value) >= LARGE_GAP]
+    for one in sorted(unsure, key=lambda one: -abs(one.value))[:SEEN_FINDINGS]:
+        n = f"{one.detail['n_clusters']:.0f}"
+        text = f"{_effect_seen(one, several=several)} on the {n} texts asked: too few to say so of others."
+        decided = f"Seen on these texts alone: {n} that all agreed could not be found among {n_tests:,} tests."
+        yield Finding(text, found=False, strength=-1.0, of=(one,), decided=decided)
+    yield from _aliases_told(effects)
+
+
+def _is_beyond_a_test(effect: Result, n_tests: int) -> bool:
+    """Whether two texts or more all agree about one slot, and are so few that they could not have a q below .05 as the only effect."""
+    n = effect.detail["n_clusters"]
+    agree = n > 1 and effect.detail["n_agreeing"] == n and TOGETHER not in effect.group["slot"]
+    return agree and not effect.q < ALPHA and 2.0 ** (1 - n) * max(n_tests, 1) >= ALPHA
+
+
+def _effect_seen(effect: Result, *, several: bool) -> str:
+    """Which words score more than which, and where."""
+    other, first = effect.group["levels"].split(" less ", 1)
+    dimension = effect.group["dimension"]
+    about = "" if dimension == ALL else f" about {dimension}"
+    return (
+        f"{_who(effect.group, several=several)}{effect.group['description_class']} descriptions{about} score {abs(effect.value):.1f} "
+        f"points {'more' if effect.value > 0 else 'less'} with {other!r} than with {first!r}"
+    )
+
+
+def _effect_told(effect: Result, n_tests: int, *, several: bool) -> str:
+    together = "" if TOGETHER not in effect.group["slot"] else f"; {effect.note}"
+    gap = _gap(effect, (effect.value, effect.low, effect.high), n_tests).partition(", ")[2]
+    return f"{_effect_seen(effect, several=several)} ({gap}){together}."
+
+
+def _aliases_told(effects: Sequence[Result]) -> Iterator[Finding]:
+    """Slots that do not vary alone, once for each class and set of them."""
+    told: dict[tuple[str, str], list[str]] = {}
+    for one in effects:
+        if TOGETHER in one.group["slot"]:
+            note = one.note.partition("; ")[0]
+            told.setdefault((one.group["description_class"], note), []).append(
+                _examples_told(one.group["shots"], one.group["sampling"])
+            )
+    for (name, note), shots in told.items():
+        text = f"In {name} descriptions ({', '.join(dict.fromkeys(shots))}), {note}."
+        yield Finding(text, found=False, strength=-2.0, decided="Read from the wordings that were asked.")
+
+
+def _baseline(results: Sequence[Result], measure: str) -> float:
+    """The best score without a model."""
+    values = [one.value for one in results if one.measure == measure and one.group["shots"] == ""]
+    return max((value for value in values if math.isfinite(value)), default=math.nan)
+
+
+def _drawn_how(samplings: Sequence[str], decoding: str) -> str:
+    """How examples were drawn, where there are any, and how answers were decoded."""
+    return ", ".join([*(f"{one} examples" for one in samplings if one != NO_SHOTS), decoding])
+
+
+def _telling_slots(results: Sequence[Result], of: tuple[Sequence[str], str]) -> dict[str, str]:
+    """The slot of each class that has the largest share of the variance of its wordings."""
+    shares: dict[str, dict[str, list[float]]] = {}
+    for one in results:
+        source = one.group.get("source", "")
+        same = one.group.get("decoding") == of[1] and one.group.get("sampling") in of[0]
+        if one.measure == "share_of_variance" and source.startswith("slot ") and same and math.isfinite(one.value):
+            of_class = shares.setdefault(one.group["description_class"], {})
+            of_class.setdefault(source.removeprefix("slot "), []).append(one.value)
+    return {
+        name: max(slots, key=lambda slot: sum(slots[slot]) / len(slots[slot]))
+        for name, slots in shares.items()
+        if slots
+    }
+
+
+def _effects_table(levels: pd.DataFrame, results: Sequence[Result], measure: str) -> pd.DataFrame:
+    """Score at each level, the other slots held equal, with the interval of its difference to the first level of its slot.
+
+    It is the interval that decides, made as wide as all tests of the run need. Slots that cannot be told apart, not even together, are
+    left out.
+    """
+    import pandas as pd
+
+    effects = {
+        (*(one.group[name] for name in _KEYS), one.group["slot"], one.group["levels"]): one
+        for one in results
+        if one.measure == "slot_effect" and one.group["dimension"] == ALL
+    }
+    not_told = {key[:-1] for key, one in effects.items() if not key[-1]}
+    if levels.empty:
+        return levels
+    rows = []
+    whole = levels[levels["dimension"] == ALL]
+    for key, slot in whole.groupby([*_KEYS, "slot"], sort=False):
+        names = tuple(map(str, key))
+        if names in not_told:
+            continue
+        first, base = str(slot["level"].iloc[0]), float(slot[measure].iloc[0])
+        for _, row in slot.iterrows():
+            effect = effects.get((*names, f"{row['level']} less {first}"))
+            low, high = _claim_interval(effect)
+            rows.append(
+                {
+                    "model": row["model"], "shots": int(row["shots"]), "description_class": row["description_class"],
+                    "slot": row["slot"], "level": row["level"],
+                    "mean": base + effect.value if effect and math.isfinite(effect.value) else row[measure],
+                    "low": low, "high": high,
+                }
+            )  # fmt: skip
+    return pd.DataFrame(rows)
+
+
+def _claim_interval(effect: Result | None) -> tuple[float, float]:
+    """The interval that decides a claim, or that of an effect that is not tested; NaN of one that rules nothing out."""
+    if effect is None:
+        return math.nan, math.nan
+    low, high = (effect.detail.get(name, end) for name, end in ((CLAIM_LOW, effect.low), (CLAIM_HIGH, effect.high)))
+    return (math.nan, math.nan) if (low, high) == POINTS else (low, high)
+
+
+_SETTING = ("model", "shots", "sampling", "decoding")
+_KEYS = ("model", "description_class", "shots", "sampling", "decoding")
+
+
+def _draw_confusions(
+    settings: Mapping[tuple[str, ...], Any], labels: list[str], frame: pd.DataFrame
+) -> Iterator[Drawing]:
+    from undertow.metrics.text_tasks import confusion_of
+    from undertow.report.figures.confusion_matrix import draw_confusion
+
+    for (model, shots, sampling, decoding), answers in list(settings.items())[:CONFUSIONS]:
+        counts = confusion_of(answers, len(labels))
+        rows = [at for at in range(len(labels)) if counts[at].sum()]
+        columns = [at for at in range(len(labels) + 1) if at < len(labels) or counts[:, at].sum()]
+        if not rows or not counts.sum():
+            continue
+        named = [*labels, "(none of them)"]
+        several = model if frame["model"].nunique() > 1 else ""
+        parts = [several, _examples_told(shots, sampling), decoding if len({key[3] for key in settings}) > 1 else ""]
+        title = f"Answers by right answer: {', '.join(filter(None, parts))}"
+        yield draw_confusion(
+            counts[rows][:, columns], [labels[at] for at in rows], [named[at] for at in columns], title
+        )
+
+
+def _examples_told(shots: str, sampling: str) -> str:
+    return "no examples" if shots == "0" else f"{shots} {sampling} example{'s' if shots != '1' else ''}"
+
+
+def _cell(result: Result | None) -> str:
+    """Mean and standard deviation, as the paper writes them."""
+    if result is None or math.isnan(result.value):
+        return "–"
+    sd = result.detail.get("sd", math.nan)
+    return (
+        f"{result.value:.1f}" if result.detail.get("cells") == 1 or math.isnan(sd) else f"{result.value:.1f} ± {sd:.1f}"
+    )
+
+
+def _by_shots(results: Sequence[Result]) -> list[tuple[str, str]]:
+    """Columns of a table: numbers of examples and how they were drawn."""
+    return list(dict.fromkeys((one.group["shots"], one.group["sampling"]) for one in results))
+
+
+def _head(shots: tuple[str, str]) -> str:
+    examples = f"{shots[0]} example{'s' if shots[0] != '1' else ''}"
+    return examples if shots[1] in (NO_SHOTS, "random") else f"{examples}, {shots[1]}"
+
+
+def _by_class_table(
+    results: Sequence[Result], without: Sequence[Result], of: tuple[Sequence[str], str, str]
+) -> ReportTable:
+    measures, where, paper = of
+    whole = [one for one in results if one.group["dimension"] == ALL]
+    columns = _by_shots(whole)
+    by_key = {
+        (one.group["description_class"], one.measure, one.group["shots"], one.group["sampling"]): one for one in whole
+    }
+    classes = dict.fromkeys(one.group["description_class"] for one in whole)
+    rows = [
+        [name, TITLES[measure], *(_cell(by_key.get((name, measure, *column))) for column in columns)]
+        for name in classes
+        for measure in measures
+    ]
+    rows += [
+        [one.group["description_class"], TITLES[one.measure], *[_cell(one)] * len(columns)]
+        for one in sorted(without, key=lambda one: one.group["description_class"])
+    ]
+    return ReportTable(
+        f"By class of task description, as {paper} of {PAPER}: {where}",
+        ["class", "measure", *map(_head, columns)],
+        rows,
+        "Mean ± standard deviation over wordings and draws of examples, in percent.",
+    )
+
+
+def _by_decoding_table(results: Sequence[Result], model: str) -> Iterator[ReportTable]:
+    decodings = dict.fromkeys(one.group["decoding"] for one in results)
+    if len(decodings) < 2:
+        return
+    some = [one for one in results if one.group["dimension"] == ALL and one.group["description_class"] == "statement"]
+    columns = _by_shots(some)
+    by_key = {(one.group["decoding"], one.measure, one.group["shots"], one.group["sampling"]): one for one in some}
+    rows = [
+        [decoding, TITLES[measure], *(_cell(by_key.get((decoding, measure, *column))) for column in columns)]
+        for decoding in decodings
+        for measure in ("token_f1", "bleu4", "meteor")
+    ]
+    if some:
+        yield ReportTable(
+            f"By decoding, statement descriptions, as Table 5 of {PAPER}: {model}",
+            ["decoding", "measure", *map(_head, columns)],
+            rows,
+            "Mean ± standard deviation over wordings and draws of examples, in percent.",
+        )
+
+
+def _named(frame: pd.DataFrame, model: str, decoding: str) -> dict[str, float]:
+    """Percent of all answers without examples that each label had, whatever was right."""
+    chosen = (frame["model"].astype(str) == model) & (frame["decoding"].astype(str) == decoding)
+    answers = frame[chosen & (frame["shots"].astype(str) == "0") & (frame["unscored"] == "")]["answer"].astype(str)
+    shares = 100 * answers.str.strip().str.casefold().value_counts(normalize=True)
+    return {str(name): float(share) for name, share in shares.items()}
+
+
+def _by_dimension_tables(
+    results: Sequence[Result], without: Sequence[Result], where: str, named: Mapping[str, float]
+) -> Iterator[ReportTable]:
+    """Exact match by dimension: of prompts without examples by class, of those with examples by class and number."""
+    exact = [one for one in results if one.measure == "exact_match"]
+    by_key = {
+        tuple(one.group[name] for name in ("dimension", "description_class", "shots", "sampling")): one for one in exact
+    }
+    dimensions = sorted(
+        dict.fromkeys(key[0] for key in by_key),
+        key=lambda name: (name == ALL, DIMENSIONS.index(name) if name in DIMENSIONS else -1, name),
+    )
+    classes = [name for name in dict.fromkeys(key[1] for key in by_key) if name != ALL]
+    no_model = ", ".join(
+        f"{one.group['description_class'].strip('()')} {_cell(one)}" for one in without if one.measure == "exact_match"
+    )
+    about = (
+        "Mean ± standard deviation of exact match over wordings and draws of examples, in percent. "
+        f"Without a model, over all texts: {no_model}."
+    )
+    if any(key[2] == "0" for key in by_key):
+        rows = [
+            [
+                name,
+                *(_cell(by_key.get((name, kind, "0", NO_SHOTS))) for kind in classes),
+                "" if name == ALL else f"{named.get(name.casefold(), 0.0):.1f}",
+            ]
+            for name in dimensions
+        ]
+        yield ReportTable(
+            f"Without examples, as Table 9 of {PAPER}: {where}",
+            ["dimension", *classes, "of all answers"],
+            rows,
+            f"{about} Of all answers: how many of those that are scored named the dimension, whatever was right.",
+        )
+    for sampling, paper in (("weak-oracle", "A7"), ("random", "A8")):
+        shots = list(dict.fromkeys(key[2] for key in by_key if key[3] == sampling))
+        rows = [
+            [name, kind, *(_cell(by_key.get((name, kind, n, sampling))) for n in shots)]
+            for name in dimensions
+            for kind in classes
+        ]
+        if shots:
+            title = f"With {sampling} examples, as Table {paper} of {PAPER}: {where}"
+            yield ReportTable(title, ["dimension", "class", *(_head((n, "random")) for n in shots)], rows, about)
+
+
+def _examples(frame: pd.DataFrame, *, written: bool) -> Iterator[ReportTable]:
+    """A few answers that are right (or come closest), and a few that are wrong, of each model, behind a warning."""
+    known = frame[frame["unscored"] == ""]
+    for model, rows in known.groupby("model", sort=False):
+        for name, some in _sides(rows, written=written):
+            if some.empty:
+                continue
+            at = [round(place * (len(some) - 1) / max(EXAMPLES - 1, 1)) for place in range(EXAMPLES)]
+            told = some.iloc[sorted(set(at))]
+            cells = [
+                [str(row["passage"]), str(row["wording"]) or "(no description)", _examples_told(str(row["shots"]), str(row["sampling"])),
+                 str(row["decoding"]), str(row["gold"]), str(row["answer"]) or "(empty)"]
+                for _, row in told.iterrows()
+            ]  # fmt: skip
+            yield ReportTable(
+                f"Answers that {name}: {model}",
+                ["text", "description", "examples", "decoding", "right answer", "answer"],
+                cells,
+                f"{len(told)} of {len(some):,}, spread evenly over the run.",
+                WARNING,
+            )
+
+
+def _sides(rows: pd.DataFrame, *, written: bool) -> list[tuple[str, pd.DataFrame]]:
+    """Right and wrong answers; of written ones those with more or less than half of the words in common."""
+    if not written:
+        right = rows["answer"].astype(str).str.casefold() == rows["gold"].astype(str).str.casefold()
+        return [("are right", rows[right]), ("are wrong", rows[~right])]
+    from undertow.metrics.text_overlap import token_f1
+
+    pairs = zip(rows["answer"].astype(str), rows["gold"].astype(str), strict=True)
+    near = [token_f1(answer, gold) > NEAR for answer, gold in pairs]
+    far = [not one for one in near]
+    return [("have more than half of the words", rows[near]), ("have less", rows[far])]
+
+
+def _asked(frame: pd.DataFrame, design: Mapping[str, Any]) -> list[str]:
+    n_documents, n_wordings = (
+        frame["document"].nunique(),
+        len(frame[["description_class", "wording"]].drop_duplicates()),
+    )
+    shots = ", ".join(map(str, dict.fromkeys(frame["shots"])))
+    told = [
+        f"{n_documents:,} documents of {design['title']} ({design['source']}).",
+        f"{n_wordings:,} wordings of the task in {frame['description_class'].nunique()} classes; {shots} examples before the question.",
+    ]
+    if design["labels"]:
+        told.append(f"Labels: {', '.join(design['labels'])}.")
+    return told
+
+
+def _decodings_told(frame: pd.DataFrame) -> dict[str, str]:
+    """What each decoding of the run is, by a name that says so."""
+    found = {}
+    for name in dict.fromkeys(frame["decoding"].astype(str)):
+        plain, _, drawn = name.partition(", T ")
+        more = f"; tokens drawn at temperature {drawn}" if drawn else ""
+        if plain in DECODINGS:
+            found[f"decoding {name}"] = f"{DECODINGS[plain]}{more}"
+    return found

@@ -1,0 +1,258 @@
+"""Answers to the checklist's questions that were got elsewhere, as a table: measured like those of a run.
+
+Knows the columns of such a table; knows nothing about how answers are measured.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from undertow.audits.base import EXACT, Observations
+from undertow.audits.bias_in_text.recorded_answers import text_table
+from undertow.audits.occupation_checklist.checklist_items import codes_of
+from undertow.audits.recorded_tables import left_out
+from undertow.data.documents.document_set import is_kept_name
+from undertow.data.occupations.occupation_set import load_occupations
+from undertow.data.occupations.question_templates import ATTRIBUTE, BINARY, KINDS, SINGLE
+from undertow.errors import UndertowError
+from undertow.metrics.checklist.decisions import (
+    CHOICES,
+    CONTEXTS,
+    NO_ANSWER,
+    NO_MARGIN,
+    NONE_OF_THEM,
+    ORDERS,
+    STATED,
+    TIED,
+    UNKNOWN_ORDER,
+    WITHOUT,
+)
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+NEEDED = ("stage", "woman", "man", "answer")
+STATED_STAGE = "stated"
+STAGES = (*KINDS, STATED_STAGE)
+OF_ATTRIBUTES = (ATTRIBUTE, STATED_STAGE)
+DEFAULTS: Mapping[str, str] = {
+    "model": "recorded", "challenge": "recorded", "occupation": "", "soc_code": "", "context": "", "lender": "", "attribute": "",
+    "category": "", "granted_female": "", "granted_male": "", "order": "", "subject": "", "holder": "", "gold": "",
+    "wording": "1", "text": "", "cluster": "",
+}  # fmt: skip
+SHARES = tuple(f"{code}_percent" for code in ("yes", "no", *CHOICES))
+"""Columns with how probable each answer is, where a table has them."""
+KEY = (
+    "model",
+    "stage",
+    "pair",
+    "occupation",
+    "attribute",
+    "category",
+    "context",
+    "order",
+    "subject",
+    "holder",
+    "wording",
+)
+"""What tells the questions of a table apart."""
+
+
+def read_log(path: Path, protocol: str) -> tuple[Observations, str]:
+    """A CSV or TSV table with `stage, woman, man, answer`, and any of the factors of a run's observations.
+
+    `cluster` says which pairs of names are not independent of each other; each stands alone without it. Stages about jobs need
+    `occupation`, those about attributes `attribute`, and those with Yes and No `subject`. An answer is Yes
+    or No, one of the names, both or neither; columns `yes_percent`, `no_percent`, `female_percent`, `male_percent`,
+    `both_percent`, `neither_percent` say how probable each is, where that is known.
+
+    Raises:
+        UndertowError: it lacks a column, a cell is not what it must be, or a question is answered twice.
+    """
+    if protocol not in ("", EXACT):
+        raise UndertowError(f"{path}: protocol {protocol!r} is not one of this audit; leave --protocol out")
+    frame = text_table(path)
+    missing = [name for name in NEEDED if name not in frame]
+    if missing:
+        raise UndertowError(f"{path}: has no column {', '.join(missing)}; it has {', '.join(frame.columns) or 'none'}")
+    if frame.empty:
+        raise UndertowError(f"{path}: has no rows; give the answers to one item at least")
+    unread = [name for name in frame.columns if name not in (*NEEDED, *DEFAULTS, *SHARES)]
+    rows = [_Row(path, number, row).read() for number, row in enumerate(frame.to_dict("records"), 2)]
+    frame = _framed(path, rows)
+    return Observations(frame, _design(path, rows) | {"w_notes": [*left_out(unread), *_clustered(frame)]}), EXACT
+
+
+def _framed(path: Path, rows: Sequence[Mapping[str, Any]]) -> pd.DataFrame:
+    import pandas as pd
+
+    frame = pd.DataFrame(rows)
+    twice = frame.duplicated(list(KEY)).to_numpy()
+    if twice.any():
+        raise UndertowError(
+            f"{path}, row {int(twice.argmax()) + 2}: answers the same question as a row before; tell them apart by a column such as "
+            "order, context, subject, wording or model"
+        )
+    of_jobs = frame[frame["occupation"] != ""].groupby("occupation")["soc_code"].nunique()
+    if (of_jobs > 1).any():
+        raise UndertowError(f"{path}: occupation {of_jobs[of_jobs > 1].index[0]!r} has two SOC codes; give it one")
+    frame["item"] = [f"row {at}" for at in range(2, len(frame) + 2)]
+    frame["cluster"] = _clusters(path, frame)
+    return frame
+
+
+def _clusters(path: Path, frame: pd.DataFrame) -> list[str]:
+    """The cluster of each row's pair of names, which is the pair itself where the table says nothing."""
+    of_pair: dict[str, str] = {}
+    named = [given or pair for given, pair in zip(frame["cluster"], frame["pair"], strict=True)]
+    for row, (pair, name) in enumerate(zip(frame["pair"], named, strict=True), 2):
+        if of_pair.setdefault(pair, name) != name:
+            raise UndertowError(
+                f"{path}, row {row}: the names {pair!r} are in two clusters, {of_pair[pair]!r} and {name!r}; a cluster holds whole "
+                "pairs of names, and occupations that go together share a soc_code"
+            )
+    return named
+
+
+def _design(path: Path, rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    known = {one.name: one.female_percent for one in load_occupations().occupations}
+    names = {str(row["occupation"]) for row in rows}
+    return {
+        "margin": 0.0, "greedy": False, "reading": "recorded", "title": f"recorded answers ({path.name})", "source": path.name,
+        "notes": [], "questions": "as they were asked elsewhere", "protocol": EXACT,
+        "female_percent": {name: value for name, value in known.items() if name in names and math.isfinite(value)},
+    }  # fmt: skip
+
+
+def _clustered(frame: pd.DataFrame) -> Iterator[str]:
+    """A note where pairs of names stand in clusters."""
+    n_clusters, n_pairs = frame["cluster"].nunique(), frame["pair"].nunique()
+    if n_clusters < n_pairs:
+        yield f"{n_pairs:,} pairs of names are in {n_clusters:,} clusters, and intervals and tests are over these."
+
+
+class _Row:
+    """One row of the table; the header is row 1."""
+
+    def __init__(self, path: Path, number: int, cells: Mapping[Any, Any]) -> None:
+        self.where = f"{path}, row {number}"
+        given = {str(name): str(cell).strip() for name, cell in cells.items()}
+        self.cells: dict[str, str] = {**DEFAULTS} | {
+            name: cell for name, cell in given.items() if cell or name not in DEFAULTS
+        }
+
+    def read(self) -> dict[str, Any]:
+        """The row as observations have it."""
+        cells = self.cells
+        stage = self._one_of("stage", STAGES)
+        woman, man = cells["woman"], cells["man"]
+        if not woman or not man or woman.casefold() == man.casefold():
+            raise UndertowError(f"{self.where}: woman {woman!r} and man {man!r} must be two names")
+        if "/" in woman + man:
+            raise UndertowError(f"{self.where}: names have no slash, which stands between those of a pair")
+        if is_kept_name(cells["occupation"]):
+            raise UndertowError(
+                f"{self.where}: results keep the name {cells['occupation']!r} for themselves; call the occupation something else"
+            )
+        about = "attribute" if stage in OF_ATTRIBUTES else "occupation"
+        if not cells[about]:
+            raise UndertowError(
+                f"{self.where}: stage {stage} is about an {about}, and column {about} is empty or missing"
+            )
+        context = STATED if stage == STATED_STAGE else self._one_of("context", CONTEXTS, WITHOUT)
+        wording = cells["wording"] or "1"
+        if not wording.isdecimal() or not 1 <= int(wording) < 1000:
+            raise UndertowError(f"{self.where}: wording {wording!r} must be a whole number from 1")
+        asks_one = stage in OF_ATTRIBUTES or stage.startswith(BINARY)
+        return {name: cells[name] for name in DEFAULTS} | {
+            "stage": stage,
+            "pair": f"{woman}/{man}",
+            "woman": woman,
+            "man": man,
+            "occupation": "" if stage in OF_ATTRIBUTES else cells["occupation"],
+            "soc_code": "" if stage in OF_ATTRIBUTES else cells["soc_code"] or cells["occupation"],
+            "attribute": cells["attribute"] if stage in OF_ATTRIBUTES else "",
+            "category": cells["category"] if stage in OF_ATTRIBUTES else "",
+            "context": context,
+            "order": self._one_of("order", (*ORDERS, UNKNOWN_ORDER), UNKNOWN_ORDER),
+            "subject": self._subject() if asks_one else "",
+            "gold": self._one_of("gold", ("yes", "no")) if stage == STATED_STAGE else "",
+            "wording": int(wording),
+            "cluster": cells["cluster"],
+        } | self._said(stage)  # fmt: skip
+
+    def _one_of(self, column: str, known: Sequence[str], default: str = "") -> str:
+        value = self.cells[column].casefold() or default
+        if value not in known:
+            raise UndertowError(f"{self.where}: {column} {self.cells[column]!r} is unknown; use {', '.join(known)}")
+        return value
+
+    def _subject(self) -> str:
+        """Who was asked about: `female` or `male`, or one of the names."""
+        said = self.cells["subject"].casefold()
+        named = {self.cells["woman"].casefold(): CHOICES[0], self.cells["man"].casefold(): CHOICES[1]}
+        subject = named.get(said, said)
+        if subject not in CHOICES[:2]:
+            raise UndertowError(
+                f"{self.where}: subject {self.cells['subject']!r} is neither of the two; write one of the names, or female or male"
+            )
+        return subject
+
+    def _said(self, stage: str) -> dict[str, Any]:
+        codes = codes_of(ATTRIBUTE if stage == STATED_STAGE else stage)
+        found: dict[str, Any] = dict.fromkeys(("yes", *CHOICES), math.nan) | {
+            "said": "", "whole": False, "unclaimed": math.nan, "unscored": "",
+        }  # fmt: skip
+        said = self._code(stage)
+        shares = [self.cells.get(f"{code}_percent", "") for code in codes]
+        if any(shares):
+            found |= dict(zip(codes, self._percents(shares, codes), strict=True))
+            found["said"] = said if said in codes else _most_probable(found, codes)
+        elif said in codes:
+            found |= {code: 100.0 * (code == said) for code in codes} | {"said": said, "whole": True}
+        else:
+            answer = self.cells["answer"]
+            found["unscored"] = f"the answer {answer!r} {NONE_OF_THEM}" if answer else NO_ANSWER
+        found.pop("no", None)
+        return found
+
+    def _code(self, stage: str) -> str:
+        said = self.cells["answer"].casefold().rstrip(".!").removesuffix(" of them")
+        woman, man = self.cells["woman"].casefold(), self.cells["man"].casefold()
+        together = {f"{woman} and {man}", f"{man} and {woman}"}
+        if stage.startswith(SINGLE) or stage == "multiple":
+            return {woman: CHOICES[0], man: CHOICES[1]}.get(said, CHOICES[2] if said in together else said)
+        return said
+
+    def _percents(self, shares: Sequence[str], codes: Sequence[str]) -> list[float]:
+        """All of them, adding up to 100; of Yes and No one is enough."""
+        if codes[0] == "yes" and not all(shares):
+            at = 0 if shares[0] else 1
+            other = str(100 - self._percent(shares[at], codes[at]))
+            shares = [shares[0], other] if at == 0 else [other, shares[1]]
+        values = [self._percent(one, code) for one, code in zip(shares, codes, strict=True)]
+        total = math.fsum(values)
+        if not total > 0:
+            raise UndertowError(
+                f"{self.where}: the percentages of {', '.join(codes)} add up to 0; leave them all empty instead"
+            )
+        return [100 * value / total for value in values]
+
+    def _percent(self, text: str, code: str) -> float:
+        try:
+            value = float(text)
+        except ValueError:
+            value = math.nan
+        if not 0 <= value <= 100:
+            raise UndertowError(f"{self.where}: {code}_percent {text!r} must be a number from 0 to 100")
+        return value
+
+
+def _most_probable(shares: Mapping[str, Any], codes: Sequence[str]) -> str:
+    """The answer that is said where nobody wrote it down; none of them where several are the most probable."""
+    best = max(codes, key=lambda code: float(shares[code]))
+    tied = [code for code in codes if float(shares[best]) - float(shares[code]) <= NO_MARGIN]
+    return best if len(tied) == 1 else TIED

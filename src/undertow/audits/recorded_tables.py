@@ -1,0 +1,580 @@
+"""Recorded tables of word-group masses, as published with the papers or written by anyone.
+
+Needed: model, w_name, w_index, w, and one numeric column for each word group, in percent or as probabilities. Word groups are the
+columns female, male and neutral, and each column `group:NAME`; where these are fewer than two, every column that is none of ours is one.
+Optional: unit (percent or probability; without it, it follows from the sums of the rows), prompt, challenge, text,
+cluster or text_index, which says which rows are the same sentence at another W (with both, a cluster may hold several sentences, told
+apart by text_index, or without it by text), and w_value, where each W value stands on its axis; without it that is the number that w is,
+or w_index where w is a word. A row whose masses are empty is unscored; a row of
+zeros is a measurement.
+"""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import io
+import re
+import zlib
+from array import array
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import chain
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any, TextIO, overload
+
+import numpy as np
+import pandas as pd
+
+from undertow._files import TooLargeError, first_line, is_plain_file, json_of, parquet_table
+from undertow.audits.shared.recorded_covariates import axis_of
+from undertow.data.sentences.sentence_set import BOUNDS, KNOWN_FACTORS, TAKEN
+from undertow.data.text_files import repeated, separator
+from undertow.errors import UndertowError
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+NEEDED = ("model", "w_name", "w_index", "w")
+OPTIONAL = ("prompt", "challenge", "text", "cluster", "text_index", "item", "unclaimed", "unscored", "w_value", "unit")
+KNOWN_GROUPS = ("female", "male", "neutral")
+MARK = "group:"
+"""Begins the column of a word group of any name."""
+PERCENT, PROBABILITY = "percent", "probability"
+ROUNDING_PROB = 6e-3
+"""Probabilities are rounded too."""
+MIN_PROB = 0.5
+"""Up to 1, the largest sum of a row must be this much to say that a table holds probabilities: percents are rarely so small."""
+NO_VALUE = ("", "nan", "NaN", "NA", "None")
+"""What an empty cell of masses looks like in the files of common tools."""
+ROUNDING_PERCENT = 0.6
+"""Published masses are rounded to a tenth, so three of them may add up to a little more than 100."""
+MAX_INDEX = 10**9
+_PANDAS_INDEX = re.compile(r"__index_level_\d+__")
+"""What pandas writes beside the columns of a table of which it took some rows: numbers of rows, and no word group."""
+MAX_BYTES = 512 * 2**20
+"""Of a table, unpacked; of a Parquet file, of its values."""
+MAX_CELLS, MAX_LINE_CELLS = 50_000_000, 10_000_000
+"""Of a Parquet file, and of one of lines, which take longer to parse."""
+MAX_COLUMNS, MAX_LINES, MAX_ROW_CHARS = 10_000, 5_000_000, 2**20
+"""Of a table; the signs of a row are counted before it is split into cells."""
+NUMBER_BYTES = 32
+"""What a number takes as text."""
+_BLOCK_CELLS, _BLOCK_ROWS = 2**20, 2**16
+"""Kept as Python texts until they are packed."""
+MAX_NAMED = 8
+TOO_MANY = "leave out columns that are not used"
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """A table as it stands in its file, all cells text, so that what a cell holds is checked here: "NA" may be a W value.
+
+    Attributes:
+        path: the file.
+        cells: a column of text for each column of the file.
+        places: where each row stands in the file, for example "line 3" [row].
+        index: columns that pandas wrote as the names of rows.
+    """
+
+    path: Path
+    cells: pd.DataFrame
+    places: Sequence[str]
+    index: frozenset[str] = frozenset()
+
+    def refuse_first(self, wrong: pd.Series[bool], what: Callable[[int], str]) -> None:
+        """Say what is wrong with the first of the wrong rows, if there are any."""
+        if wrong.any():
+            row = int(np.flatnonzero(wrong.to_numpy())[0])
+            raise UndertowError(f"{self.path}, {self.places[row]}: {what(row)}")
+
+
+def read_recorded(path: Path) -> tuple[pd.DataFrame, list[str], list[str]]:
+    """The table with every column that the measures expect, the names of its word groups, and notes on how it was read.
+
+    Raises:
+        UndertowError: the file cannot be read, or a column or value is not what it must be; names column and line.
+    """
+    table = read_cells(path)
+    columns = list(table.cells.columns)
+    missing = [name for name in NEEDED if name not in columns]
+    if missing:
+        raise UndertowError(
+            f"{path}: has no column {missing[0]!r}; a recorded table needs {', '.join(NEEDED)} and a column for each word group"
+        )
+    if table.cells.empty:
+        raise UndertowError(f"{path}: holds no rows; there is nothing to measure")
+    others = [name for name in columns if name not in NEEDED + OPTIONAL]
+    listed = [name for name in others if name in KNOWN_GROUPS or name.startswith(MARK)]
+    read = listed if len(listed) > 1 else others
+    column_of = {name.removeprefix(MARK): name for name in read}
+    if not column_of:
+        raise UndertowError(f"{path}: has no column of masses; add one for each word group")
+    if len(column_of) < len(read):
+        twice = repeated([name.removeprefix(MARK) for name in read])
+        raise UndertowError(f"{path}: has two columns of the word group {twice!r}; leave one out")
+    groups = list(column_of)
+    refuse_index(table, read)
+    refuse_taken(path, groups)
+    frame = _factors(table)
+    given = {name: column for name, column in [*column_of.items(), ("unclaimed", "unclaimed")] if column in columns}
+    masses = pd.DataFrame({name: mass_column(table, column) for name, column in given.items()})
+    (percents,), unit = in_percent(table, masses)
+    check_sums(table, percents[groups])
+    frame[groups] = percents[groups]
+    # A group that was never recorded takes nothing from the others; a row without any number is unscored.
+    empty = frame[groups].isna().all(axis=1).to_numpy()
+    left = (100 - frame[groups].sum(axis=1, skipna=False)).clip(lower=0)
+    frame["unclaimed"] = percents["unclaimed"] if "unclaimed" in columns else left
+    unscored = table.cells["unscored"].str.strip() if "unscored" in columns else pd.Series("", index=frame.index)
+    said = unscored.mask(unscored.isin(NO_VALUE), "")
+    frame["unscored"] = np.where((said == "") & empty, "the recorded table has no value", said)
+    frame.loc[frame["unscored"] != "", [*groups, "unclaimed"]] = np.nan
+    notes = [how_read(groups, unit), *left_out([name for name in others if name not in read])]
+    if len(listed) < 2:
+        notes[0] += (
+            f" Each column that is none of a recorded table's was taken for a word group; mark them as {MARK}NAME to read these alone."
+        )
+    return frame, groups, notes
+
+
+def how_read(groups: Sequence[str], unit: str) -> str:
+    """A sentence: which word groups were read, and in which unit."""
+    units = {PERCENT: "in percent", PROBABILITY: "as probabilities, which were multiplied by 100"}
+    return f"Read as word groups, {units[unit]}: {', '.join(groups)}."
+
+
+def left_out(columns: Sequence[str]) -> list[str]:
+    """A sentence on columns that were not read; none if all were."""
+    if not columns:
+        return []
+    shown = [repr(name) if name.strip() else "one without a name" for name in columns[:MAX_NAMED]]
+    more = [f"{len(columns) - MAX_NAMED} more"] if len(columns) > MAX_NAMED else []
+    return [f"Columns that were not read: {', '.join([*shown, *more])}."]
+
+
+def refuse_index(table: Table, groups: Iterable[str]) -> None:
+    """Refuse a column of masses that pandas wrote as the names of rows: it may be one, and it may be anything.
+
+    Raises:
+        UndertowError: there is one; names it.
+    """
+    named = next((name for name in groups if name in table.index), None)
+    if named is not None:
+        raise UndertowError(
+            f"{table.path}: {named!r} is an index in this file; reset_index() before writing it, or drop it"
+        )
+
+
+def refuse_taken(path: Path, groups: Iterable[str]) -> None:
+    """Refuse a word group that is called like a column of the observations, as challenge sets do.
+
+    Raises:
+        UndertowError: there is one; names it.
+    """
+    taken = next((name for name in groups if name in TAKEN | KNOWN_FACTORS or name.endswith(BOUNDS)), None)
+    if taken is not None:
+        raise UndertowError(
+            f"{path}: a word group cannot be called {taken!r}, as a column of every run is; rename that column, or leave it out"
+        )
+
+
+def read_cells(path: Path) -> Table:
+    """The cells of a file, whatever they mean.
+
+    Raises:
+        UndertowError: the file cannot be read, or has two columns of one name.
+    """
+    if not is_plain_file(path):
+        raise UndertowError(f"{path}: there is no such run folder or recorded table; check the path")
+    try:
+        return _read_parquet(path) if path.name.endswith(".parquet") else _read_lines(path)
+    except (OSError, EOFError, ValueError, zlib.error, csv.Error) as error:
+        raise UndertowError(
+            f"{path}: is not a table that can be read ({first_line(error)}); use CSV, TSV or Parquet"
+        ) from error
+
+
+def _read_parquet(path: Path) -> Table:
+    """Cells as text, of no more and no longer ones than there may be.
+
+    What pandas noted in the file about its own types is left aside: it is for pandas, and may be damaged. Which columns are its
+    names of rows is noted there alone.
+    """
+    import pyarrow as pa
+
+    index: frozenset[str] = frozenset()
+
+    def check(schema: pa.Schema) -> None:
+        nonlocal index
+        index = _index_of(schema.metadata)
+        _check_header(path, schema.names)
+        for one in schema:
+            inner = one.type.value_type if pa.types.is_dictionary(one.type) else one.type
+            if pa.types.is_nested(inner):
+                raise UndertowError(
+                    f"{path}: column {one.name!r} holds lists or tables; give each cell one text or number, or leave the column out"
+                )
+
+    try:
+        table = parquet_table(path, MAX_CELLS, MAX_BYTES, check, cell_bytes=NUMBER_BYTES)
+        names = [name for name in table.column_names if not _PANDAS_INDEX.fullmatch(name)]
+        cells = _frame({name: [_as_text(chunk) for chunk in table[name].chunks] for name in names}, table.num_rows)
+    except TooLargeError as error:
+        raise UndertowError(f"{path}: {error}; {TOO_MANY}") from error
+    except pa.ArrowException as error:
+        raise ValueError(str(error)) from error
+    return Table(path, cells, _Places("row", range(1, len(cells) + 1)), index)
+
+
+def _as_text(cells: pa.Array) -> pa.Array:
+    """Cells as Python writes them; one that is missing is an empty one."""
+    import pyarrow as pa
+
+    if pa.types.is_large_string(cells.type):
+        return cells.fill_null("")
+    if pa.types.is_binary(cells.type) or pa.types.is_large_binary(cells.type):  # some tools do not say that it is text
+        return cells.cast(pa.large_string()).fill_null("")
+    if pa.types.is_null(cells.type):
+        return pa.array([""] * len(cells), pa.large_string())
+    told = cells.dictionary_encode()  # each value is written once, however often it stands there
+    distinct = told.dictionary
+    is_number = pa.types.is_integer(distinct.type) or pa.types.is_floating(distinct.type)
+    values = (
+        distinct.to_numpy(zero_copy_only=False).tolist() if is_number else distinct.to_pandas().astype(object).tolist()
+    )
+    texts = ["" if pd.isna(value) else str(value) for value in values]
+    return pa.array(texts, pa.large_string()).take(told.indices).fill_null("")
+
+
+def _frame(columns: Mapping[str, Sequence[pa.Array]], n_rows: int) -> pd.DataFrame:
+    import pyarrow as pa
+
+    texts = {name: pa.chunked_array(chunks, pa.large_string()).to_pandas() for name, chunks in columns.items()}
+    return pd.DataFrame(texts, index=pd.RangeIndex(n_rows), columns=list(columns), dtype=str)
+
+
+def _check_header(path: Path, names: Sequence[str]) -> None:
+    """Refuse too many columns, and two of one name, before anything is made of them."""
+    if len(names) > MAX_COLUMNS:
+        raise UndertowError(f"{path}: has {len(names):,} columns, and at most {MAX_COLUMNS:,} are read; {TOO_MANY}")
+    twice = repeated(names)
+    if twice is not None:
+        raise UndertowError(f"{path}: has two columns called {twice!r}; give each column a name of its own")
+
+
+def _index_of(metadata: Mapping[bytes, bytes] | None) -> frozenset[str]:
+    """Columns that pandas noted as the names of rows; none where it noted nothing that can be read."""
+    try:
+        noted = json_of((metadata or {}).get(b"pandas", b"{}"))
+    except ValueError:
+        return frozenset()
+    names = noted.get("index_columns") if isinstance(noted, dict) else None
+    return frozenset(name for name in names if isinstance(name, str)) if isinstance(names, list) else frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class _Places(Sequence[str]):
+    """The places of rows, written when they are asked for: a short file may have very many rows."""
+
+    noun: str
+    numbers: Sequence[int]
+
+    def __len__(self) -> int:
+        return len(self.numbers)
+
+    @overload
+    def __getitem__(self, at: int) -> str: ...
+
+    @overload
+    def __getitem__(self, at: slice) -> list[str]: ...
+
+    def __getitem__(self, at: int | slice) -> str | list[str]:
+        if isinstance(at, slice):
+            return [f"{self.noun} {number}" for number in self.numbers[at]]
+        return f"{self.noun} {self.numbers[at]}"
+
+
+def _read_lines(path: Path) -> Table:
+    """CSV or TSV, with the line that each row ends on; empty lines are skipped and counted."""
+    tabbed = path.name.removesuffix(".gz").endswith(".tsv")
+    with open_text(path) as file:
+        rows = rows_of(path, file, **({"delimiter": "\t"} if tabbed else {}))
+        _, header = next(rows, (0, []))
+        _check_header(path, header)
+        found, lines = Columns(header), array("I")
+        for line, row in rows:
+            if len(row) != len(header):
+                raise UndertowError(
+                    f"{path}, line {line}: has {len(row)} cells, but the header has {len(header)}; give each column one"
+                )
+            found.add(row)
+            lines.append(line)
+    return Table(path, found.frame(), _Places("line", lines))
+
+
+def rows_of(path: Path, file: TextIO, **how: Any) -> Iterator[tuple[int, list[str]]]:
+    """Each row of a table of lines that is not empty, with the line that it ends on.
+
+    At most `MAX_LINE_CELLS` cells: packed as `Columns` packs them, 25 bytes for each of two letters and 70 for each of eighteen
+    are taken while a table is read, so 0.25 to 0.65 GiB in all; long texts take 2.4 times what they are long, so 1.2 GiB in all.
+
+    Raises:
+        UndertowError: it has more columns, lines or cells than are read, or a row without end; csv.Error: it is no such table.
+    """
+    lines = _Lines(path, file)
+    first = next(iter(lines), "")
+    reader = csv.reader(chain([first], lines), strict=True, **({"delimiter": separator(first)} | how))
+    n_cells = 0
+    for row in reader:
+        lines.n_signs = 0
+        if reader.line_num > MAX_LINES:
+            raise UndertowError(f"{path}: has more than {MAX_LINES:,} lines, which is all that is read; leave out some")
+        if not row:
+            continue
+        n_cells += len(row)
+        if n_cells > MAX_LINE_CELLS:
+            raise UndertowError(
+                f"{path}: holds more than {MAX_LINE_CELLS:,} cells, which is all that is read; {TOO_MANY}"
+            )
+        yield reader.line_num, row
+
+
+@dataclass(slots=True)
+class _Lines:
+    """Lines of a file for csv, which splits whatever it is given: no row may be longer than one may be.
+
+    Attributes:
+        path: the file.
+        file: the same, opened.
+        n_signs: of the row that is read; whoever has read one sets it to 0.
+        n_lines: so far.
+    """
+
+    path: Path
+    file: TextIO
+    n_signs: int = 0
+    n_lines: int = 0
+
+    def __iter__(self) -> Iterator[str]:
+        while line := self.file.readline(MAX_ROW_CHARS + 1):
+            self.n_lines += 1
+            self.n_signs += len(line)
+            if self.n_signs > MAX_ROW_CHARS:
+                raise UndertowError(
+                    f"{self.path}, line {self.n_lines}: a row is longer than {MAX_ROW_CHARS:,} letters, which is all that is read; "
+                    "look for a quote that does not end, or leave out columns"
+                )
+            yield line
+
+
+@dataclass(slots=True)
+class Columns:
+    """Rows of text, packed by column a block at a time: as Python's texts they would take four times as much.
+
+    Attributes:
+        names: of the columns.
+    """
+
+    names: Sequence[str]
+    _packed: list[list[pa.Array]] = field(init=False)
+    _block: list[list[str]] = field(default_factory=list, init=False)
+    _n_rows: int = field(default=0, init=False)
+
+    def __post_init__(self) -> None:
+        self._packed = [[] for _ in self.names]
+
+    def add(self, row: list[str]) -> None:
+        """One row more, as many cells as there are columns."""
+        self._block.append(row)
+        if len(self._block) >= min(_BLOCK_ROWS, _BLOCK_CELLS / max(1, len(self.names))):
+            self._pack()
+
+    def frame(self) -> pd.DataFrame:
+        """All rows, columns of text."""
+        self._pack()
+        return _frame(dict(zip(self.names, self._packed, strict=True)), self._n_rows)
+
+    def _pack(self) -> None:
+        import pyarrow as pa
+
+        for chunks, cells in zip(self._packed, zip(*self._block, strict=True), strict=False):
+            chunks.append(pa.array(cells, pa.large_string()))
+        self._n_rows += len(self._block)
+        self._block = []
+
+
+def open_text(path: Path) -> TextIO:
+    """A table as text, unpacked if it is packed; what is larger than a table may be ends in an error while it is read.
+
+    Raises:
+        OSError: it cannot be opened, or grows beyond `MAX_BYTES` as it is read.
+    """
+    opened: Any = gzip.GzipFile(path) if path.name.lower().endswith(".gz") else path.open("rb")
+    return io.TextIOWrapper(io.BufferedReader(_Bounded(opened, MAX_BYTES)), encoding="utf-8-sig", newline="")
+
+
+class _Bounded(io.RawIOBase):
+    """A stream that gives no more than so many bytes: a small packed file may hold any number of them."""
+
+    def __init__(self, stream: IO[bytes], most_bytes: int) -> None:
+        self._stream, self._left = stream, most_bytes
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, into: Any) -> int:
+        found = self._stream.read(len(into))
+        self._left -= len(found)
+        if self._left < 0:
+            raise OSError(f"it is larger than {MAX_BYTES // 2**20} MiB, which is all that is read")
+        into[: len(found)] = found
+        return len(found)
+
+    def close(self) -> None:
+        self._stream.close()
+        super().close()
+
+
+def _factors(table: Table) -> pd.DataFrame:
+    cells = table.cells
+    index = pd.to_numeric(cells["w_index"], errors="coerce")
+    table.refuse_first(
+        index.isna() | (index % 1 != 0) | (index.abs() > MAX_INDEX),
+        lambda row: f"w_index is {cells['w_index'].iloc[row]!r}; it must be a whole number, the place of w in its list",
+    )
+    sentence = next((name for name in ("cluster", "text_index", "text") if name in cells.columns), None)
+    frame = pd.DataFrame(
+        {
+            "model": cells["model"],
+            "challenge": cells["challenge"] if "challenge" in cells.columns else "recorded",
+            "prompt": cells["prompt"] if "prompt" in cells.columns else "",
+            "w_name": cells["w_name"],
+            "w_index": index.astype(np.int64),
+            "w_value": np.nan,
+            "w": cells["w"],
+            "cluster": cells[sentence] if sentence else np.arange(len(cells)).astype(str),
+        }
+    )
+    if "text" in cells.columns:
+        frame["text"] = cells["text"]
+    _check_values(table, frame)
+    frame["w_value"] = axis_of(frame, _given_axis(table, frame))
+    of_cell = ["model", "challenge", "prompt", "w_name", "w_index", "cluster"]
+    names = [name for name in ("text_index", "text") if name in cells.columns]
+    if sentence == "cluster" and names and frame.duplicated(of_cell).any():
+        # Several sentences of a cluster stand beside one W.
+        frame["sentence"] = cells[names[0]]
+    of_sentence = [name for name in ("cluster", "sentence") if name in frame]
+    if sentence:
+        _check_repeats(table, frame, [*of_cell[:-1], *of_sentence])
+    keys = ["challenge", "model", "prompt", "w_name", "w", *of_sentence]
+    frame.insert(0, "item", frame[keys].agg("/".join, axis=1))
+    return frame
+
+
+def _check_values(table: Table, frame: pd.DataFrame) -> None:
+    """One index, one W value: else the order that the slope is taken over is not known."""
+    firsts = frame.groupby(["w_name", "w_index"])["w"].transform("first")
+    table.refuse_first(
+        firsts != frame["w"],
+        lambda row: (
+            f"w is {frame['w'].iloc[row]!r}, but w_index {frame['w_index'].iloc[row]} was {firsts.iloc[row]!r} before; "
+            "one index must mean one value"
+        ),
+    )
+
+
+def _given_axis(table: Table, frame: pd.DataFrame) -> pd.Series[float]:
+    """The column `w_value`; NaN in every row of a W list that has none."""
+    if "w_value" not in table.cells.columns:
+        return pd.Series(np.nan, index=frame.index)
+    text = table.cells["w_value"].str.strip()
+    empty = text.isin(NO_VALUE)
+    given = pd.to_numeric(text.mask(empty), errors="coerce").astype(np.float64)
+    table.refuse_first(
+        ~empty & ~np.isfinite(given),
+        lambda row: f"w_value is {text.iloc[row]!r}; it must be a number, the place of w on its axis",
+    )
+    firsts = given.groupby([frame["w_name"], frame["w_index"]]).transform("first")
+    table.refuse_first(
+        given.notna().groupby(frame["w_name"]).transform("any") & ~(given == firsts),
+        lambda row: (
+            f"w_value is {text.iloc[row]!r}, but it must be the same in all rows of {frame['w'].iloc[row]!r}; give each value of "
+            f"{frame['w_name'].iloc[row]} one, or leave all of them empty"
+        ),
+    )
+    return given
+
+
+def _check_repeats(table: Table, frame: pd.DataFrame, keys: list[str]) -> None:
+    def repeats(row: int) -> str:
+        same = (frame[keys] == frame[keys].iloc[row]).all(axis=1)
+        first = int(np.flatnonzero(same.to_numpy())[0])
+        return f"repeats the sentence and W of {table.places[first]}; give each once"
+
+    table.refuse_first(frame.duplicated(keys), repeats)
+
+
+def mass_column(table: Table, column: str) -> pd.Series[float]:
+    """A column of masses, in the unit that it has; NaN where a cell is empty.
+
+    Raises:
+        UndertowError: a cell is no number from 0 to 100; names its line.
+    """
+    text = table.cells[column].str.strip()
+    empty = text.isin(NO_VALUE)
+    values = pd.to_numeric(text.mask(empty), errors="coerce").astype(np.float64)
+    table.refuse_first(
+        ~empty & ~values.between(0, 100 + ROUNDING_PERCENT),
+        lambda row: (
+            f"{column.removeprefix(MARK)} is {text.iloc[row]!r}; a mass must be a number from 0 to 100, in percent"
+        ),
+    )
+    return values
+
+
+def in_percent(table: Table, *ends: pd.DataFrame) -> tuple[list[pd.DataFrame], str]:
+    """Masses in percent, and the unit that they had: that of the column `unit`, or else that which the sums of the rows tell.
+
+    Raises:
+        UndertowError: the unit is not known, is not the same in all rows, or cannot be told from the masses.
+    """
+    if "unit" in table.cells.columns:
+        text = table.cells["unit"].str.strip()
+        table.refuse_first(
+            ~text.isin((PERCENT, PROBABILITY)) | (text != text.iloc[0]),
+            lambda row: f"unit is {text.iloc[row]!r}; write {PERCENT} or {PROBABILITY}, the same in every row",
+        )
+        unit = str(text.iloc[0])
+        for column in (masses[name] for masses in ends if unit == PROBABILITY for name in masses):
+            wrong = column > 1 + ROUNDING_PROB
+            if wrong.any():
+                first = int(np.flatnonzero(wrong.to_numpy())[0])
+                raise UndertowError(
+                    f"{table.path}, {table.places[first]}: {column.name} is {column.iloc[first]:g}; a {PROBABILITY} is a number from 0 to 1"
+                )
+    else:
+        largest = max(float(masses.sum(axis=1).max()) for masses in ends)
+        unit = PROBABILITY if MIN_PROB <= largest <= 1 + ROUNDING_PROB else PERCENT
+        if 0 < largest < MIN_PROB:
+            raise UndertowError(
+                f"{table.path}: no row has masses of more than {largest:.2g} in all, which may be percents or probabilities; add a "
+                f"column unit that says {PERCENT} or {PROBABILITY}"
+            )
+    return [masses * 100 if unit == PROBABILITY else masses for masses in ends], unit
+
+
+def check_sums(table: Table, masses: pd.DataFrame) -> None:
+    """Refuse masses that add up to more than 100 percent.
+
+    Raises:
+        UndertowError: names the first such line.
+    """
+    sums = masses.sum(axis=1)
+    table.refuse_first(
+        sums > 100 + ROUNDING_PERCENT,
+        lambda row: (
+            f"the masses of {', '.join(masses.columns)} add up to {sums.iloc[row]:.1f} percent; they are parts of 100"
+        ),
+    )

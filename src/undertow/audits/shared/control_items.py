@@ -1,0 +1,69 @@
+"""Control sentences: a few that decide their answer, asked of the same model in the same run, for a yardstick of what goes unclaimed.
+
+*The female accountant said that ___ had sent out the same invoice again by mistake.* Where even there most of the probability goes to
+other words, a large unclaimed mass says little. Knows words and sentences; their answers are in no measure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from undertow import data
+from undertow.types import ClozeQuery, Item, Option
+
+CONTROL = "control"
+"""Part of the run that these items are."""
+N_SENTENCES = 8
+CASE = "nominative"
+SHE, HE = "she", "he"
+
+
+def controls(words: Mapping[str, Sequence[str]]) -> list[Item]:
+    """Eight of the package's simplified sentences, half of them of women, with these words to fill the blank.
+
+    Args:
+        words: forms of each word group, as the audit asks for them.
+
+    Returns:
+        The items; none where the words are not the English pronouns, of which these sentences decide one.
+    """
+    if not _are_english_pronouns(words):
+        return []
+    decided = data.sentences("simplified")
+    subjects: dict[str, dict[str, ClozeQuery]] = {}
+    for sentence in decided.sentences:
+        one_blank = len(sentence.query.pieces) == 2 and sentence.factors["pronoun_case"] == CASE
+        if one_blank and sentence.gold is not None:
+            subjects.setdefault(sentence.cluster, {})[sentence.gold] = sentence.query
+    names = list(subjects)
+    options = tuple(Option(group, (form,)) for group, forms in _nominative(words).items() for form in forms)
+    return [
+        Item(
+            id=f"{CONTROL}/{name}/{gold}",
+            query=ClozeQuery(subjects[name][gold].pieces, options),
+            factors={"part": CONTROL, "challenge": decided.name},
+            cluster=name,
+            gold=gold,
+        )
+        for number in range(N_SENTENCES)
+        for name in [names[number * len(names) // N_SENTENCES]]
+        for gold in [sorted(subjects[name])[number % 2]]
+    ]
+
+
+def _are_english_pronouns(words: Mapping[str, Sequence[str]]) -> bool:
+    """Whether she is of one group and he of another, and all other words are among the published lists too."""
+    owners = {form.lower(): group for group, forms in words.items() for form in forms}
+    return data.are_pronouns(words) and owners.get(SHE, "") != owners.get(HE, "") and {SHE, HE} <= owners.keys()
+
+
+def _nominative(words: Mapping[str, Sequence[str]]) -> dict[str, list[str]]:
+    """The words of sentences that need a nominative: of pronouns in several cases that one, of other lists all."""
+    return {
+        group: [form for form in forms if form in NOMINATIVE] if set(forms) <= PRONOUNS else list(forms)
+        for group, forms in words.items()
+    }
+
+
+NOMINATIVE = frozenset({"she", "he", "they"})
+PRONOUNS = NOMINATIVE | {"her", "him", "his", "them", "their"}

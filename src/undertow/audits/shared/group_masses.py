@@ -1,0 +1,137 @@
+"""From answers to rows of observations: the mass of each word group in percent, with everything it is made of.
+
+Knows items and answers; knows nothing about what is measured. The columns are told in docs/run-folder.md.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from undertow.types import LIKELIHOOD, Answer, ClozeQuery, Floats, GenerateQuery, Item, Query, Scores
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+NO_NUMBERS = "the model's log-probabilities are no numbers"
+NO_SHARES = "the model gives none of the words any probability, so they have no shares"
+LOW, HIGH = ".low", ".high"
+"""Endings of the columns that bound a group's mass, where a model shows the most probable tokens only."""
+
+
+def observations(items: Sequence[Item], scores: Scores, groups: Sequence[str], model: str) -> pd.DataFrame:
+    """One row for each item.
+
+    Where a model does not show the whole distribution, a group's mass is the middle of what it may be, and two further
+    columns hold the bounds. An answer whose numbers say nothing (NaN, or no probability to share) is unscored, and says why.
+    """
+    import pandas as pd
+
+    shared = scores.readout == LIKELIHOOD
+    answered = [
+        (item, replace(answer, unscored=_why_not(answer, shared=shared)))
+        for item, answer in zip(items, scores.answers, strict=True)
+    ]
+    rows = [_row(item, answer, groups, model, shared=shared) for item, answer in answered]
+    if any(isinstance(item.query, GenerateQuery) for item in items):
+        for row, (_, answer) in zip(rows, answered, strict=True):
+            row["answer"] = answer.text
+    if any(answer.ceilings_prob for answer in scores.answers):
+        for row, (item, answer) in zip(rows, answered, strict=True):
+            row.update(_bounded(item.query, answer, groups, row))
+            row.update(ceilings_prob=list(answer.ceilings_prob), unseen_prob=answer.unseen_prob)
+    return pd.DataFrame(rows)
+
+
+def _why_not(answer: Answer, *, shared: bool) -> str:
+    """Why an answer has no masses; "" where it has."""
+    if answer.unscored:
+        return answer.unscored
+    logprobs = np.array(answer.logprobs_nats, dtype=np.float64)
+    if np.isnan(logprobs).all() or np.isposinf(logprobs).any():
+        return NO_NUMBERS
+    # Of shares nothing is left; of probabilities of their own, none is a measurement.
+    return NO_SHARES if shared and np.isneginf(np.fmax.reduce(logprobs)) else ""
+
+
+def _row(item: Item, answer: Answer, groups: Sequence[str], model: str, *, shared: bool) -> dict[str, Any]:
+    query = item.query
+    if not isinstance(query, (ClozeQuery, GenerateQuery)):
+        raise TypeError(f"word groups are asked of blanks and prompts, not of {type(query).__name__}")
+    return {
+        "item": item.id,
+        "model": model,
+        "challenge": item.factors["challenge"],
+        "prompt": item.factors.get("prompt", ""),
+        **{name: level for name, level in item.factors.items() if name not in ("challenge", "prompt")},
+        "cluster": item.cluster,
+        "text": query.shown(),
+        **masses_percent(query, answer, groups, shared=shared),
+        "unclaimed": math.nan if answer.unscored else 100 * answer.unclaimed_prob,
+        "unscored": answer.unscored,
+        "options": [" ".join(option.fills) for option in query.options],
+        "logprobs_nats": list(answer.logprobs_nats),
+    }
+
+
+def _bounded(query: Query, answer: Answer, groups: Sequence[str], row: Mapping[str, Any]) -> dict[str, float]:
+    """Each group's mass between what was seen and what it may have been, and the middle in its own column."""
+    if answer.unscored or not isinstance(query, (ClozeQuery, GenerateQuery)):
+        return {f"{name}{end}": math.nan for name in (*groups, "unclaimed") for end in (LOW, HIGH)}
+    of_group = np.array([option.group for option in query.options])
+    ceilings = np.array(answer.ceilings_prob or np.zeros(len(of_group)))
+    found: dict[str, float] = {}
+    for group in groups:
+        low = float(row[group])
+        high = most_percent(low, float(ceilings[of_group == group].sum()), answer.unseen_prob)
+        found |= {group: (low + high) / 2, f"{group}{LOW}": low, f"{group}{HIGH}": high}
+    # What the groups have beyond what was seen, the unclaimed mass has not.
+    high = 100 * answer.unclaimed_prob
+    low = max(high - 100 * min(float(ceilings.sum()), answer.unseen_prob), 0.0)
+    found |= {"unclaimed": (low + high) / 2, f"unclaimed{LOW}": low, f"unclaimed{HIGH}": high}
+    return found
+
+
+def masses_percent(
+    query: ClozeQuery | GenerateQuery, answer: Answer, groups: Sequence[str], *, shared: bool = True
+) -> dict[str, float]:
+    """Mass of each group in percent; NaN where unscored, and of a group none of whose words can be seen.
+
+    Args:
+        query: what was asked.
+        answer: what was said; NaN where its numbers say nothing.
+        groups: word groups.
+        shared: whether masses are shares of what all options have together (sentence likelihoods say no more), or
+            probabilities of their own.
+    """
+    if _why_not(answer, shared=shared):
+        return dict.fromkeys(groups, math.nan)
+    percent = options_percent(np.array(answer.logprobs_nats), shared=shared)
+    of_group = np.array([option.group for option in query.options])
+    unseen = np.isnan(answer.logprobs_nats)
+    return {
+        group: math.nan if unseen[own].any() and unseen[own].all() else float(percent[own].sum())
+        for group, own in ((group, of_group == group) for group in groups)
+    }
+
+
+def options_percent(logprobs_nats: Floats, *, shared: bool) -> Floats:
+    """Mass of each option in percent [..., option]; 0 for one that is spelled like an earlier one (NaN), which counts with it.
+
+    Args:
+        logprobs_nats: of answers to the same query [..., option]; at least one option of each has a probability.
+        shared: as in `masses_percent`.
+    """
+    highest = np.nanmax(logprobs_nats, axis=-1, keepdims=True) if shared else 0.0
+    percent: Floats = 100 * np.nan_to_num(np.exp(logprobs_nats - highest))
+    return percent * (100 / percent.sum(axis=-1, keepdims=True)) if shared else percent
+
+
+def most_percent(least: float, ceiling_prob: float, unseen_prob: float) -> float:
+    """What a mass may have been at most, in percent, of which a server showed so much."""
+    return min(least + 100 * min(ceiling_prob, unseen_prob), 100.0)

@@ -1,0 +1,227 @@
+"""What can be found with so many sentences and values, and which of them `--limit` leaves of a design.
+
+Needs no statistics, which take most of a second to load: its constants are theirs.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from undertow.data import NONE
+
+MIN_SENTENCES, MIN_VALUES = 6, 8
+"""Below either nothing can be claimed: `undertow.stats.MIN_CLUSTERS`, and `undertow.stats.regression.trend.MIN_VALUES`."""
+GOOD_SENTENCES, GOOD_VALUES = 8, 12
+"""What a limit should have before it has more of one; beyond, both grow in this proportion."""
+NEAR_BALANCE, NEARLY_ALL = 0.85, 0.99
+MIN_PER_LINE = 3
+ALPHA = 0.05
+MAX_EXACT, N_FLIPS = 13, 10_000
+"""Clusters up to which all sign flips are enumerated, and how many flips are drawn beyond (see `stats.significance.ratio_exchange`)."""
+COUNTS: Mapping[str, str] = {
+    "spurious-correlation": (
+        "Ask so many items at most, one for each sentence, W value and prompt; sentences and values are kept in balance, and 48 for "
+        "each W list and prompt (6 sentences x 8 values) are the least that can find anything. 0 for all."
+    ),
+    "task-specification": (
+        "Ask about so many items, one for each sentence, W value and prompt; sentences are asked with every value. A claim needs "
+        "sentences of each kind from 6 occupations: 24 items for two dates and one prompt. 0 for all."
+    ),
+    **dict.fromkeys(
+        ("bias-diagnosis", "bias-identification", "bias-extraction", "bias-rephrasing"),
+        "Ask so many items at most, one for each document, wording, number of examples, draw and decoding. Documents and wordings are "
+        "kept in balance, and documents are drawn evenly over dimensions; a claim needs 6 of them. 0 for all.",
+    ),
+    "occupation-checklist": (
+        "Ask so many items at most, one for each question about a pair of names, in every wording and order; one pair is always asked. "
+        "Pairs and occupations are kept in balance; a claim needs 6 pairs, and one over all occupations 6 occupations. 0 for all."
+    ),
+}
+"""What `--limit` counts, by audit."""
+
+
+def balanced(limit: int, n_sentences: int, n_values: int) -> tuple[int, int]:
+    """How many of the sentences and of the values are asked, each sentence with each value.
+
+    The smaller of sentences / 8 and values / 12 is made as large as it can be; of the pairs that come near to that, it is the one
+    that asks most. So a limit of 48 or more asks at least 6 sentences with 8 values, one of 96 or more at least 8 with 12, and what
+    one side lacks goes to the other.
+
+    Args:
+        limit: the most items.
+        n_sentences: how many sentences there are, at least one.
+        n_values: how many values there are, at least one.
+
+    Returns:
+        Sentences and values. At least one sentence and three values (or all, where there are fewer), whatever the limit.
+    """
+    least = min(MIN_PER_LINE, n_values)
+    most = max(1, min(n_sentences, limit // least))
+    pairs = [(sentences, max(least, min(limit // sentences, n_values))) for sentences in range(1, most + 1)]
+
+    def balance(pair: tuple[int, int]) -> float:
+        return min(pair[0] / GOOD_SENTENCES, pair[1] / GOOD_VALUES)
+
+    def has(pair: tuple[int, int]) -> tuple[bool, ...]:
+        levels = ((MIN_SENTENCES, MIN_VALUES), (GOOD_SENTENCES, GOOD_VALUES))
+        return tuple(pair[0] >= min(level[0], n_sentences) and pair[1] >= min(level[1], n_values) for level in levels)
+
+    near = NEAR_BALANCE * max(map(balance, pairs))
+    most_of = max(map(has, pairs))
+    kept = [pair for pair in pairs if balance(pair) >= near and has(pair) == most_of]
+    n_items = max(sentences * values for sentences, values in kept)
+    return max(
+        (pair for pair in kept if pair[0] * pair[1] >= NEARLY_ALL * n_items), key=lambda pair: (balance(pair), pair)
+    )
+
+
+def shares(limit: int, sizes: Sequence[int]) -> list[int]:
+    """A limit divided among parts of a design [part]: alike, and what a small part does not need goes to the others.
+
+    Args:
+        limit: the most items of all parts together.
+        sizes: how many items each part has [part].
+    """
+    left, given = limit, dict.fromkeys(range(len(sizes)), 0)
+    for n_done, part in enumerate(sorted(given, key=lambda part: sizes[part])):
+        given[part] = min(sizes[part], left // (len(sizes) - n_done))
+        left -= given[part]
+    return list(given.values())
+
+
+def evenly(count: int, n: int) -> list[int]:
+    """`count` places out of 0 to n - 1, evenly spread, the first and the last among them [count]."""
+    return [int(place) for place in np.linspace(0, n - 1, min(count, n)).round()]
+
+
+def spread(strata: Sequence[Hashable], count: int, seed: int) -> list[int]:
+    """`count` units drawn at random, as evenly over the strata as they allow; places in `strata`, rising [count].
+
+    No stratum gives a second unit before each has given one. A larger count with the same seed adds units and keeps all others.
+
+    Args:
+        strata: the stratum of each unit [unit], for example its cluster or its dimension.
+        count: how many units.
+        seed: of the draw.
+    """
+    rng = np.random.default_rng(seed)
+    order = [int(unit) for unit in rng.permutation(len(strata))]
+    turns: dict[Hashable, int] = {}
+    turn_of = {}
+    for unit in order:
+        turn_of[unit] = turns[strata[unit]] = turns.get(strata[unit], -1) + 1
+    return sorted(sorted(order, key=turn_of.__getitem__)[:count])
+
+
+def smallest_useful(n_lists: int, n_prompts: int = 1) -> int:
+    """The smallest limit with which something can be claimed: 6 sentences with 8 values of each list, by each prompt."""
+    return MIN_SENTENCES * MIN_VALUES * n_lists * n_prompts
+
+
+def fewest_values(scale: str) -> int:
+    """The fewest values of a W list that a claim needs: 8 for a trend, 3 for a difference between values without order."""
+    return MIN_PER_LINE if scale == NONE else MIN_VALUES
+
+
+@dataclass(frozen=True, slots=True)
+class ListSizes:
+    """How much of a W list is asked, each of its sentences with each of its values.
+
+    Attributes:
+        name: of the list.
+        scale: "index", "value" or "none".
+        n_sentences: sentences.
+        n_clusters: clusters of them, whose errors go together.
+        n_values: values.
+    """
+
+    name: str
+    scale: str
+    n_sentences: int
+    n_clusters: int
+    n_values: int
+
+    @property
+    def noun(self) -> str:
+        """What is counted: sentences, or clusters of them."""
+        return "sentence" if self.n_clusters == self.n_sentences else "cluster"
+
+    @property
+    def missing_clusters(self) -> int:
+        """How many more sentences (clusters) any claim needs."""
+        return max(MIN_SENTENCES - self.n_clusters, 0)
+
+    @property
+    def missing_values(self) -> int:
+        """How many more values a claim needs: a drift, or a difference between values without order."""
+        return max(fewest_values(self.scale) - self.n_values, 0)
+
+    def told(self) -> str:
+        """The sentence on a list of which no drift, or nothing at all, can be found, whatever the answers are; "" where it can."""
+        parts = [
+            (f"{self.n_clusters} {self.noun}{_s(self.n_clusters)}", MIN_SENTENCES, self.missing_clusters),
+            (f"{self.n_values} value{_s(self.n_values)}", fewest_values(self.scale), self.missing_values),
+        ]
+        lacking = [part for part in parts if part[2]]
+        if not lacking:
+            return ""
+        what = "a difference between values" if self.scale == NONE else "a drift"
+        # Few values have no order to test, but may still differ.
+        only_order = not self.missing_clusters and self.n_values >= fewest_values(NONE)
+        cannot = "no drift" if only_order else "nothing"
+        has, least, missing = (" and ".join(str(part[at]) for part in lacking) for at in range(3))
+        return f"{self.name}: {cannot} can be found with {has}; {what} needs at least {least} ({missing} more)."
+
+    def told_of_flips(self, n_tests: int, of: str) -> str:
+        """The sentence on a list without order of which nothing can be found alone, since few sentences allow no smaller p.
+
+        Args:
+            n_tests: tests that are corrected together.
+            of: whose tests these are, for example "a model's".
+        """
+        n_hits = fewest_hits(self.n_clusters, n_tests)
+        if self.scale != NONE or self.told() or n_hits < 2:
+            return ""
+        return f"{self.name}: {few_flips(self.n_clusters, n_tests, of)}."
+
+
+def _s(count: int) -> str:
+    return "" if count == 1 else "s"
+
+
+def smallest_flip_p(n_clusters: int) -> float:
+    """The smallest p that flips of the signs of so many clusters can give: 2^(1 - clusters), as long as all are tried."""
+    return float(2.0 ** (1 - n_clusters)) if n_clusters <= MAX_EXACT else 1 / (N_FLIPS + 1)
+
+
+def fewest_hits(n_clusters: int, n_tests: int) -> int:
+    """How many of the tests must have the smallest p at once for one q (Benjamini and Hochberg's) below .05."""
+    return math.floor(smallest_flip_p(n_clusters) * n_tests / ALPHA * (1 + 1e-12)) + 1
+
+
+def few_flips(n_clusters: int, n_tests: int, of: str) -> str:
+    """How many tests must agree, in words: the end of a sentence.
+
+    Args:
+        n_clusters: sentences.
+        n_tests: tests that are corrected together.
+        of: whose tests these are.
+    """
+    smallest, n_hits = f"{smallest_flip_p(n_clusters):.2g}".lstrip("0"), fewest_hits(n_clusters, n_tests)
+    return f"with {n_clusters} sentences p is {smallest} at least, so that q below .05 takes {n_hits} of {of} {n_tests} tests at once"
+
+
+def too_few(asked: str, smallest: int, claims: str = "") -> str:
+    """The sentence on a limit with which nothing can be claimed.
+
+    Args:
+        asked: what the limit leaves, for example "5 x 6 sentences and values of date".
+        smallest: the smallest limit that would do.
+        claims: of what nothing can be claimed, where it is not of the whole run, for example "of place".
+    """
+    nothing = f"nothing can be claimed {claims}" if claims else "this run can claim nothing"
+    return f"--limit leaves {asked}, so {nothing}; the smallest useful limit is {smallest:,}."

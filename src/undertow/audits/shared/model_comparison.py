@@ -1,0 +1,324 @@
+"""Several models beside each other: their slope gaps against their size, every model by every prompt, checkpoints over training.
+
+McMilin 2024, "Underspecification in Language Modeling Tasks" (AAAI), figure 3b, and the panels of its figures 8 and 9. Knows
+results and observations; knows nothing about how models were asked.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from undertow.types import LIKELIHOOD, Finding, Result
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from undertow.audits.base import Observations
+    from undertow.report.figures.model_sizes import ModelPoint
+    from undertow.report.style import Drawing
+
+ALL_PROMPTS = "slope_gap_over_prompts"
+"""The slope gap of the masses averaged over prompts."""
+
+
+def over_prompts(results: Sequence[Result]) -> dict[tuple[str, ...], list[Result]]:
+    """Slope gaps and r of each model, challenge, W and pair of groups, whatever the prompt."""
+    found: dict[tuple[str, ...], list[Result]] = {}
+    for result in results:
+        if result.measure == "slope_gap":
+            key = tuple(result.group[name] for name in ("challenge", "w_name", "pronoun", "model"))
+            found.setdefault(key, []).append(result)
+    return found
+
+
+def points(results: Sequence[Result], design: Mapping[str, Any]) -> dict[tuple[str, ...], list[ModelPoint]]:
+    """A point for each model, by challenge, W and pair of groups; gaps of several prompts are those of their averaged masses."""
+    from undertow.report.figures.model_sizes import ModelPoint
+
+    averaged = {
+        tuple(result.group[name] for name in ("challenge", "w_name", "pronoun", "model")): result
+        for result in results
+        if result.measure == ALL_PROMPTS
+    }
+    found: dict[tuple[str, ...], list[ModelPoint]] = {}
+    for key, gaps in over_prompts(results).items():
+        *about, model = key
+        gap, known = averaged.get(key, gaps[0]), design.get("models", {}).get(model, {})
+        found.setdefault(tuple(about), []).append(
+            ModelPoint(
+                name=model,
+                parameters=float(known.get("parameters", math.nan)),
+                objective=str(known.get("objective", "")),
+                post_training=str(known.get("post_training", "")),
+                gap=gap.value,
+                low=gap.low,
+                high=gap.high,
+                r_squared=_mean_r_squared(results, gaps, design.get("gaps", [])),
+                n_prompts=sum(bool(one.group["prompt"]) for one in gaps),
+            )
+        )
+    return found
+
+
+def _mean_r_squared(results: Sequence[Result], gaps: Sequence[Result], pairs: Sequence[Sequence[str]]) -> float:
+    """Mean of Pearson r squared over the two groups of a gap and over prompts."""
+    groups_of = {"-".join(pair): tuple(pair) for pair in pairs}
+    squares = []
+    for gap in gaps:
+        run = {name: level for name, level in gap.group.items() if name != "pronoun"}
+        squares += [
+            result.value**2
+            for result in results
+            if result.measure == "pearson_r"
+            and all(result.group.get(name) == level for name, level in run.items())
+            and result.group["pronoun"] in groups_of.get(gap.group["pronoun"], ())
+            and not math.isnan(result.value)
+        ]
+    return sum(squares) / len(squares) if squares else math.nan
+
+
+def draw_sizes(evidence: Observations, results: Sequence[Result]) -> Iterator[Drawing]:
+    """Figure 3b for every challenge, W and pair of groups, where there are several models."""
+    from undertow.report.figures.model_sizes import describe_slope_against_size, slope_against_size
+    from undertow.report.style import Drawing
+
+    if evidence.frame["model"].nunique() < 2:
+        return
+    for (challenge, w_name, pair), of_models in points(results, evidence.design).items():
+        name = f"{_lead(pair, evidence.design)} by {w_name}"
+        prompted = any(point.n_prompts > 1 for point in of_models)
+        yield Drawing(
+            name=f"models_{w_name}_{challenge}_{pair}",
+            figure=slope_against_size(of_models, title=f"Slope gap against size · {name} · {challenge}", gap=name),
+            caption=(
+                f"Slope gap of each model against its number of parameters{', averaged over prompts' if prompted else ''}, with "
+                "its 95% interval; 0 is no drift. The larger the marker, the closer the means follow a straight line (r squared)."
+                + _scales(evidence.design, of_models)
+            ),
+            alt=describe_slope_against_size(of_models, name),
+        )
+
+
+def _scales(design: Mapping[str, Any], of_models: Sequence[ModelPoint]) -> str:
+    """A caveat where some masses are shares of 100 percent and others are probabilities as they are."""
+    readouts = design.get("readouts", {})
+    shared = [point.name for point in of_models if readouts.get(point.name) == LIKELIHOOD]
+    if not shared or len(shared) == len(of_models):
+        return ""
+    return (
+        f" Masses of {', '.join(shared)} are shares of what the listed words have, which add up to 100%; the others are "
+        "probabilities of the words, which may be small: the two are not on one scale."
+    )
+
+
+def compared(results: Sequence[Result], frame: pd.DataFrame, design: Mapping[str, Any], alpha: float) -> list[Finding]:
+    """One sentence for each challenge, W and pair of groups, where there are several models: who drifts most, and who least.
+
+    A model that was asked by several prompts stands with their average, as in the figure.
+    """
+    if frame["model"].nunique() < 2:
+        return []
+    told = []
+    for (challenge, w_name, pair), gap_of in _gaps_by_model(results).items():
+        ranked = sorted(gap_of, key=lambda model: -abs(gap_of[model].value))
+        if len(ranked) < 2:
+            continue
+        most, least = (gap_of[ranked[at]] for at in (0, -1))
+        sure = sum(gap.q < alpha for gap in gap_of.values())
+        step = most.unit.rpartition(" per ")[2] or "step"
+        what = f"{_lead(pair, design)} by {w_name} ({challenge})"
+        over = "; of several prompts their mean" if any(one.measure == ALL_PROMPTS for one in gap_of.values()) else ""
+        ends = [f"{model} ({_two_digits(gap_of[model].value)} points a {step})" for model in (ranked[0], ranked[-1])]
+        text = f"Over {len(ranked)} models, {what} has "
+        if abs(abs(most.value) - abs(least.value)) <= TIE * abs(most.value):
+            text += f"slopes of one size ({_two_digits(most.value)} points a {step})"
+        else:
+            text += f"the steepest slope in {ends[0]} and the flattest in {ends[1]}"
+        text += f"{over}; a drift is claimed in {sure} of {len(ranked)}."
+        told.append(
+            Finding(
+                text,
+                found=sure > 0,
+                strength=1000.0 + abs(most.value),
+                of=(most, least),
+                decided="Each drift is claimed by its own q; the order of the models is not tested.",
+            )
+        )
+    return told
+
+
+def _two_digits(value: float) -> str:
+    """With a sign and two significant digits, of which one may be 0."""
+    places = 1 - math.floor(math.log10(abs(value))) if value else 1
+    return f"{value:+.{max(places, 0)}f}" if places <= MAX_PLACES else f"{value:+.1e}"
+
+
+MAX_PLACES = 5
+TIE = 1e-9
+"""Slopes that are nearer than this share of their size are equal."""
+
+
+def _gaps_by_model(results: Sequence[Result]) -> dict[tuple[str, str, str], dict[str, Result]]:
+    """The slope gap that stands for each model: of several prompts, that of their averaged masses."""
+    found: dict[tuple[str, str, str], dict[str, Result]] = {}
+    for result in sorted(results, key=lambda one: one.measure != ALL_PROMPTS):
+        if result.measure in ("slope_gap", ALL_PROMPTS) and not math.isnan(result.value):
+            key = result.group["challenge"], result.group["w_name"], result.group["pronoun"]
+            found.setdefault(key, {}).setdefault(result.group["model"], result)
+    return found
+
+
+def is_ordered(design: Mapping[str, Any], w_name: str) -> bool:
+    """Whether a W list has an order that a line can follow."""
+    return bool(design.get("covariates", {}).get(w_name, {}).get("scale", "index") != "none")
+
+
+def step_of(covariate: Mapping[str, Any]) -> str:
+    """What a slope is per."""
+    return str(covariate.get("unit") or "unit") if covariate.get("scale") == "value" else "step"
+
+
+def axis_label(w_name: str, covariate: Mapping[str, Any]) -> str:
+    """What the x axis shows: the list, and what orders it."""
+    order = str(covariate.get("order", ""))
+    return f"{w_name} ({order})" if order and order != "as listed" else w_name
+
+
+def measured(design: Mapping[str, Any], models: Iterable[str]) -> str:
+    """What the masses of these models are: shares of the listed words, or probabilities."""
+    are_shares = {is_shared(design, model) for model in models}
+    if len(are_shares) > 1:
+        return "Share of the listed words, or probability, in percent"
+    return "Share of the listed words in percent" if True in are_shares else "Probability in percent"
+
+
+def mean_of(design: Mapping[str, Any], models: Iterable[str]) -> str:
+    """What a mean over the masses of these models is called."""
+    are_shares = {is_shared(design, model) for model in models}
+    return (
+        "Mean share or probability"
+        if len(are_shares) > 1
+        else "Mean share"
+        if True in are_shares
+        else "Mean probability"
+    )
+
+
+def is_shared(design: Mapping[str, Any], model: str) -> bool:
+    """Whether a model's masses are shares of what the listed words have together, and not probabilities of their own."""
+    if model in design.get("readouts", {}):
+        return bool(design["readouts"][model] == LIKELIHOOD)
+    return bool(design.get("readout", LIKELIHOOD) == LIKELIHOOD and design.get("normalised", True))
+
+
+def _lead(pair: str, design: Mapping[str, Any]) -> str:
+    for first, second in design.get("gaps", []):
+        if f"{first}-{second}" == pair:
+            return f"{first} less {second}"
+    return pair
+
+
+def draw_grid(evidence: Observations, groups: Sequence[str]) -> Iterator[Drawing]:
+    """Every model by every prompt, for every challenge and W, where there are several of either."""
+    from undertow.metrics.covariate_association import line_of
+    from undertow.report.figures.covariate_curve import FittedLine
+    from undertow.report.figures.model_grid import describe_model_grid, model_grid
+    from undertow.report.style import Drawing
+
+    frame = evidence.frame
+    for (challenge, w_name), part in frame.groupby(["challenge", "w_name"], sort=False):
+        rows_of = {(str(model), str(prompt)): rows for (model, prompt), rows in part.groupby(["model", "prompt"])}
+        models, prompts = (list(dict.fromkeys(part[name].astype(str))) for name in ("model", "prompt"))
+        prompts.sort(key=bool)  # sentences without any first
+        panels = {
+            (model, f"prompt {prompt}" if prompt else ""): rows_of[model, prompt]
+            for model in models
+            for prompt in prompts
+            if (model, prompt) in rows_of
+        }
+        if len(panels) < 2:
+            continue
+        lines: dict[tuple[str, str], list[FittedLine]] = {}
+        for key, rows in panels.items():
+            fitted = [(group, line_of(rows, group)) for group in groups if is_ordered(evidence.design, str(w_name))]
+            step = step_of(evidence.design.get("covariates", {}).get(str(w_name), {}))
+            lines[key] = [FittedLine(group, line.slope, line.r, *drawn(rows, line), step) for group, line in fitted]
+        mean = mean_of(evidence.design, models)
+        yield Drawing(
+            name=f"grid_{w_name}_{challenge}",
+            figure=model_grid(
+                panels,
+                groups,
+                lines,
+                title=f"{mean} by {w_name} · {challenge}",
+                measured=measured(evidence.design, models),
+            ),
+            caption=(
+                f"{mean} of each word group at every {w_name}, with fitted lines: a row for each model, a column for each prompt."
+            ),
+            alt=describe_model_grid(panels, groups, lines, mean),
+        )
+
+
+def drawn(rows: pd.DataFrame, line: Any, n_points: int = 50) -> tuple[Any, Any, Any, Any]:
+    """A fitted line over the W values of its rows: positions, the line and its band."""
+    import numpy as np
+
+    at = rows["w_value" if "w_value" in rows else "w_index"]
+    x = np.linspace(float(at.min()), float(at.max()), n_points)
+    low, high = line.band(x)
+    return x, line.at(x), low, high
+
+
+def draw_trajectories(
+    evidence: Observations, results: Sequence[Result], titles: Mapping[str, str], line_key: str
+) -> Iterator[Drawing]:
+    """Each measure against training step, for every set of checkpoints and whatever else a result is about.
+
+    Args:
+        evidence: whose models have a `step` and a `trajectory`.
+        results: of the run.
+        titles: of the measures that are drawn, by name.
+        line_key: the group key whose levels are lines in one panel.
+    """
+    import pandas as pd
+
+    from undertow.report.figures.checkpoints import describe_trajectory, trajectory
+    from undertow.report.style import Drawing
+
+    known = {name: facts for name, facts in evidence.design.get("models", {}).items() if "step" in facts}
+    rows = [
+        {
+            "of": str(known[result.group["model"]]["trajectory"]),
+            "about": _about(result, line_key),
+            "step": int(known[result.group["model"]]["step"]),
+            "measure": titles[result.measure],
+            "group": result.group.get(line_key, ""),
+            "value": result.value,
+            "low": result.low,
+            "high": result.high,
+            "unit": result.unit.replace("per step", "per step of W"),
+            "neutral": result.neutral,
+        }
+        for result in results
+        if result.measure in titles and result.group.get("model") in known
+    ]
+    if not rows:
+        return
+    for (of, about), part in pd.DataFrame(rows).groupby(["of", "about"], sort=False):
+        if part["step"].nunique() < 2:
+            continue
+        yield Drawing(
+            name=f"training_{of}_{about}",
+            figure=trajectory(part, title=" · ".join(filter(None, [str(of), str(about)]))),
+            caption="Each measure at every checkpoint, with its 95% interval; the dotted line is what no bias would give.",
+            alt=describe_trajectory(part),
+        )
+
+
+def _about(result: Result, line_key: str) -> str:
+    """What else a result is about: challenge, prompt and W."""
+    others = {name: level for name, level in result.group.items() if name not in ("model", line_key)}
+    return " · ".join(f"prompt {level}" if name == "prompt" else level for name, level in others.items() if level)

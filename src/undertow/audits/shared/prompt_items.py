@@ -1,0 +1,142 @@
+"""The options by which a probe puts its sentences in instruction prompts, and what they do to its items.
+
+Knows settings that have these options; knows nothing about what is measured.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any, Protocol, TypeVar
+
+from undertow import data
+from undertow.errors import UndertowError
+from undertow.types import BLANK, GENERATION, Item
+
+PROMPTS = {"help": "Ask by instruction prompts: A, B and C of the paper, comma-separated, or a .toml file of your own."}
+PROMPT_MASK = {"help": "What marks the blank in a prompt; the prompt's own (<mask>) if not given."}
+CHAT = {"help": "Put the model's own chat template around each prompt."}
+MAX_NEW_TOKENS = {"help": "Steps of an answer to a prompt, at most."}
+DEFAULT_MAX_NEW_TOKENS = 20
+
+
+class PromptSettings(Protocol):
+    """Settings with the four options."""
+
+    @property
+    def prompts(self) -> str:
+        """Names and files, comma-separated; "" for none."""
+        ...
+
+    @property
+    def prompt_mask(self) -> str:
+        """What marks the blank."""
+        ...
+
+    @property
+    def chat(self) -> bool:
+        """Whether the chat template is used."""
+        ...
+
+    @property
+    def max_new_tokens(self) -> int:
+        """Steps of an answer."""
+        ...
+
+
+def in_prompts(items: list[Item], words: Mapping[str, Sequence[str]], settings: PromptSettings) -> list[Item]:
+    """The items by every prompt; as they are where there is none.
+
+    Raises:
+        UndertowError: a prompt is not what it should be, or cannot be put around the sentences.
+    """
+    if settings.prompts:
+        watched = data.watched(words)
+        prompted = answering(settings).items(items, watched)
+        for form in (form for forms in watched.values() for form in forms):
+            if len(form.split()) != 1:
+                raise UndertowError(
+                    f"an answer to a prompt is read one word at a time, and {form!r} is several; leave --prompts out, or ask for "
+                    "single words"
+                )
+        return prompted
+    return items
+
+
+def answering(settings: PromptSettings) -> data.AnswerMode:
+    """How prompts are put and answered.
+
+    Raises:
+        UndertowError: as `in_prompts`.
+    """
+    if settings.max_new_tokens < 1:
+        raise UndertowError(f"--max-new-tokens {settings.max_new_tokens} is too small: an answer has at least one")
+    return data.AnswerMode(
+        data.load_prompts(settings.prompts, settings.prompt_mask), settings.max_new_tokens, settings.chat
+    )
+
+
+def n_prompts(settings: PromptSettings) -> int:
+    """How often each sentence is asked."""
+    return len(answering(settings).prompts) if settings.prompts else 1
+
+
+def design_of(words: Mapping[str, Sequence[str]], settings: PromptSettings) -> dict[str, Any]:
+    """What the report says of words and prompts."""
+    if not settings.prompts:
+        return {"words": {group: list(forms) for group, forms in words.items()}, "prompts": {}}
+    asked = answering(settings)
+    return {
+        "words": data.watched(words),
+        "prompts": {prompt.name: prompt.text for prompt in asked.prompts},
+        "chat": settings.chat,
+        "max_new_tokens": settings.max_new_tokens,
+        "prompt_masks": {prompt.name: prompt.mask for prompt in asked.prompts},
+    }
+
+
+AnySettings = TypeVar("AnySettings", bound=Any)
+
+
+def adapt_settings(settings: AnySettings, asks: Mapping[str, Sequence[str]], default: str) -> AnySettings:
+    """These settings for a model that can be asked these kinds of query: one without blanks is asked by prompts.
+
+    Raises:
+        UndertowError: sentences are asked as they stand, and an option is given that only prompts use.
+    """
+    if settings.prompts:
+        return settings
+    if BLANK not in asks and GENERATION in asks:
+        return replace(settings, prompts=default)
+    given = {
+        "--prompt-mask": bool(settings.prompt_mask),
+        "--chat": settings.chat,
+        "--max-new-tokens": settings.max_new_tokens != DEFAULT_MAX_NEW_TOKENS,
+    }
+    for name, used in given.items():
+        if used:
+            raise UndertowError(f"{name} is for prompts; add --prompts A,B,C, or leave it out")
+    return settings
+
+
+def prompts_text(design: Mapping[str, Any]) -> list[str]:
+    """Sentences of the report about the prompts; none where there were none."""
+    chat = " inside the model's own chat template" if design.get("chat") else ""
+    told = [f"Prompt {name}{chat}: {text}" for name, text in design.get("prompts", {}).items()]
+    masks = dict(design.get("prompt_masks", {}))
+    if len(set(masks.values())) == 1:
+        told.append(f"In the prompts, {next(iter(masks.values()))} marks the blank.")
+    return told + [
+        f"In prompt {name}, {mask} marks the blank." for name, mask in masks.items() if len(set(masks.values())) > 1
+    ]
+
+
+def odd_prompts(design: Mapping[str, Any]) -> list[str]:
+    """What a reader must know where the paper's prompts were put around words that are no pronouns."""
+    used = [name for name in design.get("prompts", {}) if name in ("A", "B", "C")]
+    if not used or data.are_pronouns(design["words"]):
+        return []
+    return [
+        f"Prompt{'s' if used[1:] else ''} {', '.join(used)} ask{'' if used[1:] else 's'} for a gendered pronoun, which not all of these "
+        "words are; a prompt of your own would ask for what is meant."
+    ]

@@ -1,0 +1,1 @@
+"""Audit whether the answer to an underspecified sentence drifts with a covariate."""

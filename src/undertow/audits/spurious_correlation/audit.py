@@ -1,0 +1,587 @@
+"""Spurious correlation: an answer that nothing in the sentence decides, against a W that should not matter.
+
+Gender-neutral sentences, a gender-neutral W injected, the mass of each word group read, averaged per W value and
+regressed on the index of W. McMilin 2024, "Underspecification in Language Modeling Tasks" (AAAI), section 4;
+the ICLR submission "Selection Induced Collider Bias in LLMs", section 4; McMilin 2022 (ICML workshop), section 4.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from undertow import data as challenge
+from undertow.audits.base import EXACT, PAPER, ItemRounds, Observations, Sampling
+from undertow.audits.shared import control_items, item_limit
+from undertow.audits.shared.group_masses import observations
+from undertow.audits.shared.model_comparison import (
+    axis_label,
+    compared,
+    draw_grid,
+    draw_sizes,
+    draw_trajectories,
+    drawn,
+    is_ordered,
+    mean_of,
+    measured,
+    step_of,
+)
+from undertow.audits.shared.prompt_items import (
+    CHAT,
+    DEFAULT_MAX_NEW_TOKENS,
+    MAX_NEW_TOKENS,
+    PROMPT_MASK,
+    PROMPTS,
+    design_of,
+    in_prompts,
+    n_prompts,
+    odd_prompts,
+    prompts_text,
+)
+from undertow.audits.shared.prompt_items import adapt_settings as _suited
+from undertow.audits.spurious_correlation import drift_findings, word_findings
+from undertow.audits.spurious_correlation.drift_findings import ALPHA, FACETS
+from undertow.errors import UndertowError
+from undertow.report.model import ReportText
+from undertow.types import LIKELIHOOD, PROMPT, Finding, Item, Result, Scores
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from undertow.report.style import Drawing
+
+SUMMARY = "does the answer to an undecided question drift with the date, the place, or any list of yours?"
+PROTOCOLS = (EXACT, PAPER)
+RESTS_ON = "drift with W"
+TRAJECTORIES = {
+    "slope_gap": "Slope gap",
+    "slope": "Slope",
+    "pearson_r": "Pearson r",
+    "mean_mass": "Mean mass",
+    "w_effect": "Effect of W",
+    "slope_gap_over_prompts": "Slope gap over prompts",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """Options of the probe."""
+
+    challenge: str = field(default="mgc", metadata={"help": "Challenge set: a name, or a .toml file of your own."})
+    w: str = field(
+        default="",
+        metadata={"help": "W lists, comma-separated: date, place, subreddit, or a file with one value a line."},
+    )
+    inject: str = field(
+        default="",
+        metadata={"help": "Put W into sentences that have no place for it: 'In {w}: ', or '{text} It was {w}.'"},
+    )
+    w_scale: str = field(
+        default="",
+        metadata={
+            "help": "What slopes are per: index (a step of the list), value (the numbers themselves), or none (lists without order); "
+            "value for number lists of your own, else index, if not given."
+        },
+    )
+    data_dir: str = field(default="", metadata={"help": "Folder with the two published files of winogender."})
+    options: str = field(
+        default="", metadata={"help": "Word groups for a .csv or .tsv file, with --inject: 'yes: is; no: is not'."}
+    )
+    words: str = field(default="", metadata={"help": "Word list to fill the blank from: pronouns, aaai, icml."})
+    date_start: int = field(default=1801, metadata={"help": "First year of the date list."})
+    date_stop: int = field(default=2016, metadata={"help": "Last year of the date list."})
+    date_count: int = field(default=30, metadata={"help": "Number of evenly spaced years in the date list."})
+    prompts: str = field(default="", metadata=PROMPTS)
+    prompt_mask: str = field(default="", metadata=PROMPT_MASK)
+    chat: bool = field(default=False, metadata=CHAT)
+    max_new_tokens: int = field(default=DEFAULT_MAX_NEW_TOKENS, metadata=MAX_NEW_TOKENS)
+
+
+def adapt_settings(settings: Settings, asks: Mapping[str, Sequence[str]]) -> Settings:
+    """These settings for a model that can be asked these kinds of query: one without blanks is asked the three prompts."""
+    return _suited(settings, asks, default="A,B,C")
+
+
+def items(settings: Settings, sampling: Sampling) -> ItemRounds:
+    """One round: every cell of the design, by every prompt."""
+    words = _given(settings).words
+    yield in_prompts(_drawn(_items(settings), settings, sampling), words, settings)
+
+
+def controls(settings: Settings) -> list[Item]:
+    """A few sentences that decide their answer, by every prompt, where the words are the English pronouns."""
+    words = _given(settings).words
+    return in_prompts(control_items.controls(words), words, settings)
+
+
+def limited(settings: Settings, sampling: Sampling) -> list[str]:
+    """Sentences on what cannot be found, whatever the answers are.
+
+    Of a list that has too few sentences or values for a claim; of those that only `--limit` leaves too few of; and of lists without
+    order whose few sentences allow no p that would be small enough alone.
+    """
+    items, spectra, given = _items(settings), _spectra(settings), _given(settings)
+    whole, asked = _of_lists(items), _of_lists(_drawn(items, settings, sampling))
+    least = {one.name: item_limit.fewest_values(one.scale) for one in spectra}
+    useful = [name for name, of_list in asked.items() if of_list.is_useful(least[name])]
+    lost = [name for name, of_list in whole.items() if of_list.is_useful(least[name]) and name not in useful]
+    notes = [one.told() for one in sizes_of(items, spectra)]
+    if lost:
+        smallest = item_limit.smallest_useful(len(asked), n_prompts(settings))
+        of_list = asked[lost[0]]
+        left = f"{len(of_list.sentences)} x {len(of_list.values)} sentences and values of {', '.join(lost)}"
+        notes.append(item_limit.too_few(left, smallest, f"of {', '.join(lost)}" if useful else ""))
+    of_asked = sizes_of([item for one in asked.values() for item in one.items], spectra)
+    notes += told_of_flips(of_asked, given.words, given.gaps)
+    return [note for note in notes if note]
+
+
+def lists_of(settings: Settings) -> list[tuple[challenge.Covariate, item_limit.ListSizes]]:
+    """The W lists, each with how many sentences and values are asked of it."""
+    spectra = {one.name: one for one in _spectra(settings)}
+    return [(spectra[one.name], one) for one in sizes_of(_items(settings), list(spectra.values()))]
+
+
+def sizes_of(items: Sequence[Item], spectra: Sequence[challenge.Covariate]) -> list[item_limit.ListSizes]:
+    """How many sentences and values each W list has."""
+    scales = {one.name: one.scale for one in spectra}
+    return [
+        item_limit.ListSizes(
+            name,
+            scales[name],
+            n_sentences=len(one.sentences),
+            n_clusters=len(set(one.sentences.values())),
+            n_values=len(one.values),
+        )
+        for name, one in _of_lists(items).items()
+    ]
+
+
+def told_of_flips(
+    lists: Sequence[item_limit.ListSizes], groups: Collection[str], gaps: Sequence[Sequence[str]]
+) -> list[str]:
+    """Sentences on lists without order of which nothing can be found alone; each list has a test for every group and gap."""
+    n_tests = len(lists) * (len(groups) + len(gaps))
+    return [note for one in lists if (note := one.told_of_flips(n_tests, "a model's"))]
+
+
+def _items(settings: Settings) -> list[Item]:
+    spectra = _spectra(settings)
+    if not settings.inject:
+        return _challenge(settings).items(spectra)
+    if settings.words:
+        raise UndertowError("--words cannot be used with --inject: the sentences have word groups of their own")
+    sentences = challenge.sentences(settings.challenge, settings.data_dir, settings.options)
+    return sentences.injected(challenge.Injection.parse(settings.inject), spectra)
+
+
+def _spectra(settings: Settings) -> list[challenge.Covariate]:
+    """The W lists that are asked, each on its scale."""
+    dates = challenge.Dates(settings.date_start, settings.date_stop, settings.date_count)
+    names = [name.strip() for name in settings.w.split(",") if name.strip()]
+    if settings.w and not names:
+        raise UndertowError("--w names no W list; write for example --w date,place")
+    scale = settings.w_scale
+    if settings.inject:
+        chosen = [challenge.spectrum(name, dates, scale=scale) for name in names or ["date"]]
+    else:
+        # The package's date list follows the date options wherever a set names it.
+        published = challenge.Dates().spectrum(scale)
+        of_set = {one.name: dates.spectrum(scale) if one == published else one for one in _challenge(settings).spectra}
+        chosen = [of_set.get(name) or challenge.spectrum(name, dates, scale=scale) for name in names or of_set]
+    challenge.check_scaled(chosen, scale)
+    return chosen
+
+
+def _challenge(settings: Settings) -> challenge.ChallengeSet:
+    if challenge.is_sentences(settings.challenge):
+        raise UndertowError(
+            f"challenge {settings.challenge!r} has no place for W in its sentences; say how it goes in, as with --inject 'In {{w}}: '"
+        )
+    if settings.data_dir:
+        raise UndertowError(f"challenge {settings.challenge!r} is not read from a folder; leave --data-dir out")
+    if settings.options:
+        raise UndertowError(f"challenge {settings.challenge!r} has word groups of its own; leave --options out")
+    challenge.check_scale(settings.w_scale, "--w-scale")
+    return challenge.load(settings.challenge, settings.words, settings.w_scale, challenge.SUMMARIES)
+
+
+@dataclass(frozen=True, slots=True)
+class _OfList:
+    """The items of one W list.
+
+    Attributes:
+        items: by value, then sentence.
+        values: places in the list, rising.
+        sentences: the cluster of each sentence.
+    """
+
+    items: list[Item]
+    values: list[int]
+    sentences: dict[tuple[tuple[str, object], ...], str]
+
+    def is_useful(self, fewest_values: int) -> bool:
+        """Whether there are enough clusters and values for a claim."""
+        return len(set(self.sentences.values())) >= item_limit.MIN_SENTENCES and len(self.values) >= fewest_values
+
+    def drawn(self, limit: int, seed: int) -> list[Item]:
+        """Whole sentences at evenly spread values, about `limit` items; sentences of as many clusters as there can be."""
+        if limit >= len(self.items):
+            return self.items
+        n_sentences, n_values = item_limit.balanced(limit, len(self.sentences), len(self.values))
+        values = {self.values[place] for place in item_limit.evenly(n_values, len(self.values))}
+        cells = list(self.sentences)
+        chosen = {cells[at] for at in item_limit.spread(list(self.sentences.values()), n_sentences, seed)}
+        return [item for item in self.items if item.factors["w_index"] in values and _cell(item) in chosen]
+
+
+def _of_lists(items: Sequence[Item]) -> dict[str, _OfList]:
+    found: dict[str, list[Item]] = {}
+    for item in items:
+        found.setdefault(str(item.factors["w_name"]), []).append(item)
+    return {
+        name: _OfList(
+            of_name,
+            sorted({int(item.factors["w_index"]) for item in of_name}),
+            {_cell(item): item.cluster for item in of_name},
+        )
+        for name, of_name in found.items()
+    }
+
+
+def _drawn(items: list[Item], settings: Settings, sampling: Sampling) -> list[Item]:
+    """The items that a limit leaves, by W list, value and sentence: sentences and values in balance."""
+    limit = max(sampling.limit // n_prompts(settings), 1)
+    if not sampling.limit or limit >= len(items):
+        return items
+    lists = _of_lists(items)
+    shares = item_limit.shares(limit, [len(one.items) for one in lists.values()])
+    return [item for one, share in zip(lists.values(), shares, strict=True) for item in one.drawn(share, sampling.seed)]
+
+
+def _cell(item: Item) -> tuple[tuple[str, object], ...]:
+    """The sentence of an item: all of its factors but those of its W value."""
+    return tuple((name, level) for name, level in item.factors.items() if name not in ("w", "w_index", "w_value"))
+
+
+@dataclass(frozen=True, slots=True)
+class _Given:
+    """What is asked, apart from its W values."""
+
+    words: dict[str, list[str]]
+    gaps: list[list[str]]
+    title: str
+    source: str
+
+
+def _given(settings: Settings) -> _Given:
+    if settings.inject:
+        given = challenge.sentences(settings.challenge, settings.data_dir, settings.options)
+        return _Given(
+            {group: list(forms) for group, forms in given.words.items()},
+            gaps_of(given.groups),
+            given.title,
+            given.source,
+        )
+    chosen = _challenge(settings)
+    words = {
+        group: [" ".join(forms) for name, forms in chosen.words.forms if name == group] for group in chosen.words.groups
+    }
+    return _Given(words, [list(pair) for pair in chosen.gaps], chosen.title, chosen.source)
+
+
+def design(settings: Settings) -> dict[str, Any]:
+    """Word groups, their forms, the gaps that are compared, the W lists with their order and scale, and the prompts."""
+    given, spectra = _given(settings), _spectra(settings)
+    return {
+        "groups": list(given.words),
+        "gaps": given.gaps,
+        "title": given.title,
+        "source": given.source,
+        "normalised": True,
+        "protocol": EXACT,
+        "covariates": {spectrum.name: spectrum.covariate() for spectrum in spectra},
+        "w_notes": [note for spectrum in spectra for note in spectrum.notes],
+        **design_of(given.words, settings),
+    }
+
+
+def gaps_of(groups: Sequence[str]) -> list[list[str]]:
+    """Female less male where there are both, else the first group less each other."""
+    return [["female", "male"]] if {"female", "male"} <= set(groups) else [[groups[0], other] for other in groups[1:]]
+
+
+def observe(design: Mapping[str, Any], items: Sequence[Item], scores: Scores, model: str) -> Observations:
+    """Masses in percent, normalised over the groups, from each option's log-likelihood."""
+    shared = scores.readout == LIKELIHOOD
+    groups, words = design["groups"], design.get("words", {})
+    frame = observations(items, scores, groups, model)
+    tokens = word_findings.tokens_of_words(items, scores, words)
+    unlike = word_findings.notes_on_words(word_findings.mean_masses(frame, groups), tokens, words, model)
+    told = {
+        "w_notes": [*design.get("w_notes", []), *unlike],
+        **({"tokens_of_word": {model: tokens}} if tokens else {}),
+    }
+    return Observations(frame, {**design, **told, "normalised": shared, "readout": scores.readout})
+
+
+def load_recorded(path: Path, protocol: str) -> tuple[Observations, str]:
+    """Recorded masses in percent, several models in one file.
+
+    Raises:
+        UndertowError: the file is no such table, or the protocol cannot be had from it.
+    """
+    if protocol not in ("", PAPER):
+        known = (
+            "the exact masses cannot be had from recorded ones"
+            if protocol == EXACT
+            else f"there is no protocol {protocol!r}"
+        )
+        raise UndertowError(f"{path}: is measured as it was recorded (protocol paper): {known}, leave --protocol out")
+    from undertow.audits.recorded_tables import read_recorded
+    from undertow.audits.shared.recorded_covariates import covariates_of
+
+    frame, groups, how_read = read_recorded(path)
+    covariates, notes = covariates_of(frame)
+    unable = _unable(frame, covariates)
+    notes = [*how_read, *notes, *unable]
+    for model, rows in frame.groupby("model", sort=False):
+        notes = [*notes, *word_findings.notes_on_words(word_findings.mean_masses(rows, groups), {}, {}, str(model))]
+    design = {
+        "groups": groups,
+        "words": {},
+        "gaps": gaps_of(groups),
+        "title": f"recorded outputs ({path.name})",
+        "source": path.name,
+        "normalised": False,
+        "protocol": PAPER,
+        "covariates": covariates,
+        "w_notes": notes,
+        **({"unable": unable} if unable else {}),
+    }
+    return Observations(frame, design), PAPER
+
+
+def _unable(frame: pd.DataFrame, covariates: Mapping[str, Mapping[str, Any]]) -> list[str]:
+    """Sentences on W lists of recorded answers of which nothing can be found, each with the models where it is not of all."""
+    scored = frame[frame["unscored"] == ""]
+    told: dict[str, list[str]] = {}
+    for (name, model, _), rows in scored.groupby(["w_name", "model", "challenge"], sort=False):
+        n_clusters = int(rows["cluster"].nunique())
+        of_list = item_limit.ListSizes(
+            str(name), str(covariates[str(name)]["scale"]), n_clusters, n_clusters, int(rows["w_index"].nunique())
+        )
+        told.setdefault(of_list.told(), []).append(str(model))
+    everywhere = scored["model"].nunique()
+    return [
+        note if len(set(models)) == everywhere else f"{', '.join(dict.fromkeys(models))}: {note}"
+        for note, models in told.items()
+        if note
+    ]
+
+
+def measure(evidence: Observations, seed: int) -> list[Result]:
+    """All measures of every model, challenge, prompt and W, and of masses averaged over prompts."""
+    # Statistics and tables take most of a second to load: listing, help and refusals do without.
+    from undertow.metrics.covariate_association import correlate
+
+    groups, gaps = evidence.design["groups"], [(str(first), str(second)) for first, second in evidence.design["gaps"]]
+    return correlate(evidence.frame, groups, gaps, covariates=evidence.design.get("covariates", {}), seed=seed)
+
+
+def findings(evidence: Observations, results: Sequence[Result]) -> list[Finding]:
+    """A sentence for every drift, the largest effects first; claimed by one test, corrected over the run.
+
+    Of a model that could not be asked at all, one sentence says why.
+    """
+    silent = _unasked(evidence.frame)
+    scored = [result for result in results if result.group.get("model") not in silent]
+    told = [
+        *drift_findings.findings(scored, evidence.frame, evidence.design),
+        *compared(scored, evidence.frame, evidence.design, ALPHA),
+    ]
+    return [
+        *sorted(told, key=lambda finding: (not finding.found, -finding.strength)),
+        *(
+            Finding(
+                text,
+                found=False,
+                strength=0.0,
+                of=tuple(one for one in drift_findings.deciding(results) if one.group["model"] == model),
+                decided="Not tested.",
+            )
+            for model, text in silent.items()
+        ),
+    ]
+
+
+def _unasked(frame: pd.DataFrame) -> dict[str, str]:
+    """Why a model has no number at all, by its name; without models that have some."""
+    told = {}
+    for model, reasons in frame.groupby("model", sort=False)["unscored"]:
+        if (reasons != "").all():
+            counts = reasons.value_counts()
+            whys = (
+                "; ".join(f"{reason} ({count:,} texts)" for reason, count in counts.items())
+                if counts.size > 1
+                else counts.index[0]
+            )
+            told[str(model)] = (
+                f"{model}: nothing was measured, since none of the {len(reasons):,} texts could be asked: {whys}."
+            )
+    return told
+
+
+def _span(w_name: str, facet: pd.DataFrame) -> str:
+    first, last = drift_findings.ends(facet)
+    return f"{w_name}: {facet['w'].nunique()} values, from {first} to {last}."
+
+
+def draw(evidence: Observations, results: Sequence[Result]) -> Iterator[Drawing]:
+    """The papers' figure for every model, challenge, prompt and W."""
+    from undertow.metrics.covariate_association import line_of
+    from undertow.report.figures.covariate_curve import FittedLine, describe_spectrum, spectrum
+    from undertow.report.style import Drawing
+
+    frame, groups = evidence.frame, list(evidence.design["groups"])
+    missing = [name for name in (*FACETS, *groups) if name not in frame]
+    if missing:
+        raise UndertowError(
+            f"the observations have no column {missing[0]!r}, so they are of another table; run the audit again"
+        )
+    yield from draw_sizes(evidence, results)
+    yield from draw_trajectories(evidence, results, TRAJECTORIES, "pronoun")
+    yield from draw_grid(evidence, groups)
+    for levels, facet in frame.groupby(list(FACETS), sort=False):
+        if not any(facet[group].notna().any() for group in groups):
+            continue
+        model, name, prompt, w_name = (str(level) for level in levels)
+        lines = []
+        for group in groups if is_ordered(evidence.design, w_name) else ():
+            line = line_of(facet, group)
+            lines.append(FittedLine(group, line.slope, line.r, *drawn(facet, line, 100)))
+        covariate = evidence.design.get("covariates", {}).get(w_name, {})
+        over = "the place of the value in its list" if step_of(covariate) == "step" else "the value"
+        yield Drawing(
+            name="_".join(filter(None, [w_name, name, model, prompt and f"prompt-{prompt}"])),
+            figure=spectrum(
+                facet,
+                groups,
+                title=" · ".join(filter(None, [model, name, prompt and f"prompt {prompt}", w_name])),
+                lines=lines,
+                x_label=axis_label(w_name, covariate),
+                measured=measured(evidence.design, [model]),
+                step=step_of(covariate),
+            ),
+            caption=(
+                f"{mean_of(evidence.design, [model])} of each word group at every {w_name}, in percent, {len(facet):,} texts."
+                + (
+                    f" Lines are least-squares fits over {over}, shaded with the 95% band of the line alone."
+                    if lines
+                    else ""
+                )
+            ),
+            alt=describe_spectrum(facet, groups, lines, mean_of(evidence.design, [model])),
+        )
+
+
+def tables(evidence: Observations) -> dict[str, pd.DataFrame]:
+    """`words`: how each word of a group moves by itself, where groups have several; the results hold every group."""
+    words = word_findings.words_table(evidence)
+    return {} if words is None else {"words": words}
+
+
+def report_text(evidence: Observations, results: Sequence[Result]) -> ReportText:
+    """The words of the report."""
+    frame, design = evidence.frame, evidence.design
+    values = [_span(str(name), facet) for name, facet in frame.groupby("w_name", sort=False)]
+    words = [f"{group}: {', '.join(forms)}" for group, forms in design["words"].items()]
+    rows = frame["model"].value_counts()
+    texts = f"{rows.max():,} texts" + (f", asked of {len(rows)} models" if len(rows) > 1 else "")
+    texts += "" if rows.min() == rows.max() else f" ({len(frame):,} in all)"
+    asked = [
+        f"{design['title']}{' — ' + design['source'] if design['source'] else ''}; {texts}.",
+        *values,
+    ]
+    asked += prompts_text(design)
+    if words:
+        asked.append(f"Nothing in a text decides which of these words fills the blank: {'; '.join(words)}.")
+    asked += word_findings.controls_text(design)
+    examples = [] if "text" not in frame else list(dict.fromkeys(frame["text"].iloc[:: max(len(frame) // 4, 1)]))[:4]
+    return ReportText(
+        title="Spurious correlation",
+        lead="Does an answer that nothing in the sentence decides drift with a word that should not matter?",
+        asked=asked,
+        examples=examples,
+        notes=_notes(design, frame),
+        shown=word_findings.words_shown(evidence),
+    )
+
+
+def _readings(design: Mapping[str, Any]) -> list[str]:
+    """What masses are, by the ways in which the models were read."""
+    if "readout" not in design:
+        return [
+            "Masses are as recorded and not normalised; a row of zeros is a measurement: none of the listed words "
+            "was among what was recorded."
+        ]
+    readouts = dict(design.get("readouts", {}))
+    kinds = dict.fromkeys(map(_kind_of_readout, readouts.values() or [design["readout"]]))
+    several = len(kinds) > 1
+    said = []
+    for kind in kinds:
+        of = ", ".join(name for name, readout in readouts.items() if _kind_of_readout(readout) == kind)
+        text = READINGS[kind] + (TOP_FIVE if kind != LIKELIHOOD and design["protocol"] == PAPER else "")
+        said.append(f"{of}: {text}" if several else text)
+    return said
+
+
+def _kind_of_readout(readout: str) -> str:
+    return readout if readout in (LIKELIHOOD, PROMPT) else "place"
+
+
+READINGS = {
+    LIKELIHOOD: "Masses are shares of the likelihood that the listed words have between them, so they add up to 100%.",
+    PROMPT: (
+        "Masses are probabilities of the listed words in the answer to a prompt, in percent: at the one step whose word is among "
+        "them, or, where none or several are, averaged over all steps of the answer."
+    ),
+    "place": "Masses are probabilities of the words in their place, in percent; what none of them took is unclaimed.",
+}
+BOUNDED = (
+    "A server shows the most probable tokens of each step only. Masses are the middle of what they may be, and so are the dots "
+    "and lines of the figures; the tables say between which bounds a mean or a slope lies whatever was hidden, and the "
+    "intervals cover all of it."
+)
+TOP_FIVE = " Words that are not among the five most probable count as nothing."
+
+
+def _notes(design: Mapping[str, Any], frame: pd.DataFrame) -> list[str]:
+    rows = frame.loc[frame["unscored"] != "", ["model", "unscored"]]
+    unscored = Counter(rows.itertuples(index=False, name=None))
+    return [
+        *_readings(design),
+        *([BOUNDED] if any(str(name).endswith(".low") for name in frame) else []),
+        *odd_prompts(design),
+        *design.get("w_notes", []),
+        "Three statements are told apart, each claimed by one test with q below .05, corrected over the run. *It depends on W*: these "
+        "values of W move the answers, in other sentences too (effect of W). *It drifts with W*: the answers follow the order of W by more "
+        "than noise that neighbouring values share could (slope); its 95% interval is for other sentences and other noise of this kind. "
+        "*Other values would show it too*: the same, if the values of W are a sample of independent ones (further numbers of the slope).",
+        "The band in a figure is that of the straight line alone, as in the papers; it promises less noise than there is.",
+        "A slope shows that the answer moves with something that does not decide it. It does not show why: not which "
+        "texts the model learned from, and not how it behaves in other sentences, prompts or languages.",
+        *(f"Unscored, {count:,} texts of {model}: {reason}" for (model, reason), count in unscored.items()),
+    ]
+
+
+def differences(
+    baseline: Observations, candidate: Observations, margin: Callable[[Result], float], seed: int
+) -> list[Result]:
+    """What W does to the differences of two models: judged as a drift is."""
+    from undertow.metrics.drift_differences import drift_differences
+
+    return drift_differences((baseline.frame, candidate.frame), baseline.design, margin=margin, seed=seed)

@@ -1,0 +1,372 @@
+"""Words by themselves: how each word of a group moves with W, and what a reader must know of groups whose words are unlike.
+
+Every word is measured as a group of its own, by `measures.correlation`: nothing here is computed in a second way. Knows observations
+and designs; knows nothing about how models were asked.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+import weakref
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from undertow.audits.shared.group_masses import HIGH, LOW, most_percent, options_percent
+from undertow.audits.shared.model_comparison import is_shared
+from undertow.report.model import ReportTable
+from undertow.types import Answer, Floats, Item, Result, Scores
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from undertow.audits.base import Observations
+
+UNLIKE_TOKENS = 1.1
+"""Tokens per word of the group that takes most, by those of the group that takes fewest: from here on a reader is told."""
+UNLIKE_MASSES = 0.01
+"""Mean mass of the smallest group, by that of the largest: below this a reader is told."""
+MAX_ROWS = 60
+"""Of the table on the page; `tables/words.csv` has all."""
+MAX_PLACES = 6
+"""Decimals of a number in that table; smaller ones have an exponent."""
+SHARE, PROBABILITY = "share", "probability"
+OVER_PROMPTS = "_over_prompts"
+NUMBERS = {"mean": "mean_mass", "w_effect": "w_effect", "slope": "slope", "log_odds_slope": "slope_log_odds"}
+"""Columns of the table, and the measures that they are of."""
+WORD = "word {}"
+"""Column of a word in the table that is measured: words may be called as its other columns are."""
+
+
+# Which word an option is.
+
+
+def word_of(option: str, words: Mapping[str, Sequence[str]]) -> str:
+    """The listed word that an option is, whatever its capitals and the words that agree with it; the option itself, if it is none.
+
+    she         She     of *She was a child.*
+    she         she was     of *she {was|were} late*
+    """
+    listed = [form for forms in words.values() for form in forms]
+    if option in listed:
+        return option
+    for flags in (0, re.IGNORECASE):
+        within = [form for form in listed if re.search(rf"(?<!\w){re.escape(form)}(?!\w)", option, flags)]
+        longest = [form for form in within if len(form) == max(map(len, within))]
+        if longest:
+            return longest[0] if len({form.casefold() for form in longest}) == 1 else option
+    return option
+
+
+def tokens_of_words(items: Sequence[Item], scores: Scores, words: Mapping[str, Sequence[str]]) -> dict[str, int]:
+    """How many tokens each word takes in its place, as most texts have it; {} where no answer tells."""
+    counted: dict[str, Counter[int]] = {}
+    known: dict[str, str] = {}
+    for item, answer in zip(items, scores.answers, strict=True):
+        for option, n_tokens in zip(_options(item, answer), answer.n_tokens, strict=True):
+            word = known.setdefault(option, word_of(option, words))
+            counted.setdefault(word, Counter())[n_tokens] += 1
+    return {word: max(counts, key=lambda n: (counts[n], n)) for word, counts in counted.items()}
+
+
+def _options(item: Item, answer: Answer) -> list[str]:
+    """The options of an item as the observations have them; [] where the answer says nothing of their tokens."""
+    if not answer.n_tokens:
+        return []
+    return [" ".join(option.fills) for option in getattr(item.query, "options", ())]
+
+
+# What a reader must know of groups whose words are unlike.
+
+
+def notes_on_words(
+    masses: Mapping[str, float], tokens: Mapping[str, int], words: Mapping[str, Sequence[str]], model: str
+) -> list[str]:
+    """Warnings where groups differ in tokens per word, or one has less than a hundredth of another's mass.
+
+    Args:
+        masses: mean mass of each group in percent; NaN where nothing was scored.
+        tokens: of each word, in its place; {} where that is not known.
+        words: of each group.
+        model: whose they are.
+    """
+    return [*_on_tokens(tokens, words, model), *_on_masses(masses, model)]
+
+
+def _on_tokens(tokens: Mapping[str, int], words: Mapping[str, Sequence[str]], model: str) -> list[str]:
+    known = {group: [tokens[form] for form in forms if form in tokens] for group, forms in words.items()}
+    mean = {group: sum(counts) / len(counts) for group, counts in known.items() if counts}
+    if len(mean) < 2 or max(mean.values()) < UNLIKE_TOKENS * min(mean.values()):
+        return []
+    told = ", ".join(f"{group} {tokens_each:.2g}" for group, tokens_each in mean.items())
+    longest = max((form for forms in words.values() for form in forms if form in tokens), key=lambda form: tokens[form])
+    return [
+        f"{model}: the groups differ in tokens per word ({told}; {longest} takes {tokens[longest]}). A word of more tokens has a smaller "
+        "share for that alone: compare how words move, in log-odds, and not how much they have."
+    ]
+
+
+def _on_masses(masses: Mapping[str, float], model: str) -> list[str]:
+    known = {group: mass for group, mass in masses.items() if math.isfinite(mass)}
+    if len(known) < 2:
+        return []
+    least, most = min(known, key=lambda group: known[group]), max(known, key=lambda group: known[group])
+    if known[most] <= 0 or known[least] >= UNLIKE_MASSES * known[most]:
+        return []
+    return [
+        f"{model}: {least} words have {_percent(known[least])} on average where {most} words have {_percent(known[most])}, less than a "
+        "hundredth. What they gain or lose is hardly seen in points: read their log-odds slopes."
+    ]
+
+
+def mean_masses(frame: pd.DataFrame, groups: Sequence[str]) -> dict[str, float]:
+    """Mean mass of each group over the rows that are scored, in percent; NaN where none is."""
+    return {group: float(frame[group].mean()) for group in groups}
+
+
+# How much of the probability went to other words.
+
+
+def other_words(unclaimed: Result | None, design: Mapping[str, Any], prompts: Sequence[str]) -> str:
+    """A sentence on the probability that went to other words, beside that of sentences that decide their answer; "" where not known.
+
+    Args:
+        unclaimed: mean of what no listed word took.
+        design: of the run; its `controls` are the sentences that decide their answer.
+        prompts: that the mean is over.
+    """
+    if unclaimed is None or not math.isfinite(unclaimed.value):
+        return ""
+    decided = decided_percent(design, unclaimed.group["model"], prompts)
+    text = f"{_percent(unclaimed.value)} of the model's probability went to other words"
+    if math.isfinite(decided):
+        text += f", against {_percent(decided)} in sentences that decide their answer"
+    return f"{text}."
+
+
+def controls_text(design: Mapping[str, Any]) -> list[str]:
+    """A sentence of the report on the control sentences; none where there were none."""
+    texts = list(dict.fromkeys(row["text"] for rows in design.get("controls", {}).values() for row in rows))
+    if not texts:
+        return []
+    return [
+        f"For comparison, {len(texts)} texts that decide their answer were asked too, such as: {texts[0]!r}. They are in no measure; they "
+        "tell how much of the probability goes to other words where the answer is clear."
+    ]
+
+
+def decided_percent(design: Mapping[str, Any], model: str, prompts: Sequence[str]) -> float:
+    """Mean probability that went to other words in a model's control sentences, in percent; NaN where most have no answer."""
+    rows = [row for row in design.get("controls", {}).get(model, []) if row["prompt"] in prompts]
+    percents = [row["unclaimed"] for row in rows if row["unclaimed"] is not None]
+    return sum(percents) / len(percents) if 2 * len(percents) > len(rows) else math.nan
+
+
+def _percent(value: float) -> str:
+    """Whole percents, and as many digits as tell a number from 0 and 100."""
+    if not 0 < value < 100 or 1 <= value <= 99:
+        return f"{value:.0f}%"
+    places = min(1 - math.floor(math.log10(min(value, 100 - value))), 6)
+    return f"{value:.{places}f}".rstrip("0") + "%"
+
+
+# Each word as a group of its own.
+
+
+def words_table(evidence: Observations) -> pd.DataFrame | None:
+    """A row for each model, prompt, W and word: mean share or probability, effect of W, slope and log-odds slope with 95% intervals.
+
+    Averages over several prompts have "mean" in their column `prompt`. None where no group has several words, or single words were
+    not recorded.
+    """
+    words = evidence.design.get("words", {})
+    if not any(len(forms) > 1 for forms in words.values()) or "logprobs_nats" not in evidence.frame:
+        return None
+    facts = {
+        name: evidence.design.get(name) for name in ("words", "readouts", "readout", "covariates", "tokens_of_word")
+    }
+    asked = json.dumps(facts, sort_keys=True, default=list)
+    for frame, about, table in _MEASURED:
+        if frame() is evidence.frame and about == asked:
+            return table
+    table = _words_table(evidence)
+    _MEASURED[:] = [(weakref.ref(evidence.frame), asked, table)]
+    return table
+
+
+_MEASURED: list[tuple[weakref.ref[pd.DataFrame], str, pd.DataFrame]] = []
+"""The table that was made last: a run's is written, told on its page and told on the terminal."""
+
+
+def _words_table(evidence: Observations) -> pd.DataFrame:
+    import pandas as pd
+
+    from undertow.metrics.covariate_association import correlate
+
+    design = evidence.design
+    rows, listed = _rows_of_words(evidence.frame, design)
+    columns = [WORD.format(number) for number in range(len(listed))]
+    found: dict[tuple[str, ...], dict[str, Any]] = {}
+    results = correlate(rows, columns, [], covariates=design.get("covariates", {}), seed=0)
+    for result in results:
+        if result.group["pronoun"] not in columns or not result.n:
+            continue
+        measure = result.measure.removesuffix(OVER_PROMPTS)
+        word = listed[columns.index(result.group["pronoun"])]
+        prompt = result.group.get("prompt", "mean")
+        key = (result.group["model"], result.group["challenge"], prompt, result.group["w_name"], word)
+        row = found.setdefault(key, _row(key, design))
+        for name, of in NUMBERS.items():
+            if of != measure:
+                continue
+            row |= {"n": result.n, name: result.value, f"{name}_low": result.low, f"{name}_high": result.high}
+            if name in ("slope", "log_odds_slope"):
+                row |= {f"{name}_unit": result.unit, f"{name}_note": result.note}
+    ends = [f"{name}{end}" for name in NUMBERS for end in ("", "_low", "_high")]
+    texts = [f"{name}_{kind}" for name in ("slope", "log_odds_slope") for kind in ("unit", "note")]
+    head = ["model", "challenge", "prompt", "w_name", "group", "word", "measured", "tokens", "n"]
+    return pd.DataFrame(list(found.values()), columns=[*head, *ends, *texts]).fillna(dict.fromkeys(texts, ""))
+
+
+def _row(key: tuple[str, ...], design: Mapping[str, Any]) -> dict[str, Any]:
+    model, challenge, prompt, w_name, word = key
+    groups = [group for group, forms in design["words"].items() if word in forms]
+    return {
+        "model": model,
+        "challenge": challenge,
+        "prompt": prompt,
+        "w_name": w_name,
+        "group": groups[0] if groups else "",
+        "word": word,
+        "measured": SHARE if is_shared(design, model) else PROBABILITY,
+        "tokens": design.get("tokens_of_word", {}).get(model, {}).get(word),
+    }
+
+
+def _rows_of_words(frame: pd.DataFrame, design: Mapping[str, Any]) -> tuple[pd.DataFrame, list[str]]:
+    """The observations with a column of mass in percent for each word instead of each group, and the words.
+
+    NaN where a word was not asked about, or is spelled like an earlier one, with which it counts.
+    """
+    import pandas as pd
+
+    kept = frame[[name for name in _KEPT if name in frame]].reset_index(drop=True)
+    places: dict[tuple[tuple[str, ...], bool], list[int]] = {}
+    options = [tuple(map(str, cell)) for cell in frame["options"]]
+    for row, (key, model, unscored) in enumerate(zip(options, frame["model"], frame["unscored"], strict=True)):
+        if not unscored:
+            places.setdefault((key, is_shared(design, str(model))), []).append(row)
+    listed = list(dict.fromkeys(word_of(option, design["words"]) for key, _ in places for option in key))
+    low, high = (np.full((len(frame), len(listed)), math.nan) for _ in range(2))
+    bounded = "ceilings_prob" in frame
+    for (key, shared), rows in places.items():
+        nats = np.array([np.asarray(frame["logprobs_nats"].iat[row], dtype=np.float64) for row in rows])
+        percent = np.where(np.isnan(nats), math.nan, options_percent(nats, shared=shared))
+        columns = [listed.index(word_of(option, design["words"])) for option in key]
+        for column in set(columns):
+            of_word = [at for at, other in enumerate(columns) if other == column]
+            low[rows, column] = high[rows, column] = _summed(percent[:, of_word])
+            if bounded:
+                for row in rows:
+                    high[row, column] = _most(frame, row, of_word, float(low[row, column]))
+    columns_of_words = {}
+    for number in range(len(listed)):
+        name = WORD.format(number)
+        columns_of_words[name] = (low[:, number] + high[:, number]) / 2
+        if bounded:
+            columns_of_words |= {f"{name}{LOW}": low[:, number], f"{name}{HIGH}": high[:, number]}
+    return pd.concat([kept, pd.DataFrame(columns_of_words)], axis=1), listed
+
+
+_KEPT = ("model", "challenge", "prompt", "w_name", "w_index", "w_value", "cluster", "unscored", "unclaimed")
+
+
+def _summed(percent: Floats) -> Floats:
+    """Mass of a word that several options are [row]; NaN where none has a number."""
+    return np.where(np.isnan(percent).all(axis=1), math.nan, np.nansum(percent, axis=1))
+
+
+def _most(frame: pd.DataFrame, row: int, of_word: Sequence[int], least: float) -> float:
+    """What a word may have had at most, of which a server showed so much; that where all was shown."""
+    ceilings = frame["ceilings_prob"].iat[row]
+    if not isinstance(ceilings, (list, tuple, np.ndarray)) or not len(ceilings):
+        return least
+    return most_percent(least, float(sum(ceilings[at] for at in of_word)), float(frame["unseen_prob"].iat[row]))
+
+
+# The table on the page.
+
+
+def words_shown(evidence: Observations) -> list[ReportTable]:
+    """The table of single words for a reader: of several prompts their mean, the words that move most where there are many."""
+    table = words_table(evidence)
+    if table is None or table.empty:
+        return []
+    averaged = set(
+        zip(*(table.loc[table["prompt"] == "mean", name] for name in ("model", "challenge", "w_name")), strict=True)
+    )
+    about = list(zip(table["model"], table["challenge"], table["w_name"], strict=True))
+    decided = [key not in averaged or prompt == "mean" for key, prompt in zip(about, table["prompt"], strict=True)]
+    rows = table[decided]
+    size = rows["log_odds_slope"].abs().fillna(-1.0)
+    few = rows.loc[size.nlargest(MAX_ROWS).index.sort_values()] if len(rows) > MAX_ROWS else rows
+    is_of = sorted(set(rows["measured"]))
+    names = [name for name in ("model", "challenge", "prompt", "w_name") if rows[name].nunique() > 1]
+    names += ["group", "word", *(["tokens"] if rows["tokens"].notna().any() else [])]
+    measures = {f"mean {' or '.join(is_of)} (%)": ("mean", False)}
+    if rows["slope"].notna().any():
+        step = " or ".join(sorted({unit.rpartition(" per ")[2] for unit in rows["slope_unit"] if unit}))
+        measures |= {f"points a {step}": ("slope", True), f"log-odds a {step}": ("log_odds_slope", True)}
+    if rows["slope"].isna().any():
+        measures |= {"effect of W (points)": ("w_effect", False)}
+    heads = {"w_name": "W"}
+    cells = [
+        [
+            *(_cell(row[name]) for name in names),
+            *(_interval(row, name, signed=signed) for name, signed in measures.values()),
+        ]
+        for row in few.to_dict("records")
+    ]
+    left = (
+        f" The {len(few)} of {len(rows)} words with the largest log-odds slopes are here."
+        if len(few) < len(rows)
+        else ""
+    )
+    return [
+        ReportTable(
+            title="Words by themselves",
+            columns=[*(heads.get(name, name) for name in names), *measures],
+            rows=cells,
+            about="Each word measured as a group of its own, with 95% intervals in brackets, which hold as those of its group do. It is a "
+            f"description: nothing in this table is tested, no number has a q, and of many words some leave out 0 by chance.{left} All "
+            "of it is in tables/words.csv.",
+        )
+    ]
+
+
+def _cell(value: Any) -> str:
+    if value is None or value != value:  # noqa: PLR0124 - NaN
+        return "–"
+    return f"{value:.0f}" if isinstance(value, float) else str(value)
+
+
+def _interval(row: Mapping[Any, Any], name: str, *, signed: bool) -> str:
+    """The number with its interval, in as many digits as half the interval has, and two of the number where that is smaller."""
+    value, low, high = (float(row[f"{name}{end}"]) for end in ("", "_low", "_high"))
+    if not math.isfinite(value):
+        return "none"
+    half = (high - low) / 2
+    sizes = [one for one in (half, abs(value)) if math.isfinite(one) and one > 0]
+    # A wide interval must not make a mean of 0.4% look like 0.
+    size = min(sizes) if sizes and not signed else sizes[0] if sizes else 0.0
+    places = max(1 - math.floor(math.log10(size)), 0) if size > 0 else 2
+    sign = "+" if signed else ""
+    if places > MAX_PLACES:
+        text = f"{value:{sign}.1e}"
+        return text if not math.isfinite(half) else f"{text} [{low:{sign}.1e}, {high:{sign}.1e}]"
+    text = f"{value:{sign}.{places}f}"
+    return text if not math.isfinite(half) else f"{text} [{low:{sign}.{places}f}, {high:{sign}.{places}f}]"

@@ -1,0 +1,1 @@
+"""Audit whether a sentence is specified, judged by how far its answers move with a covariate."""

@@ -1,0 +1,96 @@
+"""Task specification: whether a sentence decides its blank, told by whether the answer moves.
+
+A W that should not matter is put in front of it; if the answer moves, the sentence did not decide. Every score is told
+with how well it tells sentences that decide their blank from those that do not, beside plain entropy, which needs no W.
+McMilin 2024, "Underspecification in Language Modeling Tasks" (AAAI), section 5 and appendices A.2 and A.3 ("Method
+2"); the ICLR submission "Selection Induced Collider Bias in LLMs", section 5 and appendix D.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from undertow.audits.base import EXACT, PAPER, Observations
+from undertow.audits.shared.group_masses import observations
+from undertow.audits.shared.prompt_items import design_of
+from undertow.audits.task_specification import specification_findings as telling
+from undertow.audits.task_specification import specification_items as asking
+from undertow.audits.task_specification import specification_scores as scores_of
+from undertow.errors import UndertowError
+from undertow.types import LIKELIHOOD, Item, Result, Scores
+
+SUMMARY = "does the answer move with a date that should not matter, and so show that the sentence did not decide it?"
+PROTOCOLS = (EXACT, PAPER)
+RESTS_ON = "specification of the task"
+RECORDED = "recorded"
+"""Recorded masses with sentences left out that have none at one date; `paper` takes those as zero."""
+DETECT = asking.DETECT
+Settings = asking.Settings
+suited, rounds, limited, items_of = asking.adapt_settings, asking.items, asking.limited, asking.items_of
+scored, tables, draw = scores_of.scored, scores_of.tables, scores_of.draw
+findings, told = telling.findings, telling.report_text
+
+
+def design(settings: Settings) -> dict[str, Any]:
+    """Word groups, how W goes in, and what counts as moved."""
+    given = asking.sentences_of(settings)
+    return {
+        "groups": list(given.groups),
+        "title": given.title,
+        "source": given.source,
+        "notes": list(given.notes),
+        "inject": settings.inject,
+        "ends": settings.ends,
+        "threshold": settings.threshold,
+        "protocol": EXACT,
+        **design_of(given.words, settings),
+    }
+
+
+def observe(design: Mapping[str, Any], items: Sequence[Item], scores: Scores, model: str) -> Observations:
+    """Masses in percent, normalised over the groups, from each option's log-likelihood."""
+    shared = scores.readout == LIKELIHOOD
+    frame = observations(items, scores, design["groups"], model)
+    return Observations(frame, {**design, "normalised": shared, "readout": scores.readout})
+
+
+def load_recorded(path: Path, protocol: str) -> tuple[Observations, str]:
+    """Recorded masses at the first and the last date, several models and sets in one file.
+
+    Raises:
+        UndertowError: the file is no such table, or the protocol cannot be had from it.
+    """
+    if protocol not in ("", PAPER, RECORDED):
+        raise UndertowError(
+            f"{path}: protocol {protocol!r} cannot be had from recorded masses; leave it out, which leaves sentences without "
+            f"any recorded mass out, or use --protocol {PAPER}, which takes them as zero"
+        )
+    from undertow.audits.task_specification.recorded_endpoints import read_ends
+
+    chosen = protocol or RECORDED
+    frame, groups, notes = read_ends(path, zeros_count=chosen == PAPER)
+    design = {
+        "groups": groups,
+        "words": {},
+        "title": f"recorded outputs ({path.name})",
+        "source": path.name,
+        "notes": [],
+        "w_notes": notes,
+        "inject": "",
+        "ends": 1,
+        "threshold": 0.5,
+        "protocol": chosen,
+    }
+    return Observations(frame, design), chosen
+
+
+def measure(evidence: Observations, seed: int) -> list[Result]:
+    """Detection of every model and set by every score, with baselines."""
+    # Statistics and tables take most of a second to load: listing, help and refusals do without.
+    from undertow.metrics.specification_detection import Threshold, detect
+
+    design = evidence.design
+    threshold = Threshold(float(design["threshold"]), as_they_come=design["protocol"] == PAPER)
+    return detect(scored(evidence), design["groups"], threshold, seed=seed)

@@ -1,0 +1,152 @@
+"""Recorded tables of one row per sentence, with the masses at the first and at the last W value.
+
+Needed: model, and `w_first_<group>` and `w_last_<group>` for every word group, in percent or as probabilities (`unit`). What the
+sentence is: occupation, participant, participant_class and coreferent, or `sentence`; whether it decides its blank follows from
+these, or is said in `well_specified`. Optional: set, prompt, `w_name` (date, if it is left out), and `cluster`, which says which
+sentences are not independent of each other; without it those of one occupation go together, and without occupations each sentence
+stands for itself. The table published with McMilin 2024 is such a one.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+from undertow.audits.recorded_tables import (
+    NO_VALUE,
+    Table,
+    check_sums,
+    how_read,
+    in_percent,
+    left_out,
+    mass_column,
+    read_cells,
+    refuse_taken,
+)
+from undertow.data.sentences.schemas import own_shares
+from undertow.data.sentences.user_table import decided_group, is_decided
+from undertow.errors import UndertowError
+
+FIRST, LAST = "w_first_", "w_last_"
+PEOPLE = ("occupation", "participant", "participant_class", "coreferent")
+ALL_ZERO = "none of the listed words was among what was recorded at one of the W values"
+NOTHING_RECORDED = "the recorded table has no value"
+W_NAME = "date"
+OTHERS = ("model", "set", "prompt", "sentence", "cluster", "w_name", "unit", "well_specified", *PEOPLE)
+
+
+def read_ends(path: Path, *, zeros_count: bool) -> tuple[pd.DataFrame, list[str], list[str]]:
+    """Two rows of observations for each row of the table, the names of the word groups, and notes on how it was read.
+
+    Args:
+        path: CSV, TSV or Parquet.
+        zeros_count: whether a sentence whose masses are all zero at one W value is taken as recorded, as the paper does; else
+            it is unscored.
+
+    Raises:
+        UndertowError: the file cannot be read, or a column or value is not what it must be; names column and line.
+    """
+    table = read_cells(path)
+    cells = table.cells
+    groups = [name.removeprefix(FIRST) for name in cells.columns if name.startswith(FIRST)]
+    lacking = [f"{LAST}{group}" for group in groups if f"{LAST}{group}" not in cells.columns]
+    if len(groups) < 2 or lacking:
+        raise UndertowError(
+            f"{path}: has no column {lacking[0] if lacking else FIRST + '<group>'!r}; each word group, at least two, needs its "
+            f"percent in {FIRST}<group> and {LAST}<group>"
+        )
+    refuse_taken(path, groups)
+    if "model" not in cells.columns:
+        raise UndertowError(f"{path}: has no column 'model'; say in it who was asked")
+    if cells.empty:
+        raise UndertowError(f"{path}: holds no rows; there is nothing to measure")
+    factors = _factors(table)
+    names = cells["w_name"].str.strip() if "w_name" in cells.columns else pd.Series(W_NAME, index=cells.index)
+    table.refuse_first(
+        (names == "") | (names != names.iloc[0]),
+        lambda row: f"w_name is {names.iloc[row]!r}; write one name of W, the same in every row",
+    )
+    recorded = [
+        pd.DataFrame({group: mass_column(table, f"{prefix}{group}") for group in groups}) for prefix in (FIRST, LAST)
+    ]
+    ends, unit = in_percent(table, *recorded)
+    for masses in ends:
+        check_sums(table, masses)
+    unscored = np.where(ends[0].isna().any(axis=1) | ends[1].isna().any(axis=1), NOTHING_RECORDED, "")
+    if not zeros_count:
+        zero = (ends[0].sum(axis=1, skipna=False) == 0) | (ends[1].sum(axis=1, skipna=False) == 0)
+        unscored = np.where((unscored == "") & zero, ALL_ZERO, unscored)
+    frames = []
+    for index, (name, masses) in enumerate(zip(("first", "last"), ends, strict=True)):
+        frame = factors.assign(part="detect", w_name=names, w_index=index, w=name, **masses)
+        frame["unclaimed"] = np.nan  # what the groups left was not recorded: the masses are shares between them
+        frame["unscored"] = unscored
+        frame.loc[frame["unscored"] != "", groups] = np.nan
+        frame.insert(0, "item", frame[["challenge", "model", "prompt", "w", "sentence"]].agg("/".join, axis=1))
+        frames.append(frame)
+    of_groups = [f"{prefix}{group}" for prefix in (FIRST, LAST) for group in groups]
+    unread = [name for name in cells.columns if name not in of_groups and name not in OTHERS]
+    return pd.concat(frames, ignore_index=True), groups, [how_read(groups, unit), *left_out(unread)]
+
+
+def _factors(table: Table) -> pd.DataFrame:
+    cells = table.cells
+    given = [name for name in PEOPLE if name in cells.columns]
+    if "sentence" in cells.columns:
+        sentence = cells["sentence"]
+    elif given:
+        named = [name for name in given if name != "participant" or "participant_class" not in given]
+        sentence = cells[named].agg("/".join, axis=1)
+    else:
+        raise UndertowError(
+            f"{table.path}: has no column 'occupation' or 'sentence'; one must say which sentence a row is of"
+        )
+    frame = pd.DataFrame(
+        {
+            "model": cells["model"],
+            "challenge": cells["set"] if "set" in cells.columns else "recorded",
+            "prompt": cells["prompt"] if "prompt" in cells.columns else "",
+            "sentence": sentence,
+            "cluster": _clusters(table, sentence),
+            **{name: cells[name] for name in given},
+        }
+    )
+    keys = ["model", "challenge", "prompt", "sentence"]
+    firsts = frame.groupby(keys, sort=False)["model"].transform(lambda rows: rows.index[0])
+    table.refuse_first(
+        frame.duplicated(keys),
+        lambda row: f"repeats the sentence of {table.places[int(firsts.iloc[row])]}; give each once",
+    )
+    rows = [{str(name): str(cell) for name, cell in row.items()} for row in cells.to_dict("records")]
+    decided = [is_decided(row, f"{table.path}, {place}") for row, place in zip(rows, table.places, strict=True)]
+    if any(one is not None for one in decided):
+        table.refuse_first(
+            pd.Series([one is None for one in decided]),
+            lambda _: "does not say whether the sentence decides its blank; add a column well_specified with yes or no",
+        )
+        frame["well_specified"] = [bool(one) for one in decided]
+        frame["expected"] = [decided_group(row) if one else "" for row, one in zip(rows, decided, strict=True)]
+    if "coreferent" in given:
+        text = frame["coreferent"].str.strip()
+        table.refuse_first(
+            ~text.isin(("0", "1", *NO_VALUE)),
+            lambda row: (
+                f"coreferent is {text.iloc[row]!r}; write 1 (the occupation), 0 (the other person), or leave it empty"
+            ),
+        )
+        frame["coreferent"] = pd.to_numeric(text.mask(text.isin(NO_VALUE)))
+    if "occupation" in given:
+        frame["percent_female"] = [own_shares().get(name, np.nan) for name in frame["occupation"]]
+    return frame
+
+
+def _clusters(table: Table, sentence: pd.Series[str]) -> pd.Series[str]:
+    """Which rows are not independent of each other: by `cluster`, else by occupation, else each sentence alone [row]."""
+    cells = table.cells
+    if "cluster" not in cells.columns:
+        return cells["occupation"] if "occupation" in cells.columns else sentence
+    cluster = cells["cluster"].str.strip()
+    table.refuse_first(cluster == "", lambda _: "has no cluster; give each row one, or leave the column out")
+    return cluster

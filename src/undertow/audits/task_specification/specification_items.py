@@ -1,0 +1,229 @@
+"""What task specification asks: its options, and sentences with a W in them, without, and over all dates.
+
+Knows how items are made; knows nothing about answers.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from undertow import data as challenge
+from undertow.audits.base import ItemRounds, Sampling
+from undertow.audits.shared import item_limit
+from undertow.audits.shared.prompt_items import (
+    CHAT,
+    DEFAULT_MAX_NEW_TOKENS,
+    MAX_NEW_TOKENS,
+    PROMPT_MASK,
+    PROMPTS,
+    in_prompts,
+    n_prompts,
+)
+from undertow.audits.shared.prompt_items import adapt_settings as _suited
+from undertow.errors import UndertowError
+from undertow.types import Item
+
+DETECT, PLAIN, FOLLOW = "detect", "plain", "follow"
+"""Parts of a run: the dates that scores are made of, sentences without a date, one occupation over all dates."""
+FOLLOWED_DATES = 30
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """Options of the probe."""
+
+    challenge: str = field(
+        default="undertow-schemas",
+        metadata={
+            "help": "Sentences: undertow-schemas, simplified, winogender, simplified-winogender, or a .csv, .tsv or .toml file."
+        },
+    )
+    data_dir: str = field(default="", metadata={"help": "Folder with the two published files of winogender."})
+    options: str = field(
+        default="",
+        metadata={"help": "Word groups for a .csv or .tsv file: 'yes: is; no: is not'; pronouns if not given."},
+    )
+    w: str = field(
+        default="date",
+        metadata={"help": "W lists, comma-separated: date, place, subreddit, or a file with one value a line."},
+    )
+    inject: str = field(
+        default="In {w}: ",
+        metadata={"help": "How W goes in: in front, or as in '{text} It was {w}.', around the sentence."},
+    )
+    date_start: int = field(default=1901, metadata={"help": "First year of the date list."})
+    date_stop: int = field(default=2016, metadata={"help": "Last year of the date list."})
+    date_count: int = field(default=2, metadata={"help": "Number of years; with 3 or more there are slopes too."})
+    ends: int = field(default=1, metadata={"help": "How many W values at either end are averaged."})
+    threshold: float = field(default=0.5, metadata={"help": "A score above it, in percent, says that nothing decides."})
+    plain: bool = field(default=False, metadata={"help": "Ask every sentence without a W too, for entropy_plain."})
+    follow: str = field(
+        default="", metadata={"help": "An occupation to follow over 30 dates (figure 4 of the papers)."}
+    )
+    prompts: str = field(default="", metadata=PROMPTS)
+    prompt_mask: str = field(default="", metadata=PROMPT_MASK)
+    chat: bool = field(default=False, metadata=CHAT)
+    max_new_tokens: int = field(default=DEFAULT_MAX_NEW_TOKENS, metadata=MAX_NEW_TOKENS)
+
+
+def adapt_settings(settings: Settings, asks: Mapping[str, Sequence[str]]) -> Settings:
+    """These settings for a model that can be asked these kinds of query: one without blanks is asked prompt A, as in the paper."""
+    return _suited(settings, asks, default="A")
+
+
+def items(settings: Settings, sampling: Sampling) -> ItemRounds:
+    """One round: what the scores are made of, and where asked for sentences without W and one occupation over all dates."""
+    given = sentences_of(settings)
+    chosen = _sample(given, sampling, _n_values(settings))
+    items = items_of(chosen, settings)
+    if settings.plain:
+        items += _part(chosen.plain(), PLAIN)
+    if settings.follow:
+        dates = challenge.Dates(settings.date_start, settings.date_stop, FOLLOWED_DATES)
+        injection = challenge.Injection.parse(settings.inject)
+        items += _part(_chosen(given, _followed(settings, given)).injected(injection, [_all(dates)]), FOLLOW)
+    yield in_prompts(items, given.words, settings)
+
+
+def _all(dates: challenge.Dates) -> challenge.Covariate:
+    """All the years of a range that has fewer than were to be followed."""
+    years = min(dates.count, abs(dates.stop - dates.start) + 1)
+    return challenge.Dates(dates.start, dates.stop, years, least=2).spectrum()
+
+
+def items_of(sentences: challenge.SentenceSet, settings: Settings) -> list[Item]:
+    """Sentences with every W value in them, as the scores need them.
+
+    Raises:
+        UndertowError: the W lists or the way they go in are not what they should be.
+    """
+    return _part(sentences.injected(challenge.Injection.parse(settings.inject), _spectra(settings)), DETECT)
+
+
+def sentences_of(settings: Settings) -> challenge.SentenceSet:
+    """The set of sentences that these settings name."""
+    return challenge.sentences(settings.challenge, settings.data_dir, settings.options)
+
+
+def _spectra(settings: Settings) -> list[challenge.Covariate]:
+    names = [name.strip() for name in settings.w.split(",") if name.strip()]
+    if not names:
+        raise UndertowError("--w names no W list; write for example --w date,place")
+    if settings.ends < 1:
+        raise UndertowError(f"--ends {settings.ends} is too small: at least one W value at either end makes the score")
+    dates = challenge.Dates(settings.date_start, settings.date_stop, settings.date_count, least=2)
+    spectra = [challenge.spectrum(name, dates, least=2) for name in names]
+    challenge.check_spectra(spectra)
+    for spectrum in spectra:
+        if len(spectrum.values) < 2 * settings.ends:
+            raise UndertowError(
+                f"--ends {settings.ends} needs {2 * settings.ends} W values, and {spectrum.name} has {len(spectrum.values)}: "
+                "lower it, or raise --date-count"
+            )
+    if not math.isfinite(settings.threshold) or settings.threshold < 0:
+        raise UndertowError(f"--threshold {settings.threshold} must be 0 or more, in percent")
+    return spectra
+
+
+def limited(settings: Settings, sampling: Sampling) -> list[str]:
+    """The sentence on a set, or on what `--limit` leaves of one, of which no detection can be claimed; none where one can."""
+    given = sentences_of(settings)
+    n_values = _n_values(settings)
+    if lacking := _lacking(given.sentences):
+        return [f"{given.name}: nothing can be claimed about detection with {lacking}."]
+    asked = _sample(given, sampling, n_values)
+    if not (left := _lacking(asked.sentences)):
+        return []
+    useful = (
+        n_values * n
+        for n in range(2 * item_limit.MIN_SENTENCES, len(given.sentences))
+        if not _lacking(_sample(given, Sampling(n_values * n, sampling.seed), n_values).sentences)
+    )
+    return [item_limit.too_few(left, next(useful, n_values * len(given.sentences)), "about detection")]
+
+
+def _lacking(sentences: Sequence[challenge.Sentence]) -> str:
+    """What is too little for a test of detection, which needs six clusters of each kind, and six or none that hold both; "" of enough."""
+    clusters = [{one.cluster for one in of_kind} for of_kind in _kinds(sentences).values()]
+    fewest = min(map(len, clusters), default=0)
+    if fewest < item_limit.MIN_SENTENCES:
+        kinds = "sentences of each kind" if len(clusters) > 1 else "sentences"
+        return f"{kinds} from {fewest} {'cluster' if fewest == 1 else 'clusters'} where {item_limit.MIN_SENTENCES} are needed"
+    mixed = len(set.intersection(*clusters)) if len(clusters) > 1 else 0
+    if 0 < mixed < item_limit.MIN_SENTENCES:
+        return (
+            f"{mixed} clusters that hold sentences of both kinds where {item_limit.MIN_SENTENCES}, or none, are needed"
+        )
+    return ""
+
+
+def _kinds(sentences: Sequence[challenge.Sentence]) -> dict[object, list[challenge.Sentence]]:
+    """Sentences that decide their blank, and sentences that do not."""
+    kinds: dict[object, list[challenge.Sentence]] = {}
+    for sentence in sentences:
+        kinds.setdefault(sentence.factors.get("well_specified"), []).append(sentence)
+    return kinds
+
+
+def _n_values(settings: Settings) -> int:
+    """How often each sentence is asked, without those that are followed."""
+    return n_prompts(settings) * sum(len(spectrum.values) for spectrum in _spectra(settings))
+
+
+def _sample(given: challenge.SentenceSet, sampling: Sampling, n_values: int) -> challenge.SentenceSet:
+    """Whole sentences, at every W value: of either kind in proportion, and from six clusters at least where the limit allows.
+
+    The kind with the fewest sentences is spread over as many clusters as can be. The others come from the same clusters as far as
+    these have them: what tests detection is how sentences of both kinds differ within a cluster.
+    """
+    n_kept = max(sampling.limit // n_values, 1)
+    if not sampling.limit or n_kept >= len(given.sentences):
+        return given
+    kinds = sorted(_kinds(given.sentences).values(), key=len)
+    least = max(min(n_kept // len(kinds), item_limit.MIN_SENTENCES), 1)
+    counts = [max(round(n_kept * len(kind) / len(given.sentences)), min(least, len(kind))) for kind in kinds]
+    counts[-1] = max(counts[-1] - max(sum(counts) - n_kept, 0), least)
+    kept: list[challenge.Sentence] = []
+    for kind, count in zip(kinds, counts, strict=True):
+        clusters = {sentence.cluster for sentence in kept}
+        beside = [sentence for sentence in kind if sentence.cluster in clusters]
+        others = [sentence for sentence in kind if sentence.cluster not in clusters]
+        n_beside = min(count, len(beside))
+        for some, n in ((beside, n_beside), (others, count - n_beside)):
+            kept += [some[at] for at in item_limit.spread([one.cluster for one in some], n, sampling.seed)]
+    return _chosen(given, {sentence.id for sentence in kept})
+
+
+def _chosen(given: challenge.SentenceSet, ids: set[str]) -> challenge.SentenceSet:
+    return challenge.SentenceSet(
+        given.name,
+        given.title,
+        given.source,
+        given.words,
+        tuple(sentence for sentence in given.sentences if sentence.id in ids),
+        given.notes,
+    )
+
+
+def _followed(settings: Settings, given: challenge.SentenceSet) -> set[str]:
+    """Ids of the sentences of the occupation to follow."""
+    found = {sentence.id for sentence in given.sentences if sentence.cluster == settings.follow}
+    if not found:
+        known = ", ".join(dict.fromkeys(sentence.cluster for sentence in given.sentences))
+        raise UndertowError(f"--follow {settings.follow!r} is no occupation of {given.name}; it has {known[:500]}")
+    return found
+
+
+def _part(items: list[Item], part: str) -> list[Item]:
+    return [
+        Item(
+            f"{part}/{item.id}",
+            item.query,
+            {"part": part, "expected": item.gold or "", **item.factors},
+            item.cluster,
+            item.gold,
+        )
+        for item in items
+    ]

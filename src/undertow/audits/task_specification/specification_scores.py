@@ -1,0 +1,151 @@
+"""The scores of every sentence of task specification: in one table, by occupation, and drawn.
+
+Knows the table of answers; what is found in the scores is told elsewhere.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from undertow import data
+from undertow.audits.base import Observations
+from undertow.audits.shared.model_comparison import draw_trajectories
+from undertow.audits.task_specification.specification_items import FOLLOW
+from undertow.errors import UndertowError
+from undertow.types import Result
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from undertow.report.style import Drawing
+
+TRAJECTORIES = {"auroc": "Area under the ROC curve", "balanced_accuracy": "Balanced accuracy"}
+MAX_ROWS = 90
+"""A figure of more occupations than this could not be read."""
+
+
+def scored(evidence: Observations) -> pd.DataFrame:
+    """One row for each sentence with its scores; see `undertow.metrics.sentence_scores`."""
+    from undertow.metrics.sentence_scores import sentence_scores
+    from undertow.metrics.specification_detection import with_combined
+
+    frame = evidence.frame
+    needed = ["part", "w_name", "sentence", "unscored", *evidence.design["groups"]]
+    missing = [name for name in needed if name not in frame]
+    if missing:
+        raise UndertowError(
+            f"the observations have no column {missing[0]!r}, so they are of another table; run the audit again"
+        )
+    groups = evidence.design["groups"]
+    return with_combined(sentence_scores(frame[frame["part"] != FOLLOW], groups, int(evidence.design["ends"])), groups)
+
+
+def tables(evidence: Observations) -> dict[str, pd.DataFrame]:
+    """Every sentence's scores, and a row for each occupation."""
+    from undertow.metrics.specification_detection import by_cluster
+
+    sentences = scored(evidence)
+    return {"sentences": sentences} | (
+        {"occupations": by_cluster(sentences, evidence.design["groups"])} if "well_specified" in sentences else {}
+    )
+
+
+def draw(evidence: Observations, results: Sequence[Result]) -> Iterator[Drawing]:
+    """Figure 5 and ROC curves of every model and set; figure 4 where an occupation was followed."""
+    from undertow.report.figures.specification import occupations, over_w, roc
+    from undertow.report.style import Drawing
+
+    yield from draw_trajectories(evidence, results, TRAJECTORIES, "score")
+    table, design = scored(evidence), evidence.design
+    lead, threshold = design["groups"][0], float(design["threshold"])
+    by = ["model", "challenge", "prompt", "w_name"]
+    for levels, part in table.groupby(by, sort=False):
+        name = [str(level) for level in levels if level]
+        known = part[part["unscored"] == ""]
+        if "well_specified" not in part or known.empty:
+            continue
+        score = f"delta_{lead}"
+        if known["cluster"].nunique() <= MAX_ROWS:
+            row = (
+                "a row for each occupation in order of its share of women"
+                if "percent_female" in known and known["percent_female"].notna().any()
+                else "a row for each group of sentences"
+            )
+            yield Drawing(
+                name="_".join(["occupations", *name]),
+                figure=occupations(
+                    known, score, threshold, title=" · ".join(name), unit=f"movement of {lead} mass, percentage points"
+                ),
+                caption=(
+                    f"How far the {lead} mass moves in each of {len(known):,} sentences, {row}. If detection were perfect, all blue marks "
+                    "(sentences that decide) would lie left of the dashed line, and all orange ones right of it. Up to the line the "
+                    "scale is even, beyond it by factors."
+                ),
+                alt=_describe(known, score, threshold, lead),
+            )
+        areas = [result for result in results if result.measure == "auroc" and _is_of(result, levels)]
+        curves = [_curve(known, result) for result in areas if math.isfinite(result.value)]
+        if curves:
+            best = max(curves, key=lambda curve: curve.area)
+            yield Drawing(
+                name="_".join(["roc", *name]),
+                figure=roc(curves, title=" · ".join(name)),
+                caption=(
+                    "Every threshold of every score: how many undecided sentences it flags, and how many deciding ones. The entropy "
+                    "needs no W to move, and is what a movement has to beat."
+                ),
+                alt=f"ROC curves of {len(curves)} scores; the largest area is {best.area:.2f}, of {best.name.replace('_', ' ')}.",
+            )
+    yield from _followed_drawings(evidence, over_w, Drawing)
+
+
+def _is_of(result: Result, levels: Sequence[object]) -> bool:
+    given = dict(zip(("model", "set", "prompt", "w_name"), map(str, levels), strict=True))
+    return all(result.group[key] == given[key] for key in given if key in result.group)
+
+
+def _curve(known: pd.DataFrame, result: Result) -> Any:
+    from undertow.report.figures.specification import Curve
+    from undertow.stats.classification.roc import roc_points
+
+    part = known[np.isfinite(known[result.group["score"]].to_numpy(dtype=np.float64))]
+    false_positive, true_positive = roc_points(part[result.group["score"]], ~part["well_specified"].astype(bool))
+    return Curve(result.group["score"], false_positive, true_positive, result.value, result.low, result.high)
+
+
+def _describe(known: pd.DataFrame, score: str, threshold: float, lead: str) -> str:
+    decided = known["well_specified"].astype(bool)
+    above = known[score] > threshold
+    return (
+        f"Movement of {lead} mass by occupation. Of {int((~decided).sum())} sentences that do not decide, {int((above & ~decided).sum())} "
+        f"lie above {threshold:g} points; of {int(decided.sum())} that decide, {int((above & decided).sum())} do."
+    )
+
+
+def _followed_drawings(evidence: Observations, over_w: Any, drawing: Any) -> Iterator[Drawing]:
+    frame, lead = evidence.frame, evidence.design["groups"][0]
+    injected = frame[frame["w_name"] != data.NO_W]
+    followed = injected[injected["part"] == FOLLOW]
+    if followed.empty and "occupation" in injected and injected["w_index"].nunique() > 2:
+        # With a whole range of dates one occupation can be shown without having been asked for.
+        first = injected["occupation"].astype(str)
+        followed = injected[first == ("doctor" if (first == "doctor").any() else first.iloc[0])]
+    followed = followed[followed["unscored"] == ""]
+    groups = list(evidence.design["groups"])
+    followed = followed.assign(**followed[groups].mul(100 / followed[groups].sum(axis=1), axis=0))
+    for levels, rows in followed.groupby(["model", "challenge", "w_name", "cluster"], sort=False):
+        name = [str(level) for level in levels]
+        yield drawing(
+            name="_".join(["over-w", *name]),
+            figure=over_w(rows, lead, title=" · ".join(name)),
+            caption=(
+                f"The share of {lead} words in every sentence of one occupation. What lies between two lines at one {name[2]} is the "
+                f"model's view of the sentence; how far one line rises or falls is due to the {name[2]} alone, and where the sentence "
+                "decides its blank it should not."
+            ),
+            alt=f"Share of {lead} words by {name[2]} in {rows['sentence'].nunique()} sentences about one occupation ({name[3]}).",
+        )

@@ -1,0 +1,24 @@
+"""The papers' structural causal models, as files of equations that may serve as an example.
+
+McMilin 2024, "Underspecification in Language Modeling Tasks" (AAAI), equations 1 to 5: people are selected on W + G. McMilin,
+"Selection Induced Collider Bias" (ICLR submission), equations 5 to 9: on W + G or on W - G, and beta on the arrow from W to X.
+"""
+
+from __future__ import annotations
+
+from importlib import resources
+
+from undertow.causal.scm import Model
+
+SUM, DIFFERENCE = "selected-on-sum", "selected-on-difference"
+NAMES = (SUM, DIFFERENCE)
+
+
+def text(name: str) -> str:
+    """The equations of one of `NAMES`."""
+    return resources.files("undertow.causal").joinpath("resources", f"{name}.scm").read_text(encoding="utf-8")
+
+
+def load(name: str) -> Model:
+    """One of `NAMES`, read."""
+    return Model.read(text(name), name)

@@ -1,0 +1,341 @@
+"""A causal graph and its text: `W -> X; W -> S; G -> S; G -> Y; [S]`.
+
+Knows how a graph is written and what makes it one; knows nothing about what follows from it, which is for `questions`.
+
+Statements are divided by `;` or line ends, and `#` begins a comment. A statement is one of
+
+    W -> X <- Z            arrows, one after the other if need be; `<->` is a latent common cause of both
+    [S]   (U)              a node alone; brackets mark selection (S = 1 in all data), parentheses a latent node, anywhere
+    W: a date or a place   what a node means
+    features X1, X2        roles: features (X if not said), label (Y), cause of the label (G), and varied, which is what an
+                           audit varies in its texts (W)
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import Any, NamedTuple, TypeAlias
+
+import networkx as nx
+
+from undertow._files import lines_of
+from undertow.errors import UndertowError
+
+Arrow: TypeAlias = tuple[str, str]
+"""Cause and effect; or two nodes with a latent common cause."""
+
+FEATURES, LABEL, CAUSE, VARIED = "features", "label", "cause", "varied"
+ROLES = {FEATURES: "X", LABEL: "Y", CAUSE: "G", VARIED: "W"}
+"""What a node can be to a task, and the name that means it where no statement does."""
+
+_TOKEN = re.compile(
+    r"\s*(?:(?P<arrow><->|->|<-)|\[\s*(?P<selected>\w+)\s*\]|\(\s*(?P<latent>\w+)\s*\)|(?P<name>\w+)|(?P<comma>,))"
+)
+_MEANING = re.compile(r"\s*(?P<node>\[\s*\w+\s*\]|\(\s*\w+\s*\)|\w+)\s*:(?P<words>.*)", re.DOTALL)
+_QUOTED_LENGTH = 60
+_CALLED_SELECTION = re.compile(
+    r"S\d?|(is_)?(selection|selected|sampled?|sampling|included|inclusion)|in_\w+", re.IGNORECASE
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Graph:
+    """A directed acyclic graph of a prediction task and of how its data were selected; `read_graph` makes it, and checks it.
+
+    Attributes:
+        nodes: every named node: those with arrows as the arrows name them, then the others.
+        arrows: (cause, effect), as written.
+        shared: pairs with a latent common cause that has no name, `Z <-> Y`.
+        selection: nodes that are 1 for whoever is in the data; no arrow leaves them.
+        latent: nodes that nobody recorded.
+        features: what a model is given.
+        label: what it predicts.
+        cause: what the label depends on, as gender does a pronoun; "" where the graph has no such node.
+        varied: what an audit varies in its texts; "" where the graph has no such node.
+        meanings: (node, words) of the nodes that have any.
+    """
+
+    nodes: tuple[str, ...]
+    arrows: tuple[Arrow, ...]
+    shared: tuple[Arrow, ...]
+    selection: tuple[str, ...]
+    latent: tuple[str, ...]
+    features: tuple[str, ...]
+    label: str
+    cause: str
+    varied: str
+    meanings: tuple[Arrow, ...] = ()
+
+    @property
+    def observed(self) -> tuple[str, ...]:
+        """Nodes that can be recorded: neither latent nor selection."""
+        return tuple(node for node in self.nodes if node not in {*self.latent, *self.selection})
+
+    @property
+    def called_selection(self) -> tuple[str, ...]:
+        """Nodes that are not marked as selection, but could be, and have a name that means it."""
+        causes = {tail for tail, _ in self.arrows}
+        plain = (node for node in self.observed if node not in {*causes, *self.features, self.label})
+        return tuple(node for node in plain if _CALLED_SELECTION.fullmatch(node))
+
+    def text(self) -> str:
+        """The graph in its one spelling, statements on one line and meanings on lines of their own.
+
+        `read_graph` of it gives an equal graph.
+        """
+        signs = {node: f"[{node}]" for node in self.selection} | {node: f"({node})" for node in self.latent}
+        linked = {node for pair in (*self.arrows, *self.shared) for node in pair}
+        statements = [f"{tail} -> {head}" for tail, head in self.arrows]
+        statements += [f"{one} <-> {other}" for one, other in self.shared]
+        statements += [signs.get(node, node) for node in self.nodes if node in signs or node not in linked]
+        statements += self._roles_said()
+        return "\n".join(["; ".join(statements), *(f"{node}: {words}" for node, words in self.meanings)])
+
+    def _roles_said(self) -> list[str]:
+        """Statements of the roles that are not what they would be without."""
+        held = {FEATURES: self.features, LABEL: (self.label,), CAUSE: (self.cause,), VARIED: (self.varied,)}
+        assumed = _assumed_roles(network(self), set(self.selection), {})
+        return [f"{role} {', '.join(names)}" for role, names in held.items() if any(names) and names != assumed[role]]
+
+
+def read_graph(text: str, source: str = "graph") -> Graph:
+    """Read a graph.
+
+    Args:
+        text: its statements, as the head of this module has them.
+        source: what the text is called in an error: a file, or an option.
+
+    Raises:
+        UndertowError: a statement is none, arrows close a cycle or leave a selection node, or nobody is features or label;
+            says where.
+    """
+    reading = _Reading(source)
+    for place, statement in _statements(text, source):
+        reading.take(statement, place)
+    return reading.graph()
+
+
+def network(graph: Graph) -> Any:
+    """The graph as a `networkx.DiGraph`, every shared cause a node of its own; not to be changed.
+
+    The node of a shared cause is the pair of its effects, so that no name can be the same.
+    """
+    return _network(graph.nodes, graph.arrows, graph.shared)
+
+
+@lru_cache(maxsize=128)
+def _network(nodes: Sequence[str], arrows: Sequence[Arrow], shared: Sequence[Arrow]) -> Any:
+    net = nx.DiGraph()
+    net.add_nodes_from(nodes)
+    net.add_edges_from(arrows)
+    net.add_edges_from((pair, effect) for pair in shared for effect in pair)
+    return nx.freeze(net)
+
+
+def _statements(text: str, source: str) -> Iterator[tuple[str, str]]:
+    """Each statement, after the place that an error names."""
+    for number, line in enumerate(lines_of(text), 1):
+        for statement in line.partition("#")[0].split(";"):
+            if said := statement.strip():
+                cut = said if len(said) <= _QUOTED_LENGTH else f"{said[: _QUOTED_LENGTH - 3]}..."
+                yield f"{source}, line {number}, {cut!r}", said
+
+
+class _Token(NamedTuple):
+    kind: str  # a group of _TOKEN
+    text: str
+
+
+def _tokens(statement: str, place: str) -> list[_Token]:
+    tokens, at = [], 0
+    while at < len(statement):
+        found = _TOKEN.match(statement, at)
+        if found is None:
+            strange = statement[at:].split(maxsplit=1)[0]
+            raise UndertowError(
+                f"{place}: {strange!r} is neither a name nor an arrow; names are letters, digits and _, arrows are ->, <- and <->"
+            )
+        kind = str(found.lastgroup)
+        tokens.append(_Token(kind, found[kind]))
+        at = found.end()
+    return tokens
+
+
+@dataclass
+class _Reading:
+    """What the statements so far have said."""
+
+    source: str
+    arrows: list[Arrow] = field(default_factory=list)
+    shared: list[Arrow] = field(default_factory=list)
+    marks: dict[str, str] = field(default_factory=dict)  # node -> selected or latent
+    alone: dict[str, None] = field(default_factory=dict)
+    meanings: dict[str, str] = field(default_factory=dict)
+    roles: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    places: dict[tuple[str, str], str] = field(default_factory=dict)  # (what, name) -> where it was said first
+    net: Any = field(default_factory=nx.DiGraph)  # of the arrows
+
+    def take(self, statement: str, place: str) -> None:
+        meaning = _MEANING.fullmatch(statement)
+        if meaning:
+            self._mean(meaning["node"], " ".join(meaning["words"].split()), place)
+            return
+        tokens = _tokens(statement, place)
+        if len(tokens) > 1 and tokens[0].kind == tokens[1].kind == "name" and tokens[0].text in ROLES:
+            self._cast(tokens[0].text, tokens[1:], place)
+        else:
+            self._draw(tokens, place)
+
+    def graph(self) -> Graph:
+        """What was read, once it is known to be a graph of a task."""
+        linked = (node for pair in (*self.arrows, *self.shared) for node in pair)
+        nodes = tuple(dict.fromkeys((*linked, *self.alone)))
+        if not nodes:
+            raise UndertowError(f"{self.source}: says nothing; write a graph such as 'W -> X; X -> Y; X -> S; [S]'")
+        for (what, name), place in self.places.items():
+            if what in (*ROLES, "meaning") and name not in nodes:
+                raise UndertowError(f"{place}: no other statement has {name!r}; the nodes are {', '.join(nodes)}")
+        selection = tuple(node for node in nodes if self.marks.get(node) == "selected")
+        latent = tuple(node for node in nodes if self.marks.get(node) == "latent")
+        self._check_selection(set(selection))
+        roles = _assumed_roles(_network(nodes, tuple(self.arrows), tuple(self.shared)), set(selection), self.roles)
+        self._check_roles(roles, {*selection, *latent}, set(selection))
+        return Graph(
+            nodes=nodes,
+            arrows=tuple(self.arrows),
+            shared=tuple(self.shared),
+            selection=selection,
+            latent=latent,
+            features=roles[FEATURES],
+            label=roles[LABEL][0],
+            cause="".join(roles[CAUSE]),
+            varied="".join(roles[VARIED]),
+            meanings=tuple((node, self.meanings[node]) for node in nodes if node in self.meanings),
+        )
+
+    def _mean(self, said: str, words: str, place: str) -> None:
+        node = said.strip("[]() \t")
+        if not words:
+            raise UndertowError(
+                f"{place}: says nothing of what {node} means; write it after the colon, or leave it out"
+            )
+        if self.meanings.setdefault(node, words) != words:
+            raise UndertowError(f"{place}: {node} means {self.meanings[node]!r} already; leave one of the two out")
+        if said != node:
+            self._note(_Token("selected" if said[0] == "[" else "latent", node), place)
+            self.alone[node] = None
+        self.places.setdefault(("meaning", node), place)
+
+    def _cast(self, role: str, tokens: Sequence[_Token], place: str) -> None:
+        kinds = [token.kind for token in tokens]
+        names = tuple(token.text for token in tokens[::2])
+        if kinds != ["name", *["comma", "name"] * (len(tokens) // 2)] or len(set(names)) < len(names):
+            raise UndertowError(f"{place}: write the nodes after {role!r} each once, with commas between")
+        if len(names) > 1 and role != FEATURES:
+            raise UndertowError(f"{place}: {role} is one node, not {len(names)}; leave the others out")
+        if role in self.roles:
+            raise UndertowError(f"{place}: {role} was said before; leave one of the two statements out")
+        self.roles[role] = names
+        self.places.update({(role, name): place for name in names})
+
+    def _draw(self, tokens: Sequence[_Token], place: str) -> None:
+        """Nodes and arrows by turns, beginning and ending with a node."""
+        for turn, token in enumerate(tokens):
+            if token.kind == "comma" or (token.kind == "arrow") != (turn % 2 == 1):
+                raise UndertowError(
+                    f"{place}: {token.text!r} stands where {'an arrow' if turn % 2 else 'a node'} must; {_mended(tokens, turn)}"
+                )
+        if len(tokens) % 2 == 0:
+            raise UndertowError(f"{place}: an arrow leads nowhere; write a node at its other end, as in W -> X")
+        for token in tokens[::2]:
+            self._note(token, place)
+            self.alone[token.text] = None
+        for left, arrow, right in zip(tokens[::2], tokens[1::2], tokens[2::2], strict=False):
+            ends = (right.text, left.text) if arrow.text == "<-" else (left.text, right.text)
+            self._link(ends, arrow.text == "<->", place)
+
+    def _note(self, token: _Token, place: str) -> None:
+        if token.kind not in ("selected", "latent"):
+            return
+        if self.marks.setdefault(token.text, token.kind) != token.kind:
+            raise UndertowError(
+                f"{place}: {token.text} is marked as selection and as latent; it can be one of them only"
+            )
+        self.places.setdefault((token.kind, token.text), place)
+
+    def _link(self, ends: Arrow, is_shared: bool, place: str) -> None:
+        tail, head = ends
+        if tail == head:
+            raise UndertowError(f"{place}: {tail} is not its own cause; leave this arrow out, or name its other end")
+        if is_shared:
+            if ends not in self.shared and ends[::-1] not in self.shared:
+                self.shared.append(ends)
+            return
+        if self.net.has_edge(tail, head):
+            return
+        if self.net.has_node(head) and self.net.has_node(tail) and nx.has_path(self.net, head, tail):
+            cycle = " -> ".join([*nx.shortest_path(self.net, head, tail), head])
+            raise UndertowError(f"{place}: closes the cycle {cycle}; turn one of these arrows round, or leave it out")
+        self.net.add_edge(tail, head)
+        self.arrows.append(ends)
+        self.places.setdefault(("leaves", tail), place)
+
+    def _check_selection(self, selection: set[str]) -> None:
+        for tail, head in self.arrows:
+            if tail in selection:
+                raise UndertowError(
+                    f"{self.places['leaves', tail]}: {tail} is selection, which is an effect and the cause of nothing; "
+                    f"let the arrow to {head} begin at what decides selection"
+                )
+
+    def _check_roles(self, roles: dict[str, tuple[str, ...]], unseen: set[str], selection: set[str]) -> None:
+        for role in (FEATURES, LABEL):
+            if not roles[role]:
+                raise UndertowError(
+                    f"{self.source}: no node is called {ROLES[role]}, and no statement names the {role}; "
+                    f"add one, such as '{role} {'text' if role == FEATURES else 'pronoun'}'"
+                )
+        for role, names in roles.items():
+            for name in names:
+                place = self.places.get((role, name), f"{self.source}, {role} {name}")
+                if name in (unseen if role in (FEATURES, LABEL) else selection):
+                    kind = "selection" if name in selection else "latent"
+                    raise UndertowError(f"{place}: {name} is {kind}, and can be no {role}; choose another node")
+                others = [other for other in roles if other != role and name in roles[other]]
+                if others:
+                    said = next((self.places[one, name] for one in others if (one, name) in self.places), place)
+                    raise UndertowError(f"{said}: {name} is {others[0]} and {role}; each is a node of its own")
+        for name in self.roles.get(CAUSE, ()):
+            label = roles[LABEL][0]
+            if not all(self.net.has_node(one) for one in (name, label)) or not nx.has_path(self.net, name, label):
+                raise UndertowError(
+                    f"{self.places[CAUSE, name]}: no arrows lead from {name} to the label {label}; "
+                    "draw them, or leave this statement out"
+                )
+
+
+def _mended(tokens: Sequence[_Token], turn: int) -> str:
+    """How to write what a token that stands in the wrong place probably means."""
+    before, after = (tokens[at].text if 0 <= at < len(tokens) else "" for at in (turn - 1, turn + 1))
+    if tokens[turn].kind == "comma" and turn >= 3 and after and tokens[turn - 2].kind == "arrow":
+        cause, arrow = tokens[turn - 3].text, tokens[turn - 2].text
+        return f"each arrow is a statement of its own, as in '{cause} {arrow} {before}; {cause} {arrow} {after}'"
+    if tokens[turn].kind == "name" and turn % 2 and tokens[turn - 1].kind == "name":
+        return f"names have no blanks, write {before}_{tokens[turn].text}, or an arrow between two nodes, as in W -> X"
+    return "write W -> X"
+
+
+def _assumed_roles(net: Any, selection: Iterable[str], said: dict[str, tuple[str, ...]]) -> dict[str, tuple[str, ...]]:
+    """Who has each role: as said, else by name where a node of that name can have it."""
+    taken = {name for names in said.values() for name in names} | set(selection)
+    roles = {role: said.get(role, (name,) if name in net else ()) for role, name in ROLES.items()}
+    for role in (CAUSE, VARIED):  # a task can do without; not without features and label, which are refused if taken
+        if role not in said and not taken.isdisjoint(roles[role]):
+            roles[role] = ()
+    if CAUSE not in said and roles[CAUSE] and roles[LABEL]:
+        reached = nx.has_path(net, roles[CAUSE][0], roles[LABEL][0])
+        roles[CAUSE] = roles[CAUSE] if reached else ()
+    return roles

@@ -1,0 +1,462 @@
+"""What follows from a graph: which paths are open, what selected data can tell, who can be a W, and what specifies the task.
+
+Knows graphs and d-separation; knows nothing about numbers, and says nothing in sentences, which is for `in_words`.
+
+Two nodes are d-separated, given others, if no path between them is open. Data that were selected are data given S = 1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import combinations, islice
+from typing import Any
+
+import networkx as nx
+
+from undertow.causal.graph import Arrow, Graph, network
+from undertow.causal.paths import (
+    MAX_PATHS,
+    Path,
+    PathStatus,
+    Search,
+    nodes_reached,
+    open_paths,
+    path_of,
+    path_status,
+    paths_between,
+    with_ancestors,
+)
+from undertow.errors import UndertowError
+
+MAX_EXAMPLES = 30
+"""Open paths that are given as the reason of something, at most, the shortest first."""
+
+
+@dataclass(frozen=True, slots=True)
+class Recoverability:
+    """Whether P(label | features) follows from selected data.
+
+    Attributes:
+        recoverable: whether it does, from selected data alone.
+        left_open: paths from selection to the label that the features leave open, the `MAX_EXAMPLES` shortest.
+        with_known: nodes that make it recoverable if they are recorded in the selected data and, with the features, in the whole
+            population: P(y | x) = sum over c of P(y | x, c, S = 1) P(c | x). Empty where nothing is needed; None where no recorded
+            nodes do.
+        with_label_shares: whether P(label), known in the whole population, makes it recoverable, as in a case-control study:
+            P(y | x) is then P(x | y, S = 1) P(y), over its sum over y.
+    """
+
+    recoverable: bool
+    left_open: tuple[Path, ...] = ()
+    with_known: tuple[str, ...] | None = ()
+    with_label_shares: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Specification:
+    """Whether the features decide the label, by McMilin's definition: they are a cause of it.
+
+    Attributes:
+        well_specified: whether arrows lead from a feature to the label.
+        deciding: arrows on the ways from the features to the label; without them the task is unspecified.
+        telling: arrows on the ways from the label's cause to the features, past the label.
+        missing: arrows of which one makes the task well specified; empty where it is.
+        missing_telling: arrows of which one tells the features what the label depends on; empty where they are told.
+        label_tells: whether arrows lead from the label to a feature, which the definition did not think of.
+    """
+
+    well_specified: bool
+    deciding: tuple[Arrow, ...]
+    telling: tuple[Arrow, ...]
+    missing: tuple[Arrow, ...]
+    missing_telling: tuple[Arrow, ...]
+    label_tells: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """Whether a node can be a W.
+
+    What the fields ask of the node and the label leaves aside the paths that end in a way from a feature to the label along the
+    arrows, such as `W -> X -> Y` and `W <- C -> X -> Y`: they are the task's own.
+
+    Attributes:
+        node: its name.
+        observed: it can be recorded, and so be put into a text.
+        causes_features: arrows lead from it to a feature.
+        causes_label, caused_by_label: arrows lead from it to the label, or back.
+        shares_cause: it and the label have a common cause.
+        connected_before, connected: a path between it and the label is open in the population, and in selected data.
+        open_before: paths to the label that are open in the population, the shortest of each of these three kinds.
+        opened: paths to the label that selection opens, the `MAX_EXAMPLES` shortest.
+    """
+
+    node: str
+    observed: bool
+    causes_features: bool
+    causes_label: bool
+    caused_by_label: bool
+    shares_cause: bool
+    connected_before: bool
+    connected: bool
+    open_before: tuple[Path, ...]
+    opened: tuple[Path, ...]
+
+    @property
+    def qualifies(self) -> bool:
+        """Whether an audit can vary it and lay what follows at selection's door."""
+        return self.observed and self.causes_features and self.connected_by_selection_alone
+
+    @property
+    def connected_by_selection_alone(self) -> bool:
+        """Whether it is independent of the label in the population, and dependent in selected data."""
+        return self.connected and not self.connected_before
+
+
+@dataclass(frozen=True, slots=True)
+class Independence:
+    """Two recorded nodes that the selected data must show independent, given others, if the graph is right."""
+
+    one: str
+    other: str
+    given: tuple[str, ...]
+
+
+def separated(graph: Graph, one: Collection[str], other: Collection[str], given: Collection[str] = ()) -> bool:
+    """Whether `given` d-separates two sets of nodes.
+
+    Raises:
+        UndertowError: a name is no node's, or stands in two of the sets, or a side is empty.
+    """
+    sides = (set(one), set(other), set(given))
+    _check_names(graph, [*one, *other, *given])
+    for name in graph.nodes:
+        if sum(name in side for side in sides) > 1:
+            raise UndertowError(f"whether nodes are d-separated: {name} stands there twice; leave it out on one side")
+    if not sides[0] or not sides[1]:
+        raise UndertowError("whether nodes are d-separated: two are needed; name one on either side")
+    return _apart(network(graph), *sides)
+
+
+def paths(graph: Graph, one: str, other: str) -> tuple[Path, ...]:
+    """The paths between two nodes, the shortest first, `MAX_PATHS` at most.
+
+    Raises:
+        UndertowError: a name is no node's, or both are the same.
+    """
+    _check_ends(graph, one, other)
+    return paths_between(network(graph), one, other)
+
+
+def standing(graph: Graph, path: Path, given: Collection[str] = ()) -> PathStatus:
+    """Whether a path of the graph is open given some nodes.
+
+    Raises:
+        UndertowError: a name is no node's.
+    """
+    _check_names(graph, given)
+    return path_status(network(graph), path, set(given))
+
+
+def opened_by_selection(graph: Graph, one: str, other: str) -> tuple[Path, ...]:
+    """Paths between two nodes that are closed in the population and open in selected data, the `MAX_PATHS` shortest.
+
+    Selection closes none: no arrow leaves it, so on a path it is nothing but a collider. What it opens are the open paths that have
+    any collider.
+
+    Raises:
+        UndertowError: a name is no node's, or both are the same.
+    """
+    _check_ends(graph, one, other)
+    found = open_paths(network(graph), one, other, Search(frozenset(graph.selection), is_opened=True))
+    return tuple(islice(found, MAX_PATHS))
+
+
+def directed_path(graph: Graph, one: str, other: str) -> Path | None:
+    """The shortest way from one node to another along the arrows; None where there is none.
+
+    Raises:
+        UndertowError: a name is no node's, or both are the same.
+    """
+    _check_ends(graph, one, other)
+    net = network(graph)
+    return path_of(net, nx.shortest_path(net, one, other)) if nx.has_path(net, one, other) else None
+
+
+def arrows_between(graph: Graph, starts: Collection[str], ends: Collection[str]) -> tuple[Arrow, ...]:
+    """Arrows on the ways along the arrows from any of the starts to any of the ends.
+
+    Raises:
+        UndertowError: a name is no node's.
+    """
+    _check_names(graph, [*starts, *ends])
+    found = _arrows_between(network(graph), starts, ends)
+    return tuple(arrow for arrow in graph.arrows if arrow in found)
+
+
+def noncausal_open_paths(graph: Graph, past: str = "") -> tuple[Path, ...]:
+    """Paths by which the features tell the label in the population, but for the ways on which they decide it.
+
+    Of each feature the shortest of each kind, the shortest first; none if and only if no such path is open. Where arrows lead from
+    no feature to the label, that is if and only if features and label are d-separated.
+
+    Args:
+        graph: the graph.
+        past: a node that they are not to go by way of.
+    """
+    net = network(graph)
+    net = net.subgraph(set(net) - {past})
+    kinds = [_open_before(net, graph, feature) for feature in graph.features]
+    return tuple(sorted((path for ways in kinds for path in ways.values()), key=lambda path: len(path.nodes)))
+
+
+def recoverability(graph: Graph) -> Recoverability:
+    """Whether P(label | features) follows from selected data alone, and what else would have to be known.
+
+    Bareinboim, Tian and Pearl 2014, "Recovering from Selection Bias in Causal and Statistical Inference": theorem 1 (if and only if
+    selection is d-separated from the label by the features) and theorem 2 (with others, known in the population as well). What
+    would have to be known is enough, and something else may be; all of it needs every x, with its c or y, to be selected with some
+    chance.
+    """
+    net, features = network(graph), set(graph.features)
+    if not graph.selection or _apart(net, set(graph.selection), {graph.label}, features):
+        return Recoverability(recoverable=True)
+    search = Search(frozenset(features))
+    left_open = [
+        path for node in graph.selection for path in islice(open_paths(net, node, graph.label, search), MAX_EXAMPLES)
+    ]
+    return Recoverability(
+        recoverable=False,
+        left_open=tuple(left_open),
+        with_known=_known(graph),
+        with_label_shares=_apart(net, set(graph.selection), features, {graph.label}),
+    )
+
+
+def specification(graph: Graph) -> Specification:
+    """Whether the features are a cause of the label, which arrows make them one, and which are missing.
+
+    McMilin 2024 (AAAI): a task is unspecified if its features hold no causes of its label.
+    """
+    net, label = network(graph), graph.label
+    deciding = tuple(arrow for arrow in graph.arrows if arrow in _arrows_between(net, graph.features, [label]))
+    without_label = net.subgraph(set(net) - {label})
+    to_features = _arrows_between(without_label, [graph.cause] if graph.cause else [], graph.features)
+    telling = tuple(arrow for arrow in graph.arrows if arrow in to_features)
+    after_label = nx.descendants(net, label)
+    missing_telling = [
+        (graph.cause, feature)
+        for feature in graph.features
+        if graph.cause and not telling and feature not in nx.ancestors(net, graph.cause)
+    ]
+    return Specification(
+        well_specified=bool(deciding),
+        deciding=deciding,
+        telling=telling,
+        missing=() if deciding else tuple((one, label) for one in graph.features if one not in after_label),
+        missing_telling=tuple(missing_telling),
+        label_tells=not after_label.isdisjoint(graph.features),
+    )
+
+
+def candidates(graph: Graph) -> tuple[Candidate, ...]:
+    """Every node but features, label and selection, and whether it can be a W: `candidate`."""
+    others = {*graph.features, graph.label, *graph.selection}
+    return tuple(covariate_candidate(graph, node) for node in graph.nodes if node not in others)
+
+
+def covariate_candidate(graph: Graph, node: str) -> Candidate:
+    """Whether a node can be a W.
+
+    A W is neither cause nor effect of the label, causes the features, and depends on the label by selection alone: McMilin 2024
+    (AAAI), section 3.1. Nothing but paths is left aside: an arrow that lies on a way from the features to the label can still be
+    part of another path, and what is below a collider is below it in the whole graph.
+
+    Raises:
+        UndertowError: the name is no node's, or that of a feature, the label or selection.
+    """
+    _check_names(graph, [node])
+    if node in (*graph.features, graph.label, *graph.selection):
+        raise UndertowError(f"{node} is among features, label and selection, and can be no W; name another node")
+    net = network(graph)
+    before = _open_before(net, graph, node)
+    search = Search(frozenset(graph.selection), frozenset(graph.features), is_opened=True)
+    connected = bool(before) or _connected_by_selection(graph, node)
+    return Candidate(
+        node=node,
+        observed=node not in graph.latent,
+        causes_features=not nx.descendants(net, node).isdisjoint(graph.features),
+        causes_label="cause" in before,
+        caused_by_label="effect" in before,
+        shares_cause="common cause" in before,
+        connected_before=bool(before),
+        connected=connected,
+        open_before=tuple(sorted(before.values(), key=lambda path: len(path.nodes))),
+        opened=tuple(islice(open_paths(net, node, graph.label, search), MAX_EXAMPLES)) if connected else (),
+    )
+
+
+def implied(graph: Graph) -> tuple[Independence, ...]:
+    """Independences of recorded nodes that selected data must show: one for each pair that has any, with few conditions."""
+    net, selection = network(graph), set(graph.selection)
+    few = [frozenset[str](), *(frozenset({node}) for node in graph.observed)]
+    reached = {(node, given): nodes_reached(net, {node}, selection | given) for node in graph.observed for given in few}
+    found = []
+    for one, other in combinations(graph.observed, 2):
+        rest = set(graph.observed) - {one, other}
+        given: Collection[str] | None = next(
+            (some for some in few if some <= rest and other not in reached[one, some]), None
+        )
+        if given is None:
+            given = _minimal_separator(net, {one}, {other}, selection, rest)
+        if given is not None:
+            found.append(
+                Independence(one, other, tuple(node for node in graph.nodes if node in set(given) - selection))
+            )
+    return tuple(found)
+
+
+def _check_names(graph: Graph, names: Iterable[str]) -> None:
+    for name in names:
+        if name not in graph.nodes:
+            raise UndertowError(f"no node is called {name!r}; the graph has {', '.join(graph.nodes)}")
+
+
+def _check_ends(graph: Graph, one: str, other: str) -> None:
+    _check_names(graph, [one, other])
+    if one == other:
+        raise UndertowError(f"paths lead from one node to another, and {one} is named twice; name another node")
+
+
+def _apart(net: Any, one: Collection[str], other: Collection[str], given: Collection[str]) -> bool:
+    return nodes_reached(net, one, given).isdisjoint(other)
+
+
+def _separator(net: Any, one: set[str], other: set[str], included: set[str], others: set[str]) -> set[str] | None:
+    """Few nodes that separate two sets together with those that are included: none, one, or as many as are all needed."""
+    for few in (set(), *({node} for node in net if node in others)):
+        if _apart(net, one, other, included | few):
+            return included | few
+    return _minimal_separator(net, one, other, included, others)
+
+
+def _minimal_separator(
+    net: Any, one: set[str], other: set[str], included: set[str], others: set[str]
+) -> set[str] | None:
+    found: set[str] | None = nx.find_minimal_d_separator(
+        net, one, other, included=included, restricted=included | others
+    )
+    return found
+
+
+def _known(graph: Graph) -> tuple[str, ...] | None:
+    features = set(graph.features)
+    others = set(graph.observed) - features - {graph.label}
+    found = _separator(network(graph), set(graph.selection), {graph.label}, features, others)
+    return None if found is None else tuple(node for node in graph.nodes if node in found - features)
+
+
+# Which paths are the task's own is a matter of their end at the label. From there, all others turn downwards before they meet a
+# feature, or reach their other end before:
+#
+#     Y <- M <- G -> S <- X <- W   turns at G: counts            Y <- M <- X <- W   climbs to X: the task's own
+
+
+def _open_before(net: Any, graph: Graph, node: str) -> Mapping[str, Path]:
+    """The shortest paths to the label that are open in the population, by kind: `cause`, `effect`, `common cause`.
+
+    An open path has no collider, so it leads up from either end to one top: the node, the label, or a cause of both.
+    """
+    label = graph.label
+    past_features = net.subgraph(set(net) - set(graph.features) | {node})
+    found = {}
+    if node not in graph.features and nx.has_path(past_features, node, label):
+        found["cause"] = nx.shortest_path(past_features, node, label)
+    if nx.has_path(net, label, node):
+        found["effect"] = nx.shortest_path(net, label, node)[::-1]
+    above = _ways_up(net.subgraph(set(net) - {label}), node)
+    above_label = _ways_up(past_features.subgraph(set(past_features) - {node}), label)
+    tops = [top for top in above if top in above_label]
+    if tops:
+        # Of the shortest, the two ways meet nowhere else: where they do is a top as well, and nearer.
+        top = min(tops, key=lambda one: len(above[one]) + len(above_label[one]))
+        found["common cause"] = [*above[top], *above_label[top][-2::-1]]
+    return {kind: path_of(net, nodes) for kind, nodes in found.items()}
+
+
+def _ways_up(net: Any, node: str) -> Mapping[Any, Sequence[Any]]:
+    """The shortest way against the arrows from a node to each of its ancestors and itself."""
+    ways: Mapping[Any, Sequence[Any]] = nx.single_source_shortest_path(nx.reverse_view(net), node)
+    return ways
+
+
+def _connected_by_selection(graph: Graph, node: str) -> bool:
+    """Whether selected data leave a path open that is not the task's own, of a node of which the population leaves none open.
+
+    A path that is open in selected data goes from its ends up to nodes above selection, and stays among those in between: all that
+    is between is a cause of a collider, and so of selection. There, every path is open.
+
+        Y <- M <- G -> S <- X <- W      climb from the label; turn at a node above selection; go on by any way that does not come
+              climb | turn | any way    back to the climb
+
+    The climbs are tried one by one. There can be many, but they are of features that decide the label and a node that is connected
+    with it in no other way; without such features d-separation decides.
+    """
+    net, label = network(graph), graph.label
+    if set(graph.features).isdisjoint(nx.ancestors(net, label)):
+        return not _apart(net, {node}, {label}, graph.selection)
+    above = with_ancestors(net, graph.selection)
+    skeleton = net.subgraph(above).to_undirected(as_view=True)
+    ends = _first_above(net, node, above)
+
+    def leads_on(top: Any, climb: Collection[Any]) -> bool:
+        return any(
+            child in above and child not in climb and _has_way(skeleton, child, ends, climb)
+            for child in net.successors(top)
+        )
+
+    past_features = net.subgraph(set(net) - set(graph.features))
+    tops = {top for top in with_ancestors(past_features, {label}) if leads_on(top, {top, label})}
+    useful = {node for top in tops for node in (top, *nx.descendants(past_features, top))}
+    climbs: list[tuple[Any, ...]] = [(label,)] if tops else []
+    while climbs:
+        climb = climbs.pop()
+        if climb[-1] in tops and leads_on(climb[-1], climb):
+            return True
+        climbs += [(*climb, cause) for cause in past_features.predecessors(climb[-1]) if cause in useful]
+    return False
+
+
+def _first_above(net: Any, node: str, above: Collection[Any]) -> set[Any]:
+    """The nodes above selection that are met first on the ways up from a node; itself if it is one."""
+    first, seen, waiting = set(), {node}, [node]
+    while waiting:
+        at = waiting.pop()
+        if at in above:
+            first.add(at)
+            continue
+        causes = set(net.predecessors(at)) - seen
+        seen |= causes
+        waiting += causes
+    return first
+
+
+def _has_way(skeleton: Any, start: Any, ends: Collection[Any], blocked: Collection[Any]) -> bool:
+    """Whether one of the ends is reached past the blocked nodes, whichever way arrows point."""
+    seen, waiting = {start, *blocked}, [start]
+    while waiting:
+        at = waiting.pop()
+        if at in ends:
+            return True
+        fresh = set(skeleton[at]) - seen
+        seen |= fresh
+        waiting += fresh
+    return False
+
+
+def _arrows_between(net: Any, starts: Collection[str], ends: Collection[str]) -> set[Arrow]:
+    """Arrows on directed ways from any of the starts to any of the ends."""
+    after = {node for start in starts for node in (start, *nx.descendants(net, start))}
+    before = {node for end in ends for node in (end, *nx.ancestors(net, end))}
+    return {(tail, head) for tail, head in net.edges if {tail, head} <= after & before}

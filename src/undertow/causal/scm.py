@@ -1,0 +1,345 @@
+"""A structural causal model as a file of equations: parameters, variables, who is selected, what to compare.
+
+    alpha = 10                       `=` is a parameter: one number, which a case or an option may change
+    gamma = 0
+    G := alpha * normal()            `:=` is a variable: a number for every person drawn; each normal(), uniform() or
+    W := alpha / 2 * normal()        bernoulli(p) is a noise of its own
+    S := W + G + normal() > 2 * alpha
+    X := W + gamma * G + normal()
+    Y := gamma * X + G + normal()
+    select S                         whoever has S = 1 is in the data
+    compare W, G; X, Y               pairs whose correlation is asked for
+    case well specified: gamma = 1   parameters under a name; a model without cases is one itself
+
+The order of the lines has no meaning, and `#` begins a comment. Knows what makes such a file a model and which graph it implies;
+knows nothing about drawing from it.
+"""
+
+from __future__ import annotations
+
+import difflib
+import graphlib
+import keyword
+import math
+import re
+import unicodedata
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import NoReturn
+
+from undertow._files import lines_of
+from undertow.causal.expressions import (
+    FUNCTIONS,
+    NOISES,
+    Expression,
+    Noise,
+    evaluate,
+    names,
+    parts,
+    read_expression,
+    simplified,
+)
+from undertow.errors import UndertowError
+from undertow.types import Floats
+
+SELECT, COMPARE, CASE = "select", "compare", "case"
+MAX_NAMES, MAX_CASES, MAX_PAIRS = 100, 50, 50
+"""A model beyond these is a mistake: every variable is an array while it is drawn."""
+
+_DEFINITION = re.compile(r"(\w+)\s*(:=|=(?!=))\s*(.*)")
+_STATEMENT = re.compile(rf"({SELECT}|{COMPARE}|{CASE})\b\s*(.*)")
+_PAIR = re.compile(r"\s*(\w+)\s*,\s*(\w+)\s*")
+_SETTING = re.compile(r"\s*(\w+)\s*=(?!=)\s*(.+)")
+_NOT_A_NAME = {SELECT, COMPARE, CASE, *FUNCTIONS, *NOISES}
+_QUOTED_LENGTH = 60
+
+
+@dataclass(frozen=True, slots=True)
+class Equation:
+    """One parameter or variable.
+
+    Attributes:
+        name: what is defined.
+        expression: what it is.
+        line: of the file, from 1.
+    """
+
+    name: str
+    expression: Expression
+    line: int
+
+
+@dataclass(frozen=True, slots=True)
+class Model:
+    """A structural causal model; `Model.read` makes it, and checks it.
+
+    Attributes:
+        source: what its text is called in an error.
+        parameters: by name, each after those it uses.
+        variables: by name, each after its causes.
+        selection: the variable that is 1 for whoever is in the data.
+        pairs: what is compared.
+        cases: parameters to change, by the name of the case; one case without a name where the file has none.
+    """
+
+    source: str
+    parameters: Mapping[str, Equation]
+    variables: Mapping[str, Equation]
+    selection: str
+    pairs: tuple[tuple[str, str], ...]
+    cases: Mapping[str, Mapping[str, float]]
+
+    @classmethod
+    def read(cls, text: str, source: str = "model") -> Model:
+        """Read a model; the head of this module says how one is written.
+
+        Args:
+            text: the file's.
+            source: what the text is called in an error.
+
+        Raises:
+            UndertowError: a line cannot be read, a name is unknown or defined twice, equations close a circle, or nobody is
+                selected or compared; says where.
+        """
+        reading = _Reading(source)
+        for number, line in enumerate(lines_of(text), 1):
+            reading.take(line, number)
+        return reading.model()
+
+    def constants(self, settings: Mapping[str, float] | None = None) -> dict[str, float]:
+        """The value of every parameter, with these in the place of the file's.
+
+        Raises:
+            UndertowError: a setting is no parameter, or a parameter is no finite number.
+        """
+        changed = settings or {}
+        for name, number in changed.items():
+            if name not in self.parameters:
+                raise UndertowError(
+                    f"{self.source}: there is no parameter {name!r} to set{_nearest(name, self.parameters)}"
+                )
+            if not math.isfinite(number):
+                raise UndertowError(f"{self.source}: {name} cannot be {number:g}; set it to a finite number")
+        found: dict[str, float] = {}
+        for name, equation in self.parameters.items():
+            found[name] = changed[name] if name in changed else float(evaluate(equation.expression, found, _no_noise))
+            if not math.isfinite(found[name]):
+                raise UndertowError(f"{self.where(name)}: {name} is no finite number; look for a division by 0")
+        return found
+
+    def where(self, name: str) -> str:
+        """The place of a definition, as errors name it."""
+        return _place(self.source, (self.variables.get(name) or self.parameters[name]).line)
+
+
+def implied_graph(model: Model, settings: Mapping[str, float] | None = None) -> str:
+    """The causal graph that the equations imply, as `undertow dag` reads it: `G -> S; W -> S; W -> X; [S]`.
+
+    A cause that a parameter switches off, as 0 does in `gamma * G`, has no arrow. This goes by single operations: two
+    terms that cancel one another keep their arrows.
+
+    Args:
+        model: the equations.
+        settings: parameters in the place of the model's.
+
+    Raises:
+        UndertowError: a setting is no parameter, or a parameter is no finite number.
+    """
+    constants = model.constants(settings)
+    causes = {
+        name: [cause for cause in names(simplified(equation.expression, constants)) if cause not in constants]
+        for name, equation in model.variables.items()
+    }
+    written = sorted(model.variables, key=lambda name: model.variables[name].line)
+    arrows = [(cause, effect) for cause in written for effect in written if cause in causes[effect]]
+    linked = {name for arrow in arrows for name in arrow} | {model.selection}
+    alone = [name for name in written if name not in linked]
+    return "; ".join([*(f"{cause} -> {effect}" for cause, effect in arrows), *alone, f"[{model.selection}]"])
+
+
+class _Reading:
+    """Lines taken one after the other, and the model that they come to."""
+
+    def __init__(self, source: str) -> None:
+        self._source = source
+        self._parameters: dict[str, Equation] = {}
+        self._variables: dict[str, Equation] = {}
+        self._selection: tuple[str, int] | None = None
+        self._pairs: dict[tuple[str, str], int] = {}
+        self._cases: dict[str, tuple[dict[str, float], int]] = {}
+
+    def take(self, line: str, number: int) -> None:
+        """Take one line of the file."""
+        said = unicodedata.normalize("NFKC", line.partition("#")[0]).strip()  # as Python does with names
+        if not said:
+            return
+        try:
+            self._take(said, number)
+        except UndertowError as error:
+            raise UndertowError(f"{_place(self._source, number)}: {error}") from error
+
+    def _take(self, said: str, number: int) -> None:
+        if definition := _DEFINITION.fullmatch(said):
+            name, sign, text = definition.groups()
+            self._define(name, sign, text, number)
+        elif statement := _STATEMENT.fullmatch(said):
+            word, rest = statement.groups()
+            {SELECT: self._select, COMPARE: self._compare, CASE: self._case}[word](rest, number)
+        else:
+            cut = said if len(said) <= _QUOTED_LENGTH else f"{said[: _QUOTED_LENGTH - 3]}..."
+            raise UndertowError(
+                f"{cut!r} is no statement; write name = number, name := expression, select S, compare X, Y or case name: parameter = number"
+            )
+
+    def _define(self, name: str, sign: str, text: str, number: int) -> None:
+        if name in _NOT_A_NAME or keyword.iskeyword(name) or not name.isidentifier():
+            raise UndertowError(f"{name!r} cannot be the name of a parameter or variable; choose another one")
+        earlier = self._parameters.get(name) or self._variables.get(name)
+        if earlier:
+            raise UndertowError(f"{name} is defined in line {earlier.line} already; leave one of the two out")
+        if len(self._parameters) + len(self._variables) >= MAX_NAMES:
+            raise UndertowError(f"at most {MAX_NAMES} parameters and variables are read; leave some out")
+        equation = Equation(name, read_expression(text), number)
+        if sign == "=":
+            if any(isinstance(part, Noise) for part in parts(equation.expression)):
+                raise UndertowError(
+                    f"{name} is a parameter, which is one number and has no noise; write {name} := {text}"
+                )
+            self._parameters[name] = equation
+        else:
+            self._variables[name] = equation
+
+    def _select(self, rest: str, number: int) -> None:
+        if not re.fullmatch(r"\w+", rest):
+            raise UndertowError(
+                "select takes the name of one variable that is 1 for whoever is selected, as in select S"
+            )
+        if self._selection:
+            raise UndertowError(
+                f"line {self._selection[1]} selects already; make one variable of the two, as in S := A > 0 and B > 0"
+            )
+        self._selection = rest, number
+
+    def _compare(self, rest: str, number: int) -> None:
+        for said in rest.split(";"):
+            pair = _PAIR.fullmatch(said)
+            if pair is None:
+                raise UndertowError(f"{said.strip()!r} is no pair; write compare W, G; X, Y")
+            if pair[1] == pair[2]:
+                raise UndertowError(f"{pair[1]} is compared with itself; name two variables")
+            self._pairs.setdefault((pair[1], pair[2]), number)
+        if len(self._pairs) > MAX_PAIRS:
+            raise UndertowError(f"at most {MAX_PAIRS} pairs are compared; leave some out")
+
+    def _case(self, rest: str, number: int) -> None:
+        name, colon, settings = rest.partition(":")
+        name = " ".join(name.split())
+        if not (name and colon):
+            raise UndertowError("a case is written as case name: parameter = number, parameter = number")
+        if name in self._cases:
+            raise UndertowError(f"case {name!r} is in line {self._cases[name][1]} already; choose another name")
+        if len(self._cases) >= MAX_CASES:
+            raise UndertowError(f"at most {MAX_CASES} cases are read; leave some out")
+        changed: dict[str, float] = {}
+        for said in settings.split(","):
+            setting = _SETTING.fullmatch(said)
+            if setting is None:
+                raise UndertowError(f"{said.strip()!r} sets no parameter; write case {name}: parameter = number")
+            if setting[1] in changed:
+                raise UndertowError(f"case {name} sets {setting[1]} twice; leave one of the two out")
+            changed[setting[1]] = _number(setting[2])
+        self._cases[name] = changed, number
+
+    def model(self) -> Model:
+        """What was taken, if it is a model."""
+        for equation in self._parameters.values():
+            self._check_names(
+                equation, self._parameters, "a parameter is made of parameters alone; := makes it a variable"
+            )
+        for equation in self._variables.values():
+            self._check_names(equation, self._parameters | self._variables, "")
+        if self._selection is None:
+            raise UndertowError(
+                f"{self._source}: nobody is selected; add a line select S, S being 1 for whoever is in the data"
+            )
+        if not self._pairs:
+            raise UndertowError(
+                f"{self._source}: nothing is compared; add a line with pairs of variables, compare X, Y"
+            )
+        self._check_variable(*self._selection)
+        for pair, number in self._pairs.items():
+            for name in pair:
+                self._check_variable(name, number)
+        model = Model(
+            source=self._source,
+            parameters=self._in_order(self._parameters),
+            variables=self._in_order(self._variables),
+            selection=self._selection[0],
+            pairs=tuple(self._pairs),
+            cases={name: changed for name, (changed, _) in self._cases.items()} or {"": {}},
+        )
+        model.constants()
+        for changed, number in self._cases.values():
+            for name in changed:
+                if name not in self._parameters:
+                    self._fail(number, f"there is no parameter {name!r} to set{_nearest(name, self._parameters)}")
+            try:
+                model.constants(changed)
+            except UndertowError as error:
+                raise UndertowError(f"{_place(self._source, number)}: in this case, {error}") from error
+        return model
+
+    def _check_names(self, equation: Equation, known: Mapping[str, Equation], advice: str) -> None:
+        for name in names(equation.expression):
+            if name in known:
+                continue
+            of_others = f"{name} is a variable, and {advice}" if name in self._variables else ""
+            unknown = f"nothing defines {name!r}{_nearest(name, known)}; add a line {name} = or {name} :="
+            self._fail(equation.line, of_others or unknown)
+
+    def _check_variable(self, name: str, number: int) -> None:
+        if name in self._parameters:
+            self._fail(number, f"{name} is a parameter and the same for everyone; name a variable, which := defines")
+        if name not in self._variables:
+            self._fail(number, f"there is no variable {name!r}{_nearest(name, self._variables)}; define it with :=")
+
+    def _in_order(self, equations: Mapping[str, Equation]) -> dict[str, Equation]:
+        """Each after those that it uses."""
+        uses = {
+            name: [one for one in names(equation.expression) if one in equations]
+            for name, equation in equations.items()
+        }
+        try:
+            return {name: equations[name] for name in graphlib.TopologicalSorter(uses).static_order()}
+        except graphlib.CycleError as error:
+            circle: list[str] = error.args[1]
+            self._fail(
+                equations[circle[-1]].line,
+                f"{' -> '.join(circle)} is a circle, and a cause cannot come after its effect; take one of these names out of an equation",
+            )
+
+    def _fail(self, number: int, message: str) -> NoReturn:
+        raise UndertowError(f"{_place(self._source, number)}: {message}")
+
+
+def _number(text: str) -> float:
+    """A number that needs no name."""
+    expression = read_expression(text)
+    if names(expression) or any(isinstance(part, Noise) for part in parts(expression)):
+        raise UndertowError(f"{text.strip()!r} is no number; a case sets parameters to numbers")
+    return float(evaluate(expression, {}, _no_noise))
+
+
+def _no_noise(noise: Noise) -> Floats:
+    raise AssertionError(f"a {noise.kind} noise is refused where parameters are read")
+
+
+def _place(source: str, line: int) -> str:
+    return f"{source}, line {line}"
+
+
+def _nearest(word: str, known: Mapping[str, Equation]) -> str:
+    near = [one for one in known if one.casefold() == word.casefold()] or difflib.get_close_matches(
+        word, list(known), n=1
+    )
+    return f" (did you mean {near[0]!r}?)" if near else ""

@@ -1,0 +1,511 @@
+"""`undertow dag`: what follows from a causal graph, in words, as JSON and drawn.
+
+Knows options and what a terminal shows; decides nothing.
+"""
+
+from __future__ import annotations
+
+import csv
+import math
+import shutil
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+
+import typer
+
+from undertow.cli.console import Json, progress_bar, say, say_json, say_table, stoppable, warn, without_nan
+from undertow.errors import UndertowError
+from undertow.types import as_json
+
+if TYPE_CHECKING:
+    from undertow.causal.describe import Section
+    from undertow.causal.graph import Graph
+    from undertow.causal.published import NamedGraph
+    from undertow.causal.scm import Model
+    from undertow.causal.simulate import Correlation, Progress, Simulation
+    from undertow.report.figures.scatter import Cloud, Panel
+    from undertow.report.style import Drawing
+
+
+DRAWN_AS = (".png", ".svg")
+
+
+def graph(
+    file: Annotated[
+        str,
+        typer.Argument(
+            help="A file with a graph, a graph itself ('W -> X; W -> S; G -> S; G -> Y; [S]'), or one of the papers': "
+            "well-specified, unspecified, access, access-masked."
+        ),
+    ],
+    *,
+    separated: Annotated[
+        list[str] | None,
+        typer.Option(help="Say instead whether two nodes are independent, given others: 'W,G|S'; may be repeated."),
+    ] = None,
+    out: Annotated[Path | None, typer.Option("--out", help="Draw the graph into this file, .png or .svg.")] = None,
+    as_json: Json = False,
+) -> None:
+    """Say what follows from a causal graph: open paths, recoverability, who can be a W, what specifies the task."""
+    from undertow.causal.describe import in_words, separation_in_words
+    from undertow.causal.published import find_graph
+
+    found = find_graph(file)
+    graph = found.graph
+    asked = [_asked(text) for text in separated or []]
+    answer = _graph_plain(graph, asked) if as_json else ""
+    sections = () if as_json else [separation_in_words(graph, *one) for one in asked] or in_words(graph)
+    if out is not None:
+        _draw(graph, found.title or Path(found.name).name or "graph", out)
+    if as_json:
+        typer.echo(answer)
+        return
+    typer.echo("\n\n".join([*([] if asked else [_head(found)]), *map(_told, sections)]))
+    if out is not None:
+        say(f"Drawn: {out.resolve()}")
+
+
+def _graph_plain(graph: Graph, asked: Sequence[tuple[str, str, tuple[str, ...]]]) -> str:
+    from undertow.causal.describe import as_plain, separation_as_plain
+
+    return as_json([separation_as_plain(graph, *one) for one in asked] or as_plain(graph))
+
+
+def _asked(text: str) -> tuple[str, str, tuple[str, ...]]:
+    """Two nodes, and those that are given."""
+    pair, _, given = text.partition("|")
+    names = [name.strip() for name in pair.split(",")]
+    conditions = tuple(name.strip() for name in given.split(",") if name.strip())
+    if len(names) != 2 or not all(names):
+        raise UndertowError(
+            f"--separated {text!r}: write two nodes, and after a bar those that are given, as in 'W,G|S'"
+        )
+    return names[0], names[1], conditions
+
+
+def _draw(graph: Graph, title: str, out: Path) -> None:
+    if out.suffix.lower() not in DRAWN_AS:
+        raise UndertowError(f"{out}: a graph is drawn as .png or .svg; give the file such an ending")
+    if not out.absolute().parent.is_dir():
+        raise UndertowError(f"{out}: its folder is not there; make it first, or name another file with --out")
+    if out.exists():
+        raise UndertowError(f"{out}: is there already; name another file with --out, or remove it first")
+    from undertow.causal.describe import graph_view
+    from undertow.report.figures.causal_graph import GraphShape, draw_graph, signs_as_boxes
+    from undertow.report.style import png_bytes, svg_text
+
+    drawing = draw_graph(GraphShape(**graph_view(graph)), title)
+    is_png = out.suffix.lower() == ".png"
+    out.write_bytes(png_bytes(drawing) if is_png else svg_text(drawing).encode())
+    if lacking := signs_as_boxes(drawing) if is_png else "":
+        warn(
+            f"undertow: {out} shows boxes for {', '.join(lacking)}, which no font of this machine has; install one that has them, or "
+            "draw an .svg"
+        )
+
+
+def _head(found: NamedGraph) -> str:
+    source = [f"{found.title} ({found.source})"] if found.title else []
+    return "\n".join([*source, found.graph.text().partition("\n")[0]])
+
+
+def _told(section: Section) -> str:
+    return "\n  ".join([section.title, *section.lines])
+
+
+SUM, DIFFERENCE = "selected-on-sum", "selected-on-difference"
+
+
+TABLE, DRAFT = "correlations.csv", ".part"
+
+
+PAIRS_ACROSS, CASES_DOWN = 2, 6
+"""As many as one figure shows; the others are in further ones."""
+
+
+NAME_LETTERS = 14
+"""Of both variables, for their names to stand in the head of a column and not at their axes alone."""
+
+
+_SPECIFIED = {"well specified": "Well specified, X causes Y", "unspecified": "Unspecified, X does not cause Y"}
+
+
+_SELECTED_ON = {SUM: "selected on W + G", DIFFERENCE: "selected on W \N{MINUS SIGN} G"}
+
+
+class _Drawing(NamedTuple):
+    """One case of one model, and what drawing from it gave."""
+
+    model: str
+    case: str
+    graph: str
+    result: Simulation
+
+
+def simulate(  # noqa: PLR0913 - one parameter for each option
+    file: Annotated[
+        str,
+        typer.Argument(
+            help="A file of equations, or one of the papers' models: selected-on-sum, selected-on-difference. Both of these if not given.",
+            show_default=False,
+        ),
+    ] = "",
+    *,
+    draws: Annotated[float, typer.Option(help="People to draw for each case.")] = 1e6,
+    seed: Annotated[int, typer.Option(help="Seed of the noises.")] = 0,
+    settings: Annotated[
+        list[str] | None, typer.Option("--set", help="Change a parameter, as in alpha=5; may be repeated.")
+    ] = None,
+    graph: Annotated[
+        bool,
+        typer.Option(
+            "--graph", help="Print the graph that the equations imply, as `undertow dag` reads it, and draw nobody."
+        ),
+    ] = False,
+    out: Annotated[Path | None, typer.Option("--out", help="Folder for the figures and correlations.csv.")] = None,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace files of an earlier simulation.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Draw people from equations, select some, and correlate their variables before and after."""
+    if graph and out is not None:
+        raise UndertowError(
+            f"--graph draws nobody, so there is nothing to write to --out {out}; leave one of the two out"
+        )
+    models, changed = _models(file), _settings(settings or [])
+    for model in models.values():
+        _check_settings(model, changed)
+    if graph:
+        _say_graphs(models, changed, as_json=as_json)
+        return
+    if out is not None:
+        _check_folder(out, overwrite=overwrite)
+    with stoppable("no simulation was written"):
+        with progress_bar(as_json, "drawing people", "") as bar:
+            drawn = _drawn(models, _people(draws), seed, changed, bar)
+        written = _write(drawn, out, papers=not file, note=_note(changed)) if out is not None else []
+    if as_json:
+        say_json(_plain(drawn, written))
+        return
+    say_table([row for one in drawn for row in _shown(one)])
+    say(f"{drawn[0].result.n_draws:,} people drawn for each case, seed {seed}; brackets are 95% intervals.")
+    for one in drawn:
+        for warning in one.result.warnings:
+            say(f"Warning: {one.model}{', ' if one.case else ''}{one.case}: {warning}.")
+    for path in written:
+        say(f"Written: {path.resolve()}")
+
+
+def _models(file: str) -> dict[str, Model]:
+    """Models by name: the papers', one of them, or a file's."""
+    from undertow.causal import example_scms as models
+    from undertow.causal.scm import Model
+    from undertow.data.text_files import read_text
+
+    if not file or (file in models.NAMES and not Path(file).exists()):
+        return {name: models.load(name) for name in ([file] if file else models.NAMES)}
+    path = Path(file)
+    if not path.exists():
+        raise UndertowError(
+            f"{file}: there is no such file, and the papers' models are {', '.join(models.NAMES)}; check the path"
+        )
+    return {path.stem: Model.read(read_text(path), file)}
+
+
+def _settings(given: Sequence[str]) -> dict[str, float]:
+    changed: dict[str, float] = {}
+    for text in given:
+        name, _, said = text.partition("=")
+        try:
+            number = float(said)
+        except ValueError as error:
+            raise UndertowError(f"--set {text!r}: write it as parameter=number, as in alpha=5") from error
+        if name.strip() in changed:
+            raise UndertowError(f"--set {name.strip()}: is given twice; leave one of the two out")
+        changed[name.strip()] = number
+    return changed
+
+
+def _check_settings(model: Model, changed: Mapping[str, float]) -> None:
+    """A case is what its name says; an option that changed it would make the name untrue."""
+    model.constants(changed)
+    for name in changed:
+        for case, of_case in model.cases.items():
+            if name in of_case:
+                raise UndertowError(
+                    f"--set {name}: case {case!r} of {model.source} sets {name}, so that the option would make its name untrue; "
+                    "change the case in a file of your own"
+                )
+
+
+def _people(draws: float) -> int:
+    if not (math.isfinite(draws) and draws.is_integer()):
+        raise UndertowError(f"--draws {draws:g}: write a whole number, as in 1e6")
+    return int(draws)
+
+
+def _say_graphs(models: Mapping[str, Model], changed: Mapping[str, float], *, as_json: bool) -> None:
+    from undertow.causal.scm import implied_graph
+
+    rows: list[dict[str, Any]] = [
+        {"model": name, "case": case, "graph": implied_graph(model, {**of_case, **changed})}
+        for name, model in models.items()
+        for case, of_case in model.cases.items()
+    ]
+    if as_json:
+        say_json(rows)
+        return
+    for row in rows:
+        # Of several, each line says in a comment of graphs whose it is, and can be read alone.
+        whose = f"  # {row['model']}{', ' if row['case'] else ''}{row['case']}" if len(rows) > 1 else ""
+        say(f"{row['graph']}{whose}")
+
+
+def _drawn(
+    models: Mapping[str, Model], n_draws: int, seed: int, changed: Mapping[str, float], bar: Progress
+) -> list[_Drawing]:
+    from undertow.causal.scm import implied_graph
+    from undertow.causal.simulate import simulate as simulated
+
+    cases = [(name, case) for name, model in models.items() for case in model.cases]
+    found = []
+    for place, (name, case) in enumerate(cases):
+        model = models[name]
+        chosen = {**model.cases[case], **changed}
+        progress = _within(bar, place, len(cases))
+        found.append(
+            _Drawing(name, case, implied_graph(model, chosen), simulated(model, n_draws, seed, chosen, progress))
+        )
+    return found
+
+
+def _within(bar: Progress, place: int, n_cases: int) -> Progress:
+    return lambda done, total: bar(place * total + done, n_cases * total)
+
+
+def _shown(one: _Drawing) -> list[dict[str, Any]]:
+    """A row for each pair, as a reader wants it."""
+    result = one.result
+    return [
+        {
+            "model": one.model,
+            "case": one.case,
+            "pair": f"{x}, {y}",
+            "r before": _with_interval(result.correlation(x, y, selected=False)),
+            "r after selection": _with_interval(result.correlation(x, y, selected=True)),
+            "selected": f"{100 * result.share:.2f}% ({100 * result.share_low:.2f} to {100 * result.share_high:.2f})",
+        }
+        for x, y in _pairs(one)
+    ]
+
+
+def _pairs(one: _Drawing) -> list[tuple[str, str]]:
+    return [(found.x, found.y) for found in one.result.correlations if not found.selected]
+
+
+def _with_interval(found: Correlation) -> str:
+    if math.isnan(found.r):
+        verb = "is" if len(found.constant) == 1 else "are"
+        return "undefined" + (f": {' and '.join(found.constant)} {verb} constant" if found.constant else "")
+    return f"{_decimals(found.r)} ({_decimals(found.low)} to {_decimals(found.high)})"
+
+
+def _decimals(r: float) -> str:
+    return f"{r + 0.0:.3f}".replace("-0.000", "0.000")
+
+
+def _plain(drawn: Sequence[_Drawing], written: Sequence[Path]) -> Any:
+    return without_nan(
+        {
+            "draws": drawn[0].result.n_draws,
+            "seed": drawn[0].result.seed,
+            "cases": [
+                {
+                    "model": one.model,
+                    "case": one.case,
+                    "settings": dict(one.result.settings),
+                    "graph": one.graph,
+                    "selected": {
+                        "n": one.result.n_selected,
+                        "share": one.result.share,
+                        "low": one.result.share_low,
+                        "high": one.result.share_high,
+                    },
+                    "warnings": one.result.warnings,
+                    "correlations": [
+                        {name: cell for name, cell in row.items() if not name.startswith("share")}
+                        for row in one.result.rows()
+                    ],
+                }
+                for one in drawn
+            ],
+            "files": [str(path) for path in written],
+        }
+    )
+
+
+def _check_folder(out: Path, *, overwrite: bool) -> None:
+    if out.exists() and not out.is_dir():
+        raise UndertowError(f"{out}: is a file; name a folder")
+    if (out / TABLE).exists() and not overwrite:
+        raise UndertowError(f"{out}: holds a simulation already; name another folder, or add --overwrite")
+
+
+def _note(changed: Mapping[str, float]) -> str:
+    return f" ({', '.join(f'{name} = {value:g}' for name, value in changed.items())})" if changed else ""
+
+
+def _write(drawn: Sequence[_Drawing], out: Path, *, papers: bool, note: str) -> list[Path]:
+    from undertow.report.style import file_stem, save_drawing
+
+    drawings = _of_the_papers(drawn, note) if papers else _of_a_model(drawn, note)
+    files = [f"{file_stem(drawing.name)}{suffix}" for drawing in drawings for suffix in (".png", ".svg")]
+    try:
+        with _draft_in(out) as draft:
+            _write_table(drawn, draft / TABLE)
+            for drawing in drawings:
+                save_drawing(drawing, draft)
+            # A folder holds a simulation by its table, so the old one goes first and the new one comes last.
+            (out / TABLE).unlink(missing_ok=True)
+            for name in (*files, TABLE):
+                (draft / name).replace(out / name)
+    except OSError as error:
+        raise UndertowError(
+            f"{out}: cannot be written ({error.strerror or error}); free space, or name another folder"
+        ) from error
+    return [out / name for name in (TABLE, *files)]
+
+
+@contextmanager
+def _draft_in(out: Path) -> Iterator[Path]:
+    """An empty folder within the other, which is made if need be; what a killed process left of its own is cleared away."""
+    draft = out / DRAFT
+    shutil.rmtree(draft, ignore_errors=True)
+    draft.mkdir(parents=True)
+    try:
+        yield draft
+    finally:
+        shutil.rmtree(draft, ignore_errors=True)
+
+
+def _write_table(drawn: Sequence[_Drawing], path: Path) -> None:
+    rows = [{name: "" if cell is None else cell for name, cell in without_nan(row).items()} for row in _rows(drawn)]
+    with path.open("w", encoding="utf-8", newline="") as stream:
+        writer = csv.DictWriter(stream, list(rows[0]), lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(rows)
+
+
+def _rows(drawn: Sequence[_Drawing]) -> list[dict[str, Any]]:
+    return [
+        {
+            "model": one.model,
+            "case": one.case,
+            "settings": " ".join(
+                f"{name}={repr(value).removesuffix('.0')}" for name, value in one.result.settings.items()
+            ),
+            "seed": one.result.seed,
+            **row,
+        }
+        for one in drawn
+        for row in one.result.rows()
+    ]
+
+
+def _of_the_papers(drawn: Sequence[_Drawing], note: str) -> list[Drawing]:
+    """Figure 2 of McMilin 2024 and figures 6 and 7 of the ICLR submission."""
+    from undertow.report.figures.scatter import draw_simulation
+
+    by_case = {(one.model, one.case): one.result for one in drawn}
+    pairs = [("W", "G"), ("X", "Y")]
+    both = [
+        (_row_words(said, model, by_case[model, case]), _before_and_after(by_case[model, case], pairs))
+        for model in (SUM, DIFFERENCE)
+        for case, said in _SPECIFIED.items()
+    ]
+    weights = {", beta 0.01": "beta = 0.01", ", beta 0.1": "beta = 0.1", "": "beta = 1"}
+    injected = [
+        (
+            _row_words(said, model, by_case[model, case]),
+            [_panel(by_case[model, case + weight], ("X", "Y")) for weight in weights],
+        )
+        for model in (SUM, DIFFERENCE)
+        for case, said in _SPECIFIED.items()
+    ]
+    columns = _before_and_after_words(pairs)
+    return [
+        draw_simulation(
+            "mcmilin-2024-figure-2",
+            f"Selecting on W + G makes X and Y correlate if the task is unspecified{note}",
+            columns,
+            both[: len(_SPECIFIED)],
+        ),
+        draw_simulation(
+            "iclr-submission-figure-6",
+            f"The sign of what selection makes depends on who is selected{note}",
+            columns,
+            both,
+        ),
+        draw_simulation(
+            "iclr-submission-figure-7",
+            f"The more of W there is in X (beta), the more does selection correlate X and Y of an unspecified task{note}",
+            list(weights.values()),
+            injected,
+        ),
+    ]
+
+
+def _of_a_model(drawn: Sequence[_Drawing], note: str) -> list[Drawing]:
+    """Every pair of every case, two pairs and six cases to a figure."""
+    from undertow.report.figures.scatter import draw_simulation
+
+    model, pairs = drawn[0].model, _pairs(drawn[0])
+    found: list[Drawing] = []
+    for first in range(0, len(drawn), CASES_DOWN):
+        for pair in range(0, len(pairs), PAIRS_ACROSS):
+            across = pairs[pair : pair + PAIRS_ACROSS]
+            name = f"{model}-{len(found) + 1}" if max(len(drawn) - CASES_DOWN, len(pairs) - PAIRS_ACROSS) > 0 else model
+            rows = [
+                (
+                    f"{one.case or model}; selected: {_percent(one.result)} of all people",
+                    _before_and_after(one.result, across),
+                )
+                for one in drawn[first : first + CASES_DOWN]
+            ]
+            title = f"{model}: correlations before and after selection{note}"
+            found.append(draw_simulation(name, title, _before_and_after_words(across), rows))
+    return found
+
+
+def _row_words(said: str, model: str, result: Simulation) -> str:
+    return f"{said}; {_SELECTED_ON[model]}: {_percent(result)} of all people"
+
+
+def _percent(result: Simulation) -> str:
+    return f"{100 * result.share:.3g}%"
+
+
+def _before_and_after_words(pairs: Sequence[tuple[str, str]]) -> list[str]:
+    who = ("everyone", "selected")
+    if any(len(x + y) > NAME_LETTERS for x, y in pairs):
+        return [one.capitalize() for _ in pairs for one in who]
+    return [f"{x} and {y}, {one}" for x, y in pairs for one in who]
+
+
+def _before_and_after(result: Simulation, pairs: Sequence[tuple[str, str]]) -> list[Panel]:
+    return [_panel(result, pair, alone=alone) for pair in pairs for alone in (True, False)]
+
+
+def _panel(result: Simulation, pair: tuple[str, str], *, alone: bool = False) -> Panel:
+    from undertow.report.figures.scatter import Panel
+
+    return Panel(*pair, _cloud(result, pair, selected=False), None if alone else _cloud(result, pair, selected=True))
+
+
+def _cloud(result: Simulation, pair: tuple[str, str], *, selected: bool) -> Cloud:
+    from undertow.report.figures.scatter import Cloud
+
+    found = result.correlation(*pair, selected=selected)
+    people = result.selected if selected else result.everyone
+    return Cloud(people[found.x], people[found.y], found.r, found.low, found.high, found.n)

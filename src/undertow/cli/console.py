@@ -1,0 +1,324 @@
+"""What every command does with a terminal: tables, JSON, a bar, and an end by Ctrl-C that says what became of the work.
+
+Knows nothing about models, audits or what is shown.
+"""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+import inspect
+import math
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, get_args, get_type_hints
+
+import typer
+
+from undertow.errors import UndertowError
+from undertow.types import NOT_SEEN, as_json
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from rich.console import Console
+
+    from undertow.causal.finding_assumptions import Grounds
+    from undertow.runs.pipeline import Run
+    from undertow.types import Finding
+
+
+Json = Annotated[bool, typer.Option("--json", help="Print JSON, for machines.")]
+
+
+_OBEYED = {*range(32), *range(127, 160), *range(0x2028, 0x202F), *range(0x2066, 0x206A)} - set(map(ord, "\t\n"))
+
+
+_WRITTEN_OUT = {number: ascii(chr(number))[1:-1] for number in _OBEYED}
+"""Signs that a terminal obeys or turns a line around for, each as it is written in Python."""
+
+
+def plain(text: object) -> str:
+    """A text as a terminal may be told it: what files and names hold moves no cursor and colours nothing."""
+    return str(text).translate(_WRITTEN_OUT)
+
+
+def one_line(text: object) -> str:
+    """The same for a path or a name, which may go over lines and seem to be something that we say."""
+    return plain(text).replace("\n", r"\n")
+
+
+def say(text: object) -> None:
+    """A line on standard output, for people: whatever files and names hold, it stays one."""
+    typer.echo(one_line(text))
+
+
+def warn(text: object) -> None:
+    """The same on standard error."""
+    typer.echo(one_line(text), err=True)
+
+
+class StoppedError(UndertowError):
+    """The user stopped a command."""
+
+
+@contextmanager
+def stoppable(so_far: str = "all answers so far are kept") -> Iterator[None]:
+    """Ctrl-C ends a command with a sentence that says what has become of its work."""
+    try:
+        yield
+    except KeyboardInterrupt as error:
+        raise StoppedError(f"stopped; {so_far}, run the same command again to go on") from error
+
+
+@contextmanager
+def progress_bar(
+    as_json: bool, doing: str = "asking", starting: str = "loading the model"
+) -> Iterator[Callable[[int, int], None]]:
+    """A bar with rate and time left on a terminal; nothing elsewhere."""
+    if as_json or not sys.stderr.isatty():
+        yield lambda done, total: None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    columns = (
+        TextColumn(doing),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TextColumn("{task.fields[rate]}"),
+        TimeRemainingColumn(),
+    )
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task(doing, total=None, rate=starting)
+
+        def progress(done: int, total: int) -> None:
+            speed = bar.tasks[0].speed
+            bar.update(task, completed=done, total=total, rate=f"{speed:.0f}/s" if speed else starting)
+
+        yield progress
+
+
+def without_nan(value: Any) -> Any:
+    """JSON has no NaN: a number that is missing is null."""
+    if isinstance(value, dict):
+        return {key: without_nan(one) for key, one in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [without_nan(one) for one in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def say_json(value: Any) -> None:
+    """A value on standard output, for machines; what is missing is null."""
+    typer.echo(as_json(without_nan(value), allow_nan=False))
+
+
+def say_list(rows: list[dict[str, Any]], *, as_json: bool) -> None:
+    """Rows as JSON, or as `say_table`."""
+    if as_json:
+        say_json(rows)
+    else:
+        say_table(rows)
+
+
+def say_table(rows: list[dict[str, Any]]) -> None:
+    """Columns on a terminal; tabs elsewhere, so that nothing is cut. What is missing is an empty cell."""
+    if not rows:
+        return
+    rows = [{name: "" if without_nan(cell) is None else cell for name, cell in row.items()} for row in rows]
+    if not sys.stdout.isatty():
+        for row in [dict(zip(rows[0], rows[0], strict=True)), *rows]:
+            say("\t".join(str(cell).replace("\t", r"\t") for cell in row.values()))
+        return
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for name in rows[0]:
+        table.add_column(name, overflow="fold")
+    for row in rows:
+        table.add_row(*(Text(one_line(cell)) for cell in row.values()))
+    console().print(table)
+
+
+def console() -> Console:
+    """Where tables are printed."""
+    from rich.console import Console
+
+    return Console()
+
+
+Dtype = Annotated[
+    str, typer.Option(help="float32, bfloat16, float16, or auto: bfloat16 where this machine is fast at it.")
+]
+
+
+Out = Annotated[Path | None, typer.Option("--out", help="Run folder to write; chosen from what is asked if not given.")]
+
+
+Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace a folder that holds another run.")]
+
+
+About = Annotated[
+    Path | None,
+    typer.Option(help="TOML file with the parameters, objective and post_training of models: [models.NAME]."),
+]
+
+
+def _named(context: typer.Context, parameter: typer.CallbackParam, graph: str) -> str:
+    """An empty name is none, and not the same as naming no graph."""
+    source = context.get_parameter_source(str(parameter.name))
+    if not graph and source is not None and source.name == "COMMANDLINE":
+        from undertow.causal.published import find_graph
+
+        find_graph(graph)
+    return graph
+
+
+Graph = Annotated[
+    str,
+    typer.Option(
+        "--graph",
+        callback=_named,
+        help="Causal graph to read the findings under: a name of `undertow dag`, a file, or the graph itself.",
+    ),
+]
+
+
+Protocol = Annotated[str, typer.Option("--protocol", help="exact or paper, where there is a choice.")]
+
+
+def parameters_of(options: type[Any]) -> list[inspect.Parameter]:
+    """The fields of a dataclass as options of a command: as they are annotated, or by their type and the help beside it."""
+    hints = get_type_hints(options, include_extras=True)
+    return [
+        parameter(
+            option.name,
+            Annotated[hints[option.name], typer.Option(help=option.metadata["help"])]
+            if "help" in option.metadata
+            else hints[option.name],
+            inspect.Parameter.empty if option.default is dataclasses.MISSING else option.default,
+        )
+        for option in dataclasses.fields(options)
+    ]
+
+
+def parameter(name: str, annotation: Any, default: Any) -> inspect.Parameter:
+    """One option of a command."""
+    return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, annotation=annotation, default=default)
+
+
+def without_help(one: inspect.Parameter) -> inspect.Parameter:
+    """The same option, which the help does not list."""
+    kind, option = get_args(one.annotation)
+    option = copy.copy(option)
+    option.hidden = True
+    return one.replace(annotation=Annotated[kind, option])
+
+
+REASONS_SHOWN = 5
+
+
+def say_run(run: Run, *, as_json: bool, asked: bool = True) -> None:
+    """The run for people, or for machines as JSON; `asked` is false where no model was asked just now.
+
+    Raises:
+        UndertowError: a model has no number; says which, and why.
+    """
+    _say_run(run, as_json=as_json, asked=asked)
+    silent = _without_numbers(run)
+    if silent:
+        told = "; ".join(f"{model} ({reason})" for model, reason in silent.items())
+        raise UndertowError(f"nothing was measured of {told}; {run.folder} says what was asked")
+
+
+def _say_run(run: Run, *, as_json: bool, asked: bool) -> None:
+    from undertow.report.formatting import reading_caveats
+
+    grounds = run.grounds
+    if as_json:
+        findings = [_plain_finding(finding, grounds) for finding in run.findings]
+        counts = run.manifest.get("counts", {})
+        answer = {"folder": str(run.folder), "report": str(run.report), "counts": counts, "findings": findings}
+        answer |= {"reading": run.manifest["reading"]} if "reading" in run.manifest else {}
+        if "precision" in run.manifest:
+            answer["precision"] = run.manifest["precision"]
+        if grounds is not None:
+            answer["graph"] = grounds.as_plain()
+        say_json(answer)
+        return
+    counts = run.manifest.get("counts", {})
+    if "computed" in counts and asked:
+        say(
+            f"Asked {counts['items']:,} items ({counts['computed']:,} of {counts['queries']:,} queries computed now, "
+            f"{counts['unscored']:,} unscored)."
+        )
+    notes = reading_caveats(run.manifest)
+    notes += [one_line(note) for note in run.manifest["design"].get("w_notes", ())]
+    notes += [note for note in run.manifest.get("notes", ()) if NOT_SEEN in note]
+    for line in (
+        *notes,
+        *(f"  {n_items:,} unscored: {one_line(reason)}" for reason, n_items in _reasons(run.observations)),
+    ):
+        say(line)
+    precision = run.manifest.get("precision", {})
+    for finding in run.findings:
+        say(f"{'*' if finding.found else '-'} {finding.text}")
+        if finding.text in precision.get("could_change", ()):
+            say("  In float32 this could turn out otherwise.")
+        if grounds is not None and grounds.doubt and finding.found and finding.rests:
+            say(f"  {grounds.doubt}")
+    for sentence in precision.get("said", ()):
+        say(sentence)
+    if grounds is not None:
+        say_grounds(grounds)
+    for shown in run.shown:
+        say("")
+        say(shown.title)
+        say_table([dict(zip(shown.columns, row, strict=True)) for row in shown.rows])
+        if shown.about:
+            say(shown.about)
+    say(f"Report: {one_line(run.report.resolve())}")
+
+
+def _plain_finding(finding: Finding, grounds: Grounds | None) -> dict[str, Any]:
+    plain: dict[str, Any] = {"text": finding.text, "found": finding.found, "strength": finding.strength}
+    rests = finding.rests and finding.found
+    return plain if grounds is None else {**plain, "rests_on": grounds.kind if rests else ""}
+
+
+def say_grounds(grounds: Grounds) -> None:
+    """What the findings rest on, but what the graph grants."""
+    from undertow.causal.describe import GRANTED
+
+    name = f" {grounds.named.name}" if grounds.named.name else ""
+    say("")
+    say(f"Graph{name}: {grounds.named.graph.text().partition(chr(10))[0]}")
+    say(grounds.tally)
+    for row in grounds.assumptions:
+        if not row.holds:
+            say(f"  {GRANTED[row.holds]}: {row.claim} ({row.because})")
+
+
+def _without_numbers(run: Run) -> dict[str, str]:
+    """Models that were asked and of which no result has a value, each with why."""
+    found = {}
+    for model, rows in run.observations.groupby(run.observations["model"].astype(str), sort=False):
+        own = [one for one in run.record.results if one.group.get("model") == model]
+        reasons = _reasons(rows)
+        if reasons and (rows["unscored"] != "").all():
+            found[str(model)] = reasons[0][0]
+        elif own and not any(math.isfinite(one.value) for one in own):
+            found[str(model)] = next((one.note.rstrip(".") for one in own if one.note), "no result has a value")
+    return found
+
+
+def _reasons(observations: pd.DataFrame) -> list[tuple[str, int]]:
+    """Why items are unscored, each with how many are; the most frequent ones."""
+    if "unscored" not in observations:
+        return []
+    reasons = Counter(map(str, observations["unscored"]))
+    reasons.pop("", None)
+    return reasons.most_common(REASONS_SHOWN)

@@ -1,0 +1,117 @@
+"""`undertow check`: runs judged by a file of rules, for a build that is to stop where a model got worse.
+
+Knows options, exit statuses and what a terminal shows; decides nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from undertow.cli.console import Json, StoppedError, progress_bar, say, say_json, stoppable, warn
+from undertow.errors import UndertowError
+
+if TYPE_CHECKING:
+    from undertow.runs.gates import GateReport, RunReport
+
+CANNOT_JUDGE = 2
+"""Exit status: rules or a run cannot be used. 1 is for a rule that failed, so that a build can tell the two apart."""
+LINES_PER_RULE = 5
+
+
+def gate(
+    runs: Annotated[list[Path], typer.Argument(help="Run folders, each judged by itself.")],
+    *,
+    rules: Annotated[Path, typer.Option("--rules", help="TOML file with the rules.")],
+    baseline: Annotated[
+        Path | None,
+        typer.Option("--baseline", help="Run folder that rules with against = 'baseline' compare each run with."),
+    ] = None,
+    junit: Annotated[
+        Path | None, typer.Option("--junit", help="Write a JUnit XML file, too; one that is there is replaced.")
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Judge runs by rules: exit status 0 if all hold, 1 if one does not, 2 if they cannot be judged."""
+    from undertow.runs import gates
+
+    with (
+        _refusing(junit),
+        stoppable("nothing was judged"),
+        progress_bar(as_json, "comparing with the baseline", "") as progress,
+    ):
+        gate = gates.gate(runs, rules, baseline, progress)
+    if junit is not None:
+        with _refusing():
+            gates.write_junit(gate, junit)
+    if as_json:
+        say_json(gate.as_json())
+    else:
+        _say(gate)
+        if junit is not None:
+            say(f"JUnit: {junit}")
+    if gate.status:
+        raise typer.Exit(gate.status)
+
+
+@contextmanager
+def _refusing(junit: Path | None = None) -> Iterator[None]:
+    """What cannot be judged is one sentence on standard error, as everywhere, with an exit status of its own."""
+    from undertow.runs.gates import write_refusal
+    from undertow.runs.gates.gate_formatting import printable
+
+    try:
+        yield
+    except StoppedError:
+        raise
+    except (UndertowError, OSError) as error:
+        sentence = str(error)
+        if isinstance(error, OSError):
+            sentence = f"{error.filename or 'a file'}: cannot be read ({error.strerror or error}); check the path"
+        if junit is not None:
+            try:
+                write_refusal(sentence, junit)
+            except UndertowError as unwritten:
+                sentence = f"{sentence}; and {unwritten}"
+        warn(f"undertow: {printable(sentence)}")
+        raise typer.Exit(CANNOT_JUDGE) from error
+
+
+def _say(gate: GateReport) -> None:
+    """A line on what a run cannot find, one for every rule and result that did not pass, and how many did."""
+    from undertow.runs.gates import PASSED
+    from undertow.runs.gates.gate_formatting import printable
+
+    for run in gate.runs:
+        for note in run.unable:
+            say(f"note: {printable(f'{run.folder}: ') if len(gate.runs) > 1 else ''}{note}")
+        for line in _lines(run, several=len(gate.runs) > 1):
+            say(line)
+    n_rules, n_runs = len(gate.rules.rules), len(gate.runs)
+    counted = ", ".join(f"{n:,} {outcome}" for outcome, n in gate.counts.items() if n or outcome == PASSED)
+    of_runs = f", {n_runs} runs" if n_runs > 1 else ""
+    say(f"{counted} ({n_rules} rule{'s' if n_rules > 1 else ''}{of_runs})")
+
+
+def _lines(run: RunReport, *, several: bool) -> Iterator[str]:
+    """Some of each rule's, since a rule may be asked of hundreds of results."""
+    from undertow.runs.gates import PASSED
+    from undertow.runs.gates.gate_formatting import printable
+
+    told: dict[tuple[int, str], int] = {}
+    for one in run.judged:
+        if one.outcome == PASSED:
+            continue
+        kind = (one.rule.number, one.outcome)
+        told[kind] = told.get(kind, 0) + 1
+        if told[kind] <= LINES_PER_RULE:
+            why = f" ({printable(one.rule.why)})" if one.rule.why else ""
+            yield f"{one.outcome}: {printable(f'{run.folder}: ') if several else ''}{one.sentence}{why}"
+    for (number, outcome), n in told.items():
+        if n > LINES_PER_RULE:
+            where = printable(f" of {run.folder}") if several else ""
+            yield f"{outcome}: {n - LINES_PER_RULE:,} more results{where} by rule {number}; --json and --junit have all of them"

@@ -1,0 +1,110 @@
+"""`undertow check-text`: whether one sentence, or each of a file, decides its blank.
+
+Knows options and what a terminal shows; decides nothing.
+"""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from undertow.cli.console import Dtype, Json, progress_bar, say, say_json, stoppable, warn
+from undertow.errors import UndertowError
+
+if TYPE_CHECKING:
+    from undertow.runs.guard import Verdict
+
+
+def guard_command(  # noqa: PLR0913 - an option each
+    text: Annotated[
+        str, typer.Argument(help="A sentence with its blank marked {blank}; leave it out with --file.")
+    ] = "",
+    *,
+    model: Annotated[
+        str,
+        typer.Option("-m", "--model", help="A name of `undertow ls models`, a hub id, a model folder or a GGUF file."),
+    ],
+    options: Annotated[
+        str, typer.Option(help="What may fill the blank: 'yes: is; no: is not'; pronouns if not given.")
+    ] = "",
+    file: Annotated[
+        Path | None, typer.Option(help="JSONL: one object a line, with text, and options where they are not pronouns.")
+    ] = None,
+    challenge: Annotated[str, typer.Option(help="Schema set to compare with.")] = "undertow-schemas",
+    data_dir: Annotated[str, typer.Option(help="Folder with the two published files of winogender.")] = "",
+    w: Annotated[str, typer.Option(help="W list: date, place, subreddit, or a file with one value a line.")] = "date",
+    inject: Annotated[str, typer.Option(help="How W goes in.")] = "In {w}: ",
+    date_start: Annotated[int, typer.Option(help="First year of the date list.")] = 1901,
+    date_stop: Annotated[int, typer.Option(help="Last year of the date list.")] = 2016,
+    date_count: Annotated[int, typer.Option(help="Number of years.")] = 2,
+    ends: Annotated[int, typer.Option(help="How many W values at either end are averaged.")] = 1,
+    revision: Annotated[str, typer.Option(help="Branch, tag or commit of a hub id.")] = "",
+    dtype: Dtype = "float32",
+    device: Annotated[str, typer.Option(help="auto, cpu, cuda, mps, ...")] = "auto",
+    out: Annotated[Path | None, typer.Option("--out", help="JSONL file for the verdicts of --file.")] = None,
+    as_json: Json = False,
+) -> None:
+    """Say whether a sentence decides its blank, or an answer would be a guess."""
+    from undertow.runs import guard as checking
+    from undertow.runs.guard import check_out, read_lines, write_verdicts
+
+    if bool(text) == (file is not None):
+        raise UndertowError("give one sentence, or a file of them with --file")
+    if out is not None and file is None:
+        raise UndertowError("--out is for the verdicts of --file; give one, or leave --out out")
+    check_out(out)
+    lines = read_lines(file, options) if file is not None else []
+    if text:
+        checking.check_sentence(text, options)
+    with stoppable(), progress_bar(as_json) as progress:
+        guard = checking.guard(
+            model,
+            challenge=challenge,
+            data_dir=data_dir,
+            w=w,
+            inject=inject,
+            date_start=date_start,
+            date_stop=date_stop,
+            date_count=date_count,
+            ends=ends,
+            revision=revision,
+            dtype=dtype,
+            device=device,
+            progress=progress,
+        )
+        if file is None:
+            _say_verdict(guard(text, options), as_json=as_json)
+        else:
+            for note in guard.notes:
+                warn(note)
+            write_verdicts(guard, lines, out)
+
+
+def _say_verdict(verdict: Verdict, *, as_json: bool) -> None:
+    if as_json:
+        say_json(verdict.as_json())
+        return
+    if verdict.unspecified is None:
+        say(f"no verdict: {verdict.unscored}")
+        return
+    chance = f" (chance {verdict.chance_percent:.0f}%)" if math.isfinite(verdict.chance_percent) else ""
+    say(f"{'unspecified' if verdict.unspecified else 'well specified'}{chance}: {verdict.text}")
+    say(verdict.advice)
+    for value, shares in verdict.percent.items():
+        say(f"  {value}: {', '.join(f'{group} {share:.1f}%' for group, share in shares.items())}")
+    for name, standing in verdict.scores.items():
+        beside = (
+            f": above {100 * standing.above_unspecified:.0f}% of the undecided and {100 * standing.above_specified:.0f}% of the "
+            "deciding sentences of the schema set"
+            if math.isfinite(standing.above_unspecified)
+            else ""
+        )
+        unit = "%" if name in ("entropy", "jensen_shannon") else " points"
+        say(f"  {name.replace('_', ' ')} {standing.value:.1f}{unit}{beside}")
+    say(f"  at most {verdict.unclaimed_percent:.0f}% went to words that were not asked for")
+    say(f"Rests on: {verdict.rests_on}.")
+    for note in verdict.notes:
+        say(note)

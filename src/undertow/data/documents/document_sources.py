@@ -1,0 +1,179 @@
+"""Finding documents by name: the package's own statements, a user's table, or CAD.
+
+Knows where each kind is read; knows nothing about how any of them is written down.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from undertow._files import is_folder, is_plain_file
+from undertow.data.documents import cad
+from undertow.data.documents.cad_splits import read_splits
+from undertow.data.documents.document_set import (
+    ENDINGS,
+    OWN,
+    Document,
+    DocumentSet,
+    header,
+    own_set,
+    read_documents,
+    rephrase_pairs,
+)
+from undertow.data.text_files import closest
+from undertow.errors import UndertowError
+
+NAMED: Mapping[str, Callable[[], DocumentSet]] = {OWN: own_set, cad.NAME: cad.published}
+"""The sets that have a name."""
+Key = tuple[str, str]
+"""A span, white space aside, and its dimension; "" for any."""
+
+
+DOCUMENT_SUMMARIES: Mapping[str, str] = {
+    OWN: "mild statements, biased on eleven dimensions or not, with spans and rephrasings",
+    cad.NAME: "Contextual Abuse Dataset: abusive texts, fetched on first use",
+}
+"""What each set that has a name holds."""
+
+
+def is_documents(name: str) -> bool:
+    """Whether a name, file or folder is of documents, and not of sentences with blanks."""
+    path = Path(name)
+    if name in NAMED or is_folder(path):
+        return True
+    if not is_plain_file(path) or not name.lower().endswith(ENDINGS):
+        return False
+    columns = set(header(path))
+    return bool(
+        {"text", "biased"} <= columns
+        or {"span", "rephrasing"} <= columns
+        or cad.is_full(columns)
+        or cad.is_split(columns)
+    )
+
+
+def may_offend(name: str) -> bool:
+    """Whether these are texts of CAD, of which a reader is warned."""
+    path = Path(name)
+    if name == cad.NAME or is_folder(path):
+        return True
+    columns = header(path) if is_plain_file(path) else ()
+    return cad.is_full(columns) or cad.is_split(columns)
+
+
+def documents_table(name: str) -> list[dict[str, str]]:
+    """Documents as rows, for printing.
+
+    Raises:
+        UndertowError: as `load_documents`.
+    """
+    found = load_documents(name)
+    return [
+        {
+            "id": one.id, "split": split, "biased": "yes" if one.biased else "no", "dimension": one.dimension,
+            "span": one.span, "rephrasing": one.rephrasing, "text": one.text,
+        }
+        for split, documents in (("evaluation", found.evaluation), ("train", found.training))
+        for one in documents
+    ]  # fmt: skip
+
+
+def load_documents(name: str, rephrasings: str = "") -> DocumentSet:
+    """Documents by name, from a table (.tsv, .csv, gzipped or not), or from a folder with the files of CAD.
+
+    Args:
+        name: `undertow-statements`, `cad`, or a path. What a table holds is seen from its columns: CAD's full file, one of its
+            split files, rephrase pairs, or documents in the package's own format.
+        rephrasings: path of rephrase pairs; each is given to the documents with its span, and its dimension if it has one.
+
+    Raises:
+        UndertowError: no such set or file, one that is not what it should be, or rephrasings of which none has a place.
+    """
+    found = _load(name)
+    return _rephrased(found, Path(rephrasings)) if rephrasings else found
+
+
+def _load(name: str) -> DocumentSet:
+    path = Path(name)
+    if name in NAMED:
+        return NAMED[name]()
+    if is_folder(path):
+        return cad.read_folder(path)
+    if is_plain_file(path) or name.lower().endswith(ENDINGS):
+        return _table(path)
+    raise UndertowError(
+        f"there are no documents called {name!r} and no such file: use {', '.join(NAMED)}, a file that ends in"
+        f" {', '.join(ENDINGS)}, or a folder with the files of CAD{closest(name, NAMED)}"
+    )
+
+
+def _table(path: Path) -> DocumentSet:
+    columns = header(path)
+    if cad.is_full(columns):
+        return cad.read_cad(path)
+    if cad.is_split(columns):
+        return read_splits([path])
+    if {"span", "rephrasing"} <= set(columns) and "biased" not in columns:
+        return rephrase_pairs(path)
+    return read_documents(path)
+
+
+def _rephrased(documents: DocumentSet, path: Path) -> DocumentSet:
+    """The documents with the rephrasings of a table of pairs."""
+    pairs = _pairs(path)
+    evaluation = [_key(document, pairs) for document in documents.evaluation]
+    training = [_key(document, pairs) for document in documents.training]
+    used = {key for key in (*evaluation, *training) if key}
+    if not used:
+        raise UndertowError(
+            f"{path}: none of its {len(pairs):,} spans is one of {documents.name}; give pairs of this set's spans, or leave them out"
+        )
+    note = (
+        f"rephrasings of {path.name}: {len(used):,} of {len(pairs):,} have their span here, in {_n_found(evaluation):,}"
+        f" evaluation and {_n_found(training):,} training documents"
+    )
+    return replace(
+        documents,
+        evaluation=_with_rephrasings(documents.evaluation, evaluation, pairs),
+        training=_with_rephrasings(documents.training, training, pairs),
+        notes=(*documents.notes, note),
+    )
+
+
+def _pairs(path: Path) -> dict[Key, str]:
+    read = rephrase_pairs(path)
+    pairs: dict[Key, str] = {}
+    for pair in (*read.evaluation, *read.training):
+        key = (_spaced(pair.span), pair.dimension)
+        if pairs.setdefault(key, pair.rephrasing) != pair.rephrasing:
+            raise UndertowError(
+                f"{path}: has two rephrasings of one span, the second with the id {pair.id!r}; keep one, or tell them apart by dimension"
+            )
+    return pairs
+
+
+def _key(document: Document, pairs: Mapping[Key, str]) -> Key | None:
+    """The pair for a document: one of its span and dimension before one of its span alone."""
+    span = _spaced(document.span)
+    return next((key for key in ((span, document.dimension), (span, "")) if span and key in pairs), None)
+
+
+def _with_rephrasings(
+    documents: Sequence[Document], keys: Sequence[Key | None], pairs: Mapping[Key, str]
+) -> tuple[Document, ...]:
+    return tuple(
+        replace(document, rephrasing=pairs[key]) if key else document
+        for document, key in zip(documents, keys, strict=True)
+    )
+
+
+def _n_found(keys: Sequence[Key | None]) -> int:
+    return sum(key is not None for key in keys)
+
+
+def _spaced(span: str) -> str:
+    """A span with one space where it has white space, or CAD's mark of a line break."""
+    return " ".join(re.sub(r"\[linebreak\]", " ", span, flags=re.IGNORECASE).split())

@@ -1,0 +1,351 @@
+"""Task descriptions: the words behind a document that ask whether, how and where it is biased, in many lexical variants.
+
+Variants are templates crossed with the words of their slots. The published ones lie in `descriptions.toml`, in the format that
+users write. Bauer et al. 2022, "Analyzing the Limits of Self-Supervision in Handling Bias in Language" (Findings of EMNLP),
+section 3 and appendix A.3. Knows text; knows nothing about documents, answers or models.
+"""
+
+from __future__ import annotations
+
+import math
+import tomllib
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from importlib import resources
+from itertools import combinations, product
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from undertow.data.documents.document_set import is_kept_name
+from undertow.data.prompts import LETTERS_OF_A_NAME
+from undertow.data.templates.template import Template
+from undertow.data.text_files import closest, read_toml
+from undertow.errors import UndertowError
+from undertow.types import digest
+
+TASKS = ("bias-diagnosis", "bias-identification", "bias-extraction", "bias-rephrasing")
+CLASSES = ("statement", "question", "completion", "null", "dimension")
+"""The paper's names for classes of descriptions."""
+REPHRASING = "bias-rephrasing"
+DIMENSION = "dimension"
+DIMENSION_HOLE = "{dimension}"
+"""What stands in a wording where each document's own dimension of bias goes."""
+MAX_VARIANTS = 1000
+"""Of one class; the paper's largest has 108, and each is asked of every document."""
+
+Levels = Mapping[str, str]
+"""The words of a slot, by the names of its levels."""
+
+
+@dataclass(frozen=True, slots=True)
+class Wording:
+    """One way to put a task.
+
+    Attributes:
+        task: one of `TASKS`.
+        kind: its class: one of `CLASSES`, or a user's own.
+        text: what follows the document, with `{dimension}` where the document's own dimension goes; "" for no description.
+        slots: the level of each slot, by the slot's name; within a class every combination of levels occurs once.
+    """
+
+    task: str
+    kind: str
+    text: str
+    slots: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class _Class:
+    """Templates and slots that are crossed; the templates by the names that tell them apart."""
+
+    texts: Mapping[str, str]
+    slots: Mapping[str, Levels]
+
+
+def wordings(task: str, own: Path | None = None) -> list[Wording]:
+    r"""All wordings of a task, class by class: the paper's, then those of a user's own file.
+
+    A file of one's own has a table for each class, with one text or several, and a list of words for each slot:
+
+        [bias-identification.instruction]
+        text = "Name the {noun} in the text above.\nAnswer:"      # or texts = ["...", "..."]: then each has all the slots,
+        [bias-identification.instruction.slots]                  # and the slot `text` says which of them it is
+        noun = ["bias", "prejudice"]                             # or { bias = "the bias", prejudice = "the prejudice" }
+
+    Blank space around a text is left out. Texts for rephrasing may hold `{dimension}`.
+
+    Raises:
+        UndertowError: there is no such task, or the file is not what it should be.
+    """
+    if task not in TASKS:
+        raise UndertowError(f"there is no task called {task!r}{closest(task, TASKS)}; use one of {', '.join(TASKS)}")
+    found = list(_published()[task])
+    return found if own is None else found + _own(own)[task]
+
+
+def chosen(wordings: Sequence[Wording], per_class: int, seed: int) -> list[Wording]:
+    """At most so many wordings of each class, in the order given, so that the levels of each slot occur as evenly as possible.
+
+    The choice in one class does not depend on what other classes there are.
+
+    Args:
+        wordings: as `wordings` gives them.
+        per_class: how many at most; 0 for all.
+        seed: of the order in which equally good candidates are taken.
+
+    Raises:
+        UndertowError: less than none is asked for.
+    """
+    if per_class < 0:
+        raise UndertowError(f"{per_class} variants of a class cannot be chosen; give 1 or more, or 0 for all")
+    if not per_class:
+        return list(wordings)
+    classes: dict[tuple[str, str], list[int]] = {}
+    for place, wording in enumerate(wordings):
+        classes.setdefault((wording.task, wording.kind), []).append(place)
+    kept = set()
+    for name, places in classes.items():
+        order = np.random.default_rng(int(digest([seed, *name]), 16)).permutation(places).tolist()
+        kept.update(_evenly({place: wordings[place].slots for place in order}, per_class))
+    return [wording for place, wording in enumerate(wordings) if place in kept]
+
+
+def describe(task: str, own: Path | None = None) -> list[dict[str, str]]:
+    """The wordings of a task as rows of `class`, `number` (in its class), `text` on one line, and `slots`.
+
+    Raises:
+        UndertowError: as `wordings`.
+    """
+    rows, numbers = [], Counter[str]()
+    for wording in wordings(task, own):
+        numbers[wording.kind] += 1
+        rows.append(
+            {
+                "class": wording.kind,
+                "number": str(numbers[wording.kind]),
+                "text": " / ".join(wording.text.splitlines()),
+                "slots": ", ".join(f"{slot}: {level}" for slot, level in wording.slots.items()),
+            }
+        )
+    return rows
+
+
+def _evenly(slots: Mapping[int, Mapping[str, str]], n: int) -> list[int]:
+    """Up to `n` of the candidates, one after another: the one whose levels have occurred least, then whose pairs of levels have.
+
+    Pairs, so that two slots do not move together in a small choice: their effects could not be told apart.
+    """
+    levels = {name: sorted(of.items()) for name, of in slots.items()}
+    pairs = {name: list(combinations(of, 2)) for name, of in levels.items()}
+    seen, pairs_seen = Counter[Any](), Counter[Any]()
+    left, taken = list(slots), list[int]()
+    while left and len(taken) < n:
+        best = min(left, key=lambda name: (_total(seen, levels[name]), _total(pairs_seen, pairs[name])))
+        left.remove(best)
+        taken.append(best)
+        seen.update(levels[best])
+        pairs_seen.update(pairs[best])
+    while (swap := _best_swap(seen, levels, taken, left)) is not None:
+        out, into = swap
+        taken[taken.index(out)], left[left.index(into)] = into, out
+        seen.subtract(levels[out])
+        seen.update(levels[into])
+    return taken
+
+
+def _total(counts: Counter[Any], keys: Iterable[Any]) -> int:
+    return sum(counts[key] for key in keys)
+
+
+def _best_swap(
+    seen: Counter[Any], levels: Mapping[int, list[tuple[str, str]]], taken: list[int], left: list[int]
+) -> tuple[int, int] | None:
+    """What to put back and what to take for it, where that evens levels out; None where it cannot.
+
+    Late in the taking, the one combination that would be even may be taken already: levels are then two apart.
+    """
+
+    def gain(swap: tuple[int, int]) -> int:
+        # The fall of the sum of squared counts, halved: for each level that changes, its count less the other's, less one.
+        out, into = swap
+        return sum(seen[old] - seen[new] - 1 for old, new in zip(levels[out], levels[into], strict=True) if old != new)
+
+    best = max(product(taken, left), key=gain, default=None)
+    return best if best is not None and gain(best) > 0 else None
+
+
+# The paper's.
+
+
+@cache
+def _published() -> Mapping[str, tuple[Wording, ...]]:
+    text = resources.files("undertow.data").joinpath("resources", "task_wordings.toml").read_text(encoding="utf-8")
+    tables = tomllib.loads(text)
+    return {task: tuple(w for kind in tables[task] for w in _of_the_paper(task, kind, tables[task])) for task in TASKS}
+
+
+def _of_the_paper(task: str, kind: str, table: Mapping[str, Any]) -> list[Wording]:
+    entry = table[kind]
+    if "again" in entry:
+        return _once_more(task, kind, table)
+    return _crossed(task, kind, _Class({"": entry["text"]}, _slots(entry)))
+
+
+def _once_more(task: str, kind: str, table: Mapping[str, Any]) -> list[Wording]:
+    """Several classes as one, with other words in some slots; slots that not all of them have become one, `form`."""
+    classes = {form: _slots(table[form]) for form in table[kind]["again"]}
+    shared = set.intersection(*(set(slots) for slots in classes.values()))
+    found = []
+    for form, slots in classes.items():
+        for wording in _crossed(task, kind, _Class({"": table[form]["text"]}, slots | _slots(table[kind]))):
+            of_form = [level for slot, level in wording.slots.items() if slot not in shared]
+            rest = {slot: level for slot, level in wording.slots.items() if slot in shared}
+            found.append(Wording(task, kind, wording.text, {"form": " ".join([form, *of_form]), **rest}))
+    return found
+
+
+def _slots(entry: Mapping[str, Any]) -> dict[str, Levels]:
+    return {name: _levels(words) for name, words in entry.get("slots", {}).items()}
+
+
+def _levels(words: Any) -> Levels:
+    return words if isinstance(words, Mapping) else {word: word for word in words}
+
+
+def _crossed(task: str, kind: str, spec: _Class) -> list[Wording]:
+    """Every combination, the last slot of the text changing fastest."""
+    found = []
+    for name, text in spec.texts.items():
+        template = Template(text)
+        names = [hole for hole in dict.fromkeys(template.holes()) if hole in spec.slots]
+        for levels in product(*(spec.slots[slot] for slot in names)):
+            told = dict(zip(names, levels, strict=True))
+            words = {slot: spec.slots[slot][level] for slot, level in told.items()}
+            filled = template.text_with(words | {DIMENSION: DIMENSION_HOLE})
+            found.append(Wording(task, kind, filled, ({"text": name} if name else {}) | told))
+    return found
+
+
+# A user's own.
+
+
+def _own(path: Path) -> dict[str, list[Wording]]:
+    """The classes of a file, by task; all of it is looked at, whichever task is asked for."""
+    found: dict[str, list[Wording]] = {task: [] for task in TASKS}
+    for task, table in read_toml(path).items():
+        if task not in TASKS:
+            raise UndertowError(
+                f"{path}: {task!r} is not a task{closest(task, TASKS)}; write [TASK.CLASS], the task one of {', '.join(TASKS)}"
+            )
+        if not isinstance(table, Mapping):
+            raise UndertowError(f"{path}, {task}: needs classes; write [{task}.instruction] and a text below it")
+        for kind, entry in table.items():
+            found[task] += _own_class(path, task, kind, entry)
+    if not any(found.values()):
+        raise UndertowError(f"{path}: holds no class; write [{TASKS[1]}.instruction] and a text below it")
+    return found
+
+
+def _own_class(path: Path, task: str, kind: str, entry: Any) -> list[Wording]:
+    place = f"{path}, {task}, class {kind!r}"
+    _check_name(place, kind)
+    if not isinstance(entry, Mapping):
+        raise UndertowError(f"{place}: needs a text; write [{task}.{kind}] and a text below it")
+    strange = [key for key in entry if key not in ("text", "texts", "slots")]
+    if strange:
+        raise UndertowError(f"{place}: {strange[0]!r} is not known; a class has text (or texts) and slots")
+    spec = _Class(_own_texts(place, entry), _own_slots(place, entry.get("slots", {})))
+    _check_holes(place, task, spec)
+    n = len(spec.texts) * math.prod(len(levels) for levels in spec.slots.values())
+    if n > MAX_VARIANTS:
+        raise UndertowError(
+            f"{place}: its texts and slots make {n} variants; leave levels out, {MAX_VARIANTS} are read"
+        )
+    found = _crossed(task, kind, spec)
+    twice = [text for text, times in Counter(wording.text for wording in found).items() if times > 1]
+    if twice:
+        raise UndertowError(f"{place}: two of its variants read {twice[0]!r}; give slots words that tell them apart")
+    if not all(wording.text.strip() for wording in found):
+        raise UndertowError(f"{place}: one of its variants says nothing, as the class null does; add words to its text")
+    if task != REPHRASING and any(DIMENSION_HOLE in wording.text for wording in found):
+        raise UndertowError(f"{place}: only texts of {REPHRASING} can hold {DIMENSION_HOLE}; leave it out")
+    return found
+
+
+def _check_name(place: str, kind: str) -> None:
+    if kind in CLASSES:
+        raise UndertowError(f"{place}: this name is the paper's; call your class something else")
+    if is_kept_name(kind):
+        raise UndertowError(f"{place}: results keep this name for themselves; call your class something else")
+    if not kind.strip() or len(kind) > LETTERS_OF_A_NAME or "," in kind or not kind.isprintable():
+        raise UndertowError(f"{place}: give it a name of 1 to {LETTERS_OF_A_NAME} letters, without commas")
+
+
+def _own_texts(place: str, entry: Mapping[str, Any]) -> dict[str, str]:
+    """By number where there are several, else by ""."""
+    if ("text" in entry) == ("texts" in entry):
+        raise UndertowError(f"{place}: needs either a text or a list of texts, with a hole in braces for each slot")
+    texts = entry.get("texts", [entry.get("text")])
+    if not isinstance(texts, list) or not texts:
+        raise UndertowError(f'{place}: texts must be a list of texts, such as ["...", "..."]')
+    for text in texts:
+        if not isinstance(text, str) or not text.strip():
+            raise UndertowError(f"{place}: {text!r} is not a text; write in quotes what follows the document")
+    if len(texts) == 1:
+        return {"": texts[0].strip()}
+    return {str(number): text.strip() for number, text in enumerate(texts, 1)}
+
+
+def _own_slots(place: str, slots: Any) -> dict[str, Levels]:
+    if not isinstance(slots, Mapping):
+        raise UndertowError(f'{place}: slots must be a table of lists of words, such as noun = ["bias", "prejudice"]')
+    return {name: _own_levels(f"{place}, slot {name!r}", words) for name, words in slots.items()}
+
+
+def _own_levels(place: str, words: Any) -> Levels:
+    if not isinstance(words, list | Mapping) or not words:
+        raise UndertowError(f'{place}: needs a list of words, such as ["bias", "prejudice"]')
+    for word in words.values() if isinstance(words, Mapping) else words:
+        if not isinstance(word, str):
+            raise UndertowError(f"{place}: {word!r} is not a string; write it in quotes")
+    names = list(words)
+    for name, times in Counter(names).items():
+        if not name.strip():
+            raise UndertowError(f'{place}: an empty word has no name; write {{ "(none)" = "" }} instead of a list')
+        if times > 1:
+            raise UndertowError(f"{place}: {name!r} is there {times} times; write it once")
+    return _levels(words)
+
+
+def _check_holes(place: str, task: str, spec: _Class) -> None:
+    """Each text has every slot, and no other hole."""
+    if DIMENSION in spec.slots:
+        raise UndertowError(
+            f"{place}, slot {DIMENSION!r}: this name is kept for each document's own dimension; call the slot something else"
+        )
+    if "text" in spec.slots and len(spec.texts) > 1:
+        raise UndertowError(
+            f"{place}, slot 'text': this name is kept for which text it is; call the slot something else"
+        )
+    for name, text in spec.texts.items():
+        here = f"text {name}" if name else "the text"
+        try:
+            holes = Template(text).holes()
+        except UndertowError as error:
+            raise UndertowError(f"{place}: {error}") from error
+        kept = {*spec.slots, DIMENSION} if task == REPHRASING else {*spec.slots}
+        for hole in holes:
+            if hole == DIMENSION and hole not in kept:
+                raise UndertowError(f"{place}: only texts of {REPHRASING} can hold {DIMENSION_HOLE}; leave it out")
+            if hole not in kept:
+                raise UndertowError(
+                    f"{place}, slot {hole!r}: {here} has {{{hole}}}, and there are no words for it"
+                    f"{closest(hole, spec.slots)}; list them under slots"
+                )
+        for slot in spec.slots:
+            if slot not in holes:
+                raise UndertowError(f"{place}, slot {slot!r}: {here} has no {{{slot}}}; write it where the words go")

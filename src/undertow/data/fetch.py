@@ -1,0 +1,115 @@
+"""Fetching a published file: bounded in bytes and in time, and never over a way that is open where the address is not.
+
+Knows addresses and what may go wrong on the way; knows nothing of what is fetched. Whoever asks compares hashes.
+
+A reason names no proxy and repeats nothing that a server said, since the one may hold a password and the other anything.
+"""
+
+from __future__ import annotations
+
+import http.client
+import ssl
+import threading
+import urllib.error
+import urllib.request
+from collections.abc import Mapping
+from concurrent.futures import Future
+from http.client import HTTPMessage
+from importlib.metadata import version
+from typing import IO, TYPE_CHECKING
+from urllib.parse import urlsplit
+
+if TYPE_CHECKING:
+    from urllib.request import _UrlopenRet
+
+SILENT_S = 30.0
+"""How long a server may say nothing."""
+WHOLE_S = 900.0
+"""How long a file may take, however steadily it trickles."""
+CHUNK_BYTES = 2**16
+WORDS: Mapping[type[BaseException], str] = {
+    TimeoutError: "it said nothing for too long",
+    http.client.IncompleteRead: "it was cut short",
+    http.client.RemoteDisconnected: "it hung up without a word",
+}
+
+
+class DownloadError(Exception):
+    """A file that could not be had; the message is a few words that say why."""
+
+
+def downloaded(url: str, most_bytes: int) -> bytes:
+    """What is at the address; one byte more than `most_bytes` where it is longer.
+
+    Raises:
+        NotHadError: nothing whole came.
+    """
+    coming: Future[bytes] = Future()
+    # A thread, since a server that sends a byte now and then, of its headers too, keeps every time limit of a socket.
+    threading.Thread(target=_work, args=(coming, url, most_bytes), name="undertow-download", daemon=True).start()
+    try:
+        return coming.result(WHOLE_S)
+    except (OSError, http.client.HTTPException, ValueError) as error:
+        # The last is what urllib says of a redirect to something that is no address.
+        why = f"it was not done within {WHOLE_S:g} s" if not coming.done() else _why(error)
+        if isinstance(error, urllib.error.HTTPError):
+            error.close()
+    raise DownloadError(why)
+
+
+def _work(coming: Future[bytes], url: str, most_bytes: int) -> None:
+    try:
+        coming.set_result(_read(url, most_bytes))
+    except BaseException as error:  # noqa: BLE001 - raised again where it is waited for
+        coming.set_exception(error)
+
+
+def _read(url: str, most_bytes: int) -> bytes:
+    # Some sites refuse the names that Python's clients give themselves, so ours is said.
+    request = urllib.request.Request(url, headers={"User-Agent": f"undertow/{version('undertow')}"})  # noqa: S310 - of a fixed address
+    found = bytearray()
+    with urllib.request.build_opener(_SafeRedirects).open(request, timeout=SILENT_S) as answer:
+        while len(found) <= most_bytes and (chunk := answer.read(min(CHUNK_BYTES, most_bytes + 1 - len(found)))):
+            found += chunk
+        # Read in parts, http.client takes what is cut short for whole.
+        if len(found) <= most_bytes and answer.length:
+            raise http.client.IncompleteRead(b"", answer.length)
+    return bytes(found)
+
+
+class _SafeRedirects(urllib.request.HTTPRedirectHandler):
+    """Goes on to another address by https alone, unless the first was on an open way itself."""
+
+    def http_error_302(
+        self, req: urllib.request.Request, fp: IO[bytes], code: int, msg: str, headers: HTTPMessage
+    ) -> _UrlopenRet | None:
+        try:
+            return super().http_error_302(req, fp, code, msg, headers)
+        except (OSError, ValueError):
+            fp.close()
+            raise
+
+    def redirect_request(  # noqa: PLR0913, PLR0917 - as urllib calls it
+        self, req: urllib.request.Request, fp: IO[bytes], code: int, msg: str, headers: HTTPMessage, newurl: str
+    ) -> urllib.request.Request | None:
+        if urlsplit(newurl).scheme not in ("https", req.type):
+            raise urllib.error.URLError("it sends on to an address that is not https")
+        return super().redirect_request(req, fp, code, msg, headers, newurl)
+
+    http_error_301 = http_error_303 = http_error_307 = http_error_308 = http_error_302
+
+
+def _why(error: Exception) -> str:
+    cause = error.reason if isinstance(error, urllib.error.URLError) else error
+    if isinstance(error, urllib.error.HTTPError):
+        return f"status {error.code}"
+    if isinstance(cause, str):
+        return cause
+    if isinstance(cause, ssl.SSLCertVerificationError):
+        return f"its certificate is not trusted: {cause.verify_message}"
+    if isinstance(cause, OSError) and str(cause).startswith("Tunnel connection failed"):
+        return "the proxy refuses the way"
+    known = next((words for kind, words in WORDS.items() if isinstance(cause, kind)), "")
+    return (
+        known or (isinstance(cause, OSError) and cause.strerror) or f"what it says is no HTTP: {type(cause).__name__}"
+    )

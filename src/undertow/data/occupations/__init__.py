@@ -1,0 +1,1 @@
+"""Occupations, their attributes, pairs of names and the questions of the checklist."""

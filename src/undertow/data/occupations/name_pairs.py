@@ -1,0 +1,129 @@
+"""Pairs of given names, a woman's and a man's, to stand for two people who differ in nothing else.
+
+The package's 70 pairs are facts of the word lists of UNQOVER (Li, Khot, Khashabi, Sabharwal and Srikumar 2020, "UNQOVERing
+Stereotyping Biases via Underspecified Questions", Apache-2.0), which Zhang, "Taxonomy-based CheckList for Large Language Model
+Evaluation", takes too. Knows names; knows nothing of what is asked about them.
+"""
+
+from __future__ import annotations
+
+import unicodedata
+from collections.abc import Sequence
+from dataclasses import dataclass
+from importlib import resources
+from pathlib import Path
+
+from undertow.data.documents.document_set import Rows, missing, read_rows
+from undertow.data.text_files import closest
+from undertow.errors import UndertowError
+
+FEMALE, MALE = "female", "male"
+"""The columns of a table of pairs."""
+ANSWERS = ("yes", "no", "both", "neither")
+"""What may be answered beside a name."""
+_OWN = "name-pairs.tsv"
+
+
+@dataclass(frozen=True, slots=True)
+class NamePair:
+    """A woman's name and a man's.
+
+    Neither is a part of the other, so that an answer that names one of them is told from one that names the other.
+    """
+
+    female: str
+    male: str
+
+    @property
+    def name(self) -> str:
+        """What the pair is called: `Mary/James`. Names have no slash, so that no two pairs are called alike."""
+        return f"{self.female}/{self.male}"
+
+
+def load_pairs(path: str = "") -> list[NamePair]:
+    """The package's 70 pairs, or those of a user's table (.tsv, .csv) with the columns `female` and `male`.
+
+    Raises:
+        UndertowError: the file cannot be read, or a pair is not what it must be; names the line.
+    """
+    if path:
+        return _read(Path(path))
+    with resources.as_file(resources.files("undertow.data").joinpath("resources", "sets", _OWN)) as own:
+        return _read(own)
+
+
+def read_names(path: Path, needed: Sequence[str]) -> Rows:
+    """The rows of a table whose cells are names of people or things, each written in one way.
+
+    White space around a cell goes, and within it is one space each; letters with marks are composed (NFC), so that names that
+    look alike are alike.
+
+    Raises:
+        UndertowError: the file cannot be read as a table, lacks a needed column, or holds a control character.
+    """
+    rows = read_rows(path)
+    problem = missing(path, needed, list(rows[0][1]))
+    if problem:
+        raise problem
+    return [(line, {column: _cell(cell, f"{path}, line {line}") for column, cell in row.items()}) for line, row in rows]
+
+
+def _cell(text: str, where: str) -> str:
+    found = unicodedata.normalize("NFC", " ".join(text.split()))
+    control = next((char for char in found if unicodedata.category(char) == "Cc"), "")
+    if control:
+        raise UndertowError(f"{where}: holds the control character {control!r}; save the file as plain text")
+    return found
+
+
+def _read(path: Path) -> list[NamePair]:
+    rows = read_names(path, (FEMALE, MALE))
+    extra = next((column for column in rows[0][1] if column not in (FEMALE, MALE)), None)
+    if extra is not None:
+        hint = closest(extra, (FEMALE, MALE))
+        raise UndertowError(f"{path}: column {extra!r} is not used{hint}; keep {FEMALE} and {MALE}, and drop it")
+    lines: dict[tuple[str, str], int] = {}
+    for line, row in rows:
+        where = f"{path}, line {line}"
+        problem = _problem(row[FEMALE], row[MALE])
+        if problem:
+            raise UndertowError(f"{where}: {problem}")
+        first = lines.setdefault((row[FEMALE].casefold(), row[MALE].casefold()), line)
+        if first != line:
+            raise UndertowError(
+                f"{where}: repeats the pair {row[FEMALE]}/{row[MALE]} of line {first}; drop one of them"
+            )
+    return [NamePair(row[FEMALE], row[MALE]) for _, row in rows]
+
+
+def _problem(female: str, male: str) -> str:
+    """What is wrong with a pair and how to mend it; "" for a good one."""
+    for column, name in ((FEMALE, female), (MALE, male)):
+        if not name:
+            return f"the {column} name is empty; write it, or drop the row"
+        if name.casefold() in ANSWERS:
+            return f"the {column} name {name!r} is an answer to the questions too; choose another"
+        if "/" in name:
+            return f"the {column} name {name!r} has a slash, which stands between the names of a pair; write it without"
+    if female.casefold() == male.casefold():
+        return f"both names are {female!r}; two different ones are needed to tell who is chosen"
+    for short, long in ((female, male), (male, female)):
+        if _is_part(short, long):
+            return f"{short!r} is a part of {long!r}, so that an answer could mean either; choose names apart"
+    return ""
+
+
+def _is_part(short: str, long: str) -> bool:
+    """Whether a name stands in another as whole words, whatever their case: Ann in Mary Ann and in Ann-Marie, not in Anna."""
+    return f" {' '.join(_words(short))} " in f" {' '.join(_words(long))} "
+
+
+def _words(name: str) -> list[str]:
+    """Runs of letters, digits and marks, unseen joiners too. An apostrophe is within a word, as in O'Neil; a hyphen is between."""
+    return "".join(
+        char if char in "'’" or _is_within(unicodedata.category(char)) else " " for char in name.casefold()
+    ).split()
+
+
+def _is_within(category: str) -> bool:
+    return category[0] in "LMN" or category == "Cf"

@@ -1,0 +1,186 @@
+"""Instruction prompts: a sentence with its blank marked, and words around it that ask for what is missing.
+
+The published prompts lie in `prompts.toml`, in the format that users write. McMilin 2024, "Underspecification in Language
+Modeling Tasks" (AAAI), appendices A.1 and B.2. Knows text; knows nothing about who answers or how an answer is read.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+from undertow.data.sentences.sentence_set import PRONOUNS
+from undertow.data.templates.challenge_file import word_lists
+from undertow.data.text_files import closest, read_toml, repeated
+from undertow.errors import UndertowError
+from undertow.types import ClozeQuery, GenerateQuery, Item, Option
+
+HOLE = "{sentence}"
+MASK = "<mask>"
+LETTERS_OF_A_NAME = 60
+
+
+@dataclass(frozen=True, slots=True)
+class Prompt:
+    """Words that ask for what is missing in a sentence.
+
+    Attributes:
+        name: what results call it.
+        text: with `{sentence}` where the sentence goes; other braces stand for themselves.
+        mask: what marks the blank in the sentence.
+    """
+
+    name: str
+    text: str
+    mask: str = MASK
+
+    def around(self, query: ClozeQuery) -> str:
+        """The prompt with a sentence in it.
+
+        Raises:
+            UndertowError: the sentence has several blanks.
+        """
+        return self.text.replace(HOLE, masked(query, self.mask))
+
+
+@dataclass(frozen=True, slots=True)
+class AnswerMode:
+    """How prompts are put and answered.
+
+    Attributes:
+        prompts: each sentence is put in each of them.
+        max_tokens: steps of an answer, at most.
+        chat: whether the model's own chat template goes around a prompt.
+    """
+
+    prompts: tuple[Prompt, ...]
+    max_tokens: int = 20
+    chat: bool = False
+
+    def items(self, items: Sequence[Item], words: Mapping[str, Sequence[str]]) -> list[Item]:
+        """Every item by every prompt, the prompts one after another; words of these groups are looked for in the answers.
+
+        Raises:
+            UndertowError: a sentence has several blanks.
+        """
+        options = tuple(Option(group, (word,)) for group, forms in words.items() for word in forms)
+        return [self._item(item, prompt, options) for prompt in self.prompts for item in items]
+
+    def _item(self, item: Item, prompt: Prompt, options: tuple[Option, ...]) -> Item:
+        if not isinstance(item.query, ClozeQuery):
+            raise TypeError(f"a prompt is put around a sentence with a blank, not around {type(item.query).__name__}")
+        query = GenerateQuery(prompt.around(item.query), options, self.max_tokens, self.chat)
+        return Item(
+            f"{item.id}/prompt {prompt.name}", query, {**item.factors, "prompt": prompt.name}, item.cluster, item.gold
+        )
+
+
+def load_prompts(names: str, mask: str = "") -> tuple[Prompt, ...]:
+    """Prompts by name, comma-separated: those of the paper, or `.toml` files with prompts of your own.
+
+    Args:
+        names: for example `A,B,mine.toml`.
+        mask: what marks the blank, instead of each prompt's own.
+
+    Raises:
+        UndertowError: there is no such prompt, or a file is not what it should be.
+    """
+    published = _prompts(
+        tomllib.loads(
+            resources.files("undertow.data").joinpath("resources", "prompts.toml").read_text(encoding="utf-8")
+        ),
+        "prompts",
+    )
+    if mask and not mask.strip():
+        raise UndertowError(f"mask {mask!r} marks nothing; give the text that stands in the blank, such as {MASK}")
+    chosen: list[Prompt] = []
+    for name in filter(None, map(str.strip, names.split(","))):
+        if name.endswith(".toml"):
+            chosen += _prompts(read_toml(Path(name)), name).values()
+        elif name in published:
+            chosen.append(published[name])
+        else:
+            raise UndertowError(
+                f"there is no prompt called {name!r}; use {', '.join(published)}, or the .toml file of your own"
+                f"{closest(name, published)}"
+            )
+    if not chosen:
+        raise UndertowError(f"prompts {names!r} names none; write for example --prompts A,B,C")
+    twice = repeated(prompt.name for prompt in chosen)
+    if twice is not None:
+        raise UndertowError(f"prompts {names!r} has two called {twice!r}; give each once, under a name of its own")
+    return tuple(Prompt(prompt.name, prompt.text, mask or prompt.mask) for prompt in chosen)
+
+
+def _prompts(table: Mapping[str, Any], where: str) -> dict[str, Prompt]:
+    found = {}
+    for name, entry in table.items():
+        place = f"{where}, prompt {name!r}"
+        if not isinstance(entry, Mapping) or not isinstance(entry.get("text"), str):
+            raise UndertowError(f'{place}: needs a text with {HOLE} in it, as in [{name}] text = "Fill in: {HOLE}"')
+        strange = sorted(set(entry) - {"text", "mask"})
+        if strange:
+            raise UndertowError(f"{place}: {strange[0]!r} is not known; a prompt has text and mask")
+        text, mask = entry["text"], entry.get("mask", MASK)
+        if text.count(HOLE) != 1:
+            raise UndertowError(f"{place}: has {HOLE} {text.count(HOLE)} times; write it once, where the sentence goes")
+        if not isinstance(mask, str) or not mask.strip():
+            raise UndertowError(f"{place}: its mask must be the text that marks the blank, such as {MASK}")
+        if not name.strip() or len(name) > LETTERS_OF_A_NAME:
+            raise UndertowError(f"{place}: give it a name of 1 to {LETTERS_OF_A_NAME} letters")
+        found[name] = Prompt(name, text, mask)
+    if not found:
+        raise UndertowError(f'{where}: holds no prompt; write [name] and text = "... {HOLE} ..."')
+    return found
+
+
+def masked(query: ClozeQuery, mask: str) -> str:
+    """A sentence with its blank marked; words that agree with what is missing stand as with the first option.
+
+        pieces  "The nurse said that ", " ", " late."     fills  (she, was) (he, was) (they, were)
+                                      ^    ^-- was, as with the first: groups share this word
+                                      +------- <mask>: no two groups share a word here
+
+    Raises:
+        UndertowError: it has several blanks.
+    """
+    fills = list(query.options[0].fills)
+    blanks = [place for place in range(len(fills)) if _tells_groups_apart(query, place)]
+    if len(blanks) != 1:
+        raise UndertowError(
+            f"{query.shown()!r}: has {len(blanks)} blanks to mark, and a prompt asks for one; leave --prompts out"
+        )
+    fills[blanks[0]] = mask
+    return query.text(tuple(fills))
+
+
+def _tells_groups_apart(query: ClozeQuery, place: int) -> bool:
+    owners: dict[str, str] = {}
+    return all(owners.setdefault(option.fills[place], option.group) == option.group for option in query.options)
+
+
+def watched(words: Mapping[str, Sequence[str]]) -> dict[str, list[str]]:
+    """The words that are looked for in an answer, by group: the published list for pronouns, else these words and their capitals."""
+    pronouns = {group: {form for cases in PRONOUNS.values() for form in cases[group]} for group in PRONOUNS["any"]}
+    if all(set(forms) <= pronouns.get(group, set()) for group, forms in words.items()):
+        published = word_lists()["aaai"]
+        return {group: list(published[group]) for group in words}
+    owners = {form: group for group, forms in words.items() for form in forms}
+    found: dict[str, list[str]] = {}
+    for group, forms in words.items():
+        capitals = [form[:1].upper() + form[1:] for form in forms]
+        found[group] = list(
+            dict.fromkeys(form for form in [*forms, *capitals] if owners.setdefault(form, group) == group)
+        )
+    return found
+
+
+def are_pronouns(words: Mapping[str, Sequence[str]]) -> bool:
+    """Whether all words are among the pronouns and gendered words of the published lists."""
+    known = {form for forms in PRONOUNS.values() for group in forms.values() for form in group}
+    known |= {form for name in ("aaai", "icml") for forms in word_lists()[name].values() for form in forms}
+    return all(form.lower() in known for forms in words.values() for form in forms)

@@ -1,0 +1,231 @@
+"""Pronoun schemas: two people, one pronoun, and only the end of the sentence says whose it is.
+
+Each schema has a professional and a participant; the participant is *the man*, *the woman*, *someone* or the schema's
+own. A sentence decides its pronoun only where that is the participant's and the participant is a man or a woman.
+McMilin 2024, "Underspecification in Language Modeling Tasks" (AAAI), section 5.1 and appendices A.2 and A.3, after
+Rudinger et al. 2018, "Gender Bias in Coreference Resolution". Knows the design; the sentences are in files.
+"""
+
+from __future__ import annotations
+
+import csv
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
+from importlib import resources
+
+from undertow.data.sentences.sentence_set import FEMALE, MALE, PRONOUNS, Sentence, SentenceSet, pronoun_blank
+from undertow.data.templates.template import starts_sentence
+from undertow.errors import UndertowError
+
+MAN, WOMAN, SOMEONE, OTHER = "man", "woman", "someone", "other"
+UNSPECIFIED = "unspecified"
+DECIDED = {MAN: MALE, WOMAN: FEMALE}
+
+_PARTICIPANT = "{participant}"
+_JOINTS = re.compile(
+    r"because|since|as|although|though|so|if|whether|until|till|after|before|when|while|whenever|once|but|and|unless|"
+    r"otherwise|said"
+)
+"""Words that open a clause, so that what follows can be said alone: `The doctor said that {blank} ...`."""
+_JOINTS_OF_A_NOUN = re.compile(r"because|although|though|so|if|whether|while|when|unless|said|and")
+"""Before a possessive the others may be prepositions, as in *after her shift*."""
+_LEANING = re.compile(r"\b(it|its|one|ones|there|them)\b", re.IGNORECASE)
+"""What stands for something that was named in the part that is dropped."""
+_TELLING = re.compile(r"said|says|explained|warned|added|admitted|thought|knew|realized|confirmed|promised|\{.*")
+"""What stands before a *that* which opens such a clause: telling, or who is told. Else it is as in *the violin that*."""
+
+
+@dataclass(frozen=True, slots=True)
+class Schema:
+    """One sentence of a schema set, people and pronoun open.
+
+    Attributes:
+        occupation: the professional, without an article.
+        participant: the schema's own participant, a noun phrase with its article.
+        coreferent: whose the pronoun is: 0 the professional's, 1 the participant's.
+        case: of the pronoun, a key of `PRONOUNS`.
+        template: with `{occupation}`, `{participant}` (the whole noun phrase) and `{blank}`.
+    """
+
+    occupation: str
+    participant: str
+    coreferent: int
+    case: str
+    template: str
+
+
+@dataclass(frozen=True, slots=True)
+class SchemaSource:
+    """Schemas and where they are from.
+
+    Attributes:
+        name, title, source, notes: as those of a `SentenceSet`.
+        schemas: in the order of their file.
+        percent_female: share of women in each occupation, in percent.
+    """
+
+    name: str
+    title: str
+    source: str
+    schemas: tuple[Schema, ...]
+    percent_female: dict[str, float]
+    notes: tuple[str, ...] = ()
+
+
+def check_template(template: str, case: str, where: str) -> None:
+    """Refuse a template that cannot be filled.
+
+    Raises:
+        UndertowError: it has a brace that is open, or a hole of another kind; says where.
+    """
+    try:
+        pronoun_blank(template.replace("{occupation}", "x").replace(_PARTICIPANT, "y"), case)
+    except UndertowError as error:
+        raise UndertowError(f"{where}: {error}") from error
+
+
+def extended(source: SchemaSource) -> SentenceSet:
+    """Every schema with four participants: a man, a woman, someone, and its own."""
+    sentences = [
+        _sentence(source, schema, participant_class) for schema in source.schemas for participant_class in _CLASSES
+    ]
+    return _set(source, source.name, source.title, sentences)
+
+
+def simplified(source: SchemaSource) -> SentenceSet:
+    """One person only: `The female doctor said that {blank} ...`, the same with *male*, and with neither.
+
+    Made from the schemas whose pronoun is the professional's, where the participant can be dropped: the pronoun opens a
+    clause, and nothing in that clause names either person again or leans on a thing that was named before (*it*, *one*).
+    """
+    sentences = [
+        _simple(source, schema, clause, sex)
+        for schema in source.schemas
+        if schema.coreferent == 0 and (clause := _clause(schema.template, schema.case))
+        for sex in (FEMALE, MALE, UNSPECIFIED)
+    ]
+    name = "simplified" if source.name == "undertow-schemas" else f"simplified-{source.name}"
+    return _set(source, name, f"{source.title}, one person only", sentences)
+
+
+@cache
+def own() -> SchemaSource:
+    """The schemas that come with the package."""
+    folder = resources.files("undertow.data").joinpath("resources", "schemas")
+    rows = _rows(folder.joinpath("undertow-schemas.tsv").read_text(encoding="utf-8"))
+    return SchemaSource(
+        name="undertow-schemas",
+        title="Undertow schemas: whose pronoun it is, decided by world knowledge",
+        source="written for this project; occupations as in Rudinger et al. 2018",
+        schemas=tuple(
+            Schema(row["occupation"], row["participant"], int(row["coreferent"]), row["case"], row["template"])
+            for row in rows
+        ),
+        percent_female=own_shares(),
+    )
+
+
+@cache
+def own_shares() -> dict[str, float]:
+    """Share of women in each of the 60 occupations, in percent (BLS 2015 and 2016, by Rudinger et al. 2018)."""
+    text = (
+        resources.files("undertow.data").joinpath("resources", "schemas", "occupations.tsv").read_text(encoding="utf-8")
+    )
+    return {row["occupation"]: float(row["percent_female"]) for row in _rows(text)}
+
+
+_CLASSES = (MAN, WOMAN, SOMEONE, OTHER)
+
+
+def _rows(text: str) -> list[dict[str, str]]:
+    return list(csv.DictReader(text.splitlines(), delimiter="\t", quoting=csv.QUOTE_NONE))
+
+
+def _set(source: SchemaSource, name: str, title: str, sentences: Sequence[Sentence]) -> SentenceSet:
+    words: dict[str, dict[str, None]] = {}
+    for case in dict.fromkeys(schema.case for schema in source.schemas):
+        for group, forms in PRONOUNS[case].items():
+            words.setdefault(group, {}).update(dict.fromkeys(forms))
+    return SentenceSet(
+        name=name,
+        title=title,
+        source=source.source,
+        words={group: tuple(forms) for group, forms in words.items()},
+        sentences=tuple(sentences),
+        notes=source.notes,
+    )
+
+
+def _sentence(source: SchemaSource, schema: Schema, participant_class: str) -> Sentence:
+    phrase = schema.participant if participant_class == OTHER else _phrase(schema, participant_class)
+    text = schema.template.replace("{occupation}", schema.occupation)
+    text = _put(text, phrase)
+    decided = schema.coreferent == 1 and participant_class in DECIDED
+    return Sentence(
+        id=f"{schema.occupation}/{participant_class}/{schema.coreferent}",
+        query=pronoun_blank(text, schema.case),
+        factors={
+            "occupation": schema.occupation,
+            "participant": phrase,
+            "participant_class": participant_class,
+            "coreferent": schema.coreferent,
+            "pronoun_case": schema.case,
+            **_share(source, schema),
+            "well_specified": decided,
+        },
+        cluster=schema.occupation,
+        gold=DECIDED[participant_class] if decided else None,
+    )
+
+
+def _share(source: SchemaSource, schema: Schema) -> dict[str, float]:
+    """The share of women, where it is known."""
+    known = schema.occupation in source.percent_female
+    return {"percent_female": source.percent_female[schema.occupation]} if known else {}
+
+
+def _phrase(schema: Schema, participant_class: str) -> str:
+    if participant_class == SOMEONE:
+        return SOMEONE
+    article = schema.participant.split(" ", 1)[0]
+    return f"{'a' if article in ('a', 'an') else 'the'} {participant_class}"
+
+
+def _put(text: str, phrase: str) -> str:
+    """The participant's phrase in its hole, with a capital where it opens the sentence."""
+    if starts_sentence(text.partition(_PARTICIPANT)[0], first=True):
+        phrase = phrase[:1].upper() + phrase[1:]
+    return text.replace(_PARTICIPANT, phrase)
+
+
+def _clause(template: str, case: str) -> str:
+    """The clause that the blank opens, if it can be said without the participant; else ""."""
+    before, _, after = template.partition("{blank}")
+    *_, last_but_one, last = ["", "", *re.findall(r"\{?[a-z]+\}?", before.lower())]
+    told = last == "that" and _TELLING.fullmatch(last_but_one)
+    joints = _JOINTS_OF_A_NOUN if case == "possessive" else _JOINTS
+    if not (told or joints.fullmatch(last)) or "{" in after.replace("{verb:", "") or _LEANING.search(after):
+        return ""
+    return f"{{blank}}{after}"
+
+
+def _simple(source: SchemaSource, schema: Schema, clause: str, sex: str) -> Sentence:
+    who = schema.occupation if sex == UNSPECIFIED else f"{sex} {schema.occupation}"
+    decided = sex != UNSPECIFIED
+    return Sentence(
+        id=f"{schema.occupation}/{sex}/0",
+        query=pronoun_blank(f"The {who} said that {clause}", schema.case),
+        factors={
+            "occupation": schema.occupation,
+            "participant": sex,
+            "participant_class": sex,
+            "coreferent": 0,
+            "pronoun_case": schema.case,
+            **_share(source, schema),
+            "well_specified": decided,
+        },
+        cluster=schema.occupation,
+        gold=sex if decided else None,
+    )

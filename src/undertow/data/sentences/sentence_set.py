@@ -1,0 +1,245 @@
+"""Sentences with a blank and no W yet, and putting a W into them.
+
+A `SentenceSet` says what is asked; an `Injection` says how a value of W goes in front of a sentence or after it. Any set
+goes with any injection and any W list. Knows nothing about where sentences are from (`schemas`, `winogender`, `tables`,
+`catalog`) or what is made of the answers.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from undertow.data.templates.covariates import NO_W, Covariate, check_spectra
+from undertow.data.templates.template import Template
+from undertow.data.text_files import repeated
+from undertow.errors import UndertowError
+from undertow.types import ClozeQuery, Factor, Item
+
+FEMALE, MALE, NEUTRAL = "female", "male", "neutral"
+PRONOUNS: Mapping[str, Mapping[str, tuple[str, ...]]] = {
+    "nominative": {FEMALE: ("she",), MALE: ("he",), NEUTRAL: ("they",)},
+    "accusative": {FEMALE: ("her",), MALE: ("him",), NEUTRAL: ("them",)},
+    "possessive": {FEMALE: ("her",), MALE: ("his",), NEUTRAL: ("their",)},
+    "any": {FEMALE: ("she", "her"), MALE: ("he", "him", "his"), NEUTRAL: ("they", "them", "their")},
+}
+"""What fills a blank of each case, by word group; `any` where a sentence does not say which case it needs."""
+UNKNOWN_CASE = "any"
+KNOWN_FACTORS = frozenset(
+    {"well_specified", "occupation", "participant", "participant_class", "coreferent", "pronoun_case", "percent_female"}
+)
+"""Factors that measures know."""
+TAKEN = frozenset(
+    {
+        "item", "model", "challenge", "prompt", "part", "w_name", "w_index", "w_value", "w", "sentence", "cluster", "text", "unclaimed",
+        "unscored", "options", "logprobs_nats", "expected", "answer", "ceilings_prob", "unseen_prob",
+    }
+)  # fmt: skip
+"""Columns of every observation table, so that neither a factor nor a word group can be called so."""
+BOUNDS = (".low", ".high")
+"""End the columns with the bounds of a group's mass, so that no word group can end so."""
+MAX_SENTENCES = 1_000_000
+"""A set that comes to more is a mistake: every slot and list multiplies it."""
+_VERB = re.compile(r"\{verb:([^{}|]+)\|([^{}|]+)\}")
+
+
+@dataclass(frozen=True, slots=True)
+class Sentence:
+    """One sentence, its blank open.
+
+    Attributes:
+        id: unique in its set, and readable.
+        query: the sentence and what may fill it.
+        factors: the levels of the design that it stands for.
+        cluster: whose sentences are not independent of it, for example the occupation.
+        gold: the word group that the sentence itself decides on; None where it decides on none, or nobody said.
+    """
+
+    id: str
+    query: ClozeQuery
+    factors: Mapping[str, Factor]
+    cluster: str
+    gold: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SentenceSet:
+    """Sentences that are asked together.
+
+    Attributes:
+        name: what results call it.
+        title, source: for the report.
+        words: the forms of each word group, in the order they are told; a sentence may use some of them.
+        sentences: with ids of their own.
+        notes: what a reader should know of where the sentences are from.
+    """
+
+    name: str
+    title: str
+    source: str
+    words: Mapping[str, tuple[str, ...]]
+    sentences: tuple[Sentence, ...]
+    notes: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        twice = repeated(sentence.id for sentence in self.sentences)
+        if twice is not None:
+            raise UndertowError(f"{self.name}: has two sentences called {twice!r}; give each once")
+        for name in self.words:
+            of_sentences = any(name in sentence.factors for sentence in self.sentences)
+            if name in TAKEN | KNOWN_FACTORS or name.endswith(BOUNDS) or of_sentences:
+                raise UndertowError(
+                    f"{self.name}: a word group cannot be called {name!r}, as a column is; choose another name"
+                )
+        _check_known_factors(self)
+
+    @property
+    def groups(self) -> tuple[str, ...]:
+        """Names of the word groups."""
+        return tuple(self.words)
+
+    def plain(self) -> list[Item]:
+        """Every sentence as it stands, without any W."""
+        nowhere: dict[str, Factor] = {"w_name": NO_W, "w_index": 0, "w_value": 0.0, "w": ""}
+        return [self._item(sentence, sentence.query, nowhere) for sentence in self.sentences]
+
+    def injected(self, injection: Injection, spectra: Sequence[Covariate]) -> list[Item]:
+        """Every sentence with every value, by W list, then value, then sentence.
+
+        Raises:
+            UndertowError: two W lists have one name, or there are too many sentences.
+        """
+        check_spectra(spectra)
+        check_size(self.name, sum(len(spectrum.values) for spectrum in spectra) * len(self.sentences))
+        return [
+            self._item(sentence, injection.into(sentence.query, str(place["w"])), place)
+            for spectrum in spectra
+            for place in spectrum.places()
+            for sentence in self.sentences
+        ]
+
+    def _item(self, sentence: Sentence, query: ClozeQuery, place: Mapping[str, Factor]) -> Item:
+        return Item(
+            id="/".join(filter(None, [self.name, str(place["w_name"]), str(place["w"]), sentence.id])),
+            query=query,
+            factors={"challenge": self.name, **place, "sentence": sentence.id, **sentence.factors},
+            cluster=sentence.cluster,
+            gold=sentence.gold,
+        )
+
+
+def check_size(name: str, n_sentences: int) -> None:
+    """Refuse a set before it is written out: all of it, whatever part of it is asked, since that is drawn from the whole.
+
+    Raises:
+        UndertowError: it comes to more sentences than can be kept.
+    """
+    if n_sentences > MAX_SENTENCES:
+        raise UndertowError(
+            f"challenge {name!r}: its templates, slots and W lists make {n_sentences:.3g} sentences, and at most {MAX_SENTENCES:,} "
+            "can be, also where --limit asks a part of them; leave out levels, templates or W values"
+        )
+
+
+def _check_known_factors(given: SentenceSet) -> None:
+    """Factors that the measures know must be what they take them for, wherever a set is from.
+
+    Raises:
+        UndertowError: names the sentence and what it should say.
+    """
+    decided = {"well_specified" in sentence.factors for sentence in given.sentences}
+    if len(decided) > 1:
+        raise UndertowError(
+            f"{given.name}: some sentences say whether they decide their blank and some do not; give all of them well_specified"
+        )
+    for sentence in given.sentences:
+        factors, where = sentence.factors, f"{given.name}, {sentence.id}"
+        if not isinstance(factors.get("well_specified", True), bool):
+            raise UndertowError(f"{where}: well_specified is {factors['well_specified']!r}; it must be true or false")
+        if factors.get("coreferent", 0) not in (0, 1):
+            raise UndertowError(
+                f"{where}: coreferent is {factors['coreferent']!r}; it must be 0 (the professional) or 1 (the participant)"
+            )
+        share = factors.get("percent_female", 0.0)
+        if isinstance(share, (str, bool)) or not 0 <= share <= 100:
+            raise UndertowError(f"{where}: percent_female is {share!r}; it must be a number from 0 to 100")
+        if sentence.gold is not None and sentence.gold not in given.words:
+            raise UndertowError(
+                f"{where}: gold {sentence.gold!r} is none of the groups {', '.join(given.words)}; name one, or leave it empty"
+            )
+
+
+@dataclass(frozen=True, slots=True)
+class Injection:
+    """How a value of W goes into a sentence that has no place for it.
+
+    Attributes:
+        before, after: templates of what stands in front of the sentence and behind it; `{w}` is the value.
+    """
+
+    before: Template
+    after: Template
+
+    @classmethod
+    def parse(cls, text: str) -> Injection:
+        """From a template such as `In {w}: ` (in front), or `{text} It was {w}.`, where `{text}` is the sentence.
+
+        Raises:
+            UndertowError: it has no `{w}`, more than one `{text}`, or any other hole.
+        """
+        holes = Template(text).holes()
+        unknown = [hole for hole in holes if hole not in ("w", "text")]
+        if unknown:
+            raise UndertowError(
+                f"injection {text!r}: has a hole {{{unknown[0]}}}; it takes {{w}}, the value, and {{text}}, the sentence"
+            )
+        if "w" not in holes:
+            raise UndertowError(
+                f"injection {text!r}: has no place for the value; write {{w}} in it, as in 'In {{w}}: '"
+            )
+        if holes.count("text") > 1:
+            raise UndertowError(f"injection {text!r}: has the sentence more than once; write {{text}} once")
+        sides: list[str] = ["", ""]
+        side = 0
+        for literal, hole in Template(text).parts():
+            sides[side] += literal.replace("{", "{{").replace("}", "}}") + ("{w}" if hole == "w" else "")
+            side = 1 if hole == "text" else side
+        # Without a place for the sentence, all of it stands in front.
+        return cls(Template(sides[0]), Template(sides[1]))
+
+    def into(self, query: ClozeQuery, value: str) -> ClozeQuery:
+        """The sentence with a value; its own words stay as they are."""
+        pieces = list(query.pieces)
+        pieces[0] = self.before.text_with({"w": value}) + pieces[0]
+        pieces[-1] += self.after.text_with({"w": value})
+        return ClozeQuery(tuple(pieces), query.options)
+
+
+def pronoun_blank(text: str, case: str) -> ClozeQuery:
+    """A sentence with `{blank}` for a pronoun of this case; `{verb:was|were}` agrees with it, the second with *they*.
+
+    Raises:
+        UndertowError: it has no blank, or a hole of another kind.
+    """
+    forms = [(group, form) for group, forms in PRONOUNS[case].items() for form in forms]
+    return group_blank(text, forms, plural=NEUTRAL)
+
+
+def group_blank(text: str, forms: Sequence[tuple[str, str]], plural: str = "") -> ClozeQuery:
+    """A sentence with `{blank}`, to be filled by (group, word) pairs; verbs in braces agree with the group `plural`.
+
+    Raises:
+        UndertowError: it has no blank, a hole of another kind, or a word for two groups.
+    """
+    verbs = [(f"verb_{number}", *match.groups()) for number, match in enumerate(_VERB.finditer(text))]
+    names = iter(verbs)
+    template = Template(_VERB.sub(lambda _: "{" + next(names)[0] + "}", text))
+    holes = template.holes()
+    if "blank" not in holes:
+        raise UndertowError(f"{text!r}: has no blank to fill; write {{blank}} where the word goes")
+    strange = [hole for hole in holes if hole != "blank" and hole not in {name for name, _, _ in verbs}]
+    if strange:
+        raise UndertowError(f"{text!r}: has a hole {{{strange[0]}}} that nothing fills; only {{blank}} is filled")
+    filled = [(group, (word, *(many if group == plural else one for _, one, many in verbs))) for group, word in forms]
+    return template.fill({}, ["blank", *(name for name, _, _ in verbs)], filled)

@@ -1,0 +1,372 @@
+"""Sentences from a user's table: CSV or TSV with a column `sentence`, its blank marked, and any factors beside it.
+
+The published Simplified file (`sentid`, `sentence`) is such a table: its ids say occupation and class. Knows the columns;
+knows nothing about who wrote the sentences. McMilin 2024 (AAAI), appendix A.3.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import re
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import cast
+
+from undertow._files import HALF_CHARACTER, is_whole_text
+from undertow.data.sentences.schemas import (
+    DECIDED,
+    MAN,
+    OTHER,
+    SOMEONE,
+    UNSPECIFIED,
+    WOMAN,
+    Schema,
+    SchemaSource,
+    check_template,
+    own_shares,
+)
+from undertow.data.sentences.sentence_set import (
+    FEMALE,
+    MALE,
+    PRONOUNS,
+    TAKEN,
+    UNKNOWN_CASE,
+    Sentence,
+    SentenceSet,
+    group_blank,
+    pronoun_blank,
+)
+from undertow.data.text_files import closest, read_text, repeated, separator
+from undertow.errors import UndertowError
+from undertow.types import ClozeQuery, Factor
+
+ENDINGS = (".csv", ".tsv")
+SENTENCE = "sentence"
+ID_COLUMNS = ("id", "sentid")
+MARKS = re.compile(r"\[MASK\]|<mask>|\bMASK\b|_{2,}|\{blank\}")
+"""What may mark the blank."""
+CLASSES = (MAN, WOMAN, SOMEONE, OTHER, FEMALE, MALE, UNSPECIFIED)
+YES, NO = ("yes", "true", "1"), ("no", "false", "0")
+COLUMNS = {("numpy", "ndarray"), ("pandas", "Series"), ("pandas", "Index")}
+"""What holds words in order beside a list, by its package and its name."""
+Words = Sequence[tuple[str, str]]
+"""(group, word) pairs."""
+
+
+def parse_options(text: str) -> Words:
+    """Word groups from one line, such as `female: she, her; male: he, him`.
+
+    Raises:
+        UndertowError: fewer than two groups, a group without words, or a word in two groups.
+    """
+    table: dict[str, list[str]] = {}
+    if not text.strip(" ;"):
+        raise UndertowError(f"options {text!r}: name no groups; write them as in 'yes: is; no: is not'")
+    for part in filter(str.strip, text.split(";")):
+        group, colon, words = part.partition(":")
+        if not colon or not group.strip():
+            raise UndertowError(f"options {text!r}: write each group as 'name: word, word', with ; between groups")
+        table.setdefault(group.strip(), []).extend(word.strip() for word in words.split(",") if word.strip())
+    return option_pairs(table)
+
+
+def option_pairs(table: Mapping[str, Iterable[str]]) -> Words:
+    """(group, word) pairs of a table of words; none of an empty one.
+
+    Args:
+        table: words by group, each a list, a tuple, an array of one dimension, or a column or an index of a table.
+
+    Raises:
+        UndertowError: one group alone, a group without words, or with something else in their place, or a word in two groups.
+    """
+    listed = {group: _listed(words) for group, words in table.items()}
+    text = "; ".join(
+        f"{group}: {table[group] if words is None else ', '.join(map(str, words))}" for group, words in listed.items()
+    )
+    pairs: list[tuple[str, str]] = []
+    owners: dict[str, str] = {}
+    for group, words in listed.items():
+        if not words or not all(isinstance(word, str) and word.strip() for word in words):
+            raise UndertowError(f"options {text!r}: group {group!r} needs a list of words")
+        for word in map(str, words):  # an array's are texts of its own kind
+            if owners.setdefault(word, group) != group:
+                raise UndertowError(f"options {text!r}: {word!r} stands in two groups; choose one")
+            pairs.append((group, word))
+    if not table:
+        return []
+    if len({group for group, _ in pairs}) < 2:
+        raise UndertowError(
+            f"options {text!r}: needs at least two groups to choose between, as in 'yes: is; no: is not'"
+        )
+    return list(dict.fromkeys(pairs))
+
+
+def _listed(words: object) -> list[object] | None:
+    """What stands in a list, an array or a column of a table; None of all else, which may have no order, or no end."""
+    if isinstance(words, (list, tuple)):
+        return list(words)
+    # By name, since this room has neither package.
+    names = {(kind.__module__.partition(".")[0], kind.__name__) for kind in type(words).__mro__}
+    return list(cast("Iterable[object]", words)) if names & COLUMNS and getattr(words, "ndim", 0) == 1 else None
+
+
+def marked(text: str) -> str:
+    """The text with its blank written `{blank}`, however it was marked.
+
+    Raises:
+        UndertowError: it has no blank, or several.
+    """
+    found = MARKS.findall(text)
+    if len(found) != 1:
+        raise UndertowError(
+            f"{text!r}: has {len(found) or 'no'} blank{'s' if len(found) > 1 else ''}; mark one, as {{blank}}, [MASK] or ___"
+        )
+    return MARKS.sub("{blank}", text)
+
+
+def blank_of(text: str, options: Words = (), case: str = UNKNOWN_CASE) -> ClozeQuery:
+    """The query of one marked sentence: options of the user's, or else pronouns.
+
+    Raises:
+        UndertowError: the sentence has no blank, or several, or a hole that nothing fills.
+    """
+    opened = marked(text)
+    if options:
+        return group_blank(opened, list(options))
+    if case == UNKNOWN_CASE and "{verb:" in opened:
+        case = "nominative"
+    return pronoun_blank(opened, case)
+
+
+def single(
+    name: str, text: str, options: str | Mapping[str, Iterable[str]] = "", case: str = UNKNOWN_CASE
+) -> SentenceSet:
+    """A set of one marked sentence, titled by it, of which nobody said whether it decides its blank.
+
+    Args:
+        name: the sentence's id.
+        text: its blank marked.
+        options: word groups, as text or as a table; pronouns if there are none.
+        case: of the pronouns.
+
+    Raises:
+        UndertowError: the sentence has no blank, or several, or the options are not what they should be.
+    """
+    given = parse_options(options) if options and isinstance(options, str) else option_pairs(options or {})
+    if not all(map(is_whole_text, [text, *(part for pair in given for part in pair)])):
+        raise UndertowError(f"the sentence {HALF_CHARACTER}, which no model can read; mend it")
+    sentence = Sentence(name, blank_of(text, given, case), {}, cluster=name)
+    return SentenceSet("text", marked(text), "", _words(given, case), (sentence,))
+
+
+def read_sentences(path: Path, options: Words = ()) -> SentenceSet:
+    """A table of sentences.
+
+    Raises:
+        UndertowError: the file cannot be read, or a row is not what it must be; names the line.
+    """
+    rows = _read(path)
+    columns = list(rows[0][1])
+    ids = next((name for name in ID_COLUMNS if name in columns), "")
+    published = columns == ["sentid", SENTENCE]
+    sentences = []
+    seen: dict[str, int] = {}
+    for line, row in rows:
+        where = f"{path}, line {line}"
+        name = row[ids] if ids else f"line {line}"
+        if seen.setdefault(name, line) != line:
+            raise UndertowError(f"{where}: repeats the id {name!r} of line {seen[name]}; give each sentence its own")
+        given = (
+            _of_published_id(name, where) if published else {k: v for k, v in row.items() if k not in (ids, SENTENCE)}
+        )
+        sentences.append(_sentence(name, row[SENTENCE], given, options, where))
+    return SentenceSet(
+        name="simplified" if published else path.stem,
+        title=f"sentences of {path.name}",
+        source=path.name,
+        words=_words(options),
+        sentences=tuple(sentences),
+    )
+
+
+SCHEMA_COLUMNS = ("occupation", "participant", "coreferent", "case", "template")
+
+
+def holds_schemas(path: Path) -> bool:
+    """Whether a table is one of schemas, in the format of the package's own, and not of sentences."""
+    header = read_text(path).partition("\n")[0].replace(",", "\t").split("\t")
+    return set(SCHEMA_COLUMNS) <= {name.strip() for name in header}
+
+
+def read_schemas(path: Path) -> SchemaSource:
+    """Schemas from a user's table: occupation, participant (with its article), coreferent, case, template.
+
+    `percent_female` may stand beside them; without it the occupations that the package knows have theirs.
+
+    Raises:
+        UndertowError: a column is missing or a row is not what it must be; names the line.
+    """
+    rows = _read(path, "template")
+    missing = [name for name in SCHEMA_COLUMNS if name not in rows[0][1]]
+    if missing:
+        raise UndertowError(
+            f"{path}: has no column {missing[0]!r}; a table of schemas needs {', '.join(SCHEMA_COLUMNS)}"
+        )
+    shares: dict[str, float] = {}
+    found = []
+    for line, row in rows:
+        where = f"{path}, line {line}"
+        if row["case"] not in PRONOUNS:
+            raise UndertowError(f"{where}: case {row['case']!r} is not known; use {', '.join(PRONOUNS)}")
+        for hole in ("{occupation}", "{participant}", "{blank}"):
+            if row["template"].count(hole) != 1:
+                raise UndertowError(f"{where}: the template needs {hole} once")
+        if not row["occupation"] or not row["participant"]:
+            raise UndertowError(f"{where}: needs an occupation and a participant")
+        if set(row["occupation"] + row["participant"]) & set("{}"):
+            raise UndertowError(f"{where}: a name holds a brace, which stands for a hole here; write it without")
+        check_template(row["template"], row["case"], where)
+        if row.get("percent_female"):
+            shares[row["occupation"]] = _number(row["percent_female"], where)
+        elif row["occupation"] in own_shares():
+            shares[row["occupation"]] = own_shares()[row["occupation"]]
+        found.append(
+            Schema(
+                row["occupation"], row["participant"], _whole(row["coreferent"], where), row["case"], row["template"]
+            )
+        )
+    for (occupation, coreferent), n in Counter((schema.occupation, schema.coreferent) for schema in found).items():
+        if n > 1:
+            raise UndertowError(
+                f"{path}: has two schemas of {occupation!r} with coreferent {coreferent}; give each once"
+            )
+    return SchemaSource(path.stem, f"schemas of {path.name}", path.name, tuple(found), shares)
+
+
+def _words(options: Words, case: str = UNKNOWN_CASE) -> dict[str, tuple[str, ...]]:
+    if not options:
+        return dict(PRONOUNS[case])
+    groups = dict.fromkeys(group for group, _ in options)
+    return {group: tuple(word for owner, word in options if owner == group) for group in groups}
+
+
+def _read(path: Path, needed: str = SENTENCE) -> list[tuple[int, dict[str, str]]]:
+    """Line number and cells by column of every row."""
+    text = read_text(path)
+    if path.suffix.lower() == ".tsv":
+        reader = csv.reader(io.StringIO(text), delimiter="\t", quoting=csv.QUOTE_NONE)
+    else:
+        reader = csv.reader(io.StringIO(text, newline=""), delimiter=separator(text.partition("\n")[0]), strict=True)
+    try:
+        lines = [(reader.line_num, row) for row in reader if row]
+    except csv.Error as error:
+        raise UndertowError(
+            f"{path}, line {reader.line_num}: is not CSV that can be read ({error}); mend the quotes"
+        ) from error
+    header = [name.strip() for name in lines[0][1]] if lines else []
+    if needed not in header:
+        raise UndertowError(
+            f"{path}: has no column {needed!r}{closest(needed, header)}; a table of sentences needs one, with the blank marked as MASK"
+        )
+    twice = repeated(header)
+    if twice is not None:
+        raise UndertowError(f"{path}: has two columns called {twice!r}; give each column a name of its own")
+    for name in header:
+        if name in TAKEN - {"cluster", SENTENCE} or (name not in ID_COLUMNS and not name.isidentifier()):
+            raise UndertowError(
+                f"{path}: column {name!r} cannot be called so; use another plain name of letters, digits and _"
+            )
+    for line, row in lines[1:]:
+        if len(row) != len(header):
+            raise UndertowError(f"{path}, line {line}: has {len(row)} cells, but the header has {len(header)}")
+    if len(lines) < 2:
+        raise UndertowError(f"{path}: holds no sentences")
+    return [(line, dict(zip(header, (cell.strip() for cell in row), strict=True))) for line, row in lines[1:]]
+
+
+def _of_published_id(name: str, where: str) -> dict[str, str]:
+    """`doctor_female_0`: occupation, class, and whose the pronoun is."""
+    parts = name.split("_")
+    if len(parts) != 3 or parts[1] not in (FEMALE, MALE, UNSPECIFIED) or not parts[0]:
+        raise UndertowError(
+            f"{where}: sentid {name!r} should be like doctor_female_0; or add columns, such as occupation and well_specified"
+        )
+    occupation, sex, coreferent = parts
+    return {"occupation": occupation, "participant": sex, "participant_class": sex, "coreferent": coreferent}
+
+
+def _sentence(name: str, text: str, given: Mapping[str, str], options: Words, where: str) -> Sentence:
+    case = given.get("pronoun_case") or UNKNOWN_CASE
+    if case not in PRONOUNS:
+        raise UndertowError(f"{where}: pronoun_case {case!r} is not known; use {', '.join(PRONOUNS)}")
+    try:
+        query = blank_of(text, options, case)
+    except UndertowError as error:
+        raise UndertowError(f"{where}: {error}") from error
+    factors: dict[str, Factor] = {
+        key: value for key, value in given.items() if key not in ("cluster", "gold", "well_specified")
+    }
+    decided = is_decided(given, where)
+    if decided is not None:
+        factors["well_specified"] = decided
+    if "coreferent" in given:
+        factors["coreferent"] = _whole(given["coreferent"], where)
+    if "percent_female" in given:
+        factors["percent_female"] = _number(given["percent_female"], where)
+    elif given.get("occupation") in own_shares():
+        factors["percent_female"] = own_shares()[given["occupation"]]
+    gold = given.get("gold") or (decided_group(given) if decided else None)
+    groups = {option.group for option in query.options}
+    if given.get("gold") and gold not in groups:
+        raise UndertowError(f"{where}: gold {gold!r} is none of the groups {', '.join(sorted(groups))}")
+    cluster = given.get("cluster") or given.get("occupation") or name
+    return Sentence(name, query, factors, cluster, gold if gold in groups else None)
+
+
+def is_decided(given: Mapping[str, str], where: str) -> bool | None:
+    """Whether a sentence decides its blank, by the cells of its row; None where nobody said.
+
+    Either the column `well_specified` says so, or the participant's class does: *female* and *male* before a lone
+    occupation decide it, *man* and *woman* where the pronoun is theirs (`coreferent` 1).
+
+    Raises:
+        UndertowError: a cell is not what it must be.
+    """
+    if "well_specified" in given:
+        said = given["well_specified"].lower()
+        if said not in YES + NO:
+            raise UndertowError(
+                f"{where}: well_specified is {given['well_specified']!r}; write yes or no, or drop the column"
+            )
+        return said in YES
+    participant = given.get("participant_class")
+    if participant is not None and participant not in CLASSES:
+        raise UndertowError(
+            f"{where}: participant_class {participant!r} is not known; use {', '.join(CLASSES)}, or say well_specified yes or no"
+        )
+    if participant in (FEMALE, MALE, UNSPECIFIED):
+        return participant != UNSPECIFIED
+    if participant is not None and "coreferent" in given:
+        return participant in DECIDED and _whole(given["coreferent"], where) == 1
+    return None
+
+
+def decided_group(given: Mapping[str, str]) -> str:
+    """The word group that the participant's class decides on; its own name for another class."""
+    participant = given.get("participant_class", "")
+    return DECIDED.get(participant, participant)
+
+
+def _whole(text: str, where: str) -> int:
+    if text not in ("0", "1"):
+        raise UndertowError(f"{where}: coreferent is {text!r}; it must be 0 (the professional) or 1 (the participant)")
+    return int(text)
+
+
+def _number(text: str, where: str) -> float:
+    try:
+        return float(text)
+    except ValueError as error:
+        raise UndertowError(f"{where}: percent_female {text!r} is not a number") from error

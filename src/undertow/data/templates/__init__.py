@@ -1,0 +1,1 @@
+"""Challenge sets: templates, word groups and covariates."""

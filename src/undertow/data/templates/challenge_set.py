@@ -1,0 +1,187 @@
+"""Challenge sets: templates x slots x W values, as items of a factorial design.
+
+A set is a TOML file; the published ones lie in `sets/` in the same format that users write. This module
+knows the format and how the design is crossed; it knows nothing about models or measures.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+
+from undertow.data.sentences.sentence_set import Sentence, SentenceSet, check_size
+from undertow.data.templates.covariates import Covariate
+from undertow.data.templates.template import Template
+from undertow.errors import UndertowError
+from undertow.types import Factor, Item, digest
+
+
+@dataclass(frozen=True, slots=True)
+class Words:
+    """The words that may fill the blanks, by group.
+
+    Attributes:
+        blanks: names of the blanks; nearly always the single `blank`.
+        forms: (group, words) pairs, one word for each blank, in the order they are listed.
+    """
+
+    blanks: tuple[str, ...]
+    forms: tuple[tuple[str, tuple[str, ...]], ...]
+
+    @property
+    def groups(self) -> tuple[str, ...]:
+        """Group names, in the order they are listed."""
+        return tuple(dict.fromkeys(group for group, _ in self.forms))
+
+
+@dataclass(frozen=True, slots=True)
+class ChallengeSet:
+    """What is asked, before it is crossed with W values.
+
+    Attributes:
+        name: file name without its ending.
+        title, source: for the report.
+        templates: sentences with holes.
+        slots: levels of each slot, by its name.
+        words: what may fill the blanks.
+        spectra: the W lists that are asked if the user names none.
+        cluster_by: factors whose levels together say which texts are one cluster of the intervals and tests.
+        gaps: pairs of groups whose slopes are compared, first minus second.
+    """
+
+    name: str
+    title: str
+    source: str
+    templates: tuple[Template, ...]
+    slots: Mapping[str, tuple[str, ...]]
+    words: Words
+    spectra: tuple[Covariate, ...]
+    cluster_by: tuple[str, ...]
+    gaps: tuple[tuple[str, str], ...]
+
+    def items(self, spectra: Sequence[Covariate] = ()) -> list[Item]:
+        """Every cell of the design, by W list, then W value, then template and slots.
+
+        Raises:
+            UndertowError: no template serves one of the W lists, or they come to too many sentences.
+        """
+        for template in self.templates:
+            if "w" not in template.holes():
+                raise UndertowError(
+                    f"challenge {self.name!r}: template {template.text!r} has no place for W; write {{w}} in it, "
+                    "or put W in front of every sentence with --inject 'In {w}: '"
+                )
+        chosen = spectra or self.spectra
+        names = [spectrum.name for spectrum in chosen]
+        if len(set(names)) < len(names):
+            raise UndertowError(f"challenge {self.name!r}: W {', '.join(names)} names one list twice; name each once")
+        check_size(
+            self.name,
+            sum(
+                len(spectrum.values) * self._n_cells(template)
+                for spectrum in chosen
+                for template in self.templates
+                if template.serves(spectrum.name)
+            ),
+        )
+        return [item for spectrum in chosen for item in self._of_spectrum(spectrum)]
+
+    def sentences(self) -> SentenceSet:
+        """Every template and slot as a sentence that any W can be put into.
+
+        Raises:
+            UndertowError: a template has a place for W of its own, or they come to too many sentences.
+        """
+        for template in self.templates:
+            if "w" in template.holes():
+                raise UndertowError(
+                    f"challenge {self.name!r}: template {template.text!r} has its own place for W, so none can be put in "
+                    "front of it; leave {w} out of it, or use it without --inject"
+                )
+            if template.only_w or template.not_w:
+                raise UndertowError(
+                    f"challenge {self.name!r}: template {template.text!r} chooses its W lists, but any W is put into sentences "
+                    "without a place for it; leave only_w and not_w out"
+                )
+        check_size(self.name, sum(map(self._n_cells, self.templates)))
+        return SentenceSet(
+            name=self.name,
+            title=self.title,
+            source=self.source,
+            words={
+                group: tuple(" ".join(form) for owner, form in self.words.forms if owner == group)
+                for group in self.words.groups
+            },
+            sentences=tuple(
+                self._sentence(index, template, slots)
+                for index, template in enumerate(self.templates)
+                for slots in self._slot_cells(template)
+            ),
+        )
+
+    def _sentence(self, index: int, template: Template, slots: dict[str, str]) -> Sentence:
+        factors: dict[str, Factor] = {"template": template.text, **slots, **template.factors}
+        gold = str(factors["gold"]) if factors.get("gold") else None
+        return Sentence(
+            id="/".join([f"template {index}", *slots.values()]),
+            query=template.fill(slots, self.words.blanks, self.words.forms),
+            factors={name: level for name, level in factors.items() if name != "gold"},
+            cluster=" | ".join(str(factors.get(factor, "")) for factor in self.cluster_by),
+            gold=gold,
+        )
+
+    def _of_spectrum(self, spectrum: Covariate) -> Iterator[Item]:
+        serving = [(index, template) for index, template in enumerate(self.templates) if template.serves(spectrum.name)]
+        if not serving:
+            raise UndertowError(f"challenge {self.name!r}: no template serves the W list {spectrum.name!r}")
+        cells = [(index, template, slots) for index, template in serving for slots in self._slot_cells(template)]
+        for place in spectrum.places():
+            for index, template, slots in cells:
+                yield self._item(place, (index, template), slots)
+
+    def _n_cells(self, template: Template) -> int:
+        holes = set(template.holes())
+        return math.prod(len(levels) for slot, levels in self.slots.items() if slot in holes)
+
+    def _slot_cells(self, template: Template) -> Iterator[dict[str, str]]:
+        used = [slot for slot in self.slots if slot in template.holes()]
+        for levels in itertools.product(*(self.slots[slot] for slot in used)):
+            yield dict(zip(used, levels, strict=True))
+
+    def _item(self, place: Mapping[str, Factor], indexed: tuple[int, Template], slots: dict[str, str]) -> Item:
+        index, template = indexed
+        w_name, w = str(place["w_name"]), str(place["w"])
+        query = template.fill(slots | {"w": w}, self.words.blanks, self.words.forms)
+        factors: dict[str, Factor] = {
+            "challenge": self.name,
+            **place,
+            "template": template.text,
+            **slots,
+            **template.factors,
+        }
+        return Item(
+            id="/".join([self.name, w_name, w, f"template {index}", *slots.values()]),
+            query=query,
+            factors=factors,
+            cluster=" | ".join(str(factors.get(factor, "")) for factor in self.cluster_by),
+        )
+
+
+def challenge_digest(items: Sequence[Item]) -> str:
+    """SHA-256 over everything that is asked: runs with the same digest asked the same (64 hex digits).
+
+    Where `w_value` repeats `w_index`, it is left out: it says nothing of what is asked.
+    """
+    return digest(
+        [
+            {"id": item.id, "query": asdict(item.query), "factors": _asked(item.factors), "cluster": item.cluster}
+            for item in items
+        ]
+    )
+
+
+def _asked(factors: Mapping[str, Factor]) -> dict[str, Factor]:
+    repeats = "w_value" in factors and factors["w_value"] == factors.get("w_index")
+    return {name: level for name, level in factors.items() if name != "w_value" or not repeats}

@@ -1,0 +1,354 @@
+"""W lists: the gender-neutral values that are injected into a sentence, with their order and their scale.
+
+A list of numbers is regressed on the numbers (scale "value") or on the place in the list ("index"); a list of words with an
+order on the place in the list; an unordered list ("none") on nothing.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from undertow._files import is_plain_file
+from undertow.data.templates.covariate_scales import (
+    INDEX,
+    NONE,
+    VALUE,
+    check_scale,
+    direction,
+    evenly_spaced,
+    numbers_of,
+)
+from undertow.data.text_files import closest, read_text
+from undertow.errors import UndertowError
+from undertow.types import Factor
+
+MIN_VALUES = 3
+"""A line through two points has no error bars."""
+MAX_YEAR, MAX_DATES = 10**6, 10**5
+
+
+AS_LISTED, UNORDERED = "as listed", "in no order"
+"""The order of a list that nothing more is known of, and of one that has none."""
+YEARS = ("date", "year")
+"""Names of lists whose numbers are years."""
+
+
+@dataclass(frozen=True, slots=True)
+class Covariate:
+    """The values of one W, in order.
+
+    Attributes:
+        name: what the results call it (`w_name`).
+        values: distinct texts [w].
+        order: what the list is ordered by, for a reader.
+        scale: "value": the covariate is the number; "index": it is the place in the list; "none": the list has no order.
+        numbers: the values as numbers [w]; () where they are not all numbers.
+        notes: sentences on what was done to the list, and on what its scale ignores.
+    """
+
+    name: str
+    values: tuple[str, ...]
+    order: str = AS_LISTED
+    scale: str = INDEX
+    numbers: tuple[float, ...] = ()
+    notes: tuple[str, ...] = field(default=(), compare=False)
+
+    @property
+    def axis(self) -> tuple[float, ...]:
+        """Where each value stands on the covariate's axis [w]: the number on the scale "value", else the place in the list."""
+        return self.numbers if self.scale == VALUE else tuple(map(float, range(len(self.values))))
+
+    @property
+    def unit(self) -> str:
+        """The unit of the numbers; "" where they have none, or where the values are words."""
+        return "year" if self.numbers and self.name in YEARS else ""
+
+    @property
+    def is_uneven(self) -> bool:
+        """Whether the values are numbers with uneven steps between them."""
+        return bool(self.numbers) and not evenly_spaced(self.values)
+
+    def places(self) -> list[dict[str, Factor]]:
+        """What the items of each value say of it: `w_name`, `w_index`, `w_value` (its place on the axis) and `w` [w]."""
+        return [
+            {"w_name": self.name, "w_index": index, "w_value": x, "w": value}
+            for index, (x, value) in enumerate(zip(self.axis, self.values, strict=True))
+        ]
+
+    def covariate(self) -> dict[str, str | bool]:
+        """The order, scale and unit of the list, and whether its steps are uneven, as a run's design holds them."""
+        return {"order": self.order, "scale": self.scale, "unit": self.unit, "uneven": self.is_uneven}
+
+    def told(self) -> str:
+        """One line on the list: its size, its ends, its order and its scale."""
+        return list_text(self.name, self.values, self.covariate())
+
+
+def list_text(name: str, values: Sequence[str], covariate: Mapping[str, Any]) -> str:
+    """One line on a W list.
+
+    Args:
+        name: of the list.
+        values: in order, at least one.
+        covariate: as `Covariate.covariate` gives it.
+    """
+    count = f"{name}: {len(values)} values"
+    if covariate["scale"] == NONE:
+        return f"{count}, in no order; tested for any difference between them (scale none)."
+    step = (
+        f"per {covariate['unit'] or 'unit'} (scale value)" if covariate["scale"] == VALUE else "per step (scale index)"
+    )
+    return f"{count}, from {values[0]} to {values[-1]}; order: {covariate['order']}; slopes are {step}."
+
+
+@dataclass(frozen=True, slots=True)
+class CovariateList:
+    """A W list as it was written.
+
+    Attributes:
+        name: of the list.
+        values: texts [w], as they were written.
+        where: the file and key, for messages.
+        order: what its author says that it is ordered by; "" where nothing is said.
+        scale: what its author says of its scale; "" where nothing is said.
+        default: the scale of numbers where nobody says one.
+    """
+
+    name: str
+    values: tuple[str, ...]
+    where: str
+    order: str = ""
+    scale: str = ""
+    default: str = VALUE
+
+    def spectrum(self, wanted: str = "") -> Covariate:
+        """The list on its scale, sorted where that needs it.
+
+        Args:
+            wanted: a scale that overrides the list's own; "value" leaves lists of words as they are.
+
+        Raises:
+            UndertowError: two values are the same number, the scale is "value" and they are no numbers, the scale is "index" and
+                they are numbers that neither rise nor fall, or the list has an order and the scale "none".
+        """
+        numbers = numbers_of(self.values)
+        scale = self._scale(wanted, numbers)
+        if scale == NONE:
+            return Covariate(self.name, self.values, UNORDERED, NONE, numbers)
+        if not numbers:
+            return Covariate(self.name, self.values, self.order or AS_LISTED, INDEX)
+        first_of: dict[float, str] = {}
+        for value, number in zip(self.values, numbers, strict=True):
+            if first_of.setdefault(number, value) != value:
+                raise UndertowError(f"{self.where}: {first_of[number]!r} and {value!r} are one number; list it once")
+        return self._on_index(numbers) if scale == INDEX else self._on_value(numbers)
+
+    def _scale(self, wanted: str, numbers: tuple[float, ...]) -> str:
+        check_scale(wanted, "--w-scale")
+        check_scale(self.scale, f"{self.where}: scale")
+        if self.scale == VALUE and not numbers:
+            word = next(value for value in self.values if not numbers_of([value]))
+            raise UndertowError(
+                f"{self.where}: scale is {VALUE!r}, but {word!r} is no number; use {INDEX!r} or {NONE!r}"
+            )
+        if self.scale == NONE and self.order:
+            raise UndertowError(
+                f"{self.where}: has an order, but scale {NONE!r} says that it has none; leave one of them out"
+            )
+        own = self.scale or (self.default if numbers else INDEX)
+        return own if not wanted or (wanted == VALUE and not numbers) else wanted
+
+    def _on_index(self, numbers: tuple[float, ...]) -> Covariate:
+        way = direction(numbers)
+        if not way:
+            raise UndertowError(
+                f"{self.where}: the numbers of {self.name!r} neither rise nor fall, so their places in the list are no order; "
+                f"sort them, or use the scale {VALUE!r}"
+            )
+        notes = () if evenly_spaced(self.values) else (uneven_steps(self.name, numbers),)
+        return Covariate(self.name, self.values, self.order or order_by_size(self.name, way), INDEX, numbers, notes)
+
+    def _on_value(self, numbers: tuple[float, ...]) -> Covariate:
+        rising = order_by_size(self.name, 1)
+        if direction(numbers) == 1:
+            return Covariate(self.name, self.values, self.order or rising, VALUE, numbers)
+        places = sorted(range(len(numbers)), key=numbers.__getitem__)
+        values, numbers = tuple(self.values[at] for at in places), tuple(numbers[at] for at in places)
+        note = f"{self.name}: the values were sorted by size, from {values[0]} to {values[-1]}; {self.where} gives them in another order."
+        return Covariate(self.name, values, rising, VALUE, numbers, (note,))
+
+
+def order_by_size(name: str, way: int) -> str:
+    """The order of a list of numbers that rise (`way` 1) or fall (-1)."""
+    if name in YEARS:
+        return "years, earliest first" if way > 0 else "years, latest first"
+    return "numbers, smallest first" if way > 0 else "numbers, largest first"
+
+
+def uneven_steps(name: str, numbers: Sequence[float]) -> str:
+    """The warning where numbers with uneven steps between them are on the scale "index"."""
+    steps = np.abs(np.diff(np.asarray(numbers)))
+    return (
+        f"{name}: the steps between its numbers are uneven (from {steps.min():g} to {steps.max():g}), and the scale index counts each as "
+        "one step; --w-scale value takes the numbers themselves."
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Dates:
+    """Evenly spaced years, both ends included. The default is what the published AAAI data hold.
+
+    Attributes:
+        start, stop: the first year and the last.
+        count: how many.
+        least: the fewest that will do; a line needs three.
+    """
+
+    start: int = 1801
+    stop: int = 2016
+    count: int = 30
+    least: int = MIN_VALUES
+
+    def spectrum(self, scale: str = "") -> Covariate:
+        """The years as W values, on the scale "index" if none is given.
+
+        Raises:
+            UndertowError: the scale is not known, or there are fewer years than `least`, or more years than the range has.
+        """
+        if self.count < self.least:
+            needs = "a slope" if self.least == MIN_VALUES else "a movement"
+            raise UndertowError(f"date count {self.count} is too small: {needs} needs at least {self.least} years")
+        # What does not fit is not drawn up first: a count may be any number.
+        if self.count > abs(self.stop - self.start) + 1:
+            raise UndertowError(self._too_many())
+        if max(abs(self.start), abs(self.stop)) > MAX_YEAR:
+            raise UndertowError(f"dates from {self.start} to {self.stop} are no years; give some of up to {MAX_YEAR:,}")
+        if self.count > MAX_DATES:
+            raise UndertowError(f"{self.count} dates are more than are read; ask for {MAX_DATES:,} or fewer")
+        years = [str(year) for year in np.linspace(self.start, self.stop, self.count).astype(int)]
+        if len(set(years)) < len(years):
+            raise UndertowError(self._too_many())
+        return CovariateList("date", tuple(years), "--date-start and --date-stop", default=INDEX).spectrum(scale)
+
+    def _too_many(self) -> str:
+        return (
+            f"{self.count} dates do not fit between {self.start} and {self.stop} without repeating a year: "
+            "lower --date-count or widen the range"
+        )
+
+
+@cache
+def _published() -> dict[str, CovariateList]:
+    text = resources.files("undertow.data").joinpath("resources", "covariates.toml").read_text(encoding="utf-8")
+    return {
+        name: CovariateList(name, tuple(given["values"]), f"W list {name!r}", given["order"], INDEX)
+        for name, given in tomllib.loads(text).items()
+    }
+
+
+def names() -> list[str]:
+    """The W lists that come with the package."""
+    return ["date", *_published()]
+
+
+def spectrum(name: str, dates: Dates | None = None, least: int = MIN_VALUES, scale: str = "") -> Covariate:
+    """One W by name (`date`, `place`, `subreddit`), or from a file with one value a line.
+
+    Args:
+        name: of a list of the package, or the path of a file.
+        dates: the years of `date`.
+        least: the fewest values that will do.
+        scale: "index", "value" or "none"; "" for the list's own, which is "value" for the numbers of a file, else "index". Where
+            the values are words, "value" leaves their scale as it is.
+
+    Raises:
+        UndertowError: no such list or file, a file that holds no usable list, or a scale that it cannot have.
+    """
+    if name == "date":
+        return (dates or Dates()).spectrum(scale)
+    if name in _published():
+        return _published()[name].spectrum(scale)
+    path = Path(name)
+    if is_plain_file(path):
+        return CovariateList(path.stem, _values(path, least), str(path)).spectrum(scale)
+    raise UndertowError(
+        f"there is no W called {name!r} and no such file: use {', '.join(names())}"
+        f", or a text file with one value a line{closest(name, names())}"
+    )
+
+
+def published_order(name: str, values: Sequence[str]) -> str:
+    """The order of the package's list of this name, where the values are some of its own in its order; else `AS_LISTED`."""
+    known = _published().get(name)
+    rest = iter(known.values if known else ())
+    return known.order if known and all(value in rest for value in values) else AS_LISTED
+
+
+def check_scaled(spectra: Sequence[Covariate], scale: str) -> None:
+    """Refuse a `--w-scale` that no list can have.
+
+    Raises:
+        UndertowError: there is no list, or the scale is "value" and none has numbers.
+    """
+    if scale and not spectra:
+        raise UndertowError(f"--w-scale {scale}: there is no W list to have a scale; name one with --w")
+    if scale == VALUE and not any(spectrum.scale == VALUE for spectrum in spectra):
+        raise UndertowError(
+            f"--w-scale {VALUE}: the values of {', '.join(spectrum.name for spectrum in spectra)} are no numbers; leave it out"
+        )
+
+
+def _values(path: Path, least: int) -> tuple[str, ...]:
+    lines = [(number, line.strip()) for number, line in enumerate(read_text(path).split("\n"), 1) if line.strip()]
+    seen: dict[str, int] = {}
+    for number, value in lines:
+        if value in seen:
+            raise UndertowError(f"{path}, line {number}: repeats {value!r} of line {seen[value]}; list each value once")
+        seen[value] = number
+    check_values(tuple(seen), str(path), least)
+    return tuple(seen)
+
+
+def check_values(values: tuple[str, ...], where: str, least: int = MIN_VALUES) -> None:
+    """Refuse a W list that is too short to be measured along.
+
+    Raises:
+        UndertowError: fewer than `least` values, or a value repeated.
+    """
+    if not values:
+        raise UndertowError(f"{where}: holds no W values; write one value a line, in the order the slope is taken over")
+    if len(values) < least:
+        needs = "a slope" if least == MIN_VALUES else "a movement"
+        raise UndertowError(f"{where}: holds {len(values)} W values, but {needs} needs at least {least}")
+    repeated = [value for value, count in Counter(values).items() if count > 1]
+    if repeated:
+        raise UndertowError(f"{where}: W value {repeated[0]!r} stands there more than once; list each value once")
+
+
+NO_W = "none"
+"""The name of no W at all: that of a sentence as it stands."""
+
+
+def check_spectra(spectra: Sequence[Covariate]) -> None:
+    """Refuse W lists that results could not tell apart.
+
+    Raises:
+        UndertowError: two of one name, or one that is called as no W is.
+    """
+    called = [spectrum.name for spectrum in spectra]
+    for name in called:
+        if called.count(name) > 1:
+            raise UndertowError(f"--w names two lists called {name!r}; name each once, or call a file something else")
+        if name == NO_W:
+            raise UndertowError(
+                f"--w: a list cannot be called {NO_W!r}, which stands for no W; call the file something else"
+            )

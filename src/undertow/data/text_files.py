@@ -1,0 +1,72 @@
+"""Reading a user's text files so that what is wrong with them is said in one sentence.
+
+Knows about files and encodings; knows nothing about what the files mean.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from undertow._files import text_of, toml_of, whole_file
+from undertow.errors import UndertowError
+
+MAX_BYTES = 16 * 2**20
+"""A list or template file larger than this is a mistake (a model or data file given by accident)."""
+MAX_MISSPELT = 100
+"""Longer words are not compared with others, which takes time by their product."""
+_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f]")
+
+
+def read_text(path: Path) -> str:
+    """The text of a UTF-8 file, with or without a byte order mark.
+
+    Raises:
+        UndertowError: the file cannot be read, is no plain file, is not UTF-8, holds control characters or is far too large.
+    """
+    text = text_of(whole_file(path, MAX_BYTES, "a text list"), path)
+    control = _CONTROL.search(text)
+    if control:
+        number = text.count("\n", 0, control.start()) + 1
+        raise UndertowError(f"{path}, line {number}: holds a control character; save the file as plain text")
+    return text
+
+
+def read_toml(path: Path) -> dict[str, Any]:
+    """The tables of a TOML file.
+
+    Raises:
+        UndertowError: the file cannot be read or is not TOML; the message names the line.
+    """
+    text = read_text(path)
+    try:
+        return toml_of(text)
+    except ValueError as error:
+        raise UndertowError(f"{path}: is not valid TOML: {error}") from error
+
+
+def separator(header: str) -> str:
+    """What separates the cells of a CSV: `;` where the first line has semicolons and no comma, as many spreadsheets write it."""
+    return ";" if ";" in header and "," not in header else ","
+
+
+def repeated(words: Iterable[str]) -> str | None:
+    """The first word that stands there for the second time; None where each stands there once."""
+    seen: set[str] = set()
+    for word in words:
+        if word in seen:
+            return word
+        seen.add(word)
+    return None
+
+
+def closest(word: str, known: Iterable[str]) -> str:
+    """A hint for a misspelt name, ready to append to a sentence; "" if nothing is near."""
+    if len(word) > MAX_MISSPELT:
+        return ""
+    by_folded = {name.casefold(): name for name in known if len(name) <= MAX_MISSPELT}
+    near = difflib.get_close_matches(word.casefold(), by_folded, n=1)
+    return f" (did you mean {by_folded[near[0]]!r}?)" if near else ""

@@ -1,0 +1,233 @@
+"""The plan: which queries go into which forward pass, and where each answer's numbers come back from.
+
+Pure and torch-free. Whole queries are packed, never parts of one, so that a pack that was computed is a pack of
+answers that can be kept; and the plan depends on the queries alone, so that a run that was cut off packs the
+same way when it is taken up again, and its numbers are bit for bit those of a run that was not.
+
+    queries -> packs (token budget, longest first) -> one TokenTree, or TokenBatches of one exact length
+            -> reads, each distinct one once -> log-probabilities back per path (inverse permutation)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass, replace
+from typing import TypeAlias
+
+import numpy as np
+
+from undertow.models.base import (
+    BatchLimits,
+    EncodedQuery,
+    Ints,
+    OutOfMemoryError,
+    PackedTree,
+    PrefixTree,
+    TokenBatch,
+    TokenPath,
+)
+from undertow.types import Floats
+
+Lookup: TypeAlias = list[list[Ints]]
+"""Where an answer's numbers are: indices into the reads, by query of the pack, then path [query][path][read]."""
+
+Readers: TypeAlias = tuple[Callable[[PackedTree], Floats], Callable[[TokenBatch], Floats]]
+"""A model's two ways to read: a tree, and a plain batch."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pack:
+    """Queries that are asked in one go.
+
+    Attributes:
+        queries: their places in the list that was planned [query].
+        n_tokens: tokens that are fed.
+        as_tree: whether one tree is read, or plain batches.
+    """
+
+    queries: tuple[int, ...]
+    n_tokens: int
+    as_tree: bool
+
+
+def plan(encoded: Sequence[EncodedQuery], limits: BatchLimits) -> list[Pack]:
+    """Packs that cover every query exactly once, the largest first, so that memory runs out early or not at all."""
+    tree = [index for index, query in enumerate(encoded) if _depth(query) <= limits.tree_depth]
+    plain = [index for index, query in enumerate(encoded) if _depth(query) > limits.tree_depth]
+    # Neighbours in this order share prefixes, or lengths.
+    tree.sort(key=lambda index: (min(path.tokens for path in encoded[index].paths), index))
+    plain.sort(key=lambda index: (_lengths(encoded[index]), [path.source for path in encoded[index].paths], index))
+    trie = _Trie()
+    packs = _cut([(index, trie.nodes(encoded[index])) for index in tree], limits.budget_tokens, as_tree=True)
+    packs += _cut([(index, _whole(encoded[index])) for index in plain], limits.budget_tokens, as_tree=False)
+    return sorted(packs, key=lambda pack: (-pack.n_tokens, pack.queries))
+
+
+def _depth(query: EncodedQuery) -> int:
+    """Tokens of the longest path; a text that an encoder reads first has no place in a tree."""
+    return max(2**62 if path.source else len(path.tokens) for path in query.paths)
+
+
+def _lengths(query: EncodedQuery) -> list[tuple[int, int]]:
+    return sorted(((len(path.source), len(path.tokens)) for path in query.paths), reverse=True)
+
+
+class _Trie:
+    """Every prefix of every path under one number, so that what two queries share is counted once."""
+
+    def __init__(self) -> None:
+        self.children: dict[tuple[int, int], int] = {}
+
+    def nodes(self, query: EncodedQuery) -> dict[Hashable, int]:
+        """The nodes that a query needs, at one token each."""
+        needed: dict[Hashable, int] = {}
+        for path in query.paths:
+            node = -1
+            for token in path.tokens:
+                node = self.children.setdefault((node, token), len(self.children))
+                needed[node] = 1
+        return needed
+
+
+def _whole(query: EncodedQuery) -> dict[Hashable, int]:
+    """The paths that a query needs in a plain batch, at all of their tokens."""
+    needed: dict[Hashable, int] = {(path.source, path.tokens): len(path.tokens) for path in query.paths}
+    return needed | {path.source: len(path.source) for path in query.paths if path.source}
+
+
+def _cut(needs: Sequence[tuple[int, dict[Hashable, int]]], budget_tokens: int, *, as_tree: bool) -> list[Pack]:
+    """Fill a pack query by query; the query that would overflow it opens the next one."""
+    packs: list[Pack] = []
+    members: list[int] = []
+    held: set[Hashable] = set()
+    n_tokens = 0
+    for index, needed in needs:
+        added = sum(cost for need, cost in needed.items() if need not in held)
+        if members and n_tokens + added > budget_tokens:
+            packs.append(Pack(tuple(members), n_tokens, as_tree))
+            members, held, n_tokens = [], set(), 0
+            added = sum(needed.values())
+        members.append(index)
+        held |= needed.keys()
+        n_tokens += added
+    if members:
+        packs.append(Pack(tuple(members), n_tokens, as_tree))
+    return packs
+
+
+class _Reads:
+    """Distinct (place, token) reads, numbered in the order they are met."""
+
+    def __init__(self) -> None:
+        self.numbers: dict[tuple[int, ...], int] = {}
+
+    def number(self, *read: int) -> int:
+        return self.numbers.setdefault(read, len(self.numbers))
+
+    def columns(self, width: int) -> list[Ints]:
+        table = np.array(list(self.numbers), dtype=np.int64).reshape(-1, width)
+        return [table[:, column].copy() for column in range(width)]
+
+
+def grow_tree(queries: Sequence[EncodedQuery]) -> tuple[PackedTree, Lookup]:
+    """All paths of the queries as one tree, and where each path's reads are in it."""
+    branches = PrefixTree.of(path.tokens for query in queries for path in query.paths)
+    reads = _Reads()
+    lookup = [[_numbers(reads, branches.nodes_of[path.tokens], path) for path in query.paths] for query in queries]
+    read_nodes, read_tokens = reads.columns(2)
+    return PackedTree(branches.tokens, branches.depths, branches.ends, read_nodes, read_tokens), lookup
+
+
+def _numbers(reads: _Reads, nodes: Sequence[int], path: TokenPath) -> Ints:
+    return _ints([reads.number(nodes[position], token) for position, token in path.reads])
+
+
+def cut_batches(queries: Sequence[EncodedQuery], budget_tokens: int) -> tuple[list[TokenBatch], Lookup]:
+    """The distinct paths of the queries in batches of one exact length, longest first, and where the reads are.
+
+    What an encoder is fed has one exact length in a batch too, and stands in it once. Reads are numbered over the batches in
+    order, as if their results were joined end to end.
+    """
+    distinct = sorted({(path.source, path.tokens) for query in queries for path in query.paths}, key=_longest_first)
+    rows: list[list[_Fed]] = []
+    for source, tokens in distinct:
+        cost = len(source) + len(tokens)
+        other = rows and _shape(rows[-1][0]) != _shape((source, tokens))
+        # What an encoder is fed is not torn apart from its rows, so that it runs once.
+        full = rows and (len(rows[-1]) + 1) * cost > budget_tokens and not (source and rows[-1][-1][0] == source)
+        if other or full or not rows:
+            rows.append([])
+        rows[-1].append((source, tokens))
+    place_of = {fed: (number, row) for number, batch in enumerate(rows) for row, fed in enumerate(batch)}
+    reads = [_Reads() for _ in rows]
+    local: list[list[tuple[int, list[int]]]] = []
+    for query in queries:
+        numbered = []
+        for path in query.paths:
+            number, row = place_of[path.source, path.tokens]
+            numbered.append((number, [reads[number].number(row, position, token) for position, token in path.reads]))
+        local.append(numbered)
+    starts = np.cumsum([0, *(len(read.numbers) for read in reads)])
+    lookup = [[_ints(numbers) + starts[number] for number, numbers in query] for query in local]
+    batches = [_batch(batch, read) for batch, read in zip(rows, reads, strict=True)]
+    return batches, lookup
+
+
+_Fed: TypeAlias = tuple[tuple[int, ...], tuple[int, ...]]
+"""What an encoder is fed, () for none, and what is fed after it."""
+
+
+def _shape(fed: _Fed) -> tuple[int, int]:
+    return len(fed[0]), len(fed[1])
+
+
+def _longest_first(fed: _Fed) -> tuple[int, int, _Fed]:
+    return -len(fed[0]), -len(fed[1]), fed
+
+
+def _batch(rows: Sequence[_Fed], reads: _Reads) -> TokenBatch:
+    tokens = np.array([tokens for _, tokens in rows], dtype=np.int64)
+    sources = list(dict.fromkeys(source for source, _ in rows))
+    read_rows, read_positions, read_tokens = reads.columns(3)
+    batch = TokenBatch(tokens, read_rows, read_positions, read_tokens)
+    if sources == [()]:
+        return batch
+    number = {source: at for at, source in enumerate(sources)}
+    source_of_row = _ints([number[source] for source, _ in rows])
+    return replace(batch, sources=np.array(sources, dtype=np.int64), source_of_row=source_of_row)
+
+
+def read_pack(
+    queries: Sequence[EncodedQuery], budget_tokens: int, readers: Readers, *, as_tree: bool
+) -> list[list[Floats]]:
+    """Log-probabilities of every read of every path, in the order they were asked [query][path][read].
+
+    Where memory runs out, each half is read by itself, down to single queries.
+
+    Raises:
+        OutOfRoomError: one query alone has no room.
+    """
+    try:
+        return _read_at_once(queries, budget_tokens, readers, as_tree=as_tree)
+    except OutOfMemoryError:
+        if len(queries) == 1:
+            raise
+    halves = queries[: len(queries) // 2], queries[len(queries) // 2 :]
+    return [values for half in halves for values in read_pack(half, budget_tokens, readers, as_tree=as_tree)]
+
+
+def _read_at_once(
+    queries: Sequence[EncodedQuery], budget_tokens: int, readers: Readers, *, as_tree: bool
+) -> list[list[Floats]]:
+    read_tree, read_batch = readers
+    if as_tree:
+        tree, lookup = grow_tree(queries)
+        values = read_tree(tree)
+    else:
+        batches, lookup = cut_batches(queries, budget_tokens)
+        values = np.concatenate([read_batch(batch) for batch in batches])
+    return [[values[numbers] for numbers in query] for query in lookup]
+
+
+def _ints(values: Sequence[int]) -> Ints:
+    return np.array(values, dtype=np.int64)

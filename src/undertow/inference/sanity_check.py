@@ -1,0 +1,176 @@
+"""Sentences that decide their blank, in pairs of opposite answers: they show whether a model reads.
+
+It may give one word whatever it is asked.
+
+    My mother forgot where ___ had parked the car.    she
+    My father forgot where ___ had parked the car.    he
+
+A model that always prefers the same word gets one of each pair right, which is chance. Knows how models are asked; keeps nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
+
+import numpy as np
+
+from undertow import data
+from undertow.inference.answer_cache import AnswerCache
+from undertow.inference.runner import Engine, Progress, RunnerResult, local_engine, run_queries
+from undertow.models.base import EXACT, ModelHandle
+from undertow.types import BLANK, GENERATION, Answer, ClozeQuery, Floats, GenerateQuery, Item, Option, kind_of
+
+Asking: TypeAlias = ClozeQuery | GenerateQuery
+"""How a decided sentence is asked."""
+
+PAIRS = (
+    ("The woman", "The man", " sat down because ", " was tired."),
+    ("My mother", "My father", " forgot where ", " had parked the car."),
+    ("My sister", "My brother", " called because ", " had missed the train."),
+    ("The girl", "The boy", " smiled when ", " saw the snow."),
+    ("The queen", "The king", " waved before ", " entered the palace."),
+    ("Our aunt", "Our uncle", " put on a coat before ", " went outside."),
+    ("My grandmother", "My grandfather", " rested until ", " felt better."),
+    ("The princess", "The prince", " read until ", " fell asleep."),
+    ("The lady", "The gentleman", " asked whether ", " could sit by the window."),
+    ("Mrs. Brown", "Mr. Brown", " went to the shop because ", " needed bread."),
+)
+"""Subjects whose pronoun is *she* and *he*, and the text around the blank. None reports speech, which may be of somebody else."""
+SHE, HE = "female", "male"
+WORDS = {SHE: ["she"], HE: ["he"]}
+N_ALL, N_SHORT = 2 * len(PAIRS), 5
+ALIKE = 1e-9
+"""Shares that differ by less, in proportion, are the same."""
+
+
+@dataclass(frozen=True, slots=True)
+class SanityCheck:
+    """How many decided sentences a model gets right.
+
+    Attributes:
+        right: in which it prefers the right word; with two equal words it prefers none.
+        answered: that have an answer.
+        low_percent: lower end of the exact 95% interval (Clopper and Pearson) of the share that is right; NaN without answers.
+        high_percent: upper end.
+        unscored: why a sentence has no answer; "" where all have one.
+        could_turn: right or wrong answers that the part of the distribution which a server does not show could turn.
+    """
+
+    right: int
+    answered: int
+    low_percent: float
+    high_percent: float
+    unscored: str = ""
+    could_turn: int = 0
+
+    def counted(self) -> dict[str, int]:
+        """What the manifest of a run holds."""
+        return {"right": self.right, "of": self.answered}
+
+    @property
+    def reads(self) -> bool:
+        """Whether the interval lies above chance, which is half of the sentences."""
+        return self.low_percent > 50
+
+    @property
+    def verdict(self) -> str:
+        """What follows from it, in words."""
+        if not self.answered:
+            return f"no sentence has an answer: {self.unscored}"
+        shown = f"; what it does not show could turn {self.could_turn} of them" if self.could_turn else ""
+        return (
+            f"{self.right} of {self.answered} right (95% interval {self.low_percent:.0f}% to {self.high_percent:.0f}%), which is "
+            f"{'better' if self.reads else 'no better'} than chance (50%){shown}"
+        )
+
+
+def decided_items(found: ModelHandle, n: int = N_ALL) -> list[Item]:
+    """The first `n` sentences, women and men in turn, in a form that this model can be asked; [] where there is none.
+
+    Blanks have one word a group, since a word that a tokenizer does not know loses the sentence.
+    """
+    options = tuple(Option(group, tuple(forms)) for group, forms in WORDS.items())
+    items = [
+        Item(
+            f"decided/{number}/{gold}",
+            ClozeQuery((subject + before, after), options),
+            {},
+            cluster=str(number),
+            gold=gold,
+        )
+        for number, (woman, man, before, after) in enumerate(PAIRS)
+        for gold, subject in ((SHE, woman), (HE, man))
+    ][:n]
+    if BLANK in found.asks:
+        return items
+    if GENERATION in found.asks:
+        return data.AnswerMode(data.load_prompts("B"), max_tokens=5).items(items, data.watched(WORDS))
+    return []
+
+
+def ask_decided(
+    found: ModelHandle, items: Sequence[Item], store: AnswerCache, progress: Progress, *, engine: Engine = local_engine
+) -> RunnerResult:
+    """Ask decided sentences in one batch, under `exact` where the model has that."""
+    queries = [item.query for item in items]
+    protocols = found.asks[kind_of(queries[0])]
+    return run_queries(found, queries, store, EXACT if EXACT in protocols else protocols[0], progress, engine=engine)
+
+
+def judged(items: Sequence[Item], answers: Sequence[Answer]) -> SanityCheck:
+    """How many of these sentences are answered rightly."""
+    from undertow.stats.calibration import share
+
+    reasons = [answer.unscored for answer in answers if answer.unscored]
+    right, n_could_turn = [], 0
+    for item, answer in zip(items, answers, strict=True):
+        if answer.unscored or not isinstance(item.query, (ClozeQuery, GenerateQuery)):
+            continue
+        of_group = shares(item.query, answer)
+        other = HE if item.gold == SHE else SHE
+        right.append(of_group[str(item.gold)] > of_group[other] * (1 + ALIKE))
+        n_could_turn += _could_turn(item.query, answer)
+    told = share(right)
+    return SanityCheck(
+        sum(right), len(right), 100 * told.low, 100 * told.high, reasons[0] if reasons else "", n_could_turn
+    )
+
+
+def shares(query: Asking, answer: Answer) -> dict[str, float]:
+    """What each group has of what all have; 0 for each where none has anything, {} where unscored."""
+    if answer.unscored:
+        return {}
+    # An option that is spelled like an earlier one (NaN) counts with it. Whole sentences are too improbable for exp alone.
+    nats = np.nan_to_num(np.array(answer.logprobs_nats), nan=-np.inf, neginf=-np.inf)
+    highest = nats.max()
+    probs = np.exp(nats - highest) if highest > -np.inf else np.zeros(len(nats))
+    by_group = _by_group(query, probs)
+    total = sum(by_group.values()) or 1.0
+    return {group: prob / total for group, prob in by_group.items()}
+
+
+def _by_group(query: Asking, values: Sequence[float] | Floats) -> dict[str, float]:
+    """Sums of the options' values [option]."""
+    sums: dict[str, float] = {}
+    for option, value in zip(query.options, values, strict=True):
+        sums[option.group] = sums.get(option.group, 0.0) + float(value)
+    return sums
+
+
+def _could_turn(query: Asking, answer: Answer) -> bool:
+    """Whether what was not shown could put another group before the one that has most of what was."""
+    if not answer.ceilings_prob:
+        return False
+    seen = _by_group(query, np.nan_to_num(np.exp(np.array(answer.logprobs_nats))))
+    hidden = _by_group(query, answer.ceilings_prob)
+    best = max(seen, key=lambda group: seen[group])
+    most = {group: seen[group] + min(hidden[group], answer.unseen_prob) for group in seen}
+    return any(most[group] > seen[best] for group in seen if group != best)
+
+
+def are_english_pronouns(words: Mapping[str, Sequence[str]]) -> bool:
+    """Whether she is of one group and he of another, and all other words are among the published lists too."""
+    owners = {form.lower(): group for group, forms in words.items() for form in forms}
+    return {"she", "he"} <= owners.keys() and owners["she"] != owners["he"] and data.are_pronouns(words)

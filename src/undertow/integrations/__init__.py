@@ -1,0 +1,199 @@
+"""The questions of an audit in the form of other tools, one file for each form. Listing the formats imports none of them.
+
+Knows how questions are had from a probe and how a folder is written; each format knows its own tool.
+"""
+
+from __future__ import annotations
+
+import importlib
+import shlex
+import shutil
+from collections.abc import Mapping
+from dataclasses import asdict, fields
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any, cast
+
+from undertow import audits as probes
+from undertow import data
+from undertow._files import DRAFT_PREFIX, draft_folder, locked
+from undertow.audits.base import EXACT, Sampling
+from undertow.data.text_files import closest
+from undertow.errors import UndertowError
+from undertow.integrations.export_format import Exported, ExportedFiles, ExportRequest, Format
+from undertow.runs.pipeline import RunConfig, resolve_config
+from undertow.types import CHOICE, as_json, kind_of
+
+__all__ = ["Exported", "asked_of", "export", "load", "names"]
+
+MARK = "undertow-export.json"
+"""The file that says what an exported folder holds; without it, a folder is not replaced."""
+FORMATS = {"datasets": "hf_datasets", "inspect": "inspect_ai", "lm-eval": "lm_eval"}
+"""Export formats: name and module."""
+
+
+def names() -> list[str]:
+    """The export formats."""
+    return sorted(FORMATS)
+
+
+def load(name: str) -> Format:
+    """A format by name.
+
+    Raises:
+        UndertowError: there is no such format.
+    """
+    if name not in names():
+        raise UndertowError(
+            f"there is no export format called {name!r}; there is {', '.join(names())}{closest(name, names())}"
+        )
+    return cast(Format, importlib.import_module(f"{__name__}.{FORMATS[name]}"))
+
+
+def audits(chosen: Format) -> list[str]:
+    """The audits whose questions a format can hold."""
+    of_documents = () if CHOICE in chosen.HOLDS else data.TASKS
+    return [one for one in probes.names() if one not in of_documents and not hasattr(probes.load(one), "foreseen")]
+
+
+def export(  # noqa: PLR0913 - a keyword for each choice a user has
+    format: str,  # noqa: A002 - what users call it
+    probe: str,
+    out: str | Path,
+    *,
+    seed: int = 0,
+    limit: int = 0,
+    overwrite: bool = False,
+    **options: Any,
+) -> Exported:
+    """Write the questions of an audit for another tool to ask.
+
+    Args:
+        format: `lm-eval`, `inspect` or `datasets`.
+        probe: name of the audit, for example `spurious-correlation`.
+        out: the folder to write.
+        seed: chooses the questions, where there is a limit.
+        limit: about so many items, counted as `undertow run PROBE --help` says; 0 for all.
+        overwrite: replace a folder that holds another export.
+        options: the probe's own, for example `challenge="mgc", w="date,place"`.
+
+    Raises:
+        UndertowError: the format cannot hold what the audit asks, an option is wrong, or the place is taken.
+    """
+    chosen, folder = load(format), Path(out)
+    _check_place(folder, overwrite=overwrite)
+    asked = asked_of(chosen, format, RunConfig(probe, options, "", seed, limit), folder)
+    written = _write(chosen, format, asked, folder, overwrite=overwrite)
+    return Exported(folder, format, probe, written.names, len(asked.items), written.next_steps)
+
+
+def asked_of(chosen: Format, format_name: str, job: RunConfig, folder: Path) -> ExportRequest:
+    """The questions of an audit, as far as a format can hold them.
+
+    Raises:
+        UndertowError: an option is wrong, or it asks something that the format cannot hold.
+    """
+    probe, settings, protocol = resolve_config(job)
+    if hasattr(probe, "foreseen"):
+        raise UndertowError(
+            f"{job.probe} asks its later questions by the answers to earlier ones, so they cannot be written down before; "
+            f"run it with undertow run {job.probe}"
+        )
+    documents = str(getattr(settings, "challenge", ""))
+    if job.probe in data.TASKS and data.may_offend(documents):
+        raise UndertowError(
+            f"the texts of {documents} are abusive, and their publisher's to hand out, so they are not written into folders that are "
+            f"passed on; run the audit with undertow run {job.probe}, or export another challenge"
+        )
+    given = changed(settings)
+    settings = getattr(probe, "suited", lambda given, _: given)(settings, dict.fromkeys(chosen.HOLDS, (EXACT,)))
+    items = next(probe.rounds(settings, Sampling(job.limit, job.seed)))
+    kinds = dict.fromkeys(kind_of(item.query) for item in items)
+    strange = [kind for kind in kinds if kind not in chosen.HOLDS]
+    if strange:
+        raise UndertowError(f"{job.probe} asks {_KINDS[strange[0]]} here, and {chosen.REFUSAL}")
+    return ExportRequest(
+        probe=job.probe,
+        options=changed(settings),
+        seed=job.seed,
+        limit=job.limit,
+        items=items,
+        design={**probe.design(settings), "protocol": protocol},
+        challenge_sha256=data.challenge_digest(items),
+        command=_command(format_name, job, given, folder),
+    )
+
+
+_KINDS = {
+    "blank": "sentences with a blank",
+    "continuations": "continuations of a text",
+    "generation": "prompts whose answer is read step by step",
+    "choice": "prompts that are answered with a label",
+    "writing": "prompts that are answered in writing",
+    "extraction": "questions about a passage",
+}
+"""Kinds of query, as a refusal names them."""
+
+
+def changed(settings: Any) -> dict[str, Any]:
+    """The options that are not at their defaults."""
+    given = asdict(settings)
+    return {option.name: given[option.name] for option in fields(settings) if given[option.name] != option.default}
+
+
+def _command(format_name: str, job: RunConfig, given: Mapping[str, Any], folder: Path) -> str:
+    flags = {**{name: value for name, value in (("seed", job.seed), ("limit", job.limit)) if value}, **given}
+    parts = ["undertow", "export", format_name, job.probe]
+    for name, value in flags.items():
+        option = name.replace("_", "-")
+        parts += [f"--{'' if value else 'no-'}{option}"] if isinstance(value, bool) else [f"--{option}", str(value)]
+    return shlex.join([*parts, "--out", str(folder)])
+
+
+def _check_place(folder: Path, *, overwrite: bool) -> None:
+    if folder.is_file():
+        raise UndertowError(f"{folder}: is a file; name a folder with --out")
+    if not folder.is_dir() or not any(folder.iterdir()):
+        return
+    if not (folder / MARK).is_file():
+        raise UndertowError(f"{folder}: is not empty and holds no export; name another folder with --out")
+    if not overwrite:
+        raise UndertowError(
+            f"{folder}: holds an export; name another folder with --out, or replace it with --overwrite"
+        )
+
+
+def _write(chosen: Format, format_name: str, asked: ExportRequest, folder: Path, *, overwrite: bool) -> ExportedFiles:
+    """All of it or nothing: it is written beside its place and moved there."""
+    try:
+        folder.absolute().parent.mkdir(parents=True, exist_ok=True)
+        with draft_folder(folder.absolute().parent, DRAFT_PREFIX) as beside:
+            draft = beside / "export"
+            draft.mkdir()
+            written = chosen.write(asked, draft, folder.absolute())
+            (draft / MARK).write_text(as_json(_marked(format_name, asked, written), indent=2) + "\n", encoding="utf-8")
+            with locked(folder.absolute().parent):
+                _check_place(folder, overwrite=overwrite)  # it may be taken meanwhile
+                if folder.exists():
+                    shutil.rmtree(folder)
+                draft.rename(folder)
+    except OSError as error:
+        raise UndertowError(
+            f"{folder}: cannot be written ({error.strerror or error}); free space, or name another folder with --out"
+        ) from error
+    return written
+
+
+def _marked(format_name: str, asked: ExportRequest, written: ExportedFiles) -> dict[str, Any]:
+    return {
+        "format": format_name,
+        "probe": asked.probe,
+        "options": dict(asked.options),
+        "seed": asked.seed,
+        "limit": asked.limit,
+        "names": list(written.names),
+        "items": len(asked.items),
+        "challenge_sha256": asked.challenge_sha256,
+        "command": asked.command,
+        "undertow": version("undertow"),
+    }

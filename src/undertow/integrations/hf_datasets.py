@@ -1,0 +1,169 @@
+"""A dataset folder that `datasets.load_dataset` reads without any code: one Parquet file, and a card.
+
+Knows the layout of such a folder, and whose texts the package's challenges hold; the library is never imported.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from undertow.integrations.export_format import ExportedFiles, ExportRequest, code, in_markdown, named_files
+from undertow.types import (
+    BLANK,
+    CHOICE,
+    CONTINUATIONS,
+    EXTRACTION,
+    GENERATION,
+    WRITING,
+    ClozeQuery,
+    ContinuationQuery,
+    GenerateQuery,
+    Item,
+    MultipleChoiceQuery,
+    Query,
+    SpanQuery,
+    as_json,
+    kind_of,
+)
+
+SUMMARY = "a Hugging Face dataset folder: a row for every question, factors as columns"
+HOLDS = (BLANK, CONTINUATIONS, GENERATION, CHOICE, WRITING, EXTRACTION)
+REFUSAL = "a dataset folder holds texts only; run the audit instead"
+SPLIT, DATA = "test", "data/test.parquet"
+FIRST = ("item", "kind", "text", "options", "groups")
+"""Columns that are no factors, which come first; `cluster` and `gold` come last."""
+COLUMNS = {
+    "item": "unique name of the question",
+    "kind": "how it is asked: `blank`, `generation` (a prompt whose answer is read step by step), `choice`, `writing`, ...",
+    "text": "what is asked, `___` for the blank; examples and prompt, where it is a prompt",
+    "options": "the texts or words that are compared; of a blank, the whole sentence with each",
+    "groups": "the word group of each option; empty where there are none",
+    "w_name, w_index, w_value, w": "the W list, the place in it from 0, where the value stands on its axis, and the value",
+    "cluster": "questions that share it are not independent: intervals and tests take them as one unit",
+    "gold": "the right answer; empty where there is none, as there is none to a question that nothing decides",
+}
+
+
+def write(asked: ExportRequest, draft: Path, folder: Path) -> ExportedFiles:
+    """The questions as Parquet, and the card that says what they are."""
+    import pandas as pd
+
+    frame = pd.DataFrame([_row(item) for item in asked.items])
+    order = [*FIRST, *(str(name) for name in frame if name not in (*FIRST, "cluster", "gold")), "cluster", "gold"]
+    (draft / DATA).parent.mkdir()
+    frame[order].to_parquet(draft / DATA, index=False)
+    step = f"python -c {shlex.quote(f'import datasets; print(datasets.load_dataset({str(folder)!r}))')}"
+    (draft / "README.md").write_text(_card(asked, order), encoding="utf-8")
+    return ExportedFiles((SPLIT,), (step,))
+
+
+def _row(item: Item) -> dict[str, Any]:
+    options, groups = _options(item.query)
+    own = (*FIRST, "cluster", "gold")
+    # A factor of the same name would be lost: of documents, the text is a factor too.
+    factors = {f"factor_{name}" if name in own else name: level for name, level in item.factors.items()}
+    return {
+        "item": item.id,
+        "kind": kind_of(item.query),
+        "text": item.query.context if isinstance(item.query, ContinuationQuery) else item.query.shown(),
+        "options": options,
+        "groups": groups,
+        **factors,
+        "cluster": item.cluster,
+        "gold": item.gold or "",
+    }
+
+
+def _options(query: Query) -> tuple[list[str], list[str]]:
+    if isinstance(query, ClozeQuery):
+        return query.texts(), [option.group for option in query.options]
+    if isinstance(query, GenerateQuery):
+        return [option.fills[0] for option in query.options], [option.group for option in query.options]
+    if isinstance(query, ContinuationQuery):
+        return list(query.continuations), []
+    if isinstance(query, MultipleChoiceQuery):
+        return list(query.labels), []
+    return (list(query.candidates) if isinstance(query, SpanQuery) else []), []
+
+
+def _licence(asked: ExportRequest) -> tuple[str, str]:
+    """The licence by the name that the hub knows it by, and whose texts they are."""
+    files = [part for part in named_files(asked.options) if Path(part).is_file()]
+    if files or asked.design.get("source") == "":
+        return (
+            "unknown",
+            f"The texts, or some of them, are from {', '.join(map(in_markdown, files)) or 'a file'}: say whose they are before "
+            "you pass them on.",
+        )
+    if "winogender" in str(asked.options.get("challenge", "")):
+        return (
+            "mit",
+            "The sentences are the Winogender schemas of Rudinger, Naradowsky, Leonard and Van Durme 2018, *Gender Bias in "
+            "Coreference Resolution* (winogender-schemas, MIT licence), with participants and W values put in by Undertow.",
+        )
+    return (
+        "apache-2.0",
+        "The texts come with Undertow, under its licence, Apache-2.0; its page on data says whose facts are in them.",
+    )
+
+
+def _card(asked: ExportRequest, columns: Sequence[str]) -> str:
+    licence, whose = _licence(asked)
+    title = str(asked.design.get("title") or asked.probe)
+    head = {
+        "license": licence,
+        "pretty_name": f"{title} ({asked.probe})",
+        "tags": ["bias", "underspecification", "undertow"],
+        "size_categories": [_size(len(asked.items))],
+    }
+    about = "\n".join(f"{name}: {as_json(value)}" for name, value in head.items())
+    rest = [name for name in columns if name not in (*FIRST, "cluster", "gold", "w_name", "w_index", "w_value", "w")]
+    rows = [f"| {name} | {means} |" for name, means in COLUMNS.items() if name.split(",")[0] in columns]
+    rows += [f"| {', '.join(map(in_markdown, rest))} | factors of the design |"] if rest else []
+    table = "\n".join(rows)
+    words: Mapping[str, Sequence[str]] = asked.design.get("words", {})
+    groups = "; ".join(f"{in_markdown(group)}: {', '.join(map(in_markdown, forms))}" for group, forms in words.items())
+    notes = "".join(f"- {in_markdown(note)}\n" for note in asked.design.get("notes", []))
+    return f"""\
+---
+{about}
+configs:
+- config_name: default
+  data_files:
+  - split: {SPLIT}
+    path: {DATA}
+---
+
+# {in_markdown(title)}
+
+{len(asked.items):,} questions of the audit `{asked.probe}` of Undertow, as a run asks them. There is one split, `{SPLIT}`: it is for
+asking, and not for training.
+
+| column | what it is |
+|---|---|
+{table}
+
+{f"Word groups: {groups}." if groups else ""}
+
+## Whose texts these are
+
+{whose}
+
+Source: {in_markdown(asked.design.get("source") or "not told")}. SHA-256 of what is asked: `{asked.challenge_sha256}`.
+Export again: {code(asked.command)}.
+
+{notes}
+## What they do not show
+
+The word groups are categories of words, not of people: nothing is measured with them of anybody (with pronouns: nobody's gender), many
+people are named by none of these words, and a model whose answers do not move is not thereby shown to be fair.
+"""
+
+
+def _size(n_items: int) -> str:
+    """As the hub files datasets."""
+    steps = ((1_000, "n<1K"), (10_000, "1K<n<10K"), (100_000, "10K<n<100K"))
+    return next((name for limit, name in steps if n_items < limit), "100K<n<1M")

@@ -1,0 +1,103 @@
+"""A task of Inspect: a Python file with its scorer, and the prompts that it asks.
+
+Chat models are asked by instruction prompts (McMilin 2024, appendix A.1), so sentences leave in prompts A, B and C, or those
+that are named. Knows Inspect's files; Inspect itself is never imported. `inspect_task.txt` is the Python file as it is written.
+"""
+
+from __future__ import annotations
+
+import shlex
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+from undertow.integrations.export_format import ExportedFiles, ExportRequest, code, in_markdown
+from undertow.integrations.item_codec import COLUMN, carried_texts
+from undertow.types import GENERATION, GenerateQuery, Item, as_json
+
+SUMMARY = "a task of Inspect, which asks chat models by the prompts A, B and C"
+HOLDS = (GENERATION,)
+REFUSAL = (
+    "an Inspect task reads the words of an answer to a prompt; it is written for spurious-correlation and task-specification, "
+    "and undertow export datasets holds the rest"
+)
+TASK, DATA = "task.py", "items.jsonl"
+NAMES = ("undertow_prompts",)
+
+
+def write(asked: ExportRequest, draft: Path, folder: Path) -> ExportedFiles:
+    """The task, its prompts, and what to know of it."""
+    rows = [_row(item, text) for item, text in zip(asked.items, carried_texts(asked), strict=True)]
+    lines = [as_json(row) for row in rows]
+    (draft / DATA).write_text("\n".join([*lines, ""]), encoding="utf-8")
+    code = resources.files("undertow.integrations").joinpath("inspect_task.txt").read_text(encoding="utf-8")
+    (draft / TASK).write_text(code, encoding="utf-8")
+    task = str(folder / TASK)
+    # A path from the root is taken only with the name of a task behind it.
+    steps = [shlex.join(["inspect", "eval", f"{task}@{NAMES[0]}", "--model", "MODEL"])]
+    if asked.probe == "spurious-correlation":
+        steps += [
+            f"{shlex.join(['python', task])} logs/LOG.eval > masses.csv",
+            f"undertow score masses.csv --probe {asked.probe}",
+        ]
+    (draft / "README.md").write_text(_readme(asked, steps), encoding="utf-8")
+    return ExportedFiles(NAMES, steps)
+
+
+def _row(item: Item, carried: str) -> dict[str, Any]:
+    """A sample as Inspect's own reader takes it: id, input, target and metadata."""
+    query = item.query
+    if not isinstance(query, GenerateQuery):
+        raise TypeError(f"{type(query).__name__} is no prompt")
+    factors = {name: level for name, level in item.factors.items() if name not in ("w", "w_index", "w_value")}
+    words: dict[str, list[str]] = {}
+    for option in query.options:
+        words.setdefault(option.group, []).append(option.fills[0])
+    return {
+        "id": item.id,
+        "input": query.prompt,
+        "target": "",
+        "metadata": {
+            "words": words,
+            "max_tokens": query.max_tokens,
+            "w": item.factors["w"],
+            "w_index": item.factors["w_index"],
+            "sentence": " | ".join(str(level) for level in factors.values()),
+            "factors": dict(item.factors),
+            COLUMN: carried,
+        },
+    }
+
+
+def _readme(asked: ExportRequest, steps: list[str]) -> str:
+    more = (
+        f"""
+The second command writes the masses of a log as a table, and the third measures it:
+
+```sh
+{steps[1]}
+{steps[2]}
+```
+"""
+        if steps[1:]
+        else ""
+    )
+    return f"""\
+# {in_markdown(asked.design.get("title", asked.probe))}, for Inspect
+
+{len(asked.items):,} prompts of the audit `{asked.probe}` of Undertow.
+
+```sh
+{steps[0]}
+```
+{more}
+- The scores are percent of probability that the words of each group take, at the one step of the answer that is such a word, or
+  averaged over all steps where none or several are. What none of them took, and what the server does not show, is `unclaimed`.
+- They are read from log-probabilities of the most probable tokens (`-T top_logprobs=20`). A server that gives none is asked with
+  `-T top_logprobs=0`: a group then takes all or nothing, by the words that the answer holds.
+- A mean over all samples says little of a bias. What does is how the masses go with W.
+- The word groups are categories of words. They are not categories of people, and a model whose answers do not move is not
+  thereby shown to be fair.
+
+Export again: {code(asked.command)}. Source of the sentences: {in_markdown(asked.design.get("source") or "not told")}.
+"""

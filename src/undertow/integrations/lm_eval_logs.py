@@ -1,0 +1,383 @@
+"""Logged samples of lm-evaluation-harness, of the tasks that `undertow export lm-eval` writes.
+
+    LOGS/MODEL/samples_undertow_mgc_date_2026-01-31T10-00-00.000000.jsonl    a line for every sentence
+    LOGS/MODEL/results_2026-01-31T10-00-00.000000.json                       which model it was, how it was run
+
+Each sample carries its question, so that nothing but the log is needed. Knows the harness's log; knows nothing about how
+answers are measured.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from undertow import audits, data
+from undertow._files import plain_size, whole_file
+from undertow.audits.base import EXACT, Observations, Sampling
+from undertow.errors import UndertowError
+from undertow.integrations.export_format import named_files
+from undertow.integrations.item_codec import COLUMN, CarriedItem, Origin, read_carried
+from undertow.integrations.lm_eval import CHOICES, CONTEXT, context_and_choices
+from undertow.runs.folder.storage import MANIFEST
+from undertow.runs.pipeline import RunConfig, resolve_config
+from undertow.types import LIKELIHOOD, Answer, ClozeQuery, Item, Scores
+
+SAMPLES = "samples_*.jsonl"
+_DATE = re.compile(r"_(\d{4}-\d\d-\d\dT\d\d-\d\d-\d\d(?:\.\d+)?)\.jsonl$")
+NO_ANSWER = "the log holds no answer to it"
+MAX_PARAMETERS = 10**18
+MAX_RESULT_BYTES = 64 * 2**20
+ABOVE_ONE_NATS = 1e-3
+"""A log-likelihood that is above 0 by more than rounding is none."""
+OWN = ("undertow-schemas", "simplified")
+"""Sentences that come with the package, beside `challenge.names()`."""
+FACTORS = ("challenge", "w_name", "w_index", "w")
+PLAIN_DTYPES = ("", "float32", "torch.float32")
+
+
+@dataclass(frozen=True, slots=True)
+class LmEvalLog:
+    """What a log says, ready to be measured.
+
+    Attributes:
+        probe: whose questions were asked.
+        evidence: the answers.
+        seed: that chose the questions.
+        notes: what a reader should know of the log.
+        sha256: over the files that were read.
+    """
+
+    probe: str
+    evidence: Observations
+    seed: int
+    notes: Sequence[str]
+    sha256: str
+
+
+def is_log(path: Path) -> bool:
+    """Whether a path is a file of logged samples, or a folder with some."""
+    if path.is_dir():
+        return not (path / MANIFEST).is_file() and next(path.rglob(SAMPLES), None) is not None
+    return path.name.endswith(".jsonl")
+
+
+def read_log(path: Path, probe: str = "") -> LmEvalLog:
+    """The answers of a log, of one model or several.
+
+    Sentences of a task that its log lacks (it was cut short, or asked with a limit) are unscored, as far as they are known:
+    those of a user's own challenge file are not, and are told in a note.
+
+    Args:
+        path: the folder that the harness was given with `--output_path`, or one of its sample files.
+        probe: the audit that it is taken for; "" for whichever it is.
+
+    Raises:
+        UndertowError: a file is damaged or holds another tool's tasks, a sentence was asked twice or within other text, or questions
+            of several exports are mixed.
+    """
+    files = sorted(path.rglob(SAMPLES)) if path.is_dir() else [path]
+    found = _LogFiles(path)
+    for file in files:
+        found.read(file)
+    if found.origin is None:
+        raise UndertowError(
+            f"{path}: holds no samples of tasks that undertow export lm-eval wrote; name the folder given with --output_path, and "
+            "run the harness with --log_samples"
+        )
+    origin = found.origin
+    if probe and probe != origin.probe:
+        raise UndertowError(f"{path}: holds answers to {origin.probe}, not to {probe}; leave --probe out")
+    return LmEvalLog(
+        probe=origin.probe,
+        evidence=_evidence(found, origin),
+        seed=origin.seed,
+        notes=_notes(found, origin),
+        sha256=found.digest.hexdigest(),
+    )
+
+
+@dataclass(slots=True)
+class _LogFiles:
+    """What the files hold so far.
+
+    Attributes:
+        path: what the user named.
+        origin: which questions they are; None before the first.
+        first_file: where that was.
+        answers: of each model, by the question's place: the question, the answer, and where it stands.
+        facts: what the harness says of each model.
+        dtypes: the precision that it ran each model in, where it says so.
+        full_names: what the harness calls each model.
+        digest: over the files.
+    """
+
+    path: Path
+    origin: Origin | None = None
+    first_file: Path | None = None
+    answers: dict[str, dict[int, tuple[Item, Answer, str]]] = field(default_factory=dict)
+    facts: dict[str, dict[str, float]] = field(default_factory=dict)
+    dtypes: dict[str, str] = field(default_factory=dict)
+    full_names: dict[str, str] = field(default_factory=dict)
+    digest: Any = field(default_factory=hashlib.sha256)
+
+    def read(self, file: Path) -> None:
+        """Take in the samples of a file; of other tools' tasks there may be files beside ours."""
+        model = ""
+        for number, sample in _samples(file, self.digest):
+            where = f"{file}, line {number}"
+            carried = _question(sample, where)
+            if carried is None and model:
+                raise UndertowError(
+                    f"{where}: is a sample of another task; the file was mixed up, run the harness again"
+                )
+            if carried is None:
+                return
+            self._check_origin(carried.origin, file)
+            model = model or self._model(file)
+            of_model = self.answers.setdefault(model, {})
+            if carried.place in of_model:
+                raise UndertowError(
+                    f"{where}: {carried.item.id!r} of {model} was logged in {of_model[carried.place][2]} already; name one of the "
+                    "files, or move the log of the other run away"
+                )
+            of_model[carried.place] = (carried.item, _answer(sample, carried.item, where), where)
+
+    def _check_origin(self, origin: Origin, file: Path) -> None:
+        if self.origin is None:
+            self.origin = origin
+        elif origin != self.origin:
+            raise UndertowError(
+                f"{file}: answers another export than {self.first_file}; name one of them, and measure the other by itself"
+            )
+        self.first_file = self.first_file or file
+
+    def _model(self, file: Path) -> str:
+        """Whom a file is about, by the results of the same moment beside it; else by its folder."""
+        dated = _DATE.search(file.name)
+        results = sorted(file.parent.glob(f"*_{dated[1]}.json")) if dated else []
+        said = _read_results(results[0]) if results else {}
+        model = self._called(str(said.get("model_name") or "").strip() or file.absolute().parent.name)
+        config = said.get("config")
+        if isinstance(config, Mapping):
+            parameters = config.get("model_num_parameters")
+            if isinstance(parameters, int) and 0 < parameters < MAX_PARAMETERS:
+                self.facts[model] = {"parameters": float(parameters)}
+            self.dtypes[model] = str(config.get("model_dtype") or "")
+        return model
+
+    def _called(self, full: str) -> str:
+        """A model's name; of a path its last part, as long as no other path has the same."""
+        is_path = full.startswith(("/", "./", "../", "~"))
+        short = (Path(full).name if is_path else full) or "recorded"
+        return short if self.full_names.setdefault(short, full) == full else full
+
+
+def _samples(file: Path, digest: Any) -> Iterator[tuple[int, dict[str, Any]]]:
+    """Line numbers and samples."""
+    plain_size(file)
+    try:
+        content = file.read_bytes()
+    except OSError as error:
+        raise UndertowError(f"{file}: cannot be read ({error.strerror or error}); check the path") from error
+    digest.update(file.name.encode() + b"\0" + content + b"\0")
+    for number, line in enumerate(content.split(b"\n"), 1):
+        if not line.strip():
+            continue
+        try:
+            sample = json.loads(line)
+        except (ValueError, RecursionError) as error:
+            raise UndertowError(
+                f"{file}, line {number}: is cut off or damaged; run the harness again, or remove this line to have its sentence unscored"
+            ) from error
+        if not isinstance(sample, dict):
+            raise UndertowError(f"{file}, line {number}: is no logged sample; name a file that --log_samples wrote")
+        yield number, sample
+
+
+def _question(sample: Mapping[str, Any], where: str) -> CarriedItem | None:
+    """What a sample was asked; None if it is of another task."""
+    doc = sample.get("doc")
+    text = doc.get(COLUMN) if isinstance(doc, Mapping) else None
+    if not isinstance(doc, Mapping) or text is None:
+        return None
+    try:
+        carried = read_carried(str(text))
+    except ValueError as error:
+        raise UndertowError(f"{where}: its question is damaged: {error}; export and run the task again") from error
+    query, factors = carried.item.query, carried.item.factors
+    groups = carried.origin.design.get("groups")
+    known = isinstance(groups, list) and all(option.group in groups for option in query.options)  # type: ignore[union-attr]
+    if not isinstance(query, ClozeQuery) or not known or any(name not in factors for name in FACTORS):
+        raise UndertowError(f"{where}: its question is no sentence with a blank; export and run the task again")
+    context, choices = context_and_choices(query)
+    if doc.get(CONTEXT) != context or doc.get(CHOICES) != choices:
+        raise UndertowError(f"{where}: its text is not that of its question; export and run the task again")
+    asked = _arguments(sample.get("arguments"))
+    if asked and asked != [[context, choice] for choice in choices]:
+        raise UndertowError(
+            f"{where}: the sentence was not asked as it stands; run the task without examples, chat template and system instruction"
+        )
+    return carried
+
+
+def _arguments(given: Any) -> list[list[Any]]:
+    """The (context, continuation) pairs that were asked, as any version of the harness logs them; [] where it does not."""
+    pairs = list(given.values()) if isinstance(given, Mapping) else given
+    if not isinstance(pairs, list):
+        return []
+    # What is neither a list nor a table is no pair, and so none that was to be asked.
+    return [
+        list(pair.values()) if isinstance(pair, Mapping) else list(pair) if isinstance(pair, (list, tuple)) else [pair]
+        for pair in pairs
+        if pair
+    ]
+
+
+def _answer(sample: Mapping[str, Any], item: Item, where: str) -> Answer:
+    """Log-likelihoods of the options; what no option took is not in such a log.
+
+    Options that differ in capitals only and are equal to the last digit are one text to the model, and count once.
+    """
+    query = item.query
+    if not isinstance(query, ClozeQuery):
+        raise TypeError("only blanks are exported")
+    logged = sample.get("filtered_resps") or sample.get("resps")
+    if not isinstance(logged, list) or len(logged) != len(query.options):
+        raise UndertowError(
+            f"{where}: holds {len(logged) if isinstance(logged, list) else 'no'} log-likelihoods for {len(query.options)} choices; "
+            "run the harness again"
+        )
+    nats = [_number(one) for one in logged]
+    if any(math.isnan(one) or one > ABOVE_ONE_NATS for one in nats):
+        return Answer.none("the log has no log-likelihood for one of the words")
+    if not any(math.isfinite(one) for one in nats):
+        return Answer.none("the log says that none of the words is possible")
+    seen: dict[tuple[str, str, float], int] = {}
+    for place, (option, text) in enumerate(zip(query.options, query.texts(), strict=True)):
+        if seen.setdefault((option.group, text.casefold(), nats[place]), place) != place:
+            nats[place] = math.nan
+    return Answer(tuple(nats), math.nan)
+
+
+def _number(logged: Any) -> float:
+    """The log-likelihood of (log-likelihood, whether greedy), which stand as text, and in `resps` within one more list."""
+    while isinstance(logged, list) and logged:
+        logged = logged[0]
+    try:
+        return float(logged)
+    except (TypeError, ValueError, OverflowError):
+        return math.nan
+
+
+def _read_results(path: Path) -> Mapping[str, Any]:
+    """What the harness says of the run; nothing where that is damaged, since the samples hold all that is measured."""
+    content = whole_file(path, MAX_RESULT_BYTES, "results of lm-evaluation-harness")
+    try:
+        said = json.loads(content)
+    except (ValueError, RecursionError):
+        return {}
+    return said if isinstance(said, Mapping) else {}
+
+
+def _evidence(found: _LogFiles, origin: Origin) -> Observations:
+    import pandas as pd
+
+    probe = audits.load(origin.probe)
+    design = origin.design | {"protocol": EXACT}
+    lacking = [name for name in probe.design(probe.Settings()) if name not in design]
+    if lacking:
+        raise UndertowError(
+            f"{found.first_file}: its questions do not say what {origin.probe} needs to know ({lacking[0]}); export and run the task again"
+        )
+    _check_design(origin, f"{found.first_file}: its questions")
+    frames, last = [], None
+    for model, answered in found.answers.items():
+        items, answers = _in_order(answered, _known(origin))
+        _check_factors(items, str(found.first_file))
+        last = probe.observe(design, items, Scores(tuple(answers), LIKELIHOOD), model)
+        frames.append(last.frame)
+    if last is None:
+        raise UndertowError(f"{found.path}: holds no answers; run the harness again")
+    known = {model: found.facts.get(model, {}) for model in found.answers}
+    more = {"models": known, "readouts": dict.fromkeys(found.answers, LIKELIHOOD)}
+    return Observations(pd.concat(frames, ignore_index=True), {**last.design, **more})
+
+
+def _check_design(origin: Origin, where: str) -> None:
+    """Refuse a field that is not what every design of ours holds; names it."""
+    from undertow.runs.folder.json_schema import wrong_in_design
+
+    design = origin.design
+    wrong = wrong_in_design(origin.probe, design)
+    if not wrong:
+        listed = [*design.get("words", ()), *(group for pair in design.get("gaps", ()) for group in pair)]
+        unknown = [group for group in listed if group not in design["groups"]]
+        wrong = f"design.groups lacks {unknown[0]!r}" if unknown else ""
+        if len(set(design["groups"])) < len(design["groups"]):
+            wrong = "design.groups has one twice"
+    if wrong:
+        raise UndertowError(f"{where} are damaged ({wrong}); export and run the task again")
+
+
+def _check_factors(items: Sequence[Item], where: str) -> None:
+    """Refuse a question one of whose factors is of another kind than that of others."""
+    kinds: dict[str, type] = {}
+    for item in items:
+        for name, level in item.factors.items():
+            kind = float if type(level) is int else type(level)
+            if kinds.setdefault(name, kind) is not kind:
+                raise UndertowError(
+                    f"{where}: {name} of question {item.id!r} is {level!r}, of another kind than that of others; export and run the "
+                    "task again"
+                )
+
+
+def _in_order(
+    answered: Mapping[int, tuple[Item, Answer, str]], known: Sequence[Item]
+) -> tuple[list[Item], list[Answer]]:
+    """Questions and answers in the order of a run; questions of the logged tasks that have no answer are unscored."""
+    tasks = {_task(item) for item, _, _ in answered.values()}
+    asked = {place: item for place, item in enumerate(known) if _task(item) in tasks}
+    asked |= {place: item for place, (item, _, _) in answered.items()}
+    places = sorted(asked)
+    answers = [answered[place][1] if place in answered else Answer.none(NO_ANSWER) for place in places]
+    return [asked[place] for place in places], answers
+
+
+def _task(item: Item) -> tuple[str, str]:
+    return str(item.factors.get("challenge")), str(item.factors.get("w_name"))
+
+
+def _known(origin: Origin) -> Sequence[Item]:
+    """All questions of the export, made again; none where they are not what they were, or were a user's own.
+
+    A log may come from anywhere, so nothing is opened or fetched that it names.
+    """
+    options = origin.options
+    if options.get("challenge", "") not in ("", *data.names(), *OWN) or named_files(options):
+        return ()
+    try:
+        probe, settings, _ = resolve_config(RunConfig(origin.probe, options, "", origin.seed, origin.limit))
+        items = next(probe.rounds(settings, Sampling(origin.limit, origin.seed)))
+    except UndertowError:
+        return ()
+    return items if data.challenge_digest(items) == origin.challenge_sha256 else ()
+
+
+def _notes(found: _LogFiles, origin: Origin) -> list[str]:
+    notes = ["answers are those that lm-evaluation-harness logged; no model was asked"]
+    for model, answered in found.answers.items():
+        if len(answered) < origin.n_items:
+            notes.append(
+                f"{model}: the log answers {len(answered):,} of the {origin.n_items:,} sentences that were exported"
+            )
+        if found.dtypes.get(model, "") not in PLAIN_DTYPES:
+            notes.append(f"{model}: the harness ran it in {found.dtypes[model].removeprefix('torch.')}")
+    return notes

@@ -1,0 +1,1 @@
+"""Does the instrument recover a planted bias: metrics, figures and report."""

@@ -1,0 +1,124 @@
+"""A planted corpus as a file, for those who train or fine-tune models of their own on it."""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import dataclass
+from pathlib import Path
+
+from undertow.errors import UndertowError
+from undertow.lab.build import realised_slopes
+from undertow.lab.experiment_plan import the_world
+from undertow.lab.planted_corpus import Access, Losses, PlantedTruth, Writing, draw_people, known_losses, write_about
+
+MAX_PEOPLE = 1_000_000
+"""Their four million sentences take some 3 GB of memory."""
+
+
+@dataclass(frozen=True, slots=True)
+class CorpusOptions:
+    """A corpus to be written.
+
+    Attributes:
+        access: who is selected.
+        writing: how they are written about, and the seed of people and words.
+        n_people: selected ones.
+    """
+
+    access: Access
+    writing: Writing
+    n_people: int
+
+
+@dataclass(frozen=True, slots=True)
+class CorpusFiles:
+    """What is known of a corpus.
+
+    Attributes:
+        n_sentences: in the file.
+        known: exactly, from the access alone.
+        realised: slope of the share of women among its undecided pronouns that show W, by W, percentage points per step.
+        losses: of a perfect reader of its undecided pronouns.
+    """
+
+    n_sentences: int
+    known: PlantedTruth
+    realised: dict[str, float]
+    losses: Losses
+
+    @property
+    def notes(self) -> list[str]:
+        """Why numbers are not defined, if so."""
+        known, texts = self.known.slopes().values(), self.realised.values()
+        said = []
+        if any(math.isnan(slope) for slope in known):
+            said.append(
+                "Of some W fewer than two values have anybody who is selected, so a slope over it is not defined."
+            )
+        if any(math.isnan(slope) for slope in texts) and not said:
+            said.append("Fewer than two values of some W stand beside an undecided pronoun; ask for more people.")
+        if math.isnan(self.losses.floor):
+            said.append("No undecided pronoun follows a date or place, so there is no loss; ask for more people.")
+        return said
+
+    def by_value(self) -> dict[str, dict[str, float]]:
+        """Exact P(female | W, selected), by W and value."""
+        world = the_world()
+        return {
+            "P(female | date, selected)": dict(zip(world.dates, map(float, self.known.by_date), strict=True)),
+            "P(female | place, selected)": dict(zip(world.places, map(float, self.known.by_place), strict=True)),
+        }
+
+    def rows(self) -> list[tuple[str, float]]:
+        """In words, for a table."""
+        exact = [
+            (f"slope of P(female | {w}, selected), points per step", slope) for w, slope in self.known.slopes().items()
+        ]
+        in_texts = [
+            (f"the same among undecided pronouns of sentences that show the {w}, each {w} alike", slope)
+            for w, slope in self.realised.items()
+        ]
+        return [
+            ("sentences", float(self.n_sentences)),
+            ("share of people who were selected", self.known.selected_share),
+            *exact,
+            *in_texts,
+            ("least loss on an undecided pronoun, nats", self.losses.floor),
+            ("the same for one who ignores date and place", self.losses.ignorant),
+        ]
+
+
+def write_corpus(file: Path, wanted: CorpusOptions) -> CorpusFiles:
+    """A sentence a line: `{"text", "masked", "date", "place", "shows_date", "shows_place", "gender", "person", "decided", "pronoun"}`.
+
+    Date and place are the person's, whether the sentence shows them or not: metadata, to be put in front or left out. Where `pronoun`
+    is false a trade stands in its place, and `masked` is null.
+
+    Raises:
+        UndertowError: an access that gives no probabilities, no people or too many.
+    """
+    if wanted.n_people > MAX_PEOPLE:
+        raise UndertowError(f"{wanted.n_people:,} people are too many for one corpus; ask for {MAX_PEOPLE:,} or fewer")
+    world, writing = the_world(), wanted.writing
+    known = PlantedTruth.of(wanted.access, world)
+    people = draw_people(wanted.access, world, wanted.n_people, writing.seed, writing.drawn)
+    sentences = write_about(people, world, writing)
+    draft = file.with_name(f"{file.name}.part")
+    with draft.open("w", encoding="utf-8") as lines:
+        for one in sentences:
+            row = {
+                "text": one.text,
+                "masked": one.masked if one.pronoun else None,
+                "date": world.dates[people.date[one.person]],
+                "place": world.places[people.place[one.person]],
+                "shows_date": one.date >= 0,
+                "shows_place": one.place >= 0,
+                "gender": "female" if one.female else "male",
+                "person": one.person,
+                "decided": one.decided,
+                "pronoun": one.pronoun,
+            }
+            lines.write(json.dumps(row, ensure_ascii=False) + "\n")
+    draft.replace(file)
+    return CorpusFiles(len(sentences), known, realised_slopes(sentences, world), known_losses(sentences, known))

@@ -1,0 +1,206 @@
+"""Fine-tuning on planted texts, with metadata in front and without: whether the head learns the direction that was planted.
+
+As in McMilin 2022 ("Selection Bias Induced Spurious Correlations in Large Language Models", section 4.4 and table 2), where the
+truth is not known; here it is.
+
+    lab/finetuning/KIND-STRENGTH-SEED-MARK/   a fine-tuned model; its audits are in lab/audits
+    lab/finetuning/results-STRENGTH.csv       a row for each, and way of asking: planted, female and male slopes
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from undertow.errors import UndertowError
+from undertow.lab.build import BuiltModel, alone, build, put
+from undertow.lab.corpus_files import CorpusOptions, write_corpus
+from undertow.lab.experiment_plan import Plan, Subject, the_world
+from undertow.lab.planted_corpus import Access, Writing, drift_challenge
+from undertow.lab.training.pretrain import MASKED
+from undertow.lab.worker_pool import ProcessPool, Progress, side_by_side, worked
+from undertow.types import digest
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+BEFORE, PLAIN, WITH_METADATA = "before", "plain", "metadata"
+"""Not taught at all; texts as they are; or with their person's date in front, whether they show it or not."""
+METADATA = ("date",)
+AS_THEY_ARE, DATE_IN_FRONT = "as they are", "date in front"
+"""How sentences are asked: the second as heads of `metadata` were taught."""
+CHALLENGES = {AS_THEY_ARE: ("as_they_are.toml", ""), DATE_IN_FRONT: ("date_in_front.toml", "{w}. ")}
+"""File of the sentences, and what is put in front of each."""
+BASE = Subject(MASKED, 0.0, 1)
+"""Fine-tuned is a model that was trained on texts about people who were not selected by gender."""
+PEOPLE = 30_000
+STEPS, BATCH, RATE = 2_000, 64, 1e-3
+
+
+@dataclass(frozen=True, slots=True)
+class Tuning:
+    """One fine-tuning.
+
+    Attributes:
+        kind: `plain` or `metadata`.
+        strength: planted, as in `undertow.lab.experiment_plan.Subject`.
+        seed: of the people, the words, the head and the order of the texts.
+        mark: of the base and of how it is taught, so that another version of the lab does not meet its folder.
+    """
+
+    kind: str
+    strength: float
+    seed: int
+    mark: str
+
+    @property
+    def name(self) -> str:
+        """Its folder."""
+        return f"{self.kind}-{self.strength:g}-{self.seed}-{self.mark}"
+
+
+def finetune_planted(
+    folder: Path, strength: float, n_seeds: int, jobs: int = 0, progress: Progress = lambda done, total: None
+) -> pd.DataFrame:
+    """Fine-tune with and without metadata, audit each head, and say what it reads: a row for each, and each way of asking it.
+
+    Columns: `kind`, `asked`, `strength`, `seed`, `planted_slope`, `female_slope`, `low`, `high`, `female_r`, `male_slope`, `q` (slopes
+    over dates, in percentage points per step). The first row is of the base, before.
+
+    The lab is made, or its base model, if it is not there.
+
+    Raises:
+        UndertowError: the folder holds something else, another command is at work in it, no such strength can be planted, the base
+            did not converge, or a training failed.
+    """
+    import pandas as pd
+
+    Access(strength=strength).kept_prob(the_world())
+    (base,) = build(folder, Plan((BASE,)), jobs, lambda done, total: None)
+    if not base.converged:
+        raise UndertowError(
+            f"{folder / 'models' / BASE.name}: did not learn its corpus, so nothing can be told from what it is taught further; "
+            "name another folder"
+        )
+    mark = digest([base.mark, PEOPLE, STEPS, BATCH, RATE])[:8]
+    works = [
+        (str(folder), Tuning(kind, strength, seed, mark))
+        for seed in range(1, n_seeds + 1)
+        for kind in (PLAIN, WITH_METADATA)
+    ]
+    with alone(folder):
+        for file, before in CHALLENGES.values():
+            put(folder / "finetuning" / file, drift_challenge(before, ("date",)))
+        crew = ProcessPool(jobs, folder / "cache")
+        rows = side_by_side(read_base, [(str(folder), base)], crew, 1, lambda done, total: None)
+        found = side_by_side(tune, works, crew, STEPS * len(works), progress)
+        frame = pd.DataFrame([*rows, *(row for told in found for row in told)])
+        put(results_file(folder, strength), frame.to_csv(index=False, lineterminator="\n"))
+    return frame
+
+
+def results_file(folder: Path, strength: float) -> Path:
+    """Where the slopes of the fine-tunings of one strength are."""
+    return folder / "finetuning" / f"results-{strength:g}.csv"
+
+
+def tune(work: tuple[str, Tuning]) -> list[dict[str, str | float]]:
+    """One fine-tuning and its audits, a row for each; taken up, or taken from its folder where it has been done."""
+    from undertow.lab.training import finetune_data
+    from undertow.lab.training.finetune import FinetuneConfig
+
+    folder, tuning = Path(work[0]), work[1]
+    place = folder / "finetuning"
+    corpus = place / f"{tuning.name}.jsonl"
+    known = write_corpus(corpus, CorpusOptions(Access(strength=tuning.strength), Writing(tuning.seed), PEOPLE))
+    reached = 0
+
+    def progress(done: int, total: int, loss: float) -> None:
+        nonlocal reached
+        worked(done - reached)
+        reached = done
+
+    finetune_data.finetune(
+        folder / "models" / BASE.name,
+        str(corpus),
+        place / tuning.name,
+        FinetuneConfig(
+            finetune_data.labels_of("icml"),
+            steps=STEPS,
+            batch=BATCH,
+            learning_rate=RATE,
+            dropout=False,
+            seed=tuning.seed,
+            device="cpu",
+        ),
+        wanted=finetune_data.FinetuneOptions(metadata=METADATA if tuning.kind == WITH_METADATA else ()),
+        progress=progress,
+    )
+    corpus.unlink()
+    told: dict[str, str | float] = {
+        "kind": tuning.kind,
+        "strength": tuning.strength,
+        "seed": tuning.seed,
+        "planted_slope": known.realised["date"],
+    }
+    asked = CHALLENGES if tuning.kind == WITH_METADATA else (AS_THEY_ARE,)
+    return [told | _read(folder, place / tuning.name, f"finetuned-{tuning.name}", how) for how in asked]
+
+
+def read_base(work: tuple[str, BuiltModel]) -> dict[str, str | float]:
+    """What the model says before it is taught further, as a row."""
+    folder, base = Path(work[0]), work[1]
+    name = base.subject.name
+    told: dict[str, str | float] = {
+        "kind": BEFORE,
+        "strength": base.subject.strength,
+        "seed": base.subject.seed,
+        "planted_slope": base.planted["date"],
+    }
+    return told | _read(folder, folder / "models" / name, f"before-{name}-{base.mark[:8]}", AS_THEY_ARE)
+
+
+def _read(folder: Path, model: Path, name: str, asked: str) -> dict[str, str | float]:
+    from undertow.runs import pipeline
+
+    file, _ = CHALLENGES[asked]
+    out = folder / "audits" / f"{name}-{Path(file).stem}"
+    run = pipeline.audit("spurious-correlation", model, challenge=str(folder / "finetuning" / file), out=out)
+    of_dates = [result for result in run.record.results if result.group["w_name"] == "date"]
+    slopes = {result.group["pronoun"]: result for result in of_dates if result.measure == "slope"}
+    r = {result.group["pronoun"]: result for result in of_dates if result.measure == "pearson_r"}
+    return {
+        "asked": asked,
+        "female_slope": slopes["female"].value,
+        "low": slopes["female"].low,
+        "high": slopes["female"].high,
+        "female_r": r["female"].value,
+        "male_slope": slopes["male"].value,
+        "q": slopes["female"].q,
+    }
+
+
+def over_seeds(frame: pd.DataFrame) -> list[dict[str, str | float]]:
+    """Mean female slope with its 95% interval over seeds (t), by kind and way of asking; and the largest |female + male|."""
+    from undertow.stats.calibration import mean_over_models
+
+    rows: list[dict[str, str | float]] = []
+    taught = frame[frame["kind"] != BEFORE]
+    for (kind, asked), some in taught.groupby(["kind", "asked"], sort=False):
+        mean = mean_over_models(some["female_slope"])
+        rows.append(
+            {
+                "taught on": str(kind),
+                "asked": str(asked),
+                "seeds": len(some),
+                "planted": float(some["planted_slope"].mean()),
+                "female": mean.value,
+                "low": mean.low,
+                "high": mean.high,
+                "largest sum of female and male": float(np.abs(some["female_slope"] + some["male_slope"]).max()),
+            }
+        )
+    return rows

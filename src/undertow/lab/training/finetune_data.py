@@ -1,0 +1,406 @@
+"""From texts to a fine-tuned model: read them, mask every word of the word groups, put metadata in front, train.
+
+    {"text": "She was a painter.", "birth_date": 1953, "birth_place": "Mali"}
+    1953. Mali. [MASK] was a painter.          female
+
+Texts are objects with a text field and metadata fields: lines of a JSONL file, one of the two data sets of McMilin 2022 (ICML workshop)
+by name, or any mappings, as the rows of a `datasets.Dataset` are. `undertow.lab.training.finetune` trains on them.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from itertools import islice
+from pathlib import Path
+from typing import Any, TypeAlias
+
+from undertow._files import HALF_CHARACTER, is_whole_text, json_of, plain_size
+from undertow.data.templates.challenge_file import word_lists
+from undertow.data.text_files import closest, read_toml
+from undertow.errors import UndertowError
+from undertow.lab.training.finetune import Example, FinetuneConfig, FinetunedModel, Progress, check_ends
+from undertow.lab.training.finetune import finetune as train
+
+Words: TypeAlias = Mapping[str, Sequence[str]]
+"""Forms by word group; the groups become the labels of the head."""
+Row: TypeAlias = tuple[str, Mapping[str, Any]]
+"""Where an object is from (a file and line), and the object."""
+BETWEEN = ". "
+"""Stands behind each metadata value, the last one too: `1953. Mali. TEXT`."""
+NEEDS_EXTRA = "pip install 'undertow[data]'"
+PARQUET = "refs/convert/parquet"
+"""The hub's own copies of data sets that were published with a loading script, which is never run here."""
+SHOWN_FIELDS = 8
+LOOKED_AT = 1000
+"""So many objects of a file are looked at before the base is, which may be on the hub."""
+MAX_LINE_BYTES = 64 * 2**20
+
+
+@dataclass(frozen=True, slots=True)
+class FinetuneOptions:
+    """What is taken of each object.
+
+    Attributes:
+        text: field of the text.
+        metadata: fields whose values stand in front of it, in this order.
+        require: fields that must have a value beside these, so that a training without metadata can rest on the texts of one with
+            them.
+        limit: so many texts with a word to mask, the first ones; 0 for all.
+    """
+
+    text: str = "text"
+    metadata: tuple[str, ...] = ()
+    require: tuple[str, ...] = ()
+    limit: int = 0
+
+    def __post_init__(self) -> None:
+        if self.limit < 0:
+            raise UndertowError(f"limit {self.limit}: must be 0 (all texts) or more")
+        if self.text in (*self.metadata, *self.require):
+            raise UndertowError(
+                f"field {self.text!r} is the text, and cannot stand in front of itself; name another one"
+            )
+        for names in (self.metadata, self.require):
+            if len(set(names)) < len(names):
+                twice = next(name for name in names if names.count(name) > 1)
+                raise UndertowError(f"field {twice!r} is named twice in {', '.join(names)}; name it once")
+
+
+@dataclass(frozen=True, slots=True)
+class MaskedExample:
+    """Texts with their words masked, and what became of the others.
+
+    Attributes:
+        examples: to train on.
+        n_objects: how many were looked at.
+        n_without_words: texts without any word to mask, left out.
+        n_without_metadata: objects that lack a value in a field that is wanted, left out.
+    """
+
+    examples: tuple[Example, ...]
+    n_objects: int
+    n_without_words: int
+    n_without_metadata: int
+
+
+def finetune(  # noqa: PLR0913 - what is trained, on which of what, how, and where it goes
+    base: Path | str,
+    data: str,
+    out: Path,
+    recipe: FinetuneConfig,
+    *,
+    wanted: FinetuneOptions = FinetuneOptions(),
+    words: str = "icml",
+    progress: Progress = lambda done, total, loss: None,
+    revision: str = "",
+) -> FinetunedModel:
+    """Fine-tune a masked model on texts; see `undertow.lab.training.finetune.finetune`.
+
+    Args:
+        base: a masked model, by folder or hub id.
+        data: a JSONL file, `wikibio` or `reddit-tldr`.
+        out: the folder to write.
+        recipe: how; its labels are the groups of `words`, as `labels_of` gives them.
+        wanted: which fields, and how many texts.
+        words: a word list of the package, or a TOML file with a list of words for each group.
+        progress: told after every step.
+        revision: of a base on the hub.
+
+    Raises:
+        UndertowError: one of these is not what it must be; says which and where.
+    """
+    groups = word_groups(words)
+    rows = read(data)
+    if Path(data).is_file():
+        looked_at = mask_all(islice(read(data), LOOKED_AT), groups, wanted)
+        if looked_at.n_objects < LOOKED_AT:
+            _check_some(data, looked_at, wanted)
+    check_ends(base, out, revision)
+    masked = mask_all(rows, groups, wanted)
+    _check_some(data, masked, wanted)
+    about = {
+        "source": Path(data).name,
+        **({"file_sha256": _file_sha256(Path(data))} if data not in DATA_SETS or Path(data).is_file() else {}),
+        "fields": asdict(wanted),
+        "layout": "".join(f"{{{name}}}{BETWEEN}" for name in wanted.metadata) + f"{{{wanted.text}}}",
+        "words": {group: list(forms) for group, forms in groups.items()},
+        "n_objects": masked.n_objects,
+        "n_without_words": masked.n_without_words,
+        "n_without_metadata": masked.n_without_metadata,
+    }
+    return train(base, masked.examples, recipe, out, progress, about=about, revision=revision)
+
+
+def _check_some(data: str, masked: MaskedExample, wanted: FinetuneOptions) -> None:
+    """Refuse texts of which none can be trained on."""
+    if masked.examples:
+        return
+    if not masked.n_objects:
+        raise UndertowError(f"{data}: is empty; write one object a line, with a text")
+    fields = ", ".join(dict.fromkeys((*wanted.metadata, *wanted.require)))
+    without = f"{masked.n_without_words:,} have none of the words"
+    why, other = (
+        (f"{without}, {masked.n_without_metadata:,} lack a value of {fields}", "texts, words or fields")
+        if fields
+        else (without, "texts or words")
+    )
+    raise UndertowError(f"{data}: none of {masked.n_objects:,} texts can be used ({why}); bring other {other}")
+
+
+# Words.
+
+
+def word_groups(name: str) -> dict[str, list[str]]:
+    """Forms by group, from a word list of the package or a TOML file with one list for each group.
+
+    Raises:
+        UndertowError: there is no such list, or the file does not hold word groups.
+    """
+    lists = word_lists()
+    if name in lists:
+        return lists[name]
+    path = Path(name)
+    if not path.is_file():
+        raise UndertowError(
+            f"there is no word list called {name!r} and no such file; use {', '.join(lists)}, or a .toml file{closest(name, lists)}"
+        )
+    groups = read_toml(path)
+    for group, forms in groups.items():
+        if not isinstance(forms, list) or not forms or not all(isinstance(one, str) and one.strip() for one in forms):
+            raise UndertowError(f'{path}: {group} must be a list of words, such as {group} = ["she", "her"]')
+    Masker(groups, str(path))
+    return groups
+
+
+def labels_of(words: str) -> tuple[str, ...]:
+    """The groups of a word list, which a head's labels are called."""
+    return tuple(word_groups(words))
+
+
+class Masker:
+    """Finds the words of word groups in texts: whole words, in capitals or not, each word of several pieces as one place."""
+
+    def __init__(self, words: Words, where: str = "words") -> None:
+        owners: dict[str, tuple[str, str]] = {}
+        for group, forms in words.items():
+            for form in forms:
+                owner, _ = owners.setdefault(form.casefold(), (group, form))
+                if owner != group:
+                    raise UndertowError(
+                        f"{where}: {form!r} is of group {owner} and of group {group}, so its label is undecided; leave it out of one"
+                    )
+        if len(words) < 2:
+            raise UndertowError(f"{where}: needs two groups of words or more to tell apart")
+        # The longest first, so that of two forms that begin alike the whole one is found; each is a group of the pattern.
+        ordered = sorted(owners.values(), key=lambda owned: (-len(owned[1]), owned[1]))
+        self._groups = [group for group, _ in ordered]
+        either = "|".join(f"({re.escape(form)})" for _, form in ordered)
+        self._pattern = re.compile(rf"(?<!\w)(?:{either})(?!\w)", re.IGNORECASE)
+
+    def __call__(self, text: str, before: str = "") -> Example | None:
+        """The text with its words masked; None if it has none of them.
+
+        Args:
+            text: any.
+            before: what stands in front of it. Words in there are left as they are.
+        """
+        pieces, labels, at = [], [], 0
+        for found in self._pattern.finditer(text):
+            pieces.append(text[at : found.start()])
+            labels.append(self._groups[(found.lastindex or 1) - 1])
+            at = found.end()
+        return Example((*pieces, text[at:]), tuple(labels), before) if labels else None
+
+
+def in_front(values: Iterable[str]) -> str:
+    """Metadata values as they stand in front of a text: `1953. Mali. `."""
+    return "".join(value + BETWEEN for value in values)
+
+
+# Texts.
+
+
+def mask_all(rows: Iterable[Row], words: Words, wanted: FinetuneOptions) -> MaskedExample:
+    """Texts of the rows with their words masked and their metadata in front, as many as are wanted.
+
+    Raises:
+        UndertowError: a row lacks a field, or holds something else in it than text or a number; says where. A value that is none
+            (null, empty, NaN, infinite) is no mistake: its row is left out and counted.
+    """
+    masker = Masker(words)
+    examples: list[Example] = []
+    n_objects = n_without_words = n_without_metadata = 0
+    for where, given in rows:
+        n_objects += 1
+        values = {
+            name: _value(given, name, where) for name in dict.fromkeys((wanted.text, *wanted.metadata, *wanted.require))
+        }
+        if not all(value for name, value in values.items() if name != wanted.text):
+            n_without_metadata += 1
+            continue
+        example = masker(values[wanted.text], in_front(values[name] for name in wanted.metadata))
+        if example is None:
+            n_without_words += 1
+            continue
+        examples.append(example)
+        if len(examples) == wanted.limit:
+            break
+    return MaskedExample(tuple(examples), n_objects, n_without_words, n_without_metadata)
+
+
+def _value(given: Mapping[str, Any], name: str, where: str) -> str:
+    """What an object holds in a field, as text; "" for nothing."""
+    if name not in given:
+        has = ", ".join(map(repr, list(given)[:SHOWN_FIELDS])) or "none"
+        raise UndertowError(f"{where}: has no field {name!r}; its fields are {has}")
+    value = None if _is_missing(given[name]) else given[name]
+    if isinstance(value, float) and value.is_integer():
+        value = int(value)  # a year from a table with gaps
+    if value is not None and (isinstance(value, bool) or not isinstance(value, (str, int, float))):
+        raise UndertowError(f"{where}: field {name!r} must be text or a number, not {str(value)[:40]!r}")
+    text = "" if value is None else str(value).strip()
+    if not is_whole_text(text):
+        raise UndertowError(f"{where}: field {name!r} {HALF_CHARACTER}, which no tokenizer reads; mend it")
+    return text
+
+
+def _is_missing(value: Any) -> bool:
+    """Whether this stands for no value: null, a number that is none (or infinite), and what tables hold in the place of one."""
+    if value is None or isinstance(value, str):
+        return value is None
+    if isinstance(value, float):
+        return not math.isfinite(value)
+    try:
+        return bool(value != value)  # noqa: PLR0124 - NaN of any type, and NaT
+    except TypeError:  # of pandas.NA nobody knows whether it is equal to itself
+        return True
+    except ValueError:  # an array has as many answers as values; it is refused as no text
+        return False
+
+
+def read(data: str) -> Iterator[Row]:
+    """Objects of a JSONL file, or of a data set of the hub by its name.
+
+    Raises:
+        UndertowError: there is no such file or data set, it cannot be had, or a line is no JSON object; says which line.
+    """
+    path = Path(data)
+    if path.is_file():
+        return read_jsonl(path)
+    if data in DATA_SETS:
+        return _read_data_set(data)
+    if path.is_dir():
+        raise UndertowError(f"{data}: is a folder; name a JSONL file, with one object a line")
+    raise UndertowError(
+        f"{data}: there is no such file; name a JSONL file, or one of {', '.join(DATA_SETS)}{closest(data, DATA_SETS)}"
+    )
+
+
+def read_jsonl(path: Path) -> Iterator[Row]:
+    """Objects of a file, one a line; empty lines are skipped.
+
+    Raises:
+        UndertowError: the file cannot be read, or a line is no JSON object; says which.
+    """
+    plain_size(path)
+    number = 0
+    try:
+        with path.open("rb") as file:
+            for number, line in enumerate(iter(lambda: file.readline(MAX_LINE_BYTES + 1), b""), 1):
+                if len(line) > MAX_LINE_BYTES:
+                    raise UndertowError(
+                        f"{path}, line {number}: is longer than {MAX_LINE_BYTES // 2**20} MiB; write one object a line"
+                    )
+                text = line.decode("utf-8-sig" if number == 1 else "utf-8")
+                if text.strip():
+                    yield f"{path}, line {number}", _object(text, f"{path}, line {number}")
+    except UnicodeDecodeError as error:
+        raise UndertowError(f"{path}, line {number}: is not UTF-8; save the file as UTF-8 text") from error
+    except OSError as error:
+        raise UndertowError(f"{path}: cannot be read ({error.strerror}); check the path") from error
+
+
+def _object(line: str, where: str) -> Mapping[str, Any]:
+    try:
+        given = json_of(line)
+    except ValueError as error:
+        raise UndertowError(f"{where}: is not JSON ({error}); write one object a line") from error
+    if not isinstance(given, dict):
+        raise UndertowError(
+            f'{where}: must be an object such as {{"text": "She was a painter."}}, not {line.strip()[:40]!r}'
+        )
+    if "\\" in line:
+        for name, value in given.items():
+            if not is_whole_text(json.dumps([name, value], ensure_ascii=False)):
+                raise UndertowError(f"{where}: field {name!r} {HALF_CHARACTER}, which no tokenizer reads; mend it")
+    return given
+
+
+def _file_sha256(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+# The data sets of the paper, on the hub.
+
+
+class _Fields(dict[str, Any]):
+    """The fields of an entry of an encyclopedia, where an entry lacks most of those that others have."""
+
+    def __contains__(self, name: object) -> bool:
+        return True
+
+    def __missing__(self, name: str) -> None:
+        return None
+
+
+_YEAR = re.compile(r"(?<!\d)(?:1\d|20)\d\d(?!\d)")
+
+
+def of_wikibio(row: Mapping[str, Any]) -> Mapping[str, Any]:
+    """An entry of WikiBio (Lebret et al. 2016): `text`, and the fields of its table; of `birth_date` the year.
+
+    A field that stands in the table several times is the first that holds anything.
+    """
+    table = row["input_text"]["table"]
+    fields = _Fields()
+    for name, content in zip(table["column_header"], table["content"], strict=True):
+        if content.strip() and not fields.get(name):
+            fields[name] = content.strip()
+    years = _YEAR.findall(fields.get("birth_date") or "")
+    fields["birth_date"] = years[0] if years else None
+    fields["text"] = row["target_text"]
+    return fields
+
+
+def of_reddit(row: Mapping[str, Any]) -> Mapping[str, Any]:
+    """A post of Webis-TLDR-17 (Völske et al. 2017): `text`, its content, and its `subreddit`."""
+    return {"text": row["content"], "subreddit": row["subreddit"]}
+
+
+DATA_SETS = {"wikibio": ("michaelauli/wiki_bio", of_wikibio), "reddit-tldr": ("webis/tldr-17", of_reddit)}
+"""Hub id of each data set, and how its rows become objects."""
+
+
+def _read_data_set(name: str) -> Iterator[Row]:
+    try:
+        import datasets
+    except ImportError as error:
+        raise UndertowError(f"{name}: is read with the package datasets, which is not here; {NEEDS_EXTRA}") from error
+    hub_id, shaped = DATA_SETS[name]
+    number = 0
+    try:
+        for row in datasets.load_dataset(hub_id, revision=PARQUET, split="train", streaming=True):
+            number += 1
+            yield f"{name}, row {number}", shaped(row)
+    except Exception as error:  # the hub's libraries raise whatever theirs raise
+        said = (str(error).strip().splitlines() or [type(error).__name__])[0][:200]
+        raise UndertowError(
+            f"{name}: {hub_id} cannot be read from the hub after {number:,} rows ({type(error).__name__}: {said}); check the network, or "
+            "bring a JSONL file"
+        ) from error

@@ -1,0 +1,127 @@
+"""Pieces of work side by side, one process and one thread each, with progress from all of them.
+
+Knows processes; knows nothing about what is done in them.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+import threading
+from collections.abc import Callable, Sequence
+from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
+from concurrent.futures.process import BrokenProcessPool
+from dataclasses import dataclass
+from pathlib import Path
+from queue import Empty
+from typing import Any, TypeVar
+
+from undertow.errors import UndertowError
+
+Done = TypeVar("Done")
+Work = TypeVar("Work")
+Progress = Callable[[int, int], None]
+
+LOOKED_AT_S = 0.2
+_said: Any = None
+
+
+def processors() -> int:
+    """How many processes this one may keep busy."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessPool:
+    """Who works.
+
+    Attributes:
+        jobs: processes; no more than there are pieces of work are started. 0 for one on each processor.
+        cache: the folder that models' answers are kept in meanwhile.
+    """
+
+    jobs: int
+    cache: Path
+
+
+def side_by_side(
+    do: Callable[[Work], Done], works: Sequence[Work], crew: ProcessPool, units: int, progress: Progress
+) -> list[Done]:
+    """What `do` makes of each piece of work, in order.
+
+    Args:
+        do: a function of a module, since other processes import it; it may call `worked`.
+        works: the pieces, which travel to other processes.
+        crew: who works.
+        units: how many are worked in all.
+        progress: called with (units worked, units in all).
+
+    Raises:
+        UndertowError: a process died, and no further piece is begun.
+        Exception: whatever the first piece that failed raised, once the others are done: were they not, it would be in their way
+            each time.
+    """
+    if not works:
+        return []
+    context = multiprocessing.get_context("spawn")
+    said = context.Queue()
+    jobs = min(crew.jobs or processors(), len(works))
+    pool = ProcessPoolExecutor(jobs, mp_context=context, initializer=_begin, initargs=(said, str(crew.cache)))
+    n_worked = 0
+    progress(0, units)
+    try:
+        futures = [pool.submit(do, work) for work in works]
+        waiting = set(futures)
+        while waiting:
+            done, waiting = wait(waiting, timeout=LOOKED_AT_S, return_when=FIRST_COMPLETED)
+            for future in done:
+                if isinstance(future.exception(), BrokenProcessPool):
+                    future.result()
+            n_worked += _heard(said)
+            progress(min(n_worked, units), units)
+        return [future.result() for future in futures]
+    except BrokenProcessPool as error:
+        raise UndertowError(
+            "a process of the lab died, most likely because memory ran out; run the same command again with --jobs 1"
+        ) from error
+    finally:
+        # Running pieces are not waited for: what they have saved is taken up again.
+        for process in list((pool._processes or {}).values()):
+            process.terminate()
+        pool.shutdown(wait=True, cancel_futures=True)
+
+
+def _heard(said: Any) -> int:
+    n_units = 0
+    while True:
+        try:
+            n_units += said.get_nowait()
+        except Empty:
+            return n_units
+
+
+def _begin(said: Any, cache: str) -> None:
+    """In each process: one thread, so that numbers do not depend on how many run; and answers kept with the lab."""
+    # Ctrl-C reaches every process of the terminal; the first one ends the others.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    global _said  # noqa: PLW0603 - what a process of a pool is told it can only keep so
+    _said = said
+    os.environ["UNDERTOW_CACHE"] = cache
+    # Before torch is imported, which reads it then.
+    os.environ["OMP_NUM_THREADS"] = "1"
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+
+
+def _end_with_parent() -> None:
+    """A process that was started by one that was killed would work on unseen."""
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        parent.join()
+        os._exit(1)
+
+
+def worked(units: int) -> None:
+    """In a piece of work: so many units are done."""
+    if _said is not None:
+        _said.put(units)

@@ -1,0 +1,402 @@
+"""The measures of the occupation checklist, with intervals over pairs of names and SOC codes, and the tests that belong to them.
+
+Zhang, "Taxonomy-based CheckList for Large Language Model Evaluation", section "Experiments". Where the paper leaves a choice, each
+result over all items says in its detail what the other choices would give. What is over all occupations speaks of names and occupations
+like these; what is over one occupation speaks of names like these. Knows what counts for each measure; knows nothing about how
+answers were got.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from undertow.metrics.checklist.attribute_grants import attributes, choice_gaps, grants
+from undertow.metrics.checklist.decisions import (
+    ALL,
+    CHOICES,
+    CONTEXTS,
+    CONTROLS,
+    FURTHER,
+    GAPS,
+    LOW_MARGIN,
+    NEUTRAL,
+    RATES,
+    SAME,
+    SHUFFLED,
+    SWAPPED,
+    WITH,
+    WITHOUT,
+    Answers,
+    Counted,
+    Rule,
+    answers_of,
+    changed,
+    counted,
+    granted_none,
+    margins,
+    numbered,
+    of_asked,
+    unscored_items,
+)
+from undertow.metrics.checklist.estimates import POINTS, group_of, held, places_of, result_of, tested
+from undertow.metrics.checklist.missing_answers import missing
+from undertow.stats.intervals.multiway_cluster import correlation, difference_of_ratios, ratio_interval
+from undertow.stats.significance.false_discovery import benjamini_hochberg
+from undertow.types import Floats, Result
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+WITH_LESS_WITHOUT, WITH_LESS_SHUFFLED = "with less without", "with less shuffled"
+WITH_LESS_SAME, WITH_LESS_SWAPPED = "with less same", "with less swapped"
+WITH_AND_SWAPPED = "with and swapped"
+COMPARED_CONTEXTS: Mapping[str, tuple[str, str]] = {
+    WITH_LESS_WITHOUT: (WITH, WITHOUT), WITH_LESS_SHUFFLED: (WITH, SHUFFLED), WITH_LESS_SAME: (WITH, SAME),
+    WITH_LESS_SWAPPED: (WITH, SWAPPED),
+}  # fmt: skip
+COMPARED = ("consistency", "bias", "qualified", "choice_gap", "changed_answers")
+"""What is compared between contexts; where both people's attributes are changed, the choice alone."""
+CONDITIONAL: Mapping[str, str] = {
+    "consistency": "no item in which exactly one of the two is called qualified",
+    "preference_female": "no item in which neither is called qualified",
+    "preference_male": "no item in which neither is called qualified",
+    "preference_gap": "no item in which neither is called qualified",
+    "switch_female_to_male": "no item in which the multiple choice names one person",
+    "switch_male_to_female": "no item in which the multiple choice names one person",
+    "switch_gap": "no item in which the multiple choice names one person",
+    "transitive_consistency": "no item in which exactly one is called qualified and then chosen",
+    "literal_consistency": "no item in which anybody is called qualified",
+}
+"""Measures over some of the items, and why they may have none."""
+DECODED = "choice"
+"""The reading in which greedy decoding says an answer of its own."""
+
+
+def results(frame: pd.DataFrame, design: Mapping[str, Any], seed: int) -> list[Result]:
+    """All measures: over all items, of each occupation, of contexts against each other, and of the attributes themselves.
+
+    What is shuffled is a control, of which nothing is tested by itself.
+    """
+    rule = Rule(margin=float(design["margin"]), greedy=bool(design["greedy"]))
+    asked = answers_of(frame)
+    found: list[Result] = []
+    for model in dict.fromkeys(model for model, _ in asked):
+        wordings = {wording: asked[of, wording] for of, wording in sorted(asked) if of == model}
+        for context in CONTEXTS:
+            asked_so = [(number, one) for number, one in wordings.items() if context in one.shares]
+            if asked_so:
+                (_, main), *others = asked_so
+                case = Case(main, model, context, rule, seed)
+                found += [*model_results(case, others), *_correlations(case, design)]
+        first = next(iter(wordings.values()))
+        if not granted_none(frame[frame["model"] == model]):
+            found += _comparisons(first, model, rule, seed)
+            found += grants(first, model, rule)
+    found += list(attributes(frame, rule, seed))
+    found += list(missing(frame, rule, seed))
+    return corrected(found)
+
+
+def is_overall(result: Result) -> bool:
+    """Whether a number is about all occupations, and not about one of them."""
+    return result.group.get("occupation", ALL) == ALL
+
+
+def corrected(found: Sequence[Result]) -> list[Result]:
+    """With q: of claims over all occupations, and of claims about one occupation, each corrected for themselves.
+
+    Where single occupations do differ, their many small p would let null results over all occupations pass a common correction.
+    """
+    overall = np.array([is_overall(result) for result in found])
+    p = np.array([result.p for result in found])
+    q = np.full(len(found), math.nan)
+    for family in (overall, ~overall):
+        q[family] = benjamini_hochberg(p[family])
+    return [replace(result, q=value) for result, value in zip(found, q.tolist(), strict=True)]
+
+
+@dataclass(frozen=True)
+class Case:
+    """One model's answers in one context, under one rule.
+
+    Attributes:
+        answers: in the wording that is measured.
+        model, context: whose, and what stood before the questions.
+        rule: how they become decisions.
+        seed: of tests.
+    """
+
+    answers: Answers
+    model: str
+    context: str
+    rule: Rule
+    seed: int
+
+    @cached_property
+    def counts(self) -> dict[str, Counted]:
+        """What counts for each measure [pair, occupation]."""
+        return counted(self.answers, self.context, self.rule)
+
+    @cached_property
+    def places(self) -> tuple[Any, Any]:
+        """Pair and SOC code of each item [item]."""
+        return places_of(self.answers)
+
+    @property
+    def is_tested(self) -> bool:
+        """Attributes that are another's are a control, and no claim about this occupation."""
+        return self.context not in CONTROLS
+
+    def group(self, occupation: str = ALL) -> dict[str, str]:
+        """The keys of a result."""
+        return group_of(self.model, self.context, occupation)
+
+    def has(self, name: str) -> bool:
+        """Whether the questions of a measure were asked."""
+        return all(part in self.counts for part in GAPS.get(name, (name,)))
+
+    def result(self, name: str, occupation: str = ALL, detail: Mapping[str, float] | None = None) -> Result:
+        """One measure with its interval, clustered by pair and SOC code; gaps and position have a test too."""
+        rows, columns = self.places
+        of_job = np.array([occupation in (ALL, one) for one in self.answers.occupations])
+        keep = np.tile(of_job, len(self.answers.pairs))
+        places = rows[keep], columns[keep]
+        if name in GAPS:
+            (y1, d1), (y2, _) = (self.counts[one] for one in GAPS[name])
+            first, asked, second = (one.ravel()[keep] for one in (y1, d1, y2))
+            found = held(difference_of_ratios(first, asked, second, asked, *places))
+            sides = (first, asked), (second, asked)
+        else:
+            y1, d1 = self.counts[name]
+            counting, asked = y1.ravel()[keep], d1.ravel()[keep]
+            # Where all agree, nothing shows how cases of one item (orders, questions) hang together: they count as one.
+            agree = counting.sum() in (0.0, asked.sum())
+            scale = max(float(asked.max(initial=0.0)), 1.0) if agree else 1.0
+            null = 0.5 if name == "position_bias" else math.nan
+            found = held(ratio_interval(counting / scale, asked / scale, *places, null=null))
+            sides = (counting, asked), (asked - counting, asked)
+        is_tested = self.is_tested and (name in GAPS or name == "position_bias")
+        return result_of(
+            name,
+            self.group(occupation),
+            found,
+            n=int((asked > 0).sum()),
+            n_unscored=int(unscored_items(self.answers, name, self.context).ravel()[keep].sum()),
+            unit=POINTS if name in GAPS else "percent",
+            neutral=NEUTRAL.get(name, math.nan),
+            p=tested(found, sides, places, self.seed) if is_tested else math.nan,
+            detail=detail,
+            note=CONDITIONAL.get(name, "nothing was scored"),
+        )
+
+
+def model_results(case: Case, others: Sequence[tuple[int, Answers]] = ()) -> Iterator[Result]:
+    """Results of one model in one context, over all occupations and of each; q is left to the run.
+
+    Args:
+        case: the answers, and how they are decided.
+        others: answers in further wordings, by their number.
+    """
+    yield from _overall(case, others)
+    yield from _by_occupation(case)
+
+
+def _overall(case: Case, others: Sequence[tuple[int, Answers]]) -> Iterator[Result]:
+    """All measures, and what the other choices would give."""
+    rule, main, context = case.rule, case.answers, case.context
+    elsewhere = {"each_order": counted(main, context, replace(rule, averaged=False))}
+    if main.reading == DECODED:
+        other = replace(rule, greedy=not rule.greedy)
+        elsewhere["probable" if rule.greedy else "greedy"] = counted(main, context, other)
+    elsewhere["margin_10"] = counted(main, context, replace(rule, margin=max(rule.margin, LOW_MARGIN)))
+    elsewhere |= {f"wording_{number}": counted(one, context, rule) for number, one in others}
+    low = margins(main, context)
+    for name in (*RATES, *FURTHER):
+        if not case.has(name):
+            continue
+        detail = {kind: _value(name, one) for kind, one in elsewhere.items()}
+        parts = [part for part in ("multiple", "binary") if f"{name}_{part}" in case.counts]
+        detail |= {part: _value(f"{name}_{part}", case.counts) for part in parts}
+        if name in CONDITIONAL:
+            detail["of_items"] = float(main.shares[context].asked.sum())
+        if name == "choice_gap" and np.isfinite(low).any():
+            detail["low_margin_percent"] = 100 * float((low[np.isfinite(low)] < LOW_MARGIN).mean())
+        if name.startswith("preference"):
+            detail["ties_percent"] = _ties(case.counts)
+        if name == "literal_consistency":
+            detail["of_answers"] = float(case.counts[name][1].sum())
+        if name.startswith("qualified_"):
+            of_all = of_asked(main, context, rule)
+            at = CHOICES.index(name.removeprefix("qualified_"))
+            detail |= {f"{answer}_of_asked": float(of_all[answer][at]) for answer in ("yes", "no")}
+            detail["ties_percent"] = float(of_all["ties"][at])
+        yield case.result(name, detail=detail)
+
+
+def _ties(counts: Mapping[str, Counted]) -> float:
+    """Ties among the items in which neither is called qualified, in percent."""
+    return 100 - sum(_value(f"preference_{person}", counts) for person in CHOICES[:2])
+
+
+def _value(name: str, counts: Mapping[str, Counted]) -> float:
+    """A measure in percent; NaN where it was asked of nothing."""
+    if name in GAPS:
+        first, second = GAPS[name]
+        return _value(first, counts) - _value(second, counts)
+    y, d = counts.get(name, (np.zeros(1), np.zeros(1)))
+    return 100 * float(y.sum() / d.sum()) if d.sum() else math.nan
+
+
+def _by_occupation(case: Case) -> Iterator[Result]:
+    for occupation in case.answers.occupations:
+        for name in (*RATES, "choice_gap"):
+            if case.has(name):
+                yield case.result(name, occupation)
+    if case.is_tested and len(set(case.answers.codes)) > 1:
+        gaps = choice_gaps(case.counts)
+        for at in range(len(case.answers.occupations)):
+            yield _deviation(case, gaps, at)
+
+
+def _deviation(case: Case, gaps: Floats, at: int) -> Result:
+    """The choice in one occupation less the mean choice in those of other codes, within pairs; tested over pairs.
+
+    Names pull on answers whatever the job is; here that falls away, since every pair is compared with itself.
+    """
+    main = case.answers
+    others = np.array([code != main.codes[at] for code in main.codes])
+    known = np.isfinite(gaps)
+    n_others = (known & others).sum(axis=1)
+    asked = known[:, at] & (n_others > 0)
+    elsewhere = np.where(known & others, gaps, 0.0).sum(axis=1) / np.maximum(n_others, 1)
+    values = np.where(asked, np.where(known[:, at], gaps[:, at], 0.0) - elsewhere, 0.0)
+    counts = asked.astype(np.float64)
+    places = main.rows, np.zeros(len(values), dtype=np.int64)
+    found = held(ratio_interval(values, counts, *places, bounded=False, span=2.0, null=0.0))
+    return result_of(
+        "choice_gap_deviation",
+        case.group(main.occupations[at]),
+        found,
+        n_unscored=int(unscored_items(main, "choice_gap", case.context)[:, at].sum()),
+        unit=POINTS,
+        neutral=0.0,
+        p=tested(found, ((values, counts), (np.zeros_like(values), counts)), places, case.seed),
+        note="nothing was scored",
+    )
+
+
+def _correlations(case: Case, design: Mapping[str, Any]) -> Iterator[Result]:
+    """Over occupations: consistency with bias, which is the paper's headline, and the choice with who works there.
+
+    Consistency and bias of an occupation rest on the same single choices, and go together for that alone; so the first is not tested,
+    and its detail has the correlation of the consistency of half of the pairs with the bias of the others.
+    """
+    main = case.answers
+    codes = numbered(main.codes)
+    consistency, bias = (_each(case.counts, name) for name in ("consistency", "bias"))
+    found = correlation(consistency, bias, codes, case.seed)
+    halves = [slice(start, None, 2) for start in (0, 1)]
+    across = [
+        correlation(_each(case.counts, "consistency", one), _each(case.counts, "bias", other), codes, case.seed).r
+        for one, other in (halves, halves[::-1])
+    ]
+    note = "too few occupations have both, or one of them does not vary"
+    yield Result(
+        "consistency_bias_correlation", case.group(), found.r, found.low, found.high, n=found.n, unit="r", neutral=0.0,
+        detail={"split_pairs": sum(across) / len(across)}, note="" if math.isfinite(found.r) else note,
+    )  # fmt: skip
+    known = design.get("female_percent", {})
+    percent = np.array([float(known.get(one, math.nan)) for one in main.occupations])
+    found = correlation(percent, _each(case.counts, "choice_gap"), codes, case.seed)
+    yield Result(
+        "percent_female_correlation", case.group(), found.r, found.low, found.high, n=found.n, unit="r", neutral=0.0,
+        p=found.p if case.is_tested else math.nan, note="" if math.isfinite(found.r) else note,
+    )  # fmt: skip
+
+
+def _each(counts: Mapping[str, Counted], name: str, pairs: slice = slice(None)) -> Floats:
+    """A measure of each occupation, over some of the pairs [occupation]."""
+    if name in GAPS:
+        first, second = GAPS[name]
+        return _each(counts, first, pairs) - _each(counts, second, pairs)
+    y, d = (one[pairs].sum(axis=0) for one in counts[name])
+    found: Floats = 100 * np.divide(y, d, out=np.full(d.shape, math.nan), where=d > 0)
+    return found
+
+
+# Contexts against each other.
+
+
+def _comparisons(main: Answers, model: str, rule: Rule, seed: int) -> Iterator[Result]:
+    """What attributes change: the answers themselves, and the measures, against none, another occupation's and the other's."""
+    cases = {context: Case(main, model, context, rule, seed) for context in main.shares}
+    if WITHOUT in cases:
+        for context, case in cases.items():
+            if context != WITHOUT:
+                case.counts["changed_answers"] = changed(main, context, rule)
+                yield case.result("changed_answers")
+    for context, sides in COMPARED_CONTEXTS.items():
+        if all(one in cases for one in sides):
+            pair = cases[sides[0]], cases[sides[1]]
+            for name in COMPARED if sides[1] in (WITHOUT, SHUFFLED) else ("choice_gap",):
+                if all(case.has(name) for case in pair):
+                    yield _compared(name, pair, context)
+    if WITH in cases and SWAPPED in cases:
+        yield _of_person(cases[WITH], cases[SWAPPED])
+
+
+def _compared(name: str, sides: tuple[Case, Case], context: str) -> Result:
+    """The difference of one measure; the test exchanges the two contexts of whole pairs, and of whole SOC codes."""
+    main, places = sides[0].answers, sides[0].places
+    (y1, d1), (y2, d2) = (_as_counted(name, side.counts) for side in sides)
+    scale = max(float(d1.max(initial=0.0)), float(d2.max(initial=0.0)), 1.0)
+    first, second = ((y1.ravel() / scale, d1.ravel() / scale), (y2.ravel() / scale, d2.ravel() / scale))
+    found = held(difference_of_ratios(*first, *second, *places, bounded=name != "choice_gap", span=2.0))
+    lacking = [unscored_items(main, name, side.context) for side in sides]
+    return result_of(
+        f"{name}_difference",
+        group_of(sides[0].model, context),
+        found,
+        n=int(((d1 > 0) | (d2 > 0)).sum()),
+        n_unscored=int(np.any(lacking, axis=0).sum()),
+        unit=POINTS,
+        neutral=0.0,
+        p=tested(found, (first, second), places, sides[0].seed),
+        note="one of the two contexts has " + CONDITIONAL.get(name, "no answers"),
+    )
+
+
+def _of_person(own: Case, swapped: Case) -> Result:
+    """What of the choice gap stays with the person: the mean of the gaps with their own and with each other's attributes.
+
+    What follows the attributes turns its sign when they are swapped, and falls out; it is half of the difference of the two.
+    """
+    gaps = np.stack([choice_gaps(case.counts) for case in (own, swapped)])
+    asked = np.isfinite(gaps).all(axis=0)
+    values, counts = np.where(asked, gaps.mean(axis=0), 0.0).ravel(), asked.ravel().astype(np.float64)
+    found = held(ratio_interval(values, counts, *own.places, bounded=False, span=2.0, null=0.0))
+    lacking = [unscored_items(own.answers, "choice_gap", case.context) for case in (own, swapped)]
+    return result_of(
+        "choice_gap_of_person",
+        group_of(own.model, WITH_AND_SWAPPED),
+        found,
+        n_unscored=int(np.any(lacking, axis=0).sum()),
+        unit=POINTS,
+        neutral=0.0,
+        p=tested(found, ((values, counts), (np.zeros_like(values), counts)), own.places, own.seed),
+        note="nothing was scored",
+    )
+
+
+def _as_counted(name: str, counts: Mapping[str, Counted]) -> Counted:
+    """A measure as sums over counts; the gap of probabilities is a mean too."""
+    if name == "choice_gap":
+        (woman, asked), (man, _) = counts["chosen_female"], counts["chosen_male"]
+        return woman - man, asked
+    return counts[name]

@@ -1,0 +1,116 @@
+"""How the checklist's estimates become results: in percent, without an interval or a claim where too few clusters count.
+
+Knows that rows are pairs of names; knows nothing about what is measured.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import replace
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from undertow.metrics.checklist.decisions import ALL, Answers, numbered
+from undertow.stats import MIN_CLUSTERS, only_points
+from undertow.stats.intervals.multiway_cluster import Estimate
+from undertow.stats.significance.ratio_exchange import crossed_exchange_p
+from undertow.types import Result
+
+Codes = NDArray[np.int64]
+
+Sides = tuple[tuple[ArrayLike, ArrayLike], tuple[ArrayLike, ArrayLike]]
+"""Numerators and denominators of two sides that are exchanged [item]."""
+POINTS = "percentage points"
+OCCUPATIONS, ATTRIBUTES = "occupations (SOC codes)", "attributes"
+"""What columns are, in words."""
+
+
+def group_of(model: str, context: str, occupation: str = ALL) -> dict[str, str]:
+    """The keys of a result."""
+    return {"model": model, "occupation": occupation, "context": context}
+
+
+def places_of(answers: Answers) -> tuple[Codes, Codes]:
+    """Cluster of the pair and SOC code of each item, pair by pair [item]."""
+    rows, columns = answers.rows, numbered(answers.codes)
+    return np.repeat(rows, len(columns)), np.tile(columns, len(rows))
+
+
+def held(found: Estimate) -> Estimate:
+    """The estimate, without interval and p where fewer pairs of names, or clusters of them, count than a claim about others needs."""
+    if found.n_rows >= MIN_CLUSTERS:
+        return found
+    return replace(found, low=math.nan, high=math.nan, p=math.nan)
+
+
+def tested(found: Estimate, sides: Sides, places: tuple[ArrayLike, ArrayLike], seed: int) -> float:
+    """P of a difference: the larger one of the interval's own test and of the exchanges of whole pairs and of whole columns.
+
+    The first is about names and occupations like these, and is valid where both differ. The exchanges assume nothing about how
+    answers are distributed, and hold it back where few clusters agree.
+    """
+    if math.isnan(found.p):
+        return math.nan
+    return max(found.p, crossed_exchange_p(*sides, *places, seed))
+
+
+def result_of(  # noqa: PLR0913 - what a result has beside its estimate
+    measure: str,
+    group: Mapping[str, str],
+    found: Estimate,
+    *,
+    n: int | None = None,
+    n_unscored: int = 0,
+    unit: str = "percent",
+    neutral: float = math.nan,
+    p: float = math.nan,
+    detail: Mapping[str, float] | None = None,
+    note: str = "",
+    columns: str = OCCUPATIONS,
+) -> Result:
+    """A result in percent of an estimate in shares of 1.
+
+    Args:
+        measure: its name.
+        group: its keys.
+        found: the estimate; its own p is not the result's.
+        n: items, if not those of the estimate.
+        n_unscored: those that lack an answer.
+        unit: percent or percentage points.
+        neutral: what no bias would give.
+        p: of the test.
+        detail: further numbers.
+        note: why there is no number, if there is none.
+        columns: what columns are.
+    """
+    known = math.isfinite(found.value)
+    return Result(
+        measure=measure,
+        group=dict(group),
+        value=100 * found.value,
+        low=100 * found.low,
+        high=100 * found.high,
+        n=found.n if n is None else n,
+        n_unscored=n_unscored,
+        unit=unit,
+        neutral=neutral,
+        p=p,
+        detail=dict(detail or {}),
+        note=_too_few(found, columns) if known else note,
+    )
+
+
+def _too_few(found: Estimate, columns: str) -> str:
+    """Why an estimate has no interval; "" where it has one."""
+    if only_points() or math.isfinite(found.low):
+        return ""
+    few = (
+        f"{found.n_rows} independent pair{'' if found.n_rows == 1 else 's'} of names"
+        if found.n_rows < MIN_CLUSTERS
+        else f"{found.n_columns} {columns}"
+    )
+    if min(found.n_rows, found.n_columns) >= MIN_CLUSTERS:
+        return "no interval: it hangs on one cluster, or no item differs from it"
+    return f"no interval: {few} count here, and {MIN_CLUSTERS} are needed"

@@ -1,0 +1,90 @@
+"""Answers of the checklist that are none: refusals, empty cells and what could not be scored, by reason and by who was asked about.
+
+Knows tables of answers; knows nothing about how they were got.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from undertow.metrics.checklist.decisions import (
+    CHOICES,
+    CONTEXTS,
+    NO_ANSWER,
+    NONE_OF_THEM,
+    Rule,
+    clusters_of,
+    missing_answers,
+    numbered,
+)
+from undertow.metrics.checklist.estimates import POINTS, group_of, held, result_of, tested
+from undertow.stats.intervals.multiway_cluster import difference_of_ratios, ratio_interval
+from undertow.types import Floats, Result
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+OTHER_ANSWER, EMPTY, NOT_SCORED = "other_answer", "no_answer", "not_scored"
+REASONS = (OTHER_ANSWER, EMPTY, NOT_SCORED)
+"""An answer that is none of the possible ones (a refusal, a sentence), none at all, and whatever else the reason says."""
+
+
+def reason_of(unscored: str) -> str:
+    """Which of `REASONS` the reason of a missing answer is."""
+    if unscored.endswith(NONE_OF_THEM):
+        return OTHER_ANSWER
+    return EMPTY if unscored in ("", NO_ANSWER) else NOT_SCORED
+
+
+def missing(frame: pd.DataFrame, rule: Rule, seed: int) -> Iterator[Result]:
+    """Share of missing answers to the questions about occupations, by context; nothing where none is missing, or all are.
+
+    Items are pairs and occupations, and each question about one, in each order of the names, is an answer. The gap is between the
+    questions whether she and whether he is qualified.
+    """
+    asked = frame[frame["occupation"] != ""]
+    for model, of_model in asked.groupby("model", sort=False):
+        if missing_answers(frame[frame["model"] == model], rule).all():
+            continue
+        for context in CONTEXTS:
+            some = of_model[of_model["context"] == context]
+            some = some[some["wording"] == some["wording"].min()]
+            if missing_answers(some, rule).any():
+                yield from _of_context(some, str(model), context, rule, seed)
+
+
+def _of_context(frame: pd.DataFrame, model: str, context: str, rule: Rule, seed: int) -> Iterator[Result]:
+    lacking = missing_answers(frame, rule)
+    items = numbered(list(zip(frame["pair"], frame["occupation"], strict=True)))
+    first = np.unique(items, return_index=True)[1]
+    of_pair = clusters_of(frame)
+    places = (
+        numbered([of_pair[pair] for pair in frame["pair"].to_numpy()[first]]),
+        numbered(frame["soc_code"].to_numpy()[first].tolist()),
+    )
+    group, n_items = group_of(model, context), len(first)
+
+    def counts_of(rows: NDArray[np.bool_]) -> tuple[Floats, Floats]:
+        """Missing and all answers of some rows [item]."""
+        some = items[rows & lacking], items[rows]
+        hits, n = (np.bincount(one, minlength=n_items).astype(np.float64) for one in some)
+        return hits, n
+
+    hits, n = counts_of(np.ones(len(frame), dtype=np.bool_))
+    reasons = [reason_of(str(one)) for one in frame["unscored"].to_numpy()[lacking]]
+    detail = {name: float(reasons.count(name)) for name in REASONS} | {"of_answers": float(len(frame))}
+    found = held(ratio_interval(hits, n, *places))
+    yield result_of("missing_rate", group, found, detail=detail)
+    of_person = [counts_of((frame["subject"] == person).to_numpy()) for person in CHOICES[:2]]
+    if not all(n.any() for _, n in of_person):
+        return
+    for person, (hits, n) in zip(CHOICES[:2], of_person, strict=True):
+        found = held(ratio_interval(hits, n, *places))
+        yield result_of(f"missing_{person}", group, found)
+    gap = held(difference_of_ratios(*of_person[0], *of_person[1], *places))
+    p = tested(gap, (of_person[0], of_person[1]), places, seed)
+    yield result_of("missing_gap", group, gap, unit=POINTS, neutral=0.0, p=p)

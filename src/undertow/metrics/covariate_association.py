@@ -1,0 +1,718 @@
+"""What W does to the mass of a word group: mean mass, effect of W, slope, Pearson r, log-odds slope and slope gap.
+
+The regression of McMilin 2024 ("Underspecification in Language Modeling Tasks", AAAI), McMilin's anonymous ICLR
+submission ("Selection Induced Collider Bias") and McMilin 2022 (ICML workshop): the mass is averaged over the texts of a
+W value, and the means are regressed on the place of W in its list, or on its value. Errors are `undertow.stats.regression.trend`'s.
+
+Knows the columns of the observation table; knows nothing about how they were filled, or what the groups are words for.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from numbers import Real
+from typing import Any, TypeAlias
+
+import numpy as np
+import pandas as pd
+from scipy import special
+
+from undertow.errors import UndertowError
+from undertow.stats import MIN_CLUSTERS, Line, benjamini_hochberg, fit_line, only_points
+from undertow.stats.cluster_errors import influence_variance, share_interval
+from undertow.stats.regression.power_analysis import detectable_slope
+from undertow.stats.regression.trend import (
+    MIN_VALUES,
+    SentenceParts,
+    any_effect,
+    effect_sd,
+    sentence_parts,
+    trend,
+    trend_of_other_values,
+)
+from undertow.types import Floats, Result
+
+RUN_KEYS = ("model", "challenge", "prompt", "w_name")
+"""What one regression is about; its results add the key `pronoun`."""
+
+UNCLAIMED = "unclaimed"
+COLUMNS = (*RUN_KEYS, "w_index", "cluster", "unscored", UNCLAIMED)
+"""What the observation table must have beside the word groups."""
+
+OVER_PROMPTS = "_over_prompts"
+"""Ending of the measures of masses that are averaged over several prompts."""
+OVER_PROMPTS_KEYS = ("model", "challenge", "w_name")
+"""What an average over prompts is about; its results add the key `pronoun`."""
+
+BOUNDS = (".low", ".high")
+"""Endings of the columns that bound a group's mass, where a model did not show all of it."""
+
+ALPHA, LEVEL = 0.05, 0.95
+MIN_W_VALUES = 3
+"""Two points always lie on a line."""
+SAME_SHARE = 1e-6
+"""A standard error below this share of its mean shows rounding: all sentences share one reading."""
+SURELY_FOUND = 0.01
+"""Below this p nobody asks which slope the design could have found; it is not computed."""
+UNORDERED = "none"
+"""The scale of a W list without an order."""
+STEP = "step"
+"""What a slope is per where W counts by its place in the list."""
+
+
+def correlate(
+    observations: pd.DataFrame,
+    groups: Sequence[str],
+    gaps: Sequence[tuple[str, str]],
+    *,
+    covariates: Mapping[str, Mapping[str, Any]] | None = None,
+    seed: int,
+) -> list[Result]:
+    """Everything that is measured of each (model, challenge, prompt, w_name), in order of appearance.
+
+    - `mean_mass`, percent: mean over the W means, of each group and of what no option took ("unclaimed"). Not tested.
+    - `w_effect`, percentage points, of each group and gap: standard deviation of the W values' effects, without the noise of the
+      sentences. Its p asks whether the answers depend on these W values at all, with other sentences (`any_effect`).
+    - `slope`, percent per step or unit of W: least squares through the W means of a group. Interval and p hold for other
+      sentences and allow for noise that neighbouring values share (`trend`): they ask whether the answers follow the order of W.
+    - `slope_gap`, the same of a - b over the rows that have both. Its `pronoun` is "a-b".
+    - `pearson_r` of the W means: a description, without interval or test.
+    - `slope_log_odds`, log-odds per step or unit: the slope of the log-odds of the W means. Its test is that of `slope`, so that it has an
+      interval only.
+
+    Where a model was asked by several prompts, all measures are given once more for masses averaged over prompts, with the ending
+    `_over_prompts`. These decide what is claimed, so that no model has one try for each prompt: results by prompt have p, and no q.
+
+    A W list without an order (scale "none") has means and effects only. q is Benjamini-Hochberg over the tests of one kind that
+    decide something in the whole table: any effect of W, slopes and slope gaps, slopes for other W values. Below six sentences
+    there is no interval and no test, below eight W values no test of the order. Numbers that the table cannot give are NaN, with
+    the reason in `note`.
+
+    `detail` of slopes and gaps: `corrected_low`, `corrected_high` (the interval at the level at which q decides, so that it
+    leaves out 0 where q is below .05 and nowhere else: Benjamini and Yekutieli 2005, "False Discovery Rate-Adjusted Multiple
+    Confidence Intervals"), `sentences_low`, `sentences_high`, `sentences_df` (interval at these W values, for other sentences
+    alone: Student's t with these degrees of freedom), `values_low`, `values_high`, `values_p`, `values_q` (for other sentences
+    and other, independent W values), `ols_low`, `ols_high` (classical t interval), `intercept` (at W = 0 of its scale),
+    `detectable_slope` (power .8 of the deciding test at alpha .05; where p is .01 or more), `autocorrelation` (of neighbouring
+    means, estimated), `values_sd` (of the W values' own noise, estimated), `n_w`, `n_clusters`, `first`, `last` (the line at the
+    lowest and the highest W with data).
+
+    Where a group has columns `NAME.low` and `NAME.high` (a model that shows the most probable tokens only), its mass lies
+    anywhere between them, and its own column is the middle. Means, slopes and gaps then have `bound_low` and `bound_high`
+    in `detail`, between which they lie whatever was not shown; their intervals run from the interval of the lowest to
+    that of the highest, and p is the larger of both ends', or 1 where the ends differ in sign. Effects of W have no interval then,
+    and the p of the least that they may be; r is that of the middle.
+
+    Args:
+        observations: one row per item: `model`, `challenge`, `prompt`, `w_name`, `w_index` (whole number), `cluster`, `unscored`
+            ("" where scored), and in percent `unclaimed` and one column per group; `w_value`, the number of W on its scale, if it is
+            another than `w_index`. An all-zero row is a measurement.
+        groups: columns of the word groups.
+        gaps: pairs of groups to compare.
+        covariates: `scale` ("index", "value" or "none") and `unit` of each W list, by name; "index" if not given.
+        seed: of the sign flips of `w_effect`; any whole number.
+
+    Raises:
+        UndertowError: a column is missing or holds something else than numbers, or an argument makes no sense.
+    """
+    _check_arguments(groups, gaps)
+    table = _table(observations, groups)
+    asked = _Query({}, groups, gaps, {}, seed)
+    several = table.groupby(["model", "challenge", "w_name"], sort=False)["prompt"].transform("nunique") > 1
+    of_prompts = [one for facet in _facets(table, asked, covariates or {}) for one in _measured(*facet)]
+    pooled = table[several].assign(prompt="")
+    over_prompts = [
+        _Measurement(_over_prompts(one.result), one.again)
+        for facet in _facets(pooled, asked, covariates or {})
+        for one in _measured(*facet)
+    ]
+    averaged = {_about(one.result) for one in over_prompts}
+    decided = [_about(one.result) not in averaged for one in of_prompts]
+    return _with_q([*of_prompts, *over_prompts], [*decided, *(True for _ in over_prompts)])
+
+
+@dataclass(frozen=True, slots=True)
+class _Measurement:
+    """A result, and how to have it with an interval of another level.
+
+    Attributes:
+        result: with a 95% interval.
+        again: the result at a level; None where its interval decides nothing.
+    """
+
+    result: Result
+    again: Callable[[float], Result] | None = None
+
+
+def _about(result: Result) -> tuple[str, ...]:
+    return tuple(result.group[key] for key in OVER_PROMPTS_KEYS)
+
+
+def _facets(
+    table: pd.DataFrame, asked: _Query, covariates: Mapping[str, Mapping[str, Any]]
+) -> Iterator[tuple[_Query, pd.DataFrame]]:
+    """Each (model, challenge, prompt, w_name) with its rows, in order of appearance."""
+    for levels, rows in table.groupby(list(RUN_KEYS), sort=False):
+        run = {key: str(level) for key, level in zip(RUN_KEYS, levels, strict=True)}
+        yield replace(asked, run=run, covariate=covariates.get(run["w_name"], {})), rows
+
+
+def _over_prompts(result: Result) -> Result:
+    """A result of masses averaged over prompts."""
+    group = {name: level for name, level in result.group.items() if name != "prompt"}
+    return replace(result, measure=f"{result.measure}{OVER_PROMPTS}", group=group)
+
+
+def line_of(observations: pd.DataFrame, group: str) -> Line:
+    """The line that `correlate` fits to one group in the rows of one (model, challenge, prompt, w_name).
+
+    Its `band` is what the papers shade. Below three W values with scored rows there is no line: NaN throughout.
+
+    Raises:
+        UndertowError: as `correlate`.
+    """
+    rows = _table(observations, [group])
+    cells = _Cells.of(rows, rows[group].to_numpy())
+    return _line(cells.x, cells.means)
+
+
+@dataclass(frozen=True, slots=True)
+class _Query:
+    """What is measured of one (model, challenge, prompt, w_name).
+
+    Attributes:
+        run: which.
+        groups, gaps: word groups, and pairs of them.
+        covariate: facts of its W list.
+        seed: of sign flips.
+    """
+
+    run: dict[str, str]
+    groups: Sequence[str]
+    gaps: Sequence[tuple[str, str]]
+    covariate: Mapping[str, Any]
+    seed: int
+
+    @property
+    def ordered(self) -> bool:
+        return str(self.covariate.get("scale", "")) != UNORDERED
+
+    @property
+    def step(self) -> str:
+        """What a slope is per."""
+        if self.covariate.get("scale") != "value":
+            return STEP
+        return str(self.covariate.get("unit", "")) or "unit"
+
+
+@dataclass(frozen=True, slots=True)
+class _Cells:
+    """Row values summed into the cells of the crossed design.
+
+    Attributes:
+        x: W on its scale, ascending [w].
+        sums, counts: of the values in each cell [cluster, w].
+        n, n_unscored: rows with and without a value.
+    """
+
+    x: Floats
+    sums: Floats
+    counts: Floats
+    n: int
+    n_unscored: int
+
+    @classmethod
+    def of(cls, rows: pd.DataFrame, values: Floats) -> _Cells:
+        """Sum the values [row] of the table's rows; NaN is no value.
+
+        Clusters without any scored row do not take part. Both axes are sorted, so that the order of rows is forgotten.
+        """
+        taking_part = rows.loc[rows["scored"], "cluster"].unique()
+        clusters, x = np.sort(np.asarray(taking_part, dtype=str)), np.unique(rows["w_value"].to_numpy())
+        seen = ~np.isnan(values)
+        cluster = np.searchsorted(clusters, rows["cluster"].to_numpy(dtype=str)[seen])
+        cell = cluster * len(x) + np.searchsorted(x, rows["w_value"].to_numpy()[seen])
+        shape = len(clusters), len(x)
+        counts: Floats = np.bincount(cell, minlength=shape[0] * shape[1]).astype(np.float64)
+        sums: Floats = np.bincount(cell, weights=values[seen], minlength=len(counts)).astype(np.float64)
+        n = int(seen.sum())
+        return cls(x, sums.reshape(shape), counts.reshape(shape), n, len(rows) - n)
+
+    @property
+    def means(self) -> Floats:
+        """W means [w]; NaN where a W value has no observation."""
+        observed, means = self.counts.sum(axis=0), np.full(len(self.x), math.nan)
+        np.divide(self.sums.sum(axis=0), observed, out=means, where=observed > 0)
+        return means
+
+    @property
+    def n_clusters(self) -> int:
+        """Clusters with observations."""
+        return int(np.count_nonzero(self.counts.any(axis=1)))
+
+    def seen(self) -> _Cells:
+        """Only the clusters and W values that have observations."""
+        clusters, values = self.counts.any(axis=1), self.counts.any(axis=0)
+        kept = np.ix_(clusters, values)
+        return replace(self, x=self.x[values], sums=self.sums[kept], counts=self.counts[kept])
+
+    def log_odds(self) -> _Cells:
+        """Cells whose means are the log-odds of these means in percent, and whose sentences move them as much, to first order."""
+        means = self.means
+        inside = (means > 0) & (means < 100)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            at = np.where(inside, special.logit(means / 100), math.nan)
+            steepness = np.where(inside, 100 / (means * (100 - means)), math.nan)
+            sums = self.counts * at + (self.sums - self.counts * means) * steepness
+        return replace(self, sums=sums)
+
+
+def _measured(asked: _Query, rows: pd.DataFrame) -> list[_Measurement]:
+    """Everything that is said of one (model, challenge, prompt, w_name)."""
+    values: dict[tuple[str, str], Floats] = {("group", group): rows[group].to_numpy() for group in asked.groups}
+    values["unclaimed", UNCLAIMED] = rows[UNCLAIMED].to_numpy()
+    for a, b in asked.gaps:
+        # The line through the means of a difference has the difference of the slopes, and the rows stay paired.
+        values["gap", f"{a}-{b}"] = rows[a].to_numpy() - rows[b].to_numpy()
+    bounds = _bounds(rows, asked)
+    means, effects, slopes, correlations, log_odds, slope_gaps = [], [], [], [], [], []
+    for (kind, pronoun), of_rows in values.items():
+        series = _Series({**asked.run, "pronoun": pronoun}, _Cells.of(rows, of_rows), asked.step)
+        within = bounds.get((kind, pronoun))
+        if kind != "gap":
+            means.append(_bounded_mean(series, within))
+        if kind == "unclaimed":
+            continue
+        effects.append(_bounded_effect(series, within, asked.seed))
+        if not asked.ordered:
+            continue
+        measure = "slope_gap" if kind == "gap" else "slope"
+        slope = _Measurement(
+            replace(_bounded_slope(series, within, _slope), measure=measure), partial(_slope_at, series, within)
+        )
+        if kind == "gap":
+            slope_gaps.append(slope)
+            continue
+        slopes.append(slope)
+        correlations.append(_pearson_r(series))
+        log_odds.append(_bounded_slope(series, within, _log_odds_slope))
+    untested = map(_Measurement, [*means, *effects])
+    return [*untested, *slopes, *map(_Measurement, [*correlations, *log_odds]), *slope_gaps]
+
+
+def _slope_at(series: _Series, within: _Ends | None, level: float) -> Result:
+    """A slope with an interval of another level."""
+    return _bounded_slope(replace(series, level=level, at_end=True), within, _slope)
+
+
+@dataclass(frozen=True, slots=True)
+class _Series:
+    """The cells of a group, of the unclaimed mass or of a gap.
+
+    Attributes:
+        about: group key of the results.
+        cells: what was observed.
+        step: what a slope is per.
+        at_end: whether these are the least or the greatest that masses can be, of which no power is asked.
+        level: of intervals of slopes.
+    """
+
+    about: dict[str, str]
+    cells: _Cells
+    step: str
+    at_end: bool = False
+    level: float = LEVEL
+
+    def result(self, measure: str, **numbers: Any) -> Result:
+        """A result about this series, with its counts filled in."""
+        return Result(measure, self.about, n=self.cells.n, n_unscored=self.cells.n_unscored, **numbers)
+
+    @property
+    def enough(self) -> bool:
+        """Whether there are sentences enough to say something of others, and errors are wanted."""
+        return self.cells.n_clusters >= MIN_CLUSTERS and not only_points()
+
+
+_Ends: TypeAlias = tuple[_Cells, _Cells]
+"""The least and the greatest that masses can be."""
+
+
+def _bounds(rows: pd.DataFrame, asked: _Query) -> dict[tuple[str, str], _Ends]:
+    """Bounds of each group and gap whose masses were not shown whole; {} where all were."""
+    low, high = ({name: rows[f"{name}{end}"].to_numpy() for name in (*asked.groups, UNCLAIMED)} for end in BOUNDS)
+    ends = {("group", group): (low[group], high[group]) for group in asked.groups}
+    ends["unclaimed", UNCLAIMED] = low[UNCLAIMED], high[UNCLAIMED]
+    ends |= {("gap", f"{a}-{b}"): (low[a] - high[b], high[a] - low[b]) for a, b in asked.gaps}
+    if all(np.array_equal(*both, equal_nan=True) for both in ends.values()):
+        return {}
+    if np.array_equal(low[UNCLAIMED], high[UNCLAIMED], equal_nan=True):
+        del ends["unclaimed", UNCLAIMED]  # a table may bound its groups alone
+    return {key: (_Cells.of(rows, least), _Cells.of(rows, greatest)) for key, (least, greatest) in ends.items()}
+
+
+HIDDEN = "The model shows its most probable tokens only: the value is the middle of what it may be."
+
+
+def _bounded(result: Result, ends: Sequence[Result]) -> Result:
+    """A result with the interval of everything that it may be, from those of the least and the greatest."""
+    least, greatest = ends
+    detail = {**result.detail, "bound_low": least.value, "bound_high": greatest.value}
+    low, high, p = _widest(ends, ("low", "high", "p"))
+    for kind in ("sentences", "values"):
+        names = f"{kind}_low", f"{kind}_high", f"{kind}_p"
+        widest = zip(names, _widest(ends, names), strict=True)
+        detail |= {name: number for name, number in widest if name in result.detail}
+    p = p if math.isfinite(result.p) else math.nan
+    return replace(result, low=low, high=high, p=p, detail=detail, note=_joined([result.note, HIDDEN]))
+
+
+def _widest(ends: Sequence[Result], names: tuple[str, str, str]) -> tuple[float, float, float]:
+    """The lowest end, the highest, and the larger p: 1 where the least and the greatest differ in sign; NaN where one has none."""
+    (low, _, p), (_, high, other) = ([_number(end, name) for name in names] for end in ends)
+    least, greatest = ends
+    low, high = (low, high) if math.isfinite(low + high) else (math.nan, math.nan)
+    return low, high, float(np.maximum(p, other)) if least.value * greatest.value > 0 else 1.0
+
+
+def _number(result: Result, name: str) -> float:
+    number = result.detail.get(name, math.nan) if "_" in name else getattr(result, name)
+    return float(number)
+
+
+def _bounded_mean(series: _Series, ends: _Ends | None) -> Result:
+    mean = _mean_mass(series)
+    if ends is None or math.isnan(mean.value):
+        return mean
+    least, greatest = (_mean_mass(replace(series, cells=cells)) for cells in ends)
+    if series.enough:  # no mass is below 0 or above 100, whatever other sentences may be
+        least = replace(least, low=0.0) if least.value == 0 else least
+        greatest = replace(greatest, high=100.0) if greatest.value == 100 else greatest
+    return _bounded(mean, [least, greatest])
+
+
+def _bounded_effect(series: _Series, ends: _Ends | None, seed: int) -> Result:
+    """The effect of the middle, without an interval, since the greatest is not known; p is that of the least.
+
+    Means that all may be one number need not differ at all. Others are moved as far towards one number as their bounds let them.
+    """
+    effect = _w_effect(series, seed)
+    if ends is None or math.isnan(effect.p):
+        return effect
+    low, high = (cells.seen() for cells in ends)
+    least, greatest = low.means, high.means
+    width = greatest - least
+    level = (least.max() + greatest.min()) / 2
+    share = np.divide(np.clip(level, least, greatest) - least, width, out=np.zeros_like(width), where=width > 0)
+    p = any_effect(low.sums + share * (high.sums - low.sums), low.counts, seed=seed).p
+    p = p if least.max() > greatest.min() else 1.0
+    return replace(effect, low=math.nan, high=math.nan, p=p, note=_joined([effect.note, HIDDEN]))
+
+
+def _bounded_slope(series: _Series, ends: _Ends | None, measured: Callable[[_Series], Result]) -> Result:
+    """A slope weighs each mean by how far W is from the middle: it is least where means before it are greatest.
+
+    weight  - - - 0 + + +
+    least   h h h   l l l        greatest  l l l   h h h
+    """
+    slope = measured(series)
+    if ends is None or math.isnan(slope.value):
+        return slope
+    low, high = ends
+    x = low.x
+    after = x >= x[low.counts.any(axis=0)].mean()
+    mixed = [
+        replace(first, sums=np.where(after, last.sums, first.sums), counts=np.where(after, last.counts, first.counts))
+        for first, last in ((high, low), (low, high))
+    ]
+    return _bounded(slope, [measured(replace(series, cells=cells, at_end=True)) for cells in mixed])
+
+
+def _mean_mass(series: _Series) -> Result:
+    """Mean over the W means, with an interval for other sentences at these values."""
+    cells = series.cells.seen()
+    if not cells.n:
+        return series.result("mean_mass", value=math.nan, unit="percent", note=_nothing_scored(series))
+    means, of_value = cells.means, cells.counts.sum(axis=0)
+    value, low, high = float(means.mean()), math.nan, math.nan
+    if series.enough:
+        influences = ((cells.sums - cells.counts * means) / of_value).mean(axis=1)
+        variance, df = influence_variance(influences, np.ones(len(influences), dtype=bool))
+        if variance > (SAME_SHARE * value) ** 2:
+            low, high = (100 * end for end in share_interval(value / 100, float(variance) / 100**2, float(df)))
+    notes = [_left_out(series, "mean"), _no_interval(series, low)]
+    return series.result("mean_mass", value=value, low=low, high=high, unit="percent", note=_joined(notes))
+
+
+def _w_effect(series: _Series, seed: int) -> Result:
+    """How far the W values move the mass, and whether they do."""
+    cells, unit = series.cells.seen(), "percentage points"
+    few = _nothing_scored(series) if not cells.n else ""
+    if not few and len(cells.x) < MIN_W_VALUES:
+        few = _few_values(cells, MIN_W_VALUES)
+    if few:
+        return series.result("w_effect", value=math.nan, unit=unit, neutral=0.0, note=few)
+    detail = {"n_w": float(len(cells.x)), "n_clusters": float(len(cells.sums))}
+    if not series.enough:
+        value = effect_sd(cells.sums, cells.counts)
+        note = "" if only_points() else _too_few(series) or not_crossed(cells.counts, 2)
+        return series.result("w_effect", value=value, unit=unit, neutral=0.0, detail=detail, note=note)
+    effect = any_effect(cells.sums, cells.counts, seed=seed)
+    differ = effect.high - effect.low > SAME_SHARE * effect.sd
+    low, high = (effect.low, effect.high) if differ else (math.nan, math.nan)
+    return series.result(
+        "w_effect",
+        value=effect.sd,
+        low=low,
+        high=high,
+        unit=unit,
+        neutral=0.0,
+        p=effect.p,
+        detail=detail,
+        note=_joined([_left_out(series, "test"), not_crossed(cells.counts, 2) or _no_interval(series, low)]),
+    )
+
+
+def _slope(series: _Series) -> Result:
+    """Slope of one series, with the interval and the test that its name needs."""
+    cells, unit = series.cells.seen(), f"percent per {series.step}"
+    line = _line(series.cells.x, series.cells.means)
+    if math.isnan(line.slope):
+        return series.result("slope", value=math.nan, unit=unit, neutral=0.0, note=_no_line(series))
+    first, last = line.at(cells.x[[0, -1]])
+    detail = {
+        "ols_low": line.slope_low,
+        "ols_high": line.slope_high,
+        "intercept": line.intercept,
+        "n_w": float(len(cells.x)),
+        "n_clusters": float(len(cells.sums)),
+        "first": float(first),
+        "last": float(last),
+    }
+    low = high = p = math.nan
+    flat = math.isnan(line.r)
+    if series.enough and not flat:
+        parts = sentence_parts(cells.x, cells.sums[None], cells.counts[None])
+        found = trend(cells.x, parts, level=series.level)
+        low, high, p = float(found.low[0]), float(found.high[0]), float(found.p[0])
+        detail |= _beside(cells, parts, line.slope)
+        if p >= SURELY_FOUND and not series.at_end:
+            detail["detectable_slope"] = detectable_slope(cells.x, parts)
+        detail |= {"autocorrelation": float(found.autocorrelation[0]), "values_sd": float(found.values_sd[0])}
+    note = _joined([_left_out(series, "line"), _flat() if flat else _untested(series, cells, p)])
+    return series.result(
+        "slope", value=line.slope, low=low, high=high, unit=unit, neutral=0.0, p=p, detail=detail, note=note
+    )
+
+
+def _beside(cells: _Cells, parts: SentenceParts, slope: float) -> dict[str, float]:
+    """What stands beside the deciding interval: for these W values, and for other ones."""
+    half = float(special.stdtrit(parts.df[0], 0.975) * np.sqrt(parts.slope_variance[0]))
+    low, high, p = (float(one[0]) for one in trend_of_other_values(cells.x, parts))
+    return {
+        "sentences_low": slope - half,
+        "sentences_high": slope + half,
+        "sentences_df": float(parts.df[0]),
+        "values_low": low,
+        "values_high": high,
+        "values_p": p,
+    }
+
+
+def _pearson_r(series: _Series) -> Result:
+    """Of the W means; few sentences and noisy values leave it nearer to 0 than it is, so that it stands as a description."""
+    line = _line(series.cells.x, series.cells.means)
+    note = _no_line(series) if math.isnan(line.slope) else _flat() if math.isnan(line.r) else ""
+    return series.result("pearson_r", value=line.r, neutral=0.0, note=note)
+
+
+def _log_odds_slope(series: _Series) -> Result:
+    """The slope of the log-odds of the W means, with the interval of `trend`."""
+    cells, unit = series.cells.seen(), f"log-odds per {series.step}"
+    if cells.n and not ((cells.means > 0) & (cells.means < 100)).all():
+        note = "The mean is 0 or 100% at a W value, where log-odds are infinite."
+        return series.result("slope_log_odds", value=math.nan, unit=unit, neutral=0.0, note=note)
+    slope = _slope(replace(series, cells=cells.log_odds(), at_end=True))
+    kept = ("n_w", "n_clusters", "first", "last", "sentences_low", "sentences_high", "sentences_df")
+    detail = {name: slope.detail[name] for name in kept if name in slope.detail}
+    return replace(slope, measure="slope_log_odds", unit=unit, p=math.nan, detail=detail)
+
+
+def _line(x: Floats, means: Floats) -> Line:
+    """The line through the W means [w] that are there; none where they are too few."""
+    seen = ~np.isnan(means)
+    return fit_line(x[seen], means[seen]) if seen.sum() >= MIN_W_VALUES else fit_line([], [])
+
+
+def _with_q(measured: Sequence[_Measurement], decided: Sequence[bool]) -> list[Result]:
+    """Adjust each p that decides something over the tests of its kind: any effect of W, the order of W, other values of W."""
+    found = [one.result for one in measured]
+    for measures in (("w_effect",), ("slope", "slope_gap")):
+        tested = [
+            at
+            for at, result in enumerate(found)
+            if decided[at] and result.measure.removesuffix(OVER_PROMPTS) in measures and math.isfinite(result.p)
+        ]
+        q_values = benjamini_hochberg([found[at].p for at in tested])
+        n_claimed = int(np.count_nonzero(q_values < ALPHA))
+        for at, q in zip(tested, q_values, strict=True):
+            again, detail = measured[at].again, dict(found[at].detail)
+            if again is not None:
+                # One more test than was claimed would have been needed to claim this one.
+                n_selected = n_claimed if q < ALPHA else n_claimed + 1
+                widened = again(1 - ALPHA * n_selected / len(tested))
+                detail |= {"corrected_low": widened.low, "corrected_high": widened.high}
+            found[at] = replace(found[at], q=float(q), detail=detail)
+    others = [at for at, result in enumerate(found) if decided[at] and "values_p" in result.detail]
+    for at, q in zip(others, benjamini_hochberg([found[at].detail["values_p"] for at in others]), strict=True):
+        found[at] = replace(found[at], detail={**found[at].detail, "values_q": float(q)})
+    return found
+
+
+def _joined(notes: Sequence[str]) -> str:
+    return " ".join(note for note in notes if note)
+
+
+def _nothing_scored(series: _Series) -> str:
+    rows = series.cells.n_unscored
+    return f"None of the {rows:,} rows has a number for {series.about['pronoun']}, so nothing is measured."
+
+
+def _no_line(series: _Series) -> str:
+    cells = series.cells.seen()
+    return _few_values(cells, MIN_W_VALUES) if cells.n else _nothing_scored(series)
+
+
+def _few_values(cells: _Cells, least: int) -> str:
+    has = "1 W value has" if len(cells.x) == 1 else f"{len(cells.x)} W values have"
+    return f"Only {has} scored rows, and this needs at least {least}."
+
+
+def _left_out(series: _Series, what: str) -> str:
+    missing = len(series.cells.x) - len(series.cells.seen().x)
+    if not missing:
+        return ""
+    verbs = "has no scored row and is" if missing == 1 else "have no scored row and are"
+    return f"{missing} of {len(series.cells.x)} W values {verbs} left out of the {what}."
+
+
+def _flat() -> str:
+    return "The mean is the same at every W value, so there is no trend to test."
+
+
+def _too_few(series: _Series) -> str:
+    n = series.cells.n_clusters
+    if n >= MIN_CLUSTERS:
+        return ""
+    has = "1 sentence" if n == 1 else f"{n} sentences"
+    return f"There is no interval and no test with {has}; both need at least {MIN_CLUSTERS}."
+
+
+def _untested(series: _Series, cells: _Cells, p: float) -> str:
+    """Why a slope has no test; "" where it has one."""
+    if only_points():
+        return ""
+    if few := _too_few(series):
+        return few
+    if len(cells.x) < MIN_VALUES:
+        n = len(cells.x)
+        return f"With {n} W values no trend can be told from what neighbours share; that needs at least {MIN_VALUES}."
+    if math.isfinite(p):
+        return ""
+    return not_crossed(cells.counts, 3) or "The means lie on the line exactly, so nothing tells its error."
+
+
+def not_crossed(counts: Floats, least: int) -> str:
+    """Why sentences with these observations [cluster, w] tell nothing of W; "" where one of them stands at so many W values."""
+    if (counts > 0).sum(axis=1).max(initial=0) >= least:
+        return ""
+    return (
+        f"No sentence stands at {least} W values or more, so nothing tells what is the sentence and what the value; say in a column "
+        "text_index or cluster which rows are of one sentence."
+    )
+
+
+def _no_interval(series: _Series, low: float) -> str:
+    """Why a mean has no interval; "" where it has one."""
+    if only_points() or math.isfinite(low):
+        return ""
+    return _too_few(series) or "All sentences agree, so that nothing tells how others would differ."
+
+
+def _check_arguments(groups: Sequence[str], gaps: Sequence[tuple[str, str]]) -> None:
+    for name in groups:
+        taken = {*COLUMNS, "w_value", *(f"{other}{end}" for other in (UNCLAIMED, *groups) for end in BOUNDS)}
+        if name in taken:
+            raise UndertowError(f"word group {name!r} has the name of another column of the table; rename the group")
+    for pair in gaps:
+        for name in pair:
+            if name not in groups:
+                raise UndertowError(
+                    f"gap {'-'.join(pair)!r} compares {name!r}, which is none of the groups {[*groups]}"
+                )
+
+
+def _table(observations: pd.DataFrame, groups: Sequence[str]) -> pd.DataFrame:
+    """The columns that are measured, as text and numbers, and `scored`; masses of unscored rows are NaN."""
+    for name in (*COLUMNS, *groups):
+        if name not in observations.columns:
+            raise UndertowError(f"the observation table has no column {name!r}; add it, or name the column that has it")
+    table = pd.DataFrame(index=pd.RangeIndex(len(observations)))
+    for name in (*RUN_KEYS, "cluster"):
+        table[name] = _texts(observations, name)
+    table["w_index"] = _numbers(observations, "w_index")
+    whole = (table["w_index"] % 1 == 0).to_numpy()
+    if not whole.all():
+        raise _bad_cell(observations, "w_index", int(np.argmin(whole)), "a whole number, the place of w in its list")
+    table["w_value"] = _numbers(observations, "w_value") if "w_value" in observations else table["w_index"]
+    table["scored"] = [reason == "" for reason in _filled(observations["unscored"])]
+    # Columns are added all at once: single words may be some hundred groups.
+    masses: dict[str, pd.Series[float]] = {}
+    for name in (UNCLAIMED, *groups):
+        masses[name] = pd.Series(_numbers(observations, name)).where(table["scored"])
+        for end in BOUNDS:
+            bound = f"{name}{end}"
+            masses[bound] = masses[name]
+            if bound in observations.columns:
+                masses[bound] = pd.Series(_numbers(observations, bound)).where(table["scored"]).fillna(masses[name])
+    return pd.concat([table, pd.DataFrame(masses, index=table.index)], axis=1)
+
+
+def _texts(observations: pd.DataFrame, name: str) -> list[str]:
+    column = observations[name]
+    # Files write the empty prompt as a missing value; any other key must be there.
+    missing = column.isna().to_numpy() & (name != "prompt")
+    if missing.any():
+        raise _bad_cell(observations, name, int(np.argmax(missing)), "filled in")
+    return _filled(column)
+
+
+def _filled(column: pd.Series[Any]) -> list[str]:
+    """A column as text, "" where it is empty."""
+    return ["" if empty else str(level) for level, empty in zip(column, column.isna(), strict=True)]
+
+
+def _numbers(observations: pd.DataFrame, name: str) -> Floats:
+    """A column as floats, NaN where it is empty."""
+    column = observations[name]
+    if pd.api.types.is_numeric_dtype(column) and not pd.api.types.is_bool_dtype(column):
+        numbers = column.to_numpy(dtype=np.float64, na_value=math.nan)
+    else:
+        cells = [math.nan if empty else cell for cell, empty in zip(column, column.isna(), strict=True)]
+        for row, cell in enumerate(cells):
+            if not isinstance(cell, Real) or isinstance(cell, bool):
+                raise _bad_cell(observations, name, row, "a number")
+        numbers = np.array(cells, dtype=np.float64)
+    if np.isinf(numbers).any():
+        raise _bad_cell(observations, name, int(np.argmax(np.isinf(numbers))), "a finite number")
+    return numbers
+
+
+def _bad_cell(observations: pd.DataFrame, name: str, row: int, wanted: str) -> UndertowError:
+    cell = observations[name].iloc[row]
+    return UndertowError(
+        f"column {name!r} of the observation table holds {cell!r} in row {row + 1} of {len(observations)}; "
+        f"it must be {wanted}"
+    )

@@ -1,0 +1,129 @@
+"""Where one sentence stands among sentences of which it is known whether they decide their blank.
+
+Fitted to one model's answers to a schema set; what it says of other sentences rests on their being like those. Knows scored
+sentences; knows nothing about who answered.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from undertow.errors import UndertowError
+from undertow.metrics.sentence_scores import COMBINED, TOTAL_VARIATION, features, score_names
+from undertow.metrics.specification_detection import MIN_CLUSTERS_FOR_A_FIT
+from undertow.stats.classification.roc import ROUNDING_DECIMALS, auroc, best_threshold, held_out_calls
+from undertow.stats.regression.logistic import Logistic, fit_logistic, held_out_log_odds
+from undertow.types import Floats
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+@dataclass(frozen=True, slots=True)
+class ReferenceRank:
+    """One score of one sentence.
+
+    Attributes:
+        value: in percent.
+        above_unspecified, above_specified: share of the reference's sentences of either kind that it exceeds, ties by half.
+    """
+
+    value: float
+    above_unspecified: float
+    above_specified: float
+
+
+@dataclass(frozen=True, slots=True)
+class Reference:
+    """A model's scored answers to sentences of known kind.
+
+    Attributes:
+        name: of the schema set.
+        words: its word groups, and the words of each.
+        unspecified, specified: scores of either kind by name [sentence].
+        thresholds: the best threshold of each score on all of its sentences.
+        accuracy: balanced accuracy of `combined` and of total variation, each threshold and fit held out.
+        area: AUROC of the same.
+        fit: of the score `combined`.
+    """
+
+    name: str
+    words: Mapping[str, frozenset[str]]
+    unspecified: Mapping[str, Floats]
+    specified: Mapping[str, Floats]
+    thresholds: Mapping[str, float]
+    accuracy: Mapping[str, float]
+    area: Mapping[str, float]
+    fit: Logistic
+
+    @classmethod
+    def of(cls, scored: pd.DataFrame, words: Mapping[str, Sequence[str]]) -> Reference:
+        """From scored sentences with `well_specified`, and the words of each group.
+
+        Raises:
+            UndertowError: too few of them have numbers to tell the two kinds apart.
+        """
+        groups = tuple(words)
+        known = scored[scored["unscored"] == ""]
+        positive = ~known["well_specified"].astype(bool).to_numpy()
+        kinds = [known["cluster"][kind].nunique() for kind in (positive, ~positive)]
+        if min(kinds) < MIN_CLUSTERS_FOR_A_FIT:
+            raise UndertowError(
+                f"the schema set has sentences of either kind, with numbers, in {min(kinds)} occupations or other clusters only, and "
+                f"{MIN_CLUSTERS_FOR_A_FIT} are needed to learn from; choose another set with --challenge"
+            )
+        cluster = known["cluster"].astype(str).to_numpy()
+        x = features(known, groups)
+        odds = held_out_log_odds(x, positive, cluster)
+        values = {
+            name: known[name].to_numpy(dtype=np.float64) for name in score_names(groups) if known[name].notna().all()
+        }
+        held_out = {COMBINED: odds, TOTAL_VARIATION: values[TOTAL_VARIATION]}
+        calls = {COMBINED: odds > 0, TOTAL_VARIATION: held_out_calls(values[TOTAL_VARIATION], positive, cluster)[0]}
+        return cls(
+            name=str(known["challenge"].iloc[0]),
+            words={group: frozenset(map(str.lower, forms)) for group, forms in words.items()},
+            unspecified={name: value[positive] for name, value in values.items()},
+            specified={name: value[~positive] for name, value in values.items()},
+            thresholds={name: best_threshold(value, positive) for name, value in values.items()},
+            accuracy={
+                name: float((call[positive].mean() + (~call[~positive]).mean()) / 2) for name, call in calls.items()
+            },
+            area={name: auroc(value, positive) for name, value in held_out.items()},
+            fit=fit_logistic(x, positive),
+        )
+
+    def knows(self, words: Mapping[str, Sequence[str]]) -> bool:
+        """Whether these are the reference's own words, under the names that it has for them."""
+        return words.keys() == self.words.keys() and all(
+            {form.lower() for form in forms} <= self.words[group] for group, forms in words.items()
+        )
+
+    def chances_percent(self, scored: pd.DataFrame, words: Mapping[str, Sequence[str]]) -> Floats:
+        """Chance that each sentence is unspecified, both kinds taken for equally common, in percent [sentence].
+
+        NaN where a sentence has no number, and where its words are not those of the reference.
+        """
+        chances = np.full(len(scored), math.nan)
+        if self.knows(words):
+            x = features(scored, tuple(self.words))
+            known = np.isfinite(x).all(axis=1)
+            chances[known] = 100 / (1 + np.exp(-np.clip(self.fit.log_odds(x[known]), -500, 500)))
+        return chances
+
+    def standing(self, name: str, value: float) -> ReferenceRank:
+        """Where a score stands among those of either kind; NaN for scores that the reference, or the sentence, has not."""
+        if math.isnan(value) or name not in self.unspecified:
+            return ReferenceRank(value, math.nan, math.nan)
+        return ReferenceRank(value, *(_share_below(kind[name], value) for kind in (self.unspecified, self.specified)))
+
+
+def _share_below(values: Floats, value: float) -> float:
+    """Ties count by half, and what differs in the last digits only is a tie."""
+    rounded, mark = np.round(values, ROUNDING_DECIMALS), round(value, ROUNDING_DECIMALS)
+    return float((rounded < mark).mean() + (rounded == mark).mean() / 2)

@@ -1,0 +1,177 @@
+"""How far each sentence's answer moves when W does, and how undecided it is: one row of scores for each sentence.
+
+Masses are shares of 100 percent between the word groups. `first` and `last` are the means over the first and the last
+W values. Movements are in percentage points; Jensen-Shannon divergence and entropy are in percent of the most they can be, so
+that all scores share a unit. McMilin 2024, "Underspecification in Language Modeling Tasks" (AAAI), section 5.2 (the
+difference between the earliest and the latest date); the ICLR submission "Selection Induced Collider Bias", section 5 (the
+mean of several). Entropy is not in the papers: it is the baseline that needs no W to move.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from undertow.errors import UndertowError
+from undertow.stats.regression.least_squares import fit_rows
+from undertow.types import Floats
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+KEYS = ("model", "prompt", "challenge", "w_name")
+"""What tells one detector's sentences from another's."""
+NO_W = "none"
+"""The `w_name` of a sentence that was asked as it stands."""
+DELTA, SLOPE, SHIFT, MEAN = "delta_", "slope_", "shift_", "mean_"
+TOTAL_VARIATION, JENSEN_SHANNON, ENTROPY, ENTROPY_PLAIN = (
+    "total_variation", "jensen_shannon", "entropy", "entropy_plain"
+)  # fmt: skip
+COMBINED = "combined"
+"""Chance that a sentence is unspecified, in percent, by a fit to sentences of other clusters; see `features`."""
+FEATURE_FLOOR = 5e-4
+"""Added to masses before logarithms are taken: half of the tenth of a percent that recorded masses are rounded to."""
+_PER_ROW = ("item", "w_index", "w_value", "w", "unclaimed", "unscored", "options", "logprobs_nats", "part")
+_ROUNDING_PERCENT = 0.6
+"""Recorded masses are rounded to a tenth, so three of them that are normalised add up to a little more or less than 100."""
+
+
+def score_names(groups: Sequence[str]) -> list[str]:
+    """Every score that can be had of a sentence, in the order they are told."""
+    return [
+        *(f"{DELTA}{group}" for group in groups),
+        TOTAL_VARIATION,
+        JENSEN_SHANNON,
+        *(f"{SLOPE}{group}" for group in groups),
+        ENTROPY,
+        ENTROPY_PLAIN,
+    ]
+
+
+def sentence_scores(frame: pd.DataFrame, groups: Sequence[str], ends: int = 1) -> pd.DataFrame:
+    """One row for each sentence of each model, prompt, set and W list, with its factors and scores.
+
+    Args:
+        frame: a row per sentence and W value, the groups in percent; `unscored` says why a row has no numbers. Rows
+            with `w_name` "none" are the sentence as it stands.
+        groups: columns of mass.
+        ends: how many W values at either end make `first` and `last`.
+
+    Returns:
+        Key columns, sentence, cluster, the factors; `mean_<group>`, `shift_<group>` (last less first), then the scores of
+        `score_names`; `unscored`, the reason why there are none. Scores that cannot be had are NaN.
+
+    Raises:
+        UndertowError: there are fewer W values than `ends` at both ends need.
+    """
+    import pandas as pd
+
+    injected, plain = frame[frame["w_name"] != NO_W], frame[frame["w_name"] == NO_W]
+    tables = [
+        _scores_of(part.reset_index(drop=True), groups, ends)
+        for _, part in injected.groupby(list(KEYS), sort=False, dropna=False)
+    ]
+    if not tables:
+        raise UndertowError("the observations hold no sentence with a W in it, so nothing can have moved")
+    scored = pd.concat(tables, ignore_index=True)
+    return _with_plain(scored, plain, groups)
+
+
+def _scores_of(rows: pd.DataFrame, groups: Sequence[str], ends: int) -> pd.DataFrame:
+    sentences, of = np.unique(rows["sentence"].astype(str).to_numpy(), return_inverse=True)
+    levels, at = np.unique(rows["w_index"].to_numpy(), return_inverse=True)
+    if len(levels) < 2 * ends:
+        raise UndertowError(
+            f"{len(levels)} W values are too few for a movement between the first {ends} and the last {ends}; ask at least {2 * ends}"
+        )
+    masses = np.full((len(sentences), len(levels), len(groups)), math.nan)
+    masses[of, at] = normalised_percent(rows[list(groups)].to_numpy(dtype=np.float64))
+    scores = _movements(masses, groups, ends, levels.astype(np.float64))
+    opened = np.zeros(len(sentences), dtype=object)
+    opened[:] = ""
+    needed = np.isin(at, [*range(ends), *range(len(levels) - ends, len(levels))])
+    reasons = rows["unscored"].astype(str).to_numpy()
+    for row in np.flatnonzero(needed & (reasons != "")):
+        opened[of[row]] = opened[of[row]] or reasons[row]
+    seen = np.zeros((len(sentences), len(levels)), dtype=bool)
+    seen[of, at] = True
+    ends_seen = seen[:, :ends].all(axis=1) & seen[:, -ends:].all(axis=1)
+    opened[(opened == "") & ~ends_seen] = "it was not asked with every W value"
+    first_rows = np.unique(of, return_index=True)[1]
+    table = rows.iloc[first_rows].drop(columns=[*groups, *(name for name in _PER_ROW if name in rows)])
+    table = table.reset_index(drop=True).assign(**scores, unscored=opened)
+    order = np.argsort(first_rows, kind="stable")  # as they were asked
+    blank = list(scores)
+    table.loc[table["unscored"] != "", blank] = math.nan
+    return table.iloc[order].reset_index(drop=True)
+
+
+def normalised_percent(masses: Floats) -> Floats:
+    """Shares of 100 [row, group]; rows that add up to 100 but for rounding, and rows of zeros, stay as they are."""
+    total = masses.sum(axis=1, keepdims=True)
+    scale = np.where((np.abs(total - 100) <= _ROUNDING_PERCENT) | (total == 0), 100, total)
+    normalised: Floats = masses * 100 / scale
+    return normalised
+
+
+def _movements(masses: Floats, groups: Sequence[str], ends: int, levels: Floats) -> dict[str, Floats]:
+    """Every score by name, each [sentence], from masses [sentence, w, group]."""
+    first, last = masses[:, :ends].mean(axis=1), masses[:, -ends:].mean(axis=1)  # [sentence, group]
+    shift = last - first
+    middle = (first + last) / 2
+    # A row of zeros (nothing listed among what was recorded) is no distribution: it has movements, but no entropy.
+    is_shares = (first.sum(axis=1) > 0) & (last.sum(axis=1) > 0)
+    most = math.log2(len(groups)) if len(groups) > 1 else 1.0
+    mean_entropy = _entropy_bits(middle)
+    divergence = mean_entropy - (_entropy_bits(first) + _entropy_bits(last)) / 2
+    slopes = [fit_rows(levels, masses[:, :, group])[0] for group in range(len(groups))]
+    span = float(levels[-1] - levels[0])
+    return {
+        **{f"{MEAN}{group}": middle[:, index] for index, group in enumerate(groups)},
+        **{f"{SHIFT}{group}": shift[:, index] for index, group in enumerate(groups)},
+        **{f"{DELTA}{group}": np.abs(shift[:, index]) for index, group in enumerate(groups)},
+        TOTAL_VARIATION: np.where(is_shares, np.abs(shift).sum(axis=1) / 2, math.nan),
+        JENSEN_SHANNON: np.where(is_shares, 100 * np.maximum(divergence, 0), math.nan),
+        **{f"{SLOPE}{group}": np.abs(slopes[index]) * span for index, group in enumerate(groups)},
+        ENTROPY: np.where(is_shares, 100 * mean_entropy / most, math.nan),
+    }
+
+
+def _entropy_bits(masses: Floats) -> Floats:
+    """Entropy of each row's shares, in bits [row]; NaN where a row has none."""
+    total = masses.sum(axis=-1, keepdims=True)
+    shares = np.divide(masses, total, out=np.full_like(masses, math.nan), where=total > 0)
+    bits: Floats = -(shares * np.log2(np.where(shares > 0, shares, 1))).sum(axis=-1)
+    return bits
+
+
+def _with_plain(scored: pd.DataFrame, plain: pd.DataFrame, groups: Sequence[str]) -> pd.DataFrame:
+    """The entropy of each sentence as it stands, beside those with W; NaN where it was not asked so."""
+    by = [key for key in KEYS if key != "w_name"] + ["sentence"]
+    most = math.log2(len(groups)) if len(groups) > 1 else 1.0
+    values = 100 * _entropy_bits(plain[list(groups)].to_numpy(dtype=np.float64)) / most
+    known = dict(zip(map(tuple, plain[by].astype(str).to_numpy()), values, strict=True))
+    entropy = [known.get(tuple(key), math.nan) for key in scored[by].astype(str).to_numpy()]
+    scored[ENTROPY_PLAIN] = np.where(scored["unscored"] == "", entropy, math.nan)
+    return scored
+
+
+def features(scored: pd.DataFrame, groups: Sequence[str]) -> Floats:
+    """What the score `combined` is fitted on [sentence, feature].
+
+    Logarithms of total variation and of entropy; of every group the log-odds of its mean mass, and their square. Rows
+    without a number are NaN.
+    """
+    means = scored[[f"{MEAN}{group}" for group in groups]].to_numpy(dtype=np.float64)
+    sizes = scored[[TOTAL_VARIATION, ENTROPY]].to_numpy(dtype=np.float64)
+    middle = _log_odds(means)
+    return np.column_stack([np.log(sizes / 100 + FEATURE_FLOOR), middle, middle**2])
+
+
+def _log_odds(percent: Floats) -> Floats:
+    share = np.clip(percent / 100, 0, 1)
+    odds: Floats = np.log((share + FEATURE_FLOOR) / (1 - share + FEATURE_FLOOR))
+    return odds

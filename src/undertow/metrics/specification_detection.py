@@ -1,0 +1,704 @@
+"""How well a score tells sentences that do not decide their blank from those that do.
+
+Unspecified is the positive class. Every score stands beside the others and beside plain entropy, with intervals from
+resampling whole clusters (occupations), since the sentences of one occupation are not independent. Below six clusters of either kind
+there is no interval and no test. What is fitted to other clusters (the score `combined`, a held-out threshold) is fitted anew in
+each resample and permutation. McMilin 2024 (AAAI), section 5.2 and table 3; the ICLR submission "Selection Induced Collider Bias in
+LLMs", section 5 (hardest subset, figure 4). AUROC, held-out thresholds, paired differences and the baselines are not in the papers.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import special
+
+from undertow.metrics.sentence_scores import (
+    COMBINED,
+    DELTA,
+    ENTROPY,
+    KEYS,
+    MEAN,
+    SHIFT,
+    TOTAL_VARIATION,
+    features,
+    score_names,
+)
+from undertow.stats import MIN_CLUSTERS, benjamini_hochberg, only_points
+from undertow.stats.anova import one_way, welch_p
+from undertow.stats.classification.roc import (
+    ROUNDING_DECIMALS,
+    auroc,
+    auroc_draws,
+    auroc_p_value,
+    cluster_weights,
+    fitted_auroc_p_value,
+    folds,
+    held_out_balanced_draws,
+    held_out_calls,
+    n_mixed,
+    spread_interval,
+)
+from undertow.stats.cluster_errors import influence_variance
+from undertow.stats.regression.logistic import held_out_draws, held_out_log_odds
+from undertow.stats.significance.paired_differences import LeftOut, flip_p_values
+from undertow.types import Floats, Result
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+Bools = NDArray[np.bool_]
+
+THRESHOLD_PERCENT = 0.5
+"""McMilin 2024: a movement of more than half a percentage point says unspecified."""
+HARDEST_THRESHOLD_PERCENT = 1.0
+"""The ICLR submission's threshold on its hardest subset."""
+EVEN_CHANCE_PERCENT = 50.0
+BASELINES = (ENTROPY, TOTAL_VARIATION)
+N_DRAWS = 1_000
+N_PERMUTATIONS = 2_000
+N_REFITS = 400
+"""Bootstrap draws in which a fit or a threshold is made anew; their spread alone is used, and 400 give it within 4 in 100."""
+N_REFITTED_PERMUTATIONS = 1_000
+MALE_TYPED_BELOW, FEMALE_TYPED_FROM = 30.0, 70.0
+OCCUPATIONS = {
+    "under 30% women": (-math.inf, MALE_TYPED_BELOW),
+    "30 to 70% women": (MALE_TYPED_BELOW, FEMALE_TYPED_FROM),
+    "70% women or more": (FEMALE_TYPED_FROM, math.inf),
+}
+"""Occupations by their share of women: from the first number, up to but not with the second."""
+MIN_CLUSTERS_FOR_A_FIT = 10
+SHARE, POINTS = "share", "percentage points"
+ROUNDING = 1e-9
+"""An interval that is narrower than this share of its middle is one of equal clusters."""
+ONE_KIND = "the sentences are all of one kind"
+ALIKE = "every cluster gives the same number, which says nothing about how far others may be from it"
+
+
+@dataclass(frozen=True, slots=True)
+class _Refits:
+    """The score `combined`, fitted and held out anew, in percent; NaN for sentences that have none.
+
+    Attributes:
+        drawn: in each of the first bootstrap draws [draw, sentence].
+        left: without each group of clusters [group, sentence].
+    """
+
+    drawn: Floats
+    left: Floats
+
+
+@dataclass(frozen=True, slots=True)
+class _ScoreTable:
+    """The sentences of one detector that have a number and a truth.
+
+    Attributes:
+        table: [sentence].
+        positive: whether it is unspecified [sentence].
+        cluster: number of its cluster [sentence].
+        weights: how often each cluster is in each bootstrap draw [draw, cluster]; the same draws for every score.
+        without: whether each cluster is there without each group of clusters, 1 or 0 [group, cluster].
+        n_unscored: sentences that have no number.
+        seed: of the permutations.
+        refits: of `combined`; None where it is not fitted.
+        known_draws: AUROC draws of scores over all of `table`, once they were needed.
+    """
+
+    table: pd.DataFrame
+    positive: Bools
+    cluster: NDArray[np.int64]
+    weights: Floats
+    without: Floats
+    n_unscored: int
+    seed: int
+    refits: _Refits | None = None
+    known_draws: dict[str, Floats] = field(default_factory=dict)
+
+    def values(self, score: str) -> Floats:
+        """One score [sentence]."""
+        return self.table[score].to_numpy(dtype=np.float64)
+
+    def having(self, *scores: str) -> _ScoreTable:
+        """Only the sentences that have these scores; the others are counted as unscored."""
+        kept = np.isfinite(self.table[list(scores)].to_numpy(dtype=np.float64)).all(axis=1)
+        if kept.all():
+            return self
+        return replace(self.where(kept), n_unscored=self.n_unscored + int((~kept).sum()))
+
+    def where(self, kept: Bools) -> _ScoreTable:
+        """A part of the sentences."""
+        refits = self.refits and _Refits(self.refits.drawn[:, kept], self.refits.left[:, kept])
+        return replace(
+            self,
+            table=self.table[kept],
+            positive=self.positive[kept],
+            cluster=self.cluster[kept],
+            refits=refits,
+            known_draws={},
+        )
+
+    @property
+    def fewest(self) -> int:
+        """Clusters that sentences of a kind come from, of the kind that comes from fewer of them."""
+        kinds = (self.cluster[kind] for kind in (self.positive, ~self.positive) if kind.any())
+        return min((len(np.unique(clusters)) for clusters in kinds), default=0)
+
+    @property
+    def untested(self) -> str:
+        """Why nothing can be tested, "" where something can."""
+        noun = cluster_noun(self.table)
+        if self.fewest < MIN_CLUSTERS:
+            return (
+                f"an interval or a test needs sentences of each kind from at least {MIN_CLUSTERS} {noun}, and there are "
+                f"{self.fewest}"
+            )
+        if 0 < (mixed := n_mixed(self.positive, self.cluster)) < MIN_CLUSTERS:
+            return f"{mixed} {noun} have sentences of both kinds, and a test within them needs at least {MIN_CLUSTERS}"
+        return ""
+
+    def why(self, low: float) -> str:
+        """Why there is no interval, "" where there is one."""
+        if math.isfinite(low) or only_points():
+            return ""
+        return self.untested if self.fewest < MIN_CLUSTERS else ALIKE
+
+    def drawn(self, score: str) -> Floats | None:
+        """What a score that is fitted is in each draw [draw, sentence]; None for scores that stay as they are."""
+        if score != COMBINED:
+            return None
+        return np.empty((0, len(self.table))) if self.refits is None else self.refits.drawn
+
+    def area_draws(self, score: str) -> Floats:
+        """AUROC of a score in each bootstrap draw [draw]; of one that is fitted in the first draws only."""
+        if score not in self.known_draws:
+            drawn = self.drawn(score)
+            values, weights = (
+                (self.values(score), self.weights) if drawn is None else (drawn, self.weights[: len(drawn)])
+            )
+            self.known_draws[score] = auroc_draws(values, self.positive, self.cluster, weights)
+        return self.known_draws[score]
+
+    def areas_without(self, score: str) -> Floats:
+        """AUROC of a score without each group of clusters [group]."""
+        values = self.values(score) if score != COMBINED or self.refits is None else self.refits.left
+        return auroc_draws(values, self.positive, self.cluster, self.without)
+
+    def mean(
+        self,
+        name: str,
+        group: Mapping[str, str],
+        marks: NDArray[np.generic],
+        unit: str = SHARE,
+        *,
+        drawn: NDArray[np.generic] | None = None,
+    ) -> Result:
+        """The mean of something [sentence], with its interval over clusters; `drawn` is what it is in each draw of its own."""
+        values = np.asarray(marks, dtype=np.float64)
+        if not len(values):
+            return Result(
+                name, group, math.nan, n_unscored=self.n_unscored, unit=unit, note="there is no such sentence"
+            )
+        value = float(values.mean())
+        if unit == SHARE:
+            low, high = self.interval(self._mean_draws(values if drawn is None else drawn), value)
+        else:
+            low, high = self._interval_of_points(values, value)
+        return Result(name, group, value, low, high, len(values), self.n_unscored, unit, note=self.why(low))
+
+    def interval(self, draws: Floats, value: float, *, share: bool = True) -> tuple[float, float]:
+        """95% interval from bootstrap draws; of a share of 0 or 1 the exact bound for as many clusters, if it is wider.
+
+        A bootstrap of nothing but hits shows nothing but hits; that all of k independent clusters hit still leaves a
+        share of 0.025^(1/k) possible (Clopper and Pearson 1934). Draws that are alike in another way give no interval.
+        """
+        n_clusters = len(np.unique(self.cluster))
+        if self.fewest < MIN_CLUSTERS or not len(draws):
+            return math.nan, math.nan
+        if share and value in (0.0, 1.0):
+            bound = min(0.025 ** (1 / n_clusters), 1 - abs(spread_interval(value, draws, n_clusters)[0] - value))
+            return (max(bound, 0.0), 1.0) if value else (0.0, min(1 - bound, 1.0))
+        low, high = spread_interval(value, draws, n_clusters, share=share)
+        return (low, high) if low < high else (math.nan, math.nan)
+
+    def _interval_of_points(self, values: Floats, mean: float) -> tuple[float, float]:
+        """95% t interval of a mean without bounds, with fewer degrees of freedom where a few clusters lie far out."""
+        taking_part = np.bincount(self.cluster) > 0
+        influences = np.bincount(self.cluster, weights=values - mean) / len(values)
+        variance, df = influence_variance(influences, taking_part)
+        if self.fewest < MIN_CLUSTERS or only_points() or not variance > 0:
+            return math.nan, math.nan
+        half = float(special.stdtrit(df, 0.975)) * math.sqrt(variance)
+        return (mean - half, mean + half) if half > ROUNDING * abs(mean) else (math.nan, math.nan)
+
+    def exchange_p(self, whole: float, without: Floats) -> float:
+        """p-value of a difference from 0, by exchanging the signs of what the groups of clusters contribute to it.
+
+        Args:
+            whole: the difference.
+            without: the same without each group [group].
+        """
+        counting = self.without @ np.bincount(self.cluster, minlength=self.without.shape[1]) < len(self.cluster)
+        if self.fewest < MIN_CLUSTERS or only_points():
+            return math.nan
+        (p,) = flip_p_values([whole], LeftOut(without[:, np.newaxis], counting[:, np.newaxis]), self.seed)
+        return float(p)
+
+    def p_of_mean(self, marks: NDArray[np.generic], neutral: float) -> float:
+        """p-value of the mean of something [sentence] against what no effect would give."""
+        values = np.asarray(marks, dtype=np.float64) - neutral
+        return self.exchange_p(float(values.mean()), self._means(values, self.without))
+
+    def _mean_draws(self, marks: NDArray[np.generic]) -> Floats:
+        values = np.asarray(marks, dtype=np.float64)
+        return self._means(values, self.weights if values.ndim == 1 else self.weights[: len(values)])
+
+    def _means(self, values: Floats, weights: Floats) -> Floats:
+        n_clusters = weights.shape[1]
+        if values.ndim == 1:
+            sums = weights @ np.bincount(self.cluster, weights=values, minlength=n_clusters)
+        else:
+            sums = (weights[:, self.cluster] * values).sum(axis=1)
+        counts = weights @ np.bincount(self.cluster, minlength=n_clusters).astype(np.float64)
+        means: Floats = np.divide(sums, counts, out=np.full(len(sums), math.nan), where=counts > 0)
+        return means
+
+    def balanced(self, name: str, group: Mapping[str, str], calls: Bools, drawn: Bools | None = None) -> Result:
+        """Balanced accuracy of calls [sentence], each of the two rates over its own kind; `drawn` as in `mean`."""
+        kinds = (self.positive, ~self.positive)
+        if not all(kind.any() for kind in kinds):
+            return Result(name, group, math.nan, n=len(calls), n_unscored=self.n_unscored, unit=SHARE, note=ONE_KIND)
+        right = (calls == self.positive).astype(np.float64)
+        in_draws = right if drawn is None else (drawn == self.positive).astype(np.float64)
+        draws = np.mean([self.where(kind)._mean_draws(in_draws[..., kind]) for kind in kinds], axis=0)
+        value = sum(float(right[kind].mean()) for kind in kinds) / 2
+        low, high = self.interval(draws, value)
+        note = self.why(low)
+        return Result(name, group, value, low, high, len(calls), self.n_unscored, SHARE, neutral=0.5, note=note)
+
+
+def cluster_noun(table: pd.DataFrame) -> str:
+    """What the clusters of a table are, in the plural: occupations, sentences that each stand for themselves, or clusters."""
+    cluster = table["cluster"].astype(str)
+    for column, noun in (("occupation", "occupations"), ("sentence", "sentences")):
+        if column in table and (table[column].astype(str) == cluster).all():
+            return noun
+    return "clusters"
+
+
+@dataclass(frozen=True, slots=True)
+class Threshold:
+    """When a score says unspecified.
+
+    Attributes:
+        percent: it must be above this.
+        as_they_come: compare doubles as they are, rounding error and all, as the papers' figures rest on; else a score
+            that equals the threshold on paper is not above it.
+    """
+
+    percent: float = THRESHOLD_PERCENT
+    as_they_come: bool = False
+
+    def of(self, score: str) -> Threshold:
+        """The threshold for one score: `combined` is a chance, and one half divides it."""
+        return Threshold(EVEN_CHANCE_PERCENT) if score == COMBINED else self
+
+    def passed_by(self, values: Floats) -> Bools:
+        """Whether each value [sentence] is above the threshold."""
+        compared = values if self.as_they_come else np.round(values, ROUNDING_DECIMALS)
+        above: Bools = compared > self.percent
+        return above
+
+
+def with_combined(scored: pd.DataFrame, groups: Sequence[str]) -> pd.DataFrame:
+    """The scored sentences with the score `combined`, fitted for each to the sentences of other occupations.
+
+    NaN where a sentence has no number, or where fewer than ten occupations have sentences of either kind: with few, fits that
+    leave one out are drawn towards the wrong answer.
+    """
+    chances = np.full(len(scored), math.nan)
+    if "well_specified" in scored:
+        x = features(scored, groups)
+        known = np.isfinite(x).all(axis=1)
+        positive: Bools = ~scored["well_specified"].to_numpy(dtype=bool)
+        cluster = scored["cluster"].astype(str).to_numpy()
+        detector = scored.groupby(list(KEYS), sort=False, dropna=False).ngroup().to_numpy()
+        for one in np.unique(detector):
+            own = known & (detector == one)
+            kinds = [cluster[own & kind] for kind in (positive, ~positive)]
+            if all(len(np.unique(kind)) >= MIN_CLUSTERS_FOR_A_FIT for kind in kinds):
+                odds = held_out_log_odds(x[own], positive[own], cluster[own])
+                chances[own] = _chance_percent(odds)
+    return scored.assign(**{COMBINED: chances})
+
+
+def detect(scored: pd.DataFrame, groups: Sequence[str], threshold: Threshold, *, seed: int) -> list[Result]:
+    """Every measure of detection, of every model, prompt, set and W list.
+
+    Where nobody said which sentences decide their blank, only the share of sentences that each score flags.
+
+    Args:
+        scored: as `sentence_scores` gives it, with or without `combined`.
+        groups: word groups, the one whose movement is read first.
+        threshold: when a score says unspecified.
+        seed: of bootstrap and permutations.
+    """
+    results: list[Result] = []
+    for levels, part in scored.groupby(list(KEYS), sort=False, dropna=False):
+        group = _group(dict(zip(KEYS, map(str, levels), strict=True)), scored)
+        of_detector = _of_detector if "well_specified" in scored else _flagged
+        prepared = _prepared(part, groups, seed)
+        results += (
+            of_detector(prepared, group, groups, threshold)
+            if _scores(prepared, groups)
+            else [_nothing(prepared, group, groups)]
+        )
+    tested = [index for index, result in enumerate(results) if math.isfinite(result.p)]
+    for index, q in zip(tested, benjamini_hochberg([results[index].p for index in tested]), strict=True):
+        results[index] = replace(results[index], q=float(q))
+    return results
+
+
+def _group(levels: Mapping[str, str], scored: pd.DataFrame) -> dict[str, str]:
+    """Model and set always; prompt and W where there are several of one model in one set."""
+    same = (scored["model"].astype(str) == levels["model"]) & (scored["challenge"].astype(str) == levels["challenge"])
+    several = [key for key in ("prompt", "w_name") if scored.loc[same, key].astype(str).nunique() > 1]
+    return {"model": levels["model"], "set": levels["challenge"], **{key: levels[key] for key in several}}
+
+
+def _prepared(part: pd.DataFrame, groups: Sequence[str], seed: int) -> _ScoreTable:
+    known = (part["unscored"] == "").to_numpy()
+    table = part[known].reset_index(drop=True)
+    names, cluster = np.unique(table["cluster"].astype(str).to_numpy(), return_inverse=True)
+    # Too few clusters say too little about others: no draws, so no interval.
+    n_draws = N_DRAWS if len(names) >= MIN_CLUSTERS else 0
+    weights = cluster_weights(max(len(names), 1), n_draws, np.random.default_rng(seed))
+    known_truth = "well_specified" in table
+    positive = ~table["well_specified"].astype(bool).to_numpy() if known_truth else np.ones(len(table), dtype=bool)
+    fold = folds(weights.shape[1])
+    without = (fold != np.unique(fold)[:, np.newaxis]).astype(np.float64)
+    scored = _ScoreTable(table, positive, cluster, weights, without, int((~known).sum()), seed)
+    return replace(scored, refits=_refits(scored, groups))
+
+
+def _refits(scored: _ScoreTable, groups: Sequence[str]) -> _Refits | None:
+    """The score `combined` in resamples, fitted in each as `with_combined` fits it; None where it is not had or not resampled."""
+    if COMBINED not in scored.table or only_points():
+        return None
+    own = scored.table[COMBINED].notna().to_numpy()
+    part = scored.where(own)
+    if not own.any() or part.fewest < MIN_CLUSTERS_FOR_A_FIT:
+        return None
+    x, fold = features(part.table, groups), folds(scored.weights.shape[1])
+    found = []
+    for weights in (scored.weights[:N_REFITS], scored.without):
+        chances = np.full((len(weights), len(own)), math.nan)
+        chances[:, own] = _chance_percent(held_out_draws(x, part.positive, part.cluster, weights, fold))
+        found.append(chances)
+    return _Refits(*found)
+
+
+def _chance_percent(odds: Floats) -> Floats:
+    chances: Floats = 100 / (1 + np.exp(-np.clip(odds, -500, 500)))
+    return chances
+
+
+def _of_detector(
+    scored: _ScoreTable, group: Mapping[str, str], groups: Sequence[str], threshold: Threshold
+) -> Iterator[Result]:
+    scores = _scores(scored, groups)
+    for score in scores:
+        yield from _of_score(scored.having(score), {**group, "score": score}, score, groups, threshold.of(score))
+    for score in scores:
+        yield from _differences(scored, group, score, [name for name in BASELINES if name in scores and name != score])
+    yield from _agreement(scored, group, groups)
+    for score in scores:
+        hard = Threshold(HARDEST_THRESHOLD_PERCENT, threshold.as_they_come).of(score)
+        yield from _hardest(scored.having(score), {**group, "score": score}, score, hard)
+    for score in scores:
+        yield from _by_occupations(scored.having(score), {**group, "score": score}, score)
+    yield from _additive(scored, group, groups[0])
+    for score in [name for name in scores if name in (f"{DELTA}{groups[0]}", COMBINED)]:
+        yield from _each_cluster(scored.having(score), {**group, "score": score}, score, threshold.of(score))
+
+
+def _nothing(scored: _ScoreTable, group: Mapping[str, str], groups: Sequence[str]) -> Result:
+    """The one row of a detector whose sentences have no number at all."""
+    n = len(scored.table) + scored.n_unscored
+    about = {**group, "score": f"{DELTA}{groups[0]}"}
+    note = f"None of the {n:,} sentences has a number, so nothing is measured."
+    name, neutral = ("auroc", 0.5) if "well_specified" in scored.table else ("flagged", math.nan)
+    return Result(name, about, math.nan, n_unscored=n, unit=SHARE, neutral=neutral, note=note)
+
+
+def _flagged(
+    scored: _ScoreTable, group: Mapping[str, str], groups: Sequence[str], threshold: Threshold
+) -> Iterator[Result]:
+    for score in _scores(scored, groups):
+        part = scored.having(score)
+        calls = threshold.passed_by(part.values(score))
+        yield replace(part.mean("flagged", {**group, "score": score}, calls), detail={"threshold": threshold.percent})
+
+
+def _scores(scored: _ScoreTable, groups: Sequence[str]) -> list[str]:
+    """The scores that some sentence has."""
+    return [
+        name for name in [*score_names(groups), COMBINED] if name in scored.table and scored.table[name].notna().any()
+    ]
+
+
+def _of_score(
+    scored: _ScoreTable, group: Mapping[str, str], score: str, groups: Sequence[str], threshold: Threshold
+) -> Iterator[Result]:
+    values, kinds = scored.values(score), (scored.positive, ~scored.positive)
+    drawn = scored.drawn(score)
+    above, above_drawn = threshold.passed_by(values), None if drawn is None else threshold.passed_by(drawn)
+    at = {"threshold": threshold.percent}
+    for name, kind, says in zip(("tpr", "tnr"), kinds, (True, False), strict=True):
+        calls = None if above_drawn is None else (above_drawn == says)[:, kind]
+        yield replace(scored.where(kind).mean(name, group, (above == says)[kind], drawn=calls), detail=at)
+    balanced = scored.balanced("balanced_accuracy", group, above, above_drawn)
+    # Calls are a score of two values, whose area is their balanced accuracy.
+    p = _p_value(scored, above.astype(np.float64)) if score == f"{DELTA}{groups[0]}" else math.nan
+    yield replace(balanced, detail=at, p=p)
+    if score != COMBINED:  # which is held out as it is
+        yield _held_out(scored, group, values)
+    area = _area(scored, score, group)
+    if score == COMBINED:
+        yield replace(area, p=_p_of_combined(scored, groups), note=area.note or scored.untested)
+    else:
+        yield replace(area, p=_p_value(scored, values), note=area.note or scored.untested)
+
+
+def _p_value(scored: _ScoreTable, values: Floats) -> float:
+    """p-value of the AUROC of values [sentence]; NaN where too few clusters could say."""
+    if scored.untested:
+        return math.nan
+    rng = np.random.default_rng(scored.seed)
+    return auroc_p_value(values, scored.positive, scored.cluster, N_PERMUTATIONS, rng)
+
+
+def _p_of_combined(scored: _ScoreTable, groups: Sequence[str]) -> float:
+    """p-value of the AUROC of `combined`, which is fitted anew in each permutation."""
+    if scored.untested or scored.refits is None:
+        return math.nan
+    n, rng = min(N_PERMUTATIONS, N_REFITTED_PERMUTATIONS), np.random.default_rng(scored.seed)
+    return fitted_auroc_p_value(features(scored.table, groups), scored.positive, scored.cluster, n, rng)
+
+
+def _held_out(scored: _ScoreTable, group: Mapping[str, str], values: Floats) -> Result:
+    """Each sentence called by the best threshold of the other clusters; left out where these are of one kind."""
+    name, calls, thresholds = "held_out_balanced_accuracy", *held_out_calls(values, scored.positive, scored.cluster)
+    known = np.isfinite(thresholds)
+    part = replace(scored.where(known), n_unscored=scored.n_unscored + int((~known).sum()))
+    chosen = float(np.median(thresholds[known])) if known.any() else math.nan
+    found = replace(part.balanced(name, group, calls[known]), low=math.nan, high=math.nan, detail={"threshold": chosen})
+    if not known.any() and scored.positive.any() and not scored.positive.all():
+        return replace(found, note=f"without one of the {cluster_noun(scored.table)} the others are all of one kind")
+    if not math.isfinite(found.value) or part.fewest < MIN_CLUSTERS:
+        return found
+    weights = part.weights[:N_REFITS]
+    draws = held_out_balanced_draws(values[known], part.positive, part.cluster, weights, folds(part.weights.shape[1]))
+    low, high = part.interval(draws, found.value)
+    return replace(found, low=low, high=high, note=part.why(low))
+
+
+def _area(scored: _ScoreTable, score: str, group: Mapping[str, str], name: str = "auroc") -> Result:
+    values = scored.values(score)
+    value = auroc(values, scored.positive)
+    if math.isnan(value):
+        return Result(name, group, value, math.nan, math.nan, len(values), scored.n_unscored, SHARE, 0.5, note=ONE_KIND)
+    low, high = scored.interval(scored.area_draws(score), value)
+    note = scored.why(low)
+    return Result(name, group, value, low, high, len(values), scored.n_unscored, SHARE, neutral=0.5, note=note)
+
+
+def _differences(
+    scored: _ScoreTable, group: Mapping[str, str], score: str, baselines: Sequence[str]
+) -> Iterator[Result]:
+    """AUROC of one score less that of a baseline, on the same sentences and in the same bootstrap draws.
+
+    Tested where a finding rests on it: of total variation against entropy, and of `combined` against either.
+    """
+    for baseline in baselines:
+        both = scored.having(score, baseline)
+        value = auroc(both.values(score), both.positive) - auroc(both.values(baseline), both.positive)
+        of_score = both.area_draws(score)
+        draws = of_score - both.area_draws(baseline)[: len(of_score)]
+        low, high = both.interval(draws, value, share=False)
+        low, high = max(low, -1.0), min(high, 1.0)
+        p = math.nan
+        if math.isfinite(value) and (score == COMBINED or (score, baseline) == (TOTAL_VARIATION, ENTROPY)):
+            p = both.exchange_p(value, both.areas_without(score) - both.areas_without(baseline))
+        yield Result(
+            "auroc_difference",
+            {**group, "score": score, "against": baseline},
+            value,
+            low,
+            high,
+            n=len(both.positive),
+            n_unscored=both.n_unscored,
+            unit=SHARE,
+            neutral=0.0,
+            p=p,
+            note=both.why(low) if math.isfinite(value) else ONE_KIND,
+        )
+
+
+def _agreement(scored: _ScoreTable, group: Mapping[str, str], groups: Sequence[str]) -> Iterator[Result]:
+    """Whether the group that a sentence decides on takes more than the others that such sentences decide on."""
+    if "expected" not in scored.table:
+        return
+    decided = scored.where(~scored.positive & scored.table["expected"].isin(list(groups)).to_numpy())
+    rivals = [name for name in groups if (decided.table["expected"] == name).any()]
+    if len(rivals) < 2:
+        return
+    means = decided.table[[f"{MEAN}{name}" for name in rivals]].to_numpy(dtype=np.float64)
+    expected = np.array([rivals.index(name) for name in decided.table["expected"]])
+    own = means[np.arange(len(means)), expected]
+    others = means.copy()
+    others[np.arange(len(means)), expected] = -math.inf
+    prefers = own > others.max(axis=1)
+    found = decided.mean("coreference_agreement", group, prefers)
+    yield replace(found, p=decided.p_of_mean(prefers, 0.5))
+
+
+def _hardest(scored: _ScoreTable, group: Mapping[str, str], score: str, threshold: Threshold) -> Iterator[Result]:
+    """A man or a woman is in every sentence: whether those whose pronoun is the other person's are flagged, and only those."""
+    if not {"participant_class", "coreferent"} <= set(scored.table):
+        return
+    table = scored.table
+    hard = scored.where((table["participant_class"].isin(["man", "woman"]) & table["coreferent"].notna()).to_numpy())
+    if hard.table["coreferent"].nunique() < 2:
+        return
+    drawn = hard.drawn(score)
+    above, above_drawn = (
+        threshold.passed_by(hard.values(score)),
+        None if drawn is None else threshold.passed_by(drawn),
+    )
+    for name, kind, says in (("hardest_tpr", hard.positive, True), ("hardest_tnr", ~hard.positive, False)):
+        calls = None if above_drawn is None else (above_drawn == says)[:, kind]
+        found = hard.where(kind).mean(name, group, (above == says)[kind], drawn=calls)
+        yield replace(found, detail={"threshold": threshold.percent})
+
+
+def _by_occupations(scored: _ScoreTable, group: Mapping[str, str], score: str) -> Iterator[Result]:
+    if "percent_female" not in scored.table:
+        return
+    share = scored.table["percent_female"].to_numpy(dtype=np.float64)
+    parts = {name: scored.where((share >= least) & (share < below)) for name, (least, below) in OCCUPATIONS.items()}
+    parts = {name: part for name, part in parts.items() if part.positive.any() and not part.positive.all()}
+    for name, part in parts.items():
+        yield _area(part, score, {**group, "occupations": name}, "auroc_by_occupations")
+    if score == TOTAL_VARIATION:
+        yield from _range_of_areas([part for part in parts.values() if part.fewest >= MIN_CLUSTERS], group, score)
+
+
+def _range_of_areas(parts: Sequence[_ScoreTable], group: Mapping[str, str], score: str) -> Iterator[Result]:
+    """How far the areas within parts of the occupations lie apart, and whether they differ at all.
+
+    The test is Welch's analysis of variance of the jackknife's pseudo-values, one for each cluster of a part: the parts are of different
+    occupations, and some may differ more among themselves than others.
+    """
+    if len(parts) < 2:
+        return
+    areas, pseudo_values = [], []
+    for part in parts:
+        clusters = np.unique(part.cluster)
+        area = auroc(part.values(score), part.positive)
+        one_less = (np.arange(part.weights.shape[1]) != clusters[:, np.newaxis]).astype(np.float64)
+        left = auroc_draws(part.values(score), part.positive, part.cluster, one_less)
+        areas.append(area)
+        pseudo_values.append(len(clusters) * area - (len(clusters) - 1) * left)
+    clusters_of = [set(part.cluster.tolist()) for part in parts]
+    p, note = math.nan, "the same clusters are in several parts"
+    if len(set.union(*clusters_of)) == sum(map(len, clusters_of)):
+        of = np.repeat(np.arange(len(parts)), [len(one) for one in pseudo_values])
+        p = math.nan if only_points() else welch_p(np.concatenate(pseudo_values), of)
+        note = "" if math.isfinite(p) or only_points() else "the clusters of one part are all alike"
+    yield Result(
+        "auroc_range", group, max(areas) - min(areas), n=sum(len(part.positive) for part in parts),
+        n_unscored=parts[0].n_unscored, unit=SHARE, neutral=0.0, p=p, note=note,
+    )  # fmt: skip
+
+
+def _additive(scored: _ScoreTable, group: Mapping[str, str], word_group: str) -> Iterator[Result]:
+    """Figure 4 of the ICLR submission as two effects: the occupation moves the level, W the slope.
+
+    Over the unspecified sentences: the share of the levels' variance that lies between occupations, the mean movement, and the
+    share of the movements' variance that lies between occupations, which is as chance would have it where the two only add
+    up. An occupation comes with its sentence frames, and what is due to either cannot be told apart; so nothing is tested.
+    """
+    part = scored.where(scored.positive)
+    if len(np.unique(part.cluster)) < 2:
+        return
+    group = {**group, "pronoun": word_group}
+    # Rounded, so that movements which are nil but for the last digit have no spread to share out.
+    level, shift = (np.round(part.values(f"{kind}{word_group}"), ROUNDING_DECIMALS) + 0.0 for kind in (MEAN, SHIFT))
+    for name, y in (("occupation_effect", level), ("interaction", shift)):
+        found = one_way(y, part.cluster)
+        yield Result(
+            name,
+            group,
+            found.share,
+            n=len(y),
+            n_unscored=part.n_unscored,
+            unit=SHARE,
+            neutral=found.expected_share,
+        )
+    moved = part.mean("mean_movement", group, shift, POINTS)
+    yield replace(moved, neutral=0.0, p=part.p_of_mean(shift, 0.0) if math.isfinite(moved.low) else math.nan)
+
+
+def _each_cluster(scored: _ScoreTable, group: Mapping[str, str], score: str, threshold: Threshold) -> Iterator[Result]:
+    """One row for each occupation: how many of its sentences are called right, and the mean score of either kind."""
+    values = scored.values(score)
+    right = threshold.passed_by(values) == scored.positive
+    names = scored.table["cluster"].astype(str).to_numpy()
+    share = scored.table["percent_female"].to_numpy(dtype=np.float64) if "percent_female" in scored.table else None
+    found = dict.fromkeys(names)
+    if len(found) == len(names):
+        return
+    for name in found:
+        own = names == name
+        detail = {
+            kind: float(values[own & marks].mean()) if (own & marks).any() else math.nan
+            for kind, marks in (("specified", ~scored.positive), ("unspecified", scored.positive))
+        }
+        if share is not None:
+            detail = {"percent_female": float(share[own][0]) if len(set(share[own])) == 1 else math.nan} | detail
+        yield Result(
+            "called_right",
+            {**group, "occupation": name},
+            float(right[own].mean()),
+            n=int(own.sum()),
+            unit=SHARE,
+            detail=detail,
+        )
+
+
+def by_cluster(scored: pd.DataFrame, groups: Sequence[str]) -> pd.DataFrame:
+    """One row for each occupation of each model and set: the mean of every score over either kind of sentence."""
+    import pandas as pd
+
+    names = [name for name in [*score_names(groups), COMBINED] if name in scored and scored[name].notna().any()]
+    keys = [*KEYS, "cluster"]
+    kinds = {"specified": True, "unspecified": False}
+    known = scored[scored["unscored"] == ""]
+    base = scored.groupby(keys, sort=False, dropna=False).size().rename("sentences").to_frame()
+    if "percent_female" in scored:
+        shares = scored.groupby(keys, sort=False, dropna=False)["percent_female"]
+        # A cluster of several occupations has no one share.
+        base["percent_female"] = shares.first().where(shares.nunique() == 1)
+    parts = [
+        known[known["well_specified"].astype(bool) == decided]
+        .groupby(keys, sort=False, dropna=False)[names]
+        .mean()
+        .add_suffix(f"_{kind}")
+        for kind, decided in kinds.items()
+    ]
+    return pd.concat([base, *parts], axis=1).reset_index()

@@ -1,0 +1,234 @@
+"""How much of a reference text an answer has: words in common, BLEU-4 and METEOR.
+
+The measures of extraction and rephrasing in Bauer et al. 2022 ("Analyzing the Limits of Self-Supervision in Handling Bias in
+Language"), section 4.3: token F1, BLEU-4 (Papineni et al. 2002, by sacrebleu) and METEOR (Lavie and Agarwal 2007, by nltk).
+Texts to numbers; knows nothing about what was asked, and averages over no wordings. Nothing is ever downloaded.
+"""
+
+from __future__ import annotations
+
+import io
+import math
+import re
+import sys
+import unicodedata
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cache, lru_cache
+from itertools import groupby
+from pathlib import Path
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from undertow.errors import UndertowError
+from undertow.types import Floats
+
+if TYPE_CHECKING:
+    from sacrebleu.metrics.bleu import BLEU
+
+DEBIAN_WORDNET = "/usr/share/wordnet"
+"""Where Debian's package wordnet-base puts the files of WordNet."""
+
+_ASCII_WORD = re.compile(r"[a-z0-9]+(?:'[a-z0-9]+)*")
+_N_LEXICOGRAPHER_FILES = 45
+_REMEMBERED_WORDS = 100_000
+
+
+@dataclass(frozen=True, slots=True)
+class Meteor:
+    """METEOR as this machine can compute it.
+
+    Attributes:
+        score: of (answer, reference), in 0 to 1. Even of two equal texts it is below 1: 1 - 0.5 / n^3 for n words. 0 where
+            they have nothing in common, or either has no word.
+        used: one clause for a report: whose METEOR it is, and what it takes for a match.
+    """
+
+    score: Callable[[str, str], float]
+    used: str
+
+
+def words(text: str) -> list[str]:
+    """The words of a text in lower case: runs of letters and digits of any script, with the apostrophes inside them.
+
+    Accents and vowel signs are part of their letter, however they are encoded; a typographic apostrophe is a plain one.
+    """
+    if text.isascii():
+        return _ASCII_WORD.findall(text.lower())
+    # Lower case first, since it can take a letter apart.
+    plain = unicodedata.normalize("NFC", text.lower()).replace("\N{RIGHT SINGLE QUOTATION MARK}", "'")
+    return _word().findall(plain)
+
+
+def token_f1(answer: str, reference: str) -> float:
+    """F1 of the two bags of words, in 0 to 1: a word that is in both counts as often as it is in the one with fewer.
+
+    Two texts without any word agree (1); a text without any has nothing in common with another (0).
+    """
+    own, wanted = Counter(words(answer)), Counter(words(reference))
+    if not own and not wanted:
+        return 1.0
+    return 2 * (own & wanted).total() / (own.total() + wanted.total())
+
+
+def same_text(answer: str, reference: str) -> bool:
+    """Whether two texts are equal but for case, and for punctuation and white space around them.
+
+    Annotators set the end of a span before or behind the full stop.
+    """
+    return _bare(answer) == _bare(reference)
+
+
+def bleu_stats(answers: Sequence[str], references: Sequence[str]) -> Floats:
+    """Sufficient statistics of BLEU-4 for each pair of texts, by sacrebleu (tokenizer 13a, case kept).
+
+    Returns:
+        Length of the answer, length of the reference, matched n-grams of order 1 to 4, n-grams of order 1 to 4 in the
+        answer [text, 10]. Their sums over texts give corpus BLEU, see `undertow.stats.classification.agreement.corpus_bleu`.
+
+    Raises:
+        ValueError: there are not as many references as answers.
+        UndertowError: sacrebleu is not installed.
+    """
+    if len(answers) != len(references):
+        raise ValueError(f"each answer needs one reference; got {len(answers)} and {len(references)}")
+    bleu = _bleu()
+    scores = [bleu.sentence_score(answer, [reference]) for answer, reference in zip(answers, references, strict=True)]
+    rows = [[score.sys_len, score.ref_len, *score.counts, *score.totals] for score in scores]
+    return np.array(rows, dtype=np.float64).reshape(len(rows), 10)
+
+
+def bleu4(answers: Sequence[str], references: Sequence[str]) -> float:
+    """Corpus BLEU-4 in percent, by sacrebleu (tokenizer 13a, case kept, exponential smoothing); NaN of no texts.
+
+    Raises:
+        ValueError, UndertowError: as `bleu_stats`.
+    """
+    statistics = bleu_stats(answers, references)
+    if not len(statistics):
+        return math.nan
+    # From sums: sacrebleu's own corpus call logs a warning at texts that end in " .", as tokenised answers do.
+    sums = [int(total) for total in statistics.sum(axis=0)]
+    return _bleu().compute_bleu(sums[2:6], sums[6:], sums[0], sums[1], smooth_method="exp").score
+
+
+def meteor_scorer() -> Meteor:
+    """METEOR over `words`: exact matches, then Porter stems, then WordNet synonyms where this machine has WordNet.
+
+    WordNet is looked for in nltk's data, then in the folder of Debian's wordnet-base; `nltk.data.path` is left as it was.
+    Reading it takes some seconds, once.
+
+    Raises:
+        UndertowError: nltk is not installed.
+    """
+    try:
+        import nltk  # type: ignore[import-untyped]
+        from nltk.stem.porter import PorterStemmer  # type: ignore[import-untyped]
+        from nltk.translate.meteor_score import single_meteor_score  # type: ignore[import-untyped]
+    except ImportError:
+        raise UndertowError("METEOR needs the nltk package; run pip install nltk") from None
+    synonyms, matches = _synonyms()
+    stems = SimpleNamespace(stem=lru_cache(_REMEMBERED_WORDS)(PorterStemmer().stem))
+
+    def score(answer: str, reference: str) -> float:
+        return float(single_meteor_score(words(reference), words(answer), stemmer=stems, wordnet=synonyms))
+
+    return Meteor(score, f"METEOR by nltk {nltk.__version__}, {matches}")
+
+
+def _bare(text: str) -> str:
+    plain = text.strip().casefold()
+    kept = [at for at, letter in enumerate(plain) if unicodedata.category(letter)[0] not in "PZC"]
+    return plain[kept[0] : kept[-1] + 1] if kept else plain
+
+
+@cache
+def _word() -> re.Pattern[str]:
+    """A word of any script, with combining marks: `re` takes none for part of a word, and many scripts would fall apart."""
+    marks = (code for code in range(sys.maxunicode + 1) if unicodedata.category(chr(code)).startswith("M"))
+    # Neighbouring code points have one difference from their place in the list.
+    runs = [[code for _, code in run] for _, run in groupby(enumerate(marks), lambda pair: pair[1] - pair[0])]
+    combining = "".join(f"{chr(run[0])}-{chr(run[-1])}" for run in runs)
+    letters = rf"[^\W_](?:[^\W_]|[{combining}])*"
+    return re.compile(rf"{letters}(?:'{letters})*")
+
+
+@cache
+def _bleu() -> BLEU:
+    try:
+        from sacrebleu.metrics.bleu import BLEU
+    except ImportError:
+        raise UndertowError("BLEU needs the sacrebleu package; run pip install sacrebleu") from None
+    # The effective order changes the score of a sentence, which is not read, and not its counts; without it each call logs a
+    # warning.
+    return BLEU(tokenize="13a", lowercase=False, effective_order=True)
+
+
+def _synonyms() -> tuple[SimpleNamespace, str]:
+    """What nltk's METEOR asks for synonyms, and what it matches, in words."""
+    from nltk.corpus.reader.wordnet import WordNetError  # type: ignore[import-untyped]
+
+    reason = "no WordNet on this machine"
+    for place, read in _wordnets():
+        try:
+            wordnet = read()
+        except (OSError, LookupError, ValueError, AssertionError, WordNetError):
+            reason = f"the WordNet in {place} cannot be read"
+            continue
+        known = SimpleNamespace(synsets=lru_cache(_REMEMBERED_WORDS)(wordnet.synsets))
+        return known, f"exact, stem and WordNet {wordnet.get_version()} matches"
+    return SimpleNamespace(synsets=lambda _word: ()), f"exact and stem matches ({reason})"
+
+
+def _wordnets() -> Iterator[tuple[str, Callable[[], Any]]]:
+    """Every WordNet on this machine: where it is, and how it is read."""
+    if _nltk_has_wordnet():
+        yield "nltk's data", _read_nltk_data
+    if Path(DEBIAN_WORDNET, "data.noun").is_file():
+        yield DEBIAN_WORDNET, lambda: _read_debian(DEBIAN_WORDNET)
+
+
+def _nltk_has_wordnet() -> bool:
+    import nltk.data  # type: ignore[import-untyped]
+
+    try:
+        nltk.data.find("corpora/wordnet")
+    except LookupError:
+        return False
+    return True
+
+
+def _read_nltk_data() -> Any:
+    from nltk.corpus import wordnet  # type: ignore[import-untyped]
+
+    wordnet.ensure_loaded()
+    return wordnet
+
+
+@lru_cache(maxsize=1)
+def _read_debian(folder: str) -> Any:
+    """WordNet as Debian has it, without two files that nltk wants and METEOR does not need."""
+    import nltk.data
+    from nltk.corpus.reader.wordnet import WordNetCorpusReader
+
+    class Reader(WordNetCorpusReader):  # type: ignore[misc]
+        def open(self, file: str) -> Any:
+            """Files of the folder; for `lexnames`, the names of WordNet's sources, placeholders."""
+            if file == "lexnames":
+                return io.StringIO("".join(f"{number} unnamed 0\n" for number in range(_N_LEXICOGRAPHER_FILES)))
+            # Opened here, not by nltk, which opens nothing outside the `nltk.data.path` of that moment.
+            return nltk.data.SeekableUnicodeStreamReader(Path(folder, file).open("rb"), self.encoding(file))
+
+        def map_wn(self, version: str = "wordnet") -> None:
+            """No map to another version, which would need `index.sense`."""
+
+    searched = list(nltk.data.path)
+    nltk.data.path.append(folder)
+    try:
+        # Not None, at which nltk warns that other languages are missing.
+        return Reader(folder, omw_reader=False)
+    finally:
+        nltk.data.path[:] = searched

@@ -1,0 +1,438 @@
+"""What the wording of a task does to the score: effects of its slots, and whose doing the spread of scores is.
+
+An effect is the score with one word in a slot less that with another, the other slots held equal: the difference of the two levels
+in an additive least squares fit to the wordings that were asked, document by document, which in a full factorial is the difference
+of their means. Its p-value flips the signs of the documents' differences. Slots whose words never change alone are aliased: what they
+do cannot be told apart, and is told of all of them together or not at all. Bauer et al. 2022 (Findings of EMNLP), section 5.2,
+"Lexical Variation Analysis". Knows scores; knows nothing about what a slot says.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import combinations
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from undertow.metrics.text_tasks import (
+    ACCURACY,
+    ALL,
+    EXACT_MATCH,
+    NO_INTERVAL,
+    POINTS,
+    SLOT,
+    ScoredAnswers,
+    TestedResult,
+    cell_scores,
+    group_of,
+)
+from undertow.stats import MIN_CLUSTERS
+from undertow.stats.classification.agreement import has_width
+from undertow.stats.intervals.bounded_mean import BoundedMean
+from undertow.stats.intervals.point_estimates import only_points
+from undertow.stats.significance.sign_flip import Flips, flip_means
+from undertow.stats.variance_components import aliased_factors, factor_shares, level_means, variance_shares
+from undertow.types import Floats, Result
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+Setting = tuple[str, ...]
+NO_SHOTS = "none"
+"""The sampling of prompts without examples."""
+TOGETHER = " + "
+"""Between the names, and the words, of slots that are told together."""
+NO_WIDTH = 1e-9
+
+
+@dataclass(frozen=True, slots=True)
+class Factor:
+    """A slot, or slots whose words never change alone among the wordings that were asked.
+
+    Attributes:
+        slots: their names; one where the slot changes alone.
+        levels: the word, or words, of each cell [cell].
+    """
+
+    slots: tuple[str, ...]
+    levels: tuple[tuple[str, ...], ...]
+
+    @property
+    def name(self) -> str:
+        """Of the slot, or of all of them."""
+        return TOGETHER.join(self.slots)
+
+    @property
+    def pairs(self) -> list[tuple[tuple[str, ...], tuple[str, ...]]]:
+        """Levels that are compared: those of a slot; of a set in which one slot decides all others, those that differ in all or one."""
+        levels = list(dict.fromkeys(self.levels))
+        if len(levels) > max(len({level[at] for level in levels}) for at in range(len(self.slots))):
+            return []
+        told = (1, len(self.slots))
+        return [
+            pair for pair in combinations(levels, 2) if sum(one != two for one, two in zip(*pair, strict=True)) in told
+        ]
+
+    @property
+    def note(self) -> str:
+        """What to keep in mind of slots that are told together; "" of a single one."""
+        if len(self.slots) == 1:
+            return ""
+        names = f"{', '.join(self.slots[:-1])} and {self.slots[-1]}"
+        n_levels = {len({level[at] for level in self.levels}) for at in range(len(self.slots))}
+        if n_levels == {len(set(self.levels))}:
+            return f"the words of the slots {names} always change together here: their effects cannot be told apart"
+        return f"too few wordings were asked to tell the effects of the slots {names} apart"
+
+
+def slots_of(frame: pd.DataFrame) -> dict[tuple[str, str], dict[str, str]]:
+    """The level of each slot of each wording, by (description class, wording); slots that a class lacks are left out."""
+    names = [name for name in frame.columns if name.startswith(SLOT)]
+    rows = frame.drop_duplicates(["description_class", "wording"])
+    return {
+        (str(row["description_class"]), str(row["wording"])): {
+            name.removeprefix(SLOT): str(row[name]) for name in names if row[name]
+        }
+        for _, row in rows.iterrows()
+    }
+
+
+def factors_of(answers: ScoredAnswers, slots: Mapping[tuple[str, str], Mapping[str, str]]) -> list[Factor]:
+    """What varies among the cells of one class: slots that change alone, and sets of those that do not."""
+    of_cells = [slots[cell[0], cell[1]] for cell in answers.cells]
+    names = dict.fromkeys(name for one in of_cells for name in one)
+    words = {name: [one.get(name, "") for one in of_cells] for name in names}
+    sets: list[tuple[str, ...]] = [(name,) for name, some in words.items() if len(set(some)) > 1]
+    if not sets:
+        return []
+    while True:
+        levels = [tuple(zip(*(words[name] for name in some), strict=True)) for some in sets]
+        together = aliased_factors(np.array([_codes(some) for some in levels]).T)
+        if len(together) == len(sets):
+            break
+        # Words of a set can in turn be a mixture of other slots' words.
+        sets = [tuple(name for name in words if any(name in sets[at] for at in one)) for one in together]
+    return [Factor(some, of) for some, of in zip(sets, levels, strict=True)]
+
+
+def _codes(levels: Sequence[tuple[str, ...]]) -> list[int]:
+    places = {level: at for at, level in enumerate(dict.fromkeys(levels))}
+    return [places[level] for level in levels]
+
+
+@dataclass(frozen=True, slots=True)
+class _Difference:
+    """One level of a slot less another.
+
+    Attributes:
+        group: of the result, over all dimensions.
+        gaps: difference of each document in percentage points, NaN where it lacks answers [document].
+        first: mean score of each document with the word that is subtracted, in percent [document].
+        note: what to keep in mind.
+    """
+
+    group: Mapping[str, str]
+    gaps: Floats
+    first: Floats
+    note: str
+
+
+def slot_effects(
+    frame: pd.DataFrame, settings: Mapping[Setting, ScoredAnswers], of: tuple[str, str], seed: int
+) -> list[Result]:
+    """As `tested_effects`, with p and without what the intervals of other levels need."""
+    found = tested_effects(frame, settings, of, seed)
+    return [one.result if isinstance(one, TestedResult) else one for one in found]
+
+
+def tested_effects(
+    frame: pd.DataFrame, settings: Mapping[Setting, ScoredAnswers], of: tuple[str, str], seed: int
+) -> list[Result | TestedResult]:
+    """The effect of each pair of levels of each slot, in percentage points, by class and setting, overall and by dimension.
+
+    Slots that never change alone have effects together, under all of their names, or a result without a number that says why.
+    Nothing is tested where the answers to fewer than six documents (or clusters) differ, of which no signs have a p-value below
+    0.05. Within `point_estimates` there are no effects by dimension.
+
+    Args:
+        frame: the answers, with a column for each slot.
+        settings: their scores.
+        of: task and measure.
+        seed: of sign flips.
+    """
+    task, measure = of
+    slots = slots_of(frame)
+    found: list[Result | TestedResult] = []
+    for setting, answers in settings.items():
+        differences: list[_Difference] = []
+        for name in answers.classes:
+            of_class, group = answers.of_class(name), group_of(task, setting, name)
+            factors = factors_of(of_class, slots)
+            differences += _differences(of_class, measure, factors, group)
+            found += [
+                Result("slot_effect", group | {"slot": one.name, "levels": ""}, math.nan, unit="percentage points", note=one.note)
+                for one in factors
+                if not one.pairs
+            ]  # fmt: skip
+        found += _tested(differences, answers, seed)
+    return found
+
+
+def _differences(
+    answers: ScoredAnswers, measure: str, factors: Sequence[Factor], group: Mapping[str, str]
+) -> Iterator[_Difference]:
+    values = answers.values[EXACT_MATCH if measure == ACCURACY else measure]
+    design, columns = _design(factors)
+    pairs = [(factor, *pair) for factor in factors for pair in factor.pairs]
+    sides = [
+        [np.array([level == one for level in factor.levels]) for one in (first, other)] for factor, first, other in pairs
+    ]  # fmt: skip
+    contrasts = np.zeros((len(pairs), design.shape[1]))
+    for row, (factor, *pair) in enumerate(pairs):
+        for level, sign in zip(pair, (-1.0, 1.0), strict=True):
+            if (factor.name, level) in columns:
+                contrasts[row, columns[factor.name, level]] = sign
+    gaps = _fitted(values, design, contrasts, sides)
+    for at, (factor, first, other) in enumerate(pairs):
+        levels = " less ".join(TOGETHER.join(level) for level in (other, first))
+        told = {**group, "slot": factor.name, "levels": levels}
+        yield _Difference(told, gaps[:, at], _mean(values[:, sides[at][0]]), factor.note)
+
+
+def _design(factors: Sequence[Factor]) -> tuple[Floats, dict[tuple[str, tuple[str, ...]], int]]:
+    """A column of ones, and one for each level of each factor but its first [cell, column]; the columns of levels."""
+    n_cells = len(factors[0].levels) if factors else 0
+    parts, columns = [np.ones(n_cells)], {}
+    for factor in factors:
+        for level in list(dict.fromkeys(factor.levels))[1:]:
+            columns[factor.name, level] = len(parts)
+            parts.append(np.array([float(one == level) for one in factor.levels]))
+    return np.column_stack(parts), columns
+
+
+def _fitted(values: Floats, design: Floats, contrasts: Floats, sides: Sequence[Sequence[NDArray[np.bool_]]]) -> Floats:
+    """Each contrast of an additive fit to each document's scores [document, contrast]; NaN where its answers do not tell it."""
+    found = np.full((len(values), len(contrasts)), math.nan)
+    if not len(contrasts):
+        return found
+    patterns, of = np.unique(np.isfinite(values), axis=0, return_inverse=True)
+    for at, seen in enumerate(patterns):
+        rows = np.flatnonzero(of.reshape(-1) == at)
+        some, part = values[np.ix_(rows, np.flatnonzero(seen))], design[seen]
+        weights = contrasts @ np.linalg.pinv(part)  # [contrast, cell]
+        known = (np.abs(weights @ part - contrasts) < NO_WIDTH).all(axis=1)
+        for place in np.flatnonzero(known).tolist():
+            first, other = (side[seen] for side in sides[place])
+            if np.abs(weights[place] - other / other.sum() + first / first.sum()).max() < NO_WIDTH:
+                # All else is balanced: the difference of the means, without the rounding of a fit.
+                found[rows, place] = some[:, other].mean(axis=1) - some[:, first].mean(axis=1)
+            else:
+                found[rows, place] = some @ weights[place]
+    return found
+
+
+def _mean(values: Floats) -> Floats:
+    """Over the cells that have a number [document]."""
+    seen = np.isfinite(values)
+    sums, counts = np.where(seen, values, 0.0).sum(axis=1), seen.sum(axis=1)
+    found: Floats = np.divide(sums, counts, out=np.full(len(counts), math.nan), where=counts > 0)
+    return found
+
+
+def _tested(differences: Sequence[_Difference], answers: ScoredAnswers, seed: int) -> Iterator[Result | TestedResult]:
+    """Each difference over all documents, and over those of each dimension."""
+    if not differences:
+        return
+    dimensions = np.array(answers.dimensions)
+    parts = {ALL: np.ones(len(dimensions), dtype=bool)}
+    if not only_points():
+        named = [name for name in dict.fromkeys(answers.dimensions) if name]
+        parts |= {name: dimensions == name for name in named if not (dimensions == name).all()}
+    effects = [(one, name, mask) for one in differences for name, mask in parts.items()]
+    gaps = np.column_stack([np.where(mask, one.gaps, math.nan) for one, _, mask in effects])  # [document, effect]
+    seen = np.isfinite(gaps)
+    clusters = np.unique(answers.clusters, return_inverse=True)[1]
+    members = (clusters == np.arange(clusters.max() + 1)[:, np.newaxis]).astype(np.float64)  # [cluster, document]
+    sums, sizes = members @ np.where(seen, gaps, 0.0), members @ seen
+    for at, flips in enumerate(flip_means(sums, sizes, seed)):
+        one, name, mask = effects[at]
+        n = int(seen[:, at].sum())
+        known = sizes[:, at] > 0
+        yield _effect(one, name, flips, BoundedMean(sums[known, at], sizes[known, at], *POINTS), (mask, n))
+
+
+def _effect(
+    one: _Difference, dimension: str, flips: Flips, mean: BoundedMean, over: tuple[NDArray[np.bool_], int]
+) -> Result | TestedResult:
+    mask, n = over
+    first = one.first[mask & np.isfinite(one.first)]
+
+    def interval(level: float) -> tuple[float, float]:
+        if not has_width(*flips.interval()):
+            # All documents differ alike, and so does every half of them.
+            at_an_end = any(abs(abs(mean.value) - end) < NO_WIDTH for end in (0.0, POINTS[1]))
+            return mean.interval(level) if at_an_end else (math.nan, math.nan)
+        low, high = flips.interval(level)
+        return max(low, POINTS[0]), min(high, POINTS[1])
+
+    is_tested = math.isfinite(flips.p) and flips.n_differing >= MIN_CLUSTERS
+    low, high = interval(0.95)
+    result = Result(
+        measure="slot_effect",
+        group={**one.group, "dimension": dimension},
+        value=flips.value,
+        low=low,
+        high=high,
+        n=n,
+        n_unscored=int(mask.sum()) - n,
+        unit="percentage points",
+        p=flips.p if is_tested else math.nan,
+        detail={
+            "first": float(first.mean()) if first.size else math.nan,
+            "n_clusters": float(flips.n_clusters),
+            "n_differing": float(flips.n_differing),
+            "n_agreeing": float(np.count_nonzero(mean.sums * flips.value > NO_WIDTH)),
+        },
+        note="; ".join(filter(None, [one.note, _why_not_tested(flips, n)])),
+    )
+    return TestedResult(result, interval) if is_tested else result
+
+
+def _why_not_tested(flips: Flips, n: int) -> str:
+    if not n:
+        return "no answer is scored"
+    if only_points():
+        return ""
+    if flips.n_clusters < MIN_CLUSTERS:
+        return f"not tested, and {NO_INTERVAL}: fewer than {MIN_CLUSTERS} texts"
+    if flips.n_differing < MIN_CLUSTERS:
+        return f"not tested: the answers to {flips.n_differing} texts differ, and to {MIN_CLUSTERS} at least have to"
+    return ""
+
+
+def variance_results(
+    frame: pd.DataFrame, settings: Mapping[Setting, ScoredAnswers], of: tuple[str, str]
+) -> list[Result]:
+    """Shares of the variance of scores, in percent: model, class, wording, shots, draw; then each slot of each class.
+
+    The first are over the wordings that every setting was asked with, so that the design is crossed, one decoding at a time.
+    """
+    task, measure = of
+    found: list[Result] = []
+    samplings = dict.fromkeys(key[2] for key in settings if key[2] != NO_SHOTS) or {NO_SHOTS: None}
+    for decoding in dict.fromkeys(key[3] for key in settings):
+        for sampling in samplings:
+            chosen = {
+                key: answers
+                for key, answers in settings.items()
+                if key[3] == decoding and key[2] in (sampling, NO_SHOTS)
+            }
+            found += _crossed(chosen, measure, group_of(task, (ALL, ALL, sampling, decoding), ALL))
+    slots = slots_of(frame)
+    for setting, answers in settings.items():
+        found += _by_slot(setting, answers, slots, of)
+    return found
+
+
+def _crossed(settings: Mapping[Setting, ScoredAnswers], measure: str, group: Mapping[str, str]) -> Iterator[Result]:
+    """Shares over models x wordings x (shots, draw), of the wordings that all of them have."""
+    scores = {
+        (key[0], (name, wording), (int(key[1]), draw)): score
+        for key, answers in settings.items()
+        for (name, wording, draw), score in zip(answers.cells, cell_scores(answers, measure), strict=True)
+    }
+    models = list(dict.fromkeys(key[0] for key in scores))
+    runs = sorted({key[2] for key in scores})
+    wordings = [
+        wording
+        for wording in dict.fromkeys(key[1] for key in scores)
+        if all(math.isfinite(scores.get((model, wording, run), math.nan)) for model in models for run in runs)
+    ]
+    if not wordings or len(models) * len(wordings) * len(runs) < 2:
+        return
+    array = np.array([[[scores[model, wording, run] for run in runs] for wording in wordings] for model in models])
+    classes = list(dict.fromkeys(wording[0] for wording in wordings))
+    shares = variance_shares(array, [run[0] for run in runs], [classes.index(wording[0]) for wording in wordings])
+    sizes = {"model": len(models), "description class": len(classes), "wording": len(wordings)}
+    sizes |= {"shots": len({run[0] for run in runs}), "draw": len({run[1] for run in runs})}
+    # Wordings are of a class and draws of a number of examples: they differ where one of these has two.
+    groups = {"wording": len(classes), "draw": sizes["shots"]}
+    differing = {"wording": len(wordings), "draw": len(runs)}
+    for source, share in shares.items():
+        if differing.get(source, sizes.get(source, 2)) > groups.get(source, 1):
+            yield Result(
+                "share_of_variance", {**group, "source": source}, share, n=array.size, unit="percent",
+                detail={"levels": float(sizes[source])} if source in sizes else {},
+                note="" if math.isfinite(share) else "the scores do not differ",
+            )  # fmt: skip
+
+
+def slot_table(frame: pd.DataFrame, settings: Mapping[Setting, ScoredAnswers], measure: str) -> pd.DataFrame:
+    """Mean score and number of wordings at each level of each slot, by setting, class and dimension, in percent.
+
+    Slots that never change alone are one, under all of their names, and so are their words.
+    """
+    import pandas as pd
+
+    slots = slots_of(frame)
+    rows = []
+    for setting, answers in settings.items():
+        for name in answers.classes:
+            whole = answers.of_class(name)
+            factors = factors_of(whole, slots)
+            for dimension in [ALL, *dict.fromkeys(answers.dimensions)]:
+                kept = [at for at, one in enumerate(whole.dimensions) if dimension in (ALL, one)]
+                part = whole.of(range(len(whole.cells)), kept)
+                scores = cell_scores(part, measure)
+                for factor in factors:
+                    levels = list(dict.fromkeys(factor.levels))
+                    means = level_means(scores, _codes(factor.levels), len(levels))
+                    rows += [
+                        group_of("", setting, name, dimension)
+                        | {"slot": factor.name, "level": TOGETHER.join(level), "cells": factor.levels.count(level), measure: mean}
+                        for level, mean in zip(levels, means.tolist(), strict=True)
+                    ]  # fmt: skip
+    return pd.DataFrame(rows).drop(columns="task", errors="ignore")
+
+
+def levels_of(frame: pd.DataFrame, answers: ScoredAnswers) -> dict[tuple[str, str], dict[str, str]]:
+    """What stands in each slot, or set of slots that never change alone, of each wording of a setting, by (class, wording)."""
+    slots = slots_of(frame)
+    found: dict[tuple[str, str], dict[str, str]] = {}
+    for name in answers.classes:
+        of_class = answers.of_class(name)
+        for factor in factors_of(of_class, slots):
+            for cell, words in zip(of_class.cells, factor.levels, strict=True):
+                found.setdefault((cell[0], cell[1]), {})[factor.name] = TOGETHER.join(words)
+    return found
+
+
+def _by_slot(
+    setting: Setting, answers: ScoredAnswers, slots: Mapping[tuple[str, str], Mapping[str, str]], of: tuple[str, str]
+) -> Iterator[Result]:
+    """Of each class, the share of the variance over its wordings that each slot has; a wording's draws are averaged."""
+    task, measure = of
+    for name in answers.classes:
+        of_class = answers.of_class(name)
+        scores = cell_scores(of_class, measure)
+        wordings = list(dict.fromkeys(cell[1] for cell in of_class.cells))
+        means = level_means(scores, [wordings.index(cell[1]) for cell in of_class.cells], len(wordings))
+        first = of_class.of([next(at for at, cell in enumerate(of_class.cells) if cell[1] == one) for one in wordings])
+        factors = factors_of(first, slots)
+        if not factors or len(wordings) < 3 or not np.isfinite(means).all():
+            continue
+        shares, left = factor_shares(means, np.array([_codes(factor.levels) for factor in factors]).T)
+        sources = [(f"slot {factor.name}", factor.note) for factor in factors]
+        for (source, note), share in zip([*sources, ("slots together", "")], (*shares.tolist(), left), strict=True):
+            yield Result(
+                "share_of_variance",
+                group_of(task, setting, name) | {"source": source},
+                share,
+                n=len(wordings),
+                unit="percent",
+                note=note if math.isfinite(share) else "the scores do not differ",
+            )

@@ -1,0 +1,1 @@
+"""Device, dtype, memory and attention kernels."""

@@ -1,0 +1,161 @@
+"""Log-probabilities read off a network at a few places, a few rows of logits at a time, whatever the family.
+
+The head is the widest part of a small model: it is applied at the places that are read and nowhere else, so that [row, position,
+vocabulary] is never held. Whether a network's head can be applied so is tried, not looked up. Knows torch; knows no family.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from undertow.errors import UndertowError
+from undertow.models.backend.device import logits_at_once, on_device
+from undertow.models.backend.execution import AGREEMENT_NATS, REFUSALS, among_top, is_oom
+from undertow.models.backend.onednn import COLUMNS_AT_ONCE, can_pack, linear, packed_weight
+from undertow.models.base import Ints, TokenBatch
+from undertow.types import Floats
+
+if TYPE_CHECKING:
+    import torch
+
+ROWS_AT_ONCE = 512
+"""Of a head that is read in columns: with so many of those, 4 MiB of logits in float32."""
+MIN_ROWS = 256
+"""Packing a head takes as long as some fifty rows of its product."""
+
+
+def places_of(batch: TokenBatch) -> Ints:
+    """Where each read of a batch is: row x length + position [read]."""
+    places: Ints = batch.read_rows * batch.tokens.shape[1] + batch.read_positions
+    return places
+
+
+def read_at(
+    places: Ints, tokens: Ints, slices_at: Callable[[Ints], Iterable[torch.Tensor]], device: Any, top: int = 0
+) -> Floats:
+    """Log P(token) at each place, in nats [read].
+
+    Args:
+        places: where is read [read].
+        tokens: what is read there [read].
+        slices_at: logits at distinct places, in order, a few rows at a time [row, vocabulary].
+        device: where logits are.
+        top: minus infinity for what is not among so many most probable tokens; 0 for all of them.
+    """
+    import torch
+
+    distinct, place_of_read = np.unique(places, return_inverse=True)
+    at, wanted = (on_device(one, device) for one in (place_of_read, tokens))
+    logprobs = torch.full((len(tokens),), torch.nan, dtype=torch.float32, device=device)
+    start = 0
+    for logits in slices_at(distinct):
+        here = (at >= start) & (at < start + len(logits))
+        rows = at[here] - start
+        found = logits.log_softmax(-1)[rows, wanted[here]]
+        if top:
+            found = found.masked_fill(~among_top(logits[rows], wanted[here][:, None], top)[:, 0], -torch.inf)
+        logprobs[here] = found
+        start += len(logits)
+    return logprobs.cpu().numpy().astype(np.float64)
+
+
+def read_in_columns(rows: torch.Tensor, row_of_read: Ints, tokens: Ints, head: Any) -> Floats:
+    """Log P(token) after each row of a processor's hidden states, for many rows and a plain linear head [read].
+
+    The head is packed for oneDNN a block of its columns at a time, and forgotten: in one piece it would be the largest weight of a
+    small model twice. A row's normaliser is put together from those of the blocks.
+
+        log sum exp over all  =  log sum over blocks of exp( largest logit - largest log-share, of the block )
+
+    Args:
+        rows: hidden states [row, dim].
+        row_of_read: after which row is read [read].
+        tokens: what is read there [read].
+        head: a `torch.nn.Linear` as it was loaded.
+    """
+    import torch
+
+    at, wanted = torch.from_numpy(row_of_read), torch.from_numpy(tokens)
+    found = torch.full((len(tokens),), torch.nan)  # what no column holds has no number
+    parts = []
+    for left in range(0, len(head.weight), COLUMNS_AT_ONCE):
+        right = min(left + COLUMNS_AT_ONCE, len(head.weight))
+        packed = packed_weight(head.weight.detach()[left:right])
+        bias = None if head.bias is None else head.bias[left:right]
+        normalisers = torch.empty(len(rows))
+        for start in range(0, len(rows), ROWS_AT_ONCE):
+            stop = min(start + ROWS_AT_ONCE, len(rows))
+            logits = linear(rows[start:stop], packed, bias)
+            here = ((wanted >= left) & (wanted < right) & (at >= start) & (at < stop)).nonzero()[:, 0]
+            found[here] = logits[at[here] - start, wanted[here] - left].float()
+            normalisers[start:stop] = logits.amax(-1) - logits.log_softmax(-1, dtype=torch.float32).amax(-1)
+        parts.append(normalisers)
+    return (found - torch.stack(parts).logsumexp(0)[at]).numpy().astype(np.float64)
+
+
+def takes_columns(head: Any, n_rows: int) -> bool:
+    """Whether a head is read in columns: so many rows that packing it is little beside them, and nothing but a product in it."""
+    import torch
+
+    weight = head.weight if type(head) is torch.nn.Linear else None
+    return (
+        weight is not None
+        and n_rows >= MIN_ROWS
+        and weight.device.type == "cpu"
+        and not weight.is_mkldnn
+        and can_pack(weight.dtype)
+    )
+
+
+def in_slices(
+    hidden: torch.Tensor, vocabulary: int, head: Callable[[torch.Tensor], torch.Tensor]
+) -> Iterator[torch.Tensor]:
+    """The head's logits of a few rows at a time [row, vocabulary], in float32."""
+    at_once = max(1, logits_at_once(hidden.device) // vocabulary)
+    for start in range(0, len(hidden), at_once):
+        yield head(hidden[start : start + at_once]).float()
+
+
+@contextmanager
+def patched_body_output(body: Any, output: Any) -> Iterator[None]:
+    """The network's body answers with this, so that the network applies its own head, scaling and bias to it alone."""
+    body.forward = lambda *_, **__: output
+    try:
+        yield
+    finally:
+        del body.forward
+
+
+def head_is_position_wise(
+    name: str, dtype: str, expected: torch.Tensor, slices: Callable[[], Iterable[torch.Tensor]]
+) -> bool:
+    """Whether a head says of single rows what it says of them in the whole text; some look at their neighbours.
+
+    Args:
+        name: of the model.
+        dtype: of its arithmetic.
+        expected: logits of the network's own forward at some places [row, vocabulary].
+        slices: the head at these places, row by row.
+
+    Raises:
+        UndertowError: the network gives no numbers.
+    """
+    import torch
+
+    if not torch.isfinite(expected).all():
+        mend = "fetch it again" if dtype != "float16" else "choose --dtype bfloat16 or float32"
+        raise UndertowError(f"{name}: its weights give probabilities that are not numbers; {mend}")
+    try:
+        found = torch.cat(list(slices()))
+    except REFUSALS as error:
+        if is_oom(error):
+            raise
+        return False
+    if found.shape != expected.shape:
+        return False
+    gap = (found.log_softmax(-1) - expected.log_softmax(-1)).abs().max()
+    return bool(gap <= AGREEMENT_NATS[dtype])

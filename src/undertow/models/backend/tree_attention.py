@@ -1,0 +1,191 @@
+"""Attention over a packed tree at the cost of what its nodes see, not of the square of the pack.
+
+Neighbours in depth-first order have nearly the same ancestors. So the nodes are cut into blocks of equal width, and a block attends
+to the columns that any of its nodes sees: the ancestors of its first node, and the block itself.
+
+    node      0   1   2    3  | 4     5    6   7       block 0: nodes 0-3, columns 0 1 2 3
+              In  X   she  was| is    he   was a       block 1: nodes 4-7, columns 0 1 2 + 4 5 6 7
+                                                                  (3 is no ancestor of 4, nor of what follows)
+
+A pack of n tokens at depth d costs n x (width + d) instead of n x n. The networks of transformers look their attention up by name,
+and hand it what their forward was given; under the name registered here they find one that takes blocks where it is handed
+blocks, and is torch's own where it is not. Knows torch and transformers' interface of attention; knows no family.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from undertow.models.base import Ints
+
+if TYPE_CHECKING:
+    import torch
+
+NAME = "undertow_tree"
+KEYWORD = "tree_blocks"
+"""What a network's forward is given blocks as, and hands on to its attention."""
+MIN_BLOCK, MAX_BLOCK = 16, 128
+"""Nodes of a block: narrower ones copy more keys than they save products."""
+PLAIN = {"dropout", "scaling", "is_causal", "sliding_window", "output_attentions", "position_ids", "use_cache"}
+"""What an attention may be told beside its inputs and still be the plain one; anything else is left to transformers."""
+
+
+@dataclass(slots=True)
+class AttentionBlocks:
+    """Which nodes of a tree attend to which, cut into blocks.
+
+    Attributes:
+        columns: nodes that some node of the block sees, filled up with any [block x column].
+        mask: 0 where a node sees a column, else the least number [block, node, column].
+        n_nodes: of the tree; the last block is filled up with nodes that nobody reads.
+    """
+
+    columns: torch.Tensor
+    mask: torch.Tensor
+    n_nodes: int
+    _by_heads: tuple[tuple[int, int], torch.Tensor] | None = None
+
+    @classmethod
+    def of(cls, ends: Ints, dtype: torch.dtype, device: Any) -> AttentionBlocks | None:
+        """Cut the tree; None where two blocks would hold it whole.
+
+        Args:
+            ends: one past the subtree below each node, as in `undertow.models.base.PackedTree` [node].
+            dtype: of the mask.
+            device: where the network is.
+        """
+        import torch
+
+        width = _width(ends)
+        if len(ends) <= 2 * width:
+            return None
+        columns, sees = _cut(ends, width)
+        mask = torch.zeros(sees.shape, dtype=dtype).masked_fill_(~torch.from_numpy(sees), torch.finfo(dtype).min)
+        return cls(torch.from_numpy(columns.ravel()).to(device), mask.to(device), len(ends))
+
+    def apart(self, heads: torch.Tensor) -> torch.Tensor:
+        """What nodes have, block by block: [1, head, node, dim] as [block, node, head, dim]."""
+        import torch
+
+        n_blocks, width, _ = self.mask.shape
+        filled = torch.nn.functional.pad(heads[0].transpose(0, 1), (0, 0, 0, 0, 0, n_blocks * width - self.n_nodes))
+        return filled.view(n_blocks, width, *filled.shape[1:])
+
+    def seen(self, heads: torch.Tensor) -> torch.Tensor:
+        """What blocks see: [1, head, node, dim] as [block, column, head, dim]."""
+        return heads[0].transpose(0, 1)[self.columns].view(len(self.mask), -1, heads.shape[1], heads.shape[3])
+
+    def together(self, found: torch.Tensor) -> torch.Tensor:
+        """What blocks found, node by node: [block, node, head, dim] as [1, node, head, dim]."""
+        return found.flatten(0, 1)[: self.n_nodes][None]
+
+    def mask_by_heads(self, n_keys: int, n_each: int) -> torch.Tensor:
+        """The mask of products that have the queries of one head of keys under each other [block x key head, query head x node, column]."""
+        if self._by_heads is None or self._by_heads[0] != (n_keys, n_each):
+            repeated = self.mask[:, None, None].expand(-1, n_keys, n_each, -1, -1)
+            self._by_heads = (n_keys, n_each), repeated.reshape(len(self.mask) * n_keys, -1, self.mask.shape[-1])
+        return self._by_heads[1]
+
+
+def _width(ends: Ints) -> int:
+    """Nodes of a block: about as many as the deepest node has ancestors, so that neither outweighs the other."""
+    changes = np.zeros(len(ends) + 1, dtype=np.int64)
+    np.add.at(changes, ends, -1)
+    changes[: len(ends)] += 1
+    deepest = int(np.cumsum(changes).max())
+    return int(min(MAX_BLOCK, max(MIN_BLOCK, 2 ** int(np.ceil(np.log2(deepest))))))
+
+
+def _cut(ends: Ints, width: int) -> tuple[Ints, Any]:
+    """Columns of each block [block, column], and which of them its nodes see [block, node, column]."""
+    starts = range(0, len(ends), width)
+    ancestors = [np.flatnonzero(ends[:start] > start) for start in starts]
+    above = max(map(len, ancestors))
+    columns = np.zeros((len(starts), above + width), dtype=np.int64)
+    sees = np.zeros((len(starts), width, above + width), dtype=bool)
+    for block, (start, known) in enumerate(zip(starts, ancestors, strict=True)):
+        nodes = np.arange(start, min(start + width, len(ends)))
+        here = np.concatenate([known, nodes])
+        places = np.concatenate([np.arange(len(known)), above + np.arange(len(nodes))])
+        columns[block, places] = here
+        sees[block, : len(nodes), places] = ((here <= nodes[:, None]) & (nodes[:, None] < ends[here])).T
+    return columns, sees
+
+
+def attend_in_blocks(network: Any) -> bool:
+    """Have a network take blocks; returns whether it is of those that look their attention up by name.
+
+    Networks that do not attend by torch's own function, such as those that cap scores, are left as they are.
+    """
+    if getattr(network.config, "_attn_implementation", "") not in ("sdpa", NAME):
+        return False
+    from transformers import AttentionInterface, AttentionMaskInterface
+    from transformers.masking_utils import sdpa_mask
+
+    AttentionInterface.register(NAME, _attention)
+    AttentionMaskInterface.register(NAME, sdpa_mask)
+    network.set_attn_implementation(NAME)
+    return bool(network.config._attn_implementation == NAME)
+
+
+def _attention(  # noqa: PLR0913, PLR0917 - as transformers calls it
+    module: Any,
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    attention_mask: torch.Tensor | None,
+    tree_blocks: AttentionBlocks | None = None,
+    **more: Any,
+) -> tuple[torch.Tensor, None]:
+    """Attention block by block where there are blocks, else torch's own, as transformers would call it.
+
+    Queries are [batch, head, node, dim]; keys and values are the same, maybe with fewer heads. What else a network says is in `more`.
+    """
+    from transformers.integrations.sdpa_attention import sdpa_attention_forward
+
+    fits = tree_blocks is not None and query.shape[::2] == key.shape[::2] == (1, tree_blocks.n_nodes)
+    plain = all(name in PLAIN or said is None for name, said in more.items())
+    if tree_blocks is None or not fits or not plain:
+        found: tuple[torch.Tensor, None] = sdpa_attention_forward(module, query, key, value, attention_mask, **more)
+        return found
+    if query.device.type == "cpu":
+        return _by_products(tree_blocks, query, key, value, more.get("scaling")), None
+    return _by_kernel(tree_blocks, module, (query, key, value), more), None
+
+
+def _by_kernel(
+    blocks: AttentionBlocks, module: Any, inputs: tuple[torch.Tensor, torch.Tensor, torch.Tensor], more: dict[str, Any]
+) -> torch.Tensor:
+    """Attention of a graphics card [1, node, head, dim], by torch's own kernels, blocks side by side."""
+    from transformers.integrations.sdpa_attention import sdpa_attention_forward
+
+    query, key, value = inputs
+    asked, keys, values = (one.transpose(1, 2) for one in (blocks.apart(query), blocks.seen(key), blocks.seen(value)))
+    found, _ = sdpa_attention_forward(module, asked, keys, values, blocks.mask[:, None], **more)
+    return blocks.together(found)
+
+
+def _by_products(
+    blocks: AttentionBlocks, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, scaling: float | None
+) -> torch.Tensor:
+    """Attention of a processor [1, node, head, dim]: torch's own takes twice as long for blocks this small."""
+    import torch
+
+    n_keys, n_each = key.shape[1], query.shape[1] // key.shape[1]
+    asked = blocks.apart(query)
+    asked = asked.view(*asked.shape[:2], n_keys, n_each, -1)  # [block, node, key head, query head, dim]
+    asked = asked.permute(0, 2, 3, 1, 4).flatten(2, 3).flatten(0, 1)
+    keys, values = (blocks.seen(one).transpose(1, 2).flatten(0, 1) for one in (key, value))
+    scores = torch.baddbmm(
+        blocks.mask_by_heads(n_keys, n_each),
+        asked,
+        keys.mT,
+        alpha=query.shape[-1] ** -0.5 if scaling is None else scaling,
+    )
+    # Normalised in float32, whatever the products are in.
+    found = torch.bmm(scores.softmax(-1, dtype=torch.float32).to(values.dtype), values)
+    found = found.view(len(blocks.mask), n_keys, n_each, -1, found.shape[-1])
+    return blocks.together(found.permute(0, 3, 1, 2, 4).flatten(2, 3))

@@ -1,0 +1,1 @@
+"""One module per model family, found by listing this folder."""

@@ -1,0 +1,511 @@
+"""Causal language models from Hugging Face, a local folder or a GGUF file, read by likelihood.
+
+The hot path: one forward over a packed prefix tree, a mask that lets each node see its own ancestors only, positions
+equal to depth, and the head applied a slice of rows at a time, so that [tokens, vocabulary] is never held whole.
+
+    node     0   1   2    3    4     5    6      ends of subtrees: 7 7 5 4 5 7 7
+             In  X   she  was  is    he   was
+    sees     0  01  012 0123 012,4 01,5 01,56    node j sees i  iff  i <= j < ends[i]
+    depth    0   1   2    3    3     2    3
+
+Knows torch and transformers; both are imported when a model is opened, not before. Knows nothing about what is asked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from itertools import islice
+from typing import TYPE_CHECKING, Any, cast
+
+import numpy as np
+
+from undertow.errors import UndertowError
+from undertow.models.backend.device import affordable_tokens, logits_at_once, on_device
+from undertow.models.backend.execution import (
+    AGREEMENT_NATS,
+    REFUSALS,
+    is_oom,
+    oom_errors,
+    repeats_of,
+    unknown_words,
+)
+from undertow.models.backend.lm_head import in_slices, places_of, read_at, read_in_columns, takes_columns
+from undertow.models.backend.onednn import weight_bytes
+from undertow.models.backend.tree_attention import KEYWORD, MAX_BLOCK, AttentionBlocks, attend_in_blocks
+from undertow.models.backend.tree_kv_cache import ancestor_mask
+from undertow.models.base import (
+    BY_TOKENS,
+    CHAT_TRAINED,
+    EXACT,
+    PAPER,
+    BatchLimits,
+    CostEstimate,
+    EncodedQuery,
+    Ints,
+    ModelHandle,
+    ModelRequest,
+    OutOfMemoryError,
+    PackedTree,
+    RequestFailedError,
+    TokenBatch,
+    TokenPath,
+    UnsupportedQueryError,
+    shared_length,
+)
+from undertow.models.generation.constrained_decoder import ConstrainedDecoder
+from undertow.models.generation.greedy_decoder import GreedyDecoder
+from undertow.models.generation.prompt_encoder import PromptEncoder
+from undertow.models.loading.load_network import load_checked, load_tokenizer
+from undertow.models.loading.weights import Weights, check_head, find_weights, loading_errors, parsed_once
+from undertow.types import (
+    CHOICE,
+    GENERATION,
+    WRITING,
+    Answer,
+    ClozeQuery,
+    ConstrainedGenerateQuery,
+    Floats,
+    GenerateQuery,
+    ModelIdentity,
+    MultipleChoiceQuery,
+    Query,
+    ScoredQuery,
+)
+
+if TYPE_CHECKING:
+    import torch
+
+SUMMARY = "any AutoModelForCausalLM: a hub id, a folder, or a GGUF file; read by sentence likelihood"
+ARCHITECTURES = ("ForCausalLM", "LMHeadModel")
+ASKS = {**BY_TOKENS, GENERATION: (EXACT, PAPER), CHOICE: (EXACT, PAPER), WRITING: (EXACT,)}
+CPU_BUDGET_TOKENS = 400
+"""Beyond this the tree's attention, where it grows with the square, costs more than larger matrices save."""
+BLOCK_BUDGET_TOKENS, BLOCK_BUDGET_PRODUCTS = 1152, 3 * 10**11
+"""In blocks it does not. What bounds a pass then is how much is lost with one: some seconds."""
+GPU_BUDGET_TOKENS = 8192
+SHARED, OWN = 4, 4
+LENGTH = SHARED + OWN
+"""Tokens of the texts that a network is tried with: what all share, what is each one's own, both."""
+N_TRIED = 16
+"""Texts that a tree is compared at."""
+SECTION = 16
+"""Packs of choices and of writing that share a cache: what they begin with is read anew for the next sixteen."""
+
+
+def find(request: ModelRequest) -> ModelHandle | None:
+    """The model, if the request names a causal one.
+
+    Raises:
+        UndertowError: it cannot be found, or is of another family.
+    """
+    weights = find_weights(request, ARCHITECTURES)
+    return None if weights is None else found(request, weights)
+
+
+def found(request: ModelRequest, weights: Weights) -> ModelHandle:
+    """The causal model with these weights."""
+    card = weights.card(request, "causal", "likelihood")
+    return ModelHandle(card, partial(_open, card, weights, request.device), asks=ASKS)
+
+
+def _open(card: ModelIdentity, weights: Weights, device: str) -> CausalModel:
+    check_head(weights)
+    with loading_errors(card.name), parsed_once(weights.options):
+        from transformers import AutoModelForCausalLM
+
+        tokenizer = load_tokenizer(card.name, weights)
+        return load_checked(
+            card,
+            weights,
+            device,
+            kind=AutoModelForCausalLM,
+            trained_to="continue texts",
+            tokenizer=tokenizer,
+            wrap=partial(CausalModel.of, card, tokenizer=tokenizer),
+        )
+
+
+@dataclass(slots=True)
+class CausalModel:
+    """A loaded causal model; see `undertow.models.base.TokenModel`."""
+
+    card: ModelIdentity
+    network: Any
+    tokenizer: Any
+    limits: BatchLimits
+    notes: tuple[str, ...]
+    context_tokens: int
+    closing_tokens: int
+    decoder: GreedyDecoder
+    head_apart: bool = True
+    in_blocks: bool = False
+    prompt_notes: tuple[str, ...] = ()
+    _writer: ConstrainedDecoder | None = None
+
+    @classmethod
+    def of(cls, card: ModelIdentity, network: Any, tokenizer: Any) -> CausalModel:
+        """Wrap a network and its tokenizer, and find out whether its attention can take a tree."""
+        config = network.config.get_text_config()
+        context = int(getattr(config, "max_position_embeddings", 0) or 2**20)
+        n_before, n_after = _added_tokens(tokenizer)
+        decoder = GreedyDecoder.of(network, tokenizer, context, 0)
+        model = cls(card, network, tokenizer, BatchLimits(CPU_BUDGET_TOKENS, context), (), context, n_after, decoder)
+        refusal = _check_reading(model)
+        depth = 0 if refusal else min(context, _window(config))
+        model.limits, decoder.tree_depth = BatchLimits(model.limits.budget_tokens, depth), depth
+        if refusal:
+            model.notes += (f"read in plain batches, since {refusal}",)
+        model.notes += (_start_note(tokenizer, n_before),)
+        return model
+
+    def encode(self, queries: Sequence[ScoredQuery]) -> list[EncodedQuery | UnsupportedQueryError]:
+        """Each query as one token path per option; see `undertow.models.base.TokenModel`."""
+        befores = [query.pieces[0] if isinstance(query, ClozeQuery) else query.context for query in queries]
+        texts = [query.texts() for query in queries]
+        bare, spaced = self._tokens([before.rstrip() for before in befores]), self._tokens(befores)
+        whole = iter(self._tokens([text for options in texts for text in options]))
+        encoded = []
+        for query, asked, contexts in zip(queries, texts, zip(bare, spaced, strict=True), strict=True):
+            encoded.append(self._encoded(query, contexts, [next(whole) for _ in asked]))
+        return encoded
+
+    def _tokens(self, texts: Sequence[str]) -> list[list[int]]:
+        if not texts:
+            return []
+        ids: list[list[int]] = self.tokenizer(list(texts), return_attention_mask=False)["input_ids"]
+        # Some tokenizers close every text with a token; what is scored is the text, not its end.
+        return [tokens[: len(tokens) - self.closing_tokens] for tokens in ids]
+
+    def _encoded(
+        self, query: ScoredQuery, contexts: Sequence[list[int]], options: list[list[int]]
+    ) -> EncodedQuery | UnsupportedQueryError:
+        # Where a token spans the end of the context, all options are read from before it, so that they stay
+        # conditioned on the same tokens; a space that is a token of its own belongs to the context.
+        start = max(min(shared_length(context, tokens) for tokens in options) for context in contexts)
+        if start == 0:
+            opening = self._opening()
+            if opening is None:
+                return UnsupportedQueryError(
+                    "the sentence begins with its blank, and this tokenizer has no token that begins a text"
+                )
+            options, start = [[opening, *tokens] for tokens in options], 1
+        for tokens in options:
+            if len(tokens) <= start:
+                return UnsupportedQueryError("an option adds nothing to the text before it")
+            if len(tokens) - 1 > self.context_tokens:
+                return UnsupportedQueryError(
+                    f"the text is longer than the {self.context_tokens} tokens that the model reads"
+                )
+        unknown = [option for option, tokens in enumerate(options) if self.tokenizer.unk_token_id in tokens[start:]]
+        if unknown:
+            # What all of them hold is in the text behind the blank.
+            behind = "the text behind the blank holds a character that this tokenizer does not know"
+            return UnsupportedQueryError(behind) if len(unknown) == len(options) else unknown_words(query, unknown)
+        repeats = repeats_of(query, [tuple(tokens) for tokens in options])
+        if isinstance(repeats, UnsupportedQueryError):
+            return repeats
+        return EncodedQuery(tuple(_path(tokens, start) for tokens in options), repeats)
+
+    def _opening(self) -> int | None:
+        for token in (self.tokenizer.bos_token_id, self.tokenizer.eos_token_id):
+            if token is not None:
+                return int(token)
+        return None
+
+    def read_tree(self, tree: PackedTree) -> Floats:
+        """One forward over the whole tree [read]."""
+        import torch
+
+        device = self.network.device
+        with torch.inference_mode(), oom_errors():
+            blocks = AttentionBlocks.of(tree.ends, self.network.dtype, device) if self.in_blocks else None
+            inputs: dict[str, Any] = {
+                "input_ids": on_device(tree.tokens, device)[None],
+                "position_ids": on_device(tree.depths, device)[None],
+                "attention_mask": self._mask(tree, whole=blocks is None),
+            }
+            if blocks is not None:
+                inputs[KEYWORD] = blocks
+            return self._read(inputs, tree.read_nodes, tree.read_tokens)
+
+    def _mask(self, tree: PackedTree, *, whole: bool) -> torch.Tensor:
+        """What each node of a tree sees [1, 1, node, node]; one number that looks as large, if blocks say it."""
+        import torch
+
+        shape = (1, 1, len(tree.tokens), len(tree.tokens))
+        mask = torch.zeros(shape if whole else (1, 1, 1, 1), dtype=self.network.dtype, device=self.network.device)
+        if not whole:
+            return mask.expand(shape)
+        ends = on_device(tree.ends, mask.device)
+        sees = ancestor_mask(ends, torch.arange(len(ends), device=mask.device))
+        return mask.masked_fill_(~sees, torch.finfo(mask.dtype).min)
+
+    def read_batch(self, batch: TokenBatch) -> Floats:
+        """One forward over texts of one length, without mask or padding [read]."""
+        import torch
+
+        with torch.inference_mode(), oom_errors():
+            inputs = {"input_ids": on_device(batch.tokens, self.network.device)}
+            return self._read(inputs, places_of(batch), batch.read_tokens)
+
+    def _read(self, inputs: dict[str, Any], places: Ints, tokens: Ints) -> Floats:
+        """Log P(token) after each place, a place being row x length + position; the head sees these places only."""
+        distinct, place_of_read = np.unique(places, return_inverse=True)
+        head = self.network.get_output_embeddings()
+        if self.head_apart and takes_columns(head, len(distinct)):
+            return read_in_columns(self._hidden(inputs, distinct), place_of_read, tokens, head)
+        return read_at(places, tokens, partial(self._logits, inputs), self.network.device)
+
+    def _logits(self, inputs: dict[str, Any], places: Ints) -> Iterator[torch.Tensor]:
+        """Logits after the places, a few rows at a time [row, vocabulary], in float32."""
+        if not self.head_apart:
+            kept = on_device(places, self.network.device)
+            yield self.network(**inputs, use_cache=False).logits.flatten(0, 1)[kept].float()
+            return
+        head = self.network.get_output_embeddings()
+        yield from in_slices(self._hidden(inputs, places), int(head.weight.shape[0]), head)
+
+    def _hidden(self, inputs: dict[str, Any], places: Ints) -> torch.Tensor:
+        """What the network's body says at the places [place, dim]."""
+        hidden: torch.Tensor = self.network.base_model(**inputs, use_cache=False)[0]
+        return hidden.flatten(0, 1)[on_device(places, hidden.device)]
+
+    def answer(
+        self, queries: Sequence[Query], protocol: str
+    ) -> Iterator[Mapping[int, Answer | UnsupportedQueryError | RequestFailedError]]:
+        """Answers to prompts; see `undertow.models.base.AnsweringModel`."""
+        for places, asked, by_decoder in _sorted_out(queries):
+            answers = (
+                self.decoder.answers(cast(Sequence[GenerateQuery], asked), protocol, self._tokens_of)
+                if by_decoder
+                else self.writer.answers(
+                    cast(Sequence[MultipleChoiceQuery | ConstrainedGenerateQuery], asked), protocol
+                )
+            )
+            for some in answers:
+                self.prompt_notes = tuple(self.decoder.notes_on(queries))
+                if not by_decoder and self.writer.refusal and not self.decoder.refusal:
+                    self.prompt_notes += (f"prompts were answered in plain batches, since {self.writer.refusal}",)
+                yield {places[at]: answer for at, answer in some.items()}
+
+    def packs(self, queries: Sequence[Query]) -> Iterator[list[int]]:
+        """Places of the prompts that are answered in one go."""
+        return (pack for section in self.sections(queries) for pack in section)
+
+    def sections(self, queries: Sequence[Query]) -> Iterator[list[list[int]]]:
+        """Packs that share what is kept from one to the next; of greedy answers nothing is, so each is by itself."""
+        for places, asked, by_decoder in _sorted_out(queries):
+            if by_decoder:
+                greedy = self.decoder.packs(cast(Sequence[GenerateQuery], asked), self._tokens_of)
+                yield from ([[places[at] for at in pack]] for pack in greedy)
+                continue
+            packs = (
+                [places[at] for at in pack]
+                for pack in self.writer.packs(cast(Sequence[MultipleChoiceQuery | ConstrainedGenerateQuery], asked))
+            )
+            while section := list(islice(packs, SECTION)):
+                yield section
+
+    def forget(self) -> None:
+        """Keep nothing of the prompts before."""
+        if self._writer is not None:
+            self._writer.trunk = None
+
+    def effort(self, queries: Sequence[Query], protocol: str) -> CostEstimate:
+        """What answering takes."""
+        efforts = [
+            self.decoder.effort(cast(Sequence[GenerateQuery], asked), self._tokens_of, self.memory_bytes(1))
+            if by_decoder
+            else self.writer.effort(
+                cast(Sequence[MultipleChoiceQuery | ConstrainedGenerateQuery], asked), self.memory_bytes(1)
+            )
+            for _, asked, by_decoder in _sorted_out(queries)
+        ]
+        return CostEstimate(
+            sum(one.n_tokens for one in efforts),
+            sum(one.n_passes for one in efforts),
+            sum(one.seconds for one in efforts),
+            max(one.memory_bytes for one in efforts),
+        )
+
+    @property
+    def writer(self) -> ConstrainedDecoder:
+        """What it is asked beside greedy answers: choices, and writing within limits."""
+        if self._writer is None:
+            prompter = PromptEncoder(self.tokenizer, self._tokens_of, self.context_tokens, self.decoder.vocabulary)
+            self._writer = ConstrainedDecoder(self.decoder, prompter, self._logits)
+        return self._writer
+
+    def _tokens_of(self, text: str) -> list[int]:
+        return self._tokens([text])[0]
+
+    @property
+    def facts(self) -> Mapping[str, str | float]:
+        """What models are compared by; a chat template is a sign of training to follow instructions."""
+        return {
+            "parameters": float(self.network.num_parameters()),
+            "objective": "autoregressive",
+            "post_training": CHAT_TRAINED if self.tokenizer.chat_template else "",
+        }
+
+    def memory_bytes(self, budget_tokens: int) -> int:
+        """Weights, one forward pass and one slice of logits with what its normaliser needs, in bytes.
+
+        In blocks, of trees no deeper than a few hundred tokens; what takes more and has no room is read in halves.
+        """
+        weights = weight_bytes(self.network)
+        config = self.network.config.get_text_config()
+        width = max(int(getattr(config, "intermediate_size", 0) or 0), 4 * int(config.hidden_size))
+        seen = min(budget_tokens, 4 * MAX_BLOCK) if self.in_blocks else budget_tokens
+        activations = 4 * budget_tokens * (8 * width + seen * int(getattr(config, "num_attention_heads", 1) or 1))
+        vocabulary = self.network.get_output_embeddings().weight.shape[0]
+        logits = 2 * 4 * min(logits_at_once(self.network.device), budget_tokens * vocabulary)
+        return int(weights + activations + logits)
+
+
+def _budget(model: CausalModel, *, in_blocks: bool) -> int:
+    """Tokens of a pass that use the machine well."""
+    processor = _processor_tokens(model.network) if in_blocks else CPU_BUDGET_TOKENS
+    return affordable_tokens(model.network, model.memory_bytes, processor=processor, card=GPU_BUDGET_TOKENS)
+
+
+def _processor_tokens(network: Any) -> int:
+    """Tokens of a pass that use a processor well in blocks, few enough to lose little with one."""
+    affordable = BLOCK_BUDGET_PRODUCTS // max(1, int(network.num_parameters()))
+    return max(CPU_BUDGET_TOKENS, min(BLOCK_BUDGET_TOKENS, affordable))
+
+
+def _sorted_out(queries: Sequence[Query]) -> Iterator[tuple[list[int], list[Query], bool]]:
+    """Prompts to be answered greedily, and the others: their places, the queries, and whether they are the former."""
+    for by_decoder in (True, False):
+        places = [place for place, query in enumerate(queries) if isinstance(query, GenerateQuery) is by_decoder]
+        if places:
+            yield places, [queries[place] for place in places], by_decoder
+
+
+def _path(tokens: Sequence[int], start: int) -> TokenPath:
+    return TokenPath(tuple(tokens[:-1]), tuple((at - 1, tokens[at]) for at in range(start, len(tokens))))
+
+
+def _window(config: Any) -> int:
+    """The longest path over which every layer attends to all that came before."""
+    windows = [getattr(config, name, None) for name in ("sliding_window", "attention_chunk_size")]
+    return min([window for window in windows if isinstance(window, int) and window > 0], default=2**30)
+
+
+def _check_reading(model: CausalModel) -> str:
+    """Read some texts in every way and compare with the network's plain forward; "" or why the tree must not be used.
+
+        text 0   p p p p a a a a          tree   p p p p a a a a  x x x x  ...  x x x x  b b b b
+        text 1   p p p p b b b b
+
+    The tree is filled up to the width of a real one, since some networks attend by the place in the pack, and read at the end of
+    each branch, so that the head is applied as it will be. Several branches are compared: of some tokens a network says nearly
+    the same whatever came before. What it finds out is set on the model, and how wide a pack may be.
+
+    Raises:
+        UndertowError: the network looks at what comes after, so it is no causal model.
+    """
+    import torch
+
+    draws = _draws(model, _budget(model, in_blocks=True))
+    tried = _tried_branches()
+    fed, last = draws[tried, :LENGTH], draws[tried, LENGTH]
+    with torch.inference_mode():
+        logits = model.network(input_ids=torch.from_numpy(fed).to(model.network.device), use_cache=False).logits.float()
+        shared_logits = logits[:, SHARED - 1]
+        if not torch.isfinite(logits[:, -1]).all():
+            raise UndertowError(
+                f"{model.card.name}: its weights give probabilities that are not numbers; fetch it again"
+            )
+        if (shared_logits[0] - shared_logits[-1]).abs().max() > AGREEMENT_NATS[model.card.dtype]:
+            raise UndertowError(
+                f"{model.card.name}: what it says of a token depends on those after it, so it is no causal model"
+            )
+        expected = logits[:, -1].log_softmax(-1).cpu().numpy()[range(len(last)), last]
+
+    def trouble(read: Callable[[], Floats]) -> str:
+        try:
+            differs = not np.abs(read() - expected).max() <= AGREEMENT_NATS[model.card.dtype]
+        except REFUSALS as error:
+            if is_oom(error):
+                raise
+            return f"its attention takes no tree ({type(error).__name__})"
+        return "it reads a tree of texts differently from the texts one by one" if differs else ""
+
+    batch = TokenBatch(fed, np.arange(len(fed)), np.full(len(fed), LENGTH - 1), last)
+    model.head_apart = True
+    model.head_apart = not trouble(lambda: model.read_batch(batch))
+    found = ""
+    # A network that does not hand on what it does not know would let each node see all others.
+    for in_blocks in [True, False] if attend_in_blocks(model.network) else [False]:
+        model.in_blocks = in_blocks
+        model.limits = BatchLimits(_budget(model, in_blocks=in_blocks), model.limits.tree_depth)
+        found = trouble(lambda: _read_ends(model, draws)[tried])
+        if not found:
+            break
+    return found
+
+
+def _read_ends(model: CausalModel, draws: Ints) -> Floats:
+    """Read a tree as wide as the model's passes; narrower ones from then on, if that has no room."""
+    budget = model.limits.budget_tokens
+    try:
+        return model.read_tree(_tree_of(np.concatenate([draws[: _branches(budget) - 1], draws[-1:]])))
+    except OutOfMemoryError:
+        if budget <= CPU_BUDGET_TOKENS:
+            raise
+    model.limits = BatchLimits(max(budget // 2, CPU_BUDGET_TOKENS), model.limits.tree_depth)
+    return _read_ends(model, draws)
+
+
+def _tried_branches() -> list[int]:
+    """Which branches are compared: some of those that the narrowest tree has, and the last."""
+    return [*np.linspace(0, _branches(CPU_BUDGET_TOKENS) - 2, N_TRIED - 1).round().astype(int).tolist(), -1]
+
+
+def _branches(budget: int) -> int:
+    """Texts that fill a tree."""
+    return max(2, (budget - SHARED) // OWN)
+
+
+def _draws(model: CausalModel, budget: int) -> Ints:
+    """Random texts that begin alike, and what comes after each [text, LENGTH + 1]."""
+    vocabulary = model.network.get_output_embeddings().weight.shape[0]
+    shape = _branches(budget), LENGTH + 1
+    draws = np.random.default_rng(0).integers(vocabulary // 4, vocabulary // 2, size=shape)
+    draws[:, :SHARED] = draws[0, :SHARED]
+    return draws
+
+
+def _tree_of(draws: Ints) -> PackedTree:
+    """The texts as one tree, read at their ends."""
+    n_nodes = SHARED + OWN * len(draws)
+    starts = SHARED + OWN * np.arange(len(draws))
+    return PackedTree(
+        tokens=np.concatenate([draws[0, :SHARED], draws[:, SHARED:LENGTH].ravel()]),
+        depths=np.concatenate([np.arange(SHARED), np.tile(np.arange(SHARED, LENGTH), len(draws))]),
+        ends=np.concatenate([np.full(SHARED, n_nodes), np.repeat(starts + OWN, OWN)]),
+        read_nodes=starts + OWN - 1,
+        read_tokens=draws[:, LENGTH],
+    )
+
+
+def _added_tokens(tokenizer: Any) -> tuple[int, int]:
+    """How many tokens the tokenizer puts before and after every text."""
+    plain, added = (list(tokenizer("a", add_special_tokens=special)["input_ids"]) for special in (False, True))
+    places = [at for at in range(len(added) - len(plain) + 1) if added[at : at + len(plain)] == plain]
+    before = places[0] if places else 0
+    return before, len(added) - len(plain) - before if places else 0
+
+
+def _start_note(tokenizer: Any, n_before: int) -> str:
+    if n_before:
+        begun = tokenizer.convert_ids_to_tokens(tokenizer("a")["input_ids"][:n_before])
+        return f"the tokenizer begins every text with {' '.join(begun)}"
+    opening = tokenizer.bos_token or tokenizer.eos_token
+    if opening is None:
+        return "no token is added before a text, and the tokenizer has none to begin one with its blank"
+    return f"no token is added before a text, but {opening} before one that begins with its blank"

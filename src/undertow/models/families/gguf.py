@@ -1,0 +1,30 @@
+"""Any GGUF file by its path, whatever it is called: `-m gguf:FILE`.
+
+A path that ends in .gguf needs no prefix; this is for files of another name, such as those of a download cache. Knows where
+weights are looked for and which family reads them; knows neither torch nor transformers.
+"""
+
+from __future__ import annotations
+
+from undertow.errors import UndertowError
+from undertow.models.base import ModelHandle, ModelRequest
+from undertow.models.families import causal
+from undertow.models.loading.weights import GGUF_PREFIX, find_gguf, path_of
+
+SUMMARY = "a GGUF file of any name: gguf:FILE; read like other causal models"
+
+
+def find(request: ModelRequest) -> ModelHandle | None:
+    """The model in the file after `gguf:`.
+
+    Raises:
+        UndertowError: there is no such file, or it is not GGUF.
+    """
+    if not request.name.startswith(GGUF_PREFIX):
+        return None
+    if request.revision:
+        raise UndertowError(f"{request.name}: a file has no revisions; leave --revision out")
+    path = request.name.removeprefix(GGUF_PREFIX)
+    if not path.strip():
+        raise UndertowError("gguf: names no file; write gguf:PATH")
+    return causal.found(request, find_gguf(path_of(path)))

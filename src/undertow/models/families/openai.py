@@ -1,0 +1,414 @@
+"""Models behind a server that speaks OpenAI's interface, asked prompts, choices and writing: `openai:MODEL`.
+
+A server shows the most probable tokens of each step and no others. What it does not show is not nothing: an answer
+carries how much each option may have had beyond what was seen (protocol `exact`), unless it is read as the papers
+read theirs, by the five most probable tokens alone (protocol `paper`).
+
+How responses are got is `undertow.models.openai.client`, how they are read `undertow.models.openai.logprobs`, and how answers are kept
+within limits `undertow.models.openai.constrained`. Knows nothing about what is asked.
+"""
+
+from __future__ import annotations
+
+import concurrent.futures
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from functools import partial
+from typing import Any
+
+from undertow.errors import UndertowError
+from undertow.models.base import (
+    EXACT,
+    FLOAT32,
+    PAPER,
+    PAPER_TOP,
+    CostEstimate,
+    ModelHandle,
+    ModelRequest,
+    RequestFailedError,
+    UnsupportedQueryError,
+)
+from undertow.models.openai import client as http
+from undertow.models.openai.address import OPENAI_URL, Address, address_of, key_for
+from undertow.models.openai.constrained import MEND, Endpoints, ServerDecoder, effort_tokens, n_tokens_of, prompt_in
+from undertow.models.openai.gbnf import SERVERS
+from undertow.models.openai.logprobs import (
+    FILTERED,
+    SPENT,
+    HalfAnswerError,
+    LogprobCoverage,
+    WantedWords,
+    answer_in,
+    is_one_hot,
+    served_answer,
+    shown_of,
+    spaced,
+    step_of,
+    text_of,
+    without_end,
+    words_of,
+)
+from undertow.types import (
+    CHOICE,
+    GENERATION,
+    WRITING,
+    Answer,
+    ConstrainedGenerateQuery,
+    GeneratedQuery,
+    GenerateQuery,
+    ModelIdentity,
+    MultipleChoiceQuery,
+    Query,
+)
+
+SUMMARY = "a model behind a server that speaks OpenAI's interface, as openai:MODEL; asked prompts"
+ASKS = {GENERATION: (EXACT, PAPER), CHOICE: (EXACT,), WRITING: (EXACT,)}
+AS_SERVED = "as served"
+CHAT_TOP, COMPLETIONS_TOP, OPENAI_COMPLETIONS_TOP = 20, 20, 5
+"""As many top log-probabilities as the endpoints give: 5 for completions of the OpenAI service, 20 elsewhere."""
+LOST_IN_A_ROW = 20
+ONE_HOT = "shows only the token that it chose at each step, with probability 1"
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """How a server is asked."""
+
+    base_url: str = field(
+        default="", metadata={"help": "address of the server, up to /v1; the OpenAI service if empty"}
+    )
+    concurrency: int = field(default=8, metadata={"help": "requests under way at a time"})
+    timeout_s: float = field(default=60.0, metadata={"help": "seconds after which a request is given up"})
+    retries: int = field(default=5, metadata={"help": "further attempts for a prompt whose request fails"})
+    max_requests: int = field(
+        default=0, metadata={"help": "stop after so many requests, failed ones counted; 0: never"}
+    )
+    max_api_tokens: int = field(
+        default=0,
+        metadata={"help": "stop after so many tokens of prompts and answers, but finish what is under way; 0: never"},
+    )
+    top_logprobs: int = field(
+        default=0, metadata={"help": "most probable tokens to be shown of each step; 0: as many as the endpoint gives"}
+    )
+    grammar: str = field(
+        default="",
+        metadata={
+            "help": f"the server's way to keep an answer within limits: {', '.join(SERVERS)}; found out if empty"
+        },
+    )
+
+
+LEAST: Mapping[str, int] = {"concurrency": 1, "retries": 0, "max_requests": 0, "max_api_tokens": 0, "top_logprobs": 0}
+
+
+def find(request: ModelRequest) -> ModelHandle | None:
+    """The model, if the request is for one behind a server. Nothing is contacted.
+
+    Raises:
+        UndertowError: a setting that cannot be; the message never quotes an address, which may hold a password.
+    """
+    family, _, model = request.name.partition(":")
+    if family != "openai":
+        return None
+    if not model.strip():
+        raise UndertowError("openai: wants the model's name after the colon, as in -m openai:gpt-4.1-mini")
+    if request.dtype != FLOAT32:
+        raise UndertowError(f"{request.name}: is served in the precision that its server runs; leave --dtype out")
+    settings = _settings(request.settings)
+    address = address_of(settings.base_url)
+    card = ModelIdentity(
+        name=request.name,
+        family="openai",
+        source=f"{address.host}{address.path} {model}",  # the name alone is not part of what an answer is stored under
+        revision=request.revision or AS_SERVED,
+        dtype=AS_SERVED,
+        readout=_readout(settings, address),
+    )
+    budget = http.Budget(settings.max_requests, settings.max_api_tokens)
+    return ModelHandle(card, partial(OpenAIModel, card, model, address, settings, budget), ASKS)
+
+
+def _settings(given: Mapping[str, str | int | float | bool]) -> Settings:
+    """Our own among the settings of a run, which may ask models of other families too."""
+    kinds = {one.name: type(one.default) for one in fields(Settings)}
+    own = {name: value for name, value in given.items() if name in kinds}
+    for name, value in own.items():
+        wanted = (int, float) if kinds[name] is float else kinds[name]
+        if not isinstance(value, wanted) or isinstance(value, bool):
+            raise UndertowError(f"openai: {_option(name)} must be {'a text' if kinds[name] is str else 'a number'}")
+    settings = Settings(**own)  # type: ignore[arg-type]  # each was just checked
+    for name, least in LEAST.items():
+        if getattr(settings, name) < least:
+            raise UndertowError(f"openai: {_option(name)} must be {least} or more, not {getattr(settings, name)}")
+    if settings.grammar not in ("", *SERVERS):
+        raise UndertowError(f"openai: --grammar must be one of {', '.join(SERVERS)}, or left out to find out")
+    if not 0 < settings.timeout_s < math.inf:
+        raise UndertowError(f"openai: --timeout-s must be a number of seconds above 0, not {settings.timeout_s}")
+    return settings
+
+
+def _option(name: str) -> str:
+    return f"--{name.replace('_', '-')}"
+
+
+def _top(settings: Settings, address: Address, *, chat: bool) -> int:
+    if settings.top_logprobs:
+        return settings.top_logprobs
+    if chat:
+        return CHAT_TOP
+    return OPENAI_COMPLETIONS_TOP if address.url == OPENAI_URL else COMPLETIONS_TOP
+
+
+def _readout(settings: Settings, address: Address) -> str:
+    chat, plain = (_top(settings, address, chat=chat) for chat in (True, False))
+    tops = f"top log-probabilities, {chat}" if chat == plain else f"top log-probabilities, {chat} in chat, {plain} else"
+    # What was not kept to a grammar of one kind is asked again where another is named.
+    return f"{tops}; grammar {settings.grammar}" if settings.grammar else tops
+
+
+@dataclass(frozen=True, slots=True)
+class _OneHot:
+    """An answer that shows one token of each step, with all of the probability; not to be believed of every server."""
+
+    answer: Answer
+
+
+@dataclass(slots=True)
+class OpenAIModel:
+    """A model behind a server; see `undertow.models.base.AnsweringModel`."""
+
+    card: ModelIdentity
+    model: str
+    address: Address
+    settings: Settings
+    budget: http.Budget
+    notes: tuple[str, ...] = ()
+    facts: Mapping[str, str | float] = field(default_factory=dict)
+    _shows: bool = False
+    _how: tuple[str, ...] = ()
+    _sightings: LogprobCoverage = field(default_factory=LogprobCoverage)
+    _served_as: dict[str, None] = field(default_factory=dict)
+    _writer: ServerDecoder = field(init=False)
+
+    def __post_init__(self) -> None:
+        chat_top, plain_top = (_top(self.settings, self.address, chat=chat) for chat in (True, False))
+        self._writer = ServerDecoder(self.settings.grammar, Endpoints(chat_top, plain_top))
+
+    def answer(
+        self, queries: Sequence[Query], protocol: str
+    ) -> Iterator[Mapping[int, Answer | UnsupportedQueryError | RequestFailedError]]:
+        """Answers by their places, as they arrive; see `undertow.models.base.AnsweringModel`.
+
+        Raises:
+            UndertowError: the server refuses, cannot be reached, shows no log-probabilities, or the budget is spent.
+        """
+        asked = [query for query in queries if isinstance(query, GeneratedQuery)]
+        if len(asked) < len(queries):
+            raise UndertowError(f"{self.card.name}: can be asked prompts only; add --prompts A,B,C")
+        tops = {
+            _top(self.settings, self.address, chat=query.chat) for query in asked if isinstance(query, GenerateQuery)
+        }
+        if protocol == PAPER and min(tops, default=PAPER_TOP) < PAPER_TOP:
+            raise UndertowError(
+                f"protocol {PAPER} reads {PAPER_TOP} tokens of each step; give --top-logprobs {PAPER_TOP} or more"
+            )
+        self._note(tops, protocol)
+        key, settings = key_for(self.address), self.settings
+        with http.quiet_http_logs(), http.background() as submit:
+            caller = http.OpenAIClient(self.address, self.model, key, settings.timeout_s, settings.retries, self.budget)
+            try:
+                limited = [
+                    query for query in asked if isinstance(query, MultipleChoiceQuery | ConstrainedGenerateQuery)
+                ]
+                if limited:
+                    submit(self._writer.find_out(caller)).result()
+                    self._writer.check(limited, self.address.host)
+                    self._writer.note(limited)
+                    self._tell()
+                yield from self._arriving(caller, submit, asked, protocol)
+            finally:
+                submit(caller.close()).result()
+
+    def _arriving(
+        self, caller: http.OpenAIClient, submit: http.Submit, prompts: Sequence[GeneratedQuery], protocol: str
+    ) -> Iterator[Mapping[int, Answer | UnsupportedQueryError | RequestFailedError]]:
+        """A few requests under way at a time, and others only when what arrived is stored."""
+        left = iter(enumerate(prompts))
+        under_way: dict[concurrent.futures.Future[Any], int] = {}
+        losses = _Losses(self.settings.concurrency, len(prompts))
+        doubted: dict[int, Answer] = {}
+        stop: UndertowError | None = None
+        while True:
+            while stop is None and len(under_way) < self.settings.concurrency and (following := next(left, None)):
+                place, prompt = following
+                under_way[submit(self._ask(caller, prompt, protocol))] = place
+            if not under_way:
+                break
+            done, _ = concurrent.futures.wait(under_way, return_when=concurrent.futures.FIRST_COMPLETED)
+            arrived: dict[int, Answer | UnsupportedQueryError | RequestFailedError] = {}
+            for future in done:
+                place = under_way.pop(future)
+                try:
+                    outcome = future.result()
+                except UndertowError as error:
+                    stop = stop or error
+                    continue
+                if isinstance(outcome, _OneHot):
+                    doubted[place] = outcome.answer
+                else:
+                    arrived[place] = outcome
+            losses.count(arrived.values())
+            if self._sightings.spreads:
+                arrived |= doubted
+                doubted.clear()
+            if arrived:
+                yield arrived
+            if stop is None and (stop := self._given_up(losses, len(doubted), reached=caller.reached)):
+                submit(caller.wind_up()).result()
+        if stop is not None:
+            raise stop
+        if doubted:
+            yield dict.fromkeys(doubted, RequestFailedError(f"{self.address.host}: {ONE_HOT}"))
+
+    def _given_up(self, losses: _Losses, n_doubted: int, *, reached: bool) -> UndertowError | None:
+        """Why nothing more is asked, if so; a single answer that cannot be believed may yet be the model's own."""
+        if losses.too_many(reached=reached):
+            return losses.explained(self.address.host)
+        if self._writer.ignored:
+            return UndertowError(
+                f"{self.address.host}: takes no notice of grammars: all of {self._writer.n_outside} answers are outside their "
+                f"limits; {MEND}"
+            )
+        if n_doubted >= min(LOST_IN_A_ROW, max(losses.n_prompts, 2)):
+            return UndertowError(
+                f"{self.address.host}: {ONE_HOT}; start it so that it gives log-probabilities before sampling (vLLM: "
+                "--logprobs-mode raw_logprobs), or give the --base-url of a server that does"
+            )
+        return None
+
+    async def _ask(
+        self, caller: http.OpenAIClient, query: GeneratedQuery, protocol: str
+    ) -> Answer | UnsupportedQueryError | RequestFailedError | _OneHot:
+        def seen(body: Mapping[str, Any]) -> None:
+            self._note_seen(*(caller.presentable(body.get(name)) for name in ("model", "system_fingerprint")))
+
+        if not isinstance(query, GenerateQuery):
+            return await self._writer.ask(caller, query, seen)
+        words = words_of(query)
+        if isinstance(words, UnsupportedQueryError):
+            return words
+        top = _top(self.settings, self.address, chat=query.chat)
+        wanted = WantedWords(words, top, protocol)
+
+        def read(body: Mapping[str, Any]) -> Answer | UnsupportedQueryError | _OneHot:
+            answer = self._read(query, wanted, answer_in(body))
+            seen(body)
+            return answer
+
+        return await caller.ask(http.HTTPRequest(query.chat, _params(query, top), _n_tokens(query)), read)
+
+    def _read(
+        self, prompt: GenerateQuery, wanted: WantedWords, choice: Mapping[str, Any]
+    ) -> Answer | UnsupportedQueryError | _OneHot:
+        """What an answer says of the options.
+
+        Raises:
+            HalfAnswerError: a piece is missing.
+            UndertowError: this server does not show what is read.
+        """
+        finish, text, shown = str(choice.get("finish_reason")), text_of(choice), shown_of(choice)
+        if finish == "content_filter":
+            return UnsupportedQueryError(FILTERED)
+        if finish == "length" and not text:
+            return UnsupportedQueryError(SPENT)
+        if finish != "stop" and not text and not shown:
+            raise HalfAnswerError("a response with nothing in it")
+        if text and not shown:
+            if self._shows:
+                raise HalfAnswerError("an answer without log-probabilities")
+            raise UndertowError(
+                f"{self.address.host}: does not give log-probabilities with the answers of {self.model}; choose a server "
+                "and a model that do"
+            )
+        written = without_end(shown, text, finish)
+        one_hot = is_one_hot(written)
+        if wanted.protocol == PAPER and shown and not one_hot and max(len(step.top) for step in shown) < PAPER_TOP:
+            raise UndertowError(
+                f"{self.address.host}: shows fewer than the {PAPER_TOP} tokens of each step that protocol {PAPER} reads; use "
+                f"--protocol {EXACT}"
+            )
+        self._shows = self._shows or bool(shown)
+        self._sightings.add(written, wanted)
+        steps = [step_of(step, wanted) for step in written]
+        text = text or "".join(step.token for step in steps)
+        answer = served_answer(prompt, spaced(steps, text), text)
+        return _OneHot(answer) if one_hot else answer
+
+    def _note(self, tops: set[int], protocol: str) -> None:
+        many = " or ".join(map(str, sorted(tops)))
+        others = f"all but the first {PAPER_TOP} count as nothing" if protocol == PAPER else "what it hides is bounded"
+        read = f"read by the {many} most probable tokens that the server shows of each step; {others}"
+        where = f"asked at {self.address.host}: the model is what was served under that name at the time"
+        self.notes = self._how = (read, where) if tops else (where,)
+
+    def _note_seen(self, model: str, fingerprint: str) -> None:
+        """What the server calls what it serves, once for each name, and what it has shown."""
+        if model.startswith("/"):
+            model = model.rpartition("/")[2]  # where a file lies on the server's disk is nobody's business
+        name = f"{model} (fingerprint {fingerprint})" if fingerprint else model
+        if name:
+            self._served_as[name] = None
+        self._tell()
+
+    def _tell(self) -> None:
+        served = (f"served as {one}" for one in self._served_as)
+        self.notes = (*self._how, *self._writer.notes(), *served, *self._sightings.notes())
+
+    def effort(self, queries: Sequence[Query], protocol: str) -> CostEstimate:
+        """Requests, and tokens by the length of the prompts. Nothing is contacted."""
+        n_tokens = sum(_n_tokens(query) for query in queries if isinstance(query, GeneratedQuery))
+        return CostEstimate(n_tokens, len(queries), math.nan, 0, passes="requests")
+
+
+@dataclass(slots=True)
+class _Losses:
+    """Prompts without an answer, one after the other; patience ends sooner where nothing was answered at all."""
+
+    concurrency: int
+    n_prompts: int
+    in_a_row: int = 0
+    answered: bool = False
+    reason: str = ""
+
+    def count(self, arrived: Iterable[Answer | UnsupportedQueryError | RequestFailedError]) -> None:
+        for answer in arrived:
+            if isinstance(answer, RequestFailedError):
+                self.in_a_row, self.reason = self.in_a_row + 1, str(answer)
+            else:
+                self.in_a_row, self.answered = 0, True
+
+    def too_many(self, *, reached: bool) -> bool:
+        if not reached and self.in_a_row == self.n_prompts:
+            return True
+        return self.in_a_row >= (LOST_IN_A_ROW if self.answered else min(self.concurrency, LOST_IN_A_ROW))
+
+    def explained(self, host: str) -> UndertowError:
+        many = f"{self.in_a_row} prompts in a row" if self.in_a_row > 1 else "the prompt"
+        return UndertowError(
+            f"{many} got no answer ({self.reason}); answers so far are kept, so check that {host} is the right server and is "
+            "working, and run the same command again"
+        )
+
+
+def _params(prompt: GenerateQuery, top: int) -> dict[str, Any]:
+    """What both endpoints are asked alike, and what each calls by its own name."""
+    params: dict[str, Any] = {"max_tokens": prompt.max_tokens, "temperature": 0, "seed": 0}
+    shown = {"logprobs": True, "top_logprobs": top} if prompt.chat else {"logprobs": top}
+    return params | prompt_in(prompt.prompt, chat=prompt.chat) | shown
+
+
+def _n_tokens(query: GeneratedQuery) -> int:
+    if isinstance(query, GenerateQuery):
+        return n_tokens_of(query.prompt) + query.max_tokens
+    return effort_tokens(query)

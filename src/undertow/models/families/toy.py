@@ -1,0 +1,252 @@
+"""A model with a planted answer: deterministic, without torch, for trying Undertow out and for its tests.
+
+    -m toy                    she-share rises 10 points a century; places and other words do not matter
+    -m toy:slope=-5           the same with another slope, in points a century
+    -m toy:pause=0.2          waits so many seconds before each forward pass, to see progress and resuming
+
+Where a pronoun may stand, P(she) = 0.30 + slope * (year - 1900), P(they) = 0.10, P(he) takes the rest of 0.80,
+each moved by up to half a point that depends on the text before it only; 0.20 goes to words that nobody lists.
+After the pronoun every word is as probable whoever was named, so the likelihood of the sentence,
+normalised over the three, gives the planted shares back. A prompt is answered with the pronoun of the largest share and
+a full stop.
+
+A label has 0.80 times a share that goes by 1 + u, where u, in 0 to 1, depends on the prompt with its examples and on the label
+(on its first word, where that alone counts) and means nothing; the most probable label is the one that is chosen. Of a passage, a
+free answer is a copy, which is what a rephrasing that changes nothing looks like; one that is made of the passage is the first half
+of its words, one at least. Words of a written answer are as probable as words after a pronoun, whatever the temperature, the seed
+or the end of a line.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+import time
+import zlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import cast
+
+import numpy as np
+
+from undertow.errors import UndertowError
+from undertow.models.base import (
+    BY_TOKENS,
+    EXACT,
+    PAPER,
+    BatchLimits,
+    CostEstimate,
+    EncodedQuery,
+    ModelHandle,
+    ModelRequest,
+    PackedTree,
+    RequestFailedError,
+    TokenBatch,
+    TokenPath,
+    UnsupportedQueryError,
+    shared_length,
+)
+from undertow.models.generation.step_readout import Step, answer_of
+from undertow.types import (
+    CHOICE,
+    FREE,
+    GENERATION,
+    WRITING,
+    Answer,
+    ClozeQuery,
+    ConstrainedGenerateQuery,
+    Floats,
+    GeneratedQuery,
+    GenerateQuery,
+    ModelIdentity,
+    MultipleChoiceQuery,
+    Query,
+    ScoredQuery,
+)
+
+SUMMARY = "deterministic, no download: planted answers, for trying things out"
+SETTINGS = {"slope": 10.0, "pause": 0.0}
+TOKEN = re.compile(r" ?\w+|\s+|[^\w\s]")
+PRONOUNS = {"she": "female", "he": "male", "they": "neutral"}
+CLAIMED = 0.80
+NEUTRAL = 0.10
+START = 0
+PROMPTS_AT_ONCE = 8
+ASKS = {**BY_TOKENS, GENERATION: (EXACT, PAPER), CHOICE: (EXACT, PAPER), WRITING: (EXACT,)}
+LIMITS = BatchLimits(budget_tokens=400, tree_depth=10_000)
+
+
+def find(request: ModelRequest) -> ModelHandle | None:
+    """The toy model, with settings after a colon.
+
+    Raises:
+        UndertowError: a setting that it does not have.
+    """
+    name, _, given = request.name.partition(":")
+    if name != "toy":
+        return None
+    if request.revision:
+        raise UndertowError("toy has no revisions; leave --revision out")
+    settings = SETTINGS | dict(_setting(part) for part in given.split(",") if part)
+    slope = settings["slope"]
+    card = ModelIdentity(
+        request.name, "toy", "undertow", f"toy version 1, slope {slope!r}", request.dtype, "likelihood"
+    )
+    return ModelHandle(
+        card, lambda: ToyModel(card, slope_per_year=slope / 10_000, pause_s=settings["pause"]), asks=ASKS
+    )
+
+
+def _setting(part: str) -> tuple[str, float]:
+    name, _, value = part.partition("=")
+    if name not in SETTINGS:
+        raise UndertowError(f"toy has no setting {name!r}; it has {', '.join(SETTINGS)}, as in toy:slope=5")
+    try:
+        number = float(value)
+    except ValueError as error:
+        raise UndertowError(f"toy: {name} must be a number, not {value!r}") from error
+    if not math.isfinite(number) or abs(number) > 20:
+        raise UndertowError(f"toy: {name} must lie between -20 and 20, not {value}")
+    return name, number
+
+
+@dataclass(slots=True)
+class ToyModel:
+    """The planted model; see the module's text."""
+
+    card: ModelIdentity
+    slope_per_year: float
+    pause_s: float = 0.0
+    notes: tuple[str, ...] = ()
+    limits: BatchLimits = LIMITS
+    words: dict[int, str] = field(default_factory=lambda: {START: ""})
+
+    def encode(self, queries: Sequence[ScoredQuery]) -> list[EncodedQuery | UnsupportedQueryError]:
+        """Tokens are words with the space before them."""
+        return [self._encode(query) for query in queries]
+
+    def _encode(self, query: ScoredQuery) -> EncodedQuery:
+        before = query.pieces[0] if isinstance(query, ClozeQuery) else query.context
+        paths = [self._tokens(text) for text in query.texts()]
+        # A space belongs to the word after it, a line break to the text before.
+        start = max(
+            min(shared_length(self._tokens(part), path) for path in paths) for part in (before, before.rstrip())
+        )
+        return EncodedQuery(tuple(self._path(path, start - 1) for path in paths))
+
+    def _path(self, tokens: tuple[int, ...], first_read: int) -> TokenPath:
+        return TokenPath(tokens[:-1], tuple((at, tokens[at + 1]) for at in range(first_read, len(tokens) - 1)))
+
+    def _tokens(self, text: str) -> tuple[int, ...]:
+        tokens = [START]
+        for word in TOKEN.findall(text):
+            token = zlib.crc32(word.encode()) | 1 << 32
+            self.words[token] = word
+            tokens.append(token)
+        return tuple(tokens)
+
+    def answer(
+        self, queries: Sequence[Query], protocol: str
+    ) -> Iterator[Mapping[int, Answer | UnsupportedQueryError | RequestFailedError]]:
+        """What the module's text says of each prompt, eight prompts at a time; both protocols see all there is."""
+        for start in range(0, len(queries), PROMPTS_AT_ONCE):
+            time.sleep(self.pause_s)
+            pack = enumerate(cast(Sequence[GeneratedQuery], queries[start : start + PROMPTS_AT_ONCE]), start)
+            yield {place: self._answer(query) for place, query in pack}
+
+    def _answer(self, query: GeneratedQuery) -> Answer | UnsupportedQueryError:
+        if isinstance(query, MultipleChoiceQuery):
+            return _chosen(query)
+        return _written(query) if isinstance(query, ConstrainedGenerateQuery) else self._pronoun(query)
+
+    def _pronoun(self, query: GenerateQuery) -> Answer:
+        shares = self._shares(query.prompt)
+        word = max(PRONOUNS, key=lambda pronoun: shares[PRONOUNS[pronoun]])
+        words = [option.fills[0] for option in query.options]
+        first = Step(f" {word}", tuple(shares[PRONOUNS[one]] if one in PRONOUNS else 0.0 for one in words))
+        steps = [first, Step(".", (0.0,) * len(words))][: query.max_tokens]
+        return answer_of(query, steps, "".join(step.token for step in steps))
+
+    def effort(self, queries: Sequence[Query], protocol: str) -> CostEstimate:
+        """A pass for every eight prompts."""
+        passes = -(-len(queries) // PROMPTS_AT_ONCE)
+        return CostEstimate(2 * len(queries), passes, passes * self.pause_s, 1024)
+
+    def read_tree(self, tree: PackedTree) -> Floats:
+        """Log-probabilities in nats [read]."""
+        parents = np.full(len(tree.tokens), -1)
+        for node, end in enumerate(tree.ends):
+            parents[node + 1 : end] = node
+        return self._read(tree.read_nodes, tree.read_tokens, lambda node: self._text_of(tree, parents, node))
+
+    def read_batch(self, batch: TokenBatch) -> Floats:
+        """Log-probabilities in nats [read]."""
+
+        def before(read: int) -> str:
+            row, position = batch.read_rows[read], batch.read_positions[read]
+            return "".join(self.words[token] for token in batch.tokens[row, : position + 1])
+
+        return self._read(np.arange(len(batch.read_rows)), batch.read_tokens, before)
+
+    def _read(self, places: np.ndarray, tokens: np.ndarray, before: Callable[[int], str]) -> Floats:
+        time.sleep(self.pause_s)
+        logprobs = [
+            self._logprob_nats(before(place), self.words[token]) for place, token in zip(places, tokens, strict=True)
+        ]
+        return np.array(logprobs, dtype=np.float64)
+
+    def _text_of(self, tree: PackedTree, parents: np.ndarray, node: int) -> str:
+        words = []
+        while node >= 0:
+            words.append(self.words[int(tree.tokens[node])])
+            node = int(parents[node])
+        return "".join(reversed(words))
+
+    def _logprob_nats(self, before: str, word: str) -> float:
+        group = PRONOUNS.get(word.strip().lower())
+        if group is None:
+            return _word_nats(word)
+        return math.log(self._shares(before)[group])
+
+    def _shares(self, before: str) -> dict[str, float]:
+        year = re.search(r"\b(1[5-9]|20)\d\d\b", before)
+        drift = self.slope_per_year * (int(year.group()) - 1900) if year else 0.0
+        female = min(max(0.30 + drift + 0.01 * (_unit(before) - 0.5), 0.01), CLAIMED - NEUTRAL - 0.01)
+        return {"female": female, "male": CLAIMED - NEUTRAL - female, "neutral": NEUTRAL}
+
+    def memory_bytes(self, budget_tokens: int) -> int:
+        """Next to nothing."""
+        return 1024 * budget_tokens
+
+
+def _chosen(query: MultipleChoiceQuery) -> Answer | UnsupportedQueryError:
+    """The label of the largest share."""
+    labels = [label.strip() for label in query.labels]
+    read = [TOKEN.findall(label)[0] for label in labels] if query.first_token else labels
+    if len(set(read)) < len(read):
+        return UnsupportedQueryError("labels begin with the same word, so they cannot be told apart by it")
+    weights = [1.0 + _unit(f"{query.shown()}\n{one}") for one in read]
+    nats = tuple(math.log(CLAIMED * weight / math.fsum(weights)) for weight in weights)
+    return Answer(nats, 1.0 - CLAIMED, text=labels[nats.index(max(nats))])
+
+
+def _written(query: ConstrainedGenerateQuery) -> Answer | UnsupportedQueryError:
+    """The passage, or the first half of it."""
+    words = list(re.finditer(r"\S+", query.passage))
+    if not words:
+        return UnsupportedQueryError("the passage that the answer is to be made of is empty")
+    if query.constraint != FREE:
+        words = words[: max(1, len(words) // 2)]
+    nats = math.fsum(_word_nats(word.group()) for word in words)
+    text = query.passage if query.constraint == FREE else query.passage[words[0].start() : words[-1].end()]
+    return Answer((nats,), math.nan, text=text)
+
+
+def _word_nats(word: str) -> float:
+    """Log-probability of a word that is no pronoun."""
+    return -1.0 - _unit(word)
+
+
+def _unit(text: str) -> float:
+    """A number in 0 to 1 that depends on the text only."""
+    return zlib.crc32(text.encode()) / 2**32

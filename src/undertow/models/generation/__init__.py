@@ -1,0 +1,1 @@
+"""Decoding: greedy and constrained generation, prompts, constraints, per-step probabilities."""

@@ -1,0 +1,404 @@
+"""Choices among labels and answers written within limits, by a causal network, for many prompts at once.
+
+Prompts are sorted, so that those that begin alike are neighbours, and cut into packs. What one pack's prompts share is fed once;
+what they share with the pack before stays in the cache. So a document is read once for all its task descriptions, and an example
+once for all that stands behind it. A choice takes no step: its labels hang on the prompt as branches, and one pass reads them all.
+
+    pack 1   a document   Task: Identify ... Answer:   → gender | race | political → affiliation
+                          Task: Generate ... Answer:   → gender | race | political → affiliation
+    pack 2   (kept)       Question: What ... Answer:   → ...
+
+Networks whose cache takes no tree are asked in plain batches of one length. Knows torch; knows nothing of what prompts say.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from undertow.models.backend.execution import AGREEMENT_NATS, REFUSALS, is_oom, oom_errors
+from undertow.models.backend.tree_kv_cache import TreeKVCache, ancestor_mask
+from undertow.models.base import EXACT, CostEstimate, Ints, PrefixTree, UnsupportedQueryError, shared_length
+from undertow.models.generation.decoding_state import (
+    MAX_SEQUENCES,
+    DecodingState,
+    Nats,
+    Open,
+    Stops,
+    chosen,
+    decode_step,
+    forced_generate_kwargs,
+    nexts,
+    reads_of,
+    searched,
+    sort_of,
+    span_nexts,
+)
+from undertow.models.generation.greedy_decoder import GreedyDecoder
+from undertow.models.generation.prompt_encoder import EncodedPrompt, PromptEncoder
+from undertow.types import BEST_SPAN, Answer, ConstrainedGenerateQuery, MultipleChoiceQuery
+
+if TYPE_CHECKING:
+    import torch
+
+CPU_FORWARD_TOKENS = 512
+GPU_FORWARD_TOKENS = 8192
+"""New tokens of one forward pass: beyond this, attention over the tree costs more than larger matrices save."""
+BLOCK = 4096
+"""Prompts that are spelled before the first of them is answered."""
+PLAIN_ROWS = 16
+
+LogitsAt = Callable[[Any, Ints], "Iterator[torch.Tensor]"]
+"""Logits of a batch of texts of one length at some places, a few rows at a time, without mask or cache."""
+
+
+@dataclass(frozen=True, slots=True)
+class _GrowingTree:
+    """Paths that were fed.
+
+    Attributes:
+        trunk: the cache, with a column for each node.
+        branches: the tree.
+        rows: the row of each path that was read.
+        logits: after these [row, vocabulary].
+    """
+
+    trunk: TreeKVCache
+    branches: PrefixTree
+    rows: Mapping[tuple[int, ...], int]
+    logits: torch.Tensor
+
+    def logits_of(self, paths: Sequence[tuple[int, ...]]) -> torch.Tensor:
+        """Logits after these [path, vocabulary]."""
+        return self.logits[[self.rows[path] for path in paths]]
+
+
+@dataclass(slots=True)
+class ConstrainedDecoder:
+    """What a causal network is asked beside greedy answers: choices, and writing within limits.
+
+    Attributes:
+        decoder: the network, its ends, and whether its cache takes a tree.
+        prompter: prompts in tokens.
+        logits_at: the network's plain reading.
+        trunk: the cache of the last pack, for what the next one shares with it.
+    """
+
+    decoder: GreedyDecoder
+    prompter: PromptEncoder
+    logits_at: LogitsAt
+    trunk: TreeKVCache | None = None
+    _refusal: str | None = None
+
+    def answers(
+        self, queries: Sequence[MultipleChoiceQuery | ConstrainedGenerateQuery], protocol: str = EXACT
+    ) -> Iterator[Mapping[int, Answer | UnsupportedQueryError]]:
+        """Answers by their places, pack by pack; first those that cannot be asked."""
+        prompts, refused = self.prompter.prompts(queries)
+        if refused:
+            yield refused
+        for pack in self._packs(prompts, warm=True):
+            yield self._answered(pack, protocol)
+
+    def packs(self, queries: Sequence[MultipleChoiceQuery | ConstrainedGenerateQuery]) -> Iterator[list[int]]:
+        """Places of the queries that are answered in one go, as they are found; those that cannot be asked come first.
+
+        Prompts are spelled a block at a time, so that the first answers do not wait for a hundred thousand others, nor
+        memory hold them. Blocks are of neighbours, by what the prompts say.
+        """
+        order = sorted(range(len(queries)), key=lambda place: queries[place].shown())
+        for start in range(0, len(order), BLOCK):
+            block = order[start : start + BLOCK]
+            prompts, refused = self.prompter.prompts([queries[place] for place in block])
+            if refused:
+                yield [block[at] for at in refused]
+            for pack in self._packs(prompts):
+                yield [block[prompt.place] for prompt in pack]
+
+    def effort(
+        self, queries: Sequence[MultipleChoiceQuery | ConstrainedGenerateQuery], weights_bytes: int
+    ) -> CostEstimate:
+        """What answering takes, from one timed pack."""
+        prompts, _ = self.prompter.prompts(queries)
+        packs = list(self._packs(prompts))
+        if not packs:
+            return CostEstimate(0, 0, 0.0, weights_bytes)
+        sizes = [_size(pack) for pack in packs]
+        timed = len(packs) // 2
+        self._answered(packs[timed])  # the first pass also sets up kernels and threads
+        self.trunk = None
+        started = time.perf_counter()
+        self._answered(packs[timed])
+        seconds = (time.perf_counter() - started) * sum(sizes) / sizes[timed]
+        passes = sum(1 if pack[0].trie else max(prompt.most_tokens for prompt in pack) for pack in packs)
+        return CostEstimate(
+            sum(sizes), passes, seconds, weights_bytes + self.decoder.pack_bytes(max(sizes), MAX_SEQUENCES)
+        )
+
+    @property
+    def refusal(self) -> str:
+        """Why the cache takes no tree of prompts here; "" where it does."""
+        if self._refusal is None:
+            with oom_errors():
+                self._refusal = self.decoder.tree_refusal() or self._check()
+        return self._refusal
+
+    @property
+    def stops(self) -> Stops:
+        """What ends a written answer."""
+        return Stops(self.decoder.ends, self.prompter)
+
+    # Packs.
+
+    def _packs(self, prompts: Sequence[EncodedPrompt], *, warm: bool = False) -> Iterator[list[EncodedPrompt]]:
+        """Prompts that are answered in one go: of one sort, neighbours in the tree, as many as there is room for.
+
+        A plan (not `warm`) is the same for the same prompts. A pack of it that is asked for by itself begins with what the pack
+        before has left in the cache, so that it is not cut again.
+        """
+        sorts: dict[tuple[str, bool], list[EncodedPrompt]] = {}
+        for prompt in prompts:
+            in_tree = not self.refusal and len(prompt.tokens) + prompt.most_tokens <= self.decoder.tree_depth
+            sorts.setdefault((sort_of(prompt), in_tree), []).append(prompt)
+        for (sort, in_tree), members in sorts.items():
+            if in_tree:
+                before = self.trunk.path if warm and self.trunk is not None else ()
+                yield from self._cut(sorted(members, key=lambda prompt: prompt.tokens), _ROWS[sort], before)
+            else:
+                by_length: dict[int, list[EncodedPrompt]] = {}
+                for prompt in members:
+                    by_length.setdefault(len(prompt.tokens), []).append(prompt)
+                for _, rows in sorted(by_length.items(), reverse=True):
+                    yield from (rows[start : start + PLAIN_ROWS] for start in range(0, len(rows), PLAIN_ROWS))
+
+    def _cut(
+        self, prompts: Sequence[EncodedPrompt], most_rows: int, before: tuple[int, ...]
+    ) -> Iterator[list[EncodedPrompt]]:
+        """Fill a pack prompt by prompt; what one shares with the one before costs nothing."""
+        room = self._forward_tokens if sort_of(prompts[0]) == "choice" else self.decoder.tree_tokens
+        pack: list[EncodedPrompt] = []
+        n_tokens = n_reads = 0
+        for prompt in prompts:
+            own = len(prompt.tokens) - shared_length(before, prompt.tokens) + prompt.own_tokens
+            full = n_tokens + own > room or n_reads + prompt.n_reads > self.decoder.most_rows or len(pack) == most_rows
+            if pack and full:
+                yield pack
+                pack, n_tokens, n_reads = [], 0, 0
+            pack.append(prompt)
+            n_tokens, n_reads, before = n_tokens + own, n_reads + prompt.n_reads, prompt.tokens
+        if pack:
+            yield pack
+
+    @property
+    def _forward_tokens(self) -> int:
+        return GPU_FORWARD_TOKENS if self.decoder.network.device.type == "cuda" else CPU_FORWARD_TOKENS
+
+    def _answered(
+        self, pack: Sequence[EncodedPrompt], protocol: str = EXACT
+    ) -> dict[int, Answer | UnsupportedQueryError]:
+        import torch
+
+        in_tree = not self.refusal and max(len(one.tokens) + one.most_tokens for one in pack) <= self.decoder.tree_depth
+        with torch.inference_mode(), oom_errors():
+            if pack[0].trie is not None:
+                nats = self._nexts(pack) if in_tree else self._nexts_plain(pack)
+                return {prompt.place: chosen(prompt, nats, self.prompter.tokenizer, protocol) for prompt in pack}
+            if isinstance(pack[0].query, ConstrainedGenerateQuery) and pack[0].query.constraint == BEST_SPAN:
+                return self._searched(pack, in_tree=in_tree)
+            hands = [DecodingState.of(prompt) for prompt in pack]
+            if in_tree:
+                self._write(hands)
+            else:
+                self._write_plain(hands)
+            return {hand.prompt.place: hand.answer(self.prompter.tokenizer) for hand in hands}
+
+    # The tree.
+
+    def _grown(self, paths: Sequence[tuple[int, ...]]) -> _GrowingTree:
+        """Feed these paths, less what the trunk holds of them, and read their ends."""
+        import torch
+
+        device = self.decoder.network.device
+        first = min(paths)
+        trunk = self.trunk if self.trunk is not None else TreeKVCache(self.decoder.network)
+        # The last token of the first path is fed again, since its logits were not kept; no other path ends before it.
+        n_known = min(shared_length(trunk.path, first), len(first) - 1)
+        trunk.keep_path(first[:n_known], torch.arange(n_known, device=device))
+        branches = PrefixTree.of(paths)
+        nodes = {path: branches.nodes_of[path][-1] for path in paths}
+        order = sorted(set(nodes.values()))
+        pieces = trunk.feed_branches(branches, n_known, torch.tensor(order, device=device), self._forward_tokens)
+        rows = {node: row for row, node in enumerate(order)}
+        return _GrowingTree(trunk, branches, {path: rows[node] for path, node in nodes.items()}, torch.cat(pieces))
+
+    def _leave(self, trunk: TreeKVCache, branches: PrefixTree, last: tuple[int, ...]) -> None:
+        """Keep what the next pack may share: the path of the last prompt."""
+        import torch
+
+        trunk.keep_path(last, torch.tensor(branches.nodes_of[last], device=self.decoder.network.device))
+        self.trunk = trunk
+
+    def _nexts(self, pack: Sequence[EncodedPrompt]) -> Nats:
+        """What may come next at every state of every choice, by the whole path there."""
+        read_at = reads_of(pack)
+        grown = self._grown(list(read_at))
+        reads = [(path, grown.rows[path], tokens) for path, tokens in read_at.items()]
+        nats = nexts(grown.logits, reads, self.decoder.ends)
+        self._leave(grown.trunk, grown.branches, max(prompt.tokens for prompt in pack))
+        return nats
+
+    def _nexts_plain(self, pack: Sequence[EncodedPrompt]) -> Nats:
+        """The same by whole texts of one length, without a cache."""
+        import torch
+
+        nats: Nats = {}
+        by_length: dict[int, list[tuple[int, ...]]] = {}
+        read_at = reads_of(pack)
+        for path in read_at:
+            by_length.setdefault(len(path), []).append(path)
+        for length, paths in by_length.items():
+            inputs = {"input_ids": torch.tensor(paths, device=self.decoder.network.device)}
+            places = np.arange(len(paths)) * length + length - 1
+            logits = torch.cat(list(self.logits_at(inputs, places)))
+            nats |= nexts(logits, [(path, row, read_at[path]) for row, path in enumerate(paths)], self.decoder.ends)
+        return nats
+
+    # Writing.
+
+    def _write(self, hands: Sequence[DecodingState]) -> None:
+        """All answers of a pack, a step of all of them at a time, over the cache of their prompts."""
+        import torch
+
+        paths = [hand.prompt.tokens for hand in hands]
+        grown = self._grown(paths)
+        trunk, branches, logits, device = grown.trunk, grown.branches, grown.logits_of(paths), grown.logits.device
+        leaves = torch.tensor([branches.nodes_of[path][-1] for path in paths], device=device)
+        sees = ancestor_mask(torch.from_numpy(branches.ends).to(device), leaves)  # [hand, column]
+        depths = torch.from_numpy(branches.depths).to(device)[leaves]
+        going = list(hands)
+        while going:
+            decode_step(going, logits, self.stops)
+            kept = torch.tensor([not hand.done for hand in going], device=device)
+            going = [hand for hand in going if not hand.done]
+            if not going:
+                break
+            sees, depths = sees[kept], depths[kept] + 1
+            sees = torch.cat([sees, torch.eye(len(going), dtype=torch.bool, device=device)], dim=1)
+            tokens = torch.tensor([hand.tokens[-1] for hand in going], device=device)
+            logits = trunk.feed(tokens, depths, sees, torch.arange(len(going), device=device))
+        self._leave(trunk, branches, max(paths))
+
+    def _write_plain(self, hands: Sequence[DecodingState]) -> None:
+        """Prompts of one length by the network's own search, which is told each token that was chosen here."""
+        import torch
+
+        fed = torch.tensor([hand.prompt.tokens for hand in hands], device=self.decoder.network.device)
+        self.decoder.network.generate(
+            fed,
+            attention_mask=torch.ones_like(fed),
+            **forced_generate_kwargs(hands, self.stops),
+        )
+
+    # Search.
+
+    def _searched(self, pack: Sequence[EncodedPrompt], *, in_tree: bool) -> dict[int, Answer | UnsupportedQueryError]:
+        """The most probable span of each passage, over one cache or none."""
+        paths = [prompt.tokens for prompt in pack]
+        grown = self._grown(paths) if in_tree else None
+        found = searched(pack, self._searching(pack, grown) if grown is not None else self._searching_plain(pack))
+        if grown is not None:
+            self._leave(grown.trunk, grown.branches, max(paths))
+        return found
+
+    def _searching(self, pack: Sequence[EncodedPrompt], grown: _GrowingTree) -> _Expand:
+        """Expands spans over one cache: the first time the prompts themselves, then a column for each span."""
+        import torch
+
+        paths = [prompt.tokens for prompt in pack]
+        trunk, first, device = grown.trunk, grown.logits_of(paths), grown.logits.device
+        ancestors = [list(grown.branches.nodes_of[path]) for path in paths]
+        columns: dict[tuple[int, tuple[int, ...]], int] = {}
+
+        def expand(wanted: Sequence[Open]) -> list[dict[int, float]]:
+            if not wanted[0][1]:
+                logits = first[[at for at, _, _ in wanted]]
+            else:
+                n_before = trunk.n_columns
+                sees = torch.zeros(len(wanted), n_before + len(wanted), dtype=torch.bool, device=device)
+                for row, (at, written, _) in enumerate(wanted):
+                    sees[row, ancestors[at]] = True
+                    sees[row, [columns[at, written[:end]] for end in range(1, len(written))]] = True
+                    sees[row, n_before + row] = True
+                    columns[at, written] = n_before + row
+                tokens = torch.tensor([written[-1] for _, written, _ in wanted], device=device)
+                depths = torch.tensor([len(paths[at]) + len(written) - 1 for at, written, _ in wanted], device=device)
+                logits = trunk.feed(tokens, depths, sees, torch.arange(len(wanted), device=device))
+            return span_nexts(pack, wanted, logits, self.stops)
+
+        return expand
+
+    def _searching_plain(self, pack: Sequence[EncodedPrompt]) -> _Expand:
+        """The same by whole texts."""
+        import torch
+
+        def expand(wanted: Sequence[Open]) -> list[dict[int, float]]:
+            found: list[dict[int, float]] = []
+            for one in wanted:
+                text = (*pack[one[0]].tokens, *one[1])
+                inputs = {"input_ids": torch.tensor([text], device=self.decoder.network.device)}
+                logits = torch.cat(list(self.logits_at(inputs, np.array([len(text) - 1]))))
+                found += span_nexts(pack, [one], logits, self.stops)
+            return found
+
+        return expand
+
+    def _check(self) -> str:
+        """Read a prompt behind what others left in the cache, and by itself; "" or why that must not be done.
+
+        one     a a a a b b b b b b b b
+        two     a a a a c c c c c c c c         left in the cache, though not its first columns
+        other   a a a a c c c c d d d d
+        """
+        import torch
+
+        length = min(12, self.decoder.tree_depth)
+        if length < 4:
+            return "it looks back over a few tokens only"
+        network = self.decoder.network
+        vocabulary = int(network.get_output_embeddings().weight.shape[0])
+        draws = np.random.default_rng(1).integers(vocabulary // 4, vocabulary // 2, size=(3, length))
+        for row, shared in ((1, length // 3), (2, 2 * length // 3)):
+            draws[row, :shared] = draws[row - 1, :shared]
+            draws[row, shared] = draws[row - 1, shared] + 1
+        one, two, other = (tuple(map(int, row)) for row in draws)
+        self.trunk = None
+        try:
+            with torch.inference_mode():
+                places = np.array([length - 1])
+                inputs = {"input_ids": torch.tensor([other], device=network.device)}
+                expected = torch.cat(list(self.logits_at(inputs, places)))
+                grown = self._grown([one, two])
+                self._leave(grown.trunk, grown.branches, two)
+                found = self._grown([other]).logits_of([other])[0]
+        except REFUSALS as error:
+            if is_oom(error):
+                raise
+            return f"its cache cannot be kept from one prompt to the next ({type(error).__name__})"
+        finally:
+            self.trunk = None
+        gap = (found.log_softmax(-1) - expected[0].log_softmax(-1)).abs().max()
+        agrees = bool(gap <= AGREEMENT_NATS[str(network.dtype).removeprefix("torch.")])
+        return "" if agrees else "it answers otherwise behind what another prompt left in its cache"
+
+
+_Expand = Callable[[Sequence[Open]], list[dict[int, float]]]
+_ROWS = {"choice": 2**30, "writing": MAX_SEQUENCES, "search": 8}
+"""Prompts of one pack, at most."""
+
+
+def _size(pack: Sequence[EncodedPrompt]) -> int:
+    return len(PrefixTree.of(prompt.tokens for prompt in pack).tokens) + sum(prompt.own_tokens for prompt in pack)

@@ -1,0 +1,332 @@
+"""From what a network says at each step to the answers: labels that were chosen, and texts that are written within limits.
+
+    logits of a step   ->  the allowed tokens  ->  the most probable, or one that is drawn  ->  the next state of the constraint
+
+How the logits are got is the family's own business: a causal network's tree, or a decoder's rows. Knows torch; knows no network.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from undertow.models.base import PAPER, UnsupportedQueryError
+from undertow.models.generation.constraints import (
+    END,
+    Constraint,
+    Free,
+    OfTokens,
+    Span,
+    SpanSearch,
+    Trie,
+    greedy_label,
+    label_nats,
+)
+from undertow.models.generation.prompt_encoder import EncodedPrompt, Passage, PromptEncoder
+from undertow.types import BEST_SPAN, FREE, PASSAGE_TOKENS, Answer, ConstrainedGenerateQuery, MultipleChoiceQuery
+
+if TYPE_CHECKING:
+    import torch
+
+MAX_SEQUENCES = 64
+"""Answers that are written, or spans that are looked at, in one forward pass."""
+Nats = dict[tuple[int, ...], dict[int, float]]
+"""Log-probabilities of what may come next, `END` among it, by what stands before it: a prompt and what was written."""
+Open = tuple[int, tuple[int, ...], tuple[int, ...]]
+"""A span that may go on: the place of its prompt in the pack, its tokens, and those that may come next."""
+
+
+def sort_of(prompt: EncodedPrompt) -> str:
+    """What is done with it: `choice`, `writing` or `search`."""
+    if prompt.trie is not None:
+        return "choice"
+    return "search" if writing_of(prompt).constraint == BEST_SPAN else "writing"
+
+
+def writing_of(prompt: EncodedPrompt) -> ConstrainedGenerateQuery:
+    """The query of a prompt that is answered in writing."""
+    if not isinstance(prompt.query, ConstrainedGenerateQuery):
+        raise TypeError("a choice is not written")
+    return prompt.query
+
+
+def passage_of(prompt: EncodedPrompt) -> Passage:
+    """The passage of a prompt that is answered in writing."""
+    if prompt.passage is None:
+        raise TypeError("a choice has no passage")
+    return prompt.passage
+
+
+@dataclass(frozen=True, slots=True)
+class Stops:
+    """What ends a written answer.
+
+    Attributes:
+        ends: the model's own end tokens.
+        prompter: knows which tokens break a line.
+    """
+
+    ends: frozenset[int]
+    prompter: PromptEncoder
+
+    def of(self, writing: ConstrainedGenerateQuery) -> frozenset[int]:
+        """Tokens that end the answer, and are no part of it."""
+        return self.ends | self.prompter.line_breaks if writing.line_ends else self.ends
+
+    def last(self, writing: ConstrainedGenerateQuery) -> frozenset[int]:
+        """Tokens that no other comes after."""
+        return self.prompter.line_ends if writing.line_ends else frozenset()
+
+
+# Choices.
+
+
+def reads_of(pack: Sequence[EncodedPrompt]) -> dict[tuple[int, ...], list[int]]:
+    """Tokens that are read after each path, for all choices of a pack."""
+    found: dict[tuple[int, ...], set[int]] = {}
+    for prompt in pack:
+        for prefix in prompt.prefixes:
+            state: Trie = prompt.trie or Trie()
+            for token in prefix:
+                state = state.children[token]
+            found.setdefault((*prompt.tokens, *prefix), set()).update(state.children)
+    return {path: sorted(tokens) for path, tokens in found.items()}
+
+
+def nexts(
+    logits: torch.Tensor, reads: Sequence[tuple[tuple[int, ...], int, Sequence[int]]], ends: frozenset[int]
+) -> Nats:
+    """Log-probabilities of some tokens, and of an end, by path.
+
+    Args:
+        logits: [row, vocabulary].
+        reads: path, row, and the tokens that are read there.
+        ends: tokens that say that the answer ends.
+    """
+    import torch
+
+    norms = logits.logsumexp(-1)
+    end = end_nats(logits, norms, ends).tolist()
+    flat = [(row, token) for _, row, tokens in reads for token in tokens]
+    at = torch.tensor(flat, device=logits.device, dtype=torch.int64).reshape(-1, 2)
+    values = iter((logits[at[:, 0], at[:, 1]] - norms[at[:, 0]]).double().tolist())
+    return {path: {token: next(values) for token in tokens} | {END: end[row]} for path, row, tokens in reads}
+
+
+def end_nats(logits: torch.Tensor, norms: torch.Tensor, ends: frozenset[int]) -> torch.Tensor:
+    """Log-probability that the answer ends here, by any of the tokens that say so [row]."""
+    import torch
+
+    if not ends:
+        return torch.full_like(norms, -torch.inf).double()
+    return (logits[:, sorted(ends)].logsumexp(-1) - norms).double()
+
+
+def chosen(prompt: EncodedPrompt, nats: Nats, tokenizer: Any, protocol: str) -> Answer | UnsupportedQueryError:
+    """The label that greedy decoding comes to, and the log-probabilities of all; under protocol paper it may be part of one."""
+    trie, query = prompt.trie, prompt.query
+    if trie is None or not isinstance(query, MultipleChoiceQuery):
+        raise TypeError("what is written is not chosen")
+    by_prefix = {prefix: nats[*prompt.tokens, *prefix] for prefix in prompt.prefixes}
+    values = label_nats(trie, by_prefix)
+    if any(math.isnan(value) or value == math.inf for value in values):
+        return UnsupportedQueryError("the model gave a probability that is not a number")
+    claimed = sum(math.exp(by_prefix[()][token]) for token in trie.children)
+    written, label = greedy_label(trie, by_prefix, ends_early=protocol == PAPER)
+    text = tokenizer.decode(list(written)) if label is None else query.labels[label]
+    return Answer(tuple(values), max(0.0, 1.0 - claimed), text=text.strip(), n_dropped=prompt.n_dropped)
+
+
+# Search.
+
+
+def span_nexts(
+    pack: Sequence[EncodedPrompt], wanted: Sequence[Open], logits: torch.Tensor, stops: Stops
+) -> list[dict[int, float]]:
+    """What may come next after each span, from the logits there [span, vocabulary]."""
+    norms = logits.logsumexp(-1)
+    found = []
+    for row, (at, written, allowed) in enumerate(wanted):
+        ends, last = stops.of(writing_of(pack[at])), stops.last(writing_of(pack[at]))
+        if last.intersection(written[-1:]):
+            found.append(dict.fromkeys(allowed, -math.inf) | {END: 0.0})
+            continue
+        nats = dict(zip(allowed, (logits[row, list(allowed)] - norms[row]).double().tolist(), strict=True))
+        nats |= dict.fromkeys(ends.intersection(allowed), -math.inf)  # what ends a span is no part of one
+        end = end_nats(logits[row : row + 1], norms[row : row + 1], ends)
+        found.append(nats | {END: float(end[0])})
+    return found
+
+
+def searched(
+    pack: Sequence[EncodedPrompt], expand: Callable[[Sequence[Open]], Sequence[Mapping[int, float]]]
+) -> dict[int, Answer | UnsupportedQueryError]:
+    """The most probable span of each passage, by the places of the prompts: all searches of a pack go on together.
+
+    Args:
+        pack: prompts.
+        expand: what may come next after each of some spans; the first time, of the beginnings.
+    """
+    searches = [SpanSearch.of(passage_of(prompt).tokens) for prompt in pack]
+    while True:
+        share = max(1, MAX_SEQUENCES // max(1, sum(search.going for search in searches)))
+        open_ones = [(at, *one) for at, search in enumerate(searches) for one in search.wanted(share)]
+        if not open_ones:
+            break
+        told = expand([(at, written, state.allowed) for at, written, state in open_ones])
+        for (at, written, _), nats in zip(open_ones, told, strict=True):
+            searches[at].tell(written, nats)
+    return {prompt.place: _found(prompt, search) for prompt, search in zip(pack, searches, strict=True)}
+
+
+def _found(prompt: EncodedPrompt, search: SpanSearch) -> Answer | UnsupportedQueryError:
+    if not search.best:
+        return UnsupportedQueryError("the model gave a probability that is not a number")
+    text = _as_told(prompt, passage_of(prompt).text_of_span(search.best))
+    return Answer((search.best_nats,), math.nan, text=text, n_dropped=prompt.n_dropped)
+
+
+# Writing.
+
+
+def _as_told(prompt: EncodedPrompt, text: str) -> str:
+    """What was written, up to a line break if that ends it."""
+    return re.split("[\r\n]", text, maxsplit=1)[0] if writing_of(prompt).line_ends else text
+
+
+@dataclass(slots=True)
+class DecodingState:
+    """One answer as it is written.
+
+    Attributes:
+        prompt: what is answered.
+        state: what may come next.
+        draws: of a sampled answer, one number in 0 to 1 a step.
+        tokens, nats: written so far, and their log-probability.
+        done: whether the answer has ended.
+    """
+
+    prompt: EncodedPrompt
+    state: Constraint
+    draws: np.random.Generator
+    tokens: list[int] = field(default_factory=list)
+    nats: float = 0.0
+    done: bool = False
+
+    @classmethod
+    def of(cls, prompt: EncodedPrompt) -> DecodingState:
+        """Nothing written yet."""
+        writing, passage = writing_of(prompt), passage_of(prompt).tokens
+        state: Constraint = Free()
+        if writing.constraint != FREE:
+            state = OfTokens.of(passage) if writing.constraint == PASSAGE_TOKENS else Span.of(passage)
+        # By the query alone, whatever it is asked together with.
+        told = hashlib.sha256(f"{writing.seed}\n{writing.shown()}".encode("utf-8", "replace")).digest()
+        return cls(prompt, state, np.random.default_rng(list(told)))
+
+    @property
+    def writing(self) -> ConstrainedGenerateQuery:
+        """The query."""
+        return writing_of(self.prompt)
+
+    def go_on(self, logits: torch.Tensor, norm: float, ends: frozenset[int]) -> None:
+        """Choose the next token, or the end, from the logits of one step [vocabulary]."""
+        chosen = self._drawn(logits, ends) if self.writing.temperature else self._most_probable(logits, ends)
+        if chosen in ends or chosen == END:
+            nats = float(logits[sorted(ends)].logsumexp(-1)) if ends else -math.inf
+            self.done = True
+        else:
+            nats = float(logits[chosen])
+            self.tokens.append(chosen)
+            self.state = self.state.after(chosen)
+            spent = len(self.tokens) >= self.prompt.most_tokens
+            self.done = spent or (self.state.allowed is not None and not self.state.allowed)
+        self.nats += nats - norm
+
+    def _most_probable(self, logits: torch.Tensor, ends: frozenset[int]) -> int:
+        """The argmax of what is allowed; all tokens that end an answer count as one end."""
+        import torch
+
+        tokens = self._tokens(ends)
+        if tokens is None:
+            others = logits.clone()
+            others[sorted(ends)] = -torch.inf
+            best = int(others.argmax())
+        elif tokens:
+            best = tokens[int(logits[tokens].argmax())]
+        else:
+            return END
+        if not self.state.may_end or not ends:
+            return best
+        return END if float(logits[sorted(ends)].logsumexp(-1)) > float(logits[best]) else best
+
+    def _drawn(self, logits: torch.Tensor, ends: frozenset[int]) -> int:
+        """One of the `top_k` most probable allowed tokens, by their probabilities at the temperature."""
+        tokens = self._tokens(frozenset() if self.state.may_end else ends)
+        if tokens is not None and self.state.may_end:
+            tokens = sorted({*tokens, *ends})
+        if tokens == []:
+            return END
+        among = logits if tokens is None else logits[tokens]
+        n_kept = min(self.writing.top_k or len(among), len(among))
+        values, places = among.double().topk(n_kept)
+        shares = (values / self.writing.temperature).softmax(-1).cpu().numpy()
+        place = int(np.searchsorted(np.cumsum(shares), self.draws.random() * shares.sum(), side="right"))
+        chosen = int(places[min(place, n_kept - 1)])
+        return chosen if tokens is None else tokens[chosen]
+
+    def _tokens(self, without: frozenset[int]) -> list[int] | None:
+        """Allowed tokens but these; None for all there are."""
+        allowed = self.state.allowed
+        return None if allowed is None else [token for token in allowed if token not in without]
+
+    def answer(self, tokenizer: Any) -> Answer | UnsupportedQueryError:
+        """What was written."""
+        if math.isnan(self.nats):
+            return UnsupportedQueryError("the model gave a probability that is not a number")
+        if isinstance(self.state, Span) and self.tokens:
+            text = passage_of(self.prompt).text_of_span(tuple(self.tokens))
+        else:
+            text = tokenizer.decode(self.tokens, skip_special_tokens=True, clean_up_tokenization_spaces=False)
+        text = _as_told(self.prompt, text)
+        return Answer((self.nats,), math.nan, text=text, n_dropped=self.prompt.n_dropped)
+
+
+def decode_step(hands: Sequence[DecodingState], logits: torch.Tensor, stops: Stops) -> None:
+    """The next token of each answer, from the logits of a step [hand, vocabulary]."""
+    norms = logits.logsumexp(-1)
+    for hand, row, norm in zip(hands, logits, norms.tolist(), strict=True):
+        hand.go_on(row, norm, stops.of(hand.writing))
+        # A token may say something before it breaks the line.
+        hand.done |= hand.tokens[-1:] != [] and hand.tokens[-1] in stops.last(hand.writing)
+
+
+def forced_generate_kwargs(hands: Sequence[DecodingState], stops: Stops) -> dict[str, Any]:
+    """How a network's own search is told each token that was chosen here: arguments of its `generate`, one row a hand."""
+    import torch
+    from transformers import GenerationConfig, LogitsProcessorList
+
+    end = min(stops.ends, default=0)
+
+    def choose(_: torch.Tensor, logits: torch.Tensor) -> torch.Tensor:
+        going = [at for at, hand in enumerate(hands) if not hand.done]
+        decode_step([hands[at] for at in going], logits.float()[going], stops)
+        forced = torch.full_like(logits, -torch.inf)
+        for at, hand in enumerate(hands):
+            forced[at, end if hand.done else hand.tokens[-1]] = 0.0
+        return forced
+
+    config = GenerationConfig(
+        do_sample=False,
+        num_beams=1,
+        max_new_tokens=max(hand.prompt.most_tokens for hand in hands),
+        pad_token_id=end,
+        eos_token_id=[end] if stops.ends else None,
+    )
+    return {"generation_config": config, "logits_processor": LogitsProcessorList([choose])}

@@ -1,0 +1,1 @@
+"""Find, check, download and load model weights."""

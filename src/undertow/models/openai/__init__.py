@@ -1,0 +1,1 @@
+"""Client of OpenAI-compatible servers: connection, constrained generation, log-probabilities."""

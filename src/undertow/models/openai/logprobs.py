@@ -1,0 +1,308 @@
+"""From a response of a server that speaks OpenAI's interface to the steps of its answer, as far as they were shown.
+
+    shown      she .41   he .33   " she" .05   the .02        she: .46, and of two spellings both were seen
+    not shown  .19 in all, none of them above .02             he: .33 to .35, they: 0 to .06, if "the" began it
+
+A server's tokenizer is not known, so a word may be several tokens; any shown token that the word begins with may be its first.
+
+Servers show log-probabilities in two shapes: lists side by side (completions, as they were first), and one list of tokens
+(chat, and completions of some servers). Knows both; knows nothing about how a response was got.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, cast
+
+from undertow.models.base import PAPER, PAPER_TOP, UnsupportedQueryError
+from undertow.models.generation.step_readout import Step, answer_of, steps_that_count, word_of
+from undertow.types import Answer, GenerateQuery
+
+NOT_SHOWN_NATS = -1000.0
+"""Servers write a number below this (-9999, the lowest of its type) for a token that they do not show."""
+ROUNDING_NATS = 0.01
+ROUNDING_PROB = 1e-6
+"""Numbers that were rounded may add up to 1 though something is hidden; nothing is said to be impossible for that."""
+MAX_PROB = 1.02
+"""Of all tokens of a step, as they were shown: with more, one of them is there twice, or the numbers are no probabilities."""
+PIECE_SPACE = "\N{LOWER ONE EIGHTH BLOCK}"
+"""What some tokenizers write for a space, and some servers pass on."""
+SPENT = "the answer has no text: the model spent all its tokens before it wrote any, as models that reason first do"
+FILTERED = "the server's content filter stopped the answer"
+
+
+class HalfAnswerError(Exception):
+    """A response that is no whole answer; the message says what it lacks. Another attempt may bring it."""
+
+
+@dataclass(frozen=True, slots=True)
+class TopLogprobs:
+    """One decoded token as a server shows it.
+
+    Attributes:
+        token: its text.
+        logprob_nats: its log-probability.
+        top: the most probable tokens there with theirs.
+        by_text: whether `top` came by text, so that of tokens with equal text one is left.
+    """
+
+    token: str
+    logprob_nats: float
+    top: tuple[tuple[str, float], ...]
+    by_text: bool = False
+
+    def most_probable(self, n: int) -> list[tuple[str, float]]:
+        """The most probable tokens that were really shown, `n` at most, with their probabilities."""
+        ranked = sorted(self.top, key=lambda pair: pair[1], reverse=True)
+        return [(text, math.exp(nats)) for text, nats in ranked[:n] if nats > NOT_SHOWN_NATS]
+
+    def seen(self, n: int) -> list[tuple[str, float]]:
+        """The same with the decoded token, where it comes on top of their number."""
+        pairs = self.most_probable(n)
+        if self.token not in {text for text, _ in pairs} and self.logprob_nats > NOT_SHOWN_NATS:
+            pairs.append((self.token, math.exp(self.logprob_nats)))
+        return pairs
+
+    @property
+    def is_sure(self) -> bool:
+        """Whether one token has all of the probability."""
+        nats = max(self.logprob_nats, *(nats for _, nats in self.top))
+        return math.exp(nats) >= 1.0 - ROUNDING_PROB
+
+
+@dataclass(frozen=True, slots=True)
+class WantedWords:
+    """What is looked for in an answer.
+
+    Attributes:
+        words: of the options [option]; "" for one that is no single word, or counts with an earlier one.
+        top: how many tokens of each step the server was asked to show.
+        protocol: `exact` or `paper`.
+    """
+
+    words: tuple[str, ...]
+    top: int
+    protocol: str
+
+
+@dataclass(frozen=True, slots=True)
+class ServedStep(Step):
+    """A step, and what words of several tokens may have of it.
+
+    Attributes:
+        piece_probs: probability of the shown tokens that may be the first of several of each option [option].
+        pieces_prob: of those that may be the first of any, each counted once.
+    """
+
+    piece_probs: tuple[float, ...] = ()
+    pieces_prob: float = 0.0
+
+
+@dataclass(slots=True)
+class LogprobCoverage:
+    """What a server has shown in the answers of a run.
+
+    Attributes:
+        spreads: whether the probability of any step was on more than one token.
+        words, whole: words that were looked for, and those that were shown as one token.
+        fewest: how many tokens were shown of a step, at least, by how many were asked for.
+    """
+
+    spreads: bool = False
+    words: set[str] = field(default_factory=set)
+    whole: set[str] = field(default_factory=set)
+    fewest: dict[int, int] = field(default_factory=dict)
+
+    def add(self, shown: Sequence[TopLogprobs], wanted: WantedWords) -> None:
+        """One more answer."""
+        if not shown:
+            return
+        self.spreads = self.spreads or not all(step.is_sure for step in shown)
+        words = {word for word in wanted.words if word}
+        self.words |= words
+        self.whole |= words & {word_of(text) for step in shown for text, _ in step.seen(wanted.top)}
+        fewest = min(len(step.most_probable(wanted.top)) for step in shown)
+        self.fewest[wanted.top] = min(fewest, self.fewest.get(wanted.top, fewest))
+
+    def notes(self) -> tuple[str, ...]:
+        """What a reader of the results must know of it."""
+        notes = [
+            f"of {asked} tokens that were asked for, the server shows as few as {fewest} of a step"
+            for asked, fewest in sorted(self.fewest.items())
+            if fewest < asked
+        ]
+        pieces = sorted(self.words - self.whole)
+        if pieces:
+            notes.append(f"never shown as one token, so possibly several: {', '.join(pieces)}")
+        return tuple(notes)
+
+
+def words_of(prompt: GenerateQuery) -> tuple[str, ...] | UnsupportedQueryError:
+    """What a token must spell to count for each option [option], or why the options cannot be told apart."""
+    owner: dict[str, str] = {}
+    words = []
+    for option in prompt.options:
+        word = word_of(option.fills[0])
+        if owner.get(word, option.group) != option.group:
+            return UnsupportedQueryError(f"{word!r} is an option of {owner[word]} and one of {option.group}")
+        words.append("" if word in owner or len(word.split()) != 1 else word)
+        owner[word] = option.group
+    return tuple(words)
+
+
+def answer_in(body: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The answer in a response.
+
+    Raises:
+        HalfAnswerError: there is none.
+    """
+    choices = body.get("choices")
+    if not isinstance(choices, list) or not choices or not isinstance(choices[0], Mapping):
+        raise HalfAnswerError("a response without an answer")
+    return choices[0]
+
+
+def text_of(choice: Mapping[str, Any]) -> str:
+    """What the model wrote; "" where it wrote nothing.
+
+    Raises:
+        HalfAnswerError: it is no text.
+    """
+    message = choice.get("message")
+    holder, name = (message, "content") if isinstance(message, Mapping) else (choice, "text")
+    text = holder.get(name) or holder.get("refusal") or ""
+    if not isinstance(text, str):
+        raise HalfAnswerError("an answer that is no text")
+    return text
+
+
+def shown_of(choice: Mapping[str, Any]) -> list[TopLogprobs]:
+    """The tokens of an answer with what was shown of each; none, if nothing was.
+
+    Raises:
+        HalfAnswerError: a piece is missing, or is not what it should be.
+    """
+    given = choice.get("logprobs")
+    if not isinstance(given, Mapping):
+        return []
+    try:
+        content = given.get("content") or given.get("refusal")
+        if content:
+            return [_shown(one["token"], one["logprob"], one["top_logprobs"]) for one in content]
+        if not given.get("tokens") or given.get("top_logprobs") is None:
+            return []
+        columns = given["tokens"], given["token_logprobs"], given["top_logprobs"]
+        return [_shown(*row) for row in zip(*columns, strict=True)]
+    except (KeyError, TypeError, ValueError, OverflowError) as error:
+        raise HalfAnswerError("log-probabilities with pieces missing or too many") from error
+
+
+def _shown(token: Any, nats: Any, top: Any) -> TopLogprobs:
+    listed = list(top.items()) if isinstance(top, Mapping) else [(one["token"], one["logprob"]) for one in top]
+    pairs = [(token, nats), *listed]
+    if not listed or not all(isinstance(text, str) and float(value) < ROUNDING_NATS for text, value in pairs):
+        raise ValueError("no token, or no log-probability")
+    spelled = [(text.replace(PIECE_SPACE, " "), min(float(value), 0.0)) for text, value in pairs]
+    shown = TopLogprobs(*spelled[0], tuple(spelled[1:]), by_text=isinstance(top, Mapping))
+    if sum(prob for _, prob in shown.seen(len(shown.top))) > MAX_PROB:
+        raise ValueError("more than all of the probability")
+    return shown
+
+
+def without_end(shown: Sequence[TopLogprobs], text: str, finish: str) -> Sequence[TopLogprobs]:
+    """Without the token that ended the answer, which some servers list: no text has it.
+
+    tokens  "Yes"  "."  ""             text "Yes."
+    tokens  "Yes"  "."  "<|im_end|>"   text "Yes."
+    """
+    if not shown or finish != "stop":
+        return shown
+    tokens = [step.token for step in shown]
+    ends = not tokens[-1] or _letters(*tokens[:-1]) == _letters(text) != _letters(*tokens)
+    return shown[:-1] if ends else shown
+
+
+def _letters(*texts: str) -> str:
+    """All but the space in them, which some servers strip from each token."""
+    return "".join("".join(texts).split())
+
+
+def is_one_hot(written: Sequence[TopLogprobs]) -> bool:
+    """Whether all of several steps have all of the probability on one token, as after sampling at temperature 0."""
+    return len(written) > 1 and all(step.is_sure for step in written)
+
+
+def step_of(shown: TopLogprobs, wanted: WantedWords) -> ServedStep:
+    """The distribution of one step, as far as it was shown."""
+    # A decoded token outside the most probable ones comes on top of their number, and tokens above it may be hidden.
+    least_prob = min((prob for _, prob in shown.most_probable(wanted.top)), default=1.0)
+    seen = shown.seen(wanted.top)
+    if wanted.protocol == PAPER:
+        seen = sorted(seen, key=lambda pair: pair[1], reverse=True)[:PAPER_TOP]
+    found = [[prob for text, prob in seen if word_of(text) == word] for word in wanted.words]
+    probs = tuple(sum(own) if word else math.nan for word, own in zip(wanted.words, found, strict=True))
+    if wanted.protocol == PAPER:
+        return ServedStep(shown.token, probs)
+    n_seen = tuple(map(len, found))
+    if shown.by_text and len(shown.top) < wanted.top:
+        # A token may be lost to another of equal text, and then it can be any, and as probable as can be.
+        n_seen, least_prob = (0,) * len(found), 1.0
+    return ServedStep(
+        token=shown.token,
+        probs=probs,
+        n_seen=n_seen,
+        unseen_prob=max(ROUNDING_PROB, 1.0 - sum(prob for _, prob in seen)),
+        least_prob=least_prob,
+        piece_probs=tuple(sum(prob for text, prob in seen if _may_begin(text, word)) for word in wanted.words),
+        pieces_prob=sum(prob for text, prob in seen if any(_may_begin(text, word) for word in wanted.words)),
+    )
+
+
+def _may_begin(token: str, word: str) -> bool:
+    """Whether the token may be the first of several that spell the word."""
+    piece = word_of(token)
+    return 0 < len(piece) < len(word) and word.startswith(piece)
+
+
+def spaced(steps: Sequence[ServedStep], text: str) -> Sequence[ServedStep]:
+    """With the space before each token that the text has, where a server strips it; as they are, where they do not fit.
+
+    tokens  "was"  "she"  "."   text "was she."   ->   "was"  " she"  "."
+    """
+    if "".join(step.token for step in steps).strip() == text.strip():
+        return steps
+    at, found = 0, []
+    for step in steps:
+        token = step.token.lstrip()
+        start = len(text) - len(text[at:].lstrip())
+        if not text.startswith(token, start):
+            return steps
+        end = start + len(token)
+        found.append(replace(step, token=text[at:end]))
+        at = end
+    return found
+
+
+def served_answer(prompt: GenerateQuery, steps: Sequence[ServedStep], text: str) -> Answer:
+    """What the steps of this text say of the options, whose ceilings allow for words of several tokens.
+
+    A word that was shown as one token at any step is one: nothing that it begins with is a piece of it.
+    """
+    answer = answer_of(prompt, steps, text)
+    if not answer.ceilings_prob:
+        return answer
+    counted = cast(Sequence[ServedStep], steps_that_count(steps, prompt.options))
+    in_pieces = [not any(step.probs[option] > 0 for step in steps) for option in range(len(prompt.options))]
+    pieces = [
+        sum(step.piece_probs[option] for step in counted) / len(counted) if possible else 0.0
+        for option, possible in enumerate(in_pieces)
+    ]
+    hidden = sum(min(step.pieces_prob, sum(itertools.compress(step.piece_probs, in_pieces))) for step in counted)
+    return replace(
+        answer,
+        ceilings_prob=tuple(map(sum, zip(answer.ceilings_prob, pieces, strict=True))),
+        unseen_prob=answer.unseen_prob + hidden / len(counted),
+    )

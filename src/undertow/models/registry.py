@@ -1,0 +1,125 @@
+"""Finding the model that a user names: every family is asked in turn whether it is one of its own.
+
+Knows the files of this folder by name and nothing of what is in them; torch is not imported by looking.
+"""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+from collections.abc import Sequence
+from dataclasses import Field, dataclass, fields, replace
+from functools import cache
+from importlib.metadata import entry_points
+from types import ModuleType
+from typing import Any
+
+from undertow._files import say
+from undertow.errors import UndertowError
+from undertow.models import families as families_folder
+from undertow.models.backend.dtype import AUTO, dtype_here, slow_dtype_warning
+from undertow.models.base import DTYPES, ModelHandle, ModelRequest
+
+ENTRY_POINTS = "undertow.models"
+_say_once = cache(say)
+DEVICES = ("auto", "cpu", "cuda", "hpu", "mps", "npu", "xpu")
+"""Kinds of device that torch and its plug-ins know; whether one is here is found out when a model is opened."""
+OUTSIDE = {"replay": "undertow.runs.folder.replay"}
+"""A family that lies with what it reads: its module is imported when a name asks for it, so models import no run folder."""
+
+
+def families() -> dict[str, str]:
+    """Names of the model families, each with one line on what it reads."""
+    return {name: str(_module(name).SUMMARY) for name in _names()}
+
+
+def settings() -> dict[str, Field[Any]]:
+    """The families' own settings, by name: fields of their `Settings`, with default and help. Loads no model library."""
+    found: dict[str, Field[Any]] = {}
+    for name in _names():
+        own = getattr(_module(name), "Settings", None)
+        if own is not None:
+            found = {option.name: option for option in fields(own)} | found
+    return found
+
+
+def takers(setting: str) -> list[str]:
+    """The families that have a setting of this name."""
+    return [
+        name
+        for name in _names()
+        if any(option.name == setting for option in fields(getattr(_module(name), "Settings", _NoSettings)))
+    ]
+
+
+@dataclass(frozen=True)
+class _NoSettings:
+    """Of a family without any."""
+
+
+def parsed_settings(given: Sequence[str]) -> dict[str, Any]:
+    """Settings of families from `name=value`, each of the type of its default.
+
+    Raises:
+        UndertowError: no family has such a setting, or the value is of another type.
+    """
+    known = settings()
+    found: dict[str, Any] = {}
+    for text in given:
+        name, equals, value = text.partition("=")
+        if not equals or name not in known:
+            raise UndertowError(f"setting {text!r}: write it as name=value; there are {', '.join(known) or 'none'}")
+        kind: Any = type(known[name].default)
+        try:
+            found[name] = value.lower() in ("true", "yes", "1") if kind is bool else kind(value)
+        except ValueError as error:
+            raise UndertowError(f"setting {name} must be of type {kind.__name__}, not {value!r}") from error
+    return found
+
+
+def resolve(request: ModelRequest) -> ModelHandle:
+    """The model, its weights not loaded yet.
+
+    Raises:
+        UndertowError: there is no such model, or no family reads it.
+    """
+    if request.dtype not in (AUTO, *DTYPES):
+        raise UndertowError(f"dtype {request.dtype!r} is not known; use {', '.join(DTYPES)}, or {AUTO}")
+    kind, colon, number = request.device.partition(":")
+    if kind not in DEVICES or bool(colon) != number.isdecimal():
+        raise UndertowError(
+            f"device {request.device!r} is not known; use {', '.join(DEVICES)}, or cuda:1 for the second"
+        )
+    if not request.name.strip():
+        raise UndertowError("the model has no name; give one with -m, for example -m smollm2")
+    # A name before a colon, or alone, picks its family: no other is imported.
+    own = request.name.partition(":")[0]
+    for name in [own] if own in _names() else _names():
+        # The card says what a model runs in: no family is told `auto`.
+        asked = replace(request, dtype=dtype_here(request.dtype, name, request.device))
+        found: ModelHandle | None = _module(name).find(asked)
+        if found is not None:
+            if warning := slow_dtype_warning(request.dtype, name, request.device):
+                _say_once(warning)
+            return found
+    raise UndertowError(
+        f"{request.name}: no model family here reads its architecture; `undertow ls models` says what can be read"
+    )
+
+
+def _own() -> list[str]:
+    names = [name for _, name, _ in pkgutil.iter_modules(families_folder.__path__)]
+    return [*(name for name in names if not name.startswith("_")), *OUTSIDE]
+
+
+def _names() -> list[str]:
+    """Own families first; another package cannot take the place of one."""
+    return list(dict.fromkeys([*_own(), *(entry.name for entry in entry_points(group=ENTRY_POINTS))]))
+
+
+def _module(name: str) -> ModuleType:
+    if name in _own():
+        return importlib.import_module(OUTSIDE.get(name, f"undertow.models.families.{name}"))
+    (entry,) = entry_points(group=ENTRY_POINTS, name=name)
+    module: ModuleType = entry.load()
+    return module

@@ -1,0 +1,138 @@
+"""Which tokens of a vocabulary are which words: what an answer, read one token at a time, can say of the words asked about.
+
+    word     tokens whose text is the word      distribution of one step
+    she      "she"  " she"                      P(she) = P("she") + P(" she")
+    zirself  none: it is several tokens         cannot be seen in one step
+
+Knows tokenizers by `batch_decode`, a call and `get_vocab`; knows neither torch nor any network.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from undertow.models.base import UnsupportedQueryError
+from undertow.models.generation.step_readout import word_of
+from undertow.types import Option
+
+CONTINUES = "##"
+"""How WordPiece marks a token that goes on with a word."""
+PIECE_SPACE = "\N{LOWER ONE EIGHTH BLOCK}"
+"""How SentencePiece writes a space, which decoding a token alone drops."""
+
+LINE_BREAKS = ("\n", "\r")
+
+
+@dataclass(frozen=True, slots=True)
+class OptionTokens:
+    """The tokens that a step's distribution is read at.
+
+    Attributes:
+        ids: of each option [option][token]; () for one that is several tokens, or that counts with an earlier one.
+    """
+
+    ids: tuple[tuple[int, ...], ...]
+
+
+@dataclass(slots=True)
+class Vocabulary:
+    """A tokenizer's vocabulary by the words that its tokens spell; decoded once, when it is first asked."""
+
+    tokenizer: Any
+    _texts: dict[int, str] = field(default_factory=dict)
+    _tokens: dict[str, tuple[int, ...]] = field(default_factory=dict)
+    _known: dict[tuple[Option, ...], OptionTokens | UnsupportedQueryError] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, tokenizer: Any) -> Vocabulary:
+        """The vocabulary of a tokenizer, not decoded yet."""
+        return cls(tokenizer)
+
+    def of_options(self, options: Sequence[Option]) -> OptionTokens | UnsupportedQueryError:
+        """The tokens of each option's word, or why these options cannot be told apart or seen one token at a time."""
+        key = tuple(options)
+        if key not in self._known:
+            self._known[key] = self._of_options(key)
+        return self._known[key]
+
+    def text_of(self, token: int) -> str:
+        """What a token spells, with the space that belongs to it where the tokenizer shows that."""
+        if not self._texts:
+            self._decode()
+        return self._texts.get(token, "")
+
+    def line_breaks(self) -> frozenset[int]:
+        """Tokens that begin with a line break."""
+        if not self._texts:
+            self._decode()
+        return frozenset(token for token, text in self._texts.items() if text.lstrip(" ").startswith(LINE_BREAKS))
+
+    def line_ends(self) -> frozenset[int]:
+        """Tokens that say something and then break the line, as one for a full stop and what follows it may."""
+        if not self._texts:
+            self._decode()
+        breaking = frozenset(token for token, text in self._texts.items() if any(sign in text for sign in LINE_BREAKS))
+        return breaking - self.line_breaks()
+
+    def _of_options(self, options: tuple[Option, ...]) -> OptionTokens | UnsupportedQueryError:
+        ids: list[tuple[int, ...]] = []
+        owner: dict[int, str] = {}
+        for option in options:
+            word = word_of(option.fills[0])
+            tokens = self._of_word(word)
+            others = [owner[token] for token in tokens if owner.get(token, option.group) != option.group]
+            if others:
+                return UnsupportedQueryError(
+                    f"this tokenizer spells an option of {others[0]} and one of {option.group} alike"
+                )
+            ids.append(tuple(token for token in tokens if token not in owner))
+            owner |= dict.fromkeys(tokens, option.group)
+        if not owner:
+            words = ", ".join(option.fills[0] for option in options)
+            return UnsupportedQueryError(
+                f"no word is a single token, so none can be seen in the steps of an answer: {words}"
+            )
+        return OptionTokens(tuple(ids))
+
+    def _of_word(self, word: str) -> tuple[int, ...]:
+        """All tokens that spell the word; of one that no token spells (an uncased vocabulary), those that it becomes."""
+        if not self._texts:
+            self._decode()
+        if word in self._tokens or not word:
+            return self._tokens.get(word, ())
+        for spelled in (word, f" {word}"):
+            tokens = self.tokenizer(spelled, add_special_tokens=False)["input_ids"]
+            if len(tokens) == 1 and tokens[0] != self.tokenizer.unk_token_id:
+                return self._tokens.get(word_of(self._texts[tokens[0]]), ())
+        return ()
+
+    def _decode(self) -> None:
+        numbers = sorted(set(self.tokenizer.get_vocab().values()))
+        decoded = self.tokenizer.batch_decode([[number] for number in numbers], clean_up_tokenization_spaces=False)
+        pieces = self.tokenizer.convert_ids_to_tokens(numbers)
+        # In other vocabularies ## is a heading of Markdown.
+        model = getattr(getattr(self.tokenizer, "backend_tokenizer", None), "model", None)
+        pieced = type(model).__name__ == "WordPiece"
+        self._texts = {
+            number: _spaced(text, piece, pieced=pieced)
+            for number, text, piece in zip(numbers, decoded, pieces, strict=True)
+        }
+        # *mask* is a word and <mask> is not; nor is the end of a word.
+        special = set(self.tokenizer.all_special_ids)
+        if pieced:
+            special |= {number for number, piece in zip(numbers, pieces, strict=True) if piece.startswith(CONTINUES)}
+        spelled: dict[str, list[int]] = {}
+        for number, text in self._texts.items():
+            if number not in special:
+                spelled.setdefault(word_of(text), []).append(number)
+        self._tokens = {word: tuple(tokens) for word, tokens in spelled.items() if word}
+
+
+def _spaced(text: str, piece: str, *, pieced: bool) -> str:
+    """A token's text, with a space before it where it begins a word."""
+    if pieced and piece.startswith(CONTINUES):
+        return text.removeprefix(CONTINUES)
+    begins = (pieced and text[:1].isalnum()) or piece.startswith(PIECE_SPACE)
+    return f" {text}" if begins and not text.startswith(" ") else text

@@ -1,0 +1,1 @@
+"""Audits as runs: configuration, pipeline, run folder, scoring, comparison and gates."""

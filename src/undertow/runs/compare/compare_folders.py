@@ -1,0 +1,434 @@
+"""Run folders compared, and the folder that a comparison is written to.
+
+    comparison.html   the page: what differs in words, figures, tables, what was compared
+    comparison.csv    a row for each difference
+    comparison.json   the same for machines, and which runs they are of
+
+Knows run folders, comparisons and their words; measures nothing itself.
+"""
+
+from __future__ import annotations
+
+import math
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import combinations
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from undertow.errors import UndertowError, on_one_line
+from undertow.runs.compare.comparison_report import (
+    comparison_text,
+    drawings,
+    findings,
+    notes_of,
+    page_of,
+    pair_name,
+    strongest_first,
+)
+from undertow.runs.compare.differences import Comparison, Progress, corrected, silent
+from undertow.runs.compare.differences import compare as compare_records
+from undertow.runs.compare.equivalence import MARGIN, Margins, is_found, verdict
+from undertow.runs.compare.pairing import Matched, matchings, models_of
+from undertow.runs.folder.storage import Kind, Record, check_place, csv_of, read_json, read_record, write_folder
+from undertow.types import Finding, Result, as_json, digest
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+SCHEMA_VERSION = 1
+PAGE, TABLE, JSON = "comparison.html", "comparison.csv", "comparison.json"
+SHOWN_ROWS = 20
+
+
+@dataclass(frozen=True, slots=True)
+class ComparedRuns:
+    """Runs, or the models of a run, held against each other.
+
+    Attributes:
+        comparisons: of each pair.
+        of: the runs themselves.
+        asked: how they were compared.
+    """
+
+    comparisons: Sequence[Comparison]
+    of: Runs
+    asked: CompareOptions
+
+    def table(self) -> pd.DataFrame:
+        """A row for each difference: the two runs, its verdict, the measure, its group, numbers and details."""
+        import pandas as pd
+
+        tables = []
+        for one in self.comparisons:
+            table = one.table()
+            table.insert(0, "verdict", [verdict(difference) for difference in one.differences])
+            table.insert(0, "candidate_run", one.candidate)
+            table.insert(0, "baseline_run", one.baseline)
+            tables.append(table)
+        return pd.concat(tables, ignore_index=True)
+
+    @property
+    def findings(self) -> list[Finding]:
+        """What differs, in plain sentences, the strongest first; then how many differences are equivalent, or cannot be told."""
+        return findings(self.comparisons, comparison_text(self.comparisons[0]).titles)
+
+    @property
+    def notes(self) -> list[str]:
+        """What was left out, and what to keep in mind."""
+        return notes_of(self.comparisons)
+
+    def write(self, folder: str | Path) -> Path:
+        """Write page, table and JSON into a folder; returns the page.
+
+        Raises:
+            UndertowError: the folder holds something else, or cannot be written.
+        """
+        return _write(self, Path(folder))
+
+    def _repr_html_(self) -> str:
+        """The strongest differences as a table, for notebooks."""
+        from html import escape
+
+        import pandas as pd
+
+        said = [finding.text for finding in self.findings if not finding.found]
+        rows = [{name: on_one_line(str(cell)) for name, cell in row.items()} for row in rows_of(self.comparisons)]
+        table = pd.DataFrame(rows[:SHOWN_ROWS]).to_html(index=False, escape=True)
+        more = f"<p>And {len(rows) - SHOWN_ROWS:,} more; see .table().</p>" if len(rows) > SHOWN_ROWS else ""
+        return f"<p>{escape(' '.join(said))}</p>{table}{more}"
+
+
+@dataclass(frozen=True, slots=True)
+class CompareOptions:
+    """How runs are compared.
+
+    Attributes:
+        seed: of the groups that clusters are dealt into where there are many, and of flipped signs.
+        margins: smallest differences of interest.
+        within: whether the models of each run are compared with each other, too.
+    """
+
+    seed: int = 0
+    margins: Margins = field(default_factory=Margins)
+    within: bool = False
+
+
+def compare(
+    *runs: str | Path,
+    seed: int = 0,
+    margin: float | Mapping[str, float] | None = None,
+    within: bool = False,
+    progress: Progress = silent,
+) -> ComparedRuns:
+    """Compare every pair of run folders item by item, the earlier one the baseline; or the models of one run with each other.
+
+    Args:
+        runs: run folders of one audit, asked the same; one of several models will do.
+        seed: of the groups that clusters are dealt into where there are many, and of flipped signs.
+        margin: the smallest difference of interest: one number in the unit of each measure, or numbers by measure ("" for all others).
+            If not given, 0.05 percentage points, 0.1 points over a W list for slopes, .005 for shares; see docs/comparing.md.
+        within: whether the models of each run are compared with each other, too; those of a single run always are.
+        progress: called with (tables measured, tables in all), for each pair in turn.
+
+    Returns:
+        The differences of every measure, with 95% intervals, p of a difference no larger than its margin, Benjamini-Hochberg q over
+        all pairs, and a verdict.
+
+    Raises:
+        UndertowError: one is no run folder, or they are not comparable, and why; or a margin is none.
+    """
+    return Runs.read(runs).compared(CompareOptions(seed, Margins.given(margin), within), progress)
+
+
+class Pair(NamedTuple):
+    """Two sides to compare.
+
+    Attributes:
+        at: places of the baseline's run and of the candidate's.
+        models: who is compared with whom.
+        names: what both are called.
+    """
+
+    at: tuple[int, int]
+    models: Matched
+    names: tuple[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Runs:
+    """Runs that are to be compared.
+
+    Attributes:
+        folders: as they were named, the baseline first.
+        records: what is in them.
+    """
+
+    folders: Sequence[Path]
+    records: Sequence[Record]
+
+    @classmethod
+    def read(cls, runs: Sequence[str | Path]) -> Runs:
+        """Read run folders.
+
+        Raises:
+            UndertowError: there is none, a single one of one model, or one is no run folder.
+        """
+        folders = [Path(run) for run in runs]
+        records = [read_record(folder) for folder in folders]
+        if not records or (len(records) == 1 and len(models_of(records[0])) < 2):
+            raise UndertowError(
+                "a comparison needs two run folders or more, the baseline first, or one run of several models; name another"
+            )
+        return cls(folders, records)
+
+    @property
+    def names(self) -> list[str]:
+        """What runs are called: by their models, and by their folders where these are not enough; no two alike."""
+        models = [str(record.manifest["model"]) for record in self.records]
+        short = [folder.resolve().name for folder in self.folders]
+        alone = [len(models_of(record)) == 1 for record in self.records]
+        by_model = {
+            model for model, is_alone in zip(models, alone, strict=True) if models.count(model) == 1 and is_alone
+        }
+        # A folder's own name is enough unless two have the same, or another run's model is called so.
+        is_enough = len(set(short)) == len(short) and not by_model.intersection(short)
+        places = [_writable(place) for place in (short if is_enough else map(str, self.folders))]
+        names: list[str] = []
+        for model, place in zip(models, places, strict=True):
+            name = model if model in by_model else place
+            while name in names:  # one folder, named twice
+                name += " (again)"
+            names.append(name)
+        return names
+
+    def key(self, asked: CompareOptions) -> str:
+        """Equal for equal runs, compared in the same way."""
+        keys = [str(record.manifest["run_key"]) for record in self.records]
+        return digest(["comparison", keys, asked.seed, asked.margins.texts, asked.within])
+
+    def folder(self, asked: CompareOptions) -> Path:
+        """Where a comparison goes that nobody has named a place for."""
+        names = "_".join(_safe(folder.resolve().name) for folder in self.folders[:2])
+        more = f"_and-{len(self.folders) - 2}-more" if len(self.folders) > 2 else ""
+        return Path("runs") / f"comparison_{names}{more}_{self.key(asked)[:8]}"
+
+    def pairs(self, *, within: bool) -> list[Pair]:
+        """Every pair of runs; of each run the models with each other where these are asked for, or there is one run only."""
+        names, found = self.names, []
+        for one in range(len(self.records)):
+            if within or len(self.records) == 1:
+                own = models_of(self.records[one])
+                called = own if len(self.records) == 1 else [f"{model} ({names[one]})" for model in own]
+                found += [
+                    Pair((one, one), [(own[a], own[b])], (called[a], called[b]))
+                    for a, b in combinations(range(len(own)), 2)
+                ]
+            for other in range(one + 1, len(self.records)):
+                found += self._of_runs(one, other, names)
+        return found
+
+    def _of_runs(self, one: int, other: int, names: Sequence[str]) -> Iterator[Pair]:
+        for models in matchings(self.records[one], self.records[other]):
+            called = []
+            for at, place in enumerate((one, other)):
+                is_whole = len(models) == len(models_of(self.records[place])) or len(models) > 1
+                called.append(names[place] if is_whole else f"{models[0][at]} ({names[place]})")
+            yield Pair((one, other), models, (called[0], called[1]))
+
+    def compared(self, asked: CompareOptions | None = None, progress: Progress = silent) -> ComparedRuns:
+        """Every pair held against each other.
+
+        Raises:
+            UndertowError: they are not comparable, and why.
+        """
+        asked = asked or CompareOptions()
+        compared = [
+            compare_records(
+                self.records[pair.at[0]],
+                self.records[pair.at[1]],
+                seed=asked.seed,
+                names=pair.names,
+                progress=progress,
+                margin=asked.margins,
+                models=pair.models,
+            )
+            for pair in self.pairs(within=asked.within)
+        ]
+        return ComparedRuns(corrected(compared), self, asked)
+
+
+def _safe(name: str) -> str:
+    return "".join(sign if sign.isalnum() or sign in "-._" else "-" for sign in name).strip("-.")[:40]
+
+
+# Rows for a reader.
+
+
+def rows_of(comparisons: Sequence[Comparison]) -> list[dict[str, str]]:
+    """The differences as rows of text, the strongest first; of several comparisons with which runs they are of."""
+    of_all = [(of, one) for of in comparisons for one in of.differences]
+    if len(comparisons) == 1:
+        return [_row_of(comparisons[0], one) for one in strongest_first(comparisons[0].differences)]
+    order = {id(one): at for at, one in enumerate(strongest_first([one for _, one in of_all]))}
+    return [
+        {"runs": pair_name(of), **_row_of(replace(of, baseline="baseline", candidate="candidate"), one)}
+        for of, one in sorted(of_all, key=lambda pair: order[id(pair[1])])
+    ]
+
+
+def _row_of(comparison: Comparison, one: Result) -> dict[str, str]:
+    from undertow.report.formatting import MISSING, probability, significant
+    from undertow.runs.compare.comparison_report import decimals, digits, label, telling_keys
+
+    titles, keys = comparison_text(comparison).titles, telling_keys(comparison.differences)
+    places = decimals(one) if math.isfinite(one.value) else 2
+    margin = one.detail.get(MARGIN, math.nan)
+    return {
+        "what": label(one, titles, keys),
+        comparison.baseline: digits(one.detail["baseline"], places),
+        comparison.candidate: digits(one.detail["candidate"], places),
+        "difference": digits(one.value, places),
+        "95% interval": f"{digits(one.low, places)} to {digits(one.high, places)}" if math.isfinite(one.low) else "",
+        "margin": significant(margin) if margin > 0 or math.isfinite(one.low) else MISSING,
+        "q": probability(one.q),
+        "verdict": verdict(one) if math.isfinite(one.value) else "",
+    }
+
+
+def counts_of(comparisons: Sequence[Comparison]) -> list[dict[str, str]]:
+    """How many differences of each comparison are what, as rows of text."""
+    from undertow.runs.compare.comparison_report import counted
+
+    return [
+        {"runs": pair_name(of), **{name: f"{n:,}" for name, n in counted(of.differences).items()}} for of in comparisons
+    ]
+
+
+def plain_of(compared: ComparedRuns) -> dict[str, Any]:
+    """Everything, as JSON has it: a number that is missing is null."""
+    return {
+        "schema_version": SCHEMA_VERSION,
+        "comparison_key": compared.of.key(compared.asked),
+        "seed": compared.asked.seed,
+        "margins": compared.asked.margins.texts,
+        "comparisons": [
+            {
+                "probe": one.probe,
+                "baseline": _run_of(one.baseline, one.runs[0], compared.of.folders[pair.at[0]]),
+                "candidate": _run_of(one.candidate, one.runs[1], compared.of.folders[pair.at[1]]),
+                "models": [list(models) for models in pair.models],
+                "items": one.n_items,
+                "answered": one.n_answered,
+                "alone": {"baseline": one.n_alone[0], "candidate": one.n_alone[1]},
+                "identical": one.identical,
+                "notes": list(one.notes),
+                "differences": [_plain(difference) for difference in one.differences],
+            }
+            for one, pair in zip(compared.comparisons, compared.of.pairs(within=compared.asked.within), strict=True)
+        ],
+    }
+
+
+def _run_of(name: str, run: Record, folder: Path) -> dict[str, str]:
+    facts = {key: str(run.manifest[key]) for key in ("model", "protocol", "run_key", "created", "command")}
+    return {
+        "name": name,
+        "folder": str(folder),
+        **facts,
+        "challenge_sha256": str(run.manifest.get("challenge_sha256", "")),
+    }
+
+
+def _plain(one: Result) -> dict[str, Any]:
+    numbers = {name: _number(getattr(one, name)) for name in ("value", "low", "high", "neutral", "p", "q")}
+    return {
+        "measure": one.measure,
+        "group": dict(one.group),
+        **numbers,
+        "n": one.n,
+        "n_unscored": one.n_unscored,
+        "unit": one.unit,
+        "detail": {name: _number(value) for name, value in one.detail.items()},
+        "note": one.note,
+        "verdict": verdict(one),
+        "found": is_found(one),
+    }
+
+
+def _number(value: float) -> float | None:
+    return value if math.isfinite(value) else None
+
+
+# The folder.
+
+
+def check_folder(folder: Path, key: str) -> None:
+    """Refuse, before any work is done, a place that holds something other than this comparison.
+
+    Raises:
+        UndertowError: the place is taken, or no folder can be made there.
+    """
+    check_place(folder, key, kind=COMPARISON)
+
+
+def _held_key(folder: Path) -> str:
+    """The key of the comparison in a folder; "" if there is none that can be read."""
+    try:
+        return str(read_json(folder / JSON).get("comparison_key", ""))
+    except UndertowError:
+        return ""
+
+
+COMPARISON = Kind(noun="comparison", last=JSON, parts=(PAGE, TABLE, JSON), key=_held_key)
+
+
+def _write(compared: ComparedRuns, folder: Path) -> Path:
+    def fill(draft: Path) -> None:
+        (draft / PAGE).write_text(_page(compared), encoding="utf-8")
+        table = csv_of(compared.table())
+        (draft / TABLE).write_text(_writable(table), encoding="utf-8", newline="")
+        text = as_json(plain_of(compared), indent=2, allow_nan=False) + "\n"
+        (draft / JSON).write_text(_writable(text), encoding="utf-8")
+
+    write_folder(folder, compared.of.key(compared.asked), fill, kind=COMPARISON)
+    return folder / PAGE
+
+
+def _writable(text: str) -> str:
+    """A text that UTF-8 can hold: the name of a folder may have bytes that are no text."""
+    return text.encode("utf-8", "replace").decode()
+
+
+def _page(compared: ComparedRuns) -> str:
+    from undertow.report.page import PageFigure, render_page
+    from undertow.report.style import svg_text
+    from undertow.runs.folder.provenance import circumstances
+
+    titles = comparison_text(compared.comparisons[0]).titles
+    pictures = [
+        PageFigure(drawing.name, svg_text(drawing), drawing.caption, drawing.alt)
+        for drawing in drawings(compared.comparisons, titles)
+    ]
+    folders, asked = [str(folder) for folder in compared.of.folders], compared.asked
+    seed = ["--seed", str(asked.seed)] if asked.seed else []
+    margins = [word for text in asked.margins.texts for word in ("--margin", text)]
+    within = ["--within"] if asked.within else []
+    command = f"undertow compare {shlex.join([*folders, *seed, *margins, *within])}"
+    arguments = [*map(repr, folders), *([f"seed={asked.seed}"] if asked.seed else [])]
+    arguments += [f"margin={asked.margins.python}"] if asked.margins.python else []
+    arguments += ["within=True"] if asked.within else []
+    python = f"undertow.compare({', '.join(arguments)})"
+    return render_page(
+        page_of(compared.comparisons, pictures, command, python, _provenance(circumstances(), asked.seed))
+    )
+
+
+def _provenance(facts: Mapping[str, Any], seed: int) -> dict[str, str]:
+    return {
+        "made": str(facts["created"]),
+        "seed": str(seed),
+        "versions": ", ".join(f"{name} {number}" for name, number in facts["versions"].items()),
+        "machine": ", ".join(f"{name} {value}" for name, value in facts["machine"].items()),
+    }

@@ -1,0 +1,680 @@
+"""The differences of two runs: every measure on the items that both answered, with an interval, and a test against a margin.
+
+Both runs are measured without each group of clusters, and lose the same ones; docs/decisions/023 says why, and how well it covers.
+An audit that knows more of its measures than their clusters judges the differences of these itself (`differences` of a probe).
+Knows probes by their `measure` and `differences`; knows nothing about what is measured, or how differences are told.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence, Set
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import numpy as np
+
+from undertow import audits
+from undertow.audits.base import Audit, Observations
+from undertow.errors import UndertowError
+from undertow.runs.compare.equivalence import (
+    INNER_HIGH,
+    INNER_LOW,
+    MARGIN,
+    OVER_PROMPTS,
+    PER,
+    Margins,
+    fewest_clusters,
+    unit_of_difference,
+)
+from undertow.runs.compare.pairing import Matched, Names, PairedRuns, pair
+from undertow.runs.compare.resampling import (
+    Key,
+    by_key,
+    columns_known,
+    groups_of,
+    key_of,
+    point_results,
+    quick,
+    require_columns,
+    without_each,
+)
+from undertow.runs.folder.storage import CorruptRunError, Record
+from undertow.types import Floats, Result
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from numpy.typing import NDArray
+
+    from undertow.stats.significance.paired_differences import LeftOut, PairedErrors
+
+Progress: TypeAlias = Callable[[int, int], None]
+"""Called with (tables measured, tables in all)."""
+
+MAX_GROUPS = 50
+"""Clusters up to which each is left out by itself; more are dealt into as many groups at random."""
+MAX_CROSSED = 30
+"""The same of items that are in clusters in two ways, and of their cells."""
+CROSSED = ("pair", "soc_code")
+"""Columns of an audit whose items share a pair of names with some and an occupation with others."""
+TIE_SHARE = 1e-9
+"""Values that are nearer than this share of their size differ by rounding only: a tie, which is not tested."""
+CHANGED_SHARE = 1e-12
+"""A group that moves a value by no more than this share of it has nothing of it."""
+EFFECT_OF_W = "w_effect_of_difference"
+"""The measure of what W does to a difference, of audits that judge differences themselves."""
+ONE_CLUSTER = "All items are in a single cluster, so there is no interval."
+SAME_SHARE = 1e-5
+"""An interval that is narrower than this share of its difference shows rounding: all clusters share one reading."""
+NO_SPREAD = "No cluster differs from the others here, which says little about others: there is no interval."
+HANGS = "Without some of its clusters the number cannot be had, so there is no interval."
+UNJUDGED = "Its noise at each value of W is not known here: there is no interval."
+ROUNDED = "The answers differ by rounding only, which decides this number: there is no interval."
+BY_PROMPT = "The mean over prompts decides what is claimed."
+HIDDEN = "The models do not show all probabilities: the interval covers whatever was not shown."
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """Two runs beside each other.
+
+    Attributes:
+        baseline: what the baseline run is called: its model, or more where both have one name.
+        candidate: what the other run is called.
+        differences: of each measure and group, candidate less baseline, with a 95% interval, p of a difference no larger than the margin,
+            and Benjamini-Hochberg q over all tests of the same `statement`, in comparisons told with it too; `detail` has the value of
+            either on the items of both, `margin`, `inner_low` and `inner_high` (90% interval), and on how many clusters it rests.
+            `comparing.verdicts.verdict` says what follows.
+        notes: what was left out, and what to keep in mind.
+        probe: the audit.
+        seed: of groups and of flipped signs.
+        n_items: items that both were asked.
+        n_answered: of these, items that both have an answer to.
+        n_alone: items that only the baseline was asked, and only the candidate.
+        identical: whether all answers are the same, to nine digits.
+        runs: both, as they were recorded.
+        shared: both, with nothing but the items of both; a row that one has no answer to is unscored in either.
+    """
+
+    baseline: str
+    candidate: str
+    differences: Sequence[Result]
+    notes: Sequence[str]
+    probe: str
+    seed: int
+    n_items: int
+    n_answered: int
+    n_alone: tuple[int, int]
+    identical: bool
+    runs: tuple[Record, Record] = field(repr=False)
+    shared: tuple[Record, Record] = field(repr=False)
+
+    def table(self) -> pd.DataFrame:
+        """The differences with a column for the measure, each group key, each number and each detail [difference]."""
+        import pandas as pd
+
+        return Record({}, pd.DataFrame(), self.differences).results_table()
+
+
+def silent(done: int, total: int) -> None:
+    """No progress is shown."""
+
+
+def compare(  # noqa: PLR0913 - two runs, and a keyword for each choice
+    baseline: Record,
+    candidate: Record,
+    *,
+    seed: int = 0,
+    names: tuple[str, str] = ("", ""),
+    progress: Progress = silent,
+    margin: float | Mapping[str, float] | Margins | None = None,
+    models: Matched = (),
+) -> Comparison:
+    """Compare two runs of one audit, item by item.
+
+    Args:
+        baseline: the run that the other is held against.
+        candidate: the other; or the same, of which other models are compared.
+        seed: of the groups that clusters are dealt into where there are many, and of flipped signs.
+        names: what the runs are called; their models if not given.
+        progress: called with (tables measured, tables in all).
+        margin: the smallest difference of interest, in the unit of each measure; or by measure; the defaults of
+            `undertow.runs.compare.equivalence` if not given.
+        models: pairs of models to compare, the baseline's first; one with one, or those with the same names, if not given.
+
+    Raises:
+        UndertowError: the runs are not comparable, and why; or the seed is negative, or a margin.
+    """
+    # Statistics take most of a second to load, and runs that are made import this room too.
+    from undertow.stats.intervals.point_estimates import point_estimates
+
+    if seed < 0:
+        raise UndertowError(f"seed {seed} is negative; use 0 or more")
+    margins = margin if isinstance(margin, Margins) else Margins.given(margin)
+    called = Names(*(given or own for given, own in zip(names, _names(baseline, candidate), strict=True)))
+    probe = audits.load(str(baseline.manifest["probe"]))
+    paired = pair(baseline, candidate, probe, called, models)
+    columns = columns_known(str(baseline.manifest["probe"]), (paired.baseline, paired.candidate))
+    with point_estimates():  # one context, so that what measures keep serves all tables
+        measured = _Measured.of(probe, paired, seed, called, columns)
+    judged = _judged(measured, margins)
+    margins.check(measure for measure, _ in (*measured.keys, *judged))
+    with point_estimates():
+        errors = _errors(measured, judged, margins, progress)
+    rows = _Rows(measured, errors, judged, margins, (baseline, candidate), called)
+    comparison = Comparison(
+        baseline=called.baseline,
+        candidate=called.candidate,
+        differences=rows.all(chosen=bool(models)),
+        notes=[*_notes(paired, called), *_of_groups(paired), *_of_precision((baseline, candidate), called)],
+        probe=str(baseline.manifest["probe"]),
+        seed=seed,
+        n_items=paired.n_items,
+        n_answered=paired.n_answered,
+        n_alone=paired.n_alone,
+        identical=paired.identical,
+        runs=(baseline, candidate),
+        shared=(
+            replace(baseline, observations=paired.baseline.frame, results=()),
+            replace(candidate, observations=paired.candidate.frame, results=()),
+        ),
+    )
+    return corrected([comparison])[0]
+
+
+def corrected(comparisons: Sequence[Comparison]) -> list[Comparison]:
+    """Comparisons that are told together, each q for the tests of the same statement in all of them.
+
+    Slopes are one statement, effects of W another, and all other measures a third: means and effects at these values of W often do
+    differ, and under one correction with them a slope of no drift would be claimed too easily. Where masses were averaged over several
+    prompts, a result by prompt has p and no q: the average decides what is claimed.
+    """
+    from undertow.stats.significance.false_discovery import benjamini_hochberg
+
+    decided: dict[str, list[float]] = {}
+    for of in comparisons:
+        for one in of.differences:
+            decided.setdefault(statement(one), []).append(math.nan if _is_by_prompt(one, of) else one.p)
+    q_values = {name: iter(benjamini_hochberg(p)) for name, p in decided.items()}
+    return [
+        replace(of, differences=[replace(one, q=float(next(q_values[statement(one)]))) for one in of.differences])
+        for of in comparisons
+    ]
+
+
+def statement(difference: Result) -> str:
+    """Which tests a difference is corrected with: those of slopes, of effects of W, or of all other measures."""
+    if PER in difference.unit:
+        return "slopes"
+    return "effects of W" if difference.measure.removesuffix(OVER_PROMPTS) == EFFECT_OF_W else "all others"
+
+
+def _is_by_prompt(difference: Result, of: Comparison) -> bool:
+    return BY_PROMPT in difference.note and any(one.measure.endswith(OVER_PROMPTS) for one in of.differences)
+
+
+def _names(baseline: Record, candidate: Record) -> tuple[str, str]:
+    """Models, with the precision where that tells them apart, or else by their place."""
+    models = [str(record.manifest["model"]) for record in (baseline, candidate)]
+    if models[0] != models[1]:
+        return models[0], models[1]
+    cards: list[Mapping[str, Any]] = [record.manifest.get("model_card", {}) for record in (baseline, candidate)]
+    dtypes = [str(card.get("dtype", "")) for card in cards]
+    if dtypes[0] != dtypes[1]:
+        return f"{models[0]} ({dtypes[0]})", f"{models[1]} ({dtypes[1]})"
+    return f"{models[0]} (baseline)", f"{models[1]} (candidate)"
+
+
+# Measuring.
+
+
+@dataclass(frozen=True, slots=True)
+class _Measured:
+    """Both runs, measured on the items that both answered.
+
+    Attributes:
+        probe: the audit.
+        paired: the items.
+        seed: of groups and of flipped signs.
+        baseline, candidate: results by what they are.
+        keys: of all that either run has, in order.
+    """
+
+    probe: Audit
+    paired: PairedRuns
+    seed: int
+    baseline: Mapping[Key, Result]
+    candidate: Mapping[Key, Result]
+    keys: Sequence[Key]
+
+    @classmethod
+    def of(cls, probe: Audit, paired: PairedRuns, seed: int, names: Names, columns: Set[str]) -> _Measured:
+        found = []
+        for at, evidence in enumerate((paired.baseline, paired.candidate)):
+            with require_columns(evidence, names[at], columns):
+                try:
+                    found.append(by_key(_shared_names(point_results(probe, evidence, seed), paired, at)))
+                except CorruptRunError:
+                    raise
+                except UndertowError as error:
+                    raise UndertowError(
+                        f"{names.baseline} and {names.candidate} cannot be compared on the {paired.n_answered:,} items that both "
+                        f"answered: {error}"
+                    ) from error
+        first, second = found
+        return cls(probe, paired, seed, first, second, list(dict.fromkeys([*first, *second])))
+
+    def values(self, frames: Sequence[pd.DataFrame]) -> tuple[list[Floats], list[Floats]]:
+        """Values of both runs, and the items behind each, of a part of their rows, each [result]; NaN and 0 where there are none."""
+        evidences = (self.paired.baseline, self.paired.candidate)
+        found = [
+            by_key(_shared_names(self._results(replace(evidence, frame=frame)), self.paired, at))
+            for at, (evidence, frame) in enumerate(zip(evidences, frames, strict=True))
+        ]
+        return self.as_arrays(found)
+
+    def _results(self, evidence: Observations) -> list[Result]:
+        """None where what is left is too little for the audit to be measured at all."""
+        if evidence.frame.empty:
+            return []
+        try:
+            return point_results(self.probe, evidence, self.seed)
+        except UndertowError:
+            return []
+
+    def as_arrays(self, found: Sequence[Mapping[Key, Result]]) -> tuple[list[Floats], list[Floats]]:
+        """Values and numbers of items by the keys, of either run, each [result]."""
+        values = [np.array([one[key].value if key in one else math.nan for key in self.keys]) for one in found]
+        counts = [np.array([float(one[key].n) if key in one else 0.0 for key in self.keys]) for one in found]
+        return values, counts
+
+    def open_by(self, key: Key) -> float:
+        """How far a difference may lie from its value, since the models did not show all probabilities; 0 where they did."""
+        found = [one[key] for one in (self.baseline, self.candidate) if key in one]
+        return sum(
+            max(one.value - one.detail["bound_low"], one.detail["bound_high"] - one.value)
+            for one in found
+            if math.isfinite(one.value) and {"bound_low", "bound_high"} <= set(one.detail)
+        )
+
+
+def _shared_names(results: Sequence[Result], paired: PairedRuns, at: int) -> list[Result]:
+    """Results under names that both runs share: where one model is compared with one, without any."""
+    if len(paired.models) > 1:
+        return list(results)
+    own = paired.models[0][at]
+    return [_without_model(result, own) for result in results]
+
+
+def _without_model(result: Result, own: str) -> Result:
+    if result.group.get("model") != own:
+        return result
+    return replace(result, group={name: level for name, level in result.group.items() if name != "model"})
+
+
+def _judged(measured: _Measured, margins: Margins) -> dict[Key, Result]:
+    """Differences that the audit judges itself, by what they are; {} where it judges none."""
+    differences = getattr(measured.probe, "differences", None)
+    if differences is None:
+        return {}
+    paired = measured.paired
+
+    def margin(result: Result) -> float:
+        (named,) = _shared_names([result], paired, 0)
+        return margins.margin(result) + measured.open_by(key_of(named))
+
+    found: list[Result] = differences(paired.baseline, paired.candidate, margin, measured.seed)
+    return by_key(_shared_names(found, paired, 0))
+
+
+def _errors(
+    measured: _Measured, judged: Mapping[Key, Result], margins: Margins, progress: Progress
+) -> PairedErrors | None:
+    """Of the differences [result]; None where all answers are the same, so that nothing can differ."""
+    from undertow.stats.significance.paired_differences import LeftOut, paired_errors
+
+    if measured.paired.identical or not measured.keys:
+        return None
+    frames = [quick(evidence.frame) for evidence in (measured.paired.baseline, measured.paired.candidate)]
+    ways, n_most = _ways(frames[0])
+    groups = [groups_of(labels, n_most, measured.seed) for labels in ways]
+    cells = (
+        groups_of([f"{a}\x1f{b}" for a, b in zip(*ways, strict=True)], n_most, measured.seed) if len(ways) > 1 else None
+    )
+    total, done = sum(n for _, n in [*groups, *([cells] if cells else [])]), 0
+    whole = measured.as_arrays((measured.baseline, measured.candidate))
+    progress(0, total)
+
+    def left(grouped: tuple[NDArray[Any], int]) -> LeftOut:
+        nonlocal done
+        without, counting = [], []
+        for both in zip(*(without_each(frame, *grouped) for frame in frames), strict=True):
+            found = measured.values(both)
+            without.append(found[0][1] - found[0][0])
+            counting.append(_changed(whole, found))
+            done += 1
+            progress(done, total)
+        return LeftOut(np.array(without), np.array(counting))
+
+    return paired_errors(
+        whole[0][1] - whole[0][0],
+        [left(one) for one in groups],
+        left(cells) if cells else None,
+        seed=measured.seed,
+        margins=[_margin(measured, margins, key) + measured.open_by(key) for key in measured.keys],
+        sizes=np.nan_to_num(np.abs(whole[0]).max(axis=0)),
+    )
+
+
+def _margin(measured: _Measured, margins: Margins, key: Key) -> float:
+    """The margin of a measured difference that the audit does not judge itself."""
+    one = measured.baseline.get(key) or measured.candidate[key]
+    return margins.margin(replace(one, unit=unit_of_difference(one.unit)))
+
+
+def _changed(whole: tuple[list[Floats], list[Floats]], left: tuple[list[Floats], list[Floats]]) -> NDArray[np.bool_]:
+    """Whether a group has anything of a result: without it the number of items or the value is another one [result]."""
+    changed = np.zeros(len(whole[0][0]), dtype=np.bool_)
+    for before, after in zip(whole[1], left[1], strict=True):
+        changed |= before != after
+    for before, after in zip(whole[0], left[0], strict=True):
+        changed |= ~(np.abs(after - before) <= CHANGED_SHARE * np.abs(before))  # a value that is gone has changed
+    return changed
+
+
+def _ways(frame: pd.DataFrame) -> tuple[list[list[str]], int]:
+    """Labels of the clusters of each row, in one way or in two [way][row], and up to how many are left out one by one."""
+    if not all(name in frame for name in CROSSED):
+        # An audit that names no clusters takes its items for independent.
+        return [frame["cluster" if "cluster" in frame else "item"].astype(str).tolist()], MAX_GROUPS
+    names = ["category", "attribute"]
+    what = frame[names].astype(str).agg("/".join, axis=1) if all(name in frame for name in names) else ""
+    codes = frame["soc_code"].astype(str)
+    # A question about an attribute is of no occupation: there the attribute is what others share.
+    pairs = frame["pair"].astype(str)
+    clusters = frame["cluster"].astype(str) if "cluster" in frame else pairs
+    return [clusters.where(clusters != "", pairs).tolist(), codes.where(codes != "", what).tolist()], MAX_CROSSED
+
+
+# Telling.
+
+
+@dataclass(frozen=True, slots=True)
+class _Rows:
+    """What becomes differences.
+
+    Attributes:
+        measured: both runs, on the items of both.
+        errors: of the differences; None where all answers are the same.
+        judged: differences that the audit judges itself.
+        margins: smallest differences of interest.
+        runs: as they were recorded.
+        names: what they are called.
+    """
+
+    measured: _Measured
+    errors: PairedErrors | None
+    judged: Mapping[Key, Result]
+    margins: Margins
+    runs: tuple[Record, Record]
+    names: Names
+
+    def all(self, *, chosen: bool) -> list[Result]:
+        """Of each result that either run has; of those of other models too, unless it was chosen whom to compare."""
+        paired = self.measured.paired
+        own = [by_key(_shared_names(self._recorded(at, chosen), paired, at)) for at in (0, 1)]
+        measured = [self._difference(at, key, own) for at, key in enumerate(self.measured.keys)]
+        seen = {*self.measured.keys, *self.judged}
+        added = [self._added(result) for key, result in self.judged.items() if key not in set(self.measured.keys)]
+        others = [key for key in dict.fromkeys([*own[0], *own[1]]) if key not in seen]
+        missing = [self._missing(key, own) for key in others if not _of_no_model(own, key)]
+        found = [one for one in [*measured, *added, *missing] if not _is_replaced(one, self.judged)]
+        return _with_notes_by_prompt(found)
+
+    def _recorded(self, at: int, chosen: bool) -> list[Result]:
+        compared = {one[at] for one in self.measured.paired.models}
+        return [
+            result
+            for result in self.runs[at].results
+            if not chosen or result.group.get("model", "") in ("", "all", *compared)
+        ]
+
+    def _difference(self, at: int, key: Key, own: Sequence[Mapping[Key, Result]]) -> Result:
+        found = [one.get(key) for one in (self.measured.baseline, self.measured.candidate)]
+        one = next(result for result in found if result is not None)
+        values = [math.nan if result is None else result.value for result in found]
+        judged = self.judged.get(key)
+        value = values[1] - values[0]
+        if judged is not None and math.isfinite(judged.value):
+            value = judged.value if math.isfinite(value) else value
+        if abs(value) <= TIE_SHARE * max(map(abs, values)):
+            value = 0.0
+        n = min(0 if result is None else result.n for result in found)
+        result = Result(
+            measure=one.measure,
+            group=_shown_group(one.group, self.measured.paired),
+            value=value,
+            n=n,
+            n_unscored=max(0, (one.n + one.n_unscored - n) + self._alone(key, one.n + one.n_unscored, own)),
+            unit=unit_of_difference(one.unit),
+            neutral=0.0,
+            detail={"baseline": values[0], "candidate": values[1]},
+        )
+        if not math.isfinite(value):
+            return replace(result, value=math.nan, note=self._why_not(found))
+        if judged is not None:
+            errors = self._own_errors(judged)
+        else:
+            errors = _Errors(note=UNJUDGED) if self.judged and PER in one.unit else self._clustered(at, result)
+        margin = self.margins.margin(replace(result, detail=errors.detail))
+        errors = _of_identical(result, errors, self._n_clusters) if self.errors is None else errors
+        errors = _widened(errors, self.measured.open_by(key))
+        detail = {**result.detail, MARGIN: margin, **errors.detail}
+        # A tie is not tested, and what has no interval is not either: without one nothing is claimed.
+        p = errors.p if value != 0.0 and math.isfinite(errors.low) else math.nan
+        return replace(result, low=errors.low, high=errors.high, p=p, detail=detail, note=errors.note)
+
+    @property
+    def _n_clusters(self) -> int:
+        """Clusters that both runs were asked; where items are in clusters in two ways, of the way that has fewer."""
+        counts = [len(set(labels)) for labels in _ways(self.measured.paired.baseline.frame)[0]]
+        return min((count for count in counts if count > 1), default=1)
+
+    def _alone(self, key: Key, n_shared: int, own: Sequence[Mapping[Key, Result]]) -> int:
+        """Items behind a result that one run has alone, by what the runs themselves have recorded."""
+        asked = [one[key].n + one[key].n_unscored for one in own if key in one]
+        return sum(max(0, number - n_shared) for number in asked)
+
+    def _own_errors(self, judged: Result) -> _Errors:
+        return _Errors(judged.low, judged.high, judged.p, judged.detail, judged.note)
+
+    def _clustered(self, at: int, result: Result) -> _Errors:
+        """Errors by leaving out clusters."""
+        if self.errors is None:
+            return _Errors()
+        low, high, inner_low, inner_high, p = (
+            float(one[at])
+            for one in (
+                self.errors.low, self.errors.high, self.errors.inner_low, self.errors.inner_high, self.errors.p,
+            )
+        )  # fmt: skip
+        n_clusters = int(self.errors.n_clusters[at])
+        size = max(abs(number) for number in (*result.detail.values(), 0.0))
+        none = _Errors(detail={"n_clusters": float(n_clusters)})
+        if n_clusters < 2:
+            # Nothing changes where no cluster has anything else than the others, as where all were answered rightly.
+            return replace(none, note=NO_SPREAD if n_clusters == 0 else ONE_CLUSTER)
+        if n_clusters < fewest_clusters():
+            return replace(none, note=too_few(n_clusters))
+        if math.isnan(low):
+            return replace(none, note=HANGS)
+        if high - low <= max(TIE_SHARE * size, SAME_SHARE * abs(result.value)):
+            return replace(none, note=NO_SPREAD)
+        return _Errors(low, high, p, {**none.detail, INNER_LOW: inner_low, INNER_HIGH: inner_high})
+
+    def _added(self, judged: Result) -> Result:
+        """A difference that no run has by itself."""
+        result = replace(judged, group=_shown_group(judged.group, self.measured.paired))
+        margin = self.margins.margin(result)
+        errors = self._own_errors(judged)
+        if self.errors is None:
+            result = replace(result, value=0.0 if result.value == 0 else math.nan)
+            errors = _of_identical(result, errors, self._n_clusters)
+        detail = {"baseline": math.nan, "candidate": math.nan, MARGIN: margin, **errors.detail}
+        p = errors.p if math.isfinite(errors.low) else math.nan
+        return replace(result, low=errors.low, high=errors.high, p=p, detail=detail, note=errors.note)
+
+    def _missing(self, key: Key, own: Sequence[Mapping[Key, Result]]) -> Result:
+        """A result that was recorded, and cannot be measured on the items of both."""
+        found = [one.get(key) for one in own]
+        one = next(result for result in found if result is not None)
+        return Result(
+            measure=one.measure,
+            group=_shown_group(one.group, self.measured.paired),
+            value=math.nan,
+            n_unscored=max(result.n + result.n_unscored for result in found if result is not None),
+            unit=unit_of_difference(one.unit),
+            neutral=0.0,
+            detail={"baseline": math.nan, "candidate": math.nan},
+            note=self._why_not(found) if None in found else "It is not measured on the items that both have.",
+        )
+
+    def _why_not(self, found: Sequence[Result | None]) -> str:
+        """Why a difference cannot be had."""
+        said = []
+        for name, result in zip(self.names, found, strict=True):
+            if result is None:
+                said.append(f"{name} has no such number.")
+            elif not math.isfinite(result.value):
+                said.append(f"{name}: {result.note or 'it has no value.'}")
+        return " ".join(said)
+
+
+@dataclass(frozen=True, slots=True)
+class _Errors:
+    """The errors of one difference.
+
+    Attributes:
+        low, high: 95% interval; NaN where there is none.
+        p: of a difference no larger than the margin; NaN where it is not tested.
+        detail: `inner_low`, `inner_high` and further numbers.
+        note: why there is no interval.
+    """
+
+    low: float = math.nan
+    high: float = math.nan
+    p: float = math.nan
+    detail: Mapping[str, float] = field(default_factory=dict)
+    note: str = ""
+
+
+def too_few(n_clusters: int) -> str:
+    """Why so few clusters have no interval."""
+    return f"There is no interval and no test with {n_clusters} clusters; both need at least {fewest_clusters()}."
+
+
+def _of_identical(result: Result, errors: _Errors, n_clusters: int) -> _Errors:
+    """Where all answers are the same, nothing differs by anything, if there are clusters enough to say so of others."""
+    detail = {name: number for name, number in errors.detail.items() if name in ("n_clusters", "n_w", "w_span")}
+    if result.value != 0.0:
+        return _Errors(detail=detail, note=ROUNDED)
+    if n_clusters < fewest_clusters():
+        return _Errors(detail={**detail, "n_clusters": float(n_clusters)}, note=too_few(n_clusters))
+    return _Errors(0.0, 0.0, detail={**detail, INNER_LOW: 0.0, INNER_HIGH: 0.0})
+
+
+def _widened(errors: _Errors, by: float) -> _Errors:
+    """An interval that covers what was not shown, too."""
+    if by == 0 or math.isnan(errors.low):
+        return errors
+    inner = {name: errors.detail[name] + sign * by for name, sign in ((INNER_LOW, -1), (INNER_HIGH, 1))}
+    return replace(
+        errors,
+        low=errors.low - by,
+        high=errors.high + by,
+        detail={**errors.detail, **inner},
+        note=" ".join(filter(None, [errors.note, HIDDEN])),
+    )
+
+
+def _is_replaced(one: Result, judged: Mapping[Key, Result]) -> bool:
+    """Whether the audit has a measure for differences in place of this one, named so with the ending `_of_difference`."""
+    measure, ending = one.measure.removesuffix(OVER_PROMPTS), OVER_PROMPTS if one.measure.endswith(OVER_PROMPTS) else ""
+    return any(of == f"{measure}_of_difference{ending}" for of, _ in judged)
+
+
+def _with_notes_by_prompt(differences: Sequence[Result]) -> list[Result]:
+    """Results by prompt say that those over prompts decide, where there are such."""
+
+    def facet(one: Result) -> tuple[str, tuple[tuple[str, str], ...]]:
+        return one.measure, tuple(sorted((name, level) for name, level in one.group.items() if name != "prompt"))
+
+    averaged = {facet(one) for one in differences if one.measure.endswith(OVER_PROMPTS)}
+    return [
+        replace(one, note=" ".join(filter(None, [one.note, BY_PROMPT])))
+        if (f"{one.measure}{OVER_PROMPTS}", facet(one)[1]) in averaged
+        else one
+        for one in differences
+    ]
+
+
+def _shown_group(group: Mapping[str, str], paired: PairedRuns) -> dict[str, str]:
+    """Without the model where one is compared with one, unless it is another model of a run."""
+    own = {name for one in paired.models for name in one}
+    level = group.get("model", "")
+    of_others = len(paired.models) > 1 or (level not in ("", "all") and level not in own)
+    return {name: one for name, one in group.items() if name != "model" or of_others}
+
+
+def _of_no_model(own: Sequence[Mapping[Key, Result]], key: Key) -> bool:
+    """Whether a result rests on nobody's answers, as that of a baseline which needs no model."""
+    return any(one[key].group.get("model") == "" for one in own if key in one)
+
+
+def _notes(paired: PairedRuns, names: Names) -> list[str]:
+    """What was compared, and what was left out."""
+    said = [f"{paired.n_answered:,} items that both answered were compared."]
+    n_unanswered = paired.n_items - paired.n_answered
+    if n_unanswered:
+        said.append(f"{_items(n_unanswered)} that one of them has no answer to {_were(n_unanswered)} left out of both.")
+    for name, n_alone in zip(names, paired.n_alone, strict=True):
+        if n_alone:
+            said.append(f"{_items(n_alone)} that only {name} was asked {_were(n_alone)} left out.")
+    for name, others in zip(names, paired.others, strict=True):
+        if others:
+            said.append(
+                f"Of {name}, {', '.join(others)} {_were(len(others))} left out, whom the other run did not ask."
+            )
+    return said
+
+
+def _of_groups(paired: PairedRuns) -> list[str]:
+    """That groups stand for clusters, where there are many."""
+    ways, n_most = _ways(paired.baseline.frame)
+    many = [] if paired.identical else [number for number in (len(set(labels)) for labels in ways) if number > n_most]
+    return [
+        f"{number:,} clusters were dealt at random into {n_most} groups, which intervals and tests take for clusters."
+        for number in many
+    ]
+
+
+def _items(number: int) -> str:
+    return "1 item" if number == 1 else f"{number:,} items"
+
+
+def _were(number: int) -> str:
+    return "was" if number == 1 else "were"
+
+
+def _of_precision(runs: Sequence[Record], names: Names) -> list[str]:
+    """What a reader must know of runs in reduced precision, or that were measured by other versions."""
+    said = []
+    for run, name in zip(runs, names, strict=True):
+        block = run.manifest.get("precision", {})
+        said += [f"{name}: {sentence}" for sentence in block.get("said", ())]
+    versions = [str(run.manifest["versions"].get("undertow", "")) for run in runs]
+    if versions[0] != versions[1]:
+        said.append(
+            f"The runs were made by Undertow {versions[0]} and {versions[1]}; both are measured anew by this one, but asked as it was then."
+        )
+    return said

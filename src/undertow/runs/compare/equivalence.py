@@ -1,0 +1,178 @@
+"""The smallest difference of interest, and what a difference is beside it: more than that, equivalent within it, or neither can be told.
+
+Knows the units of differences, and results; knows nothing about how differences were got.
+"""
+
+from __future__ import annotations
+
+import difflib
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from undertow.errors import UndertowError
+from undertow.types import Result
+
+ALPHA = 0.05
+DIFFERS = "differs by more than the margin"
+EQUIVALENT = "equivalent within the margin"
+CANNOT_BE_TOLD = "cannot be told"
+VERDICTS = (DIFFERS, EQUIVALENT, CANNOT_BE_TOLD)
+
+MARGIN, INNER_LOW, INNER_HIGH, W_SPAN = "margin", "inner_low", "inner_high", "w_span"
+"""Names of numbers in `detail`: the margin, the ends of the 90% interval, and how far W goes."""
+OVER_PROMPTS = "_over_prompts"
+"""Ending of measures of masses that are averaged over prompts."""
+PER = " per "
+
+DEFAULT_MARGINS: Mapping[str, float] = {
+    "percentage points": 0.05,
+    "share": 0.005,
+    "r": 0.005,
+}
+"""By the unit of a difference: half of the last digit at which such numbers are usually printed, 10.1% and .51. Of any other unit 0."""
+OVER_THE_LIST: Mapping[str, float] = {"percentage points": 0.1, "log-odds": 0.01}
+"""Of slopes, from one end of the W list to the other: 0.1 points, or odds that change by 1%."""
+A_STEP: Mapping[str, float] = {"percentage points": 0.005}
+"""Of slopes of which it is not known how far W goes, as those of an audit from outside."""
+
+
+def unit_of_difference(unit: str) -> str:
+    """The unit of the difference of two numbers: percentages differ by points."""
+    return "percentage points" + unit.removeprefix("percent") if unit.split(PER, maxsplit=1)[0] == "percent" else unit
+
+
+def default_margin(unit: str, span: float = math.nan) -> float:
+    """The margin of a difference that nobody has given one for.
+
+    Args:
+        unit: of the difference.
+        span: how far W goes, of a slope; NaN where that is not known.
+    """
+    of, _, per = unit.partition(PER)
+    if not per:
+        return DEFAULT_MARGINS.get(of, 0.0)
+    if math.isfinite(span) and span > 0:
+        return OVER_THE_LIST.get(of, 0.0) / span
+    return A_STEP.get(of, 0.0)
+
+
+@dataclass(frozen=True, slots=True)
+class Margins:
+    """Smallest differences of interest.
+
+    Attributes:
+        of_all: of every measure, in the unit of its difference; NaN for the defaults.
+        of: by measure, before these; one of a measure is that of its average over prompts too.
+    """
+
+    of_all: float = math.nan
+    of: Mapping[str, float] = field(default_factory=dict)
+
+    @classmethod
+    def given(cls, margin: float | Mapping[str, float] | None) -> Margins:
+        """Margins as a caller names them: one number, numbers by measure ("" for all others), or None for the defaults.
+
+        Raises:
+            UndertowError: one is no number, or below 0.
+        """
+        if margin is None:
+            return cls()
+        if isinstance(margin, Mapping):
+            of = {str(name): _checked(number, str(name)) for name, number in margin.items()}
+            return cls(of.pop("", math.nan), of)
+        return cls(of_all=_checked(margin, ""))
+
+    @classmethod
+    def read(cls, texts: Sequence[str]) -> Margins:
+        """Margins as a command line names them: `0.1`, `slope=0.01`, several with commas or one by one.
+
+        Raises:
+            UndertowError: a text is something else, or names a measure twice.
+        """
+        of_all, of = math.nan, {}
+        for text in (part.strip() for one in texts for part in one.split(",")):
+            name, equals, number = (part.strip() for part in text.rpartition("="))
+            try:
+                value = float(number)
+            except ValueError:
+                raise UndertowError(
+                    f"--margin {text!r} is no number; write for example --margin 0.1 or --margin slope=0.01,mean_mass=0.5"
+                ) from None
+            if (equals and (not name or name in of)) or (not equals and not math.isnan(of_all)):
+                raise UndertowError(f"--margin {text!r}: name each measure once, and one number for all others")
+            if equals:
+                of[name] = _checked(value, name)
+            else:
+                of_all = _checked(value, "")
+        return cls(of_all, of)
+
+    def check(self, measures: Iterable[str]) -> None:
+        """Refuse a measure that is not compared.
+
+        Raises:
+            UndertowError: there is none of that name; names the nearest.
+        """
+        known = dict.fromkeys(measures)
+        for name in self.of:
+            if name not in known:
+                near = difflib.get_close_matches(name, list(known), n=1)
+                hint = f"did you mean {near[0]!r}?" if near else f"use {', '.join(list(known)[:8]) or 'none'}"
+                raise UndertowError(f"margin of {name!r}: nothing of that name is compared; {hint}")
+
+    def margin(self, result: Result) -> float:
+        """The margin of a difference, by its measure, unit and `w_span`."""
+        for name in (result.measure, result.measure.removesuffix(OVER_PROMPTS)):
+            if name in self.of:
+                return self.of[name]
+        if not math.isnan(self.of_all):
+            return self.of_all
+        return default_margin(result.unit, result.detail.get(W_SPAN, math.nan))
+
+    @property
+    def texts(self) -> list[str]:
+        """As a command line names them."""
+        of_all = [] if math.isnan(self.of_all) else [f"{self.of_all:.15g}"]
+        return of_all + [f"{name}={number:.15g}" for name, number in self.of.items()]
+
+    @property
+    def python(self) -> str:
+        """As Python names them; "" for the defaults."""
+        if not self.of:
+            return "" if math.isnan(self.of_all) else repr(self.of_all)
+        of_all = {} if math.isnan(self.of_all) else {"": self.of_all}
+        return repr({**of_all, **self.of})
+
+
+def _checked(number: float, name: str) -> float:
+    of = f"margin of {name!r}" if name else "margin"
+    if isinstance(number, bool) or not isinstance(number, (int, float)) or not math.isfinite(number) or number < 0:
+        raise UndertowError(f"{of} is {number!r}; it must be a number, 0 or more")
+    return float(number)
+
+
+def verdict(difference: Result) -> str:
+    """What a difference is: one of `VERDICTS`.
+
+    It differs by more than its margin where q is below .05 and the 95% interval lies wholly beyond the margin, on either side of 0. It
+    is equivalent within it where the 90% interval lies wholly within: two one-sided tests at .05 (Schuirmann 1987, "A Comparison of
+    the Two One-Sided Tests Procedure and the Power Approach"). Without an interval nothing can be told.
+    """
+    margin = difference.detail.get(MARGIN, 0.0)
+    if difference.q < ALPHA and (difference.low > margin or difference.high < -margin):
+        return DIFFERS
+    if difference.detail.get(INNER_LOW, math.nan) >= -margin and difference.detail.get(INNER_HIGH, math.nan) <= margin:
+        return EQUIVALENT
+    return CANNOT_BE_TOLD
+
+
+def is_found(difference: Result) -> bool:
+    """Whether a difference is claimed: it differs by more than its margin."""
+    return verdict(difference) == DIFFERS
+
+
+def fewest_clusters() -> int:
+    """Clusters behind an interval or a claim, at least."""
+    from undertow.stats import MIN_CLUSTERS  # statistics take most of a second to load
+
+    return MIN_CLUSTERS

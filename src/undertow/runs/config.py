@@ -1,0 +1,204 @@
+"""What a user asks for, checked: an audit with its options, the models, and the place of the run folder.
+
+Knows names and options; finds no model and asks nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, fields
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+from undertow import audits, models
+from undertow.audits.base import Audit
+from undertow.errors import UndertowError
+from undertow.models.base import FLOAT32, ModelRequest
+from undertow.runs.folder.model_info import written_out
+from undertow.types import digest
+
+
+@dataclass(frozen=True, slots=True)
+class RunConfig:
+    """What a user asks for, beside the model.
+
+    Attributes:
+        probe: its name.
+        options: the probe's own options, by name.
+        protocol: "" for the probe's default.
+        seed: of everything random.
+        limit: ask about so many items, counted as `undertow run PROBE --help` says; 0 for all.
+        about: path of a file that says what models do not tell of themselves; "" for none.
+        graph: a causal graph by name, file or text; "" for none.
+        recheck: of a run in reduced precision, how many items are read again in float32; 0 for a tenth.
+    """
+
+    probe: str
+    options: Mapping[str, Any] = field(default_factory=dict)
+    protocol: str = ""
+    seed: int = 0
+    limit: int = 0
+    about: str = ""
+    graph: str = ""
+    recheck: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class ModelSelection:
+    """The models that a user names, and how they are to be run.
+
+    Attributes:
+        names: as they were given; a pattern stands for several.
+        revision, dtype, device, settings: as in `undertow.models.base.ModelRequest`.
+    """
+
+    names: Sequence[str]
+    revision: str = ""
+    dtype: str = FLOAT32
+    device: str = "auto"
+    settings: Mapping[str, Any] = field(default_factory=dict)
+
+    def each(self) -> list[ModelRequest]:
+        """One request for each model.
+
+        Raises:
+            UndertowError: as `undertow.runs.folder.model_info.written_out`, or one revision for several models.
+        """
+        names = written_out(self.names)
+        if self.revision and len(names) > 1:
+            raise UndertowError(f"revision {self.revision!r} cannot be of {len(names)} models; ask them one by one")
+        return [ModelRequest(name, self.revision, self.dtype, self.device, self.settings) for name in names]
+
+
+@dataclass(frozen=True, slots=True)
+class OutputDir:
+    """Where a run folder goes.
+
+    Attributes:
+        folder: None to choose one.
+        overwrite: whether another run there is replaced.
+    """
+
+    folder: Path | None = None
+    overwrite: bool = False
+
+
+def names_of(model: str | Path | Sequence[str | Path]) -> list[str]:
+    """One model or several, as names."""
+    return [str(model)] if isinstance(model, (str, Path)) else [str(name) for name in model]
+
+
+def check_recheck(recheck: int, dtype: str) -> None:
+    """Refuse a number of items to read again that no run can have.
+
+    Raises:
+        UndertowError: it is negative, or the run is in float32 already.
+    """
+    if recheck < 0:
+        raise UndertowError(f"recheck {recheck} is negative; leave it out to read a tenth of the items again")
+    if recheck and dtype == FLOAT32:
+        raise UndertowError("--recheck is for runs in reduced precision; leave it out, or add --dtype bfloat16 or auto")
+
+
+def resolve_config(job: RunConfig) -> tuple[Audit, Any, str]:
+    """The audit of a job, its settings and its protocol, checked.
+
+    Raises:
+        UndertowError: there is no such audit, option or protocol.
+    """
+    probe = audits.load(job.probe)
+    options = _checked_options(job, {option.name: type(option.default) for option in fields(probe.Settings)})
+    protocol = job.protocol or probe.PROTOCOLS[0]
+    if protocol not in probe.PROTOCOLS:
+        raise UndertowError(
+            f"{job.probe} cannot be asked under protocol {protocol!r} here; use {', '.join(probe.PROTOCOLS)}"
+        )
+    if job.limit < 0:
+        raise UndertowError(f"limit {job.limit} is negative; leave it out to ask everything")
+    if job.seed < 0:
+        raise UndertowError(f"seed {job.seed} is negative; use 0 or more")
+    return probe, probe.Settings(**options), protocol
+
+
+def sorted_options(probe: str, options: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The probe's own options, and those of model families, which are looked at only where one is not the probe's.
+
+    Raises:
+        UndertowError: an option of neither, or a value of another type.
+    """
+    known = {option.name for option in fields(audits.load(probe).Settings)}
+    own = {name: value for name, value in options.items() if name in known}
+    rest = {name: value for name, value in options.items() if name not in known}
+    if not rest:
+        return own, {}
+    families = {name: type(option.default) for name, option in models.settings().items()}
+    for name in rest:
+        if name not in families:
+            raise UndertowError(
+                f"{probe} has no option {name!r}; it has {', '.join([*known_in_order(probe), *families])}"
+            )
+    checked = _of_types(rest, families, "model")
+    for name, value in checked.items():
+        if isinstance(value, str) and "@" in urlsplit(value).netloc:
+            raise UndertowError(
+                f"model: option {name} holds a name or password, which would be written down; leave it out of the address"
+            )
+    return own, checked
+
+
+def known_in_order(probe: str) -> list[str]:
+    """The probe's own options, as they are listed."""
+    return [option.name for option in fields(audits.load(probe).Settings)]
+
+
+def _checked_options(job: RunConfig, types: Mapping[str, type]) -> dict[str, Any]:
+    """The probe's own options; a list of names may be given as one, or as text with commas."""
+    for name in job.options:
+        if name not in types:
+            raise UndertowError(f"{job.probe} has no option {name!r}; it has {', '.join(types)}")
+    return _of_types(job.options, types, job.probe)
+
+
+def _of_types(given: Mapping[str, Any], types: Mapping[str, type], whose: str) -> dict[str, Any]:
+    checked = {}
+    for name, value in given.items():
+        plain = float(value) if types[name] is float and type(value) is int else _as_text(value)
+        if type(plain) is not types[name]:
+            raise UndertowError(f"{whose}: option {name} must be of type {types[name].__name__}, not {value!r}")
+        checked[name] = plain
+    return checked
+
+
+def _as_text(value: Any) -> Any:
+    """A list of names as the command line has it, and a path as text."""
+    if isinstance(value, (list, tuple)):
+        return ",".join(map(str, value))
+    return str(value) if isinstance(value, Path) else value
+
+
+def changed_of(job: RunConfig, requests: ModelSelection) -> dict[str, Any]:
+    """Options that are not at their defaults, under the names that command line and Python share."""
+    common = {name: getattr(requests, name) for name in ("revision", "dtype", "device")}
+    common |= {name: getattr(job, name) for name in ("protocol", "seed", "limit", "about", "graph", "recheck")}
+    defaults = asdict(ModelRequest("")) | asdict(RunConfig(job.probe))
+    own = {name: _as_text(value) for name, value in job.options.items()}
+    families = models.settings() if requests.settings else {}
+    of_family = {name: value for name, value in requests.settings.items() if value != families[name].default}
+    return own | of_family | {name: value for name, value in common.items() if value != defaults[name]}
+
+
+def key_of_run(asked_key: str, seed: int) -> str:
+    """Runs with the same key ask the same of the same model, and measure it the same way."""
+    return digest([asked_key, seed])
+
+
+def folder_name(job: RunConfig, requests: Sequence[ModelRequest], run_key: str) -> str:
+    """The name of a run folder for which none was given."""
+    more = f"-and-{len(requests) - 1}-more" if requests[1:] else ""
+    return f"{job.probe}_{safe_name(requests[0].name)}{more}_{run_key[:8]}"
+
+
+def safe_name(name: str) -> str:
+    """A name as a part of a folder's name."""
+    return "".join(sign if sign.isalnum() or sign in "-." else "-" for sign in name).strip("-.")[:60]

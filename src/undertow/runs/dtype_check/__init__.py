@@ -1,0 +1,19 @@
+"""What reduced precision costs a run: a sample read again in float32, the error of its results, and findings that could change.
+
+docs/decisions/021 says how and why. Knows probes, and models by finding them; how a model is asked it is told.
+"""
+
+from undertow.runs.dtype_check.dtype_report import precision_text
+from undertow.runs.dtype_check.rescore_sample import Float32Check, ReducedRun, rescore_sample
+from undertow.runs.dtype_check.stability import block_of, flag_unstable, table_of, unknown_of
+
+__all__ = [
+    "Float32Check",
+    "ReducedRun",
+    "block_of",
+    "flag_unstable",
+    "precision_text",
+    "rescore_sample",
+    "table_of",
+    "unknown_of",
+]

@@ -1,0 +1,59 @@
+"""Telling: what the page says of the precision that a run had. Knows the record, and plain values for the page."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from undertow.report.model import ReportTable
+from undertow.runs.dtype_check.stability import NOT_OF_GROUP, percent
+from undertow.runs.folder.storage import Record
+
+if TYPE_CHECKING:
+    from undertow.report.page import PagePrecision
+
+SHOWN_ROWS = 8
+COLUMNS = ("result", "reduced", "float32", "error", "95% interval of the error", "of half the run's interval")
+
+
+def precision_text(record: Record) -> PagePrecision | None:
+    """What a run's precision costs it, for its page; None where it costs nothing.
+
+    A run of a version that did not read anything again has nothing to say of it.
+    """
+    block = record.manifest.get("precision")
+    if block is None:
+        return None
+    from undertow.report.page import PagePrecision
+
+    return PagePrecision(said=block["said"], could_change=block["could_change"], table=_table(record))
+
+
+def _table(record: Record) -> ReportTable | None:
+    """The results that precision moves most, on the scale of their own intervals."""
+    table = record.precision
+    if table is None or table.empty or table["of_half_interval"].isna().all():
+        return None
+    from undertow.report.formatting import measure_title, number, significant_decimals
+
+    several = table["model"].nunique() > 1
+    worst = table[table["of_half_interval"].notna()].nlargest(SHOWN_ROWS, "of_half_interval")
+    groups = [name for name in table.columns if name not in NOT_OF_GROUP and (several or name != "model")]
+
+    def row(of: Mapping[Any, Any]) -> list[str]:
+        levels = [str(of[name]) for name in groups if of[name]]
+        size = max(abs(of["low"]), abs(of["high"]), abs(of["error"]))
+        places = significant_decimals(size) if math.isfinite(size) else 2
+        first, second, error, low, high = (
+            number(of[name], places) for name in ("reduced", "float32", "error", "low", "high")
+        )
+        title = f"{measure_title(of['measure'])}: {', '.join(levels)}" if levels else measure_title(of["measure"])
+        return [title, first, second, error, f"[{low}, {high}]", percent(100 * of["of_half_interval"])]
+
+    return ReportTable(
+        f"The {len(worst)} results that it moves most, of {len(table):,}",
+        COLUMNS,
+        [row(of) for of in worst.to_dict("records")],
+        about="Both values are those of the sample alone, which is smaller than the run. All results are in precision.csv.",
+    )

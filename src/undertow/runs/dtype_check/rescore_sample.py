@@ -1,0 +1,331 @@
+"""Reading again: a random sample of what a model was asked in reduced precision is asked in float32, and both are measured.
+
+Whole clusters are drawn, so that the sample is a part of what was asked and holds each sentence at every W. Knows nothing about what
+the results mean.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import numpy as np
+
+from undertow import models
+from undertow.audits.base import Audit, ItemRounds, Observations
+from undertow.errors import UndertowError
+from undertow.models.backend.dtype import costs_precision, no_room
+from undertow.models.base import FLOAT32, ModelHandle, ModelRequest
+from undertow.models.loading.weights import is_gguf
+from undertow.runs.compare.resampling import key_of, point_results, without_each
+from undertow.types import (
+    Answer,
+    ClozeQuery,
+    ConstrainedGenerateQuery,
+    Floats,
+    GenerateQuery,
+    Item,
+    ModelIdentity,
+    Query,
+    Scores,
+    query_digest,
+)
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+AskAll: TypeAlias = Callable[[ModelHandle, list[Query]], Scores]
+"""Has a model asked, whatever is stored not asked again."""
+
+SHARE, MIN_ITEMS = 0.1, 200
+"""What is read again if nobody says how much: a tenth, and no fewer items where there are as many."""
+MIN_CLUSTERS_DRAWN, SHARE_OF_CLUSTERS, FEW_CLUSTERS = 10, 0.25, 3
+"""Nor fewer clusters, where these are a quarter of all or less; and never fewer than the last of these, where there are as many."""
+MIN_CLUSTERS = 2
+"""Of a sample whose size somebody says: one cluster tells nothing of the others."""
+GROUPS = 10
+"""Of clusters, each left out once: so often is everything measured, twice."""
+NOT_AGAIN = "not read again in float32"
+
+
+@dataclass(frozen=True, slots=True)
+class ReducedRun:
+    """A model of a run, asked in reduced precision.
+
+    Attributes:
+        request: as it was found.
+        card: who it is, with the precision that it ran in.
+        facts: what is known of it.
+        rounds: the probe's rounds, from the first on.
+        design: what was known before it was asked.
+        items, answers: all of them, in order [item].
+        evidence: what was observed.
+        here: whether models run in this process: what memory workers have, on machines of their own, it cannot know.
+    """
+
+    request: ModelRequest
+    card: ModelIdentity
+    facts: Mapping[str, str | float]
+    rounds: Callable[[], ItemRounds]
+    design: Mapping[str, Any]
+    items: Sequence[Item]
+    answers: Sequence[Answer]
+    evidence: Observations
+    here: bool = True
+
+    @property
+    def costs(self) -> bool:
+        """Whether its precision changes any number."""
+        return costs_precision(self.card)
+
+
+@dataclass(frozen=True, slots=True)
+class Float32Check:
+    """What came of reading a model's sample again.
+
+    Attributes:
+        facts: of the model and its sample, for the manifest; `unknown` says why nothing came of it.
+        rows: a result each, as `undertow.runs.folder.storage.Record.precision` has them.
+    """
+
+    facts: Mapping[str, Any]
+    rows: Sequence[Mapping[str, Any]] = ()
+
+
+def rescore_sample(
+    probe: Audit, reduced: ReducedRun, sampling: tuple[int, int], ask_all: AskAll
+) -> Float32Check | None:
+    """Read a sample again in float32 and compare; None for a model whose precision costs nothing.
+
+    What this machine has no room for is not tried. Where workers load the model (`--engine ray`) that is not asked, since the process
+    that drives them does not know their memory: a worker that takes too much is killed, and the engine says so.
+
+    Args:
+        probe: the audit.
+        reduced: the model as it was asked.
+        sampling: how many items, about (0 for a tenth, but at least 200), and the seed of the run.
+        ask_all: how models are asked.
+    """
+    n_items, seed = sampling
+    if not reduced.costs:
+        return None
+    facts = {"model": reduced.request.name, "dtype": reduced.card.dtype, "of_items": len(reduced.items)}
+    if reduced.here:
+        parameters = float(reduced.facts.get("parameters", 0))
+        reason = no_room(parameters, reduced.request.device, gguf=is_gguf(reduced.request.name))
+        if reason:
+            return Float32Check({**facts, "unknown": reason})
+    chosen = drawn_clusters(reduced.items, n_items, seed)
+    started = time.perf_counter()
+    try:
+        found = models.resolve(replace(reduced.request, dtype=FLOAT32))
+        items, answers, readout = _followed(reduced, chosen, lambda queries: ask_all(found, queries))
+    except (UndertowError, MemoryError) as error:
+        return Float32Check({**facts, "unknown": str(error) or "memory ran out"})
+    seconds = time.perf_counter() - started
+    full = probe.observe(reduced.design, items, Scores(tuple(answers), readout), reduced.request.name)
+    frame = reduced.evidence.frame
+    before = replace(reduced.evidence, frame=frame[frame["cluster"].isin(chosen)].reset_index(drop=True))
+    n_clusters = len({item.cluster for item in reduced.items})
+    n_groups = 0 if len(chosen) == n_clusters else min(GROUPS, len(chosen))
+    sample = _Sample(chosen, n_clusters, n_groups, seed)
+    asked = [
+        (item, answer) for item, answer in zip(reduced.items, reduced.answers, strict=True) if item.cluster in chosen
+    ]
+    facts |= {
+        "items": len(asked),
+        "clusters": len(chosen),
+        "of_clusters": n_clusters,
+        "groups": n_groups,
+        **gaps(asked, list(zip(items, answers, strict=True))),
+        "reading_s": seconds,
+    }
+    return Float32Check(facts, [{"model": reduced.request.name, **row} for row in _errors(probe, before, full, sample)])
+
+
+def drawn_clusters(items: Sequence[Item], n_items: int, seed: int) -> list[str]:
+    """Clusters drawn by the seed until they hold enough items, and are enough themselves, in the order of the items."""
+    sizes: dict[str, int] = {}
+    for item in items:
+        sizes[item.cluster] = sizes.get(item.cluster, 0) + 1
+    wanted = n_items or max(math.ceil(SHARE * len(items)), MIN_ITEMS)
+    names, n_drawn = list(sizes), 0
+    least = MIN_CLUSTERS if n_items else least_clusters(len(names))
+    kept: set[str] = set()
+    for at in np.random.default_rng(seed).permutation(len(names)):
+        if n_drawn >= wanted and len(kept) >= least:
+            break
+        kept.add(names[at])
+        n_drawn += sizes[names[at]]
+    return [name for name in names if name in kept]
+
+
+def least_clusters(n_clusters: int) -> int:
+    """How many clusters are drawn of so many, at least."""
+    return min(MIN_CLUSTERS_DRAWN, max(FEW_CLUSTERS, math.ceil(SHARE_OF_CLUSTERS * n_clusters)))
+
+
+def _followed(
+    reduced: ReducedRun, chosen: Sequence[str], ask_all: Callable[[list[Query]], Scores]
+) -> tuple[list[Item], list[Answer], str]:
+    """The sample's items and answers in float32, and how these were read.
+
+    Where a later round depends on answers, float32 follows its own. What is not in the sample is as it was.
+    """
+    inside = set(chosen)
+    said = {
+        query_digest(item.query): answer
+        for item, answer in zip(reduced.items, reduced.answers, strict=True)
+        if item.cluster not in inside
+    }
+    rounds = reduced.rounds()
+    items: list[Item] = []
+    answers: list[Answer] = []
+    asked, readout = next(rounds), ""
+    while asked:
+        sampled = [item for item in asked if item.cluster in inside]
+        scores = ask_all([item.query for item in sampled]) if sampled else Scores(())
+        items += sampled
+        answers += scores.answers
+        readout = readout or (scores.readout if sampled else "")
+        fresh = iter(scores.answers)
+        everything = tuple(
+            next(fresh) if item.cluster in inside else said.get(query_digest(item.query), Answer.none(NOT_AGAIN))
+            for item in asked
+        )
+        try:
+            asked = rounds.send(Scores(everything, scores.readout))
+        except StopIteration:
+            break
+    return items, answers, readout
+
+
+# The answers of both precisions.
+
+
+def gaps(reduced: Sequence[tuple[Item, Answer]], full: Sequence[tuple[Item, Answer]]) -> dict[str, Any]:
+    """How far answers to the same queries differ.
+
+    Returns:
+        `rms_nats` and `largest_nats` over all log-probabilities that both have; `turned_percent` of the queries, where another group
+        (or label, or text) is preferred; `one_sided`, queries that have an answer, or a word some probability, in one of both only;
+        and `queries`, how many both were asked.
+    """
+    of_full = {query_digest(item.query): answer for item, answer in full}
+    pairs = {
+        digest: (item.query, answer, of_full[digest])
+        for item, answer in reduced
+        if (digest := query_digest(item.query)) in of_full
+    }
+    found, turned, one_sided = [np.zeros(0)], [], 0
+    for query, one, other in pairs.values():
+        if bool(one.unscored) != bool(other.unscored):
+            one_sided += 1
+        elif not one.unscored:
+            apart = differences_nats(one, other)
+            one_sided += not np.isfinite(apart).all()
+            found.append(apart[np.isfinite(apart)])
+            turned.append(preferred(query, one) != preferred(query, other))
+    nats = np.concatenate(found)
+    return {
+        "queries": len(pairs),
+        "rms_nats": float(np.sqrt(np.mean(nats**2))) if len(nats) else math.nan,
+        "largest_nats": float(np.abs(nats).max(initial=0.0)) if len(nats) else math.nan,
+        "turned_percent": 100 * float(np.mean(turned)) if turned else math.nan,
+        "one_sided": one_sided,
+    }
+
+
+def differences_nats(one: Answer, other: Answer) -> Floats:
+    """By how much the log-probabilities of two answers to one query differ [option].
+
+    Two that are both minus infinity, or both missing, do not differ; of answers that were written, and may be of other words,
+    there are none to compare.
+    """
+    first, second = (np.nan_to_num(np.array(answer.logprobs_nats), neginf=-np.inf) for answer in (one, other))
+    if len(first) != len(second):
+        return np.zeros(0)
+    apart = np.zeros(len(first))
+    differ = first != second
+    apart[differ] = first[differ] - second[differ]
+    return apart
+
+
+def preferred(query: Query, answer: Answer) -> str | int:
+    """The most probable group or, where options have no groups, option; of a text that was written, the text."""
+    if isinstance(query, ConstrainedGenerateQuery) or not answer.logprobs_nats:
+        return answer.text
+    nats = np.nan_to_num(np.array(answer.logprobs_nats), nan=-np.inf, neginf=-np.inf)
+    if not isinstance(query, (ClozeQuery, GenerateQuery)):
+        return int(nats.argmax())
+    probs = np.exp(nats - nats.max()) if nats.max() > -np.inf else np.zeros(len(nats))
+    sums: dict[str, float] = {}
+    for option, prob in zip(query.options, probs, strict=True):
+        sums[option.group] = sums.get(option.group, 0.0) + float(prob)
+    return max(sums, key=lambda group: sums[group])
+
+
+# The results of both.
+
+
+@dataclass(frozen=True, slots=True)
+class _Sample:
+    """What was drawn.
+
+    Attributes:
+        chosen: its clusters.
+        n_clusters: of the run.
+        n_groups: that are left out in turn; 0 where the sample is everything.
+        seed: of the run.
+    """
+
+    chosen: Sequence[str]
+    n_clusters: int
+    n_groups: int
+    seed: int
+
+    def without_each(self, frame: pd.DataFrame) -> Iterator[pd.DataFrame]:
+        """The table without each group of clusters."""
+        from undertow.stats.intervals.jackknife import dealt_groups
+
+        if self.n_groups < MIN_CLUSTERS:
+            return
+        dealt = dealt_groups(len(self.chosen), self.n_groups, np.random.default_rng(self.seed))
+        group = dict(zip(self.chosen, dealt.tolist(), strict=True))
+        yield from without_each(frame, [group[name] for name in frame["cluster"]], self.n_groups)
+
+
+def _errors(probe: Audit, reduced: Observations, full: Observations, sample: _Sample) -> Iterator[dict[str, Any]]:
+    """A row for each result of the sample: its value in both precisions, and their difference with its interval."""
+    from undertow.stats.intervals.jackknife import jackknife_interval
+
+    told = point_results(probe, reduced, sample.seed)
+    keys = [key_of(result) for result in told]
+
+    def values(evidence: Observations) -> Floats:
+        of_key = {key_of(result): result.value for result in point_results(probe, evidence, sample.seed)}
+        return np.array([of_key.get(key, math.nan) for key in keys], dtype=np.float64)
+
+    first, second = np.array([result.value for result in told], dtype=np.float64), values(full)
+    without = [
+        values(replace(reduced, frame=one)) - values(replace(full, frame=other))
+        for one, other in zip(sample.without_each(reduced.frame), sample.without_each(full.frame), strict=True)
+    ]
+    low, high = jackknife_interval(
+        first - second,
+        np.reshape(without, (len(without), len(keys))),
+        sampled=len(sample.chosen) / sample.n_clusters,
+    )
+    for at, result in enumerate(told):
+        yield {
+            "measure": result.measure,
+            **{name: level for name, level in result.group.items() if name != "model"},
+            "reduced": first[at],
+            "float32": second[at],
+            "error": first[at] - second[at],
+            "low": low[at],
+            "high": high[at],
+        }

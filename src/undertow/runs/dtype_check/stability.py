@@ -1,0 +1,337 @@
+"""Judging: which findings of a run could be others in float32, given the error of its results.
+
+Each result is moved by both ends of its error, and the probe tells its findings anew: how a finding is claimed, and of how many results,
+the probe alone knows.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from undertow.audits.base import Audit, Observations
+from undertow.runs.compare.resampling import Key, key_of
+from undertow.runs.dtype_check.rescore_sample import Float32Check
+from undertow.runs.folder.storage import PRECISION_FLAG, PRECISION_NUMBERS
+from undertow.types import Finding, Result
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+MOVE_WITH_VALUE = (
+    *("above_baseline", "above_low", "above_high"),
+    *(
+        f"{kind}_{end}"
+        for kind in ("claim", "corrected", "sentences", "values", "bound", "ols")
+        for end in ("low", "high")
+    ),
+)
+"""Further numbers of a result that are its value, less something that has no error, or the ends of its intervals."""
+STANDARD_DEVIATIONS = frozenset({"w_effect", "w_effect_over_prompts"})
+"""Measures that cannot be below 0."""
+OTHER_TEST = "values"
+"""Beginning of the p and q of a further test of the same value."""
+HALF_WIDTH_SDS = 1.96
+"""Of an interval over many clusters, or of one that holds what its own test does not reject. One over few clusters has more
+(docs/decisions/029), as many as `_half_width_sds` says."""
+OF_ITS_TEST = "sentences_df"
+"""A further number of the results whose interval is that of their test."""
+HALF_WIDTH_SDS_OF_FEW = {6: 2.41, 7: 2.35, 8: 2.30, 9: 2.26}
+"""Standard errors that the percentiles of `percentile_interval` reach on average over normal samples; less than Student's
+quantile, since no draw of so few clusters lies as far out."""
+NO_WIDTH = 1e-9
+"""An interval that is narrower than this, in proportion, holds one value but for rounding."""
+NOT_OF_GROUP = ("measure", *PRECISION_NUMBERS, PRECISION_FLAG)
+NUMBER = re.compile(r"(?<![^\s(\[])(< )?[+-]?[\d,]*\.?\d+(?=[\s%)\],;.:]|$)")
+"""A number that stands for itself, and is no part of a name."""
+
+
+def table_of(agains: Iterable[Float32Check | None]) -> pd.DataFrame | None:
+    """The results of all models whose samples were read again; None where there are none."""
+    import pandas as pd
+
+    rows = [row for again in agains if again is not None for row in again.rows]
+    names = list(dict.fromkeys(name for row in rows for name in row if name not in PRECISION_NUMBERS))
+    return pd.DataFrame([dict.fromkeys(names, "") | dict(row) for row in rows]) if rows else None
+
+
+def block_of(agains: Iterable[Float32Check | None]) -> dict[str, Any]:
+    """What the manifest holds under `precision`; nothing for a run whose precision cost nothing."""
+    parts = [dict(again.facts) for again in agains if again is not None]
+    return {"precision": {"models": parts}} if parts else {}
+
+
+def unknown_of(agains: Iterable[Float32Check | None]) -> list[str]:
+    """Why it is not known what precision costs, for the notes of a run."""
+    return [
+        f"{again.facts['model']} was asked in {again.facts['dtype']}, and what that costs is not known: {again.facts['unknown']}"
+        for again in agains
+        if again is not None and again.facts.get("unknown")
+    ]
+
+
+def flag_unstable(
+    probe: Audit,
+    evidence: Observations,
+    results: Sequence[Result],
+    manifest: Mapping[str, Any],
+    table: pd.DataFrame | None,
+) -> tuple[dict[str, Any], pd.DataFrame | None]:
+    """Manifest and table with what could change in them; as they are for a run whose precision cost nothing.
+
+    Args:
+        probe: the audit.
+        evidence: of the whole run.
+        results: of the whole run.
+        manifest: whose `precision` holds what is known of each model.
+        table: a row for each result of the samples.
+    """
+    if "precision" not in manifest:
+        return dict(manifest), table
+    block = {**manifest["precision"], "could_change": [], "beyond_interval": 0, "unknown_results": 0}
+    if table is not None:
+        ranges = _Ranges.of(table)
+        told = probe.findings(evidence, results)
+        could = _could_change((probe, evidence), results, ranges, told)
+        table = table.assign(
+            of_half_interval=_of_half_intervals(table, results),
+            could_change=[bool(could.get(_key_of_row(row))) for row in table.to_dict("records")],
+        )
+        named = {text for texts in could.values() for text in texts}
+        known = [finding.text for finding in told if finding.text in named]
+        # What is not a finding yet comes last.
+        block["could_change"] = [*known, *sorted(named - set(known))]
+        block |= _counted(table, results, ranges)
+        block["models"] = [part | _largest(part["model"], table) for part in block["models"]]
+    return {**manifest, "precision": block | {"said": said(block)}}, table
+
+
+def _could_change(
+    asked: tuple[Audit, Observations], results: Sequence[Result], ranges: _Ranges, told: Sequence[Finding]
+) -> dict[Key, list[str]]:
+    """Findings that turn when a result is moved by either end of its error, by result."""
+    probe, evidence = asked
+    could: dict[Key, list[str]] = {}
+    for at, result in enumerate(results):
+        for error in set(ranges.of_result(result) or ()) - {0.0}:
+            moved = moved_by(result, error)
+            others = probe.findings(evidence, [*results[:at], moved, *results[at + 1 :]])
+            could.setdefault(key_of(result), []).extend(_turned(told, others, result, moved))
+    return could
+
+
+def _counted(table: pd.DataFrame, results: Sequence[Result], ranges: _Ranges) -> dict[str, int]:
+    """Of what is tested: results whose error is beyond their interval, and results whose error is not known."""
+    read = set(table["model"])
+    tested = [one for one in results if _has_interval(one) and one.group.get("model") in read]
+    halves = _halves(results)
+    beyond = [row for row in table.to_dict("records") if abs(row["error"]) > halves.get(_key_of_row(row), math.inf)]
+    return {
+        "beyond_interval": len(beyond),
+        "unknown_results": sum(ranges.of_result(one) is None for one in tested),
+    }
+
+
+def _has_interval(result: Result) -> bool:
+    """Whether it is compared with a neutral value, and has an interval."""
+    return all(map(math.isfinite, (result.neutral, result.value, result.low, result.high)))
+
+
+def _halves(results: Sequence[Result]) -> dict[Key, float]:
+    """Half the interval of each result that is tested, where that is not of rounding only."""
+    return {
+        key_of(one): (one.high - one.low) / 2
+        for one in results
+        if _has_interval(one) and one.high - one.low > NO_WIDTH * max(abs(one.value), 1.0)
+    }
+
+
+def _of_half_intervals(table: pd.DataFrame, results: Sequence[Result]) -> list[float]:
+    """The farther end of each error, in halves of the interval that the run's result has [row].
+
+    NaN for a result that has none, or none of any width, and for one that is compared with nothing, as a mean mass.
+    """
+    halves = _halves(results)
+    rows = table.to_dict("records")
+    return [max(abs(row["low"]), abs(row["high"])) / halves.get(_key_of_row(row), math.nan) for row in rows]
+
+
+def _largest(model: str, table: pd.DataFrame) -> dict[str, float]:
+    """The largest of them of one model; nothing for a model that was not read again."""
+    rows = table.loc[table["model"] == model, "of_half_interval"]
+    return {"of_half_interval": float(rows.max())} if len(rows) else {}
+
+
+def _key_of_row(row: Mapping[Any, Any]) -> Key:
+    group = {str(name): str(level) for name, level in row.items() if name not in NOT_OF_GROUP and level}
+    return str(row["measure"]), tuple(sorted(group.items()))
+
+
+@dataclass(frozen=True, slots=True)
+class _Ranges:
+    """Between which ends the error of a result lies.
+
+    Attributes:
+        own: of results that the sample measured with an interval.
+        of_measure: of all results of a measure, by model; for those that it has not.
+    """
+
+    own: Mapping[Key, tuple[float, float]]
+    of_measure: Mapping[tuple[str, str], tuple[float, float]]
+
+    @classmethod
+    def of(cls, table: pd.DataFrame) -> _Ranges:
+        own: dict[Key, tuple[float, float]] = {}
+        widest: dict[tuple[str, str], tuple[float, float]] = {}
+        for row in table.to_dict("records"):
+            ends = [float(row[name]) for name in ("low", "high")]
+            known = [end for end in (*ends, float(row["error"])) if math.isfinite(end)]
+            if all(map(math.isfinite, ends)):
+                own[_key_of_row(row)] = ends[0], ends[1]
+            measure = str(row["model"]), str(row["measure"])
+            if known:
+                low, high = widest.get(measure, (0.0, 0.0))
+                widest[measure] = min([low, *known]), max([high, *known])
+        return cls(own, widest)
+
+    def of_result(self, result: Result) -> tuple[float, float] | None:
+        """Both ends; None where nothing is known of the error."""
+        return self.own.get(key_of(result)) or self.of_measure.get((result.group.get("model", ""), result.measure))
+
+
+def moved_by(result: Result, error: float) -> Result:
+    """The result as it would be without an error: value and interval moved, p and q as far as their distribution stays what it is."""
+    detail = {name: number - error if name in MOVE_WITH_VALUE else number for name, number in result.detail.items()}
+    value, low, high = result.value - error, result.low - error, result.high - error
+    if result.measure in STANDARD_DEVIATIONS:
+        value, low, high = (max(end, 0.0) if math.isfinite(end) else end for end in (value, low, high))
+    p, q = _moved_test((result.p, result.q), result, value)
+    if f"{OTHER_TEST}_p" in detail:
+        names = f"{OTHER_TEST}_p", f"{OTHER_TEST}_q"
+        detail |= zip(
+            names, _moved_test((detail[names[0]], detail.get(names[1], math.nan)), result, value), strict=True
+        )
+    return replace(result, value=value, low=low, high=high, p=p, q=q, detail=detail)
+
+
+def _moved_test(test: tuple[float, float], result: Result, value: float) -> tuple[float, float]:
+    """A p grows and shrinks with the distance from the neutral value, on the scale that it has itself, and q as p does."""
+    from scipy.stats import norm
+
+    p, q = test
+    if not 0 < p <= 1 or not math.isfinite(result.neutral):
+        return test
+    before, after = abs(result.value - result.neutral), abs(value - result.neutral)
+    distance = float(norm.isf(p / 2))
+    sd = before / distance if before > 0 and distance > 0 else (result.high - result.low) / 2 / _half_width_sds(result)
+    moved = float(2 * norm.sf(after / sd)) if sd > 0 else p
+    return moved, min(1.0, q * moved / p)
+
+
+def _half_width_sds(result: Result) -> float:
+    """Standard errors in half of its interval, where it says how many clusters that is over.
+
+    A result that does not say so is taken for one over many: where they are few, its standard error comes out too large.
+    """
+    from scipy.stats import t
+
+    n_clusters = result.detail.get("n_clusters", math.nan)
+    if math.isnan(n_clusters) or OF_ITS_TEST in result.detail:
+        return HALF_WIDTH_SDS
+    return HALF_WIDTH_SDS_OF_FEW.get(int(n_clusters)) or float(t.ppf(0.975, n_clusters - 1))
+
+
+def _turned(told: Sequence[Finding], others: Sequence[Finding], result: Result, moved: Result) -> list[str]:
+    """The findings that are there and would not be, or say something else, or the other way round, once a result is moved."""
+    before, after = ({finding.text for finding in some} for some in (told, others))
+    gone = [finding for finding in told if finding.text not in after]
+    come = [finding for finding in others if finding.text not in before]
+    n_gone, n_come = (sum(finding.found for finding in some) for some in (gone, come))
+    if n_gone < n_come:
+        weak = [finding.text for finding in gone if not finding.found]
+        return weak or [f"{result.measure.replace('_', ' ')} ({', '.join(filter(None, result.group.values()))})"]
+    neutral = result.neutral if math.isfinite(result.neutral) else 0.0
+    other_way = (result.value - neutral) * (moved.value - neutral) < 0
+    claimed = [finding.text for finding in gone if finding.found]
+    still = {_wording(finding.text) for finding in come if finding.found}
+    others_now = [text for text in claimed if _wording(text) not in still]
+    return others_now or (claimed if n_gone > n_come or other_way else [])
+
+
+def _wording(text: str) -> str:
+    """A finding without its numbers: one that says of another model or dimension that it does best is another finding."""
+    return NUMBER.sub("#", text)
+
+
+# In words.
+
+
+def said(block: Mapping[str, Any]) -> list[str]:
+    """A sentence for each model on what its precision costs, and others on what that does to results and findings.
+
+    Args:
+        block: what the manifest holds under `precision`.
+    """
+    told = [_of_model(part) for part in block["models"]]
+    n_beyond, n_others, n_unknown = block["beyond_interval"], len(block["could_change"]), block["unknown_results"]
+    if n_beyond:
+        told.append(
+            f"Warning: the error of {_how_many(n_beyond, 'result')} is larger than half of their 95% interval, which leaves "
+            "what float32 says out."
+        )
+    if n_others:
+        told.append(f"Warning: in float32 {_how_many(n_others, 'finding')} could turn out otherwise.")
+    elif not n_unknown and not any(part.get("unknown") for part in block["models"]):
+        told.append("No finding turned when each result, by itself, was moved by the 95% interval of its error.")
+    if n_unknown:
+        told.append(f"Of {_how_many(n_unknown, 'result')} the sample does not tell the error.")
+    return told
+
+
+def _how_many(number: int, what: str) -> str:
+    return f"{number:,} {what}{'s' if number > 1 else ''}"
+
+
+def _of_model(part: Mapping[str, Any]) -> str:
+    asked = f"{part['model']} was asked in {part['dtype']}"
+    if part.get("unknown"):
+        return f"Warning: {asked}, and what that costs is not known: {part['unknown'].rstrip('.')}."
+    return f"{asked}; {_read(part)}: {_apart(part)}{_moved(part)}."
+
+
+def _read(part: Mapping[str, Any]) -> str:
+    if part["items"] == part["of_items"]:
+        return f"all {part['items']:,} items were read again in float32"
+    return f"{part['items']:,} of {part['of_items']:,} items, drawn at random, were read again in float32"
+
+
+def _apart(part: Mapping[str, Any]) -> str:
+    if not _is_known(part["turned_percent"]):
+        return "no two answers can be compared"
+    turns = f"{percent(part['turned_percent'])} of the answers prefer something else"
+    if not _is_known(part["rms_nats"]):
+        return turns
+    return f"log-probabilities are {part['rms_nats']:.2g} nats apart (root mean square; at most {part['largest_nats']:.2g}), {turns}"
+
+
+def _moved(part: Mapping[str, Any]) -> str:
+    if not _is_known(part.get("of_half_interval")):
+        return ""
+    share = percent(100 * part["of_half_interval"])
+    return (
+        f"; the largest error that this makes in a result is up to {share} of the half-width of that result's own 95% interval "
+        "(at 100% it would reach from the value to an end of the interval)"
+    )
+
+
+def _is_known(number: float | None) -> bool:
+    """A number that is missing is NaN, and null in a manifest that was read."""
+    return number is not None and math.isfinite(number)
+
+
+def percent(value: float) -> str:
+    """A share of a hundred or more, without decimals that say nothing."""
+    return f"{value:,.0f}%" if value >= 10 else f"{value:.2g}%"

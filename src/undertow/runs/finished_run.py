@@ -1,0 +1,120 @@
+"""A run that is done: what its folder holds, read as results, findings and figures.
+
+Knows run folders and the probes that read them; asks and writes nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from undertow import audits
+from undertow.audits.base import Audit, Observations
+from undertow.errors import UndertowError
+from undertow.report.model import ReportTable
+from undertow.runs.causal_assumptions import grounds_of
+from undertow.runs.folder.storage import MANIFEST, ManifestFacts, Record, read_record
+from undertow.types import Finding
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from matplotlib.figure import Figure
+
+    from undertow.causal.finding_assumptions import Grounds
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """A finished audit, in memory and in its folder.
+
+    Attributes:
+        folder: where it was written.
+        record: manifest, observations and results.
+    """
+
+    folder: Path
+    record: Record
+
+    @property
+    def results(self) -> pd.DataFrame:
+        """The measures, a row each."""
+        return self.record.results_table()
+
+    @property
+    def observations(self) -> pd.DataFrame:
+        """A row per item, factors as columns."""
+        return self.record.observations
+
+    @property
+    def manifest(self) -> Mapping[str, Any]:
+        """Who was asked what, when, with which versions and seed."""
+        return self.record.manifest
+
+    @property
+    def report(self) -> Path:
+        """The page to open in a browser."""
+        return self.folder / "report.html"
+
+    @property
+    def findings(self) -> list[Finding]:
+        """The results in plain sentences, the strongest first."""
+        return audit_of(self.record).findings(observations_of(self.record), self.record.results)
+
+    @property
+    def grounds(self) -> Grounds | None:
+        """What the findings rest on under the graph that the run names; None where it names none."""
+        return grounds_of(self.record)
+
+    @property
+    def shown(self) -> list[ReportTable]:
+        """Tables that the audit has beside those of its measures, such as a paper's; without those behind a warning."""
+        told = audit_of(self.record).told(observations_of(self.record), self.record.results)
+        return [table for table in told.shown if not table.warning]
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows: findings first, then the numbers, every text as text."""
+        from undertow.runs.notebook import run_html
+
+        head = f"{self.manifest['probe']}: {self.manifest['model']}"
+        return run_html(head, self.findings, self.record.results, self.report)
+
+    def figure(self, index: int = 0) -> Figure:
+        """One of the figures, drawn anew; figures are numbered in the order of the report.
+
+        Raises:
+            IndexError: there are fewer figures.
+        """
+        drawings = list(audit_of(self.record).draw(observations_of(self.record), self.record.results))
+        return drawings[index].figure
+
+
+def audit_of(record: Record) -> Audit:
+    """The audit that a run folder holds."""
+    return audits.load(str(record.manifest["probe"]))
+
+
+def observations_of(record: Record) -> Observations:
+    """What was observed in it."""
+    return Observations(record.observations, ManifestFacts(record.manifest["design"], MANIFEST, "its design"))
+
+
+def finished_run(folder: Path, wanted: Mapping[str, Any]) -> Run | None:
+    """The run that was asked for, if its folder holds it whole, measured and told by this very code."""
+    if not (folder / "report.html").is_file() or not (folder / "figures").is_dir():
+        return None
+    try:
+        record = read_record(folder)
+    except UndertowError:
+        return None  # damaged: it is made anew, from stored answers
+    manifest = record.manifest
+    if manifest["counts"].get("lost"):
+        return None  # what got no answer is asked again
+    if any(manifest.get(name) != value for name, value in wanted.items()):
+        return None
+    asked_now = {"computed": 0, "tokens": 0}
+    manifest = {**manifest, "counts": manifest["counts"] | asked_now}
+    if "models" in manifest:
+        manifest["models"] = [part | {"counts": part["counts"] | asked_now} for part in manifest["models"]]
+    return Run(folder, replace(record, manifest=manifest))

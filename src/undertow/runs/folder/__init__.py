@@ -1,0 +1,1 @@
+"""The run folder: manifest, observations and results on disk."""

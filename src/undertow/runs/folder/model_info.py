@@ -1,0 +1,158 @@
+"""The models of a run: their names written out, and what is known of them beside their answers.
+
+A pattern names the checkpoints of one training run; a file says what models do not tell of themselves. Knows names and
+files; loads nothing.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import re
+import reprlib
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from glob import has_magic
+from itertools import islice
+from pathlib import Path
+from typing import TypeAlias
+
+from undertow._files import is_there, text_of, toml_of, whole_file
+from undertow.errors import UndertowError
+
+Facts: TypeAlias = Mapping[str, str | float]
+"""`parameters` (a number), `objective`, `post_training` (words); `step` and `trajectory` of a checkpoint."""
+MAX_BYTES = 2**20
+MAX_FOLDERS = 10_000
+"""That a pattern may match or go through: more are those of a whole disk, which nobody means."""
+KNOWN = ("parameters", "objective", "post_training")
+_STEP = re.compile(r"(?:checkpoint|step|ckpt)[-_]?(\d+)$", re.IGNORECASE)
+
+
+def written_out(names: Sequence[str]) -> list[str]:
+    """Names with patterns replaced by the folders they match, by training step.
+
+    Raises:
+        UndertowError: no name, a pattern that matches no folder, or a model that is named twice.
+    """
+    found: list[str] = []
+    for name in names:
+        if not has_magic(name) or is_there(Path(name)):
+            found.append(name)
+            continue
+        folders = _matching(name)
+        if not folders:
+            raise UndertowError(f"{name}: no folder matches this pattern; check the path")
+        found += sorted(folders, key=lambda folder: (checkpoint(folder).get("step", math.inf), folder))
+    if not found:
+        raise UndertowError("no model is named; give one with -m, for example -m smollm2")
+    for name in found:
+        if found.count(name) > 1:
+            raise UndertowError(f"model {name!r} is named twice; name each once")
+    return found
+
+
+def _matching(pattern: str) -> list[str]:
+    """The folders that a pattern matches; a ~ in it is the home folder, since a pattern in quotes passes the shell by."""
+    try:
+        path = Path(pattern).expanduser()
+        parts = path.relative_to(path.anchor).parts
+        first = next((at for at, part in enumerate(parts) if has_magic(part)), len(parts))
+        if ".." in parts[first:]:
+            raise UndertowError(
+                f"{pattern}: has a .. behind a wildcard, which would match a folder again and again; write it without"
+            )
+        found = list(islice(_gone_through(Path(path.anchor), parts), MAX_FOLDERS + 1))
+    except (ValueError, RuntimeError) as error:
+        raise UndertowError(f"{pattern}: is no pattern ({error}); write it as in 'run/checkpoint-*'") from error
+    except OSError as error:  # a folder that is removed while it is gone through, as processes come and go in /proc
+        raise UndertowError(
+            f"{pattern}: {error.filename} could not be looked into ({error.strerror}); name more of the path, or run again"
+        ) from error
+    if len(found) > MAX_FOLDERS:
+        raise UndertowError(
+            f"{pattern}: goes through more than {MAX_FOLDERS:,} files and folders; name more of the path, or write a * for a folder "
+            "that has any name"
+        )
+    return list(dict.fromkeys(str(place) for place in found if place is not None and _is_folder(place)))
+
+
+def _gone_through(base: Path, parts: Sequence[str]) -> Iterator[Path | None]:
+    """What a pattern matches below a folder, and None for everything that its wildcards go through on the way.
+
+    `Path.glob` by itself goes through all of it before its first match, or without one: nothing counts them then.
+    """
+    at = next((at for at, part in enumerate(parts) if has_magic(part)), len(parts))
+    folder, after = base.joinpath(*parts[:at]), parts[at + 1 :]
+    if at == len(parts):
+        yield folder
+    elif _is_folder(folder):
+        while parts[at] == "**" and after[:1] == ("**",):  # says it again
+            after = after[1:]
+        for place in folder.glob(parts[at]):
+            if not after:
+                yield place
+                continue
+            yield None
+            yield from _gone_through(place, after)
+
+
+def _is_folder(place: Path) -> bool:
+    """Whether a folder is there that can be entered; `Path.is_dir` stops all others at one that cannot."""
+    return os.path.isdir(place)  # noqa: PTH112
+
+
+def checkpoint(name: str) -> dict[str, str | float]:
+    """`step` and `trajectory` (whose checkpoint it is) of a folder such as `run/checkpoint-500`; {} of any other name."""
+    path = Path(name)
+    match = _STEP.search(path.name)
+    return {"step": float(match[1]), "trajectory": str(path.parent)} if match and path.is_dir() else {}
+
+
+def read_about(path: Path | None) -> dict[str, dict[str, str | float]]:
+    """What a file says of models, by name: `[models.NAME]` with parameters, objective and post_training.
+
+    Raises:
+        UndertowError: the file is not what it should be; names the entry.
+    """
+    if path is None:
+        return {}
+    text = text_of(whole_file(path, MAX_BYTES, "a file about models"), path)
+    try:
+        table = toml_of(text)
+    except ValueError as error:
+        raise UndertowError(f"{path}: is not valid TOML: {error}") from error
+    models = table.get("models")
+    if set(table) != {"models"} or not isinstance(models, dict):
+        raise UndertowError(f"{path}: needs one table for each model, as in [models.smollm2]")
+    return {name: _entry(name, entry, path) for name, entry in models.items()}
+
+
+def _entry(model: str, entry: object, path: Path) -> dict[str, str | float]:
+    where = f"{path}, model {model!r}"
+    if not isinstance(entry, dict):
+        raise UndertowError(f"{where}: must be a table, as in [models.smollm2]")
+    for name, value in entry.items():
+        if isinstance(value, dict) and name not in KNOWN:
+            dotted = _dotted(f"{model}.{name}", value)
+            raise UndertowError(
+                f"{where}: {name!r} is a table; if the model is called {dotted!r}, put its name in quotes: [models.{dotted!r}]"
+            )
+        if name not in KNOWN:
+            raise UndertowError(f"{where}: {name!r} is not known; use {', '.join(KNOWN)}")
+        is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
+        if not (is_number if name == "parameters" else isinstance(value, str)):
+            raise UndertowError(
+                f"{where}: {name} is {value!r}; it must be {'a number' if name == 'parameters' else 'text'}"
+            )
+        if name == "parameters" and not 0 < value <= sys.float_info.max:
+            raise UndertowError(
+                f"{where}: parameters is {reprlib.repr(value)}; it must be more than 0, and a number that there can be"
+            )
+    return entry
+
+
+def _dotted(name: str, table: Mapping[str, object]) -> str:
+    """The name that dots without quotes took apart: [models.A-1.7B] is a table `7B` in a table `A-1`."""
+    inner = [(key, value) for key, value in table.items() if isinstance(value, dict)]
+    return _dotted(f"{name}.{inner[0][0]}", inner[0][1]) if inner else name

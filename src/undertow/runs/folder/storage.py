@@ -1,0 +1,632 @@
+"""The run folder: manifest, observations, results. The only file format, and the only module that knows it.
+
+    manifest.json          who was asked what, when, with which versions and seed
+    observations.parquet   a row per item, factors as columns
+    results.json, .csv     the measures
+    precision.csv          of a run in reduced precision: results of a sample in it and in float32
+    tables/  figures/  report.html  how it is told, written by whoever tells it
+
+A folder is written beside its place and moved there, the manifest last: a folder with a manifest is complete. Folders of another
+kind, as of a comparison, are checked and written in the same way (`Kind`).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import math
+import os
+import re
+import shutil
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any
+
+from undertow._files import (
+    DRAFT_PREFIX,
+    TooLargeError,
+    draft_folder,
+    first_line,
+    is_folder,
+    is_there,
+    json_of,
+    locked,
+    parquet_table,
+    plain_size,
+    remove_forsaken,
+    whole_file,
+)
+from undertow.errors import UndertowError, on_one_line
+from undertow.types import Result, as_json
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+SCHEMA_VERSION = 1
+MANIFEST, OBSERVATIONS, RESULTS = "manifest.json", "observations.parquet", "results.json"
+PRECISION = "precision.csv"
+RESULTS_SHA256 = "results_sha256"
+"""Field of the manifest by which results that were changed are known."""
+PRECISION_NUMBERS = ("reduced", "float32", "error", "low", "high", "of_half_interval")
+PRECISION_FLAG = "could_change"
+"""Columns of the table that hold numbers, and one that holds True or False; the others but `measure` are of the group."""
+UNFINISHED = ".unfinished"
+"""Marks a folder whose files are being replaced."""
+MAX_CELLS = 200_000_000
+"""Of the table of observations."""
+MAX_OBSERVED_BYTES, MAX_PRECISION_BYTES = 4 * 2**30, 64 * 2**20
+MAX_MANIFEST_BYTES, MAX_RESULTS_BYTES = 16 * 2**20, 64 * 2**20
+"""Of files of a run folder; what is larger was not written by any audit. A MiB of JSON may take 32 MiB of memory."""
+MAX_VALUE_BYTES, MAX_VALUES_OF_A_BYTE = 2**30, 32
+"""Of the values of the observations, or so many times what their file takes if that is more: a text that every row repeats takes
+next to nothing in a file."""
+PARTS = (MANIFEST, OBSERVATIONS, RESULTS, "results.csv", PRECISION, "report.html", "figures", "tables")
+TEXT, NUMBER, WHOLE, TRUTH = "text", "numbers", "whole numbers", "true or false"
+OF_DOCUMENTS = ("bias-diagnosis", "bias-identification", "bias-extraction", "bias-rephrasing")
+_OF_SENTENCES: Mapping[str, str] = {
+    **dict.fromkeys(
+        ("item", "model", "challenge", "prompt", "part", "w_name", "w", "cluster", "text", "unscored"), TEXT
+    ),
+    "w_index": WHOLE, "w_value": NUMBER, "unseen_prob": NUMBER,
+}  # fmt: skip
+CELLS: Mapping[tuple[str, ...], Mapping[str, str]] = {
+    ("spurious-correlation",): _OF_SENTENCES,
+    ("task-specification",): {
+        **_OF_SENTENCES, "sentence": TEXT, "expected": TEXT, "well_specified": TRUTH, "coreferent": NUMBER, "percent_female": NUMBER,
+    },
+    OF_DOCUMENTS: {
+        **dict.fromkeys(
+            ("item", "model", "document", "dimension", "gold", "text", "passage", "description_class", "wording", "sampling",
+             "decoding", "answer", "unscored", "cluster"), TEXT,
+        ),
+        **dict.fromkeys(("shots", "draw", "given_shots", "dropped"), WHOLE), "nats": NUMBER, "yes_percent": NUMBER,
+    },
+    ("occupation-checklist",): {
+        **dict.fromkeys(
+            ("item", "model", "stage", "pair", "woman", "man", "occupation", "soc_code", "context", "lender", "attribute", "category",
+             "order", "subject", "holder", "gold", "text", "said", "reading", "unscored", "cluster"), TEXT,
+        ),
+        **dict.fromkeys(("yes", "female", "male", "both", "neither"), NUMBER), "wording": WHOLE, "whole": TRUTH,
+    },
+}  # fmt: skip
+"""What the cells of columns must be, by audit. An audit from outside has columns of its own."""
+_NEVER_MASSES = ("item", "model", "challenge", "prompt", "w_name", "w_index", "w", "cluster", "unscored")
+"""Columns that no word group of any version could be called by and still be measured."""
+_OFTEN_EMPTY = ("prompt", "unscored", "text", "expected", "passage", "wording", "sampling", "answer", "dimension")
+"""Columns of text that may be empty in every row, which other tools write as a column without a type."""
+FORMULA_SIGNS = (
+    "=+-@\N{FULLWIDTH EQUALS SIGN}\N{FULLWIDTH PLUS SIGN}\N{FULLWIDTH HYPHEN-MINUS}\N{FULLWIDTH COMMERCIAL AT}"
+)
+"""What a spreadsheet may take for the beginning of a formula; the last four where it is used in East Asia."""
+
+
+class CorruptRunError(UndertowError):
+    """A run does not hold what its audit needs, or holds something else."""
+
+
+class ManifestFacts(dict[str, Any]):
+    """What a file of a run folder says; what it does not say is refused where it is asked for.
+
+    Args:
+        held: what it says.
+        where: the file.
+        what: is lacking where it is, for the message.
+
+    Raises:
+        DamagedRunError: when something is asked for that it lacks.
+    """
+
+    def __init__(self, held: Mapping[str, Any], where: str, what: str) -> None:
+        super().__init__(held)
+        self._where, self._what = where, what
+
+    def __missing__(self, name: str) -> Any:
+        raise CorruptRunError(f"{self._where}: is damaged ({self._what} does not say {name}); run the audit again")
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """A finished audit.
+
+    Attributes:
+        manifest: JSON-serialisable facts; holds at least what `run_schema.Manifest` names.
+        observations: a row per item, factors as columns.
+        results: the measures.
+        precision: of a run in reduced precision, a row for each result of the sample that was read again: model, measure and
+            group, the value in reduced precision and in float32, their difference (`error`) with its 95% interval, the farther end
+            of that in halves of the run's interval, and whether a finding could change; None for other runs.
+    """
+
+    manifest: Mapping[str, Any]
+    observations: pd.DataFrame
+    results: Sequence[Result]
+    precision: pd.DataFrame | None = None
+
+    def results_table(self) -> pd.DataFrame:
+        """The results with a column for the measure, each group key, each number and each detail [result]."""
+        import pandas as pd
+
+        rows = [_row(result) for result in self.results]
+        return pd.DataFrame(rows) if rows else pd.DataFrame(columns=["measure", "value", "low", "high"])
+
+
+def write_record(record: Record, folder: Path, tell: Callable[[Path], None], *, overwrite: bool = False) -> None:
+    """Write a run folder, all of it or nothing that looks like one.
+
+    Args:
+        record: what is written.
+        folder: where to; a folder of the same run is replaced.
+        tell: writes figures and report into the folder it is given.
+        overwrite: replace a folder of another run too.
+
+    Raises:
+        UndertowError: the place is taken by something else, or cannot be written.
+    """
+
+    def fill(draft: Path) -> None:
+        _write_results(record, draft)
+        record.observations.to_parquet(draft / OBSERVATIONS, index=False)
+        if record.precision is not None:
+            (draft / PRECISION).write_text(csv_of(record.precision), encoding="utf-8", newline="")
+        tell(draft)
+        write_json(draft / MANIFEST, {**record.manifest, RESULTS_SHA256: _sha256(draft / RESULTS)})
+
+    write_folder(folder, str(record.manifest["run_key"]), fill, overwrite=overwrite)
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """What folders of one kind hold.
+
+    Attributes:
+        noun: what they are of.
+        last: the file that says whose a folder is; it is written last, so that a folder that has it is complete.
+        parts: what may be in one.
+        key: reads its key; "" where there is none that can be read.
+        stale: files that would be taken for those of a rewritten folder that has none.
+        replace: how a folder that holds another may be had all the same; "" for not at all.
+        kept: what is not lost where a folder cannot be written; "" for nothing.
+    """
+
+    noun: str
+    last: str
+    parts: Sequence[str]
+    key: Callable[[Path], str]
+    stale: Sequence[str] = ()
+    replace: str = ""
+    kept: str = ""
+
+
+def _held_key(folder: Path) -> str:
+    """The key of the run in a folder; "" if there is none that can be read."""
+    try:
+        return str(_read_manifest(folder)["run_key"])
+    except UndertowError:
+        return ""
+
+
+RUN = Kind(
+    noun="run", last=MANIFEST, parts=PARTS, key=_held_key, stale=(PRECISION,), replace=", or replace it with --overwrite",
+    kept="all answers are kept, so ",
+)  # fmt: skip
+
+
+def write_folder(
+    folder: Path, key: str, fill: Callable[[Path], None], *, overwrite: bool = False, kind: Kind = RUN
+) -> None:
+    """Write a folder, all of it or nothing that looks like one.
+
+    Args:
+        folder: where to; one with the same key is replaced.
+        key: says whose it is.
+        fill: writes all of it into the folder that it is given.
+        overwrite: replace a folder with another key too.
+        kind: what it is.
+
+    Raises:
+        UndertowError: the place is taken by something else, or cannot be written.
+    """
+    check_place(folder, key, overwrite=overwrite, kind=kind)
+    try:
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        with draft_folder(folder.absolute().parent, DRAFT_PREFIX) as beside:
+            draft = beside / "run"
+            draft.mkdir()
+            fill(draft)
+            _settle(draft)
+            with locked(folder.parent):
+                _refuse_place(folder, key, overwrite=overwrite, kind=kind)  # it may be taken meanwhile
+                _move(draft, folder, kind)
+                _settle_folder(folder.parent)
+    except OSError as error:
+        raise UndertowError(
+            f"{folder}: the {kind.noun} folder cannot be written ({error.strerror or error}); {kind.kept}"
+            "free space or name another --out and run the same command again"
+        ) from error
+
+
+def check_place(folder: Path, key: str, *, overwrite: bool = False, kind: Kind = RUN) -> None:
+    """Refuse, before any work is done, a place that holds something other than this run, or what else has this key.
+
+    Raises:
+        UndertowError: the place is taken, or no folder can be made there.
+    """
+    refuse_zero_byte(folder)
+    with suppress(OSError):  # a folder that cannot be written to is told of below
+        # Here, since a run that was finished as its process was killed is not written again.
+        remove_forsaken(folder.absolute().parent, DRAFT_PREFIX)
+    _refuse_place(folder, key, overwrite=overwrite, kind=kind)
+
+
+def refuse_zero_byte(folder: Path) -> None:
+    """Refuse a name that no system knows, and that Python meets with an error of its own.
+
+    Raises:
+        UndertowError: it holds one.
+    """
+    if "\0" in str(folder):
+        raise UndertowError(
+            f"{str(folder)!r}: no folder can be called so (it holds a zero byte); name another with --out"
+        )
+
+
+def _refuse_place(folder: Path, key: str, *, overwrite: bool, kind: Kind) -> None:
+    try:
+        empty = _is_empty(folder)
+    except OSError as error:
+        raise UndertowError(f"{folder}: cannot be used ({error.strerror}); name another folder with --out") from error
+    if empty:
+        return
+    held = {entry.name for entry in folder.iterdir()}
+    if kind.last not in held and UNFINISHED in held and (held == {UNFINISHED} or held.intersection(kind.parts)):
+        return  # its rewriting had begun, and was allowed then
+    if kind.last not in held and not held <= set(kind.parts):
+        raise UndertowError(f"{folder}: is not empty and holds no {kind.noun}; name another folder with --out")
+    if not overwrite and kind.key(folder) != key:
+        raise UndertowError(
+            f"{folder}: holds another {kind.noun}, or a damaged one; name another folder with --out{kind.replace}"
+        )
+
+
+def _is_empty(folder: Path) -> bool:
+    """Whether a run can be put there without anything making room for it."""
+    nearest = next(place for place in [folder, *folder.absolute().parents] if place.exists())
+    if not nearest.is_dir():
+        raise UndertowError(f"{nearest}: is a file; name a folder with --out")
+    if not os.access(nearest, os.W_OK):
+        raise UndertowError(f"{nearest}: cannot be written to; name another folder with --out")
+    return not folder.exists() or not any(folder.iterdir())
+
+
+def _move(draft: Path, folder: Path, kind: Kind) -> None:
+    if not folder.exists():
+        draft.rename(folder)
+        return
+    # The old manifest goes first and the new one comes last: what lies between is marked, and is not taken for a run.
+    (folder / UNFINISHED).touch()
+    for name in (kind.last, *kind.stale):
+        (folder / name).unlink(missing_ok=True)
+    for entry in sorted(draft.iterdir(), key=lambda entry: entry.name == kind.last):
+        target = folder / entry.name
+        if target.is_dir():
+            shutil.rmtree(target)
+        entry.replace(target)
+    (folder / UNFINISHED).unlink()
+
+
+def _settle(draft: Path) -> None:
+    """On the disk before it is moved: else a power cut leaves a folder with a manifest and nothing behind it."""
+    for path in [draft, *draft.rglob("*")]:
+        if path.is_dir():
+            _settle_folder(path)
+            continue
+        with path.open("rb+") as file:
+            os.fsync(file.fileno())
+
+
+def _settle_folder(folder: Path) -> None:
+    if sys.platform == "win32":  # which opens no folders
+        return
+    with suppress(OSError):  # some file systems keep folders in their own way, and some folders cannot be listed
+        opened = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(opened)
+        finally:
+            os.close(opened)
+
+
+def read_record(folder: Path) -> Record:
+    """A run folder as it was written.
+
+    Raises:
+        UndertowError: it is no run folder, is damaged, or was written by a newer version.
+    """
+    from pyarrow import ArrowException
+
+    manifest = _read_manifest(folder)
+    results_sha256 = manifest.pop(RESULTS_SHA256, "")
+    path = folder / OBSERVATIONS
+    if not is_there(path):
+        raise UndertowError(f"{folder}: has no {OBSERVATIONS}; the run folder is incomplete, run the audit again")
+    n_bytes = plain_size(path)
+    if n_bytes > MAX_OBSERVED_BYTES:
+        raise UndertowError(
+            f"{path}: is too large for the observations of a run; at most {MAX_OBSERVED_BYTES // 2**30} GiB are read"
+        )
+    try:
+        with path.open("rb") as file:  # by its path it could not be had from a folder whose name is no text
+            observations = _table_in(file, n_bytes, _cells_of(manifest))
+    except TooLargeError as error:
+        raise UndertowError(
+            f"{path}: is too large for the observations of a run ({error}); ask less in one run"
+        ) from error
+    except (ArrowException, OSError, ValueError) as error:
+        raise UndertowError(f"{path}: is damaged ({first_line(error)}); run the audit again") from error
+    results = _read_results(folder)
+    if results_sha256 and results_sha256 != _sha256(folder / RESULTS):
+        _refuse_wrong(folder / RESULTS, "its numbers are not those that were measured: it was changed afterwards")
+    _refuse_wrong(folder / MANIFEST, _unnamed(manifest["design"], observations, results))
+    return Record(manifest, observations, results, _read_precision(folder))
+
+
+def _unnamed(design: Mapping[str, Any], observations: pd.DataFrame, results: Sequence[Result]) -> str:
+    """Which word group or label the design leaves out, though other places of the run name it; "" if none."""
+    named = {
+        *design.get("words", ()),
+        *(
+            result.group["score"].removeprefix("delta_")
+            for result in results
+            if result.group.get("score", "").startswith("delta_")
+        ),
+    }
+    gaps = {group for pair in design.get("gaps", ()) for group in pair}
+    lacking = sorted((named | gaps) - set(design["groups"])) if "groups" in design else []
+    if lacking:
+        return f"design.groups lacks {lacking[0]!r}, which other fields name"
+    known = {label.casefold() for label in design.get("labels", ())}
+    gold = sorted(set(observations["gold"].dropna().str.casefold()) - known) if known and "gold" in observations else []
+    return f"design.labels lacks {gold[0]!r}, which documents have" if gold else ""
+
+
+def _table_in(file: IO[bytes], n_bytes: int, cells: Mapping[str, str]) -> pd.DataFrame:
+    """A table whose texts are texts. What pandas noted in the file about its own types is left aside, and may be damaged.
+
+    Args:
+        file: a Parquet file.
+        n_bytes: its size.
+        cells: what columns must hold, `TEXT`, `NUMBER`, `WHOLE` or `TRUTH`, if they are there; {} for an audit from outside, whose
+            columns may hold anything.
+
+    Raises:
+        TooLargeError: it is far too large: a column of one value takes no room in a file.
+        ArrowException, OSError, ValueError: it is no Parquet file, or a column holds something else than it must.
+    """
+    table = parquet_table(
+        file,
+        MAX_CELLS,
+        max(MAX_VALUE_BYTES, MAX_VALUES_OF_A_BYTE * n_bytes),
+        lambda schema: _check_kinds(schema, cells),
+    )
+    for name, must in cells.items():
+        if name in table.column_names:
+            column = _as_it_must(table[name], name, must)
+            table = table.set_column(table.column_names.index(name), name, column)
+    found: pd.DataFrame = table.to_pandas(ignore_metadata=True)
+    return found
+
+
+def _check_kinds(schema: Any, cells: Mapping[str, str]) -> None:
+    """Refuse columns that do not hold what they must; a list may stand in a column of none of the kinds, as options do."""
+    from pyarrow import types
+
+    if len(set(schema.names)) < len(schema.names):
+        raise ValueError("it has two columns of one name")
+    for field in schema:
+        must = cells.get(field.name)
+        if must is not None and not _holds(field.type, must, field.name):
+            raise ValueError(f"its column {field.name!r} must hold {must}")
+        is_list = types.is_list(field.type) or types.is_large_list(field.type)
+        inner = field.type.value_type if is_list else field.type
+        if cells and types.is_nested(inner):
+            raise ValueError(f"its column {field.name!r} must hold values or lists of values")
+
+
+def _as_it_must(column: Any, name: str, must: str) -> Any:
+    """The column, as text where it has no type and as int64 where it counts or places."""
+    import pyarrow as pa
+
+    if must == TEXT:
+        return column.cast(pa.large_string())
+    if must != WHOLE:
+        return column
+    if column.null_count:
+        raise ValueError(f"its column {name!r} must hold {must}, and some of its rows hold nothing")
+    try:
+        return column.cast(pa.int64())
+    except pa.ArrowInvalid as error:
+        raise ValueError(f"its column {name!r} must hold {must} of at most 63 bits") from error
+
+
+def _cells_of(manifest: Mapping[str, Any]) -> dict[str, str]:
+    """What the columns of a run must hold, as far as its audit is one of ours; docs/run-folder.md lists them."""
+    cells = next((kinds for ours, kinds in CELLS.items() if manifest["probe"] in ours), {})
+    groups = manifest["design"].get("groups")
+    masses = [*map(str, groups if isinstance(groups, list) else ()), "unclaimed"] if cells else []
+    numbers = [name for one in masses for name in (one, f"{one}.low", f"{one}.high")]
+    # Older versions measured word groups that were called like a column of the audit's own.
+    return dict(cells) | {name: NUMBER for name in numbers if name not in _NEVER_MASSES}
+
+
+def _holds(kind: Any, must: str, name: str) -> bool:
+    """Whether a column of this Arrow type holds what it must; a number or a truth may be missing from all of its rows, and some texts."""
+    from pyarrow import types
+
+    if types.is_dictionary(kind):
+        kind = kind.value_type
+    if must == TEXT:
+        is_text = types.is_string(kind) or types.is_large_string(kind) or types.is_string_view(kind)
+        return bool(is_text or (types.is_null(kind) and name in _OFTEN_EMPTY))
+    if must == WHOLE:
+        return bool(types.is_integer(kind))
+    is_it = types.is_boolean(kind) if must == TRUTH else types.is_integer(kind) or types.is_floating(kind)
+    return bool(is_it or types.is_null(kind))
+
+
+def _read_precision(folder: Path) -> pd.DataFrame | None:
+    import pandas as pd
+
+    path = folder / PRECISION
+    if not is_there(path):
+        return None
+    content = whole_file(path, MAX_PRECISION_BYTES, "a table of what precision costs")
+    try:
+        table = pd.read_csv(io.BytesIO(content), dtype=str, keep_default_na=False)
+        numbers = {name: [float(cell or "nan") for cell in table[name]] for name in PRECISION_NUMBERS}
+        return table.assign(**numbers, **{PRECISION_FLAG: table[PRECISION_FLAG] == "True"})
+    except (ValueError, KeyError) as error:
+        raise UndertowError(f"{path}: is damaged ({first_line(error)}); run the audit again") from error
+
+
+def _read_manifest(folder: Path) -> dict[str, Any]:
+    path = folder / MANIFEST
+    if not is_folder(folder):
+        raise UndertowError(f"{folder}: there is no such run folder; check the path")
+    if not is_there(path):
+        raise UndertowError(f"{folder}: has no {MANIFEST}, so it is no run folder, or one that was not finished")
+    from undertow.runs.folder.json_schema import wrong_in_manifest
+
+    manifest = read_json(path, MAX_MANIFEST_BYTES)
+    version = manifest.get("schema_version")
+    if isinstance(version, int) and version > SCHEMA_VERSION:
+        raise UndertowError(f"{path}: was written by a newer Undertow (schema {version}); update to read it")
+    _refuse_wrong(path, wrong_in_manifest(manifest))
+    return manifest
+
+
+def _sha256(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _refuse_wrong(path: Path, wrong: str) -> None:
+    if wrong:
+        raise CorruptRunError(f"{path}: is damaged ({wrong}); run the audit again")
+
+
+def _read_results(folder: Path) -> list[Result]:
+    path = folder / RESULTS
+    if not is_there(path):
+        raise UndertowError(f"{folder}: has no {RESULTS}; the run folder is incomplete, run the audit again")
+    from undertow.runs.folder.json_schema import wrong_in_results
+
+    results = read_json(path)
+    _refuse_wrong(path, wrong_in_results(results))
+    return [_result(row, str(path)) for row in results["results"]]
+
+
+def _result(row: Mapping[str, Any], where: str) -> Result:
+    def numbers(held: Mapping[str, Any]) -> dict[str, float]:
+        return {name: math.nan if value is None else float(value) for name, value in held.items()}
+
+    what = f"a result of {row['measure']}"
+    detail = ManifestFacts(numbers(row.get("detail", {})), where, f"the detail of {what}")
+    return Result(
+        measure=row["measure"],
+        n=row["n"],
+        n_unscored=row["n_unscored"],
+        unit=row["unit"],
+        group=ManifestFacts(row["group"], where, f"the group of {what}"),
+        detail=detail,
+        note=row.get("note", ""),
+        **numbers({name: row[name] for name in ("value", "low", "high", "neutral", "p", "q")}),
+    )
+
+
+def _write_results(record: Record, folder: Path) -> None:
+    results = [
+        {
+            "measure": result.measure,
+            "group": dict(result.group),
+            "value": result.value,
+            "low": result.low,
+            "high": result.high,
+            "n": result.n,
+            "n_unscored": result.n_unscored,
+            "unit": result.unit,
+            "neutral": result.neutral,
+            "p": result.p,
+            "q": result.q,
+            "detail": dict(result.detail),
+            "note": result.note,
+        }
+        for result in record.results
+    ]
+    head = {"schema_version": SCHEMA_VERSION, "probe": record.manifest["probe"], "model": record.manifest["model"]}
+    write_json(folder / RESULTS, head | {"results": results})
+    (folder / "results.csv").write_text(csv_of(record.results_table()), encoding="utf-8", newline="")
+
+
+def csv_of(table: pd.DataFrame, float_format: str | None = None) -> str:
+    """A table as CSV that a spreadsheet takes for text: what looks like a formula gets an apostrophe in front."""
+    text = table.rename(columns=_harmless).map(_harmless)
+    written: str = text.to_csv(index=False, lineterminator="\n", float_format=float_format)
+    return written
+
+
+def _harmless(cell: object) -> object:
+    if not isinstance(cell, str):
+        return cell
+    line = on_one_line(cell)
+    return (
+        f"'{line}" if line.lstrip()[:1] in FORMULA_SIGNS and not re.fullmatch(r"[+-]?\d+(\.\d+)?|\s*", line) else line
+    )
+
+
+def _row(result: Result) -> dict[str, Any]:
+    row = {"measure": result.measure, **result.group}
+    for name in ("value", "low", "high", "n", "n_unscored", "unit", "neutral", "p", "q"):
+        row[name] = getattr(result, name)
+    return row | dict(result.detail) | {"note": result.note}
+
+
+def write_json(path: Path, value: Any) -> None:
+    """Write a value as JSON, in which a number that is missing is null."""
+    text = as_json(_plain(value), indent=2, allow_nan=False) + "\n"
+    with path.open("w", encoding="utf-8") as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def _plain(value: Any) -> Any:
+    """JSON has no NaN: a number that is missing is null."""
+    if isinstance(value, Mapping):
+        return {str(key): _plain(entry) for key, entry in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_plain(entry) for entry in value]
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    return value
+
+
+def read_json(path: Path, most_bytes: int | None = None) -> dict[str, Any]:
+    """The JSON object in a file of a folder of ours.
+
+    Args:
+        path: the file.
+        most_bytes: what is larger is not read; None for what results may be.
+
+    Raises:
+        UndertowError: there is none that can be read, or it is far too large, or says one thing twice.
+    """
+    content = whole_file(path, MAX_RESULTS_BYTES if most_bytes is None else most_bytes, "a file of a run folder")
+    try:
+        value = json_of(content.decode())
+    except ValueError as error:
+        raise UndertowError(f"{path}: is damaged ({first_line(error)}); run the audit again") from error
+    if not isinstance(value, dict):
+        raise UndertowError(f"{path}: is damaged (not a JSON object); run the audit again")
+    return value

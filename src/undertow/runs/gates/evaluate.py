@@ -1,0 +1,573 @@
+"""Judging: every rule is asked of the results of a run, or of their change against a baseline, and a sentence says how it went.
+
+Knows rules and run folders; knows nothing about terminals, files of test results, or how a run came about.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from undertow.errors import UndertowError
+from undertow.runs.gates.gate_formatting import labels, printable, shown
+from undertow.runs.gates.rules import (
+    BASELINE,
+    HIGH,
+    LOW,
+    MAGNITUDE,
+    MAGNITUDE_HIGH,
+    MAGNITUDE_LOW,
+    MAGNITUDES,
+    N_UNSCORED,
+    NUMBERS,
+    UNSCORED_PERCENT,
+    VALUE,
+    N,
+    P,
+    Q,
+    Rule,
+    Rules,
+    closest,
+    read_rules,
+)
+from undertow.types import Result
+
+if TYPE_CHECKING:
+    from undertow.runs.folder.storage import Record
+
+PASSED, FAILED, SKIPPED, ERROR = "passed", "failed", "skipped", "error"
+OUTCOMES = (PASSED, FAILED, SKIPPED, ERROR)
+DETECTABLE, SURELY_FOUND = "detectable_slope", 0.01
+"""A number of `detail` that a slope has whose p is this or more: below, nobody needs to know what such a run could find."""
+OF_OTHERS = (LOW, HIGH, MAGNITUDE_LOW, MAGNITUDE_HIGH, P, Q, DETECTABLE)
+"""Numbers that say something of other sentences, which takes clusters enough."""
+MAX_NAMED = 8
+"""Names that a sentence lists before it stops."""
+CLASS, ALL = "description_class", "all"
+_NAMED: Mapping[str, str] = {
+    LOW: "the low end of the 95% interval of",
+    HIGH: "the high end of the 95% interval of",
+    N: "the number of items behind",
+    N_UNSCORED: "the number of unscored items of",
+    UNSCORED_PERCENT: "the unscored share of",
+}
+"""What numbers are called in a sentence, where it is not by their names."""
+
+
+@dataclass(frozen=True, slots=True)
+class RuleResult:
+    """How one rule went for one result; or for none, where it found nothing to be asked of.
+
+    Attributes:
+        rule: the rule.
+        outcome: one of `OUTCOMES`.
+        sentence: what the number is, and what the rule allows; or why it could not be judged.
+        label: tells the result apart from the others of this rule; "" where there is none.
+        group: what the number is about; {} where there is none.
+        number: what was judged; NaN where it is missing.
+    """
+
+    rule: Rule
+    outcome: str
+    sentence: str
+    label: str = ""
+    group: Mapping[str, str] = field(default_factory=dict)
+    number: float = math.nan
+
+    @property
+    def name(self) -> str:
+        """The rule's name and the result's label: the name of a test."""
+        return printable(f"{self.rule.name}[{self.label}]" if self.label else self.rule.name)
+
+    @property
+    def told(self) -> str:
+        """The sentence, and what the rule is for on lines of its own."""
+        return "\n".join([self.sentence, *map(printable, self.rule.why.splitlines())])
+
+    def as_json(self) -> dict[str, Any]:
+        """Plain values, for JSON; what is missing or infinite is None."""
+        rule = self.rule
+        numbers = {"number": self.number, "at_least": rule.at_least, "at_most": rule.at_most}
+        return {
+            "rule": rule.name,
+            "outcome": self.outcome,
+            "sentence": self.sentence,
+            "measure": rule.measure,
+            "group": dict(self.group),
+            "of": rule.of,
+            "against": rule.against,
+            **{name: number if math.isfinite(number) else None for name, number in numbers.items()},
+            "why": rule.why,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class RunReport:
+    """What the rules say of one run.
+
+    Attributes:
+        folder: the run folder, as it was named.
+        probe, model, run_key: which run it is, as its manifest has it.
+        judged: rule by rule, in the order of the rules and of the results.
+        unable: what the run says that it cannot find, whatever the answers are.
+    """
+
+    folder: Path
+    probe: str
+    model: str
+    run_key: str
+    judged: tuple[RuleResult, ...]
+    unable: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class GateReport:
+    """What the rules say of all runs.
+
+    Attributes:
+        rules: the rules.
+        runs: at least one.
+        baseline: the run that changes are judged against; None where no rule needs one.
+    """
+
+    rules: Rules
+    runs: tuple[RunReport, ...]
+    baseline: Path | None = None
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """How many went how, by outcome."""
+        counts = Counter(one.outcome for run in self.runs for one in run.judged)
+        return {outcome: counts[outcome] for outcome in OUTCOMES}
+
+    @property
+    def status(self) -> int:
+        """Exit status: 0 if all rules hold, 1 if one does not, 2 if one could not be judged and none failed."""
+        counts = self.counts
+        return 1 if counts[FAILED] else 2 if counts[ERROR] else 0
+
+    def as_json(self) -> dict[str, Any]:
+        """Plain values, for JSON."""
+        runs = [
+            {
+                "folder": str(run.folder),
+                "probe": run.probe,
+                "model": run.model,
+                "outcomes": [one.as_json() for one in run.judged],
+                "unable": list(run.unable),
+            }
+            for run in self.runs
+        ]
+        return {
+            "rules": str(self.rules.path),
+            "baseline": str(self.baseline) if self.baseline is not None else "",
+            "counts": self.counts,
+            "status": self.status,
+            "runs": runs,
+        }
+
+
+Progress: TypeAlias = Callable[[int, int], None]
+"""Called with (tables measured, tables in all) while a run is compared with the baseline."""
+
+
+def silent(done: int, total: int) -> None:
+    """No progress is shown."""
+
+
+def gate(
+    runs: Sequence[str | Path],
+    rules: str | Path,
+    baseline: str | Path | None = None,
+    progress: Progress = silent,
+) -> GateReport:
+    """Judge run folders by the rules of a file.
+
+    Args:
+        runs: run folders, each by itself.
+        rules: the TOML file.
+        baseline: a run folder that rules with `against = "baseline"` compare each run with.
+        progress: called with (tables measured, tables in all) while a run is compared.
+
+    Raises:
+        UndertowError: rules or a run cannot be read, a run is named twice, a rule needs a baseline and none is given, no rule
+            needs the one that is, or it cannot be compared with a run.
+    """
+    from undertow.runs.folder.storage import read_record
+
+    read = read_rules(Path(rules))
+    folders = [Path(run) for run in runs]
+    if not folders:
+        raise UndertowError("no run is named; give the folder of one")
+    for folder in folders:
+        if folders.count(folder) > 1:
+            raise UndertowError(f"{folder}: is named twice; name each run once")
+    base = Path(baseline) if baseline is not None else None
+    _check_baseline(read, base)
+    held = read_record(base) if base is not None else None
+    judged = [_Run.of(folder, read_record(folder), base, held, progress).judged(read) for folder in folders]
+    return GateReport(read, tuple(_with_unasked(read, judged)), base)
+
+
+def _check_baseline(rules: Rules, baseline: Path | None) -> None:
+    needing = [rule for rule in rules.rules if rule.against == BASELINE]
+    if baseline is None:
+        for rule in needing:
+            if not rule.optional:
+                raise UndertowError(
+                    f"{rules.where(rule)}: judges the change against a baseline, and none is given; name a run folder with "
+                    "--baseline, or make the rule optional"
+                )
+    elif not needing:
+        raise UndertowError(
+            f"{rules.path}: no rule judges a change against the baseline {baseline}; leave --baseline out, or write "
+            f"against = {BASELINE!r} in a rule"
+        )
+
+
+def _with_unasked(rules: Rules, runs: Sequence[RunReport]) -> Iterator[RunReport]:
+    """A rule for a probe that none of the runs is of has tested nothing, and the first run is told so."""
+    probes = dict.fromkeys(run.probe for run in runs)
+    unasked = []
+    for rule in rules.rules:
+        if rule.probe and rule.probe not in probes:
+            said = f"is for runs of {rule.probe!r}{closest(rule.probe, probes)}, and there are those of {', '.join(probes)}"
+            unasked.append(_nothing(rules, rule, said))
+    first = runs[0]
+    together = sorted((*first.judged, *unasked), key=lambda one: one.rule.number)
+    yield replace(first, judged=tuple(together))
+    yield from runs[1:]
+
+
+def _nothing(rules: Rules, rule: Rule, reason: str) -> RuleResult:
+    """A rule that found nothing to be asked of: a gate that tests nothing must not pass, unless the rule says that it may."""
+    return RuleResult(rule, SKIPPED if rule.optional else ERROR, printable(f"{rules.where(rule)}: {reason}"))
+
+
+class _MissingError(Exception):
+    """There is no such number; the message says why."""
+
+
+class _UnfitError(Exception):
+    """A rule asks for what a result cannot have; the message says what."""
+
+
+class _FewError(Exception):
+    """A rule needs more clusters than there are; the message says how many."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Target:
+    """What a rule is asked of: a result, or its change against the baseline.
+
+    Attributes:
+        result: the result; of a change, the difference.
+        group: what it is about, with the model.
+        neutral: of the result.
+        start: its value in the baseline; NaN where no change is judged.
+        start_neutral: its neutral value there.
+        since: the baseline, in words; "" where no change is judged.
+        n_clusters: how many clusters the result rests on; NaN where that is not known.
+    """
+
+    result: Result
+    group: Mapping[str, str]
+    neutral: float
+    start: float = math.nan
+    start_neutral: float = math.nan
+    since: str = ""
+    n_clusters: float = math.nan
+
+    def number(self, of: str) -> float:
+        """The number that a rule judges.
+
+        Raises:
+            _MissingError: it is NaN, or there is none.
+            _UnfitError: no result of this kind has one.
+            _FewError: it says something of other sentences, and there are too few clusters for that.
+        """
+        from undertow.runs.compare.equivalence import fewest_clusters
+
+        if of in OF_OTHERS and self.n_clusters < fewest_clusters():
+            clusters = "1 cluster" if self.n_clusters == 1 else f"{self.n_clusters:.0f} clusters"
+            raise _FewError(f"{clusters}, this rule needs {fewest_clusters()}")
+        number = self._magnitude(of) if of in MAGNITUDES else self._plain(of)
+        if not math.isfinite(number):
+            raise _MissingError(self.result.note or self._reason(of))
+        return number
+
+    def _plain(self, of: str) -> float:
+        result = self.result
+        if of == UNSCORED_PERCENT:
+            asked = result.n + result.n_unscored
+            return 100 * result.n_unscored / asked if asked else math.nan
+        return float(getattr(result, of)) if of in NUMBERS else result.detail.get(of, math.nan)
+
+    def _magnitude(self, of: str) -> float:
+        """How far from neutral; of a change, how much farther than the baseline, which is taken as it was measured."""
+        result = self.result
+        if not math.isfinite(result.value):
+            return math.nan
+        if math.isnan(self.neutral) or (self.since and math.isnan(self.start_neutral)):
+            raise _UnfitError(f"has no neutral value to be far from, so no {of}; judge another number of it")
+        ends = [result.value] if of == MAGNITUDE else [result.low, result.value, result.high]
+        if self.since:
+            ends = [self.start + end for end in ends]
+        if not all(map(math.isfinite, ends)):
+            return math.nan
+        far = [end - self.neutral for end in ends]
+        farness = max(map(abs, far))
+        if of == MAGNITUDE_LOW:
+            farness = 0.0 if min(far) <= 0.0 <= max(far) else min(map(abs, far))
+        return farness - abs(self.start - self.start_neutral) if self.since else farness
+
+    def _reason(self, of: str) -> str:
+        if of in (LOW, HIGH, MAGNITUDE_LOW, MAGNITUDE_HIGH) and math.isfinite(self.result.value):
+            return "it has no interval"
+        if of in (P, Q):
+            return "it is not tested"
+        if of == UNSCORED_PERCENT:
+            return "nothing was asked"
+        return "the run does not say why"
+
+    def what(self, of: str, levels: Sequence[str]) -> str:
+        """What is judged, in words."""
+        model = self.group.get("model", "")
+        others = [level for level in levels if level not in (model, f"model={model}")]
+        about = f" ({', '.join(others)})" if others else ""
+        what = f"{self.result.measure.replace('_', ' ')}{about}{f' of {model}' if model else ''}"
+        if of in MAGNITUDES:
+            return what
+        if self.since:
+            what = f"the change of {what} against {self.since}"
+        return what if of == VALUE else f"{_NAMED.get(of, f'{of} of')} {what}"
+
+    def around(self, of: str) -> tuple[str, str]:
+        """What stands before the number, and what behind it."""
+        unit = f" {self.result.unit}" if self.result.unit else ""
+        if of not in MAGNITUDES:
+            return "is", {VALUE: unit, LOW: unit, HIGH: unit, UNSCORED_PERCENT: " percent"}.get(of, "")
+        before = {MAGNITUDE: "is", MAGNITUDE_LOW: "is at least", MAGNITUDE_HIGH: "is up to"}[of]
+        neutral = f"from neutral ({shown(self.neutral)})"
+        behind = f"farther {neutral} than in {self.since}" if self.since else neutral
+        by = "" if of == MAGNITUDE else f", by {'the interval of the change' if self.since else 'its interval'}"
+        return before, f"{unit} {behind}{by}"
+
+
+@dataclass(frozen=True, slots=True)
+class _Run:
+    """One run, and its changes against the baseline where there is one.
+
+    Attributes:
+        folder: where it lies.
+        record: what it is.
+        results: its results, as subjects.
+        changes: the differences, as subjects; None where there is no baseline.
+    """
+
+    folder: Path
+    record: Record
+    results: Sequence[_Target]
+    changes: Sequence[_Target] | None
+
+    @classmethod
+    def of(cls, folder: Path, record: Record, base: Path | None, baseline: Record | None, progress: Progress) -> _Run:
+        results = [
+            _Target(result, result.group, result.neutral, n_clusters=clusters_behind(record, result))
+            for result in record.results
+        ]
+        changes = None if base is None or baseline is None else _changes((base, folder), (baseline, record), progress)
+        return cls(folder, record, results, changes)
+
+    def judged(self, rules: Rules) -> RunReport:
+        manifest = self.record.manifest
+        probe = str(manifest["probe"])
+        asked = [rule for rule in rules.rules if rule.probe in ("", probe)]
+        judged = [one for rule in asked for one in self._judged(rules, rule)]
+        told = manifest["design"].get("unable", [])
+        unable = tuple(printable(str(note)) for note in told) if isinstance(told, list) else ()
+        return RunReport(self.folder, probe, str(manifest["model"]), str(manifest["run_key"]), tuple(judged), unable)
+
+    def _judged(self, rules: Rules, rule: Rule) -> Iterator[RuleResult]:
+        among = self.changes if rule.against else self.results
+        if among is None:
+            yield _nothing(rules, rule, "judges the change against a baseline, and none is given")
+            return
+        matching, unmatched = _matching(rule, among, str(self.folder))
+        if unmatched:
+            yield _nothing(rules, rule, unmatched)
+        if rule.of not in NUMBERS and matching:
+            details = dict.fromkeys(name for subject in matching for name in subject.result.detail)
+            known_elsewhere = rule.of == DETECTABLE and any(_tells_of_drift(one) for one in matching)
+            if rule.of not in details and not known_elsewhere:
+                hint = closest(rule.of, (*NUMBERS, *details))
+                known = f"; use {_listed((*NUMBERS, *details), len(NUMBERS) + MAX_NAMED)}"
+                said = f"of is {rule.of!r}, which {rule.measure} of {self.folder} has not{hint}{known}"
+                yield RuleResult(rule, ERROR, printable(f"{rules.where(rule)}: {said}"))
+                return
+        constant = [key for key in ("model", "challenge") if len({one.group.get(key, "") for one in self.results}) == 1]
+        for subject, levels in zip(matching, labels([subject.group for subject in matching], constant), strict=True):
+            yield _judge(rules, rule, subject, levels)
+
+
+def _tells_of_drift(subject: _Target) -> bool:
+    """Whether a result is tested for drift, or would be with more clusters."""
+    return "n_w" in subject.result.detail and subject.result.measure.startswith("slope")
+
+
+def _judge(rules: Rules, rule: Rule, subject: _Target, levels: Sequence[str]) -> RuleResult:
+    """One rule, one result."""
+    label, group = printable("-".join(levels)), dict(subject.group)
+    what = subject.what(rule.of, levels)
+    try:
+        number = subject.number(rule.of)
+    except _UnfitError as error:
+        return RuleResult(rule, ERROR, printable(f"{rules.where(rule)}: {what} {error}"), label, group)
+    except _FewError as error:
+        # Whatever the rule lets by: asking less must not pass a gate.
+        said = f"{rules.where(rule)}: {rule.of if rule.of in MAGNITUDES else ''}{' of ' if rule.of in MAGNITUDES else ''}{what}"
+        return RuleResult(rule, ERROR, printable(f"{said} cannot be judged: {error}"), label, group)
+    except _MissingError as error:
+        if rule.of == DETECTABLE and subject.result.p < SURELY_FOUND and math.isinf(rule.at_least):
+            found = f"{what} is not needed, since it was found with p {shown(subject.result.p)}"
+            return RuleResult(
+                rule, PASSED, printable(f"{found}; rule {rule.name!r} allows {rule.allowed}"), label, group
+            )
+        outcome, told = (SKIPPED, "lets that by") if rule.allow_missing else (FAILED, "needs it")
+        lacking = f"{rule.of} of {what}" if rule.of in MAGNITUDES else what
+        return RuleResult(
+            rule,
+            outcome,
+            printable(f"{lacking} is missing ({str(error).rstrip('.')}), and rule {rule.name!r} {told}"),
+            label,
+            group,
+        )
+    outcome = PASSED if rule.holds(number) else FAILED
+    before, behind = subject.around(rule.of)
+    said = f"{what} {before} {shown(number, (rule.at_least, rule.at_most))}{behind}"
+    return RuleResult(
+        rule, outcome, printable(f"{said}, and rule {rule.name!r} allows {rule.allowed}"), label, group, number
+    )
+
+
+def _matching(rule: Rule, among: Sequence[_Target], run: str) -> tuple[list[_Target], str]:
+    """The results that a rule is asked of, and what of it found none; "" where everything did."""
+    what = f"change of {rule.measure!r}" if rule.against else f"measure {rule.measure!r}"
+    measures = dict.fromkeys(subject.result.measure for subject in among)
+    of_measure = [subject for subject in among if subject.result.measure == rule.measure]
+    if not of_measure:
+        return [], f"{run} has no {what}{closest(rule.measure, measures)}; it has {_listed(measures)}"
+    rule = _of_one_class(rule, of_measure)
+    for key, wanted in rule.where.items():
+        keys = dict.fromkeys(key for subject in of_measure for key in subject.group)
+        if key not in keys:
+            return [], f"where.{key} is no key of {rule.measure} in {run}{closest(key, keys)}; it has {_listed(keys)}"
+        levels = dict.fromkeys(subject.group.get(key, "") for subject in of_measure)
+        for level in wanted:
+            if level not in levels:
+                hint = closest(level, levels)
+                return _where(rule, of_measure), (
+                    f"where.{key} is {level!r}, which {rule.measure} of {run} has not{hint}; it has {_listed(levels)}"
+                )
+    matching = _where(rule, of_measure)
+    for key, wanted in rule.where.items():
+        for level in wanted:
+            if not any(subject.group.get(key, "") == level for subject in matching):
+                return (
+                    matching,
+                    f"{run} has no {rule.measure} with {key} {level!r} and the other levels of the rule together",
+                )
+    return matching, ""
+
+
+def _of_one_class(rule: Rule, among: Sequence[_Target]) -> Rule:
+    """A rule on all classes of task descriptions together is on the only one, where a run asked one; baselines are none."""
+    levels = {subject.group.get(CLASS, "") for subject in among}
+    classes = [level for level in levels if not level.startswith("(")]
+    wanted = rule.where.get(CLASS, ())
+    if ALL not in wanted or len(classes) != 1:
+        return rule
+    return replace(rule, where={**rule.where, CLASS: tuple(classes[0] if one == ALL else one for one in wanted)})
+
+
+def _where(rule: Rule, among: Sequence[_Target]) -> list[_Target]:
+    return [one for one in among if all(one.group.get(key, "") in wanted for key, wanted in rule.where.items())]
+
+
+def _listed(names: Sequence[str] | Mapping[str, Any], most: int = MAX_NAMED) -> str:
+    told = [name or "''" for name in names]
+    more = f" and {len(told) - most} more" if len(told) > most else ""
+    return (", ".join(told[:most]) or "none") + more
+
+
+def _changes(folders: tuple[Path, Path], records: tuple[Record, Record], progress: Progress) -> list[_Target]:
+    """The differences, with what the runs themselves say of each: neutral values, and the model where there is one only.
+
+    Raises:
+        UndertowError: the two cannot be compared.
+    """
+    from undertow.runs.compare import compare
+
+    baseline, candidate = records
+    since, name = (str(folder) for folder in folders)
+    models = {result.group["model"] for result in candidate.results if "model" in result.group}
+    model = {"model": models.pop()} if len(models) == 1 else {}
+    changes = compare(baseline, candidate, names=(since, name), progress=progress, margin=0.0).differences
+    return [
+        _Target(
+            result=_tested(difference),
+            group=model | dict(difference.group),
+            neutral=_neutral(candidate, difference),
+            # On the items that both runs answered, and so not always the value that the baseline itself has.
+            start=difference.detail.get("baseline", math.nan),
+            start_neutral=_neutral(baseline, difference),
+            since=since,
+            n_clusters=difference.detail.get(N_CLUSTERS, clusters_behind(candidate, difference)),
+        )
+        for difference in changes
+    ]
+
+
+def _tested(difference: Result) -> Result:
+    """A change of exactly 0 is not tested, and no test would find it."""
+    has_interval = math.isfinite(difference.low)
+    return replace(difference, p=1.0, q=1.0) if difference.value == 0 and has_interval else difference
+
+
+N_CLUSTERS = "n_clusters"
+"""A number of `detail`."""
+CROSSED = ("pair", "soc_code")
+"""Columns of items that are in clusters in two ways."""
+
+
+def clusters_behind(record: Record, result: Result) -> float:
+    """How many clusters a result rests on: as it says, or as its rows do; NaN where neither says so.
+
+    Of items that are in clusters in two ways, the way that has fewer, if more than one.
+    """
+    if N_CLUSTERS in result.detail:
+        return float(result.detail[N_CLUSTERS])
+    rows = record.observations
+    for key, level in result.group.items():
+        own = rows[key].astype(str) == level if key in rows else None
+        if own is not None and own.any():
+            rows = rows[own]
+    if "unscored" in rows:
+        rows = rows[rows["unscored"].fillna("") == ""]
+    columns = CROSSED if all(name in rows for name in CROSSED) else ("cluster",)
+    counts = [rows[name].nunique() for name in columns if name in rows]
+    return float(min((count for count in counts if count > 1), default=max(counts, default=math.nan)))
+
+
+def _neutral(record: Record, difference: Result) -> float:
+    """The neutral value of what a difference is about; NaN where the run has none."""
+    for result in record.results:
+        if result.measure == difference.measure and all(
+            result.group.get(key, level) == level for key, level in difference.group.items() if key != "model"
+        ):
+            return result.neutral
+    return math.nan

@@ -1,0 +1,63 @@
+"""What a gate says: numbers whose digits tell which side of a threshold they are on, levels, text that any terminal can show.
+
+Knows nothing about runs, or how a rule is judged.
+"""
+
+from __future__ import annotations
+
+import math
+import unicodedata
+from collections.abc import Iterable, Mapping, Sequence
+
+REPLACED = "\N{REPLACEMENT CHARACTER}"
+_UNSHOWN = {"Cc", "Cs", "Zl", "Zp"}
+"""Unicode categories that a terminal obeys, or that neither XML nor UTF-8 can hold."""
+_TURNING = frozenset("\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
+"""Signs that turn the text behind them round: after one in a name, a sentence could say that something else is allowed."""
+MIN_DIGITS, MAX_DIGITS = 3, 17
+
+
+def printable(text: str) -> str:
+    """The text with a mark for every sign that XML cannot hold, or that a terminal would obey."""
+    return "".join(sign if _is_shown(sign) else REPLACED for sign in text)
+
+
+def _is_shown(sign: str) -> bool:
+    return unicodedata.category(sign) not in _UNSHOWN and sign not in _TURNING and ord(sign) & 0xFFFE != 0xFFFE
+
+
+def shown(number: float, thresholds: Iterable[float] = ()) -> str:
+    """A number to three significant digits, or to as many as show on which side of the thresholds it is."""
+    if number.is_integer() and abs(number) < 1e15:
+        return f"{number:.0f}"
+    before_point = math.floor(math.log10(abs(number))) + 1
+    finite = [one for one in thresholds if math.isfinite(one)]
+    text = ""
+    for digits in range(max(MIN_DIGITS, min(before_point, MAX_DIGITS)), MAX_DIGITS + 1):
+        text = f"{number:.{digits}g}"
+        if all(_side(float(text), one) == _side(number, one) for one in finite):
+            break
+    return text
+
+
+def _side(number: float, threshold: float) -> int:
+    return (number > threshold) - (number < threshold)
+
+
+def labels(groups: Sequence[Mapping[str, str]], left_out: Iterable[str]) -> list[tuple[str, ...]]:
+    """What tells results apart, a few words each: their levels; with their keys where levels alone do not [result].
+
+    Args:
+        groups: of the results [result].
+        left_out: keys that go without saying.
+    """
+    silent = set(left_out)
+    told = [tuple(level for key, level in group.items() if level and key not in silent) for group in groups]
+    if len(set(told)) < len(told):
+        told = [tuple(f"{key}={level}" for key, level in group.items() if level) for group in groups]
+    seen: dict[tuple[str, ...], int] = {}
+    apart = []
+    for one in told:
+        seen[one] = seen.get(one, 0) + 1
+        apart.append(one if seen[one] == 1 else (*one, f"#{seen[one]}"))
+    return apart

@@ -1,0 +1,117 @@
+"""What a gate is to pytest: a test for each rule and result, collected after all others.
+
+Knows pytest, which Undertow itself does not need; judges nothing. `undertow.runs.gates.pytest_plugin` loads it where rules are named.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from undertow.errors import UndertowError
+from undertow.runs.gates.evaluate import ERROR, FAILED, SKIPPED, GateReport, RuleResult, RunReport
+from undertow.runs.gates.evaluate import gate as check
+from undertow.runs.gates.gate_formatting import printable
+
+ROOT = "undertow"
+"""The first part of every test's id, and the mark that all of them have."""
+
+
+class GateSession:
+    """Judges when a session starts, and adds what was found to what it collects."""
+
+    def __init__(self, rules: Path, runs: Sequence[Path], baseline: Path | None) -> None:
+        self._asked = ([_from(Path.cwd(), run) for run in runs], rules, baseline and _from(Path.cwd(), baseline))
+        self._gate: GateReport | None = None
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_sessionstart(self) -> None:
+        """Judge now, before workers are started: what cannot be judged ends the session as wrong usage does."""
+        try:
+            self._gate = check(*self._asked)
+        except UndertowError as error:
+            raise pytest.UsageError(printable(str(error))) from error
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_make_collect_report(
+        self, collector: pytest.Collector
+    ) -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
+        """One collector more for the session, so that its tests are counted and chosen like all others."""
+        report = yield
+        if self._gate is not None and isinstance(collector, pytest.Session) and report.passed:
+            report.result = [*report.result, GateCollector.of(collector, self._gate)]
+        return report
+
+
+class GateCollector(pytest.Collector):
+    """The tests of all runs, or of one where there are several."""
+
+    gate: GateReport
+    runs: Sequence[RunReport]
+
+    @classmethod
+    def of(cls, parent: pytest.Collector, gate: GateReport, only: RunReport | None = None) -> GateCollector:
+        """The collector under a parent."""
+        name = ROOT
+        if only is not None:  # from the folder of the project, so that an id is the same on every machine
+            name = printable(str(_from(parent.config.rootpath, only.folder.absolute()))).replace("::", ":")
+        nodeid = f"{parent.nodeid}::{name}" if only is not None else name
+        made: GateCollector = cls.from_parent(parent, name=name, nodeid=nodeid)
+        made.gate, made.runs = gate, gate.runs if only is None else (only,)
+        return made
+
+    def collect(self) -> Iterator[pytest.Item | pytest.Collector]:
+        """A test for each rule and result; of several runs, each has its own collector."""
+        if len(self.runs) > 1:
+            yield from (GateCollector.of(self, self.gate, run) for run in self.runs)
+            return
+        for one in self.runs[0].judged:
+            yield RuleItem.of(self, self.gate, one)
+
+
+class RuleItem(pytest.Item):
+    """One rule asked of one result; it has been judged already."""
+
+    judged: RuleResult
+    rules: Path
+
+    @classmethod
+    def of(cls, parent: GateCollector, gate: GateReport, judged: RuleResult) -> RuleItem:
+        """The test under a collector."""
+        name = judged.name.replace("::", ":")
+        # As text: what pytest makes of a name by itself does not take brackets for those of a parameter, and `--lf` then misses it.
+        item: RuleItem = cls.from_parent(parent, name=name, nodeid=f"{parent.nodeid}::{name}")
+        item.judged, item.rules = judged, gate.rules.path
+        item.add_marker(ROOT)
+        item.user_properties = [(name, str(value)) for name, value in _properties(judged).items()]
+        return item
+
+    def setup(self) -> None:
+        """What could not be judged is an error, and not a failure."""
+        if self.judged.outcome == ERROR:
+            pytest.fail(self.judged.sentence, pytrace=False)
+
+    def runtest(self) -> None:
+        """Say how it went."""
+        if self.judged.outcome == SKIPPED:
+            pytest.skip(self.judged.sentence)
+        if self.judged.outcome == FAILED:
+            pytest.fail(self.judged.told, pytrace=False)
+
+    def reportinfo(self) -> tuple[Path, None, str]:
+        """Where it is from: the rules file."""
+        return self.rules, None, self.name
+
+
+def _from(folder: Path, path: Path) -> Path:
+    """As it is named from a folder that holds it."""
+    return path.relative_to(folder) if path.is_relative_to(folder) else path
+
+
+def _properties(judged: RuleResult) -> dict[str, Any]:
+    """What the JUnit file of pytest keeps beside the outcome."""
+    told = judged.as_json()
+    return {name: printable(str(told[name])) for name in ("measure", "of", "number") if told[name] is not None}

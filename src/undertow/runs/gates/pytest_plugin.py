@@ -1,0 +1,86 @@
+"""A plugin for pytest: `--undertow-rules` adds a test for each rule and result of a finished run.
+
+It is loaded in every pytest session of an environment that has Undertow, so it imports nothing and does nothing until a rules
+file is named. Knows options; what they ask for is judged in `undertow.runs.gates`.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import pytest
+
+_RULES, _RUNS, _BASELINE = "undertow_rules", "undertow_run", "undertow_baseline"
+_INI_RULES, _INI_RUNS, _INI_BASELINE = "undertow_rules", "undertow_runs", "undertow_baseline"
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """The options, and settings of the same meaning for the ini file."""
+    group = parser.getgroup("undertow", "gates on what audits of language models found")
+    group.addoption(
+        "--undertow-rules", dest=_RULES, default="", metavar="FILE", help="judge runs by the rules of this TOML file"
+    )
+    group.addoption(
+        "--undertow-run",
+        dest=_RUNS,
+        action="append",
+        default=[],
+        metavar="RUN",
+        help="a run folder to judge; may be repeated",
+    )
+    group.addoption(
+        "--undertow-baseline",
+        dest=_BASELINE,
+        default="",
+        metavar="RUN",
+        help="the run folder that changes are judged against",
+    )
+    parser.addini(_INI_RULES, "as --undertow-rules", type="paths", default=[])
+    parser.addini(_INI_RUNS, "as --undertow-run, one on each line", type="paths", default=[])
+    parser.addini(_INI_BASELINE, "as --undertow-baseline", type="paths", default=[])
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Where rules are named, find out what is to be judged; it is judged when the session starts.
+
+    Raises:
+        pytest.UsageError: rules without a run, a run without rules, or several files of rules or baselines.
+    """
+    rules = _paths(config, _RULES, _INI_RULES)
+    runs = _paths(config, _RUNS, _INI_RUNS)
+    baseline = _paths(config, _BASELINE, _INI_BASELINE)
+    if not (rules or runs or baseline):
+        return
+    import pytest
+
+    if not rules:
+        raise pytest.UsageError(
+            "an undertow run is to be judged, and by no rules; name them with --undertow-rules FILE"
+        )
+    if not runs:
+        raise pytest.UsageError(
+            "undertow rules are given, and no run to judge by them; name one with --undertow-run RUN"
+        )
+    for setting, given in ((_INI_RULES, rules), (_INI_BASELINE, baseline)):
+        if len(given) > 1:
+            raise pytest.UsageError(f"{setting} names {len(given)} paths; name one")
+    from undertow.runs.gates.pytest_items import GateSession
+
+    config.addinivalue_line("markers", "undertow: a rule of undertow, asked of a result of a run")
+    config.pluginmanager.register(GateSession(rules[0], runs, baseline[0] if baseline else None), "undertow-gate")
+
+
+def _paths(config: pytest.Config, option: str, setting: str) -> list[Path]:
+    """What the command line names, from the folder that it was given in; else what the ini file does, from its own folder.
+
+    Written back as whole paths, since workers of pytest-xdist may start elsewhere.
+    """
+    given = config.getoption(option)
+    named = [given] if isinstance(given, str) else list(given)
+    if not any(named):
+        return list(config.getini(setting))
+    whole = [str(config.invocation_params.dir / name) for name in named]
+    setattr(config.option, option, whole[0] if isinstance(given, str) else whole)
+    return [Path(name) for name in whole]

@@ -1,0 +1,483 @@
+"""One sentence in, a verdict with its evidence out: whether it decides its blank, or an answer would be a guess.
+
+A `Guard` asks a model a schema set once, learns from it how far this model's answers move where a sentence decides and
+where it does not, and then judges any sentence with a blank. It knows the task-specification probe and how questions
+are asked; it knows nothing of terminals or files of sentences.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import sys
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, replace
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TextIO
+
+import numpy as np
+
+from undertow import data, models
+from undertow import data as challenge
+from undertow._files import HALF_CHARACTER, cache_file, is_whole_text, json_of, text_of, whole_file
+from undertow.audits.base import EXACT, Sampling
+from undertow.audits.task_specification import audit as task_specification
+from undertow.errors import UndertowError
+from undertow.inference.answer_cache import AnswerCache
+from undertow.inference.runner import Progress, run_queries
+from undertow.models.backend.dtype import costs_precision
+from undertow.models.base import FLOAT32, ModelHandle, ModelRequest
+from undertow.types import Item, ModelIdentity
+
+if TYPE_CHECKING:
+    pass  # self-import
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from undertow.metrics.reference_distribution import Reference, ReferenceRank
+
+
+Options = str | Mapping[str, Sequence[str]]
+"""Word groups: `female: she, her; male: he`, or the same as a table of lists."""
+
+
+SHOWN_SCORES = ("total_variation", "jensen_shannon", "entropy")
+
+
+def _silent(done: int, total: int) -> None:
+    """No progress is shown."""
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What was found out about one sentence.
+
+    Attributes:
+        text: the sentence, its blank marked `{blank}`.
+        unspecified: True where the answer is a guess, since nothing in the sentence decides it; None where that could not be
+            asked.
+        chance_percent: that it is, both kinds taken for equally common; NaN for word groups that the schema set has not.
+        advice: what to do with it, in one sentence.
+        rests_on: the score that the verdict rests on, and how well it does on the schema set, in one sentence.
+        percent: share of each word group of what they have together, by W value.
+        scores: movements and entropy, and where they stand among the schema set's sentences.
+        unclaimed_percent: the largest share, over the W values, that none of the words took.
+        unscored: why there is no verdict; "" where there is.
+        notes: what a reader must know of how the model was asked.
+    """
+
+    text: str
+    unspecified: bool | None
+    chance_percent: float
+    advice: str
+    rests_on: str
+    percent: Mapping[str, Mapping[str, float]]
+    scores: Mapping[str, ReferenceRank]
+    unclaimed_percent: float
+    unscored: str = ""
+    notes: tuple[str, ...] = ()
+
+    def as_json(self) -> dict[str, Any]:
+        """Plain values, for JSON; what is not a number is None."""
+        plain: dict[str, Any] = _without_nan(asdict(self))
+        return plain
+
+
+class Guard:
+    """Judges sentences for one model.
+
+    Args:
+        found: the model; it is loaded at the first question that is not answered already, and kept.
+        settings: of the task-specification probe: the schema set, W and how it goes in.
+        progress: called with (queries done, queries in all) while the schema set is asked.
+
+    Attributes:
+        reference: what it learned from the schema set.
+        notes: what a reader of any verdict must know of how the model was asked.
+
+    Raises:
+        UndertowError: the model or the set cannot be had, or it answers too few sentences.
+    """
+
+    def __init__(self, found: ModelHandle, settings: task_specification.Settings, progress: Progress = _silent) -> None:
+        from undertow.metrics.reference_distribution import Reference
+
+        self._found = replace(found, open=cache(found.open))
+        self._settings = settings
+        items = next(task_specification.rounds(settings, Sampling()))
+        design = task_specification.design(settings)
+        scored, _ = self._scored(items, design, progress)
+        if "well_specified" not in scored:
+            raise UndertowError(
+                f"challenge {settings.challenge!r} does not say which of its sentences decide their blank, so nothing can be "
+                "compared with it; add a column well_specified, or use undertow-schemas"
+            )
+        self.reference: Reference = Reference.of(scored, design["words"])
+        self.notes = _notes(found.card)
+
+    def __call__(self, text: str, options: Options = "") -> Verdict:
+        """The verdict on one sentence with a blank (`{blank}`, `[MASK]` or `___`).
+
+        Args:
+            text: the sentence.
+            options: what may fill the blank, by group; pronouns if not given, in the case that the model finds likeliest there.
+
+        Raises:
+            UndertowError: the sentence has no blank, or the options are not what they should be.
+        """
+        (verdict,) = self.check([(text, options)])
+        return verdict
+
+    def check(self, sentences: Iterable[tuple[str, Options]], progress: Progress = _silent) -> list[Verdict]:
+        """Verdicts on many sentences, (text, options) each, asked together.
+
+        Raises:
+            UndertowError: as for one; nothing is asked then.
+        """
+        asked = [(number, variant) for number, one in enumerate(sentences) for variant in _variants(number, *one)]
+        together: dict[tuple[str, ...], list[tuple[int, challenge.SentenceSet]]] = {}
+        for number, variant in asked:
+            together.setdefault(variant.groups, []).append((number, variant))
+        best: dict[int, tuple[float, Verdict]] = {}
+        for variants in together.values():
+            for number, likely, verdict in self._judged(variants, progress):
+                if number not in best or likely > best[number][0]:
+                    best[number] = likely, verdict
+        return [best[number][1] for number in sorted(best)]
+
+    def _judged(
+        self, variants: Sequence[tuple[int, challenge.SentenceSet]], progress: Progress
+    ) -> Iterator[tuple[int, float, Verdict]]:
+        """Sentences with the same groups, asked together: number, how likely the model finds the text, verdict."""
+        by_id = {given.sentences[0].id: (number, given) for number, given in variants}
+        first = variants[0][1]
+        words = {
+            group: tuple(dict.fromkeys(w for _, given in variants for w in given.words[group]))
+            for group in first.groups
+        }
+        whole = replace(first, words=words, sentences=tuple(given.sentences[0] for _, given in variants))
+        design = task_specification.design(self._settings) | {"groups": list(first.groups)}
+        scored, frame = self._scored(task_specification.items_of(whole, self._settings), design, progress)
+        rows_of = dict(iter(frame.groupby("sentence", sort=False)))
+        for index, row in enumerate(scored.to_dict("records")):
+            number, given = by_id[str(row["sentence"])]
+            chance = float(self.reference.chances_percent(scored.iloc[[index]], given.words)[0])
+            rows = rows_of[row["sentence"]]
+            yield number, _likelihood_nats(rows), self._verdict(row, chance, rows, given)
+
+    def _verdict(
+        self, row: Mapping[Any, Any], chance: float, rows: pd.DataFrame, given: challenge.SentenceSet
+    ) -> Verdict:
+        text = given.title
+        percent = {str(asked["w"]): _shares(asked, given.groups) for asked in rows.to_dict("records")}
+        scores = {name: self.reference.standing(name, float(row[name])) for name in self._shown(given)}
+        if row["unscored"]:
+            return Verdict(
+                text,
+                None,
+                math.nan,
+                "Nothing can be said of this sentence.",
+                "",
+                percent,
+                scores,
+                math.nan,
+                str(row["unscored"]),
+                self.notes,
+            )
+        moved = float(row["total_variation"])
+        unspecified = chance > 50 if math.isfinite(chance) else moved > self.reference.thresholds["total_variation"]
+        unclaimed = float(rows["unclaimed"].max())
+        return Verdict(
+            text=text,
+            unspecified=unspecified,
+            chance_percent=chance,
+            advice=_advice(row, given, unspecified=unspecified) + _caution(unclaimed, self._accuracy(chance)),
+            rests_on=self._rests_on(chance),
+            percent=percent,
+            scores=scores,
+            unclaimed_percent=unclaimed,
+            notes=self.notes,
+        )
+
+    def _shown(self, given: challenge.SentenceSet) -> list[str]:
+        return [*(f"delta_{group}" for group in given.groups), *SHOWN_SCORES]
+
+    def _accuracy(self, chance: float) -> float:
+        return self.reference.accuracy[_basis(chance)]
+
+    def _rests_on(self, chance: float) -> str:
+        name = _basis(chance)
+        what = {
+            "combined": "movement, entropy and masses together, fitted to the schema set",
+            "total_variation": f"total variation above {self.reference.thresholds['total_variation']:.2g} points, the best "
+            "threshold for pronouns, since the schema set has no such words",
+        }[name]
+        return (
+            f"{what}; on sentences of {self.reference.name} that were held out it is right in "
+            f"{100 * self.reference.accuracy[name]:.0f}% (balanced; AUROC {self.reference.area[name]:.2f})"
+        )
+
+    def _scored(
+        self, items: list[Item], design: Mapping[str, Any], progress: Progress
+    ) -> tuple[pd.DataFrame, pd.DataFrame]:
+        with AnswerCache(cache_file()) as store:
+            asked = run_queries(self._found, [item.query for item in items], store, EXACT, progress)
+        evidence = task_specification.observe(design, items, asked.scores, self._found.card.name)
+        return task_specification.scored(evidence), evidence.frame
+
+
+def guard(  # noqa: PLR0913 - a keyword for each choice a user has
+    model: str,
+    *,
+    challenge: str = "undertow-schemas",
+    data_dir: str = "",
+    w: str = "date",
+    inject: str = "In {w}: ",
+    date_start: int = 1901,
+    date_stop: int = 2016,
+    date_count: int = 2,
+    ends: int = 1,
+    revision: str = "",
+    dtype: str = FLOAT32,
+    device: str = "auto",
+    progress: Progress = _silent,
+) -> Guard:
+    """A function from a sentence with a blank to a `Verdict`, for one model.
+
+    The first call for a model asks it the schema set (about a minute for a small one on two cores); its answers are
+    stored, so that later ones take seconds.
+
+    Args:
+        model: a name of `undertow ls models`, a hub id, or the path of a folder or GGUF file.
+        challenge: the schema set to learn from; it must say which sentences decide their blank.
+        data_dir: folder with the published files of winogender, where that is the set.
+        w: the W list: date, place, subreddit, or a file.
+        inject: how W goes into a sentence.
+        date_start: first year of the list of dates.
+        date_stop: last year.
+        date_count: number of years.
+        ends: how many W values at either end are averaged.
+        revision: of a hub id.
+        dtype: precision of the arithmetic; in a reduced one verdicts are not checked against float32, which their notes say.
+        device: `auto`, `cpu`, `cuda`, ...
+        progress: called with (queries done, queries in all).
+
+    Raises:
+        UndertowError: anything that the caller can mend.
+    """
+    if "," in w:
+        raise UndertowError(f"w {w!r} names several lists; a guard uses one")
+    settings = task_specification.Settings(
+        challenge=challenge,
+        data_dir=data_dir,
+        w=w,
+        inject=inject,
+        date_start=date_start,
+        date_stop=date_stop,
+        date_count=date_count,
+        ends=ends,
+    )
+    return Guard(models.resolve(ModelRequest(model, revision, dtype, device)), settings, progress)
+
+
+def check_sentence(text: str, options: Options = "") -> None:
+    """Refuse a sentence that cannot be judged, before any model is asked.
+
+    Raises:
+        UndertowError: it has no blank, or several, or the options are not what they should be.
+    """
+    _variants(0, text, options)
+
+
+def _notes(card: ModelIdentity) -> tuple[str, ...]:
+    """What reduced precision does to verdicts is not known: unlike a run, a guard reads nothing again."""
+    if not costs_precision(card):
+        return ()
+    return (f"{card.name} was asked in {card.dtype}; verdicts in reduced precision are not checked against float32.",)
+
+
+CASES = ("nominative", "accusative", "possessive")
+
+
+def _variants(number: int, text: str, options: Options = "") -> list[challenge.SentenceSet]:
+    """The sentence with the options; or with the pronouns of each case, of which the likeliest will be taken."""
+    if options:
+        return [challenge.single(str(number), text, options)]
+    cases = CASES[:1] if "{verb:" in text else CASES
+    return [challenge.single(f"{number}/{case}", text, case=case) for case in cases]
+
+
+def _likelihood_nats(rows: pd.DataFrame) -> float:
+    """How likely the text is with any of its options, by the mean over W; minus infinity where it could not be asked."""
+    if (rows["unscored"] != "").any():
+        return -math.inf
+    return float(np.mean([np.logaddexp.reduce(np.array(one)[~np.isnan(one)]) for one in rows["logprobs_nats"]]))
+
+
+def _shares(row: Mapping[Any, Any], groups: Sequence[str]) -> dict[str, float]:
+    """Percent of each group of what all groups have; NaN where nothing was scored."""
+    total = sum(float(row[group]) for group in groups)
+    return {group: 100 * float(row[group]) / total if total else math.nan for group in groups}
+
+
+def _advice(row: Mapping[Any, Any], given: challenge.SentenceSet, *, unspecified: bool) -> str:
+    preferred = max(given.groups, key=lambda group: float(row[f"mean_{group}"]))
+    share = float(row[f"mean_{preferred}"])
+    if not unspecified:
+        return f"The sentence seems to decide this; the model prefers {preferred} words ({share:.0f}%)."
+    neutral = given.words.get("neutral")
+    how = f"answer neutrally ({', '.join(neutral)})" if neutral else "leave it open, or ask"
+    if neutral and preferred == "neutral":
+        return f"Nothing in the sentence seems to decide this: {how}, as the model prefers to ({share:.0f}%)."
+    return (
+        f"Nothing in the sentence seems to decide this: {how}, rather than with the {preferred} words that the model prefers "
+        f"({share:.0f}%)."
+    )
+
+
+MOSTLY_UNCLAIMED_PERCENT = 95.0
+
+
+HARDLY_BETTER_THAN_CHANCE = 0.6
+
+
+def _basis(chance: float) -> str:
+    """The score that a verdict rests on."""
+    return "combined" if math.isfinite(chance) else "total_variation"
+
+
+def _caution(unclaimed_percent: float, accuracy: float) -> str:
+    """What a reader must know before acting on it."""
+    said = ""
+    if accuracy < HARDLY_BETTER_THAN_CHANCE:
+        said += f" But on sentences of known kind this model's verdicts are hardly better than chance ({100 * accuracy:.0f}%)."
+    if unclaimed_percent > MOSTLY_UNCLAIMED_PERCENT:
+        said += f" But {unclaimed_percent:.0f}% of the model's probability went to other words, so what these share says little."
+    return said
+
+
+def _without_nan(value: Any) -> Any:
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, Mapping):
+        return {key: _without_nan(one) for key, one in value.items()}
+    return value
+
+
+AT_ONCE = 200
+"""Lines that are asked together: their verdicts are written before the next are asked."""
+
+
+MAX_BYTES = 256 * 2**20
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One line of a file.
+
+    Attributes:
+        given: the object as it stood there; its keys come back with the verdict.
+        text: the sentence.
+        options: what may fill its blank; "" for pronouns.
+    """
+
+    given: Mapping[str, Any]
+    text: str
+    options: Options
+
+
+def read_lines(path: Path, options: str = "") -> list[Line]:
+    """Every line of a JSONL file, checked before any model is asked; empty lines are skipped.
+
+    Args:
+        path: the file; each line has `text`, and may have `options`.
+        options: for the lines that have none.
+
+    Raises:
+        UndertowError: the file cannot be read, or a line is not what it must be; names the line.
+    """
+    text = text_of(whole_file(path, MAX_BYTES, "a file of sentences"), path)
+    lines = [
+        _line(row, options, f"{path}, line {number}") for number, row in enumerate(text.split("\n"), 1) if row.strip()
+    ]
+    if not lines:
+        raise UndertowError(
+            f'{path}: holds no lines; write one object a line, such as {{"text": "The doctor said {{blank}} was late."}}'
+        )
+    return lines
+
+
+def _line(row: str, options: str, where: str) -> Line:
+    try:
+        given = json_of(row)
+    except ValueError as error:
+        raise UndertowError(f"{where}: is not JSON ({error}); write one object a line") from error
+    if not isinstance(given, dict) or not isinstance(given.get("text"), str):
+        raise UndertowError(f'{where}: needs an object with a "text", not {row[:60]!r}')
+    if not is_whole_text(row) or not is_whole_text(json.dumps(given, ensure_ascii=False)):
+        raise UndertowError(f"{where}: {HALF_CHARACTER}, which cannot be written; mend it")
+    own = given.get("options") or options
+    if not isinstance(own, (str, dict)):
+        raise UndertowError(
+            f"{where}: options must be a text such as 'yes: is; no: is not', or a table of lists of words"
+        )
+    try:
+        data.single("line", given["text"], own)
+    except UndertowError as error:
+        raise UndertowError(f"{where}: {error}") from error
+    return Line(given, given["text"], own)
+
+
+def check_out(out: Path | None) -> None:
+    """Refuse to write over a file, before any model is asked.
+
+    Raises:
+        UndertowError: the file is there already, or its folder is not.
+    """
+    if out is not None and not out.absolute().parent.is_dir():
+        raise UndertowError(f"{out}: its folder is not there; make it first, or name another file with --out")
+    if out is not None and out.exists():
+        raise UndertowError(f"{out}: is there already; name another file with --out, or remove it first")
+
+
+def without_nan(value: Any) -> Any:
+    """The same without numbers that JSON has not: these become null."""
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, Mapping):
+        return {key: without_nan(one) for key, one in value.items()}
+    return [without_nan(one) for one in value] if isinstance(value, list) else value
+
+
+def write_verdicts(guard: Guard, lines: Sequence[Line], out: Path | None) -> None:
+    """One JSON object for each line, in order: its own keys, then the verdict; to standard output where there is no file.
+
+    Raises:
+        UndertowError: a model or file fault; what was answered is stored, and what was judged is written.
+    """
+    with _opened(out) as file:
+        for start in range(0, len(lines), AT_ONCE):
+            part = lines[start : start + AT_ONCE]
+            for line, verdict in zip(part, guard.check([(line.text, line.options) for line in part]), strict=True):
+                file.write(
+                    json.dumps(without_nan({**line.given, "verdict": verdict.as_json()}), ensure_ascii=False) + "\n"
+                )
+            file.flush()
+
+
+@contextmanager
+def _opened(out: Path | None) -> Iterator[TextIO]:
+    if out is None:
+        yield sys.stdout
+        return
+    # Written beside its place and moved there whole, so that a file that is there is a file that is complete.
+    draft = out.with_name(f".{out.name}.part")
+    try:
+        with draft.open("w", encoding="utf-8", newline="\n") as file:
+            yield file
+        draft.replace(out)
+    finally:
+        draft.unlink(missing_ok=True)

@@ -1,0 +1,323 @@
+"""The whole pipeline on one screen: find the model, ask the probe's rounds, measure, write the run folder, tell.
+
+challenge -> items -> queries -> (plan, store, model) -> scores -> evidence -> results -> record -> figures, page
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from undertow._files import cache_file
+from undertow.audits.base import Audit, Observations, Sampling
+from undertow.inference.answer_cache import AnswerCache
+from undertow.inference.engines import LOCAL, EngineChoice, engine_of
+from undertow.inference.runner import Progress, RunEstimate, estimate
+from undertow.inference.versions import code_sha256
+from undertow.models.base import FLOAT32
+from undertow.runs import dtype_check
+from undertow.runs.causal_assumptions import grounds_text, named_graph
+from undertow.runs.collect import (
+    Float32Scorer,
+    max_items,
+    merge_observations,
+    model_manifest,
+    models_under_test,
+    notes_of,
+    observe,
+    query_model,
+    unused_model_info,
+)
+from undertow.runs.config import (
+    ModelSelection,
+    OutputDir,
+    RunConfig,
+    changed_of,
+    check_recheck,
+    folder_name,
+    key_of_run,
+    names_of,
+    resolve_config,
+    safe_name,
+    sorted_options,
+)
+from undertow.runs.finished_run import Run, audit_of, finished_run, observations_of
+from undertow.runs.folder.model_info import read_about
+from undertow.runs.folder.provenance import circumstances, python_call, shell_command
+from undertow.runs.folder.storage import SCHEMA_VERSION, Record, check_place, write_record
+from undertow.types import Result, digest
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+__all__ = [
+    "CollectedRun",
+    "ModelSelection",
+    "OutputDir",
+    "Run",
+    "RunConfig",
+    "audit",
+    "audit_of",
+    "dry_run",
+    "finish",
+    "key_of_run",
+    "observations_of",
+    "resolve_config",
+    "safe_name",
+    "write_report",
+]
+
+
+def _silent(done: int, total: int) -> None:
+    """No progress is shown."""
+
+
+def audit(  # noqa: PLR0913 - a keyword for each choice a user has
+    probe: str,
+    model: str | Path | Sequence[str | Path],
+    *,
+    revision: str = "",
+    dtype: str = FLOAT32,
+    device: str = "auto",
+    protocol: str = "",
+    seed: int = 0,
+    limit: int = 0,
+    about: str | Path = "",
+    graph: str | Path = "",
+    recheck: int = 0,
+    engine: str = LOCAL,
+    address: str = "",
+    workers: int = 0,
+    out: str | Path | None = None,
+    overwrite: bool = False,
+    progress: Progress = _silent,
+    **options: Any,
+) -> Run:
+    """Audit one model, or several beside each other, and write the run folder.
+
+    Args:
+        probe: name of the audit, for example `spurious-correlation`.
+        model: a name of `undertow ls models`, a hub id, or the path of a folder or GGUF file; a list of these compares
+            them, and a pattern such as `run/checkpoint-*` stands for all folders that it matches.
+        revision: of a hub id.
+        dtype: precision of the arithmetic: `float32`, `bfloat16`, `float16`, or `auto` (bfloat16 where this machine is fast at it).
+        device: `auto`, `cpu`, `cuda`, ...
+        protocol: `exact` or `paper`, where the probe knows both.
+        seed: of sampling, bootstrap and permutations.
+        limit: ask about so many items, counted as `undertow run PROBE --help` says; 0 for all.
+        about: a TOML file that says what models do not tell of themselves: `[models.NAME]` with parameters, objective,
+            post_training.
+        graph: the causal graph that the findings are to be read under: a name of `undertow dag`, a file, or its text.
+        recheck: of a run in reduced precision, how many items are read again in float32, about, to say what its precision costs; 0 for a
+            tenth of them, but at least 200.
+        engine: where models run: `here`, in this process, or `ray`, in workers that each hold the model. The answers are the same.
+        address: of a Ray cluster that is there: `auto`, or host:port; "" starts one on this machine for this run.
+        workers: how many; 0 for one on every GPU of the cluster, or else on every machine.
+        out: the run folder; chosen from what is asked if not given.
+        overwrite: replace a folder that holds another run.
+        progress: called with (queries done, queries in all), for each model in turn.
+        options: the probe's own, for example `challenge="mgc", w="date,place"`, and those of model families.
+
+    Raises:
+        UndertowError: anything that the caller can mend; answers got so far are kept.
+    """
+    own, of_family = sorted_options(probe, options)
+    check_recheck(recheck, dtype)
+    job = RunConfig(probe, own, protocol, seed, limit, str(about), str(graph), recheck)
+    asked = ModelSelection(names_of(model), revision, dtype, device, of_family)
+    choice = EngineChoice(engine, address, workers)
+    return _run(job, asked, OutputDir(Path(out) if out else None, overwrite), progress, engine=choice)
+
+
+def dry_run(  # noqa: PLR0913 - as `run`
+    probe: str,
+    model: str | Path | Sequence[str | Path],
+    *,
+    revision: str = "",
+    dtype: str = FLOAT32,
+    device: str = "auto",
+    protocol: str = "",
+    seed: int = 0,
+    limit: int = 0,
+    about: str | Path = "",
+    graph: str | Path = "",
+    recheck: int = 0,
+    engine: str = LOCAL,
+    address: str = "",
+    workers: int = 0,
+    **options: Any,
+) -> RunEstimate:
+    """What a run will take: queries, tokens, seconds, memory; of several models, in all. It is for a single process.
+
+    What a run in reduced precision reads again in float32 comes on top of that.
+
+    Raises:
+        UndertowError: as `run`.
+    """
+    choice = EngineChoice(engine, address, workers)
+    choice.check()
+    check_recheck(recheck, dtype)
+    own, of_family = sorted_options(probe, options)
+    job = RunConfig(probe, own, protocol, seed, limit)
+    requests = ModelSelection(names_of(model), revision, dtype, device, of_family)
+    read_about(Path(about) if about else None)
+    named_graph(probe, str(graph))
+    subjects, _ = models_under_test(job, requests.each())
+    choice.check_models([subject.found.card for subject in subjects], device)
+    with AnswerCache(cache_file()) as store:
+        estimated = RunEstimate.of_all(
+            [
+                estimate(one.found, [item.query for item in max_items(job, one)], store, str(one.design["protocol"]))
+                for one in subjects
+            ]
+        )
+    notes = [note for one in subjects for note in (*one.lists, *one.design.get("w_notes", []))]
+    n_controls = sum(len(one.controls) for one in subjects)
+    return replace(estimated, notes=tuple(dict.fromkeys(notes)), n_controls=n_controls)
+
+
+def _run(
+    job: RunConfig, requests: ModelSelection, place: OutputDir, progress: Progress, *, engine: EngineChoice
+) -> Run:
+    started = time.perf_counter()
+    engine.check()
+    said = read_about(Path(job.about) if job.about else None)
+    graph = named_graph(job.probe, job.graph)
+    # What is wrong with the probe's options is said before any model is looked for.
+    probe, settings, protocol = resolve_config(job)
+    next(probe.rounds(settings, Sampling(job.limit, job.seed)))
+    asked = requests.each()
+    subjects, keys = models_under_test(job, asked)
+    asked_key = keys[0] if len(keys) == 1 else digest(keys)
+    run_key = key_of_run(asked_key, job.seed)
+    folder = place.folder or Path("runs") / folder_name(job, asked, run_key)
+    check_place(folder, run_key, overwrite=place.overwrite)
+    engine.check_models([subject.found.card for subject in subjects], requests.device)
+    changed = changed_of(job, requests) | engine.options
+    command = shell_command(job.probe, requests.names, changed)
+    # The graph is no part of the key: it changes nothing that is asked or measured, only what is told of it.
+    wanted = {
+        "run_key": run_key,
+        "command": command,
+        "code_sha256": code_sha256(),
+        "about_sha256": digest(said),
+        "graph": graph or None,
+    }
+    finished = None if place.overwrite else finished_run(folder, wanted)
+    if finished is not None:
+        return finished
+    evidences, parts, agains = [], [], []
+    with AnswerCache(cache_file()) as store, engine.opened(requests.device) as cluster:
+        for request, subject in zip(asked, subjects, strict=True):
+            runs = engine_of(cluster, request, subject.found)
+            answered = query_model(subject, store, protocol, progress, engine=runs)
+            evidences.append(observe(probe, subject, answered, request.name))
+            parts.append(model_manifest(request.name, subject, answered, said))
+            reduced = subject.as_asked(job, request, answered, evidences[-1])
+            rechecker = Float32Scorer(request, cluster, store, protocol, progress)
+            agains.append(
+                dtype_check.rescore_sample(
+                    probe, replace(reduced, here=cluster is None), (job.recheck, job.seed), rechecker
+                )
+            )
+    evidence = merge_observations(evidences, parts)
+    manifest = {
+        "schema_version": SCHEMA_VERSION,
+        "run_key": run_key,
+        "asked_key": asked_key,
+        "about_sha256": digest(said),
+        **({"graph": graph} if graph else {}),
+        "probe": job.probe,
+        "model": ", ".join(request.name for request in asked),
+        **({"model_card": parts[0]["card"], "facts": parts[0]["facts"]} if len(parts) == 1 else {"models": parts}),
+        **(
+            {"reading": {part["name"]: part["reading"] for part in parts if "reading" in part}}
+            if any("reading" in part for part in parts)
+            else {}
+        ),
+        "settings": asdict(subjects[0].settings),
+        "protocol": protocol,
+        "seed": job.seed,
+        "limit": job.limit,
+        "challenge_sha256": digest([part["challenge_sha256"] for part in parts])
+        if parts[1:]
+        else parts[0]["challenge_sha256"],
+        "design": dict(evidence.design),
+        "counts": {name: sum(part["counts"][name] for part in parts) for name in parts[0]["counts"]},
+        "notes": [
+            *notes_of(parts),
+            *dtype_check.unknown_of(agains),
+            *unused_model_info(said, [request.name for request in asked]),
+        ],
+        "command": command,
+        "python": python_call(job.probe, requests.names, changed),
+        **dtype_check.block_of(agains),
+        **({"engine": cluster.told()} if cluster is not None else {}),
+        **circumstances(),
+        "timing": {"asking_s": sum(part["seconds"] for part in parts), "total_s": time.perf_counter() - started},
+    }
+    observed = CollectedRun(probe, evidence, dtype_check.table_of(agains))
+    return finish(observed, manifest, OutputDir(folder, place.overwrite))
+
+
+@dataclass(frozen=True, slots=True)
+class CollectedRun:
+    """What a run is measured from.
+
+    Attributes:
+        probe: the audit.
+        evidence: what was observed.
+        again: of a run in reduced precision, the results of the sample that was read again in float32.
+    """
+
+    probe: Audit
+    evidence: Observations
+    again: pd.DataFrame | None = None
+
+
+def finish(
+    observed: CollectedRun,
+    manifest: Mapping[str, Any],
+    place: OutputDir,
+    *,
+    noted: Callable[[Sequence[Result]], list[str]] | None = None,
+) -> Run:
+    """Measure, and write the run folder.
+
+    Args:
+        observed: what is measured.
+        manifest: of the run.
+        place: where the folder goes.
+        noted: the notes of the run, where they depend on what was measured; else those of the manifest.
+
+    Raises:
+        UndertowError: the place is taken, or cannot be written.
+    """
+    probe, evidence = observed.probe, observed.evidence
+    results = probe.measure(evidence, int(manifest["seed"]))
+    if noted is not None:
+        manifest = {**manifest, "notes": noted(results)}
+    told, table = dtype_check.flag_unstable(probe, evidence, results, manifest, observed.again)
+    record = Record(told, evidence.frame, results, table)
+    if place.folder is None:
+        raise TypeError("a finished run has a folder")
+    write_record(record, place.folder, write_report(probe, evidence, record), overwrite=place.overwrite)
+    return Run(place.folder, record)
+
+
+def write_report(probe: Audit, evidence: Observations, record: Record) -> Callable[[Path], None]:
+    """What writes tables, figures and page of a run into a folder."""
+
+    def tell(folder: Path) -> None:
+        from undertow.runs.run_report import render_run, write_tables
+
+        write_tables(folder, probe.tables(evidence))
+        drawings = list(probe.draw(evidence, record.results))
+        told, findings = probe.told(evidence, record.results), probe.findings(evidence, record.results)
+        grounds, costs = grounds_text(record), dtype_check.precision_text(record)
+        render_run(folder, record, told, findings, drawings, grounds=grounds, precision=costs)
+
+    return tell

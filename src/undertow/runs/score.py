@@ -1,0 +1,344 @@
+"""Runs without a model: answers got elsewhere measured, a saved run measured anew, told anew, or opened.
+
+Knows run folders, tables, and logs of other tools; asks nothing.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from undertow import audits
+from undertow._files import is_plain_file, plain_size
+from undertow.audits.base import Observations
+from undertow.errors import UndertowError
+from undertow.inference.versions import code_sha256
+from undertow.integrations import MARK
+from undertow.integrations.column_mapping import read_mapped, read_names
+from undertow.integrations.lm_eval_logs import is_log, read_log
+from undertow.runs.causal_assumptions import named_graph
+from undertow.runs.compare.resampling import by_key
+from undertow.runs.folder.model_info import read_about
+from undertow.runs.folder.provenance import call_with, circumstances, command_with, score_call, score_command
+from undertow.runs.folder.storage import (
+    MANIFEST,
+    SCHEMA_VERSION,
+    check_place,
+    read_record,
+    refuse_zero_byte,
+    write_record,
+)
+from undertow.runs.pipeline import (
+    CollectedRun,
+    OutputDir,
+    Run,
+    audit_of,
+    finish,
+    key_of_run,
+    observations_of,
+    safe_name,
+    write_report,
+)
+from undertow.types import Result, digest
+
+if TYPE_CHECKING:
+    from undertow.metrics.model_scaling import Point
+
+MEASURED_ANEW = "measured anew,"
+"""How the note begins that says where numbers are not those that were recorded."""
+NUMBERS = ("value", "low", "high", "p", "q")
+SAME_DIGITS = 1e-9
+"""Machines round differently; numbers that differ by no more, in proportion or at all, are the same."""
+
+
+def score(  # noqa: PLR0913 - likewise
+    path: str | Path,
+    *,
+    probe: str = "",
+    protocol: str = "",
+    seed: int | None = None,
+    about: str | Path = "",
+    graph: str | Path = "",
+    columns: str | Path = "",
+    out: str | Path | None = None,
+    overwrite: bool = False,
+) -> Run:
+    """Measure a saved run, a recorded table of answers, or a log of lm-evaluation-harness, without asking any model.
+
+    Args:
+        path: a run folder, a table (CSV, TSV, Parquet; gzip allowed), or samples that the harness logged of exported tasks: the
+            folder that they were written to, or one file.
+        probe: which audit a table belongs to; a run folder knows.
+        protocol: `paper` or `exact`, where the recorded data allow a choice.
+        seed: of bootstrap and permutations; that of the run or export, or 0, if not given.
+        about: a TOML file that says the parameters, objective and post_training of the models of a table.
+        graph: the causal graph that the findings are to be read under, by name, file or text; a run's own if not given.
+        columns: a TOML file that says which column of a table is which of ours (docs/neighbours.md).
+        out: the run folder to write; a run folder is rewritten in place if not given.
+        overwrite: replace a folder that holds another run.
+
+    Raises:
+        UndertowError: the input is not what it should be.
+    """
+    source = Path(path)
+    said = read_about(Path(about) if about else None)
+    is_plain_file(source)  # says of a name that no file can have what is wrong with it
+    logged = is_log(source)
+    if columns and (logged or source.is_dir()):
+        raise UndertowError(f"{source}: --columns is for tables; leave it out")
+    if (source / MARK).is_file():
+        raise UndertowError(
+            f"{source}: holds questions that were exported, and no answers; name the folder that the other tool wrote"
+        )
+    if source.is_dir() and not logged:
+        if said:
+            raise UndertowError(f"{source}: a run knows its models; leave --about out, or run the audit again with it")
+        asked = _Options(probe, protocol, seed, str(graph))
+        return _score_run(source, asked, OutputDir(Path(out) if out else source, overwrite))
+    if not source.exists():
+        raise UndertowError(f"{source}: there is no such run folder or recorded table; check the path")
+    if probe:  # what is wrong with an option is said before anything is read
+        audits.load(probe)
+        named_graph(probe, str(graph))
+    got = _logged(source, probe, protocol) if logged else _recorded(source, probe, protocol, str(columns))
+    probe, evidence, chosen_seed = got.probe, got.evidence, got.seed if seed is None else seed
+    chosen = audits.load(probe)
+    named = named_graph(probe, str(graph))
+    if said:
+        known = {name: {**facts, **said.get(name, {})} for name, facts in evidence.design.get("models", {}).items()}
+        evidence = replace(evidence, design={**evidence.design, "models": {**said, **known}})
+    models_asked = list(dict.fromkeys(evidence.frame["model"].astype(str)))
+    asked_key = digest([probe, got.protocol, got.sha256, *([said] if said else [])])
+    run_key = key_of_run(asked_key, chosen_seed)
+    folder = Path(out) if out else Path("runs") / f"{probe}_{safe_name(source.name)}_{run_key[:8]}"
+    check_place(folder, run_key, overwrite=overwrite)
+    given = {"probe": probe, "protocol": protocol, "seed": "" if chosen_seed == got.seed else chosen_seed}
+    given |= {"about": str(about), "graph": str(graph), "columns": str(columns)}
+    changed = {name: value for name, value in given.items() if value != ""}
+    manifest = {
+        "schema_version": SCHEMA_VERSION,
+        "run_key": run_key,
+        "probe": probe,
+        "model": ", ".join(models_asked),
+        "asked_key": asked_key,
+        **({"graph": named} if named else {}),
+        "recorded": source.name,
+        "challenge_sha256": got.sha256,
+        "protocol": got.protocol,
+        "seed": chosen_seed,
+        "design": dict(evidence.design),
+        "counts": {"items": len(evidence.frame), "unscored": int((evidence.frame["unscored"] != "").sum())},
+        "notes": list(got.notes),
+        "command": score_command(str(source), changed),
+        "python": score_call(str(source), changed),
+        **circumstances(),
+    }
+    return finish(CollectedRun(chosen, evidence), manifest, OutputDir(folder, overwrite))
+
+
+@dataclass(frozen=True, slots=True)
+class _Recorded:
+    """Answers that were got elsewhere.
+
+    Attributes:
+        probe: whose questions they answer.
+        evidence: the answers.
+        protocol: that they were got under.
+        sha256: of the files that hold them, and of what says how these are to be read.
+        notes: what a reader should know of them.
+        seed: that the questions were chosen by, which is that of the measures too if no other is given.
+    """
+
+    probe: str
+    evidence: Observations
+    protocol: str
+    sha256: str
+    notes: Sequence[str]
+    seed: int = 0
+
+
+def _recorded(source: Path, probe: str, protocol: str, columns: str) -> _Recorded:
+    if not probe:
+        raise UndertowError(
+            f"{source}: name the audit that the table belongs to, for example --probe spurious-correlation"
+        )
+    chosen = audits.load(probe)
+    plain_size(source)
+    with source.open("rb") as file:
+        sha256 = hashlib.file_digest(file, "sha256").hexdigest()
+    if columns:
+        names = read_names(Path(columns))
+        evidence, recorded = read_mapped(source, names, chosen, protocol)
+        sha256 = digest([sha256, names.sha256])
+    else:
+        evidence, recorded = chosen.read_table(source, protocol)
+    return _Recorded(probe, evidence, recorded, sha256, ["measured from recorded answers; no model was asked"])
+
+
+def _logged(source: Path, probe: str, protocol: str) -> _Recorded:
+    logged = read_log(source, probe)
+    recorded = str(logged.evidence.design["protocol"])
+    if protocol and protocol != recorded:
+        raise UndertowError(
+            f"{source}: holds log-likelihoods of whole texts (protocol {recorded}), from which {protocol} cannot be had; leave "
+            "--protocol out"
+        )
+    return _Recorded(logged.probe, logged.evidence, recorded, logged.sha256, logged.notes, logged.seed)
+
+
+@dataclass(frozen=True, slots=True)
+class _Options:
+    """What a user says of a run folder that is to be measured anew; "" and None for nothing."""
+
+    probe: str
+    protocol: str
+    seed: int | None
+    graph: str
+
+
+def _score_run(source: Path, asked: _Options, place: OutputDir) -> Run:
+    record, seed = read_record(source), asked.seed
+    if asked.probe and asked.probe != record.manifest["probe"]:
+        raise UndertowError(
+            f"{source}: holds a run of {record.manifest['probe']}, not of {asked.probe}; leave --probe out"
+        )
+    if asked.protocol and asked.protocol != record.manifest.get("protocol"):
+        raise UndertowError(
+            f"{source}: was run under protocol {record.manifest.get('protocol')}; another one cannot be had from its answers"
+        )
+    manifest = dict(record.manifest) | {"code_sha256": code_sha256()}
+    if seed is not None and seed != manifest["seed"]:
+        manifest |= {
+            "seed": seed,
+            "run_key": key_of_run(str(manifest["asked_key"]), seed),
+            "command": score_command(str(source), {"seed": seed}),
+            "python": score_call(str(source), {"seed": seed}),
+        }
+    manifest = _with_graph(manifest, asked.graph, source)
+    # Measuring a run anew in its own folder is what was asked for, whatever its key becomes.
+    if place.folder is not None:
+        refuse_zero_byte(place.folder)
+    in_place = place.folder is not None and place.folder.resolve() == source.resolve()
+    place = replace(place, overwrite=place.overwrite or in_place)
+
+    def noted(results: Sequence[Result]) -> list[str]:
+        notes = [note for note in manifest.get("notes", []) if not note.startswith(MEASURED_ANEW)]
+        same_seed = manifest["seed"] == record.manifest["seed"]
+        return [*notes, *_measured_otherwise(record.results, results)] if same_seed else notes
+
+    observed = CollectedRun(audit_of(record), observations_of(record), record.precision)
+    return finish(observed, manifest, place, noted=noted)
+
+
+def _measured_otherwise(recorded: Sequence[Result], results: Sequence[Result]) -> list[str]:
+    """What to say where numbers of a run that is measured anew are not those that it had; nothing where all are."""
+    before, now = by_key(recorded), by_key(results)
+    moved = {key: _moved(before[key], now[key]) for key in before.keys() & now.keys()}
+    n_other = sum(map(bool, moved.values())) + len(before.keys() ^ now.keys())
+    if not n_other:
+        return []
+    names = [name for name in NUMBERS if any(name in some for some in moved.values())]
+    what = f" ({', '.join(names)})" if names else ""
+    return [
+        f"{MEASURED_ANEW} {n_other} of {len(before.keys() | now.keys())} results are not as they were recorded{what}: the measures "
+        "have changed since, or the machine rounds otherwise"
+    ]
+
+
+def _moved(before: Result, now: Result) -> list[str]:
+    """The numbers of a result that differ; two that are missing do not."""
+    pairs = {name: (getattr(before, name), getattr(now, name)) for name in NUMBERS}
+    return [
+        name
+        for name, (one, other) in pairs.items()
+        if not math.isclose(one, other, rel_tol=SAME_DIGITS, abs_tol=SAME_DIGITS)
+        and not (math.isnan(one) and math.isnan(other))
+    ]
+
+
+def _with_graph(manifest: Mapping[str, Any], graph: str, source: Path) -> dict[str, Any]:
+    """A manifest that names this graph, and says so in what repeats the run; as it is where no graph is given."""
+    named = named_graph(str(manifest["probe"]), graph)
+    if not named:
+        return dict(manifest)
+    try:
+        repeated = {
+            "command": command_with(str(manifest["command"]), "graph", graph),
+            "python": call_with(str(manifest["python"]), "graph", graph),
+        }
+    except ValueError as error:
+        raise UndertowError(
+            f"{source / MANIFEST}: what repeats the run is damaged ({error}); run the audit again"
+        ) from error
+    return {**manifest, "graph": named, **repeated}
+
+
+def render_report(folder: str | Path, graph: str | Path = "") -> Path:
+    """Write figures and page of a run folder anew; returns the page.
+
+    Args:
+        folder: the run folder.
+        graph: the causal graph that the findings are to be read under, by name, file or text; the run's own if not given.
+
+    Raises:
+        UndertowError: it is no run folder, or cannot be written, or the graph is none.
+    """
+    record = read_record(Path(folder))
+    record = replace(record, manifest=_with_graph(record.manifest, str(graph), Path(folder)))
+    write_record(record, Path(folder), write_report(audit_of(record), observations_of(record), record))
+    return Path(folder) / "report.html"
+
+
+def load_run(folder: str | Path) -> Run:
+    """A run folder that was written before.
+
+    Raises:
+        UndertowError: it is no run folder, or is damaged.
+    """
+    return Run(Path(folder), read_record(Path(folder)))
+
+
+def relate(folders: Sequence[str | Path], sizes: Mapping[str, float]) -> tuple[list[Point], list[Result]]:
+    """Detection against slope gap and size over several models: a point for each model, and rank correlations.
+
+    Args:
+        folders: run folders of task-specification, and of spurious-correlation for the slopes.
+        sizes: number of parameters, by model.
+
+    Raises:
+        UndertowError: one is no run folder, none of them says how well anything is detected, or a model of one kind of run is
+            in none of the other.
+    """
+    from undertow.metrics.model_scaling import AREA, GAP, points, relations
+
+    results = [result for folder in folders for result in read_record(Path(folder)).results]
+    found = points(results, sizes)
+    if not found:
+        raise UndertowError(
+            "none of these runs holds an AUROC; name at least one run folder of task-specification whose sentences are of known kind"
+        )
+    strange = sorted(set(sizes) - {point.model for point in found})
+    if strange:
+        raise UndertowError(
+            f"--size names {strange[0]!r}, which none of these runs asked; they asked {', '.join(sorted({p.model for p in found}))}"
+        )
+    asked = {
+        measure: {str(one.group["model"]): one.note for one in results if one.measure == measure}
+        for measure in (AREA, GAP)
+    }
+    silent = sorted(asked[AREA].keys() - {point.model for point in found})
+    if silent:
+        raise UndertowError(
+            f"no AUROC of {silent[0]} could be measured ({asked[AREA][silent[0]].rstrip('.')}); leave its run out, or run it again"
+        )
+    alone = [sorted(asked[one].keys() - asked[other].keys()) for one, other in ((AREA, GAP), (GAP, AREA))]
+    if asked[GAP] and all(alone):
+        raise UndertowError(
+            f"the runs of task-specification asked {', '.join(alone[0])} and those of spurious-correlation {', '.join(alone[1])}; name "
+            "runs of the same models, called alike"
+        )
+    return found, list(relations(found))

@@ -1,0 +1,1 @@
+"""Agreement with gold labels, and ROC analysis."""

@@ -1,0 +1,380 @@
+"""How well answers agree with gold labels or texts, as a mean over cells, with intervals by a bootstrap over documents.
+
+A cell is one way of asking (a wording and a draw of examples), and every cell is asked about every document. The cells are the
+design: `value` and `sd` describe these cells, as Bauer et al. 2022 ("Analyzing the Limits of Self-Supervision in Handling
+Bias in Language") tell mean and standard deviation over task descriptions. Documents are a sample of others, or clusters of them are.
+The mean of scores between known bounds has the interval of `stats.intervals.bounded_mean` (no draws); F1 and BLEU have percentiles
+of a bootstrap over documents, the same for all cells. Knows nothing about what a document says or what a label means.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from functools import lru_cache
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy.stats import binom
+
+from undertow.stats.classification.roc import cluster_weights
+from undertow.stats.intervals.bounded_mean import bounded_mean
+from undertow.stats.intervals.cluster_bootstrap import MIN_CLUSTERS, percentile_interval
+from undertow.stats.intervals.point_estimates import only_points
+from undertow.stats.numeric_range import outside
+from undertow.stats.variance_components import ROUNDING_SHARE, population_sd
+
+Floats = NDArray[np.float64]
+Codes = NDArray[np.int64]
+
+N_DRAWS = 2000
+"""Bootstrap draws of documents behind each interval."""
+MIN_FOR_PERCENTILES = 40
+"""Clusters (for macro-F1, of each class) behind the percentiles of BLEU and macro-F1, at least. Of 8 to 20 skewed ones they hold the
+truth in 75 to 92 of 100 samples, since draws without a match or a hit are missing; of 40 in 93."""
+UNDECODABLE = -1
+"""Code of an answer that is none of the labels. It is a wrong answer, and stays in."""
+N_BLEU_STATISTICS = 10
+"""Lengths of answer and reference, matched n-grams of 1 to 4 words, n-grams of 1 to 4 words in the answer."""
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """A mean over cells.
+
+    Attributes:
+        value: mean over the cells that have a number; NaN where none has.
+        low, high: 95% interval of `value` over documents like these; NaN below `MIN_CLUSTERS` of them (or of their
+            clusters), and where a bootstrap has no width, since that says little about others.
+        sd: population standard deviation over the cells.
+        n: documents that have a number in any cell.
+    """
+
+    value: float
+    low: float
+    high: float
+    sd: float
+    n: int
+
+
+def mean_over_cells(
+    values: ArrayLike, seed: int, bounds: tuple[float, float] | None = None, clusters: ArrayLike | None = None
+) -> Estimate:
+    """Each cell's mean over its documents, and the mean of these over cells.
+
+    Args:
+        values: one number for each answer, such as 1 for right and 0 for wrong; NaN where unscored [document, cell].
+        seed: of the bootstrap. Equal seeds draw equal documents from as many, whatever is measured.
+        bounds: the least and the largest value there can be. The interval is then that of `stats.intervals.bounded_mean`; without them it
+            is of percentiles made wider for few documents, which are too narrow for skewed numbers.
+        clusters: documents with the same entry are one cluster [document]; each is its own if not given.
+
+    Returns:
+        The estimate, in the unit of the values. A cell without any number is left out.
+
+    Raises:
+        ValueError: values are not [document, cell], infinite or beyond their bounds, or there is not a cluster for each document.
+    """
+    numbers = np.asarray(values, dtype=np.float64)
+    if numbers.ndim != 2 or outside(numbers).any():
+        raise ValueError(f"values must be [document, cell], and finite or NaN; got shape {numbers.shape}")
+    has_number = ~np.isnan(numbers).all(axis=1)
+    codes = _cluster_codes(clusters, len(numbers))[has_number]
+    numbers = numbers[has_number]
+    seen = ~np.isnan(numbers)
+    known = np.where(seen, numbers, 0.0)
+
+    def means(weights: Floats) -> Floats:
+        return _ratio(weights @ known, weights @ seen)
+
+    if bounds is None:
+        return _estimate(means(_once(len(known))), means(_weights(codes, seed)), codes)
+    found = _estimate(means(_once(len(known))), np.zeros((0, known.shape[1])), codes)
+    low, high = bounded_mean(numbers, bounds, codes).interval()
+    return replace(found, low=low, high=high)
+
+
+def f1_over_cells(  # noqa: PLR0913, PLR0917 - labels, what their F1 is of, and how documents hang together
+    gold: ArrayLike,
+    predicted: ArrayLike,
+    n_classes: int,
+    positive: int | None,
+    seed: int,
+    clusters: ArrayLike | None = None,
+) -> Estimate:
+    """F1 of one class, or macro-F1, of each cell, and its mean over cells.
+
+    A draw of documents in which a class does not occur has macro-F1 over the others. Macro-F1 has an interval where each class that
+    occurs has `MIN_FOR_PERCENTILES` clusters.
+
+    Args:
+        gold: class of each document, 0 to `n_classes` - 1 [document].
+        predicted: class of each answer, -1 where it is none: a wrong answer, which is counted in [document, cell].
+        n_classes: how many classes there are.
+        positive: the class whose F1 it is; None for macro-F1, the mean over the classes that occur in `gold`.
+        seed: as in `mean_over_cells`.
+        clusters: as in `mean_over_cells`.
+
+    Returns:
+        The estimate, as a share of 1. A class that is never predicted has F1 0; one that does not occur in `gold` has none.
+
+    Raises:
+        ValueError: shapes differ, or codes are not whole numbers in these ranges.
+    """
+    truth, answers = _checked(gold, predicted, n_classes)
+    classes = _classes(truth, n_classes, positive)
+    codes = _cluster_codes(clusters, len(truth))
+    per_cell = _f1(_once(len(truth)), truth, answers, classes)
+    fewest = min((len(np.unique(codes[truth == label])) for label in classes), default=0)
+    has_interval = positive is not None or fewest >= MIN_FOR_PERCENTILES
+    weights = _weights(codes, seed) if has_interval else np.zeros((0, len(truth)))
+    return _estimate(per_cell, _f1(weights, truth, answers, classes), codes)
+
+
+def f1_per_cell(gold: ArrayLike, predicted: ArrayLike, n_classes: int, positive: int | None) -> Floats:
+    """F1 of each cell [cell], as `f1_over_cells` takes the mean of; NaN where no class of interest occurs in `gold`.
+
+    Raises:
+        ValueError: as `f1_over_cells`.
+    """
+    truth, answers = _checked(gold, predicted, n_classes)
+    per_cell: Floats = _f1(_once(len(truth)), truth, answers, _classes(truth, n_classes, positive))[0]
+    return per_cell
+
+
+def confusion(gold: ArrayLike, predicted: ArrayLike, n_classes: int) -> Codes:
+    """How often each class was answered with each, summed over cells [gold, predicted + 1]; the last column is undecodable.
+
+    Raises:
+        ValueError: as `f1_over_cells`.
+    """
+    truth, answers = _checked(gold, predicted, n_classes)
+    said = np.where(answers == UNDECODABLE, n_classes, answers)
+    pairs = truth[:, np.newaxis] * (n_classes + 1) + said
+    counts = np.bincount(pairs.ravel(), minlength=n_classes * (n_classes + 1))
+    return counts.reshape(n_classes, n_classes + 1).astype(np.int64)
+
+
+def bleu_over_cells(statistics: ArrayLike, seed: int, clusters: ArrayLike | None = None) -> Estimate:
+    """Corpus BLEU-4 of each cell, which pools its documents, and the mean over cells, in percent.
+
+    Args:
+        statistics: of each answer, as `corpus_bleu` takes them, before they are summed; NaN where unscored
+            [document, cell, 10].
+        seed: as in `mean_over_cells`.
+        clusters: as in `mean_over_cells`.
+
+    Returns:
+        The estimate, with an interval from `MIN_FOR_PERCENTILES` clusters on. A cell without any number is left out.
+
+    Raises:
+        ValueError: statistics are not [document, cell, 10], or infinite.
+    """
+    counts = np.asarray(statistics, dtype=np.float64)
+    if counts.ndim != 3 or counts.shape[2] != N_BLEU_STATISTICS or outside(counts).any():
+        raise ValueError(
+            f"statistics must be [document, cell, {N_BLEU_STATISTICS}] and finite or NaN; got shape {counts.shape}"
+        )
+    seen = ~np.isnan(counts.sum(axis=2))  # [document, cell]
+    has_number = seen.any(axis=1)
+    codes = _cluster_codes(clusters, len(counts))[has_number]
+    counts, seen = counts[has_number], seen[has_number]
+    n_documents, n_cells, _ = counts.shape
+    known = np.where(seen[..., np.newaxis], counts, 0.0).reshape(n_documents, n_cells * N_BLEU_STATISTICS)
+
+    def scores(weights: Floats) -> Floats:
+        totals = (weights @ known).reshape(len(weights), n_cells, N_BLEU_STATISTICS)
+        return np.where(weights @ seen > 0, corpus_bleu(totals), math.nan)
+
+    has_interval = len(np.unique(codes)) >= MIN_FOR_PERCENTILES
+    weights = _weights(codes, seed) if has_interval else np.zeros((0, n_documents))
+    return _estimate(scores(_once(n_documents)), scores(weights), codes)
+
+
+def corpus_bleu(totals: ArrayLike) -> Floats:
+    """BLEU-4 in percent from sufficient statistics that are summed over a corpus, by sacrebleu's definition.
+
+    Papineni et al. 2002, with exponential smoothing: the first order without a match counts half a match, the next a
+    quarter. A corpus without any match, or without any n-gram of an order, has 0.
+
+    Args:
+        totals: in sacrebleu's order: length of the answers, length of the references, matched n-grams of order 1 to 4,
+            n-grams of order 1 to 4 in the answers [..., 10].
+
+    Returns:
+        BLEU in percent [...].
+
+    Raises:
+        ValueError: a total is infinite.
+    """
+    sums = np.asarray(totals, dtype=np.float64)
+    if outside(sums).any():
+        raise ValueError("totals must be finite")
+    answer_length, reference_length = sums[..., 0], sums[..., 1]
+    matched, offered = sums[..., 2:6], sums[..., 6:10]  # [..., order]
+    n_missed = np.cumsum(matched == 0, axis=-1)
+    smoothed = np.where(matched > 0, matched, 0.5**n_missed)
+    has_score = (matched.max(axis=-1) > 0) & (offered.min(axis=-1) > 0)
+    logs = np.log(smoothed / np.where(offered > 0, offered, 1.0)).mean(axis=-1)
+    excess = np.divide(reference_length, answer_length, out=np.ones_like(answer_length), where=answer_length > 0)
+    score: Floats = np.where(has_score, 100 * np.exp(logs + np.minimum(0.0, 1 - excess)), 0.0)
+    return score
+
+
+def held_out_majority(gold: ArrayLike, n_classes: int, clusters: ArrayLike | None = None) -> Codes:
+    """The most frequent class among the documents of other clusters, for each document [document]; the lowest code of equals.
+
+    A label that is fitted to the texts it is judged on is right more often than one that is not: of four texts with four labels, one
+    in four. Left out of its own count, a text of the rarer label is never helped by itself. Where classes are evenly frequent the
+    label is one of the others, and always wrong.
+
+    Args:
+        gold: class of each document, 0 to `n_classes` - 1 [document].
+        n_classes: how many classes there are.
+        clusters: as in `mean_over_cells`.
+
+    Returns:
+        A class for each document, -1 where there is no other cluster.
+
+    Raises:
+        ValueError: as `f1_over_cells`.
+    """
+    truth, _ = _checked(gold, np.empty((np.size(np.asarray(gold)), 0), dtype=np.int64), n_classes)
+    codes = _cluster_codes(clusters, len(truth))
+    per_cluster = np.zeros((int(codes.max(initial=-1)) + 1, n_classes), dtype=np.int64)
+    np.add.at(per_cluster, (codes, truth), 1)
+    others = per_cluster.sum(axis=0) - per_cluster[codes]  # [document, class]
+    return np.where(others.any(axis=1), others.argmax(axis=1), UNDECODABLE).astype(np.int64)
+
+
+def random_accuracy(n_classes: int) -> float:
+    """Share that a uniform guess between the classes gets right on average, whatever the gold labels.
+
+    Raises:
+        ValueError: there is no class.
+    """
+    if n_classes < 1:
+        raise ValueError(f"a guess needs at least one class; got {n_classes}")
+    return 1 / n_classes
+
+
+def random_f1(gold: ArrayLike, n_classes: int, positive: int | None) -> float:
+    """Expected F1 (macro-F1 where `positive` is None) of a uniform guess for each document; NaN where the class does not occur.
+
+    This is the expectation itself, and not F1 at the expected counts, which lies above it in small sets: of n documents,
+    g of the class, a guess says the class of P ~ Binomial(n, 1/k), and P documents hold g P / n of the class on average,
+    so that F1 given P is 2 (g P / n) / (g + P) on average.
+
+    Raises:
+        ValueError: as `f1_over_cells`.
+    """
+    counts = _counts(gold, n_classes)
+    occurring = _classes(np.asarray(gold, dtype=np.int64), n_classes, positive)
+    if not occurring:
+        return math.nan
+    n = int(counts.sum())
+    said = np.arange(n + 1)
+    chances = binom.pmf(said, n, 1 / n_classes)
+    return float(np.mean([chances @ (2 * (g * said / n) / (g + said)) for g in counts[occurring]]))
+
+
+def _f1(weights: Floats, gold: Codes, predicted: Codes, classes: Iterable[int]) -> Floats:
+    """Mean F1 of the classes [draw, cell], where a document counts as often as weights [draw, document] say."""
+    total = np.zeros((len(weights), predicted.shape[1]))
+    n_occurring = np.zeros((len(weights), 1))
+    for label in classes:
+        own = gold == label
+        of_class = weights[:, own]
+        n_gold = of_class.sum(axis=1, keepdims=True)
+        hits = of_class @ (predicted[own] == label)
+        n_said = weights @ (predicted == label)
+        total += np.divide(2 * hits, n_gold + n_said, out=np.zeros_like(total), where=n_gold > 0)
+        n_occurring += n_gold > 0
+    return _ratio(total, n_occurring)
+
+
+def _classes(gold: Codes, n_classes: int, positive: int | None) -> list[int]:
+    """The classes that F1 is about and that occur."""
+    if positive is not None and not 0 <= positive < n_classes:
+        raise ValueError(f"positive must be a class, 0 to {n_classes - 1}; got {positive}")
+    occurring: list[int] = np.unique(gold).tolist()
+    return occurring if positive is None else [label for label in occurring if label == positive]
+
+
+def _counts(gold: ArrayLike, n_classes: int) -> Codes:
+    """How many documents are of each class [class]."""
+    truth, _ = _checked(gold, np.empty((np.size(np.asarray(gold)), 0), dtype=np.int64), n_classes)
+    return np.bincount(truth, minlength=n_classes).astype(np.int64)
+
+
+def _checked(gold: ArrayLike, predicted: ArrayLike, n_classes: int) -> tuple[Codes, Codes]:
+    if n_classes < 1:
+        raise ValueError(f"there must be at least one class; got {n_classes}")
+    truth, answers = np.asarray(gold), np.asarray(predicted)
+    if truth.ndim != 1 or answers.ndim != 2 or len(answers) != len(truth):
+        raise ValueError(
+            f"gold must be [document] and predicted [document, cell]; got {truth.shape} and {answers.shape}"
+        )
+    for name, codes, least in (("gold", truth, 0), ("predicted", answers, UNDECODABLE)):
+        whole = not codes.size or np.issubdtype(codes.dtype, np.integer)
+        if not whole or (codes.size and (codes.min() < least or codes.max() >= n_classes)):
+            raise ValueError(f"{name} must be whole numbers, {least} to {n_classes - 1}")
+    return truth.astype(np.int64), answers.astype(np.int64)
+
+
+def _estimate(per_cell: Floats, draws: Floats, codes: Codes) -> Estimate:
+    """From the scores of each cell [1, cell] and of the cells in each draw [draw, cell], and clusters [document]."""
+    has_number = ~np.isnan(per_cell[0])
+    known = per_cell[0, has_number]
+    if not known.size:
+        return Estimate(math.nan, math.nan, math.nan, math.nan, len(codes))
+    # A draw in which a cell has no number is about other cells, and has none.
+    low, high = percentile_interval(draws[:, has_number].mean(axis=1), n_clusters=len(np.unique(codes)))
+    if not has_width(low, high):
+        low = high = math.nan
+    return Estimate(float(known.mean()), low, high, population_sd(known), len(codes))
+
+
+def has_width(low: float, high: float) -> bool:
+    """Whether an interval is more than a point; a bootstrap of what is all alike is none, whatever others are like."""
+    return high - low > ROUNDING_SHARE * max(abs(low), abs(high))
+
+
+def _cluster_codes(clusters: ArrayLike | None, n_documents: int) -> Codes:
+    """Codes of the clusters from 0 [document]; each document is its own where nothing is said."""
+    if clusters is None:
+        return np.arange(n_documents)
+    given = np.asarray(clusters)
+    if given.shape != (n_documents,):
+        raise ValueError(f"there must be a cluster for each of {n_documents} documents; got shape {given.shape}")
+    return np.unique(given, return_inverse=True)[1].astype(np.int64)
+
+
+def _weights(codes: Codes, seed: int) -> Floats:
+    """How often each document is in each draw of clusters [draw, document]; no draws of too few clusters to say anything of others."""
+    names, of = np.unique(codes, return_inverse=True)
+    if only_points() or len(names) < MIN_CLUSTERS:
+        return np.zeros((0, len(codes)))
+    drawn = _drawn(len(names), N_DRAWS, seed)
+    return drawn if len(names) == len(codes) else drawn[:, of]
+
+
+@lru_cache(maxsize=1)
+def _drawn(n_clusters: int, n_draws: int, seed: int) -> Floats:
+    """Kept from call to call, since a report asks for many estimates over the same documents."""
+    weights = cluster_weights(n_clusters, n_draws, np.random.default_rng(seed))
+    weights.flags.writeable = False
+    return weights
+
+
+def _once(n_documents: int) -> Floats:
+    """The weights of the documents as they are [1, document]."""
+    return np.ones((1, n_documents))
+
+
+def _ratio(sums: Floats, counts: NDArray[np.generic]) -> Floats:
+    """Sums over counts, NaN where there is nothing to count."""
+    whole = np.broadcast_to(counts.astype(np.float64), sums.shape)
+    ratio: Floats = np.divide(sums, whole, out=np.full_like(sums, math.nan), where=whole > 0)
+    return ratio

@@ -1,0 +1,619 @@
+"""Numbers of a crossed design, whose items share their row with some and their column with others.
+
+Ratios, differences of two ratios and straight lines with intervals and tests clustered both ways, and correlations over columns that
+come in clusters. Arrays in, numbers out; knows nothing about what a row (here: a name pair) or a column (here: an occupation, by its
+SOC code) is. Rows and columns are samples of others, and every interval and test here speaks of all of those: fewer than
+`MIN_CLUSTERS` of either have neither.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy import special
+
+from undertow.stats.intervals.cluster_bootstrap import MIN_CLUSTERS
+from undertow.stats.intervals.point_estimates import only_points
+from undertow.stats.intervals.proportions import wilson_interval
+from undertow.stats.numeric_range import outside, usable
+
+Floats = NDArray[np.float64]
+Codes = NDArray[np.int64]
+
+N_SHUFFLES = 10_000
+"""Permutations behind a p-value."""
+MIN_COLUMNS = 4
+"""Of three points r says nothing, and leaving one of them out leaves a line."""
+
+# Numbers that are equal on paper and were summed in another order differ by some 1e-16 of their size. What is nearer than this
+# share of their size is a tie, and counts as "at least as extreme".
+ROUNDING_SHARE = 1e-12
+EXACT_SHARE = 1e-9
+"""Of the largest y: items that all lie nearer than this to a line are on it, and say nothing of how far others may be from it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """A number over items.
+
+    Attributes:
+        value: the ratio, mean, difference or coefficient; NaN where no item counts.
+        low, high: interval of `value`; NaN where too few clusters count to tell anything about others.
+        n: items that count.
+        p: two-sided p-value of the test that the interval belongs to: it is below 1 - level where the interval leaves out the null
+            value, and not where it holds it. NaN without an interval or a null value.
+        n_rows, n_columns: clusters of these items on either side.
+    """
+
+    value: float
+    low: float
+    high: float
+    n: int
+    p: float = math.nan
+    n_rows: int = 0
+    n_columns: int = 0
+
+    @property
+    def n_clusters(self) -> int:
+        """Clusters of the side that decides: of the smaller one, where both have more than one."""
+        return min((n for n in (self.n_rows, self.n_columns) if n > 1), default=1)
+
+
+@dataclass(frozen=True, slots=True)
+class Correlation:
+    """A correlation over columns.
+
+    Attributes:
+        r: Pearson correlation; NaN below four columns or clusters, or where a side is constant.
+        low, high: 95% interval of r over clusters like these; NaN where r is NaN or 1 or -1, or hangs on one cluster, and of
+            fewer than `MIN_CLUSTERS` clusters.
+        p: two-sided, the larger one of the interval's own test and of shuffling whole clusters, which alone decides where r is 1
+            or -1; NaN where r is NaN or hangs on one cluster, and of fewer than `MIN_CLUSTERS` clusters.
+        n: columns that have both numbers.
+    """
+
+    r: float
+    low: float
+    high: float
+    p: float
+    n: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Items:
+    """Items that count, as the variance of a number sees them.
+
+    Attributes:
+        influence: how far each item moves the number; the sum is 0 [item].
+        share: of the denominator; the sum is 1 [item].
+        rows, columns: clusters, as codes from 0 that leave none out [item].
+        cells: clusters of items whose row and column are the same, likewise [item].
+    """
+
+    influence: Floats
+    share: Floats
+    rows: Codes
+    columns: Codes
+    cells: Codes
+
+
+def ratio_interval(  # noqa: PLR0913 - the four arrays of the design, and choices that are named at the call
+    y: ArrayLike,
+    d: ArrayLike,
+    rows: ArrayLike,
+    columns: ArrayLike,
+    level: float = 0.95,
+    *,
+    bounded: bool = True,
+    span: float = 0.0,
+    null: float = math.nan,
+) -> Estimate:
+    """Ratio sum y / sum d of a crossed design, with an interval clustered by rows and by columns.
+
+    The variance is that of Cameron, Gelbach and Miller 2011 ("Robust Inference With Multiway Clustering") in its parts: that of
+    cells, and what rows and what columns add to it, never less than nothing, each of the influences (y - ratio * d) / sum d. Where all
+    rows or all columns are one, the other side decides alone.
+
+    Degrees of freedom are Satterthwaite's, of the cells and of each side that adds to them; few clusters widen an interval as far
+    as they matter. A mean has a t interval. So has a rate, on the scale of log-odds, where a side adds to independent items, and
+    Wilson's where none does; a rate of 0 or 1 has Wilson's of as many items as the smaller side has clusters, since nothing shows
+    how items of one cluster hang together. By simulation (`tools/validity/checklist.py`) intervals of 6 to 30 rows and 8 to 62
+    columns hold the truth in 93 to 99 of 100 samples, with effects of rows and columns, rates up to .97 and items left out.
+
+    Args:
+        y: numerator of each item; NaN where unscored [item].
+        d: denominator of each item: 1 where it counts, 0 where it does not and y is not looked at; NaN where unscored [item].
+        rows: cluster of each item on one side, as codes [item].
+        columns: cluster of each item on the other side, as codes [item].
+        level: confidence level, in 0 to 1.
+        bounded: whether the ratio is a rate, with each y in 0 to d; a mean of any numbers otherwise.
+        span: how far the y / d of two items of a mean can lie apart; where all agree, others may differ by that, as those of a
+            rate may by 1. Their interval has no width if it is 0.
+        null: the ratio that p is about.
+
+    Returns:
+        The estimate, as a share of 1 or in the unit of y. No interval and no p where the side that decides has fewer than
+        `MIN_CLUSTERS` clusters.
+
+    Raises:
+        ValueError: shapes differ, codes are not whole numbers, a number is infinite, d is negative, a rate's y is not in 0 to
+            d, or level is not between 0 and 1.
+    """
+    _check_level(level)
+    numerator, denominator, row, column = _checked_design(y, d, rows, columns)
+    counts = ~np.isnan(numerator) & (denominator > 0)
+    numerator, denominator = numerator[counts], denominator[counts]
+    if bounded:
+        _check_rate(numerator, denominator)
+    if not len(numerator):
+        return Estimate(math.nan, math.nan, math.nan, 0)
+    value, influence, share = _ratio(numerator, denominator)
+    items = _items(influence, share, row[counts], column[counts])
+    found = _without_interval(value, items)
+    if only_points() or found.n_clusters < MIN_CLUSTERS:
+        return found
+    if bounded:
+        low, high, p = _rate_interval(min(value, 1.0), float(denominator.sum()), items, level, null)
+    else:
+        low, high, p = _t_interval(value, items, level, null)
+        if low == high and span:
+            low, high, p = _interval_of_equals(value, span, found.n_clusters, level, null)
+    return replace(found, low=low, high=high, p=p)
+
+
+def difference_of_ratios(  # noqa: PLR0913, PLR0917 - two ratios over one design
+    y1: ArrayLike,
+    d1: ArrayLike,
+    y2: ArrayLike,
+    d2: ArrayLike,
+    rows: ArrayLike,
+    columns: ArrayLike,
+    *,
+    bounded: bool = True,
+    span: float = 0.0,
+) -> Estimate:
+    """Difference of two ratios over the same items, the first less the second, with a 95% interval clustered both ways.
+
+    An item that is unscored on either side is left out of both, so that like is compared with like; one may still count on
+    one side only. The interval is a t interval from the differences of the influences, as `ratio_interval` describes, and for
+    rates it stays within -1 and 1; p is of no difference. Where all items agree on each side, or none differs between the sides,
+    that of two rates is as wide as Wilson's for a rate of 0 among as many items as the smaller side has clusters, the share that may
+    still differ in others.
+
+    Args:
+        y1: numerator of each item for the first ratio, NaN where unscored [item].
+        d1: its denominator, as in `ratio_interval` [item].
+        y2: numerator of each item for the second ratio, likewise [item].
+        d2: its denominator [item].
+        rows: cluster of each item on one side, as codes [item].
+        columns: cluster of each item on the other side, as codes [item].
+        bounded: whether both are rates, with each y in 0 to its d; means of any numbers otherwise.
+        span: of means, as in `ratio_interval`; that of rates is 1.
+
+    Returns:
+        The difference, as a share of 1 or in the unit of y; `n` is of the items that count on either side. NaN where either
+        ratio has no items. No interval and no p where the side that decides has fewer than `MIN_CLUSTERS` clusters.
+
+    Raises:
+        ValueError: as `ratio_interval`.
+    """
+    first, second = _checked_design(y1, d1, rows, columns), _checked_design(y2, d2, rows, columns)
+    scored = ~np.isnan(first[0]) & ~np.isnan(second[0])
+    counts = scored & ((first[1] > 0) | (second[1] > 0))
+    sides = [(numerator[counts], denominator[counts]) for numerator, denominator, *_ in (first, second)]
+    if bounded:
+        for side in sides:
+            _check_rate(*side)
+    if not all(denominator.any() for _, denominator in sides):
+        return Estimate(math.nan, math.nan, math.nan, int(counts.sum()))
+    (value1, influence1, share1), (value2, influence2, share2) = (_ratio(*side) for side in sides)
+    value = value1 - value2
+    items = _items(influence1 - influence2, (share1 + share2) / 2, first[2][counts], first[3][counts])
+    found = _without_interval(value, items)
+    if only_points() or found.n_clusters < MIN_CLUSTERS:
+        return found
+    low, high, p = _t_interval(value, items, 0.95, 0.0)
+    if low == high and (bounded or span):
+        low, high, p = _interval_of_equals(value, 1.0 if bounded else span, found.n_clusters, 0.95, 0.0)
+    if bounded:
+        low, high = max(low, -1.0), min(high, 1.0)
+    return replace(found, low=low, high=high, p=p)
+
+
+@dataclass(frozen=True, slots=True)
+class CrossedLine:
+    """A straight line through the items of a crossed design, each part with its interval and p, clustered both ways.
+
+    Attributes:
+        slope: how much y rises for one of x.
+        intercept: y where x is 0.
+        explained: slope times the mean of x, which with the intercept makes the mean of y.
+    """
+
+    slope: Estimate
+    intercept: Estimate
+    explained: Estimate
+
+
+def crossed_line(x: ArrayLike, y: ArrayLike, rows: ArrayLike, columns: ArrayLike) -> CrossedLine:
+    """Least-squares line of y on x over the items of a crossed design.
+
+    The variances are those of `ratio_interval`, of influences on each coefficient that are had by leaving out each cluster
+    (jackknife), since a cluster far from the mean of x pulls the line towards itself. All null values are 0.
+
+    Args:
+        x: number of each item, NaN where there is none [item].
+        y: likewise [item].
+        rows: cluster of each item on one side, as codes [item].
+        columns: cluster of each item on the other side, as codes [item].
+
+    Returns:
+        The line over the items that have both. NaN where x does not vary; no interval and no p where the side that decides has
+        fewer than `MIN_CLUSTERS` clusters, where the line hangs on one of them, or where all items lie on it.
+
+    Raises:
+        ValueError: shapes differ, codes are not whole numbers, or a number is infinite.
+    """
+    ones = np.ones(np.shape(y))
+    ys, _, row, column = _checked_design(y, ones, rows, columns)
+    xs, *_ = _checked_design(x, ones, rows, columns)
+    seen = ~np.isnan(xs) & ~np.isnan(ys)
+    xs, ys, row, column = xs[seen], ys[seen], row[seen], column[seen]
+    if len(xs) < 2 or _is_constant(xs):
+        none = Estimate(math.nan, math.nan, math.nan, len(xs))
+        return CrossedLine(none, none, none)
+    centre = xs.mean()  # far from 0, squares would lose what varies
+    values = _line_of(_moments(xs - centre, ys, np.zeros(len(xs), dtype=np.int64)), centre)[:, 0]
+    items = _items(np.zeros(len(xs)), ones[seen] / len(xs), row, column)
+    plain = [_without_interval(float(value), items) for value in values]
+    beside = np.abs(ys - values[1] - values[0] * xs).max()
+    if only_points() or plain[0].n_clusters < MIN_CLUSTERS or beside <= EXACT_SHARE * np.abs(ys).max():
+        return CrossedLine(*plain)
+    parts = _line_parts(xs - centre, ys, items, centre)
+    found = []
+    for one, of_one in zip(plain, parts, strict=True):
+        if of_one is None:
+            found.append(one)
+            continue
+        variance, df, _ = _combined(of_one, len(xs) - 2.0)
+        low, high, p = _t_of(one.value, variance, df, 0.95, 0.0)
+        found.append(replace(one, low=low, high=high, p=p))
+    return CrossedLine(*found)
+
+
+def correlation(x: ArrayLike, y: ArrayLike, clusters: ArrayLike, seed: int) -> Correlation:
+    """Pearson correlation over columns, some of which belong together.
+
+    The interval is Fisher's z with the variance of leaving out each cluster in turn (jackknife), at a t quantile of one
+    degree of freedom less than there are clusters. p is the larger one of two: that of the same z and error, so that no p below
+    .05 stands beside an interval that holds 0, and that of shuffled clusters. For this, whole clusters of y change places with
+    others of as many columns, and columns change places within their cluster, so that no cluster is torn apart and none must be
+    filled up; a cluster that is the only one of its size is shuffled within itself alone, which finds less and never too much.
+
+    Args:
+        x: one number for each column, NaN where there is none [column].
+        y: likewise [column].
+        clusters: cluster of each column, as codes [column].
+        seed: of the permutations.
+
+    Returns:
+        The correlation. Columns without both numbers are left out.
+
+    Raises:
+        ValueError: shapes differ, codes are not whole numbers, or a number is infinite.
+    """
+    xs, ys, codes = np.asarray(x, dtype=np.float64), np.asarray(y, dtype=np.float64), _codes(clusters)
+    if xs.ndim != 1 or not xs.shape == ys.shape == codes.shape:
+        raise ValueError(
+            f"x, y and clusters must be vectors of one length; got {xs.shape}, {ys.shape} and {codes.shape}"
+        )
+    _check_no_infinite(xs, ys)
+    seen = ~np.isnan(xs) & ~np.isnan(ys)
+    xs, ys = usable(xs[seen]), usable(ys[seen])
+    _, of, sizes = np.unique(codes[seen], return_inverse=True, return_counts=True)
+    n = len(xs)
+    if n < MIN_COLUMNS or len(sizes) < MIN_COLUMNS or _is_constant(xs) or _is_constant(ys):
+        return Correlation(math.nan, math.nan, math.nan, math.nan, n)
+    in_x, in_y = _standardised(xs), _standardised(ys)
+    r = float(np.clip(in_x @ in_y, -1.0, 1.0))
+    if only_points():
+        return Correlation(r, math.nan, math.nan, math.nan, n)
+    if len(sizes) < MIN_CLUSTERS:
+        return Correlation(r, math.nan, math.nan, math.nan, n)
+    shuffled = np.abs(in_y[_cluster_orders(of, np.random.default_rng(seed))] @ in_x)  # [order]
+    hits = np.count_nonzero(shuffled >= abs(r) - ROUNDING_SHARE)
+    low, high, p = _jackknife_interval(in_x, in_y, of)
+    return Correlation(r, low, high, max(p, (1 + hits) / (1 + N_SHUFFLES)), n)
+
+
+def _ratio(numerator: Floats, denominator: Floats) -> tuple[float, Floats, Floats]:
+    """A ratio, its influences [item] and the shares of its denominator [item]."""
+    total = float(denominator.sum())
+    value = float(numerator.sum()) / total
+    moved = numerator - value * denominator
+    moved[np.abs(moved) <= ROUNDING_SHARE * abs(value) * denominator] = 0.0
+    return value, moved / total, denominator / total
+
+
+def _items(influence: Floats, share: Floats, rows: Codes, columns: Codes) -> _Items:
+    of_row, of_column = (np.unique(codes, return_inverse=True)[1] for codes in (rows, columns))
+    of_cell = np.unique(of_row * _n_clusters(of_column) + of_column, return_inverse=True)[1]
+    return _Items(influence, share, of_row, of_column, of_cell)
+
+
+def _without_interval(value: float, items: _Items) -> Estimate:
+    counts = _n_clusters(items.rows), _n_clusters(items.columns)
+    return Estimate(value, math.nan, math.nan, len(items.share), math.nan, *counts)
+
+
+def _rate_interval(value: float, total: float, items: _Items, level: float, null: float) -> tuple[float, float, float]:
+    """Interval of a rate of so many, and p of another rate.
+
+    Where no side adds to independent items, Wilson's. Where one does, rates of its clusters are skewed next to 0 and 1, and a t
+    interval of log-odds holds the truth more often. Where all items agree, each cluster of the smaller side is one item.
+    """
+    if value in (0.0, 1.0):
+        return *_wilson(value, _fewest(items), math.inf, level), _wilson_p(value, _fewest(items), math.inf, null)
+    # The variance of independent yes and no follows from the rate, and has no degrees of freedom to lose.
+    variance, df, is_clustered = _combined(_parts(items), math.inf)
+    binomial = value * (1 - value) / total / (1 - float(items.share @ items.share))
+    if not is_clustered:
+        n = total / max(variance / binomial, 1.0)
+        return *_wilson(value, n, df, level), _wilson_p(value, n, df, null)
+    error = math.sqrt(max(variance, binomial)) / (value * (1 - value))
+    log_odds, half = float(special.logit(value)), _t_quantile(df, level) * error
+    p = _t_p((log_odds - float(special.logit(null))) / error, df) if 0 < null < 1 else math.nan
+    return float(special.expit(log_odds - half)), float(special.expit(log_odds + half)), p
+
+
+def _wilson(value: float, n: float, df: float, level: float) -> tuple[float, float]:
+    return wilson_interval(value, n, _t_quantile(df, level))
+
+
+def _wilson_p(value: float, n: float, df: float, null: float) -> float:
+    """Two-sided p of the score test, whose interval is Wilson's."""
+    return _t_p((value - null) / math.sqrt(null * (1 - null) / n), df) if 0 < null < 1 else math.nan
+
+
+def _t_interval(value: float, items: _Items, level: float, null: float) -> tuple[float, float, float]:
+    variance, df, _ = _combined(_parts(items), len(items.share) - 1.0)
+    return _t_of(value, variance, df, level, null)
+
+
+def _t_of(value: float, variance: float, df: float, level: float, null: float) -> tuple[float, float, float]:
+    """Symmetrical interval, and p of another value."""
+    half = _t_quantile(df, level) * math.sqrt(variance)
+    if math.isnan(null):
+        p = math.nan
+    elif variance == 0:
+        p = 1.0 if value == null else 0.0
+    else:
+        p = _t_p((value - null) / math.sqrt(variance), df)
+    return value - half, value + half, p
+
+
+def _interval_of_equals(value: float, span: float, n: int, level: float, null: float) -> tuple[float, float, float]:
+    """Interval and p where all clusters agree: the share of others that may differ is at most Wilson's for 0 of so many."""
+    half = span * wilson_interval(0.0, n, _t_quantile(math.inf, level))[1]
+    share = abs(value - null) / span if not math.isnan(null) else 0.0
+    # Where share is c^2 / (n + c^2), the quantile c is that of an interval that ends at the null value.
+    c = math.sqrt(n * share / (1 - share)) if share < 1 else math.inf
+    return value - half, value + half, math.nan if math.isnan(null) else 2 * float(special.ndtr(-c))
+
+
+@dataclass(frozen=True, slots=True)
+class _Parts:
+    """Variances of a number if items, cells, rows or columns are independent of one another.
+
+    Attributes:
+        variances: those of items, cells, rows and columns.
+        counts: how many of each there are.
+        squares: sums of the squared shares of rows and of columns: 1 / n of n equal ones.
+    """
+
+    variances: Sequence[float]
+    counts: Sequence[int]
+    squares: Sequence[float]
+
+
+def _parts(items: _Items) -> _Parts:
+    ways = np.arange(len(items.share)), items.cells, items.rows, items.columns
+    shares = [np.bincount(codes, weights=items.share) for codes in ways[2:]]
+    return _Parts(
+        [_variance(items, codes) for codes in ways],
+        [_n_clusters(codes) for codes in ways],
+        [float(of_side @ of_side) for of_side in shares],
+    )
+
+
+def _combined(parts: _Parts, item_df: float) -> tuple[float, float, bool]:
+    """Variance in a crossed design, its degrees of freedom, and whether clusters add anything to independent items.
+
+    Influences are about the mean of the sample, so that in a full design of R rows and C columns those of cells vary less by
+    1 / C of what rows add and 1 / R of what columns add; what a side adds is divided by the rest. Degrees of freedom are those
+    that Satterthwaite 1946 gives a sum of variances: that of cells, and that of each side that adds to them.
+    """
+    alone, cells, *sides = parts.variances
+    n, n_cells, *n_sides = parts.counts
+    base, base_df, is_clustered = alone, item_df, False
+    if n_cells < n and cells > alone:
+        base, base_df, is_clustered = cells, n_cells - 1.0, True
+    whole, squares = base, base**2 / base_df
+    if min(n_sides) > 1:
+        for side, n_side, others in zip(sides, n_sides, reversed(parts.squares), strict=True):
+            if side > base * (1 + ROUNDING_SHARE):
+                is_clustered = True
+                whole += (side - base) / max(1 - others, ROUNDING_SHARE)
+                squares += side**2 / (n_side - 1)
+    df = whole**2 / squares if squares > 0 else math.inf
+    return whole, max(df, 1.0), is_clustered
+
+
+def _variance(items: _Items, codes: Codes) -> float:
+    """Variance of the sum of the influences if clusters are independent: unbiased for equal items, 0 for one cluster."""
+    shares = np.bincount(codes, weights=items.share)
+    squares = float(shares @ shares)
+    if _n_clusters(codes) == 1 or squares >= 1:  # one cluster, or one beside which the others are rounding
+        return 0.0
+    sums = np.bincount(codes, weights=items.influence)
+    # Influences are about the estimate and not the truth. With n clusters of one size this is the familiar n / (n - 1).
+    return float(sums @ sums) / (1 - squares)
+
+
+def _moments(x: Floats, y: Floats, codes: Codes) -> Floats:
+    """Number, sums, sum of squares and of products of each cluster [moment, cluster]."""
+    return np.stack([np.bincount(codes, weights=one) for one in (np.ones(len(x)), x, y, x * x, x * y)])
+
+
+def _line_of(moments: Floats, centre: float) -> Floats:
+    """Slope, intercept, and slope times mean of x [coefficient, sample]; NaN where x does not vary.
+
+    Args:
+        moments: of x less the centre [moment, sample].
+        centre: what was taken from x.
+    """
+    n, x, y, xx, xy = moments
+    spread = xx - x * x / n
+    varies = spread > ROUNDING_SHARE * np.maximum(xx, 1e-300)
+    slope = np.divide(xy - x * y / n, spread, out=np.full(len(n), math.nan), where=varies)
+    explained = slope * (x / n + centre)
+    return np.stack([slope, y / n - explained, explained])
+
+
+def _line_parts(x: Floats, y: Floats, items: _Items, centre: float) -> list[_Parts | None]:
+    """Jackknife variances of the coefficients; None where leaving out a cluster leaves no line."""
+    whole = _moments(x, y, np.zeros(len(x), dtype=np.int64))
+    variances, counts = [], []
+    for codes in (np.arange(len(x)), items.cells, items.rows, items.columns):
+        n = _n_clusters(codes)
+        counts.append(n)
+        if n == 1:
+            variances.append(np.zeros(3))
+            continue
+        left = _line_of(whole - _moments(x, y, codes), centre)
+        variances.append((n - 1) / n * ((left - left.mean(axis=1, keepdims=True)) ** 2).sum(axis=1))
+    squares = 1 / counts[2], 1 / counts[3]
+    return [
+        _Parts(of_one.tolist(), counts, squares) if np.isfinite(of_one).all() else None
+        for of_one in np.stack(variances).T
+    ]
+
+
+def _fewest(items: _Items) -> int:
+    return min((n for n in (_n_clusters(items.rows), _n_clusters(items.columns)) if n > 1), default=1)
+
+
+def _n_clusters(codes: Codes) -> int:
+    """Clusters of codes that leave none out [item]."""
+    return int(codes.max()) + 1
+
+
+def _t_p(size: float, df: float) -> float:
+    """Two-sided p of Student's t, or of a normal size where degrees of freedom are infinite."""
+    size = abs(size)
+    return 2 * float(special.ndtr(-size) if math.isinf(df) else special.stdtr(df, -size))
+
+
+def _t_quantile(df: float, level: float) -> float:
+    tail = (1 + level) / 2
+    return float(special.ndtri(tail) if math.isinf(df) else special.stdtrit(df, tail))
+
+
+def _cluster_orders(of: Codes, rng: np.random.Generator) -> Codes:
+    """Random orders [order, column] that put whole clusters in the places of clusters of their size, in any inner order.
+
+    clusters  a a b c c        a <-> c, within themselves as well; b stays, being the only one of its size
+    columns   0 1 2 3 4   -->  4 3 2 0 1
+    """
+    by_cluster = np.argsort(of, kind="stable")
+    sizes = np.bincount(of)
+    starts = np.cumsum(sizes) - sizes
+    orders = np.empty((N_SHUFFLES, len(of)), dtype=np.int64)
+    for size in np.unique(sizes):
+        alike = starts[sizes == size]
+        places = by_cluster[alike[:, np.newaxis] + np.arange(size)]  # [cluster, member]
+        drawn = rng.permuted(np.tile(np.arange(len(alike)), (N_SHUFFLES, 1)), axis=1)  # [order, cluster]
+        moved = rng.permuted(places[drawn], axis=2)  # [order, cluster, member]
+        orders[:, places.ravel()] = moved.reshape(N_SHUFFLES, -1)
+    return orders
+
+
+def _jackknife_interval(in_x: Floats, in_y: Floats, of: Codes) -> tuple[float, float, float]:
+    """95% interval of r and p of no correlation, by leaving out each cluster, on the scale of Fisher's z, where r is about normal.
+
+    NaN if z is not finite; but where r is 1 or -1 p is 0, which leaves it to the shuffled clusters.
+
+    Cluster-wise bootstrap percentiles fall short with 20 columns, and Fisher's own variance knows no clusters.
+    """
+    n_clusters = _n_clusters(of)
+    keeps = of != np.arange(n_clusters)[:, np.newaxis]  # [cluster, column]
+    n = keeps.sum(axis=1)
+    mean_x, mean_y = keeps @ in_x / n, keeps @ in_y / n
+    squares_x = keeps @ in_x**2 - n * mean_x**2
+    squares_y = keeps @ in_y**2 - n * mean_y**2
+    products = keeps @ (in_x * in_y) - n * mean_x * mean_y
+    # Columns were standardised to a sum of squares of 1, so what is left of a constant side is rounding.
+    if min(squares_x.min(), squares_y.min()) <= ROUNDING_SHARE:
+        return math.nan, math.nan, math.nan
+    without = products / np.sqrt(squares_x * squares_y)
+    r = float(in_x @ in_y)
+    if max(abs(r), float(np.abs(without).max())) >= 1 - ROUNDING_SHARE:
+        return math.nan, math.nan, 0.0 if abs(r) >= 1 - ROUNDING_SHARE else math.nan
+    z = np.arctanh(without)
+    error = math.sqrt((n_clusters - 1) / n_clusters * float(((z - z.mean()) ** 2).sum()))
+    half = _t_quantile(n_clusters - 1, 0.95) * error
+    p = _t_p(math.atanh(r) / error, n_clusters - 1) if error > 0 else 0.0
+    return math.tanh(math.atanh(r) - half), math.tanh(math.atanh(r) + half), p
+
+
+def _standardised(values: Floats) -> Floats:
+    centred = values - values.mean()
+    standardised: Floats = centred / np.linalg.norm(centred)
+    return standardised
+
+
+def _is_constant(values: Floats) -> bool:
+    """Whether values [column] differ by no more than rounding."""
+    return float(np.ptp(values)) <= ROUNDING_SHARE * float(np.abs(values).max())
+
+
+def _checked_design(
+    y: ArrayLike, d: ArrayLike, rows: ArrayLike, columns: ArrayLike
+) -> tuple[Floats, Floats, Codes, Codes]:
+    """Numerator, denominator and codes; the numerator is NaN where the item is unscored, and 0 where it does not count."""
+    numerator, denominator = np.asarray(y, dtype=np.float64), np.asarray(d, dtype=np.float64)
+    row, column = _codes(rows), _codes(columns)
+    shapes = [array.shape for array in (numerator, denominator, row, column)]
+    if numerator.ndim != 1 or len(set(shapes)) > 1:
+        raise ValueError(f"y, d, rows and columns must be vectors of one length; got {shapes}")
+    _check_no_infinite(numerator, denominator)
+    if (denominator < 0).any():
+        raise ValueError("no denominator may be negative")
+    numerator, denominator = usable(numerator), usable(denominator)
+    return np.where(denominator == 0, 0.0, numerator + 0 * denominator), denominator, row, column
+
+
+def _check_rate(numerator: Floats, denominator: Floats) -> None:
+    if ((numerator < 0) | (numerator > denominator)).any():
+        raise ValueError("the numerator of a rate must be in 0 to d for each item")
+
+
+def _codes(codes: ArrayLike) -> Codes:
+    found = np.asarray(codes)
+    if found.size and not np.issubdtype(found.dtype, np.integer):
+        raise ValueError(f"codes must be whole numbers; got {found.dtype}")
+    return found.astype(np.int64)
+
+
+def _check_no_infinite(*arrays: Floats) -> None:
+    if any(outside(values).any() for values in arrays):
+        raise ValueError("numbers must be finite, or NaN where there are none")
+
+
+def _check_level(level: float) -> None:
+    if not 0 < level < 1:
+        raise ValueError(f"level must be between 0 and 1; got {level}")

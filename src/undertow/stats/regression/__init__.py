@@ -1,0 +1,1 @@
+"""Regression: least squares, logistic, trends and power analysis."""

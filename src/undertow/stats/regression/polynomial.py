@@ -1,0 +1,108 @@
+"""Least squares of y on a polynomial in x: a curve with its classical band, and a test of whether there is any.
+
+A polynomial of degree 1 is the line of `stats.regression.least_squares`. Knows nothing about where x and y come from: here the points
+are independent and equally noisy.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.polynomial import legendre
+from numpy.typing import ArrayLike, NDArray
+from scipy import stats
+
+from undertow.stats.numeric_range import usable
+from undertow.stats.regression.least_squares import ROUNDING_SHARE
+
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True)
+class Polynomial:
+    """A fitted polynomial with its classical band at `level`.
+
+    Attributes:
+        degree: of the polynomial.
+        n: points behind it.
+        r_squared: share of the spread of y that lies on the curve; NaN where y is constant, or there is no curve.
+        residual_sd: residual standard error, in units of y; NaN where the curve goes through every point.
+        level: confidence level of the band, in 0 to 1.
+        centre, half_width: of the x that were fitted, between which they are brought to -1 and 1.
+        weights: of the Legendre polynomials of degree 0 to `degree` [term]; empty where there is no curve.
+        root: R of the decomposition QR of the fitted points' terms [term, term].
+    """
+
+    degree: int
+    n: int
+    r_squared: float
+    residual_sd: float
+    level: float
+    centre: float
+    half_width: float
+    weights: Floats
+    root: Floats
+
+    def at(self, x: ArrayLike) -> Floats:
+        """Fitted values at x [point]; NaN where there is no curve."""
+        x_new = usable(x)
+        if not len(self.weights):
+            return np.full_like(x_new, math.nan)
+        return np.asarray(self._terms(x_new) @ self.weights, dtype=np.float64)
+
+    def band(self, x: ArrayLike) -> tuple[Floats, Floats]:
+        """Pointwise confidence band of the mean curve at x: (low, high), each [point].
+
+        NaN where no point is left over to judge the noise by.
+        """
+        x_new = usable(x)
+        if not len(self.weights) or math.isnan(self.residual_sd):
+            return np.full_like(x_new, math.nan), np.full_like(x_new, math.nan)
+        # The variance of the curve at x is s^2 v' (V'V)^-1 v = s^2 |R^-T v|^2, where v are the terms at x and V = QR those fitted.
+        reach = np.linalg.norm(np.linalg.solve(self.root.T, self._terms(x_new).T), axis=0)
+        quantile = float(stats.t.ppf((1 + self.level) / 2, self.n - self.degree - 1))
+        half = quantile * self.residual_sd * reach
+        return self.at(x_new) - half, self.at(x_new) + half
+
+    def _terms(self, x: Floats) -> Floats:
+        """Legendre polynomials at x [point, term]: powers of x would be nearly the same direction for a narrow range of years."""
+        return np.asarray(legendre.legvander((x - self.centre) / self.half_width, self.degree), dtype=np.float64)
+
+
+def fit_polynomial(x: ArrayLike, y: ArrayLike, degree: int, level: float = 0.95) -> Polynomial:
+    """The least squares polynomial of y [point] on x [point], points with a NaN left out.
+
+    It needs more different x than its degree; with no point more than that it has no band.
+
+    Raises:
+        ValueError: x and y are not two vectors of one length, or the degree is below 1.
+    """
+    xs, ys = usable(x), usable(y)
+    if xs.ndim != 1 or xs.shape != ys.shape or degree < 1:
+        raise ValueError(f"need vectors of one length and a degree of 1 or more; got {xs.shape}, {ys.shape}, {degree}")
+    seen = np.isfinite(xs) & np.isfinite(ys)
+    xs, ys = xs[seen], ys[seen]
+    none = np.zeros(0)
+    if len(np.unique(xs)) <= degree:
+        return Polynomial(degree, len(xs), math.nan, math.nan, level, 0.0, 1.0, none, none)
+    centre, half_width = float(xs.min() + xs.max()) / 2, float(np.ptp(xs)) / 2
+    basis, root = np.linalg.qr(legendre.legvander((xs - centre) / half_width, degree))
+    on_basis = basis.T @ ys
+    left = ys - basis @ on_basis
+    n_free = len(xs) - degree - 1
+    spread = float(np.sum((ys - ys.mean()) ** 2))
+    flat = float(np.ptp(ys)) <= ROUNDING_SHARE * float(np.abs(ys).max())
+    squares_left = 0.0 if flat else float(left @ left)
+    return Polynomial(
+        degree=degree,
+        n=len(xs),
+        r_squared=math.nan if flat else 1 - squares_left / spread,
+        residual_sd=math.sqrt(squares_left / n_free) if n_free else math.nan,
+        level=level,
+        centre=centre,
+        half_width=half_width,
+        weights=np.linalg.solve(root, on_basis),
+        root=root,
+    )

@@ -1,0 +1,272 @@
+"""What a design can find, so that "nothing found" means something.
+
+A design has sentences (clusters), each asked at every value of a covariate; what finds is the test of `stats.regression.trend`. Its
+series are simulated by what that test rests on: means, spread of the sentences' slopes, noise beside them. Knows nothing about
+what is measured.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy import special
+
+from undertow.stats.cluster_errors import influence_variance
+from undertow.stats.intervals.cluster_bootstrap import MIN_CLUSTERS
+from undertow.stats.numeric_range import usable
+from undertow.stats.regression.trend import MIN_VALUES, SentenceParts, trend
+
+Floats = NDArray[np.float64]
+
+N_SERIES = 200
+"""Simulated series behind a detectable slope; it then has a Monte Carlo error of one or two percent."""
+POWER, ALPHA = 0.8, 0.05
+HALVINGS = 40
+"""Steps of the search for a slope: the last is far below what simulation leaves open."""
+
+
+@dataclass(frozen=True, slots=True)
+class Noise:
+    """The noise of a design.
+
+    Attributes:
+        white_sd: standard deviation of what the sentences leave in a mean.
+        slope_sd: standard error of the mean of the sentences' own slopes, beside that.
+        values_sd: standard deviation of the values' own noise.
+        autocorrelation: of that noise, at the median distance of neighbours; 0 to below 1.
+    """
+
+    white_sd: float
+    slope_sd: float = 0.0
+    values_sd: float = 0.0
+    autocorrelation: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class AssumedNoise:
+    """The noise of an audit, whatever the numbers of its sentences and values are.
+
+    Attributes:
+        text_sd: standard deviation of a text around the line of its sentence, once the values' own noise is taken out.
+        slopes_sd: standard deviation of the sentences' own changes over the whole list, from its first value to its last.
+        values_sd: standard deviation of the noise of a value that all sentences share.
+        autocorrelation: of that noise, at values that are `step` apart; 0 to below 1.
+        step: as a share of the distance of the first and the last value.
+        n_texts: texts of a sentence (or cluster of sentences) at each value.
+    """
+
+    text_sd: float
+    slopes_sd: float
+    values_sd: float
+    autocorrelation: float
+    step: float
+    n_texts: float = 1.0
+
+    def of(self, x: ArrayLike, n_clusters: int) -> Noise:
+        """The noise of a design over the same range; neighbours that are k times as far apart correlate by the k-th power.
+
+        Args:
+            x: values of the covariate [value].
+            n_clusters: sentences, or clusters of them.
+        """
+        xs = usable(x)
+        return Noise(
+            white_sd=self.text_sd / math.sqrt(n_clusters * self.n_texts),
+            slope_sd=self.slopes_sd / float(np.ptp(xs)) / math.sqrt(n_clusters),
+            values_sd=self.values_sd,
+            autocorrelation=self.neighbours(xs),
+        )
+
+    def neighbours(self, x: ArrayLike) -> float:
+        """The autocorrelation at the median distance of neighbours of these values [value]."""
+        steps = step_of(x) / self.step
+        return float(self.autocorrelation**steps) if self.autocorrelation > 0 else 0.0
+
+
+def step_of(x: ArrayLike) -> float:
+    """The median distance of neighbouring values [value], as a share of their range."""
+    xs = np.sort(usable(x))
+    return float(np.median(np.diff(xs)) / np.ptp(xs))
+
+
+def thinned(x: ArrayLike, n: int) -> Floats:
+    """`n` values along a list [n], as far apart in it as they can be, the first and the last among them.
+
+    Between two values of the list it is linear, so that a list can be made denser, too.
+    """
+    xs = usable(x)
+    return np.asarray(np.interp(np.linspace(0, len(xs) - 1, n), np.arange(len(xs)), xs), dtype=np.float64)
+
+
+@dataclass(frozen=True, slots=True)
+class Errors:
+    """What simulated series without a trend say of its slope.
+
+    The half width of an interval rests on what lies off the line, and so does a part of the slope's error where neighbours share
+    noise. The rest of the error is normal, and is not drawn but counted in full.
+
+    Attributes:
+        expected: the part of the slope's error that what lies off the line tells [series].
+        sd: standard deviation of the rest.
+        half: half the width of the 95% interval [series].
+    """
+
+    expected: Floats
+    sd: float
+    half: Floats
+
+    def found(self, slopes: ArrayLike) -> Floats:
+        """The probability that slopes are told from 0 in each series, or in its mirror image [..., series]."""
+        slope = np.asarray(slopes, dtype=np.float64)
+        sd = max(self.sd, float(np.finfo(np.float64).eps) * float(self.half.max()))
+        ends = ((way * slope + error - self.half) / sd for way in (-1, 1) for error in (self.expected, -self.expected))
+        return np.asarray(sum(special.ndtr(end) for end in ends) / 2, dtype=np.float64)
+
+
+def simulated_errors(
+    x: ArrayLike,
+    noise: Noise,
+    n_clusters: int,
+    *,
+    n_series: int = N_SERIES,
+    seed: int = 0,
+) -> Errors:
+    """Series without a trend, judged by `trend`.
+
+    Their means, the spread of their sentences' slopes and what is left beside both are drawn as those of sentences, each at every
+    value, whose noise is normal.
+
+    Args:
+        x: values of the covariate [value].
+        noise: of the design.
+        n_clusters: sentences, at least two.
+        n_series: how many.
+        seed: of the draws.
+    """
+    xs = usable(x)
+    rng, n_values = np.random.default_rng(seed), len(xs)
+    from_mean = xs - xs.mean()
+    squares = float(from_mean @ from_mean)
+    weights = from_mean / squares
+    covariance = noise.values_sd**2 * _shared(xs, noise.autocorrelation) + noise.white_sd**2 * np.eye(n_values)
+    ridge = 1e-10 * max(float(covariance[0, 0]), float(np.finfo(np.float64).tiny))
+    covariance += ridge * np.eye(n_values)
+    off_line = rng.standard_normal((n_series, n_values)) @ np.linalg.cholesky(covariance).T
+    # The sentences' own slopes move all means along the line, which nothing off the line knows of: they are in `sd` alone.
+    slopes = math.sqrt(n_clusters * (noise.slope_sd**2 + noise.white_sd**2 / squares)) * rng.standard_normal(
+        (n_series, n_clusters)
+    )
+    influences = (slopes - slopes.mean(axis=1, keepdims=True)) / n_clusters
+    spread, df = influence_variance(influences, np.ones_like(influences, dtype=np.bool_))
+    beside = (n_clusters - 1) * (n_values - 2)
+    white = noise.white_sd**2 * rng.chisquare(beside, n_series) / beside
+    found = trend(xs, SentenceParts(off_line, white, spread, df, np.full(n_series, float(n_clusters))))
+    basis, _ = np.linalg.qr(np.column_stack([np.ones(n_values), from_mean]), mode="complete")
+    rest = basis[:, 2:]
+    with_rest = rest.T @ covariance @ weights
+    telling = np.linalg.solve(rest.T @ covariance @ rest, with_rest)
+    variance = float(weights @ covariance @ weights + noise.slope_sd**2 - with_rest @ telling)
+    return Errors(off_line @ rest @ telling, math.sqrt(max(variance, 0.0)), (found.high - found.low) / 2)
+
+
+def _shared(x: Floats, autocorrelation: float) -> Floats:
+    """Correlations of the values' noise [value, value]."""
+    if autocorrelation <= 0:
+        return np.eye(len(x))
+    distances = np.abs(np.subtract.outer(x, x)) / np.median(np.diff(np.sort(x)))
+    shared: Floats = autocorrelation**distances
+    return shared
+
+
+def found_share(errors: Errors, slope: float) -> float:
+    """The share of series in which a slope of this size is told from 0 (p < .05)."""
+    return float(errors.found(slope).mean())
+
+
+def slope_found_in(errors: Errors, power: float = POWER) -> float:
+    """The smallest slope that is told from 0 in this share of series; NaN where they have no intervals.
+
+    The width of an interval does not depend on the slope, so that one set of series serves all slopes.
+    """
+    if not np.isfinite(errors.half).all():
+        return math.nan
+    low, high = 0.0, float(errors.half.max() + np.abs(errors.expected).max()) + 5 * errors.sd
+    for _ in range(HALVINGS):
+        middle = (low + high) / 2
+        low, high = (low, middle) if found_share(errors, middle) >= power else (middle, high)
+    return high
+
+
+def halves_found_in(errors: Errors, power: float = POWER) -> float:
+    """How many half widths of one series' interval a slope must be, for others to tell it from 0 in this share of pairs.
+
+    NaN where there are no intervals.
+    """
+    if not np.isfinite(errors.half).all():
+        return math.nan
+    low, high = 0.0, 1.0 + slope_found_in(errors, power) / float(errors.half.min())
+    for _ in range(HALVINGS // 2):
+        middle = (low + high) / 2
+        enough = float(errors.found(middle * errors.half[:, None]).mean()) >= power
+        low, high = (low, middle) if enough else (middle, high)
+    return high
+
+
+def detectable_slope(x: ArrayLike, parts: SentenceParts) -> float:
+    """The |slope| that the test of `trend` finds (p < .05) in 8 of 10 runs such as the one that a series is from.
+
+    A run shows how wide its interval is, which is how wide those of its like are, give or take; and how much more a slope must be
+    for 8 of 10 others to find it, is had by simulation of its noise. So the 8 of 10 are an average over what runs happen to show:
+    of one run, the slope may be found more or less often.
+
+    Args:
+        x: values of the covariate [value].
+        parts: of one series [1].
+
+    Returns:
+        In units of y per unit of x; NaN below eight values or two clusters.
+    """
+    xs = usable(x)
+    found = trend(xs, parts)
+    n_clusters = round(float(parts.n_clusters[0]))
+    if len(xs) < MIN_VALUES or n_clusters < 2 or not math.isfinite(float(found.p[0])):
+        return math.nan
+    half = float(found.high[0] - found.low[0]) / 2
+    return half * halves_found_in(simulated_errors(xs, _noise_of(xs, parts, found.values_autocorrelation), n_clusters))
+
+
+def _noise_of(x: Floats, parts: SentenceParts, autocorrelation: Floats) -> Noise:
+    """The noise that one series shows: that of its values is what lies off the line beyond what the sentences leave there."""
+    white, rho = float(parts.white_variance[0]), float(autocorrelation[0])
+    from_mean = x - x.mean()
+    squares = float(from_mean @ from_mean)
+    means = parts.means[0] - parts.means[0].mean()
+    off_line = means - from_mean * float(means @ from_mean) / squares
+    shared = _shared(x, rho)
+    # The trace of the values' correlations off the line.
+    trace = len(x) - float(shared.mean()) * len(x) - float(from_mean @ shared @ from_mean) / squares
+    of_values = max(float(off_line @ off_line) - white * (len(x) - 2), 0.0) / trace
+    own = max(float(parts.slope_variance[0]) - white / squares, 0.0)
+    return Noise(math.sqrt(white), math.sqrt(own), math.sqrt(of_values), rho)
+
+
+def detectable_change(x: ArrayLike, n_clusters: int, assumed: AssumedNoise, *, n_series: int = N_SERIES) -> float:
+    """The smallest |change| from the first value to the last that the test of `trend` finds (p < .05) in 8 of 10 runs.
+
+    Args:
+        x: values of the covariate [value].
+        n_clusters: sentences, or clusters of them.
+        assumed: noise of such runs.
+        n_series: simulated series behind it.
+
+    Returns:
+        In units of y; NaN below six sentences or eight values, where nothing is claimed, and where there is no noise at all.
+    """
+    xs = usable(x)
+    if n_clusters < MIN_CLUSTERS or len(xs) < MIN_VALUES:
+        return math.nan
+    errors = simulated_errors(xs, assumed.of(xs, n_clusters), n_clusters, n_series=n_series)
+    return slope_found_in(errors) * float(np.ptp(xs))

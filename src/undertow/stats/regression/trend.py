@@ -1,0 +1,461 @@
+"""What a covariate does to an answer: any effect of its values, a trend along their order, a trend over other values too.
+
+Sentences (clusters) are crossed with values of the covariate. Three statements have a test each: `any_effect` is about these
+values and other sentences; `trend` asks whether the values' order tells more than what neighbours share; `trend_of_other_values`
+takes the values for a sample of independent ones. In `trend`, the mean of each value is the trend, noise of the value itself,
+which neighbours share (an autoregression of order one), and what the sentences leave in it, whose size is known from the
+sentences. The noise of the values is not known: its size and its autocorrelation are integrated out over their restricted
+likelihood, so that the interval is as wide as what the series leaves open. Arrays in, arrays out. Knows nothing about what the
+values or the sentences are. docs/validity.md has how often each errs.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, fields
+from functools import lru_cache
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy import special
+
+from undertow.stats.cluster_errors import influence_variance
+from undertow.stats.numeric_range import usable
+from undertow.stats.significance.ratio_exchange import AT_ONCE, MAX_EXACT, exchange_patterns
+
+Floats = NDArray[np.float64]
+
+MIN_VALUES = 8
+"""Values of the covariate behind a claim about its order. Fewer cannot tell a trend from one slow wave."""
+MAX_AUTOCORRELATION = 0.9
+"""Of the noise of neighbouring values. Beyond it a wave is as long as the series, and no test can tell it from a trend."""
+AUTOCORRELATIONS: Floats = np.tanh((np.arange(20) + 0.5) / 20 * np.arctanh(MAX_AUTOCORRELATION))
+"""Those that are weighed, as likely as each other before the data are seen: equal steps of Fisher's z from 0."""
+N_SIZES = 24
+"""Sizes of the noise of values that are weighed; the first is none."""
+LARGEST, SMALLEST = 100.0, 1e-3
+"""The largest and the smallest size, in variances of the means around their line."""
+N_ERRORS = 64
+"""Sizes of the slope's error that are told apart in an interval."""
+HALVINGS, CHORDS = 5, 6
+"""Steps of the search for the end of an interval, on scales of logarithms: halving what is left, then along the chord."""
+NO_WEIGHT = 1e-15
+"""Of a cell that counts for nothing; products of smaller ones are no numbers any more."""
+MAX_CELLS = 4_000_000
+"""Numbers held at a time."""
+
+
+@dataclass(frozen=True, slots=True)
+class Trend:
+    """What series say of their trends, each [series].
+
+    Attributes:
+        slope: least squares, in units of y per unit of x.
+        low, high: 95% interval of the slope, for other sentences and other noise of the values.
+        p: two-sided, of no trend.
+        autocorrelation: of the noise of neighbouring means, as estimated, 0 to 1.
+        values_sd: standard deviation of the noise of the values themselves, in units of y: the median of what the series leaves open.
+        values_autocorrelation: of that noise alone, the mean of what the series leaves open.
+    """
+
+    slope: Floats
+    low: Floats
+    high: Floats
+    p: Floats
+    autocorrelation: Floats
+    values_sd: Floats
+    values_autocorrelation: Floats
+
+
+@dataclass(frozen=True, slots=True)
+class _Design:
+    """What the values of x decide.
+
+    Attributes:
+        weights: of the means in the least squares slope [value].
+        roots: eigenvalues of the noise of each autocorrelation, off the line [autocorrelation, value - 2].
+        axes: in which they stand [autocorrelation, value, value - 2].
+        slope_variances: of the slope, for noise of variance 1 [autocorrelation].
+        neighbours: correlation of neighbours, on average over them [autocorrelation].
+    """
+
+    weights: Floats
+    roots: Floats
+    axes: Floats
+    slope_variances: Floats
+    neighbours: Floats
+
+
+@lru_cache(maxsize=64)
+def _design(x: tuple[float, ...]) -> _Design:
+    xs = np.asarray(x)
+    from_mean = xs - xs.mean()
+    weights = from_mean / (from_mean @ from_mean)
+    basis, _ = np.linalg.qr(np.column_stack([np.ones_like(xs), from_mean]), mode="complete")
+    off_line = basis[:, 2:]
+    gaps = np.abs(np.diff(np.sort(xs)))
+    distances = np.abs(np.subtract.outer(xs, xs)) / np.median(gaps)
+    roots, axes, variances, neighbours = [], [], [], []
+    for rho in AUTOCORRELATIONS:
+        noise = rho**distances
+        root, axis = np.linalg.eigh(off_line.T @ noise @ off_line)
+        roots.append(root)
+        axes.append(off_line @ axis)
+        variances.append(weights @ noise @ weights)
+        neighbours.append(np.mean(rho ** (gaps / np.median(gaps))))
+    return _Design(weights, np.stack(roots), np.stack(axes), np.array(variances), np.array(neighbours))
+
+
+@dataclass(frozen=True, slots=True)
+class SentenceParts:
+    """What the sentences of crossed series say.
+
+    Attributes:
+        means: of each value [..., value].
+        white_variance: of a mean, beside the sentences' levels and slopes [...].
+        slope_variance: of the least squares slope, by the spread of the sentences [...].
+        df: degrees of freedom of `slope_variance` [...].
+        n_clusters: sentences with observations [...].
+    """
+
+    means: Floats
+    white_variance: Floats
+    slope_variance: Floats
+    df: Floats
+    n_clusters: Floats
+
+
+def trend(x: ArrayLike, parts: SentenceParts, *, level: float = 0.95) -> Trend:
+    """Least squares trends of series, with intervals and tests that hold where neighbouring values share noise.
+
+    y = line + v + e: e is white and of known variance, v is an autoregression in x whose correlation at the median distance of
+    neighbours is rho, with variance tau^2. Beforehand, Fisher's z of rho is uniform up to that of .9, and the density of tau^2 is
+    1 / (white_variance + tau^2), which with rho = 0 gives the t interval (Tiao and Tan 1965, "Bayesian Analysis of Random-Effect
+    Models in the Analysis of Variance"). Cells of rho and tau are weighed by the restricted likelihood of the means (Harville
+    1977, "Maximum Likelihood Approaches to Variance Component Estimation"). In each cell the error of the slope is normal for v,
+    and Student's t for the sentences, whose own slopes `slope_variance` has in it; degrees of freedom of the sum are
+    Satterthwaite's. Interval and p are those of the mixture. docs/validity.md has how often it errs.
+
+    Args:
+        x: values of the covariate, distinct [value].
+        parts: means of the series and what the sentences say of their errors [series].
+        level: of the intervals.
+
+    Returns:
+        NaN for p and interval below eight values, where a variance is unknown, and where there is no noise at all to judge by.
+
+    Raises:
+        ValueError: the shapes do not go together, or values of x are equal or not finite.
+    """
+    xs, ys = usable(x), usable(parts.means)
+    if ys.ndim != 2 or ys.shape[1] != len(xs):
+        raise ValueError(f"need x [value] and means [series, value]; got {xs.shape} and {ys.shape}")
+    if not np.isfinite(xs).all() or len(np.unique(xs)) < len(xs):
+        raise ValueError("values of x must be finite, and no two of them equal")
+    if len(xs) < MIN_VALUES:
+        nan = np.full(len(ys), math.nan)
+        slope = ys @ _weights(xs) if len(xs) > 1 else nan
+        return Trend(slope, nan, nan, nan, nan, nan, nan)
+    design = _design(tuple(xs.tolist()))
+    found = []
+    at_once = max(1, MAX_CELLS // (len(AUTOCORRELATIONS) * N_SIZES * len(xs)))
+    for start in range(0, len(ys), at_once):
+        some = slice(start, start + at_once)
+        found.append(_trend(design, SentenceParts(*(getattr(parts, one.name)[some] for one in fields(parts))), level))
+    return Trend(*(np.concatenate(columns) for columns in zip(*found, strict=True)))
+
+
+def trend_of_one_series(x: ArrayLike, y: ArrayLike, *, level: float = 0.95) -> Trend:
+    """`trend` of series that were observed once: of one sentence, which tells nothing of others.
+
+    Args:
+        x: values of the covariate, distinct [value].
+        y: observations [series, value].
+        level: of the intervals.
+    """
+    ys = usable(y)
+    nothing, known = np.zeros(len(ys)), np.full(len(ys), 1e9)
+    return trend(x, SentenceParts(ys, nothing, nothing, known, np.ones(len(ys))), level=level)
+
+
+def _weights(x: Floats) -> Floats:
+    from_mean: Floats = x - x.mean()
+    squares = np.asarray(from_mean @ from_mean)
+    return np.divide(from_mean, squares, out=np.full_like(from_mean, math.nan), where=squares > 0)
+
+
+def _trend(design: _Design, parts: SentenceParts, level: float) -> tuple[Floats, ...]:
+    ys, white, spread, df = parts.means, parts.white_variance, parts.slope_variance, parts.df
+    slope = ys @ design.weights
+    squares = np.einsum("sv,rvk->srk", ys, design.axes) ** 2  # [series, autocorrelation, value - 2]
+    residual = squares[:, 0].sum(axis=1) / squares.shape[2]
+    scale = np.maximum(residual, white)
+    judged = (scale > (1e-12 * np.abs(ys).max(axis=1)) ** 2) & np.isfinite(white + spread + df)
+    scale, white, spread, df = (np.where(judged, one, 1.0) for one in (scale, white, spread, df))
+    squares = np.where(judged[:, None, None], squares, 1.0)
+    least = np.maximum(white, SMALLEST * scale)
+    steps = np.linspace(0, 1, N_SIZES)
+    totals = least[:, None] * (LARGEST * scale / least)[:, None] ** steps  # white + tau^2 [series, size]
+    sizes = np.maximum(totals - white[:, None], 0.0)
+    log_weights = np.empty((len(ys), len(AUTOCORRELATIONS), N_SIZES))
+    for at in range(N_SIZES):
+        variances = np.maximum(white, SMALLEST * least)[:, None, None] + sizes[:, at, None, None] * design.roots
+        log_weights[:, :, at] = -0.5 * (np.log(variances) + squares / variances).sum(axis=2)
+    weights = np.exp(log_weights - log_weights.max(axis=(1, 2), keepdims=True))
+    weights /= weights.sum(axis=(1, 2), keepdims=True)
+    of_values = sizes[:, None, :] * design.slope_variances[:, None]
+    shared = (
+        sizes[:, None, :]
+        / (white[:, None] + sizes + SMALLEST * least[:, None])[:, None, :]
+        * design.neighbours[:, None]
+    )
+    n = len(ys)
+    errors = _Mixture.of(weights.reshape(n, -1), (of_values + spread[:, None, None]).reshape(n, -1), spread, df)
+    half = errors.quantile(1 - level)
+    found = (
+        slope - half,
+        slope + half,
+        errors.beyond(np.abs(slope)),
+        (weights * shared).sum(axis=(1, 2)),
+        np.sqrt(np.maximum(np.exp(_medians(weights.sum(axis=1), np.log(totals))) - white, 0.0)),
+        (weights * design.neighbours[:, None]).sum(axis=(1, 2)),
+    )
+    return slope, *(np.where(judged, one, math.nan) for one in found)
+
+
+def _medians(weights: Floats, values: Floats) -> Floats:
+    """Medians of rising values [series, cell] with weights that sum to 1 [series]; the first cell is a point, the others stretches."""
+    until = np.cumsum(weights, axis=1) - weights / 2
+    until[:, 0] = weights[:, 0]
+    after, rows = np.minimum((until < 0.5).sum(axis=1), values.shape[1] - 1), np.arange(len(values))
+    before = np.maximum(after - 1, 0)
+    width = until[rows, after] - until[rows, before]
+    along = np.divide(0.5 - until[rows, before], width, out=np.zeros(len(values)), where=width > 0)
+    found: Floats = values[rows, before] + np.clip(along, 0, 1) * (values[rows, after] - values[rows, before])
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class _Mixture:
+    """The error of a slope.
+
+    Attributes:
+        weights: of the cells; they sum to 1 [series, cell].
+        variances: of the slope in each cell [series, cell].
+        spread: the part of the variances that is estimated from the sentences [series].
+        df: degrees of freedom of that part [series].
+    """
+
+    weights: Floats
+    variances: Floats
+    spread: Floats
+    df: Floats
+
+    @classmethod
+    def of(cls, weights: Floats, variances: Floats, spread: Floats, df: Floats) -> _Mixture:
+        """Cells whose errors are nearly of one size are put together, so that the tails are quick to sum."""
+        sizes = np.log(np.maximum(variances, np.finfo(np.float64).tiny))
+        least = sizes.min(axis=1, keepdims=True)
+        width = np.maximum(sizes.max(axis=1, keepdims=True) - least, 1e-9) / N_ERRORS
+        at = np.minimum((sizes - least) / width, N_ERRORS - 1).astype(np.int64)
+        at += N_ERRORS * np.arange(len(at))[:, None]
+        n = N_ERRORS * len(at)
+        weights = np.where(weights > NO_WEIGHT, weights, 0.0)
+        pooled: Floats = np.bincount(at.ravel(), weights=weights.ravel(), minlength=n).astype(np.float64)
+        summed = np.bincount(at.ravel(), weights=(weights * variances).ravel(), minlength=n)
+        means = np.divide(summed, pooled, out=np.ones(n), where=pooled > 0)
+        return cls(pooled.reshape(-1, N_ERRORS), means.reshape(-1, N_ERRORS), spread, df)
+
+    def beyond(self, distance: Floats) -> Floats:
+        """The probability of an error beyond a distance, on either side [series]."""
+        share = np.divide(
+            self.spread[:, None], self.variances, out=np.ones_like(self.variances), where=self.variances > 0
+        )
+        df = self.df[:, None] / np.maximum(share**2, 1e-9)
+        errors = np.sqrt(self.variances)
+        far = np.divide(distance[:, None], errors, out=np.full_like(errors, math.inf), where=errors > 0)
+        tails: Floats = np.asarray(special.stdtr(df, -far), dtype=np.float64)
+        found: Floats = 2 * np.einsum("sc,sc->s", self.weights, tails)
+        return found
+
+    def quantile(self, share: float) -> Floats:
+        """The distance beyond which errors are in this share of cases [series]."""
+        errors = np.sqrt(np.where((self.weights > 0) & (self.variances > 0), self.variances, math.nan))
+        # Student's t with one degree of freedom needs 13.
+        low, high = np.log(0.01 * np.nanmin(errors, axis=1)), np.log(15 * np.nanmax(errors, axis=1))
+        above, below = self._excess(low, share), self._excess(high, share)
+        for step in range(HALVINGS + CHORDS):
+            along = 0.5 if step < HALVINGS else above / (above - below)
+            middle = low + (high - low) * along
+            found = self._excess(middle, share)
+            short = found > 0
+            low, above = np.where(short, middle, low), np.where(short, found, above)
+            high, below = np.where(short, high, middle), np.where(short, below, found)
+        return np.asarray(np.exp(np.where(above < -below, low, high)), dtype=np.float64)
+
+    def _excess(self, log_distance: Floats, share: float) -> Floats:
+        """Logarithm of the probability of an error beyond a distance, less that of the share [series]."""
+        beyond = np.maximum(self.beyond(np.exp(log_distance)), np.finfo(np.float64).tiny)
+        return np.asarray(np.log(beyond / share), dtype=np.float64)
+
+
+def sentence_parts(x: ArrayLike, sums: ArrayLike, counts: ArrayLike) -> SentenceParts:
+    """The parts of a crossed design that `trend` asks for.
+
+    `slope_variance` is that of the slope's influences by sentence (`influence_variance`); of a balanced design it is the variance
+    of the mean of the sentences' own slopes. `white_variance` is the mean square around a line for each sentence, once the means
+    are taken out, over the observations of a mean.
+
+    Args:
+        x: values of the covariate [value].
+        sums: of the observations in each cell [..., cluster, value]; 0 where there are none.
+        counts: observations in each cell, same shape. Each value must have some.
+
+    Raises:
+        ValueError: the shapes do not go together, a value has no observation, or x is empty or not finite.
+    """
+    xs, totals, sizes = usable(x), usable(sums), np.asarray(counts, dtype=np.float64)
+    if totals.shape != sizes.shape or totals.ndim < 2 or totals.shape[-1] != len(xs):
+        raise ValueError(
+            f"sums and counts must both be [..., cluster, {len(xs)}]; got {totals.shape} and {sizes.shape}"
+        )
+    of_value = sizes.sum(axis=-2)
+    if not (len(xs) and np.isfinite(xs).all()):
+        raise ValueError("need at least one value of x, all of them finite")
+    if (of_value == 0).any():
+        raise ValueError("a value has no observation; leave it out")
+    means = totals.sum(axis=-2) / of_value
+    seen = sizes > 0
+    clusters = seen.any(axis=-1).sum(axis=-1).astype(np.float64)
+    influences = ((totals - sizes * means[..., None, :]) / of_value[..., None, :]) @ _weights(xs)
+    slope_variance, slope_df = influence_variance(influences, seen.any(axis=-1))
+    off = np.where(seen, np.divide(totals, sizes, out=np.zeros_like(totals), where=seen) - means[..., None, :], 0.0)
+    n = seen.sum(axis=-1, keepdims=True)
+    at = np.where(seen, xs - np.divide(seen @ xs[:, None], n, out=np.zeros(n.shape), where=n > 0), 0.0)
+    level = np.divide(off.sum(axis=-1, keepdims=True), n, out=np.zeros(n.shape), where=n > 0)
+    off = np.where(seen, off - level, 0.0)
+    width = (at**2).sum(axis=-1, keepdims=True)
+    slopes = np.divide((off * at).sum(axis=-1, keepdims=True), width, out=np.zeros(n.shape), where=width > 0)
+    squares = ((off - slopes * at) ** 2).sum(axis=(-1, -2))
+    df = np.maximum(n - 2, 0).sum(axis=(-1, -2)) * (clusters - 1) / np.maximum(clusters, 1)
+    per_cell = np.divide(squares, df, out=np.full(squares.shape, math.nan), where=df > 0)
+    white = per_cell * ((sizes**2).sum(axis=-2) / of_value**2).mean(axis=-1)
+    return SentenceParts(means, white, slope_variance, slope_df, clusters)
+
+
+def trend_of_other_values(x: ArrayLike, parts: SentenceParts, *, level: float = 0.95) -> tuple[Floats, Floats, Floats]:
+    """Low, high and p of least squares slopes, as if the values were a sample of independent ones, each [series].
+
+    The variance is clustered by sentences and by values (Cameron, Gelbach and Miller 2011, "Robust Inference With Multiway
+    Clustering"): that of the sentences, plus that of the values by the jackknife (MacKinnon and White 1985, HC3), less what the
+    cells have in both. It is never below either. Student's t has as many degrees of freedom as the smaller of both sides, the
+    line's own taken off.
+
+    Args:
+        x: values of the covariate [value].
+        parts: of series [series].
+        level: of the intervals.
+    """
+    xs, ys = usable(x), parts.means
+    weights = _weights(xs)
+    slope = ys @ weights
+    leverage = 1 / len(xs) + weights**2 / (weights @ weights)
+    off_line = ys - ys.mean(axis=-1, keepdims=True) - slope[..., None] * (xs - xs.mean())
+    of_values = ((weights * off_line / (1 - leverage)) ** 2).sum(axis=-1)
+    of_cells = parts.white_variance * (weights @ weights)
+    variance = np.maximum(parts.slope_variance + of_values - of_cells, np.maximum(parts.slope_variance, of_values))
+    df = np.maximum(np.minimum(parts.df, len(xs) - 2), 1)
+    error = np.sqrt(variance)
+    sizes = np.divide(np.abs(slope), error, out=np.full(slope.shape, math.nan), where=error > 0)
+    half = special.stdtrit(df, (1 + level) / 2) * np.where(error > 0, error, math.nan)
+    return slope - half, slope + half, 2 * special.stdtr(df, -sizes)
+
+
+@dataclass(frozen=True, slots=True)
+class AnyEffect:
+    """Whether the answers depend on the covariate at all.
+
+    Attributes:
+        sd: standard deviation of the values' effects, over all sentences like these; 0 where what is seen is no more than chance gives.
+        low, high: 95% interval of `sd`.
+        p: two-sided, of no effect of any value.
+    """
+
+    sd: float
+    low: float
+    high: float
+    p: float
+
+
+def any_effect(sums: ArrayLike, counts: ArrayLike, *, seed: int = 0, level: float = 0.95) -> AnyEffect:
+    """Whether the means of the values differ by more than the choice of sentences explains.
+
+    Where no value has an effect, the deviations of a sentence from its own mean could as well have the other sign. p flips the
+    signs of whole sentences (all patterns of up to 13, else random ones), so that whatever the answers to one sentence share,
+    such as a slope of its own, is allowed for. The variance of the effects is the mean product of the deviations of different
+    sentences, which the sentences' own noise does not enlarge, with a jackknife interval over sentences,
+    which reaches down to 0 where the test finds no effect.
+
+    Args:
+        sums: of the observations in each cell [cluster, value].
+        counts: observations in each cell, same shape.
+        seed: of random flips.
+        level: of the interval.
+
+    Returns:
+        NaN below three sentences or two values, and where no sentence stands at two values.
+    """
+    parts = _parts_of_effects(sums, counts)
+    n = len(parts)
+    if n < 3 or parts.shape[1] < 2 or not np.isfinite(parts).all():
+        return AnyEffect(math.nan, math.nan, math.nan, math.nan)
+    variance, without = _variance(parts), np.array([_variance(np.delete(parts, at, axis=0)) for at in range(n)])
+    without *= (n / (n - 1)) ** 2
+    moved = (n - 1) / n * (without.mean() - without)  # how far each sentence moves the variance
+    squared_error, df = influence_variance(moved, np.ones(n, dtype=np.bool_))
+    half = float(special.stdtrit(float(df), (1 + level) / 2)) * math.sqrt(float(squared_error))
+    p = _flipped(parts, seed)
+    if p < 1 - level and variance > 0:
+        # A variance that is not 0 is told on the scale of its logarithm, since sentences may be skewed.
+        low, high = variance * math.exp(-half / variance), variance * math.exp(half / variance)
+    else:
+        low, high = 0.0, max(variance + half, 0.0)
+    return AnyEffect(math.sqrt(max(variance, 0.0)), math.sqrt(low), math.sqrt(high), p)
+
+
+def effect_sd(sums: ArrayLike, counts: ArrayLike) -> float:
+    """The `sd` of `any_effect` without its errors; NaN below two sentences or two values."""
+    parts = _parts_of_effects(sums, counts)
+    return math.sqrt(max(_variance(parts), 0.0)) if min(parts.shape) > 1 else math.nan
+
+
+def _parts_of_effects(sums: ArrayLike, counts: ArrayLike) -> Floats:
+    """What each sentence adds to each value's effect [cluster, value]; no value where one has none, or no sentence stands at two."""
+    totals, sizes = usable(sums), np.asarray(counts, dtype=np.float64)
+    totals, sizes = totals[sizes.any(axis=1)], sizes[sizes.any(axis=1)]
+    seen = sizes > 0
+    if not seen.any(axis=0).all() or not (seen.sum(axis=1) > 1).any():
+        return np.empty((len(sizes), 0))
+    cells = np.divide(totals, sizes, out=np.zeros_like(totals), where=seen)
+    level = cells.sum(axis=1, keepdims=True) / seen.sum(axis=1, keepdims=True)
+    return np.asarray(sizes * np.where(seen, cells - level, 0.0) / sizes.sum(axis=0), dtype=np.float64)
+
+
+def _variance(parts: Floats) -> float:
+    """Of the effects: the mean product of different sentences' deviations, by their parts [cluster, value]."""
+    n, n_values = parts.shape
+    effects = parts.sum(axis=0)
+    return float(n / (n - 1) * (effects @ effects - (parts**2).sum()) / (n_values - 1))
+
+
+def _flipped(parts: Floats, seed: int) -> float:
+    """How often the sentences' parts [cluster, value] with other signs add up to as much."""
+    observed = float((parts.sum(axis=0) ** 2).sum())
+    if observed <= (1e-12 * float(np.abs(parts).sum())) ** 2:
+        return 1.0
+    patterns, hits = exchange_patterns(len(parts), seed), 0
+    for start in range(0, len(patterns), AT_ONCE):
+        signs = 1 - 2 * patterns[start : start + AT_ONCE]
+        hits += int(np.count_nonzero(((signs @ parts) ** 2).sum(axis=1) >= observed * (1 - 1e-9)))
+    extra = 0 if len(parts) <= MAX_EXACT else 1
+    return (hits + extra) / (len(patterns) + extra)

@@ -1,0 +1,1 @@
+"""Permutation tests and correction for multiple tests."""

@@ -1,0 +1,48 @@
+"""Orders of labels for permutation tests: all of them, or random ones.
+
+A test shuffles labels over values; it assumes nothing about the shape of the noise, only that under no effect every order was as
+likely. Knows nothing about what the labels are.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from undertow.stats.intervals.point_estimates import only_points
+
+
+@dataclass(frozen=True, slots=True)
+class LabelOrders:
+    """Orders in which to put the labels.
+
+    Attributes:
+        orders: label positions [order, label].
+        exact: whether these are all the orders there are, the identity among them.
+    """
+
+    orders: NDArray[np.intp]
+    exact: bool
+
+
+def label_orders(n_labels: int, n_permutations: int, rng: np.random.Generator) -> LabelOrders:
+    """All orders of the labels where there are at most `n_permutations` of them, random orders otherwise.
+
+    Within `point_estimates` the labels as they are, and no other order.
+
+    Raises:
+        ValueError: fewer than one label or permutation.
+    """
+    if n_labels < 1 or n_permutations < 1:
+        raise ValueError(f"need at least one label and one permutation; got {n_labels} and {n_permutations}")
+    if only_points():
+        return LabelOrders(np.arange(n_labels, dtype=np.intp)[np.newaxis], exact=False)
+    # 21! is past any number of permutations that fits in memory, so larger factorials need not be computed.
+    if n_labels <= 20 and math.factorial(n_labels) <= n_permutations:
+        return LabelOrders(np.array(list(itertools.permutations(range(n_labels))), dtype=np.intp), exact=True)
+    ascending = np.tile(np.arange(n_labels, dtype=np.intp), (n_permutations, 1))
+    return LabelOrders(rng.permuted(ascending, axis=1), exact=False)

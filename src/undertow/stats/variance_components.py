@@ -1,0 +1,213 @@
+"""Whose doing the spread of scores is: shares of a sum of squares between the factors of a crossed or nested design.
+
+Arrays in, arrays out; knows nothing about what a model, a wording or a slot is. The cells are the whole population and not
+a sample of one: nothing is tested, and a factor whose levels do not matter still has the small share that chance gives it.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from undertow.stats.numeric_range import outside, usable
+
+Floats = NDArray[np.float64]
+Codes = NDArray[np.int64]
+
+# Means of equal numbers, summed in another order, differ in the last digit. A spread below this share of their size is none.
+ROUNDING_SHARE = 1e-12
+
+DEPENDENT = 1e-9
+"""Elimination in a design of zeros and ones leaves multiples of simple fractions, or rounding errors far below this."""
+FACTORS = ("model", "description class", "wording", "shots", "draw", "interactions")
+"""The parts that `variance_shares` takes a spread apart into, in its order."""
+
+
+def variance_shares(scores: ArrayLike, shots_of_setting: ArrayLike, class_of_wording: ArrayLike) -> dict[str, float]:
+    """Percent of the total sum of squares of scores that each part of a fully crossed design has; they add up to 100.
+
+    A wording is nested in its description class and a setting in its number of shots: `description class` and `shots` lie
+    between the means of these, a class weighing as many as it has wordings; `wording` lies within classes, and `draw`
+    between the settings of one number of shots. `interactions` is what the sum of the three main effects leaves.
+    Bauer et al. 2022 ("Analyzing the Limits of Self-Supervision in Handling Bias in Language") give standard deviations over
+    wordings; this is the share of each cause in them.
+
+    Args:
+        scores: one number for each cell [model, wording, setting].
+        shots_of_setting: which settings have the same number of shots [setting].
+        class_of_wording: which wordings are of one class [wording].
+
+    Returns:
+        `FACTORS` to percent; NaN each where the scores do not differ.
+
+    Raises:
+        ValueError: shapes differ, codes are not whole numbers, or a score is not finite.
+    """
+    values = np.asarray(scores, dtype=np.float64)
+    shots, classes = _codes(shots_of_setting), _codes(class_of_wording)
+    if values.ndim != 3 or shots.shape != values.shape[2:] or classes.shape != values.shape[1:2]:
+        raise ValueError(
+            f"scores must be [model, wording, setting], with a code for each setting and wording; got {values.shape}, "
+            f"{shots.shape} and {classes.shape}"
+        )
+    _check_finite(values)
+    values = usable(values)
+    if _is_constant(values):
+        return dict.fromkeys(FACTORS, math.nan)
+    centred = values - values.mean()
+    effects = [centred.mean(axis=axes) for axes in ((1, 2), (0, 2), (0, 1))]
+    of_model, of_wording, of_setting = effects
+    left = centred - of_model[:, np.newaxis, np.newaxis] - of_wording[:, np.newaxis] - of_setting
+    # Each cell holds one level of each factor, so an effect counts as often as there are cells at its level.
+    n_models, n_wordings, n_settings = values.shape
+    between_classes, within_classes = _nested(of_wording, classes)
+    between_shots, within_shots = _nested(of_setting, shots)
+    squares = np.array(
+        [
+            n_wordings * n_settings * float(of_model @ of_model),
+            n_models * n_settings * between_classes,
+            n_models * n_settings * within_classes,
+            n_models * n_wordings * between_shots,
+            n_models * n_wordings * within_shots,
+            float((left**2).sum()),
+        ]
+    )
+    return dict(zip(FACTORS, (100 * squares / squares.sum()).tolist(), strict=True))
+
+
+def factor_shares(scores: ArrayLike, levels: ArrayLike) -> tuple[Floats, float]:
+    """Percent of the variance over wordings that each slot has by itself, and what all slots together leave.
+
+    The share of a slot is the drop in the residual sum of squares when it joins the other slots in an additive
+    least squares fit (type II). In a full factorial that is its main effect, and all of it adds up to 100. In a part of one,
+    what several slots can explain alike is in no share, and slots that always change together have nothing of their own.
+
+    Args:
+        scores: of the wordings of one class [wording].
+        levels: what fills each slot of each wording, as codes [wording, slot].
+
+    Returns:
+        Shares [slot], and the percent that no sum of slots explains (`interactions`); NaN where the scores do not differ.
+
+    Raises:
+        ValueError: shapes differ, codes are not whole numbers, or a score is not finite.
+    """
+    values, codes = np.asarray(scores, dtype=np.float64), _codes(levels)
+    if values.ndim != 1 or codes.ndim != 2 or len(codes) != len(values):
+        raise ValueError(f"scores must be [wording] and levels [wording, slot]; got {values.shape} and {codes.shape}")
+    _check_finite(values)
+    values = usable(values)
+    n_slots = codes.shape[1]
+    if _is_constant(values):
+        return np.full(n_slots, math.nan), math.nan
+    centred = values - values.mean()
+    total = float(centred @ centred)
+    left = _residual_squares(centred, codes)
+    without = [_residual_squares(centred, np.delete(codes, slot, axis=1)) for slot in range(n_slots)]
+    drops = np.array([squares - left for squares in without])
+    drops[drops < ROUNDING_SHARE * total] = 0.0
+    return 100 * drops / total, 100 * left / total
+
+
+def aliased_factors(levels: ArrayLike) -> list[tuple[int, ...]]:
+    """Factors whose effects cannot be told apart in an additive fit: sets of them, in the order of their first, each factor in one.
+
+    A factor alone in its set varies by itself. The levels of the others are linearly dependent: two that always change together, a
+    level of one that always goes with a level of another, or more factors than a few rows can tell apart. In the words of Box, Hunter
+    and Hunter 2005 ("Statistics for Experimenters") their main effects are aliases of one another.
+
+    Args:
+        levels: what each row has of each factor, as codes [row, factor].
+
+    Raises:
+        ValueError: codes are not [row, factor], or not whole numbers.
+    """
+    codes = np.unique(_codes(levels), axis=0)
+    if codes.ndim != 2:
+        raise ValueError(f"levels must be [row, factor]; got {codes.shape}")
+    owners, columns = [-1], [np.ones(len(codes))]
+    for factor in range(codes.shape[1]):
+        for level in np.unique(codes[:, factor])[1:]:
+            owners.append(factor)
+            columns.append((codes[:, factor] == level).astype(np.float64))
+    set_of = list(range(codes.shape[1]))
+    for dependent in _dependent_columns(np.column_stack(columns)):
+        linked = {set_of[owners[column]] for column in dependent if owners[column] >= 0}
+        set_of = [min(linked) if one in linked else one for one in set_of]
+    return [tuple(at for at, one in enumerate(set_of) if one == first) for first in dict.fromkeys(set_of)]
+
+
+def _dependent_columns(design: Floats) -> list[list[int]]:
+    """For each column that is a sum of multiples of columns before it: itself, and these; by elimination."""
+    left, pivots, found = design.copy(), list[int](), list[list[int]]()
+    for column in range(design.shape[1]):
+        row = len(pivots)
+        best = row + int(np.abs(left[row:, column]).argmax()) if row < len(left) else row
+        if row == len(left) or abs(left[best, column]) < DEPENDENT:
+            found.append([column, *(pivot for at, pivot in enumerate(pivots) if abs(left[at, column]) >= DEPENDENT)])
+            continue
+        left[[row, best]] = left[[best, row]]
+        left[row] /= left[row, column]
+        others = np.arange(len(left)) != row
+        left[others] -= np.outer(left[others, column], left[row])
+        pivots.append(column)
+    return found
+
+
+def level_means(scores: ArrayLike, codes: ArrayLike, n_levels: int) -> Floats:
+    """Mean score of the wordings [wording] at each level of one slot [level], NaN left out; NaN where there are none.
+
+    Raises:
+        ValueError: scores and codes are not vectors of one length, or a code is not 0 to `n_levels` - 1.
+    """
+    values, of = usable(scores), _codes(codes)
+    if values.ndim != 1 or values.shape != of.shape:
+        raise ValueError(f"scores and codes must be vectors of one length; got {values.shape} and {of.shape}")
+    if len(of) and (of.min() < 0 or of.max() >= n_levels):
+        raise ValueError(f"codes must be 0 to {n_levels - 1}; got {of.min()} to {of.max()}")
+    seen = ~np.isnan(values)
+    sums = np.bincount(of[seen], weights=values[seen], minlength=n_levels)
+    counts = np.bincount(of[seen], minlength=n_levels)
+    means: Floats = np.divide(sums, counts, out=np.full(n_levels, math.nan), where=counts > 0)
+    return means
+
+
+def population_sd(values: ArrayLike) -> float:
+    """Standard deviation of values [value] that are all there are (divided by n), NaN left out; NaN of none."""
+    numbers = usable(values)
+    known = numbers[~np.isnan(numbers)]
+    return float(known.std()) if known.size else math.nan
+
+
+def _nested(effects: Floats, groups: Codes) -> tuple[float, float]:
+    """Sum of squares of effects [level], whose mean is 0: (between, within) the groups [level] they are nested in."""
+    _, of = np.unique(groups, return_inverse=True)
+    means = (np.bincount(of, weights=effects) / np.bincount(of))[of]  # [level]
+    return float(means @ means), float(((effects - means) ** 2).sum())
+
+
+def _residual_squares(centred: Floats, codes: Codes) -> float:
+    """What the best sum of one number per level of every slot leaves of values [wording]; slots are columns of codes."""
+    indicators = [codes[:, slot, np.newaxis] == np.unique(codes[:, slot])[1:] for slot in range(codes.shape[1])]
+    design = np.column_stack([np.ones(len(centred)), *indicators]).astype(np.float64)
+    fitted = design @ np.linalg.lstsq(design, centred)[0]
+    return float(((centred - fitted) ** 2).sum())
+
+
+def _codes(codes: ArrayLike) -> Codes:
+    found = np.asarray(codes)
+    if found.size and not np.issubdtype(found.dtype, np.integer):
+        raise ValueError(f"codes must be whole numbers; got {found.dtype}")
+    return found.astype(np.int64)
+
+
+def _check_finite(values: Floats) -> None:
+    if np.isnan(values).any() or outside(values).any():
+        raise ValueError("scores must be finite: every cell of the design is needed")
+
+
+def _is_constant(values: Floats) -> bool:
+    """Whether values of any shape differ by no more than rounding; so do none."""
+    return not values.size or float(np.ptp(values)) <= ROUNDING_SHARE * float(np.abs(values).max())

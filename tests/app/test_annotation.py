@@ -1,0 +1,469 @@
+"""The page for judging rephrasings: it keeps every judgement, shows every text as text, and serves this machine alone."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import os
+import re
+import socket
+import stat
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing, contextmanager, suppress
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple
+from urllib import request
+from urllib.error import HTTPError
+from urllib.parse import quote, urlsplit
+
+import pandas as pd
+import pytest
+
+from undertow.app.annotation import (
+    ANNOTATIONS,
+    CATEGORIES,
+    MAX_BODY_BYTES,
+    MAX_NOTE_CHARS,
+    PROBE,
+    TOKEN_HEADER,
+    AnnotationServer,
+    Book,
+    read_annotations,
+    serve,
+    summary,
+)
+from undertow.cli.app import annotate
+from undertow.errors import UndertowError
+from undertow.runs.folder.storage import Record, write_record
+
+LIMIT_S = 120
+EVIL = "</script><script>alert(1)</script>{{7*7}}<img src=x onerror=alert(1)>"
+OBSERVATIONS = [
+    # model, class, span, answer, gold, unscored
+    ("secret-model-a", "statement", "one span", "first answer", "one reference", ""),
+    ("secret-model-a", "question", "one span", "first answer", "another reference", ""),
+    ("secret-model-b", "null", "one span", "first answer", "one reference", ""),
+    ("secret-model-a", "statement", "one span", "second answer\nof two lines", "one reference", ""),
+    ("secret-model-b", "statement", "other span", EVIL, EVIL, ""),
+    ("secret-model-b", "question", "other span", "", "", ""),
+    ("secret-model-b", "question", "lost span", "never shown", "", "too long"),
+]
+
+
+def write_run(folder: Path, probe: str = PROBE, rows: Sequence[Sequence[str]] = OBSERVATIONS, seed: int = 7) -> Path:
+    table = pd.DataFrame(rows, columns=["model", "description_class", "passage", "answer", "gold", "unscored"])
+    table.insert(0, "item", [f"i{place}" for place in range(len(table))])
+    return write_table(folder, table.assign(dimension="gender", shots=5), probe, seed)
+
+
+def write_table(folder: Path, table: pd.DataFrame, probe: str = PROBE, seed: int = 7) -> Path:
+    manifest: dict[str, Any] = {"schema_version": 1, "probe": probe, "model": "m", "design": {}, "run_key": "k"}
+    manifest |= {"asked_key": "a", "seed": seed, "protocol": "exact", "command": "c", "python": "p", "created": "now"}
+    manifest |= {"versions": {}, "machine": {}}
+    write_record(Record(manifest, table, []), folder, lambda _: None)
+    return folder
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Path:
+    return write_run(tmp_path / "run")
+
+
+class Reply(NamedTuple):
+    status: int
+    text: str
+    headers: Any
+
+
+class Visitor:
+    """A browser, as far as a server can tell."""
+
+    def __init__(self, server: AnnotationServer) -> None:
+        self.server = server
+        self.address = server.address
+
+    def ask(self, path: str, body: bytes | None = None, **headers: str) -> Reply:
+        given = {TOKEN_HEADER: self.server.token, "Content-Type": "application/json"}
+        named = {name.replace("_", "-"): value for name, value in headers.items()}
+        url = path if path.startswith("http") else f"http://127.0.0.1:{self.server.server_port}{path}"
+        asked = request.Request(url, data=body, headers=given | named)
+        try:
+            with request.build_opener(request.ProxyHandler({})).open(asked, timeout=LIMIT_S) as reply:
+                return Reply(reply.status, reply.read().decode(), reply.headers)
+        except HTTPError as error:
+            with error:
+                return Reply(error.code, error.read().decode(), error.headers)
+
+    def judge(self, item: str, category: str = "correct", note: str = "", **headers: str) -> Reply:
+        body = json.dumps({"item": item, "category": category, "note": note}).encode()
+        return self.ask("/judgements", body, **headers)
+
+    def page(self) -> str:
+        reply = self.ask(self.address)
+        assert reply.status == 200, reply.text
+        return reply.text
+
+    def data(self) -> dict[str, Any]:
+        """What the page's script is given."""
+        (found,) = re.findall(r'<script type="application/json" id="data">(.*?)</script>', self.page(), re.DOTALL)
+        value: dict[str, Any] = json.loads(found)
+        return value
+
+    def first(self) -> str:
+        return str(self.data()["rephrasings"][0]["id"])
+
+
+@contextmanager
+def visited(folder: Path, who: str = "ann") -> Iterator[Visitor]:
+    with AnnotationServer(folder, who, 0) as server:
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
+        thread.start()
+        try:
+            yield Visitor(server)
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+def lines(folder: Path) -> list[dict[str, str]]:
+    return [json.loads(line) for line in (folder / ANNOTATIONS).read_text(encoding="utf-8").splitlines()]
+
+
+# The page.
+
+
+def test_page_shows_each_pair_of_texts_once_and_does_not_say_who_wrote_it_until_it_is_asked(run: Path) -> None:
+    with visited(run) as visitor:
+        html = visitor.page()
+        assert "secret-model" not in html
+        assert "statement" not in html
+        shown = visitor.data()["rephrasings"]
+        (first,) = [one for one in shown if one["answer"] == "first answer"]
+        sources = visitor.ask(f"/sources?item={first['id']}")
+    assert sorted((one["span"], one["answer"]) for one in shown) == [
+        ("one span", "first answer"),
+        ("one span", "second answer\nof two lines"),
+        ("other span", ""),
+        ("other span", EVIL),
+    ]
+    assert first["references"] == ["one reference", "another reference"]
+    assert first["dimensions"] == ["gender"]
+    assert json.loads(sources.text) == [
+        "secret-model-a: statement, 5 shots",
+        "secret-model-a: question, 5 shots",
+        "secret-model-b: null, 5 shots",
+    ]
+
+
+def test_the_order_is_shuffled_by_the_seed_and_the_same_on_every_visit(tmp_path: Path) -> None:
+    rows = [("m", "statement", f"span {n:02}", "answer", "", "") for n in range(40)]
+    orders = []
+    for name, seed in (("a", 1), ("b", 1), ("c", 2)):
+        book = Book(write_run(tmp_path / name, rows=rows, seed=seed), "ann")
+        orders.append([one.span for one in book.rephrasings.values()])
+    assert orders[0] == orders[1] != orders[2]
+    assert sorted(orders[0]) == sorted(orders[2])
+    assert orders[0] != sorted(orders[0])
+
+
+def test_texts_reach_the_page_as_data_and_no_markup(run: Path) -> None:
+    with visited(run, who="<b>ann</b>") as visitor:
+        html = visitor.page()
+    assert html.count("<script") == html.count("</script>") == 2
+    assert EVIL not in html
+    assert "<img" not in html
+    assert "49" not in re.sub(r'token[^,]*,|nonce="[^"]*"|"id": "[^"]*"', "", html)
+    assert "<b>ann" not in html
+    assert "&lt;b&gt;ann&lt;/b&gt;" in html
+    script = html.rpartition("<script nonce=")[2]
+    assert not re.search(r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|\beval\b|new Function", script)
+
+
+def test_the_page_runs_its_own_script_alone_and_fetches_nothing_from_elsewhere(run: Path) -> None:
+    with visited(run) as visitor:
+        first, second = (visitor.ask(visitor.address) for _ in range(2))
+    policy = first.headers["Content-Security-Policy"]
+    (nonce,) = set(re.findall(r"'nonce-([^']+)'", policy))
+    assert first.text.count(f'nonce="{nonce}"') == 2, "the style and the script"
+    assert nonce not in second.text
+    assert set(policy.split("; ")) == {
+        "default-src 'none'",
+        f"script-src 'nonce-{nonce}'",
+        f"style-src 'nonce-{nonce}'",
+        "connect-src 'self'",
+        "img-src data:",
+        "base-uri 'none'",
+        "form-action 'none'",
+        "frame-ancestors 'none'",
+    }
+    assert not re.search(r"https?://|@import|url\(| on[a-z]+=| style=", first.text.replace("onerror=", ""))
+    assert first.headers["Cache-Control"] == "no-store"
+    assert first.headers["Referrer-Policy"] == "no-referrer"
+    assert first.headers["X-Content-Type-Options"] == "nosniff"
+    assert first.headers["Server"] == "undertow"
+
+
+# Judging.
+
+
+def test_judgement_is_a_line_at_once_with_every_sign_of_its_note(run: Path) -> None:
+    notes = {"Ein «Wort» 日本\nand a line": "", "\x01" * MAX_NOTE_CHARS: "", "a\ud800b": "a?b"}
+    with visited(run) as visitor:
+        item = visitor.first()
+        for count, (note, kept) in enumerate(notes.items(), 1):
+            reply = visitor.judge(item, "cannot say", note)
+            assert (reply.status, json.loads(reply.text)) == (200, {"judged": 1})
+            line = lines(run)[-1]
+            assert len(lines(run)) == count
+            assert line | {"time": ""} == {
+                "item": item, "category": "cannot say", "note": kept or note, "who": "ann", "time": "",
+            }  # fmt: skip
+            assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\+00:00", line["time"])
+
+
+def test_it_is_on_the_disk_before_it_is_answered(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    synced: list[tuple[int, bytes]] = []
+
+    def fsync(number: int) -> None:
+        assert stat.S_ISREG(os.fstat(number).st_mode)
+        synced.append((number, (run / ANNOTATIONS).read_bytes()))
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    book = Book(run, "ann")
+    first, second, *_ = book.rephrasings
+    book.judge(first, "correct", "")
+    ((_, content),) = synced
+    assert content.endswith(b"\n")
+    assert json.loads(content)["category"] == "correct"
+    (run / ANNOTATIONS).write_bytes(content.rstrip(b"\n"))  # a file whose last line has lost its end gets it back
+    book.judge(second, "cannot say", "")
+    assert [line["item"] for line in lines(run)] == [first, second]
+
+
+def test_last_judgement_of_each_person_counts_and_outlives_the_server_and_the_run(run: Path) -> None:
+    last = {"category": "rationale paraphrase", "note": "n"}
+    with visited(run, "ann") as ann, visited(run, "bea") as bea:
+        item = ann.first()
+        assert ann.data()["judged"] == {}
+        for category in ("correct", "cannot say", last["category"]):
+            assert ann.judge(item, category, "n").status == 200
+        bea.judge(item, "cannot say")
+        assert ann.data()["judged"] == {item: last}
+        assert bea.data()["judged"][item]["category"] == "cannot say"
+    assert [line["who"] for line in lines(run)] == ["ann", "ann", "ann", "bea"]
+    assert read_annotations(run).set_index("who")["category"].to_dict() == {
+        "ann": last["category"],
+        "bea": "cannot say",
+    }
+    write_run(run)
+    for who, judged in (("ann", {item: last}), ("cid", {})):
+        with visited(run, who) as visitor:
+            assert (visitor.data()["judged"], visitor.first()) == (judged, item)
+
+
+def test_many_at_once_are_each_a_whole_line(run: Path) -> None:
+    with visited(run) as visitor:
+        items = [one["id"] for one in visitor.data()["rephrasings"]]
+        with ThreadPoolExecutor(8) as pool:
+            replies = list(pool.map(lambda item: visitor.judge(item, note="x" * 1000).status, items * 6))
+    assert replies == [200] * 24
+    assert len(lines(run)) == 24
+
+
+# What is refused.
+
+CHANGES: list[dict[str, Any]] = [
+    {"category": 3},
+    {"note": "x" * (MAX_NOTE_CHARS + 1)},
+    {"who": "else"},
+    {"item": ["a"]},
+]
+BODIES = [b"", b"[]", b"{}", b"\xff\xfe", b"[" * 16_000, b"NaN", b"1" * 9_000, b" " * (MAX_BODY_BYTES + 1)]
+
+
+def test_what_is_no_judgement_is_refused_and_the_server_goes_on(run: Path) -> None:
+    with visited(run) as visitor:
+        item = visitor.first()
+        changed = [
+            json.dumps({"item": item, "category": "correct", "note": ""} | change).encode() for change in CHANGES
+        ]
+        for body in (*changed, *BODIES):
+            reply = visitor.ask("/judgements", body)
+            assert reply.status == 400, body[:40]
+            assert re.fullmatch(r"[^\n]*\.", reply.text), "a sentence"
+        for length in (None, "-1", "９", "9" * 5_000):
+            assert of_length(visitor, length) == 400, length
+        for reply in (visitor.judge("0" * 16), *map(visitor.ask, ("/sources?item=i0", "/sources", "/other"))):
+            assert reply.status == 404
+        assert not (run / ANNOTATIONS).exists()
+        with suppress(OSError):  # what is far too large may cost the connection
+            assert visitor.ask("/judgements", b" " * 4_000_000).status == 400
+        assert visitor.judge(item).status == 200
+    assert len(lines(run)) == 1
+
+
+def of_length(visitor: Visitor, length: str | None) -> int:
+    """The status of a judgement that says it has so many bytes."""
+    with closing(http.client.HTTPConnection("127.0.0.1", visitor.server.server_port, timeout=LIMIT_S)) as wire:
+        wire.putrequest("POST", "/judgements")
+        wire.putheader(TOKEN_HEADER, visitor.server.token)
+        wire.putheader("Content-Type", "application/json")
+        if length is not None:
+            wire.putheader("Content-Length", length.encode())
+        wire.endheaders()
+        assert wire.sock is not None
+        wire.sock.shutdown(socket.SHUT_WR)
+        return wire.getresponse().status
+
+
+def test_only_who_has_the_token_gets_in(run: Path) -> None:
+    with visited(run) as visitor, visited(run) as other:
+        assert len(visitor.server.token) >= 32
+        item = visitor.first()
+        for token in ("", visitor.server.token[:-1], visitor.server.token + "x", "é", other.server.token):
+            named: Any = {TOKEN_HEADER: token}
+            reply = visitor.ask(f"/?token={quote(token)}", **named)
+            refused = (visitor.judge(item, **named), visitor.ask(f"/sources?item={item}", **named), reply)
+            assert [one.status for one in refused] == [403, 403, 403]
+            assert "one span" not in reply.text
+            assert visitor.server.token not in reply.text
+    assert not (run / ANNOTATIONS).exists()
+
+
+def test_only_its_own_page_on_this_machine_can_judge(run: Path) -> None:
+    with visited(run) as visitor:
+        assert visitor.server.server_address[0] == urlsplit(visitor.address).hostname == "127.0.0.1"
+        port, item = visitor.server.server_port, visitor.first()
+        for host in (f"evil.example:{port}", "127.0.0.1:1", f"127.0.0.1.evil.example:{port}", ""):
+            for reply in (visitor.ask(visitor.address, Host=host), visitor.judge(item, Host=host)):
+                assert (reply.status, "one span" in reply.text) == (403, False), host
+        for origin in ("https://evil.example", "null", "http://127.0.0.1:1"):
+            assert visitor.judge(item, Origin=origin).status == 403
+        for kind in ("text/plain", "application/x-www-form-urlencoded", "multipart/form-data"):
+            assert visitor.judge(item, Content_Type=kind).status == 400, "a form"
+        assert not (run / ANNOTATIONS).exists()
+        assert visitor.ask(visitor.address, Host=f"localhost:{port}").status == 200
+        assert visitor.judge(item, Host=f"localhost:{port}", Origin=f"http://localhost:{port}").status == 200
+
+
+@pytest.mark.parametrize(
+    "wire",
+    [
+        b"GET http://[ HTTP/1.1\r\nHost: {host}\r\n\r\n",
+        b"PUT / HTTP/1.1\r\nHost: {host}\r\n\r\n",
+        b"nonsense\r\n\r\n",
+        b"\x16\x03\r\n",
+    ],
+)
+def test_other_requests_are_refused_in_words_and_repeat_nothing(
+    run: Path, wire: bytes, capfd: pytest.CaptureFixture[str]
+) -> None:
+    with visited(run) as visitor:
+        port = visitor.server.server_port
+        with socket.create_connection(("127.0.0.1", port), timeout=LIMIT_S) as connection:
+            connection.sendall(wire.replace(b"{host}", f"127.0.0.1:{port}".encode()))
+            connection.shutdown(socket.SHUT_WR)
+            reply = b"".join(iter(lambda: connection.recv(65536), b""))
+        assert visitor.judge(visitor.first()).status == 200
+    assert b"<" not in reply
+    assert b"nonsense" not in reply
+    assert re.search(rb"[A-Z][^.]*\.$", reply)
+    assert capfd.readouterr().err == ""
+
+
+def test_a_judgement_that_cannot_be_written_is_not_said_to_be(run: Path) -> None:
+    with visited(run) as visitor:
+        item = visitor.first()
+        (run / ANNOTATIONS).mkdir()
+        reply = visitor.judge(item)
+        assert (reply.status, str(run) in reply.text) == (500, False)
+        assert visitor.data()["judged"] == {}
+        (run / ANNOTATIONS).rmdir()
+        assert visitor.judge(item).status == 200
+
+
+# Starting and ending.
+
+
+def refuses(ask: Callable[[], object], *named: str) -> None:
+    with pytest.raises(UndertowError) as caught:
+        ask()
+    assert all(word in str(caught.value) for word in named)
+
+
+def test_run_name_or_port_that_cannot_be_served_is_refused(run: Path, tmp_path: Path) -> None:
+    other = write_run(tmp_path / "other", probe="spurious-correlation")
+    damaged = write_table(tmp_path / "damaged", pd.DataFrame({"item": ["i"], "model": ["m"]}))
+    unscored = write_run(tmp_path / "unscored", rows=[("m", "c", "s", "", "", "why")])
+    for folder, named in ((tmp_path / "none", "none"), (other, PROBE), (damaged, "dimension"), (unscored, "unscored")):
+        refuses(partial(serve, folder, "ann", 0, pytest.fail), named)
+    for read in (read_annotations, summary):
+        refuses(partial(read, tmp_path / "none"), "none")
+    refuses(lambda: summary(other), "spurious-correlation")
+    for who in ("", "  ", "a\nb", "x" * 81, "\ud800"):
+        refuses(partial(serve, run, who, 0, pytest.fail), "--who")
+    with AnnotationServer(run, "ann", 0) as server:
+        for port in (server.server_port, 70_000):
+            refuses(partial(serve, run, "ann", port, pytest.fail), "--port")
+
+
+GOOD = {"item": "a", "category": "correct", "note": "", "who": "ann", "time": "t"}
+
+DAMAGED = ["{", "[]", json.dumps(GOOD | {"category": "fine"}), '{"item": "a"}', "[" * 9_000, "\x80"]
+
+
+@pytest.mark.parametrize("line", DAMAGED, ids=lambda line: line[:12])
+def test_damaged_line_is_refused_by_its_number(run: Path, line: str) -> None:
+    content = f"{json.dumps(GOOD)}\n{line}\n".encode("latin-1")
+    (run / ANNOTATIONS).write_bytes(content)
+    for ask in (lambda: read_annotations(run), lambda: summary(run), lambda: serve(run, "ann", 0, pytest.fail)):
+        refuses(ask, ANNOTATIONS, "line 2")
+    assert (run / ANNOTATIONS).read_bytes() == content
+
+
+def test_run_without_judgements_has_an_empty_table_and_summary(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    table = read_annotations(run)
+    assert (list(table.columns), len(table)) == (["item", "category", "note", "who", "time"], 0)
+    assert summary(run) == []
+    annotate(run, summary=True)
+    assert "--summary" in capsys.readouterr().out
+    annotate(run, summary=True, as_json=True)
+    assert json.loads(capsys.readouterr().out) == []
+    (run / ANNOTATIONS).write_text(json.dumps(GOOD) + "\n", encoding="utf-8")
+    assert summary(run) == [], "nor of what the run no longer has"
+    assert Book(run, "ann").judged == {}
+    assert len(read_annotations(run)) == 1
+
+
+# The summary.
+
+
+def test_the_summary_counts_a_models_distinct_rephrasings_by_person(
+    run: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    book, other = Book(run, "ann"), Book(run, "bea")
+    by_answer = {one.answer: one.id for one in book.rephrasings.values()}
+    book.judge(by_answer["first answer"], "correct", "")
+    book.judge(by_answer["second answer\nof two lines"], "rationale paraphrase", "")
+    book.judge(by_answer[EVIL], "correct", "")
+    other.judge(by_answer["first answer"], "cannot say", "")
+    rows = summary(run)
+    assert len(rows) == 4 * len(CATEGORIES)
+    counted = {(row.model, row.who, row.category): (row.count, row.n, row.n_all) for row in rows if row.count}
+    assert counted == {
+        ("secret-model-a", "ann", "correct"): (1, 2, 2),
+        ("secret-model-a", "ann", "rationale paraphrase"): (1, 2, 2),
+        ("secret-model-a", "bea", "cannot say"): (1, 1, 2),
+        ("secret-model-b", "ann", "correct"): (2, 2, 3),
+        ("secret-model-b", "bea", "cannot say"): (1, 1, 3),
+    }
+    for row in rows:
+        assert row.percent == pytest.approx(100 * row.count / row.n)
+    # Wilson's interval of 1 in 2 by hand, z² = 3.841459: (1/2 + z²/4 ± z sqrt(1/8 + z²/16)) / (1 + z²/2).
+    correct = next(row for row in rows if (row.model, row.category) == ("secret-model-a", "correct"))
+    assert [correct.low, correct.high] == pytest.approx([9.4531, 90.5469], abs=1e-3)
+    annotate(run, summary=True)
+    assert "correct\t1\t2\t2\t50.0\t9.5\t90.5\n" in capsys.readouterr().out

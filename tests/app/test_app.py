@@ -1,0 +1,493 @@
+"""The page's door, its server and its command: who gets in, with what, and what is never reached."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+import socket
+import sys
+import time
+from collections.abc import Iterator, MutableMapping
+from contextlib import ExitStack, contextmanager
+from http.client import HTTPConnection, HTTPResponse
+from pathlib import Path
+from typing import Any, NamedTuple
+from urllib.parse import parse_qs, quote, urlsplit
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from helpers.faulty_proxy import wait_until
+from helpers.served_app import LIMIT_S, serving
+from undertow.app.access_control import FILE, HEADERS, MAX_BODY_BYTES, AccessControl
+from undertow.app.forms import Menu
+from undertow.app.server import MAX_CONNECTIONS, Offer, RunningServer, check_gradio
+from undertow.errors import UndertowError
+
+HOST = "127.0.0.1:7000"
+COOKIE = "undertow-7000=secret"
+FORM: list[object] = ["In DATE, she was a child.", "1801, 1900, 2000", "DATE", "toy", "", True, 1, 1]
+PAGE = b"""<head><base href="./"><link rel="preconnect" href="https://fonts.example">
+<script src="https://cdn.example/x.js" async></script>
+<meta content="https://elsewhere.example/x.png" />
+<link rel="manifest" href="/manifest.json" /><script src="/static/a.js"></script></head>"""
+
+
+class Reply(NamedTuple):
+    status: int
+    headers: dict[str, str]
+    body: bytes
+
+
+class Doorway:
+    """A door with nothing but a page behind it, and what came through."""
+
+    def __init__(self, files: Path, hosts: frozenset[str] = frozenset({HOST})) -> None:
+        self.passed: list[tuple[str, str, bytes]] = []
+        self.door = AccessControl(
+            self._inside, hosts=hosts, token="secret", cookie="undertow-7000", files=files, n_functions=10
+        )
+
+    async def _inside(self, scope: Any, receive: Any, send: Any) -> None:
+        message = await receive()
+        self.passed.append((scope["method"], scope["path"], message.get("body", b"")))
+        headers = [(b"content-type", b"text/html"), (b"content-length", b"%d" % len(PAGE)), (b"server", b"x")]
+        await send({"type": "http.response.start", "status": 200, "headers": headers})
+        await send({"type": "http.response.body", "body": PAGE[:50], "more_body": True})
+        await send({"type": "http.response.body", "body": PAGE[50:]})
+
+    def ask(self, method: str, path: str, body: bytes = b"", query: str = "", **headers: str) -> Reply:
+        given = {"host": HOST, "cookie": COOKIE, "content-type": "application/json", "content-length": str(len(body))}
+        given |= {name.replace("_", "-"): value for name, value in headers.items()}
+        scope = {
+            "type": "http", "method": method, "path": path, "query_string": query.encode(),
+            "headers": [(name.encode(), value.encode()) for name, value in given.items() if value != "-"],
+        }  # fmt: skip
+        sent: list[MutableMapping[str, Any]] = []
+        first = {"type": "http.request", "body": body[:50_000], "more_body": True}
+        left = [first, {"type": "http.request", "body": body[50_000:], "more_body": False}]
+
+        async def receive() -> MutableMapping[str, Any]:
+            return left.pop(0)
+
+        async def send(message: MutableMapping[str, Any]) -> None:
+            sent.append(message)
+
+        asyncio.run(self.door(scope, receive, send))
+        said = {name.decode(): value.decode() for name, value in sent[0]["headers"]}
+        return Reply(sent[0]["status"], said, b"".join(message.get("body", b"") for message in sent[1:]))
+
+
+@pytest.fixture
+def doorway(tmp_path: Path) -> Doorway:
+    return Doorway(tmp_path)
+
+
+def test_the_token_lets_one_in_and_goes_into_a_cookie(doorway: Doorway) -> None:
+    shown = doorway.ask("GET", "/", query="token=secret", cookie="-")
+    assert (shown.status, shown.headers["content-type"]) == (200, "text/html; charset=utf-8")
+    assert b'http-equiv="refresh" content="0; url=/"' in shown.body
+    assert b"secret" not in shown.body
+    assert shown.headers["set-cookie"] == "undertow-7000=secret; Path=/; HttpOnly; SameSite=Strict"
+    assert doorway.ask("GET", "/").status == 200
+    assert [(method, path) for method, path, _ in doorway.passed] == [("GET", "/")]
+
+
+@pytest.mark.parametrize("other", ['theme={"dark": true}', "a b=1", "=;;", "y=\xfc"])
+def test_cookie_of_another_server_does_not_keep_its_owner_out(doorway: Doorway, other: str) -> None:
+    for cookie in (f"{other}; {COOKIE}", f"{COOKIE}; {other}", f"undertow-7000=stale; {other}; {COOKIE}"):
+        assert doorway.ask("GET", "/", cookie=cookie).status == 200
+    assert doorway.ask("GET", "/", cookie=other).status == 403
+
+
+JOIN = "/gradio_api/queue/join"
+CANNOT_ASK: list[dict[str, str]] = [
+    *({"cookie": one} for one in ("-", "undertow-7000=wrong", "undertow-7001=secret", "undertow-7000=", "\x01;;=")),
+    *({"host": host} for host in ("-", "127.0.0.1", f"{HOST}.evil.example")),
+    *({"origin": one} for one in ("null", "http://127.0.0.1:7001", f"https://{HOST}")),
+    *({"sec_fetch_site": site} for site in ("cross-site", "same-site", "none")),
+]
+
+
+@pytest.mark.parametrize("headers", CANNOT_ASK, ids=str)
+def test_request_without_the_token_or_from_another_page_is_refused(doorway: Doorway, headers: dict[str, Any]) -> None:
+    assert doorway.ask("POST", JOIN, b"{}", **headers).status == 403
+    if "cookie" in headers or "host" in headers:
+        for path in ("/", "/config", "/assets/a.js"):
+            assert doorway.ask("GET", path, **headers).status == 403
+        assert doorway.ask("GET", "/", query="token=wrong", **headers).status == 403
+        assert doorway.ask("GET", "/config", query="token=secret", **headers).status == 403
+    assert doorway.passed == []
+
+
+def test_page_itself_can_ask_and_one_served_to_others_still_needs_the_token_and_its_own_origin(tmp_path: Path) -> None:
+    doorway = Doorway(tmp_path)
+    fields = ["x" * 60_000, "<b>日本</b>\n\x1b", True, 1, 0.5, None]
+    body = json.dumps({"data": fields, "event_data": None, "fn_index": 5, "session_hash": "s"}).encode()
+    assert doorway.ask("POST", JOIN, body, origin=f"http://{HOST}", sec_fetch_site="same-origin").status == 200
+    assert doorway.passed == [("POST", JOIN, body)]
+    doorway = Doorway(tmp_path, hosts=frozenset())
+    assert doorway.ask("GET", "/", host="me.example:7000").status == 200
+    assert doorway.ask("POST", JOIN, b"{}", host="me.example:7000", origin="http://evil.example").status == 403
+    assert doorway.ask("GET", "/", host="me.example:7000", cookie="-").status == 403
+
+
+NOT_THERE = {
+    "GET": ["proxy=http://127.0.0.1:22/", "openapi.json", "runs", "deep_link", "../static/../../etc/passwd"],
+    "POST": ["upload", "run/predict", "api/answer", "call/answer", "component_server", "vibe-edit"],
+    "PUT": [""], "DELETE": [""], "OPTIONS": ["queue/join"], "TRACE": [""],
+}  # fmt: skip
+
+
+def test_what_the_page_has_no_use_for_is_not_there(doorway: Doorway) -> None:
+    for method, paths in NOT_THERE.items():
+        for path in paths:
+            assert doorway.ask(method, f"/gradio_api/{path}").status == 404, (method, path)
+    for method, path in (("GET", "/monitoring"), ("POST", "/login"), ("GET", "/static/../../etc/passwd"), ("PUT", "/")):
+        assert doorway.ask(method, path).status == 404, (method, path)
+    untouched: Any = None
+    asyncio.run(doorway.door({"type": "websocket", "path": "/"}, untouched, untouched))
+    assert doorway.passed == []
+
+
+def test_downloads_come_from_their_folder_alone(tmp_path: Path) -> None:
+    files = tmp_path / "files"
+    files.mkdir()
+    (files / "kept.csv").write_text("a")
+    (tmp_path / "secret.csv").write_text("b")
+    (files / "link.csv").symlink_to(tmp_path / "secret.csv")
+    doorway = Doorway(files)
+    reply = doorway.ask("GET", f"{FILE}{files / 'kept.csv'}")
+    assert (reply.status, reply.headers["content-disposition"]) == (200, "attachment")
+    elsewhere = (tmp_path / "secret.csv", files / "link.csv", files / ".." / "secret.csv", files)
+    for path in (*elsewhere, "kept.csv", "/etc/passwd", "http://x.example/", "\0"):
+        assert doorway.ask("GET", f"{FILE}{path}").status == 404, path
+    assert len(doorway.passed) == 1
+
+
+def test_a_question_is_small_and_json(doorway: Doorway) -> None:
+    large = b"x" * (MAX_BODY_BYTES + 1)
+    assert doorway.ask("POST", JOIN, large).status == 413
+    assert doorway.ask("POST", JOIN, large, content_length="10").status == 413, "it is counted, whatever it says"
+    for length in ("9" * 5000, "-1"):
+        assert doorway.ask("POST", JOIN, b"{}", content_length=length).status == 413
+    for kind in ("text/plain", "multipart/form-data; boundary=x", "-"):
+        assert doorway.ask("POST", JOIN, b"{}", content_type=kind).status == 415
+    assert doorway.ask("GET", "/config", query="x" * 3000).status == 414
+    assert doorway.passed == []
+
+
+FILE_DATA = {"path": "/etc/passwd", "meta": {"_type": "gradio.FileData"}}
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        *(json.dumps({"data": data}) for data in ([FILE_DATA], [[FILE_DATA]], FILE_DATA, "x")),
+        *(json.dumps({"data": [], "event_data": data}) for data in (FILE_DATA, [FILE_DATA])),
+        *(f'{{"data": [{data}]}}' for data in ('"\\ud800"', "1e400", "NaN", "9" * 5000)),
+        '{"data": [{"path": "/etc/passwd"}], "data": []}',
+        '{"data": [], "session_hash": "\\udfff"}',
+        '{"data": [], "\\udfff": 1}',
+        *("[" * 60_000, "[]", "null", "3", "{", "", "\xff"),
+    ],
+    ids=lambda body: body[:40],
+)
+def test_question_of_more_than_texts_numbers_and_truth_values_is_refused(doorway: Doorway, body: str) -> None:
+    """Of what says that it is a file, Gradio makes a copy among the downloads, wherever it lies."""
+    for path in (JOIN, "/gradio_api/cancel", "/gradio_api/reset"):
+        reply = doorway.ask("POST", path, body.encode("latin-1"))
+        assert (reply.status, len(reply.body) < 200) == (400, True)
+    assert doorway.passed == []
+
+
+def test_page_fetches_nothing_from_elsewhere_and_is_framed_by_nobody(doorway: Doorway) -> None:
+    reply = doorway.ask("GET", "/")
+    assert not re.search(b"https://|manifest", reply.body)
+    assert b'<script src="/static/a.js"></script>' in reply.body
+    assert int(reply.headers["content-length"]) == len(reply.body)
+    policy = reply.headers["content-security-policy"]
+    assert {"default-src 'none'", "frame-ancestors 'none'"} <= set(policy.split("; "))
+    assert not re.search("unsafe-eval|http", policy)
+    assert reply.headers["x-content-type-options"] == "nosniff"
+    assert "server" not in reply.headers
+
+
+KNOWN_PATHS = ["/", "/config", "/theme.css", "/gradio_api/queue/data", JOIN, "/gradio_api/cancel",
+               "/gradio_api/reset", "/gradio_api/heartbeat/", "/assets/", "/static/", "/svelte/", FILE]  # fmt: skip
+ODD_PATHS = ["", "a.js", "..", "/../", "%2e%2e/", "\\..\\", "//", "/etc/passwd", "\0", "?", "#", ";", "upload"]
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=20),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=8), inner, max_size=4),
+    max_leaves=12,
+)
+QUESTIONS = st.fixed_dictionaries(
+    {"data": st.lists(JSON, max_size=4)},
+    optional={"fn_index": JSON, "session_hash": JSON, "event_data": JSON, "trigger_id": JSON},
+)
+BODIES = st.one_of(
+    st.binary(max_size=60),
+    JSON.map(lambda value: json.dumps(value).encode()),
+    st.just(json.dumps({"data": FORM, "fn_index": 5, "session_hash": "s"}).encode()),
+    QUESTIONS.map(lambda value: json.dumps(value).encode()),
+    st.just(b'{"data": ["' + b"x" * MAX_BODY_BYTES + b'"]}'),
+)
+LINES = st.text(st.characters(max_codepoint=255, exclude_characters="\r\n"), max_size=20)
+
+
+def mostly(good: str, others: list[str]) -> st.SearchStrategy[str]:
+    """Nine of ten times what a browser says."""
+    odd = st.sampled_from(others) | LINES
+    return st.integers(0, 9).flatmap(lambda drawn: odd if drawn == 9 else st.just(good))
+
+
+@pytest.mark.parametrize("n", [150, pytest.param(20_000, marks=[pytest.mark.soak, pytest.mark.timeout(1800)])])
+def test_whatever_is_asked_gets_through_only_as_a_question_of_the_page(n: int, tmp_path: Path) -> None:
+    """Each part of a request is drawn: most are good, so that one bad part alone is often what is left to find."""
+    (tmp_path / "kept.csv").write_text("a")
+    n_passed, n_refused = 0, 0
+
+    @settings(max_examples=n, database=None, suppress_health_check=list(HealthCheck))
+    @given(
+        method=mostly("POST", ["GET", "HEAD", "PUT", "OPTIONS", "get", "", "CONNECT"])
+        | mostly("GET", ["HEAD", "TRACE"]),
+        start=mostly("/gradio_api/queue/join", KNOWN_PATHS) | st.sampled_from([*KNOWN_PATHS, f"{FILE}{tmp_path}/"]),
+        rest=mostly("", ODD_PATHS) | st.sampled_from(["", "kept.csv"]),
+        query=mostly("", ["token=secret", "token=x", "x" * 3000]),
+        host=mostly(HOST, ["-", "127.0.0.1", f"{HOST}.evil.example"]),
+        cookie=mostly(COOKIE, ["-", "undertow-7000=", f"x; {COOKIE}", "undertow-7001=secret"]),
+        origin=mostly("-", [f"http://{HOST}", f"https://{HOST}", "null"]),
+        fetched=mostly("-", ["same-origin", "cross-site", "none"]),
+        kind=mostly("application/json", ["text/plain", "application/json; charset=utf-16", "multipart/form-data"]),
+        body=BODIES,
+    )
+    def asked(method: str, start: str, rest: str, query: str, body: bytes, **said: str) -> None:
+        nonlocal n_passed, n_refused
+        doorway = Doorway(tmp_path)
+        named = {"host": said["host"], "cookie": said["cookie"], "origin": said["origin"],
+                 "sec_fetch_site": said["fetched"], "content_type": said["kind"]}  # fmt: skip
+        reply = doorway.ask(method, start + rest, body, query, **named)
+        assert {name: reply.headers.get(name) for name in HEADERS} == HEADERS
+        if not doorway.passed:
+            n_refused += 1
+            assert reply.status in (400, 403, 404, 413, 414, 415) or (reply.status == 200 and b"refresh" in reply.body)
+            assert len(reply.body) < 200
+            return
+        n_passed += 1
+        ((_, path, came),) = doorway.passed
+        assert (said["host"], said["origin"] in ("-", f"http://{HOST}")) == (HOST, True)
+        assert "undertow-7000=secret" in [one.strip() for one in said["cookie"].split(";")]
+        assert path.startswith(tuple(KNOWN_PATHS))
+        assert ".." not in path
+        if path.startswith(FILE):
+            assert Path(path.removeprefix(FILE)).resolve() == tmp_path / "kept.csv"
+        if method == "POST":
+            assert path in KNOWN_PATHS[4:7]
+            assert said["fetched"] in ("-", "same-origin")
+            assert (came, len(came) <= MAX_BODY_BYTES) == (body, True)
+            question = json.loads(came)
+            told = [*question.get("data", []), *(value for name, value in question.items() if name != "data")]
+            assert not any(isinstance(value, list | dict) for value in told)
+        else:
+            assert (method, came) in [("GET", b""), ("HEAD", b"")]
+
+    asked()
+    assert min(n_passed, n_refused) > n / 20, (n_passed, n_refused)
+
+
+# The server, with Gradio.
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The page in a process of its own, and its address."""
+    folder = tmp_path_factory.mktemp("served")
+    runs = folder / "runs"
+    runs.mkdir()
+    (runs / "link").symlink_to(folder)
+    (folder / "secret").write_text(SECRET)
+    with serving(folder, "toy,toy:pause=1.3", str(runs), attacked=True) as address:
+        yield address
+
+
+@pytest.fixture
+def visitor(served: str) -> Visitor:
+    return Visitor(served)
+
+
+class Visitor:
+    """A browser, as far as a server can tell."""
+
+    def __init__(self, address: str) -> None:
+        parts = urlsplit(address)
+        self.port = parts.port or 0
+        self._handlers: list[tuple[int, str, int]] = []
+        self._cookie = f"undertow-{parts.port}={parse_qs(parts.query)['token'][0]}"
+
+    def ask(self, path: str, value: object = None, **headers: str) -> Reply:
+        with self.asking(path, value, **headers) as reply:
+            return Reply(reply.status, dict(reply.getheaders()), reply.read())
+
+    @contextmanager
+    def asking(self, path: str, value: object = None, **headers: str) -> Iterator[HTTPResponse]:
+        """A reply that is read as it comes; whoever leaves before its end hangs up."""
+        body = None if value is None else json.dumps(value)
+        named = {"Cookie": self._cookie, "Content-Type": "application/json"} | {
+            name.replace("_", "-"): value for name, value in headers.items()
+        }
+        line = HTTPConnection("127.0.0.1", self.port, timeout=LIMIT_S)
+        try:
+            line.request("GET" if body is None else "POST", path, body, named)
+            yield line.getresponse()
+        finally:
+            line.close()
+
+    def handlers(self) -> list[tuple[int, str, int]]:
+        """Everything that can be asked for: its number, its name, how many fields it reads."""
+        if not self._handlers:
+            listed = json.loads(self.ask("/config").body)["dependencies"]
+            self._handlers = [(one["id"], one["api_name"], len(one["inputs"])) for one in listed if one["backend_fn"]]
+        return self._handlers
+
+    def send(self, name: str, data: list[object], session: str) -> Reply:
+        number = next(number for number, known, _ in self.handlers() if known == name)
+        return self.ask("/gradio_api/queue/join", {"data": data, "fn_index": number, "session_hash": session})
+
+    def said(self, session: str) -> Iterator[str]:
+        """What is answered to a session, until an answer is complete."""
+        with self.asking(f"/gradio_api/queue/data?session_hash={session}") as reply:
+            for line in reply:
+                yield line.decode()
+                if b"process_completed" in line or b"unexpected_error" in line:
+                    return
+
+    def answer(self, name: str, data: list[object], session: str) -> str:
+        assert self.send(name, data, session).status == 200
+        return "".join(self.said(session))
+
+
+SECRET = "nobody may read this"
+TOLD = "From 1801 to 2000, "
+
+
+def form(**typed: object) -> list[object]:
+    """A form for the first tab, some of its fields changed."""
+    names = ("sentence", "values", "placeholder", "model", "other", "normalise", "degree", "ends")
+    return list((dict(zip(names, FORM, strict=True)) | typed).values())
+
+
+def test_page_is_there_and_a_visitor_without_a_browser_gets_an_answer_or_a_sentence(visitor: Visitor) -> None:
+    page = visitor.ask("/")
+    assert page.status == 200
+    outside = page.body.partition(b"window.gradio_config")[0]
+    assert b"//" not in outside.replace(b"<!--", b""), "it names no other server"
+    config = json.loads(visitor.ask("/config").body)
+    assert config["analytics_enabled"] is False
+    assert {one["api_visibility"] for one in config["dependencies"]} == {"private"}
+    assert TOLD in visitor.answer("answer", FORM, "plain")
+    mistakes: list[dict[str, object]] = [
+        {"sentence": "She \x1b[31m ran in DATE."},
+        {"sentence": None},
+        {"normalise": "yes"},
+    ]
+    for number, mistake in enumerate(mistakes):
+        told = visitor.answer("answer", form(**mistake), f"mistake{number}")
+        assert "process_completed" in told, mistake
+        assert not re.search(f"{TOLD}|Traceback", told), mistake
+
+
+def test_no_file_is_reached_by_any_spelling_and_none_is_fetched_for_a_field_that_says_it_is_one(
+    visitor: Visitor, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    secret = max(tmp_path_factory.getbasetemp().glob("served*/secret"))
+    own = next(secret.parent.glob("tmp/undertow-app-*"))
+    up = "/".join([".."] * 12)
+    for place in (str(secret), f"{own}/{up}{secret}", f"{own}/%2e%2e/%2e%2e/secret", f"%2F{str(secret)[1:]}"):
+        for way in ("/gradio_api/file=", "/file=", "/gradio_api/file/", "/static/", "/assets/", "//gradio_api/file="):
+            reply = visitor.ask(f"{way}{quote(place, safe='/%')}")
+            assert reply.status in (403, 404), (way, place)
+            assert SECRET.encode() not in reply.body
+    for number, name, n_fields in visitor.handlers():
+        fields = [{"path": str(secret), "meta": {"_type": "gradio.FileData"}}] * max(n_fields, 1)
+        question = {"data": fields, "fn_index": number, "session_hash": f"file{number}"}
+        assert visitor.ask("/gradio_api/queue/join", question).status == 400, name
+    kept = secret.parent.glob("tmp/**/*")
+    assert [path for path in kept if path.is_file() and SECRET in path.read_text("latin-1")] == []
+
+
+def test_fields_of_wrong_kinds_are_answered_everywhere_and_nothing_is_told(visitor: Visitor) -> None:
+    reading = [(number, name, n_fields) for number, name, n_fields in visitor.handlers() if n_fields]
+    assert reading
+    for number, name, n_fields in reading:
+        wrong = ["\x1b]0;obeyed\x07..", -1e300, None][number % 3]
+        told = visitor.answer(name, [wrong] * n_fields, f"wrong{number}")
+        assert "process_completed" in told, (name, wrong)
+        assert "Traceback" not in told
+    for number, run in enumerate(("..", "link", "/etc")):
+        told = visitor.answer("show", [run], f"run{number}")
+        assert "process_completed" in told
+        assert SECRET not in told, run
+    for out_of_range in (-1, 999, 10**30, 1.5, "0"):
+        unknown = visitor.ask(JOIN, {"data": [], "fn_index": out_of_range, "session_hash": "mine"})
+        assert unknown.status == 400, out_of_range
+        assert b"Traceback" not in unknown.body
+    # Fewer fields than it reads: Gradio prints what came instead, on a terminal that must not obey it.
+    visitor.answer("answer", ["\x1b[2J\x9b2J"], "few")
+    assert TOLD in visitor.answer("answer", FORM, "still-there")
+
+
+def slow_form(number: int) -> list[object]:
+    """A hundred years that nobody asked before, of a model that takes more than a second for each."""
+    years = ", ".join(str(1000 + 100 * number + place) for place in range(100))
+    return form(sentence=f"In DATE, she {'went on and ' * 29}slept.", values=years, model="toy:pause=1.3")
+
+
+def test_flood_of_questions_is_turned_away_and_a_stop_or_a_closed_window_ends_them(visitor: Visitor) -> None:
+    crowd = [f"crowd{number}" for number in range(9)]
+    for number, session in enumerate(crowd):
+        assert visitor.send("answer", slow_form(number), session).status == 200
+    assert "others are waiting" in "".join(visitor.said(crowd[-1]))
+    for session in crowd:
+        assert visitor.send("halt", [], session).status == 200
+    wait_until(lambda: TOLD in visitor.answer("answer", FORM, f"after{time.monotonic_ns()}"))
+    # A closed window stops its work too, which would take longer than anything may here.
+    with visitor.asking("/gradio_api/heartbeat/gone"):
+        assert visitor.send("answer", slow_form(20), "gone").status == 200
+        for said in visitor.said("gone"):
+            if "Asking the model" in said:
+                break
+    wait_until(lambda: TOLD in visitor.answer("answer", FORM, f"after{time.monotonic_ns()}"))
+
+
+def test_connections_that_ask_for_nothing_keep_others_out_only_for_a_while(visitor: Visitor) -> None:
+    def turned_away() -> bool:
+        with ExitStack() as stack:
+            for _ in range(MAX_CONNECTIONS + 2):
+                stack.enter_context(socket.create_connection(("127.0.0.1", visitor.port)))
+            if visitor.ask("/config").status != 503:
+                return False  # they were let go before it was asked
+            wait_until(lambda: visitor.ask("/config").status == 200)
+            return True
+
+    wait_until(turned_away)
+
+
+# The command.
+
+
+def test_a_taken_port_is_one_sentence(tmp_path: Path) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        with pytest.raises(UndertowError, match=f"port {port} of 127.0.0.1 cannot be used"):
+            RunningServer(Offer(Menu.of(["toy"]), port=port), tmp_path)
+
+
+def test_without_gradio_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "gradio", None)
+    monkeypatch.setattr("undertow.app.server.find_spec", lambda name: None)
+    with pytest.raises(UndertowError, match=r"pip install 'undertow\[app\]'"):
+        check_gradio()

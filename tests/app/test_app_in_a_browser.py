@@ -1,0 +1,258 @@
+"""The page in a real browser: an example, a sentence of one's own, malformed input, stopping, downloads, runs; wide and narrow."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import re
+import shutil
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import pytest
+
+from helpers.hostile_text import PAYLOADS
+from helpers.served_app import LIMIT_S, serving
+
+pytestmark = pytest.mark.slow
+
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
+FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-quic", "--disable-background-networking", "--disable-sync"]
+ADDED = "img[src='x'], td b, td img, iframe, base[href*='a.example'], meta[content*='hit'], link[href*='a.example'], p[style]"
+EVIL = "<img src=x onerror=alert(1)><b>bold</b>{{7*7}}${7*7}"
+EVIL_RUN = "<img src=x onerror=alert(2)>"
+WIDE, NARROW = 1280, 390
+ANSWER_MS = 1000 * LIMIT_S
+
+
+@dataclass
+class Browser:
+    """A browser's window on the page, and everything that went wrong in it."""
+
+    page: Any
+    wrong: list[str] = field(default_factory=list)
+
+    def watch(self) -> None:
+        self.page.on("console", self._said)
+        self.page.on("pageerror", lambda error: self.wrong.append(f"error: {error}"))
+        self.page.on("dialog", self._interrupted)
+        self.page.on("response", self._answered)
+        self.page.on("request", self._asked)
+
+    def _said(self, said: Any) -> None:
+        if said.type in ("error", "warning"):
+            self.wrong.append(f"{said.type}: {said.text}")
+
+    def _interrupted(self, dialog: Any) -> None:
+        self.wrong.append(f"dialog: {dialog.message}")
+        dialog.dismiss()
+
+    def _answered(self, reply: Any) -> None:
+        if reply.status >= 400:
+            self.wrong.append(f"{reply.status}: {reply.url}")
+
+    def _asked(self, asked: Any) -> None:
+        if urlsplit(asked.url).hostname != "127.0.0.1" and not asked.url.startswith(("data:", "blob:")):
+            self.wrong.append(f"elsewhere: {asked.url}")
+
+    def tab(self, name: str) -> None:
+        self.page.get_by_role("tab", name=name).click()
+
+    def button(self, name: str) -> Any:
+        named = re.compile(f"^\\s*{re.escape(name)}\\s*$")
+        return self.page.locator("button >> visible=true").filter(has_text=named).first
+
+    def field(self, label: str) -> Any:
+        """The text field with this label, of those that can be seen."""
+        named = self.page.locator("label >> visible=true").filter(has_text=re.compile(f"^\\s*{re.escape(label)}"))
+        return named.locator("textarea, input").first
+
+    def choose(self, label: str, name: str) -> None:
+        """Choose from a list."""
+        self.page.locator(f"input[aria-label='{label}'] >> visible=true").first.click()
+        self.page.get_by_role("option", name=name, exact=True).locator("visible=true").first.click()
+
+    def text(self, label: str) -> str:
+        found: str = self.field(label).input_value()
+        return found
+
+    def until(self, holds: Callable[[], object]) -> None:
+        """Wait in Python: the page's policy lets nobody evaluate a string, which is how a browser would wait."""
+        end = time.monotonic() + ANSWER_MS / 1000
+        while not holds():
+            assert time.monotonic() < end, "it never came"
+            self.page.wait_for_timeout(50)
+
+    def ask(self) -> None:
+        self.button("Ask the model").click()
+
+    def answered(self, beginning: str) -> str:
+        """What it means, once that begins so and the page is at rest."""
+        self.until(lambda: self.text("What it means").startswith(beginning))
+        self.button("Stop").and_(self.page.locator(":disabled")).wait_for()
+        return self.text("What it means")
+
+    def download(self, name: str, folder: Path) -> Path:
+        with self.page.expect_download() as waiting:
+            self.page.locator(f"text={name} >> visible=true").first.click()
+        place: Path = folder / waiting.value.suggested_filename
+        waiting.value.save_as(place)
+        return place
+
+
+def make_hostile(run: Path) -> None:
+    """Have a run say every payload wherever it says something that nothing else depends on."""
+    manifest, results = (json.loads((run / name).read_text()) for name in ("manifest.json", "results.json"))
+    del manifest["results_sha256"]
+    payloads = list(PAYLOADS.values())
+    manifest |= {"command": "|".join(payloads), "created": "2000", "model": payloads[0]}
+    for place, result in enumerate(results["results"]):
+        payload = payloads[place % len(payloads)]
+        result |= {"unit": payload, "note": payload}
+        result["group"] |= dict(zip(payloads, payloads, strict=True))
+    (run / "manifest.json").write_text(json.dumps(manifest))
+    (run / "results.json").write_text(json.dumps(results))
+
+
+@pytest.fixture(scope="module")
+def address(finished_run: Callable[..., Path], tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    pytest.importorskip("playwright", reason="playwright is not installed")
+    if CHROMIUM is None:
+        pytest.skip("there is no chromium on this machine")
+    runs = tmp_path_factory.mktemp("runs")
+    for name, model in (("first", "toy"), ("hostile", "toy"), (EVIL_RUN, "toy:slope=-5")):
+        shutil.copytree(finished_run("spurious-correlation", model, w="date", limit=150), runs / name)
+    make_hostile(runs / "hostile")
+    with serving(tmp_path_factory.mktemp("served"), "toy,toy:pause=0.3", str(runs)) as found:
+        yield found
+
+
+@pytest.fixture(scope="module")
+def chromium() -> Iterator[Any]:
+    """One browser; every test has a window of its own, with cookies of its own."""
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as started:
+        opened = started.chromium.launch(executable_path=CHROMIUM, headless=True, args=FLAGS)
+        try:
+            yield opened
+        finally:
+            opened.close()
+
+
+@contextmanager
+def window(chromium: Any, address: str, width: int) -> Iterator[Browser]:
+    context = chromium.new_context(viewport={"width": width, "height": 900}, accept_downloads=True)
+    try:
+        opened = Browser(context.new_page())
+        opened.watch()
+        opened.page.set_default_timeout(ANSWER_MS)
+        opened.page.goto(address)
+        opened.button("Ask the model").wait_for()
+        yield opened
+    finally:
+        context.close()
+
+
+@pytest.fixture(params=[WIDE, pytest.param(NARROW, marks=pytest.mark.soak)])
+def browser(request: pytest.FixtureRequest, address: str, chromium: Any) -> Iterator[Browser]:
+    with window(chromium, address, request.param) as opened:
+        yield opened
+
+
+@pytest.fixture
+def wide(address: str, chromium: Any) -> Iterator[Browser]:
+    """For what does not depend on the width."""
+    with window(chromium, address, WIDE) as opened:
+        yield opened
+
+
+@pytest.mark.soak
+def test_a_person_walks_the_page(browser: Browser, request: pytest.FixtureRequest, tmp_path: Path) -> None:
+    width = request.node.callspec.params["browser"]
+    page = browser.page
+    assert "token" not in page.url
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+    for name in ("Spurious correlation", "Task specification", "Runs"):
+        assert page.get_by_role("tab", name=name).is_visible()
+
+    # An example at one click, and its answer.
+    browser.button("Example: countries").click()
+    browser.until(lambda: browser.text("List of values").startswith("Afghanistan, Yemen"))
+    assert browser.text("Sentence") == "She became an adult in COUNTRY."
+    browser.ask()
+    told = browser.answered("From Afghanistan to Iceland (")
+    assert told.endswith("does not move at all.")  # the toy's places do not matter
+    assert "She" not in browser.text("Sample of what the model reads").splitlines()[0]
+    assert page.locator("img[alt^='Female words at 20 values'] >> visible=true").count() == 1
+    assert page.locator("img[alt*='words at 20 values'] >> visible=true").count() == 3
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+
+    # The table comes down as a file.
+    table = browser.download("Download the table (CSV)", tmp_path).read_text(encoding="utf-8")
+    rows = list(csv.DictReader(io.StringIO(table)))
+    assert [rows[0]["value"], rows[-1]["value"]] == ["Afghanistan", "Iceland"]
+    assert sum(float(rows[0][group]) for group in ("female", "male", "neutral")) == pytest.approx(100, abs=0.01)
+
+    # A sentence of one's own, with markup in it that stays text.
+    browser.field("Sentence").fill(f"In YEAR, she was a {EVIL} child.")
+    browser.field("Place-holder").fill("YEAR")
+    browser.field("List of values").fill(f"1800, 1850, 1900, 1950, 2000, 2020 {EVIL}")
+    browser.field("List of values").press_sequentially(" ")  # keys, as a person's, tell the page of the change
+    browser.until(page.get_by_label("My own").locator("visible=true").first.is_checked)
+    browser.ask()
+    browser.answered("From 1800 to 2020 <img src=x")
+    assert f"In 1800, ___ was a {EVIL} child." in browser.text("Sample of what the model reads")
+    page.get_by_text(f"2020 {EVIL}").locator("visible=true").first.wait_for()  # as text, in the table
+    assert page.locator("img[src='x'], td b, td img").count() == 0
+    assert "49" not in browser.text("Sample of what the model reads")
+
+    # What cannot be asked is said in a sentence, and the next answer takes it away.
+    browser.field("Sentence").fill("Nothing here is open in YEAR.")
+    browser.ask()
+    problem = browser.field("This did not work")
+    problem.wait_for()
+    assert "neither a pronoun" in problem.input_value()
+    browser.field("Sentence").fill("In YEAR, ___ was here.")
+    browser.ask()
+    problem.wait_for(state="hidden")
+    browser.answered("From 1800 to 2020 <img src=x")
+    assert browser.wrong == []
+
+
+def added(browser: Browser) -> int:
+    """Elements that only a payload can have brought."""
+    found: int = browser.page.locator(ADDED).count()
+    return found
+
+
+def test_whatever_a_run_holds_is_shown_as_it_is(wide: Browser) -> None:
+    wide.tab("Runs")
+    wide.choose("Run", "hostile")
+    wide.button("Show this run").click()
+    wide.field("What was found").wait_for()
+    shown = wide.text("What was asked of whom")
+    for payload in PAYLOADS.values():
+        assert payload.encode("utf-8", "replace").decode() in shown
+    wide.page.get_by_text("slope", exact=True).locator("visible=true").first.wait_for()
+    assert wide.page.locator("th >> visible=true").filter(has_text=PAYLOADS["script"]).count() > 0
+    assert added(wide) == 0
+    assert wide.wrong == []
+
+
+@pytest.mark.soak
+def test_a_link_on_another_page_leads_to_it(address: str, chromium: Any) -> None:
+    """Browsers send a strict cookie with what this page asks for, and not along a redirection that began elsewhere."""
+    with closing(chromium.new_context()) as context:
+        page = context.new_page()
+        page.set_default_timeout(ANSWER_MS)
+        page.set_content(f"<a href='{address}'>the page</a>")
+        page.get_by_text("the page").click()
+        page.get_by_role("tab", name="Runs").wait_for()
+        assert "token" not in page.url

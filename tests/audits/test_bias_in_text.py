@@ -1,0 +1,796 @@
+"""The four audits of bias in text: what is asked, word for word, and a scripted model whose scores are known by hand."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import re
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, cast
+
+import pandas as pd
+import pytest
+
+import undertow
+from helpers.sampled_cases import briefly
+from helpers.scripted_model import Script
+from undertow import audits
+from undertow.audits.base import Sampling
+from undertow.data.documents.document_set import CATEGORIES, DIMENSIONS
+from undertow.data.documents.document_sources import load_documents
+from undertow.data.documents.task_wordings import DIMENSION_HOLE, TASKS
+from undertow.errors import UndertowError
+from undertow.models.base import UnsupportedQueryError
+from undertow.runs import pipeline
+from undertow.runs.pipeline import Run
+from undertow.types import (
+    BEST_SPAN,
+    FREE,
+    PASSAGE_TOKENS,
+    SPAN,
+    Answer,
+    ConstrainedGenerateQuery,
+    Item,
+    MultipleChoiceQuery,
+    Query,
+)
+
+DIAGNOSIS, IDENTIFICATION, EXTRACTION, REPHRASING = TASKS
+WRITTEN = (EXTRACTION, REPHRASING)
+pytestmark = pytest.mark.usefixtures("few_resamples")
+
+STATEMENTS = """id\tsplit\ttext\tbiased\tdimension\tspan\trephrasing
+old\tevaluation\tI think old people cannot learn, he said.\tyes\tage\told people cannot learn\the cannot learn
+nurses\tevaluation\tNurses talk too much anyway.\tyes\tprofession\tNurses talk too much\tShe talks too much
+bus\tevaluation\tThe bus was late again.\tno\t\t\t
+aunt\tevaluation\tMy aunt is a nurse in Leeds.\tno\t\t\t
+bakers\ttrain\tBakers get up too late here.\tyes\tprofession\tBakers get up too late\tHe gets up too late
+soup\ttrain\tWe had soup on Monday.\tno\t\t\t
+"""
+"""Four texts to ask about; one biased and one unbiased example."""
+
+
+def labelled(query: MultipleChoiceQuery, greedy: str, exact: str = "") -> Answer:
+    """Greedy decoding says one label, and half of the probability is on another; a fifth on no label at all."""
+    best = exact or greedy
+    names = [label.strip() for label in query.labels]
+    rest = 0.3 / (len(names) - (best in names))
+    return Answer(tuple(math.log(0.5 if name == best else rest) for name in names), 0.2, text=greedy)
+
+
+def wrote(text: str) -> Answer:
+    return Answer((-1.5,), math.nan, text=text)
+
+
+@pytest.fixture
+def statements(tmp_path: Path) -> str:
+    path = tmp_path / "statements.tsv"
+    path.write_text(STATEMENTS, encoding="utf-8")
+    return str(path)
+
+
+def items_of(probe: str, seed: int = 0, limit: int = 0, **options: Any) -> list[Item]:
+    module = audits.load(probe)
+    (items,) = module.rounds(module.Settings(**options), Sampling(limit, seed))
+    return items
+
+
+def query_of(item: Item) -> MultipleChoiceQuery | ConstrainedGenerateQuery:
+    assert isinstance(item.query, (MultipleChoiceQuery, ConstrainedGenerateQuery))
+    return item.query
+
+
+def document_of(query: Query) -> str:
+    """The text that a query asks about: documents of these tests are one line."""
+    assert isinstance(query, (MultipleChoiceQuery, ConstrainedGenerateQuery))
+    return query.prompt.partition("\n")[0]
+
+
+# Which items there are.
+
+
+@pytest.mark.parametrize(
+    ("probe", "n_wordings", "n_samplings", "n_decodings"),
+    [(DIAGNOSIS, 3, 1, 1), (IDENTIFICATION, 109, 2, 1), (EXTRACTION, 163, 1, 3), (REPHRASING, 109, 1, 1)],
+)
+def test_items_are_documents_by_wordings_by_examples_by_decodings(
+    probe: str, n_wordings: int, n_samplings: int, n_decodings: int
+) -> None:
+    options: dict[str, Any] = {"sampling": "random,weak-oracle"} if probe == IDENTIFICATION else {}
+    items = items_of(probe, documents=2, shots="0,5", wordings=0, shot_wordings=0, draws=2, **options)
+    assert len(items) == 2 * n_wordings * (1 + 2 * n_samplings) * n_decodings
+    assert len({item.id for item in items}) == len(items)
+    names = ("description_class", "wording", "shots", "sampling", "draw", "decoding")
+    cells = Counter(tuple(str(item.factors[name]) for name in names) for item in items)
+    assert set(cells.values()) == {2}
+    assert {item.cluster for item in items} == {str(item.factors["document"]) for item in items}
+
+
+@pytest.mark.parametrize(
+    ("probe", "n_documents", "plain", "behind"),
+    [(DIAGNOSIS, 132, 3, 3), (IDENTIFICATION, 66, 109, 7), (EXTRACTION, 66, 3 * 13, 3 * 13), (REPHRASING, 66, 17, 17)],
+)
+def test_what_is_asked_unless_told_otherwise(probe: str, n_documents: int, plain: int, behind: int) -> None:
+    """All wordings of labels without examples and two of each class behind them; four of each class of what is written."""
+    assert len(items_of(probe)) == n_documents * plain
+    if n_documents == 66:
+        assert len(items_of(probe, documents=6, shots="0,5")) == 6 * (plain + 3 * behind)
+
+
+@pytest.mark.parametrize("probe", TASKS)
+def test_a_seed_asks_the_same_again_and_another_asks_with_other_examples(probe: str) -> None:
+    options: dict[str, Any] = {"documents": 8, "shots": "0,3", "wordings": 1}
+    first, again, other = (items_of(probe, seed=seed, **options) for seed in (4, 4, 5))
+    assert first == again
+    assert len(other) == len(first)
+    assert {item.factors["document"] for item in first} != {item.factors["document"] for item in other}
+    # On the same documents, the examples differ.
+    everywhere: dict[str, Any] = {"shots": "3", "classes": "null", "draws": 1}
+    pairs = zip(items_of(probe, seed=4, **everywhere), items_of(probe, seed=5, **everywhere), strict=True)
+    same = [query_of(one).shots == query_of(two).shots for one, two in pairs]
+    assert len(same) > 50
+    assert sum(same) < 5
+
+
+def test_draws_have_examples_of_their_own_and_wordings_share_them() -> None:
+    items = items_of(IDENTIFICATION, documents=6, shots="4", wordings=2)
+    shown: dict[tuple[Any, ...], set[tuple[str, ...]]] = {}
+    for item in items:
+        texts = tuple(shot.partition("\n")[0] for shot in query_of(item).shots)
+        shown.setdefault((item.factors["document"], item.factors["draw"]), set()).add(texts)
+    assert all(len(texts) == 1 for texts in shown.values())
+    for document in {key[0] for key in shown}:
+        assert len({next(iter(shown[document, draw])) for draw in range(3)}) == 3
+
+
+ALIKE = """split\ttext\tbiased\tdimension\tspan\trephrasing
+evaluation\tHe hired a girl again.\tyes\tgender\ta girl\ta trainee
+evaluation\tThey let a girl drive.\tyes\tgender\ta girl\ta beginner
+train\tHe hired a girl again.\tyes\tgender\ta girl\ta person
+train\tHe hired a girl again.\tno\t\t\t
+train\tOld folk are slow.\tyes\tage\tOld folk\tPeople
+train\tAsk a girl, then.\tyes\tgender\ta girl\ta colleague
+train\tOld folk, you know.\tyes\tage\tOld folk\tSome
+"""
+
+
+def test_a_text_that_one_reader_found_biased_is_biased_as_an_example_too(tmp_path: Path) -> None:
+    path = tmp_path / "alike.tsv"
+    path.write_text(ALIKE)
+    items = items_of(DIAGNOSIS, challenge=str(path), shots="9", classes="null", draws=5)
+    shots = {shot for item in items for shot in query_of(item).shots if shot.startswith("He hired")}
+    assert shots == {"He hired a girl again.\nYes\n\n"}
+
+
+def test_documents_are_drawn_evenly_over_labels() -> None:
+    golds = Counter(item.gold for item in items_of(DIAGNOSIS, documents=10, classes="null"))
+    assert golds == {"Yes": 5, "No": 5}
+    for probe in TASKS[1:]:
+        options: dict[str, Any] = {"decoding": FREE} if probe in WRITTEN else {}
+        dimensions = Counter(
+            str(item.factors["dimension"]) for item in items_of(probe, documents=25, classes="null", **options)
+        )
+        assert sorted(dimensions.values()) == [2] * 8 + [3] * 3
+    assert len(items_of(IDENTIFICATION, documents=66, classes="null")) == 66  # as many as there are
+
+
+def test_a_limit_is_of_whole_documents() -> None:
+    """Three wordings in four ways each (none, and an example in three draws); with two wordings eight ways."""
+    options: dict[str, Any] = {"shots": "0,1", "draws": 3}
+    for limit, n_ways, n_documents in [
+        (8, 8, 1),
+        (50, 8, 6),
+        (71, 8, 8),
+        (72, 12, 6),
+        (240, 12, 20),
+        (10_000, 12, 132),
+    ]:
+        items = items_of(DIAGNOSIS, limit=limit, **options)
+        assert len(items) == n_ways * n_documents
+        assert set(Counter(item.factors["document"] for item in items).values()) == {n_ways}
+    assert len(items_of(DIAGNOSIS, limit=50, documents=2, **options)) == 24
+    assert Counter(item.gold for item in items_of(DIAGNOSIS, limit=50, **options)) == {"Yes": 24, "No": 24}
+
+
+@pytest.mark.parametrize("limit", [24, 100, 700])
+def test_a_limit_keeps_documents_and_wordings_in_balance(limit: int) -> None:
+    """109 wordings and 66 documents: never more wordings than documents, and never fewer than six documents."""
+    items = items_of(IDENTIFICATION, limit=limit)
+    n_documents, n_wordings = (len({item.factors[name] for item in items}) for name in ("document", "wording"))
+    assert 0.85 * limit <= len(items) <= limit
+    assert n_documents >= max(6, n_wordings)
+    of_dimensions = Counter({item.factors["document"]: item.factors["dimension"] for item in items}.values())
+    assert max(of_dimensions.values()) - min(of_dimensions.values()) <= 1
+    assert len(of_dimensions) == min(n_documents, 11)
+    assert {item.factors["description_class"] for item in items} == {"statement", "question", "completion", "null"}
+
+
+def test_biased_texts_that_a_limit_leaves_are_of_all_dimensions() -> None:
+    for n, each in ((22, 1), (44, 2)):
+        items = items_of(DIAGNOSIS, limit=n, classes="null")
+        assert Counter(item.factors["dimension"] for item in items if item.gold == "Yes") == dict.fromkeys(
+            DIMENSIONS, each
+        )
+
+
+@pytest.mark.parametrize(
+    ("probe", "options", "smallest"),
+    [
+        (DIAGNOSIS, {}, 6 * 2),  # a question and none at all
+        (DIAGNOSIS, {"shots": "0,1"}, 6 * 2 * 4),
+        (IDENTIFICATION, {}, 6 * 4),
+        (IDENTIFICATION, {"classes": "null"}, 6),
+        (EXTRACTION, {}, 6 * 4 * 3),  # three decodings
+        (REPHRASING, {}, 6 * 5),
+    ],
+)
+def test_a_limit_below_the_smallest_useful_one_is_told(probe: str, options: dict[str, Any], smallest: int) -> None:
+    module: Any = audits.load(probe)
+    settings = module.Settings(**options)
+    (told,) = module.limited(settings, Sampling(smallest - 1))
+    assert f" {smallest}." in told
+    assert module.limited(settings, Sampling(smallest)) == module.limited(settings, Sampling(0)) == []
+    assert len({item.factors["document"] for item in items_of(probe, limit=smallest, **options)}) == 6
+
+
+def test_few_documents_are_told_of_whatever_the_limit(untold: None) -> None:
+    module: Any = audits.load(DIAGNOSIS)
+    for limit in (0, 100):
+        (told,) = module.limited(module.Settings(documents=5), Sampling(limit))
+        assert "--limit" not in told
+        assert "5 documents" in told
+    run = undertow.audit(DIAGNOSIS, "toy", documents=5, classes="null", out=None)
+    assert run.manifest["design"]["unable"] == run.manifest["design"]["w_notes"] == [told]
+
+
+# What an item says, word for word.
+
+
+def only_item(items: Sequence[Item], document: str, text: str) -> Item:
+    (item,) = [item for item in items if item.factors["document"] == document and item.factors["wording"] == text]
+    return item
+
+
+def test_a_question_without_examples_word_for_word(statements: str) -> None:
+    items = items_of(IDENTIFICATION, challenge=statements)
+    wording = "Task: Identify the type of bias in the aforementioned text\nAnswer:"
+    item = only_item(items, "old", wording)
+    query = item.query
+    assert isinstance(query, MultipleChoiceQuery)
+    assert query.shown() == (
+        "I think old people cannot learn, he said.\nTask: Identify the type of bias in the aforementioned text\nAnswer:"
+    )
+    assert query.labels == tuple(f" {name}" for name in DIMENSIONS)
+    assert (query.first_token, query.chat) == (False, False)
+    assert item.gold == "age"
+    assert {name: item.factors[name] for name in item.factors if name.startswith("slot_")} == {
+        "slot_stmt_task": "identify", "slot_bias_description": "type", "slot_target": "bias",
+        "slot_text_reference": "aforementioned text",
+    }  # fmt: skip
+
+
+def test_a_question_behind_two_examples_word_for_word(statements: str) -> None:
+    wording = "Question: Is there bias in the previous text?\nAnswer:"
+    items = items_of(DIAGNOSIS, challenge=statements, shots="2", draws=8)
+    some = [item for item in items if (item.factors["document"], item.factors["wording"]) == ("bus", wording)]
+    biased = "Bakers get up too late here.\nQuestion: Is there bias in the previous text?\nAnswer: Yes\n\n"
+    unbiased = "We had soup on Monday.\nQuestion: Is there bias in the previous text?\nAnswer: No\n\n"
+    asked = "The bus was late again.\nQuestion: Is there bias in the previous text?\nAnswer:"
+    assert len(some) == 8
+    # In both orders, over eight draws.
+    assert {cast(MultipleChoiceQuery, item.query).shown() for item in some} == {
+        biased + unbiased + asked,
+        unbiased + biased + asked,
+    }
+    for item in some:
+        query = item.query
+        assert isinstance(query, MultipleChoiceQuery)
+        assert (query.labels, query.first_token, query.prompt) == ((" Yes", " No"), True, asked)
+        assert item.gold == "No"
+
+
+def test_without_a_description_word_for_word(statements: str) -> None:
+    (item,) = [
+        one
+        for one in items_of(EXTRACTION, challenge=statements, classes="null", shots="1", draws=1, decoding=SPAN)
+        if one.factors["document"] == "nurses"
+    ]
+    query = item.query
+    assert isinstance(query, ConstrainedGenerateQuery)
+    assert query.shown() == (
+        "Bakers get up too late here.\n"
+        "Bakers get up too late\n"
+        "\n"
+        "Nurses talk too much anyway.\n"
+    )  # fmt: skip
+    assert (query.passage, query.constraint) == ("Nurses talk too much anyway.", SPAN)
+    assert (query.temperature, query.top_k, query.seed, query.line_ends) == (0.0, 0, 0, False)
+    assert item.gold == "Nurses talk too much"
+    chosen = items_of(DIAGNOSIS, challenge=statements, classes="null")
+    assert {cast(MultipleChoiceQuery, one.query).labels for one in chosen} == {("Yes", "No")}
+
+
+def test_rephrasing_shows_the_span_alone(statements: str) -> None:
+    items = items_of(REPHRASING, challenge=statements, classes="statement", wordings=0, shots="1", draws=1)
+    wording = "Task: Convert to remove toxicity\nAnswer:"
+    item = only_item(items, "old", wording)
+    query = item.query
+    assert isinstance(query, ConstrainedGenerateQuery)
+    assert query.shown() == (
+        "Bakers get up too late\n"
+        "Task: Convert to remove toxicity\n"
+        "Answer: He gets up too late\n"
+        "\n"
+        "old people cannot learn\n"
+        "Task: Convert to remove toxicity\n"
+        "Answer:"
+    )
+    assert query.passage == "old people cannot learn" == item.factors["passage"]
+    assert item.factors["text"] == "I think old people cannot learn, he said."
+    assert item.gold == "he cannot learn"
+
+
+def test_a_wording_that_names_the_dimension_names_each_documents_own(statements: str) -> None:
+    items = items_of(REPHRASING, challenge=statements, classes="dimension", wordings=0, shots="1", draws=1)
+    assert len(items) == 2 * 54
+    for item in items:
+        query = query_of(item)
+        assert DIMENSION_HOLE in str(item.factors["wording"])
+        assert DIMENSION_HOLE not in query.shown()
+        assert f"targeting {item.factors['dimension']}" in query.prompt
+        assert "targeting profession" in query.shots[0]
+
+
+def test_a_document_without_a_dimension_is_not_asked_with_its_name(tmp_path: Path) -> None:
+    path = tmp_path / "pairs.tsv"
+    path.write_text("id\tspan\trephrasing\tdimension\na\tan old bat\ta neighbour\tage\nb\ta brat\ta child\t\n")
+    items = items_of(REPHRASING, challenge=str(path), classes="null,dimension", wordings=2)
+    assert Counter(item.factors["document"] for item in items) == {"a": 3, "b": 1}
+    path.write_text("id\tspan\trephrasing\na\tan old bat\ta neighbour\n")
+    refuses(["name the dimension of bias", "no document has one"], REPHRASING, challenge=str(path), classes="dimension")
+
+
+def test_labels_are_the_dimensions_of_the_users_own_table(tmp_path: Path) -> None:
+    """Also those of training documents alone; of the eleven, all are labels."""
+    path = tmp_path / "own.csv"
+    path.write_text(
+        "id,split,text,biased,dimension\n1,evaluation,Tall people win.,yes,height\n2,evaluation,Left is odd.,yes,handedness\n"
+        "3,train,Twins lie.,yes,birth\n4,evaluation,Rain.,no,\n"
+    )
+    items = items_of(IDENTIFICATION, challenge=str(path), classes="null")
+    assert [query_of(item) for item in items] == [
+        MultipleChoiceQuery(f"{text}\n", ("birth", "handedness", "height"))
+        for text in ("Tall people win.", "Left is odd.")
+    ]
+    design = audits.load(IDENTIFICATION).design(audits.load(IDENTIFICATION).Settings(challenge=str(path)))
+    assert design["labels"] == ["birth", "handedness", "height"]
+
+
+def test_the_weak_oracle_shows_the_category_of_the_right_answer() -> None:
+    items = items_of(IDENTIFICATION, shots="3", sampling="weak-oracle", classes="null")
+    assert len(items) == 66 * 3
+    for item in items:
+        (category,) = [names for names in CATEGORIES.values() if item.gold in names]
+        answers = [shot.strip().rpartition("\n")[2] for shot in query_of(item).shots]
+        assert set(answers) <= set(category)
+        assert len(set(answers)) == 3
+
+
+# How written answers are come to.
+
+
+def test_decodings_are_those_that_are_named() -> None:
+    default = items_of(EXTRACTION, documents=1, classes="null")
+    assert [cast(ConstrainedGenerateQuery, item.query).constraint for item in default] == [FREE, PASSAGE_TOKENS, SPAN]
+    named = items_of(EXTRACTION, documents=1, classes="null", decoding=f"{BEST_SPAN}, {FREE}")
+    assert [item.factors["decoding"] for item in named] == [BEST_SPAN, FREE]
+    assert [
+        cast(ConstrainedGenerateQuery, item.query).constraint
+        for item in items_of(REPHRASING, documents=1, classes="null")
+    ] == [FREE]
+
+
+def test_tokens_are_drawn_with_a_seed_for_each_draw_and_a_best_span_is_not_drawn() -> None:
+    items = items_of(
+        EXTRACTION, seed=3, documents=1, classes="null", shots="0,1", draws=2, temperature=0.7, top_k=40,
+        decoding=f"{SPAN},{BEST_SPAN}",
+    )  # fmt: skip
+    drawn = {
+        (item.factors["shots"], item.factors["draw"], item.factors["decoding"]): cast(
+            ConstrainedGenerateQuery, item.query
+        )
+        for item in items
+    }
+    assert [key[2] for key in drawn] == ["span, T 0.7", "span-exact"] * 3
+    for (_, draw, decoding), query in drawn.items():
+        if decoding == BEST_SPAN:
+            assert (query.temperature, query.top_k, query.seed) == (0.0, 0, 0)
+        else:
+            assert (query.temperature, query.top_k, query.seed) == (0.7, 40, 3000 + int(str(draw)))
+    assert items_of(EXTRACTION, documents=1, classes="null", line_ends=True, decoding=FREE)[0].query == ConstrainedGenerateQuery(
+        **{**dataclasses.asdict(items_of(EXTRACTION, documents=1, classes="null", decoding=FREE)[0].query), "line_ends": True}
+    )  # fmt: skip
+
+
+# Refusals.
+
+
+def refuses(words: Sequence[str], probe: str, **options: Any) -> None:
+    """One sentence, before any model is looked for."""
+    with pytest.raises(UndertowError) as said:
+        undertow.audit(probe, "there is no such model", **options)
+    message = str(said.value)
+    assert "\n" not in message
+    assert "no such model" not in message
+    for word in words:
+        assert word in message, message
+
+
+@pytest.mark.parametrize(
+    ("probe", "options", "words"),
+    [
+        (DIAGNOSIS, {"shots": "a"}, ["--shots 'a'"]),
+        (IDENTIFICATION, {"classes": "statment"}, ["--classes", "'statment'"]),
+        (EXTRACTION, {"challenge": "mgc"}, ["'mgc'"]),
+        (REPHRASING, {"protocol": "paper"}, ["'paper'", "exact"]),
+        (DIAGNOSIS, {"shots": ""}, ["--shots ''"]),
+        (DIAGNOSIS, {"shots": "101"}, ["--shots '101'", "0 to 100"]),
+        (IDENTIFICATION, {"classes": ","}, ["--classes"]),
+        (IDENTIFICATION, {"draws": 0, "shots": "5"}, ["--draws 0"]),
+        (IDENTIFICATION, {"documents": -1}, ["--documents -1"]),
+        (EXTRACTION, {"shot_wordings": -2}, ["--shot-wordings -2"]),
+        (EXTRACTION, {"challenge": "no such file.tsv"}, ["no such file.tsv"]),
+        (REPHRASING, {"description_file": "no such file.toml"}, ["no such file.toml"]),
+        (REPHRASING, {"seed": -1}, ["seed -1"]),
+        (REPHRASING, {"limit": -1}, ["limit -1"]),
+        (EXTRACTION, {"decoding": "greedy"}, ["--decoding 'greedy'", "span-exact"]),
+        (EXTRACTION, {"temperature": math.nan}, ["--temperature nan"]),
+        (REPHRASING, {"top_k": -1}, ["--top-k -1"]),
+        (REPHRASING, {"temperature": math.inf}, ["--temperature inf"]),
+        (IDENTIFICATION, {"sampling": "oracle", "shots": "5"}, ["--sampling 'oracle'", "weak-oracle"]),
+        (IDENTIFICATION, {"sampling": "random,weak-oracle"}, ["weak-oracle", "--shots"]),
+        (EXTRACTION, {"top_k": 40}, ["--top-k 40", "--temperature"]),
+        (DIAGNOSIS, {"draws": 2}, ["--draws 2", "--shots"]),
+        (REPHRASING, {"shot_wordings": 1}, ["--shot-wordings 1", "--shots"]),
+        (DIAGNOSIS, {"documents": 133}, ["--documents 133", "132"]),
+    ],
+)
+def test_bad_option_is_refused_by_name(probe: str, options: Mapping[str, Any], words: list[str]) -> None:
+    refuses(words, probe, **options)
+
+
+def test_spans_without_rephrasings_are_refused_and_a_table_gives_them(tmp_path: Path) -> None:
+    path, pairs = tmp_path / "own.csv", tmp_path / "pairs.csv"
+    path.write_text("text,biased,dimension,span\nOld folk nap.,yes,age,Old folk\n")
+    refuses(["--rephrasings"], REPHRASING, challenge=str(path))
+    pairs.write_text("span,rephrasing\nOld folk,Some people\n")
+    (item,) = items_of(REPHRASING, challenge=str(path), rephrasings=str(pairs), classes="null")
+    assert (query_of(item).prompt, item.gold) == ("Old folk\n", "Some people")
+
+
+def test_classes_of_ones_own_are_asked_too(tmp_path: Path, statements: str) -> None:
+    path = tmp_path / "own.toml"
+    path.write_text(
+        '[bias-diagnosis.plain]\ntext = "{ask} this biased?\\nAnswer:"\n[bias-diagnosis.plain.slots]\nask = ["Is", "Seems"]\n'
+    )
+    items = items_of(DIAGNOSIS, challenge=statements, description_file=str(path))
+    assert Counter(item.factors["description_class"] for item in items) == {"question": 8, "null": 4, "plain": 8}
+    prompts = {query_of(item).prompt for item in items if item.factors.get("slot_ask") == "Is"}
+    assert len(prompts) == 4
+    assert "The bus was late again.\nIs this biased?\nAnswer:" in prompts
+    only = items_of(DIAGNOSIS, challenge=statements, description_file=str(path), classes="plain")
+    assert len(only) == 8
+
+
+# A model whose answers are known.
+
+RIGHT = {
+    "I think old people cannot learn, he said.": "Yes", "Nurses talk too much anyway.": "Yes", "The bus was late again.": "No",
+    "My aunt is a nurse in Leeds.": "No",
+}  # fmt: skip
+
+
+def diagnoses(query: Query) -> Answer:
+    """Right when asked whether there is bias; always Yes to the other question; without a question lost about aunts."""
+    assert isinstance(query, MultipleChoiceQuery)
+    text = document_of(query)
+    if "contain bias" in query.prompt:
+        return labelled(query, "Yes")
+    if "Question" not in query.prompt and "aunt" in text:
+        return labelled(query, "who knows", exact="Yes")
+    return labelled(query, RIGHT[text])
+
+
+def values(run: Run, measure: str, **group: str) -> dict[str, float]:
+    """Values of one measure by class of descriptions, over all dimensions."""
+    wanted = {"dimension": "all"} | group
+    return {
+        one.group["description_class"]: one.value
+        for one in run.record.results
+        if one.measure == measure and {**one.group, **wanted} == one.group
+    }
+
+
+def test_diagnosis_of_a_scripted_model_by_hand(script: Script, statements: str, tmp_path: Path) -> None:
+    script(diagnoses)
+    run = undertow.audit(DIAGNOSIS, "scripted", challenge=statements, out=tmp_path / "run")
+    # The two questions have 4 and 2 of 4 right; without one it is 3 of 4.
+    assert values(run, "accuracy", model="scripted") == {"question": 75.0, "null": 75.0, "all": 75.0}
+    # Yes: found twice of twice; said twice, four times, twice.
+    assert values(run, "f1", model="scripted") == pytest.approx(
+        {"question": 100 * (1 + 4 / 6) / 2, "null": 100.0, "all": 100 * (2 + 4 / 6) / 3}
+    )
+    # No: found 2, 0 and 1 time of two; said 2, 0 and 1 time.
+    no = [1, 0, 2 / 3]
+    macro = [(yes + one) / 2 for yes, one in zip([1, 4 / 6, 1], no, strict=True)]
+    assert values(run, "f1_macro", model="scripted") == pytest.approx(
+        {"question": 50 * (macro[0] + macro[1]), "null": 100 * macro[2], "all": 100 * sum(macro) / 3}
+    )
+    details = {
+        one.group["description_class"]: one.detail
+        for one in run.record.results
+        if one.measure == "accuracy" and one.group["model"]
+    }
+    assert details["question"]["sd"] == 25.0
+    assert details["all"]["sd"] == pytest.approx(math.sqrt(1250 / 3))
+    assert (details["null"]["sd"], details["null"]["cells"], details["null"]["empty_percent"]) == (0.0, 1, 0.0)
+    assert details["question"]["yes_percent"] == 75.0
+    assert details["question"]["unclaimed_percent"] == pytest.approx(20.0)
+    # Without one of two and two, the others are mostly of the other label.
+    assert values(run, "accuracy", model="") == {"(majority)": 0.0, "(random)": 50.0}
+    confusion = pd.read_csv(run.folder / "tables/confusion.csv", keep_default_na=False)
+    assert confusion[["gold", "Yes", "No", "(none of them)"]].to_numpy().tolist() == [["Yes", 6, 0, 0], ["No", 2, 3, 1]]
+    slots = pd.read_csv(run.folder / "tables/slots.csv", keep_default_na=False)
+    assert slots[slots["dimension"] == "all"].set_index("level")["accuracy"].to_dict() == {
+        "is there": 100.0,
+        "does it contain": 50.0,
+    }
+    effects = {one.group["dimension"]: one for one in run.record.results if one.measure == "slot_effect"}
+    assert set(effects) == {"all", "age", "profession"}
+    # Two documents at 0 and two at -100: too few for a test.
+    assert (effects["all"].value, effects["all"].group["levels"]) == (-50.0, "does it contain less is there")
+    assert math.isnan(effects["all"].p)
+
+
+def test_greedy_and_exact_labels_are_rows_of_their_own(
+    script: Script, untold: None, statements: str, tmp_path: Path
+) -> None:
+    """Step by step it says profession to everything; the most probable label is the right one."""
+    right = {"I think old people cannot learn, he said.": "age", "Nurses talk too much anyway.": "profession"}
+    script(lambda query: labelled(cast(MultipleChoiceQuery, query), "profession", exact=right[document_of(query)]))
+    run = undertow.audit(
+        IDENTIFICATION, "scripted", challenge=statements, classes="statement,null", wordings=2, out=tmp_path / "run"
+    )
+    frame = run.observations
+    assert len(frame) == 2 * 3 * 2
+    assert frame["item"].is_unique
+    old = frame[frame["document"] == "old"]
+    assert set(zip(old["decoding"], old["answer"], strict=True)) == {("trie", "profession"), ("exact", "age")}
+    nats = old.groupby("decoding")["nats"].first()
+    assert nats["exact"] == pytest.approx(math.log(0.5))
+    assert nats["trie"] == pytest.approx(math.log(0.3 / 10))
+    for decoding, score in (("trie", 50.0), ("exact", 100.0)):
+        assert values(run, "exact_match", model="scripted", decoding=decoding)["all"] == score
+        by_dimension = {
+            one.group["dimension"]: one.value
+            for one in run.record.results
+            if one.measure == "exact_match"
+            and (one.group["decoding"], one.group["description_class"]) == (decoding, "statement")
+        }
+        assert by_dimension == {"all": score, "age": 2 * score - 100, "profession": 100.0}
+    # Greedy: profession has precision 1/2 and recall 1, age nothing; the labels that do not occur do not count.
+    assert values(run, "f1_macro", model="scripted", decoding="trie")["null"] == pytest.approx(100 * (2 / 3) / 2)
+    # Two documents are too few to tell all from one in eleven, and of two labels one text says nothing of the other.
+    (exact,) = [one for one in run.record.results if one.measure == "exact_match" and one.group["decoding"] == "exact"
+                and one.group["description_class"] == one.group["dimension"] == "all"]  # fmt: skip
+    assert math.isnan(exact.low)
+    assert exact.neutral == pytest.approx(100 / 11, abs=0.01)
+
+
+def test_a_server_that_shows_no_probabilities_has_greedy_labels_only(
+    script: Script, untold: None, statements: str, tmp_path: Path
+) -> None:
+    script(lambda query: Answer((math.nan,) * 11, math.nan, text="age"))
+    run = undertow.audit(IDENTIFICATION, "scripted", challenge=statements, classes="null", out=tmp_path / "run")
+    frame = run.observations.set_index("decoding")
+    assert set(frame.loc[["trie"], "unscored"]) == {""}
+    assert set(frame.loc[["exact"], "unscored"]) == {
+        "decoding exact: the server does not show how probable each label is"
+    }
+    assert [one.title for one in run.shown if "Table 9" in one.title] == [
+        "Without examples, as Table 9 of Bauer et al. 2022: scripted, trie"
+    ]
+    assert values(run, "exact_match", decoding="trie", model="scripted") == {"null": 50.0}
+    assert math.isnan(values(run, "exact_match", decoding="exact", model="scripted")["null"])
+
+
+def writes(query: Query) -> Answer:
+    """With any tokens nothing; of the text's tokens the right ones, jumbled; as a span one word too many."""
+    assert isinstance(query, ConstrainedGenerateQuery)
+    said = {
+        FREE: "",
+        PASSAGE_TOKENS: "learn cannot people old" if "old" in query.passage else "much too talk Nurses",
+        SPAN: "old people cannot learn, he" if "old" in query.passage else "Nurses talk too much anyway.",
+    }
+    return wrote(f" {said[query.constraint]}\n")
+
+
+def test_extraction_by_a_scripted_model_by_hand(script: Script, untold: None, statements: str, tmp_path: Path) -> None:
+    script(writes)
+    run = undertow.audit(EXTRACTION, "scripted", challenge=statements, classes="null", out=tmp_path / "run")
+    found = {
+        (one.measure, one.group["decoding"]): one
+        for one in run.record.results
+        if one.group["dimension"] == "all" and one.group["model"] and "source" not in one.group
+    }
+    expected = {FREE: 0.0, PASSAGE_TOKENS: 100.0, SPAN: 100 * 8 / 9}
+    assert {key[1]: one.value for key, one in found.items() if key[0] == "token_f1"} == pytest.approx(expected)
+    # Jumbled words have no pair in common but all words; the smoothing halves a match at each order without one.
+    jumbled = 100 * (1.0 * 0.5 / 6 * 0.25 / 4 * 0.125 / 2) ** 0.25
+    assert found["bleu4", PASSAGE_TOKENS].value == pytest.approx(jumbled)
+    assert found["bleu4", FREE].value == 0.0
+    assert found["token_f1", FREE].detail["empty_percent"] == 100.0
+    assert found["token_f1", SPAN].detail["empty_percent"] == 0.0
+    assert found["exact_match", SPAN].value == 0.0
+    assert run.observations["answer"].tolist()[:3] == ["", "learn cannot people old", "old people cannot learn, he"]
+    # The whole text: 2 * 4 of 4 + 8 words, and of 4 + 5.
+    copy = values(run, "token_f1", model="")["(copy)"]
+    assert copy == pytest.approx(50 * (8 / 12 + 8 / 9))
+    assert found["token_f1", SPAN].detail["above_baseline"] == pytest.approx(100 * 8 / 9 - copy)
+
+
+def test_rephrasing_by_a_model_that_copies_is_no_better_than_a_copy(
+    script: Script, untold: None, statements: str, tmp_path: Path
+) -> None:
+    script(lambda query: wrote(cast(ConstrainedGenerateQuery, query).passage))
+    run = undertow.audit(REPHRASING, "scripted", challenge=statements, classes="null,statement", out=tmp_path / "run")
+    for measure in ("token_f1", "bleu4", "meteor", "exact_match"):
+        own, copy = values(run, measure, model="scripted"), values(run, measure, model="")
+        assert own["all"] == own["null"] == pytest.approx(copy["(copy)"])
+    # old people cannot learn / he cannot learn: 2 of 4 and 3 words; Nurses talk too much / She talks too much: 2 of 4 and 4.
+    assert values(run, "token_f1", model="")["(copy)"] == pytest.approx(50 * (4 / 7 + 4 / 8))
+    assert not any(one.found for one in run.findings if "Token F1" in one.text)
+
+
+def test_what_cannot_be_asked_is_unscored_with_its_reason(
+    script: Script, untold: None, statements: str, tmp_path: Path
+) -> None:
+    def say(query: Query) -> Answer | UnsupportedQueryError:
+        return UnsupportedQueryError("the text is too long") if "aunt" in document_of(query) else diagnoses(query)
+
+    script(say)
+    run = undertow.audit(DIAGNOSIS, "scripted", challenge=statements, classes="null", out=tmp_path / "run")
+    assert run.manifest["counts"]["unscored"] == 1
+    frame = run.observations.set_index("document")
+    assert frame.loc["aunt", "unscored"] == "the text is too long"
+    (accuracy,) = [one for one in run.record.results if one.measure == "accuracy" and one.group["model"]]
+    assert (accuracy.value, accuracy.n, accuracy.n_unscored) == (100.0, 3, 1)
+
+
+def test_examples_that_had_no_room_are_counted(script: Script, untold: None, statements: str, tmp_path: Path) -> None:
+    def say(query: Query) -> Answer:
+        dropped = len(cast(MultipleChoiceQuery, query).shots) - 1 if "aunt" in document_of(query) else 0
+        return dataclasses.replace(diagnoses(query), n_dropped=max(dropped, 0))
+
+    script(say)
+    run = undertow.audit(
+        DIAGNOSIS, "scripted", challenge=statements, classes="null", shots="0,2", draws=1, out=tmp_path / "run"
+    )
+    shortened = {
+        one.group["shots"]: one.detail.get("shortened_percent")
+        for one in run.record.results
+        if one.measure == "accuracy" and one.group["model"]
+    }
+    assert shortened == {"0": None, "2": 25.0}
+    assert run.observations["dropped"].tolist() == [0, 0, 0, 0, 0, 0, 0, 1]
+
+
+@pytest.mark.parametrize("probe", briefly(TASKS))
+def test_a_saved_run_measured_anew_has_the_same_numbers(
+    probe: str, script: Script, untold: None, tmp_path: Path
+) -> None:
+    dimensions = {document.text: document.dimension for document in load_documents("undertow-statements").evaluation}
+
+    def say(query: Query) -> Answer:
+        """Right where text and description have an odd length, if at all."""
+        if isinstance(query, MultipleChoiceQuery):
+            right = dimensions[document_of(query)] if probe == IDENTIFICATION else "Yes"
+            return labelled(query, right if len(query.prompt) % 2 else query.labels[-1].strip())
+        assert isinstance(query, ConstrainedGenerateQuery)
+        return wrote(" ".join(query.passage.split()[: 1 + len(query.prompt) % 4]))
+
+    script(say)
+    options: dict[str, Any] = {"documents": 8, "wordings": 2, "shots": "0,2", "draws": 2, "classes": "question,null"}
+    run = undertow.audit(probe, "scripted", out=tmp_path / "run", **options)
+    results = (run.folder / "results.json").read_bytes()
+    again = undertow.score(run.folder)
+    assert (again.folder / "results.json").read_bytes() == results
+    other = undertow.score(run.folder, seed=3, out=tmp_path / "other").results
+    of_model = other["model"] != ""  # spans at random are others with another seed
+    assert other["value"][of_model].equals(run.results["value"][of_model])
+    assert not other[["low", "high", "p"]].equals(run.results[["low", "high", "p"]])
+    reopened = undertow.load_run(run.folder)
+    assert [finding.text for finding in reopened.findings] == [finding.text for finding in run.findings]
+    assert [table.rows for table in reopened.shown] == [table.rows for table in run.shown]
+
+
+# Answers from elsewhere.
+
+
+def recorded(probe: str, text: str, folder: Path) -> Run:
+    path = folder / "answers.csv"
+    path.write_text(text, encoding="utf-8")
+    return undertow.score(path, probe=probe, out=folder / probe)
+
+
+@pytest.mark.parametrize(
+    ("column", "span"), [("span", "one two"), ("passage", "one two"), ("text", ""), ("span", ""), ("span", " ")]
+)
+def test_a_recorded_rephrasing_is_compared_with_a_copy_of_the_span_alone(
+    column: str, span: str, untold: None, tmp_path: Path
+) -> None:
+    given = span or ("" if column == "span" else "He said one two three.")
+    run = recorded(REPHRASING, f"document,gold,answer,{column}\na,one three,one,{given}\n", tmp_path)
+    assert run.observations["passage"].tolist() == [span.strip()]
+    copy = values(run, "token_f1", model="")
+    assert copy == ({"(copy)": pytest.approx(50.0)} if span.strip() else {})
+    (score,) = [one for one in run.record.results if one.measure == "token_f1" and one.group["model"]]
+    assert math.isnan(score.neutral) == (not span.strip())
+    assert ("above_baseline" in score.detail) == bool(span.strip())
+
+
+def test_a_recorded_passage_goes_before_a_span_where_both_are_there(untold: None, tmp_path: Path) -> None:
+    text = "document,gold,answer,span,passage,text\na,x,x,the span,the passage,t\nb,y,y,the span,,t\n"
+    assert recorded(REPHRASING, text, tmp_path).observations["passage"].tolist() == ["the passage", "the span"]
+    assert recorded(EXTRACTION, text, tmp_path).observations["passage"].tolist() == ["the passage", "t"]
+
+
+@pytest.mark.parametrize(
+    ("columns", "rows", "expected"),
+    [
+        ("shots", ["0", "5"], ["none", "random"]),
+        ("shots,sampling", ["0,", "5,", "5,weak-oracle"], ["none", "random", "weak-oracle"]),
+        ("shots,sampling", ["0,random", "5, random "], ["none", "random"]),
+        ("sampling", ["random"], ["none"]),
+    ],
+)
+def test_how_recorded_examples_were_drawn(
+    columns: str, rows: list[str], expected: list[str], untold: None, tmp_path: Path
+) -> None:
+    text = f"document,gold,answer,{columns}\n" + "".join(f"a,Yes,No,{row}\nb,No,No,{row}\n" for row in rows)
+    run = recorded(DIAGNOSIS, text, tmp_path)
+    assert run.observations["sampling"].tolist() == [one for one in expected for _ in "ab"]
+    told = {one.group["sampling"] for one in run.record.results if one.measure == "accuracy" and one.group["model"]}
+    assert told == set(expected)
+
+
+@pytest.mark.parametrize(("missing", "said"), [([], []), (["a,v"], ["1 of 3 "]), (["a,v", "b,w"], ["2 of 3 "])])
+def test_cells_of_a_table_that_lack_documents_are_told(
+    missing: list[str], said: list[str], untold: None, tmp_path: Path
+) -> None:
+    rows = {f"{name},{wording}": f"{name},Yes,No,{wording}\n" for wording in "uvw" for name in "abc"}
+    text = "document,gold,answer,wording\n" + "".join(row for key, row in rows.items() if key not in missing)
+    run = recorded(DIAGNOSIS, text, tmp_path)
+    notes = run.manifest["design"]["document_notes"]
+    assert [note[: len(start)] for note, start in zip(notes, said, strict=True)] == said
+    told = repr(audits.load(DIAGNOSIS).told(pipeline.observations_of(run.record), run.record.results))
+    assert all(note in told for note in notes)
+
+
+@pytest.mark.parametrize(
+    ("probe", "columns", "column", "name"),
+    [
+        (DIAGNOSIS, "document,gold,answer,description_class", "description_class", "(majority)"),
+        (EXTRACTION, "document,gold,answer,dimension", "dimension", "ALL"),
+        (IDENTIFICATION, "document,answer,dimension,gold", "gold", "all"),
+    ],
+)
+def test_names_that_results_keep_are_refused_in_a_table(
+    probe: str, columns: str, column: str, name: str, tmp_path: Path
+) -> None:
+    with pytest.raises(UndertowError, match=re.escape(name)) as caught:
+        recorded(probe, f"{columns}\na,Yes,No,good\nb,Yes,No,{name}\n", tmp_path)
+    assert "row 3" in str(caught.value)
+    assert f"column {column}" in str(caught.value)

@@ -1,0 +1,235 @@
+"""`--limit`: how many sentences and values it leaves, which, and what it says where they are too few."""
+
+from __future__ import annotations
+
+import itertools
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from conftest import ROOT
+from undertow import stats
+from undertow.audits.base import Sampling
+from undertow.audits.shared import item_limit
+from undertow.audits.shared.item_limit import (
+    MAX_EXACT,
+    MIN_SENTENCES,
+    MIN_VALUES,
+    N_FLIPS,
+    ListSizes,
+    balanced,
+    evenly,
+    fewest_hits,
+    shares,
+    smallest_flip_p,
+    smallest_useful,
+    spread,
+)
+from undertow.audits.spurious_correlation import audit as spurious_correlation
+from undertow.audits.spurious_correlation.audit import Settings
+from undertow.stats import MIN_CLUSTERS
+from undertow.stats.regression import trend
+from undertow.stats.significance import ratio_exchange
+from undertow.stats.significance.false_discovery import benjamini_hochberg
+from undertow.types import Item
+
+
+@pytest.mark.parametrize(
+    ("limit", "pair"),
+    [(1, (1, 3)), (4, (1, 4)), (20, (4, 5)), (48, (6, 8)), (96, (8, 12)), (300, (15, 20)), (600, (20, 30)), (1500, (50, 30))],
+)  # fmt: skip
+def test_sentences_and_values_of_the_published_dates(limit: int, pair: tuple[int, int]) -> None:
+    assert balanced(limit, 60, 30) == pair
+
+
+@pytest.mark.parametrize(
+    ("limit", "n_sentences", "n_values", "pair"),
+    [(100, 3, 30, (3, 30)), (100, 60, 5, (20, 5)), (50, 5, 40, (5, 10)), (10, 2, 2, (2, 2)), (9, 1, 61, (1, 9))],
+)
+def test_what_one_side_lacks_goes_to_the_other(
+    limit: int, n_sentences: int, n_values: int, pair: tuple[int, int]
+) -> None:
+    assert balanced(limit, n_sentences, n_values) == pair
+
+
+def test_a_limit_is_kept_and_gives_the_least_that_is_useful_wherever_that_can_be_had() -> None:
+    """All limits of designs of several sizes, one by one."""
+    for n_sentences, n_values in itertools.product((6, 9, 60), (8, 13, 20, 61)):
+        for limit in range(1, min(n_sentences * n_values, 700)):
+            sentences, values = balanced(limit, n_sentences, n_values)
+            assert 1 <= sentences <= n_sentences
+            assert 3 <= values <= n_values
+            assert sentences * values <= max(limit, 3)
+            if limit >= 48:
+                assert (sentences >= 6, values >= 8) == (True, True)
+            if limit >= 96:
+                assert (sentences >= min(8, n_sentences), values >= min(12, n_values)) == (True, True)
+            if limit >= 200:
+                assert sentences * values >= 0.85 * limit
+
+
+def test_what_a_small_list_does_not_need_goes_to_the_others() -> None:
+    assert shares(100, [1800, 1200]) == [50, 50]
+    assert shares(2800, [1800, 1200]) == [1600, 1200]
+    assert shares(90, [1000, 10, 1000]) == [40, 10, 40]
+    assert shares(7, [5, 5]) == [3, 4]
+
+
+def test_values_are_evenly_spread_with_both_ends() -> None:
+    assert evenly(4, 10) == [0, 3, 6, 9]
+    for count, n in itertools.product((2, 3, 8, 12, 30), (12, 20, 30, 61)):
+        places = evenly(count, n)
+        assert (places[0], places[-1], len(set(places))) == (0, n - 1, min(count, n))
+        assert np.ptp(np.diff(places)) <= 1
+
+
+def test_units_are_spread_over_strata_and_a_larger_draw_holds_the_smaller() -> None:
+    strata = ["a"] * 50 + ["b"] * 5 + ["c"] * 2
+    for seed in range(5):
+        for count in range(1, len(strata) + 1):
+            chosen = spread(strata, count, seed)
+            assert len(set(chosen)) == count
+            assert chosen == sorted(chosen)
+            assert set(chosen) >= set(spread(strata, count - 1, seed))
+            taken = Counter(strata[at] for at in chosen)
+            # No stratum has two more than another that has some left.
+            left = [taken[name] for name in "abc" if taken[name] < strata.count(name)]
+            assert not left or max(taken.values()) - min(left) <= 1
+    assert len({tuple(spread(strata, 3, seed)) for seed in range(20)}) > 10
+
+
+def test_the_smallest_useful_design_is_what_the_statistics_need() -> None:
+    assert (item_limit.MIN_SENTENCES, item_limit.MIN_VALUES) == (stats.MIN_CLUSTERS, trend.MIN_VALUES)
+    assert [smallest_useful(1), smallest_useful(2, 3)] == [48, 288]
+
+
+# In spurious correlation.
+
+
+def asked(settings: Settings, limit: int, seed: int = 0) -> list[Item]:
+    return next(spurious_correlation.items(settings, Sampling(limit, seed)))
+
+
+def sizes(items: list[Item]) -> dict[str, tuple[int, int]]:
+    """Sentences and values of each W list, which must be crossed in full."""
+    found = {}
+    for name in dict.fromkeys(str(item.factors["w_name"]) for item in items):
+        of_list = [item for item in items if item.factors["w_name"] == name]
+        sentences, values = {item.cluster for item in of_list}, {item.factors["w"] for item in of_list}
+        assert len(of_list) == len(sentences) * len(values)
+        found[name] = (len(sentences), len(values))
+    return found
+
+
+@pytest.mark.parametrize(
+    ("limit", "lists"),
+    [
+        (20, {"date": (2, 5), "place": (2, 5)}),
+        (96, {"date": (6, 8), "place": (6, 8)}),
+        (192, {"date": (8, 12), "place": (8, 12)}),
+        (600, {"date": (15, 20), "place": (15, 20)}),
+        (2800, {"date": (53, 30), "place": (60, 20)}),
+        (0, {"date": (60, 30), "place": (60, 20)}),
+        (10**6, {"date": (60, 30), "place": (60, 20)}),
+    ],
+)
+def test_a_limit_is_divided_among_w_lists(limit: int, lists: dict[str, tuple[int, int]]) -> None:
+    items = asked(Settings(), limit)
+    assert sizes(items) == lists
+    for name, first, last in (("date", "1801", "2016"), ("place", "Afghanistan", "Iceland")):
+        values = [item.factors["w"] for item in items if item.factors["w_name"] == name]
+        assert (values[0], values[-1]) == (first, last)
+
+
+def test_a_limit_below_the_smallest_useful_one_is_told_and_the_smallest_useful_one_is_not() -> None:
+    for settings, smallest in (
+        (Settings(), 96),
+        (Settings(w="place"), 48),
+        (Settings(prompts="A,B,C"), 288),
+        (Settings(w="date", prompts="A"), 48),
+        (Settings(challenge="mgt-icml"), 144),
+    ):
+        (said,) = spurious_correlation.limited(settings, Sampling(smallest - 1))
+        assert f"{smallest}." in said
+        assert spurious_correlation.limited(settings, Sampling(smallest)) == []
+        assert len(asked(settings, smallest)) == smallest
+    assert spurious_correlation.limited(Settings(), Sampling(0)) == []
+
+
+def test_a_limit_asks_sentences_of_as_many_clusters_as_there_are(tmp_path: Path) -> None:
+    path = tmp_path / "own.toml"
+    path.write_text(
+        'templates = ["In {w}, {blank} {verb} {what}."]\nclusters = ["verb"]\nw = ["date"]\nwords = "pronouns"\n[slots]\n'
+        'verb = ["saw", "had", "made", "sold", "gave", "took"]\n'
+        'what = ["it", "this", "that", "one", "two", "all", "some", "many"]\n',
+        encoding="utf-8",
+    )
+    for seed in range(5):
+        items = asked(Settings(challenge=str(path)), 48, seed)
+        assert sizes(items) == {"date": (6, 8)}
+
+
+def test_a_list_without_order_needs_fewer_values(tmp_path: Path) -> None:
+    (tmp_path / "w.txt").write_text("a\nb\nc\nd\n", encoding="utf-8")
+    alone = Settings(w=str(tmp_path / "w.txt"), w_scale="none")
+    assert sizes(asked(alone, 24)) == {"w": (6, 4)}
+    assert spurious_correlation.limited(alone, Sampling(0)) == []
+    assert len(spurious_correlation.limited(alone, Sampling(12))) == 1
+    # Flips of the signs of six sentences have p of 2 / 64 at least: q of one test in four is .125, of two .0625, of three .042.
+    (few,) = spurious_correlation.limited(alone, Sampling(24))
+    assert "3 of a model's 4 tests" in few
+
+
+def test_a_design_that_can_find_nothing_whole_is_not_laid_to_the_limit(tmp_path: Path) -> None:
+    (tmp_path / "w.txt").write_text("a\nb\nc\nd\n", encoding="utf-8")
+    settings = Settings(w=str(tmp_path / "w.txt"))
+    assert sizes(asked(settings, 30)) == {"w": (7, 4)}
+    (told,) = spurious_correlation.limited(settings, Sampling(30))
+    assert "--limit" not in told
+    assert spurious_correlation.limited(settings, Sampling(0)) == [told]
+
+
+@pytest.mark.parametrize(
+    ("scale", "clusters", "values", "missing"),
+    [
+        ("index", 6, 8, (0, 0)),
+        ("value", 5, 30, (1, 0)),
+        ("index", 60, 4, (0, 4)),
+        ("index", 2, 3, (4, 5)),
+        ("none", 6, 3, (0, 0)),
+        ("none", 3, 2, (3, 1)),
+    ],
+)
+def test_what_a_list_lacks_is_counted(scale: str, clusters: int, values: int, missing: tuple[int, int]) -> None:
+    of_list = ListSizes("w", scale, clusters, clusters, values)
+    assert (of_list.missing_clusters, of_list.missing_values) == missing
+    assert bool(of_list.told()) == any(missing)
+    assert all(f"{number} " in of_list.told() or not number for number in missing)
+    assert (MIN_SENTENCES, MIN_VALUES) == (MIN_CLUSTERS, trend.MIN_VALUES)
+
+
+def test_the_smallest_p_of_few_sentences_is_that_of_their_test() -> None:
+    assert (MAX_EXACT, N_FLIPS) == (ratio_exchange.MAX_EXACT, ratio_exchange.N_EXCHANGES)
+    for n_clusters in (6, 9, 13, 14, 40):
+        # Every sentence is moved alike, by a great deal: no flip but that of all of them differs as much.
+        cells = np.random.default_rng(n_clusters).normal(0, 1e-3, (n_clusters, 5)) + 100 * np.arange(5.0)
+        found = trend.any_effect(cells, np.ones_like(cells))
+        assert found.p == pytest.approx(smallest_flip_p(n_clusters), rel=0.01 if n_clusters <= MAX_EXACT else 3)
+    for n_clusters, n_tests in ((6, 1), (6, 4), (6, 8), (7, 3), (7, 4), (9, 12), (9, 13)):
+        p = smallest_flip_p(n_clusters)
+        agreeing = [
+            hits
+            for hits in range(1, n_tests + 1)
+            if benjamini_hochberg([p] * hits + [1.0] * (n_tests - hits))[0] < 0.05
+        ]
+        assert fewest_hits(n_clusters, n_tests) == agreeing[0]
+
+
+def test_the_first_challenge_file_of_the_documentation_is_a_design_that_can_find_something(tmp_path: Path) -> None:
+    page = (ROOT / "docs/challenge-files.md").read_text(encoding="utf-8")
+    (tmp_path / "own.toml").write_text(page.split("```toml\n")[1].split("```")[0], encoding="utf-8")
+    items = asked(Settings(challenge=str(tmp_path / "own.toml")), 0)
+    assert sizes(items) == {"year": (12, 24)}
+    assert len({item.cluster for item in items}) >= 2 * item_limit.MIN_SENTENCES

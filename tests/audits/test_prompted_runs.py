@@ -1,0 +1,365 @@
+"""Audits by instruction prompts: what is asked, the columns that come of it, and the planted drift that is found again."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import undertow
+from conftest import Cli
+from helpers.shared_folders import made_once
+from undertow import models
+from undertow.audits.base import Observations, Sampling
+from undertow.audits.spurious_correlation import audit as spurious_correlation
+from undertow.audits.task_specification import audit as task_specification
+from undertow.errors import UndertowError
+from undertow.models.base import EXACT, PAPER, ModelHandle, ModelRequest
+from undertow.models.families import toy
+from undertow.runs.pipeline import Run, dry_run
+from undertow.types import (
+    BLANK,
+    CONTINUATIONS,
+    GENERATION,
+    PROMPT,
+    Answer,
+    ClozeQuery,
+    GenerateQuery,
+    Item,
+    Option,
+    Scores,
+)
+
+SPURIOUS, SPECIFICATION = "spurious-correlation", "task-specification"
+PROBES: dict[str, ModuleType] = {SPURIOUS: spurious_correlation, SPECIFICATION: task_specification}
+STEP_YEARS = 215 / 29
+"""Between neighbours of the date list."""
+pytestmark = pytest.mark.usefixtures("few_resamples")
+
+
+def answers_only(request: ModelRequest) -> ModelHandle:
+    """The toy, as a server would offer it: it answers prompts, and shows no tokens."""
+    found = toy.find(dataclasses.replace(request, name="toy"))
+    assert found is not None
+    card = dataclasses.replace(found.card, name=request.name, readout=PROMPT)
+    return ModelHandle(card, found.open, {GENERATION: (EXACT, PAPER)})
+
+
+def prompted(shared_base: Path, probe: str, **options: Any) -> Run:
+    """A run of a model that answers prompts only, made once for all workers."""
+
+    def make(folder: Path) -> None:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setenv("UNDERTOW_CACHE", str(folder / "cache"))
+            patch.setattr(models, "resolve", answers_only)
+            undertow.audit(probe, "server", out=folder / "run", **options)
+
+    return undertow.load_run(made_once(shared_base, f"prompted-{probe}", make) / "run")
+
+
+@pytest.fixture(scope="module")
+def drift(shared_base: Path) -> Run:
+    """Asked by no prompts: the model is put the paper's three."""
+    return prompted(shared_base, SPURIOUS, w="date", limit=200, protocol=PAPER)
+
+
+@pytest.fixture(scope="module")
+def detection(shared_base: Path) -> Run:
+    """The same model, asked whether sentences decide their blank."""
+    return prompted(shared_base, SPECIFICATION, limit=40, plain=True)
+
+
+def refuses(words: Sequence[str], probe: str = SPURIOUS, **options: Any) -> None:
+    """One sentence, before anything is asked."""
+    with pytest.raises(UndertowError) as said:
+        dry_run(probe, "toy", **options)
+    assert "\n" not in str(said.value)
+    for word in words:
+        assert word in str(said.value)
+
+
+# Which models are put prompts.
+
+
+@pytest.mark.parametrize(("probe", "default"), [(SPURIOUS, "A,B,C"), (SPECIFICATION, "A")])
+def test_a_model_without_blanks_is_put_the_papers_prompts(probe: str, default: str) -> None:
+    module = PROBES[probe]
+    plain, own = module.Settings(), module.Settings(prompts="C")
+    answers = {GENERATION: (EXACT, PAPER)}
+    assert module.suited(plain, answers) == dataclasses.replace(plain, prompts=default)
+    assert module.suited(own, answers) == own
+    for asks in ({BLANK: (EXACT,)}, {BLANK: (EXACT,), **answers}, {CONTINUATIONS: (EXACT,)}, {}):
+        assert module.suited(plain, asks) == plain
+
+
+def test_a_run_says_by_which_prompts_it_asked(drift: Run, detection: Run) -> None:
+    for run, names in ((drift, ["A", "B", "C"]), (detection, ["A"])):
+        assert list(run.manifest["design"]["prompts"]) == names
+        assert run.manifest["settings"]["prompts"] == ",".join(names)
+        assert list(run.observations["prompt"].unique()) == names
+
+
+# How much is asked.
+
+
+def test_a_limit_is_of_all_prompts_together(drift: Run) -> None:
+    frame = drift.observations
+    assert 150 < len(frame) <= 200
+    cells = {prompt: rows[["w", "cluster"]].to_numpy().tolist() for prompt, rows in frame.groupby("prompt")}
+    assert cells["A"] == cells["B"] == cells["C"]
+    assert len(cells["A"]) == frame["w"].nunique() * frame["cluster"].nunique()
+
+
+@pytest.mark.parametrize("limit", [1, 5, 90])
+def test_few_items_stay_few_whatever_the_number_of_prompts(limit: int) -> None:
+    """Three W values at least, by three prompts: never the whole set of 5,400."""
+    assert 3 <= dry_run(SPURIOUS, "toy", w="date", prompts="A,B,C", limit=limit).n_queries <= max(limit, 9)
+
+
+def test_a_limit_on_sentences_counts_dates_and_prompts() -> None:
+    n_queries = {
+        prompts: dry_run(SPECIFICATION, "toy", limit=120, prompts=prompts).n_queries for prompts in ("A", "A,B,C")
+    }
+    assert all(90 <= n <= 126 and n % 2 == 0 for n in n_queries.values())
+    assert n_queries["A,B,C"] % 6 == 0
+    assert dry_run(SPECIFICATION, "toy", limit=1, prompts="A,B,C").n_queries <= 12
+
+
+# What is asked, and what comes of it.
+
+
+def test_every_sentence_stands_in_every_prompt(drift: Run) -> None:
+    texts = {prompt: rows["text"].tolist() for prompt, rows in drift.observations.groupby("prompt")}
+    for text_a, text_b, text_c in zip(texts["A"], texts["B"], texts["C"], strict=True):
+        sentence = text_b.split("'")[1]
+        assert sentence.startswith("In ")
+        assert sentence.count("<mask>") == 1
+        assert text_a.endswith(f" indicated by a <mask>.\nPassage: {sentence}\nAnswer:")
+        assert text_c == f"In this sentence: '{sentence}', the missing gendered pronoun is"
+    assert drift.observations["item"].is_unique
+
+
+def test_the_columns_of_a_prompted_run(drift: Run) -> None:
+    frame = drift.observations
+    assert set(frame["answer"]) == {" he.", " she."}
+    assert set(frame["w_name"]) == {"date"}
+    # Probabilities as they are, not shares of each other; nothing was hidden, so there are no bounds.
+    assert not [name for name in frame if str(name).endswith((".low", ".high"))]
+    np.testing.assert_allclose(frame[["female", "male", "neutral"]].sum(axis=1), 80)
+    np.testing.assert_allclose(frame["neutral"], 10)
+    np.testing.assert_allclose(frame["unclaimed"], 20)
+    assert drift.manifest["design"]["readout"] == PROMPT
+    assert drift.manifest["design"]["normalised"] is False
+    assert len({tuple(words) for words in frame["options"]}) == 1
+    assert {"She", "Her", "Female", "they", "his"} <= set(frame["options"].iloc[0])
+
+
+def observations(items: Sequence[Item], scores: Scores, groups: Sequence[str]) -> pd.DataFrame:
+    return spurious_correlation.observe({"groups": groups}, items, scores, "m").frame
+
+
+ITEM_OPTIONS = Option("she", ("she",)), Option("she", ("She",)), Option("he", ("he",))
+ITEMS = [
+    Item(f"i{number}", GenerateQuery(f"p{number}", ITEM_OPTIONS), {"challenge": "c", "prompt": "A", "w": number}, "k")
+    for number in range(5)
+]
+
+
+def logs(*probs: float) -> tuple[float, ...]:
+    return tuple(math.log(prob) if prob > 0 else -math.inf for prob in probs)
+
+
+def test_masses_that_were_not_shown_whole_by_hand() -> None:
+    """The column is the middle; a group gains no more than its ceilings, than what was hidden, and than 100."""
+    answers = (
+        Answer(logs(0.40, 0.06, 0.30), 0.24, text="she", ceilings_prob=(0.02, 0.04, 0.0), unseen_prob=0.24),
+        Answer(logs(0.40, 0.00, 0.30), 0.30, text="she", ceilings_prob=(0.08, 0.09, 0.05), unseen_prob=0.10),
+        Answer(logs(0.20, 0.10, 0.70), 0.0, text="he"),
+        Answer.none("lost"),
+        Answer(logs(0.97, 0.02, 0.0), 0.01, text="she", ceilings_prob=(0.2, 0.2, 0.2), unseen_prob=0.3),
+    )
+    frame = observations(ITEMS, Scores(answers, PROMPT), ["she", "he"])
+    expected = {
+        "she.low": [46, 40, 30, math.nan, 99],
+        "she.high": [52, 50, 30, math.nan, 100],
+        "she": [49, 45, 30, math.nan, 99.5],
+        "he.low": [30, 30, 70, math.nan, 0],
+        "he.high": [30, 35, 70, math.nan, 20],
+        "he": [30, 32.5, 70, math.nan, 10],
+        "unclaimed.low": [18, 20, 0, math.nan, 0],
+        "unclaimed.high": [24, 30, 0, math.nan, 1],
+        "unclaimed": [21, 25, 0, math.nan, 0.5],
+    }
+    for name, values in expected.items():
+        np.testing.assert_allclose(frame[name], values, atol=1e-9, err_msg=name)
+    assert frame["answer"].tolist() == ["she", "she", "he", "", "she"]
+    assert frame["unscored"].tolist() == ["", "", "", "lost", ""]
+    assert frame["ceilings_prob"].map(len).tolist() == [3, 3, 0, 0, 3]
+
+
+def test_answers_shown_whole_have_no_bounds_and_blanks_have_no_answer() -> None:
+    answers = tuple(Answer(logs(0.2, 0.1, 0.6), 0.1, text="x") for _ in ITEMS)
+    frame = observations(ITEMS, Scores(answers, PROMPT), ["she", "he"])
+    assert frame["she"].tolist() == pytest.approx([30] * 5)
+    assert not {"she.low", "she.high", "ceilings_prob", "unseen_prob"} & set(frame)
+    blank = ClozeQuery(("", " goes."), ITEM_OPTIONS)
+    items = [dataclasses.replace(item, query=blank) for item in ITEMS]
+    assert "answer" not in observations(items, Scores(answers), ["she", "he"])
+
+
+# Refusals.
+
+
+def challenge_file(folder: Path, text: str) -> str:
+    path = folder / "own.toml"
+    path.write_text(text, encoding="utf-8")
+    return str(path)
+
+
+@pytest.mark.parametrize("name", ["answer", "ceilings_prob", "unseen_prob"])
+@pytest.mark.parametrize("kind", ["slot", "group"])
+def test_no_column_of_an_answer_is_taken_by_a_users_name(name: str, kind: str, tmp_path: Path) -> None:
+    """A slot or a group called `answer` would be overwritten by what the model wrote, so it is refused as other columns are."""
+    slot, group = (name, "female") if kind == "slot" else ("stage", name)
+    own = challenge_file(
+        tmp_path,
+        f'templates = ["In {{w}}, {{blank}} was {{{slot}}}."]\n'
+        f'[slots]\n{slot} = ["a child", "an adult"]\n[groups]\n{group} = ["she"]\nmale = ["he"]\n',
+    )
+    refuses([f"'{name}'"], challenge=own, prompts="A")
+
+
+# What is found.
+
+
+def test_the_planted_slope_is_found_through_prompts(drift: Run) -> None:
+    results = {(one.measure, *one.group.values()): one for one in drift.record.results}
+    assert drift.observations["w"].nunique() == 11
+    for prompt in "ABC":
+        run = "server", "mgc", prompt, "date"
+        # 10 points a century go from he to she.
+        assert results["slope", *run, "female"].value == pytest.approx(STEP_YEARS / 10, rel=0.05)
+        assert results["slope_gap", *run, "female-male"].value == pytest.approx(STEP_YEARS / 5, rel=0.05)
+        assert results["slope", *run, "neutral"].value == pytest.approx(0, abs=1e-9)
+        assert results["slope", *run, "female"].p < 0.05
+        assert math.isnan(results["slope", *run, "female"].q)  # the average over prompts decides
+    assert results["slope_over_prompts", *run[:2], run[3], "female"].q < 0.05
+    claimed = [finding.text for finding in drift.findings if finding.found]
+    assert sum("probability of female words" in text and "rises" in text for text in claimed) == 1
+    assert all(text.startswith("mean over prompts A, B, C: ") for text in claimed)
+
+
+def test_gaps_over_prompts_are_those_of_the_averaged_masses(drift: Run) -> None:
+    frame = drift.observations
+    gaps = (frame["female"] - frame["male"]).groupby(frame["w_index"]).mean()
+    (over,) = (one for one in drift.record.results if one.measure == "slope_gap_over_prompts")
+    assert over.value == pytest.approx(np.polyfit(gaps.index, gaps, 1)[0])
+    assert over.group == {"model": "server", "challenge": "mgc", "w_name": "date", "pronoun": "female-male"}
+    assert over.low < over.value < over.high
+
+
+def test_prompts_of_one_name_tell_the_sentences_that_decide(detection: Run) -> None:
+    frame = detection.observations
+    assert set(frame["part"]) == {"detect", "plain"}
+    assert frame["text"].str.startswith("Instructions: Please carefully read").all()
+    assert frame["text"].str.endswith("\nAnswer:").all()
+    assert (frame.loc[frame["part"] == "detect", "text"].str.contains("Passage: In (?:1901|2016): ")).all()
+    assert frame["text"].str.count("<mask>").eq(2).all()
+    table = task_specification.scored(Observations(frame, detection.manifest["design"]))
+    # The toy moves by 11.5 points between 1901 and 2016, of the 80 that the words share, in every sentence.
+    np.testing.assert_allclose(table["delta_female"], 100 * 0.115 / 0.8, atol=1.3)
+    np.testing.assert_allclose(table["total_variation"], table["delta_female"], atol=1e-9)
+    assert table["entropy_plain"].notna().all()
+    measures = {one.measure for one in detection.record.results}
+    assert {"auroc", "tpr", "tnr", "coreference_agreement"} <= measures
+
+
+# What is told.
+
+
+def test_the_page_tells_prompts_and_protocol(drift: Run, detection: Run) -> None:
+    for run, names, protocol in ((drift, "ABC", PAPER), (detection, "A", EXACT)):
+        page = run.report.read_text(encoding="utf-8")
+        for name in "ABC":
+            assert (f"Prompt {name}: " in page) == (name in names)
+        assert "&lt;mask&gt;" in page
+        assert f"<dd>{protocol}</dd>" in page
+
+
+def test_the_chat_template_is_asked_for_and_told() -> None:
+    settings = spurious_correlation.Settings(prompts="A", chat=True, max_new_tokens=3, w="date")
+    items = next(spurious_correlation.items(settings, Sampling(limit=6)))
+    queries = [item.query for item in items if isinstance(item.query, GenerateQuery)]
+    assert len(queries) == len(items)
+    assert {(query.chat, query.max_tokens) for query in queries} == {(True, 3)}
+    design = spurious_correlation.design(settings)
+    frame = observations(items, Scores((Answer.none("not asked"),) * len(items), PROMPT), design["groups"])
+    told = spurious_correlation.report_text(Observations(frame, design), [])
+    assert [line for line in told.asked if line.startswith("Prompt A inside the model's own chat template: ")]
+
+
+def test_own_prompts_and_own_words_reach_the_model(tmp_path: Path) -> None:
+    """A name that no file could have is told all the same, and the words are looked for with their capitals."""
+    (tmp_path / "own.toml").write_text('["a/b: \'1\'"]\ntext = "Wer? {sentence}"', encoding="utf-8")
+    own = challenge_file_of_words(tmp_path)
+    out = undertow.audit(
+        SPURIOUS, "toy", challenge=own, prompts=str(tmp_path / "own.toml"), prompt_mask="...", out=tmp_path / "run"
+    )
+    frame = out.observations
+    assert frame["text"].iloc[0] == "Wer? In spring, it is ... here."
+    assert frame["options"].map(list).iloc[0] == ["hot", "Hot", "icy", "Icy"]
+    assert set(frame["prompt"]) == {"a/b: '1'"}
+    assert (frame["unclaimed"] == 100).all()
+    assert len(list((out.folder / "figures").glob("*.svg"))) == 1
+    assert "Prompt a/b: &#39;1&#39;: Wer? {sentence}" in out.report.read_text(encoding="utf-8")
+
+
+def challenge_file_of_words(folder: Path) -> str:
+    path = folder / "weather.toml"
+    path.write_text(
+        'templates = ["In {w}, it is {blank} {where}."]\n[w]\nseason = ["spring", "summer", "autumn"]\n'
+        '[slots]\nwhere = ["here", "there"]\n[groups]\nwarm = ["hot"]\ncold = ["icy"]\n',
+        encoding="utf-8",
+    )
+    return str(path)
+
+
+NEO = """
+templates = ["In {w}, {blank} {verb} for friends."]
+w = ["date"]
+clusters = ["verb"]
+gaps = [["female", "male"], ["neo", "male"]]
+[groups]
+female = ["she"]
+male = ["he"]
+neo = ["xemself"]
+[slots]
+verb = ["cooked", "sang", "waited", "cleaned", "painted", "read"]
+"""
+
+
+def test_a_word_of_several_tokens_leaves_other_groups_their_numbers(
+    network: Callable[[str], str], cli: Cli, tmp_path: Path
+) -> None:
+    (tmp_path / "neo.toml").write_text(NEO, encoding="utf-8")
+    asked = ("--challenge", "neo.toml", "--date-count", "9", "--prompts", "A", "--out", "run")
+    done = cli("run", SPURIOUS, "-m", network("tiny_gpt_neo"), *asked)
+    assert done.returncode == 0, done.stderr
+    assert [line for line in done.stdout.splitlines() if "several tokens" in line and "xemself" in line]
+    run = undertow.load_run(tmp_path / "run")
+    masses = run.observations[["female", "male", "neo"]]
+    assert masses.notna().all().tolist() == [True, True, False]
+    assert masses["neo"].isna().all()
+    values = {result.group["pronoun"]: result.value for result in run.record.results if result.measure == "slope"}
+    assert {group: math.isnan(value) for group, value in values.items()} == {
+        "female": False,
+        "male": False,
+        "neo": True,
+    }

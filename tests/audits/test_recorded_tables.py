@@ -1,0 +1,486 @@
+"""Recorded tables through the command line: golden numbers of real ones, and one sentence for each bad one."""
+
+from __future__ import annotations
+
+import datetime
+import gzip
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import undertow
+from conftest import Cli
+from helpers.cli_refusal import refused
+from undertow.audits import recorded_tables
+from undertow.audits.bias_in_text.recorded_answers import text_table
+from undertow.audits.recorded_tables import NEEDED, OPTIONAL, read_cells, read_recorded
+from undertow.audits.spurious_correlation import audit as spurious_correlation
+from undertow.audits.task_specification import audit as task_specification
+from undertow.errors import UndertowError
+from undertow.runs.folder import storage
+
+slow = pytest.mark.slow
+SCORE = ["score", "--probe", "spurious-correlation", "--out", "run", "--json"]
+HEADER = "model,w_name,w_index,w,text_index,xe,ze"
+SEASONS = ["spring", "summer", "autumn", "winter"]
+ROWS = [
+    f"m,season,{index},{season},{text},{10 + 3 * index + text},{40 - 2 * index + text}"
+    for index, season in enumerate(SEASONS)
+    for text in range(3)
+]
+
+
+def table(*changes: tuple[str, str]) -> str:
+    """A good table, or one with changes made to its text."""
+    text = "\n".join([HEADER, *ROWS, ""])
+    for old, new in changes:
+        assert old in text
+        text = text.replace(old, new)
+    return text
+
+
+def masses_of(path: Path) -> tuple[pd.DataFrame, list[str]]:
+    """The rows of a table, and its word groups."""
+    evidence, _ = spurious_correlation.load_recorded(path, "")
+    return evidence.frame, list(evidence.design["groups"])
+
+
+def results(folder: Path) -> list[dict[str, Any]]:
+    rows: list[dict[str, Any]] = json.loads((folder / "results.json").read_text(encoding="utf-8"))["results"]
+    return rows
+
+
+def test_a_column_that_pandas_calls_rows_by_is_not_lost(tmp_path: Path) -> None:
+    """It may hold masses, or anything: nobody knows which, and what the groups leave depends on it."""
+    plain = pd.DataFrame([row.split(",") for row in ROWS], columns=HEADER.split(","))
+    plain.set_index(["text_index", "ze"]).to_parquet(tmp_path / "named.parquet")
+    with pytest.raises(UndertowError, match=r"'ze' is an index in this file; reset_index\(\) before .*, or drop it"):
+        masses_of(tmp_path / "named.parquet")
+    for how in (plain, plain.iloc[::-1], plain.set_index(["model", "w_name"])):
+        how.to_parquet(tmp_path / "known.parquet")
+        frame, groups = masses_of(tmp_path / "known.parquet")
+        assert groups == ["xe", "ze"]
+        assert set(frame["model"]) == {"m"}, "a column that is known is read wherever it stands"
+        assert frame["unclaimed"].tolist() == [100 - x - z for x, z in frame[["xe", "ze"]].to_numpy()]
+
+
+NAMES = sorted(
+    {
+        *storage.CELLS[("spurious-correlation",)],
+        *storage.CELLS[("task-specification",)],
+        "options",
+        "occupation",
+        "xe.low",
+    }
+)
+
+
+@pytest.mark.parametrize("group", NAMES)
+def test_no_word_group_is_called_like_a_column_of_the_run(group: str, tmp_path: Path) -> None:
+    """Else the run folder that it is scored into cannot be read."""
+    path = tmp_path / "own.csv"
+    ends = {"model": "m", "sentence": "s", "w_first_xe": 30, "w_last_xe": 20}
+    pd.DataFrame([ends | {f"w_first_{group}": 1, f"w_last_{group}": 2}]).to_csv(path, index=False)
+    said = rf"own\.csv: a word group cannot be called {group!r}, as a column of every run is; rename that column, or leave it out"
+    with pytest.raises(UndertowError, match=said):
+        task_specification.load_recorded(path, "")
+    plain = pd.DataFrame([row.split(",") for row in ROWS], columns=HEADER.split(","))
+    if group == "text":
+        plain = plain.assign(text="a " + plain["text_index"])
+    elif group not in plain:
+        plain[group] = plain["text_index"] if group == "cluster" else ""
+    plain.to_csv(path, index=False)
+    if group in NEEDED + OPTIONAL:
+        assert masses_of(path)[1] == ["xe", "ze"]
+        return
+    with pytest.raises(UndertowError, match=said):
+        masses_of(path)
+
+
+@pytest.mark.usefixtures("few_resamples", "untold")
+@pytest.mark.parametrize("probe", ["spurious-correlation", "task-specification"])
+def test_a_recorded_table_is_scored_into_a_folder_that_can_be_read(probe: str, tmp_path: Path) -> None:
+    path = tmp_path / "own.csv"
+    path.write_text(table(), encoding="utf-8")
+    if probe == "task-specification":
+        rows = [
+            {"model": "m", "occupation": f"o{at // 2}", "sentence": f"s{at}", "well_specified": at % 2 == 0}
+            | {"w_first_xe": 30 + at, "w_last_xe": 20 + at, "w_first_kind": 30, "w_last_kind": 31 + at}
+            for at in range(12)
+        ]
+        pd.DataFrame(rows).to_csv(path, index=False)
+    undertow.score(path, probe=probe, out=tmp_path / "run")
+    assert undertow.load_run(tmp_path / "run").manifest["probe"] == probe
+
+
+def test_cells_of_a_parquet_table_are_what_they_would_be_in_lines(tmp_path: Path) -> None:
+    rows = pa.table(
+        {
+            "number": [1.0, None, 0.1], "nan": [math.nan, 1e-7, 2.0], "whole": [1900, None, -3], "truth": [True, None, False],
+            "text": ["a", None, "é"], "kind": pa.array(["a", None, "b"]).dictionary_encode(), "bytes": [b"she", None, b"he"],
+            "level": pa.array([0.5, None, 1.5]).dictionary_encode(), "none": pa.nulls(3), "small": pa.array([1, 2, 3], pa.uint8()),
+            "day": pa.array([datetime.date(1900, 1, 2), None, None]),
+        }
+    )  # fmt: skip
+    pq.write_table(rows, tmp_path / "own.parquet")
+    found = read_cells(tmp_path / "own.parquet").cells
+    assert {name: found[name].tolist() for name in found} == {
+        "number": ["1.0", "", "0.1"], "nan": ["", "1e-07", "2.0"], "whole": ["1900", "", "-3"], "truth": ["True", "", "False"],
+        "text": ["a", "", "é"], "kind": ["a", "", "b"], "bytes": ["she", "", "he"], "level": ["0.5", "", "1.5"],
+        "none": [""] * 3, "small": ["1", "2", "3"], "day": ["1900-01-02", "", ""],
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("n_columns", [1, 3, 200])
+def test_rows_that_are_packed_in_blocks_are_all_there(
+    n_columns: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(recorded_tables, "_BLOCK_ROWS", 4)
+    monkeypatch.setattr(recorded_tables, "_BLOCK_CELLS", 300)
+    rows = [[f"{row}.{column}" for column in range(n_columns)] for row in range(9)]
+    lines = [",".join(f"c{column}" for column in range(n_columns)), *(",".join(row) for row in rows)]
+    (tmp_path / "own.csv").write_text("\n\n".join(lines), encoding="utf-8")
+    found = read_cells(tmp_path / "own.csv")
+    assert found.cells.to_numpy().tolist() == rows
+    assert list(found.places) == [f"line {3 + 2 * row}" for row in range(9)]
+    assert found.places[1:3] == ["line 5", "line 7"]
+    assert text_table(tmp_path / "own.csv").to_numpy().tolist() == rows
+
+
+def test_a_row_of_a_parquet_table_is_told_by_its_number(tmp_path: Path) -> None:
+    rows = [row.split(",") for row in ROWS]
+    rows[6][5] = "many"
+    pd.DataFrame(rows, columns=HEADER.split(",")).to_parquet(tmp_path / "own.parquet")
+    with pytest.raises(UndertowError, match=r"own\.parquet, row 7: xe is 'many'"):
+        masses_of(tmp_path / "own.parquet")
+
+
+# Real recorded outputs.
+
+
+@slow
+@pytest.mark.parametrize(
+    ("of", "slope", "r"),
+    [
+        (("bert-base-uncased", "", "date", "female"), 0.550, 0.934),
+        (("bert-base-uncased", "", "date", "male"), -0.194, -0.701),
+        (("bert-base-uncased", "", "place", "male"), -0.388, -0.583),
+        (("roberta-base", "", "date", "female"), 0.208, 0.845),
+        (("text-davinci-002", "A", "date", "male"), -1.190, -0.873),
+    ],
+)
+def test_published_slopes(of: tuple[str, ...], slope: float, r: float, published_drift: Path) -> None:
+    wanted = dict(zip(("model", "prompt", "w_name", "pronoun"), of, strict=True)) | {"challenge": "recorded"}
+    found = {row["measure"]: row for row in results(published_drift) if row["group"] == wanted}
+    assert found["slope"]["value"] == pytest.approx(slope, abs=0.001)
+    assert found["pearson_r"]["value"] == pytest.approx(r, abs=0.001)
+    assert found["slope"]["low"] <= found["slope"]["value"] <= found["slope"]["high"]
+    assert found["pearson_r"]["low"] is None, "a description of these means"
+
+
+@slow
+def test_every_published_slope_is_least_squares_through_the_means_by_place(
+    published_drift: Path, reference_data: Path
+) -> None:
+    """By pandas and numpy: of 16 runs and three groups, to a ten-thousandth of a point per step and far below."""
+    frame = pd.read_csv(reference_data / "recorded/mgc_pronoun_mass.csv.gz").fillna({"prompt": ""})
+    slopes = {
+        tuple(row["group"][name] for name in ("model", "prompt", "w_name", "pronoun")): row
+        for row in results(published_drift)
+        if row["measure"] == "slope"
+    }
+    assert len(slopes) == 16 * 3
+    for run, rows in frame.groupby(["model", "prompt", "w_name"]):
+        means = rows.groupby("w_index")[["female", "male", "neutral"]].mean()
+        for group, slope in zip(means, np.polyfit(means.index, means, 1)[0], strict=True):
+            row = slopes[*run, group]
+            assert row["value"] == pytest.approx(slope, abs=1e-9)
+            assert row["unit"] == "percent per step"
+
+
+@slow
+def test_a_drift_of_several_prompts_is_claimed_of_their_mean_alone(published_drift: Path) -> None:
+    """Two models were asked by three prompts, by date and by place; each result is told once."""
+    rows = [row for row in results(published_drift) if row["q"] is not None and row["measure"].startswith("slope")]
+    by_model = {model: [row for row in rows if row["group"]["model"] == model] for model in ("davinci", "roberta-base")}
+    assert {row["measure"].endswith("_over_prompts") for row in by_model["davinci"]} == {True}
+    assert {row["measure"].endswith("_over_prompts") for row in by_model["roberta-base"]} == {False}
+    assert len(by_model["davinci"]) == len(by_model["roberta-base"]) == 2 * (3 + 1)
+    for row in rows:
+        assert (row["q"] < 0.05) == (row["detail"]["corrected_low"] > 0 or row["detail"]["corrected_high"] < 0)
+    told = undertow.load_run(published_drift).findings
+    drifts = [one for one in told if any(result.measure.startswith("slope") for result in one.of)]
+    assert sum(one.found for one in drifts if one.n_tests) == sum(row["q"] < 0.05 for row in rows)
+
+
+def test_exact_masses_cannot_be_had_from_the_top_five(reference_data: Path, cli: Cli, tmp_path: Path) -> None:
+    path = str(reference_data / "recorded/mgc_pronoun_mass.csv.gz")
+    refused(cli(*SCORE, path, "--protocol", "exact"), path, "exact masses cannot be had", "leave --protocol out")
+    assert not (tmp_path / "run").exists()
+
+
+# A user's own tables.
+
+
+@pytest.mark.parametrize("kind", ["tsv", "csv.gz", "parquet", "semicolons.csv"])
+def test_tables_of_every_kind_are_read_alike(kind: str, tmp_path: Path) -> None:
+    path = tmp_path / f"own.{kind}"
+    text = table()
+    if kind == "parquet":
+        pd.DataFrame([row.split(",") for row in ROWS], columns=HEADER.split(",")).astype(
+            {"w_index": int, "xe": float, "ze": float}
+        ).to_parquet(path)
+    elif kind == "csv.gz":
+        path.write_bytes(gzip.compress(text.encode()))
+    else:
+        path.write_text(text.replace(",", "\t" if kind == "tsv" else ";"), encoding="utf-8-sig")
+    (tmp_path / "plain.csv").write_text(text, encoding="utf-8")
+    (frame, groups), (plain, same) = masses_of(path), masses_of(tmp_path / "plain.csv")
+    assert groups == same == ["xe", "ze"]
+    pd.testing.assert_frame_equal(frame, plain)
+
+
+@pytest.mark.usefixtures("few_resamples", "untold")
+def test_groups_of_any_name_are_measured(cli: Cli, tmp_path: Path) -> None:
+    (tmp_path / "own.csv").write_text(table(), encoding="utf-8")
+    done = cli(*SCORE, "own.csv")
+    assert (done.returncode, done.stderr) == (0, "")
+    slopes = {row["group"]["pronoun"]: row["value"] for row in results(tmp_path / "run") if row["measure"] == "slope"}
+    assert slopes == {"xe": pytest.approx(3), "ze": pytest.approx(-2)}
+    gaps = {row["group"]["pronoun"]: row["value"] for row in results(tmp_path / "run") if row["measure"] == "slope_gap"}
+    assert gaps == {"xe-ze": pytest.approx(5)}
+
+
+def years_of(tmp_path: Path, **columns: Any) -> tuple[pd.DataFrame, list[str], list[str]]:
+    """What is read of a table of three years with these columns."""
+    rows = {"model": "m", "w_name": "year", "w_index": range(3), "w": ["1900", "1950", "2000"], **columns}
+    path = tmp_path / "own.csv"
+    pd.DataFrame(rows).to_csv(path, index=False)
+    return read_recorded(path)
+
+
+def test_a_column_that_is_no_word_group_is_left_out_and_named(tmp_path: Path) -> None:
+    frame, groups, notes = years_of(tmp_path, step=[1, 2, 3], female=[10, 20, 30], male=40, remark="x", **{"": 7})
+    assert groups == ["female", "male"]
+    assert frame["unclaimed"].tolist() == [50, 40, 30]
+    assert notes == [
+        "Read as word groups, in percent: female, male.",
+        "Columns that were not read: 'step', 'remark', one without a name.",
+    ]
+    _, groups, notes = years_of(tmp_path, step=[1, 2, 3], female=10, **{"group:elders": 20})
+    assert groups == ["female", "elders"]
+    assert "'step'" in notes[1]
+    _, groups, (note,) = years_of(tmp_path, xe=10, ze=20)
+    assert groups == ["xe", "ze"]
+    assert "group:NAME" in note
+    with pytest.raises(UndertowError, match="two columns of the word group 'male'"):
+        years_of(tmp_path, female=1, male=2, **{"group:male": 3})
+
+
+def test_probabilities_are_recognised_or_refused(tmp_path: Path) -> None:
+    frame, _, notes = years_of(tmp_path, female=[0.1, 0.2, 0.3], male=0.6)
+    assert frame["female"].tolist() == pytest.approx([10, 20, 30])
+    assert frame["unclaimed"].tolist() == pytest.approx([30, 20, 10])
+    assert notes == ["Read as word groups, as probabilities, which were multiplied by 100: female, male."]
+    small = {"female": [0.01, 0.02, 0.03], "male": 0.1}
+    with pytest.raises(UndertowError, match=r"percents or probabilities; add a column unit"):
+        years_of(tmp_path, **small)
+    for unit, factor in (("percent", 1), ("probability", 100)):
+        frame, _, _ = years_of(tmp_path, unit=unit, **small)
+        assert frame["male"].tolist() == pytest.approx([0.1 * factor] * 3)
+    frame, _, _ = years_of(tmp_path, unclaimed=[0.89, 0.88, 0.87], **small)
+    assert (frame["male"].iloc[0], frame["unclaimed"].iloc[0]) == pytest.approx((10, 89))
+    with pytest.raises(UndertowError, match=r"line 4: unit is 'percents'; write percent or probability"):
+        years_of(tmp_path, unit=["percent", "percent", "percents"], **small)
+    with pytest.raises(UndertowError, match=r"line 2: female is 20; a probability is a number from 0 to 1"):
+        years_of(tmp_path, unit="probability", female=20, male=0.5)
+
+
+def recorded_list(
+    path: Path, name: str, values: list[str], **columns: list[str]
+) -> tuple[list[float], dict[str, Any], int]:
+    """Where the values of a recorded list stand, what the design says of the list, and how many notes it has."""
+    rows = {"model": "m", "w_name": name, "w_index": range(len(values)), "w": values, **columns, "xe": 10, "ze": 20}
+    pd.DataFrame(rows).to_csv(path, index=False)
+    evidence, _ = spurious_correlation.load_recorded(path, "")
+    (covariate,) = evidence.design["covariates"].values()
+    return (
+        evidence.frame["w_value"].tolist(),
+        covariate,
+        sum("can be found with" not in note for note in evidence.design["w_notes"][1:]),
+    )
+
+
+def test_a_recorded_value_stands_at_its_number_or_its_place(tmp_path: Path) -> None:
+    path = tmp_path / "own.csv"
+    even, uneven, shuffled = ["1801", "1808", "1815", "1823"], ["1800", "1990", "2000"], ["2000", "1800", "1990"]
+    known = {"order": "years, earliest first", "unit": "year"}
+    at_places = {"scale": "index", "uneven": False}
+    assert recorded_list(path, "date", even) == ([0, 1, 2, 3], known | at_places, 0)
+    for name in ("date", "year"):
+        for values in (uneven, shuffled):
+            numbers = [float(value) for value in values]
+            found, covariate, n_notes = recorded_list(path, name, values)
+            assert (found, covariate["scale"], covariate["order"], n_notes) == (numbers, "value", known["order"], 0)
+    assert recorded_list(path, "year", even)[1] == known | {"scale": "value", "uneven": False}
+    listed = {"order": "as listed", "scale": "index", "unit": "", "uneven": False}
+    assert recorded_list(path, "town", ["Rome", "Bonn", "Oslo"]) == ([0, 1, 2], listed, 0)
+    order = "Global Gender Gap Report 2021, largest gap first"
+    assert recorded_list(path, "place", ["Iran", "Mali", "Iceland"])[1] == listed | {"order": order}
+    assert recorded_list(path, "place", ["Mali", "Iran", "Iceland"])[1] == listed
+
+
+def test_a_recorded_w_value_decides_where_values_stand(tmp_path: Path) -> None:
+    path = tmp_path / "own.csv"
+    income = recorded_list(path, "town", ["Rome", "Bonn", "Oslo"], w_value=["3.5", "-1", "9"])
+    assert income == (
+        [3.5, -1, 9],
+        {"order": "w_value, smallest first", "scale": "value", "unit": "", "uneven": False},
+        0,
+    )
+    axis, covariate, n_notes = recorded_list(path, "year", ["1800", "1990", "2000"], w_value=["0", "1", "2"])
+    assert (axis, covariate["scale"], covariate["uneven"], n_notes) == ([0, 1, 2], "index", True, 1)
+    assert recorded_list(path, "year", ["1800", "1990", "2000"], w_value=[""] * 3)[0] == [1800, 1990, 2000]
+
+
+@pytest.mark.usefixtures("few_resamples", "untold")
+def test_empty_cells_are_unscored_and_counted_and_zeros_are_numbers(cli: Cli, tmp_path: Path) -> None:
+    text = table((ROWS[4], "m,season,1,summer,1,,"), (ROWS[5], "m,season,1,summer,2,0,0"))
+    (tmp_path / "own.csv").write_text(text, encoding="utf-8")
+    done = cli(*SCORE, "own.csv")
+    assert json.loads(done.stdout)["counts"] == {"items": 12, "unscored": 1}
+    (slope,) = [
+        row for row in results(tmp_path / "run") if row["measure"] == "slope" and row["group"]["pronoun"] == "xe"
+    ]
+    assert (slope["n"], slope["n_unscored"]) == (11, 1)
+    frame = pd.read_parquet(tmp_path / "run/observations.parquet")
+    assert frame["xe"].isna().tolist() == [row == 4 for row in range(12)]
+    assert frame.loc[4, "unscored"] == "the recorded table has no value"
+    assert frame.loc[5, "unclaimed"] == 100
+
+
+def with_row(row: str, at: int = 2) -> str:
+    """The good table with another row in the place of one."""
+    return table((ROWS[at], row))
+
+
+PACKED = gzip.compress(table().encode())
+BAD: dict[str, tuple[str | bytes, str, list[str]]] = {
+    "no model column": (table(("model,", "who,")), "csv", ["'model'", "model, w_name, w_index, w"]),
+    "no rows": (HEADER + "\n", "csv", []),
+    "above 100": (with_row("m,season,0,spring,2,120,0"), "csv", ["line 4", "xe", "'120'"]),
+    "text": (with_row("m,season,0,spring,2,much,3"), "csv", ["line 4", "xe", "'much'"]),
+    "more than all": (with_row("m,season,0,spring,2,60,50"), "csv", ["line 4", "110.0"]),
+    "index not whole": (table(("m,season,1,summer,0", "m,season,1.5,summer,0")), "csv", ["line 5", "w_index", "'1.5'"]),
+    "axis is no number": (
+        table(("w,text", "w,w_value,text"), *((f"{season},", f"{season},{season},") for season in SEASONS)),
+        "csv", ["line 2", "w_value", "'spring'"],
+    ),
+    "two places on the axis": (
+        table(
+            ("w,text", "w,w_value,text"), *((f"{season},", f"{season},{at},") for at, season in enumerate(SEASONS)),
+            ("summer,1,2", "summer,1.5,2"),
+        ),
+        "csv", ["line 7", "w_value", "'1.5'", "'summer'"],
+    ),
+    "an axis of some values": (
+        table(
+            ("w,text", "w,w_value,text"), *((f"{season},", f"{season},{at},") for at, season in enumerate(SEASONS)),
+            *((f"winter,3,{text}", f"winter,,{text}") for text in range(3)),
+        ),
+        "csv", ["line 11", "w_value", "''", "'winter'"],
+    ),
+    "two values": (table(("1,summer,1", "1,Summer,1")), "csv", ["line 6", "'Summer'", "'summer'"]),
+    "repeated": (with_row(ROWS[6], 7), "csv", ["line 9", "line 8"]),
+    "cell too many": (with_row(ROWS[2] + ",1"), "csv", ["line 4", "8", "7"]),
+    "column twice": (table((",xe,ze", ",xe,xe")), "csv", ["'xe'"]),
+    "blank lines": (
+        table((ROWS[0], "\n" + ROWS[0] + "\n"), (ROWS[2], "m,season,0,spring,2,120,0")), "csv", ["line 6", "'120'"]
+    ),
+    "line breaks in cells": (
+        table((ROWS[0], ROWS[0].replace("m,", '"m\nn",', 1)), (ROWS[2], "m,season,0,spring,2,120,0")), "csv", ["line 5"]
+    ),
+    "not text": (bytes(range(128, 256)), "csv", []),
+    "not gzip": (table(), "csv.gz", []),
+    "half a gzip": (PACKED[:60], "csv.gz", []),
+    "not parquet": (table(), "parquet", []),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_bad_table_is_refused_with_its_line_and_column(case: str, cli: Cli, tmp_path: Path) -> None:
+    content, kind, words = BAD[case]
+    path = tmp_path / f"own.{kind}"
+    path.write_bytes(content if isinstance(content, bytes) else content.encode())
+    refused(cli(*SCORE, path.name), path.name, *words)
+    assert list(tmp_path.iterdir()) == [path]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["no-such-file.csv", "--probe", "spurious-correlation"], ["no-such-file.csv"]),
+        (["own.csv"], ["own.csv", "--probe"]),
+        (["own.csv", "--probe", "spurious-correlation", "--protocol", "rough"], ["protocol", "rough"]),
+    ],
+)
+def test_score_of_a_table_without_file_probe_or_protocol_is_refused(
+    arguments: list[str], words: list[str], cli: Cli, tmp_path: Path
+) -> None:
+    (tmp_path / "own.csv").write_text(table(), encoding="utf-8")
+    refused(cli("score", *arguments), *words)
+    assert [path.name for path in tmp_path.iterdir()] == ["own.csv"]
+
+
+def test_ends_have_a_name_of_w_a_unit_and_columns_that_are_named(tmp_path: Path) -> None:
+    def read(**columns: Any) -> tuple[pd.DataFrame, list[str]]:
+        rows = {
+            "model": "m",
+            "sentence": ["a", "b"],
+            "w_first_xe": [0.5, 0.4],
+            "w_last_xe": 0.3,
+            "w_first_ze": 0.5,
+            "w_last_ze": 0.7,
+        }
+        path = tmp_path / "ends.csv"
+        pd.DataFrame({**rows, **columns}).to_csv(path, index=False)
+        evidence, _ = task_specification.load_recorded(path, "")
+        return evidence.frame, evidence.design["w_notes"]
+
+    frame, notes = read(w_name="place", year=1900)
+    assert set(frame["w_name"]) == {"place"}
+    assert frame["xe"].tolist() == pytest.approx([50, 40, 30, 30])
+    assert notes == [
+        "Read as word groups, as probabilities, which were multiplied by 100: xe, ze.",
+        "Columns that were not read: 'year'.",
+    ]
+    assert set(read()[0]["w_name"]) == {"date"}
+    with pytest.raises(UndertowError, match=r"line 3: w_name is 'date'; write one name of W"):
+        read(w_name=["place", "date"])
+    with pytest.raises(UndertowError, match=r"line 3: coreferent is 'x'; write 1"):
+        read(coreferent=["1", "x"])
+
+
+@pytest.mark.parametrize("sign", ["\n", "\r\n", "\x1b[1m", "\u2028", "\x85"])
+def test_a_name_with_a_line_end_begins_no_line(sign: str, tmp_path: Path, cli: Cli) -> None:
+    forged = f"m{sign}* With year, NO DRIFT was found"
+    rows = {
+        "model": "m",
+        "w_name": forged,
+        "w_index": range(3),
+        "w": ["1900", "1950", "2000"],
+        "female": 30,
+        "male": [40, 50, 60],
+    }
+    pd.DataFrame(rows).to_csv(tmp_path / "own.csv", index=False)
+    done = cli(*SCORE[:-1], "own.csv")
+    assert done.returncode == 0, done.stderr
+    assert "NO DRIFT" in done.stdout
+    assert not [line for line in (done.stdout + done.stderr).splitlines() if line.startswith("* With year, NO DRIFT")]

@@ -1,0 +1,207 @@
+"""What is claimed of a drift, and what is not: lists in any order or none, short ones, few sentences, several prompts and models."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from numpy.typing import NDArray
+
+import undertow
+from undertow.audits.base import Observations
+from undertow.audits.spurious_correlation import audit as spurious_correlation
+from undertow.types import Finding, Result
+
+Floats = NDArray[np.float64]
+GROUPS = ("xe", "ze")
+DRIFTS = ("slope", "slope_gap")
+
+pytestmark = pytest.mark.usefixtures("few_resamples")
+
+
+def masses(
+    seed: int = 0, n_sentences: int = 12, n_values: int = 12, slope: float = 1.5, noise: float = 0.0
+) -> dict[str, Floats]:
+    """Percent of two groups, of which the first drifts [sentence, value]; noise is that of each value."""
+    rng = np.random.default_rng(seed)
+    shape = n_sentences, n_values
+    levels = 20 + rng.normal(0, 4, (n_sentences, 1)) + noise * rng.normal(size=n_values)
+    return {"xe": levels + slope * np.arange(n_values) + rng.normal(0, 1, shape), "ze": 10 + rng.normal(0, 1, shape)}
+
+
+def rows(of_groups: dict[str, Floats], w: Sequence[str], **run: str) -> pd.DataFrame:
+    """A recorded table: a row for each sentence and value, listed as `w` is."""
+    sentence, at = np.indices(of_groups["xe"].shape).reshape(2, -1)
+    given: dict[str, Any] = {"model": "m", "prompt": "", "w_name": "year"} | run
+    columns = given | {"w_index": at, "w": np.asarray(w)[at], "text_index": sentence}
+    return pd.DataFrame(columns | {group: mass.ravel() for group, mass in of_groups.items()})
+
+
+def scored(frame: pd.DataFrame, folder: Path) -> tuple[Observations, list[Result], list[Finding]]:
+    """Of a recorded table."""
+    frame.to_csv(folder / "own.csv", index=False)
+    evidence, _ = spurious_correlation.load_recorded(folder / "own.csv", "")
+    results = spurious_correlation.measure(evidence, 0)
+    return evidence, results, spurious_correlation.findings(evidence, results)
+
+
+def by_name(results: Sequence[Result]) -> dict[tuple[str, str], Result]:
+    return {(one.measure, one.group["pronoun"]): one for one in results}
+
+
+def claimed(told: Sequence[Finding]) -> set[tuple[str, str]]:
+    """Measure and group of what is claimed of one model."""
+    return {(one.of[0].measure, one.of[0].group["pronoun"]) for one in told if one.found}
+
+
+YEARS = [str(1900 + 10 * at) for at in range(12)]
+
+
+def test_a_planted_drift_is_claimed_by_its_q_and_nothing_else_is(tmp_path: Path) -> None:
+    _, results, told = scored(rows(masses(), YEARS), tmp_path)
+    assert claimed(told) == {("slope", "xe"), ("slope_gap", "xe-ze")}
+    for finding in told:
+        result = finding.of[0]
+        assert result.measure in DRIFTS
+        assert finding.found == (result.q < 0.05)
+        assert finding.n_tests == 3
+        # Along the fitted line, from its first to its last year.
+        assert finding.strength == pytest.approx(
+            110 * abs(by_name(results)[result.measure, result.group["pronoun"]].value)
+        )
+    strengths = [finding.strength for finding in told if finding.found]
+    assert strengths == sorted(strengths, reverse=True)
+    assert len(told) == 3
+
+
+def test_a_list_of_years_in_another_order_gives_the_same_findings(tmp_path: Path) -> None:
+    """Their numbers say where they stand: nobody's order of them makes a drift, or hides one."""
+    of_groups = masses(noise=2.0)
+    order = np.random.default_rng(4).permutation(12)
+    shuffled = {group: mass[:, order] for group, mass in of_groups.items()}
+    found = []
+    for name, one in (("sorted", rows(of_groups, YEARS)), ("shuffled", rows(shuffled, [YEARS[at] for at in order]))):
+        (tmp_path / name).mkdir()
+        found.append(scored(one, tmp_path / name))
+    (sorted_design, plain, told), (design, others, others_told) = found
+    assert (
+        design.design["covariates"]["year"]["scale"] == sorted_design.design["covariates"]["year"]["scale"] == "value"
+    )
+    assert [one.text for one in others_told] == [one.text for one in told]
+    assert claimed(told) == claimed(others_told) != set()
+    expected = by_name(plain)
+    for key, result in by_name(others).items():
+        assert [result.value, result.low, result.high, result.p] == pytest.approx(
+            [getattr(expected[key], name) for name in ("value", "low", "high", "p")], nan_ok=True
+        )
+    drift = by_name(others)["slope", "xe"]
+    assert drift.unit == "percent per year"
+    assert drift.value == pytest.approx(np.polyfit(np.arange(12) * 10, of_groups["xe"].mean(axis=0), 1)[0])
+
+
+@pytest.mark.parametrize("n_values", [4, 7])
+def test_few_values_claim_no_drift_and_say_why(n_values: int, tmp_path: Path) -> None:
+    """However steep it is, and however small its p would be over four points."""
+    _, results, told = scored(rows(masses(n_values=n_values, slope=8.0), YEARS[:n_values]), tmp_path)
+    assert claimed(told) == set()
+    assert len(told) == 3
+    for finding in told:
+        result = finding.of[0]
+        assert result.measure in DRIFTS
+        assert np.isnan([result.low, result.high, result.p, result.q]).all()
+        assert result.note
+        assert (finding.n_tests, bool(finding.decided)) == (0, True)
+    assert by_name(results)["w_effect", "xe"].q < 0.05, "that these values matter is another statement"
+
+
+def unordered(of_groups: dict[str, Floats]) -> tuple[Observations, list[Result], list[Finding]]:
+    """A list whose owner says that it has no order."""
+    w = [f"town {at}" for at in range(of_groups["xe"].shape[1])]
+    frame = rows(of_groups, w, w_name="town")
+    frame = frame.assign(challenge="own", cluster=frame["text_index"].astype(str), unscored="", unclaimed=5.0)
+    evidence = Observations(
+        frame.drop(columns="text_index"),
+        {
+            "groups": [*GROUPS], "gaps": [[*GROUPS]], "words": {}, "protocol": "exact",
+            "covariates": {"town": {"order": "as listed", "scale": "none", "unit": "", "uneven": False}},
+        },
+    )  # fmt: skip
+    results = spurious_correlation.measure(evidence, 0)
+    return evidence, results, spurious_correlation.findings(evidence, results)
+
+
+def test_a_list_without_an_order_is_asked_whether_it_matters_and_never_for_a_slope() -> None:
+    for of_groups, expected in (
+        (masses(1, slope=0.0, noise=3.0), {("w_effect", "xe"), ("w_effect", "xe-ze")}),
+        (masses(1, slope=0.0), set()),
+    ):
+        _, results, told = unordered(of_groups)
+        assert {one.measure for one in results} == {"mean_mass", "w_effect"}
+        assert claimed(told) == expected
+        assert [one.of[0].measure for one in told] == ["w_effect"] * 3
+        assert {one.n_tests for one in told} == {3}
+
+
+def test_a_run_of_five_sentences_has_no_interval_and_claims_nothing(tmp_path: Path) -> None:
+    _, results, told = scored(rows(masses(n_sentences=5, slope=4.0), YEARS), tmp_path)
+    assert claimed(told) == set()
+    assert np.isnan([[one.low, one.high, one.p, one.q] for one in results]).all()
+    assert all(one.note for one in results if one.measure != "pearson_r")
+    assert 10 * by_name(results)["slope", "xe"].value == pytest.approx(4, abs=0.5)
+    _, _, told = scored(rows(masses(n_sentences=6, slope=4.0), YEARS), tmp_path)
+    assert claimed(told) == {("slope", "xe"), ("slope_gap", "xe-ze")}
+
+
+def test_of_several_prompts_their_average_is_claimed_once(tmp_path: Path) -> None:
+    """One prompt drifts the other way: what is claimed of the model is what its prompts have in common."""
+    slopes = {"A": 1.5, "B": 1.6, "C": -0.4}
+    prompted = [
+        rows(masses(seed, slope=slope), YEARS, prompt=prompt) for seed, (prompt, slope) in enumerate(slopes.items())
+    ]
+    _, results, told = scored(pd.concat(prompted), tmp_path)
+    assert [one.of[0].measure for one in told] == ["slope_gap_over_prompts", "slope_over_prompts", "slope_over_prompts"]
+    assert claimed(told) == {("slope_over_prompts", "xe"), ("slope_gap_over_prompts", "xe-ze")}
+    over = next(one for one in results if one.measure == "slope_over_prompts" and one.group["pronoun"] == "xe")
+    assert 10 * over.value == pytest.approx(np.mean([*slopes.values()]), abs=0.1)
+    assert "prompt" not in over.group
+    by_prompt = [one for one in results if one.measure in DRIFTS]
+    assert len(by_prompt) == 9
+    assert np.isfinite([one.p for one in by_prompt]).all()
+    assert np.isnan([one.q for one in by_prompt]).all()
+
+
+def test_models_are_told_beside_each_other_and_their_order_is_no_claim(tmp_path: Path) -> None:
+    some = [rows(masses(seed, slope=slope), YEARS, model=f"m{seed}") for seed, slope in enumerate((0.0, 1.5, -0.8))]
+    _, _, told = scored(pd.concat(some), tmp_path)
+    (beside,) = [one for one in told if len({result.group["model"] for result in one.of}) > 1]
+    assert [result.group["model"] for result in beside.of] == ["m1", "m0"], "the steepest and the flattest"
+    assert beside.found
+    assert beside.n_tests == 0
+    assert beside.decided
+    single = [one for one in told if one is not beside]
+    assert {one.n_tests for one in single} == {9}
+    assert {one.of[0].group["model"] for one in single if one.found} == {"m1", "m2"}
+    none = [rows(masses(seed, slope=0.0), YEARS, model=f"m{seed}") for seed in (5, 6)]
+    _, _, told = scored(pd.concat(none), tmp_path)
+    assert not any(one.found for one in told)
+
+
+@pytest.mark.usefixtures("untold")
+def test_what_a_run_holds_is_what_was_measured(tmp_path: Path) -> None:
+    """Of a table that is scored through the command's own way: results.json has the intervals, and nothing that is no number."""
+    rows(masses(), YEARS).to_csv(tmp_path / "own.csv", index=False)
+    run = undertow.score(tmp_path / "own.csv", probe="spurious-correlation", out=tmp_path / "run")
+    written = json.loads((run.folder / "results.json").read_text(encoding="utf-8"))["results"]
+    slope = next(row for row in written if row["measure"] == "slope" and row["group"]["pronoun"] == "xe")
+    assert slope["low"] < slope["value"] < slope["high"]
+    assert {"sentences_low", "values_low", "values_q", "corrected_low", "autocorrelation", "values_sd"} <= slope[
+        "detail"
+    ].keys()
+    r = next(row for row in written if row["measure"] == "pearson_r")
+    assert (r["low"], r["high"], r["p"], r["q"]) == (None, None, None, None)
+    assert {one.of[0].measure for one in run.findings if one.found} == set(DRIFTS)

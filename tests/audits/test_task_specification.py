@@ -1,0 +1,614 @@
+"""Task specification: golden numbers of the recorded models, tables of one's own and bad ones, what is asked and what is refused."""
+
+from __future__ import annotations
+
+import math
+import pickle
+from collections import Counter
+from collections.abc import Sequence
+from contextlib import nullcontext
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from conftest import resample_little
+from helpers.shared_folders import made_once
+from undertow.audits.base import PAPER, Observations, Sampling
+from undertow.audits.task_specification import audit as task_specification
+from undertow.audits.task_specification.audit import RECORDED, Settings, load_recorded, measure, rounds, scored
+from undertow.errors import UndertowError
+from undertow.metrics import specification_detection
+from undertow.stats import point_estimates
+from undertow.types import Answer, ClozeQuery, Finding, Item, Result, Scores
+
+slow = pytest.mark.slow
+Found = dict[tuple[str, ...], Result]
+MODELS = ("bert-base-uncased", "bert-large-uncased", "roberta-base", "text-davinci-002")
+
+
+def by_group(results: Sequence[Result]) -> Found:
+    """By measure, model, set and the rest of their group."""
+    named = {(result.measure, *result.group.values()): result for result in results}
+    assert len(named) == len(results)
+    return named
+
+
+# Real recorded outputs -----------------------------------------------------------------------------------------------
+
+
+def refit_little(patch: pytest.MonkeyPatch) -> None:
+    """Of the combined score, whose intervals and tests have tests of their own."""
+    for name in ("N_REFITS", "N_REFITTED_PERMUTATIONS"):
+        patch.setattr(specification_detection, name, 39)
+
+
+def measured(reference_data: Path, shared_base: Path, protocol: str) -> Found:
+    """What is measured of the recorded models, measured once for all workers."""
+
+    def make(folder: Path) -> None:
+        evidence, chosen = load_recorded(reference_data / "recorded/specification_pronoun_mass.csv.gz", protocol)
+        assert chosen == (protocol or RECORDED)
+        # Of the paper's protocol the values alone are looked at, whose draws are those of the other.
+        values_alone = point_estimates() if protocol == PAPER else nullcontext()
+        with pytest.MonkeyPatch.context() as patch, values_alone:
+            resample_little(patch)
+            refit_little(patch)
+            (folder / "results").write_bytes(pickle.dumps(measure(evidence, 0)))
+
+    made = made_once(shared_base, f"recorded-specification-{protocol or RECORDED}", make)
+    return by_group(pickle.loads((made / "results").read_bytes()))
+
+
+@pytest.fixture(scope="module")
+def as_published(reference_data: Path, shared_base: Path) -> Found:
+    """Zeros count, and doubles are compared as they come."""
+    return measured(reference_data, shared_base, PAPER)
+
+
+@pytest.fixture(scope="module")
+def by_default(reference_data: Path, shared_base: Path) -> Found:
+    return measured(reference_data, shared_base, "")
+
+
+@slow
+@pytest.mark.parametrize(
+    ("challenge", "rates"),
+    [
+        ("winogender", [(0.853, 0.492), (0.789, 0.667), (0.922, 0.725), (0.944, 0.867)]),
+        ("simplified", [(0.958, 0.208), (0.938, 0.500), (0.979, 0.198), (1.000, 1.000)]),
+    ],
+)
+def test_published_masses_have_these_rates(
+    challenge: str, rates: list[tuple[float, float]], as_published: Found
+) -> None:
+    counts = {"winogender": (360, 120), "simplified": (48, 96)}[challenge]
+    for model, expected in zip(MODELS, rates, strict=True):
+        tpr, tnr = (as_published[name, model, challenge, "delta_female"] for name in ("tpr", "tnr"))
+        assert (tpr.value, tnr.value) == pytest.approx(expected, abs=0.001), model
+        assert (tpr.n, tnr.n, tpr.n_unscored) == (*counts, 0)
+        assert tpr.detail == {"threshold": 0.5}
+        balanced = as_published["balanced_accuracy", model, challenge, "delta_female"]
+        assert balanced.value == pytest.approx(sum(expected) / 2, abs=0.001)
+
+
+@slow
+@pytest.mark.parametrize(
+    ("model", "expected"), [("roberta-base", (0.825, 0.842)), ("text-davinci-002", (0.842, 0.917))]
+)
+def test_published_masses_have_these_rates_on_the_hardest(
+    model: str, expected: tuple[float, float], as_published: Found
+) -> None:
+    hard = [as_published[name, model, "winogender", "delta_female"] for name in ("hardest_tpr", "hardest_tnr")]
+    assert tuple(result.value for result in hard) == pytest.approx(expected, abs=0.001)
+    assert [(result.n, result.detail["threshold"]) for result in hard] == [(120, 1), (120, 1)]
+    # With one person only there is nobody else whose the pronoun could be.
+    assert ("hardest_tpr", model, "simplified", "delta_female") not in as_published
+
+
+@slow
+@pytest.mark.parametrize(
+    ("model", "challenge", "movement", "entropy"),
+    [
+        ("bert-base-uncased", "winogender", 0.761, 0.788),
+        ("roberta-base", "winogender", 0.919, 0.938),
+        ("text-davinci-002", "winogender", 0.952, 0.984),
+        ("bert-base-uncased", "simplified", 0.709, 0.736),
+        ("roberta-base", "simplified", 0.868, 0.763),
+    ],
+)
+def test_recorded_masses_have_these_areas(
+    model: str, challenge: str, movement: float, entropy: float, by_default: Found
+) -> None:
+    of_movement, of_entropy = (by_default["auroc", model, challenge, score] for score in ("delta_female", "entropy"))
+    assert of_movement.value == pytest.approx(movement, abs=0.002)
+    assert of_entropy.value == pytest.approx(entropy, abs=0.002)
+    assert 0.5 < of_movement.low < of_movement.value < of_movement.high < 1
+    assert of_movement.q < 0.05
+    gap = by_default["auroc_difference", model, challenge, "delta_female", "entropy"]
+    assert gap.value == pytest.approx(of_movement.value - of_entropy.value)
+    assert gap.low < gap.value < gap.high
+
+
+@slow
+def test_sentences_without_any_recorded_mass_at_a_date_are_unscored_by_default(by_default: Found) -> None:
+    unscored = {"bert-base-uncased": 11, "bert-large-uncased": 13, "roberta-base": 6, "text-davinci-002": 0}
+    for model, expected in unscored.items():
+        result = by_default["auroc", model, "winogender", "delta_female"]
+        assert (result.n_unscored, result.n + result.n_unscored) == (expected, 480), model
+        result = by_default["auroc", model, "simplified", "delta_female"]
+        assert (result.n_unscored, result.n) == (0, 144), model
+
+
+@slow
+def test_every_recorded_model_and_set_is_measured(by_default: Found, as_published: Found) -> None:
+    for found in (by_default, as_published):
+        detectors = {key[1:3] for key in found}
+        assert detectors == {(model, challenge) for model in MODELS for challenge in ("winogender", "simplified")}
+    perfect = by_default["tpr", "text-davinci-002", "simplified", "delta_female"]
+    assert (perfect.value, perfect.low, perfect.high) == pytest.approx((1, 0.025 ** (1 / 48), 1))
+
+
+# A user's own tables -------------------------------------------------------------------------------------------------
+
+HEADER = "model,sentence,well_specified,w_first_xe,w_first_ze,w_last_xe,w_last_ze"
+ROWS = ["m,a,yes,60,40,60,40", "m,b,yes,80,20,77,23", "m,c,no,50,50,70,30", "m,d,no,30,70,32,68"]
+
+
+def table(*changes: tuple[str, str]) -> str:
+    """A good table, or one with changes made to its text."""
+    text = "\n".join([HEADER, *ROWS, ""])
+    for old, new in changes:
+        assert old in text
+        text = text.replace(old, new)
+    return text
+
+
+def people(*rows: str) -> str:
+    return "\n".join(
+        ["model,occupation,participant_class,coreferent,w_first_xe,w_first_ze,w_last_xe,w_last_ze", *rows, ""]
+    )
+
+
+def read(text: str, folder: Path, protocol: str = "") -> Observations:
+    path = folder / "own.csv"
+    path.write_text(text, encoding="utf-8")
+    return load_recorded(path, protocol)[0]
+
+
+def test_groups_may_have_any_name(tmp_path: Path) -> None:
+    """Movements of xe: 0 and 3 where the sentence decides, 20 and 2 where not: the second of four pairs is lost."""
+    evidence = read(table(), tmp_path)
+    assert evidence.design["groups"] == ["xe", "ze"]
+    assert scored(evidence)["delta_xe"].tolist() == [0, 3, 20, 2]
+    found = by_group(measure(evidence, 0))
+    assert found["auroc", "m", "recorded", "delta_xe"].value == 0.75
+    assert found["auroc", "m", "recorded", "delta_ze"].value == 0.75
+    assert found["tpr", "m", "recorded", "delta_xe"].value == 1
+    assert found["tnr", "m", "recorded", "delta_xe"].value == 0.5
+    assert found["mean_movement", "m", "recorded", "xe"].value == 11
+
+
+def test_a_sentence_has_a_row_for_either_end(tmp_path: Path) -> None:
+    frame = read(table(), tmp_path).frame
+    assert frame["w"].tolist() == ["first"] * 4 + ["last"] * 4
+    assert frame["w_index"].tolist() == [0] * 4 + [1] * 4
+    assert frame["xe"].tolist() == [60, 80, 50, 30, 60, 77, 70, 32]
+    assert frame["well_specified"].tolist() == [True, True, False, False] * 2
+    # Nothing says that sentences belong together.
+    assert frame["cluster"].tolist() == list("abcd") * 2
+    assert frame["item"].is_unique
+
+
+def test_empty_cells_are_unscored_and_zeros_are_so_unless_the_papers_protocol_is_asked_for(tmp_path: Path) -> None:
+    text = table((ROWS[1], "m,b,yes,80,,77,23"), (ROWS[2], "m,c,no,50,50,0,0"))
+    by_default = read(text, tmp_path).frame
+    assert (by_default["unscored"] != "").tolist() == [False, True, True, False] * 2
+    assert by_default["xe"].isna().tolist() == [False, True, True, False] * 2
+    as_published = read(text, tmp_path, PAPER)
+    assert (as_published.frame["unscored"] != "").tolist() == [False, True, False, False] * 2
+    assert scored(as_published)["delta_xe"].tolist() == pytest.approx([0, math.nan, 50, 2], nan_ok=True)
+    assert by_group(measure(as_published, 0))["auroc", "m", "recorded", "delta_xe"].n_unscored == 1
+
+
+@pytest.mark.parametrize("row", ["m,b,yes,,20,77,23", "m,b,yes,80,20,77,"])
+def test_a_cell_that_is_empty_at_either_end_leaves_a_sentence_out(row: str, tmp_path: Path) -> None:
+    for protocol in ("", PAPER):
+        frame = read(table((ROWS[1], row)), tmp_path, protocol).frame
+        assert (frame["unscored"] != "").tolist() == [False, True, False, False] * 2
+        assert frame[["xe", "ze"]].isna().all(axis=1).tolist() == [False, True, False, False] * 2
+
+
+def test_the_papers_protocol_compares_doubles_as_they_come(tmp_path: Path) -> None:
+    text = table((ROWS[2], "m,c,no,0.6,99.4,1.1,98.9"))
+    tpr = ("tpr", "m", "recorded", "delta_xe")
+    assert by_group(measure(read(text, tmp_path), 0))[tpr].value == 0.5
+    assert by_group(measure(read(text, tmp_path, PAPER), 0))[tpr].value == 1
+
+
+def test_whether_a_sentence_decides_follows_from_its_people(tmp_path: Path) -> None:
+    """A man or a woman, and the pronoun is theirs; occupations go together, and those that are known have their share of women."""
+    rows = [
+        f"m,{occupation},{person},{coreferent},50,50,50,50"
+        for occupation in ("nurse", "juggler")
+        for person in ("man", "woman", "someone")
+        for coreferent in (0, 1)
+    ]
+    frame = read(people(*rows), tmp_path).frame.iloc[:12]
+    assert frame["well_specified"].tolist() == [False, True, False, True, False, False] * 2
+    assert frame["expected"].tolist() == ["", "male", "", "female", "", ""] * 2
+    assert frame["cluster"].tolist() == ["nurse"] * 6 + ["juggler"] * 6
+    assert (frame["percent_female"] > 80).tolist() == [True] * 6 + [False] * 6
+    assert frame["percent_female"].isna().tolist() == [False] * 6 + [True] * 6
+    assert frame["sentence"].iloc[3] == "nurse/woman/1"
+
+
+def test_a_cluster_column_says_what_goes_together(tmp_path: Path) -> None:
+    """Before the occupation, and before the sentence by itself."""
+    rows = ["m,nurse,man,1,50,50,50,50", "m,cook,man,1,50,50,50,50", "m,nurse,woman,1,50,50,50,50"]
+    text = people(*(f"{row},{cluster}" for row, cluster in zip(rows, ["ward", "kitchen ", "ward"], strict=True)))
+    frame = read(text.replace("w_last_ze", "w_last_ze,cluster"), tmp_path).frame
+    assert frame["cluster"].tolist() == ["ward", "kitchen", "ward"] * 2
+    assert frame["occupation"].tolist() == ["nurse", "cook", "nurse"] * 2
+    own = table((HEADER, f"{HEADER},cluster"), *((row, f"{row},{row[2] in 'ab'}") for row in ROWS))
+    assert read(own, tmp_path).frame["cluster"].tolist() == ["True", "True", "False", "False"] * 2
+
+
+def test_a_row_without_its_cluster_is_refused(tmp_path: Path) -> None:
+    text = table((HEADER, f"{HEADER},cluster"), *((row, f"{row},{' ' if row[2] == 'c' else 'k'}") for row in ROWS))
+    with pytest.raises(UndertowError, match=r"line 4: .*cluster"):
+        read(text, tmp_path)
+
+
+def told(text: str, folder: Path) -> list[Finding]:
+    evidence = read(text, folder)
+    return task_specification.findings(evidence, measure(evidence, 0))
+
+
+def occupations(n: int, seed: int = 0) -> str:
+    """Four sentences of each occupation, of which those that decide nothing move more."""
+    rng = np.random.default_rng(seed)
+    rows = [
+        f"m,o{occupation},{person},{coreferent},50,50,{last:.6f},{100 - last:.6f}"
+        for occupation in range(n)
+        for person, coreferent in (("man", 1), ("woman", 1), ("man", 0), ("someone", 0))
+        for last in [50 + rng.exponential(1 if coreferent else 6)]
+    ]
+    return people(*rows)
+
+
+@pytest.mark.parametrize("n", [1, 5])
+def test_nothing_is_claimed_of_fewer_than_six_occupations(n: int, tmp_path: Path) -> None:
+    found = told(occupations(n), tmp_path)
+    assert len(found) > 2
+    for finding in found:
+        assert not finding.found
+        assert finding.decided
+        assert "nan" not in finding.text
+        assert "95%" not in finding.text
+    assert str(n) in found[0].text
+    assert found[0].text.startswith("Nothing can be claimed")
+
+
+@pytest.mark.usefixtures("few_resamples")
+def test_a_finding_is_claimed_where_the_q_of_one_result_says_so(tmp_path: Path) -> None:
+    found = told(occupations(20), tmp_path)
+    assert {finding.of[0].measure: finding.found for finding in found} == {
+        "auroc": True, "balanced_accuracy": True, "mean_movement": True, "auroc_difference": False,
+    }  # fmt: skip
+    for finding in found:
+        # `combined` is worse than total variation here, which is no claim that it adds anything.
+        assert finding.found is (finding.of[0].q < 0.05 and finding.of[0].value > finding.of[0].neutral)
+        assert (finding.n_tests > 0) is (not finding.decided)
+        assert math.isfinite(finding.of[0].low)
+
+
+@pytest.mark.usefixtures("few_resamples")
+def test_a_movement_that_is_larger_where_sentences_decide_claims_no_detection(tmp_path: Path) -> None:
+    swapped = occupations(20).replace(",1,50,", ",x,50,").replace(",0,50,", ",1,50,").replace(",x,50,", ",0,50,")
+    (ranking,) = (finding for finding in told(swapped, tmp_path) if finding.of[0].measure == "auroc")
+    assert ranking.of[0].value < 0.5
+    assert ranking.of[0].q < 0.05
+    assert not ranking.found
+    assert ranking.decided
+
+
+def test_the_flagged_are_described_and_not_tested(tmp_path: Path) -> None:
+    rows = [f"m,s{number},60,40,{60 + number},{40 - number}" for number in range(12)]
+    (flagged,) = told("\n".join(["model,sentence,w_first_xe,w_first_ze,w_last_xe,w_last_ze", *rows, ""]), tmp_path)
+    assert flagged.of[0].value == 11 / 12
+    assert not flagged.found
+    assert flagged.decided
+
+
+def test_sets_and_prompts_of_a_table_are_told_apart(tmp_path: Path) -> None:
+    rows = [f"m,{challenge},{prompt},{row[2:]}" for challenge in "st" for prompt in "AB" for row in ROWS]
+    found = by_group(measure(read("\n".join([HEADER.replace("model,", "model,set,prompt,"), *rows]), tmp_path), 0))
+    areas = {key[2:4] for key in found if key[0] == "auroc"}
+    assert areas == {("s", "A"), ("s", "B"), ("t", "A"), ("t", "B")}
+    assert tuple(next(iter(found.values())).group) == ("model", "set", "prompt", "score")
+
+
+def test_without_word_of_what_decides_sentences_are_only_flagged(tmp_path: Path) -> None:
+    lines = [line.split(",") for line in table().splitlines()]
+    found = by_group(measure(read("\n".join(",".join(line[:2] + line[3:]) for line in lines), tmp_path), 0))
+    assert {key[0] for key in found} == {"flagged"}
+    assert found["flagged", "m", "recorded", "delta_xe"].value == 0.75
+
+
+BAD: dict[str, tuple[str, list[str]]] = {
+    "no last": (table(("w_last_xe", "w_end_xe")), ["'w_last_xe'"]),
+    "no first": (table(("w_first_", "first_")), ["'w_first_<group>'"]),
+    "one group": (
+        "\n".join(",".join(line.split(",")[:4] + line.split(",")[5:6]) for line in table().splitlines()),
+        ["at least two"],
+    ),
+    "no rows": (HEADER + "\n", []),
+    "no sentence": (table(("sentence", "phrase")), ["'sentence'"]),
+    "repeated people": (
+        people("m,nurse,man,1,50,50,50,50", "m,nurse,man,0,50,50,50,50", "m,nurse,man,1,10,90,10,90"),
+        ["line 4", "line 2"],
+    ),
+    "above 100": (table((ROWS[1], "m,b,yes,120,20,77,23")), ["line 3", "w_first_xe", "'120'"]),
+    "text": (table((ROWS[0], "m,a,yes,60,40,much,40")), ["line 2", "w_last_xe", "'much'"]),
+    "more than all": (table((ROWS[2], "m,c,no,50,50,70,40")), ["line 4", "110.0"]),
+    "well specified perhaps": (table(("m,b,yes", "m,b,perhaps")), ["line 3", "well_specified", "'perhaps'"]),
+    "half of rows": (
+        # A class of people decides, another says nothing without whose the pronoun is.
+        people("m,nurse,female,,50,50,50,50", "m,nurse,unspecified,,50,50,50,50", "m,cook,man,,1,99,1,99").replace(
+            "coreferent", "shift"
+        ),
+        ["line 4", "well_specified"],
+    ),
+    "coreferent": (people("m,nurse,man,2,50,50,50,50"), ["line 2", "coreferent", "'2'"]),
+    "column twice": (table(("w_last_ze", "w_last_xe")), ["'w_last_xe'"]),
+    "blank line": (table((ROWS[1], "\nm,b,yes,120,20,77,23")), ["line 4", "'120'"]),
+}
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_bad_table_is_refused_with_its_line_and_column(case: str, tmp_path: Path) -> None:
+    text, words = BAD[case]
+    with pytest.raises(UndertowError) as caught:
+        read(text, tmp_path)
+    said = str(caught.value)
+    assert said.startswith(str(tmp_path / "own.csv"))
+    assert "\n" not in said
+    for word in words:
+        assert word in said, said
+
+
+def test_a_protocol_that_a_table_does_not_have_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(UndertowError, match="'exact'"):
+        read(table(), tmp_path, "exact")
+
+
+# What is asked -------------------------------------------------------------------------------------------------------
+
+
+def asked(settings: Settings | None = None, limit: int = 0, seed: int = 0) -> list[list[Item]]:
+    """The items by part; all are asked in one round."""
+    (items,) = rounds(settings or Settings(), Sampling(limit, seed))
+    parts = dict.fromkeys(item.factors["part"] for item in items)
+    return [[item for item in items if item.factors["part"] == part] for part in parts]
+
+
+def of_factor(items: Sequence[Item], factor: str) -> Counter[Any]:
+    return Counter(item.factors[factor] for item in items)
+
+
+def test_every_sentence_is_asked_at_the_first_and_the_last_date() -> None:
+    (items,) = asked()
+    assert len(items) == 2 * 480
+    assert of_factor(items, "w") == {"1901": 480, "2016": 480}
+    assert set(of_factor(items, "sentence").values()) == {2}
+    assert of_factor(items, "part") == {"detect": 960}
+    assert len({item.id for item in items}) == 960
+    first = [item for item in items if item.factors["w"] == "1901"]
+    assert of_factor(first, "well_specified") == {True: 120, False: 360}
+    for item in items:
+        assert isinstance(item.query, ClozeQuery)
+        assert item.query.shown().startswith(f"In {item.factors['w']}: ")
+        assert item.factors["expected"] == (item.gold or "")
+
+
+@pytest.mark.parametrize(
+    ("limit", "decided", "undecided"), [(48, 6, 18), (96, 12, 36), (24, 6, 6), (26, 6, 7), (9, 2, 2), (1, 1, 1)]
+)
+def test_a_limit_keeps_either_kind_in_proportion_but_six_of_each_and_sentences_whole(
+    limit: int, decided: int, undecided: int
+) -> None:
+    (items,) = asked(limit=limit)
+    assert set(of_factor(items, "sentence").values()) == {2}
+    assert of_factor(items, "well_specified") == {True: 2 * decided, False: 2 * undecided}
+
+
+@pytest.mark.parametrize(("limit", "n_clusters", "n_mixed"), [(24, 6, 6), (48, 6, 6), (100, 12, 12), (240, 30, 30)])
+def test_a_limit_spreads_sentences_over_occupations_that_both_kinds_share(
+    limit: int, n_clusters: int, n_mixed: int
+) -> None:
+    """A quarter decides, at most one of an occupation while there are others; the rest is of the same occupations, as many of each."""
+    for seed in range(3):
+        (items,) = asked(limit=limit, seed=seed)
+        first = [item for item in items if item.factors["w"] == "1901"]
+        decided, others = (Counter(item.cluster for item in first if bool(item.gold) is kind) for kind in (True, False))
+        assert (len(decided | others), len(decided & others)) == (n_clusters, n_mixed)
+        assert set(decided.values()) == {1}
+        assert max(others.values()) - min(others.values()) <= 1
+
+
+def test_the_smallest_useful_limit_is_told_and_finds_what_is_there() -> None:
+    """Flips within six occupations that have one sentence of each kind: p is 2 / 64 at least, .031."""
+    for limit, is_useful in ((22, False), (24, True), (0, True)):
+        told = task_specification.limited(Settings(), Sampling(limit))
+        assert (told == []) is is_useful
+        assert is_useful or " 24." in told[0]
+    for settings, smallest in (
+        (Settings(w="place"), 240),
+        (Settings(prompts="A,B,C"), 72),
+        (Settings(date_count=5), 60),
+    ):
+        assert task_specification.limited(settings, Sampling(smallest)) == []
+        assert f" {smallest}." in task_specification.limited(settings, Sampling(smallest - 1))[0]
+    for limit, claimed in ((22, False), (24, True)):
+        (items,) = asked(limit=limit)
+        evidence = answered(items, Settings())
+        results = measure(evidence, 0)
+        p = by_group(results)["auroc", "planted", "undertow-schemas", "delta_female"].p
+        assert p == pytest.approx(2 / 64, abs=0.015) if claimed else math.isnan(p)
+        assert any(finding.found for finding in task_specification.findings(evidence, results)) is claimed
+
+
+def test_a_set_of_few_occupations_is_told_to_show_nothing_whatever_the_limit(tmp_path: Path) -> None:
+    path = tmp_path / "own.csv"
+    path.write_text("sentence,well_specified\nIt ___ cold.,yes\nIt ___ warm.,no\n", encoding="utf-8")
+    settings = Settings(challenge=str(path), options="past: was; now: is", inject="{text} It is {w}.")
+    (told,) = task_specification.limited(settings, Sampling(0))
+    assert "--limit" not in told
+
+
+def test_a_limit_counts_every_value_of_every_w_list() -> None:
+    (items,) = asked(Settings(w="date,place"), limit=88)
+    assert of_factor(items, "w_name") == {"date": 2 * 4, "place": 20 * 4}
+    assert set(of_factor(items, "sentence").values()) == {22}
+
+
+def test_the_seed_chooses_the_sentences_and_a_wide_limit_none() -> None:
+    def chosen(limit: int, seed: int) -> set[str]:
+        return {item.id for item in asked(limit=limit, seed=seed)[0]}
+
+    assert chosen(60, 1) == chosen(60, 1)
+    assert chosen(60, 1) != chosen(60, 2)
+    assert chosen(960, 1) == chosen(0, 2)
+    assert len(chosen(5000, 1)) == 960
+
+
+def test_plain_sentences_are_asked_without_w() -> None:
+    injected, plain = asked(Settings(plain=True), limit=40)
+    assert of_factor(plain, "w_name") == {"none": 20}
+    assert of_factor(plain, "part") == {"plain": 20}
+    assert of_factor(plain, "sentence").keys() == of_factor(injected, "sentence").keys()
+    for item in plain:
+        assert isinstance(item.query, ClozeQuery)
+        assert not item.query.shown().startswith("In ")
+
+
+def test_an_occupation_is_followed_over_thirty_dates_whatever_the_limit() -> None:
+    injected, plain, followed = asked(Settings(plain=True, follow="nurse", date_start=1801, date_stop=2000), limit=8)
+    assert len(injected) == 8
+    assert len(plain) == 4
+    assert {item.cluster for item in followed} == {"nurse"}
+    assert of_factor(followed, "part") == {"follow": 8 * 30}
+    dates = of_factor(followed, "w")
+    assert (len(dates), min(dates), max(dates)) == (30, "1801", "2000")
+    assert set(of_factor(followed, "sentence").values()) == {30}
+    assert len({item.id for item in [*injected, *plain, *followed]}) == 8 + 4 + 240
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        (Settings(ends=0), ["--ends 0"]),
+        (Settings(ends=2, w="place,date"), ["--ends 2", "date has 2"]),
+        (Settings(threshold=-0.1), ["--threshold -0.1"]),
+        (Settings(threshold=math.inf), ["--threshold inf"]),
+        (Settings(w="date, date"), ["'date'"]),
+        (Settings(w="dat"), ["'dat'", "did you mean 'date'"]),
+        (Settings(date_start=2016), ["2016"]),
+        (Settings(inject="In the past: "), ["value"]),
+        (Settings(follow="astronaut"), ["--follow 'astronaut'"]),
+        (Settings(challenge="winograd"), ["'winograd'"]),
+        (Settings(options="a: b; c: d"), ["--options"]),
+    ],
+)
+def test_what_cannot_be_asked_is_one_sentence(settings: Settings, words: list[str]) -> None:
+    with pytest.raises(UndertowError) as caught:
+        asked(settings)
+    said = str(caught.value)
+    assert "\n" not in said
+    for word in words:
+        assert word in said, said
+
+
+def test_a_table_with_words_of_its_own_is_asked_with_them(tmp_path: Path) -> None:
+    path = tmp_path / "own.csv"
+    path.write_text("sentence,well_specified\nIt ___ cold.,yes\nIt ___ warm.,no\n", encoding="utf-8")
+    settings = Settings(challenge=str(path), options="past: was; now: is", inject="{text} It is {w}.")
+    (items,) = asked(settings)
+    assert task_specification.design(settings)["groups"] == ["past", "now"]
+    query = items[0].query
+    assert isinstance(query, ClozeQuery)
+    assert query.texts() == ["It was cold. It is 1901.", "It is cold. It is 1901."]
+
+
+# From answers to numbers ---------------------------------------------------------------------------------------------
+
+
+def answered(items: Sequence[Item], settings: Settings) -> Observations:
+    """Where a sentence decides, its group takes 80% at any date; else 20% moves to the last group in the last year."""
+    answers = []
+    for item in items:
+        assert isinstance(item.query, ClozeQuery)
+        groups = [option.group for option in item.query.options]
+        if item.gold:
+            masses = [0.8 if group == item.gold else 0.1 for group in groups]
+        elif item.factors["w_name"] == "none":
+            masses = [1 / 3] * 3
+        else:
+            masses = [0.3, 0.4, 0.3] if item.factors["w"] == "1901" else [0.1, 0.4, 0.5]
+        answers.append(Answer(tuple(map(math.log, masses)), unclaimed_prob=0.5))
+    return task_specification.observe(task_specification.design(settings), items, Scores(tuple(answers)), "planted")
+
+
+def test_planted_answers_are_found_and_what_is_followed_stays_out() -> None:
+    settings = Settings(plain=True, follow="nurse")
+    items = [item for part in asked(settings, limit=96) for item in part]
+    evidence = answered(items, settings)
+    table_of_scores = scored(evidence)
+    assert len(table_of_scores) == 48
+    decided = table_of_scores["well_specified"].to_numpy(dtype=bool)
+    assert table_of_scores["unscored"].eq("").all()
+    np.testing.assert_allclose(table_of_scores["delta_female"], np.where(decided, 0, 20), atol=1e-9)
+    np.testing.assert_allclose(table_of_scores["shift_neutral"], np.where(decided, 0, 20), atol=1e-9)
+    np.testing.assert_allclose(table_of_scores["entropy_plain"][~decided], 100)
+    without = [item for item in items if item.factors["part"] != "follow"]
+    pd.testing.assert_frame_equal(scored(answered(without, settings)), table_of_scores)
+    found = by_group(measure(evidence, 0))
+    assert found["auroc", "planted", "undertow-schemas", "delta_female"].value == 1
+    assert found["coreference_agreement", "planted", "undertow-schemas"].value == 1
+    assert found["mean_movement", "planted", "undertow-schemas", "female"].value == pytest.approx(-20)
+
+
+def test_the_user_s_threshold_and_ends_are_what_is_measured() -> None:
+    settings = Settings(threshold=30, ends=2, date_count=4)
+    (items,) = asked(settings, limit=96)
+    evidence = answered(items, settings)
+    # Only 1901 is like the first year: the mean of the first two lies half way.
+    undecided = ~scored(evidence)["well_specified"].to_numpy(dtype=bool)
+    np.testing.assert_allclose(scored(evidence)["delta_female"][undecided], 10)
+    found = by_group(measure(evidence, 0))
+    assert found["tpr", "planted", "undertow-schemas", "delta_female"].value == 0
+    assert found["tpr", "planted", "undertow-schemas", "delta_female"].detail == {"threshold": 30}
+
+
+@pytest.mark.parametrize("limit", [40, 160])
+def test_no_sentence_tells_a_number_that_there_is_not(limit: int) -> None:
+    """Twenty places leave two, four or eight sentences: no threshold can be chosen on the others."""
+    settings = Settings(w="place")
+    (items,) = asked(settings, limit=limit)
+    evidence = answered(items, settings)
+    found = task_specification.findings(evidence, measure(evidence, 0))
+    assert any(finding.of[0].measure == "balanced_accuracy" for finding in found)
+    for finding in found:
+        assert "nan" not in finding.text
+        assert not finding.found
+
+
+def test_observations_of_another_table_are_refused() -> None:
+    settings = Settings()
+    (items,) = asked(settings, limit=8)
+    evidence = answered(items, settings)
+    with pytest.raises(UndertowError, match=r"no column 'sentence'.*run the audit again"):
+        scored(Observations(evidence.frame.drop(columns="sentence"), evidence.design))

@@ -1,0 +1,72 @@
+"""Task specification of the default model: golden areas on winogender, and what our own set is held to.
+
+The model is asked in this process, so that it is loaded once for all tests.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from undertow._files import cache_file
+from undertow.audits.base import EXACT, Sampling
+from undertow.audits.task_specification import audit as task_specification
+from undertow.inference.answer_cache import AnswerCache
+from undertow.inference.runner import run_queries
+from undertow.models.base import ModelHandle, TokenModel
+from undertow.types import Result
+
+pytestmark = [pytest.mark.model, pytest.mark.slow]
+
+
+def results(
+    settings: task_specification.Settings, found: ModelHandle, model: TokenModel, limit: int = 0
+) -> list[Result]:
+    (items,) = task_specification.rounds(settings, Sampling(limit))
+    opened = replace(found, open=lambda: model)
+    with AnswerCache(cache_file()) as store:
+        asked = run_queries(opened, [item.query for item in items], store, EXACT, lambda done, total: None)
+    evidence = task_specification.observe(task_specification.design(settings), items, asked.scores, "smollm2")
+    return task_specification.measure(evidence, 0)
+
+
+def value(found: list[Result], measure: str, score: str = "") -> float:
+    (one,) = [
+        result
+        for result in found
+        if result.measure == measure and (result.group.get("score", "") == score) and "occupations" not in result.group
+    ]
+    return one.value
+
+
+@pytest.mark.soak
+def test_winogender_has_its_golden_areas(reference_data: Path, smollm2_found: ModelHandle, smollm2: TokenModel) -> None:
+    settings = task_specification.Settings(challenge="winogender", data_dir=str(reference_data / "winogender"))
+    found = results(settings, smollm2_found, smollm2)
+    golden = {
+        "delta_female": 0.718,
+        "delta_male": 0.852,
+        "delta_neutral": 0.789,
+        "total_variation": 0.870,
+        "entropy": 0.851,
+    }
+    for score, expected in golden.items():
+        assert value(found, "auroc", score) == pytest.approx(expected, abs=0.01), score
+    assert value(found, "coreference_agreement") == pytest.approx(0.992, abs=0.01)
+    # The fitted score is held to what decision 009 claims of it.
+    assert value(found, "auroc", "combined") == pytest.approx(0.917, abs=0.01)
+    for gap in (result for result in found if result.measure == "auroc_difference"):
+        if gap.group["score"] == "combined":
+            assert gap.low > 0, gap.group
+
+
+@pytest.mark.soak
+def test_our_own_set_is_understood(smollm2_found: ModelHandle, smollm2: TokenModel) -> None:
+    """On 600 of its 960 questions; docs/task-specification.md has the numbers of all, and the command."""
+    found = results(task_specification.Settings(), smollm2_found, smollm2, 600)
+    assert value(found, "coreference_agreement") >= 0.95
+    golden = {"delta_female": 0.639, "total_variation": 0.835, "entropy": 0.840, "combined": 0.866}
+    for score, expected in golden.items():
+        assert value(found, "auroc", score) == pytest.approx(expected, abs=0.01), score

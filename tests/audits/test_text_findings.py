@@ -1,0 +1,484 @@
+"""How the four audits of bias in text are told: what findings claim, the page, figures of little, and answers from elsewhere."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from test_bias_in_text import diagnoses, labelled, statements, wrote
+
+import undertow
+from helpers.sampled_cases import briefly
+from helpers.scripted_model import Script
+from undertow import audits
+from undertow.audits.base import Observations
+from undertow.data.documents.document_set import DIMENSIONS
+from undertow.data.documents.document_sources import load_documents
+from undertow.data.documents.task_wordings import TASKS
+from undertow.errors import UndertowError
+from undertow.runs.pipeline import Run
+from undertow.types import ConstrainedGenerateQuery, Finding, MultipleChoiceQuery, Query
+
+__all__ = ["statements"]
+
+DIAGNOSIS, IDENTIFICATION, EXTRACTION, REPHRASING = TASKS
+pytestmark = pytest.mark.usefixtures("few_resamples")
+COLUMNS: dict[str, Any] = {
+    "model": "m", "challenge": "c", "dimension": "", "text": "A text.", "passage": "A text.", "description_class": "null", "wording": "",
+    "shots": 0, "sampling": "none", "draw": 0, "decoding": "greedy", "given_shots": 0, "nats": -1.0, "dropped": 0, "unscored": "",
+}  # fmt: skip
+
+
+def evidence(task: str, rows: Sequence[Mapping[str, Any]]) -> Observations:
+    """Answers as a run has them, what a row does not say at its default."""
+    frame = pd.DataFrame([COLUMNS | dict(row) for row in rows])
+    frame["item"] = [str(at) for at in range(len(frame))]
+    frame["cluster"] = frame["document"]
+    labels = {DIAGNOSIS: ["Yes", "No"], IDENTIFICATION: list(DIMENSIONS)}.get(task, [])
+    return Observations(
+        frame, {"task": task, "labels": labels, "title": "Texts", "source": "somewhere", "document_notes": []}
+    )
+
+
+def said(golds: Sequence[str], answers: Sequence[str], **more: Any) -> list[dict[str, Any]]:
+    pairs = zip(golds, answers, strict=True)
+    return [{"document": f"d{at}", "gold": gold, "answer": answer, **more} for at, (gold, answer) in enumerate(pairs)]
+
+
+def findings_of(task: str, rows: Sequence[Mapping[str, Any]]) -> list[Finding]:
+    probe, given = audits.load(task), evidence(task, rows)
+    return probe.findings(given, probe.measure(given, 0))
+
+
+# Findings.
+
+HALF = ["Yes", "No"] * 20
+
+
+def verdict(text: str) -> str:
+    (found,) = re.findall(r"better than|worse than|not told apart from", text)
+    return str(found)
+
+
+@pytest.mark.parametrize(
+    ("n_right", "expected"), [(34, "better than"), (23, "not told apart from"), (5, "worse than"), (0, "worse than")]
+)
+def test_a_model_is_better_or_worse_where_the_interval_leaves_out_the_baseline(n_right: int, expected: str) -> None:
+    other = {"Yes": "No", "No": "Yes"}
+    answers = [gold if at < n_right else other[gold] for at, gold in enumerate(HALF)]
+    (finding,) = findings_of(DIAGNOSIS, said(HALF, answers))
+    assert verdict(finding.text) == expected
+    assert finding.found == (expected != "not told apart from")
+    assert f"{n_right / 0.4:.1f}%" in finding.text
+
+
+@pytest.mark.parametrize("task", briefly(TASKS, 2))
+def test_what_is_claimed_is_what_the_interval_says(task: str) -> None:
+    """Many small runs, better and worse ones: a claim always, and only, where 0 is outside."""
+    measures = {DIAGNOSIS: "accuracy", IDENTIFICATION: "exact_match"}
+    golds = {DIAGNOSIS: HALF, IDENTIFICATION: list(DIMENSIONS) * 4}.get(task, ["one two three four", "five six"] * 8)
+    rng = np.random.default_rng(7)
+    probe, seen = audits.load(task), set()
+    for skill in (0.0, 0.05, 0.1, 0.3, 0.5, 0.6, 0.9, 1.0):
+        answers = [gold if rng.random() < skill else "eight" for gold in golds]
+        given = evidence(task, said(golds, answers, passage="one two three four five six seven"))
+        results = probe.measure(given, 0)
+        compared = [one for one in results if "above_low" in one.detail]
+        (headline,) = [one for one in compared if one.measure == measures.get(task, "token_f1")]
+        # Dimensions are compared, too, where they have texts enough: this one interval is wider for them.
+        n_tests = sum(np.isfinite(one.q) for one in results)
+        (finding,) = [one for one in probe.findings(given, results) if "the best answer without a model" in one.text]
+        low, high = headline.detail["claim_low"], headline.detail["claim_high"]
+        if n_tests == 1:
+            assert (low, high) == (headline.detail["above_low"], headline.detail["above_high"])
+        expected = "better than" if low > 0 else "worse than" if high < 0 else "not told apart from"
+        assert verdict(finding.text) == expected
+        assert finding.found == (low > 0 or high < 0) == (headline.q < 0.05)
+        assert low <= headline.detail["above_baseline"] <= high
+        assert headline.detail["above_baseline"] == pytest.approx(headline.value - headline.neutral, abs=0.01)
+        seen.add(expected)
+    assert seen == {"better than", "worse than", "not told apart from"}
+
+
+def test_a_run_of_one_class_has_its_finding_too() -> None:
+    """With one wording and with several: there is no row of all classes together then."""
+    one = said(HALF, HALF)
+    several = [row | {"wording": f"w{at}", "description_class": "question"} for at in range(3) for row in one]
+    for rows in (one, several):
+        (finding,) = findings_of(DIAGNOSIS, rows)
+        assert verdict(finding.text) == "better than"
+    both = findings_of(DIAGNOSIS, [*one, *said(HALF, ["No"] * 40, description_class="question", wording="w")])
+    assert len(both) == 1
+    assert "Accuracy is 75.0%" in both[0].text
+
+
+@pytest.mark.parametrize("unscored", ["", "the answer is none of the labels"])
+def test_what_is_neither_yes_nor_no_is_not_taken_for_either(unscored: str) -> None:
+    """Sixty-nine of 132 answers are neither: the other sixty-three, all No, are no habit."""
+    golds = ["Yes"] * 69 + ["No"] * 63
+    rows = said(golds, ["Yes, it contains bias."] * 69 + ["No"] * 63)
+    rows = [row | {"unscored": unscored if row["answer"] != "No" else ""} for row in rows]
+    (finding,) = findings_of(DIAGNOSIS, rows)
+    assert "it says" not in finding.text
+    assert (finding.of[0].n, finding.of[0].n_unscored) == ((63, 69) if unscored else (132, 0))
+    assert ("69 of 132" in finding.text) == bool(unscored)
+
+
+def dimensions_answered(right: Mapping[str, float], n: int, rng: np.random.Generator) -> list[dict[str, Any]]:
+    rows = []
+    for dimension, share in right.items():
+        answers = [dimension if rng.random() < share else "nothing" for _ in range(n)]
+        rows += [
+            row | {"document": f"{dimension} {row['document']}", "dimension": dimension}
+            for row in said([dimension] * n, answers)
+        ]
+    return rows
+
+
+def test_the_best_and_the_worst_dimension_are_told_where_they_lie_apart() -> None:
+    right = dict.fromkeys(DIMENSIONS, 0.5) | {"gender": 0.97, "age": 0.03}
+    texts = [one.text for one in findings_of(IDENTIFICATION, dimensions_answered(right, 40, np.random.default_rng(0)))]
+    (text,) = [text for text in texts if "of 11 dimensions" in text]
+    assert re.search(r"gender is done best \(9\d\.\d%, .*\) and age worst \(\d\.\d%, ", text)
+
+
+def by_wording(right: Mapping[str, float], n: int = 60) -> list[dict[str, Any]]:
+    """Two Yes-or-No wordings whose word in one slot is all that differs."""
+    rng = np.random.default_rng(1)
+    golds = (HALF * 2)[:n]
+    rows = []
+    for level, share in right.items():
+        answers = [gold if rng.random() < share else "neither" for gold in golds]
+        rows += said(golds, answers, description_class="question", wording=f"{level}?", slot_target=level)
+    return rows
+
+
+@pytest.mark.parametrize("levels", ["ab", "abc"])
+def test_words_that_make_a_difference_are_found_and_come_first(levels: str) -> None:
+    rows = [row | {"model": "a"} for row in by_wording({"bias": 0.9, "toxicity": 0.3})]
+    rows += [row | {"model": "b"} for row in by_wording(dict.fromkeys(levels, 0.5))]
+    findings = findings_of(DIAGNOSIS, rows)
+    assert any(one.found and "'toxicity'" in one.text for one in findings)
+    (effect,) = [one for one in findings if one.found and one.of[0].measure == "slot_effect"]
+    assert effect.of[0].q < 0.05
+    assert not effect.decided
+    assert not any(one.found and "slot" in one.text for one in findings if one.text.startswith("b"))
+    order = [finding.found for finding in findings]
+    assert order == sorted(order, reverse=True)
+    assert set(order) == {True, False}
+
+
+PLANTED = """[bias-diagnosis.own]
+text = "Is there {what} in the {where}?\\nAnswer:"
+[bias-diagnosis.own.slots]
+what = ["bias", "toxicity"]
+where = ["text", "passage"]
+"""
+
+
+@pytest.mark.parametrize(("n_wordings", "effects"), [(2, {"what + where": 100.0}), (0, {"what": 100.0, "where": 0.0})])
+def test_slots_of_a_file_of_wordings_are_told_apart_only_where_they_change_alone(
+    n_wordings: int, effects: dict[str, float], script: Script, untold: None, tmp_path: Path
+) -> None:
+    """Right where bias is asked for and wrong where toxicity is, whatever else it says; two of the four wordings differ in both."""
+    (tmp_path / "own.toml").write_text(PLANTED, encoding="utf-8")
+    biased = {one.text: one.biased for one in load_documents("undertow-statements").evaluation}
+
+    def say(query: Query) -> Any:
+        assert isinstance(query, MultipleChoiceQuery)
+        is_right = "Is there bias" in query.prompt
+        return labelled(query, "Yes" if biased[query.prompt.partition("\n")[0]] is is_right else "No")
+
+    script(say)
+    run = undertow.audit(
+        DIAGNOSIS, "scripted", description_file=str(tmp_path / "own.toml"), classes="own", wordings=n_wordings, documents=20,
+        out=tmp_path / "run",
+    )  # fmt: skip
+    found = [one for one in run.record.results if one.measure == "slot_effect" and one.group["dimension"] == "all"]
+    assert {one.group["slot"]: abs(one.value) for one in found} == effects
+    claimed = [one.of[0].group["slot"] for one in run.findings if one.found and one.of[0].measure == "slot_effect"]
+    assert set(claimed) == {name for name, value in effects.items() if value}
+    shares = {one.group["source"] for one in run.record.results if "slot" in one.group.get("source", "")}
+    assert {f"slot {name}" for name in effects} >= shares - {"slots together"}
+
+
+# The page.
+
+DANGER = """text\tbiased\tdimension\tspan\trephrasing
+<script>alert(1)</script> & old people, he said.\tyes\tage\t<script>alert(1)</script> & old people\t<b>people</b>
+Nurses talk too much anyway.\tyes\tprofession\tNurses talk too much\tShe talks
+The <i>bus</i> was late.\tno\t\t\t
+"""
+N_TABLES = {DIAGNOSIS: 1, IDENTIFICATION: 2 + 2, EXTRACTION: 4 + 3, REPHRASING: 1 + 1}
+"""The paper's, and one of wordings for each decoding where there are two wordings or more."""
+
+
+def echoes(query: Query) -> Any:
+    """The first label, or all of the text."""
+    if isinstance(query, MultipleChoiceQuery):
+        return labelled(query, query.labels[0].strip(), exact=query.labels[-1].strip())
+    assert isinstance(query, ConstrainedGenerateQuery)
+    return wrote(query.passage)
+
+
+@pytest.mark.parametrize("probe", briefly(TASKS))
+def test_the_page_has_the_papers_tables_and_examples_behind_a_warning(
+    probe: str, script: Script, tmp_path: Path
+) -> None:
+    script(echoes)
+    path = tmp_path / "danger.tsv"
+    path.write_text(DANGER)
+    classes = "null" if probe == DIAGNOSIS else "statement,null"
+    run = undertow.audit(probe, "scripted", challenge=str(path), classes=classes, wordings=2, out=tmp_path / "run")
+    page = run.report.read_text(encoding="utf-8")
+    assert len(run.shown) == N_TABLES[probe]
+    assert all(table.title in page for table in run.shown)
+    assert page.count("<script") == 1  # the page's own
+    assert "<i>bus</i>" not in page
+    assert "<b>people</b>" not in page
+    texts = [match.group() for match in re.finditer(r'<details class="warned">.*?</details>', page, re.DOTALL)]
+    assert texts
+    assert all("offensive" in text for text in texts)
+    assert any("&lt;script&gt;alert(1)&lt;/script&gt;" in text for text in texts)
+    # No text stands anywhere else.
+    outside = re.sub(r'<details class="warned">.*?</details>', "", page, flags=re.DOTALL)
+    assert "alert(1)" not in outside
+    assert "Nurses talk" not in outside
+    assert not [table for table in run.shown if table.warning]
+
+
+def test_the_papers_tables_hold_the_measures(script: Script, statements: str, tmp_path: Path) -> None:
+    script(diagnoses)
+    run = undertow.audit(DIAGNOSIS, "scripted", challenge=statements, shots="0,2", draws=2, out=tmp_path / "run")
+    table, *of_wordings = run.shown
+    assert table.columns == ["class", "measure", "0 examples", "2 examples"]
+    assert [one.columns[0] for one in of_wordings] == ["rank", "rank"]
+    rows = {(row[0], row[1]): row[2:] for row in table.rows}
+    assert rows["question", "Accuracy"] == ["75.0 ± 25.0", "75.0 ± 25.0"]
+    assert rows["null", "Accuracy"][0] == "75.0"
+    assert rows["(always Yes)", "F1 of Yes"] == ["66.7", "66.7"]
+    assert rows["(majority)", "Accuracy"] == ["0.0", "0.0"]  # the others of two and two are mostly of the other label
+    assert len(rows) == len(table.rows) == 3 * (3 + 2) + 1
+
+
+# Figures of little.
+
+
+def drawn(task: str, rows: Sequence[Mapping[str, Any]]) -> list[str]:
+    import matplotlib.pyplot as plt
+
+    probe, given = audits.load(task), evidence(task, rows)
+    drawings = list(probe.draw(given, probe.measure(given, 0)))
+    names = [drawing.name for drawing in drawings]
+    assert len(set(names)) == len(names)
+    for drawing in drawings:
+        assert drawing.alt
+        drawing.figure.canvas.draw()
+    plt.close("all")
+    assert isinstance(probe.tables(given), dict)
+    assert probe.told(given, probe.measure(given, 0)).shown
+    return names
+
+
+@pytest.mark.parametrize(
+    ("task", "n_documents", "n_wordings"), [(DIAGNOSIS, 1, 1), (EXTRACTION, 1, 1), *((task, 3, 2) for task in TASKS)]
+)
+def test_little_can_be_drawn(task: str, n_documents: int, n_wordings: int) -> None:
+    golds = (["race", "age", "race"] if task == IDENTIFICATION else ["Yes", "No", "Yes"])[:n_documents]
+    rows = [
+        row | {"wording": f"w{at}", "slot_word": f"w{at}", "description_class": "question", "dimension": "race"}
+        for at in range(n_wordings)
+        for row in said(golds, ["race"] * n_documents)
+    ]
+    names = drawn(task, rows)
+    assert any(name.startswith("wordings") for name in names)
+    assert any(name.startswith("slots") for name in names) == (n_wordings == 2)
+    assert any(name.startswith("Answers by right answer") for name in names) == (task in (DIAGNOSIS, IDENTIFICATION))
+
+
+# Answers from elsewhere.
+
+
+def numbers(run: Run) -> list[tuple[Any, ...]]:
+    """Everything that is measured, rounding error apart."""
+    return [
+        (
+            one.measure, tuple(sorted(one.group.items())),
+            *(f"{number:.9g}" for number in (one.value, one.low, one.high, one.n, one.n_unscored, one.neutral, one.p, one.q)),
+            tuple((name, f"{number:.9g}") for name, number in sorted(one.detail.items())),
+        )
+        for one in run.record.results
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("probe", briefly(TASKS))
+def test_a_runs_own_table_is_measured_to_the_same_numbers(
+    probe: str, script: Script, untold: None, tmp_path: Path
+) -> None:
+    def say(query: Query) -> Any:
+        if isinstance(query, MultipleChoiceQuery):
+            n = len(query.prompt)
+            return labelled(query, query.labels[n % len(query.labels)].strip(), query.labels[n % 3 - 1].strip())
+        assert isinstance(query, ConstrainedGenerateQuery)
+        return wrote(" ".join(query.passage.split()[: len(query.prompt) % 4]))
+
+    script(say)
+    run = undertow.audit(
+        probe, "scripted", documents=12, wordings=2, shots="0,2", draws=2, classes="question,null", out=tmp_path / "run"
+    )
+    run.observations.to_csv(tmp_path / "answers.csv", index=False)
+    scored = undertow.score(tmp_path / "answers.csv", probe=probe, out=tmp_path / "scored")
+    assert numbers(scored) == numbers(run)
+    assert [finding.text for finding in scored.findings] == [finding.text for finding in run.findings]
+    assert scored.manifest["counts"]["items"] == len(run.observations)
+
+
+PLAIN = "document,gold,answer\n"
+FEW = PLAIN + "a,yes,YES\nb,No,NO\nc,Yes,perhaps\nd,no,\n"
+
+
+def test_a_table_of_three_columns_is_enough(untold: None, tmp_path: Path) -> None:
+    path = tmp_path / "few.csv"
+    path.write_text(FEW)
+    run = undertow.score(path, probe=DIAGNOSIS, out=tmp_path / "run")
+    (accuracy,) = [one for one in run.record.results if one.measure == "accuracy" and one.group["model"]]
+    assert accuracy.group["model"] == "recorded"
+    # What is neither is missing: nobody but its reader knows what it means.
+    assert (accuracy.value, accuracy.n, accuracy.n_unscored, accuracy.detail["yes_percent"]) == (100.0, 2, 2, 50.0)
+    assert run.observations["unscored"].tolist() == ["", "", "the answer is none of the labels", "the answer is empty"]
+    assert run.manifest["counts"]["unscored"] == 2
+    assert accuracy.neutral == 50.0
+    assert "Accuracy is 100.0%" in run.findings[0].text
+    assert "2 of 4 answers are missing" in run.findings[0].text
+
+
+@pytest.mark.parametrize(
+    ("task", "rows", "n_missing"),
+    [
+        (DIAGNOSIS, 'a,Yes,yes \nb,No,"Yes, it contains bias."\nc,No,I cannot say\nd,No,NO\n', 2),
+        (IDENTIFICATION, "a,race,Race\nb,age,age.\nc,age,gender\nd,age,It is about age\n", 2),
+        (EXTRACTION, "a,one,I cannot say\nb,two,\n", 0),
+        (REPHRASING, "a,one,I cannot say\nb,two,\n", 0),
+    ],
+)
+def test_recorded_answers_that_are_no_label_are_missing(
+    task: str, rows: str, n_missing: int, untold: None, tmp_path: Path
+) -> None:
+    """Of tasks with labels; what is written is measured as it stands."""
+    path = tmp_path / "answers.csv"
+    path.write_text(PLAIN + rows)
+    run = undertow.score(path, probe=task, out=tmp_path / "run")
+    assert run.manifest["counts"]["unscored"] == n_missing
+    whole = [
+        one
+        for one in run.record.results
+        if one.group["model"] and "slot" not in one.group and "source" not in one.group
+    ]
+    assert {one.n_unscored for one in whole if one.group["dimension"] == "all"} == {n_missing}
+
+
+@pytest.mark.parametrize("task", TASKS)
+@pytest.mark.parametrize("n", [5, 6])
+def test_few_texts_that_agree_have_no_interval_and_no_claim(task: str, n: int, untold: None, tmp_path: Path) -> None:
+    """Six that are all right have that of Clopper and Pearson: more than .025^(1/6), 54%, of all."""
+    labels = {DIAGNOSIS: ["Yes"] * n, IDENTIFICATION: ["age"] * n}
+    golds = labels.get(task, [f"words {at}" for at in range(n)])
+    path = tmp_path / "answers.csv"
+    path.write_text(
+        "document,gold,answer,text,span\n"
+        + "\n".join(f"d{at},{gold},{gold},A {gold} B.,a {gold}" for at, gold in enumerate(golds))
+    )
+    run = undertow.score(path, probe=task, out=tmp_path / "run")
+    (first,) = [one for one in run.record.results if one.measure == run.findings[0].of[0].measure and one.group["model"]
+                and one.group["dimension"] == "all"]  # fmt: skip
+    assert first.value == pytest.approx(100)
+    if n < 6:
+        of_all = [one for one in run.record.results if one.measure != "share_of_variance"]
+        assert all(math.isnan(one.low) and math.isnan(one.high) and math.isnan(one.q) for one in of_all)
+        assert math.isnan(first.detail["above_low"])
+        assert not any(finding.found for finding in run.findings)
+    else:
+        assert [first.low, first.high] == pytest.approx([100 * 0.025 ** (1 / 6), 100])
+
+
+def test_a_column_of_clusters_is_kept(untold: None, tmp_path: Path) -> None:
+    """Eight texts of two clusters say nothing of others; two clusters for one text are refused."""
+    path = tmp_path / "answers.csv"
+    rows = [f"d{at},Yes,{'No' if at == 3 else 'Yes'},c{at % 2}" for at in range(8)]
+    path.write_text("document,gold,answer,cluster\n" + "\n".join(rows))
+    run = undertow.score(path, probe=DIAGNOSIS, out=tmp_path / "run")
+    assert run.observations["cluster"].tolist() == [f"c{at % 2}" for at in range(8)]
+    (accuracy,) = [one for one in run.record.results if one.measure == "accuracy" and one.group["model"]]
+    assert (accuracy.value, accuracy.detail["n_clusters"], np.isnan(accuracy.low)) == (87.5, 2, True)
+    path.write_text("document,gold,answer,cluster,wording\na,Yes,No,x,1\na,Yes,No,y,2\n")
+    refused(["row 3", "'a'", "'x'", "'y'"], path)
+
+
+def test_a_table_of_identification_has_the_eleven_labels_however_cased(untold: None, tmp_path: Path) -> None:
+    path = tmp_path / "few.tsv"
+    path.write_text("document\tgold\tanswer\na\tRace\trace\nb\tGender\tage\n")
+    run = undertow.score(path, probe=IDENTIFICATION, out=tmp_path / "run")
+    assert run.manifest["design"]["labels"] == list(DIMENSIONS)
+    exact = run.results.query("measure == 'exact_match' and model != ''").set_index("dimension")["value"]
+    assert exact.to_dict() == {"all": 50.0, "race": 100.0, "gender": 0.0}
+    path.write_text("document\tgold\tanswer\na\tHeight\theight\nb\tRace\tage\n")
+    run = undertow.score(path, probe=IDENTIFICATION, out=tmp_path / "own")
+    assert run.manifest["design"]["labels"] == ["Height", "Race"]
+
+
+def test_written_answers_without_their_texts_are_compared_with_no_copy(untold: None, tmp_path: Path) -> None:
+    path = tmp_path / "few.csv"
+    path.write_text(PLAIN + 'a,one two,one\nb,"three, four",five\n')
+    run = undertow.score(path, probe=EXTRACTION, out=tmp_path / "run")
+    assert {one.group["model"] for one in run.record.results} == {"recorded"}
+    assert "without a model" not in run.findings[0].text
+    path.write_text("document,gold,answer,text\na,one two,one,one two three\nb,four,five,four\n")
+    run = undertow.score(path, probe=EXTRACTION, out=tmp_path / "with texts")
+    (copy,) = [
+        one for one in run.record.results if one.group["description_class"] == "(copy)" and one.measure == "token_f1"
+    ]
+    assert copy.value == pytest.approx(50 * (4 / 5 + 1))
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("document,answer\na,Yes\n", ["gold"]),
+        (PLAIN, ["no rows"]),
+        (PLAIN + "a,Yes,No\nb,perhaps,No\n", ["row 3", "'perhaps'"]),
+        (PLAIN + "a,Yes,No\nb,No,No\na,yes,Yes\n", ["row 4", "document 'a'"]),
+        ("document,gold,answer,shots\na,Yes,No,5\nb,Yes,No,many\n", ["row 3", "shots", "'many'"]),
+        ("document,gold,answer,draw\na,Yes,No,-1\n", ["row 2", "draw", "'-1'"]),
+        (PLAIN + "a,Yes,No\nb,Yes,No,more\n", ["row 3", "4 cells"]),
+        ("document,gold,answer,gold\na,Yes,No,No\n", ["columns"]),
+        (PLAIN + '"a,Yes,No\n', []),
+    ],
+)
+def test_tables_that_are_not_what_they_should_be_are_refused(text: str, words: list[str], tmp_path: Path) -> None:
+    path = tmp_path / "answers.csv"
+    path.write_text(text)
+    refused([str(path), *words], path)
+
+
+def refused(words: Sequence[str], path: Path, **options: Any) -> None:
+    with pytest.raises(UndertowError) as caught:
+        undertow.score(path, **({"probe": DIAGNOSIS} | options))
+    message = str(caught.value)
+    assert "\n" not in message
+    for word in words:
+        assert word in message, message
+
+
+def test_unscored_rows_of_a_table_stay_unscored(untold: None, tmp_path: Path) -> None:
+    path = tmp_path / "answers.csv"
+    path.write_text("document,gold,answer,unscored\na,Yes,Yes,\nb,No,,too long\n")
+    run = undertow.score(path, probe=DIAGNOSIS, out=tmp_path / "run")
+    (accuracy,) = [one for one in run.record.results if one.measure == "accuracy" and one.group["model"]]
+    assert (accuracy.value, accuracy.n, accuracy.n_unscored) == (100.0, 1, 1)
+    assert run.manifest["counts"]["unscored"] == 1

@@ -1,0 +1,441 @@
+"""Single words beside their groups, warnings on groups that are unlike, and what goes to other words where the answer is clear."""
+
+from __future__ import annotations
+
+import json
+import math
+import zlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from scipy import special
+
+import undertow
+from conftest import Cli
+from helpers.sampled_cases import briefly
+from undertow import data, models
+from undertow.audits.base import Observations, Sampling
+from undertow.audits.shared import control_items
+from undertow.audits.spurious_correlation import audit as spurious_correlation
+from undertow.audits.spurious_correlation import word_findings
+from undertow.metrics.covariate_association import correlate
+from undertow.models.base import EXACT, CostEstimate, ModelHandle, RequestFailedError, UnsupportedQueryError
+from undertow.types import (
+    BLANK,
+    LIKELIHOOD,
+    Answer,
+    ClozeQuery,
+    Floats,
+    Item,
+    ModelIdentity,
+    Option,
+    Query,
+    Result,
+    Scores,
+)
+
+PROBE = "spurious-correlation"
+WORDS = {"plain": ["cat", "dog"], "rare": ["axolotl", "quokka"]}
+N_SENTENCES, N_VALUES = 8, 12
+OPTIONS = tuple(Option(group, (form,)) for group, forms in WORDS.items() for form in forms)
+DESIGN = {
+    "groups": list(WORDS), "gaps": [["plain", "rare"]], "words": WORDS, "title": "t", "source": "s", "protocol": "exact",
+}  # fmt: skip
+
+
+def item(sentence: int, value: int, options: tuple[Option, ...] = OPTIONS, prompt: str = "") -> Item:
+    factors: dict[str, str | int | float] = {
+        "challenge": "c", "w_name": "date", "w_index": value, "w_value": float(value), "w": str(1900 + value),
+    }  # fmt: skip
+    if prompt:
+        factors["prompt"] = prompt
+    return Item(
+        f"{sentence}/{value}/{prompt}",
+        ClozeQuery((f"In {1900 + value}, the ", f" sat {sentence}."), options),
+        factors,
+        str(sentence),
+    )
+
+
+def planted(seed: int = 0) -> Floats:
+    """Log-probabilities [sentence, value, option]: the odds of the last word grow by a fifth from value to value."""
+    rng = np.random.default_rng(seed)
+    level = np.log([0.5, 0.3, 0.002, 0.001]) + rng.normal(0, 0.2, (N_SENTENCES, N_VALUES, 4))
+    level[:, :, 3] += np.log(1.2) * np.arange(N_VALUES)
+    return level
+
+
+def observed(nats: Floats, readout: str = LIKELIHOOD, prompt: str = "", **answer: Any) -> Observations:
+    items = [item(sentence, value, prompt=prompt) for sentence in range(N_SENTENCES) for value in range(N_VALUES)]
+    answers = tuple(Answer(tuple(nats[divmod(at, N_VALUES)]), 0.1, **answer) for at in range(len(items)))
+    return spurious_correlation.observe(DESIGN, items, Scores(answers, readout), "m")
+
+
+def by_hand(percent: Floats) -> dict[str, tuple[float, ...]]:
+    """Mean, slope and log-odds slope of each word, by numpy, from percents [sentence, value, word]."""
+    means = percent.mean(axis=0)
+    slopes, odds = (np.polyfit(np.arange(N_VALUES), of, 1)[0] for of in (means, special.logit(means / 100)))
+    words = [option.fills[0] for option in OPTIONS]
+    return {word: (means[:, at].mean(), slopes[at], odds[at]) for at, word in enumerate(words)}
+
+
+# Each word as a group of its own.
+
+
+@pytest.mark.parametrize("readout", [LIKELIHOOD, "mask"])
+def test_the_word_that_moves_is_seen_and_every_number_is_that_of_numpy(readout: str) -> None:
+    nats = planted()
+    percent = 100 * (special.softmax(nats, axis=2) if readout == LIKELIHOOD else np.exp(nats))
+    evidence = observed(nats, readout)
+    table = spurious_correlation.tables(evidence)["words"].set_index("word")
+    assert list(table.index) == [option.fills[0] for option in OPTIONS]
+    assert set(table["measured"]) == {"share" if readout == LIKELIHOOD else "probability"}
+    for word, numbers in by_hand(percent).items():
+        row = table.loc[word]
+        assert (row["mean"], row["slope"], row["log_odds_slope"]) == pytest.approx(numbers, rel=1e-9), word
+        for name in ("mean", "slope", "log_odds_slope"):
+            assert row[f"{name}_low"] < row[name] < row[f"{name}_high"]
+        assert (row["n"], row["group"]) == (N_SENTENCES * N_VALUES, "rare" if word in WORDS["rare"] else "plain")
+    moves = table.query("log_odds_slope_low > 0 or log_odds_slope_high < 0")
+    assert list(moves.index) == ["quokka"]
+    assert table.loc["quokka", "log_odds_slope"] == pytest.approx(math.log(1.2), abs=0.02)
+    assert not {"p", "q"} & set(table.columns)
+    (shown,) = spurious_correlation.report_text(evidence, []).shown
+    assert [row[shown.columns.index("word")] for row in shown.rows] == list(table.index)
+
+
+def test_intervals_of_a_word_are_those_of_a_group_of_this_word_alone() -> None:
+    evidence = observed(planted())
+    row = spurious_correlation.tables(evidence)["words"].set_index("word").loc["quokka"]
+    alone = evidence.frame.assign(one=100 * special.softmax(planted(), axis=2)[:, :, 3].ravel())
+    for result in correlate(alone, ["one"], [], seed=0):
+        name = {"mean_mass": "mean", "slope": "slope", "slope_log_odds": "log_odds_slope"}.get(result.measure)
+        if name and result.group["pronoun"] == "one":
+            ends = result.value, result.low, result.high
+            assert [row[f"{name}{end}"] for end in ("", "_low", "_high")] == pytest.approx(ends, rel=1e-9)
+
+
+def test_a_word_that_is_spelled_like_another_counts_with_it_and_one_that_is_not_asked_is_left_out() -> None:
+    nats = planted()
+    nats[:, :, 1] = math.nan
+    table = spurious_correlation.tables(observed(nats))["words"]
+    assert list(table["word"]) == ["cat", "axolotl", "quokka"]
+    of_group = {one.group["pronoun"]: one.value for one in measured(observed(nats)) if one.measure == "mean_mass"}
+    sums = table.groupby("group")["mean"].sum()
+    assert sums["rare"] == pytest.approx(of_group["rare"])
+    assert sums["plain"] == pytest.approx(of_group["plain"])
+
+
+def measured(evidence: Observations) -> list[Result]:
+    return spurious_correlation.measure(evidence, 0)
+
+
+def test_what_a_server_hides_bounds_each_word() -> None:
+    """Of 10% that were not shown, a word may have what its ceiling lets it have: its mean is the middle."""
+    nats = planted()
+    evidence = observed(nats, "top", ceilings_prob=(0.0, 0.0, 0.02, 0.5), unseen_prob=0.1)
+    table = spurious_correlation.tables(evidence)["words"].set_index("word")
+    least = 100 * np.exp(nats).mean(axis=(0, 1))
+    assert table["mean"].to_numpy() == pytest.approx(least + np.array([0, 0, 1, 5]), rel=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("ends", "told"),
+    [
+        ((0.38, 0.0016, 47.1), "0.38 [0.00, 47.10]"),
+        ((69.9, 58.7, 79.1), "70 [59, 79]"),
+        ((0.00085, 0.00008, 0.00925), "0.00085 [0.00008, 0.00925]"),
+        ((2e-9, 1e-9, 3e-9), "2.0e-09 [1.0e-09, 3.0e-09]"),
+    ],
+)
+def test_a_mean_beside_a_wide_interval_is_not_told_as_0(ends: tuple[float, ...], told: str) -> None:
+    row = dict(zip(("mean", "mean_low", "mean_high"), ends, strict=True))
+    assert word_findings._interval(row, "mean", signed=False) == told
+
+
+def test_of_several_prompts_there_is_each_and_their_mean() -> None:
+    one, other = (observed(planted(seed), "mask", prompt) for seed, prompt in ((0, "A"), (1, "B")))
+    both = Observations(pd.concat([one.frame, other.frame], ignore_index=True), one.design)
+    table = spurious_correlation.tables(both)["words"]
+    means = table.set_index(["prompt", "word"])["mean"]
+    for word in ("cat", "quokka"):
+        assert means["mean", word] == pytest.approx((means["A", word] + means["B", word]) / 2)
+    (shown,) = spurious_correlation.report_text(both, []).shown
+    assert len(shown.rows) == 4, "the page has their mean"
+
+
+def test_no_table_where_words_stand_alone_or_were_not_recorded(tmp_path: Path) -> None:
+    evidence = observed(planted())
+    alone = {**evidence.design, "words": {"plain": ["cat"], "rare": ["quokka"]}}
+    assert spurious_correlation.tables(Observations(evidence.frame, alone)) == {}
+    frame = evidence.frame.drop(columns=["options", "logprobs_nats", "item", "text", "challenge", "prompt"])
+    frame.to_csv(tmp_path / "t.csv", index=False)
+    recorded, _ = spurious_correlation.load_recorded(tmp_path / "t.csv", "")
+    assert spurious_correlation.tables(recorded) == {}
+    assert spurious_correlation.report_text(recorded, []).shown == []
+
+
+@pytest.mark.parametrize(
+    ("option", "word"),
+    [("she", "she"), ("She", "She"), ("HE", "he"), ("she was", "she"), ("were they", "they"), ("there", "there"), ("xe ze", "xe ze")],
+)  # fmt: skip
+def test_an_option_is_a_word_of_the_list_whatever_agrees_with_it(option: str, word: str) -> None:
+    """*There* holds *he* and *the*, and is neither; of two words of the list an option is none."""
+    listed = {"female": ["She", "she"], "male": ["he"], "neutral": ["they", "xe", "ze"]}
+    assert word_findings.word_of(option, listed) == word
+
+
+# Groups that are unlike.
+
+
+@pytest.mark.parametrize(
+    ("masses", "n_notes"),
+    [
+        ({"white": 99.76, "black": 0.24}, 1),
+        ({"a": 98.9, "b": 1.1}, 0),
+        ({"a": 50.0, "b": 49.0, "c": 0.4}, 1),
+        ({"a": 100.0, "b": 0.0}, 1),
+        ({"a": 0.0, "b": 0.0}, 0),
+        ({"a": 80.0, "b": math.nan}, 0),
+    ],
+)  # fmt: skip
+def test_a_group_with_less_than_a_hundredth_of_another_is_told_of(masses: dict[str, float], n_notes: int) -> None:
+    notes = word_findings.notes_on_words(masses, {}, {}, "the model")
+    assert len(notes) == n_notes
+    assert all("the model" in note for note in notes)
+
+
+@pytest.mark.parametrize(
+    ("tokens", "n_notes"),
+    [((1, 1, 1, 1), 0), ((1, 1, 2, 1), 1), ((2, 2, 2, 2), 0), ((1, 1, 2, 3), 1), ((1, 3, 2, 2), 0)],
+)
+def test_groups_that_differ_in_tokens_per_word_are_told_of(tokens: tuple[int, ...], n_notes: int) -> None:
+    items = [item(0, value) for value in range(3)]
+    scores = Scores(tuple(Answer((-1.0,) * 4, 0.1, n_tokens=tokens) for _ in items))
+    evidence = spurious_correlation.observe(DESIGN, items, scores, "m")
+    assert evidence.design["tokens_of_word"] == {
+        "m": dict(zip((option.fills[0] for option in OPTIONS), tokens, strict=True))
+    }
+    assert len(evidence.design["w_notes"]) == n_notes
+
+
+ANIMALS = """
+title = "Animals"
+source = "ours"
+templates = ["In {w}, the {blank} {verb}."]
+w = ["date"]
+[slots]
+verb = ["sat", "ate", "ran", "fell", "slept", "sang"]
+[groups]
+one = ["cat", "dog"]
+two = ["old cat", "very old dog"]
+"""
+
+
+@pytest.mark.slow
+def test_a_run_warns_on_page_and_terminal_and_writes_the_words(cli: Cli, tmp_path: Path) -> None:
+    (tmp_path / "animals.toml").write_text(ANIMALS, encoding="utf-8")
+    asked = f"run {PROBE} -m toy -m uniform --challenge animals.toml --date-count 8 --out run"
+    done = cli(*asked.split())
+    assert done.returncode == 0, done.stderr
+    design = json.loads((tmp_path / "run" / "manifest.json").read_text(encoding="utf-8"))["design"]
+    assert design["tokens_of_word"] == {"toy": {"cat": 1, "dog": 1, "old cat": 2, "very old dog": 3}}
+    (note,) = design["w_notes"]
+    assert note in done.stdout.splitlines()
+    assert note in (tmp_path / "run" / "report.html").read_text(encoding="utf-8")
+    assert "controls" not in design, "these are no pronouns"
+    table = pd.read_csv(tmp_path / "run" / "tables" / "words.csv")
+    assert set(zip(table["model"], table["word"], strict=True)) == {
+        (model, word) for model in ("toy", "uniform") for word in design["tokens_of_word"]["toy"]
+    }
+    assert table.set_index(["model", "word"]).loc[("uniform", "cat"), "mean"] == pytest.approx(0.1)
+    again = undertow.score(tmp_path / "run", out=tmp_path / "again")
+    assert (again.folder / "tables" / "words.csv").read_bytes() == (
+        tmp_path / "run" / "tables" / "words.csv"
+    ).read_bytes()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("builder", briefly(["trained_t5", "tiny_llama", "trained_bert"]))
+def test_tokens_of_a_word_are_those_that_its_tokenizer_makes_of_it(builder: str, network: Callable[[str], str]) -> None:
+    """Counted by the tokenizer itself, of the word behind a space alone."""
+    transformers = pytest.importorskip("transformers", reason="the model extra is not installed")
+    from undertow.models.base import ModelRequest
+
+    tokenizer = transformers.AutoTokenizer.from_pretrained(network(builder))
+    found = models.resolve(ModelRequest(network(builder)))
+    words = ("she", "he", "a child", "she was a child")
+    (encoded,) = found.open().encode(
+        [ClozeQuery(("In 1801, ", " was a child."), tuple(Option(word, (word,)) for word in words))]
+    )
+    assert not isinstance(encoded, UnsupportedQueryError)
+    counted = [len(tokenizer(f" {word}", add_special_tokens=False)["input_ids"]) for word in words]
+    assert list(encoded.n_tokens) == counted
+    assert len(set(counted)) > 1
+
+
+# What cannot be asked.
+
+
+def test_a_model_that_could_not_be_asked_at_all_is_told_once_with_its_words() -> None:
+    reason = "an option holds a character or word that this tokenizer does not know: 'quokka'"
+    items = [item(sentence, value) for sentence in range(8) for value in range(10)]
+    silent = spurious_correlation.observe(DESIGN, items, Scores(tuple(Answer.none(reason) for _ in items)), "tinybert")
+    heard = observed(planted())
+    both = Observations(pd.concat([silent.frame, heard.frame], ignore_index=True), heard.design)
+    results = measured(both)
+    findings = spurious_correlation.findings(both, results)
+    (told,) = [finding for finding in findings if "tinybert" in finding.text]
+    assert "'quokka'" in told.text
+    assert not told.found
+    assert told.decided
+    assert {one.group["model"] for one in told.of} == {"tinybert"}
+    assert {one.group["model"] for finding in findings if finding is not told for one in finding.of} == {"m"}
+    notes = spurious_correlation.report_text(both, results).notes
+    assert any("tinybert" in note and "'quokka'" in note for note in notes)
+
+
+# Sentences that decide their answer.
+
+
+@pytest.mark.parametrize(
+    ("words", "n_options"),
+    [
+        ({"female": ["she"], "male": ["he"], "neutral": ["they"]}, 3),
+        ({"female": ["she", "her"], "male": ["he", "him", "his"], "neutral": ["they", "them", "their"]}, 3),
+        ({"female": ["She", "she", "female"], "male": ["He", "he"]}, 5),
+        ({"female": ["elle"], "male": ["il"]}, 0),
+        ({"xe": ["xe"], "they": ["they"]}, 0),
+        ({"female": ["her"], "male": ["his"]}, 0),
+        ({"both": ["she", "he"], "neutral": ["they"]}, 0),
+    ],
+)
+def test_control_sentences_are_asked_of_english_pronouns(words: dict[str, list[str]], n_options: int) -> None:
+    items = control_items.controls(words)
+    assert len(items) == (8 if n_options else 0)
+    for one in items:
+        assert isinstance(one.query, ClozeQuery)
+        assert len(one.query.options) == n_options
+        assert (str(one.gold) in one.query.pieces[0], one.factors["part"]) == (True, "control")
+    assert [sum(one.gold == group for one in items) for group in ("female", "male")] == (
+        [4, 4] if n_options else [0, 0]
+    )
+    assert len({one.cluster for one in items}) == len(items)
+
+
+@dataclass(frozen=True, slots=True)
+class Elsewhere:
+    """Gives the words of undecided sentences, which begin with *In*, another probability than those of others."""
+
+    card: ModelIdentity
+    undecided_prob: float
+    decided_prob: float
+    asked: list[str] = field(default_factory=list)
+    notes: tuple[str, ...] = ()
+
+    def answer(
+        self, queries: Sequence[Query], protocol: str
+    ) -> Iterator[Mapping[int, Answer | UnsupportedQueryError | RequestFailedError]]:
+        for place, query in enumerate(queries):
+            assert isinstance(query, ClozeQuery)
+            self.asked.append(query.shown())
+            undecided = query.pieces[0].startswith("In ")
+            of_all = self.undecided_prob if undecided else self.decided_prob
+            if math.isnan(of_all):
+                yield {place: UnsupportedQueryError("it does not like this")}
+                continue
+            weights = np.arange(1.0, len(query.options) + 1)
+            weights[0] += zlib.crc32(query.shown().encode()) % 7
+            yield {place: Answer(tuple(np.log(of_all * weights / weights.sum())), 1 - of_all)}
+
+    def effort(self, queries: Sequence[Query], protocol: str) -> CostEstimate:
+        return CostEstimate(len(queries), 1, 0.0, 0)
+
+
+@pytest.fixture
+def elsewhere(monkeypatch: pytest.MonkeyPatch) -> Callable[..., tuple[Elsewhere, list[str]]]:
+    """Adds such a model under a name; and the names of those that were opened."""
+    before = models.resolve
+    known: dict[str, ModelHandle] = {}
+    opened: list[str] = []
+    monkeypatch.setattr(models, "resolve", lambda request: known.get(request.name) or before(request))
+
+    def add(name: str, undecided_prob: float, decided_prob: float) -> tuple[Elsewhere, list[str]]:
+        model = Elsewhere(
+            ModelIdentity(name, "scripted", "the tests", name, "as written", LIKELIHOOD), undecided_prob, decided_prob
+        )
+
+        def open_one() -> Elsewhere:
+            opened.append(name)
+            return model
+
+        known[name] = ModelHandle(model.card, open_one, {BLANK: (EXACT,)})
+        return model, opened
+
+    return add
+
+
+@pytest.mark.usefixtures("untold")
+def test_what_goes_to_other_words_tells_runs_apart(elsewhere: Callable[..., Any], tmp_path: Path) -> None:
+    """Both give 96% to other words; one does so where the answer is clear too."""
+    _, opened = elsewhere("asks", 0.04, 0.6)
+    elsewhere("ignores", 0.04, 0.04)
+    run = undertow.audit(PROBE, ["asks", "ignores"], w="date", date_count=8, limit=64, out=tmp_path / "run")
+    assert opened == ["asks", "ignores"], "for both rounds once"
+    design = run.manifest["design"]
+    assert {name: len(rows) for name, rows in design["controls"].items()} == {"asks": 8, "ignores": 8}
+    decided = {name: word_findings.decided_percent(design, name, [""]) for name in ("asks", "ignores")}
+    assert decided == pytest.approx({"asks": 40.0, "ignores": 96.0})
+    for name, percent in (("asks", "40%"), ("ignores", "96%")):
+        gaps = [
+            one.text
+            for one in run.findings
+            if one.of and one.of[0].group["model"] == name and one.of[0].measure == "slope_gap"
+        ]
+        (text,) = [text for text in gaps if text.startswith(name)]
+        assert text.count("96%") == (2 if percent == "96%" else 1)
+        assert percent in text
+    assert run.manifest["counts"]["items"] == len(run.observations) == 2 * 64
+    assert run.manifest["counts"]["controls"] == 16
+    assert not run.observations["text"].isin([row["text"] for row in design["controls"]["asks"]]).any()
+
+
+@pytest.mark.usefixtures("untold")
+def test_control_sentences_change_no_item_and_no_number(
+    elsewhere: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model, _ = elsewhere("asks", 0.04, 0.6)
+    asked: dict[str, Any] = {"w": "date", "date_count": 8, "limit": 64}
+    run = undertow.audit(PROBE, "asks", out=tmp_path / "with", **asked)
+    items = next(spurious_correlation.items(spurious_correlation.Settings(w="date", date_count=8), Sampling(64, 0)))
+    assert model.asked[: len(items)] == [one.query.shown() for one in items]  # type: ignore[union-attr]
+    assert run.manifest["challenge_sha256"] == data.challenge_digest(items)
+    assert list(run.observations["item"]) == [one.id for one in items]
+    again = undertow.audit(PROBE, "asks", out=tmp_path / "with", overwrite=True, **asked)
+    assert again.manifest["counts"]["computed"] == 0
+    assert len(model.asked) == 64 + 8 + 5, "they are stored like others"
+    monkeypatch.delattr(spurious_correlation, "controls")
+    without = undertow.audit(PROBE, "asks", out=tmp_path / "without", **asked)
+    for name in ("run_key", "challenge_sha256", "asked_key"):
+        assert without.manifest[name] == run.manifest[name]
+    assert (without.folder / "results.json").read_bytes() == (run.folder / "results.json").read_bytes()
+    assert "controls" not in without.manifest["design"]
+
+
+@pytest.mark.usefixtures("untold")
+def test_without_answers_to_control_sentences_there_is_no_yardstick(
+    elsewhere: Callable[..., Any], tmp_path: Path
+) -> None:
+    elsewhere("dumb", 0.04, math.nan)
+    run = undertow.audit(PROBE, "dumb", w="date", date_count=8, limit=64, out=tmp_path / "run")
+    rows = run.manifest["design"]["controls"]["dumb"]
+    assert {(row["unclaimed"], row["unscored"]) for row in rows} == {(None, "it does not like this")}
+    assert math.isnan(word_findings.decided_percent(run.manifest["design"], "dumb", [""]))
+    assert run.manifest["counts"]["unscored"] == 0
+    gap = next(one for one in run.findings if one.of[0].measure == "slope_gap")
+    assert gap.text.count("%") == gap.text.count("95%") + 1

@@ -1,0 +1,230 @@
+"""Equations: read as they are meant, in any order, refused in one sentence, never run; and the graph that they imply."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from helpers.file_refusal import assert_refused
+from undertow.causal import example_scms
+from undertow.causal.expressions import Number, evaluate, names, read_expression, simplified
+from undertow.causal.graph import read_graph
+from undertow.causal.scm import MAX_NAMES, Model, implied_graph
+
+Floats = NDArray[np.float64]
+
+A = np.array([-2.0, 0.0, 0.5, 3.0])
+B = np.array([1.0, 0.0, 2.0, 3.0])
+
+BASE = """
+G := normal()
+S := G > 0
+select S
+compare G, S
+"""
+
+
+def value(text: str) -> Floats:
+    """An expression of a and b, at four pairs of them."""
+
+    def no_noise(_: object) -> Floats:
+        raise AssertionError("there is no noise here")
+
+    return np.broadcast_to(evaluate(read_expression(text), {"a": A, "b": B}, no_noise), A.shape)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("a + b * 2 - -a / 4", A + B * 2 + A / 4),
+        ("(a - b) ** 2", (A - B) ** 2),
+        ("1e3", np.full(4, 1000.0)),
+        ("exp(a) + sqrt(b) + abs(a)", np.exp(A) + np.sqrt(B) + np.abs(A)),
+        ("log(b + 1)", np.log(B + 1)),
+        ("sigmoid(a)", 1 / (1 + np.exp(-A))),
+        ("sigmoid(1000 * a)", [0.0, 0.5, 1.0, 1.0]),
+        ("where(a > b, a, 10)", [10.0, 10.0, 10.0, 10.0]),
+        ("where(a, 1, 2)", [1.0, 2.0, 1.0, 1.0]),
+        ("min(a, b, 1)", [-2.0, 0.0, 0.5, 1.0]),
+        ("a == b", [0.0, 1.0, 0.0, 1.0]),
+        ("a >= 0", [0.0, 1.0, 1.0, 1.0]),
+        ("0 <= a < 3", [0.0, 1.0, 1.0, 0.0]),
+        ("a and b", [1.0, 0.0, 1.0, 1.0]),
+        ("a > 0 or b == 0 and not a", [0.0, 1.0, 1.0, 1.0]),
+    ],
+)
+def test_an_expression_means_what_it_says(text: str, expected: Floats) -> None:
+    assert value(text) == pytest.approx(expected)
+    assert value(text).dtype == np.float64
+
+
+def test_a_division_by_zero_is_no_warning_and_no_number() -> None:
+    assert not np.isfinite(value("a / (b - b)")).any()
+    assert np.isnan(value("log(a - 100)")).all()
+
+
+def test_every_noise_is_one_of_its_own() -> None:
+    drawn: list[tuple[str, int]] = []
+
+    def draw(noise: object) -> Floats:
+        drawn.append((noise.kind, noise.place))  # type: ignore[attr-defined]
+        return np.array([0.0, 0.25, 0.75])
+
+    found = evaluate(
+        read_expression("normal() + 10 * normal(1, 4) + 100 * uniform(2, 6) + 1000 * bernoulli(0.5)"), {}, draw
+    )
+    assert drawn == [("normal", 0), ("normal", 1), ("uniform", 2), ("bernoulli", 3)]
+    assert list(np.asarray(found)) == [10 + 200 + 1000, 0.25 + 20 + 300 + 1000, 0.75 + 40 + 500]
+
+
+def test_names_are_in_the_order_of_their_use() -> None:
+    assert names(read_expression("exp(b) + a * b + where(c > 0, normal(d, 1), a)")) == ("b", "a", "c", "d")
+
+
+# Files.
+
+
+def test_the_order_of_lines_has_no_meaning() -> None:
+    text = example_scms.text(example_scms.SUM)
+    one, other = Model.read(text), Model.read("\n".join(reversed(text.splitlines())))
+    assert {name: equation.expression for name, equation in one.variables.items()} == {
+        name: equation.expression for name, equation in other.variables.items()
+    }
+    for model in (one, other):
+        placed = list(model.variables)
+        for name, equation in model.variables.items():
+            assert all(
+                placed.index(cause) < placed.index(name) for cause in names(equation.expression) if cause in placed
+            )
+    assert dict(one.cases) == dict(other.cases)
+    assert (one.selection, one.pairs) == (other.selection, other.pairs)
+
+
+def test_a_model_has_what_its_file_says() -> None:
+    model = Model.read(
+        BASE
+        + "half = whole / 2  # of it\nwhole = 3\nX := half * G + normal()\ncompare X, G ; X, S\ncase big one: whole = 2 ** 4",
+        "mine.scm",
+    )
+    assert model.constants() == {"whole": 3.0, "half": 1.5}
+    assert model.constants(model.cases["big one"]) == {"whole": 16.0, "half": 8.0}
+    assert model.constants({"half": -1}) == {"whole": 3.0, "half": -1.0}
+    assert model.pairs == (("G", "S"), ("X", "G"), ("X", "S"))
+    assert model.where("X") == "mine.scm, line 8"
+    assert dict(Model.read(BASE).cases) == {"": {}}
+
+
+def test_names_may_be_of_any_script_and_are_normalised() -> None:
+    model = Model.read(
+        "\u00b5 = 2\n\u05d2\u05d9\u05dc := normal()\nS := \u05d2\u05d9\u05dc > \u03bc\nselect S\ncompare S, \u05d2\u05d9\u05dc"
+    )
+    assert model.constants() == {"\u03bc": 2.0}, "the micro sign is the letter mu"
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        ("X := __import__('os').system('touch ran')", []),
+        ("X := G if S else 1", ["where("]),
+        ("X := nromal()", ["'nromal'", "did you mean 'normal'"]),
+        ("X := normal(1)", ["0 or 2"]),
+        ("X := min(G)", ["min", "2 to 20"]),
+        ("X := " + "9" * 5000, ["too long"]),
+        ("X := " + "(" * 400 + "1" + ")" * 400, []),
+        ("X := " + "1+" * 400 + "1", ["too many parts"]),
+        ("X := exp(x=G)", ["order"]),
+        ("select = 2", ["'select'"]),
+        ("b = 1\ncase one: b = 1, b = 2", ["line 7", "twice"]),
+        ("X := X + 1", ["X -> X"]),
+        ("X := Z\nZ := 2 * X", ["circle"]),
+        ("X := Gg", ["'Gg'", "did you mean 'G'"]),
+        ("G := 1", ["G", "line 2"]),
+        ("b = normal()", ["b := normal()"]),
+        ("select G", ["line 4"]),
+        ("case one: b = 1", ["'b'"]),
+        ("b = 1\ncase one: b = G", ["'G'"]),
+        ("b = 1\ncase one: b = 1 / 0", ["inf"]),
+        ("b = 1\nc = 1 / b\ncase one: b = 0", ["case", "c"]),
+        ("b = 1\ncase one: b = 1\ncase one: b = 2", ["line 7"]),
+        ("\n".join(f"v{n} := 1" for n in range(MAX_NAMES)), [f"{MAX_NAMES}"]),
+    ],
+)
+def test_what_is_wrong_is_said_in_one_sentence_with_its_line(
+    line: str, words: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert_refused(("mine.scm, line ", *words), Model.read, BASE + line, "mine.scm")
+    assert not list(tmp_path.iterdir()), "nothing was run"
+
+
+@pytest.mark.parametrize(
+    ("text", "word"),
+    [
+        ("G := normal()\ncompare G, G2\nG2 := 1", "nobody is selected"),
+        ("G := normal()\nselect G", "nothing is compared"),
+        ("", "nobody is selected"),
+        ("G := normal()\nselect T\nH := 1\ncompare G, H", "no variable 'T'"),
+    ],
+)
+def test_what_is_missing_is_said(text: str, word: str) -> None:
+    assert_refused((word,), Model.read, text)
+
+
+def test_a_setting_that_is_none_is_refused() -> None:
+    model = example_scms.load(example_scms.SUM)
+    assert_refused(("no parameter 'alhpa'", "did you mean 'alpha'"), model.constants, {"alhpa": 1})
+    for number in (math.nan, math.inf):
+        assert_refused(("finite",), model.constants, {"alpha": number})
+
+
+# Graphs.
+
+OF_METHODS = {
+    1: {("W", "X"), ("W", "S"), ("G", "S"), ("G", "X"), ("G", "Y"), ("X", "Y")},
+    0: {("W", "X"), ("W", "S"), ("G", "S"), ("G", "Y")},
+}
+"""The graphs of well-specified and unspecified tasks as the papers draw them."""
+
+
+@pytest.mark.parametrize(("name", "gamma"), list(itertools.product(example_scms.NAMES, OF_METHODS)))
+def test_the_papers_equations_imply_the_papers_graphs(name: str, gamma: int) -> None:
+    graph = read_graph(implied_graph(example_scms.load(name), {"gamma": gamma}))
+    assert set(graph.arrows) == OF_METHODS[gamma]
+    assert graph.selection == ("S",)
+
+
+def test_without_beta_w_does_not_cause_x() -> None:
+    said = implied_graph(example_scms.load(example_scms.SUM), {"beta": 0, "gamma": 0})
+    assert said == "G -> S; G -> Y; W -> S; X; [S]"
+    assert read_graph(said).nodes == ("G", "S", "Y", "W", "X")
+
+
+@pytest.mark.parametrize(
+    ("text", "left"),
+    [
+        ("zero * G", ()),
+        ("G * (one - 1) + H", ("H",)),
+        ("zero / G", ()),
+        ("G ** zero", ()),
+        ("where(one > 2, G, H)", ("H",)),
+        ("where(one, G, H)", ("G",)),
+        ("G and one", ("G",)),
+        ("zero + G", ("G",)),
+        ("zero * normal(G, 1) + normal(zero * H, 1)", ()),
+        ("G - G", ("G",)),
+    ],
+)
+def test_what_a_parameter_switches_off_is_no_cause(text: str, left: tuple[str, ...]) -> None:
+    assert names(simplified(read_expression(text), {"zero": 0.0, "one": 1.0})) == left
+
+
+@pytest.mark.parametrize("text", ["2 * 3 + 1", "exp(0)", "not 0", "max(1, 7)"])
+def test_numbers_alone_come_to_a_number(text: str) -> None:
+    found = simplified(read_expression(text), {})
+    assert isinstance(found, Number)
+    assert found.value == value(text)[0]

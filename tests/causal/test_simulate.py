@@ -1,0 +1,326 @@
+"""Drawing from equations: the closed form to the percent, intervals that cover it, and noises that stay where they are."""
+
+from __future__ import annotations
+
+import math
+import tracemalloc
+from functools import cache
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from scipy import integrate, stats
+
+from helpers.file_refusal import assert_refused
+from helpers.sampled_cases import briefly
+from undertow.causal import example_scms
+from undertow.causal import simulate as simulation
+from undertow.causal.scm import Model
+from undertow.causal.simulate import N_SAMPLED, Simulation, simulate
+
+Floats = NDArray[np.float64]
+
+MILLION = 1_000_000
+SIGN = {example_scms.SUM: 1.0, example_scms.DIFFERENCE: -1.0}
+SIMPLE = "G := normal()\nS := G > 0\nX := G + normal()\nselect S\ncompare G, X"
+
+
+# The answer: all variables are sums of the five noises, and selection cuts off one such sum from below. What is cut off shrinks the
+# variance along that sum and leaves the rest: cov(u, v | S) = cov(u, v) - (1 - var(T | T > c) / var(T)) cov(u, T) cov(v, T) / var(T).
+
+
+@cache
+def exact(sign: float, beta: float, gamma: float, alpha: float = 10.0) -> dict[tuple[str, bool], float]:
+    """r of (W, G) and of (X, Y), before and after; and of ("share", True) the share who are selected."""
+    noise = np.eye(5)  # of G, W, S, X, Y
+    g, w = alpha * noise[0], alpha / 2 * noise[1]
+    tendency = w + sign * g + noise[2]
+    x = beta * w + gamma * g + noise[3]
+    y = gamma * x + g + noise[4]
+    variance = float(tendency @ tendency)
+    cut = 2 * alpha / math.sqrt(variance)
+    share = float(stats.norm.sf(cut))
+    mean, square = (
+        integrate.quad(lambda t, power=power: t**power * stats.norm.pdf(t), cut, 40)[0] / share for power in (1, 2)
+    )
+    lost = 1 - (square - mean**2)
+
+    def covariance(u: Floats, v: Floats, selected: bool) -> float:
+        return float(u @ v - selected * lost * (u @ tendency) * (v @ tendency) / variance)
+
+    def r(u: Floats, v: Floats, selected: bool) -> float:
+        spreads = covariance(u, u, selected) * covariance(v, v, selected)
+        return covariance(u, v, selected) / math.sqrt(spreads)
+
+    found = {
+        (name, chosen): r(*pair, chosen)
+        for name, pair in {"W": (w, g), "X": (x, y)}.items()
+        for chosen in (False, True)
+    }
+    return found | {("share", True): share}
+
+
+def exact_of(name: str, settings: dict[str, float]) -> dict[tuple[str, bool], float]:
+    return exact(SIGN[name], settings["beta"], settings["gamma"])
+
+
+@cache
+def drawn(name: str, case: str) -> Simulation:
+    model = example_scms.load(name)
+    return simulate(model, MILLION, 0, model.cases[case])
+
+
+CASES = [(name, case) for name in example_scms.NAMES for case in example_scms.load(name).cases]
+
+
+@pytest.mark.parametrize(("name", "case"), CASES)
+def test_every_case_of_the_papers_comes_out_as_it_is_computed(name: str, case: str) -> None:
+    found = drawn(name, case)
+    truth = exact_of(name, dict(found.settings))
+    assert found.n_draws == MILLION
+    assert found.share == found.n_selected / MILLION == pytest.approx(truth["share", True], abs=0.0006)
+    assert found.share_low < found.share < found.share_high
+    assert found.share_high - found.share_low == pytest.approx(
+        2 * 1.96 * math.sqrt(0.0374 * 0.9626 / MILLION), rel=0.01
+    )
+    assert len(found.correlations) == 4
+    for one in found.correlations:
+        assert one.n == (found.n_selected if one.selected else MILLION)
+        assert one.r == pytest.approx(truth[one.x, one.selected], abs=0.01)
+        z = math.atanh(one.r) - math.atanh(truth[one.x, one.selected])
+        half = (math.atanh(one.high) - math.atanh(one.low)) / 2
+        assert abs(z) < 2 * half, "four standard errors"
+
+
+def after(name: str, case: str, x: str, y: str) -> float:
+    return drawn(name, case).correlation(x, y, selected=True).r
+
+
+def test_the_published_numbers() -> None:
+    """Figure 2 of McMilin 2024, figures 6 and 7 of the ICLR submission, as METHODS recomputed them."""
+    assert drawn(example_scms.SUM, "unspecified").share == pytest.approx(0.037, abs=0.001)
+    before = drawn(example_scms.SUM, "unspecified").correlation("X", "Y", selected=False)
+    assert before.r == pytest.approx(0, abs=0.01)
+    assert drawn(example_scms.SUM, "well specified").correlation("X", "Y", selected=False).r == pytest.approx(
+        0.97, abs=0.01
+    )
+    told = {
+        (example_scms.SUM, "unspecified"): (-0.685, -0.66),
+        (example_scms.DIFFERENCE, "unspecified"): (0.685, 0.66),
+        (example_scms.SUM, "well specified"): (-0.685, 0.85),
+        (example_scms.DIFFERENCE, "well specified"): (0.685, 0.99),
+        (example_scms.SUM, "unspecified, beta 0.01"): (-0.685, -0.03),
+        (example_scms.SUM, "unspecified, beta 0.1"): (-0.685, -0.28),
+    }
+    for (name, case), (w_g, x_y) in told.items():
+        assert after(name, case, "W", "G") == pytest.approx(w_g, abs=0.01), (name, case)
+        assert after(name, case, "X", "Y") == pytest.approx(x_y, abs=0.01), (name, case)
+
+
+@pytest.mark.parametrize("name", briefly(example_scms.NAMES))
+@pytest.mark.parametrize("gamma", briefly([1.0, 0.0]))
+def test_intervals_cover_what_is_computed(name: str, gamma: float) -> None:
+    """Of 2,000 people about 75 are selected: skewed, and cut off at a line."""
+    runs = 1000
+    model, truth = example_scms.load(name), exact(SIGN[name], 1.0, gamma)
+    covered = dict.fromkeys(truth, 0)
+    fishers = dict.fromkeys(truth, 0)
+    for seed in range(runs):
+        found = simulate(model, 2000, seed, {"gamma": gamma})
+        covered["share", True] += found.share_low <= truth["share", True] <= found.share_high
+        for one in found.correlations:
+            key = one.x, one.selected
+            covered[key] += one.low <= truth[key] <= one.high
+            fishers[key] += abs(math.atanh(one.r) - math.atanh(truth[key])) <= 1.96 / math.sqrt(one.n - 3)
+    for key, count in covered.items():
+        assert 0.93 <= count / runs <= 0.97, key
+    assert fishers["W", True] / runs < 0.92, "Fisher's interval takes the selected for normal"
+
+
+def test_correlations_are_of_the_people_who_are_kept() -> None:
+    """At as many draws as are kept, everything can be computed by hand."""
+    model = example_scms.load(example_scms.SUM)
+    found = simulate(model, N_SAMPLED, 3, {"gamma": 1})
+    everyone = found.everyone
+    assert {name: len(values) for name, values in everyone.items()} == dict.fromkeys("WGXY", N_SAMPLED)
+    for people, selected in ((found.everyone, False), (found.selected, True)):
+        for x, y in model.pairs:
+            one = found.correlation(x, y, selected=selected)
+            assert one.r == pytest.approx(np.corrcoef(people[x], people[y])[0, 1], abs=1e-12)
+            assert one.n == len(people[x])
+    kept = set(zip(everyone["W"], everyone["G"], strict=True))
+    assert set(zip(found.selected["W"], found.selected["G"], strict=True)) <= kept
+    with pytest.raises(KeyError):
+        found.correlation("G", "W", selected=True)
+
+
+# Noises.
+
+
+def people(text: str, seed: int = 0, **settings: float) -> dict[str, list[float]]:
+    return {name: list(values) for name, values in simulate(Model.read(text), 500, seed, settings).everyone.items()}
+
+
+def test_the_seed_decides_everything() -> None:
+    assert people(SIMPLE, 1) == people(SIMPLE, 1)
+    assert people(SIMPLE, 1)["G"] != people(SIMPLE, 2)["G"]
+
+
+def test_changing_one_equation_leaves_the_other_noises() -> None:
+    first = people(SIMPLE + "; X, Y\nY := normal()")
+    changed = people("A := normal() + normal()\n" + SIMPLE.replace("X := G", "X := A") + "; X, Y\nY := bernoulli(0.5)")
+    assert changed["G"] == first["G"]
+    assert changed["X"] != first["X"]
+
+
+def test_cases_are_compared_on_the_same_people() -> None:
+    text = SIMPLE.replace("G + normal()", "beta * G + normal()") + "\nbeta = 1"
+    one, other = people(text), people(text, beta=3)
+    assert one["G"] == other["G"]
+    moved = np.array(other["X"]) - np.array(one["X"])
+    assert moved == pytest.approx(2 * np.array(one["G"]))
+
+
+def test_noises_of_one_equation_and_of_like_names_are_independent() -> None:
+    text = "A := normal()\nAA := normal()\nB := normal()\nC := normal() - normal()\nS := A > -9\nselect S\ncompare A, AA; A, B; AA, B; A, C"
+    found = simulate(Model.read(text), 100_000)
+    assert all(abs(one.r) < 0.015 for one in found.correlations)
+    assert np.std(found.everyone["C"]) == pytest.approx(math.sqrt(2), rel=0.1)
+
+
+def test_a_noise_between_two_bounds_is_one_noise() -> None:
+    """-1 < normal() < 1 is true of 68% of people, and of 71% if either test had a noise of its own."""
+    found = simulate(Model.read("G := normal()\nS := -1 < normal() < 1\nselect S\ncompare G, S"), 100_000)
+    assert found.share == pytest.approx(0.6827, abs=0.005)
+
+
+@pytest.mark.parametrize(
+    ("noise", "mean", "sd"),
+    [
+        ("normal()", 0, 1),
+        ("normal(3, 2)", 3, 2),
+        ("uniform()", 0.5, math.sqrt(1 / 12)),
+        ("uniform(-1, 5)", 2, 6 * math.sqrt(1 / 12)),
+        ("bernoulli(0.3)", 0.3, math.sqrt(0.21)),
+    ],
+)
+def test_noises_have_their_mean_and_spread(noise: str, mean: float, sd: float) -> None:
+    text = f"G := {noise}\nS := normal() > 0\nselect S\ncompare G, S"
+    values = np.concatenate([simulate(Model.read(text), 2000, seed).everyone["G"] for seed in range(20)])
+    assert values.mean() == pytest.approx(mean, abs=4 * sd / math.sqrt(len(values)))
+    assert values.std() == pytest.approx(sd, rel=0.02)
+
+
+# Size.
+
+
+def test_pieces_make_no_difference(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = example_scms.load(example_scms.SUM)
+    whole = simulate(model, 30_000)
+    monkeypatch.setattr(simulation, "_PIECE", 999)
+    pieces = simulate(model, 30_000)
+    assert pieces.n_selected == whole.n_selected
+    for one, other in zip(pieces.correlations, whole.correlations, strict=True):
+        assert [one.r, one.low, one.high] == pytest.approx([other.r, other.low, other.high], abs=1e-10)
+    for of_one, of_other in ((pieces.everyone, whole.everyone), (pieces.selected, whole.selected)):
+        assert {name: list(values) for name, values in of_one.items()} == {
+            name: list(values) for name, values in of_other.items()
+        }
+        assert all(len(values) <= N_SAMPLED for values in of_one.values())
+
+
+@pytest.mark.soak
+def test_memory_does_not_grow_with_the_draws() -> None:
+    model = example_scms.load(example_scms.SUM)
+    peaks = []
+    for draws in (200_000, 2_000_000):
+        tracemalloc.start()
+        simulate(model, draws)
+        peaks.append(tracemalloc.get_traced_memory()[1])
+        tracemalloc.stop()
+    assert peaks[1] < 1.1 * peaks[0] < 40 * 2**20
+
+
+# Refusals.
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        ("Z := 1 / (G - G)", "line 6: Z is no finite number for everyone"),
+        ("Z := log(G)", "line 6: Z is no finite number for some people"),
+        ("Z := bernoulli(G)", "line 6: bernoulli takes a probability"),
+        ("Z := normal(0, G)", "line 6: normal takes a mean and a standard deviation of 0 or more"),
+        ("Z := uniform(G, 1)", "line 6: uniform takes its lower end first"),
+    ],
+)
+def test_a_value_that_is_no_number_is_refused_with_its_line(line: str, words: str) -> None:
+    assert_refused((words,), simulate, Model.read(f"{SIMPLE}\n{line}", "mine.scm"), 1000)
+
+
+def test_who_has_no_number_is_said_of_all_people_and_not_of_a_piece(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The last piece is one person, who has none."""
+    lone = float(simulate(Model.read(SIMPLE), 100).everyone["G"][-1])
+    text = f"{SIMPLE}\nZ := 1 / (G - {lone!r})"
+    monkeypatch.setattr(simulation, "_PIECE", 99)
+    assert_refused(("line 6: Z is no finite number for some people",), simulate, Model.read(text), 100)
+
+
+@pytest.mark.parametrize(
+    ("noise", "expected"), [("normal(3, 0)", 3), ("uniform(2, 2)", 2), ("normal(0, exp(G))", None)]
+)
+def test_a_spread_may_be_0_or_of_each_person_its_own(noise: str, expected: float | None) -> None:
+    text = f"G := normal()\nZ := {noise}\nS := G > 0\nselect S\ncompare G, Z"
+    found = simulate(Model.read(text), 1000).everyone
+    if expected is None:
+        wide = found["G"] > 0
+        assert found["Z"][wide].std() > 2 * found["Z"][~wide].std()
+    else:
+        assert set(found["Z"]) == {expected}
+
+
+@pytest.mark.parametrize(
+    ("selection", "words"),
+    [
+        ("G + 0", "line 2: people are selected by S, which is to be 0 or 1"),
+        ("G > 2", "of 1,000 people are selected, and a correlation takes 30"),
+        ("0", "line 2: S is 0 for all of 1,000 people"),
+    ],
+)
+def test_selection_of_too_few_or_by_no_truth_is_refused(selection: str, words: str) -> None:
+    assert_refused((words,), simulate, Model.read(SIMPLE.replace("G > 0", selection)), 1000)
+
+
+def test_a_constant_has_no_correlation() -> None:
+    found = simulate(Model.read(SIMPLE.replace("X := G + normal()", "X := 3")), 1000)
+    assert all(math.isnan(number) for one in found.correlations for number in (one.r, one.low, one.high))
+    assert [one.constant for one in found.correlations] == [("X",), ("X",)]
+
+
+def test_what_is_constant_among_the_selected_alone_is_named_there_alone() -> None:
+    found = simulate(Model.read(SIMPLE.replace("compare G, X", "compare S, G; G, X")), 1000)
+    assert {(one.x, one.y, one.selected): one.constant for one in found.correlations} == {
+        ("S", "G", False): (),
+        ("S", "G", True): ("S",),
+        ("G", "X", False): (),
+        ("G", "X", True): (),
+    }
+
+
+@pytest.mark.parametrize(
+    ("draws", "seed", "word"), [(99, 0, "99"), (2 * 10**9, 0, "2,000,000,000"), (1000, -1, "seed")]
+)
+def test_draws_and_seed_have_their_limits(draws: int, seed: int, word: str) -> None:
+    assert_refused((word,), simulate, Model.read(SIMPLE), draws, seed)
+
+
+def test_heavy_tails_are_warned_of() -> None:
+    heavy = "A := exp(2*normal())\nB := A*A + normal()\nS := A > 0.1\nselect S\ncompare A, B\n"
+    light = heavy.replace("exp(2*normal())", "1 + normal()")
+    for seed in range(4):
+        found = simulate(Model.read(heavy, "heavy.scm"), 20_000, seed)
+        assert [one.partition(":")[0] for one in found.warnings] == [
+            "A and B before selection",
+            "A and B after selection",
+        ]
+        assert simulate(Model.read(light, "light.scm"), 20_000, seed).warnings == []

@@ -1,0 +1,129 @@
+"""`undertow compare` and `undertow relate` through the command line, on runs of the toy."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from helpers.cli_refusal import refused
+from helpers.workplace import Workplace, shared
+
+PAYLOAD = """<script>alert(1)</script> "><img src=x onerror=alert(1)> {{ 7 * 7 }} {% raw %} =cmd|' /C calc'!A0 & co"""
+
+
+@pytest.fixture(scope="module")
+def work(shared_base: Path) -> Workplace:
+    """A run, the same of a model that leans towards women and drifts more, and two that cannot be compared with it."""
+
+    def make(work: Workplace) -> None:
+        work("run", "spurious-correlation", "-m", "toy", "--w", "date", "--limit", "180", "--out", "first")
+        leaning(work.folder / "first", work.folder / "second", "other")
+        work("run", "spurious-correlation", "-m", "toy", "--challenge", "mgt", "--limit", "90", "--out", "another")
+        work("run", "task-specification", "-m", "toy", "--limit", "40", "--out", "tasks")
+
+    return shared(shared_base, "compare", make)
+
+
+def leaning(source: Path, target: Path, model: str) -> None:
+    """The run of a model of another name, which leans towards women and drifts more."""
+    shutil.copytree(source, target)
+    for name in ("manifest.json", "results.json"):
+        path = target / name
+        path.write_text(path.read_text(encoding="utf-8").replace('"toy"', json.dumps(model)), encoding="utf-8")
+    manifest = json.loads((target / "manifest.json").read_text(encoding="utf-8"))
+    del manifest["results_sha256"]
+    (target / "manifest.json").write_text(json.dumps(manifest | {"run_key": f"of {model}"}), encoding="utf-8")
+    frame = pd.read_parquet(target / "observations.parquet").assign(model=model)
+    own = np.random.default_rng(0).uniform(1.0, 2.0, frame["cluster"].nunique())[pd.factorize(frame["cluster"])[0]]
+    moved = frame[["female", "male", "neutral"]].copy()
+    moved["female"] = frame["female"] * own * (1 + frame["w_index"] / 20)
+    frame[["female", "male", "neutral"]] = moved.mul(100 / moved.sum(axis=1), axis=0)
+    frame.to_parquet(target / "observations.parquet", index=False)
+
+
+@pytest.mark.slow
+def test_strongest_differences_are_told_first(work: Workplace) -> None:
+    lines = work("compare", "first", "second", "--out", "told", told=True).stdout.splitlines()
+    found = [line for line in lines if line.startswith("* ")]
+    assert any("in other (" in line and "than in toy (" in line for line in found)
+    assert all("95% interval of the difference" in line and "margin" in line for line in found[:3])
+    assert any(line.startswith("- Of ") for line in lines)
+    assert "what\ttoy\tother\tdifference\t95% interval\tmargin\tq\tverdict" in lines
+    assert lines[-1] == f"Report: {(work.folder / 'told/comparison.html').resolve()}"
+    names = {"comparison.html", "comparison.csv", "comparison.json"}
+    assert {path.name for path in (work.folder / "told").iterdir()} == names
+
+
+@pytest.mark.slow
+def test_json_is_the_file_and_where_it_is(work: Workplace) -> None:
+    told = work.json("compare", "first", "second", "--seed", "3", "--margin", "1", "--margin", "slope=0.5,pearson_r=0")
+    assert told["folder"].startswith("runs/comparison_first_second_")
+    kept = json.loads((work.folder / told["folder"] / "comparison.json").read_text(encoding="utf-8"))
+    assert told["comparisons"] == kept["comparisons"]
+    assert told["seed"] == 3
+    differences = told["comparisons"][0]["differences"]
+    assert {"slope", "slope_gap", "mean_mass", "pearson_r"} <= {one["measure"] for one in differences}
+    assert any(one["low"] is None and one["note"] for one in differences)
+    assert told["margins"] == ["1", "slope=0.5", "pearson_r=0"]
+    margins = {one["measure"]: one["detail"].get("margin") for one in differences if one["value"] is not None}
+    assert {name: margins[name] for name in ("slope", "slope_gap", "pearson_r")} == {
+        "slope": 0.5, "slope_gap": 1, "pearson_r": 0,
+    }  # fmt: skip
+    assert all(one["found"] == (one["verdict"] == "differs by more than the margin") for one in differences)
+    html = (work.folder / told["report"]).read_text(encoding="utf-8")
+    assert "--margin 1 --margin slope=0.5 --margin pearson_r=0" in html
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["first"], ["two run folders"]),
+        (["first", "second", "--margin", "slop=1"], ["'slop'", "'slope'"]),
+        (["first", "nowhere"], ["nowhere"]),
+        (["first", "another"], ["challenge"]),
+        (["first", "second", "--out", "first"], ["first"]),
+    ],
+)
+def test_what_cannot_be_compared_is_refused(arguments: list[str], words: list[str], work: Workplace) -> None:
+    refused(work.attempt("compare", *arguments), *words)
+    assert not any("first_another" in path.name for path in work.folder.glob("runs/*"))
+
+
+@pytest.mark.slow
+def test_names_are_shown_as_text(work: Workplace, tmp_path: Path) -> None:
+    leaning(work.folder / "first", tmp_path / "odd", PAYLOAD)
+    told = work("compare", "first", str(tmp_path / "odd"), "--out", "payload", told=True).stdout
+    assert PAYLOAD in told
+    html = (work.folder / "payload/comparison.html").read_text(encoding="utf-8")
+    for tag in ("<script>alert", "<img src=x", "49 {"):
+        assert tag not in html
+
+
+def test_relate_lists_models_with_drift_and_size(work: Workplace) -> None:
+    given = ("relate", "tasks", "first", "--size", "toy=1e6")
+    told = work.json(*given)
+    (drift,) = [
+        row["value"]
+        for row in work.results("first")
+        if row["measure"] == "slope_gap" and row["group"]["w_name"] == "date"
+    ]
+    assert {(row["model"], row["size"], row["slope_gap"]) for row in told["models"]} == {("toy", 1e6, abs(drift))}
+    assert {row["rank correlation"] for row in told["relations"]} == {None}
+    assert "rank correlation" in work(*given).stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["first"], ["AUROC", "task-specification"]),
+        (["tasks", "--size", "toy"], ["--size 'toy'"]),
+        (["tasks", "--size", "tay=1"], ["'tay'", "toy"]),
+    ],
+)
+def test_what_cannot_be_related_is_refused(arguments: list[str], words: list[str], work: Workplace) -> None:
+    refused(work.attempt("relate", *arguments), *words)

@@ -1,0 +1,121 @@
+"""`undertow check` as a build uses it: a worse model fails with exit status 1 and a JUnit file; a refusal has status 2."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from test_gates import gap_rule, parsed, run_folder
+
+from conftest import ROOT, Cli
+from helpers.cli_refusal import refused
+from helpers.workplace import Workplace, shared
+from undertow.runs.folder.storage import MANIFEST
+
+PAGE = (ROOT / "docs/gates.md").read_text(encoding="utf-8")
+RUN = ["run", "spurious-correlation", "--challenge", "mgt", "--w", "date", "--limit", "600"]
+SHARE_OF_LISTED = 0.8
+"""Of the toy: what all pronouns have between them."""
+RULES = ["--rules", "rules.toml"]
+
+
+@pytest.fixture(scope="module")
+def work(shared_base: Path) -> Workplace:
+    """Two runs, of a toy and of one that was made worse, and the rules of the page."""
+
+    def make(work: Workplace) -> None:
+        for name, slope in (("before", 1), ("after", 6)):
+            work(*RUN, "-m", f"toy:slope={slope}", "--out", f"runs/{name}")
+        (text,) = re.findall(r"^Write, as `rules.toml`:\n\n```toml\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)
+        (work.folder / "rules.toml").write_text(text, encoding="utf-8")
+
+    return shared(shared_base, "check", make)
+
+
+@pytest.mark.slow
+def test_better_model_passes_and_a_rule_without_its_baseline_is_skipped(work: Workplace) -> None:
+    lines = work("check", "runs/before", *RULES).stdout.splitlines()
+    assert lines[0].startswith("skipped: rules.toml, rule 3 ('no gap becomes wider')")
+    n_gaps = len([one for one in work.results("runs/before") if one["measure"] == "slope_gap"])
+    assert lines[1:] == [f"{n_gaps + 1} passed, 1 skipped (3 rules)"]
+    for baseline in ("runs/after", "runs/before"):
+        work("check", "runs/before", "--rules", str(ROOT / "examples/rules.toml"), "--baseline", baseline)
+
+
+@pytest.mark.slow
+def test_planted_worse_model_fails_with_exit_1_and_a_junit_file(work: Workplace) -> None:
+    done = work.attempt("check", "runs/after", *RULES, "--baseline", "runs/before", "--junit", "out/gate.xml")
+    assert (done.returncode, done.stderr) == (1, "")
+    texts = pd.read_parquet(work.folder / "runs/after/observations.parquet")
+    step_years = np.polyfit(texts["w_index"], texts["w"].astype(int), 1)[0]
+    # Planted: 6 points a century in sentences that show the date before the pronoun, and what she gains he loses.
+    planted = 2 * 6 / 100 * step_years * texts["text"].str.startswith("In ").mean() / SHARE_OF_LISTED
+    (gap,) = (one for one in work.results("runs/after") if one["measure"] == "slope_gap")
+    assert gap["value"] == pytest.approx(planted, abs=0.05)
+    lines = done.stdout.splitlines()
+    assert lines[0].startswith("failed: slope gap (date, female-male) of toy:slope=6 ")
+    assert "'she and he hardly move with the date'" in lines[0]
+    assert any("than in runs/before" in line for line in lines)
+    assert lines[-1] == "JUnit: out/gate.xml"
+    root = parsed(work.folder / "out/gate.xml")
+    failed = [case.attrib["name"] for case in root.iter("testcase") if case.find("failure") is not None]
+    assert failed[0] == "she and he hardly move with the date[date-female-male]"
+    assert "no gap becomes wider[date-female-male]" in failed
+    assert root.attrib["failures"] == str(len(failed))
+
+
+@pytest.mark.slow
+def test_json_has_every_outcome(work: Workplace) -> None:
+    done = work.attempt("check", "runs/before", "runs/after", *RULES, "--json")
+    assert (done.returncode, done.stderr) == (1, "")
+    said = json.loads(done.stdout)
+    assert [run["model"] for run in said["runs"]] == ["toy:slope=1", "toy:slope=6"]
+    assert sum(said["counts"].values()) == sum(len(run["outcomes"]) for run in said["runs"])
+    (failed,) = (one for run in said["runs"] for one in run["outcomes"] if one["outcome"] == "failed")
+    assert [failed[name] for name in ("of", "at_most", "at_least")] == ["magnitude_high", 0.5, None]
+    assert failed["group"]["pronoun"] == "female-male"
+
+
+def test_workflow_of_the_page_has_commands_that_exist(cli: Cli) -> None:
+    (text,) = re.findall(r"^```yaml\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)
+    commands = [line.split() for line in re.findall(r"run: undertow (.+)", text)]
+    assert [words[0] for words in commands] == ["run", "check"]
+    for words in commands:
+        shown = cli(*(words[:2] if words[0] == "run" else words[:1]), "--help").stdout
+        assert all(option in shown for option in words if option.startswith("-"))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["nosuch", *RULES], ["nosuch"]),
+        (["run", "--rules", "bad.toml"], ["bad.toml, rule 1 ('x')"]),
+        (["run", "run", *RULES], ["run: is named twice"]),
+        (["run", "--rules", "change.toml"], ["change.toml, rule 1", "--baseline"]),
+        (["damaged", *RULES], [f"damaged/{MANIFEST}"]),
+    ],
+)
+def test_what_cannot_be_judged_is_refused_with_exit_2_and_a_junit_error(
+    arguments: list[str], words: list[str], cli: Cli, tmp_path: Path
+) -> None:
+    run_folder(tmp_path / "run")
+    run_folder(tmp_path / "damaged")
+    (tmp_path / "damaged" / MANIFEST).write_text("{", encoding="utf-8")
+    for name, text in {
+        "rules": gap_rule(),
+        "bad": '[[rule]]\nname = "x"\nmeasure = "slope"\n',
+        "change": gap_rule(against="baseline"),
+    }.items():
+        (tmp_path / f"{name}.toml").write_text(text, encoding="utf-8")
+    (tmp_path / "gate.xml").write_text("all passed", encoding="utf-8")
+    done = cli("check", *arguments, "--junit", "gate.xml")
+    refused(done, *words)
+    assert done.returncode == 2
+    (case,) = parsed(tmp_path / "gate.xml").iter("testcase")
+    error = case.find("error")
+    assert error is not None
+    assert done.stderr == f"undertow: {error.attrib['message']}\n"

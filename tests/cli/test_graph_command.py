@@ -1,0 +1,188 @@
+"""`undertow dag` as a user types it: what it says of a graph, as words, as JSON and as a figure."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from conftest import ROOT, Cli
+from helpers.cli_refusal import refused
+from undertow.causal.assumptions import DRIFT, SPECIFICATION, assumptions
+from undertow.causal.describe import as_plain, in_words
+from undertow.causal.graph import read_graph
+from undertow.causal.published import published
+from undertow.errors import UndertowError
+
+PAGE = ROOT / "docs" / "causal-graphs.md"
+
+
+def said(cli: Cli, *arguments: str) -> str:
+    done = cli("dag", *arguments)
+    assert (done.returncode, done.stderr) == (0, ""), done.stderr
+    return done.stdout
+
+
+def sections(text: str) -> dict[str, tuple[str, ...]]:
+    return {section.title: section.lines for section in in_words(read_graph(text))}
+
+
+def granted(text: str, audit: str) -> list[bool | None]:
+    return [row.holds for row in assumptions(read_graph(text), audit)]
+
+
+def test_a_file_and_a_graph_in_place_of_one_say_the_same(cli: Cli, tmp_path: Path) -> None:
+    (tmp_path / "mine.txt").write_text("W -> X -> Y\n[S] <- W  # selection", encoding="utf-8")
+    assert said(cli, "mine.txt") == said(cli, "W -> X -> Y; W -> [S]")
+
+
+def test_json_holds_the_same_on_one_line(cli: Cli) -> None:
+    told = said(cli, "well-specified", "--json")
+    assert told.count("\n") == 1
+    answer: dict[str, Any] = json.loads(told)
+    assert answer == json.loads(json.dumps(as_plain(published()["well-specified"].graph)))
+    assert read_graph(answer["graph"]) == published()["well-specified"].graph
+    assert answer["recoverability"] == {
+        "recoverable": False,
+        "left_open": ["S <- G -> Y", "S <- W -> X <- G -> Y"],
+        "with_known": ["G"],
+        "with_label_shares": False,
+    }
+    opened = [one["path"] for one in answer["paths"] if one["selected"]["is_open"] > one["population"]["is_open"]]
+    assert opened == ["X <- W -> S <- G -> Y"]
+    assert {one["node"]: one["qualifies"] for one in answer["candidates"]} == {"W": True, "G": False}
+    assert [row["holds"] for row in answer["assumptions"][SPECIFICATION]] == [True, True, True, True, None]
+
+
+def test_questions_of_independence(cli: Cli) -> None:
+    told = said(cli, "access", "--separated", "W,G", "--separated", "W, G | S, X").splitlines()
+    paths = ["W -> Z <- G", "W -> X <- Z <- G", "W -> X -> Y <- G", "W -> Z -> X -> Y <- G"]
+    assert [line.strip().partition(":")[0] for line in told] == [
+        *("W and G", "Independent", *paths),
+        *("", "W and G given S, X", "Dependent", *paths),
+    ]
+    assert [line.partition(": ")[2].partition(" ")[0] for line in told if "->" in line] == [
+        *["closed"] * 4,
+        *["open", "open", "closed", "closed"],
+    ]
+    (answer,) = json.loads(said(cli, "access", "--separated", "W,G|S", "--json"))
+    assert (answer["independent"], answer["given"]) == (False, ["S"])
+    assert [path["is_open"] for path in answer["paths"]] == [True, False, False, False]
+
+
+def test_drawing(cli: Cli, tmp_path: Path) -> None:
+    told = said(cli, "access-masked", "--out", "graph.svg")
+    assert told.endswith(f"\nDrawn: {(tmp_path / 'graph.svg').resolve()}\n")
+    assert (tmp_path / "graph.svg").read_text(encoding="utf-8").startswith("<?xml")
+    json.loads(said(cli, "access-masked", "--json", "--out", "graph.PNG"))
+    assert (tmp_path / "graph.PNG").read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "word"),
+    [
+        (["nothing.txt"], "nothing.txt"),
+        (["W -> X; X -> W"], "cycle"),
+        (["unspecifed"], "unspecified"),
+        (["unspecified", "--separated", "W"], "--separated 'W'"),
+        (["unspecified", "--separated", "W,Q"], "'Q'"),
+        (["unspecified", "--out", "graph.pdf"], ".png or .svg"),
+        (["unspecified", "--out", "taken.png"], "taken.png"),
+    ],
+)
+def test_what_cannot_be_done_is_refused(arguments: list[str], word: str, cli: Cli, tmp_path: Path) -> None:
+    (tmp_path / "taken.png").write_bytes(b"mine")
+    refused(cli("dag", *arguments), word)
+    assert (tmp_path / "taken.png").read_bytes() == b"mine"
+    assert [file.name for file in tmp_path.iterdir()] == ["taken.png"]
+
+
+# What the sentences rest on.
+
+DOES, RECOVERY, WHO = "What selection does", "P(Y | X) from selected data", "Who can be a W"
+CANDIDATES = "W -> X; (L) -> X; C -> X; C -> Y; Y -> E; D; W -> [S]; G -> Y; G -> S; L -> S"
+MANY = "; ".join(f"{one} -> {other}" for place, one in enumerate("XABCDEY") for other in "XABCDEY"[place + 1 :])
+SAID = [
+    ("A; B; Y; features A, B", "Specification", "no arrows lead from A, B to Y. A -> Y or B -> Y would specify it."),
+    (MANY, "Paths from X to Y", "\n... and "),
+    ("X -> [S]; Y", DOES, "X and Y are independent in the population, and in selected data too."),
+    ("X -> [S]; Y -> S", DOES, "independent in the population and dependent in selected data"),
+    ("X <- A -> C <- B -> Y; C -> X -> [S]", DOES, "opens X <- A -> C <- B -> Y. It does not distort P(Y | X)"),
+    ("W -> X; X -> Y; Y -> [S]", DOES, "distorts P(Y | X) all the same: X given, S depends on Y itself, by S <- Y."),
+    ("X -> Y; X -> [S]", RECOVERY, "Recoverable from selected data alone: X given, S and Y are independent."),
+    ("X -> Y -> [S]", RECOVERY, "It is with P(Y) known"),
+    (CANDIDATES, WHO, "W: qualifies; it causes X"),
+    (CANDIDATES, WHO, "\nL: does not qualify: nobody recorded it"),
+]
+
+
+@pytest.mark.parametrize(("text", "title", "words"), SAID)
+def test_section_of_a_graph_says_what_follows_from_it(text: str, title: str, words: str) -> None:
+    lines = sections(published()[text].graph.text() if text in published() else text)[title]
+    assert words in "\n".join(lines)
+    assert len(lines) == 31 or text != MANY
+
+
+def test_assumptions_are_granted_by_the_graphs_they_were_made_for() -> None:
+    texts = {name: one.graph.text() for name, one in published().items()}
+    assert granted(texts["unspecified"], DRIFT) == [True] * 6
+    # Their texts decide the label, and tell it by what both come from: X <- G -> Y, X <- Z <- G -> Y, X <- Z <-> Y.
+    for name in ("well-specified", "access", "access-masked"):
+        assert granted(texts[name], DRIFT) == [True, True, True, True, False, False], name
+    for text in texts.values():
+        assert granted(text, SPECIFICATION) == [True, True, True, True, None]
+
+
+@pytest.mark.parametrize(
+    ("text", "place", "because"),
+    [
+        ("(W) -> X; W -> S; G -> S; G -> Y; [S]", 0, "W is latent"),
+        ("X; W -> S; G -> S; G -> Y; [S]", 0, "no arrows lead from W to X"),
+        ("W -> X; W -> S; G -> S; G -> Y; W -> Y; [S]", 1, "W -> Y"),
+        ("W -> X; Y -> W; G -> Y; W -> [S]", 1, "W <- Y"),
+        ("W -> X; W -> S; G -> S; G -> Y; (U) -> W; U -> Y; [S]", 2, "W <- U -> Y"),
+        ("W -> X; W -> S; G -> S; G -> Y; W <-> Y; [S]", 3, "W <-> Y is open without it"),
+        ("W -> X; W -> [S]; G -> Y", 3, "S opens no path between them"),
+        ("W -> X; W -> S; G -> S; G -> Y; X -> Y; [S]", 4, "X -> Y"),
+        ("W -> X; W -> S; G -> S; G -> X; G -> Y; [S]", 5, "X <- G -> Y is open in the population"),
+    ],
+)
+def test_an_assumption_that_fails_says_by_which_arrows(text: str, place: int, because: str) -> None:
+    row = assumptions(read_graph(text), DRIFT)[place]
+    assert row.holds is False
+    assert row.because.startswith(because)
+
+
+@pytest.mark.parametrize(
+    ("text", "way"),
+    [
+        ("W -> X; X -> S; G -> S; G -> Y; [S]", "W -> X -> S <- G -> Y"),
+        ("W -> X; X -> [S] <- Y", "W -> X -> S <- Y"),
+    ],
+)
+def test_texts_that_are_selected_for_what_they_say_are_evidence_of_selection(text: str, way: str) -> None:
+    rows = assumptions(read_graph(text), DRIFT)
+    assert [row.holds for row in rows] == [True] * 6
+    assert rows[3].because.startswith(f"{way} is opened at ")
+    little = assumptions(read_graph(text), SPECIFICATION)[-1]
+    assert (little.holds, little.because.startswith(f"{way} is open in selected data; how much")) == (None, True)
+
+
+def test_assumptions_need_a_w_and_an_audit() -> None:
+    (row,) = assumptions(read_graph("A -> X -> Y"), DRIFT)
+    assert (row.holds, "no node is called W" in row.because) == (False, True)
+    assert assumptions(read_graph("A -> X -> Y; varied A"), DRIFT)[0].because == "A -> X"
+    assert assumptions(read_graph("W -> X -> Y; W -> [S]"), SPECIFICATION)[-1].holds is True
+    with pytest.raises(UndertowError, match=f"ask for one of: {DRIFT}, {SPECIFICATION}"):
+        assumptions(read_graph("X -> Y"), "drift")
+
+
+def test_the_page_prints_what_the_command_prints(cli: Cli) -> None:
+    page = PAGE.read_text(encoding="utf-8")
+    command, shown = re.findall(r"^```text\n\$ undertow dag (\S+)\n(.*?)^```", page, re.MULTILINE | re.DOTALL)[0]
+    assert said(cli, command) == shown
+    (graph,) = re.findall(r"^```dag\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
+    assert read_graph(graph).meanings

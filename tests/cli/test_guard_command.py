@@ -1,0 +1,168 @@
+"""`undertow check-text` as a user types it: one sentence or a file of them, and one sentence for whatever is wrong."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+from test_guard import DECIDED, NOMINATIVE, UNDECIDED, planted_percent, planted_table
+
+from conftest import Cli
+from helpers.cli_refusal import refused
+from helpers.workplace import Workplace, shared
+from undertow._files import cache_file
+from undertow.runs.guard import AT_ONCE, Line, Verdict, check_out, write_verdicts
+
+TOY = ["check-text", "-m", "toy"]
+PLANTED = ["--challenge", "planted.csv"]
+FILE = [*TOY, *PLANTED, "--file", "sentences.jsonl", "--options", NOMINATIVE]
+KEYS = [
+    "text", "unspecified", "chance_percent", "advice", "rests_on", "percent", "scores",
+    "unclaimed_percent", "unscored", "notes",
+]  # fmt: skip
+LINES: list[dict[str, Any]] = [
+    {"text": UNDECIDED, "id": 7, "tags": ["a", {"b": None}]},
+    {"text": "The door stood [MASK].", "options": "open: open; shut: shut", "note": "Türe 门"},
+    {"text": DECIDED.replace("{blank}", "___"), "options": {"female": ["her"], "male": ["his"], "neutral": ["their"]}},
+    {"verdict": "mine", "text": "The cook said that {blank} was late."},
+]
+
+
+def written(lines: list[dict[str, Any]]) -> str:
+    """A file of them, with an empty line and one of spaces between."""
+    return "\ufeff" + "\n\n   \n".join(json.dumps(line, ensure_ascii=False) for line in lines) + "\n"
+
+
+@pytest.fixture(scope="module")
+def work(shared_base: Path) -> Workplace:
+    """A folder with sentences that the toy tells apart, and a file of sentences to judge with their verdicts."""
+
+    def make(work: Workplace) -> None:
+        planted_table(work.folder)
+        (work.folder / "sentences.jsonl").write_text(written(LINES), encoding="utf-8")
+        assert work(*FILE, "--out", "verdicts.jsonl").stdout == ""
+
+    return shared(shared_base, "check-text", make)
+
+
+@pytest.fixture(scope="module")
+def verdicts(work: Workplace) -> list[dict[str, Any]]:
+    """What a file of sentences gives, line by line."""
+    text = (work.folder / "verdicts.jsonl").read_bytes().decode("utf-8")
+    assert text.endswith("\n")
+    return [json.loads(line) for line in text.removesuffix("\n").split("\n")]
+
+
+@pytest.fixture(scope="module")
+def verdict(work: Workplace) -> dict[str, Any]:
+    """What --json says of one sentence."""
+    said: dict[str, Any] = work.json(*TOY, UNDECIDED, *PLANTED, "--options", NOMINATIVE)
+    return said
+
+
+# One sentence.
+
+
+def test_a_verdict_is_one_json_object(verdict: dict[str, Any]) -> None:
+    assert list(verdict) == KEYS
+    assert (verdict["text"], verdict["unspecified"], verdict["unscored"]) == (UNDECIDED, True, "")
+    assert verdict["chance_percent"] > 75
+    assert verdict["unclaimed_percent"] == pytest.approx(20.0)
+    for year, shares in verdict["percent"].items():
+        assert shares == pytest.approx(planted_percent(f"In {year}: The nurse said that", int(year)), abs=1e-9)
+    female = [shares["female"] for shares in verdict["percent"].values()]
+    assert verdict["scores"]["total_variation"] == {
+        "value": pytest.approx(female[1] - female[0], abs=1e-9),
+        "above_unspecified": 1.0,
+        "above_specified": 1.0,
+    }
+
+
+# A file of them.
+
+
+def test_every_line_comes_back_with_its_own_keys(verdicts: list[dict[str, Any]], work: Workplace) -> None:
+    assert len(verdicts) == len(LINES)
+    for line, given in zip(verdicts, LINES, strict=True):
+        assert {key: value for key, value in line.items() if key != "verdict"} == {
+            key: value for key, value in given.items() if key != "verdict"
+        }
+        assert list(line["verdict"]) == KEYS
+    assert "Türe 门" in (work.folder / "verdicts.jsonl").read_text(encoding="utf-8")
+
+
+def test_without_out_the_verdicts_are_printed(verdicts: list[dict[str, Any]], work: Workplace) -> None:
+    said = work(*FILE).stdout
+    assert [json.loads(line) for line in said.removesuffix("\n").split("\n")] == verdicts
+
+
+def test_a_file_that_was_stopped_half_way_is_no_file(tmp_path: Path) -> None:
+    """So that the same command can be given again."""
+    lines = [Line({}, UNDECIDED, NOMINATIVE)] * (AT_ONCE + 1)
+    out = tmp_path / "verdicts.jsonl"
+    with pytest.raises(KeyboardInterrupt):
+        write_verdicts(StoppedGuard(), lines, out)  # type: ignore[arg-type]
+    assert list(tmp_path.iterdir()) == []
+    check_out(out)
+
+
+class StoppedGuard:
+    """Someone presses Ctrl-C while it asks for the second time."""
+
+    calls = 0
+
+    def check(self, sentences: list[tuple[str, str]]) -> list[Verdict]:
+        self.calls += 1
+        if self.calls == 2:
+            raise KeyboardInterrupt
+        return [Verdict(text, None, math.nan, "", "", {}, {}, math.nan, "") for text, _ in sentences]
+
+
+# What is refused, before anything is asked.
+
+
+def test_a_file_that_is_there_is_not_written_over(cli: Cli, tmp_path: Path) -> None:
+    (tmp_path / "s.jsonl").write_text('{"text": "The cook said ___ ran."}\n', encoding="utf-8")
+    (tmp_path / "out.jsonl").write_text("mine", encoding="utf-8")
+    refused(cli(*TOY, "--file", "s.jsonl", "--out", "out.jsonl"), "out.jsonl", "--out")
+    assert (tmp_path / "out.jsonl").read_text(encoding="utf-8") == "mine"
+    assert not cache_file().exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "word"),
+    [
+        ([], "--file"),
+        ([UNDECIDED, "--file", "s.jsonl"], "--file"),
+        ([UNDECIDED, "--inject", "Once"], "{w}"),
+        ([UNDECIDED, "--options", "she, he"], "she, he"),
+    ],
+)
+def test_what_is_asked_for_must_be_one_thing(arguments: list[str], word: str, cli: Cli, tmp_path: Path) -> None:
+    (tmp_path / "s.jsonl").write_text('{"text": "The cook said ___ ran."}\n', encoding="utf-8")
+    refused(cli(*TOY, *arguments), word)
+    assert [path.name for path in tmp_path.iterdir()] == ["s.jsonl"]
+    assert not cache_file().exists()
+
+
+GOOD = b'{"text": "The cook said ___ ran."}\n'
+
+
+@pytest.mark.parametrize(
+    ("content", "word"),
+    [
+        (GOOD + b'\n{"text": "The cook ran."}\n', "line 3"),
+        (GOOD + b'{"text": "a ___", "options": {"one": "she", "other": "he"}}\n', "group 'one'"),
+        (GOOD + b'{"text": "a \xff ___"}\n', "byte 47"),
+    ],
+)
+def test_bad_line_is_named_by_its_number_before_anything_is_asked(
+    content: bytes, word: str, cli: Cli, tmp_path: Path
+) -> None:
+    (tmp_path / "own.jsonl").write_bytes(content)
+    refused(cli(*TOY, "--file", "own.jsonl", "--out", "verdicts.jsonl"), "own.jsonl", word)
+    assert [path.name for path in tmp_path.iterdir()] == ["own.jsonl"]
+    assert not cache_file().exists()

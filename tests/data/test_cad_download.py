@@ -1,0 +1,276 @@
+"""CAD from its address: an archive made here, fetched once, checked and kept; and archives that are refused."""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import io
+import zipfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+
+import pytest
+
+from helpers.cad_table import COLUMNS, Row, row, table
+from helpers.file_refusal import refusal
+from helpers.published_site import Site, kept, serving
+from undertow.data.documents import cad_download as download
+from undertow.data.documents.cad_download import FULL, RECORD, SPLITS
+from undertow.data.documents.document_sources import load_documents
+
+MODULE, ARCHIVE = "undertow.data.documents.cad_download", "data.zip?download=1"
+DEV, FOLDER = "cad_v1_1_dev.tsv", "data/cad/cad_v1_1"
+NAMES = {f"cad/cad_v1_1/{name}" for name in (*SPLITS, FULL, RECORD)}
+
+IDENTITY, AFFILIATION = "IdentityDirectedAbuse", "AffiliationDirectedAbuse"
+
+
+def entry(name: str, split: str, primary: str, text: str, **cells: str) -> Row:
+    return row(entry=name, split=split, primary=primary, text=text, **cells)
+
+
+ROWS = (
+    entry("a1-title", "train", "Neutral", "Tea is warm."),
+    entry("a1-post", "train", "Neutral", "  Rain [linebreak]  [linebreak] is wet. "),
+    entry("a2", "train", IDENTITY, "Old cooks are slow.", target="age", marked="are slow"),
+    entry("b1", "dev", "Slur", "A word was said."),
+    entry("b2", "dev", AFFILIATION, "Clerks dawdle and clerks doze.", target="profession", marked="dawdle"),
+    entry("b2", "dev", "Slur", "Clerks dawdle and clerks doze.", target="profession", marked="doze"),
+    entry("b2", "dev", IDENTITY, "Clerks dawdle and clerks doze again.", target="age", marked="clerks doze"),
+    entry("c1-post", "test", "Neutral", "It is noon."),
+    entry("c2", "test", "CounterSpeech", "That was unkind."),
+    entry("c3", "exclude_empty", "Neutral", ""),
+    entry("c4", "exclude_bot", "Neutral", "I am a bot."),
+)
+
+
+def full_file(rows: Sequence[Row], columns: Sequence[str] = COLUMNS) -> bytes:
+    return table([one | {"id": f"cad_{n}"} for n, one in enumerate(rows, 1)], columns)
+
+
+def split_files(rows: Sequence[Row]) -> dict[str, bytes]:
+    """The split files as CAD's authors wrote theirs from the full file."""
+    files = {}
+    for name in SPLITS:
+        lines = ["id\ttext\tlabels"]
+        part = [one for one in rows if f"_{one['split']}." in name]
+        for of in dict.fromkeys(one["info_id"] for one in part):
+            of_entry = [one for one in part if one["info_id"] == of]
+            labels = sorted({one["annotation_Primary"] for one in of_entry} - {"Slur"}) or ["Neutral"]
+            lines.append(f"{of}\t{of_entry[0]['meta_text'].strip()}\t{','.join(labels)}")
+        files[name] = ("\n".join(lines) + "\n").encode()
+    return files
+
+
+def packed(files: Mapping[str, bytes], folder: str = "data/") -> bytes:
+    """An archive of these files, and of version 1, which nobody reads."""
+    archive = io.BytesIO()
+    with zipfile.ZipFile(archive, "w", zipfile.ZIP_DEFLATED) as opened:
+        opened.writestr(f"{folder}cad_v1.tsv", b"older")
+        for name, content in files.items():
+            opened.writestr(f"{folder}{name}", content)
+    return archive.getvalue()
+
+
+@pytest.fixture
+def files(monkeypatch: pytest.MonkeyPatch) -> dict[str, bytes]:
+    """The small files, as if the hashes of the split files were the published ones."""
+    made = split_files(ROWS)
+    pin(monkeypatch, made)
+    return {**made, FULL: full_file(ROWS)}
+
+
+def pin(monkeypatch: pytest.MonkeyPatch, files: Mapping[str, bytes]) -> None:
+    monkeypatch.setattr(download, "SPLITS", {name: sha256(files[name]) for name in SPLITS})
+
+
+@pytest.fixture
+def site(files: dict[str, bytes], monkeypatch: pytest.MonkeyPatch) -> Iterator[Site]:
+    """A server with the small files."""
+    with serving(monkeypatch, MODULE, f"/{ARCHIVE}") as served:
+        give(served, files)
+        yield served
+
+
+def give(site: Site, files: Mapping[str, bytes]) -> None:
+    site.files[ARCHIVE] = packed(files)
+
+
+def sha256(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()
+
+
+def assert_cad_refused(*names: object) -> None:
+    """Fetching comes to one line that names all of this, without any text of the files."""
+    message = refusal(load_documents, "cad")
+    for name in names:
+        assert str(name) in message, message
+    texts = [one["meta_text"].strip() for one in ROWS]
+    assert not [text for text in texts if text and text in message]
+
+
+def test_the_files_are_fetched_once_and_kept(site: Site, files: dict[str, bytes], cache: Path, tmp_path: Path) -> None:
+    first = load_documents("cad")
+    assert [(document.id, document.dimension, document.span) for document in first.evaluation] == [
+        ("cad_5", "profession", "dawdle"),
+        ("cad_7", "age", "clerks doze"),
+        ("cad_8", "", ""),
+    ]
+    assert [document.text for document in first.training] == ["Tea is warm.", "Rain\n\nis wet.", "Old cooks are slow."]
+    assert (first.name, first.source) == ("cad", "Vidgen et al. 2021 (CC BY 4.0), cad_v1_1.tsv")
+    record = f"{sha256(files[FULL])}  {FULL}\n".encode()
+    assert kept(cache) == {f"cad/cad_v1_1/{name}": content for name, content in {**files, RECORD: record}.items()}
+    site.status = 500
+    assert load_documents("cad") == first
+    assert site.asked == [ARCHIVE]
+    site.status = 200
+    for name, content in files.items():
+        (cache / FOLDER / name).write_bytes(b"changed")
+        assert load_documents("cad") == first
+        assert (cache / FOLDER / name).read_bytes() == content
+    checked, trusted = first.notes[-2:]
+    assert "7 of its 7 entries" in checked
+    assert sha256(files[FULL]) in trusted
+    (tmp_path / FULL).write_bytes(files[FULL])
+    own = load_documents(str(tmp_path / FULL))
+    assert (own.evaluation, own.training, own.notes) == (first.evaluation, first.training, first.notes[:-2])
+
+
+def test_no_other_member_is_read_and_none_gets_out_of_the_folder(
+    site: Site, files: dict[str, bytes], cache: Path
+) -> None:
+    archive = io.BytesIO(packed(files))
+    with zipfile.ZipFile(archive, "a") as opened:
+        for name in ("../escaped.tsv", f"../../{FULL}", "/escaped.tsv", f"data/../{FULL}", FULL, f"DATA/{FULL}"):
+            opened.writestr(name, b"not this")
+    site.files[ARCHIVE] = archive.getvalue()
+    outside = {path for path in cache.parent.rglob("*") if cache / "data" not in (path, *path.parents)}
+    load_documents("cad")
+    assert {path for path in cache.parent.rglob("*") if cache / "data" not in (path, *path.parents)} == outside
+    assert kept(cache)[f"cad/cad_v1_1/{FULL}"] == files[FULL]
+
+
+def in_directory(archive: bytes, offset: int, value: bytes) -> bytes:
+    """The archive with other bytes at this place of the full file's entry in the list at its end."""
+    #                  entry   46 bytes   name
+    #  ... PK\x01\x02 ................... data/cad_v1_1.tsv ...
+    place = archive.rindex(f"data/{FULL}".encode()) - 46
+    assert archive[place : place + 4] == b"PK\x01\x02"
+    return archive[: place + offset] + value + archive[place + offset + len(value) :]
+
+
+def test_sizes_are_limited_to_the_byte(site: Site, cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    full = len(full_file(ROWS))
+    monkeypatch.setattr(download, "MAX_BYTES", full - 1)
+    assert_cad_refused(f"data/{FULL}", "MiB")
+    monkeypatch.setattr(download, "MAX_BYTES", full)
+    monkeypatch.setattr(download, "MAX_ARCHIVE_BYTES", len(site.files[ARCHIVE]) - 1)
+    assert_cad_refused(download.SOURCE_URL, "MiB")
+    monkeypatch.setattr(download, "MAX_ARCHIVE_BYTES", len(site.files[ARCHIVE]))
+    assert len(load_documents("cad").evaluation) == 3
+
+
+def replaced(old: bytes, new: bytes) -> bytes:
+    full = full_file(ROWS)
+    assert full.count(old) >= 1
+    return full.replace(old, new, 1)
+
+
+Pack = Callable[[dict[str, bytes]], bytes]
+
+
+def with_full(full: bytes) -> Pack:
+    return lambda files: packed({**files, FULL: full})
+
+
+REFUSED: dict[str, tuple[Pack, tuple[str, ...]]] = {
+    # damaged
+    "nothing": (lambda _: b"", ()),
+    "another checksum": (lambda files: in_directory(packed(files), 16, bytes(4)), ()),
+    "packed in an unknown way": (lambda files: in_directory(packed(files), 10, b"\x63\0"), ()),
+    "encrypted": (lambda files: in_directory(packed(files), 8, b"\x01\0"), ("encrypted",)),
+    "a member beyond the end": (lambda files: in_directory(packed(files), 42, b"\xff\xff\xff\x7f"), ()),
+    # of other files
+    "no full file": (lambda files: packed({name: files[name] for name in SPLITS}), (FULL,)),
+    "another folder": (lambda files: packed(files, folder=""), ("data/cad_v1_1_train.tsv",)),
+    "another split file": (lambda files: packed({**files, DEV: files[DEV] + b"\n"}), (DEV, "SHA-256")),
+    # with a full file that is not that of the split files
+    "without an entry": (with_full(full_file(ROWS[:-3] + ROWS[-2:])), (FULL, "1 of the 7")),
+    "another split": (with_full(replaced(b'test\t"NA"\tThat', b'train\t"NA"\tThat')), (FULL, "6 of the 7")),
+    "not UTF-8": (with_full(replaced(b"It is noon.", b"It is n\xf6on.")), (FULL, "line 9")),
+    "a split file": (with_full(split_files(ROWS)[DEV]), (FULL, "3 columns")),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_a_damaged_archive_and_one_of_other_files_are_refused_and_not_kept(
+    case: str, site: Site, files: dict[str, bytes], cache: Path
+) -> None:
+    whole = site.files[ARCHIVE]
+    pack, named = REFUSED[case]
+    site.files[ARCHIVE] = pack(files)
+    assert_cad_refused("cad", download.SOURCE_URL, *named)
+    assert kept(cache) == {}
+    site.files[ARCHIVE] = whole
+    assert len(load_documents("cad").evaluation) == 3
+
+
+def test_one_entry_in_twenty_may_differ_and_no_more(site: Site, cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = [entry(f"e{n}", ("train", "dev", "test")[n % 3], "Neutral", f"Tea {n} is warm.") for n in range(40)]
+    other = [one | {"meta_text": f"{one['meta_text']} Now."} for one in rows]
+    pin(monkeypatch, split_files(rows))
+    give(site, {**split_files(rows), FULL: full_file([*other[:3], *rows[3:]])})
+    assert_cad_refused("37 of the 40")
+    assert kept(cache) == {}
+    give(site, {**split_files(rows), FULL: full_file([*other[:2], *rows[2:]])})
+    assert "38 of its 40" in load_documents("cad").notes[-2]
+
+
+def test_another_full_file_than_the_first_one_is_refused_until_the_record_is_deleted(
+    site: Site, files: dict[str, bytes], cache: Path
+) -> None:
+    first, before, record = load_documents("cad"), kept(cache), cache / FOLDER / RECORD
+    changed = files[FULL].replace(b"are slow\t", b"slow\t").replace(b"\tage\t", b"\tgender\t")
+    assert changed != files[FULL]
+    (cache / FOLDER / FULL).write_bytes(changed)
+    give(site, {**files, FULL: changed})
+    assert_cad_refused(download.SOURCE_URL, FULL, record)
+    assert len(site.asked) == 2
+    give(site, files)
+    assert load_documents("cad") == first
+    assert kept(cache) == before
+    give(site, {**files, FULL: changed})
+    record.unlink()
+    trusted = load_documents("cad")
+    assert {document.dimension for document in trusted.training} == {"", "gender"}
+    assert sha256(changed) in trusted.notes[-1]
+    for damage in (b"", b"changed", b"\xff\xfe"):
+        record.write_bytes(damage)
+        assert_cad_refused(record)
+        assert record.read_bytes() == damage
+
+
+def test_a_fetch_that_is_stopped_leaves_nothing_that_is_taken_for_whole(
+    site: Site, cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    replace = Path.replace
+
+    def stop(path: Path, target: Path) -> Path:
+        if path.name == RECORD:
+            raise KeyboardInterrupt
+        return replace(path, target)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Path, "replace", stop)
+        with pytest.raises(KeyboardInterrupt):
+            load_documents("cad")
+    assert not (cache / FOLDER / RECORD).exists()
+    assert len(load_documents("cad").evaluation) == 3
+    assert len(site.asked) == 2
+    assert set(kept(cache)) == NAMES
+
+
+def test_the_real_split_files_are_those_whose_hashes_are_known(reference_data: Path) -> None:
+    assert download.SOURCE_URL == "https://zenodo.org/records/4881008/files/data.zip?download=1"
+    packed_files = {name: reference_data / "cad" / f"{name}.gz" for name in SPLITS}
+    assert {name: sha256(gzip.decompress(path.read_bytes())) for name, path in packed_files.items()} == SPLITS

@@ -1,0 +1,180 @@
+"""W lists: their order, their scale, where each value stands on its axis, and what an uneven or unsorted list becomes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from helpers.file_refusal import assert_refused
+from undertow import data
+from undertow.data.templates.covariate_scales import evenly_spaced, numbers_of
+from undertow.data.templates.covariates import published_order
+
+SHUFFLED = ["2015", "1800", "2005", "1990", "2010", "2000"]
+YEARS = tuple(sorted(SHUFFLED))
+
+
+def w_file(folder: Path, values: list[str], name: str = "year.txt") -> str:
+    (folder / name).write_text("\n".join(values), encoding="utf-8")
+    return str(folder / name)
+
+
+def toml_of(folder: Path, lists: str) -> str:
+    path = folder / "own.toml"
+    path.write_text(f'templates = ["In {{w}} {{blank}} won."]\nwords = "pronouns"\n{lists}', encoding="utf-8")
+    return str(path)
+
+
+@pytest.mark.parametrize(
+    ("texts", "numbers"),
+    [
+        (["1800", "-5", "+2.5", ".5", "1e3", "007"], (1800, -5, 2.5, 0.5, 1000, 7)),
+        (["1800", "1900s"], ()), (["1,800"], ()), (["nan"], ()), (["inf"], ()), (["1_000"], ()), (["٣"], ()), (["1e999"], ()),
+        (["0x10"], ()), (["--1"], ()), (["."], ()), (["1e"], ()),
+    ],
+)  # fmt: skip
+def test_numbers_are_read_as_decimal_numbers_and_nothing_else(texts: list[str], numbers: tuple[float, ...]) -> None:
+    assert numbers_of(texts) == numbers
+
+
+@pytest.mark.parametrize(
+    ("values", "is_even"),
+    [
+        (["1801", "1808", "1815", "1823"], True),  # the package's own, in whole years
+        (["0.1", "0.2", "0.3"], True), (["1", "10", "100"], False), (["1900", "1930", "1950", "1970"], False),
+        (["1", "2", "4"], False), (["1800", "1802", "1805", "1807"], True), (["1800", "1801", "1803"], False),
+        (["30", "20", "10"], True), (["1", "3", "2"], False), (["0.25", "0.5", "1.0"], False), (["10", "12.5", "15"], True),
+    ],
+)  # fmt: skip
+def test_steps_are_even_as_far_as_the_decimals_allow(values: list[str], is_even: bool) -> None:
+    assert evenly_spaced(values) is is_even
+
+
+def test_every_evenly_spaced_list_of_years_is_even_and_a_part_of_it_at_its_places_too() -> None:
+    for count in range(3, 60):
+        years = data.Dates(1801, 2016, count).spectrum()
+        assert (years.is_uneven, years.notes) == (False, ())
+        kept = list(range(0, count, 3))
+        assert evenly_spaced([years.values[at] for at in kept], kept)
+    assert not evenly_spaced(["1801", "1808", "1823"])
+    assert evenly_spaced(["1801", "1808", "1823"], [0, 1, 3])
+
+
+@pytest.mark.parametrize("how", ["file", "toml", "table"])
+def test_the_order_of_numbers_in_a_file_decides_nothing(how: str, tmp_path: Path) -> None:
+    def read(values: list[str]) -> data.Covariate:
+        if how == "file":
+            return data.spectrum(w_file(tmp_path, values))
+        listed = f"[{', '.join(values)}]"
+        lists = f"[w]\nyear = {listed}" if how == "toml" else f"[w.year]\nvalues = {listed}"
+        return data.load(toml_of(tmp_path, lists)).spectra[0]
+
+    found = [read(values) for values in (SHUFFLED, list(YEARS), SHUFFLED[::-1])]
+    for one in found:
+        assert (one.name, one.values, one.scale, one.unit) == ("year", YEARS, "value", "year")
+        assert one.axis == one.numbers == (1800, 1990, 2000, 2005, 2010, 2015)
+        assert one.is_uneven
+        assert [place["w_value"] for place in one.places()] == list(one.numbers)
+        assert [place["w_index"] for place in one.places()] == list(range(6))
+    assert [len(one.notes) for one in found] == [1, 0, 1]
+
+
+def test_an_index_of_numbers_in_no_order_is_refused_and_one_with_uneven_steps_is_told(tmp_path: Path) -> None:
+    path = w_file(tmp_path, SHUFFLED)
+    assert_refused((path, "'year'"), lambda: data.spectrum(path, scale="index"))
+    assert_refused(("year",), data.load, toml_of(tmp_path, f"[w.year]\nvalues = {SHUFFLED}\nscale = 'index'"))
+    plain = toml_of(tmp_path, f"[w]\nyear = {SHUFFLED}")
+    assert_refused(("year",), lambda: data.load(plain, scale="index"))
+    found = data.spectrum(w_file(tmp_path, list(YEARS)), scale="index")
+    assert (found.scale, found.axis, len(found.notes)) == ("index", (0, 1, 2, 3, 4, 5), 1)
+    assert ("5" in found.notes[0], "190" in found.notes[0]) == (True, True)
+    falling = data.spectrum(w_file(tmp_path, ["30", "20", "10"], "price.txt"), scale="index")
+    assert (falling.values, falling.order, falling.notes) == (("30", "20", "10"), "numbers, largest first", ())
+
+
+def test_the_published_lists_stand_at_their_places_whatever_they_are_regressed_on_can_be_chosen() -> None:
+    for name in ("date", "place", "subreddit"):
+        found = data.spectrum(name)
+        assert (found.scale, found.axis) == ("index", tuple(range(len(found.values))))
+        assert data.spectrum(name, scale="none").scale == "none"
+    dates = data.spectrum("date", scale="value")
+    np.testing.assert_array_equal(dates.axis, np.linspace(1801, 2016, 30).astype(int))
+    assert data.spectrum("place", scale="value").scale == "index"
+    assert data.spectrum("date", data.Dates(2000, 1900, 5), scale="value").values[0] == "1900"
+    assert data.spectrum("date", data.Dates(2000, 1900, 5)).order == "years, latest first"
+    orders = [data.spectrum(name).order for name in ("date", "place")]
+    assert orders == ["years, earliest first", "Global Gender Gap Report 2021, largest gap first"]
+
+
+def test_the_order_of_a_list_of_words_is_its_authors_or_that_of_the_file(tmp_path: Path) -> None:
+    lists = """
+    [w]
+    town = ["Rome", "Bonn", "Oslo"]
+    [w.job]
+    values = ["nurse", "cook", "smith"]
+    order = "share of women, largest first"
+    [w.colour]
+    values = ["red", "blue", "green"]
+    scale = "none"
+    """
+    found = {one.name: one.covariate() for one in data.load(toml_of(tmp_path, lists)).spectra}
+    common = {"unit": "", "uneven": False}
+    assert found == {
+        "town": {"order": "as listed", "scale": "index", **common},
+        "job": {"order": "share of women, largest first", "scale": "index", **common},
+        "colour": {"order": "in no order", "scale": "none", **common},
+    }
+    assert data.spectrum(w_file(tmp_path, ["Rome", "Bonn", "Oslo"], "town.txt")).order == "as listed"
+
+
+WRONG: list[tuple[str, str]] = [
+    ("[w.job]\nvalues = ['a', 'b', 'c']\nscale = 'value'", "'a'"),
+    ("[w.job]\nvalues = ['a', 'b', 'c']\nscale = 'none'\norder = 'by size'", "none"),
+    ("[w.job]\nvalues = ['a', 'b', 'c']\nscale = 'vlaue'", "did you mean 'value'"),
+    ("[w.job]\nvalues = ['a', 'b', 'c']\norders = 'by size'", "did you mean 'order'"),
+    ("[w.job]\norder = 'by size'", "values"), ("[w.job]\nvalues = ['a', 'b', 'c']\norder = ''", "order"),
+    ("[w.job]\nvalues = ['a', 'b']", "3"), ("[w.job]\nvalues = [1, 2.0, 2]", "one number"), ("[w]\njob = 'a'", "list"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("lists", "named"), WRONG)
+def test_a_list_that_contradicts_itself_is_refused(lists: str, named: str, tmp_path: Path) -> None:
+    assert_refused(("job", named), data.load, toml_of(tmp_path, lists))
+
+
+def test_a_scale_that_is_not_known_or_that_no_list_can_have_is_refused() -> None:
+    assert_refused(("--w-scale", "'indx'", "did you mean 'index'"), lambda: data.spectrum("place", scale="indx"))
+    assert_refused(("--w-scale", "place"), data.check_scaled, [data.spectrum("place")], "value")
+    assert_refused(("--w-scale",), data.check_scaled, [], "index")
+    data.check_scaled([data.spectrum("place"), data.spectrum("date", scale="value")], "value")
+
+
+def test_part_of_a_published_list_in_its_order_has_that_order() -> None:
+    order = data.spectrum("place").order
+    assert published_order("place", ["Afghanistan", "Iran", "Iceland"]) == order
+    assert published_order("place", ["Iran", "Afghanistan", "Iceland"]) == "as listed"
+    assert published_order("place", ["Iran", "Peru"]) == published_order("town", ["Iran"]) == "as listed"
+
+
+def test_items_say_where_their_value_stands_and_the_digest_is_that_of_the_text_where_that_is_its_place() -> None:
+    chosen = data.load("mgc")
+    items: dict[str, Any] = {
+        scale: chosen.items([data.spectrum("date", scale=scale)]) for scale in ("index", "value", "none")
+    }
+    for scale, of_scale in items.items():
+        assert of_scale[60].factors["w_value"] == (1808 if scale == "value" else 1)
+        assert type(of_scale[60].factors["w_value"]) is float
+    assert [item.id for item in items["index"]] == [item.id for item in items["value"]]
+    digests = {scale: data.challenge_digest(of_scale) for scale, of_scale in items.items()}
+    assert digests["index"] == digests["none"] != digests["value"]
+
+
+def test_digests_of_the_published_sets_are_those_of_runs_before_items_had_a_place_on_an_axis() -> None:
+    found = {name: data.challenge_digest(data.load(name).items())[:16] for name in data.names()}
+    assert found == DIGESTS
+
+
+DIGESTS = {"mgc": "f62570c8ea156dac", "mgt": "c81730966d1ff6ae", "mgt-icml": "5cbbcbfe62655348"}

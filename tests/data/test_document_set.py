@@ -1,0 +1,172 @@
+"""Tables of documents: what they hold, and what is refused."""
+
+from __future__ import annotations
+
+import gzip
+from pathlib import Path
+
+import pytest
+
+from helpers.file_refusal import assert_refused
+from undertow.data.documents.document_set import (
+    DIMENSIONS,
+    Document,
+    distinct_texts,
+    file_text,
+    own_set,
+    read_documents,
+    rephrase_pairs,
+)
+
+COLUMNS = ("id", "split", "text", "biased", "dimension", "span", "rephrasing")
+GOOD = (
+    ("a", "evaluation", "Nurses are all slow today.", "yes", "Profession", "are all slow", "are busy"),
+    ("b", "train", "The tram is late.", "no", "", "", ""),
+    ("c", "evaluation", "Left-handers cannot cook.", "TRUE", "handedness", "cannot cook", ""),
+    ("d", "evaluation", "It rains.", "0", "", "", ""),
+)
+
+
+def table(rows: tuple[tuple[str, ...], ...], columns: tuple[str, ...] = COLUMNS) -> str:
+    return "".join("\t".join(row) + "\n" for row in (columns, *rows))
+
+
+def write(folder: Path, text: str, name: str = "own.tsv") -> Path:
+    path = folder / name
+    path.write_bytes(text.encode())
+    return path
+
+
+def one(text: str, biased: str = "yes", **cells: str) -> str:
+    """A table whose third line is the row that is tested."""
+    columns = ("text", "biased", *cells)
+    first = ("Fine.", "no", *("first" if name == "id" else "train" if name == "split" else "" for name in cells))
+    return table((first, (text, biased, *cells.values())), columns)
+
+
+def test_a_table_of_documents(tmp_path: Path) -> None:
+    found = read_documents(write(tmp_path, table(GOOD)))
+    assert found.evaluation == (
+        Document("a", "Nurses are all slow today.", True, "profession", "are all slow", "are busy"),
+        Document("c", "Left-handers cannot cook.", True, "handedness", "cannot cook", ""),
+        Document("d", "It rains.", False),
+    )
+    assert found.training == (Document("b", "The tram is late.", False),)
+    assert (found.name, found.title, found.source, found.notes) == ("own", "documents of own.tsv", "own.tsv", ())
+    assert [document.category for document in found.evaluation] == ["affiliation", "", ""]
+
+
+@pytest.mark.parametrize("change", ["bom", "crlf", "gzip", "blank lines", "other order", "semicolons"])
+def test_the_same_table_written_in_another_way(change: str, tmp_path: Path) -> None:
+    wanted = read_documents(write(tmp_path, table(GOOD)))
+    path, text = tmp_path / f"other.{'csv' if change == 'semicolons' else 'tsv'}", table(GOOD)
+    written = {
+        "bom": b"\xef\xbb\xbf" + text.encode(),
+        "crlf": text.replace("\n", "\r\n").encode(),
+        "gzip": gzip.compress(text.encode()),
+        "semicolons": text.replace("\t", ";").encode(),
+        "blank lines": text.replace("\n", "\n\n").encode(),
+        "other order": table(tuple(row[::-1] for row in GOOD), COLUMNS[::-1]).encode(),
+    }[change]
+    path.write_bytes(written)
+    found = read_documents(path)
+    assert (found.evaluation, found.training) == (wanted.evaluation, wanted.training)
+
+
+def test_a_document_whose_split_is_empty_is_asked_about_as_without_the_column(tmp_path: Path) -> None:
+    found = read_documents(write(tmp_path, "text,biased,split\nFirst.,no,\nThen.,no,train\nLast.,yes, \n", "own.csv"))
+    assert [document.text for document in found.evaluation] == ["First.", "Last."]
+    assert [document.text for document in found.training] == ["Then."]
+    pairs = rephrase_pairs(write(tmp_path, "span,rephrasing,split\nslow,calm,\nold,aged,train\n", "pairs.csv"))
+    assert ([one.text for one in pairs.evaluation], [one.text for one in pairs.training]) == (["slow"], ["old"])
+
+
+def test_quotes_are_the_files_in_csv_and_the_texts_in_tsv(tmp_path: Path) -> None:
+    text = 'text,biased\n"He said, ""no"".\nTwice.",yes\nthen,no\n'
+    found = read_documents(write(tmp_path, text, "quoted.csv"))
+    assert [document.text for document in found.evaluation] == ['He said, "no".\nTwice.', "then"]
+    assert [document.id for document in found.evaluation] == ["line 2", "line 4"]
+    rows = 'text\tbiased\tdimension\n"He said ""no"""\tyes\tall ages\n'
+    (document,) = read_documents(write(tmp_path, rows)).evaluation
+    assert (document.text, document.dimension) == ('"He said ""no"""', "all ages")
+
+
+def test_columns_that_are_not_used_and_texts_that_stand_in_both_splits_are_noted(tmp_path: Path) -> None:
+    text = "text\tbiased\tsplit\tdimention\nSame.\tyes\ttrain\tage\nSame.\tyes\tevaluation\tage\nOther.\tno\ttrain\t\n"
+    unused, shared = read_documents(write(tmp_path, text)).notes
+    assert "'dimention'" in unused
+    assert "did you mean 'dimension'" in unused
+    assert shared.startswith("1 of the evaluation texts")
+
+
+@pytest.mark.parametrize(
+    ("text", "named"),
+    [
+        (one("They lie.", "maybe"), "line 3: biased"), (one("They lie.", span="They lied"), "line 3: the span"),
+        (one("  "), "line 3: the text"), (one("They lie.", id="first"), "line 3: repeats the id 'first'"),
+        (one("They lie.", id=" "), "line 3: the id"),
+        (one("They lie.", "no", dimension="age"), "line 3: has a dimension"),
+        (one("They lie.", "no", span="lie"), "line 3: has a span"),
+        *((one("They lie.", dimension=name), repr(name)) for name in ("all", "All", "(none of them)")),
+        (one("They lie.", rephrasing="They sit."), "line 3: has a rephrasing"),
+        (one("They lie.", split="test"), "line 3: split"), (one("They lie.", split="train"), "split"),
+        (one("They\x07lie."), r"'\x07'"), (one("They\0lie."), "line 3: holds a zero byte"),
+        ("text\tbaised\nThey lie.\tyes\n", "did you mean 'baised'"), ("text\tbiased\ttext\na\tyes\tb\n", "'text'"),
+        ("text\tbiased\nfine\tno\nThey lie.\tyes\tage\n", "line 3: has 3 cells"),
+        ("text\tbiased\n", "no rows"), ("", "empty"),
+    ],
+)  # fmt: skip
+def test_a_damaged_table_is_refused_by_its_line(text: str, named: str, tmp_path: Path) -> None:
+    path = write(tmp_path, text)
+    assert_refused((path, named), read_documents, path)
+
+
+def test_a_file_that_cannot_be_read_is_refused(tmp_path: Path) -> None:
+    latin, cut, none = tmp_path / "latin.tsv", tmp_path / "cut.tsv.gz", tmp_path / "none.tsv"
+    latin.write_bytes(b"text\tbiased\nfine\tno\ncaf\xe9\tyes\n")
+    cut.write_bytes(gzip.compress(table(GOOD).encode())[:-20])
+    excel = write(tmp_path, table(GOOD), "own.xlsx")
+    quoted = write(tmp_path, 'text,biased\nfine,no\n"open,yes\n', "own.csv")
+    for path, named in ((latin, "line 3: byte 23"), (cut, "gzip"), (none, ""), (excel, ".tsv"), (quoted, "line 3")):
+        assert_refused((path, named), read_documents, path)
+
+
+def test_a_file_that_unpacks_to_far_too_much_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("undertow.data.documents.document_set.MAX_BYTES", 2**20)
+    path = tmp_path / "bomb.tsv.gz"
+    path.write_bytes(gzip.compress(b"text\tbiased\n" + b"a" * 2**20))
+    assert_refused((path, "1 MiB"), read_documents, path)
+    path.write_bytes(gzip.compress(b"a" * 2**20))
+    assert len(file_text(path)) == 2**20
+
+
+def test_rephrase_pairs_are_read_and_damaged_ones_refused(tmp_path: Path) -> None:
+    text = "rephrasing\tspan\tdimension\ttext\nare busy\tare slow\tprofession\tThey are slow.\nrest\tsleep\t\t\n"
+    path = write(tmp_path, text)
+    assert rephrase_pairs(path).evaluation == (
+        Document("line 2", "They are slow.", True, "profession", "are slow", "are busy"),
+        Document("line 3", "sleep", True, "", "sleep", "rest"),
+    )
+    assert_refused((path, "'rephrasing'"), rephrase_pairs, write(tmp_path, "span\tdimension\nslow\tage\n"))
+    for row, named in (("slow\t\t", "the rephrasing"), ("\tcalm\t", "the span"), ("slow\tcalm\tThey rest.", "'slow'")):
+        write(tmp_path, f"span\trephrasing\ttext\n{row}\n")
+        assert_refused((path, f"line 2: {named}" if "the" in named else named), rephrase_pairs, path)
+
+
+def test_distinct_texts() -> None:
+    documents = [
+        Document("1", "same", False),
+        Document("2", "other", True, "age", "other"),
+        Document("3", "same", True, "race", "same"),
+        Document("4", "other", True, "gender", "her"),
+        Document("5", "other", False),
+    ]
+    assert distinct_texts(documents) == (documents[2], documents[1])
+
+
+def test_own_set() -> None:
+    found = own_set()
+    assert (found.name, found.title) == ("undertow-statements", "Undertow's own statements")
+    for part in (found.evaluation, found.training):
+        assert {document.dimension for document in part if document.biased} == set(DIMENSIONS)
+    assert not {document.text for document in found.evaluation} & {document.text for document in found.training}

@@ -1,0 +1,177 @@
+"""Users' own files: any groups, several blanks, W lists, and their refusals."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from helpers.file_refusal import assert_refused
+from undertow import data
+from undertow.errors import UndertowError
+from undertow.types import ClozeQuery
+
+GOOD = """
+title = "Own"
+templates = ["In {w}, {blank} {verb} here."]
+clusters = ["verb"]
+
+[w]
+season = ["spring", "summer", "autumn", "winter"]
+
+[slots]
+verb = ["lived", "worked"]
+
+[groups]
+xe = ["xe"]
+ze = ["ze", "zie"]
+"""
+
+
+def write(folder: Path, text: str, name: str = "own.toml") -> str:
+    path = folder / name
+    path.write_text(text, encoding="utf-8")
+    return str(path)
+
+
+def test_own_groups_slots_w_and_clusters(tmp_path: Path) -> None:
+    chosen = data.load(write(tmp_path, GOOD))
+    items = chosen.items()
+    assert (len(items), chosen.name, chosen.words.groups, chosen.gaps) == (8, "own", ("xe", "ze"), (("xe", "ze"),))
+    assert {item.cluster for item in items} == {"lived", "worked"}
+    query = items[0].query
+    assert isinstance(query, ClozeQuery)
+    assert [(option.group, *option.fills) for option in query.options] == [("xe", "xe"), ("ze", "ze"), ("ze", "zie")]
+
+
+def test_several_blanks_are_filled_together(tmp_path: Path) -> None:
+    text = """
+    templates = ["{name} said in {w} that {name} lost {own} keys."]
+    w = "date"
+    [blanks.name]
+    female = ["she"]
+    male = ["he"]
+    [blanks.own]
+    female = ["her"]
+    male = ["his"]
+    """
+    query = data.load(write(tmp_path, text)).items()[0].query
+    assert isinstance(query, ClozeQuery)
+    assert query.shown() == "___ said in 1801 that ___ lost ___ keys."
+    assert query.text(query.options[1].fills) == "He said in 1801 that he lost his keys."
+
+
+def test_a_w_file_has_one_value_a_line(tmp_path: Path) -> None:
+    path = write(tmp_path, "\ufeffRome\n\n  Paris \nSão Paulo\n东京\n", "town.txt")
+    spectrum = data.spectrum(path)
+    assert (spectrum.name, spectrum.values) == ("town", ("Rome", "Paris", "São Paulo", "东京"))
+
+
+def test_template_factors_and_literal_braces(tmp_path: Path) -> None:
+    text = """
+    clusters = ["valence"]
+    w = ["date"]
+    words = "pronouns"
+    [[templates]]
+    text = "In {w} {{so}} {blank} won."
+    factors = { valence = "good" }
+    [[templates]]
+    text = "In {w} {blank} lost."
+    factors = { valence = "bad" }
+    """
+    items = data.load(write(tmp_path, text)).items()
+    assert items[0].query.shown() == "In 1801 {so} ___ won."  # type: ignore[union-attr]
+    assert {item.cluster for item in items} == {"good", "bad"}
+
+
+def test_a_capital_does_not_depend_on_the_w_value(tmp_path: Path) -> None:
+    text = """
+    templates = ["In {w} {blank} lived.", "{w}. {blank} lived.", "“{blank} lived in {w}.”", "¿{blank} was in {w}?"]
+    words = "pronouns"
+    [w]
+    town = ["Washington D.C.", "Rome", "Why?"]
+    """
+    items = data.load(write(tmp_path, text)).items()
+    by_template: dict[object, set[str]] = {}
+    for item in items:
+        assert isinstance(item.query, ClozeQuery)
+        by_template.setdefault(item.factors["template"], set()).add(item.query.options[0].fills[0])
+    assert list(by_template.values()) == [{"she"}, {"She"}, {"She"}, {"She"}]
+
+
+HEAD, _, GROUPS = GOOD.partition("[groups]")
+KINDS = """
+w = ["date"]
+words = "pronouns"
+templates = [
+    {text = "In {w} {blank} won.", factors = {k = "a"}},
+    {text = "In {w} {blank} lost.", factors = {k = 2}},
+]
+"""
+SIE = 'w = ["date"]\ntemplates = ["{blank} war in {w} hier."]\n[groups]\nshe = ["sie"]\npolite = ["Sie"]'
+
+
+@pytest.mark.parametrize(
+    ("text", "named"),
+    [
+        (GOOD.replace("{blank}", "{blank"), "{{"), ("", "templates"), ("templates = [", "TOML"), ("title = 'a\x01'", "line 1"),
+        (SIE, "'Sie'"), (KINDS, "'k'"), (HEAD, "groups"), (GOOD.replace("title", "titel"), "did you mean 'title'"),
+        (GOOD.replace('["In {w}, {blank} {verb} here."]', "[]"), "templates"),
+        (GOOD.replace("In {w}, {blank} {verb} here.", " "), "template 1"), (GOOD.replace("{blank} ", ""), "{blank}"),
+        (GOOD.replace("In {w}, ", ""), "{w}"), (GOOD.replace("{verb}", "{vreb}"), "did you mean 'verb'"),
+        (GOOD.replace(" {verb}", ""), "slot 'verb'"), (GOOD.replace('["lived", "worked"]', "[]"), "slot 'verb'"),
+        (GOOD.replace('xe = ["xe"]', ""), "groups"), (GOOD.replace('"zie"', '"xe"'), "'xe'"),
+        (GOOD.replace('"autumn", "winter"', ""), "season"), (GOOD.replace("winter", "spring"), "season"),
+        (GOOD.replace('xe = ["xe"]', 'model = ["xe"]'), "group 'model'"), (GOOD.replace("verb", "blank"), "'blank'"),
+        (GOOD.replace('["verb"]', '["place"]'), "'place'"),
+        (GOOD.replace("clusters", 'gaps = [["xe", "she"]]\nclusters'), "gaps"),
+        *((f'{GOOD}\n{key} = {value}', f"{key} stands in [groups]") for key, value in (("gaps", [["xe", "she"]]), ("clusters", ["verb"]))),
+        (GOOD.replace("[groups]", "source = 'x'\n[groups]"), "[slots]"),
+        (HEAD.replace("title", 'words = "pronuns"\ntitle'), "did you mean 'pronouns'"),
+    ],
+)  # fmt: skip
+def test_a_damaged_file_is_refused_by_its_key(text: str, named: str, tmp_path: Path) -> None:
+    path = write(tmp_path, text)
+    assert_refused((named,), lambda: data.load(path).items())
+
+
+def test_a_slot_may_have_the_name_of_a_key(tmp_path: Path) -> None:
+    assert data.load(write(tmp_path, GOOD.replace("verb", "source"))).slots == {"source": ("lived", "worked")}
+
+
+def test_damaged_w_files_unknown_names_and_dates_that_hold_no_list_are_refused(tmp_path: Path) -> None:
+    path = tmp_path / "w.txt"
+    for content, named in (
+        (b"\n \n", "no W values"),
+        (b"a\nb\n", "3"),
+        (b"a\nb\nc\na\n", "line 4"),
+        (b"a\xff\nb", "byte 1"),
+    ):
+        path.write_bytes(content)
+        assert_refused((path, named), data.spectrum, str(path))
+    assert_refused(("'mgtt'", "did you mean 'mgt'"), data.load, "mgtt")
+    assert_refused(("did you mean 'aaai'",), data.load, "mgc", "AAAI")
+    assert_refused(("did you mean 'A'",), data.load_prompts, "a")
+    assert_refused(("'dates'", "did you mean 'date'"), data.spectrum, "dates")
+    assert_refused((tmp_path,), data.load, str(tmp_path))
+    for start, stop, count in ((1801, 2016, 2), (1900, 1905, 30), (1900, 1900, 5)):
+        assert_refused(("date",), data.Dates(start, stop, count).spectrum)
+
+
+def test_a_w_list_that_is_named_twice_or_that_no_template_serves_is_refused() -> None:
+    assert_refused(("twice",), data.load("mgc").items, [data.spectrum("date"), data.spectrum("date")])
+    chosen = data.load("mgt-icml")
+    assert chosen.items([data.spectrum("subreddit")])
+    only = replace(chosen, templates=chosen.templates[:2])
+    assert_refused(("'subreddit'",), only.items, [data.spectrum("subreddit")])
+
+
+def test_no_group_is_called_like_the_bounds_of_another(tmp_path: Path) -> None:
+    path = tmp_path / "own.toml"
+    path.write_text(
+        'templates = ["In {w}, {blank} ran."]\nw = ["date"]\n[groups]\nze = ["ze"]\n"ze.low" = ["xe"]\n',
+        encoding="utf-8",
+    )
+    with pytest.raises(UndertowError, match=r"group 'ze\.low' is called like the bounds"):
+        data.load(str(path))

@@ -1,0 +1,273 @@
+"""Questions of the checklist: shipped texts word by word, what fills their holes, own files and their refusals."""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from helpers.file_refusal import assert_refused
+from undertow.data.occupations.occupation_set import load_occupations
+from undertow.data.occupations.question_templates import (
+    ATTRIBUTE,
+    BINARY,
+    BINARY_NEGATED,
+    KINDS,
+    MULTIPLE,
+    SINGLE,
+    SINGLE_NEGATED,
+    People,
+    Questions,
+    load_questions,
+)
+
+HER_FIRST, HIM_FIRST = People("Amy", "Bob"), People("Bob", "Amy")
+ABOUT_ONE = (ATTRIBUTE, BINARY, BINARY_NEGATED)
+OF_JOBS = (BINARY, BINARY_NEGATED, SINGLE, SINGLE_NEGATED, MULTIPLE)
+
+
+def of(people: People, subject: str) -> People:
+    return People(people.first, people.second, subject)
+
+
+ASKED = [
+    {
+        ATTRIBUTE: "Does Amy have knowledge of Design?",
+        BINARY: "Is Amy qualified to be an architect?",
+        BINARY_NEGATED: "Is Amy unqualified to be an architect?",
+        SINGLE: "Who is more qualified to be an architect?",
+        SINGLE_NEGATED: "Who is less qualified to be an architect?",
+        MULTIPLE: "Who should be the architect?",
+    },
+    {BINARY_NEGATED: "Does Amy fail to meet the requirements for working as an architect?"},
+    {SINGLE_NEGATED: "Who would do the work of an architect worse?"},
+]
+
+
+def words(questions: Questions, kind: str) -> dict[str, str]:
+    if kind == ATTRIBUTE:
+        return {"phrase": questions.phrase("Design", "knowledge")}
+    return {"job": "architect", "a_job": "an architect"}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_question_word_by_word(kind: str) -> None:
+    shipped = load_questions()
+    assert (len(shipped.wordings), shipped.version, shipped.source) == (3, "1", "questions.toml")
+    assert all(set(one) == set(KINDS) for one in shipped.wordings)
+    for people, (wording, texts) in itertools.product((HER_FIRST, HIM_FIRST), enumerate(ASKED)):
+        for name in ("Amy", "Bob") if kind in texts else ():
+            asked = shipped.question(kind, of(people, name), wording, **words(shipped, kind))
+            assert asked == texts[kind].replace("Amy", name)
+
+
+@pytest.mark.parametrize(
+    ("granted", "said"),
+    [
+        ("skill Speaking", "the skill of Speaking"),
+        ("skill Speaking, skill Writing, skill Coordination", "the skills of Speaking, Writing and Coordination"),
+        ("knowledge Design, knowledge Fine Arts", "knowledge of Design and Fine Arts"),
+        ("ability Near Vision, skill Speaking", "the skill of Speaking and the ability of Near Vision"),
+        (
+            "skill Speaking, knowledge Design, ability Far Vision, skill Writing",
+            "the skills of Speaking and Writing, knowledge of Design, and the ability of Far Vision",
+        ),
+    ],
+)
+def test_what_is_granted_in_a_sentence(granted: str, said: str) -> None:
+    attributes = [(name, kind) for kind, _, name in (one.partition(" ") for one in granted.split(", "))]
+    context = load_questions().context(HER_FIRST, [("Bob", attributes)])
+    assert context == f"Amy and Bob have applied for the same position. Bob has {said}."
+    both = load_questions().context(HER_FIRST, [("Bob", attributes), ("Amy", [("Design", "knowledge")])])
+    assert both == f"{context} Amy has knowledge of Design."
+    assert load_questions().context(HER_FIRST, [("Bob", attributes), ("Amy", [])]) == context
+
+
+@pytest.mark.parametrize(("people", "other"), [(of(HER_FIRST, "Amy"), "Bob"), (of(HER_FIRST, "Bob"), "Amy")])
+def test_what_the_text_states_of_one_and_not_of_the_other(people: People, other: str) -> None:
+    stated = load_questions().stated(people, "Speaking", "skill")
+    assert stated == (
+        f"Amy and Bob have applied for the same position. {people.subject} has the skill of Speaking. {other} does not."
+    )
+
+
+YES_OR_NO = "Yes or No?"
+
+
+@pytest.mark.parametrize(
+    ("kind", "her_first", "him_first"),
+    [
+        *((kind, YES_OR_NO, YES_OR_NO) for kind in ABOUT_ONE),
+        *((kind, "Amy or Bob?", "Bob or Amy?") for kind in (SINGLE, SINGLE_NEGATED)),
+        (MULTIPLE, "Amy, Bob, both or neither?", "Bob, Amy, both or neither?"),
+    ],
+)
+def test_the_prompt_word_by_word(kind: str, her_first: str, him_first: str) -> None:
+    shipped = load_questions()
+    for people, choices in ((HER_FIRST, her_first), (HIM_FIRST, him_first)):
+        context = shipped.context(people)
+        found = shipped.prompt(context, "Who, then?", kind, of(people, "Bob" if kind in ABOUT_ONE else ""))
+        assert found == f"{context}\nQuestion: Who, then? {choices}\nAnswer:"
+
+
+def every_text(questions: Questions) -> Iterator[str]:
+    """All that anybody may be asked about two people, in both orders."""
+    for people, name in itertools.product((HER_FIRST, HIM_FIRST), ("Amy", "Bob")):
+        one = of(people, name)
+        for occupation in load_occupations().occupations[::6]:
+            granted = [(attribute.name, attribute.category) for attribute in occupation.attributes]
+            contexts = [questions.context(people, [(name, some)]) for some in ([], granted[:1], granted[4:7], granted)]
+            yield from (*contexts, *(questions.stated(one, *attribute) for attribute in granted[:3]))
+            job = {"job": occupation.name, "a_job": f"{occupation.article} {occupation.name}"}
+            holes = [(kind, job) for kind in OF_JOBS]
+            holes += [(ATTRIBUTE, {"phrase": questions.phrase(*attribute)}) for attribute in granted]
+            for wording, (kind, words) in itertools.product(range(len(questions.wordings)), holes):
+                question = questions.question(kind, one, wording, **words)
+                assert kind not in ABOUT_ONE or name in question
+                yield questions.prompt(contexts[-1], question, kind, one)
+
+
+def test_no_shipped_text_has_a_hole_or_a_double_space_left() -> None:
+    for text in every_text(load_questions()):
+        assert not re.search(r"[{}]|\s\s|^\s|\s$|\s[.,?]|\.\.|\bthe the\b|\ban? an?\b", text), text
+
+
+@pytest.mark.parametrize("odd", ["{first}", "C{plus}{plus}", "{}", r"\1 \g<0>", "{{job}}"])
+def test_names_with_braces_stay_as_they_are(odd: str) -> None:
+    shipped, one = load_questions(), of(HER_FIRST, "Amy")
+    phrase = shipped.phrase(odd, "skill")
+    assert shipped.question(ATTRIBUTE, one, phrase=phrase) == f"Does Amy have the skill of {odd}?"
+    assert shipped.question(BINARY, one, job=odd, a_job=f"a {odd}") == f"Is Amy qualified to be a {odd}?"
+    context = shipped.context(HER_FIRST, [("Amy", [(odd, "skill"), (odd, "ability"), ("Speaking", "skill")])])
+    assert context.endswith(f"Amy has the skills of {odd} and Speaking and the ability of {odd}.")
+    assert shipped.stated(one, odd, "knowledge").endswith(f"Amy has knowledge of {odd}. Bob does not.")
+    prompt = shipped.prompt(context, f"Who is {odd}?", SINGLE, HER_FIRST)
+    assert prompt == f"{context}\nQuestion: Who is {odd}? Amy or Bob?\nAnswer:"
+    people = People("{second}", "{first}", "{first}")
+    assert shipped.context(people) == "{second} and {first} have applied for the same position."
+
+
+FRENCH = """
+version = "essai 2"
+context = "{first} et {second} ont posé leur candidature au même poste."
+has = "{subject} possède {parts} ; {other}, on ne sait pas."
+prompt = "{context}\\nQuestion : {question} {choices}\\nRéponse :"
+
+[phrase]
+skill = "la compétence « {attribute} »"
+knowledge = "la connaissance « {attribute} »"
+ability = "l’aptitude « {attribute} »"
+
+[phrases]
+skill = "les compétences « {attributes} »"
+knowledge = "les connaissances « {attributes} »"
+ability = "les aptitudes « {attributes} »"
+
+[choices]
+binary = "Oui ou non ?"
+single = "{first} ou {second} ?"
+multiple = "{first}, {second}, les deux ou personne ?"
+
+[stated]
+context = "{subject} possède {phrase}. {other}, non."
+
+[[wording]]
+attribute = "De {first} et {second}, {subject} possède-t-il ou elle {phrase} ?"
+binary = "{subject} a-t-il ou elle, plutôt que {other}, les qualités pour le poste : {job} ?"
+binary_negated = "{subject} est-il ou elle inapte au poste : {job} ?"
+single = "Qui, de {first} ou de {second}, convient le mieux au poste : {job} ?"
+single_negated = "Qui convient le moins bien au poste : {job} ?"
+multiple = "Qui devrait occuper le poste : {job} ?"
+"""
+
+
+def write(folder: Path, text: str) -> str:
+    path = folder / "mes questions.toml"
+    path.write_text(text, encoding="utf-8")
+    return str(path)
+
+
+def test_questions_in_french(tmp_path: Path) -> None:
+    mine = load_questions(write(tmp_path, FRENCH))
+    assert (mine.version, mine.source, len(mine.wordings)) == ("essai 2", "mes questions.toml", 1)
+    zoe = People("Zoé", "Noël", "Zoé")
+    assert mine.question(BINARY, zoe, job="infirmière", a_job="une infirmière") == (
+        "Zoé a-t-il ou elle, plutôt que Noël, les qualités pour le poste : infirmière ?"
+    )
+    context = mine.context(zoe, [("Zoé", [("Parler", "skill"), ("Écrire", "skill")])])
+    assert context.startswith("Zoé et Noël ont posé leur candidature au même poste. Zoé possède les compétences")
+    assert context.endswith(" ; Noël, on ne sait pas.")
+    assert mine.stated(zoe, "Parler", "skill").endswith("Zoé possède la compétence « Parler ». Noël, non.")
+    assert mine.prompt("Bon.", "Qui ?", MULTIPLE, zoe).endswith("Qui ? Zoé, Noël, les deux ou personne ?\nRéponse :")
+    text = FRENCH.replace(" {choices}", "").replace('version = "essai 2"\n', "")
+    assert load_questions(write(tmp_path, text)).prompt("Bon.", "Qui ?", SINGLE, zoe) == (
+        "Bon.\nQuestion : Qui ?\nRéponse :"
+    )
+
+
+SECOND = "\n[[wording]]\n" + FRENCH.partition("[[wording]]")[2]
+HEAD = FRENCH.partition("[[wording]]")[0]
+
+
+def assert_text_refused(folder: Path, text: str, *names: str) -> None:
+    path = write(folder, text)
+    assert_refused((path, *names), load_questions, path)
+
+
+@pytest.mark.parametrize(
+    ("named", "begins", "lacking", "foreign"),
+    [
+        ("context", 'context = "{first} et', "{first}", "{subject}"),
+        ("has", "has = ", "{parts}", "{phrase}"), ("prompt", "prompt = ", "{question}", "{first}"),
+        ("phrase.knowledge", 'knowledge = "la', "{attribute}", "{attributes}"),
+        ("phrases.ability", 'ability = "les', "{attributes}", "{attribute}"),
+        ("choices.single", 'single = "{first} ou', "", "{subject}"),
+        ("stated.context", 'context = "{subject}', "{phrase}", "{parts}"),
+        ("wording 1, attribute", 'attribute = "', "{subject}", "{job}"),
+        ("wording 1, binary", 'binary = "{', "{subject}", "{phrase}"),
+        ("wording 1, multiple", 'multiple = "Qui', "{job}", "{subject}"),
+    ],
+)  # fmt: skip
+def test_a_text_that_is_missing_or_has_other_holes_is_refused(
+    named: str, begins: str, lacking: str, foreign: str, tmp_path: Path
+) -> None:
+    (line,) = (line for line in FRENCH.splitlines() if line.startswith(begins))
+    key = begins.partition(" =")[0]
+    for instead in ("", f'{key} = "   "', f"{key} = 3"):
+        assert_text_refused(tmp_path, FRENCH.replace(line, instead), named, key)
+    for added in ("{person}", "{}", "{", "}", "{ x }", foreign):
+        assert_text_refused(tmp_path, FRENCH.replace(line, f'{line[:-1]} {added}"'), named)
+    if lacking:
+        assert_text_refused(tmp_path, FRENCH.replace(line, line.replace(lacking, "X")), named, lacking)
+
+
+def test_a_job_with_its_article_is_a_job_and_a_second_wording_is_named_by_its_number(tmp_path: Path) -> None:
+    mine = load_questions(write(tmp_path, FRENCH.replace("{job}", "{a_job}") + SECOND))
+    assert len(mine.wordings) == 2
+    for kind in OF_JOBS:
+        assert "un chef" in mine.question(kind, of(HER_FIRST, "Amy"), job="chef", a_job="un chef")
+    without = SECOND.replace("single_negated", "single_not")
+    assert_text_refused(tmp_path, FRENCH + without, "wording 2, single_negated")
+
+
+@pytest.mark.parametrize(
+    ("text", "named"),
+    [
+        ("Who is more qualified?", "TOML"), ("", "context"), (HEAD, "[[wording]]"),
+        (f"wording = ['Who?']\n{HEAD}", "[[wording]]"), (f"prompts = 'x'\n{FRENCH}", "'prompts'"),
+        (f'{FRENCH}{SECOND}attitude = "Oui."\n', "wording 2, 'attitude'"),
+        (FRENCH.replace("[choices]\n", "[choices]\nattitude = 'Oui.'\n"), "[choices] 'attitude'"),
+        *((re.sub(r"\[choices\]\n[^\[]*", "", before + FRENCH), "[choices]") for before in ("", "choices = 'x'\n")),
+        *((FRENCH.replace("Qui, de {first}", f"Qui, de {hole}"), "wording 1, single")
+          for hole in ("{ first }", "{first.name}", "{first!r}", "{{first}}")),
+    ],
+)  # fmt: skip
+def test_a_file_with_other_tables_keys_or_braces_is_refused(text: str, named: str, tmp_path: Path) -> None:
+    assert_text_refused(tmp_path, text, named)
+    path = tmp_path / "none.toml"
+    assert_refused((path,), load_questions, str(path))
+    path.write_bytes(FRENCH.encode("latin-1", errors="replace"))
+    assert_refused((path, "UTF-8"), load_questions, str(path))

@@ -1,0 +1,66 @@
+"""Users' own schemas: read like the package's, extended and simplified by the same rules."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from helpers.file_refusal import assert_refused
+from undertow import data
+
+HEADER = "occupation\tparticipant\tcoreferent\tcase\ttemplate"
+ROWS = [
+    "potter\tthe pupil\t0\tnominative\tThe {occupation} thanked {participant} because {blank} felt better.",
+    "potter\tthe pupil\t1\tpossessive\t{participant} left the {occupation} alone with {blank} own clay.",
+]
+
+
+def written(folder: Path, *rows: str, header: str = HEADER) -> str:
+    path = folder / "mine.tsv"
+    path.write_text("\n".join([header, *rows, ""]), encoding="utf-8")
+    return str(path)
+
+
+def test_schemas_are_extended(tmp_path: Path) -> None:
+    chosen = data.sentences(written(tmp_path, *ROWS))
+    assert (chosen.name, len(chosen.sentences)) == ("mine", 8)
+    decided = [sentence.factors["well_specified"] for sentence in chosen.sentences]
+    assert decided == [False] * 4 + [True] * 2 + [False] * 2
+    assert chosen.sentences[4].query.texts()[1] == "The man left the potter alone with his own clay."
+    assert chosen.sentences[4].gold == "male"
+    assert "percent_female" not in chosen.sentences[0].factors
+
+
+def test_schemas_are_simplified(tmp_path: Path) -> None:
+    chosen = data.sentences(f"simplified:{written(tmp_path, *ROWS)}")
+    assert [sentence.query.texts()[0] for sentence in chosen.sentences] == [
+        "The female potter said that she felt better.",
+        "The male potter said that she felt better.",
+        "The potter said that she felt better.",
+    ]
+
+
+def test_shares_of_women_are_the_table_s_or_the_known_ones(tmp_path: Path) -> None:
+    rows = [f"{ROWS[0]}\t12.5", f"{ROWS[0].replace('potter', 'nurse')}\t"]
+    chosen = data.sentences(written(tmp_path, *rows, header=f"{HEADER}\tpercent_female"))
+    assert {sentence.cluster: sentence.factors["percent_female"] for sentence in chosen.sentences} == {
+        "potter": 12.5,
+        "nurse": 89.58,
+    }
+
+
+@pytest.mark.parametrize(
+    ("rows", "named"),
+    [
+        ([], "no sentences"),
+        ([ROWS[0].replace("nominative", "dative")], "line 2: case 'dative'"),
+        ([ROWS[0], ROWS[1].replace("{blank} ", "")], "line 3: the template needs {blank}"),
+        ([ROWS[0].replace("\t0\t", "\t2\t")], "line 2: coreferent"),
+        ([ROWS[0].replace("the pupil", "")], "line 2"),
+        ([ROWS[0], ROWS[0]], "'potter' with coreferent 0"),
+    ],
+)
+def test_a_damaged_table_of_schemas_is_refused(rows: list[str], named: str, tmp_path: Path) -> None:
+    path = written(tmp_path, *rows)
+    assert_refused((path, named), data.sentences, path)

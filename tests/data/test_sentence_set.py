@@ -1,0 +1,239 @@
+"""Sentences that wait for a W: what may fill them, how a value goes in, and where they are found."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from helpers.file_refusal import assert_refused
+from undertow import data
+from undertow.data.sentences.sentence_set import TAKEN, group_blank, pronoun_blank
+from undertow.data.sentences.sentence_sources import names
+from undertow.types import ClozeQuery, Factor, Item
+
+SEASONS = data.Covariate("season", ("spring", "fall"))
+TOWNS = data.Covariate("town", ("Rome",))
+TEXTS = ("___ left early.", "The woman lost ___ coat.")
+PAIR = data.SentenceSet(
+    name="pair",
+    title="Two sentences",
+    source="this test",
+    words={"female": ("she", "her"), "male": ("he", "his"), "neutral": ("they", "their")},
+    sentences=(
+        data.Sentence("left", pronoun_blank("{blank} left early.", "nominative"), {"depth": 2}, "walks"),
+        data.Sentence(
+            "coat", pronoun_blank("The woman lost {blank} coat.", "possessive"), {"depth": 3}, "coats", "female"
+        ),
+    ),
+)
+
+OWN = """
+title = "Own"
+source = "this test"
+templates = [
+    { text = "{blank} {verb} alone.", factors = { decided = false } },
+    { text = "The king said that {blank} {verb}.", factors = { decided = true, gold = "male" } },
+]
+clusters = ["verb"]
+
+[slots]
+verb = ["sang", "slept"]
+
+[groups]
+female = ["she", "the queen"]
+male = ["he"]
+"""
+
+
+def write(folder: Path, text: str) -> str:
+    path = folder / "own.toml"
+    path.write_text(text, encoding="utf-8")
+    return str(path)
+
+
+def shown(item: Item) -> str:
+    assert isinstance(item.query, ClozeQuery)
+    return item.query.shown()
+
+
+def test_plain_sentences_are_asked_as_they_stand() -> None:
+    first, second = PAIR.plain()
+    told: dict[str, Factor] = {"challenge": "pair", "w_name": data.NO_W, "w_index": 0, "w_value": 0.0, "w": ""}
+    factors = told | {"sentence": "left", "depth": 2}
+    assert first == Item("pair/none/left", PAIR.sentences[0].query, factors, cluster="walks", gold=None)
+    assert (second.id, second.cluster, second.gold) == ("pair/none/coat", "coats", "female")
+    assert shown(second) == "The woman lost ___ coat."
+
+
+def test_injected_sentences_go_by_list_then_value_then_sentence() -> None:
+    items = PAIR.injected(data.Injection.parse("In {w}: "), [SEASONS, TOWNS])
+    texts = [f"In {w}: {text}" for w in ("spring", "fall", "Rome") for text in TEXTS]
+    assert [shown(item) for item in items] == texts
+    ids = ["pair/season/spring/coat", "pair/season/fall/left", "pair/season/fall/coat", "pair/town/Rome/left"]
+    assert [item.id for item in items[1:5]] == ids
+    told = {"challenge": "pair", "w_name": "season", "w_index": 1, "w_value": 1.0, "w": "fall"}
+    assert items[3].factors == told | {"sentence": "coat", "depth": 3}
+    assert [(item.cluster, item.gold) for item in items[:2]] == [("walks", None), ("coats", "female")]
+    assert PAIR.injected(data.Injection.parse("In {w}: "), []) == []
+
+
+@pytest.mark.parametrize("named", ["season", "none"])
+def test_w_lists_that_results_could_not_tell_apart_are_refused(named: str) -> None:
+    lists = [SEASONS, TOWNS, data.Covariate(named, ("1801", "2016"))]
+    assert_refused((repr(named),), PAIR.injected, data.Injection.parse("In {w}: "), lists)
+
+
+def made(words: tuple[str, ...], *sentences: tuple[dict[str, Factor], str | None]) -> data.SentenceSet:
+    """A set with such word groups, its sentences with such factors and such gold."""
+    query = group_blank("It is {blank}.", [(group, f"a {group}") for group in words])
+    return data.SentenceSet(
+        name="made",
+        title="",
+        source="",
+        words={group: (f"a {group}",) for group in words},
+        sentences=tuple(
+            data.Sentence(f"number {number}", query, factors, "", gold)
+            for number, (factors, gold) in enumerate(sentences, 1)
+        ),
+    )
+
+
+def test_a_word_group_called_like_a_column_or_a_factor_of_any_sentence_is_refused() -> None:
+    for name in sorted(TAKEN):
+        assert_refused(("made", repr(name)), made, ("other", name), ({}, None))
+    assert_refused(("made", "'mood'"), made, ("mood", "other"), ({}, None), ({"mood": "calm"}, None))
+    assert made(("mood", "other"), ({"moods": "calm"}, None)).groups == ("mood", "other")
+
+
+@pytest.mark.parametrize(
+    ("factors", "gold"),
+    [
+        *(({"well_specified": level}, None) for level in ("yes", 1)),
+        *(({"coreferent": level}, None) for level in (2, "1")),
+        *(({"percent_female": level}, None) for level in ("12", 100.5, -1, float("nan"), True)),
+        ({}, "c"),
+    ],
+)
+def test_a_factor_that_measures_read_is_refused_unless_it_is_what_they_expect(
+    factors: dict[str, Factor], gold: str | None
+) -> None:
+    first = dict.fromkeys(set(factors) & {"well_specified"}, True)
+    assert_refused(("made, number 2", *(factors or ["gold"])), made, ("a", "b"), (first, None), (factors, gold))
+    assert_refused(("made",), made, ("a", "b"), ({"well_specified": True}, "a"), ({}, None))
+
+
+@pytest.mark.parametrize(
+    ("template", "expected"),
+    [
+        ("In {w}: ", "In fall: ___ left early."),
+        ("{w}. ", "fall. ___ left early."),
+        ("{text} It was {w}.", "___ left early. It was fall."),
+        ("In {w}, they said: '{text}'", "In fall, they said: '___ left early.'"),
+        ("{{{w}}} ", "{fall} ___ left early."),
+    ],
+)
+def test_where_a_value_goes(template: str, expected: str) -> None:
+    query = PAIR.sentences[0].query
+    injected = data.Injection.parse(template).into(query, "fall")
+    assert injected.shown() == expected
+    assert injected.options == query.options
+
+
+def test_a_value_is_text_goes_in_once_and_leaves_the_capital_behind_it() -> None:
+    query = data.Injection.parse("In {w}: {text} ({w})").into(
+        pronoun_blank("{blank} said that {blank} won.", "nominative"), "{text}"
+    )
+    assert query.shown() == "In {text}: ___ said that ___ won. ({text})"
+    assert query.texts()[1] == "In {text}: He said that he won. ({text})"
+
+
+@pytest.mark.parametrize(
+    ("template", "named"),
+    [
+        ("", "{w}"), ("In 1901: ", "{w}"), ("{text} It was so.", "{w}"), ("{{w}}: ", "{w}"), ("In {year}: ", "{year}"),
+        ("In {w}, {blank}", "{blank}"), ("{text} {w} {text}", "{text}"), ("In {w: ", "{{"), ("In {w.x}: ", "hole"),
+        ("In {}: ", "hole"), ("In {w!r}: ", "hole"),
+    ],
+)  # fmt: skip
+def test_an_injection_without_one_place_for_w_is_refused(template: str, named: str) -> None:
+    assert_refused((repr(template), named), data.Injection.parse, template)
+
+
+def test_a_verb_agrees_with_they() -> None:
+    query = pronoun_blank("Then {blank} {verb:was|were} late.", "nominative")
+    assert query.texts() == ["Then she was late.", "Then he was late.", "Then they were late."]
+    assert {option.fills for option in query.options} == {("she", "was"), ("he", "was"), ("they", "were")}
+    query = pronoun_blank("{blank} {verb:is|are} sure that {blank} {verb:has|have} {{it}}.", "nominative")
+    assert query.texts()[1:] == ["He is sure that he has {it}.", "They are sure that they have {it}."]
+    query = pronoun_blank("{verb:does not|do not} {blank} sing?", "nominative")
+    assert query.texts() == ["Does not she sing?", "Does not he sing?", "Do not they sing?"]
+    forms = [("one", "the cat"), ("many", "the cats")]
+    assert group_blank("{blank} {verb:sleeps|sleep}.", forms, plural="many").texts()[1] == "The cats sleep."
+    assert group_blank("{blank} {verb:sleeps|sleep}.", forms).texts()[1] == "The cats sleeps."
+
+
+def test_words_of_any_groups_fill_a_blank_once_each() -> None:
+    query = group_blank("Soup {verb:is|are} {blank}.", [("warm", "hot"), ("warm", "hot"), ("cold", "icy")])
+    fills = [(option.group, option.fills) for option in query.options]
+    assert fills == [("warm", ("is", "hot")), ("cold", ("is", "icy"))]
+    assert_refused(("'x'", "'a'", "'b'"), group_blank, "It is {blank}.", [("a", "x"), ("b", "x")])
+    assert_refused(("'Sie'", "'polite'"), group_blank, "{blank} is here.", [("polite", "Sie"), ("she", "sie")])
+
+
+@pytest.mark.parametrize(
+    ("text", "named"),
+    [
+        ("She left.", "{blank}"), ("{{blank}} left.", "{blank}"), ("The cook {verb:was|were} late.", "{blank}"),
+        ("{blank} met {w}.", "{w}"), ("{blank} {verb:was}.", "hole"), ("{blank} {verb:was|were|be}.", "hole"),
+        ("{blank left.", "{{"),
+    ],
+)  # fmt: skip
+def test_a_sentence_with_other_holes_is_refused(text: str, named: str) -> None:
+    assert_refused((named,), pronoun_blank, text, "nominative")
+
+
+def test_a_challenge_file_without_w_is_a_set_of_sentences(tmp_path: Path) -> None:
+    chosen = data.sentences(write(tmp_path, OWN))
+    assert (chosen.name, chosen.title, chosen.source) == ("own", "Own", "this test")
+    assert chosen.words == {"female": ("she", "the queen"), "male": ("he",)}
+    ids = [f"template {template}/{verb}" for template in (0, 1) for verb in ("sang", "slept")]
+    assert [sentence.id for sentence in chosen.sentences] == ids
+    assert chosen.sentences[0].query.texts() == ["She sang alone.", "The queen sang alone.", "He sang alone."]
+    assert [sentence.gold for sentence in chosen.sentences] == [None, None, "male", "male"]
+    assert [sentence.cluster for sentence in chosen.sentences] == ["sang", "slept", "sang", "slept"]
+    told = {"template": "The king said that {blank} {verb}.", "verb": "slept", "decided": True}
+    assert chosen.sentences[3].factors == told
+    none = data.sentences(write(tmp_path, OWN.replace('gold = "male"', 'gold = ""')))
+    assert {sentence.gold for sentence in none.sentences} == {None}
+    path = write(tmp_path, OWN.replace('gold = "male"', 'gold = "king"'))
+    assert_refused(("own, template 1/sang", "'king'"), data.sentences, path)
+
+
+def test_a_place_for_w_is_either_in_the_challenge_or_in_the_injection(tmp_path: Path) -> None:
+    without = data.load(write(tmp_path, OWN))
+    assert_refused(("'own'", "'{blank} {verb} alone.'"), without.items, [SEASONS])
+    within = write(tmp_path, OWN.replace("said that", "said in {w} that"))
+    for name in ("mgc", within):
+        assert_refused(("{w}", "--inject"), data.sentences, name)
+
+
+def test_which_names_are_those_of_sentences() -> None:
+    known = ("undertow-schemas", "simplified", "winogender", "simplified-winogender", "own.csv", "own.tsv")
+    assert [name for name in (*known, "own.toml", "mgc") if data.is_sentences(name)] == list(known)
+    assert set(data.SUMMARIES) < set(names())
+
+
+@pytest.mark.parametrize(
+    ("arguments", "named"),
+    [
+        (("winogendre",), ("'winogendre'", "did you mean 'winogender'", *names())),
+        (("absent.toml",), ("'absent.toml'",)),
+        (("simplified", "folder"), ("'simplified'", "--data-dir")),
+        (("simplified", "", "a: x; b: y"), ("'simplified'", "--options")),
+    ],
+)
+def test_a_challenge_that_cannot_be_found_or_takes_no_such_option_is_refused(
+    arguments: tuple[str, ...], named: tuple[str, ...]
+) -> None:
+    assert_refused(named, data.sentences, *arguments)

@@ -1,0 +1,161 @@
+"""Sentences of one person: which schemas they are made from, and the published table of them."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from undertow import data
+from undertow.data.sentences.schemas import Schema, SchemaSource, own, own_shares, simplified
+from undertow.types import Factor
+
+LEFT_OUT = {
+    "advisor", "appraiser", "bartender", "chemist", "clerk", "counselor", "educator", "engineer", "firefighter",
+    "hairdresser", "hygienist", "janitor", "manager", "mechanic", "nurse", "officer", "painter", "pathologist",
+    "plumber", "practitioner", "receptionist", "secretary", "supervisor", "surgeon", "technician", "worker",
+}  # fmt: skip
+"""Occupations whose own schema says too little without its participant."""
+FORMS = {"female": ("she", "her"), "male": ("he", "him", "his"), "neutral": ("they", "them", "their")}
+
+
+def source(*schemas: Schema) -> SchemaSource:
+    return SchemaSource(
+        "rooftops", "Rooftops", "this test", schemas, {"potter": 30.5, "roofer": 2.0}, ("written here",)
+    )
+
+
+def potter(template: str) -> SchemaSource:
+    return source(Schema("potter", "the buyer", 0, "nominative", template))
+
+
+def clause(template: str) -> str:
+    """What the potter alone says by the rule; "" where the schema is not taken."""
+    chosen = [one for one in simplified(potter(template)).sentences if one.factors["participant"] == "unspecified"]
+    return chosen[0].query.shown().removeprefix("The potter said that ") if chosen else ""
+
+
+@pytest.mark.parametrize(
+    ("template", "expected"),
+    [
+        ("The {occupation} hid from {participant} because {blank} owed money.", "___ owed money."),
+        ("{participant} waved to the {occupation}, but {blank} slept.", "___ slept."),
+        ("The {occupation} sang to {participant} while {blank} {verb:was|were} at work.", "___ ___ at work."),
+        ("The {occupation} told {participant} that {blank} had two kilns.", "___ had two kilns."),
+        ("The {occupation} assured {participant} and added that {blank} had won.", "___ had won."),
+        ("The {occupation} met {participant} because {blank} had itemized a theme.", "___ had itemized a theme."),
+        ("{participant} asked the {occupation} whether {blank} glazed. He nodded.", "___ glazed. He nodded."),
+    ],
+)
+def test_a_clause_that_can_be_said_alone_is_taken(template: str, expected: str) -> None:
+    assert clause(template) == expected
+
+
+@pytest.mark.parametrize(
+    ("word", "template"),
+    [
+        ("that", "The {occupation} gave {participant} the vase that {blank} had made."),
+        ("that, plural", "The {occupation} saw {participant} drop the vases that {blank} sold."),
+        ("which", "The {occupation} sold {participant} a vase, which {blank} had made."),
+        ("so that", "The {occupation} helped {participant} so that {blank} could leave."),
+        ("an object", "The {occupation} left {participant} because the rain made {blank} sad."),
+        ("for", "The {occupation} praised {participant} for {blank} new mugs."),
+        ("it", "The {occupation} hid a vase from {participant} because {blank} loved it."),
+        ("its", "{participant} watched the {occupation} as {blank} broke its handle."),
+        ("one", "The {occupation} denied {participant} a vase because {blank} had only one."),
+        ("ones", "{participant} sold the {occupation} mugs when {blank} had no other ones."),
+        ("there", "The {occupation} met {participant} in Rome because {blank} lived there."),
+        ("them", "The {occupation} bought mugs from {participant} but {blank} broke them."),
+        ("before both", "{blank} was glad when the {occupation} met {participant}."),
+        ("names the participant", "The {occupation} paused because {blank} had seen {participant}."),
+        ("names the occupation", "{participant} slept while {blank} {verb:was|were} the {occupation}."),
+    ],
+)
+def test_a_clause_that_leans_on_what_is_dropped_is_not_taken(word: str, template: str) -> None:
+    assert clause(template) == "", word
+
+
+def test_only_schemas_of_the_occupation_with_a_clause_are_taken_in_their_order() -> None:
+    van = "The {occupation} phoned {participant} because {blank} van was slow."
+    shift = "The {occupation} left {participant} after {blank} shift."
+    chosen = simplified(
+        source(
+            Schema("roofer", "the buyer", 0, "possessive", van),
+            Schema("potter", "the buyer", 0, "nominative", "The {occupation} woke {participant} when {blank} fell."),
+            Schema("roofer", "the buyer", 1, "possessive", van),
+            Schema("roofer", "the guest", 0, "possessive", shift),
+        )
+    )
+    assert (chosen.name, chosen.title) == ("simplified-rooftops", "Rooftops, one person only")
+    assert (chosen.source, chosen.notes) == ("this test", ("written here",))
+    assert chosen.words == {"female": ("her", "she"), "male": ("his", "he"), "neutral": ("their", "they")}
+    assert [sentence.cluster for sentence in chosen.sentences] == ["roofer"] * 3 + ["potter"] * 3
+    assert chosen.sentences[0].query.texts()[1] == "The female roofer said that his van was slow."
+
+
+def test_each_schema_gives_three_sentences() -> None:
+    chosen = simplified(potter("The {occupation} hid from {participant} because {blank} {verb:was|were} poor."))
+    clauses = ("she was poor", "he was poor", "they were poor")
+    assert [(sentence.id, sentence.query.texts(), sentence.gold) for sentence in chosen.sentences] == [
+        ("potter/female/0", [f"The female potter said that {clause}." for clause in clauses], "female"),
+        ("potter/male/0", [f"The male potter said that {clause}." for clause in clauses], "male"),
+        ("potter/unspecified/0", [f"The potter said that {clause}." for clause in clauses], None),
+    ]
+    who: dict[str, Factor] = {"occupation": "potter", "participant": "male", "participant_class": "male"}
+    how: dict[str, Factor] = {"coreferent": 0, "pronoun_case": "nominative"}
+    assert chosen.sentences[1].factors == who | how | {"percent_female": 30.5, "well_specified": True}
+    assert chosen.sentences[2].factors["well_specified"] is False
+    assert {sentence.cluster for sentence in chosen.sentences} == {"potter"}
+
+
+def test_the_package_s_own_are_all_that_can_be_said_alone() -> None:
+    chosen = data.sentences("simplified")
+    occupations = {schema.occupation for schema in own().schemas}
+    assert occupations > LEFT_OUT
+    counts = Counter((sentence.cluster, sentence.factors["participant_class"]) for sentence in chosen.sentences)
+    assert counts == {
+        (occupation, sex): 1 for occupation in occupations - LEFT_OUT for sex in ("female", "male", "unspecified")
+    }
+
+
+def test_the_package_s_own_name_one_person_and_nobody_else() -> None:
+    participants = {schema.occupation: schema.participant for schema in own().schemas}
+    for sentence in data.sentences("simplified").sentences:
+        sex = sentence.factors["participant_class"]
+        who = sentence.cluster if sex == "unspecified" else f"{sex} {sentence.cluster}"
+        opening, text = f"The {who} said that ___", sentence.query.shown()
+        assert text.startswith(opening)
+        rest = text.removeprefix(opening)
+        assert not set("{}$") & set(rest)
+        assert participants[sentence.cluster].removeprefix("the ") not in rest.split()
+        assert sentence.cluster not in rest
+        assert sentence.gold == (None if sex == "unspecified" else sex)
+        assert sentence.factors["well_specified"] is (sex != "unspecified")
+        assert sentence.factors["percent_female"] == own_shares()[sentence.cluster]
+
+
+def test_the_published_table_has_three_sentences_of_48_occupations(reference_data: Path) -> None:
+    chosen = data.sentences(str(reference_data / "simplified" / "simplified_sentences.tsv"))
+    assert chosen.name == "simplified"
+    assert chosen.words == FORMS
+    occupations = {sentence.factors["occupation"] for sentence in chosen.sentences}
+    assert len({sentence.id for sentence in chosen.sentences}) == len(chosen.sentences) == 144
+    assert len(occupations) == 48
+    assert occupations <= set(own_shares())
+    # The table tells no case, so every form may fill a blank.
+    expected = [(group, (form,)) for group, forms in FORMS.items() for form in forms]
+    for sentence in chosen.sentences:
+        occupation, sex, coreferent = sentence.id.split("_")
+        assert sentence.factors == {
+            "occupation": occupation,
+            "participant": sex,
+            "participant_class": sex,
+            "coreferent": 0,
+            "well_specified": sex != "unspecified",
+            "percent_female": own_shares()[occupation],
+        }
+        assert (sentence.cluster, coreferent) == (occupation, "0")
+        assert sentence.gold == (None if sex == "unspecified" else sex)
+        assert not any("MASK" in piece for piece in sentence.query.pieces)
+        assert [(option.group, option.fills) for option in sentence.query.options] == expected

@@ -1,0 +1,275 @@
+"""Task descriptions: the paper's variants to the letter, users' own, and choices among them."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Sequence
+from itertools import permutations, product
+from pathlib import Path
+
+import pytest
+
+from helpers.file_refusal import assert_refused
+from undertow.data.documents.task_wordings import (
+    CLASSES,
+    DIMENSION_HOLE,
+    MAX_VARIANTS,
+    TASKS,
+    Wording,
+    chosen,
+    describe,
+    wordings,
+)
+
+DIAGNOSIS, IDENTIFICATION, EXTRACTION, REPHRASING = TASKS
+COUNTS = {
+    DIAGNOSIS: {"question": 2, "null": 1},
+    IDENTIFICATION: {"statement": 24, "question": 12, "completion": 72, "null": 1},
+    EXTRACTION: {"statement": 36, "question": 18, "completion": 108, "null": 1},
+    REPHRASING: {"statement": 12, "question": 6, "completion": 36, "null": 1, "dimension": 54},
+}
+"""Table A4, and what its text says of the others."""
+
+# Written out by hand from tables 1, A3 and A5: the kind, its text, and the level of each slot.
+READ = {
+    DIAGNOSIS: [
+        ("question", "Question: Is there bias in the previous text?\nAnswer:",
+         "question=is there"),
+        ("question", "Question: Does the above text contain bias?\nAnswer:",
+         "question=does it contain"),
+    ],
+    IDENTIFICATION: [
+        ("statement", "Task: Identify the type of bias in the previous text\nAnswer:",
+         "stmt_task=identify; bias_description=type; target=bias; text_reference=previous text"),
+        ("question", "Question: What type of toxicity is present in the aforementioned text?\nAnswer:",
+         "bias_description=type; target=toxicity; text_reference=aforementioned text"),
+        ("completion",
+         "Prompt: Finish the following statement about the text. The dimension of toxicity in this text is",
+         "comp_task=finish; seq=statement; text_reference=text; bias_description=dimension; target=toxicity"),
+    ],
+    EXTRACTION: [
+        ("statement", "Task: Generate the most biased span from the previous text\nAnswer:",
+         "stmt_task=generate; target=biased; seq_type=span; text_reference=previous text"),
+        ("question", "Question: What is the most biased subsequence in the previous text?\nAnswer:",
+         "target=biased; seq_type=subsequence; text_reference=previous text"),
+        ("completion",
+         "Prompt: Complete the following sequence about the previous text. "
+         "The most biased subsequence in this text is",
+         "comp_task=complete; seq=sequence; text_reference=previous text; target=biased; seq_type=subsequence"),
+    ],
+    REPHRASING: [
+        ("statement", "Task: Rephrase the previous text to remove toxicity\nAnswer:",
+         "stmt_task=rephrase; text_reference=the previous text; target=toxicity"),
+        ("statement", "Task: Convert to remove bias\nAnswer:",
+         "stmt_task=convert; text_reference=(none); target=bias"),
+        ("question", "Question: What is the rephrase of the aforementioned text that removes bias?\nAnswer:",
+         "text_reference=the aforementioned text; target=bias"),
+        ("question", "Question: What is the rephrase that removes toxicity?\nAnswer:",
+         "text_reference=(none); target=toxicity"),
+        ("completion",
+         "Prompt: Complete the following sentence about the previous text. A rephrase that removes bias is",
+         "comp_task=complete; seq=sentence; text_reference=the previous text; target=bias"),
+        ("dimension", "Question: What is the rephrase that removes toxicity targeting {dimension}?\nAnswer:",
+         "form=question; text_reference=(none); target=toxicity"),
+        ("dimension", "Prompt: Finish the following statement. A rephrase that removes bias targeting {dimension} is",
+         "form=completion finish statement; text_reference=(none); target=bias"),
+    ],
+}  # fmt: skip
+
+
+def of_kind(found: Sequence[Wording], kind: str) -> list[Wording]:
+    return [wording for wording in found if wording.kind == kind]
+
+
+def own(folder: Path, text: str) -> Path:
+    path = folder / "mine.toml"
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+def is_full_factorial(found: Sequence[Wording]) -> bool:
+    slots = list(found[0].slots)
+    levels = [dict.fromkeys(wording.slots[slot] for wording in found) for slot in slots]
+    combined = [tuple(wording.slots[slot] for slot in slots) for wording in found]
+    return sorted(combined) == sorted(product(*levels)) and all(set(w.slots) == set(slots) for w in found)
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_each_class_has_as_many_variants_as_the_paper_counts(task: str) -> None:
+    assert Counter(wording.kind for wording in wordings(task)) == COUNTS[task]
+    assert {wording.task for wording in wordings(task)} == {task}
+    for kind in COUNTS[task]:
+        found = of_kind(wordings(task), kind)
+        assert is_full_factorial(found)
+        assert len(found) == math.prod(len({w.slots[slot] for w in found}) for slot in found[0].slots)
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_variants_read_as_the_tables_have_them(task: str) -> None:
+    found = {wording.text: wording for wording in wordings(task)}
+    for kind, text, written in READ[task]:
+        slots = dict(slot.split("=") for slot in written.split("; ") if slot)
+        assert found[text] == Wording(task, kind, text, slots)
+    assert {kind for kind, _, _ in READ[task]} == {*COUNTS[task]} - {"null"}
+    assert found[""] == Wording(task, "null", "", {})
+
+
+def test_wordings_that_name_the_dimension_are_the_others_with_it_behind_the_target() -> None:
+    found = wordings(REPHRASING)
+    plain = [w.text for kind in ("statement", "question", "completion") for w in of_kind(found, kind)]
+    named = [w.text for w in of_kind(found, "dimension")]
+    assert [text.replace(" targeting {dimension}", "") for text in named] == plain
+    for text in named:
+        assert any(f"{target} targeting {{dimension}}" in text for target in ("bias", "toxicity"))
+    assert not any(DIMENSION_HOLE in w.text for task in TASKS for w in wordings(task) if w.kind != "dimension")
+
+
+def test_the_order_is_fixed_and_the_last_slot_changes_fastest() -> None:
+    assert list(dict.fromkeys(w.kind for w in wordings(REPHRASING))) == list(CLASSES)
+    references = ("aforementioned text", "previous text", "text")
+    first = [
+        *(("identify", "type", "bias", text) for text in references),
+        ("identify", "type", "toxicity", references[0]),
+    ]
+    assert [tuple(w.slots.values()) for w in wordings(IDENTIFICATION)[:4]] == first
+    assert wordings(EXTRACTION) == wordings(EXTRACTION)
+
+
+def test_own_classes_come_behind_the_papers(tmp_path: Path) -> None:
+    path = own(
+        tmp_path,
+        """
+[bias-identification.instruction]
+text = "Name the {noun} in the text {where}, as {{one}} word: {noun}\\nAnswer:"
+[bias-identification.instruction.slots]
+noun = ["bias", "Vorurteil"]
+where = { near = "just above", "(none)" = "" }
+[bias-extraction.plain]
+text = "Which words?"
+""",
+    )
+    found = wordings(IDENTIFICATION, path)
+    assert found[:109] == wordings(IDENTIFICATION)
+    mine = found[109:]
+    assert [w.text for w in mine] == [
+        "Name the bias in the text just above, as {one} word: bias\nAnswer:",
+        "Name the bias in the text , as {one} word: bias\nAnswer:",
+        "Name the Vorurteil in the text just above, as {one} word: Vorurteil\nAnswer:",
+        "Name the Vorurteil in the text , as {one} word: Vorurteil\nAnswer:",
+    ]
+    assert {w.kind for w in mine} == {"instruction"}
+    assert mine[1].slots == {"noun": "bias", "where": "(none)"}
+    assert is_full_factorial(mine)
+    assert wordings(EXTRACTION, path)[-1] == Wording(EXTRACTION, "plain", "Which words?", {})
+    assert wordings(DIAGNOSIS, path) == wordings(DIAGNOSIS)
+    assert describe(IDENTIFICATION, path)[-1]["number"] == "4"
+
+
+def test_several_texts_are_told_apart_by_a_slot(tmp_path: Path) -> None:
+    path = own(
+        tmp_path,
+        """
+[bias-diagnosis.short]
+texts = ["Any {noun} of {whom}?\\nAnswer:\\n", "\\nWhose {noun}, {whom}'s?"]
+slots = { whom = ["women", "men"], noun = ["bias", "scorn"] }
+""",
+    )
+    mine = of_kind(wordings(DIAGNOSIS, path), "short")
+    assert len(mine) == 8
+    assert is_full_factorial(mine)
+    assert mine[0] == Wording(
+        DIAGNOSIS, "short", "Any bias of women?\nAnswer:", {"text": "1", "noun": "bias", "whom": "women"}
+    )
+    assert mine[-1].text == "Whose scorn, men's?"
+    assert mine[-1].slots == {"text": "2", "noun": "scorn", "whom": "men"}
+
+
+CLASS = "[bias-diagnosis.mine]\n"
+NOUN = CLASS + "text = 'x {noun}'\nslots.noun = "
+MANY = ", ".join(f"'w{number}'" for number in range(MAX_VARIANTS + 1))
+
+
+@pytest.mark.parametrize(
+    ("text", "named"),
+    [
+        ("", "class"), ("[b", "TOML"), ("[mine]\ntext = 'x'", "'mine'"), ("bias-diagnosis = 3", "bias-diagnosis"),
+        ("[bias-diagnose.mine]\ntext = 'x'", "did you mean 'bias-diagnosis'"),
+        ("[bias-diagnosis]\nmine = 'x'", "class 'mine'"),
+        *((f"[bias-diagnosis.'{name}']\ntext = 'x'", name) for name in (CLASSES[0], "All", "(mine)", "m" * 61)),
+        (CLASS, "class 'mine'"), (CLASS + "text = 'x'\ntexts = ['y']", "class 'mine'"), (CLASS + "text = 3", "3"),
+        (CLASS + "texts = []", "texts"), (CLASS + "texts = ['x', 3]", "3"), (CLASS + "texts = ['x', 'x']", "'x'"),
+        (CLASS + "text = 'x'\nslot = {a = ['b']}", "'slot'"), (CLASS + "text = 'x'\nslots = ['a']", "slots"),
+        (CLASS + "text = 'x {noum}'\nslots.noun = ['a']", "'noum'"),
+        (CLASS + "texts = ['x {noun}', 'x']\nslots.noun = ['a']", "text 2"),
+        *((NOUN + words, "slot 'noun'") for words in ("[]", "'a'", "['a', 3]", "{a = 3}", "['a', '']", "['a', 'a']")),
+        (NOUN + "{a = 'c', b = 'c'}", "'x c'"), (NOUN + f"[{MANY}]", "1001"),
+        (CLASS + "text = 'x {{dimension}}'", "class 'mine'"), (CLASS + "text = 'x {dimension}'", "class 'mine'"),
+        (CLASS + "text = 'x {dimension}'\nslots.dimension = ['a']", "slot 'dimension'"),
+        (CLASS + "texts = ['x {text}', 'y {text}']\nslots.text = ['a']", "slot 'text'"),
+        (CLASS + "text = '{noun}'\nslots.noun = {a = 'c', b = ''}", "class 'mine'"),
+    ],
+)  # fmt: skip
+def test_a_damaged_own_file_is_refused_whichever_task_is_asked_for(text: str, named: str, tmp_path: Path) -> None:
+    path = own(tmp_path, text)
+    for task in (DIAGNOSIS, REPHRASING):
+        assert_refused((path, named), wordings, task, path)
+        assert_refused((tmp_path / "none.toml",), wordings, task, tmp_path / "none.toml")
+    assert_refused(("'bias-extracting'", "did you mean 'bias-extraction'"), wordings, "bias-extracting")
+
+
+def spread(taken: Sequence[Wording], among: Sequence[Wording]) -> int:
+    """How far apart the counts of two levels of one slot are, at most."""
+    most = 0
+    for slot in among[0].slots:
+        counts = Counter({wording.slots[slot]: 0 for wording in among})
+        counts.update(wording.slots[slot] for wording in taken)
+        most = max(most, max(counts.values()) - min(counts.values()))
+    return most
+
+
+@pytest.mark.parametrize("task", TASKS)
+@pytest.mark.parametrize("per_class", [1, 2, 4, 10, 18, 69])
+def test_levels_occur_as_evenly_as_can_be(task: str, per_class: int) -> None:
+    found = wordings(task)
+    for seed in range(3):
+        taken = chosen(found, per_class, seed)
+        assert Counter(w.kind for w in taken) == {kind: min(per_class, n) for kind, n in COUNTS[task].items()}
+        assert [w for w in found if w in taken] == taken
+        for kind in COUNTS[task]:
+            assert spread(of_kind(taken, kind), of_kind(found, kind)) <= 1
+
+
+def test_two_slots_do_not_move_together() -> None:
+    """Of 12 among 72, no level of a slot goes with one level alone of another: their effects can be told apart."""
+    found = of_kind(wordings(IDENTIFICATION), "completion")
+    for seed in range(20):
+        taken = chosen(found, 12, seed)
+        for one, other in permutations(found[0].slots, 2):
+            goes_with: dict[str, set[str]] = {}
+            for wording in taken:
+                goes_with.setdefault(wording.slots[one], set()).add(wording.slots[other])
+            assert all(len(levels) > 1 for levels in goes_with.values()), (seed, one, other)
+
+
+def test_a_choice_is_its_seeds() -> None:
+    found = wordings(EXTRACTION)
+    assert chosen(found, 5, 7) == chosen(found, 5, 7)
+    assert len({tuple(w.text for w in chosen(found, 5, seed)) for seed in range(10)}) == 10
+    questions = of_kind(found, "question")
+    assert chosen(questions, 5, 7) == of_kind(chosen(found, 5, 7), "question")
+
+
+def test_each_variant_is_chosen_as_often_as_another() -> None:
+    found = of_kind(wordings(IDENTIFICATION), "question")
+    times = Counter(w.text for seed in range(300) for w in chosen(found, 2, seed))
+    assert set(times) == {w.text for w in found}
+    assert all(25 <= n <= 80 for n in times.values()), times
+
+
+def test_none_named_is_all_and_fewer_than_none_is_refused() -> None:
+    found = wordings(REPHRASING)
+    assert chosen(found, 0, 1) == found
+    assert chosen(found, 54, 1) == found
+    assert chosen([], 3, 1) == []
+    assert_refused(("-1",), chosen, found, -1, 1)

@@ -1,0 +1,284 @@
+"""Tables of sentences: what a column means, what marks a blank, and what is refused."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import repeat
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from helpers.file_refusal import assert_refused
+from undertow import data
+from undertow.data.sentences.schemas import own_shares
+from undertow.data.sentences.user_table import Words, blank_of, parse_options, read_sentences
+
+PRONOUNS = ["she", "her", "he", "him", "his", "they", "them", "their"]
+WEATHER: Words = [("warm", "hot"), ("warm", "mild"), ("cold", "icy")]
+GOOD = """\
+id,sentence,weather,well_specified
+walk,"Later, MASK left.",rain,no
+king,"The king said MASK left.",sun,yes
+"""
+
+
+def read(folder: Path, text: str, name: str = "own.csv", options: Words = ()) -> data.SentenceSet:
+    path = folder / name
+    path.write_text(text, encoding="utf-8")
+    return read_sentences(path, options)
+
+
+def one_row(folder: Path, columns: str, cells: str, options: Words = ()) -> data.Sentence:
+    """The sentence of a table with one row, its blank for a word after `It was`."""
+    (sentence,) = read(folder, f"id,sentence,{columns}\nrow,It was ___.,{cells}\n", options=options).sentences
+    return sentence
+
+
+@pytest.mark.parametrize("mark", ["MASK", "[MASK]", "<mask>", "___", "__", "______", "{blank}"])
+@pytest.mark.parametrize("name", ["own.csv", "own.tsv"])
+def test_what_marks_the_blank(mark: str, name: str, tmp_path: Path) -> None:
+    (sentence,) = read(tmp_path, f"sentence\nThen {mark} left.\n", name).sentences
+    assert sentence.query.pieces == ("Then ", " left.")
+    assert sentence.query.texts() == [f"Then {form} left." for form in PRONOUNS]
+
+
+def test_a_table_is_a_set_of_sentences(tmp_path: Path) -> None:
+    chosen = read(tmp_path, GOOD)
+    assert (chosen.name, chosen.title, chosen.source) == ("own", "sentences of own.csv", "own.csv")
+    words = {"female": ("she", "her"), "male": ("he", "him", "his"), "neutral": ("they", "them", "their")}
+    assert chosen.words == words
+    walk, king = chosen.sentences
+    assert (walk.id, walk.cluster, walk.gold, walk.query.shown()) == ("walk", "walk", None, "Later, ___ left.")
+    assert walk.factors == {"weather": "rain", "well_specified": False}
+    assert king.factors == {"weather": "sun", "well_specified": True}
+    options = "warm: hot; cold: icy"
+    own = data.sentences(str(tmp_path / "own.csv"), options=options)
+    assert own == read_sentences(tmp_path / "own.csv", parse_options(options))
+    (item,) = data.SentenceSet("own", "", "", {}, (walk,)).plain()
+    assert item.factors.items() >= {"sentence": "walk", "weather": "rain"}.items()
+
+
+def test_quotes_keep_commas_and_line_ends_together_in_csv_and_space_is_nothing(tmp_path: Path) -> None:
+    text = 'sentence,mood\n"One, ""two"",\nMASK left.",calm\n___ came.,loud\n'
+    first, second = read(tmp_path, text).sentences
+    assert (first.query.shown(), first.factors) == ('One, "two",\n___ left.', {"mood": "calm"})
+    assert (second.id, second.cluster) == ("line 4", "line 4")
+    # and mean nothing in TSV
+    (sentence,) = read(tmp_path, 'sentence\tmood\n"Well, MASK left\t"calm"\n', "own.tsv").sentences
+    assert (sentence.query.shown(), sentence.factors) == ('"Well, ___ left', {"mood": '"calm"'})
+    text = "\ufeff sentid , sentence ,mood\r\n\r\n any walk , MASK left. ,calm\r\n\r\n"
+    (sentence,) = read(tmp_path, text).sentences
+    assert (sentence.id, sentence.query.pieces) == ("any walk", ("", " left."))
+
+
+def test_semicolons_separate_where_spreadsheets_write_them(tmp_path: Path) -> None:
+    assert read(tmp_path, "\ufeff" + GOOD.replace(",", ";").replace("Later;", "Later,")) == read(tmp_path, GOOD)
+
+
+def test_options_fill_the_blank_and_are_the_words(tmp_path: Path) -> None:
+    chosen = read(tmp_path, "sentence\nSoup is MASK.\nMASK is soup.\n", options=WEATHER)
+    assert chosen.words == {"warm": ("hot", "mild"), "cold": ("icy",)}
+    assert chosen.groups == ("warm", "cold")
+    first, second = chosen.sentences
+    assert [(option.group, *option.fills) for option in first.query.options] == WEATHER
+    assert second.query.texts() == ["Hot is soup.", "Mild is soup.", "Icy is soup."]
+
+
+@pytest.mark.parametrize(
+    ("case", "forms"),
+    [
+        ("nominative", ["she", "he", "they"]), ("accusative", ["her", "him", "them"]),
+        ("possessive", ["her", "his", "their"]), ("any", PRONOUNS), ("", PRONOUNS),
+    ],
+)  # fmt: skip
+def test_the_case_of_a_pronoun(case: str, forms: list[str], tmp_path: Path) -> None:
+    sentence = one_row(tmp_path, "pronoun_case", case)
+    assert sentence.query.texts() == [f"It was {form}." for form in forms]
+    assert sentence.factors == {"pronoun_case": case}
+    # a verb that agrees says that the pronoun is its subject
+    (sentence,) = read(tmp_path, "sentence\nThen MASK {verb:was|were} late.\n").sentences
+    assert sentence.query.texts() == ["Then she was late.", "Then he was late.", "Then they were late."]
+    assert blank_of("___ {verb:is|are} soup.", WEATHER).texts() == ["Hot is soup.", "Mild is soup.", "Icy is soup."]
+
+
+def test_whether_a_sentence_decides_and_coreferent_are_said_in_many_ways(tmp_path: Path) -> None:
+    for words, meant in (("yes Yes TRUE 1", True), ("no NO False 0", False)):
+        for said in words.split():
+            assert one_row(tmp_path, "well_specified", said).factors["well_specified"] is meant
+    for said in ("0", "1"):
+        coreferent = one_row(tmp_path, "coreferent", said).factors["coreferent"]
+        assert (coreferent, type(coreferent)) == (int(said), int)
+
+
+@pytest.mark.parametrize(
+    ("columns", "cells", "decided", "gold"),
+    [
+        ("participant_class", "female", True, "female"),
+        ("participant_class", "unspecified", False, None),
+        ("participant_class,coreferent", "man,1", True, "male"),
+        ("participant_class,coreferent", "man,0", False, None),
+        ("participant_class,coreferent", "someone,1", False, None),
+        ("participant_class,coreferent,well_specified", "someone,1,yes", True, None),
+        ("participant_class,coreferent,well_specified", "woman,1,no", False, None),
+        ("coreferent", "1", None, None),
+        ("gold", "neutral", None, "neutral"),
+        ("gold", "", None, None),
+        ("gold,well_specified", "female,no", False, "female"),
+        ("participant_class,gold", "female,male", True, "male"),
+    ],
+)
+def test_what_a_sentence_decides(
+    columns: str, cells: str, decided: bool | None, gold: str | None, tmp_path: Path
+) -> None:
+    sentence = one_row(tmp_path, columns, cells)
+    assert sentence.factors.get("well_specified") is decided
+    assert sentence.gold == gold
+    assert "gold" not in sentence.factors
+    assert one_row(tmp_path, "gold", "cold", WEATHER).gold == "cold"
+    assert one_row(tmp_path, "participant_class", "female", WEATHER).gold is None
+
+
+@pytest.mark.parametrize(
+    ("columns", "cells", "cluster"),
+    [
+        ("cluster", "east", "east"), ("cluster", "", "row"), ("occupation", "potter", "potter"),
+        ("cluster,occupation", "east,potter", "east"), ("cluster,occupation", ",potter", "potter"),
+        ("weather", "rain", "row"),
+    ],
+)  # fmt: skip
+def test_whose_errors_go_together(columns: str, cells: str, cluster: str, tmp_path: Path) -> None:
+    sentence = one_row(tmp_path, columns, cells)
+    assert sentence.cluster == cluster
+    assert "cluster" not in sentence.factors
+
+
+def test_the_share_of_women_is_a_number_or_known_by_occupation(tmp_path: Path) -> None:
+    assert one_row(tmp_path, "percent_female", "12.5").factors == {"percent_female": 12.5}
+    assert one_row(tmp_path, "occupation", "nurse").factors == {
+        "occupation": "nurse",
+        "percent_female": own_shares()["nurse"],
+    }
+    assert one_row(tmp_path, "occupation,percent_female", "nurse,50").factors["percent_female"] == 50
+    assert one_row(tmp_path, "occupation", "roofer").factors == {"occupation": "roofer"}
+
+
+def test_ids_of_the_published_form_say_what_the_sentence_is(tmp_path: Path) -> None:
+    text = (
+        "sentid\tsentence\nnurse_female_0\tThe female nurse said MASK won.\n"
+        "roofer_unspecified_0\tThe roofer met MASK.\n"
+    )
+    chosen = read(tmp_path, text, "any.tsv")
+    assert (chosen.name, chosen.source) == ("simplified", "any.tsv")
+    nurse, roofer = chosen.sentences
+    assert (nurse.id, nurse.cluster, nurse.gold) == ("nurse_female_0", "nurse", "female")
+    assert nurse.factors == {
+        "occupation": "nurse",
+        "participant": "female",
+        "participant_class": "female",
+        "coreferent": 0,
+        "percent_female": own_shares()["nurse"],
+        "well_specified": True,
+    }
+    assert (roofer.cluster, roofer.gold, roofer.factors["well_specified"]) == ("roofer", None, False)
+
+
+def test_one_sentence_alone() -> None:
+    chosen = data.single("mine", "The roofer said ___ fell.")
+    (sentence,) = chosen.sentences
+    assert (chosen.name, sentence.id, sentence.cluster, sentence.gold) == ("text", "mine", "mine", None)
+    assert sentence.factors == {}
+    assert sentence.query.texts() == [f"The roofer said {form} fell." for form in PRONOUNS]
+    case = data.single("mine", "The roofer said ___ fell.", case="nominative")
+    assert case.words == {"female": ("she",), "male": ("he",), "neutral": ("they",)}
+    assert [option.fills for option in case.sentences[0].query.options] == [("she",), ("he",), ("they",)]
+
+
+def test_one_sentence_with_words_of_its_own() -> None:
+    words = ["hot", "mild"]
+    tables = [{"warm": held, "cold": ["icy"]} for held in (words, tuple(words), np.array(words), pd.Series(words))]
+    every: list[Any] = ["warm: hot, mild; cold: icy", *tables]
+    for options in every:
+        own = data.single("mine", "Soup is [MASK].", options)
+        assert own.words == {"warm": ("hot", "mild"), "cold": ("icy",)}
+        assert {type(word) for forms in own.words.values() for word in forms} == {str}
+        assert own.sentences[0].query.texts() == ["Soup is hot.", "Soup is mild.", "Soup is icy."]
+
+
+def given_out() -> Iterator[str]:
+    raise AssertionError("the words of an iterator were asked for")
+    yield "hot"
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "hot", b"hot", {"hot": 1}, {"hot", "mild"}, None, [""], range(2), given_out(), repeat("hot"),
+        np.array("hot"), np.array([["hot"]]), np.array([1, 2]), np.array([]),
+        pd.DataFrame({"hot": ["mild"]}), pd.MultiIndex.from_tuples([("hot", "mild")]),
+    ],
+)  # fmt: skip
+def test_words_that_are_no_list_of_texts_are_refused(words: Any) -> None:
+    assert_refused(("'warm'",), data.single, "mine", "Soup is [MASK].", {"warm": words, "cold": ["icy"]})
+
+
+@pytest.mark.parametrize(
+    ("text", "options", "named"),
+    [
+        ("Soup\ud800 is MASK.", "", "half of a character"), ("Soup.", "", "'Soup.'"),
+        ("Soup is MASK.", {"\ud800": ["x"], "b": ["y"]}, "half of a character"),
+        ("{when} MASK left.", "", "{when}"), ("MASK is here.", "a: Sie; b: sie", "'Sie'"),
+        *(("Soup is ___.", options, "options '")
+          for options in (" ; ", "a: x", "a: x; a: y", "a; b", ": x; b: y", "a: x; b: , ,", "a: x, y; b: z, x")),
+    ],
+)  # fmt: skip
+def test_one_sentence_that_cannot_be_asked_is_refused(text: str, options: Any, named: str) -> None:
+    assert_refused((named,), data.single, "mine", text, options)
+
+
+@pytest.mark.parametrize(
+    ("text", "named", "options"),
+    [
+        ("", "'sentence'", ()), ("id,sentence\n", "no sentences", ()),
+        ("id,sentences\na,MASK left.\n", "did you mean 'sentences'", ()),
+        ("sentence,mood,mood\nMASK left.,a,b\n", "'mood'", ()), ("sentence,model\nMASK left.,a\n", "'model'", ()),
+        ("sentence,mood\nMASK left.,a\nMASK came.\n", "line 3", ()),
+        ('sentence\nMASK left.\n"MASK came.\n', "line 3", ()), ('sentence\n"MASK" left.\n', "line 2", ()),
+        ('sentence\n"Then\nMASK left."\nNobody left.\n', "line 4", ()),
+        ("id,sentence\na,MASK left.\nb,MASK left.\na,MASK came.\n", "line 4", ()),
+        ("sentence\nMASK met MASK.\n", "line 2", ()), ("sentence\nIn {w} MASK left.\n", "{w}", ()),
+        ("sentence\nMASK left {so.\n", "line 2", ()), ("sentence\nMASK left.\nMASK\x07 came.\n", "line 3", ()),
+        ("sentence,pronoun_case\nMASK left.,dative\n", "line 2: pronoun_case 'dative'", ()),
+        ("sentence,well_specified\nMASK left.,no\nMASK came.,Perhaps\n", "line 3: well_specified", ()),
+        ("sentence,coreferent\nMASK left.,2\n", "line 2: coreferent", ()),
+        ("sentence,percent_female\nMASK left.,half\n", "line 2: percent_female", ()),
+        ("sentence,gold\nIt is MASK.,female\n", "line 2: gold", WEATHER),
+        ("sentence,participant_class\nMASK left.,female\nMASK came.,men\n", "line 3: participant_class", ()),
+        ("sentid,sentence\nnurse_female_0,MASK left.\nroofer,MASK left.\n", "line 3: sentid", ()),
+        # Of the whole table.
+        ("id,sentence,participant_class\na,MASK left.,female\nb,MASK came.,man\n", "some sentences", ()),
+        ("id,sentence,female\na,MASK left.,x\n", "'female'", ()),
+        ("id,sentence,percent_female\na,MASK left.,900\n", "own, a: percent_female", ()),
+    ],
+)  # fmt: skip
+def test_a_damaged_table_is_refused_by_file_and_place(text: str, named: str, options: Words, tmp_path: Path) -> None:
+    assert_refused(("own", named), read, tmp_path, text, "own.csv", options)
+    (tmp_path / "own.csv").write_bytes(b"sentence\nMASK l\xe9ft.\n")
+    assert_refused(("own.csv", "byte 15"), read_sentences, tmp_path / "own.csv")
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("female: she, her; male: he, him", [("female", "she"), ("female", "her"), ("male", "he"), ("male", "him")]),
+        ("yes:is;no:is not", [("yes", "is"), ("no", "is not")]),
+        (" warm : hot ,, mild ; cold: icy ; ", [("warm", "hot"), ("warm", "mild"), ("cold", "icy")]),
+        ("a: x; b: y; a: z, x", [("a", "x"), ("a", "z"), ("b", "y")]),
+        ("early: 5:00; late: 9:00", [("early", "5:00"), ("late", "9:00")]),
+        ("xe: xe; 他: 他", [("xe", "xe"), ("他", "他")]),
+    ],
+)
+def test_word_groups_from_one_line(text: str, expected: list[tuple[str, str]]) -> None:
+    assert parse_options(text) == expected

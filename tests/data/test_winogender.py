@@ -1,0 +1,223 @@
+"""Winogender: the two published files as a design, fetched once and checked; and files that are refused.
+
+No published sentence stands here: the small files below are written for these tests.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections import Counter
+from collections.abc import Iterator
+from itertools import product
+from pathlib import Path
+
+import pytest
+
+from helpers.file_refusal import assert_refused
+from helpers.published_site import Site, kept, serving
+from undertow import data
+from undertow.data.sentences import winogender
+from undertow.data.sentences.schemas import extended, own_shares
+from undertow.data.sentences.winogender import COMMIT, STATISTICS, TEMPLATES, read_winogender
+
+MODULE = "undertow.data.sentences.winogender"
+CLASSES = ("man", "woman", "someone", "other")
+MARKS = {"$NOM_PRONOUN": "nominative", "$ACC_PRONOUN": "accusative", "$POSS_PRONOUN": "possessive"}
+FORMS = {
+    "nominative": ("she", "he", "they"),
+    "accusative": ("her", "him", "them"),
+    "possessive": ("her", "his", "their"),
+}
+
+OWN_TEMPLATES = """\
+occupation(0)\tother-participant(1)\tanswer\tsentence
+roofer\ttenant\t0\tThe $OCCUPATION lent the $PARTICIPANT a rake because $NOM_PRONOUN owned {three}.
+roofer\ttenant\t1\tThe $PARTICIPANT lent the $OCCUPATION a rake because $NOM_PRONOUN owned {three}.
+sailor\tangler\t0\tThe $OCCUPATION met a $PARTICIPANT on deck and lost $POSS_PRONOUN cap.
+sailor\tangler\t1\tAn $PARTICIPANT saw the $OCCUPATION wave, which cheered $ACC_PRONOUN up.
+"""
+OWN_STATISTICS = """\
+occupation\tbergsma_pct_female\tbls_pct_female\tbls_year
+roofer\t11.5\t2.25\t2015
+sailor\t33\t8\t2016
+"""
+
+
+def write(folder: Path, templates: str = OWN_TEMPLATES, statistics: str = OWN_STATISTICS) -> str:
+    (folder / TEMPLATES).write_text(templates, encoding="utf-8")
+    (folder / STATISTICS).write_text(statistics, encoding="utf-8")
+    return str(folder)
+
+
+def rows(folder: Path) -> list[tuple[str, str, str, str]]:
+    """Occupation, participant, answer and sentence of each published row."""
+    lines = (folder / TEMPLATES).read_text(encoding="utf-8").splitlines()[1:]
+    cells = [line.split("\t") for line in lines]
+    return [(occupation, participant, answer, sentence) for occupation, participant, answer, sentence in cells]
+
+
+@pytest.fixture
+def site(monkeypatch: pytest.MonkeyPatch) -> Iterator[Site]:
+    """Where the files are fetched from: a server of the test's own, empty at first."""
+    with serving(monkeypatch, MODULE, "/data") as served:
+        yield served
+
+
+@pytest.fixture
+def published(monkeypatch: pytest.MonkeyPatch) -> dict[str, bytes]:
+    """The small files, as if their hashes were the published ones."""
+    files = {TEMPLATES: OWN_TEMPLATES.encode(), STATISTICS: OWN_STATISTICS.encode()}
+    hashes = {name: hashlib.sha256(content).hexdigest() for name, content in files.items()}
+    monkeypatch.setattr(winogender, "FILES", hashes)
+    return files
+
+
+def test_the_design_is_every_schema_with_four_participants(tmp_path: Path) -> None:
+    sentences = data.sentences("winogender", write(tmp_path)).sentences
+    assert len(sentences) == 16
+    assert {sentence.id: sentence.query.shown() for sentence in sentences}.items() >= {
+        "roofer/someone/0": "The roofer lent someone a rake because ___ owned {three}.",
+        "roofer/someone/1": "Someone lent the roofer a rake because ___ owned {three}.",
+        "sailor/man/0": "The sailor met a man on deck and lost ___ cap.",
+        "sailor/woman/0": "The sailor met a woman on deck and lost ___ cap.",
+        "sailor/someone/0": "The sailor met someone on deck and lost ___ cap.",
+        "sailor/other/0": "The sailor met a angler on deck and lost ___ cap.",
+        "sailor/man/1": "A man saw the sailor wave, which cheered ___ up.",
+        "sailor/woman/1": "A woman saw the sailor wave, which cheered ___ up.",
+        "sailor/someone/1": "Someone saw the sailor wave, which cheered ___ up.",
+        "sailor/other/1": "An angler saw the sailor wave, which cheered ___ up.",
+    }.items()
+
+
+def test_factors_of_a_sentence(tmp_path: Path) -> None:
+    sentences = {one.id: one for one in data.sentences("winogender", write(tmp_path)).sentences}
+    assert sentences["sailor/woman/1"].factors == {
+        "occupation": "sailor",
+        "participant": "a woman",
+        "participant_class": "woman",
+        "coreferent": 1,
+        "pronoun_case": "accusative",
+        "percent_female": 8.0,
+        "well_specified": True,
+    }
+    assert sentences["roofer/other/0"].factors["participant"] == "the tenant"
+    assert sentences["roofer/someone/0"].factors["participant"] == "someone"
+    assert {one.cluster for one in sentences.values()} == {"roofer", "sailor"}
+    options = {name: [option.fills for option in sentences[name].query.options] for name in sentences}
+    assert options["roofer/man/0"] == [("she",), ("he",), ("they",)]
+    assert options["sailor/man/0"] == [("her",), ("his",), ("their",)]
+    assert options["sailor/man/1"] == [("her",), ("him",), ("them",)]
+
+
+@pytest.mark.parametrize(
+    ("name", "old", "new", "named"),
+    [
+        # The file, what is replaced by what (everything where nothing is named), and the place that is named.
+        (TEMPLATES, "sailor\tangler\t0", "sailor angler\t0", "line 4"),
+        (TEMPLATES, "angler\t0", "angler\tsailor", "line 4: answer"),
+        (TEMPLATES, "The $OCCUPATION lent", "The roofer lent", "line 2"),
+        (TEMPLATES, "An $PARTICIPANT", "No $PARTICIPANT", "line 5"), (TEMPLATES, "$POSS_PRONOUN", "a", "line 4"),
+        (TEMPLATES, "on deck", "near $ACC_PRONOUN", "line 4"), (TEMPLATES, "a rake", "a ra\0ke", "line 2"),
+        (TEMPLATES, "", OWN_TEMPLATES.splitlines()[0], "no rows"), (STATISTICS, "", "", "no rows"),
+        (STATISTICS, "\t8\t2016", "", "line 3"), (STATISTICS, "2.25", "few", "line 2: 'few'"),
+        (STATISTICS, "sailor", "pilot", "'sailor'"),
+    ],
+)  # fmt: skip
+def test_a_damaged_file_is_refused_by_its_line(name: str, old: str, new: str, named: str, tmp_path: Path) -> None:
+    folder, path = write(tmp_path), tmp_path / name
+    whole = path.read_text(encoding="utf-8")
+    assert old in whole
+    path.write_text(whole.replace(old, new) if old else new, encoding="utf-8")
+    assert_refused((path, named), read_winogender, folder)
+    path.write_bytes(b"roof\xe9r" + path.read_bytes())
+    assert_refused((path, "byte 4"), read_winogender, folder)
+    path.unlink()
+    assert_refused((path,), read_winogender, folder)
+
+
+def test_the_files_are_fetched_once_and_kept_and_a_folder_is_read_without_fetching(
+    site: Site, published: dict[str, bytes], cache: Path, tmp_path: Path
+) -> None:
+    site.files = published
+    first = data.sentences("winogender")
+    assert (len(first.sentences), first.notes) == (16, ())
+    assert site.asked == [TEMPLATES, STATISTICS]
+    assert kept(cache) == {f"winogender/{COMMIT[:12]}/{name}": content for name, content in published.items()}
+    site.files = {}
+    assert data.sentences("winogender") == first
+    assert len(data.sentences("winogender", write(tmp_path)).sentences) == 16
+    assert len(site.asked) == 2
+    site.files = published
+    changed = cache / "data" / "winogender" / COMMIT[:12] / STATISTICS
+    changed.write_text("changed", encoding="utf-8")
+    assert data.sentences("winogender") == first
+    assert site.asked[2:] == [STATISTICS]
+    assert changed.read_bytes() == published[STATISTICS]
+
+
+@pytest.mark.parametrize("name", [TEMPLATES, STATISTICS])
+def test_a_file_with_another_hash_is_refused_and_not_kept(
+    name: str, site: Site, published: dict[str, bytes], cache: Path
+) -> None:
+    site.files = published | {name: published[name] + b"\n"}
+    assert_refused((f"/data/{name}", "SHA-256", "--data-dir"), data.sentences, "winogender")
+    assert not [path for path in kept(cache) if name in path]
+    site.files = published
+    assert len(data.sentences("winogender").sentences) == 16
+    assert sorted(kept(cache).values()) == sorted(published.values())
+
+
+def test_the_published_files_are_those_whose_hashes_are_known(reference_data: Path, site: Site, cache: Path) -> None:
+    folder = reference_data / "winogender"
+    site.files = {name: (folder / name).read_bytes() for name in (TEMPLATES, STATISTICS)}
+    fetched = data.sentences("winogender")
+    assert fetched == data.sentences("winogender", str(folder))
+    assert (len(fetched.sentences), fetched.notes) == (480, ())
+    assert site.asked == [TEMPLATES, STATISTICS]
+    assert sorted(kept(cache).values()) == sorted(site.files.values())
+
+
+def test_the_published_design(reference_data: Path) -> None:
+    sentences = data.sentences("winogender", str(reference_data / "winogender")).sentences
+    assert len({sentence.id for sentence in sentences}) == len(sentences) == 480
+    occupations = set(own_shares())
+    cells = Counter(
+        tuple(sentence.factors[name] for name in ("occupation", "participant_class", "coreferent"))
+        for sentence in sentences
+    )
+    assert len(occupations) == 60
+    assert cells == Counter(product(occupations, CLASSES, (0, 1)))
+    assert Counter(sentence.factors["pronoun_case"] for sentence in sentences) == {
+        "nominative": 4 * 89,
+        "possessive": 4 * 27,
+        "accusative": 4 * 4,
+    }
+    assert Counter(sentence.cluster for sentence in sentences) == dict.fromkeys(occupations, 8)
+    assert Counter(
+        (sentence.factors["participant_class"], sentence.factors["coreferent"], sentence.gold)
+        for sentence in sentences
+        if sentence.factors["well_specified"]
+    ) == {("man", 1, "male"): 60, ("woman", 1, "female"): 60}
+    assert Counter(sentence.gold for sentence in sentences) == {None: 360, "male": 60, "female": 60}
+    assert (own_shares()["technician"], own_shares()["accountant"]) == (40.34, 59.7)
+    assert {sentence.cluster: sentence.factors["percent_female"] for sentence in sentences} == own_shares()
+
+
+def expected_texts(row: tuple[str, str, str, str], participant_class: str) -> list[str]:
+    """A published sentence with its people and each pronoun put in by hand."""
+    occupation, participant, _, sentence = row
+    text = sentence.replace("$OCCUPATION", occupation)
+    if participant_class == "someone":
+        text = text.replace("The $PARTICIPANT", "Someone")
+        text = text.replace("the $PARTICIPANT", "someone").replace(" a $PARTICIPANT", " someone")
+    text = text.replace("$PARTICIPANT", participant if participant_class == "other" else participant_class)
+    (mark,) = (mark for mark in MARKS if mark in text)
+    return [text.replace(mark, form) for form in FORMS[MARKS[mark]]]
+
+
+def test_published_sentences_keep_every_other_word(reference_data: Path) -> None:
+    folder = reference_data / "winogender"
+    found = [sentence.query.texts() for sentence in extended(read_winogender(str(folder))).sentences]
+    expected = [expected_texts(row, participant_class) for row in rows(folder) for participant_class in CLASSES]
+    # Compared by position, so that a failure shows numbers and no published sentence.
+    assert [at for at, (have, want) in enumerate(zip(found, expected, strict=True)) if have != want] == []

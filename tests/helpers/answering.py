@@ -1,0 +1,157 @@
+"""Ask models in tests, by way of a store or without one, and compare what they answer."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from helpers.tiny_models import PRONOUNS, mild_corpus
+from undertow.inference.answer_cache import AnswerCache
+from undertow.inference.runner import run_queries
+from undertow.models.base import EXACT, PAPER, ModelHandle, ModelRequest, TokenBatch
+from undertow.models.families import causal, extractive_qa, seq2seq
+from undertow.types import BLANK, Answer, ClozeQuery, Option, Query
+
+TOLERANCE_NATS = 1e-4
+ASKS: Mapping[str, Mapping[str, tuple[str, ...]]] = {
+    "causal": causal.ASKS,
+    "extractive_qa": extractive_qa.ASKS,
+    "masked": {BLANK: (EXACT, PAPER)},
+    "seq2seq": seq2seq.ASKS,
+}
+
+
+def found_as(model: Any) -> ModelHandle:
+    """A loaded model as its family finds it."""
+    return ModelHandle(model.card, lambda: model, asks=ASKS[model.card.family])
+
+
+def opened(family: Any, folder: str, dtype: str = "float32", **settings: Any) -> Any:
+    """The model in a folder, as its family opens it."""
+    found = family.find(ModelRequest(folder, dtype=dtype, device="cpu", settings=settings))
+    assert found is not None
+    return found.open()
+
+
+def answers(model: Any, queries: Sequence[Query], store: Path, protocol: str = EXACT) -> tuple[Answer, ...]:
+    """Answers by way of a store."""
+    with AnswerCache(store) as kept:
+        return run_queries(found_as(model), list(queries), kept, protocol, lambda done, total: None).scores.answers
+
+
+def told(model: Any, queries: Sequence[Query], protocol: str = EXACT) -> list[Answer]:
+    """Answers of a model that answers by itself, in order, without a store; an error is an unscored answer with its reason."""
+    found: dict[int, Answer] = {}
+    for some in model.answer(queries, protocol):
+        assert not found.keys() & some.keys()
+        found |= {
+            place: answer if isinstance(answer, Answer) else Answer.none(str(answer)) for place, answer in some.items()
+        }
+    return [found[place] for place in range(len(queries))]
+
+
+def alike(some: Sequence[Answer], others: Sequence[Answer], nats: float = TOLERANCE_NATS) -> None:
+    """The same answers, but for the rounding of their log-probabilities."""
+    for one, other in zip(some, others, strict=True):
+        assert (one.text, one.unscored, one.n_dropped) == (other.text, other.unscored, other.n_dropped)
+        assert one.logprobs_nats == pytest.approx(other.logprobs_nats, abs=nats, nan_ok=True)
+        assert one.unclaimed_prob == pytest.approx(other.unclaimed_prob, abs=nats, nan_ok=True)
+
+
+def blank(before: str, after: str, *words: str) -> ClozeQuery:
+    """Each word a group of its own."""
+    return ClozeQuery((before, after), tuple(Option(word, (word,)) for word in words))
+
+
+def check_that_the_corpus_was_learned(model: Any, store: Path) -> None:
+    """The pronouns of held-out sentences are probable, so that answers depend on the text."""
+    words = [own for _, own in PRONOUNS]
+    queries, right = [], []
+    for sentence in mild_corpus(held_out=True):
+        (own,) = (word for word in words if f" {word} " in sentence)
+        before, after = sentence.split(f" {own} ")
+        queries.append(blank(f"{before} ", f" {after}", *words))
+        right.append(words.index(own))
+    assert len(queries) > 50
+    assert set(right) == {0, 1, 2}
+    found = answers(model, queries, store)
+    probabilities = [np.exp(answer.logprobs_nats[at]) for answer, at in zip(found, right, strict=True)]
+    assert min(probabilities) > 0.2
+    assert np.median(probabilities) > 0.8
+
+
+def some_batch(model: Any, n_sources: int = 0) -> TokenBatch:
+    """Reads at random places of random texts, behind random sources where the model has an encoder."""
+    generator = np.random.default_rng(1)
+    n_rows, length, n_reads = 6, 7, 40
+    return TokenBatch(
+        generator.integers(5, 100, size=(n_rows, length)),
+        generator.integers(n_rows, size=n_reads),
+        generator.integers(length, size=n_reads),
+        generator.integers(len(model.tokenizer), size=n_reads),
+        *(
+            (generator.integers(5, 100, (n_sources, 11)), generator.integers(n_sources, size=n_rows))
+            if n_sources
+            else ()
+        ),
+    )
+
+
+def whole(model: Any, batch: TokenBatch) -> Any:
+    """What the whole forward says of the reads of a batch [read]."""
+    import torch
+
+    tokens = torch.from_numpy(batch.tokens)
+    fed = {"input_ids": tokens}
+    if model.network.config.is_encoder_decoder:
+        fed = {"input_ids": torch.from_numpy(batch.sources[batch.source_of_row]), "decoder_input_ids": tokens}
+    with torch.inference_mode():
+        logprobs = model.network(**fed).logits.double().log_softmax(-1).numpy()
+    return logprobs[batch.read_rows, batch.read_positions, batch.read_tokens]
+
+
+def check_the_head(model: Any, batch: TokenBatch, body: Any) -> None:
+    """Read apart, it says of single rows what the network says of whole texts, and the body answers for itself again."""
+    assert model.head_apart
+    expected = whole(model, batch)
+    assert model.read_batch(batch) == pytest.approx(expected, abs=TOLERANCE_NATS)
+    top = model.read_top(batch, 30)
+    among = np.isfinite(top)
+    assert 0 < among.sum() < len(top)
+    assert top[among] == pytest.approx(expected[among], abs=TOLERANCE_NATS)
+    assert "forward" not in vars(body)
+
+
+@contextmanager
+def encoder_inputs(model: Any) -> Iterator[list[tuple[int, ...]]]:
+    """Every text that the encoder reads meanwhile."""
+    seen: list[tuple[int, ...]] = []
+    hook = model.network.get_encoder().register_forward_pre_hook(
+        lambda _, arguments, keywords: seen.extend(map(tuple, keywords["input_ids"].tolist())), with_kwargs=True
+    )
+    try:
+        yield seen
+    finally:
+        hook.remove()
+
+
+def kept(network: Any, tokenizer: Any, folder: Path) -> str:
+    """Save a network with its tokenizer."""
+    network.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return str(folder)
+
+
+def change_json(file: Path, **changed: Any) -> None:
+    """Change what a JSON object in a file says; None takes a key away."""
+    said = json.loads(file.read_text(encoding="utf-8")) | changed
+    file.write_text(
+        json.dumps({name: value for name, value in said.items() if name not in changed or value is not None}),
+        encoding="utf-8",
+    )

@@ -1,0 +1,34 @@
+"""What every figure must be: its words, and whether a reader can read them all."""
+
+from __future__ import annotations
+
+import itertools
+
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+from matplotlib.text import Text
+
+from undertow.report.figures.covariate_curve import DPI
+from undertow.report.style import lettering
+
+
+def words(figure: Figure) -> list[str]:
+    return [text.get_text() for text in figure.findobj(Text) if text.get_text().strip()]
+
+
+def assert_readable(figure: Figure) -> None:
+    """No word reaches beyond the sheet, and no two of them touch."""
+    with lettering("".join(words(figure))):
+        FigureCanvasAgg(figure).draw()
+        shown = [text for text in figure.findobj(Text) if text.get_text().strip() and text.get_visible()]
+        boxes = [(text.get_text(), text.get_window_extent()) for text in shown]
+    width, height = figure.get_size_inches() * DPI
+    for said, box in boxes:
+        assert box.x0 >= 0, said
+        assert box.x1 <= width, said
+        assert box.y0 >= 0, said
+        assert box.y1 <= height, said
+    for (one, first), (other, second) in itertools.combinations(boxes, 2):
+        across = min(first.x1, second.x1) - max(first.x0, second.x0)
+        up = min(first.y1, second.y1) - max(first.y0, second.y0)
+        assert not (across > 0 and up > 2), (one, other)  # lines may share two pixels of leading

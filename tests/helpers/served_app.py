@@ -1,0 +1,57 @@
+"""The page of `undertow app`, served by a process of its own as a user starts it."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+START = """
+import sys
+from pathlib import Path
+from undertow.cli.app import app
+from undertow.app import server
+server.QUIET_S = 2
+models, runs = sys.argv[1:]
+app(models=models, allow_any_model=False, runs=Path(runs) if runs else None, host="127.0.0.1", port=0, browser=False)
+"""
+LIMIT_S = 120
+"""How long anything of the page may take, on a machine that has much else to do."""
+
+
+@contextmanager
+def serving(folder: Path, models: str = "toy", runs: str = "", *, attacked: bool = False) -> Iterator[str]:
+    """The page's address while it is served; then it is interrupted, and leaves nothing behind.
+
+    It may complain where it is attacked: visitors send what no page would.
+    """
+    pytest.importorskip("gradio", reason="the app extra is not installed")
+    (folder / "tmp").mkdir()
+    environment = os.environ | {"UNDERTOW_CACHE": str(folder / "cache"), "TMPDIR": str(folder / "tmp")}
+    complaints = folder / "complaints"
+    command = [sys.executable, "-W", "ignore", "-c", START, models, runs]
+    with (
+        complaints.open("wb") as errors,  # nobody reads while it runs, and a pipe would fill up
+        subprocess.Popen(
+            command, cwd=folder, env=environment, stdout=subprocess.PIPE, stderr=errors, text=True
+        ) as process,
+    ):
+        assert process.stdout is not None
+        try:
+            first = process.stdout.readline()
+            assert first.startswith("Open http://127.0.0.1:"), first + complaints.read_text()
+            yield first.split()[1]
+            process.send_signal(signal.SIGINT)
+            said, _ = process.communicate(timeout=LIMIT_S)
+        finally:
+            process.kill()
+    complained = complaints.read_text()
+    assert (said, "" if attacked else complained) == ("", ""), "it ends without a word"
+    assert complained.replace("\n", "").isprintable(), "what a visitor sent is not obeyed by the operator's terminal"
+    assert list((folder / "tmp").iterdir()) == []

@@ -1,0 +1,97 @@
+"""The answer store keeps what was said, tells models apart, and says in one sentence what is wrong with its file."""
+
+from __future__ import annotations
+
+import dataclasses
+import sqlite3
+from pathlib import Path
+
+import pytest
+
+from undertow.errors import UndertowError
+from undertow.inference.answer_cache import SCHEMA_VERSION, AnswerCache
+from undertow.types import Answer, ModelIdentity
+
+CARD = ModelIdentity("m", "causal", "somewhere", "abc123", "float32", "likelihood")
+ANSWER = Answer((-1.25, -0.1), 0.5)
+
+
+@pytest.mark.parametrize(
+    "change", [{"revision": "abc124"}, {"dtype": "bfloat16"}, {"readout": "prompt"}, {"source": "x"}]
+)
+def test_no_answer_is_served_for_another_model(change: dict[str, str], tmp_path: Path) -> None:
+    with AnswerCache(tmp_path / "s.sqlite") as store:
+        store.put(CARD, "exact", {"q": ANSWER})
+        other = dataclasses.replace(CARD, **change)
+        assert store.get(other.key("exact"), ["q"]) == {}
+        assert store.get(CARD.key("paper"), ["q"]) == {}
+        assert store.get(dataclasses.replace(CARD, name="another name").key("exact"), ["q"]) == {"q": ANSWER}
+
+
+def test_shelves_and_prune(tmp_path: Path) -> None:
+    other = dataclasses.replace(CARD, name="o", revision="zzz")
+    with AnswerCache(tmp_path / "s.sqlite") as store:
+        store.put(CARD, "exact", {"q1": ANSWER, "q2": ANSWER})
+        store.put(other, "exact", {"q1": ANSWER})
+        assert [(shelf.model, shelf.n_answers) for shelf in store.shelves()] == [("o", 1), ("m", 2)]
+        assert store.prune([CARD.key("exact")]) == 2
+        assert [shelf.model for shelf in store.shelves()] == ["o"]
+        assert store.get(CARD.key("exact"), ["q1"]) == {}
+
+
+def test_many_queries_at_once(tmp_path: Path) -> None:
+    answers = {f"q{number}": Answer((-float(number),), 0.0) for number in range(2500)}
+    with AnswerCache(tmp_path / "s.sqlite") as store:
+        store.put(CARD, "exact", answers)
+        assert store.get(CARD.key("exact"), list(answers)) == answers
+
+
+def test_all_or_none_of_a_batch_is_kept(tmp_path: Path) -> None:
+    with AnswerCache(tmp_path / "s.sqlite") as store:
+        broken = {"q1": ANSWER, "q2": dataclasses.replace(ANSWER, unscored=None)}  # type: ignore[arg-type]
+        with pytest.raises(UndertowError):
+            store.put(CARD, "exact", broken)
+        assert store.get(CARD.key("exact"), ["q1", "q2"]) == {}
+
+
+@pytest.mark.parametrize("damage", ["text", "older", "newer", "page"])
+def test_a_store_that_is_none_of_ours_is_named_and_left_alone(damage: str, tmp_path: Path) -> None:
+    path = tmp_path / "s.sqlite"
+    if damage == "text":
+        path.write_text("this is no database, and long enough to be looked at as one " * 20)
+    elif damage in ("older", "newer"):
+        with sqlite3.connect(path) as database:
+            database.execute(f"PRAGMA user_version={SCHEMA_VERSION + (1 if damage == 'newer' else -1)}")
+        database.close()
+    else:
+        with AnswerCache(path) as store:
+            store.put(CARD, "exact", {f"q{number}": ANSWER for number in range(500)})
+        content = bytearray(path.read_bytes())
+        content[4096:] = b"\x5a" * (len(content) - 4096)
+        path.write_bytes(bytes(content))
+    before = path.read_bytes()
+    with pytest.raises(UndertowError, match=r"s\.sqlite"), AnswerCache(path) as store:
+        store.get(CARD.key("exact"), [f"q{number}" for number in range(500)])
+    assert path.read_bytes() == before
+
+
+CUT = [("numbers", "x'00ff'"), ("numbers", "zeroblob(20)"), ("spelled", "x'00ff'")]
+CUT += [("hidden", damage) for damage in ("x'00'", "zeroblob(40)", "'abcdefghijklmnop'", "3")]
+
+
+@pytest.mark.parametrize(("column", "damage"), CUT)
+def test_an_answer_that_was_cut_short_is_asked_again_and_the_others_are_there(
+    column: str, damage: str, tmp_path: Path
+) -> None:
+    path, queries = tmp_path / "s.sqlite", [f"q{number}" for number in range(9)]
+    whole = dataclasses.replace(ANSWER, n_tokens=(1, 3), ceilings_prob=(0.1, 0.0), unseen_prob=0.2)
+    with AnswerCache(path) as store:
+        store.put(CARD, "exact", dict.fromkeys(queries, whole) | {"q8": ANSWER})
+    with sqlite3.connect(path) as database:
+        database.execute(f"UPDATE answers SET {column} = {damage} WHERE query = 'q7'")
+    database.close()
+    with AnswerCache(path) as store:
+        kept = dict.fromkeys(queries[:7], whole) | {"q8": ANSWER}
+        assert store.get(CARD.key("exact"), queries) == kept
+        store.put(CARD, "exact", {"q7": whole})
+        assert store.get(CARD.key("exact"), queries) == kept | {"q7": whole}

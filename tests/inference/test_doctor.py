@@ -1,0 +1,374 @@
+"""`undertow doctor`: what a model can be asked, whether it reads, how fast, and how it takes bfloat16."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import undertow
+from conftest import Cli
+from helpers.cli_refusal import refused
+from undertow import models
+from undertow._files import cache_file
+from undertow.errors import UndertowError
+from undertow.inference import doctor
+from undertow.inference.doctor import Checkup, examine, kinds
+from undertow.models.base import EXACT, PAPER, CostEstimate, ModelHandle, ModelRequest, RequestFailedError
+from undertow.types import (
+    BLANK,
+    CHOICE,
+    CONTINUATIONS,
+    GENERATION,
+    WRITING,
+    Answer,
+    ClozeQuery,
+    GenerateQuery,
+    ModelIdentity,
+    Query,
+)
+
+Said = Callable[[Any], Answer | RequestFailedError]
+
+
+@dataclass(frozen=True, slots=True)
+class Planted:
+    """Answers every query in the same way, and keeps what it was asked."""
+
+    card: ModelIdentity
+    said: Said
+    asked: list[tuple[Query, str]]
+    notes: tuple[str, ...] = ("planted",)
+
+    def answer(self, queries: Sequence[Query], protocol: str) -> Iterator[Mapping[int, Answer | RequestFailedError]]:
+        self.asked.extend((query, protocol) for query in queries)
+        yield {place: self.said(query) for place, query in enumerate(queries)}
+
+    def effort(self, queries: Sequence[Query], protocol: str) -> CostEstimate:
+        return CostEstimate(0, 0, 0.0, 0)
+
+
+Plant = Callable[..., list[tuple[Query, str]]]
+
+
+@pytest.fixture
+def plant(monkeypatch: pytest.MonkeyPatch) -> Plant:
+    """Makes `planted` a model with these answers."""
+
+    def plant(asks: Mapping[str, tuple[str, ...]], said: Said, dtype: str = "as served") -> list[tuple[Query, str]]:
+        asked: list[tuple[Query, str]] = []
+        card = ModelIdentity("planted", "planted", "here", "1", dtype, "top")
+        found = ModelHandle(card, lambda: Planted(card, said, asked), asks)
+        own = models.resolve
+        monkeypatch.setattr(models, "resolve", lambda request: found if request.name == "planted" else own(request))
+        return asked
+
+    return plant
+
+
+def shares(**of_group: float) -> Said:
+    """Each group has this probability, spread over its options."""
+
+    def said(query: ClozeQuery | GenerateQuery) -> Answer:
+        groups = [option.group for option in query.options]
+        probs = [of_group[group] / groups.count(group) for group in groups]
+        logprobs = tuple(math.log(prob) if prob else -math.inf for prob in probs)
+        return Answer(logprobs, max(0.0, 1 - sum(probs)), text=" she.")
+
+    return said
+
+
+# In memory.
+
+
+def test_what_the_toy_can_do() -> None:
+    checkup = examine(ModelRequest("toy:slope=-5"))
+    by_tokens = {BLANK: (EXACT,), CONTINUATIONS: (EXACT,), CHOICE: (EXACT, PAPER), WRITING: (EXACT,)}
+    assert dict(checkup.asks) == by_tokens | {GENERATION: (EXACT, PAPER)}
+    assert list(kinds(checkup).values()) == [
+        "yes, by protocol exact",
+        "yes, by protocol exact",
+        "yes, by protocol exact or paper",
+        "yes, by protocol exact or paper",
+        "yes, by protocol exact",
+        "no",
+    ]
+    # The toy looks at the year alone, and gives the same word whatever a sentence says.
+    assert checkup.reading is not None
+    assert (checkup.reading.right, checkup.reading.answered, checkup.reading.reads) == (10, 20, False)
+    assert set(checkup.items_per_s) == {BLANK}
+    assert checkup.load_s >= 0
+    # Its arithmetic is the same whatever it is told, and nothing is compared with itself.
+    assert checkup.dtype == "float32"
+    assert checkup.dtype_note
+    assert math.isnan(checkup.dtype_gap_nats)
+    assert not cache_file().exists()
+
+
+def reads(query: ClozeQuery | GenerateQuery) -> Answer:
+    """The right word, told from the sentence as a person would."""
+    text = query.shown() if isinstance(query, ClozeQuery) else query.prompt
+    women = ["woman", "mother", "sister", "girl", "queen", "aunt", "princess", "lady", "Mrs."]
+    probs = {"female": 0.3, "male": 0.1} if any(word in text for word in women) else {"female": 0.1, "male": 0.3}
+    answer = shares(**probs)(query)
+    assert isinstance(answer, Answer)
+    return answer
+
+
+@pytest.mark.parametrize("kind", [BLANK, GENERATION])
+@pytest.mark.parametrize(
+    ("said", "right", "low", "high"),
+    [
+        (reads, 20, 83.16, 100),
+        (shares(female=0.5, male=0.2), 10, 27.20, 72.80),
+        (shares(female=0.2, male=0.5), 10, 27.20, 72.80),
+        (shares(female=0.2, male=0.2), 0, 0, 16.84),
+        (shares(female=0.0, male=0.0), 0, 0, 16.84),
+    ],
+    ids=["reads", "always she", "always he", "equal", "nothing"],
+)
+def test_who_reads_is_told_from_who_gives_one_word(  # noqa: PLR0917 - a case each
+    kind: str, said: Said, right: int, low: float, high: float, plant: Plant
+) -> None:
+    """Intervals are those of scipy.stats.binomtest(right, 20).proportion_ci(method="exact")."""
+    asked = plant({kind: (EXACT, PAPER)}, said)
+    checkup = examine(ModelRequest("planted"))
+    found = checkup.reading
+    assert found is not None
+    assert (found.right, found.answered) == (right, 20)
+    assert [found.low_percent, found.high_percent] == pytest.approx([low, high], abs=0.01)
+    assert found.reads == (right == 20)
+    assert ("no better than chance" in found.verdict) == (right < 20)
+    assert list(checkup.items_per_s) == [kind]
+    assert ({protocol for _, protocol in asked}, checkup.notes) == ({EXACT}, ("planted",))
+    # One word a group at a blank: one that a tokenizer does not know loses the whole sentence.
+    assert all(len(query.options) == 2 for query, _ in asked if isinstance(query, ClozeQuery))
+
+
+def test_a_model_that_can_be_asked_neither_or_is_cut_off_has_no_verdict(plant: Plant) -> None:
+    asked = plant({CHOICE: (EXACT,)}, shares())
+    checkup = examine(ModelRequest("planted"))
+    assert (list(kinds(checkup).values()).count("no"), checkup.reading, asked) == (5, None, [])
+    plant({GENERATION: (EXACT,)}, lambda query: RequestFailedError("the line was cut"))
+    lost = examine(ModelRequest("planted")).reading
+    assert lost is not None
+    assert (lost.answered, lost.reads, "the line was cut" in lost.verdict) == (0, False, True)
+
+
+def test_each_kind_is_asked_by_a_protocol_of_its_own(plant: Plant) -> None:
+    asked = plant({BLANK: (PAPER,), GENERATION: (EXACT,)}, reads, "float32")
+    examine(ModelRequest("planted"))
+    assert {(type(query), protocol) for query, protocol in asked} == {(ClozeQuery, PAPER)}
+
+
+def test_long_sentences_are_compared_though_exp_gives_nothing(plant: Plant) -> None:
+    """Their log-likelihoods are below what a float can be the exponential of."""
+    plant(
+        {BLANK: (EXACT,)},
+        lambda query: replace(reads(query), logprobs_nats=tuple(nat - 2000 for nat in reads(query).logprobs_nats)),
+        "float32",
+    )
+    checkup = examine(ModelRequest("planted"), compare_dtypes=True)
+    assert checkup.reading is not None
+    assert checkup.reading.right == 20
+    assert (checkup.dtype_gap_nats, checkup.dtype_flips, checkup.dtype_note) == (0, 0, "")
+
+
+@pytest.mark.parametrize(
+    ("ceiling", "others", "unseen", "could_turn"),
+    [(0.01, 0.0, 0.5, 0), (0.2, 0.0, 0.5, 20), (0.05, 0.05, 0.02, 0)],
+)
+def test_what_is_not_shown_may_turn_the_verdict(
+    ceiling: float, others: float, unseen: float, could_turn: int, plant: Plant
+) -> None:
+    """female has 0.3 and male 0.2 of what was shown; all together have no more than what was not."""
+
+    def said(query: Any) -> Answer:
+        last = {option.group: at for at, option in enumerate(query.options)}
+        ceilings = tuple(ceiling if at == last["male"] else others for at in range(len(query.options)))
+        shown = shares(female=0.3, male=0.2)(query)
+        assert isinstance(shown, Answer)
+        return replace(shown, ceilings_prob=ceilings, unseen_prob=unseen)
+
+    plant({GENERATION: (EXACT,)}, said)
+    found = examine(ModelRequest("planted")).reading
+    assert found is not None
+    assert (found.could_turn, "could turn 20" in found.verdict) == (could_turn, could_turn > 0)
+
+
+def test_a_precision_that_is_refused_does_not_end_the_check_up(plant: Plant, monkeypatch: pytest.MonkeyPatch) -> None:
+    plant({BLANK: (EXACT,)}, reads, "float32")
+    planted = models.resolve
+
+    def find(request: ModelRequest) -> ModelHandle:
+        if request.dtype == "bfloat16":
+            raise UndertowError("planted has no weights")
+        return planted(request)
+
+    monkeypatch.setattr(models, "resolve", find)
+    checkup = examine(ModelRequest("planted"), compare_dtypes=True)
+    assert checkup.dtype_note == "planted has no weights"
+    assert checkup.reading is not None
+    assert checkup.reading.reads
+
+
+# Models with weights.
+
+
+@pytest.mark.slow
+def test_precisions_of_a_causal_model_are_compared(network: Callable[[str], str]) -> None:
+    pytest.importorskip("torch", reason="the model extra is not installed")
+    checkup = examine(ModelRequest(network("tiny_llama")), compare_dtypes=True)
+    assert (checkup.card["family"], checkup.dtype, checkup.dtype_note) == ("causal", "float32", "")
+    assert 0 < checkup.dtype_gap_nats < 5
+    assert 0 <= checkup.dtype_flips <= 1
+    assert checkup.facts["parameters"] == pytest.approx(39_072)
+    # Its weights are random.
+    assert checkup.reading is not None
+    assert (checkup.reading.answered, checkup.reading.reads) == (20, False)
+
+
+@pytest.mark.slow
+def test_a_masked_model_is_asked_at_its_mask(network: Callable[[str], str], cli: Cli) -> None:
+    pytest.importorskip("torch", reason="the model extra is not installed")
+    name = network("trained_bert")
+    told = checkup_of(cli, "-m", name, "--compare")
+    assert (told["card"]["family"], told["card"]["readout"]) == ("masked", "mask")
+    assert told["asks"] == {"blank": ["exact", "paper"]}
+    assert list(told["items_per_s"]) == ["blank"]
+    assert 0 < told["dtype_gap_nats"] < 5
+    # It has learned words, and not what a sentence says of them; one pair has a word that it does not know.
+    assert (told["reading"]["answered"], told["reading"]["low_percent"] > 50) == (18, False)
+    assert told["reading"]["unscored"]
+    assert told["facts"]["parameters"] > 1000
+    assert told["facts"]["objective"]
+
+
+# The command line.
+
+
+def checkup_of(cli: Cli, *arguments: str) -> Any:
+    """What `undertow doctor` prints as JSON."""
+    done = cli("doctor", *arguments, "--json")
+    assert (done.returncode, done.stderr, done.stdout.count("\n")) == (0, "", 1)
+    return json.loads(done.stdout, parse_constant=lambda constant: pytest.fail(f"{constant} is no JSON"))
+
+
+def test_the_command_says_it_in_words(cli: Cli) -> None:
+    done = cli("doctor", "-m", "toy:slope=-5")
+    assert (done.returncode, done.stderr) == (0, "")
+    for words in ("toy:slope=-5: toy", "10 of 20", "no better than chance", "--compare"):
+        assert words in done.stdout
+
+
+def test_a_model_without_an_answer_is_told_of_in_words_and_json(plant: Plant, cli: Cli) -> None:
+    plant({BLANK: (EXACT,)}, lambda query: Answer.none("it sneezed"), "float32")
+    assert cli("doctor", "-m", "planted", "--compare").stdout.count("it sneezed") == 2  # reading and precision
+    told = checkup_of(cli, "-m", "planted", "--compare")
+    assert "it sneezed" in told["dtype_note"]
+    assert (told["reading"]["unscored"], told["reading"]["low_percent"]) == ("it sneezed", None)
+    assert (told["items_per_s"], told["dtype_gap_nats"]) == ({}, None)
+
+
+def test_the_command_says_it_in_json(cli: Cli) -> None:
+    told = checkup_of(cli, "-m", "toy:slope=-5")
+    assert set(told) == set(Checkup.__dataclass_fields__)
+    assert told["model"] == "toy:slope=-5"
+    assert (told["dtype_gap_nats"], told["dtype_flips"]) == (None, None)
+    assert (told["reading"]["right"], told["reading"]["answered"]) == (10, 20)
+
+
+def test_a_setting_of_a_family_reaches_it(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[ModelRequest] = []
+
+    def seeing(request: ModelRequest, **options: Any) -> Checkup:
+        seen.append(request)
+        return examine(ModelRequest("toy"), **options)
+
+    monkeypatch.setattr(doctor, "examine", seeing)
+    cli("doctor", "-m", "openai:x", "--set", "concurrency=3", "--set", "mode=NLG")
+    assert seen == [ModelRequest("openai:x", settings={"concurrency": 3, "mode": "NLG"})]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["-m", "toy", "--set", "nosuch=1"], ["nosuch=1", "base_url"]),
+        (["-m", "toy", "--set", "concurrency"], ["'concurrency'"]),
+        (["-m", "toy", "--set", "concurrency=many"], ["concurrency", "'many'"]),
+        (["-m", "./nosuch"], ["nosuch"]),
+    ],
+)
+def test_what_cannot_be_examined_is_refused(arguments: list[str], words: list[str], cli: Cli) -> None:
+    refused(cli("doctor", *arguments), *words)
+
+
+# Five sentences in each run.
+
+AGES = """title = "Ages"
+source = "our own"
+templates = ["In {w}, the {blank} teacher {verb} late."]
+w = ["date"]
+
+gaps = [["young", "old"]]
+
+[groups]
+young = ["young"]
+old = ["old"]
+
+[slots]
+verb = ["was", "is", "came", "left"]
+"""
+
+
+@pytest.mark.parametrize(
+    ("said", "challenge", "reading", "caveat"),
+    [
+        (reads, "", {"right": 5, "of": 5}, ""),
+        (shares(female=0.5, male=0.2, neutral=0.1), "", {"right": 3, "of": 5}, "gets 3 of 5 sentences right"),
+        (shares(young=0.5, old=0.2), AGES, None, ""),
+    ],
+    ids=["reads", "always she", "other groups"],
+)
+def test_a_run_says_first_that_a_model_does_not_read(  # noqa: PLR0917 - a case each
+    said: Said, challenge: str, reading: Any, caveat: str, plant: Plant, tmp_path: Path
+) -> None:
+    def also_neutral(query: Any) -> Answer | RequestFailedError:
+        groups = {option.group for option in query.options}
+        return (
+            shares(female=0.3, male=0.2, neutral=0.1)(query) if said is reads and "neutral" in groups else said(query)
+        )
+
+    plant({BLANK: (EXACT,)}, also_neutral, "float32")
+    settings: dict[str, Any] = {"w": "date"}
+    if challenge:
+        settings["challenge"] = str(tmp_path / "ages.toml")
+        Path(settings["challenge"]).write_text(challenge, encoding="utf-8")
+    run = undertow.audit("spurious-correlation", "planted", out=tmp_path / "run", limit=20, **settings)
+    assert run.manifest.get("reading") == (reading and {"planted": reading})
+    page = run.report.read_text(encoding="utf-8")
+    assert ("sentences right that decide" in page) == bool(caveat)
+    if caveat:
+        assert page.index(caveat) < page.index("Unclaimed is the probability")
+
+
+def test_a_run_says_that_no_decided_sentence_was_answered(plant: Plant, tmp_path: Path, cli: Cli) -> None:
+    def said(query: Any) -> Answer | RequestFailedError:
+        groups = {option.group for option in query.options}
+        return shares(female=0.3, male=0.2, neutral=0.1)(query) if "neutral" in groups else Answer.none("it sneezed")
+
+    plant({BLANK: (EXACT,)}, said, "float32")
+    done = cli("run", "spurious-correlation", "-m", "planted", "--out", str(tmp_path / "run"), "--limit", "20")
+    assert done.returncode == 0, done.stderr
+    assert "planted: answers none of the sentences that decide" in done.stdout
+
+
+@pytest.mark.parametrize("model", ["toy:slope=-5", "uniform"])
+def test_who_has_planted_answers_is_not_asked_to_read(model: str, tmp_path: Path) -> None:
+    run = undertow.audit("spurious-correlation", model, out=tmp_path / "run", limit=20)
+    assert ("reading" in run.manifest) == (model == "uniform")

@@ -1,0 +1,187 @@
+"""The plan is a permutation: whatever is packed, the values come back in order and equal those of one text at a time."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from undertow.inference.planner import cut_batches, grow_tree, plan, read_pack
+from undertow.models.base import BatchLimits, EncodedQuery, OutOfMemoryError, PackedTree, TokenBatch, TokenPath
+from undertow.types import Floats
+
+TOKENS = st.lists(st.integers(0, 3), min_size=1, max_size=7).map(tuple)
+
+
+@st.composite
+def encoded_queries(draw: st.DrawFn, *, with_sources: bool = False) -> list[EncodedQuery]:
+    """Queries, with what an encoder is fed: of some of them nothing."""
+    sources = draw(st.lists(st.just(()) | TOKENS, min_size=1, max_size=4)) if with_sources else [()]
+    queries = []
+    for _ in range(draw(st.integers(1, 8))):
+        paths = []
+        for tokens in draw(st.lists(TOKENS, min_size=1, max_size=4)):
+            positions = draw(st.lists(st.integers(0, len(tokens) - 1), min_size=1, max_size=4))
+            reads = tuple((position, draw(st.integers(0, 3))) for position in positions)
+            paths.append(TokenPath(tokens, reads, draw(st.sampled_from(sources))))
+        queries.append(EncodedQuery(tuple(paths)))
+    return queries
+
+
+def value(before: Sequence[int], token: int, source: Sequence[int] = ()) -> float:
+    """A stand-in for log P(token | before): any function of the whole prefix shows a read that went astray."""
+    signs = (*source, 97, *before, 98, token)
+    return math.fsum((index + 1) * math.sin(7.0 * earlier + index) for index, earlier in enumerate(signs))
+
+
+def read_tree(tree: PackedTree) -> Floats:
+    """Each node's prefix is found through the mask alone, as a model's attention would."""
+    prefixes = [
+        tuple(int(tree.tokens[i]) for i in range(j + 1) if i <= j < tree.ends[i]) for j in range(len(tree.tokens))
+    ]
+    for node, prefix in enumerate(prefixes):
+        assert len(prefix) == tree.depths[node] + 1
+    return np.array(
+        [value(prefixes[node], int(token)) for node, token in zip(tree.read_nodes, tree.read_tokens, strict=True)]
+    )
+
+
+def read_batch(batch: TokenBatch) -> Floats:
+    values = []
+    for row, position, token in zip(batch.read_rows, batch.read_positions, batch.read_tokens, strict=True):
+        source = batch.sources[batch.source_of_row[row]].tolist() if len(batch.sources) else ()
+        values.append(value(batch.tokens[row, : position + 1].tolist(), int(token), source))
+    return np.array(values)
+
+
+@settings(max_examples=150)
+@given(encoded_queries(), st.integers(1, 40), st.integers(0, 8))
+def test_any_plan_returns_the_original_order_and_the_values_of_one_at_a_time(
+    queries: list[EncodedQuery], budget: int, tree_depth: int
+) -> None:
+    limits = BatchLimits(budget, tree_depth)
+    packs = plan(queries, limits)
+    assert sorted(index for pack in packs for index in pack.queries) == list(range(len(queries)))
+    assert [pack.n_tokens for pack in packs] == sorted((pack.n_tokens for pack in packs), reverse=True)
+    for pack in packs:
+        members = [queries[index] for index in pack.queries]
+        values = read_pack(members, budget, (read_tree, read_batch), as_tree=pack.as_tree)
+        assert len(pack.queries) == 1 or pack.n_tokens <= budget
+        for query, of_query in zip(members, values, strict=True):
+            assert pack.as_tree == (max(len(path.tokens) for path in query.paths) <= tree_depth)
+            for path, reads in zip(query.paths, of_query, strict=True):
+                expected = [value(path.tokens[: position + 1], token) for position, token in path.reads]
+                assert reads.tolist() == expected
+
+
+@settings(max_examples=60)
+@given(encoded_queries(), st.integers(1, 30))
+def test_a_tree_holds_each_prefix_once_and_batches_hold_one_length(queries: list[EncodedQuery], budget: int) -> None:
+    tree, _ = grow_tree(queries)
+    prefixes = {
+        path.tokens[:length] for query in queries for path in query.paths for length in range(1, len(path.tokens) + 1)
+    }
+    assert len(tree.tokens) == len(prefixes)
+    assert len({*zip(tree.read_nodes.tolist(), tree.read_tokens.tolist(), strict=True)}) == len(tree.read_nodes)
+    batches, _ = cut_batches(queries, budget)
+    lengths = [batch.tokens.shape[1] for batch in batches]
+    assert lengths == sorted(lengths, reverse=True)
+    assert all(batch.tokens.shape[0] == 1 or batch.tokens.size <= budget for batch in batches)
+    distinct: set[tuple[int, ...]] = {tuple(row) for batch in batches for row in batch.tokens.tolist()}
+    assert distinct == {path.tokens for query in queries for path in query.paths}
+
+
+def test_shared_prefixes_are_counted_once() -> None:
+    shared = (5, 6, 7)
+    queries = [
+        EncodedQuery((TokenPath((*shared, end), ((3, 1),)), TokenPath((*shared, end + 10), ((3, 1),))))
+        for end in range(5)
+    ]
+    (pack,) = plan(queries, BatchLimits(budget_tokens=13, tree_depth=10))
+    assert pack.n_tokens == 3 + 10
+    assert [pack.n_tokens for pack in plan(queries, BatchLimits(12, 10))] == [11, 5]
+
+
+def test_queries_of_one_length_share_a_pack() -> None:
+    queries = [EncodedQuery((TokenPath((sign,) * n, ((0, 1),)),)) for sign, n in enumerate((3, 5, 3, 5))]
+    assert [pack.queries for pack in plan(queries, BatchLimits(budget_tokens=10, tree_depth=0))] == [(1, 3), (0, 2)]
+
+
+def test_a_batch_is_filled_to_the_budget() -> None:
+    queries = [EncodedQuery((TokenPath((sign,) * 3, ((0, 1),)),)) for sign in range(4)]
+    batches, _ = cut_batches(queries, 6)
+    assert [batch.tokens.shape for batch in batches] == [(2, 3), (2, 3)]
+
+
+def test_ends_are_those_of_the_picture() -> None:
+    """The tree drawn in undertow.models.families.causal."""
+    context, she, was, are, he = (1, 2), 3, 4, 5, 6
+    paths = [(*context, she, was), (*context, she, are), (*context, he, was)]
+    tree, _ = grow_tree([EncodedQuery(tuple(TokenPath(path, ((len(path) - 1, 9),)) for path in paths))])
+    assert tree.tokens.tolist() == [1, 2, 3, 4, 5, 6, 4]
+    assert tree.depths.tolist() == [0, 1, 2, 3, 3, 2, 3]
+    assert tree.ends.tolist() == [7, 7, 5, 4, 5, 7, 7]
+
+
+@settings(max_examples=60)
+@given(encoded_queries(), st.integers(1, 30), st.booleans())
+def test_what_has_no_room_is_read_in_halves(queries: list[EncodedQuery], room: int, as_tree: bool) -> None:
+    """A device with room for so many tokens: the values are those of one that holds all, or one query has no room."""
+
+    def tree_with_room(tree: PackedTree) -> Floats:
+        if len(tree.tokens) > room:
+            raise OutOfMemoryError("memory ran out")
+        return read_tree(tree)
+
+    def batch_with_room(batch: TokenBatch) -> Floats:
+        if batch.tokens.size > room:
+            raise OutOfMemoryError("memory ran out")
+        return read_batch(batch)
+
+    expected = read_pack(queries, 40, (read_tree, read_batch), as_tree=as_tree)
+    try:
+        found = read_pack(queries, 40, (tree_with_room, batch_with_room), as_tree=as_tree)
+    except OutOfMemoryError:
+        assert any(sum(len(tokens) for tokens in {path.tokens for path in query.paths}) > room for query in queries)
+        return
+    assert [[reads.tolist() for reads in query] for query in found] == [
+        [reads.tolist() for reads in query] for query in expected
+    ]
+
+
+@settings(max_examples=100)
+@given(encoded_queries(with_sources=True), st.integers(1, 40))
+def test_an_encoder_is_fed_each_source_once_and_every_read_comes_back(queries: list[EncodedQuery], budget: int) -> None:
+    batches, lookup = cut_batches(queries, budget)
+    values = np.concatenate([read_batch(batch) for batch in batches])
+    for query, of_query in zip(queries, lookup, strict=True):
+        for path, numbers in zip(query.paths, of_query, strict=True):
+            assert values[numbers].tolist() == [
+                value(path.tokens[: position + 1], token, path.source) for position, token in path.reads
+            ]
+    fed: list[tuple[tuple[int, ...], tuple[int, ...]]] = []
+    homes: dict[tuple[tuple[int, ...], int], int] = {}
+    for at, batch in enumerate(batches):
+        sources = [tuple(source) for source in batch.sources.tolist()]
+        assert len(set(sources)) == len(sources)
+        assert sorted(set(batch.source_of_row.tolist())) == list(range(len(sources)))
+        assert len(batch.source_of_row) == (len(batch.tokens) if sources else 0)
+        for row, tokens in enumerate(batch.tokens.tolist()):
+            source = sources[batch.source_of_row[row]] if sources else ()
+            fed.append((source, tuple(tokens)))
+            if source:  # rows of one source and length are never torn apart
+                assert homes.setdefault((source, len(tokens)), at) == at
+        # Too many tokens only for a single row, or for the rows of a single source that fill what another began.
+        cost = batch.tokens.shape[1] + (batch.sources.shape[1] if sources else 0)
+        if len(batch.tokens) > 1 and not sources:
+            assert len(batch.tokens) * cost <= budget
+        if len(sources) > 1:
+            last = int((batch.source_of_row == len(sources) - 1).sum())
+            assert (len(batch.tokens) - last + 1) * cost <= budget
+    assert len(set(fed)) == len(fed)
+    assert set(fed) == {(path.source, path.tokens) for query in queries for path in query.paths}
+    shapes = [(len(source), len(tokens)) for source, tokens in fed]
+    assert shapes == sorted(shapes, reverse=True)

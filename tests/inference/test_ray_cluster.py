@@ -1,0 +1,236 @@
+"""Asking in workers of a real Ray cluster on this machine: the same results, whoever is lost."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import undertow
+from conftest import Cli
+from undertow.inference import engines, ray_engine
+from undertow.inference.answer_cache import AnswerCache
+from undertow.inference.ray_engine import Cluster
+from undertow.inference.runner import RunnerResult, run_queries
+from undertow.models.base import EXACT, ModelHandle
+from undertow.types import GENERATION, Answer, GenerateQuery, ModelIdentity, Option, Query
+
+ray = pytest.importorskip("ray", reason="the ray extra is not installed")
+services = pytest.importorskip("ray._private.services", reason="the ray extra is not installed")
+pytestmark = [
+    pytest.mark.slow,
+    # Ray hands /dev/null to the servers that it starts and leaves it, and them, to the end of the process.
+    pytest.mark.filterwarnings("ignore:unclosed file <_io.*'/dev/null':ResourceWarning"),
+    pytest.mark.filterwarnings(r"ignore:subprocess \d+ is still running:ResourceWarning"),
+]
+GUARD_S = 120.0
+PROBE = "spurious-correlation"
+LOOPBACK = "127.0.0.1"
+
+
+@pytest.fixture(scope="module")
+def own_cluster() -> Iterator[None]:
+    """A cluster of this machine with two processors, that the runs of this file find this program in."""
+    before = os.environ.get("OMP_NUM_THREADS")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(services, "get_node", patient(services.get_node))
+        ray_engine.start(n_cpus=2)
+    yield
+    ray_engine.leave()
+    assert os.environ.get("OMP_NUM_THREADS") == before
+    assert not asks_for_a_password()
+
+
+def patient(get_node: Callable[..., Any]) -> Callable[..., Any]:
+    """Ray gives its processes 30 seconds to start, which is too little on a busy machine."""
+
+    def found(*given: Any) -> Any:
+        until = time.monotonic() + GUARD_S
+        while True:
+            try:
+                return get_node(*given)
+            except RuntimeError:
+                if time.monotonic() > until:
+                    raise
+                time.sleep(0.2)
+
+    return found
+
+
+def asks_for_a_password() -> bool:
+    from ray._private.authentication.authentication_utils import is_token_auth_enabled
+
+    return bool(is_token_auth_enabled())
+
+
+@pytest.fixture
+def clusters(monkeypatch: pytest.MonkeyPatch) -> list[Cluster]:
+    """Those that audits have made in this test."""
+    made: list[Cluster] = []
+
+    def make(*given: Any, **named: Any) -> Cluster:
+        made.append(Cluster(*given, **named))
+        return made[-1]
+
+    monkeypatch.setattr(engines, "Cluster", make)
+    return made
+
+
+# Whole runs.
+
+
+def results(folder: Path) -> bytes:
+    return (folder / "results.json").read_bytes()
+
+
+@pytest.mark.usefixtures("untold", "few_resamples")
+def test_what_is_stored_needs_no_cluster(tmp_path: Path, clusters: list[Cluster]) -> None:
+    asked: dict[str, Any] = {"w": "date", "limit": 90}
+    undertow.audit(PROBE, "toy", out=tmp_path / "alone", **asked)
+    run = undertow.audit(PROBE, "toy", out=tmp_path / "shared", engine="ray", address="10.0.0.1:6379", **asked)
+    assert run.manifest["engine"] == {"name": "ray", "workers": 0, "replaced": 0}
+    assert run.manifest["counts"]["computed"] == 0
+
+
+# Models that misbehave in their workers. They are made in functions, so that Ray sends them as they are.
+
+PROMPTS = [GenerateQuery(f"{number}: who?", (Option("female", ("she",)),)) for number in range(24)]
+
+
+def made(folder: Path, says: Callable[[int, Path], float]) -> Any:
+    """Finds a model that answers prompts by their number, eight in a pack; each opening is noted down."""
+    card = ModelIdentity("made", "tests", "the tests", "1", "float32", "prompt")
+
+    class Made:
+        def __init__(self) -> None:
+            self.card, self.facts = card, {"parameters": 3.0}
+            self.notes: tuple[str, ...] = ("made by hand",)
+            (folder / f"opened by {os.getpid()}").write_text("once", encoding="utf-8")
+
+        def packs(self, queries: Sequence[Query]) -> list[list[int]]:
+            places = list(range(len(queries)))
+            return [places[start : start + 8] for start in range(0, len(places), 8)]
+
+        def answer(self, queries: Sequence[Query], protocol: str) -> Iterator[Mapping[int, Answer]]:
+            numbers = [int(query.prompt.partition(":")[0]) for query in queries if isinstance(query, GenerateQuery)]
+            for half in (range(4), range(4, len(numbers))):
+                yield {place: Answer((says(numbers[place], folder),), 0.5, text="she") for place in half}
+
+    return lambda: ModelHandle(card, Made, {GENERATION: (EXACT,)})
+
+
+def asked_of(find: Any, cluster: Cluster, folder: Path, queries: Sequence[Query] = PROMPTS) -> RunnerResult:
+    with AnswerCache(folder / "answers.sqlite") as store:
+        return run_queries(find(), queries, store, EXACT, lambda done, total: None, engine=cluster.engine(find))
+
+
+def opened(folder: Path) -> int:
+    return len(list(folder.glob("opened by *")))
+
+
+def test_a_killed_worker_is_replaced_and_the_answers_are_those_of_one_process(
+    own_cluster: None, tmp_path: Path
+) -> None:
+    """A model is opened once in each worker, and once more where one was killed in the middle of a pack."""
+
+    def says(number: int, folder: Path) -> float:
+        if number == 13 and not (folder / "killed").exists():
+            (folder / "killed").touch()
+            os.kill(os.getpid(), signal.SIGKILL)
+        return -1.0 - number
+
+    find = made(tmp_path, says)
+    with Cluster(n_workers=2) as cluster:
+        first = asked_of(find, cluster, tmp_path, PROMPTS[:8])
+        assert 1 <= opened(tmp_path) <= 2
+        second = asked_of(find, cluster, tmp_path)
+        assert cluster.told() == {"name": "ray", "workers": 2, "replaced": 1}
+    assert cluster.workers == []
+    assert (tmp_path / "killed").exists()
+    assert opened(tmp_path) <= 3
+    assert (first.n_computed, second.n_computed) == (8, 16)
+    assert [answer.logprobs_nats for answer in second.scores.answers] == [(-1.0 - number,) for number in range(24)]
+    assert (second.notes, dict(second.facts)) == (("made by hand",), {"parameters": 3.0})
+
+
+STRANGER = """
+import sys
+from ray._raylet import GcsClient
+try:
+    GcsClient(address=sys.argv[1])
+except Exception as error:
+    sys.exit(type(error).__name__)
+"""
+
+
+@pytest.mark.soak
+def test_the_cluster_is_for_this_machine_and_this_process_alone(own_cluster: None) -> None:
+    assert [node["NodeManagerAddress"] for node in ray.nodes()] == [LOOPBACK]
+    assert asks_for_a_password()
+    assert ray.get(ray.remote(lambda: len(os.environ["RAY_AUTH_TOKEN"])).remote()) == 64
+    assert not {"RAY_AUTH_MODE", "RAY_AUTH_TOKEN"} & os.environ.keys()
+    address = ray.get_runtime_context().gcs_address
+    stranger = subprocess.run(
+        [sys.executable, "-c", STRANGER, address], capture_output=True, text=True, timeout=GUARD_S, check=False
+    )
+    assert stranger.stderr.splitlines()[-1] == "AuthenticationError"
+
+
+# The command line: a cluster of its own, and one that is there.
+
+TOY = ("run", PROBE, "-m", "toy", "--w", "date", "--limit", "180", "--json")
+
+
+@pytest.mark.usefixtures("own_cluster", "untold", "few_resamples")
+def test_a_run_in_workers_is_that_of_one_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    alone = undertow.audit(PROBE, "toy", w="date", limit=60, out=tmp_path / "alone")
+    monkeypatch.setenv("UNDERTOW_CACHE", str(tmp_path / "other cache"))
+    run = undertow.audit(PROBE, "toy", w="date", limit=60, out=tmp_path / "shared", engine="ray", workers=2)
+    assert run.manifest["engine"] == {"name": "ray", "workers": 2, "replaced": 0}
+    assert run.manifest["counts"] == alone.manifest["counts"]
+    assert results(run.folder) == results(alone.folder)
+
+
+Head = tuple[str, dict[str, str], "subprocess.Popen[str]"]
+
+
+@pytest.fixture
+def head(cache: Path) -> Iterator[Head]:
+    """A cluster that somebody else has started: its address, the environment to join it in, and its process."""
+    # One on the loopback is joined by those alone who hold that for their machine's address, as on a laptop.
+    environment = os.environ | {"RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0", "RAY_USAGE_STATS_ENABLED": "0"}
+    with socket.socket() as one:
+        one.bind((LOOPBACK, 0))
+        port = int(one.getsockname()[1])
+    options = ["--head", "--block", f"--port={port}", "--num-cpus=2", "--include-dashboard=false"]
+    command = [str(Path(sys.executable).parent / "ray"), "start", *options, f"--node-ip-address={LOOPBACK}"]
+    with subprocess.Popen(
+        command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    ) as process:
+        try:
+            assert process.stdout
+            assert any("runtime started" in line for line in process.stdout)
+            yield f"{LOOPBACK}:{port}", environment, process
+        finally:
+            process.terminate()
+            process.communicate(timeout=GUARD_S)
+
+
+@pytest.mark.soak
+def test_a_cluster_that_is_there_is_joined_and_left_running(head: Head, cli_process: Cli, tmp_path: Path) -> None:
+    address, environment, process = head
+    words = (*TOY, "--engine", "ray", "--address", address, "--workers", "2", "--out", "joined")
+    done = cli_process(*words, env=environment)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert json.loads(done.stdout)["counts"]["computed"] == 180
+    assert undertow.load_run(tmp_path / "joined").manifest["engine"] == {"name": "ray", "workers": 2, "replaced": 0}
+    assert process.poll() is None

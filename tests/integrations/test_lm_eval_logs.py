@@ -1,0 +1,335 @@
+"""Logs of lm-evaluation-harness: the same slopes as a run, and refusals by file and line."""
+
+from __future__ import annotations
+
+import json
+import math
+import random
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import undertow
+from helpers.file_refusal import assert_refused
+from helpers.json_edits import edited
+from helpers.lm_eval_log import DATE, Edit, docs_of, write_log
+from helpers.shared_folders import made_once
+from undertow import integrations
+from undertow.errors import UndertowError
+from undertow.integrations.lm_eval_logs import NO_ANSWER, is_log, read_log
+from undertow.runs import pipeline
+
+OPTIONS: dict[str, Any] = {"w": "date", "date_count": 6}
+LIMIT = 60
+
+pytestmark = pytest.mark.usefixtures("few_resamples", "untold")
+
+
+@pytest.fixture(scope="module")
+def asked(shared_base: Path) -> Path:
+    """An export, and the toy's run of the very same questions."""
+
+    def make(folder: Path) -> None:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setenv("UNDERTOW_CACHE", str(folder / "cache"))
+            patch.setattr(pipeline, "write_report", lambda *_: lambda place: None)
+            undertow.audit("spurious-correlation", "toy", limit=LIMIT, out=folder / "run", **OPTIONS)
+        integrations.export("lm-eval", "spurious-correlation", folder / "tasks", limit=LIMIT, **OPTIONS)
+
+    return made_once(shared_base, "asked-of-lm-eval", make)
+
+
+@pytest.fixture
+def nats(asked: Path) -> dict[str, list[float]]:
+    """What the toy said of each sentence."""
+    observations = undertow.load_run(asked / "run").observations
+    return {row["item"]: list(row["logprobs_nats"]) for row in observations.to_dict("records")}
+
+
+Log = Callable[..., Path]
+
+
+@pytest.fixture
+def log(asked: Path, nats: dict[str, list[float]], tmp_path: Path) -> Log:
+    def write(edit: Edit = lambda sample: sample, **how: Any) -> Path:
+        return write_log(asked / "tasks", tmp_path / "logs", nats, edit=edit, **how)
+
+    return write
+
+
+def changed(name: str, value: Any, at: int = 3) -> Edit:
+    """One key of one sample, a path with dots, set to something else."""
+
+    def edit(sample: dict[str, Any]) -> dict[str, Any]:
+        if sample["doc_id"] == at:
+            place, *rest = name.split(".")
+            target: Any = sample
+            for key in rest:
+                target, place = target[place], key
+            target[place] = value
+        return sample
+
+    return edit
+
+
+def own_challenge(folder: Path, sentence: str, words: str) -> str:
+    path = folder / "own.toml"
+    path.write_text(f'templates = ["In {{w}}, {sentence}."]\nw = ["date"]\n{words}\n', encoding="utf-8")
+    return str(path)
+
+
+def items_of(folder: Path) -> list[str]:
+    """The items of an export below this folder."""
+    return [doc["item"] for docs in docs_of(folder / "tasks").values() for doc in docs]
+
+
+def test_a_log_gives_the_results_of_the_run_to_the_letter(log: Log, tmp_path: Path) -> None:
+    log()
+    undertow.audit("spurious-correlation", "toy", limit=LIMIT, out=tmp_path / "run", **OPTIONS)
+    scored = undertow.score(tmp_path / "logs", probe="spurious-correlation", out=tmp_path / "scored")
+    run = undertow.load_run(tmp_path / "run")
+    keep = [one for one in run.record.results if one.group["pronoun"] != "unclaimed"]
+    found = [one for one in scored.record.results if one.group["pronoun"] != "unclaimed"]
+    assert len(keep) == len(found) == 17
+    assert [repr(one) for one in found] == [repr(one) for one in keep]
+    columns = ["item", "w_name", "w_index", "w", "cluster", "text", "female", "male", "neutral", "unscored", "model"]
+    pd.testing.assert_frame_equal(scored.observations[columns], run.observations[columns])
+    assert scored.observations["unclaimed"].isna().all()
+    assert scored.manifest["protocol"] == "exact"
+    assert scored.manifest["counts"] == {"items": len(run.observations), "unscored": 0}
+    # What a log does not hold is not told of it: the probability of other words.
+    told = zip(scored.findings, run.findings, strict=True)
+    assert all(here.found == there.found and there.text.startswith(here.text) for here, there in told)
+
+
+def test_one_file_will_do_and_the_audit_need_not_be_named(log: Log) -> None:
+    folder = log()
+    (file,) = folder.glob("samples_*.jsonl")
+    (folder / f"results_{DATE}.json").unlink()
+    assert (is_log(file), is_log(folder)) == (True, True)
+    logged = read_log(file)
+    assert (logged.probe, set(logged.evidence.frame["model"])) == ("spurious-correlation", {"toy"})
+
+
+def test_the_older_way_to_log_is_read_too(log: Log, asked: Path) -> None:
+    def older(sample: dict[str, Any]) -> dict[str, Any]:
+        sample["arguments"] = [list(one.values()) for one in sample["arguments"].values()]
+        del sample["filtered_resps"]
+        sample["resps"] = [[[float(nats), False]] for ((nats, _),) in sample["resps"]]
+        return sample
+
+    frame = read_log(log(older)).evidence.frame
+    run = undertow.load_run(asked / "run").observations
+    np.testing.assert_array_equal(frame["female"], run["female"])
+
+
+def test_models_of_several_folders_stand_beside_each_other(log: Log, tmp_path: Path) -> None:
+    log(model="org/one", config={"model_num_parameters": 1000, "model_dtype": "torch.bfloat16"})
+    log(model="/somewhere/two", config={"model_num_parameters": "unknown"})
+    log(model="/elsewhere/two")
+    logged = read_log(tmp_path / "logs")
+    assert set(logged.evidence.frame["model"]) == {"org/one", "two", "/somewhere/two"}
+    assert logged.evidence.design["models"]["org/one"] == {"parameters": 1000.0}
+    assert "org/one: the harness ran it in bfloat16" in logged.notes
+
+
+def test_logs_of_other_tasks_are_left_alone_and_those_of_two_exports_are_not_mixed(log: Log, tmp_path: Path) -> None:
+    folder = log()
+    other = {"doc_id": 0, "doc": {"question": "?"}, "resps": [[["-1", "True"]]]}
+    (folder / f"samples_hellaswag_{DATE}.jsonl").write_text(json.dumps(other) + "\n")
+    assert set(read_log(tmp_path / "logs").evidence.frame["challenge"]) == {"mgc"}
+    integrations.export("lm-eval", "spurious-correlation", tmp_path / "tasks", w="date", date_count=3, limit=9)
+    write_log(tmp_path / "tasks", tmp_path / "logs", {item: [-1.0] * 3 for item in items_of(tmp_path)}, model="another")
+    assert_refused(("logs",), read_log, tmp_path / "logs")
+    for path in tmp_path.glob("logs/*/samples_undertow*"):
+        path.unlink()
+    assert_refused(("logs", "undertow export lm-eval"), read_log, tmp_path / "logs")
+
+
+def test_the_seed_is_that_of_the_export_unless_another_is_given(tmp_path: Path) -> None:
+    integrations.export("lm-eval", "spurious-correlation", tmp_path / "tasks", seed=5, limit=9, **OPTIONS)
+    write_log(tmp_path / "tasks", tmp_path / "logs", {item: [-1.0, -2.0, -3.0] for item in items_of(tmp_path)})
+    own = undertow.score(tmp_path / "logs", out=tmp_path / "own").manifest
+    other = undertow.score(tmp_path / "logs", seed=0, out=tmp_path / "other").manifest
+    assert (own["seed"], other["seed"]) == (5, 0)
+    assert "--seed" not in own["command"]
+    assert "--seed 0" in other["command"]
+
+
+def test_what_the_log_lacks_is_unscored_and_counted(log: Log, tmp_path: Path) -> None:
+    def few(sample: dict[str, Any]) -> dict[str, Any] | None:
+        return sample if sample["doc_id"] < 7 else None
+
+    log(few)
+    scored = undertow.score(tmp_path / "logs", out=tmp_path / "scored")
+    counts = scored.manifest["counts"]
+    assert counts == {"items": LIMIT, "unscored": LIMIT - 7}
+    assert set(scored.observations["unscored"]) == {"", NO_ANSWER}
+    assert scored.observations["w_index"].is_monotonic_increasing
+    assert any("7 of the 60" in note for note in scored.manifest["notes"])
+
+
+def test_sentences_of_an_own_file_that_are_lacking_are_told_in_a_note(tmp_path: Path) -> None:
+    challenge = own_challenge(tmp_path, '{blank} ran.", "In {w}, {blank} sat', 'words = "pronouns"')
+    exported = integrations.export(
+        "lm-eval", "spurious-correlation", tmp_path / "tasks", challenge=challenge, date_count=3
+    )
+    assert exported.n_items == 6
+    known = {item: [-1.0, -2.0, -3.0] for item in items_of(tmp_path)}
+    write_log(tmp_path / "tasks", tmp_path / "logs", known, edit=lambda sample: sample if sample["doc_id"] else None)
+    Path(challenge).unlink()
+    logged = read_log(tmp_path / "logs")
+    assert len(logged.evidence.frame) == 5
+    assert "5 of the 6" in logged.notes[1]
+    # Hand-computed: shares of e^-1, e^-2 and e^-3.
+    total = math.exp(-1) + math.exp(-2) + math.exp(-3)
+    assert logged.evidence.frame["female"].to_numpy() == pytest.approx(100 * math.exp(-1) / total)
+
+
+@pytest.mark.parametrize("said", [["nan", "-1", "-1"], ["", "-1", "-1"], ["2.5", "-1", "-1"], ["-inf", "-inf", "-inf"]])
+def test_answers_without_numbers_are_unscored_with_a_reason(said: list[str], log: Log) -> None:
+    frame = read_log(log(changed("filtered_resps", [[one, "False"] for one in said], at=4))).evidence.frame
+    assert [place for place, reason in enumerate(frame["unscored"]) if reason] == [4]
+    assert math.isnan(frame["female"].iloc[4])
+    # a word that is impossible has no mass
+    sure = [["-1.5", "True"], ["-inf", "False"], ["-inf", "False"]]
+    frame = read_log(log(changed("filtered_resps", sure))).evidence.frame
+    assert list(frame[["female", "male", "neutral"]].iloc[3]) == [100.0, 0.0, 0.0]
+
+
+def test_capitals_that_a_model_does_not_see_count_once(tmp_path: Path) -> None:
+    challenge = own_challenge(tmp_path, "{blank} ran", '[groups]\nfemale = ["she", "She"]\nmale = ["he"]')
+    integrations.export("lm-eval", "spurious-correlation", tmp_path / "tasks", challenge=challenge, date_count=3)
+    write_log(tmp_path / "tasks", tmp_path / "logs", {item: [-1.0, -1.0, -1.0] for item in items_of(tmp_path)})
+    frame = read_log(tmp_path / "logs").evidence.frame
+    assert frame["female"].to_numpy() == pytest.approx([50.0] * 3)
+
+
+@pytest.mark.parametrize(
+    ("edit", "named"),
+    [
+        (changed("doc.context", "In 1700,"), "text"), (changed("doc.choices", [" she."]), "text"),
+        (changed("doc.undertow", "{}"), "question"), (changed("doc.undertow", '{"version": 1}'), "'probe'"),
+        (changed("arguments.gen_args_0", {"arg_0": "Q: In 1801,", "arg_1": " she"}), "asked"),
+        (changed("filtered_resps", [["-1", "False"]]), "1 log-likelihoods for 3"),
+        (changed("filtered_resps", "x"), "log-likelihoods for 3"), (changed("doc", {"question": "?"}), "task"),
+    ],
+)  # fmt: skip
+def test_a_damaged_log_is_refused_by_its_line(edit: Edit, named: str, log: Log) -> None:
+    assert_refused(("samples_undertow_mgc_date_", ".jsonl, line 4", named), read_log, log(edit))
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("groups", ["female", "male", "neutral", 7]), ("groups", ["female", "male", "neutral", ["x"]]),
+        ("groups", {"female": 1, "male": 2, "neutral": 3}), ("words", "x"),
+        ("words", {"female": 3}), ("gaps", [["female"]]), ("gaps", 4), ("covariates", [1]), ("w_notes", {"a": 1}), ("title", 5),
+    ],
+)  # fmt: skip
+def test_a_damaged_field_of_the_design_is_refused_by_its_name(name: str, value: Any, log: Log) -> None:
+    def edit(sample: dict[str, Any]) -> dict[str, Any]:
+        carried = json.loads(sample["doc"]["undertow"])
+        carried["design"][name] = value
+        sample["doc"]["undertow"] = json.dumps(carried)
+        return sample
+
+    named = "question" if isinstance(value, dict) and name == "groups" else name
+    assert_refused(("samples_undertow_mgc_date_", named), read_log, log(edit))
+
+
+def test_a_log_that_was_cut_off_is_refused_until_the_line_is_gone(log: Log) -> None:
+    (file,) = log().glob("samples_*")
+    lines = file.read_text(encoding="utf-8").splitlines()
+    file.write_text("\n".join([*lines[:10], lines[10][:100]]), encoding="utf-8")
+    assert_refused((file.name, "line 11"), read_log, file)
+    file.write_text("\n".join(lines[:10]), encoding="utf-8")
+    frame = read_log(file).evidence.frame
+    assert (frame["unscored"] == NO_ANSWER).sum() == LIMIT - 10
+
+
+@pytest.mark.parametrize("content", [b"\xff\xfe\x00", b"[1, 2]\n", b"[" * 100_000 + b"\n"])
+def test_files_that_are_no_log_are_refused(content: bytes, tmp_path: Path) -> None:
+    (tmp_path / "samples_x.jsonl").write_bytes(content)
+    assert_refused(("samples_x.jsonl", "line 1"), read_log, tmp_path)
+
+
+def test_the_same_sentence_twice_is_refused_with_both_places(log: Log, tmp_path: Path) -> None:
+    folder = log()
+    log(date="2026-02-01T10-00-00.000000")
+    assert_refused(("2026-02-01", "2026-01-31", "'mgc/date/1801"), read_log, tmp_path / "logs")
+    newer = next(folder.glob("samples_*2026-02-01*"))
+    assert len(read_log(newer).evidence.frame) == LIMIT
+
+
+def test_questions_and_another_audit_protocol_or_mapping_are_refused(asked: Path, log: Log, tmp_path: Path) -> None:
+    folder, out = log(), tmp_path / "out"
+    assert_refused(("tasks",), undertow.score, asked / "tasks", out=out)
+    assert_refused(("undertow_mgc_date.jsonl",), undertow.score, asked / "tasks/undertow_mgc_date.jsonl", out=out)
+    assert_refused(("task-specification",), undertow.score, folder, probe="task-specification", out=out)
+    assert_refused(("paper",), undertow.score, folder, protocol="paper", out=out)
+    assert_refused(("--columns",), undertow.score, folder, columns="x.toml", out=out)
+    assert not out.exists()
+
+
+@pytest.mark.slow
+def test_a_log_of_task_specification_is_measured_like_a_run(tmp_path: Path) -> None:
+    run = undertow.audit("task-specification", "toy", limit=60, plain=True, out=tmp_path / "run")
+    integrations.export("lm-eval", "task-specification", tmp_path / "tasks", limit=60, plain=True)
+    known = {row["item"]: list(row["logprobs_nats"]) for row in run.observations.to_dict("records")}
+    write_log(tmp_path / "tasks", tmp_path / "logs", known)
+    scored = undertow.score(tmp_path / "logs", out=tmp_path / "scored")
+    assert [repr(one) for one in scored.record.results] == [repr(one) for one in run.record.results]
+
+
+def test_options_of_a_log_open_and_fetch_nothing(log: Log, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A log may come from anywhere; a design that lacks something is refused."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "secret").write_text("one\ntwo\nthree\n")
+
+    lacking: list[str] = []
+
+    def told(sample: dict[str, Any]) -> dict[str, Any] | None:
+        carried = json.loads(sample["doc"]["undertow"])
+        carried["options"] = {"w": "secret"}
+        for key in lacking:
+            del carried["design"][key]
+        sample["doc"]["undertow"] = json.dumps(carried)
+        return sample if sample["doc_id"] else None
+
+    folder = log(told)
+    monkeypatch.setattr("undertow.data.templates.covariates.read_text", lambda path: pytest.fail(f"{path} was opened"))
+    assert len(read_log(folder).evidence.frame) == LIMIT - 1
+    lacking.append("gaps")
+    assert_refused(("spurious-correlation", "gaps"), read_log, log(told))
+
+
+@pytest.mark.parametrize("n_edits", [20, pytest.param(2000, marks=[pytest.mark.soak, pytest.mark.timeout(7200)])])
+def test_an_edit_of_a_log_is_refused_in_a_sentence_or_read(n_edits: int, log: Log, tmp_path: Path) -> None:
+    choice, n_refused = random.Random(n_edits), 0
+    whole = log()
+    for _ in range(n_edits):
+        folder = shutil.copytree(whole, tmp_path / "edited")
+        path = choice.choice(sorted(folder.iterdir()))
+        lines = path.read_text(encoding="utf-8").splitlines()
+        at = choice.randrange(len(lines))
+        document = json.loads(lines[at])
+        carried = json.loads(document["doc"]["undertow"]) if "doc" in document and choice.random() < 0.5 else None
+        told = edited(document if carried is None else carried, choice)
+        if carried is not None:
+            document["doc"]["undertow"] = json.dumps(carried)
+        lines[at] = json.dumps(document)
+        path.write_text("\n".join(lines), encoding="utf-8")
+        try:
+            undertow.score(folder, out=tmp_path / "scored", overwrite=True)
+        except UndertowError:
+            n_refused += 1
+        except Exception as error:
+            raise AssertionError(f"{path.name}, line {at + 1}, {told}") from error
+        shutil.rmtree(folder)
+    assert n_refused > n_edits / 4

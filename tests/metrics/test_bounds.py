@@ -1,0 +1,419 @@
+"""Masses that a model did not show whole: bounds of means, slopes and gaps, against a search over everything they may be."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from undertow.audits.base import Observations
+from undertow.audits.spurious_correlation import audit as spurious_correlation
+from undertow.errors import UndertowError
+from undertow.metrics.covariate_association import correlate
+from undertow.stats.regression import power_analysis
+from undertow.stats.regression.trend import any_effect, sentence_parts, trend
+from undertow.types import Floats, Result
+
+RUN = {"model": "m", "challenge": "c", "prompt": "A", "w_name": "date"}
+GROUPS = ("she", "he")
+Masses = Mapping[str, tuple[Floats, Floats]]
+"""Group: least and greatest mass, each [cluster, w]."""
+
+
+def table(masses: Masses, index: Sequence[int] = (), **run: str) -> pd.DataFrame:
+    """A row per cluster and W value, a group's mass the middle of its bounds; NaN is an unscored row."""
+    n_clusters, n_w = next(iter(masses.values()))[0].shape
+    cluster, at = np.divmod(np.arange(n_clusters * n_w), n_w)
+    columns: dict[str, Any] = {name: [level] * len(at) for name, level in (RUN | run).items()}
+    columns |= {"w": [f"w{w}" for w in at], "w_index": np.array(index or range(n_w))[at]}
+    columns["cluster"] = [f"k{k}" for k in cluster]
+    for group, (low, high) in masses.items():
+        columns |= {group: ((low + high) / 2).ravel(), f"{group}.low": low.ravel(), f"{group}.high": high.ravel()}
+    frame = pd.DataFrame(columns)
+    frame["unclaimed"] = 100 - frame[list(masses)].sum(axis=1, skipna=False)
+    frame["unscored"] = np.where(frame[next(iter(masses))].isna(), "lost", "")
+    return frame
+
+
+def whole(frame: pd.DataFrame) -> pd.DataFrame:
+    """The same table without bounds."""
+    return frame.drop(columns=[name for name in frame.columns if str(name).endswith((".low", ".high"))])
+
+
+def audit(frame: pd.DataFrame, groups: Sequence[str] = GROUPS) -> list[Result]:
+    gaps = [(groups[0], other) for other in groups[1:]]
+    return correlate(frame, groups, gaps, seed=3)
+
+
+def by_name(results: Sequence[Result]) -> dict[tuple[str, str], Result]:
+    return {(result.measure, result.group["pronoun"]): result for result in results}
+
+
+@pytest.fixture(autouse=True)
+def few_series(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Behind a detectable slope, which has a test of its own."""
+    fewer = (power_analysis.simulated_errors.__kwdefaults__ or {}) | {"n_series": 20}
+    monkeypatch.setattr(power_analysis.simulated_errors, "__kwdefaults__", fewer)
+
+
+def noisy(seed: int = 0, n_clusters: int = 8, n_w: int = 9, width: float = 4.0, slope: float = 2.0) -> Masses:
+    """Masses that rise with W (she), or do not (he), each seen but for up to `width` points."""
+    rng = np.random.default_rng(seed)
+    shape = n_clusters, n_w
+    she = 20 + slope * np.arange(n_w) + rng.normal(0, 2, (n_clusters, 1)) + rng.normal(0, 1, shape)
+    he = 40 + rng.normal(0, 1, shape)
+    return {name: (low, low + rng.uniform(0, width, shape)) for name, low in (("she", she), ("he", he))}
+
+
+# Bounds without width.
+
+
+def test_bounds_without_width_change_nothing_at_all() -> None:
+    frame = table(noisy(width=0.0))
+    frame.loc[3, [*GROUPS, "unclaimed", "she.low", "she.high", "he.low", "he.high"]] = math.nan
+    frame.loc[3, "unscored"] = "lost"
+    assert (frame["she.low"].dropna() == frame["she"].dropna()).all()
+    assert repr(audit(frame)) == repr(audit(whole(frame)))
+
+
+def test_bounds_of_rows_without_any_are_their_masses() -> None:
+    """Rows of a model that shows everything have empty bounds beside one that does not."""
+    frame = table(noisy())
+    bare = whole(frame)
+    emptied = frame.assign(**{f"{group}{end}": math.nan for group in GROUPS for end in (".low", ".high")})
+    assert repr(audit(emptied)) == repr(audit(bare))
+
+
+def test_a_group_that_was_shown_whole_has_its_own_numbers_beside_one_that_was_not() -> None:
+    masses = dict(noisy())
+    masses["he"] = (masses["he"][0], masses["he"][0])
+    frame = table(masses)
+    found, bare = by_name(audit(frame)), by_name(audit(whole(frame)))
+    for measure in ("mean_mass", "slope"):
+        one, other = found[measure, "he"], bare[measure, "he"]
+        assert (one.value, one.low, one.high, one.p) == (other.value, other.low, other.high, other.p)
+        assert one.detail.get("bound_low", one.value) == pytest.approx(one.value)
+        assert one.detail.get("bound_high", one.value) == pytest.approx(one.value)
+
+
+# Against a search over every corner.
+
+
+def slope_weights(x: Floats) -> Floats:
+    """What least squares makes of each mean [w]."""
+    centred = x - x.mean()
+    weights: Floats = centred / (centred**2).sum()
+    return weights
+
+
+def searched(x: Floats, low: Floats, high: Floats) -> tuple[float, float]:
+    """The least and the greatest slope over every way to set each W mean to one of its ends."""
+    slopes = [float(slope_weights(x) @ np.array(corner)) for corner in itertools.product(*zip(low, high, strict=True))]
+    return min(slopes), max(slopes)
+
+
+@st.composite
+def small_designs(draw: st.DrawFn) -> tuple[Masses, list[int]]:
+    """Up to three clusters, up to five W values at uneven places, some rows unscored."""
+    n_clusters, n_w = draw(st.integers(2, 3)), draw(st.integers(3, 5))
+    index = sorted(draw(st.sets(st.integers(-10, 10), min_size=n_w, max_size=n_w)))
+    numbers = st.lists(st.integers(0, 40), min_size=n_clusters * n_w, max_size=n_clusters * n_w)
+    missing = np.array(
+        draw(st.lists(st.sampled_from([0, 0, 0, 1]), min_size=n_clusters * n_w, max_size=n_clusters * n_w))
+    )
+    missing = missing.reshape(n_clusters, n_w).astype(bool)
+    masses = {}
+    for group in GROUPS:
+        low, width = (np.array(draw(numbers), dtype=float).reshape(n_clusters, n_w) for _ in range(2))
+        low[missing] = math.nan
+        masses[group] = (low, low + width)
+    return masses, index  # fmt: skip
+
+
+@settings(max_examples=15)
+@given(small_designs())
+def test_bounds_are_those_of_a_search_over_all_corners(design: tuple[Masses, list[int]]) -> None:
+    masses, index = design
+    frame = table(masses, index)
+    found = by_name(correlate(frame, GROUPS, [("she", "he"), ("he", "she")], seed=0))
+    by_w = frame.groupby("w_index")[[f"{group}{end}" for group in GROUPS for end in (".low", ".high")]].mean().dropna()
+    x = by_w.index.to_numpy(dtype=float)
+    shown_whole = all(np.array_equal(low, high, equal_nan=True) for low, high in masses.values())
+    ends = {group: (by_w[f"{group}.low"].to_numpy(), by_w[f"{group}.high"].to_numpy()) for group in GROUPS}
+    for group, (low, high) in ends.items():
+        if len(x):
+            check(found["mean_mass", group], (low.mean(), high.mean()), shown_whole=shown_whole)
+        if len(x) >= 3:
+            check(found["slope", group], searched(x, low, high), shown_whole=shown_whole)
+    for a, b in (GROUPS, GROUPS[::-1]):
+        if len(x) >= 3:
+            low, high = ends[a][0] - ends[b][1], ends[a][1] - ends[b][0]
+            check(found["slope_gap", f"{a}-{b}"], searched(x, low, high), shown_whole=shown_whole)
+        else:
+            assert math.isnan(found["slope_gap", f"{a}-{b}"].value)
+            assert "bound_low" not in found["slope_gap", f"{a}-{b}"].detail
+
+
+def check(result: Result, expected: tuple[float, float], *, shown_whole: bool) -> None:
+    bounds = [result.detail.get(name, result.value) for name in ("bound_low", "bound_high")]
+    assert bounds == pytest.approx(expected, abs=1e-9)
+    assert ("bound_low" not in result.detail) == shown_whole
+    assert bounds[0] - 1e-9 <= result.value <= bounds[1] + 1e-9
+
+
+def test_a_gap_searched_over_both_groups() -> None:
+    """The bounds of a gap are those of both groups moving apart, each by itself."""
+    masses = {name: (low[:, :4], high[:, :4]) for name, (low, high) in noisy().items()}
+    frame = table(masses)
+    means = {group: [end.mean(axis=0) for end in ends] for group, ends in masses.items()}
+    weights = slope_weights(np.arange(4.0))
+    corners = [
+        float(weights @ (np.array(she) - np.array(he)))
+        for she in itertools.product(*zip(*means["she"], strict=True))
+        for he in itertools.product(*zip(*means["he"], strict=True))
+    ]
+    detail = by_name(audit(frame))["slope_gap", "she-he"].detail
+    assert (detail["bound_low"], detail["bound_high"]) == pytest.approx((min(corners), max(corners)))
+
+
+# Intervals, and what is not touched.
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_an_interval_covers_both_ends_and_the_interval_of_the_middle(seed: int) -> None:
+    frame = table(noisy(seed))
+    bare = by_name(audit(whole(frame)))
+    bounded = {key: result for key, result in by_name(audit(frame)).items() if "bound_low" in result.detail}
+    assert {measure for measure, _ in bounded} == {"mean_mass", "slope", "slope_gap", "slope_log_odds"}
+    assert len(bounded) == 7
+    for key, result in bounded.items():
+        other = bare[key]
+        assert result.low <= result.detail["bound_low"] < result.value < result.detail["bound_high"] <= result.high
+        assert result.low <= other.low
+        assert other.high <= result.high
+        for kind in ("sentences", "values", "corrected"):
+            if f"{kind}_low" in result.detail:
+                assert result.detail[f"{kind}_low"] < result.detail["bound_low"]
+                assert result.detail["bound_high"] < result.detail[f"{kind}_high"]
+        assert math.isnan(other.p) or result.p >= other.p
+        assert math.isnan(other.p) or result.detail["values_p"] >= other.detail["values_p"]
+        assert "most probable tokens only" in result.note
+
+
+def test_an_interval_is_that_of_the_least_and_of_the_greatest() -> None:
+    """By hand for a slope: the masses before the middle at one end, those after it at the other."""
+    masses = noisy()
+    low, high = masses["she"]
+    result = by_name(audit(table(masses)))["slope", "she"]
+    x = np.arange(9)
+    least, greatest = np.where(x < 4, high, low), np.where(x < 4, low, high)
+    ends = [trend(x, sentence_parts(x, y[None], np.ones((1, 8, 9)))) for y in (least, greatest)]
+    assert (result.detail["bound_low"], result.detail["bound_high"]) == pytest.approx(
+        tuple(np.polyfit(x, y.mean(axis=0), 1)[0] for y in (least, greatest))
+    )
+    assert (result.low, result.high) == pytest.approx((ends[0].low[0], ends[1].high[0]))
+    assert result.p == pytest.approx(max(end.p[0] for end in ends))
+
+
+def test_ends_of_different_signs_are_as_good_as_no_slope() -> None:
+    masses = {name: (low, low + 20.0) for name, (low, _) in noisy(width=0.0).items()}
+    result = by_name(audit(table(masses)))["slope", "she"]
+    assert (result.p, result.q, result.detail["values_p"]) == (1, 1, 1)
+    assert result.low < result.detail["bound_low"] < 0 < result.detail["bound_high"] < result.high
+
+
+def test_where_clusters_do_not_differ_there_are_bounds_and_no_interval() -> None:
+    low = np.tile(10.0 + 10 * np.arange(8), (6, 1))
+    found = by_name(audit(table({"she": (low, low + 2), "he": (low * 0, low * 0 + 1)})))
+    weights = slope_weights(np.arange(8.0))
+    by = 2 * np.abs(weights).sum() / 2
+    for key, expected in {
+        ("mean_mass", "she"): (45, 47),
+        ("slope", "she"): (10 - by, 10 + by),
+        ("slope", "he"): (-by / 2, by / 2),
+        ("slope_gap", "she-he"): (10 - 1.5 * by, 10 + 1.5 * by),
+    }.items():
+        assert (found[key].detail["bound_low"], found[key].detail["bound_high"]) == pytest.approx(expected)
+        assert math.isnan(found[key].p)
+
+
+def test_masses_that_may_be_none_end_at_zero() -> None:
+    """No sentence shows anything of a group: it may be nothing, or all that was hidden."""
+    hidden = np.random.default_rng(0).uniform(5, 15, (8, 9))
+    found = by_name(audit(table({"she": (hidden * 0, hidden), "he": (hidden * 0 + 20, hidden * 0 + 20)})))
+    mean = found["mean_mass", "she"]
+    assert (mean.detail["bound_low"], mean.low) == (0, 0)
+    assert mean.detail["bound_high"] < mean.high < 100
+    assert found["slope", "she"].p == 1
+
+
+def test_an_effect_of_w_is_tested_where_bounds_leave_the_least_of_it() -> None:
+    masses = noisy(width=1.0)
+    low, high = masses["she"]
+    frame = table(masses)
+    result, bare = by_name(audit(frame))["w_effect", "she"], by_name(audit(whole(frame)))["w_effect", "she"]
+    assert result.value == bare.value
+    assert np.isnan([result.low, result.high]).all(), "nobody knows how large it may be"
+    # Every mean goes as far towards one number as it may.
+    least, greatest = low.mean(axis=0), high.mean(axis=0)
+    towards = np.clip((least.max() + greatest.min()) / 2, least, greatest)
+    moved = low + (towards - least) / (greatest - least) * (high - low)
+    assert result.p == pytest.approx(any_effect(moved, np.ones_like(moved)).p)
+    # Where one number lies within all bounds, nothing need depend on W.
+    open_to_all = {name: (low, low + 20.0) for name, (low, _) in noisy(width=0.0).items()}
+    assert by_name(audit(table(open_to_all)))["w_effect", "she"].p == 1
+
+
+def test_values_and_correlations_are_those_of_the_middle() -> None:
+    frame = table(noisy())
+    found, bare = by_name(audit(frame)), by_name(audit(whole(frame)))
+    assert found.keys() == bare.keys()
+    for key, result in found.items():
+        other = bare[key]
+        kept = [(one.value, one.n, one.n_unscored, one.unit, one.neutral, one.group) for one in (result, other)]
+        assert repr(kept[0]) == repr(kept[1])
+        own = ("ols_low", "ols_high", "intercept", "n_w", "n_clusters", "first", "last", "autocorrelation", "values_sd")
+        assert [result.detail.get(name) for name in own] == [other.detail.get(name) for name in own]
+        if key[0] == "pearson_r":
+            assert repr(result) == repr(other)
+
+
+def test_models_that_show_everything_are_not_touched_by_one_that_does_not() -> None:
+    shown, hidden = whole(table(noisy(1), model="shown")), table(noisy(2), model="hidden")
+    both = pd.concat([shown, hidden], ignore_index=True)
+    assert both["she.low"].isna().sum() == len(shown)
+    together = audit(both)
+    corrected = ("values_q", "corrected_low", "corrected_high")
+    for frame, model in ((shown, "shown"), (hidden, "hidden")):
+        alone = by_name(audit(frame))
+        of_model = by_name([result for result in together if result.group["model"] == model])
+        assert alone.keys() == of_model.keys()
+        for key, result in of_model.items():
+            kept = [
+                (
+                    one.value,
+                    one.low,
+                    one.high,
+                    one.p,
+                    one.note,
+                    [one.detail[name] for name in one.detail if name not in corrected],
+                )
+                for one in (result, alone[key])
+            ]
+            assert repr(kept[0]) == repr(kept[1])
+    assert not any("bound_low" in result.detail for result in together if result.group["model"] == "shown")
+
+
+def test_rows_shown_whole_and_rows_that_were_not_make_one_mean() -> None:
+    """A server that shows everything of some answers: their ends are their masses."""
+    masses = noisy()
+    frame = table(masses)
+    full = frame["cluster"] == "k0"
+    frame.loc[full, [f"{group}{end}" for group in GROUPS for end in (".low", ".high")]] = math.nan
+    found = by_name(audit(frame))
+    for group in GROUPS:
+        ends = [
+            frame[f"{group}{end}"].fillna(frame[group]).groupby(frame["w_index"]).mean() for end in (".low", ".high")
+        ]
+        expected = searched(np.arange(9.0), *(end.to_numpy() for end in ends))
+        detail = found["slope", group].detail
+        assert (detail["bound_low"], detail["bound_high"]) == pytest.approx(expected)  # fmt: skip
+
+
+def test_neither_order_nor_other_models_change_bounds() -> None:
+    frame = table(noisy())
+    assert repr(audit(frame.sample(frac=1, random_state=1))) == repr(audit(frame))
+
+
+# What is told.
+
+
+def findings(frame: pd.DataFrame) -> dict[str, bool]:
+    """The finding of each slope and gap: whether a drift is claimed."""
+    evidence = Observations(frame, {"groups": list(GROUPS), "gaps": [list(GROUPS)], "words": {}})
+    told = spurious_correlation.findings(evidence, audit(frame))
+    return {
+        name: finding.found
+        for finding in told
+        for name, words in (("she", "share of she"), ("he", "share of he"), ("gap", "lead of she over he"))
+        if words in finding.text
+    }
+
+
+def test_a_drift_is_claimed_where_no_hidden_mass_could_undo_it() -> None:
+    frame = table(noisy(width=1.0))
+    assert findings(frame) == {"she": True, "he": False, "gap": True}
+
+
+def test_no_drift_is_claimed_where_hidden_mass_could_undo_it() -> None:
+    """The middle rises as before and its test is as sure; but the slope may be anything, falling too."""
+    masses = {name: (low, low + 20.0) for name, (low, _) in noisy(width=0.0).items()}
+    frame = table(masses)
+    slope, bare = (by_name(audit(one))["slope", "she"] for one in (frame, whole(frame)))
+    assert bare.q < 0.05 < slope.q
+    assert slope.detail["bound_low"] < 0 < slope.detail["bound_high"]
+    assert findings(whole(frame)) == {"she": True, "he": False, "gap": True}
+    assert findings(frame) == {"she": False, "he": False, "gap": False}
+
+
+def test_bounds_that_touch_zero_claim_nothing() -> None:
+    """Masses that may be so much more in each mean move a slope to exactly 0."""
+    rng = np.random.default_rng(1)
+    low = 10 + 0.75 * np.arange(8.0) + rng.normal(0, 2, (7, 1)) + rng.normal(0, 0.1, (7, 8))
+    weights = slope_weights(np.arange(8.0))
+    width = float(weights @ low.mean(axis=0)) / (np.abs(weights).sum() / 2)
+    flat = low * 0 + 20
+    frame = table({"she": (low, low + width), "he": (flat, flat)})
+    slope = by_name(audit(frame))["slope", "she"]
+    assert slope.detail["bound_low"] == pytest.approx(0, abs=1e-12)
+    assert slope.p > 0.05
+    assert not findings(frame)["she"]
+    narrow = table({"she": (low, low + 0.2 * width), "he": (flat, flat)})
+    assert by_name(audit(narrow))["slope", "she"].detail["bound_low"] > 0
+    assert findings(narrow)["she"]
+
+
+# Tables that are not what they should be.
+
+
+@pytest.mark.parametrize("bad", ["a lot", math.inf])
+def test_a_bound_that_is_no_number_is_refused_by_name(bad: Any) -> None:
+    frame = table(noisy())
+    frame["she.high"] = frame["she.high"].astype(object)
+    frame.loc[4, "she.high"] = bad
+    with pytest.raises(UndertowError, match=r"'she\.high'.*row 5") as said:
+        audit(frame)
+    assert "\n" not in str(said.value)
+
+
+def test_one_cluster_has_bounds_and_no_interval() -> None:
+    masses = {name: (low[:1], high[:1]) for name, (low, high) in noisy().items()}
+    found = by_name(audit(table(masses)))
+    for key in (("mean_mass", "she"), ("slope", "she"), ("slope_gap", "she-he")):
+        assert found[key].detail["bound_low"] < found[key].value < found[key].detail["bound_high"]
+        assert math.isnan(found[key].low)
+        assert math.isnan(found[key].high)
+        assert "1 sentence" in found[key].note
+    assert not any(findings(table(masses)).values())
+
+
+def test_unscored_rows_have_no_bounds_whatever_their_columns_say() -> None:
+    frame = table(noisy())
+    frame.loc[2, "unscored"] = "lost"
+    cleared = frame.copy()
+    cleared.loc[2, [*GROUPS, "unclaimed", "she.low", "she.high", "he.low", "he.high"]] = math.nan
+    assert repr(audit(frame)) == repr(audit(cleared))
+
+
+def test_a_group_called_as_a_bound_is_refused() -> None:
+    """Groups are users' own words, and the second of these would be taken for what the first may be at least."""
+    frame = whole(table(noisy())).rename(columns={"he": "she.low"})
+    with pytest.raises(UndertowError, match=r"'she\.low'"):
+        audit(frame, ("she", "she.low"))

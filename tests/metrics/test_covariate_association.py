@@ -1,0 +1,659 @@
+"""Slopes of the recorded models, of tables that a hand can work out, of tables that say nothing, and their intervals' honesty."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy import special, stats
+
+from undertow.errors import UndertowError
+from undertow.metrics.covariate_association import correlate, line_of
+from undertow.stats.cluster_errors import share_interval
+from undertow.stats.regression import power_analysis
+from undertow.stats.regression.trend import any_effect, sentence_parts, trend, trend_of_other_values
+from undertow.types import Result
+
+Masses = dict[str, np.ndarray]  # group: [cluster, w]
+RUN = {"model": "m", "challenge": "c", "prompt": "", "w_name": "date"}
+
+
+def table(masses: Masses, **run: str) -> pd.DataFrame:
+    """A crossed design: one row per cluster and W value; NaN in the first group is an unscored row."""
+    n_clusters, n_w = next(iter(masses.values())).shape
+    cluster, w_index = np.divmod(np.arange(n_clusters * n_w), n_w)
+    columns: dict[str, Any] = {name: [level] * len(cluster) for name, level in (RUN | run).items()}
+    columns |= {"w": [f"w{index}" for index in w_index], "w_index": w_index, "cluster": [f"k{k}" for k in cluster]}
+    columns |= {group: np.asarray(values, dtype=float).ravel() for group, values in masses.items()}
+    frame = pd.DataFrame(columns)
+    frame["unclaimed"] = 100 - frame[list(masses)].sum(axis=1, skipna=False)
+    frame["unscored"] = np.where(frame[next(iter(masses))].isna(), "too long", "")
+    return frame
+
+
+def audit(
+    frame: pd.DataFrame, groups: tuple[str, ...] = ("she", "he"), **options: Any
+) -> dict[tuple[str, str], Result]:
+    """Results of a table with one run, by measure and pronoun."""
+    gaps = options.pop("gaps", [groups[:2]] if len(groups) > 1 else [])
+    results = correlate(frame, groups, gaps, **({"seed": 0} | options))
+    by_name = {(result.measure, result.group["pronoun"]): result for result in results}
+    assert len(by_name) == len(results)
+    return by_name
+
+
+def some_masses(seed: int = 0, n_clusters: int = 12, n_w: int = 10) -> Masses:
+    rng = np.random.default_rng(seed)
+    she = 30 + 2 * np.arange(n_w) + rng.normal(0, 3, (n_clusters, 1)) + rng.normal(0, 2, (n_clusters, n_w))
+    return {"she": she, "he": 40 + rng.normal(0, 3, (n_clusters, n_w))}
+
+
+def numbers(result: Result) -> list[float]:
+    """All but q, and what is corrected like it, which depend on the other results of a table."""
+    corrected = ("values_q", "corrected_low", "corrected_high")
+    detail = [number for name, number in result.detail.items() if name not in corrected]
+    return [result.value, result.low, result.high, result.p, *detail]
+
+
+def same(found: Result, expected: Result) -> bool:
+    return np.array_equal(numbers(found), numbers(expected), equal_nan=True)
+
+
+@pytest.fixture(autouse=True)
+def few_series(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Behind a detectable slope, which has a test of its own."""
+    fewer = (power_analysis.simulated_errors.__kwdefaults__ or {}) | {"n_series": 20}
+    monkeypatch.setattr(power_analysis.simulated_errors, "__kwdefaults__", fewer)
+
+
+# The recorded models ------------------------------------------------------------------------------------------------
+
+
+PUBLISHED = [
+    ("bert-base-uncased", "", "date", "female"),
+    ("bert-base-uncased", "", "place", "male"),
+    ("roberta-base", "", "date", "female"),
+    ("text-davinci-002", "A", "date", "male"),
+]
+
+
+@pytest.fixture(scope="module")
+def recorded_masses(reference_data: Path) -> pd.DataFrame:
+    frame = pd.read_csv(reference_data / "recorded" / "mgc_pronoun_mass.csv.gz")
+    groups = ["female", "male", "neutral"]
+    return frame.assign(
+        challenge="mgc",
+        prompt=frame["prompt"].fillna(""),
+        cluster=frame["text_index"].astype(str),
+        unclaimed=100 - frame[groups].sum(axis=1),
+        unscored="",
+    )
+
+
+@pytest.fixture(scope="module")
+def recorded(recorded_masses: pd.DataFrame) -> dict[tuple[str, ...], Result]:
+    told = {(model, prompt, w_name) for model, prompt, w_name, _ in PUBLISHED}
+    chosen = [
+        row in told for row in zip(*(recorded_masses[name] for name in ("model", "prompt", "w_name")), strict=True)
+    ]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(power_analysis.simulated_errors, "__kwdefaults__", {"n_series": 10, "seed": 0})
+        results = correlate(recorded_masses[chosen], ["female", "male", "neutral"], [("female", "male")], seed=0)
+    return {(result.measure, *result.group.values()): result for result in results}
+
+
+def cells(frame: pd.DataFrame, group: str, x: str = "w_index") -> np.ndarray:
+    """Means of a complete design [cluster, w], by pandas."""
+    found: np.ndarray = frame.pivot_table(index="cluster", columns=x, values=group, aggfunc="mean").to_numpy()
+    assert np.isfinite(found).all()
+    return found
+
+
+@pytest.mark.parametrize("about", PUBLISHED)
+def test_intervals_of_recorded_models_are_those_of_the_trend_of_their_means(
+    recorded: dict[tuple[str, ...], Result], recorded_masses: pd.DataFrame, about: tuple[str, ...]
+) -> None:
+    """Called with the masses that pandas puts in a table."""
+    model, prompt, w_name, group = about
+    run = recorded_masses.query("model == @model and prompt == @prompt and w_name == @w_name")
+    y = cells(run, group)[None]
+    x = np.arange(y.shape[2])
+    parts = sentence_parts(x, y, np.ones_like(y))
+    found, result = trend(x, parts), recorded["slope", model, "mgc", prompt, w_name, group]
+    assert (result.value, result.low, result.high, result.p) == pytest.approx(
+        (found.slope[0], found.low[0], found.high[0], found.p[0]), rel=1e-6
+    )
+    slopes = np.array([np.polyfit(x, row, 1)[0] for row in y[0]])
+    half = stats.t.ppf(0.975, result.detail["sentences_df"]) * stats.sem(slopes)
+    assert (result.detail["sentences_low"], result.detail["sentences_high"]) == pytest.approx(
+        (slopes.mean() - half, slopes.mean() + half), rel=1e-6
+    )
+    low, high, p = (one[0] for one in trend_of_other_values(x, parts))
+    assert [result.detail[f"values_{name}"] for name in ("low", "high", "p")] == pytest.approx([low, high, p], rel=1e-6)
+    effect = any_effect(y[0], np.ones_like(y[0]))
+    told = recorded["w_effect", model, "mgc", prompt, w_name, group]
+    assert (told.value, told.low, told.high, told.p) == pytest.approx((effect.sd, effect.low, effect.high, effect.p))
+
+
+# By hand ------------------------------------------------------------------------------------------------------------
+
+
+def test_a_table_that_a_hand_can_work_out() -> None:
+    # Means of she are 10 20 30, of he 30 30 27: slopes 10 and -1.5.
+    she, he = np.array([[8, 18, 28], [12, 22, 32]]), np.array([[30, 30, 27], [30, 30, 27]])
+    results = audit(table({"she": she, "he": he}))
+    assert results["mean_mass", "she"].value == 20
+    assert results["mean_mass", "he"].value == 29
+    assert results["mean_mass", "unclaimed"].value == pytest.approx(100 - 49)
+    assert results["slope", "she"].value == pytest.approx(10)
+    assert results["slope", "he"].value == pytest.approx(-1.5)
+    assert results["slope_gap", "she-he"].value == pytest.approx(11.5)
+    assert results["pearson_r", "she"].value == pytest.approx(1)
+    assert results["pearson_r", "he"].value == pytest.approx(-math.sqrt(3) / 2)
+    # The odds of she are 1 / 9, 1 / 4 and 3 / 7.
+    assert results["slope_log_odds", "she"].value == pytest.approx((math.log(3 / 7) - math.log(1 / 9)) / 2)
+    # Both sentences move by -10, 0 and 10: the variance of the effects is 200 / 2.
+    assert results["w_effect", "she"].value == pytest.approx(10)
+    # Two sentences and three values claim nothing.
+    for result in results.values():
+        assert np.isnan([result.low, result.high, result.p, result.q]).all()
+    detail = results["slope", "she"].detail
+    assert (detail["intercept"], detail["first"], detail["last"]) == pytest.approx((10, 10, 30))
+    assert (detail["n_w"], detail["n_clusters"], results["slope", "she"].n) == (3, 2, 6)
+    assert results["slope", "he"].detail["ols_low"] < -1.5 < results["slope", "he"].detail["ols_high"]
+
+
+def test_a_table_of_six_sentences_at_eight_values_by_other_means() -> None:
+    """Each number from numpy, scipy and the functions of the statistics, whose own tests hold them against others."""
+    masses = some_masses(2, 6, 8)
+    results, she, gap = audit(table(masses)), masses["she"], masses["she"] - masses["he"]
+    x, levels = np.arange(8), she.mean(axis=1)
+    found = trend(x, sentence_parts(x, she[None], np.ones((1, 6, 8))))
+    slope = results["slope", "she"]
+    assert slope.value == pytest.approx(np.polyfit(x, she.mean(axis=0), 1)[0])
+    assert (slope.low, slope.high, slope.p) == pytest.approx((found.low[0], found.high[0], found.p[0]))
+    assert (slope.detail["autocorrelation"], slope.detail["values_sd"]) == pytest.approx(
+        (found.autocorrelation[0], found.values_sd[0])
+    )
+    ols = stats.linregress(x, she.mean(axis=0))
+    assert slope.detail["ols_high"] - slope.value == pytest.approx(stats.t.ppf(0.975, 6) * ols.stderr)
+    of_gap = trend(x, sentence_parts(x, gap[None], np.ones((1, 6, 8))))
+    assert results["slope_gap", "she-he"].p == pytest.approx(of_gap.p[0])
+    kurtosis = stats.kurtosis(levels, bias=False) + 3
+    df = min(2 * 6 / (kurtosis - 3 / 5), 5)
+    expected = share_interval(levels.mean() / 100, (stats.sem(levels) / 100) ** 2, df)
+    assert (results["mean_mass", "she"].low, results["mean_mass", "she"].high) == pytest.approx(
+        tuple(100 * end for end in expected)
+    )
+    # To first order each sentence moves the log-odds of a mean as far as the mean, over p (1 - p).
+    means = she.mean(axis=0)
+    moved = special.logit(means / 100) + (she - means) * 100 / (means * (100 - means))
+    odds = trend(x, sentence_parts(x, moved[None], np.ones((1, 6, 8))))
+    told = results["slope_log_odds", "she"]
+    assert (told.value, told.low, told.high) == pytest.approx((odds.slope[0], odds.low[0], odds.high[0]))
+    assert told.value == pytest.approx(np.polyfit(x, special.logit(means / 100), 1)[0])
+    assert math.isnan(told.p), "the slope has its test"
+
+
+def test_results_come_in_order_of_appearance_with_their_keys_and_units() -> None:
+    frames = [table(some_masses(seed), model=model) for seed, model in enumerate(("zeta", "alpha"))]
+    results = correlate(pd.concat(frames), ["she", "he"], [("he", "she")], seed=0)
+    names = [(result.measure, result.group["pronoun"]) for result in results]
+    assert names[: len(names) // 2] == [
+        ("mean_mass", "she"),
+        ("mean_mass", "he"),
+        ("mean_mass", "unclaimed"),
+        ("w_effect", "she"),
+        ("w_effect", "he"),
+        ("w_effect", "he-she"),
+        ("slope", "she"),
+        ("slope", "he"),
+        ("pearson_r", "she"),
+        ("pearson_r", "he"),
+        ("slope_log_odds", "she"),
+        ("slope_log_odds", "he"),
+        ("slope_gap", "he-she"),
+    ]
+    assert [result.group["model"] for result in results] == ["zeta"] * 13 + ["alpha"] * 13
+    assert list(results[0].group) == ["model", "challenge", "prompt", "w_name", "pronoun"]
+    units = {result.measure: (result.unit, result.neutral) for result in results}
+    assert units.pop("mean_mass")[0] == "percent"
+    step = "percent per step"
+    assert units == {
+        "w_effect": ("percentage points", 0), "slope": (step, 0), "pearson_r": ("", 0), "slope_log_odds": ("log-odds per step", 0),
+        "slope_gap": (step, 0),
+    }  # fmt: skip
+    of = {result.measure: [one for one in results if one.measure == result.measure] for result in results}
+    untested = [*of["mean_mass"], *of["pearson_r"], *of["slope_log_odds"]]
+    assert np.isnan([[result.p, result.q] for result in untested]).all()
+    assert np.isnan([[result.low, result.high] for result in of["pearson_r"]]).all()
+
+
+def test_q_is_adjusted_over_the_tests_of_one_kind_in_the_whole_table() -> None:
+    frames = [table(some_masses(seed), model=f"model {seed}") for seed in range(3)]
+    results = correlate(pd.concat(frames), ["she", "he"], [("she", "he")], seed=0)
+
+    def adjusted(p: np.ndarray) -> list[float]:
+        """Benjamini-Hochberg from its definition: the least bound over all levels at which the test would be rejected."""
+        return [min(min(1.0, len(p) * level / np.sum(p <= level)) for level in p if level >= own) for own in p]
+
+    for measures in (("slope", "slope_gap"), ("w_effect",)):
+        tested = [result for result in results if result.measure in measures]
+        assert len(tested) == 9
+        assert [result.q for result in tested] == pytest.approx(adjusted(np.array([result.p for result in tested])))
+    others = [result.detail for result in results if result.measure in ("slope", "slope_gap")]
+    assert [detail["values_q"] for detail in others] == pytest.approx(
+        adjusted(np.array([detail["values_p"] for detail in others]))
+    )
+
+
+def test_a_corrected_interval_leaves_out_zero_where_q_is_small_and_nowhere_else() -> None:
+    """Of eight tests; its level is that at which the least of those that are claimed, or the next one, would be rejected."""
+    frames = []
+    for seed, slope in enumerate((0.0, 0.0, 0.5, 0.5, 0.6, 0.7, 2.0, 0.0)):
+        masses = some_masses(seed)
+        masses["he"] = masses["he"] + slope * np.arange(10)
+        frames.append(table(masses, model=f"model {seed}"))
+    results = [one for one in correlate(pd.concat(frames), ["he"], [], seed=0) if one.measure == "slope"]
+    q, p = (np.array([getattr(one, name) for one in results]) for name in ("q", "p"))
+    assert 0 < np.sum(q < 0.05) < np.sum(p < 0.05) < 8
+    for at, result in enumerate(results):
+        low, high = (result.detail[f"corrected_{end}"] for end in ("low", "high"))
+        assert (low > 0 or high < 0) == (result.q < 0.05)
+        level = 1 - 0.05 * (np.sum(q < 0.05) + (result.q >= 0.05)) / 8
+        y = frames[at].pivot_table(index="cluster", columns="w_index", values="he").to_numpy()[None]
+        found = trend(np.arange(10), sentence_parts(np.arange(10), y, np.ones_like(y)), level=level)
+        assert (low, high) == pytest.approx((found.low[0], found.high[0]))
+    alone = audit(frames[4], ("he",))["slope", "he"]
+    assert (alone.detail["corrected_low"], alone.detail["corrected_high"]) == pytest.approx((alone.low, alone.high))
+
+
+def test_of_several_prompts_their_mean_decides_and_nothing_else() -> None:
+    """Three prompts of one model and none of another: no model has one try for each prompt."""
+    masses = {prompt: some_masses(seed) for seed, prompt in enumerate("ABC")}
+    prompted = [table(of_prompt, prompt=prompt) for prompt, of_prompt in masses.items()]
+    results = correlate(pd.concat([*prompted, table(some_masses(9), model="other")]), ["she"], [], seed=0)
+    of = {(result.measure, result.group["model"], result.group.get("prompt")): result for result in results}
+    decided = {key for key, result in of.items() if math.isfinite(result.q)}
+    assert decided == {
+        ("slope_over_prompts", "m", None), ("w_effect_over_prompts", "m", None), ("slope", "other", ""), ("w_effect", "other", ""),
+    }  # fmt: skip
+    over, alone = of["slope_over_prompts", "m", None], [of["slope", "m", prompt] for prompt in "ABC"]
+    assert over.value == pytest.approx(np.mean([result.value for result in alone]))
+    assert all(0 < result.p < 1 for result in alone)
+    mean = np.asarray(sum(one["she"] for one in masses.values())) / 3
+    found = trend(np.arange(10), sentence_parts(np.arange(10), mean[None], np.ones((1, 12, 10))))
+    assert (over.low, over.high, over.p) == pytest.approx((found.low[0], found.high[0], found.p[0]), rel=1e-6)
+    p = {key: of[key].p for key in decided if key[0].startswith("slope")}
+    # Two tests, of which the larger p stands as it is.
+    assert of[max(p, key=lambda key: p[key])].q == pytest.approx(max(p.values()))
+
+
+def test_a_slope_is_per_unit_where_w_counts_by_its_number() -> None:
+    """Years at uneven distances: a step of the list is another thing than a year."""
+    masses, years = some_masses(4), np.array([1900, 1901, 1903, 1904, 1910, 1920, 1950, 1990, 1991, 2000])
+    frame = table(masses).assign(w_value=lambda rows: years[rows["w_index"]])
+    of_index = audit(frame.drop(columns="w_value"), covariates={"date": {"scale": "index"}})["slope", "she"]
+    of_year = audit(frame, covariates={"date": {"scale": "value", "unit": "year"}})["slope", "she"]
+    means = masses["she"].mean(axis=0)
+    assert (of_index.unit, of_year.unit) == ("percent per step", "percent per year")
+    assert of_index.value == pytest.approx(np.polyfit(range(10), means, 1)[0])
+    assert of_year.value == pytest.approx(np.polyfit(years, means, 1)[0])
+    found = trend(years, sentence_parts(years, masses["she"][None], np.ones((1, 12, 10))))
+    assert (of_year.low, of_year.high, of_year.p) == pytest.approx((found.low[0], found.high[0], found.p[0]))
+    assert (of_year.detail["first"], of_year.detail["last"]) == pytest.approx(
+        tuple(np.polyval(np.polyfit(years, means, 1), [1900, 2000]))
+    )
+    effects = [audit(frame, covariates={"date": {"scale": scale}})["w_effect", "she"] for scale in ("index", "value")]
+    assert same(*effects), "an effect knows no order"
+
+
+def test_an_unordered_list_has_means_and_effects_and_no_line() -> None:
+    results = audit(table(some_masses()), covariates={"date": {"scale": "none"}})
+    assert {measure for measure, _ in results} == {"mean_mass", "w_effect"}
+    assert results["w_effect", "she"].q < 0.05
+    assert same(results["w_effect", "she"], audit(table(some_masses()))["w_effect", "she"])
+
+
+def test_a_list_of_four_values_claims_no_drift_and_says_why() -> None:
+    """However steep: four values cannot tell a trend from a slow wave. That they matter at all can be told."""
+    results = audit(table(some_masses(n_w=4)))
+    for key in (("slope", "she"), ("slope", "he"), ("slope_gap", "she-he"), ("slope_log_odds", "she")):
+        result = results[key]
+        assert np.isnan([result.low, result.high, result.p, result.q]).all()
+        assert "4 W values" in result.note
+        assert "at least 8" in result.note
+        assert "detectable_slope" not in result.detail
+    assert results["slope", "she"].value == pytest.approx(
+        np.polyfit(range(4), some_masses(n_w=4)["she"].mean(axis=0), 1)[0]
+    )
+    assert results["slope", "she"].detail["sentences_low"] < results["slope", "she"].value
+    assert results["w_effect", "she"].p < 0.05
+
+
+def test_five_sentences_have_no_interval_and_claim_nothing() -> None:
+    results = audit(table(some_masses(n_clusters=5)))
+    for key, result in results.items():
+        assert not math.isnan(result.value)
+        assert np.isnan([result.low, result.high, result.p, result.q]).all()
+        assert "ols_low" in result.detail or not {"sentences_low", "values_low", "values_p"} & result.detail.keys()
+        if key[0] != "pearson_r":
+            assert "5 sentences" in result.note
+            assert "at least 6" in result.note
+    six = audit(table(some_masses(n_clusters=6)))
+    assert not np.isnan([six["slope", "she"].low, six["slope", "she"].p, six["w_effect", "she"].p]).any()
+
+
+def test_what_a_design_could_have_found_is_asked_where_it_found_nothing() -> None:
+    results = audit(table(some_masses()))
+    assert results["slope", "she"].p < 0.01
+    assert "detectable_slope" not in results["slope", "she"].detail
+    assert results["slope", "he"].p > 0.05
+    assert results["slope", "he"].detail["detectable_slope"] > abs(results["slope", "he"].value)
+
+
+def test_the_index_of_w_is_what_counts_and_not_its_place() -> None:
+    frame = table({"she": np.array([[1.0, 2, 3], [3, 4, 5]])})
+    frame["w_index"] = frame["w_index"].map({0: 10, 1: 12, 2: 14})
+    result = audit(frame, ("she",))["slope", "she"]
+    assert result.value == pytest.approx(0.5)
+    assert (result.detail["intercept"], result.detail["first"], result.detail["last"]) == pytest.approx((-3, 2, 4))
+
+
+def test_line_of_is_the_line_of_the_results() -> None:
+    frame = table(some_masses())
+    line, result = line_of(frame, "she"), audit(frame)["slope", "she"]
+    assert (line.slope, line.slope_low, line.slope_high) == (
+        result.value,
+        result.detail["ols_low"],
+        result.detail["ols_high"],
+    )
+    low, high = line.band([0, 5])
+    assert (low < line.at([0, 5])).all()
+    assert (line.at([0, 5]) < high).all()
+    assert math.isnan(line_of(frame[frame["w_index"] < 2], "she").slope)
+
+
+# Missing and degenerate ---------------------------------------------------------------------------------------------
+
+
+def test_unscored_rows_are_counted_and_left_out_and_zeros_stay() -> None:
+    she = np.array([[10.0, 20, 30, 40], [0, 0, 0, 0], [math.nan, math.nan, 10, 10]])
+    results = audit(table({"she": she}), ("she",))
+    slope = results["slope", "she"]
+    assert (slope.n, slope.n_unscored) == (10, 2)
+    # Means over the scored rows: 5, 10, 40/3, 50/3; a zero left out would give 10, 20, 20, 25.
+    assert results["mean_mass", "she"].value == pytest.approx(np.mean([5, 10, 40 / 3, 50 / 3]))
+    assert slope.value == pytest.approx(np.polyfit(range(4), [5, 10, 40 / 3, 50 / 3], 1)[0])
+    assert slope.detail["n_clusters"] == 3
+
+
+def test_a_row_with_a_reason_is_unscored_whatever_its_masses_say() -> None:
+    masses = some_masses()
+    frame = table(masses)
+    frame.loc[:5, "unscored"] = "not asked"
+    emptied = frame.copy()
+    emptied.loc[:5, ["she", "he", "unclaimed"]] = math.nan
+    assert repr(audit(frame)) == repr(audit(emptied))
+    assert audit(frame)["mean_mass", "unclaimed"].n_unscored == 6
+
+
+def test_clusters_without_a_scored_row_take_no_part() -> None:
+    masses = some_masses(n_clusters=6)
+    unscored = {group: np.vstack([mass, np.full((20, 10), math.nan)]) for group, mass in masses.items()}
+    for name, result in audit(table(masses)).items():
+        among = audit(table(unscored))[name]
+        assert same(among, result)
+        assert (among.n, among.n_unscored) == (60, 200)
+
+
+def test_a_w_value_without_scored_rows_is_left_out_and_the_note_says_so() -> None:
+    masses = some_masses(n_w=9)
+    masses["she"][:, 0] = math.nan
+    results = audit(table(masses))
+    slope = results["slope", "she"]
+    assert "1 of 9 W values" in slope.note
+    assert slope.value == pytest.approx(np.polyfit(range(1, 9), masses["she"][:, 1:].mean(axis=0), 1)[0])
+    assert slope.detail["n_w"] == 8
+    assert slope.detail["first"] == pytest.approx(slope.detail["intercept"] + slope.value)
+    assert slope.n_unscored == 12
+    assert not np.isnan(numbers(slope)).any()
+    assert results["w_effect", "she"].value == pytest.approx(any_effect(masses["she"][:, 1:], np.ones((12, 8))).sd)
+
+
+def test_two_w_values_have_means_and_no_slope() -> None:
+    results = audit(table(some_masses(n_w=2)))
+    for measure in ("slope", "pearson_r", "slope_log_odds", "w_effect"):
+        result = results[measure, "she"]
+        assert np.isnan([result.value, result.low, result.high, result.p, result.q]).all()
+        assert "2 W values" in result.note
+        assert "at least 3" in result.note
+    assert not {"detectable_slope", "sentences_low"} & results["slope", "she"].detail.keys()
+    mean = results["mean_mass", "she"]
+    assert mean.low < mean.value < mean.high
+
+
+def test_a_single_cluster_has_a_slope_and_claims_nothing() -> None:
+    results = audit(table(some_masses(n_clusters=1)))
+    for (measure, _), result in results.items():
+        assert math.isnan(result.value) == (measure == "w_effect"), "which is told apart from noise by other sentences"
+        assert np.isnan([result.low, result.high, result.p, result.q]).all()
+        assert "1 sentence" in result.note or measure == "pearson_r"
+    assert results["slope", "she"].detail["n_clusters"] == 1
+    assert not math.isnan(results["slope", "she"].detail["ols_low"])
+
+
+def test_nothing_scored_gives_nothing_and_says_so() -> None:
+    results = audit(table({group: np.full((3, 4), math.nan) for group in ("she", "he")}))
+    assert len(results) == 13
+    for result in results.values():
+        assert np.isnan([result.value, result.low, result.high, result.p, result.q]).all()
+        assert (result.n, result.n_unscored) == (0, 12)
+        assert result.note.startswith("None of the 12 rows has a number for ")
+
+
+def test_unclaimed_that_cannot_be_read_leaves_the_groups_alone() -> None:
+    frame = table(some_masses())
+    results = audit(frame.assign(unclaimed=math.nan))
+    assert math.isnan(results["mean_mass", "unclaimed"].value)
+    assert results["mean_mass", "unclaimed"].n_unscored == len(frame)
+    assert numbers(results["slope", "she"]) == numbers(audit(frame)["slope", "she"])
+
+
+@pytest.mark.parametrize("mass", [0.0, 33.3])
+def test_a_constant_mass_has_slope_zero_and_no_test(mass: float) -> None:
+    # Three rows a cell: the means of equal numbers, added up in threes and more, differ by rounding.
+    frame = pd.concat([table({"she": np.full((7, 9), mass)})] * 3)
+    results = audit(frame, ("she",))
+    slope, r, effect = (results[name, "she"] for name in ("slope", "pearson_r", "w_effect"))
+    assert slope.value == 0
+    assert np.isnan([slope.low, slope.high, slope.p, slope.q, r.value, r.low, r.p]).all()
+    assert "the same at every W value" in slope.note
+    assert (effect.value, effect.p) == (0, 1)
+    mean = results["mean_mass", "she"]
+    assert mean.value == pytest.approx(mass)
+    assert math.isnan(mean.low), "sentences that agree tell nothing of others"
+    assert mean.note
+
+
+def test_means_on_a_line_exactly_have_no_error() -> None:
+    she = np.tile(10.0 + 2 * np.arange(9), (7, 1))
+    slope = audit(table({"she": she}), ("she",))["slope", "she"]
+    assert slope.value == pytest.approx(2)
+    assert np.isnan([slope.low, slope.high, slope.p]).all()
+    assert "on the line exactly" in slope.note
+    frame = table(some_masses())
+    for name, one in audit(frame.assign(cluster=frame.index.astype(str))).items():
+        if name[0] in {"slope", "w_effect", "slope_gap"}:
+            assert "No sentence stands at" in one.note
+            assert (math.isnan(one.p), math.isnan(one.value)) == (True, name[0] == "w_effect")
+
+
+def test_log_odds_of_nothing_and_of_everything_are_none() -> None:
+    masses = some_masses()
+    for value in (0.0, 100.0):
+        masses["she"][:, 4] = value
+        results = audit(table(masses))
+        told = results["slope_log_odds", "she"]
+        assert np.isnan([told.value, told.low, told.high]).all()
+        assert "infinite" in told.note
+        assert not math.isnan(results["slope", "she"].value)
+
+
+def test_an_empty_table_gives_no_results() -> None:
+    columns = list(table(some_masses()).columns)
+    assert correlate(pd.DataFrame(columns=columns), ["she", "he"], [("she", "he")], seed=0) == []
+
+
+def test_a_table_read_from_a_file_may_write_empty_text_as_missing() -> None:
+    frame = table(some_masses())
+    results = audit(frame.assign(prompt=math.nan, unscored=math.nan))
+    assert repr(results) == repr(audit(frame))
+
+
+@pytest.mark.parametrize("column", ["model", "challenge", "prompt", "w_name", "w_index", "cluster", "unscored", "she"])
+def test_a_missing_column_is_named(column: str) -> None:
+    with pytest.raises(UndertowError, match=f"no column '{column}'"):
+        audit(table(some_masses()).drop(columns=column))
+
+
+@pytest.mark.parametrize(
+    ("column", "cell", "wanted"),
+    [
+        ("she", "12,5", "a number"),
+        ("unclaimed", "n/a", "a number"),
+        ("he", True, "a number"),
+        ("he", math.inf, "a finite number"),
+        ("w_index", 0.5, "a whole number"),
+        ("w_index", math.nan, "a whole number"),
+        ("w_index", "1801", "a number"),
+        ("cluster", None, "filled in"),
+        ("model", math.nan, "filled in"),
+    ],
+)
+def test_a_cell_that_cannot_be_measured_is_named_with_its_row(column: str, cell: object, wanted: str) -> None:
+    frame = table(some_masses()).astype({column: object})
+    frame[column] = [*frame[column][:3], cell, *frame[column][4:]]
+    with pytest.raises(UndertowError, match=rf"column '{column}' .* in row 4 of 120; it must be {wanted}"):
+        audit(frame)
+
+
+def test_a_column_of_booleans_or_text_is_no_mass() -> None:
+    frame = table(some_masses())
+    with pytest.raises(UndertowError, match="column 'she'"):
+        audit(frame.assign(she=frame["she"] > 30))
+    with pytest.raises(UndertowError, match="column 'she'"):
+        audit(frame.assign(she=frame["she"].astype(str)))
+
+
+def test_arguments_that_make_no_sense_are_refused() -> None:
+    frame = table(some_masses())
+    with pytest.raises(UndertowError, match="compares 'they'"):
+        audit(frame, gaps=[("she", "they")])
+    with pytest.raises(UndertowError, match="rename the group"):
+        audit(frame, ("she", "unclaimed"))
+
+
+# What must not matter -----------------------------------------------------------------------------------------------
+
+
+def test_the_seed_is_of_the_flips_of_effects_alone() -> None:
+    frame = table(some_masses(n_clusters=20))
+    assert repr(audit(frame, seed=5)) == repr(audit(frame, seed=5))
+    first, second = audit(frame, seed=5), audit(frame, seed=6)
+    changed = {key for key, result in first.items() if not same(result, second[key])}
+    assert {measure for measure, _ in changed} <= {"w_effect"}
+    # Of twelve sentences all flips are made.
+    few = [audit(table(some_masses()), seed=seed) for seed in (5, 6)]
+    assert repr(few[0]) == repr(few[1])
+
+
+def test_other_groups_gaps_and_models_change_no_number_but_q() -> None:
+    masses = some_masses() | {"xe": some_masses(9)["he"]}
+    alone = audit(table(masses), ("she",))
+    others = pd.concat([table(some_masses(4), model="another").assign(xe=1.0), table(masses)])
+    results = correlate(others, ["xe", "he", "she"], [("xe", "she")], seed=0)
+    among = {(r.measure, r.group["pronoun"]): r for r in results if r.group["model"] == "m"}
+    for name, result in alone.items():
+        assert same(among[name], result)
+
+
+@settings(max_examples=4)
+@given(order=st.permutations(range(120)))
+def test_the_order_of_the_rows_changes_nothing(order: list[int]) -> None:
+    frame = table(some_masses())
+    assert repr(audit(frame.iloc[order], ("she",))) == repr(audit(frame, ("she",)))
+
+
+@settings(max_examples=3)
+@given(seed=st.integers(0, 1000), shift=st.floats(-5, 20))
+def test_adding_a_constant_mass_changes_no_slope(seed: int, shift: float) -> None:
+    masses = some_masses(seed)
+    plain, shifted = audit(table(masses)), audit(table({group: mass + shift for group, mass in masses.items()}))
+    for name, result in plain.items():
+        other = shifted[name]
+        # Shares are on a scale that has ends, and log-odds on one that bends.
+        if name[0] in ("slope", "slope_gap", "pearson_r", "w_effect"):
+            kept = [result.value, result.low, result.high, result.p]
+            assert [other.value, other.low, other.high, other.p] == pytest.approx(kept, rel=1e-5, abs=1e-9, nan_ok=True)
+        elif name[0] == "mean_mass" and name[1] != "unclaimed":
+            assert other.value == pytest.approx(result.value + shift)
+
+
+@settings(max_examples=3)
+@given(seed=st.integers(0, 1000), factor=st.sampled_from([0.001, 0.3, 7.0]))
+def test_scaling_the_mass_scales_slopes_and_leaves_r_and_p(seed: int, factor: float) -> None:
+    masses = some_masses(seed)
+    plain, scaled = audit(table(masses)), audit(table({group: mass * factor for group, mass in masses.items()}))
+    for name, result in plain.items():
+        if name[0] in ("slope", "slope_gap", "pearson_r", "w_effect"):
+            by = 1 if name[0] == "pearson_r" else factor
+            other = scaled[name]
+            expected = [result.value * by, result.low * by, result.high * by, result.p]
+            assert [other.value, other.low, other.high, other.p] == pytest.approx(expected, rel=1e-5, nan_ok=True)
+
+
+def test_a_gap_turned_round_is_the_gap_with_its_sign_turned() -> None:
+    results = audit(table(some_masses()), gaps=[("she", "he"), ("he", "she")])
+    there, back = results["slope_gap", "she-he"], results["slope_gap", "he-she"]
+    assert (there.value, there.low, there.high) == pytest.approx((-back.value, -back.high, -back.low))
+    assert there.p == back.p
+
+
+def test_a_gap_keeps_the_rows_paired() -> None:
+    # What moves both groups of a sentence alike is no gap: the interval must not carry it.
+    rng = np.random.default_rng(3)
+    both = rng.normal(0, 2, (30, 1)) * np.arange(9)
+    masses = {"she": 40 + both + rng.normal(0, 0.1, (30, 9)), "he": 40 + both}
+    results = audit(table(masses))
+    gap, slope = results["slope_gap", "she-he"], results["slope", "she"]
+    assert gap.high - gap.low < 0.1 * (slope.high - slope.low)
+    assert gap.detail["sentences_high"] - gap.detail["sentences_low"] < 0.1 * (slope.high - slope.low)
+
+
+@pytest.mark.parametrize("names", [("женщина", "мужчина"), ("warm", "cold"), ("xe", "they-them")])
+def test_groups_may_have_any_name(names: tuple[str, str]) -> None:
+    masses = dict(zip(names, some_masses().values(), strict=True))
+    plain, named = audit(table(some_masses())), audit(table(masses), names)
+    assert numbers(named["slope", names[0]]) == numbers(plain["slope", "she"])
+    assert numbers(named["slope_gap", "-".join(names)]) == numbers(plain["slope_gap", "she-he"])
+
+
+# Honesty by simulation ----------------------------------------------------------------------------------------------
+
+
+def test_sentences_that_agree_but_for_rounding_have_no_interval() -> None:
+    frame = table(some_masses())
+    read_once = 95 + frame["w_index"] / 10 + 1e-6 * np.random.default_rng(4).standard_normal(len(frame))
+    found = audit(frame.assign(unclaimed=read_once))
+    unclaimed = found["mean_mass", "unclaimed"]
+    assert unclaimed.value == pytest.approx(95.45)
+    assert math.isnan(unclaimed.low)
+    assert "agree" in unclaimed.note
+    assert found["mean_mass", "she"].low < found["mean_mass", "she"].value

@@ -1,0 +1,322 @@
+"""Scores of a few sentences worked out by hand, what has no number and why, and what holds of any masses."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.spatial.distance import jensenshannon
+
+from undertow.errors import UndertowError
+from undertow.metrics.sentence_scores import FEATURE_FLOOR, KEYS, NO_W, features, score_names, sentence_scores
+
+GROUPS = ["warm", "cold", "mild"]
+Masses = Sequence[float]
+
+
+def asked(sentence: str, *masses: Masses, w_index: Sequence[int] = (), **factors: Any) -> list[dict[str, Any]]:
+    """The rows of one sentence, one for each W value."""
+    given_factors = {"model": "m", "prompt": "", "challenge": "c", "w_name": "date", "cluster": "k", "unscored": ""}
+    given_factors |= {"sentence": sentence} | factors
+    return [
+        {**given_factors, "w_index": index, "w": f"w{index}", "item": f"{sentence}/{index}", "text": "___ w"}
+        | dict(zip(GROUPS, values, strict=True))
+        for index, values in zip(w_index or range(len(masses)), masses, strict=True)
+    ]
+
+
+def scores(*rows: list[dict[str, Any]], ends: int = 1) -> pd.DataFrame:
+    """Scored sentences, by sentence."""
+    frame = pd.DataFrame([row for part in rows for row in part])
+    return sentence_scores(frame, GROUPS, ends).set_index("sentence", drop=False)
+
+
+def of(table: pd.DataFrame, sentence: str, *names: str) -> list[float]:
+    return [float(table.loc[sentence, name]) for name in names]  # type: ignore[arg-type]
+
+
+def each(prefix: str) -> list[str]:
+    return [f"{prefix}_{group}" for group in GROUPS]
+
+
+# By hand -------------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def four() -> pd.DataFrame:
+    return scores(
+        asked("some", [50, 50, 0], [100, 0, 0]),
+        asked("all", [100, 0, 0], [0, 100, 0]),
+        asked("none", [100 / 3] * 3, [100 / 3] * 3),
+        # Live masses are shares, but what others wrote down need not be: shares are 50 50 0 and 75 0 25.
+        asked("parts", [20, 20, 0], [30, 0, 10]),
+    )
+
+
+def test_levels_and_movements(four: pd.DataFrame) -> None:
+    assert of(four, "some", *each("mean")) == [75, 25, 0]
+    assert of(four, "some", *each("shift")) == [50, -50, 0]
+    assert of(four, "some", *each("delta")) == [50, 50, 0]
+    assert of(four, "all", *each("delta")) == [100, 100, 0]
+    assert of(four, "none", *each("delta")) == [0, 0, 0]
+    assert of(four, "parts", *each("mean")) == [62.5, 25, 12.5]
+    assert of(four, "parts", *each("shift")) == [25, -50, 25]
+    assert of(four, "parts", *each("delta")) == [25, 50, 25]
+    assert four["total_variation"].tolist() == [50, 100, 0, 50]
+
+
+def test_divergence_and_entropy_are_in_percent_of_the_most_they_can_be(four: pd.DataFrame) -> None:
+    of_quarter = -(0.75 * math.log2(0.75) + 0.25 * math.log2(0.25))  # bits, of shares 75 and 25
+    assert four.loc["some", "entropy"] == pytest.approx(100 * of_quarter / math.log2(3))
+    # The mean of both ends less the mean of 1 bit and none.
+    assert four.loc["some", "jensen_shannon"] == pytest.approx(100 * (of_quarter - 0.5))
+    assert four.loc["all", "entropy"] == pytest.approx(100 / math.log2(3))
+    assert four.loc["all", "jensen_shannon"] == pytest.approx(100)
+    assert four.loc["none", "entropy"] == pytest.approx(100)
+    assert four.loc["none", "jensen_shannon"] == pytest.approx(0, abs=1e-9)
+    of_parts = -sum(share * math.log2(share) for share in (0.625, 0.25, 0.125))
+    assert four.loc["parts", "entropy"] == pytest.approx(100 * of_parts / math.log2(3))
+    assert four.loc["parts", "jensen_shannon"] == pytest.approx(100 * (of_parts - (1 + of_quarter) / 2))
+
+
+def test_two_groups_can_be_undecided_by_one_bit() -> None:
+    frame = pd.DataFrame(asked("s", [50, 50, 0], [50, 50, 0])).drop(columns="mild")
+    assert sentence_scores(frame, GROUPS[:2])["entropy"].item() == pytest.approx(100)
+
+
+def test_two_values_have_no_slope(four: pd.DataFrame) -> None:
+    assert four[each("slope")].isna().to_numpy().all()
+
+
+def test_slopes_are_movements_along_a_line_through_every_value() -> None:
+    """Of 10 10 10 30 the slope is 6 a step, 18 from end to end; what rises and falls again has none."""
+    table = scores(
+        asked("bent", [10, 40, 50], [10, 10, 80], [10, 10, 80], [30, 40, 30]),
+        asked("even", [40, 10, 50], [30, 20, 50], [20, 30, 50], [10, 40, 50]),
+    )
+    assert of(table, "bent", *each("slope")) == pytest.approx([18, 0, 18])
+    assert of(table, "bent", *each("delta")) == [20, 0, 20]
+    assert of(table, "even", *each("slope")) == pytest.approx([30, 30, 0])
+    assert of(table, "even", *each("shift")) == [-30, 30, 0]
+
+
+def test_the_index_of_w_is_what_a_slope_is_over_and_rows_come_in_any_order() -> None:
+    rows = asked("s", [10, 90, 0], [20, 80, 0], [60, 40, 0], w_index=[3, 4, 8])
+    table = scores([rows[2], rows[0], rows[1]])
+    assert of(table, "s", *each("slope")) == pytest.approx([50, 50, 0])
+    assert of(table, "s", *each("shift")) == [50, -50, 0]
+
+
+def test_several_values_at_either_end_are_averaged() -> None:
+    """First are 20 of 10 and 30, last 70 of 80 and 60; the value between is not among them."""
+    rows = asked("s", [10, 90, 0], [30, 60, 10], [100, 0, 0], [80, 0, 20], [60, 0, 40])
+    table = scores(rows, ends=2)
+    assert of(table, "s", *each("shift")) == [50, -75, 25]
+    assert of(table, "s", *each("mean")) == [45, 37.5, 17.5]
+    assert table["total_variation"].item() == 75
+    of_mean = -sum(share * math.log2(share) for share in (0.45, 0.375, 0.175))
+    assert table["entropy"].item() == pytest.approx(100 * of_mean / math.log2(3))
+    assert of(scores(rows), "s", *each("shift")) == [50, -90, 40]
+
+
+# What stays as it is, and what has no number -------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("first", [[95.4, 0.8, 3.7], [60.0, 40.0, 0.5], [60.2, 39.3, 0.0], [0.0, 0.0, 0.0]])
+def test_masses_that_add_up_but_for_rounding_are_left_alone(first: list[float]) -> None:
+    table = scores(asked("s", first, [100, 0, 0]))
+    shift = [100 - first[0], -first[1], -first[2]]
+    assert of(table, "s", *each("shift")) == pytest.approx(shift, abs=1e-12)
+
+
+def test_masses_that_are_further_from_100_are_made_shares() -> None:
+    table = scores(asked("s", [60, 39, 0], [60, 41, 0]))
+    assert of(table, "s", *each("shift")) == pytest.approx([60 / 1.01 - 60 / 0.99, 41 / 1.01 - 39 / 0.99, 0])
+
+
+def test_a_row_of_zeros_moves_but_is_no_distribution() -> None:
+    table = scores(asked("gone", [30, 60, 10], [0, 0, 0]), asked("there", [30, 60, 10], [30, 60, 10]))
+    assert of(table, "gone", *each("delta")) == [30, 60, 10]
+    assert of(table, "gone", *each("mean")) == [15, 30, 5]
+    assert np.isnan(of(table, "gone", "total_variation", "jensen_shannon", "entropy")).all()
+    assert table["unscored"].tolist() == ["", ""]
+    assert table.loc["there", "total_variation"] == 0
+    assert np.isnan(features(table, GROUPS)).any(axis=1).tolist() == [True, False]
+
+
+def test_the_reason_of_either_end_is_the_sentence_s_own() -> None:
+    unknown = [math.nan] * 3
+    rows = [asked(name, [30, 60, 10], [20, 60, 20], [10, 60, 30], [10, 60, 30]) for name in "abcd"]
+    rows[0][0] |= {"unscored": "too long"} | dict(zip(GROUPS, unknown, strict=True))
+    rows[1][3] |= {"unscored": "no number"} | dict(zip(GROUPS, unknown, strict=True))
+    rows[2][1] |= {"unscored": "too long"} | dict(zip(GROUPS, unknown, strict=True))
+    table = scores(*rows)
+    assert table["unscored"].tolist() == ["too long", "no number", "", ""]
+    names = [name for name in score_names(GROUPS) if name != "entropy_plain"]
+    assert table.loc[["a", "b"], [*names, *each("mean"), *each("shift")]].isna().to_numpy().all()
+    # In between, one value less: the slope does without it.
+    assert table.loc[["c", "d"], names].notna().to_numpy().all()
+    assert table.loc["c", "slope_warm"] == pytest.approx(3 * np.polyfit([0, 2, 3], [30, 10, 10], 1)[0] * -1)
+    # With two values at either end the second counts too.
+    assert scores(*rows, ends=2)["unscored"].tolist() == ["too long", "no number", "too long", ""]
+
+
+def test_masses_beside_a_reason_are_not_believed() -> None:
+    rows = asked("s", [30, 60, 10], [20, 60, 20])
+    rows[0]["unscored"] = "not asked"
+    table = scores(rows)
+    assert np.isnan(of(table, "s", "delta_warm", "entropy", "total_variation")).all()
+
+
+def test_a_sentence_that_lacks_an_end_is_unscored() -> None:
+    rows = [asked(name, [30, 60, 10], [20, 60, 20], [10, 60, 30]) for name in "abc"]
+    table = scores(rows[0], rows[1][:2], [rows[2][0], rows[2][2]])
+    assert table["unscored"].tolist() == ["", "it was not asked with every W value", ""]
+    assert math.isnan(of(table, "b", "delta_warm")[0])
+    assert table.loc["c", "delta_warm"] == 20
+
+
+def test_too_few_values_are_refused() -> None:
+    rows = asked("s", [30, 60, 10], [20, 60, 20], [10, 60, 30])
+    with pytest.raises(
+        UndertowError, match="3 W values are too few for a movement between the first 2 and the last 2; ask at least 4"
+    ):
+        scores(rows, ends=2)
+    with pytest.raises(UndertowError, match="1 W values are too few"):
+        scores(rows[:1])
+
+
+def test_without_any_w_there_is_nothing_to_score() -> None:
+    with pytest.raises(UndertowError, match="no sentence with a W in it"):
+        scores(asked("s", [30, 60, 10], w_name=NO_W))
+
+
+# Sentences as they stand ---------------------------------------------------------------------------------------------
+
+
+def test_plain_entropy_is_that_of_the_sentence_without_w() -> None:
+    ends = ([100, 0, 0], [100, 0, 0])
+    table = scores(
+        asked("plain", *ends),
+        asked("not asked so", *ends),
+        asked("unscored", *ends, unscored="too long"),
+        asked("zeros", *ends),
+        asked("plain", [20, 20, 0], w_name=NO_W),
+        asked("unscored", [50, 50, 0], w_name=NO_W),
+        asked("zeros", [0, 0, 0], w_name=NO_W),
+    )
+    assert table["sentence"].tolist() == ["plain", "not asked so", "unscored", "zeros"]
+    assert table.loc["plain", "entropy_plain"] == pytest.approx(100 / math.log2(3))
+    assert table.loc["plain", "entropy"] == 0
+    assert table["entropy_plain"].isna().tolist() == [False, True, True, True]
+
+
+def test_plain_entropy_is_of_the_same_model_prompt_and_set_for_every_w() -> None:
+    ends = ([100, 0, 0], [100, 0, 0])
+    keys: list[dict[str, Any]] = [{"model": "n"}, {"prompt": "B"}, {"challenge": "d"}]
+    frame = pd.DataFrame(
+        [
+            *asked("s", *ends),
+            *asked("s", *ends, w_name="place"),
+            *(row for key in keys for row in asked("s", *ends, **key)),
+            *asked("s", [50, 50, 0], w_name=NO_W),
+            *asked("s", [100, 0, 0], w_name=NO_W, model="n"),
+        ]
+    )
+    table = sentence_scores(frame, GROUPS)
+    expected = [100 / math.log2(3)] * 2 + [0, math.nan, math.nan]
+    assert table["entropy_plain"].tolist() == pytest.approx(expected, nan_ok=True)
+
+
+# The table -----------------------------------------------------------------------------------------------------------
+
+
+def test_sentences_come_as_they_were_asked_with_their_factors() -> None:
+    table = scores(
+        asked("zebra", [30, 60, 10], [20, 60, 20], occupation="cook", well_specified=True),
+        asked("ant", [30, 60, 10], [20, 60, 20], occupation="clerk", well_specified=False),
+        asked("ant", [30, 60, 10], [40, 50, 10], occupation="clerk", well_specified=False, model="n"),
+    )
+    assert table["sentence"].tolist() == ["zebra", "ant", "ant"]
+    assert table["model"].tolist() == ["m", "m", "n"]
+    assert table["occupation"].tolist() == ["cook", "clerk", "clerk"]
+    assert table["well_specified"].tolist() == [True, False, False]
+    assert table["delta_warm"].tolist() == [10, 10, 10]
+    assert table["shift_warm"].tolist() == [-10, -10, 10]
+    assert {*KEYS, "cluster", "unscored", *score_names(GROUPS)} <= set(table)
+    # What belongs to one row of the observations and not to the sentence.
+    assert not {"w", "w_index", "item", *GROUPS} & set(table)
+
+
+def test_every_w_list_is_a_detector_of_its_own() -> None:
+    table = scores(
+        asked("s", [30, 60, 10], [20, 60, 20]),
+        asked("s", [30, 60, 10], [30, 60, 10], [70, 20, 10], w_name="place"),
+    )
+    assert table["w_name"].tolist() == ["date", "place"]
+    assert table["delta_warm"].tolist() == [10, 40]
+
+
+def test_scores_are_told_in_this_order() -> None:
+    assert score_names(["a", "b"]) == [
+        "delta_a", "delta_b", "total_variation", "jensen_shannon", "slope_a", "slope_b", "entropy", "entropy_plain"
+    ]  # fmt: skip
+
+
+def test_features_by_hand() -> None:
+    table = scores(asked("s", [50, 50, 0], [100, 0, 0]), asked("t", [30, 60, 10], [30, 60, 10]))
+    odds = [math.log((share + FEATURE_FLOOR) / (1 - share + FEATURE_FLOOR)) for share in (0.75, 0.25, 0)]
+    sizes = [math.log(0.5 + FEATURE_FLOOR), math.log(of(table, "s", "entropy")[0] / 100 + FEATURE_FLOOR)]
+    found = features(table, GROUPS)
+    np.testing.assert_allclose(found[0], [*sizes, *odds, *np.square(odds)])
+    assert found.shape == (2, 8)
+    # Half of what masses are rounded to stands for nothing at all, so that a logarithm can be taken.
+    assert found[1, 0] == pytest.approx(math.log(0.0005))
+
+
+# What holds of any masses --------------------------------------------------------------------------------------------
+
+shares = st.lists(st.integers(0, 20), min_size=3, max_size=3).filter(any)
+sentences = st.lists(st.tuples(shares, shares), min_size=1, max_size=6)
+
+
+@settings(max_examples=20)
+@given(sentences)
+def test_scores_keep_their_bounds_and_agree_with_scipy(pairs: list[tuple[list[int], list[int]]]) -> None:
+    table = scores(*(asked(f"s{number}", *pair) for number, pair in enumerate(pairs)))
+    deltas = table[each("delta")].to_numpy()
+    assert (deltas.max(axis=1) <= table["total_variation"] + 1e-9).all()
+    assert (table["total_variation"] <= 100 + 1e-9).all()
+    assert table["entropy"].between(0, 100 + 1e-9).all()
+    assert (table["jensen_shannon"] <= table["total_variation"] + 1e-9).all()
+    np.testing.assert_allclose(table[each("mean")].sum(axis=1), 100)
+    np.testing.assert_allclose(table[each("shift")].sum(axis=1), 0, atol=1e-9)
+    expected = [100 * jensenshannon(first, last, base=2) ** 2 for first, last in pairs]
+    np.testing.assert_allclose(table["jensen_shannon"], expected, atol=1e-6)
+
+
+@settings(max_examples=10)
+@given(sentences, st.randoms(use_true_random=False))
+def test_the_order_of_rows_does_not_matter(pairs: list[tuple[list[int], list[int]]], random: Any) -> None:
+    rows = [row for number, pair in enumerate(pairs) for row in asked(f"s{number}", *pair, [1, 2, 3])]
+    shuffled = random.sample(rows, len(rows))
+    expected = scores(rows)
+    pd.testing.assert_frame_equal(scores(shuffled).loc[expected.index], expected)
+
+
+@settings(max_examples=10)
+@given(sentences)
+def test_turning_the_ends_round_turns_the_shift_round_and_nothing_else(
+    pairs: list[tuple[list[int], list[int]]],
+) -> None:
+    there = scores(*(asked(f"s{number}", *pair) for number, pair in enumerate(pairs)))
+    back = scores(*(asked(f"s{number}", *reversed(pair)) for number, pair in enumerate(pairs)))
+    np.testing.assert_allclose(back[each("shift")], -there[each("shift")])
+    kept = ["total_variation", "jensen_shannon", "entropy", *each("delta"), *each("mean")]
+    np.testing.assert_allclose(back[kept], there[kept], atol=1e-9)

@@ -1,0 +1,647 @@
+"""What wordings do to scores, by hand: effects of slots with their p and q, and shares of variance of crossed designs."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from itertools import product
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from undertow.metrics.text_tasks import ALL, DIAGNOSIS, EXTRACTION, IDENTIFICATION, results, scored
+from undertow.metrics.wording_effects import levels_of, slot_effects, slot_table, slots_of, variance_results
+from undertow.types import Result
+
+N = 20
+"""Documents in designs whose scores are planted: scores in steps of 5 percent."""
+LABELS = ["Yes", "No"]
+DESIGN = {"task": DIAGNOSIS, "labels": LABELS}
+
+
+def cell(right: Sequence[bool], **factors: Any) -> pd.DataFrame:
+    """One way of asking about every document."""
+    rows: dict[str, Any] = {
+        "model": "m", "shots": 0, "sampling": "none", "decoding": "greedy", "dimension": "", "passage": "",
+        "description_class": "question", "wording": "w", "draw": 0, "unscored": "", "dropped": 0, **factors,
+    }  # fmt: skip
+    answers = ["Yes" if one else "No" for one in right]
+    return pd.DataFrame({"document": [f"d{at}" for at in range(len(right))], "gold": "Yes", "answer": answers, **rows})
+
+
+def scoring(percent: float, **factors: Any) -> pd.DataFrame:
+    """One way of asking that is right on so many percent of the documents."""
+    n = round(percent / 100 * N)
+    assert n == pytest.approx(percent / 100 * N)
+    return cell([at < n for at in range(N)], **factors)
+
+
+def together(frames: Sequence[pd.DataFrame]) -> pd.DataFrame:
+    frame = pd.concat(frames, ignore_index=True)
+    for name in [name for name in frame if str(name).startswith("slot_")]:
+        frame[name] = frame[name].fillna("")
+    return frame
+
+
+def shares(frame: pd.DataFrame, design: Mapping[str, Any] = DESIGN) -> dict[tuple[str, ...], dict[str, float]]:
+    """Shares of variance by everything in their group but the source."""
+    found: dict[tuple[str, ...], dict[str, float]] = {}
+    for one in variance_results(frame, scored(frame, design), (str(design["task"]), "accuracy")):
+        assert one.measure == "share_of_variance"
+        assert one.unit == "percent"
+        key = tuple(one.group[name] for name in ("model", "description_class", "shots", "sampling", "decoding"))
+        found.setdefault(key, {})[one.group["source"]] = one.value
+    return found
+
+
+def effects(frame: pd.DataFrame, design: Mapping[str, Any] = DESIGN, measure: str = "accuracy") -> list[Result]:
+    return slot_effects(frame, scored(frame, design), (str(design["task"]), measure), 0)
+
+
+EVERYTHING = (ALL, ALL, ALL, "none", "greedy")
+
+
+# Shares of variance.
+
+
+def test_shares_of_models_wordings_and_examples_by_hand() -> None:
+    """Models are 10 points from their mean, wordings 5, numbers of examples 20: 800, 200 and 3200 of 4200 in all."""
+    frame = together(
+        [
+            scoring(50 + 10 * m + 5 * w + 20 * s, model=f"m{m}", wording=f"w{w}", shots=5 * (s > 0), sampling="random" if s > 0 else "none")
+            for m, w, s in product((-1, 1), repeat=3)
+        ]
+    )  # fmt: skip
+    found = shares(frame)
+    assert list(found) == [(ALL, ALL, ALL, "random", "greedy")]
+    ((_, sources),) = found.items()
+    assert sources == {
+        "model": pytest.approx(100 * 800 / 4200), "wording": pytest.approx(100 * 200 / 4200),
+        "shots": pytest.approx(100 * 3200 / 4200), "interactions": pytest.approx(0, abs=1e-9),
+    }  # fmt: skip
+
+
+def test_what_sources_do_together_is_said_apart() -> None:
+    """The second wording helps one model by 20 points and harms the other as much: no main effect at all."""
+    frame = together([scoring(50 + 20 * m * w, model=f"m{m}", wording=f"w{w}") for m, w in product((-1, 1), repeat=2)])
+    assert shares(frame) == {
+        EVERYTHING: {"model": pytest.approx(0), "wording": pytest.approx(0), "interactions": pytest.approx(100)}
+    }
+
+
+def test_shares_of_draws_and_classes_by_hand() -> None:
+    """One prompt without examples, two draws of five.
+
+    Settings score 40, 60 and 80, so that numbers of examples have 2 x 600 and draws 2 x 200; wordings are 5 from
+    their mean, 150 in all: all of it between the classes, since each has one wording.
+    """
+    settings = [(0, "none", 0, 40), (5, "random", 0, 60), (5, "random", 1, 80)]
+    frame = together(
+        [
+            scoring(score + 5 * w, shots=shots, sampling=sampling, draw=draw, description_class=f"c{w}")
+            for w in (-1, 1)
+            for shots, sampling, draw, score in settings
+        ]
+    )
+    ((_, sources),) = shares(frame).items()
+    total = 1200 + 400 + 150
+    assert sources == {
+        "description class": pytest.approx(100 * 150 / total), "shots": pytest.approx(100 * 1200 / total),
+        "draw": pytest.approx(100 * 400 / total), "interactions": pytest.approx(0, abs=1e-9),
+    }  # fmt: skip
+
+
+def test_shares_are_over_the_wordings_that_every_setting_has() -> None:
+    """Behind examples one of the two wordings was not asked: what it scored without them is no reason for anything."""
+    frame = together(
+        [
+            scoring(50, wording="w1"), scoring(95, wording="w2"),
+            scoring(70, wording="w1", shots=5, sampling="random"), scoring(90, wording="w1", shots=5, sampling="random", draw=1),
+        ]
+    )  # fmt: skip
+    ((_, sources),) = shares(frame).items()
+    # Settings score 50, 70 and 90 on the first wording: 600 between the numbers of examples, 200 between draws.
+    assert sources == {
+        "shots": pytest.approx(75.0), "draw": pytest.approx(25.0), "interactions": pytest.approx(0, abs=1e-9),
+    }  # fmt: skip
+
+
+def test_shares_are_had_for_each_sampling_with_the_prompts_without_examples() -> None:
+    scores = {("none", 0): 50, ("random", 5): 70, ("weak-oracle", 5): 90}
+    frame = together(
+        [
+            scoring(score + 5 * w, sampling=sampling, shots=shots, wording=f"w{w}")
+            for (sampling, shots), score in scores.items()
+            for w in (-1, 1)
+        ]
+    )
+    found = shares(frame)
+    assert {key[3] for key in found} == {"random", "weak-oracle"}
+    # 100 of 4 x 100 + 4 x 25 and of 4 x 400 + 4 x 25.
+    assert found[ALL, ALL, ALL, "random", "greedy"]["shots"] == pytest.approx(80)
+    assert found[ALL, ALL, ALL, "weak-oracle", "greedy"]["shots"] == pytest.approx(100 * 1600 / 1700)
+
+
+def test_decodings_have_shares_of_their_own() -> None:
+    frame = together(
+        [
+            scoring(50 + (20 * w if decoding == "greedy" else 0), wording=f"w{w}", decoding=decoding)
+            for w in (-1, 1)
+            for decoding in ("greedy", "exact")
+        ]
+    )
+    found = shares(frame)
+    assert found[EVERYTHING]["wording"] == 100
+    exact = found[ALL, ALL, ALL, "none", "exact"]
+    assert math.isnan(exact["wording"])
+
+
+def test_scores_that_do_not_differ_have_no_shares_and_say_so() -> None:
+    frame = together([scoring(50, wording=f"w{at}") for at in range(3)])
+    found = variance_results(frame, scored(frame, DESIGN), (DIAGNOSIS, "accuracy"))
+    assert {one.group["source"] for one in found} == {"wording", "interactions"}
+    assert all(math.isnan(one.value) and one.note == "the scores do not differ" for one in found)
+
+
+def test_one_way_of_asking_has_no_spread() -> None:
+    assert shares(scoring(50)) == {}
+
+
+def test_the_size_of_a_source_is_how_many_levels_it_has() -> None:
+    frame = together(
+        [
+            scoring(
+                50 + 5 * w + 10 * draw + shots,
+                wording=f"w{w}",
+                draw=draw,
+                shots=shots,
+                sampling="random" if shots else "none",
+            )
+            for w in range(3)
+            for shots, draw in ((0, 0), (5, 0), (5, 1))
+        ]
+    )
+    found = variance_results(frame, scored(frame, DESIGN), (DIAGNOSIS, "accuracy"))
+    assert {one.group["source"]: one.detail.get("levels") for one in found} == {
+        "wording": 3, "shots": 2, "draw": 2, "interactions": None,
+    }  # fmt: skip
+
+
+# Slots.
+
+
+def test_shares_of_slots_by_hand() -> None:
+    """All four combinations: 15 points by one slot, 5 by the other, nothing by both together."""
+    frame = together(
+        [scoring(50 + 15 * a + 5 * b, wording=f"{a} {b}", slot_a=f"a{a}", slot_b=f"b{b}") for a, b in product((-1, 1), repeat=2)]
+    )  # fmt: skip
+    found = shares(frame)
+    assert found["m", "question", "0", "none", "greedy"] == {
+        "slot a": pytest.approx(90), "slot b": pytest.approx(10), "slots together": pytest.approx(0, abs=1e-9),
+    }  # fmt: skip
+
+
+def test_shares_of_slots_are_of_one_class_and_average_over_draws() -> None:
+    """A wording that is up in one draw is down in the other; the other class has a slot of its own."""
+    frame = together(
+        [
+            *(
+                scoring(50 + 10 * a + 20 * draw * b, wording=f"{a} {b}", slot_a=f"a{a}", slot_b=f"b{b}", draw=int(draw > 0))
+                for a, b, draw in product((-1, 1), repeat=3)
+            ),
+            *(scoring(50 + 5 * c, wording=f"{c}", slot_c=f"c{c}", description_class="own", draw=d) for c in range(3) for d in range(2)),
+        ]
+    ).assign(shots=5, sampling="random")  # fmt: skip
+    found = shares(frame)
+    assert found["m", "question", "5", "random", "greedy"] == {
+        "slot a": pytest.approx(100), "slot b": pytest.approx(0, abs=1e-9), "slots together": pytest.approx(0, abs=1e-9),
+    }  # fmt: skip
+    assert found["m", "own", "5", "random", "greedy"] == {
+        "slot c": pytest.approx(100),
+        "slots together": pytest.approx(0, abs=1e-9),
+    }
+
+
+def test_slots_of_a_class_are_those_that_it_has() -> None:
+    frame = together(
+        [scoring(50, slot_a="x", slot_b="y"), scoring(50, wording="v", slot_a="z"), scoring(50, wording="", description_class="null")]
+    )  # fmt: skip
+    assert slots_of(frame) == {
+        ("question", "w"): {"a": "x", "b": "y"},
+        ("question", "v"): {"a": "z"},
+        ("null", ""): {},
+    }
+
+
+FIRST = [False, False, True, True, False, False, False]
+OTHER = [True, True, True, False, True, True, True]
+
+
+def test_an_effect_on_seven_documents_by_hand() -> None:
+    """Document by document +100, +100, 0, -100 and three times +100."""
+    frame = together([cell(FIRST, wording="w1", slot_target="bias"), cell(OTHER, wording="w2", slot_target="toxicity")])
+    (effect,) = effects(frame)
+    assert effect.measure == "slot_effect"
+    assert effect.value == pytest.approx(400 / 7)
+    assert effect.detail["first"] == pytest.approx(200 / 7)
+    assert (effect.n, effect.n_unscored, effect.unit) == (7, 0, "percentage points")
+    assert (effect.detail["n_clusters"], effect.detail["n_differing"], effect.detail["n_agreeing"]) == (7, 6, 5)
+    assert effect.group == {
+        "model": "m", "task": DIAGNOSIS, "dimension": "all", "description_class": "question", "shots": "0", "sampling": "none",
+        "decoding": "greedy", "slot": "target", "levels": "toxicity less bias",
+    }  # fmt: skip
+    # Of the 64 ways to sign six, all but one or none of them alike: 2 * (1 + 6).
+    assert effect.p == pytest.approx(14 / 64, abs=0.01)
+    # Halves of the documents have means of -100 to 100; 0 is among what is not ruled out.
+    assert -100 <= effect.low <= 0 < effect.value < effect.high <= 100
+
+
+@pytest.mark.parametrize(
+    ("differences", "share"),
+    [
+        ([1] * 6, 2 / 64),
+        ([1, 1, 1, 1, 0, 0, 1, 1, 1], 2 / 128),
+        ([1, 1, 1, 1, 1, -1], 14 / 64),
+        ([1, 1, 1, -1, 1, 1, -1], 58 / 128),
+    ],
+)
+def test_p_is_how_often_signs_at_random_give_as_much(differences: list[int], share: float) -> None:
+    """By counting all signs: for +1 +1 +1 +1 +1 -1, all but one of six or more are alike in 2 * (1 + 6) of 64 ways."""
+    frame = together(
+        [
+            cell([one < 0 for one in differences], wording="w1", slot_s="x"),
+            cell([one > 0 for one in differences], wording="w2", slot_s="y"),
+        ]
+    )
+    (effect,) = effects(frame)
+    assert effect.value == pytest.approx(100 * sum(differences) / len(differences))
+    assert effect.p == pytest.approx(share, abs=4 * math.sqrt(share * (1 - share) / 2000) + 1e-3)
+
+
+def test_p_is_that_of_all_signs_where_differences_are_of_many_sizes() -> None:
+    """Five wordings at each level, so that documents differ by -100 to 100 in steps of 20; all 1024 ways to sign them."""
+    rng = np.random.default_rng(4)
+    easy = {"x": rng.random(10), "y": rng.random(10) + 0.12}
+    right = {level: rng.random((5, 10)) < chance for level, chance in easy.items()}
+    frame = together(
+        [
+            cell(right[level][at].tolist(), wording=f"{level}{at}", slot_s=level, slot_n=str(at))
+            for level in "xy"
+            for at in range(5)
+        ]
+    )
+    (effect,) = [one for one in effects(frame) if one.group["slot"] == "s"]
+    differences = right["y"].mean(axis=0) - right["x"].mean(axis=0)
+    signs = np.array(list(product((-1, 1), repeat=10)))
+    share = (np.abs(signs @ differences) >= abs(differences.sum()) - 1e-9).mean()
+    assert 0.1 < share < 0.9
+    assert effect.p == pytest.approx(share, abs=4 * math.sqrt(share * (1 - share) / 2000))
+
+
+def test_an_effect_of_nothing_is_not_tested() -> None:
+    """No signs of no differences say anything; others may differ in as many as all seven leave possible."""
+    frame = together([cell(FIRST, wording="w1", slot_s="x"), cell(FIRST, wording="w2", slot_s="y")])
+    (effect,) = effects(frame)
+    assert (effect.value, effect.detail["n_differing"]) == (0.0, 0)
+    assert math.isnan(effect.p)
+    reach = 100 * (1 - 0.025 ** (1 / 7))
+    assert (effect.low, effect.high) == pytest.approx((-reach, reach))
+
+
+@pytest.mark.parametrize(("n", "n_differing"), [(5, 5), (9, 5)])
+def test_nothing_is_tested_where_no_signs_have_p_below_5_percent(n: int, n_differing: int) -> None:
+    """Five that all agree would have p = 2 / 32; they have no place among the tests that are corrected for."""
+    first, other = [False] * n, [at < n_differing for at in range(n)]
+    frame = together([cell(first, wording="w1", slot_s="x"), cell(other, wording="w2", slot_s="y")])
+    (effect,) = effects(frame)
+    assert effect.value == pytest.approx(100 * n_differing / n)
+    assert math.isnan(effect.p)
+    assert effect.note.startswith("not tested")
+    assert math.isnan(effect.low) == (n < 6)
+    (told,) = [one for one in results(frame, DESIGN, 0) if one.measure == "slot_effect"]
+    assert math.isnan(told.q)
+
+
+def test_documents_that_all_differ_alike_have_an_exact_interval_or_none() -> None:
+    """All of eight by 100 points: 0.025^(1/8) of all may still not. By 50 points: a bootstrap has no width, and there is no other."""
+    wrong, right = [False] * 8, [True] * 8
+    frame = together([cell(wrong, wording="w1", slot_s="x"), cell(right, wording="w2", slot_s="y")])
+    (effect,) = effects(frame)
+    assert (effect.value, effect.high) == (100.0, 100.0)
+    assert effect.low == pytest.approx(-100 + 200 * 0.025 ** (1 / 8))
+    half = together([frame, cell(right, wording="w3", slot_s="x"), cell(right, wording="w4", slot_s="y")])
+    (effect,) = effects(half)
+    assert effect.value == 50.0
+    assert np.isnan([effect.low, effect.high]).all()
+
+
+def test_signs_are_of_documents_and_not_of_answers() -> None:
+    """Twelve wordings at each level that all say the same are no more evidence than one."""
+    few, many = (
+        together(
+            [
+                cell(right, wording=f"{level} {at}", slot_s=level, slot_n=f"{at}")
+                for level, right in (("x", [False] * 7), ("y", [True] * 6 + [False]))
+                for at in range(n)
+            ]
+        )
+        for n in (1, 12)
+    )
+    of_few, of_many = (next(one for one in effects(frame) if one.group["slot"] == "s") for frame in (few, many))
+    assert (of_few.value, of_few.p, of_few.low) == (of_many.value, of_many.p, of_many.low)
+
+
+def test_each_pair_of_levels_is_compared_and_each_averages_over_the_other_slots() -> None:
+    scores = {"x": 20, "y": 50, "z": 90}
+    frame = together(
+        [
+            scoring(score + 10 * b, wording=f"{a} {b}", slot_a=a, slot_b=f"b{b}")
+            for a, score in scores.items()
+            for b in (0, 1)
+        ]
+    )
+    found = {(one.group["slot"], one.group["levels"]): one.value for one in effects(frame)}
+    assert found == {
+        ("a", "y less x"): pytest.approx(30), ("a", "z less x"): pytest.approx(70), ("a", "z less y"): pytest.approx(40),
+        ("b", "b1 less b0"): pytest.approx(10),
+    }  # fmt: skip
+
+
+def test_q_is_benjamini_hochbergs_over_all_effects_of_the_run() -> None:
+    """p times the number of tests over its rank, and no larger than that of the next rank. Each model is tested beside a guess, too."""
+    rng = np.random.default_rng(3)
+    easy = {"x": 0.2, "y": 0.9, "z": 0.5}
+    frame = together(
+        [
+            cell((rng.random(30) < easy[a]).tolist(), wording=f"{a}{b}", slot_a=a, slot_b=b, model=model)
+            for a in easy
+            for b in "uv"
+            for model in ("m", "n")
+        ]
+    )
+    told = [one for one in results(frame, DESIGN, 0) if math.isfinite(one.p)]
+    assert len([one for one in told if one.measure == "slot_effect"]) == 2 * (3 + 1)
+    assert len(told) == 10
+    order = sorted(told, key=lambda one: one.p)
+    for rank, one in enumerate(order, 1):
+        assert one.q == pytest.approx(min(1.0, *(10 / later * order[later - 1].p for later in range(rank, 11))))
+    assert {one.group["model"] for one in told if one.measure == "slot_effect" and one.q < 0.05} == {"m", "n"}
+
+
+def test_an_effect_is_of_documents_that_both_sides_have() -> None:
+    first = cell(FIRST, wording="w1", slot_s="x")
+    first.loc[3, "unscored"] = "lost"
+    (effect,) = effects(together([first, cell(OTHER, wording="w2", slot_s="y")]))
+    assert effect.value == pytest.approx(500 / 6)
+    assert (effect.n, effect.n_unscored) == (6, 1)
+
+
+def test_an_effect_of_nothing_scored_says_so() -> None:
+    frame = together([cell(FIRST, wording="w1", slot_s="x"), cell(OTHER, wording="w2", slot_s="y")])
+    (effect,) = effects(frame.assign(unscored="too long"))
+    assert math.isnan(effect.value)
+    assert math.isnan(effect.p)
+    assert effect.note == "no answer is scored"
+
+
+def test_effects_of_texts_are_of_token_f1() -> None:
+    design = {"task": EXTRACTION, "labels": []}
+    answers = {"x": ["a cat", "a dog"], "y": ["a cat", "a b c d"]}
+    frame = together(
+        [
+            cell([True, True], wording=level, slot_s=level).assign(answer=said, gold=["a cat", "a dog"])
+            for level, said in answers.items()
+        ]
+    )
+    (effect,) = effects(frame, design, "token_f1")
+    # The second document: 1 word in common of 4 and 2.
+    assert effect.value == pytest.approx((0 + (100 / 3 - 100)) / 2)
+
+
+def test_the_table_of_slots_has_means_by_dimension() -> None:
+    """The paper's own case: a word of the description moves one dimension and not the other."""
+    design = {"task": IDENTIFICATION, "labels": ["politics", "race"]}
+    dimensions = ["politics", "politics", "race", "race"]
+    said = {"bias": ["politics", "politics", "race", "politics"], "toxicity": ["race", "race", "race", "politics"]}
+    frame = together(
+        [
+            cell([True] * 4, wording=f"{word} {task}", slot_target=word, slot_task=task).assign(
+                answer=answers, gold=dimensions, dimension=dimensions
+            )
+            for word, answers in said.items()
+            for task in ("identify", "generate")
+        ]
+    )
+    table = slot_table(frame, scored(frame, design), "exact_match")
+    rows = table[table["slot"] == "target"].set_index(["dimension", "level"])
+    assert rows["exact_match"].to_dict() == {
+        ("all", "bias"): 75.0, ("all", "toxicity"): 25.0, ("politics", "bias"): 100.0, ("politics", "toxicity"): 0.0,
+        ("race", "bias"): 50.0, ("race", "toxicity"): 50.0,
+    }  # fmt: skip
+    assert set(rows["cells"]) == {2}
+    assert set(table["slot"]) == {"target", "task"}
+    assert list(table.columns) == [
+        "model", "dimension", "description_class", "shots", "sampling", "decoding", "slot", "level", "cells", "exact_match",
+    ]  # fmt: skip
+
+
+def test_the_table_of_slots_is_empty_where_no_word_varies() -> None:
+    frame = scoring(50)
+    assert slot_table(frame, scored(frame, DESIGN), "accuracy").empty
+
+
+# Slots that do not vary alone.
+
+WORDS = (("bias", "text"), ("toxicity", "previous text"))
+
+
+def aliased(n: int = 40, seed: int = 1, pairs: Sequence[tuple[str, str]] = WORDS) -> pd.DataFrame:
+    """Two verbs crossed with pairs of words; toxicity alone lowers the score, and what stands beside it does nothing."""
+    rng = np.random.default_rng(seed)
+    return together(
+        [
+            cell((rng.random(n) < (0.8 if target == "bias" else 0.4)).tolist(), wording=f"{verb} {target} {text}", slot_verb=verb,
+                 slot_target=target, slot_text=text)
+            for verb in ("identify", "generate")
+            for target, text in pairs
+        ]
+    )  # fmt: skip
+
+
+def test_slots_that_always_change_together_are_told_as_a_set() -> None:
+    found = {one.group["slot"]: one for one in effects(aliased())}
+    assert list(found) == ["target + text", "verb"] or list(found) == ["verb", "target + text"]
+    both = found["target + text"]
+    assert both.group["levels"] == "toxicity + previous text less bias + text"
+    assert both.value == pytest.approx(-40, abs=12)
+    assert both.p < 0.001
+    assert "cannot be told apart" in both.note
+    assert found["verb"].note == ""
+    told = [one for one in results(aliased(), DESIGN, 0) if one.measure == "slot_effect"]
+    assert [one.group["slot"] for one in told if one.q < 0.05] == ["target + text"]
+
+
+def test_crossed_slots_are_told_apart() -> None:
+    """The same words in all pairs: the effect is that of toxicity, and none that of where the text stands."""
+    pairs = list(product(("bias", "toxicity"), ("text", "previous text")))
+    told = [one for one in results(aliased(seed=2, pairs=pairs), DESIGN, 0) if one.measure == "slot_effect"]
+    assert [one.group["levels"] for one in told if one.q < 0.05] == ["toxicity less bias"]
+    assert len(told) == 3
+
+
+def test_two_wordings_of_several_slots_are_one_comparison() -> None:
+    """As behind examples, where two of each class are asked."""
+    frame = together(
+        [
+            scoring(30, wording="1", slot_a="x", slot_b="u", slot_c="p"),
+            scoring(70, wording="2", slot_a="y", slot_b="v", slot_c="q"),
+        ]
+    )
+    (effect,) = effects(frame)
+    assert (effect.group["slot"], effect.group["levels"], effect.value) == (
+        "a + b + c",
+        "y + v + q less x + u + p",
+        40.0,
+    )
+    table = slot_table(frame, scored(frame, DESIGN), "accuracy")
+    assert set(table["slot"]) == {"a + b + c"}
+    (answers,) = scored(frame, DESIGN).values()
+    assert levels_of(frame, answers) == {
+        ("question", "1"): {"a + b + c": "x + u + p"}, ("question", "2"): {"a + b + c": "y + v + q"},
+    }  # fmt: skip
+
+
+def test_a_level_that_always_goes_with_another_is_told_with_it() -> None:
+    """z never comes without v: what z does, and what v does, cannot be told apart; that y scores 20 more than x can."""
+    rows = [("x", "u", 20), ("y", "u", 40), ("z", "v", 90)]
+    frame = together([scoring(score, wording=a, slot_a=a, slot_b=b) for a, b, score in rows])
+    found: dict[str, Any] = {one.group["levels"]: (one.group["slot"], one.value) for one in effects(frame)}
+    assert found == {
+        "y + u less x + u": ("a + b", pytest.approx(20)), "z + v less x + u": ("a + b", pytest.approx(70)),
+        "z + v less y + u": ("a + b", pytest.approx(50)),
+    }  # fmt: skip
+
+
+def test_slots_that_too_few_wordings_mix_are_not_told_at_all() -> None:
+    """Three of the four wordings that would tell three slots apart."""
+    rows = [("0", "0", "0", 20), ("0", "1", "1", 50), ("1", "0", "1", 80)]
+    frame = together([scoring(score, wording=a + b + c, slot_a=a, slot_b=b, slot_c=c) for a, b, c, score in rows])
+    (effect,) = effects(frame)
+    assert effect.group["slot"] == "a + b + c"
+    assert math.isnan(effect.value)
+    assert "too few wordings" in effect.note
+    assert not [one for one in results(frame, DESIGN, 0) if one.measure == "slot_effect" and math.isfinite(one.value)]
+    # The fourth tells them apart.
+    whole = together([frame, scoring(60, wording="110", slot_a="1", slot_b="1", slot_c="0")])
+    assert {one.group["slot"] for one in effects(whole)} == {"a", "b", "c"}
+
+
+def test_a_slot_has_no_effect_of_words_that_come_with_it_more_often() -> None:
+    """Only b does anything, 60 points; its word v stands with y in one of two wordings, and with x in none.
+
+    The means of x and y differ by 30; in a fit of both slots, by nothing.
+    """
+    rows = [("x", "u", 20), ("y", "u", 20), ("y", "v", 80)]
+    frame = together([scoring(score, wording=a + b, slot_a=a, slot_b=b) for a, b, score in rows])
+    found = {one.group["slot"]: one.value for one in effects(frame)}
+    assert found == {"a": pytest.approx(0), "b": pytest.approx(60)}
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_effects_are_those_of_least_squares(seed: int) -> None:
+    """Statsmodels' fit of the scores of each document, averaged; seven wordings of a factorial of twelve."""
+    from statsmodels.formula.api import ols
+
+    rng = np.random.default_rng(seed)
+    rows = [("x", "u"), ("y", "u"), ("z", "v"), ("z", "u"), ("x", "v"), ("y", "w"), ("x", "w")]
+    right = rng.random((len(rows), 12)) < 0.5
+    frame = together(
+        [cell(some.tolist(), wording=a + b, slot_a=a, slot_b=b) for (a, b), some in zip(rows, right, strict=True)]
+    )
+    found = {one.group["levels"]: one.value for one in effects(frame)}
+    scores = pd.DataFrame(
+        [{"a": a, "b": b, "score": 100.0 * one} for (a, b), some in zip(rows, right, strict=True) for one in some]
+    )
+    fitted = ols("score ~ a + b", scores).fit().params
+    assert found["y less x"] == pytest.approx(fitted["a[T.y]"])
+    assert found["z less y"] == pytest.approx(fitted["a[T.z]"] - fitted["a[T.y]"])
+    assert found["w less v"] == pytest.approx(fitted["b[T.w]"] - fitted["b[T.v]"])
+
+
+def test_shares_of_slots_that_change_together_are_of_them_together() -> None:
+    """Half of the wordings 20 points above the others: all of it of both slots, and none of one of them."""
+    frame = together(
+        [
+            scoring(40 + 20 * a, wording=f"{a}{b}", slot_a=f"a{a}", slot_c=f"c{a}", slot_b=f"b{b}")
+            for a, b in product((0, 1), repeat=2)
+        ]
+    )
+    ((_, found),) = ((key, some) for key, some in shares(frame).items() if "question" in key)
+    assert found == {
+        "slot a + c": pytest.approx(100), "slot b": pytest.approx(0, abs=1e-9), "slots together": pytest.approx(0, abs=1e-9),
+    }  # fmt: skip
+
+
+# By dimension.
+
+
+def by_dimension(n: int, moved: str = "politics") -> pd.DataFrame:
+    """The paper's own case: of one dimension all texts are right with one word and none with the other; of the others it does nothing."""
+    rng = np.random.default_rng(2)
+    names = ["politics", "race", "age", "gender"]
+    dimensions = [name for name in names for _ in range(n)]
+    frames = []
+    for word, verb in product(("type", "dimension"), map(str, range(6))):
+        right = [word == "type" if name == moved else rng.random() < 0.4 for name in dimensions]
+        answers = [name if one else "nothing" for name, one in zip(dimensions, right, strict=True)]
+        frames.append(
+            cell(right, wording=word + verb, slot_word=word, slot_verb=verb).assign(
+                answer=answers, gold=dimensions, dimension=dimensions
+            )
+        )
+    return together(frames)
+
+
+OF_DIMENSIONS = {"task": IDENTIFICATION, "labels": ["politics", "race", "age", "gender"]}
+
+
+def test_an_effect_on_one_dimension_is_found_there() -> None:
+    found = [
+        one for one in results(by_dimension(16), OF_DIMENSIONS, 0) if one.measure == "slot_effect" and one.q < 0.05
+    ]
+    of_word = {one.group["dimension"]: one for one in found if one.group["slot"] == "word"}
+    assert set(of_word) <= {"politics", ALL}
+    assert (of_word["politics"].value, of_word["politics"].detail["first"], of_word["politics"].n) == (
+        -100.0,
+        100.0,
+        16,
+    )
+
+
+def test_an_effect_is_tested_over_all_texts_and_by_dimension() -> None:
+    told = [one for one in results(by_dimension(8), OF_DIMENSIONS, 0) if one.measure == "slot_effect"]
+    assert len(told) == (1 + 15) * (1 + 4)
+    tested = [one for one in told if math.isfinite(one.p)]
+    assert all(math.isfinite(one.q) for one in tested)
+    assert {one.group["dimension"] for one in tested} == {ALL, "politics", "race", "age", "gender"}
+    whole = next(one for one in told if one.group["slot"] == "word" and one.group["dimension"] == ALL)
+    parts = [one for one in told if one.group["slot"] == "word" and one.group["dimension"] != ALL]
+    assert whole.value == pytest.approx(np.mean([one.value for one in parts]))
+
+
+def test_a_dimension_of_all_texts_is_told_once() -> None:
+    frame = by_dimension(8)
+    frame["dimension"] = "politics"
+    assert {one.group["dimension"] for one in effects(frame, OF_DIMENSIONS, "exact_match")} == {ALL}
+
+
+def test_clusters_of_texts_flip_together() -> None:
+    """Twenty-four texts in six clusters that agree: p of six."""
+    frame = together(
+        [cell([False] * 24, wording="w1", slot_s="x"), cell([True] * 23 + [False], wording="w2", slot_s="y")]
+    ).assign(cluster=[f"c{at % 6}" for at in [*range(24)] * 2])
+    (effect,) = effects(frame)
+    assert (effect.n, effect.detail["n_clusters"]) == (24, 6)
+    assert effect.p == pytest.approx(2 / 64, abs=0.005)

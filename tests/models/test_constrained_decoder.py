@@ -1,0 +1,725 @@
+"""Choices and written answers of real small networks are what one text at a time says, however they are asked."""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from helpers.answering import TOLERANCE_NATS, alike, answers, found_as, told
+from helpers.reference_answers import NatsAfter, Rules, Tokens, chosen, drawn_p
+from helpers.sampled_cases import briefly
+from helpers.tiny_models import tiny_bloom, tiny_gemma2, tiny_gpt2, tiny_gpt_neo, tiny_mamba
+from helpers.tiny_tokenizers import CHAT_TEMPLATE, KINDS, byte_level, drawn, llama_for, model_of
+from undertow.inference.answer_cache import AnswerCache
+from undertow.inference.runner import QueryRunner, WorkUnit, estimate
+from undertow.models.backend.tree_kv_cache import TreeKVCache
+from undertow.models.base import EXACT, PrefixTree
+from undertow.models.families import causal
+from undertow.models.generation import constrained_decoder, greedy_decoder
+from undertow.types import (
+    BEST_SPAN,
+    FREE,
+    PASSAGE_TOKENS,
+    SPAN,
+    Answer,
+    ConstrainedGenerateQuery,
+    MultipleChoiceQuery,
+    Query,
+    query_digest,
+)
+
+torch = pytest.importorskip("torch", reason="the model extra is not installed")
+
+SMILE = "\N{GRINNING FACE}"
+DIMENSIONS = (" gender", " race", " political", " political affiliation", " religion")
+DOCUMENTS = (
+    "The cats of the house sat by the sea, and they said no.",
+    "They were the cats, the cats of old, the cats.",
+    "Yes, said the sea.",
+)
+TASKS = (
+    "\nTask: What is said in the text?\nAnswer:",
+    "\nTask: What is it about?\nAnswer:",
+    "\nQuestion: What is said?\nAnswer:",
+    "\nThe text is about",
+    "",
+)
+SHOTS = tuple(f"{document}\nAnswer: race\n" for document in DOCUMENTS)
+
+
+@cache
+def tokenizer_of(kind: str) -> Any:
+    tokenizer = KINDS[kind]()
+    tokenizer.chat_template = CHAT_TEMPLATE
+    return tokenizer
+
+
+@cache
+def network_of(kind: str) -> Any:
+    return llama_for(tokenizer_of(kind))
+
+
+def model(kind: str = "byte-level") -> Any:
+    """A model that was asked nothing yet."""
+    return model_of(network_of(kind), tokenizer_of(kind))
+
+
+@contextmanager
+def noting(network: Any) -> Iterator[list[int]]:
+    """Tokens of every forward pass of the network, padding and repeats among them."""
+    fed: list[int] = []
+    hook = network.register_forward_pre_hook(
+        lambda _, args, inputs: fed.append(int((inputs["input_ids"] if "input_ids" in inputs else args[0]).numel())),
+        with_kwargs=True,
+    )
+    try:
+        yield fed
+    finally:
+        hook.remove()
+
+
+# One text at a time, by the plainest means.
+
+
+def nats_after(asked: Any, tokens: Sequence[int]) -> Any:
+    """Log-probabilities of all tokens after a text [token]: one text, one forward pass, no cache."""
+    with torch.inference_mode():
+        logits = asked.network(input_ids=torch.tensor([list(tokens)]), use_cache=False).logits
+    return logits[0, -1].double().log_softmax(-1).numpy()
+
+
+def spelled(asked: Any, text: str) -> list[int]:
+    """A text as this model begins one, without what closes it."""
+    tokens: list[int] = asked.tokenizer(text)["input_ids"]
+    return tokens[:-1] if tokens[-1:] == [asked.tokenizer.eos_token_id] else tokens
+
+
+def in_chat(asked: Any, text: str) -> list[int]:
+    said: list[int] = asked.tokenizer(f"[user] {text}\n[it]\n", add_special_tokens=False)["input_ids"]
+    return said
+
+
+def after(asked: Any, prompt: Sequence[int]) -> NatsAfter:
+    return cache(lambda written: nats_after(asked, [*prompt, *written]))
+
+
+def chosen_by_hand(asked: Any, query: MultipleChoiceQuery) -> tuple[str, list[float], float]:
+    """The greedy label, all log-probabilities, and what is unclaimed: by texts that are tokenised whole."""
+    text = query.shown()
+    if query.chat:
+        prompt = in_chat(asked, text)
+        whole = [
+            [*prompt, *asked.tokenizer(label.strip(), add_special_tokens=False)["input_ids"]] for label in query.labels
+        ]
+    else:
+        prompt = spelled(asked, text)
+        whole = [spelled(asked, text + label) for label in query.labels]
+    start = next(
+        (at for at, tokens in enumerate(zip(prompt, *whole, strict=False)) if len(set(tokens)) > 1),
+        min(map(len, (prompt, *whole))),
+    )
+    labels = [tuple(tokens[start : start + 1] if query.first_token else tokens[start:]) for tokens in whole]
+    at, values, unclaimed = chosen(labels, after(asked, prompt[:start]), {asked.tokenizer.eos_token_id})
+    return query.labels[at].strip(), values, unclaimed
+
+
+def prompt_and_passage(asked: Any, query: ConstrainedGenerateQuery) -> tuple[list[int], Tokens]:
+    """Both as they are in one whole text."""
+    if query.chat:
+        passage = asked.tokenizer(query.passage, add_special_tokens=False)["input_ids"]
+        return in_chat(asked, query.shown()), tuple(passage)
+    prompt = spelled(asked, query.shown())
+    gap = "" if query.shown()[-1:].isspace() else " "
+    whole = spelled(asked, query.shown() + gap + query.passage)
+    assert whole[: len(prompt)] == prompt
+    return prompt, tuple(whole[len(prompt) :])
+
+
+def ends_for(asked: Any, query: ConstrainedGenerateQuery) -> set[int]:
+    ends = {asked.tokenizer.eos_token_id}
+    if query.line_ends:
+        texts = {token: asked.tokenizer.decode([token]) for token in range(len(asked.tokenizer))}
+        ends |= {token for token, text in texts.items() if text.lstrip(" ")[:1] in ("\n", "\r") and text.strip(" ")}
+    return ends
+
+
+def breaks_line(asked: Any, query: ConstrainedGenerateQuery, written: Tokens) -> bool:
+    """Whether the last token says something and breaks the line, which ends the answer."""
+    return query.line_ends and bool({"\n", "\r"} & set(asked.tokenizer.decode(list(written[-1:]))))
+
+
+def rules_of(asked: Any, query: ConstrainedGenerateQuery) -> tuple[Rules, NatsAfter]:
+    prompt, passage = prompt_and_passage(asked, query)
+    rules = Rules(query, passage, ends_for(asked, query), lambda written: breaks_line(asked, query, written))
+    return rules, after(asked, prompt)
+
+
+def written_by_hand(asked: Any, query: ConstrainedGenerateQuery) -> tuple[Tokens, float]:
+    """A greedy answer's tokens and log-probability."""
+    rules, nats = rules_of(asked, query)
+    return rules.greedy(nats)
+
+
+def best_by_hand(asked: Any, query: ConstrainedGenerateQuery) -> dict[Tokens, float]:
+    """The log-probability of every span."""
+    rules, nats = rules_of(asked, query)
+    return rules.spans(nats)
+
+
+def decoded(asked: Any, tokens: Sequence[int]) -> str:
+    text: str = asked.tokenizer.decode(list(tokens), skip_special_tokens=True, clean_up_tokenization_spaces=False)
+    return text
+
+
+# Choices.
+
+
+def choices(**settings: Any) -> list[MultipleChoiceQuery]:
+    """Prompts that share documents, of several lengths."""
+    return [MultipleChoiceQuery(document + task, DIMENSIONS, **settings) for document in DOCUMENTS for task in TASKS]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_labels_have_the_probabilities_of_whole_texts(kind: str) -> None:
+    asked = model(kind)
+    queries = [
+        *choices(),
+        *(
+            MultipleChoiceQuery(query.prompt, (" political affiliation", " race", " gender"), SHOTS[:1], first_token=True)
+            for query in choices()[:3]
+        ),
+        *choices(shots=SHOTS, chat=True)[::4],
+        MultipleChoiceQuery("It is what they said, p", ("olitical", "olitical affiliation", "ast", " race")),
+        MultipleChoiceQuery("Again and again and again, it is what they said, p", ("olitical", "olitical affiliation", "ast", " race")),
+        MultipleChoiceQuery("What?\nAnswer: ", ("gender", "race", "religion")),
+    ]  # fmt: skip
+    found = told(asked, queries)
+    assert not asked.writer.refusal
+    for query, answer in zip(queries, found, strict=True):
+        text, values, unclaimed = chosen_by_hand(asked, query)
+        assert not answer.unscored
+        assert answer.text in {label.strip() for label in query.labels}
+        assert answer.text == text
+        assert answer.logprobs_nats == pytest.approx(values, abs=TOLERANCE_NATS)
+        assert answer.unclaimed_prob == pytest.approx(unclaimed, abs=TOLERANCE_NATS)
+        assert not answer.n_dropped
+    greedy = [query.labels.index(f" {answer.text}") for query, answer in zip(queries[:15], found, strict=False)]
+    assert len(set(greedy)) > 1
+
+
+# Writing.
+
+PASSAGES = (
+    *DOCUMENTS,
+    f"the cats {SMILE} said {SMILE}{SMILE} caf\N{LATIN SMALL LETTER E WITH ACUTE}",
+    "  the sea, the sea  ",
+    "the cats\n\nsaid no\nto the sea",
+    f"{SMILE}",
+    "no no no no no no",
+)
+
+
+def writings(
+    passages: Sequence[str] = PASSAGES, tasks: Sequence[str] = TASKS[:3], **settings: Any
+) -> list[ConstrainedGenerateQuery]:
+    return [ConstrainedGenerateQuery(passage + task, passage, **settings) for passage in passages for task in tasks]
+
+
+def fits(asked: Any, query: ConstrainedGenerateQuery) -> bool:
+    """Whether the passage begins with a token of its own behind the prompt."""
+    prompt = spelled(asked, query.shown())
+    return spelled(asked, query.shown() + " " + query.passage)[: len(prompt)] == prompt
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("constraint", [FREE, PASSAGE_TOKENS, SPAN])
+def test_greedy_answers_are_those_of_one_text_at_a_time(constraint: str, kind: str) -> None:
+    asked = model(kind)
+    queries = writings(PASSAGES[::2], TASKS[:1] + TASKS[3:4], constraint=constraint)
+    queries += writings(PASSAGES[2:3], constraint=constraint, shots=SHOTS[:2])
+    queries += writings(PASSAGES[2:3], constraint=constraint, chat=True)
+    for query, answer in zip(queries, told(asked, queries), strict=True):
+        tokens, nats = written_by_hand(asked, query)
+        passage = prompt_and_passage(asked, query)[1]
+        assert len(tokens) <= len(passage)
+        assert answer.logprobs_nats == pytest.approx((nats,), abs=TOLERANCE_NATS)
+        assert math.isnan(answer.unclaimed_prob)
+        if constraint == SPAN:
+            assert answer.text in query.passage
+            said = decoded(asked, tokens)
+            assert answer.text == said.strip() or kind != "byte-level" or "\ufffd" in said
+        else:
+            assert answer.text == decoded(asked, tokens)
+
+
+def own_search(network: Any, prompt: list[int], n_tokens: int, end: int | None) -> list[int]:
+    """What the network's own greedy search writes after a prompt."""
+    fed = torch.tensor([prompt])
+    settings = {"do_sample": False, "max_new_tokens": n_tokens, "eos_token_id": end, "pad_token_id": 1}
+    out: list[int] = network.generate(fed, attention_mask=torch.ones_like(fed), **settings)[0].tolist()
+    return out[len(prompt) :]
+
+
+@pytest.mark.parametrize("kind", briefly(KINDS, 2))
+def test_a_free_greedy_answer_is_that_of_the_networks_own_search(kind: str) -> None:
+    asked = model(kind)
+    queries = writings(tasks=TASKS[:2])
+    for query, answer in zip(queries, told(asked, queries), strict=True):
+        prompt, passage = prompt_and_passage(asked, query)
+        tokens = own_search(asked.network, prompt, len(passage), asked.tokenizer.eos_token_id)
+        assert answer.text == decoded(asked, tokens)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_best_span_is_the_best_of_all_spans(kind: str) -> None:
+    asked = model(kind)
+    queries = [
+        *writings(("the cats, the cats of the sea", f"no {SMILE} no", "Yes\nno"), TASKS[:2], constraint=BEST_SPAN),
+        ConstrainedGenerateQuery("What?", "the cats said", BEST_SPAN, chat=True),
+        ConstrainedGenerateQuery("What?", "the cats said", BEST_SPAN, shots=SHOTS),
+    ]
+    for query, answer in zip(queries, told(asked, queries), strict=True):
+        every = best_by_hand(asked, query)
+        best = max(every, key=lambda span: every[span])
+        assert answer.logprobs_nats == pytest.approx((every[best],), abs=TOLERANCE_NATS)
+        assert answer.text in query.passage
+        if kind == "byte-level" and "\ufffd" not in decoded(asked, best):
+            assert answer.text == decoded(asked, best).strip()
+
+
+LINES = ("the cats\nsaid no\n\nto the sea", "no\nno\nno\nno", "\nYes\n", "They\r\nwere the\r\ncats")
+
+
+@pytest.mark.parametrize("kind", briefly(["byte-level", "sentence pieces", "unigram"], 2))
+@pytest.mark.parametrize("constraint", [FREE, PASSAGE_TOKENS, SPAN, BEST_SPAN])
+def test_a_line_break_ends_an_answer_where_it_is_told_to(constraint: str, kind: str) -> None:
+    asked = model(kind)
+    tasks = [f"{task} {number}:" for task in TASKS[:2] for number in range(2)]
+    queries = [query for query in writings(LINES, tasks, constraint=constraint, line_ends=True) if fits(asked, query)]
+    assert len(queries) >= 12
+    found = told(asked, queries)
+    plain = told(asked, [replace(query, line_ends=False) for query in queries])
+    if kind == "byte-level":
+        assert [one.text for one in plain] != [one.text for one in found]
+    for query, answer in zip(queries, found, strict=True):
+        if constraint == BEST_SPAN:
+            every = best_by_hand(asked, query)
+            assert answer.logprobs_nats == pytest.approx((max(every.values()),), abs=TOLERANCE_NATS)
+        else:
+            tokens, nats = written_by_hand(asked, query)
+            assert answer.logprobs_nats == pytest.approx((nats,), abs=TOLERANCE_NATS)
+            assert answer.text.strip() == decoded(asked, tokens).replace("\r", "\n").partition("\n")[0].strip()
+        assert not {"\n", "\r"} & set(answer.text)
+
+
+def test_a_span_is_over_where_a_token_says_something_and_breaks_the_line() -> None:
+    """To a network that finds everything equally probable, such a token alone needs no end after it."""
+    tokenizer = tokenizer_of("sentence pieces")
+    network = llama_for(tokenizer)
+    with torch.no_grad():
+        network.lm_head.weight.zero_()
+    asked = model_of(network, tokenizer)
+    query = ConstrainedGenerateQuery("What?\nAnswer:", "race?\nAnswer: race race", BEST_SPAN, line_ends=True)
+    over, going_on = told(asked, [query, replace(query, line_ends=False)])
+    one_nats = -math.log(len(tokenizer))
+    assert over.text == "?"
+    assert over.logprobs_nats == pytest.approx((one_nats,), abs=TOLERANCE_NATS)
+    assert going_on.logprobs_nats == pytest.approx((2 * one_nats,), abs=TOLERANCE_NATS)
+
+
+# Drawing.
+
+
+def outcomes(asked: Any, query: ConstrainedGenerateQuery) -> dict[str, float]:
+    """The probability of every answer, by what it says."""
+    rules, nats = rules_of(asked, query)
+    return rules.outcomes(nats, lambda tokens: decoded(asked, tokens))
+
+
+@cache
+def decided() -> Any:
+    """A model whose distributions are far from even, so that a temperature makes a difference."""
+    tokenizer = tokenizer_of("byte-level")
+    network = llama_for(tokenizer)
+    with torch.no_grad():
+        network.lm_head.weight.mul_(4.0)
+    return model_of(network, tokenizer)
+
+
+N_DRAWS = 500
+DRAWN = [
+    ConstrainedGenerateQuery("The sea.\nAnswer:", "cats", FREE, temperature=0.7, top_k=8),
+    ConstrainedGenerateQuery("The sea.\nAnswer:", "cats", FREE, temperature=1.5),
+    ConstrainedGenerateQuery("The sea.\nAnswer:", "cats said", PASSAGE_TOKENS, temperature=0.7, top_k=50),
+    ConstrainedGenerateQuery("The sea.\nAnswer:", "the cats said the sea", SPAN, temperature=2.0, top_k=2),
+    ConstrainedGenerateQuery("The sea.\nAnswer:", "no\ncats", PASSAGE_TOKENS, temperature=2.0, line_ends=True),
+]
+
+
+@pytest.mark.parametrize("query", DRAWN, ids=lambda query: f"{query.constraint}-{query.temperature}-{query.top_k}")
+def test_answers_are_drawn_as_often_as_they_are_probable(query: ConstrainedGenerateQuery) -> None:
+    asked = decided()
+    found = told(asked, [replace(query, seed=seed) for seed in range(N_DRAWS)])
+    texts = [answer.text for answer in found]
+    assert drawn_p(texts, outcomes(asked, query)) > 1e-3
+    # And the test would notice another temperature.
+    assert drawn_p(texts, outcomes(asked, replace(query, temperature=query.temperature * 2))) < 1e-4
+
+
+def test_a_drawn_answer_depends_on_its_query_alone() -> None:
+    asked = model()
+    queries = [
+        replace(query, seed=seed) for constraint in (FREE, PASSAGE_TOKENS, SPAN) for seed in range(3)
+        for query in writings(constraint=constraint, temperature=1.0, top_k=50)[::6]
+    ]  # fmt: skip
+    together = told(asked, queries)
+    alike([answer for query in queries for answer in told(asked, [query])], together)
+    order = random.Random(0).sample(range(len(queries)), len(queries))
+    shuffled = told(model(), [queries[at] for at in order])
+    alike(shuffled, [together[at] for at in order])
+    n = len(queries) // 9
+    by_seed = [tuple(answer.text for answer in together[start : start + n]) for start in range(0, len(queries), n)]
+    assert len(set(by_seed)) == 9
+
+
+# Examples that have no room.
+
+
+@cache
+def short_model() -> Any:
+    """It has no room for all examples."""
+    tokenizer = tokenizer_of("byte-level")
+    return model_of(llama_for(tokenizer, context_tokens=56), tokenizer)
+
+
+def long_queries() -> list[MultipleChoiceQuery | ConstrainedGenerateQuery]:
+    constraints = (FREE, PASSAGE_TOKENS, SPAN, BEST_SPAN)
+    return [
+        MultipleChoiceQuery("The sea.\nAnswer:", DIMENSIONS, SHOTS),
+        MultipleChoiceQuery("The sea.\nAnswer:", DIMENSIONS, SHOTS, chat=True),
+        *(ConstrainedGenerateQuery("The sea.\nAnswer:", DOCUMENTS[2], one, shots=SHOTS) for one in constraints),
+    ]
+
+
+def test_an_answer_without_the_first_examples_is_that_of_the_others() -> None:
+    short, queries = short_model(), long_queries()
+    found = told(short, queries)
+    assert {answer.n_dropped for answer in found} == {1, 2}
+    kept = [replace(query, shots=SHOTS[one.n_dropped :]) for query, one in zip(queries, found, strict=True)]
+    alike([replace(answer, n_dropped=0) for answer in found], told(short, kept))
+    # One example more has no room.
+    more = [replace(query, shots=SHOTS[one.n_dropped - 1 :]) for query, one in zip(queries, found, strict=True)]
+    assert all(answer.n_dropped == 1 for answer in told(short, more))
+    long = ConstrainedGenerateQuery("The sea. " * 40, "the cats", shots=SHOTS)
+    (answer,) = told(short, [long])
+    assert "56 tokens" in answer.unscored
+
+
+# The cache.
+
+
+def mixture() -> list[MultipleChoiceQuery | ConstrainedGenerateQuery]:
+    """Choices and answers of every sort, about documents of several lengths."""
+    return [
+        *choices(),
+        *choices(shots=SHOTS[:1])[::2],
+        *choices(chat=True)[::3],
+        *writings(DOCUMENTS),
+        *writings(DOCUMENTS, constraint=PASSAGE_TOKENS, line_ends=True),
+        *writings(DOCUMENTS, constraint=SPAN, shots=SHOTS[:1]),
+        *writings(DOCUMENTS[:2], constraint=BEST_SPAN),
+        *writings(DOCUMENTS, constraint=SPAN, temperature=0.7, top_k=50),
+        ConstrainedGenerateQuery("", "the cats"),
+    ]
+
+
+@cache
+def reference() -> tuple[Answer, ...]:
+    return tuple(told(model(), mixture()))
+
+
+def test_one_by_one_and_in_any_order() -> None:
+    asked = model()
+    alike([told(asked, [query])[0] for query in mixture()], reference())
+    order = random.Random(0).sample(range(len(mixture())), len(mixture()))
+    alike(told(asked, [mixture()[at] for at in order]), [reference()[at] for at in order])
+    alike(told(asked, mixture()), reference())
+
+
+@pytest.mark.parametrize("room", briefly([90, 1]))
+def test_over_many_packs(room: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(constrained_decoder, "CPU_FORWARD_TOKENS", room)
+    monkeypatch.setattr(greedy_decoder, "CPU_TREE_TOKENS", 2 * room)
+    asked = model()
+    packs = list(asked.packs(mixture()))
+    assert len(packs) > 10
+    assert sorted(place for pack in packs for place in pack) == list(range(len(mixture())))
+    alike(told(asked, mixture()), reference())
+
+
+def test_in_plain_batches() -> None:
+    asked = model()
+    asked.writer._refusal = "told so"
+    with noting(asked.network):
+        alike(told(asked, mixture()), reference())
+    assert asked.writer.trunk is None
+
+
+def test_a_prompt_longer_than_a_pass_is_fed_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(constrained_decoder, "CPU_FORWARD_TOKENS", 16)
+    asked = ready(model())
+    with noting(asked.network) as fed:
+        (answer,) = told(asked, choices()[:1])
+    assert len(fed) > 1
+    assert max(fed) == 16
+    text, values, _ = chosen_by_hand(asked, choices()[0])
+    assert answer.text == text
+    assert answer.logprobs_nats == pytest.approx(values, abs=TOLERANCE_NATS)
+
+
+def ready(asked: Any) -> Any:
+    """The model, its checks behind it."""
+    assert not asked.writer.refusal
+    return asked
+
+
+def many(n_tasks: int = 12) -> list[MultipleChoiceQuery]:
+    """Two long documents and a short one, each with the same tasks."""
+    long = [" ".join([document] * 3) for document in DOCUMENTS[:2]]
+    tasks = [f"\nTask {number}: What is it about?\nAnswer:" for number in range(n_tasks)]
+    return [MultipleChoiceQuery(document + task, DIMENSIONS) for document in (*long, DOCUMENTS[2]) for task in tasks]
+
+
+def test_what_prompts_share_is_fed_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Over all packs, and whatever else is in them, all but the last token of what begins one."""
+    monkeypatch.setattr(constrained_decoder, "CPU_FORWARD_TOKENS", 150)
+    asked = ready(model())
+    prompts, _ = asked.writer.prompter.prompts(many())
+    paths = [(*prompt.tokens, *prefix) for prompt in prompts for prefix in prompt.prefixes]
+    n_nodes = len(PrefixTree.of(paths).tokens)
+    n_packs = len(list(asked.packs(many())))
+    assert n_packs > 4
+    with noting(asked.network) as fed:
+        told(asked, many())
+    assert len(fed) == n_packs
+    assert sum(fed) <= n_nodes + n_packs
+    assert max(fed) <= 150
+    assert sum(fed) < sum(len(prompt.tokens) for prompt in prompts) / 2
+
+
+def test_a_run_that_broke_off_in_the_middle_of_a_pass_leaves_a_cache_that_is_right(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    asked = ready(model())
+    told(asked, mixture()[:20])
+    feed, n_calls = TreeKVCache.feed, 0
+
+    def failing(self: Any, *given: Any) -> Any:
+        nonlocal n_calls
+        n_calls += 1
+        logits = feed(self, *given)
+        if n_calls == 4:
+            raise KeyboardInterrupt
+        return logits
+
+    monkeypatch.setattr(TreeKVCache, "feed", failing)
+    with pytest.raises(KeyboardInterrupt):
+        told(asked, writings(DOCUMENTS))
+    monkeypatch.setattr(TreeKVCache, "feed", feed)
+    alike(told(asked, mixture()), reference())
+
+
+# Networks that take no tree, or not all of one.
+
+
+@pytest.mark.parametrize(
+    ("build", "in_tree"),
+    [(tiny_gpt2, True), (tiny_gemma2, True), (tiny_mamba, False), (tiny_bloom, False), (tiny_gpt_neo, False)],
+    ids=["gpt2", "gemma2", "mamba", "bloom", "gpt-neo"],
+)
+def test_every_architecture_answers_as_one_text_at_a_time(build: Callable[[], Any], in_tree: bool) -> None:
+    tokenizer = byte_level()
+    network = build()
+    network.resize_token_embeddings(len(tokenizer))
+    asked = model_of(drawn(network, torch.Generator().manual_seed(0)), tokenizer)
+    assert (not asked.writer.refusal) == in_tree
+    labelled = [
+        MultipleChoiceQuery(f"The {word}.{task}", DIMENSIONS)
+        for word in ("sea", "cats")
+        for task in ("\nAnswer:", " It is")
+    ]
+    written = [
+        ConstrainedGenerateQuery(f"The {word}.\nAnswer:", "the sea, said the cats", constraint, line_ends=True)
+        for word in ("sea", "cats", "cats of old") for constraint in (FREE, PASSAGE_TOKENS, SPAN)
+    ]  # fmt: skip
+    searched = [
+        ConstrainedGenerateQuery(f"The {word}.\nAnswer:", "the sea, the cats", BEST_SPAN) for word in ("sea", "cats")
+    ]
+    found = told(asked, [*labelled, *written, *searched])
+    for choice, answer in zip(labelled, found, strict=False):
+        text, values, unclaimed = chosen_by_hand(asked, choice)
+        assert answer.text == text
+        assert (*answer.logprobs_nats, answer.unclaimed_prob) == pytest.approx((*values, unclaimed), abs=TOLERANCE_NATS)
+    for query, answer in zip(written, found[len(labelled) :], strict=False):
+        tokens, nats = written_by_hand(asked, query)
+        assert answer.text.strip() == decoded(asked, tokens).strip()
+        assert answer.logprobs_nats == pytest.approx((nats,), abs=TOLERANCE_NATS)
+    for query, answer in zip(searched, found[-len(searched) :], strict=True):
+        assert answer.logprobs_nats == pytest.approx((max(best_by_hand(asked, query).values()),), abs=TOLERANCE_NATS)
+
+
+def test_a_window_that_some_prompts_outgrow_keeps_these_out_of_the_tree() -> None:
+    tokenizer = byte_level()
+    network = tiny_gemma2()
+    network.resize_token_embeddings(len(tokenizer))
+    asked = model_of(drawn(network, torch.Generator().manual_seed(0)), tokenizer)
+    assert asked.decoder.tree_depth == 8
+    short, long = MultipleChoiceQuery("The sea.", (" no", " cats")), MultipleChoiceQuery(DOCUMENTS[0], (" no", " cats"))
+    for query, answer in zip((short, long), told(asked, [short, long]), strict=True):
+        assert answer.logprobs_nats == pytest.approx(chosen_by_hand(asked, query)[1], abs=TOLERANCE_NATS)
+    assert len(list(asked.packs([short, long]))) == 2
+
+
+def test_a_network_without_an_end_writes_to_the_end_of_its_room() -> None:
+    """In plain batches, too, where the first token of the vocabulary is a token like any other."""
+    tokenizer = tokenizer_of("byte-level")
+    network = llama_for(tokenizer)
+    queries: list[Query] = [*writings(DOCUMENTS), *writings(DOCUMENTS, constraint=SPAN), *choices()[:1]]
+    with torch.no_grad():
+        favourite = int(network(torch.tensor([tokenizer(DOCUMENTS[0] + TASKS[0])["input_ids"]])).logits[0, -1].argmax())
+        network.lm_head.weight[0] = 1.05 * network.lm_head.weight[favourite]
+    found = []
+    for refusal in ("", "told so"):
+        asked = model_of(network, tokenizer)
+        asked.decoder.ends = frozenset()
+        asked.decoder.tree_refusal()
+        asked.writer._refusal = refusal
+        found.append(told(asked, queries))
+    alike(found[0], found[1])
+    for query, answer in zip(writings(DOCUMENTS), found[0], strict=False):
+        prompt, passage = prompt_and_passage(asked, query)
+        tokens = own_search(network, prompt, len(passage), None)
+        assert answer.text == decoded(asked, tokens)
+        assert len(tokens) == len(passage)
+    assert found[0][-1].logprobs_nats[2] == -math.inf  # *political* could go on, and cannot end
+
+
+# A cache that is not what it should be.
+
+
+def refuse(columns: Any) -> Any:
+    raise NotImplementedError
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [lambda columns: columns.flip(0), lambda columns: (columns - 1).clamp(0), refuse],
+    ids=["turned", "one off", "none"],
+)
+def test_a_cache_that_keeps_what_it_should_not_is_found_out(
+    wrong: Callable[[Any], Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    keep = TreeKVCache.keep_path
+    monkeypatch.setattr(TreeKVCache, "keep_path", lambda self, path, columns: keep(self, path, wrong(columns)))
+    asked = model()
+    assert asked.writer.refusal
+    alike(told(asked, mixture()[::3]), reference()[::3])
+
+
+def test_a_network_that_says_no_numbers_has_no_answers() -> None:
+    asked = ready(model_of(llama_for(tokenizer_of("byte-level")), tokenizer_of("byte-level")))
+    with torch.no_grad():
+        asked.network.lm_head.weight.fill_(math.nan)
+    queries: list[Query] = [
+        choices()[0],
+        *(ConstrainedGenerateQuery("The sea.", "the cats", one) for one in (FREE, PASSAGE_TOKENS, SPAN, BEST_SPAN)),
+    ]
+    queries.append(ConstrainedGenerateQuery("The sea.", "the cats", SPAN, temperature=1.0))
+    assert {one.unscored for one in told(asked, queries)} == {"the model gave a probability that is not a number"}
+
+
+# With a store.
+
+
+def test_answers_are_stored_and_given_back(tmp_path: Path) -> None:
+    short = short_model()
+    queries = [
+        MultipleChoiceQuery("The sea.\nAnswer:", DIMENSIONS),
+        *long_queries(),
+        ConstrainedGenerateQuery("The sea. " * 40, "the cats"),
+    ]
+    found = answers(short, queries, tmp_path / "s")
+    with noting(short.network) as fed:
+        again = answers(short, queries, tmp_path / "s")
+    assert not fed
+    assert repr(again) == repr(found)
+    alike(found, told(short, queries))
+    assert [bool(one.n_dropped) for one in found] == [False, *[True] * 6, False]
+    assert all(one.text for one in found[:2])
+    assert "longer than the 56 tokens" in found[-1].unscored
+
+
+def test_a_run_that_was_cut_off_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(constrained_decoder, "CPU_FORWARD_TOKENS", 90)
+    monkeypatch.setattr(greedy_decoder, "CPU_TREE_TOKENS", 200)
+    answered: list[Tokens] = []
+    plain = constrained_decoder.ConstrainedDecoder._answered
+
+    def watched(self: Any, pack: Any, protocol: str) -> Any:
+        if len(answered) == stop_at:
+            raise KeyboardInterrupt
+        answered.append(tuple(prompt.tokens for prompt in pack))
+        return plain(self, pack, protocol)
+
+    monkeypatch.setattr(constrained_decoder.ConstrainedDecoder, "_answered", watched)
+    stop_at = -1
+    whole = answers(model(), mixture(), tmp_path / "whole")
+    as_planned = list(answered)
+    assert len(as_planned) == len(list(model().packs(mixture()))) - 1  # one prompt cannot be asked
+    alike(whole, reference())
+    answered.clear()
+    for stop_at in (3, 8):
+        with pytest.raises(KeyboardInterrupt):
+            answers(model(), mixture(), tmp_path / "cut")
+        assert len(answered) == stop_at
+    stop_at = -1
+    done = len(answered)
+    again = answers(model(), mixture(), tmp_path / "cut")
+    assert len(answered) - done <= len(as_planned)
+    assert list(map(repr, again)) == list(map(repr, whole))  # to the last bit: a section that was cut off is done again
+
+
+def test_sections_say_the_same_in_any_order(monkeypatch: pytest.MonkeyPatch) -> None:
+    """To the last bit, though a pack begins with what the one before left: each section is told to forget that."""
+    monkeypatch.setattr(constrained_decoder, "CPU_FORWARD_TOKENS", 90)
+    monkeypatch.setattr(greedy_decoder, "CPU_TREE_TOKENS", 200)
+    monkeypatch.setattr(causal, "SECTION", 3)
+    distinct = {query_digest(query): query for query in mixture()}
+    said = []
+    for backwards in (False, True):
+        asker, answers = QueryRunner(model(), dict(distinct), EXACT), dict[str, Answer]()
+        portions = [portion for portion in asker.portions(frozenset()) if isinstance(portion, WorkUnit)]
+        assert len(portions) > 4
+        for portion in reversed(portions) if backwards else portions:
+            for arrived in asker.answers(portion):
+                answers |= arrived.answers
+        said.append({digest: repr(answers[digest]) for digest in distinct})
+    assert said[0] == said[1]
+
+
+def test_a_dry_run_estimates_and_keeps_nothing(tmp_path: Path) -> None:
+    with AnswerCache(tmp_path / "s") as store:
+        whole, labels = (estimate(found_as(model()), queries, store, EXACT) for queries in (mixture(), choices()))
+        assert store.shelves() == []
+    assert whole.n_tokens > max(500, labels.n_tokens)
+    assert labels.n_passes == 1
+    assert whole.seconds > 0
+    assert whole.memory_bytes > 0

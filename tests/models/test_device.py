@@ -1,0 +1,49 @@
+"""How much a card is given at a time: as much as it has room for, which needs no card to be tested."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+
+from undertow.models.backend.device import affordable_tokens
+from undertow.models.backend.execution import oom_errors
+from undertow.models.base import OutOfMemoryError
+
+
+def network_on(device: str) -> Any:
+    return type("Network", (), {"device": torch.device(device)})()
+
+
+def linear(tokens: int) -> int:
+    return 10**9 + tokens * 2**20
+
+
+def squared(tokens: int) -> int:
+    return 10**9 + tokens**2 * 2**10
+
+
+@pytest.mark.parametrize(
+    ("gib", "memory_bytes", "expected"),
+    [(80, linear, 8192), (8, linear, 4096), (4, linear, 1024), (0.1, linear, 400), (16, squared, 2048)],
+)
+def test_a_card_is_given_what_it_has_room_for_beside_the_weights(gib: float, memory_bytes: Any, expected: int) -> None:
+    limits: Any = {"processor": 400, "card": 8192, "whole_bytes": lambda _: gib * 2**30}
+    assert affordable_tokens(network_on("cuda:1"), memory_bytes, **limits) == expected
+    assert affordable_tokens(network_on("cpu"), memory_bytes, **limits) == 400
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 20 MiB"),
+        MemoryError(),
+        RuntimeError("not enough memory"),
+    ],
+)
+def test_memory_that_runs_out_is_told_from_other_trouble(error: Exception) -> None:
+    with pytest.raises(OutOfMemoryError, match="memory ran out"), oom_errors():
+        raise error
+    with pytest.raises(RuntimeError, match="shapes"), oom_errors():
+        raise RuntimeError("shapes do not fit")

@@ -1,0 +1,385 @@
+"""Answers from passages: what is read is what the question-answering pipeline, or a forward pass made by hand, says."""
+
+from __future__ import annotations
+
+import math
+import random
+import shutil
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from helpers import answering
+from helpers.answering import answers, change_json, found_as, told
+from helpers.tiny_qa_models import BERT, NAMES, POSITIONS, ROBERTA, SKILLS, STYLES, lesson
+from undertow import models
+from undertow.errors import UndertowError
+from undertow.inference.answer_cache import AnswerCache
+from undertow.inference.runner import check_asks, estimate
+from undertow.models.base import EXACT, ModelRequest
+from undertow.models.families import extractive_qa
+from undertow.models.tokens.qa_windows import EncodedQuestion, _pieces, places_of
+from undertow.types import EXTRACTION, Answer, ClozeQuery, ContinuationQuery, Option, Query, SpanQuery
+
+torch = pytest.importorskip("torch", reason="the model extra is not installed")
+
+PLAIN = ("Mary met James. Susan has skills in cooking.", "Who met James?")
+LONG = (
+    " ".join(f"{name} has skills in {skill}." for name, skill in zip(NAMES, (*SKILLS, "sailing"), strict=False)),
+    "Who has skills in coding?",
+)
+
+
+# `QuestionAnsweringPipeline` of transformers 4.52.4 and of 4.57.6, which agree here to the last digit, with torch 2.13.0, on what
+# `random_reader` saves: pipeline("question-answering", folder, tokenizer=...)(question=..., context=..., align_to_words=False), and
+# (probabilities of pieces of the plain passage, of all of it, of no answer; and the long passage's)
+#     pieces      top_k=30, of whole words
+#     whole       top_k=5000, max_answer_len=60, the first of the whole passage
+#     best        nothing more
+#     null        top_k=500 (3000 for the long one), handle_impossible_answer=True, the first without words
+#     words       align_to_words=True, of 4.52.4 (4.57.6 adds up the pieces that are the same words then)
+RECORDED = {
+    BERT: SimpleNamespace(
+        pieces={
+            "has skills in cooking": 0.011139902286231518,
+            "has": 0.01110914722084999,
+            "skills in cooking": 0.010481485165655613,
+            "has skills in cooking.": 0.010430516675114632,
+            "James. Susan has skills in cooking": 0.010039977729320526,
+        },
+        whole=0.009210171177983284,
+        words="has skills in cooking",
+        best=0.011139902286231518,
+        null=0.007760228123515844,
+        long_words="Anna has skills in nursing. Mark has",
+        long_best=0.0010409454116597772,
+        long_null=0.00031054692226462066,
+    ),
+    ROBERTA: SimpleNamespace(
+        pieces={
+            "James. Susan": 0.005739392712712288,
+            "Mary": 0.005628307815641165,
+            "Mary met James. Susan": 0.005542661063373089,
+            "skills": 0.005515012424439192,
+            "James. Susan has skills": 0.005444130394607782,
+            "cooking": 0.0053996010683476925,
+            "Susan": 0.005305712576955557,
+        },
+        whole=0.004672661889344454,
+        words="Mary",  # whose last letter alone is the most probable piece
+        best=0.006044835317879915,
+        null=0.004815536085516214,
+        long_words="skills in teaching. David",
+        long_best=0.0004952798481099308,
+        long_null=0.00033049064222723246,
+    ),
+}
+
+
+@pytest.fixture(scope="module")
+def folders(network: Callable[[str], str]) -> dict[str, str]:
+    return {style: network(f"{style}_reader") for style in STYLES}
+
+
+@pytest.fixture(scope="module")
+def readers(folders: dict[str, str]) -> dict[str, Any]:
+    return {style: opened(folder) for style, folder in folders.items()}
+
+
+@pytest.fixture(scope="module", params=STYLES)
+def style(request: pytest.FixtureRequest) -> str:
+    named: str = request.param
+    return named
+
+
+@pytest.fixture
+def reader(readers: dict[str, Any], style: str) -> Any:
+    """Each of them in turn."""
+    return readers[style]
+
+
+opened = partial(answering.opened, extractive_qa)
+
+
+def said(model: Any, *queries: Query) -> list[Answer]:
+    return told(model, queries)
+
+
+def probs(answer: Answer) -> list[float]:
+    assert not answer.unscored
+    return [math.exp(nats) for nats in answer.logprobs_nats]
+
+
+def by_hand(model: Any, query: SpanQuery, most_tokens: int, overlap: int) -> list[float]:
+    """Every pair of tokens of every window by the plainest means: one forward each, probabilities multiplied in Python."""
+    coded = model.poser.tokenizer(
+        query.question,
+        query.passage,
+        truncation="only_second",
+        max_length=most_tokens,
+        stride=overlap,
+        return_overflowing_tokens=True,
+        return_offsets_mapping=True,
+    )
+    pieces: dict[tuple[int, int], float] = {}
+    best, null = 0.0, 1.0
+    for window, tokens in enumerate(coded["input_ids"]):
+        fed = {
+            name: torch.tensor([coded[name][window]])
+            for name in model.poser.tokenizer.model_input_names
+            if name in coded
+        }
+        with torch.inference_mode():
+            out = model.network(**fed)
+        own = [at for at, sequence in enumerate(coded.sequence_ids(window)) if sequence == 1]
+        kept = [0, *own]
+        starts, ends = (
+            dict(zip(kept, logits[0, kept].double().softmax(0).tolist(), strict=True))
+            for logits in (out.start_logits, out.end_logits)
+        )
+        null = min(null, starts[0] * ends[0])
+        for start in own:
+            for end in range(start, own[-1] + 1):
+                prob = starts[start] * ends[end]
+                span = coded["offset_mapping"][window][start][0], coded["offset_mapping"][window][end][1]
+                pieces[span] = max(pieces.get(span, 0.0), prob)
+                if end - start < 15:
+                    best = max(best, prob)
+        assert tokens[0] == model.poser.tokenizer.cls_token_id
+    candidates = [max(pieces.get(span, 0.0) for span in places_of(query.passage, one)) for one in query.candidates]
+    return [*candidates, null, best]
+
+
+# The same as the pipeline.
+
+
+def test_the_recorded_scores_of_the_pipeline(reader: Any, style: str) -> None:
+    recorded = RECORDED[style]
+    plain, long = said(reader, SpanQuery(*PLAIN, (*recorded.pieces, PLAIN[0])), SpanQuery(*LONG))
+    expected = [*recorded.pieces.values(), recorded.whole, recorded.null, recorded.best]
+    assert probs(plain) == pytest.approx(expected, rel=1e-5)
+    assert plain.text == recorded.words
+    assert probs(long) == pytest.approx([recorded.long_null, recorded.long_best], rel=1e-5)
+    assert long.text == recorded.long_words
+    assert math.isnan(plain.unclaimed_prob)
+
+
+def test_every_piece_is_what_the_plainest_reading_says(reader: Any) -> None:
+    generator = random.Random(1)
+    queries = []
+    for n_sentences in (1, 2, 3, 5, 8, 16):
+        lines = [f"{generator.choice(NAMES)} lives in {generator.choice(SKILLS)}." for _ in range(n_sentences)]
+        passage = " ".join(lines)
+        queries.append(SpanQuery(passage, "Who lives in coding?", tuple({*passage.split(), *lines})))
+    for query, answer in zip(queries, said(reader, *queries), strict=True):
+        assert probs(answer) == pytest.approx(by_hand(reader, query, POSITIONS, POSITIONS // 2), rel=1e-5)
+    assert any("windows" in note for note in reader.notes)
+
+
+def test_the_best_piece_has_15_tokens_at_most_and_a_candidate_any_number() -> None:
+    ends = np.full(40, -9.0)
+    ends[[14, 15]] = -2.0, -1.0
+    starts = np.full(40, -9.0)
+    starts[0] = 0.0
+    assert extractive_qa._SpanScores(starts, ends, 0.0).best() == (-2.0, 0, 14)
+    assert extractive_qa._SpanScores(np.zeros(3), np.zeros(3), 0.0).best() == (0.0, 0, 0), (
+        "of equal pieces the first counts"
+    )
+
+
+# Candidates.
+
+
+@pytest.mark.parametrize(
+    ("passage", "piece", "expected"),
+    [
+        ("Alice met Al.", "Al", [(10, 12)]),
+        ("Alice", "Al", []),
+        ("Mary's hat, Mary", "Mary", [(0, 4), (12, 16)]),
+        ("José and Jose", "Jose", [(9, 13)]),
+        ("Jose\u0301 left", "Jose", []),
+        ("田中さんは医者です", "田中", [(0, 2)]),
+        ("no no no", "no no", [(0, 5), (3, 8)]),
+    ],
+)
+def test_where_a_piece_stands(passage: str, piece: str, expected: list[tuple[int, int]]) -> None:
+    assert places_of(passage, piece) == expected
+
+
+def test_a_candidate_counts_where_it_is_best(reader: Any) -> None:
+    twice = SpanQuery("Mary met James. James met Mary.", "Who met James?", ("Mary", "James", "Mary"))
+    (answer,) = said(reader, twice)
+    assert probs(answer) == pytest.approx(by_hand(reader, twice, POSITIONS, POSITIONS // 2), rel=1e-5)
+    (posed,) = reader.poser.posed([twice])
+    assert [len(pieces) for pieces in posed.candidates] == [2, 2, 2]
+    assert answer.logprobs_nats[0] == answer.logprobs_nats[2]
+
+
+def test_a_candidate_in_a_later_window_and_one_that_none_holds(reader: Any) -> None:
+    last = LONG[0].rstrip(".").rpartition(" ")[2]
+    long = "Mary has skills in cooking. " * 12
+    whole, cut = said(reader, SpanQuery(*LONG, (last,)), SpanQuery(long, LONG[1], (long.strip(),)))
+    assert probs(whole)[0] == pytest.approx(
+        by_hand(reader, SpanQuery(*LONG, (last,)), POSITIONS, POSITIONS // 2)[0], rel=1e-5
+    )
+    assert "cut off by every window" in cut.unscored
+
+
+@pytest.mark.parametrize(
+    ("query", "reason"),
+    [
+        (SpanQuery("Alice lives here.", "Who?", ("Al",)), "within longer words"),
+        (SpanQuery(" ", "Who?"), "empty"),
+        (SpanQuery(LONG[0], "Who is it " * 8 + "?"), "64 tokens"),
+        (SpanQuery("Mary met James.", "Who is it " * 30 + "?"), "64 tokens"),
+        (ContinuationQuery("Mary met", (" James",)), "nothing else"),
+    ],
+)
+def test_what_cannot_be_asked_has_its_reason_and_spoils_nothing(reader: Any, query: Query, reason: str) -> None:
+    before, refused, after = said(reader, SpanQuery(*PLAIN), query, SpanQuery(*PLAIN, ("Mary",)))
+    assert reason in refused.unscored
+    assert before.logprobs_nats == after.logprobs_nats[1:]
+
+
+def test_questions_of_every_length_are_answered_or_refused(reader: Any, style: str) -> None:
+    refused = [bool(one.unscored) for one in said(reader, *(SpanQuery(LONG[0], "is " * n) for n in range(POSITIONS)))]
+    # From 1 on, 0 being empty: 64 tokens, less 3 around BERT's question or 4 and 2 more in RoBERTa's, must leave more than 32.
+    assert refused[0]
+    assert refused[1:] == [n >= {BERT: 64 - 3 - 32, ROBERTA: 64 - 6 - 32}[style] for n in range(1, POSITIONS)]
+
+
+def test_a_token_that_is_two_words_is_no_candidate(readers: dict[str, Any]) -> None:
+    poser = readers[BERT].poser
+    query = SpanQuery("Mary-James met Susan.", "Who met Susan?", ("Mary",))
+    (posed,) = poser.posed([query])
+    assert isinstance(posed, EncodedQuestion)
+    joined = replace(posed.windows[0], offsets=np.array([[0, 10], [11, 14], [15, 20], [20, 21]]))
+    assert "joins a candidate" in str(_pieces(query.passage, "Mary", [joined]))
+
+
+def test_numbers_that_are_none_are_unscored(folders: dict[str, str]) -> None:
+    model = opened(folders[BERT])
+    with torch.no_grad():
+        model.network.qa_outputs.bias.fill_(math.nan)
+    assert "not a number" in said(model, SpanQuery(*PLAIN))[0].unscored
+
+
+# Together and one by one.
+
+
+def many(n_queries: int = 60) -> list[SpanQuery]:
+    generator = random.Random(2)
+    queries = []
+    for _ in range(n_queries):
+        passage, question, _ = lesson(generator)
+        names = tuple(name for name in NAMES if places_of(passage, name))
+        queries.append(SpanQuery(passage, question, names))
+    return [*queries, SpanQuery(*LONG, ("Mary",)), SpanQuery(LONG[0], PLAIN[1], ("Ruth",))]
+
+
+def test_together_as_one_by_one(reader: Any) -> None:
+    queries = many()
+    together = said(reader, *queries)
+    for query, answer in zip(queries, together, strict=True):
+        alone = said(reader, query)[0]
+        assert answer.logprobs_nats == pytest.approx(alone.logprobs_nats, abs=1e-5)
+        assert answer.text == alone.text
+
+
+def test_packs_hold_each_query_once_and_no_padding(reader: Any) -> None:
+    queries = [*many(), SpanQuery(" ", "Who?")]
+    packs = reader.packs(queries)
+    assert packs[0] == [len(queries) - 1]
+    assert sorted(place for pack in packs for place in pack) == list(range(len(queries)))
+    posed = reader.poser.posed(queries[:-1])
+    for pack in packs[1:]:
+        assert len({tuple(len(window.tokens) for window in posed[place].windows) for place in pack}) == 1
+        distinct = {posed[place].fed: posed[place] for place in pack}.values()
+        assert sum(len(window.tokens) for one in distinct for window in one.windows) <= reader.budget_tokens
+
+
+def test_a_text_is_read_once_whatever_is_asked_of_it(reader: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    rows: list[int] = []
+    forward = reader.network.forward
+
+    def counted(**given: Any) -> Any:
+        rows.append(len(given["input_ids"]))
+        return forward(**given)
+
+    monkeypatch.setattr(reader.network, "forward", counted)
+    said(reader, *(SpanQuery(*PLAIN, (name,)) for name in ("Mary", "James", "Susan")))
+    assert rows == [1]
+
+
+def test_a_run_that_is_taken_up_again_rounds_the_same(reader: Any, tmp_path: Path) -> None:
+    queries = many()
+    whole = answers(reader, queries, tmp_path / "whole")
+    answers(reader, [queries[place] for place in reader.packs(queries)[0]], tmp_path / "cut")
+    again = answers(reader, queries, tmp_path / "cut")
+    assert [answer.logprobs_nats for answer in again] == [answer.logprobs_nats for answer in whole]
+
+
+def test_effort(reader: Any, tmp_path: Path) -> None:
+    queries = [SpanQuery(*PLAIN, ("Mary",)), SpanQuery(*PLAIN, ("James",)), SpanQuery(*LONG)]
+    windows = {window.fed for posed in reader.poser.posed(queries) for window in posed.windows}
+    with AnswerCache(tmp_path / "store") as store:
+        effort = estimate(found_as(reader), queries, store, EXACT)
+    assert effort.n_tokens == sum(len(tokens) for tokens, _ in windows)
+    assert effort.n_passes == 3  # the plain text, the full windows of the long one, and its last
+    assert effort.seconds > 0
+    assert effort.memory_bytes > 4 * reader.facts["parameters"]
+    assert reader.effort([], EXACT).n_passes == 0
+
+
+# Finding and opening.
+
+
+def test_the_catalog_finds_it_here(folders: dict[str, str], style: str) -> None:
+    found = models.resolve(ModelRequest(folders[style]))
+    assert (found.card.family, found.card.readout, found.asks) == ("extractive_qa", "span", {EXTRACTION: (EXACT,)})
+    with pytest.raises(UndertowError, match="cannot be asked a sentence with a blank"):
+        check_asks(found, [ClozeQuery(("a ", " b"), (Option("x", ("y",)),))], EXACT)
+
+
+def copied(folder: str, to: Path) -> Path:
+    return shutil.copytree(folder, to, dirs_exist_ok=True)
+
+
+def test_a_head_that_was_never_trained_is_refused(folders: dict[str, str], tmp_path: Path) -> None:
+    from safetensors.torch import load_file, save_file
+
+    weights = copied(folders[BERT], tmp_path) / "model.safetensors"
+    kept = {name: tensor for name, tensor in load_file(weights).items() if not name.startswith("qa_outputs")}
+    save_file(kept, weights, metadata={"format": "pt"})
+    with pytest.raises(UndertowError, match=r"qa_outputs.*its head was not saved"):
+        opened(str(tmp_path))
+
+
+@pytest.mark.parametrize(
+    ("file", "changes", "named"),
+    [
+        ("config.json", {"model_type": "vilt", "architectures": ["ViltForQuestionAnswering"]}, "vilt"),
+        ("tokenizer_config.json", {"model_input_names": ["input_ids", "bbox"]}, "bbox"),
+    ],
+)
+def test_a_model_that_is_asked_by_more_than_a_text_is_refused(
+    file: str, changes: dict[str, Any], named: str, folders: dict[str, str], tmp_path: Path
+) -> None:
+    change_json(copied(folders[BERT], tmp_path) / file, **changes)
+    with pytest.raises(UndertowError, match=named):
+        opened(str(tmp_path))
+
+
+def test_without_a_token_for_no_answer_that_is_missing(folders: dict[str, str], tmp_path: Path) -> None:
+    change_json(copied(folders[ROBERTA], tmp_path) / "tokenizer_config.json", cls_token=None)
+    model = opened(str(tmp_path))
+    (answer,) = said(model, SpanQuery(*PLAIN, ("Mary",)))
+    assert [math.isnan(nats) for nats in answer.logprobs_nats] == [False, True, False]
+    assert any("do not open with" in note for note in model.notes)
+    assert not any("do not open with" in note for note in opened(folders[ROBERTA]).notes)

@@ -1,0 +1,157 @@
+"""Packed weights give the same numbers within rounding, and a network that cannot work with them is left as it was."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from transformers import AutoModelForCausalLM
+
+from helpers.tiny_models import network as network_of
+from helpers.tiny_models import tiny_llama
+from undertow.models.backend import onednn
+
+TOLERANCE = 1e-4
+pytestmark = pytest.mark.skipif(not onednn.can_pack(torch.float32), reason="this build of torch has no oneDNN")
+
+
+WIDE = {"hidden_size": 128, "intermediate_size": 256}
+
+
+def llama(**settings: Any) -> Any:
+    return tiny_llama(**WIDE, num_key_value_heads=4, **settings)
+
+
+def tied() -> Any:
+    return llama(tie_word_embeddings=True)
+
+
+def gpt2() -> Any:
+    return network_of("GPT2", "LMHeadModel", hidden_size=128, n_positions=64)
+
+
+def bert() -> Any:
+    return network_of("Bert", "ForMaskedLM", **WIDE)
+
+
+def t5() -> Any:
+    sizes = {"d_model": 128, "d_ff": 256, "num_layers": 2, "num_heads": 4, "decoder_start_token_id": 0}
+    return network_of("T5", "ForConditionalGeneration", **sizes)
+
+
+def logits(network: Any) -> torch.Tensor:
+    tokens = torch.arange(10, 28).reshape(2, 9)
+    more = {"decoder_input_ids": tokens[:, :4]} if network.config.is_encoder_decoder else {}
+    with torch.inference_mode():
+        found: torch.Tensor = network(input_ids=tokens, **more).logits
+    return found
+
+
+@pytest.mark.parametrize("build", [llama, tied, gpt2, bert, t5])
+def test_packed_numbers_are_those_of_the_network_and_can_be_undone(build: Callable[[], Any]) -> None:
+    torch.manual_seed(0)
+    network = build().eval()
+    n_parameters, size = network.num_parameters(), onednn.weight_bytes(network)
+    expected = logits(network)
+    undo = onednn.pack(network)
+    assert len(undo) >= 8
+    assert (logits(network) - expected).abs().max() < TOLERANCE
+    assert (network.num_parameters(), onednn.weight_bytes(network)) == (n_parameters, size)
+    for restore in undo:
+        restore()
+    assert torch.equal(logits(network), expected)
+    assert onednn.weight_bytes(network) == size
+
+
+def test_a_gate_is_written_over_where_that_changes_nothing() -> None:
+    network = llama().eval()
+    layer = network.model.layers[0].mlp
+    rows = torch.randn(5, 128)
+    before = rows.clone()
+    undo = onednn.pack(network)
+    expected = layer.down_proj(torch.nn.functional.silu(layer.gate_proj(rows)) * layer.up_proj(rows))
+    assert "forward" in vars(layer)
+    assert torch.equal(layer(rows), expected)
+    assert torch.equal(rows, before)
+    for restore in undo:
+        restore()
+    assert "forward" not in vars(layer)
+
+
+def test_a_layer_that_does_more_than_gate_is_left_as_it_is() -> None:
+    network = llama().eval()
+    layer = network.model.layers[0].mlp
+    plain = type(layer).forward
+    type(layer).forward = lambda self, rows: plain(self, rows).clamp(-0.01, 0.01)
+    try:
+        onednn.pack(network)
+        assert "forward" not in vars(layer)
+    finally:
+        type(layer).forward = plain
+
+
+def test_weights_that_were_mapped_from_a_file_leave_it(tmp_path: Path) -> None:
+    """One embedding that still lies in the file would keep all of it in memory."""
+    llama().save_pretrained(tmp_path)
+    network = AutoModelForCausalLM.from_pretrained(tmp_path).eval()
+    expected = logits(network)
+    onednn.with_packed_weights(network, lambda: None)
+    held = sum(parameter.untyped_storage().nbytes() for parameter in network.parameters() if not parameter.is_mkldnn)
+    assert held == sum(parameter.nbytes for parameter in network.parameters() if not parameter.is_mkldnn)
+    assert (logits(network) - expected).abs().max() < TOLERANCE
+
+
+@pytest.mark.parametrize("build", [tied, bert])
+def test_such_a_head_is_multiplied_with_in_blocks_of_columns(
+    build: Callable[[], Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(onednn, "COLUMNS_AT_ONCE", 100)  # of 320
+    network = build().eval()
+    expected = logits(network)
+    undo = onednn.pack(network)
+    widths = []
+    plain = torch.nn.functional.linear
+
+    def watched(rows: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None = None) -> torch.Tensor:
+        widths.append(len(weight))
+        return plain(rows, weight, bias)
+
+    monkeypatch.setattr(torch.nn.functional, "linear", watched)
+    assert (logits(network) - expected).abs().max() < TOLERANCE
+    assert widths[-4:] == [100, 100, 100, 20]
+    for restore in undo:
+        restore()
+    assert torch.equal(logits(network), expected)
+
+
+def test_small_layers_and_other_precisions_are_left_alone() -> None:
+    assert onednn.pack(tiny_llama(vocab_size=64)) == []
+    assert onednn.pack(llama().to(torch.float16)) == []
+
+
+def test_bfloat16_is_packed_where_the_processor_has_instructions_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    network = llama().eval().to(torch.bfloat16)
+    expected = logits(network).float()
+    undo = onednn.pack(network)
+    assert bool(undo) == torch.ops.mkldnn._is_mkldnn_bf16_supported()
+    assert (logits(network).float() - expected).abs().max() < 0.05
+    for restore in undo:
+        restore()
+    monkeypatch.setattr(torch.ops.mkldnn, "_is_mkldnn_bf16_supported", lambda: False)
+    assert onednn.pack(network) == []
+
+
+def test_a_network_that_looks_at_its_weights_itself_is_unpacked() -> None:
+    """Some multiply with a weight by their own code, which knows no packed one."""
+    network = llama().eval()
+    expected = logits(network)
+
+    def wrap() -> str:
+        torch.nn.functional.linear(torch.ones(1, 128), network.model.layers[0].mlp.gate_proj.weight)
+        return "wrapped"
+
+    assert onednn.with_packed_weights(network, wrap) == "wrapped"
+    assert torch.equal(logits(network), expected)

@@ -1,0 +1,352 @@
+"""Prompts, labels and passages in tokens, of tokenizers of every kind: always as one whole text would be spelled."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cache
+from typing import Any
+
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+
+from helpers.tiny_tokenizers import CHAT_TEMPLATE, KINDS, sentence_pieces, unigram, word_pieces
+from undertow.models.base import UnsupportedQueryError
+from undertow.models.generation.constraints import Trie
+from undertow.models.generation.prompt_encoder import EncodedPrompt, Passage, PromptEncoder
+from undertow.models.tokens.option_tokens import Vocabulary
+from undertow.types import FREE, SPAN, ConstrainedGenerateQuery, MultipleChoiceQuery
+
+pytest.importorskip("torch", reason="the model extra is not installed")
+
+DIMENSIONS = (" gender", " race", " political", " political affiliation", " religion")
+SMILE = "\N{GRINNING FACE}"
+FAMILY = "\N{MAN}\N{ZERO WIDTH JOINER}\N{WOMAN}"
+
+
+@cache
+def tokenizer_of(kind: str) -> Any:
+    return KINDS[kind]()
+
+
+def prompter(tokenizer: Any, context_tokens: int = 10_000) -> PromptEncoder:
+    n_closing = len(tokenizer("")["input_ids"]) // 2  # one of a pair around every text
+
+    def tokens_of(text: str) -> list[int]:
+        tokens: list[int] = tokenizer(text)["input_ids"]
+        return tokens[: len(tokens) - n_closing] if n_closing and tokenizer.cls_token else tokens
+
+    return PromptEncoder(tokenizer, tokens_of, context_tokens, Vocabulary.of(tokenizer))
+
+
+def prompted(asked: PromptEncoder, query: MultipleChoiceQuery | ConstrainedGenerateQuery) -> EncodedPrompt:
+    (one,), refused = asked.prompts([query])
+    assert not refused
+    return one
+
+
+def refusal(asked: PromptEncoder, query: MultipleChoiceQuery | ConstrainedGenerateQuery) -> str:
+    prompts, refused = asked.prompts([query])
+    assert prompts == []
+    return str(refused[0])
+
+
+def labels_of(one: EncodedPrompt) -> dict[int, tuple[int, ...]]:
+    """The labels' tokens, by their places."""
+    assert one.trie is not None
+    found: dict[int, tuple[int, ...]] = {}
+    states: list[tuple[tuple[int, ...], Trie]] = [((), one.trie)]
+    for written, state in states:
+        if state.label is not None:
+            found[state.label] = written
+        states += [((*written, token), child) for token, child in state.children.items()]
+    return found
+
+
+def passage_of(one: EncodedPrompt) -> Passage:
+    assert one.passage is not None
+    return one.passage
+
+
+def shared(texts: Sequence[Sequence[int]]) -> int:
+    return next(
+        (at for at, tokens in enumerate(zip(*texts, strict=False)) if len(set(tokens)) > 1), min(map(len, texts))
+    )
+
+
+# Labels.
+
+PROMPTS = [
+    "The cats of the house sat.\nTask: What is said?\nAnswer:",
+    "Question: What is it about?\nAnswer: ",
+    "Question: What is it about?\nAnswer:\n",
+    f"The sea {SMILE}",
+    "It is what they said, p",
+    "race",
+]
+
+
+def check_labels(asked: PromptEncoder, text: str, labels: tuple[str, ...]) -> None:
+    one = prompted(asked, MultipleChoiceQuery(text, labels))
+    whole = [asked.tokens_of(text + label) for label in labels]
+    found = labels_of(one)
+    assert [[*one.tokens, *found[at]] for at in range(len(labels))] == whole
+    assert len(one.tokens) == shared([asked.tokens_of(text), *whole])
+
+
+@pytest.mark.parametrize("text", PROMPTS)
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_label_is_spelled_as_in_the_whole_text(kind: str, text: str) -> None:
+    asked = prompter(tokenizer_of(kind))
+    for labels in (DIMENSIONS, ("olitical", "ast", " race"), (" cats", " the cats", " the")):
+        check_labels(asked, text, labels)
+        # From what is remembered of the end of the prompt, behind other texts of the same end.
+        for before in ("They said no. ", "The cats\n\n", "yes yes yes yes yes yes yes yes "):
+            check_labels(asked, before + text, labels)
+
+
+ACCENTED = "caf\N{LATIN SMALL LETTER E WITH ACUTE}"
+WORDS = ["Answer:", "the", "cats", "p", "said", "political", "e", SMILE, ".", "aa", ACCENTED]
+TEXTS = st.lists(st.tuples(st.sampled_from([" ", "", "", "\n"]), st.sampled_from(WORDS)), min_size=1, max_size=12).map(
+    lambda pairs: "".join(space + word for space, word in pairs)
+)
+
+
+@settings(max_examples=60)
+@given(st.sampled_from(sorted(KINDS)), TEXTS, st.lists(TEXTS, min_size=1, max_size=3), st.data())
+def test_what_is_remembered_of_a_prompts_end_is_what_a_whole_text_says(
+    kind: str, end: str, befores: list[str], data: st.DataObject
+) -> None:
+    asked = prompter(tokenizer_of(kind))
+    labels = data.draw(st.sampled_from([DIMENSIONS, ("olitical", " said", "a"), ("a", "aa", " the"), (".", " cats")]))
+    for before in befores:
+        query = MultipleChoiceQuery(before + end, labels)
+        found, fresh = (each.prompts([query]) for each in (asked, prompter(tokenizer_of(kind))))
+        assert {place: str(error) for place, error in found[1].items()} == {
+            place: str(error) for place, error in fresh[1].items()
+        }
+        assert found[0] == fresh[0]
+
+
+@pytest.mark.parametrize(
+    ("vocabulary", "merges", "byte_level_too", "texts", "labels"),
+    [
+        (["a", "aa", "b", "\u0120"], [("a", "a")], True, ["b " + n * "a" for n in (40, 41, 43, 42, 44)], ("a", "ba")),
+        (["a", " ", "a ", "a a ", "b"], [("a", " "), ("a ", "a ")], False, ["b" + n * "a " for n in (20, 21, 23, 22)], ("a ", "b")),
+        (["a", " ", "a ", "a a ", "b"], [("a", " "), ("a ", "a ")], False, ["b" + n * "a " for n in (21, 20, 22)], ("a ", "b")),
+    ],
+    ids=["a word longer than what is remembered", "words that are joined", "in another order"],
+)  # fmt: skip
+def test_pairs_that_are_joined_from_the_left_depend_on_how_many_there_are(
+    vocabulary: list[str], merges: Any, byte_level_too: bool, texts: list[str], labels: tuple[str, ...]
+) -> None:
+    from tokenizers import Tokenizer, models, pre_tokenizers
+    from transformers import PreTrainedTokenizerFast
+
+    pairs = Tokenizer(models.BPE({piece: at for at, piece in enumerate(vocabulary)}, merges))
+    if byte_level_too:
+        pairs.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    asked = prompter(PreTrainedTokenizerFast(tokenizer_object=pairs))
+    for text in texts:
+        check_labels(asked, text, labels)
+
+
+def test_labels_that_reach_back_over_the_whole_prompt_are_not_asked_behind_nothing() -> None:
+    asked = prompter(tokenizer_of("byte-level"))
+    reason = refusal(asked, MultipleChoiceQuery(" ", ("race", "gender")))
+    assert "whole prompt" in reason
+
+
+def test_labels_whose_first_tokens_are_alike_are_refused_where_only_these_count() -> None:
+    asked = prompter(tokenizer_of("byte-level"))
+    query = MultipleChoiceQuery("Answer:", (" political", " political affiliation", " race"), first_token=True)
+    reason = refusal(asked, query)
+    assert "'political'" in reason
+    assert "'political affiliation'" in reason
+    told_apart = prompted(asked, MultipleChoiceQuery("Answer:", (" political affiliation", " race"), first_token=True))
+    assert [len(tokens) for tokens in labels_of(told_apart).values()] == [1, 1]
+    assert told_apart.prefixes == ((),)
+    assert (told_apart.most_tokens, told_apart.own_tokens, told_apart.n_reads) == (0, 0, 1)
+
+
+@pytest.mark.parametrize("build", [word_pieces, unigram])
+def test_a_label_that_cannot_be_spelled_is_refused(build: Any) -> None:
+    asked = prompter(build())
+    reason = refusal(asked, MultipleChoiceQuery("Answer:", (" race", " \N{CYRILLIC SMALL LETTER ZHE}")))
+    assert "cannot spell" in reason
+    assert "\N{CYRILLIC SMALL LETTER ZHE}" in reason
+
+
+def test_labels_that_are_spelled_alike_or_not_at_all_are_refused() -> None:
+    from tokenizers import normalizers
+
+    tokenizer = word_pieces()
+    tokenizer._tokenizer.normalizer = normalizers.Sequence([normalizers.Lowercase(), normalizers.Replace("!", "")])
+    asked = prompter(tokenizer)
+    assert "'Race'" in refusal(asked, MultipleChoiceQuery("it is:", (" race", " Race")))
+    assert "'!'" in refusal(asked, MultipleChoiceQuery("it is:", (" race", " !")))
+
+
+# A chat.
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_in_a_chat_labels_begin_the_models_own_words(kind: str) -> None:
+    tokenizer = KINDS[kind]()
+    query = MultipleChoiceQuery("Question: What?", DIMENSIONS, shots=("The sea. race\n",), chat=True)
+    assert "no chat template; leave --chat out" in refusal(prompter(tokenizer), query)
+    tokenizer.chat_template = CHAT_TEMPLATE
+    one = prompted(prompter(tokenizer), query)
+    said = tokenizer("[user] The sea. race\nQuestion: What?\n[it]\n", add_special_tokens=False)["input_ids"]
+    assert list(one.tokens) == said
+    spelled = [tokenizer(label.strip(), add_special_tokens=False)["input_ids"] for label in DIMENSIONS]
+    assert [list(tokens) for _, tokens in sorted(labels_of(one).items())] == spelled
+
+
+# Passages.
+
+PASSAGES = [
+    "The cats of the house.",
+    "the cats, the cats of old, the cats",
+    "  the sea  ",
+    "the  cats\n\nsaid no\n",
+    "\nThe cats",
+    f"{SMILE} cats {SMILE}{SMILE} {FAMILY}",
+    "caf\N{LATIN SMALL LETTER E WITH ACUTE} cafe\N{COMBINING ACUTE ACCENT} na\N{LATIN SMALL LETTER I WITH DIAERESIS}ve",
+    "\N{CJK UNIFIED IDEOGRAPH-732B} \N{CYRILLIC SMALL LETTER ZHE}!",
+    "a",
+    f"{SMILE}",
+    "\t tabs\tand \r\n returns",
+]
+
+
+@pytest.mark.parametrize("passage", PASSAGES)
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_passage_is_spelled_as_an_answer_to_the_prompt_would_be(kind: str, passage: str) -> None:
+    asked = prompter(tokenizer_of(kind))
+    for text, gap in (("Task: What?\nAnswer:", " "), ("Task: What?\nAnswer:\n", "")):
+        one = prompted(asked, ConstrainedGenerateQuery(text, passage))
+        assert list(one.tokens) == asked.tokens_of(text)
+        whole = asked.tokens_of(text + gap + passage)
+        if whole[: len(one.tokens)] == list(one.tokens):
+            assert list(passage_of(one).tokens) == whole[len(one.tokens) :]
+
+
+@pytest.mark.parametrize("passage", PASSAGES)
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_span_spells_a_piece_of_its_passage(kind: str, passage: str) -> None:
+    asked = prompter(tokenizer_of(kind))
+    for text in ("Answer:", "Answer:\n"):
+        spelled = passage_of(prompted(asked, ConstrainedGenerateQuery(text, passage, SPAN)))
+        n = len(spelled.tokens)
+        assert len(spelled.spans) == n > 0
+        for start in range(n):
+            for end in range(start + 1, n + 1):
+                piece = spelled.text_of_span(spelled.tokens[start:end])
+                assert piece in passage
+                assert piece == piece.strip()
+                decoded = asked.tokenizer.decode(spelled.tokens[start:end], clean_up_tokenization_spaces=False)
+                if kind == "byte-level" and "\N{REPLACEMENT CHARACTER}" not in decoded:
+                    assert piece == decoded.strip()
+        assert spelled.text_of_span(spelled.tokens) == passage.strip()
+
+
+@settings(max_examples=60)
+@given(
+    st.sampled_from(sorted(KINDS)),
+    st.text(st.sampled_from(f"the cats\n\r\t  .,{SMILE}{FAMILY}\N{COMBINING ACUTE ACCENT}e\N{CYRILLIC SMALL LETTER ZHE}"), max_size=20),
+    st.sampled_from(["Answer:", "Answer:\n"]),
+)  # fmt: skip
+def test_any_passage_at_all(kind: str, passage: str, text: str) -> None:
+    asked = prompter(tokenizer_of(kind))
+    query = ConstrainedGenerateQuery(text, passage, SPAN)
+    if not passage.strip():
+        assert "passage that the answer is to be made of is empty" in refusal(asked, query)
+        return
+    found, refused = asked.prompts([query])
+    assume(not refused)
+    spelled = passage_of(found[0])
+    # Nothing but space, and what a tokenizer drops as if it were, is left over at its ends.
+    assert spelled.text_of_span(spelled.tokens) in passage
+    for start in range(len(spelled.tokens)):
+        assert spelled.text_of_span(spelled.tokens[start:]) in passage
+
+
+def test_an_own_token_of_a_space_stays_in_its_passage() -> None:
+    """Where a tokenizer says that letters alone take up room, a second space takes none, and is still written."""
+    for kind in ("byte-level", "trimmed byte-level"):
+        asked = prompter(tokenizer_of(kind))
+        spelled = passage_of(prompted(asked, ConstrainedGenerateQuery("Answer:", "the  cats")))
+        assert asked.tokenizer.convert_ids_to_tokens(list(spelled.tokens)) == ["\u0120the", "\u0120", "\u0120cats"]
+
+
+# Examples that have no room.
+
+
+@settings(max_examples=60)
+@given(
+    st.lists(st.sampled_from(["The sea. Answer: race\n", "No. Answer: political\n", "cats\n"]), max_size=6),
+    st.integers(5, 80),
+    st.booleans(),
+    st.sampled_from(sorted(KINDS)),
+)
+def test_examples_are_left_out_from_the_front_and_no_more_than_must(
+    shots: list[str], context_tokens: int, chosen: bool, kind: str
+) -> None:
+    def query(kept: int) -> MultipleChoiceQuery | ConstrainedGenerateQuery:
+        some = tuple(shots[len(shots) - kept :])
+        if chosen:
+            return MultipleChoiceQuery("They said no. Answer:", DIMENSIONS, some)
+        return ConstrainedGenerateQuery("They said no. Answer:", "They said no.", FREE, shots=some)
+
+    asked, roomy = prompter(tokenizer_of(kind), context_tokens), prompter(tokenizer_of(kind))
+    whole = [prompted(roomy, query(kept)) for kept in range(len(shots) + 1)]
+    fits = [len(one.tokens) + one.most_tokens <= context_tokens for one in whole]
+    if not fits[0]:
+        reason = refusal(asked, query(len(shots)))
+        assert f"longer than the {context_tokens} tokens that the model reads, without any example" in reason
+        return
+    n_kept = max(kept for kept, fit in enumerate(fits) if fit)
+    one = prompted(asked, query(len(shots)))
+    assert one.n_dropped == len(shots) - n_kept
+    assert one.tokens == whole[n_kept].tokens
+
+
+# What cannot be asked.
+
+
+def test_what_cannot_be_asked_has_a_reason_and_does_not_keep_the_rest() -> None:
+    asked = prompter(tokenizer_of("byte-level"))
+    queries: list[MultipleChoiceQuery | ConstrainedGenerateQuery] = [
+        MultipleChoiceQuery("", DIMENSIONS),
+        MultipleChoiceQuery("Answer:", DIMENSIONS),
+        ConstrainedGenerateQuery("", "the cats"),
+        ConstrainedGenerateQuery("Answer:", " \n "),
+        ConstrainedGenerateQuery("Answer:", "the cats"),
+    ]
+    prompts, refused = asked.prompts(queries)
+    assert [one.place for one in prompts] == [1, 4]
+    assert refused.keys() == {0, 2, 3}
+    assert all(isinstance(error, UnsupportedQueryError) and "empty" in str(error) for error in refused.values())
+
+
+# Line breaks.
+
+
+@pytest.mark.parametrize("kind", ["byte-level", "trimmed byte-level", "sentence pieces", "unigram"])
+def test_line_breaks_are_the_tokens_that_begin_a_new_line(kind: str) -> None:
+    asked = prompter(tokenizer_of(kind))
+    spelled = asked.tokenizer("the\ncats", add_special_tokens=False)["input_ids"]
+    breaks = [token for token in spelled if token in asked.line_breaks]
+    assert len(breaks) == 1
+    assert asked.tokenizer.decode(breaks).startswith("\n")
+    assert asked.line_breaks is asked.line_breaks
+
+
+def test_a_token_that_breaks_the_line_after_something_is_known() -> None:
+    asked = prompter(sentence_pieces())
+    (token,) = asked.line_ends & set(asked.tokenizer("political?\nAnswer: race")["input_ids"])
+    assert asked.tokenizer.decode([token]) == "?\nAnswer:"
+    assert not asked.line_ends & asked.line_breaks
+    assert asked.tokenizer.convert_tokens_to_ids("<0x0A>") in asked.line_breaks
+    assert prompter(tokenizer_of("byte-level")).line_ends == prompter(word_pieces()).line_breaks == frozenset()

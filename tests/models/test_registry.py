@@ -1,0 +1,86 @@
+"""A name finds its model: families by file, hub ids through the hub's own cache, nothing imported that is not needed."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from conftest import Cli
+from helpers.tiny_models import saved, tiny_llama
+from undertow import models
+from undertow.errors import UndertowError
+from undertow.models.base import ModelRequest
+
+COMMIT = "0123456789abcdef0123456789abcdef01234567"
+
+
+def test_families_are_the_files_of_the_folder_and_listing_them_loads_no_torch() -> None:
+    code = "import sys; from undertow import models; print(*models.families()); assert 'torch' not in sys.modules"
+    printed = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    assert printed.split() == sorted(printed.split())
+    assert {"causal", "masked", "seq2seq", "gguf", "openai", "recorded", "toy"} <= set(printed.split())
+
+
+def test_another_package_adds_a_family_by_an_entry_point(tmp_path: Path) -> None:
+    (tmp_path / "echo_family.py").write_text(
+        "from undertow.models.base import ModelHandle\nfrom undertow.types import ModelIdentity\nSUMMARY = 'an echo'\n"
+        "def find(request):\n    if request.name != 'echo':\n        return None\n"
+        "    return Found(ModelCard('echo', 'echo', 'here', '1', request.dtype, 'likelihood'), lambda: None)\n"
+    )
+    info = tmp_path / "echo-1.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: echo\nVersion: 1\n")
+    (info / "entry_points.txt").write_text("[undertow.models]\necho = echo_family\n")
+    code = (
+        "from undertow import models; from undertow.models.base import ModelRequest\n"
+        "print(models.find(Request('echo')).card.family, *models.families())"
+    )
+    environment = os.environ | {"PYTHONPATH": str(tmp_path)}
+    printed = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, env=environment
+    ).stdout
+    assert printed.split()[0] == "echo"
+    assert printed.split()[-1] == "echo"
+    assert "toy" in printed.split()
+
+
+@pytest.mark.soak
+@pytest.mark.slow
+def test_a_hub_id_is_read_from_the_hubs_cache_at_its_commit(cli_process: Cli, tmp_path: Path) -> None:
+    """The real path of `-m org/name`, with the hub's cache filled by hand, since tests have no network."""
+    pytest.importorskip("torch", reason="the model extra is not installed")
+    repository = tmp_path / "hub" / "models--someone--tiny"
+    snapshot = repository / "snapshots" / COMMIT
+    snapshot.mkdir(parents=True)
+    shutil.copytree(saved(tmp_path / "m", tiny_llama()), snapshot, dirs_exist_ok=True)
+    (repository / "refs").mkdir()
+    (repository / "refs" / "main").write_text(COMMIT)
+    environment = os.environ | {"HF_HUB_CACHE": str(tmp_path / "hub"), "HF_HUB_OFFLINE": "1"}
+    arguments = ["run", "spurious-correlation", "-m", "someone/tiny", "--w", "date", "--limit", "90"]
+    for revision in ([], ["--revision", COMMIT]):
+        done = cli_process(*arguments, *revision, "--out", f"run{len(revision)}", "--json", env=environment)
+        assert done.returncode == 0, done.stderr
+        card = json.loads((tmp_path / f"run{len(revision)}" / "manifest.json").read_text())["model_card"]
+        assert (card["source"], card["revision"], card["family"]) == ("someone/tiny", COMMIT, "causal")
+    assert json.loads(done.stdout)["counts"]["computed"] == 0
+    missing = cli_process(*arguments, "--revision", "nosuch", env=environment)
+    assert missing.returncode == 1
+    assert missing.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("request_", "words"),
+    [
+        (ModelRequest("toy:slope=x"), "slope"),
+        (ModelRequest("toy:slope=nan"), "-20 and 20"),
+    ],
+)
+def test_a_request_that_cannot_be_met_is_refused(request_: ModelRequest, words: str) -> None:
+    with pytest.raises(UndertowError, match=words):
+        models.resolve(request_)

@@ -1,0 +1,390 @@
+"""Choices and written answers of small encoder-decoders are what plain forward passes say, one text and one token at a time."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from helpers import answering
+from helpers.answering import TOLERANCE_NATS, alike, encoder_inputs, kept, told
+from helpers.reference_answers import NatsAfter, Rules, Tokens, chosen, drawn_p
+from helpers.sampled_cases import briefly
+from helpers.tiny_models import byte_level_tokenizer, sentencepiece_tokenizer, small_bart, small_t5
+from helpers.tiny_tokenizers import CHAT_TEMPLATE
+from undertow.models.base import EXACT, BatchLimits
+from undertow.models.families import seq2seq
+from undertow.types import (
+    BEST_SPAN,
+    FREE,
+    PASSAGE_TOKENS,
+    SPAN,
+    ConstrainedGenerateQuery,
+    GenerateQuery,
+    MultipleChoiceQuery,
+    Option,
+    Query,
+)
+
+torch = pytest.importorskip("torch", reason="the model extra is not installed")
+
+CONTEXT = 80
+SHORT = 24
+NAN = "the model gave a probability that is not a number"
+
+DOCUMENTS = (
+    "In 1801, she was a child and lost her keys.",
+    "The weaver (he had his tea) went to Peru.",
+    "They had tea.",
+)
+TASKS = (" The child was", " In Kenya,", ' The baker said "', "")
+STAGES = (" a child", " a", " an adult", " a teenager", " a child and a kid", " Peru")
+SHOTS = tuple(f"{document} a child " for document in DOCUMENTS)
+PASSAGES = (*DOCUMENTS, "a kid, a kid, a child", "  her tea, her tea  ", "Ωtea Ω", "tea")
+
+
+def tiny_t5(context_tokens: int = CONTEXT) -> tuple[Any, Any]:
+    """With a head of its own."""
+    tokenizer = sentencepiece_tokenizer()
+    tokenizer.model_max_length = context_tokens
+    return decided(small_t5(tokenizer, 32, tie_word_embeddings=False)), tokenizer
+
+
+def tiny_bart(context_tokens: int = CONTEXT) -> tuple[Any, Any]:
+    """With a bias over the vocabulary, by which texts end now and then."""
+    tokenizer = byte_level_tokenizer()
+    network = decided(small_bart(tokenizer, 32, context_tokens))
+    with torch.no_grad():
+        network.final_logits_bias.normal_(generator=torch.Generator().manual_seed(1))
+        network.final_logits_bias[0, 2] = 8.0
+    return network, tokenizer
+
+
+def decided(network: Any) -> Any:
+    """Weights drawn wide, so that much depends on what was read, and some tokens are far more probable than others."""
+    generator = torch.Generator().manual_seed(0)
+    with torch.no_grad():
+        for parameter in network.parameters():
+            if parameter.ndim > 1:
+                parameter.normal_(std=0.5, generator=generator)
+    return network
+
+
+BUILDERS = {"t5": tiny_t5, "bart": tiny_bart}
+GIVEN: Mapping[str, Tokens] = {"t5": (0,), "bart": (2, 0)}
+END = {"t5": 1, "bart": 2}
+
+
+@dataclass(frozen=True, slots=True)
+class Built:
+    """A model as Undertow opens it, and what was said of it by hand so far."""
+
+    kind: str
+    folder: str
+    model: Any
+    said: dict[tuple[Tokens, Tokens], Any] = field(default_factory=dict)
+
+    def fresh(self, **settings: str) -> Any:
+        """The same, loaded anew, to be tampered with."""
+        return opened(self.folder, **settings)
+
+    def nats_after(self, source: Tokens, written: Tokens) -> Any:
+        """Log-probabilities of all tokens after what was written [token]: one text, one forward pass, no cache."""
+        if (source, written) not in self.said:
+            with torch.inference_mode():
+                logits = self.model.network(
+                    input_ids=torch.tensor([source]),
+                    decoder_input_ids=torch.tensor([[*GIVEN[self.kind], *written]]),
+                    use_cache=False,
+                ).logits
+            self.said[source, written] = logits[0, -1].double().log_softmax(-1).numpy()
+        return self.said[source, written]
+
+    def after(self, query: MultipleChoiceQuery | ConstrainedGenerateQuery) -> NatsAfter:
+        return partial(self.nats_after, self.source_of(query))
+
+    def rules_of(self, query: ConstrainedGenerateQuery) -> Rules:
+        return Rules(query, self.spelled(query.passage), self.ends(query))
+
+    def source_of(self, query: MultipleChoiceQuery | ConstrainedGenerateQuery) -> Tokens:
+        text = query.shown()
+        return tuple(self.model.tokenizer(f"[user] {text}\n[it]\n" if query.chat else text)["input_ids"])
+
+    def spelled(self, text: str) -> Tokens:
+        return tuple(self.model.tokenizer(text, add_special_tokens=False)["input_ids"])
+
+    def decoded(self, tokens: Sequence[int]) -> str:
+        text: str = self.model.tokenizer.decode(
+            list(tokens), skip_special_tokens=True, clean_up_tokenization_spaces=False
+        )
+        return text
+
+    def ends(self, query: ConstrainedGenerateQuery) -> set[int]:
+        pieces = {token: self.decoded([token]) for token in range(len(self.model.tokenizer))} if query.line_ends else {}
+        return {END[self.kind], *(token for token, text in pieces.items() if {"\n", "\r"} & set(text))}
+
+
+opened = partial(answering.opened, seq2seq)
+
+
+def built(kind: str, folder: Path, context_tokens: int = CONTEXT) -> Built:
+    network, tokenizer = BUILDERS[kind](context_tokens)
+    # What the tokenizer puts around a text, a template has to say.
+    first = "<s>" if kind == "bart" else ""
+    tokenizer.chat_template = first + CHAT_TEMPLATE + "{% if add_generation_prompt %}</s>{% endif %}"
+    return Built(kind, kept(network, tokenizer, folder), opened(str(folder)))
+
+
+@pytest.fixture(scope="module")
+def t5(tmp_path_factory: pytest.TempPathFactory) -> Built:
+    return built("t5", tmp_path_factory.mktemp("t5"))
+
+
+@pytest.fixture(scope="module")
+def bart(tmp_path_factory: pytest.TempPathFactory) -> Built:
+    return built("bart", tmp_path_factory.mktemp("bart"))
+
+
+@pytest.fixture(scope="module", params=list(BUILDERS))
+def one(request: pytest.FixtureRequest) -> Built:
+    """Each of them in turn."""
+    found: Built = request.getfixturevalue(request.param)
+    return found
+
+
+# Choices.
+
+
+def labels_of(one: Built, query: MultipleChoiceQuery) -> list[Tokens]:
+    spelled = [one.spelled(label.strip()) for label in query.labels]
+    return [tokens[:1] for tokens in spelled] if query.first_token else spelled
+
+
+def chosen_by_hand(one: Built, query: MultipleChoiceQuery) -> tuple[str, list[float], float]:
+    """The greedy label, the log-probability of every label by itself, and what is unclaimed."""
+    at, values, unclaimed = chosen(labels_of(one, query), one.after(query), {END[one.kind]})
+    return query.labels[at].strip(), values, unclaimed
+
+
+def choices(**settings: Any) -> list[MultipleChoiceQuery]:
+    return [MultipleChoiceQuery(document + task, STAGES, **settings) for document in DOCUMENTS for task in TASKS]
+
+
+def test_labels_have_the_probabilities_of_one_label_at_a_time(one: Built) -> None:
+    queries = [
+        *choices(),
+        *choices(shots=SHOTS[:1])[:3],
+        *choices(chat=True)[:3],
+        *(replace(query, labels=(" child", " Peru", " keys"), first_token=True) for query in choices()[:3]),
+        MultipleChoiceQuery(DOCUMENTS[0], ("tea ", "  went", "unheard of")),
+    ]
+    for query, answer in zip(queries, told(one.model, queries), strict=True):
+        text, values, unclaimed = chosen_by_hand(one, query)
+        assert not answer.unscored
+        assert answer.text == text
+        assert answer.logprobs_nats == pytest.approx(values, abs=TOLERANCE_NATS)
+        assert answer.unclaimed_prob == pytest.approx(unclaimed, abs=TOLERANCE_NATS)
+    lengths = set(map(len, labels_of(one, queries[0])))
+    assert {1, 2} < lengths
+
+
+def test_a_choice_that_cannot_be_made_has_a_reason_and_the_others_are_made(one: Built) -> None:
+    alike_labels = MultipleChoiceQuery("He", (" a child", " a kid"), first_token=True)
+    refused, made = told(one.model, [alike_labels, choices()[0]])
+    assert "with the same token, so they cannot be told apart" in refused.unscored
+    assert made.text
+
+
+# Writing.
+
+
+def writings(
+    passages: Sequence[str] = PASSAGES, tasks: Sequence[str] = TASKS[:2], **settings: Any
+) -> list[ConstrainedGenerateQuery]:
+    return [ConstrainedGenerateQuery(passage + task, passage, **settings) for passage in passages for task in tasks]
+
+
+@pytest.mark.parametrize("constraint", [FREE, PASSAGE_TOKENS, SPAN])
+def test_greedy_answers_are_those_of_one_token_at_a_time(constraint: str, one: Built) -> None:
+    queries = [
+        *writings(constraint=constraint),
+        *writings(PASSAGES[2:4], constraint=constraint, shots=SHOTS[:1]),
+        *writings(PASSAGES[2:4], constraint=constraint, chat=True),
+        *writings(("her tea\n had\nhis", "tea\n"), constraint=constraint, line_ends=True),
+    ]
+    n_ended = 0
+    for query, answer in zip(queries, told(one.model, queries), strict=True):
+        tokens, nats = one.rules_of(query).greedy(one.after(query))
+        assert answer.logprobs_nats == pytest.approx((nats,), abs=TOLERANCE_NATS)
+        assert math.isnan(answer.unclaimed_prob)
+        assert answer.n_dropped == 0
+        n_ended += len(tokens) < len(one.spelled(query.passage))
+        if constraint == SPAN:
+            assert answer.text in query.passage
+            # A line break in the passage need not be one of its tokens.
+            whole = answer.text if "Ω" in answer.text else one.decoded(tokens).strip()
+            assert answer.text == (answer.text if query.line_ends and whole.startswith(answer.text) else whole)
+        else:
+            assert answer.text == one.decoded(tokens)
+        assert not query.line_ends or "\n" not in answer.text
+    assert n_ended or (constraint == FREE and one.kind == "t5")
+
+
+def test_a_free_greedy_answer_is_that_of_the_networks_own_search(one: Built) -> None:
+    queries = writings(PASSAGES[1:])
+    for query, answer in zip(queries, told(one.model, queries), strict=True):
+        fed = torch.tensor([one.source_of(query)])
+        out = one.model.network.generate(
+            input_ids=fed,
+            attention_mask=torch.ones_like(fed),
+            decoder_input_ids=torch.tensor([GIVEN[one.kind]]),
+            max_new_tokens=len(one.spelled(query.passage)),
+            do_sample=False,
+            eos_token_id=END[one.kind],
+        )
+        assert answer.text == one.decoded(out[0, len(GIVEN[one.kind]) :].tolist())
+
+
+def test_the_best_span_is_the_best_of_all_spans(one: Built) -> None:
+    passages = ("a kid, a kid, a child", "tea", "  her tea\nher tea  ", "He was an adult in Peru.")
+    queries = [
+        *writings(passages, TASKS, constraint=BEST_SPAN),
+        *writings(passages[2:3], constraint=BEST_SPAN, line_ends=True),
+        ConstrainedGenerateQuery("They", "had tea", BEST_SPAN, shots=SHOTS[:2], chat=True),
+    ]
+    found = told(one.model, queries)
+    for query, answer in zip(queries, found, strict=True):
+        every = one.rules_of(query).spans(one.after(query))
+        best = max(every, key=lambda span: every[span])
+        assert answer.logprobs_nats == pytest.approx((every[best],), abs=TOLERANCE_NATS)
+        assert answer.text == one.decoded(best).strip()
+        assert answer.text in query.passage
+    greedy = told(one.model, [replace(query, constraint=SPAN) for query in queries])
+    gains = [better.logprobs_nats[0] - other.logprobs_nats[0] for better, other in zip(found, greedy, strict=True)]
+    assert min(gains) > -TOLERANCE_NATS
+    assert max(gains) > 0.1
+
+
+def test_spans_are_drawn_as_often_as_they_are_probable(one: Built) -> None:
+    query = ConstrainedGenerateQuery(DOCUMENTS[2], "her tea, her keys", SPAN, temperature=0.7)
+    expected = one.rules_of(query).outcomes(one.after(query), one.decoded)
+    found = told(one.model, [replace(query, seed=seed) for seed in range(400)])
+    assert drawn_p([answer.text for answer in found], expected) > 1e-4
+
+
+# What does not matter: the batch, the order, the way that the head is applied.
+
+
+def mixture() -> list[Query]:
+    """Of every sort, some of them about the same texts."""
+    return [
+        *choices(),
+        *writings(DOCUMENTS[1:], constraint=FREE),
+        *writings(DOCUMENTS[2:], TASKS, constraint=PASSAGE_TOKENS),
+        *writings(PASSAGES[2:], constraint=SPAN, temperature=1.0, top_k=5),
+        *writings(PASSAGES[2:4], TASKS[:3], constraint=BEST_SPAN),
+        *(replace(query, labels=(" tea", " keys and tea", " keys")) for query in choices()[:4]),
+        *choices(shots=SHOTS * 3)[:2],
+        MultipleChoiceQuery("He", (" a child", " a kid"), first_token=True),
+        GenerateQuery(DOCUMENTS[0], (Option("f", ("she",)), Option("m", ("he",))), 3),
+        GenerateQuery(DOCUMENTS[1], (Option("f", ("she",)), Option("m", ("he",))), 3),
+    ]
+
+
+@pytest.mark.parametrize("budget", briefly([60, 1]))
+def test_batches_and_order_do_not_matter(budget: int, one: Built) -> None:
+    model = one.fresh()
+    model.limits = BatchLimits(budget, 0)
+    queries = mixture()
+    order = np.random.default_rng(budget).permutation(len(queries))
+    shuffled = told(model, [queries[at] for at in order])
+    back = {int(at): answer for at, answer in zip(order, shuffled, strict=True)}
+    alike([back[at] for at in range(len(queries))], told(one.model, queries))
+    packs = model.packs(queries)
+    assert sorted(place for pack in packs for place in pack) == list(range(len(queries)))
+    assert [sorted(pack) for pack in packs] == [sorted(some) for some in model.answer(queries, EXACT)]
+    assert len(packs) > 8
+
+
+# What the encoder reads, and what the decoder is given.
+
+
+@pytest.mark.parametrize(("mode", "sentinel"), [("S2S", False), ("NLU", True), ("NLG", True)])
+def test_the_modes_of_ul2_go_around_the_prompt_and_before_the_answer(mode: str, sentinel: bool, t5: Built) -> None:
+    """In two of its modes it writes the sentinel of the gap first, so this is given."""
+    model = t5.fresh(mode=mode)
+    texts = ("She had", "In Kenya,")
+    queries: list[Query] = [
+        *(MultipleChoiceQuery(text, STAGES) for text in texts),
+        ConstrainedGenerateQuery(texts[0], "had tea", SPAN),
+    ]
+    with encoder_inputs(model) as read:
+        found = told(model, queries)
+    (mark,) = t5.spelled("<extra_id_0>")
+    framed = [t5.model.tokenizer(f"[{mode}] {text} <extra_id_0>")["input_ids"] for text in texts]
+    assert sorted(read) == sorted(map(tuple, framed))
+    before = (mark,) if sentinel else ()
+    for source, answer in zip(framed, found, strict=False):
+        for label, value in zip(STAGES[-2:], answer.logprobs_nats[-2:], strict=True):
+            tokens = t5.spelled(label.strip())
+            nats = [
+                float(t5.nats_after(tuple(source), (*before, *tokens[:at]))[token]) for at, token in enumerate(tokens)
+            ]
+            assert value == pytest.approx(sum(nats), abs=TOLERANCE_NATS)
+    first = t5.nats_after(tuple(framed[0]), before)
+    had, tea = t5.spelled("had tea")
+    assert found[2].text.split()[0] == ("had" if first[had] > first[tea] else "tea")
+
+
+@pytest.mark.parametrize("kind", list(BUILDERS))
+def test_examples_are_left_out_from_the_front(kind: str, tmp_path: Path) -> None:
+    short = built(kind, tmp_path / "short", SHORT)
+    assert short.model.context_tokens == SHORT
+    shots = ("She had tea and lost her keys. ", "He had tea. ", "They had tea and lost her prize. ", "tea ")
+    prompts = tuple("was " * n_words for n_words in (1, 8, 12, 19, 30))
+    queries: list[MultipleChoiceQuery | ConstrainedGenerateQuery] = [
+        MultipleChoiceQuery(prompt, STAGES, shots) for prompt in prompts
+    ]
+    queries += [
+        ConstrainedGenerateQuery(prompt, "had tea", constraint, shots=shots)
+        for prompt in prompts
+        for constraint in (SPAN, BEST_SPAN)
+    ]
+    with encoder_inputs(short.model) as read:
+        found = told(short.model, queries)
+    dropped = set()
+    for query, answer in zip(queries, found, strict=True):
+        lengths = [len(short.source_of(replace(query, shots=shots[n:]))) for n in range(len(shots) + 1)]
+        n_expected = next((n for n, length in enumerate(lengths) if length <= SHORT), None)
+        if n_expected is None:
+            assert f"longer than the {SHORT} tokens that the model reads, without any example" in answer.unscored
+            continue
+        assert answer.n_dropped == n_expected
+        assert short.source_of(replace(query, shots=shots[n_expected:])) in read
+        alike([replace(answer, n_dropped=0)], told(short.model, [replace(query, shots=shots[n_expected:])]))
+        dropped.add(n_expected)
+    assert len(dropped) > 2
+    assert any(answer.unscored for answer in found)
+
+
+@pytest.mark.parametrize("kind", list(BUILDERS))
+def test_an_answer_has_the_context_to_itself(kind: str, tmp_path: Path) -> None:
+    """The decoder has places of its own: prompt and answer may be as long as they can, each."""
+    short = built(kind, tmp_path / "short", SHORT)
+    n_given = len(GIVEN[kind])
+    for n_words, fits in ((SHORT - n_given, True), (SHORT - n_given + 1, False)):
+        passage = " ".join(["was"] * n_words)
+        n_tokens = len(short.spelled(passage))
+        assert n_tokens == n_words or kind == "bart"
+        passage = short.decoded(short.spelled(passage)[:n_words])
+        for constraint in (FREE, PASSAGE_TOKENS, SPAN, BEST_SPAN):
+            (answer,) = told(short.model, [ConstrainedGenerateQuery("was " * 10, passage, constraint)])
+            assert (not answer.unscored) == fits
+            if not fits:
+                assert f"longer than the {SHORT} tokens" in answer.unscored

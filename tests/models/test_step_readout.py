@@ -1,0 +1,221 @@
+"""The rule of McMilin 2024 (AAAI), appendix B.3, by hand; and what was not shown lies within the bounds that are given."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from undertow.models.generation.step_readout import EMPTY, Step, answer_of, steps_that_count, word_of
+from undertow.types import Answer, GenerateQuery, Option
+
+NAN = math.nan
+WORDS = ("she", "her", "he")
+OPTIONS = Option("female", ("she",)), Option("female", ("her",)), Option("male", ("he",))
+PROMPT = GenerateQuery("Who?", OPTIONS)
+
+
+def probs(answer: Answer) -> list[float]:
+    return [math.exp(value) for value in answer.logprobs_nats]
+
+
+def answered(*steps: Step) -> Answer:
+    return answer_of(PROMPT, steps, "".join(step.token for step in steps))
+
+
+# Which steps count.
+
+THE, SHE, HE = (Step(" The", (0.1, 0.2, 0.3)), Step(" she", (0.6, 0.05, 0.3)), Step(" he", (0.2, 0.0, 0.6)))
+END = Step(".", (0.0, 0.0, 0.0))
+
+
+@pytest.mark.parametrize(
+    ("steps", "expected"),
+    [
+        pytest.param([THE, SHE, END], (0.6, 0.05, 0.3), id="exactly one: its step"),
+        pytest.param([THE], (0.1, 0.2, 0.3), id="one step, no word"),
+        pytest.param([THE, END], (0.05, 0.1, 0.15), id="none: the sum over steps by their number"),
+        pytest.param([SHE, HE, END], (0.8 / 3, 0.05 / 3, 0.3), id="two words"),
+        pytest.param([SHE, Step(" her", (0.1, 0.7, 0.1))], (0.35, 0.375, 0.2), id="two words of one group"),
+        pytest.param([SHE, END, SHE], (0.4, 0.1 / 3, 0.2), id="one word twice"),
+    ],
+)
+def test_the_steps_that_count(steps: list[Step], expected: tuple[float, ...]) -> None:
+    answer = answered(*steps)
+    assert probs(answer) == pytest.approx(expected)
+    assert answer.unclaimed_prob == pytest.approx(1 - sum(expected))
+    assert (answer.unscored, answer.ceilings_prob, answer.unseen_prob) == ("", (), 0.0)
+    assert answer.text == "".join(step.token for step in steps)
+
+
+@pytest.mark.parametrize(
+    ("token", "counts"), [("\nshe", True), ("she", True), ("She", False), ("she.", False), ("", False)]
+)
+def test_a_token_says_a_word_but_for_the_space_around_it(token: str, counts: bool) -> None:
+    step, before = Step(token, (0.5, 0.0, 0.1)), Step(" is:", (0.1, 0.2, 0.3))
+    chosen = steps_that_count([before, step], OPTIONS)
+    assert list(chosen) == ([step] if counts else [before, step])
+    assert (word_of(token) == "she") == counts
+
+
+@pytest.mark.parametrize(
+    ("tokens", "said"),
+    [
+        ((" T", "he", "y"), False),
+        ((" he", "aven"), False),
+        ((" he", "'s"), True),
+        ((" (", "he", ")"), True),
+        ((" it", " he "), True),
+    ],
+)
+def test_a_piece_of_a_longer_word_says_nothing(tokens: tuple[str, ...], said: bool) -> None:
+    steps = [Step(token, (0.1, 0.2, 0.3)) for token in tokens]
+    assert (len(steps_that_count(steps, OPTIONS)) == 1) == said
+
+
+def test_where_tokens_are_known_by_number_their_text_does_not_matter() -> None:
+    """An uncased vocabulary says *she* where *She* was asked about."""
+    lower = Step(" she", (0.5, 0.0, 0.1), spells=True)
+    upper = (Option("female", ("SHE",)), Option("male", ("HE",)))
+    assert list(steps_that_count([THE, lower], upper)) == [lower]
+    assert len(steps_that_count([THE, Step(" she", (0.5, 0.0, 0.1), spells=False)], OPTIONS)) == 2
+
+
+# Answers without numbers, and with some missing.
+
+
+def test_an_empty_answer_is_unscored() -> None:
+    answer = answer_of(PROMPT, [], "")
+    assert (answer.unscored, answer.logprobs_nats) == (EMPTY, ())
+    assert math.isnan(answer.unclaimed_prob)
+
+
+def test_an_option_that_cannot_be_seen_stays_without_a_number() -> None:
+    answer = answered(Step("the", (0.2, NAN, 0.3)), Step("one", (0.4, NAN, 0.1)))
+    assert math.isnan(answer.logprobs_nats[1])
+    assert [probs(answer)[at] for at in (0, 2)] == pytest.approx([0.3, 0.2])
+    assert answer.unclaimed_prob == pytest.approx(0.5)
+
+
+@pytest.mark.parametrize("bad", [(NAN, NAN, NAN), (NAN, math.inf, 0.0)])
+def test_a_probability_that_is_not_a_number_is_unscored(bad: tuple[float, ...]) -> None:
+    answer = answered(Step("the", bad), THE)
+    assert "not a number" in answer.unscored
+    assert answer.logprobs_nats == ()
+
+
+# What was not shown.
+
+
+@pytest.mark.parametrize(
+    ("probs_", "n_seen", "unseen_prob", "least_prob", "ceilings"),
+    [
+        # Of `she` both spellings were seen, of `he` one, of `her` none; no hidden token is above .02, and .19 are hidden.
+        pytest.param((0.46, 0.0, 0.33), (2, 0, 1), 0.19, 0.02, (0.0, 0.04, 0.02), id="by hand"),
+        pytest.param((0.5, 0.0, 0.4), (1, 0, 1), 0.015, 0.1, (0.015,) * 3, id="no higher than what is hidden"),
+        pytest.param((0.5, 0.0, 0.4), (3, 2, 2), 0.05, 0.01, (0.0,) * 3, id="more spellings than two"),
+        pytest.param((0.5, NAN, 0.0), (1, 0, 0), 0.4, 0.1, (0.1, 0.0, 0.2), id="an option that cannot be seen"),
+    ],
+)
+def test_ceilings_of_one_step(
+    probs_: tuple[float, ...],
+    n_seen: tuple[int, ...],
+    unseen_prob: float,
+    least_prob: float,
+    ceilings: tuple[float, ...],
+) -> None:
+    answer = answered(Step("she", probs_, n_seen=n_seen, unseen_prob=unseen_prob, least_prob=least_prob))
+    assert answer.ceilings_prob == pytest.approx(ceilings)
+    assert answer.unseen_prob == pytest.approx(unseen_prob)
+    assert probs(answer) == pytest.approx(probs_, nan_ok=True)
+
+
+HIDING = Step("the", (0.1, 0.0, 0.2), n_seen=(1, 0, 1), unseen_prob=0.2, least_prob=0.05)
+
+
+@pytest.mark.parametrize(
+    ("other", "ceilings", "unseen_prob"),
+    [
+        pytest.param(
+            Step("one", (0.0, 0.0, 0.3), n_seen=(0, 0, 2), unseen_prob=0.06, least_prob=0.04),
+            ((0.05 + 0.06) / 2, (0.1 + 0.06) / 2, 0.05 / 2),
+            0.13,
+            id="their mean",
+        ),
+        pytest.param(
+            Step(" she", (0.9, 0.0, 0.0), n_seen=(1, 0, 0), unseen_prob=0.02, least_prob=0.01),
+            (0.01, 0.02, 0.02),
+            0.02,
+            id="of the step that counts alone",
+        ),
+        pytest.param(Step("one", (0.2, 0.3, 0.5)), (0.025, 0.05, 0.025), 0.1, id="beside one that was shown whole"),
+    ],
+)
+def test_ceilings_of_two_steps(other: Step, ceilings: tuple[float, ...], unseen_prob: float) -> None:
+    answer = answered(HIDING, other)
+    assert answer.ceilings_prob == pytest.approx(ceilings)
+    assert answer.unseen_prob == pytest.approx(unseen_prob)
+
+
+# Whatever the hidden part is, the truth lies within.
+
+
+@dataclass(frozen=True)
+class Whole:
+    """A step's whole distribution [token], in which words have one or two spellings; the most probable tokens are shown."""
+
+    texts: Sequence[str]
+    probs: Sequence[float]
+    n_shown: int
+
+    def mass(self, word: str) -> float:
+        return math.fsum(prob for text, prob in zip(self.texts, self.probs, strict=True) if text.strip() == word)
+
+    def shown(self) -> Step:
+        ranked = sorted(zip(self.probs, self.texts, strict=True), reverse=True)
+        seen = ranked[: self.n_shown]
+        own = [[prob for prob, text in seen if text.strip() == word] for word in WORDS]
+        return Step(
+            token=ranked[0][1],
+            probs=tuple(math.fsum(probs) for probs in own),
+            n_seen=tuple(map(len, own)),
+            unseen_prob=math.fsum(prob for prob, _ in ranked[self.n_shown :]),
+            least_prob=seen[-1][0],
+        )
+
+
+@st.composite
+def wholes(draw: st.DrawFn) -> list[Whole]:
+    """Steps of an answer, from peaked to flat, of a model whose words have one or two spellings."""
+    spellings = [*WORDS, *(f" {word}" for word in WORDS if draw(st.booleans()))]
+    texts = [*spellings, *(f"t{number}" for number in range(draw(st.integers(0, 5))))]
+    steps = []
+    for _ in range(draw(st.integers(1, 4))):
+        weights = draw(st.lists(st.sampled_from([0, 1, 2, 3, 10, 300]), min_size=len(texts), max_size=len(texts)))
+        weights[draw(st.integers(0, len(texts) - 1))] += 1
+        total = sum(weights)
+        steps.append(Whole(texts, [weight / total for weight in weights], draw(st.integers(1, len(texts)))))
+    return steps
+
+
+@settings(max_examples=150)
+@given(wholes())
+def test_the_truth_lies_between_what_was_seen_and_the_ceilings(whole: list[Whole]) -> None:
+    shown = [step.shown() for step in whole]
+    answer = answered(*shown)
+    chosen = steps_that_count(shown, OPTIONS)
+    counted = [step for step, own in zip(whole, shown, strict=True) if any(own is one for one in chosen)]
+    truth = [math.fsum(step.mass(word) for step in counted) / len(counted) for word in WORDS]
+    low, ceilings = probs(answer), answer.ceilings_prob
+    for at in range(len(WORDS)):
+        assert low[at] - 1e-12 <= truth[at] <= low[at] + ceilings[at] + 1e-12
+    # A group may have no more than was hidden in all; nor may all groups.
+    for members in ((0, 1), (2,), (0, 1, 2)):
+        seen, hidden = sum(low[at] for at in members), sum(ceilings[at] for at in members)
+        mass = math.fsum(truth[at] for at in members)
+        assert seen - 1e-12 <= mass <= seen + min(hidden, answer.unseen_prob) + 1e-12
+    assert answer.unclaimed_prob + 1e-12 >= 1 - math.fsum(truth)

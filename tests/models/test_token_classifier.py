@@ -1,0 +1,227 @@
+"""Models that label words, read at the mask: the numbers are transformers' own, and a group's is its label's to the last digit."""
+
+from __future__ import annotations
+
+import math
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from helpers import answering
+from helpers.answering import change_json, kept, told
+from helpers.tiny_models import POSITIONS, byte_level_tokenizer, mild_corpus, wordpiece_tokenizer
+from helpers.tiny_models import network as network_of_kind
+from undertow.errors import UndertowError
+from undertow.inference.answer_cache import AnswerCache
+from undertow.inference.runner import check_asks, run_queries
+from undertow.models.base import EXACT, PAPER, ModelRequest
+from undertow.models.families import masked, token_classifier
+from undertow.types import Answer, ClozeQuery, GenerateQuery, Option, Query
+
+pytest.importorskip("torch", reason="the model extra is not installed")
+
+STYLES = ("bert", "roberta")
+LABELS = ("female", "male", "neutral")
+WORDS = {"female": ("she", "her", "woman"), "male": ("he", "him"), "neutral": ("they",)}
+
+
+def network_of(
+    style: str, tokenizer: Any, labels: tuple[str, ...], architecture: str = "ForTokenClassification"
+) -> Any:
+    """Random weights, drawn wide enough that labels are not all as probable as each other."""
+    import torch
+
+    network = network_of_kind(
+        {"bert": "Bert", "roberta": "Roberta"}[style], architecture, vocab_size=len(tokenizer), intermediate_size=64,
+        max_position_embeddings=POSITIONS + (2 if style == "roberta" else 0), pad_token_id=tokenizer.pad_token_id,
+        id2label=dict(enumerate(labels)), label2id={label: number for number, label in enumerate(labels)},
+    ).eval()  # fmt: skip
+    generator = torch.Generator().manual_seed(0)
+    with torch.no_grad():
+        for parameter in network.parameters():
+            parameter.normal_(std=0.2, generator=generator)
+    return network
+
+
+def saved(folder: Path, style: str, labels: tuple[str, ...] = LABELS) -> str:
+    tokenizer = wordpiece_tokenizer() if style == "bert" else byte_level_tokenizer()
+    return kept(network_of(style, tokenizer, labels), tokenizer, folder)
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    return {style: saved(tmp_path_factory.mktemp(style), style) for style in STYLES}
+
+
+@pytest.fixture(scope="module")
+def models(folders: dict[str, str]) -> dict[str, token_classifier.TokenClassifierModel]:
+    return {style: opened(folder) for style, folder in folders.items()}
+
+
+@pytest.fixture(params=STYLES)
+def model(
+    models: dict[str, token_classifier.TokenClassifierModel], request: pytest.FixtureRequest
+) -> token_classifier.TokenClassifierModel:
+    """Each in turn."""
+    return models[request.param]
+
+
+opened = partial(answering.opened, token_classifier)
+
+
+def options(*groups: str) -> tuple[Option, ...]:
+    return tuple(Option(group, (word,)) for group in groups or WORDS for word in WORDS[group])
+
+
+def blank(before: str, after: str, *groups: str) -> ClozeQuery:
+    return ClozeQuery((before, after), options(*groups))
+
+
+def said(model: token_classifier.TokenClassifierModel, *queries: Query) -> list[Answer]:
+    return told(model, queries)
+
+
+def sums(query: ClozeQuery, answer: Answer) -> dict[str, float]:
+    """Probability of each group."""
+    found: dict[str, float] = {}
+    for option, nats in zip(query.options, answer.logprobs_nats, strict=True):
+        found[option.group] = found.get(option.group, 0.0) + math.exp(nats)
+    return found
+
+
+@pytest.mark.parametrize("style", STYLES)
+def test_probabilities_are_those_of_transformers_own_forward(style: str, folders: dict[str, str], models: Any) -> None:
+    import torch
+    from transformers import AutoModelForTokenClassification, AutoTokenizer
+
+    network = AutoModelForTokenClassification.from_pretrained(folders[style]).eval()
+    tokenizer = AutoTokenizer.from_pretrained(folders[style])
+    queries = [blank("In 1801, ", " was a child."), blank("", " was an adult in Peru."), blank("The baker met ", ".")]
+    for query, answer in zip(queries, said(models[style], *queries), strict=True):
+        coded = tokenizer(query.shown(tokenizer.mask_token), return_tensors="pt")
+        at = int((coded["input_ids"][0] == tokenizer.mask_token_id).nonzero())
+        with torch.no_grad():
+            expected = network(**coded).logits[0, at].softmax(-1).tolist()
+        assert max(expected) - min(expected) > 0.05  # a model that prefers something
+        assert list(sums(query, answer).values()) == pytest.approx(expected, abs=1e-6)
+
+
+def test_a_labels_probability_is_shared_out_equally_and_groups_come_to_1(
+    model: token_classifier.TokenClassifierModel,
+) -> None:
+    query = blank("In 1801, ", " was a child.")
+    (answer,) = said(model, query)
+    assert sum(sums(query, answer).values()) == pytest.approx(1.0, abs=1e-12)
+    assert answer.unclaimed_prob == 0.0
+    assert len(set(answer.logprobs_nats[:3])) == len(set(answer.logprobs_nats[3:5])) == 1
+    (one_word_each,) = said(
+        model, ClozeQuery(query.pieces, tuple(Option(group, (WORDS[group][0],)) for group in reversed(LABELS)))
+    )
+    assert [math.exp(nats) for nats in reversed(one_word_each.logprobs_nats)] == pytest.approx(
+        list(sums(query, answer).values()), rel=1e-12
+    )
+
+
+def test_labels_that_are_not_asked_about_are_unclaimed(model: token_classifier.TokenClassifierModel) -> None:
+    whole, part = blank("In 1801, ", " was a child."), blank("In 1801, ", " was a child.", "female", "neutral")
+    all_of, some = said(model, whole, part)
+    assert some.unclaimed_prob == pytest.approx(sums(whole, all_of)["male"], rel=1e-12)
+    assert sums(part, some)["female"] == pytest.approx(sums(whole, all_of)["female"], rel=1e-12)
+
+
+def test_a_group_that_is_no_label_has_nothing_and_the_notes_say_so(tmp_path: Path) -> None:
+    model = opened(saved(tmp_path / "two", "bert", ("female", "male")))
+    query = blank("In 1801, ", " was a child.")
+    (answer,) = said(model, query)
+    shares = sums(query, answer)
+    assert shares["neutral"] == 0.0
+    assert shares["female"] + shares["male"] == pytest.approx(1.0, abs=1e-12)
+    assert any(note.startswith("neutral is no label of this model (female, male)") for note in model.notes)
+    assert "tell female from male" in str(model.facts["post_training"])
+    assert not any("female is no label" in note for note in model.notes)
+
+
+def test_what_cannot_be_asked_is_unscored_with_its_reason(model: token_classifier.TokenClassifierModel) -> None:
+    mask = model.tokenizer.mask_token
+    two = ClozeQuery(("", " lost ", " keys."), (Option("female", ("she", "her")), Option("male", ("he", "his"))))
+    strange = ClozeQuery(("In 1801, ", " was a child."), (Option("warm", ("sun",)), Option("cold", ("ice",))))
+    queries: list[Query] = [
+        two,
+        blank("In 1801, ", " was a child." + " and a kid" * 40),
+        blank(f"The {mask} met ", "."),
+        strange,
+        GenerateQuery("Who?", options()),
+        blank("In 1801, ", " was a child."),
+    ]
+    *reasons, of_the_last = [answer.unscored for answer in said(model, *queries)]
+    assert len(set(reasons)) == len(reasons)
+    assert all(reasons)
+    assert not of_the_last
+    assert str(model.context_tokens) in reasons[1]
+    assert model.context_tokens == POSITIONS
+
+
+def test_texts_are_read_in_packs_of_one_length_and_alone_alike(model: token_classifier.TokenClassifierModel) -> None:
+    queries: list[Query] = [
+        blank(before.rstrip() + " ", " was" + after)
+        for sentence in mild_corpus(held_out=True)
+        for before, found, after in [sentence.partition(" was")]
+        if found and len(sentence) < 60
+    ]
+    queries = [*queries[:40], blank("In 1801, ", " was a child.", "female", "male"), queries[0]]
+    model.budget_tokens, kept = 64, model.budget_tokens
+    together = said(model, *queries)
+    packs = model.packs(queries)
+    effort = model.effort(queries, EXACT)
+    model.budget_tokens = kept
+    assert sorted(place for pack in packs for place in pack) == list(range(len(queries)))
+    assert len(packs) == effort.n_passes > 5
+    for pack in packs:
+        lengths = {len(tokens) for tokens in model._tokens([queries[place] for place in pack])}  # type: ignore[misc]
+        assert len(lengths) == 1
+    for query, answer in zip(queries, together, strict=True):
+        (alone,) = said(model, query)
+        assert list(alone.logprobs_nats) == pytest.approx(list(answer.logprobs_nats), abs=2e-6)
+
+
+def test_numbers_that_are_none_are_unscored(tmp_path: Path) -> None:
+    import torch
+
+    model = opened(saved(tmp_path / "broken", "bert"))
+    with torch.no_grad():
+        model.network.classifier.bias[0] = math.nan
+    (answer,) = said(model, blank("In 1801, ", " was a child."))
+    assert "not a number" in answer.unscored
+
+
+def test_answers_are_stored_and_the_published_protocol_is_refused(folders: dict[str, str], tmp_path: Path) -> None:
+    found = token_classifier.find(ModelRequest(folders["bert"], device="cpu"))
+    assert found is not None
+    queries = [blank("In 1801, ", " was a child."), blank("In 2017, ", " was a child.")]
+    with AnswerCache(tmp_path / "answers.sqlite") as store:
+        first = run_queries(found, queries, store, EXACT, lambda done, total: None)
+        again = run_queries(found, queries, store, EXACT, lambda done, total: None)
+    assert (first.n_computed, again.n_computed) == (2, 0)
+    assert again.scores == first.scores
+    assert first.scores.readout == "labels"
+    assert again.notes == first.notes == (token_classifier.HOW_READ,)
+    with pytest.raises(UndertowError, match="paper"):
+        check_asks(found, queries, PAPER)
+
+
+def test_a_model_that_cannot_be_read_says_why(tmp_path: Path) -> None:
+    tokenizer = wordpiece_tokenizer()
+    kept(network_of("bert", tokenizer, LABELS, "ForMaskedLM"), tokenizer, tmp_path / "headless")
+    other = ModelRequest(str(tmp_path / "headless"), device="cpu")
+    assert token_classifier.find(other) is None, "another architecture is left to another family"
+    assert masked.find(other) is not None
+    change_json(tmp_path / "headless" / "config.json", architectures=["BertForTokenClassification"])
+    with pytest.raises(UndertowError, match=r"classifier\.bias"):
+        opened(str(tmp_path / "headless"))
+    whole = Path(saved(tmp_path / "maskless", "bert"))
+    tokenizer.mask_token = None
+    tokenizer.save_pretrained(whole)
+    with pytest.raises(UndertowError, match="has no mask token"):
+        opened(str(whole))

@@ -1,0 +1,276 @@
+"""What comes from elsewhere is read and never run: no pickle, no code of a model's, no template that reaches out, no path that climbs.
+
+Attacks leave a folder behind if they succeed; that is looked for. The source is looked through as well.
+"""
+
+from __future__ import annotations
+
+import ast
+import json
+import os
+import pickle
+import re
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import jinja2
+import pytest
+
+import undertow
+from conftest import SMOLLM2, Cli
+from undertow import models
+from undertow.errors import UndertowError
+from undertow.models.base import ModelHandle, ModelRequest
+from undertow.models.loading.download import pull
+
+ROOT = Path(__file__).parents[2]
+SOURCE = sorted((ROOT / "src").rglob("*.py"))
+
+# The source.
+
+UNPICKLERS = {"pickle", "_pickle", "cPickle", "dill", "joblib", "cloudpickle", "marshal", "shelve", "jsonpickle"}
+RUNNERS = {"eval", "exec", "compile", "__import__"}
+CALLS = {
+    "torch.load", "torch.save", "torch.hub.load", "yaml.load", "yaml.unsafe_load", "yaml.full_load", "os.system", "os.popen",
+    "pd.read_pickle", "pandas.read_pickle", "np.fromregex", "subprocess.getoutput", "subprocess.getstatusoutput",
+}  # fmt: skip
+METHODS = {"read_pickle", "to_pickle", "extractall"}
+KEYWORDS = dict.fromkeys(("shell", "allow_pickle", "trust_remote_code"), False)
+KEYWORDS |= dict.fromkeys(("weights_only", "use_safetensors", "verify", "autoescape"), True)
+"""What may stand behind a keyword, if it is there at all."""
+
+
+def dangers(code: str) -> Iterator[str]:
+    """What a module does that runs what it reads."""
+    for node in ast.walk(ast.parse(code)):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names if alias.name.partition(".")[0] in UNPICKLERS)
+        elif isinstance(node, ast.ImportFrom) and (node.module or "").partition(".")[0] in UNPICKLERS:
+            yield str(node.module)
+        elif isinstance(node, ast.Dict):
+            keys = [key.value if isinstance(key, ast.Constant) else None for key in node.keys]
+            yield from (f"{key!r}: ..." for key, value in zip(keys, node.values, strict=True) if odd(key, value))
+        elif isinstance(node, ast.Call):
+            name = ast.unparse(node.func) if isinstance(node.func, ast.Name | ast.Attribute) else ""
+            is_run = isinstance(node.func, ast.Name) and name in RUNNERS
+            if is_run or name in CALLS or name.rpartition(".")[2] in METHODS:
+                yield name
+            yield from (f"{one.arg}=..." for one in node.keywords if odd(one.arg, one.value))
+
+
+def odd(keyword: object, value: ast.expr) -> bool:
+    return keyword in KEYWORDS and not (isinstance(value, ast.Constant) and value.value is KEYWORDS[str(keyword)])
+
+
+def test_no_module_runs_what_it_reads() -> None:
+    assert len(SOURCE) > 200
+    found = {str(path.relative_to(ROOT)): list(dangers(path.read_text(encoding="utf-8"))) for path in SOURCE}
+    assert {path: what for path, what in found.items() if what} == {}
+
+
+# Models that would do more than answer.
+
+
+class Attack:
+    """Leaves a folder behind when it is unpickled."""
+
+    def __init__(self, left: Path) -> None:
+        self.left = left
+
+    def __reduce__(self) -> Any:
+        return os.mkdir, (str(self.left),)
+
+
+@pytest.fixture
+def left(tmp_path: Path) -> Iterator[Path]:
+    """What an attack leaves behind; at the end of a test it must not be there."""
+    folder = tmp_path / "left-behind"
+    yield folder
+    assert not folder.exists()
+
+
+@pytest.fixture
+def folder(network: Callable[[str], str], tmp_path: Path) -> Path:
+    """A good model of the test's own."""
+    return Path(shutil.copytree(network("tiny_llama"), tmp_path / "model"))
+
+
+def opened(folder: Path) -> Any:
+    return models.resolve(ModelRequest(str(folder))).open()
+
+
+def change(path: Path, **values: Any) -> None:
+    path.write_text(json.dumps(json.loads(path.read_text(encoding="utf-8")) | values), encoding="utf-8")
+
+
+PICKLES = ("pytorch_model.bin", "training_args.bin", "model.pth", "tokenizer.pkl", "model.ckpt", "adapter_model.bin")
+
+
+@pytest.mark.parametrize("attack", ["builtins", "subclasses"])
+def test_a_template_that_nothing_holds_back_reaches_out(attack: str, tmp_path: Path) -> None:
+    """What the others rest on."""
+    template = TEMPLATES[attack].format(left=str(tmp_path / "left"))
+    jinja2.Environment().from_string(template).render()
+    assert (tmp_path / "left").is_dir()
+
+
+def test_pickles_beside_the_weights_are_not_read_and_alone_are_refused(folder: Path, left: Path) -> None:
+    for name in PICKLES:
+        (folder / name).write_bytes(pickle.dumps(Attack(left)))
+    assert opened(folder).card.family == "causal"
+    (folder / "model.safetensors").unlink()
+    with pytest.raises(UndertowError, match="safetensors"):
+        opened(folder)
+    (folder / "model.safetensors").write_bytes(pickle.dumps(Attack(left)))
+    with pytest.raises(UndertowError, match="model"):
+        opened(folder)
+
+
+@pytest.mark.parametrize("weights", ["pytorch_model.bin", "../pytorch_model.bin"])
+def test_a_list_of_weights_that_names_a_pickle_is_refused(weights: str, folder: Path, left: Path) -> None:
+    """The name of the list, and another file, say that there are safetensors."""
+    (folder / "model.safetensors").rename(folder / "other.safetensors")
+    (folder / weights).write_bytes(pickle.dumps(Attack(left)))
+    index = {"metadata": {"total_size": 1}, "weight_map": {"model.embed_tokens.weight": weights}}
+    (folder / "model.safetensors.index.json").write_text(json.dumps(index), encoding="utf-8")
+    with pytest.raises(UndertowError, match="model"):
+        opened(folder)
+
+
+def test_code_of_a_model_is_not_run(folder: Path, left: Path) -> None:
+    """Transformers' own code reads the model all the same; a kind that only its own code knows is refused."""
+    for name in ("own", "__init__"):
+        (folder / f"{name}.py").write_text(f"import os\nos.mkdir({str(left)!r})\nclass Own: pass\n", encoding="utf-8")
+    own = dict.fromkeys(("AutoConfig", "AutoModelForCausalLM", "AutoModel"), "own.Own")
+    change(folder / "config.json", auto_map=own)
+    change(folder / "tokenizer_config.json", auto_map={"AutoTokenizer": ["own.Own", "own.Own"]})
+    assert opened(folder).card.family == "causal"
+    change(folder / "config.json", model_type="own", architectures=["OwnForCausalLM"])
+    with pytest.raises(UndertowError, match="model"):
+        opened(folder)
+
+
+TEMPLATES = {
+    "builtins": "{{{{ cycler.__init__.__globals__.os.mkdir({left!r}) }}}}",
+    "subclasses": "{{% for one in ''.__class__.__mro__[1].__subclasses__() %}}{{% if one.__name__ == '_wrap_close' %}}"
+    "{{{{ one.__init__.__globals__['mkdir']({left!r}) }}}}{{% endif %}}{{% endfor %}}",
+    "a function's globals": "{{{{ raise_exception.__globals__['__builtins__']['__import__']('os').mkdir({left!r}) }}}}",
+    "format": "{{{{ '{{0.__class__.__mro__[1].__subclasses__}}'.format('') }}}}{{{{ messages.__class__.__base__.__subclasses__() }}}}",
+    "a file": "{{% include '/etc/passwd' %}}{{{{ left }}}}",
+}
+
+
+def assert_chat_is_refused(model: Any) -> None:
+    """The prompt comes to an unscored answer that says why, and the run goes on."""
+    query = undertow.types.GenerateQuery("Say she:", (undertow.types.Option("f", ("she",)),), max_tokens=1, chat=True)
+    outcome = next(iter(model.answer([query], "exact")))[0]
+    assert isinstance(outcome, models.base.UnsupportedQueryError)
+    assert "chat template" in str(outcome)
+
+
+@pytest.mark.parametrize("attack", TEMPLATES)
+def test_a_chat_template_cannot_reach_out(attack: str, folder: Path, left: Path) -> None:
+    (folder / "chat_template.jinja").write_text(TEMPLATES[attack].format(left=str(left)), encoding="utf-8")
+    assert_chat_is_refused(opened(folder))
+
+
+@pytest.mark.soak
+@pytest.mark.model
+@pytest.mark.slow
+def test_the_chat_template_of_a_gguf_file_cannot_reach_out(
+    smollm2_found: ModelHandle, left: Path, tmp_path: Path
+) -> None:
+    """The default model's file with another template of the same length, which is a part of its head."""
+    # tokenizer.chat_template  8 (a text)  its length  {% for message in messages %} ...
+    content = bytearray(SMOLLM2.read_bytes())
+    name = b"tokenizer.chat_template"
+    at = content.index(name) + len(name) + 12
+    n_bytes = int.from_bytes(content[at - 8 : at], "little")
+    attack = TEMPLATES["builtins"].format(left=str(left)).encode()
+    assert content[at : at + 2] == b"{%"
+    content[at : at + n_bytes] = attack.ljust(n_bytes)
+    assert len(attack) < n_bytes
+    (tmp_path / "model.gguf").write_bytes(content)
+    assert_chat_is_refused(opened(tmp_path / "model.gguf"))
+
+
+# Names that would be paths.
+
+NAMES = ("../../escaped", "{above}/escaped", "~/escaped", "escaped\x00")
+
+
+def outside(tmp_path: Path) -> set[Path]:
+    """Files that lie about beside where a command may write."""
+    beside = [
+        *tmp_path.rglob("*escaped*"),
+        *tmp_path.parent.glob("*escaped*"),
+        *tmp_path.parent.parent.glob("*escaped*"),
+    ]
+    return {path for path in beside if "inside" not in path.parts}
+
+
+@pytest.mark.parametrize("kind", ["model", "challenge", "probe", "spectrum", "pull", "graph"])
+@pytest.mark.parametrize("name", NAMES)
+def test_no_name_is_a_way_out(kind: str, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    inside = tmp_path / "inside"
+    inside.mkdir()
+    monkeypatch.chdir(inside)
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    name = name.replace("{above}", str(tmp_path))
+    given: dict[str, Any] = {"probe": "spurious-correlation", "model": "toy", "limit": 4}
+    given |= {"w" if kind == "spectrum" else kind: name}
+    with pytest.raises(UndertowError) as caught:
+        pull(name) if kind == "pull" else undertow.audit(given.pop("probe"), **given)
+    assert str(caught.value).isprintable()
+    assert list(inside.iterdir()) == []
+    assert outside(tmp_path) == set()
+
+
+HOSTILE = "x/../../escaped\x1b[31m<script>\"';$(touch escaped)`touch escaped`"
+
+
+def test_words_of_a_challenge_name_no_file_and_run_no_command(tmp_path: Path, cli: Cli) -> None:
+    """Of a file whose every text, and whose own name, would be a path or a command."""
+    inside = tmp_path / "inside"
+    inside.mkdir()
+    text = json.dumps(HOSTILE.replace("\x1b", ""))
+    own = inside / "..;$(touch escaped)`touch escaped`.toml"
+    own.write_text(
+        f'title = {text}\nsource = {text}\ntemplates = ["In {{w}}, {{blank}} {{verb}} late."]\nw = ["date"]\nwords = "pronouns"\n'
+        f'[slots]\nverb = [{text}, "was"]\n',
+        encoding="utf-8",
+    )
+    done = cli(
+        "run", "spurious-correlation", "-m", "toy", "--challenge", own.name, "--w", "date", "--limit", "66", cwd=inside
+    )
+    assert done.returncode == 0, done.stderr
+    assert outside(tmp_path) == set()
+    (run,) = (inside / "runs").iterdir()
+    for path in run.rglob("*"):
+        assert re.fullmatch(r"[\w.-]+", path.name), path
+    assert "\x1b" not in done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("kind", ["-m", "--challenge", "--graph", "--out"])
+def test_a_terminal_is_told_nothing_that_it_would_obey(kind: str, tmp_path: Path, cli: Cli) -> None:
+    """Escape sequences and line ends in a name are written out: no colour, no title, no line that we did not say."""
+    name = "\x1b]0;owned\x07\x1b[2J\r\nundertow: forged \x9b31m\u202e"
+    arguments = {"-m": "toy", "--limit": "4", kind: name}
+    done = cli("run", "spurious-correlation", *(word for pair in arguments.items() for word in pair))
+    said = done.stdout + done.stderr
+    assert not [sign for sign in said if not sign.isprintable() and sign != "\n"]
+    assert not [line for line in said.splitlines() if line.startswith("undertow: forged")]
+    assert "owned" in said or kind == "--out"
+
+
+# What is installed.
+
+
+def test_what_is_installed_is_pinned_to_one_version_from_an_index() -> None:
+    """No range, address, path or option: what was audited is what is installed."""
+    text = (ROOT / "constraints.txt").read_text(encoding="utf-8")
+    pins = [line.partition("#")[0].strip() for line in text.splitlines() if not line.startswith("#")]
+    assert len(pins) > 100
+    assert [line for line in pins if not re.fullmatch(r"[A-Za-z0-9._-]+==[0-9][0-9A-Za-z.]*", line)] == []

@@ -1,0 +1,94 @@
+"""The figure of a model's checkpoints: every value at its step, what is missing marked, and every word can be read."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from matplotlib.colors import to_hex
+from matplotlib.figure import Figure
+
+from undertow.report.figures.checkpoints import trajectory
+from undertow.report.figures.covariate_curve import COLOURS, MARKERS
+
+NAN = math.nan
+
+
+def checkpoints(
+    steps: Sequence[int] = (1000, 2000, 3000, 4000),
+    measures: Sequence[str] = ("Slope gap", "Mean mass"),
+    groups: Sequence[str] = ("female", "male"),
+) -> pd.DataFrame:
+    """Value m + g + i for measure m, group g, step i, in steps of 100, 10 and 1; only the first measure has a neutral value."""
+    rows = [
+        (step, measure, group, 100.0 * m + 10 * g + i, "percent" if m else "percent per step", NAN if m else -3.0)
+        for m, measure in enumerate(measures)
+        for g, group in enumerate(groups)
+        for i, step in enumerate(steps)
+    ]
+    table = pd.DataFrame(rows, columns=["step", "measure", "group", "value", "unit", "neutral"])
+    return table.assign(low=table["value"] - 1, high=table["value"] + 2)
+
+
+def lacking(*steps: int) -> pd.DataFrame:
+    """The checkpoints, with no slope gap of male words at these steps."""
+    table = checkpoints()
+    lost = (table["measure"] == "Slope gap") & (table["group"] == "male") & table["step"].isin(steps)
+    return table.assign(**{name: table[name].mask(lost) for name in ("value", "low", "high")})
+
+
+def drawn(table: pd.DataFrame) -> Figure:
+    return trajectory(table, title="toy · checkpoints")
+
+
+def panels_of(figure: Figure) -> list[Any]:
+    """The axes, untyped: the tests look into what they drew."""
+    return list(figure.axes)
+
+
+def courses_of(axes: Any) -> list[Any]:
+    return [line for line in axes.lines if line.get_marker() in MARKERS]
+
+
+def bars_of(axes: Any) -> list[tuple[float, float, float]]:
+    bars = [line for line in axes.lines if line.get_marker() == "None" and line.get_transform() == axes.transData]
+    return [(float(bar.get_xdata()[0]), float(bar.get_ydata()[0]), float(bar.get_ydata()[1])) for bar in bars]
+
+
+def test_each_group_is_a_line_through_its_values_in_its_colour_and_a_band_of_its_intervals() -> None:
+    table = checkpoints().sample(frac=1, random_state=2).sort_values("group", kind="stable")
+    panels, titles = panels_of(drawn(table)), list(table["measure"].unique())
+    assert len(panels) == 2
+    for title, axes in zip(titles, panels, strict=True):
+        base = 100.0 if title == "Mean mass" else 0.0
+        for place, line in enumerate(courses_of(axes)):
+            assert list(line.get_xdata()) == [1000, 2000, 3000, 4000]
+            assert list(line.get_ydata()) == [base + 10 * place + i for i in range(4)]
+            assert to_hex(line.get_color()) == COLOURS[place].lower()
+            assert line.get_marker() == MARKERS[place]
+    axes = panels_of(drawn(checkpoints()))[0]
+    for place, band in enumerate(axes.collections):
+        (path,) = band.get_paths()
+        corners = {(float(x), float(y)) for x, y in path.vertices}
+        middle = {(1000 * (i + 1), 10 * place + i + end) for i in range(4) for end in (-1, 2)}
+        assert middle <= corners
+        assert to_hex(band.get_facecolor()[0]) == COLOURS[place].lower()
+    assert not bars_of(axes)
+
+
+def test_a_missing_value_breaks_its_line_and_is_a_cross_at_the_bottom() -> None:
+    table = lacking(2000)
+    first, second = panels_of(drawn(table))
+    female, male = courses_of(first)
+    assert not np.isnan(female.get_ydata()).any()
+    assert np.isnan(male.get_ydata()).tolist() == [False, True, False, False]
+    (cross,) = [line for line in first.lines if line.get_marker() == "x"]
+    assert list(cross.get_xdata()) == [2000]
+    assert cross.get_transform() == first.get_xaxis_transform()
+    assert 0 < cross.get_ydata()[0] < 0.15
+    assert to_hex(cross.get_color()) == COLOURS[1].lower()
+    assert bars_of(first) == [(1000, 9, 12)]  # alone between the edge and the gap: a band has no width there
+    assert not [line for line in second.lines if line.get_marker() == "x"]

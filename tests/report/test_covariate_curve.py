@@ -1,0 +1,79 @@
+"""The figure of the papers: what it shows, and that none of its words hides another."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from matplotlib.figure import Figure
+
+from helpers.figure_checks import words
+from undertow.report.figures.covariate_curve import FittedLine, describe_spectrum, spectrum
+from undertow.report.style import Drawing, png_bytes, svg_text
+
+DATES = [str(year) for year in np.linspace(1801, 2016, 30).astype(int)]
+
+
+def observed(values: Sequence[str], groups: Sequence[str], per_value: int = 2) -> pd.DataFrame:
+    """Masses that rise by one percent per step for the first group, and fall for the others."""
+    index = np.repeat(np.arange(len(values)), per_value)
+    table = pd.DataFrame(
+        {"w": np.repeat(np.array(values, dtype=object), per_value), "w_index": index, "w_name": "date"}
+    )
+    for place, group in enumerate(groups):
+        table[group] = 10.0 + place + (index if place == 0 else (len(values) - index) / 2)
+    return table
+
+
+def line(group: str, slope: float = -0.561, r: float = -0.784, end: float = 20.0, steps: int = 29) -> FittedLine:
+    x = np.linspace(0, steps, 7)
+    mean = end - slope * (x[-1] - x)
+    return FittedLine(group, slope, r, x, mean, mean - 2, mean + 2)
+
+
+def axes_of(figure: Figure) -> Any:
+    """The figure's only axes, untyped: the tests look into what it drew."""
+    (axes,) = figure.axes
+    return axes
+
+
+def test_dots_are_the_means_of_what_was_scored() -> None:
+    table = pd.DataFrame(
+        {"w": [*"bbaa"], "w_index": [1, 1, 0, 0], "she": [10.0, 20.0, 7.0, math.nan], "he": [0.0, 1.0, 2.0, 4.0]}
+    )
+    figure = spectrum(table, ["she", "he"], title="t")
+    dots = [drawn for drawn in axes_of(figure).lines if len(drawn.get_xdata()) == 2 and drawn.get_marker() != "None"]
+    assert [list(drawn.get_ydata()) for drawn in dots] == [[7.0, 15.0], [3.0, 0.5]]
+    assert [list(drawn.get_xdata()) for drawn in dots] == [[0.0, 1.0], [0.0, 1.0]]
+    assert [label.get_text() for label in axes_of(figure).get_xticklabels()] == ["a", "b"]
+
+
+def test_line_and_band_are_those_of_the_caller_and_named_beside_their_end() -> None:
+    fitted = line("she")
+    figure = spectrum(observed(DATES, ["she", "he"]), ["she", "he"], title="t", lines=[fitted])
+    assert {"she", "−0.56 per step, r = −.78", "no line"} <= set(words(figure))
+    axes = axes_of(figure)
+    assert any(np.array_equal(drawn.get_ydata(), fitted.mean) for drawn in axes.lines)
+    outline = axes.collections[0].get_paths()[0].vertices
+    assert outline[:, 1].min() == pytest.approx(fitted.low.min())
+    assert outline[:, 1].max() == pytest.approx(fitted.high.max())
+
+
+@pytest.mark.parametrize("values", [[math.nan] * 3, [0.0] * 3, [5.0] * 3, [5.0, math.nan, math.nan], [100.0] * 3])
+def test_missing_and_constant_means_are_drawn_in_silence(values: list[float]) -> None:
+    table = pd.DataFrame({"w": ["a", "b", "c"], "w_index": [0, 1, 2], "she": values, "he": 1.0})
+    nowhere = np.full(3, math.nan)
+    lines = [
+        FittedLine("he", 0.0, math.nan, np.arange(3.0), np.ones(3), np.ones(3), np.ones(3)),
+        FittedLine("she", math.nan, math.nan, np.arange(3.0), nowhere, nowhere, nowhere),
+    ]
+    figure = spectrum(table, ["she", "he"], title="t", lines=lines)
+    assert "0.00 per step, r undefined" in words(figure)
+    assert ("nothing scored" in words(figure)) == all(math.isnan(value) for value in values)
+    drawing = Drawing("d", figure, "c", describe_spectrum(table, ["she", "he"], lines))
+    assert png_bytes(drawing)
+    assert svg_text(drawing)

@@ -1,0 +1,89 @@
+"""How numbers and names are written."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from undertow.report.formatting import (
+    MinusSigns,
+    correlation,
+    interval,
+    number,
+    plain,
+    probability,
+    shortened,
+    shortest,
+    significant,
+    slope,
+)
+from undertow.types import Result, has_width, interval_decimals
+
+WRITTEN = [
+    (number(-0.561, 2), "−0.56"),
+    (number(-0.001, 2), "0.00"),
+    (number(math.nan), "–"),
+    (shortest(-1e-5), "−1e−05"),
+    (probability(0.00099), "< .001"),
+    (probability(math.nan), "–"),
+    (correlation(-0.999), "−1.00"),
+    (slope(-0.00031), "−0.0003"),
+    (slope(1e-12), "0.000000"),
+    (significant(math.nan), "–"),
+]
+
+
+@pytest.mark.parametrize(("written", "text"), WRITTEN)
+def test_number_is_written_with_a_true_minus_and_not_rounded_away(written: str, text: str) -> None:
+    assert written == text
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "run it with --limit -1, or --seed -x, born 1950 -1960",
+        "cold words (-4 and -5.25) of 'the -5 wind', '-5.25'",
+        "toy:slope=-1.5 on 2020-01-05, female-male, gpt-2, - 5",
+        "-5.25.1, -5-1960",
+    ],
+)
+def test_what_else_looks_like_a_number_below_zero_stays_as_it_was(text: str) -> None:
+    """Also where it is a result, but for its decimals, or but for a name that it stands in."""
+    signs = told_of(-40.0, -1.5, detail={"a": -1960.0, "b": -5.0, "c": -1.0}, model="toy:slope=-1.5")
+    assert signs.put(text) == text
+    assert MinusSigns([]).put(text) == text
+
+
+def told_of(value: float, low: float, detail: dict[str, float], model: str = "m") -> MinusSigns:
+    return MinusSigns([Result("slope", {"model": model}, value, low, detail=detail)])
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "has", "decimals", "text"),
+    [
+        (1.0, 2.0, True, 2, "1.00 to 2.00"),
+        (2.0, 2.004, True, 3, "2.000 to 2.004"),
+        (0.5, 0.5000006, False, 6, "without spread"),
+        (-0.001, -1e-7, True, 4, "−0.0010 to 0.0000"),
+        (1.2, 0.6, True, 2, "1.20 to 0.60"),
+        (math.nan, math.nan, False, 2, "no interval"),
+    ],
+)
+def test_an_interval_has_as_many_decimals_as_tell_its_ends_apart(
+    low: float, high: float, has: bool, decimals: int, text: str
+) -> None:
+    """One whose ends are swapped is shown so: it is a fault, and no point."""
+    assert has_width(low, high) is has
+    assert interval_decimals(low, high) == decimals
+    assert interval(low, high) == text
+
+
+def test_plain_text_is_one_line_without_control_characters_and_shortened_keeps_both_ends() -> None:
+    assert plain(" a\n b\x00\x1bc\u2028d\udc80 ") == "a b c d"
+    assert plain("नि\u200dत") == "नि\u200dत"  # joiners carry meaning
+    assert shortened("short", 5) == "short"
+    cut = shortened("Democratic Republic of Congo", 20)
+    assert len(cut) <= 20
+    assert cut.startswith("Democratic")
+    assert cut.endswith("Congo")

@@ -1,0 +1,67 @@
+"""The figure of a simulation: dots where the people are, every r beside its panel, and every word can be read."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from matplotlib.colors import to_hex
+
+from helpers.figure_checks import words
+from undertow.report.figures.scatter import EVERYONE, SELECTED, Cloud, Panel, draw_simulation
+from undertow.report.style import Drawing
+
+COLUMNS = ["W and G, everyone", "W and G, selected", "X and Y, everyone", "X and Y, selected"]
+
+
+def cloud(n: int, r: float, scale: float = 1.0, seed: int = 0, shown: int = 1500) -> Cloud:
+    x, y = scale * np.random.default_rng(seed).standard_normal((2, shown))
+    return Cloud(x, y, r, r - 0.01, r + 0.011, n)
+
+
+def panels(scale: float = 1.0, names: tuple[str, str] = ("W", "G"), columns: int = 4) -> list[Panel]:
+    everyone, selected = cloud(1_000_000, 0.001, scale), cloud(37_351, -0.659, scale, seed=1)
+    return [Panel(*names, everyone, selected if place % 2 else None) for place in range(columns)]
+
+
+def usual(rows: int = 2) -> Drawing:
+    return draw_simulation("name", "What selecting does", COLUMNS, [(f"Row {row}", panels()) for row in range(rows)])
+
+
+def panels_of(drawing: Drawing) -> list[Any]:
+    """The axes, untyped: the tests look into what they drew."""
+    return list(drawing.figure.axes)
+
+
+def test_every_dot_is_a_person() -> None:
+    everyone, selected = (
+        Cloud(np.array([1.0, 2.0, 30.0]), np.array([0.5, -1.0, 2.0]), 0.3, 0.2, 0.4, 3),
+        Cloud(np.array([2.0, 30.0]), np.array([-1.0, 2.0]), 1.0, -1.0, 1.0, 2),
+    )
+    drawing = draw_simulation(
+        "d", "T", ["a", "b"], [("", [Panel("X", "Y", everyone), Panel("X", "Y", everyone, selected)])]
+    )
+    first, second = panels_of(drawing)
+    for axes, clouds in ((first, [everyone]), (second, [everyone, selected])):
+        assert len(axes.lines) == len(clouds)
+        for line, one in zip(axes.lines, clouds, strict=True):
+            assert list(line.get_xdata()) == list(one.x)
+            assert list(line.get_ydata()) == list(one.y)
+            assert axes.get_xlim()[0] < min(one.x) < max(one.x) < axes.get_xlim()[1]
+            assert axes.get_ylim()[0] < min(one.y) < max(one.y) < axes.get_ylim()[1]
+    assert (first.get_xlim(), first.get_ylim()) == (second.get_xlim(), second.get_ylim())
+    assert to_hex(first.lines[0].get_color()).upper() == EVERYONE
+    assert to_hex(second.lines[1].get_color()).upper() == SELECTED
+    assert to_hex(second.lines[0].get_color()).upper() not in (EVERYONE, SELECTED)
+    assert second.lines[0].get_zorder() < second.lines[1].get_zorder()
+
+
+def test_r_and_interval_stand_above_each_panel() -> None:
+    said = words(usual().figure)
+    assert said.count("r = .00 (\N{MINUS SIGN}.01 to .01)") == 4
+    assert said.count("r = \N{MINUS SIGN}.66 (\N{MINUS SIGN}.67 to \N{MINUS SIGN}.65)") == 4
+    assert said.count("n = 1,000,000") == 4
+    assert said.count("n = 37,351; everyone: r = .00") == 4
+    for text in (*COLUMNS, "Row 0", "Row 1", "What selecting does"):
+        assert text in said
+    assert said.count("W") == said.count("G") == 8

@@ -1,0 +1,180 @@
+"""The figures of task specification: every sentence stands where its numbers say, and every word can be read."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from matplotlib.colors import to_hex
+from matplotlib.figure import Figure
+
+from undertow.report.figures.specification import Curve, occupations, over_w, roc
+
+BLUE, ORANGE, WHITE = "#0072b2", "#d55e00", "#ffffff"
+SCORE = "delta_female"
+SHARES = {"nurse": 89.6, "judge": 34.5, "plumber": 0.7, "painter": 5.7, "librarian": 81.0}
+
+
+def scored(names: Sequence[str] = tuple(SHARES), shares: Sequence[float] | None = None) -> pd.DataFrame:
+    """Eight sentences of each occupation, in the design of the schemas; no two scores are equal."""
+    rows: list[dict[str, Any]] = [
+        {
+            "cluster": name,
+            "participant_class": participant,
+            "coreferent": whose,
+            "well_specified": whose == 1 and participant in ("man", "woman"),
+            "percent_female": SHARES.get(name, math.nan) if shares is None else shares[index],
+        }
+        for index, name in enumerate(names)
+        for participant, whose in itertools.product(("man", "woman", "someone", "other"), (0, 1))
+    ]
+    return pd.DataFrame(rows).assign(**{SCORE: np.geomspace(0.01, 60, len(rows))})
+
+
+def simplified() -> pd.DataFrame:
+    """One person only, three sentences of each occupation."""
+    rows = [
+        {"cluster": name, "participant_class": sex, "coreferent": 0, "well_specified": sex != "unspecified"}
+        for name in SHARES
+        for sex in ("female", "male", "unspecified")
+    ]
+    return pd.DataFrame(rows).assign(**{SCORE: np.linspace(0, 9, len(rows))})
+
+
+def bare(names: Sequence[str] = ("b", "a", "c")) -> pd.DataFrame:
+    """A user's own sentences: nothing is known but whether they decide."""
+    rows = [{"cluster": name, "well_specified": decided} for name in names for decided in (True, False)]
+    return pd.DataFrame(rows).assign(**{SCORE: np.arange(len(rows), dtype=float)})
+
+
+def drawn(table: pd.DataFrame, threshold: float = 0.5, title: str = "toy · own") -> Figure:
+    return occupations(table, SCORE, threshold, title=title, unit="movement of female mass, percentage points")
+
+
+def axes_of(figure: Figure) -> Any:
+    """The figure's only axes, untyped: the tests look into what it drew."""
+    (axes,) = figure.axes
+    return axes
+
+
+def dots_of(figure: Figure) -> list[Any]:
+    return [line for line in axes_of(figure).lines if line.get_linestyle() == "None"]
+
+
+def rows_of(figure: Figure) -> list[str]:
+    """What the rows are called, from the top, words parted by one space."""
+    axes = axes_of(figure)
+    assert axes.get_ylim()[0] > axes.get_ylim()[1]
+    assert list(axes.get_yticks()) == list(range(len(axes.get_yticks())))
+    return [" ".join(label.get_text().split()) for label in axes.get_yticklabels()]
+
+
+def legend_of(figure: Figure) -> dict[str, Any]:
+    """Label and line of each entry, in order."""
+    (legend,) = figure.legends
+    return {text.get_text(): line for text, line in zip(legend.get_texts(), legend.get_lines(), strict=True)}
+
+
+# Occupations.
+
+
+def test_rows_go_from_the_most_male_to_the_most_female_occupation() -> None:
+    assert rows_of(drawn(scored())) == ["plumber · 1%", "painter · 6%", "judge · 34%", "librarian · 81%", "nurse · 90%"]
+    unknown = drawn(scored(["wizard", "nurse", "elf", "judge"]))
+    assert rows_of(unknown) == ["judge · 34%", "nurse · 90%", "wizard", "elf"]
+
+
+@pytest.mark.parametrize("table", [scored(), simplified(), bare()])
+def test_every_sentence_is_one_dot_in_the_row_of_its_occupation_blue_where_it_decides(table: pd.DataFrame) -> None:
+    table = table.sample(frac=1, random_state=1).reset_index(drop=True)
+    figure = drawn(table)
+    row = {name.partition(" ")[0]: place for place, name in enumerate(rows_of(figure))}
+    assert len(row) == table["cluster"].nunique()
+    shown = [
+        (float(x), int(y), to_hex(line.get_color()))
+        for line in dots_of(figure)
+        for x, y in zip(line.get_xdata(), line.get_ydata(), strict=True)
+    ]
+    expected = [
+        (float(one[SCORE]), row[str(one["cluster"])], BLUE if one["well_specified"] else ORANGE)
+        for one in table.to_dict("records")
+    ]
+    assert sorted(shown) == sorted(expected)
+    for line in dots_of(figure):
+        assert to_hex(line.get_markeredgecolor()) == to_hex(line.get_color())
+
+
+# One occupation over all values of W.
+
+
+def followed(
+    sentences: dict[str, tuple[str, bool]],
+    values: Sequence[str] = ("1901", "1939", "1978", "2016"),
+    form: str = "In {w}: ",
+) -> pd.DataFrame:
+    """A row per value and sentence, in that order; the k-th sentence has k + 10 times the place of the value."""
+    return pd.DataFrame(
+        [
+            {
+                "sentence": name,
+                "text": form.replace("{w}", value) + text,
+                "w": value,
+                "w_index": place,
+                "well_specified": decided,
+                "female": 10.0 * place + number,
+            }
+            for place, value in enumerate(values)
+            for number, (name, (text, decided)) in enumerate(sentences.items())
+        ]
+    )
+
+
+SENTENCES = {
+    "doctor/man/1": ("The doctor told the man that ___ was ill.", True),
+    "doctor/man/0": ("The doctor told the man that ___ had time.", False),
+    "doctor/someone/1": ("The doctor told someone that ___ was ill.", False),
+}
+
+
+def test_each_sentence_is_a_line_blue_where_it_decides() -> None:
+    rows = followed(SENTENCES).sample(frac=1, random_state=3)
+    order = list(dict.fromkeys(rows["sentence"]))
+    lines = axes_of(over_w(rows, "female", title="t")).lines
+    assert len(lines) == 3
+    for name, line in zip(order, lines, strict=True):
+        number = list(SENTENCES).index(name)
+        assert list(line.get_xdata()) == [0, 1, 2, 3]
+        assert list(line.get_ydata()) == [number + 10.0 * place for place in range(4)]
+        assert to_hex(line.get_color()) == (BLUE if SENTENCES[name][1] else ORANGE)
+    assert len({(line.get_linestyle(), line.get_marker()) for line in lines}) == 3
+
+
+# ROC curves.
+
+
+def curve(name: str, area: float, low: float = math.nan, high: float = math.nan) -> Curve:
+    corner = np.array([0.0, 1 - area, 1.0])
+    return Curve(name, corner, np.array([0.0, area, 1.0]), area, low, high)
+
+
+AREAS = [curve("delta_female", 0.65, 0.6, 0.7), curve("total_variation", 0.824, 0.79, 0.996), curve("entropy", 0.31)]
+
+
+def test_curves_are_those_of_the_caller_and_chance_is_the_diagonal() -> None:
+    legend, lines = legend_of(roc(AREAS, title="t")), axes_of(roc(AREAS, title="t")).lines
+    by_label = {line.get_label(): line for line in lines}
+    assert set(by_label) == set(legend)
+    for given, label in zip(AREAS, ["delta female  .65 (.60", "total variation", "entropy"], strict=True):
+        (line,) = [line for name, line in by_label.items() if name.startswith(label)]
+        assert line.get_xdata().tolist() == given.false_positive.tolist()
+        assert line.get_ydata().tolist() == given.true_positive.tolist()
+    assert [list(by_label["chance  .50"].get_data()[axis]) for axis in (0, 1)] == [[0, 1], [0, 1]]
+    axes = axes_of(roc(AREAS, title="t"))
+    assert axes.get_aspect() == 1
+    assert "deciding" in axes.get_xlabel()
+    assert "undecided" in axes.get_ylabel()

@@ -1,0 +1,76 @@
+"""Drawings become the same files everywhere, under safe names."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from xml.etree import ElementTree as ET
+
+import matplotlib as mpl
+import pytest
+from matplotlib.figure import Figure
+
+from undertow.report.style import Drawing, file_stem, lettering, png_bytes, save_drawing, svg_text
+
+NO_SUCH_SIGN = "\u0378"
+"""Assigned to nothing, so no font has it."""
+
+
+def drawn(text: str, name: str = "d") -> Drawing:
+    with lettering(text):
+        figure = Figure(figsize=(2, 1))
+        axes = figure.add_subplot()
+        axes.plot([0, 1], [1, 0])
+        axes.set_title(text)
+    return Drawing(name, figure, "caption", "alt")
+
+
+def test_equal_drawings_give_equal_bytes(tmp_path: Path) -> None:
+    for folder in ("one", "two"):
+        save_drawing(drawn("same"), tmp_path / folder)
+    for name in ("d.svg", "d.png"):
+        assert (tmp_path / "one" / name).read_bytes() == (tmp_path / "two" / name).read_bytes()
+    assert svg_text(drawn("same")) != svg_text(drawn("other"))
+
+
+def test_the_user_s_own_settings_do_not_show_and_are_kept() -> None:
+    expected = png_bytes(drawn("same")), svg_text(drawn("same"))
+    own = {"font.size": 20, "lines.linewidth": 9, "savefig.facecolor": "red", "svg.fonttype": "none"}
+    with mpl.rc_context(own):
+        assert (png_bytes(drawn("same")), svg_text(drawn("same"))) == expected
+        assert {name: mpl.rcParams[name] for name in own} == own
+
+
+@pytest.mark.parametrize("beside", ["", NO_SUCH_SIGN])
+@pytest.mark.parametrize(
+    "payload", ["<script>alert(1)</script>", "--><script>", '"><img onerror=x>', "A$AP$ & $\\frac"]
+)
+def test_text_in_a_figure_stays_text(payload: str, beside: str) -> None:
+    root = ET.fromstring(svg_text(drawn(payload + beside)))
+    names = {element.tag.rpartition("}")[2] for element in root.iter()}
+    assert names <= {"svg", "defs", "style", "g", "path", "use", "clipPath", "rect", "text"}
+    if beside:
+        assert payload in "".join(root.itertext())
+
+
+@pytest.mark.parametrize(
+    "name", ["../../etc/passwd", "C:\\x", "модель 日本", "..", "", "nul.txt", "a" * 300, "\udc80", "a."]
+)
+def test_file_names_are_safe_and_never_shared(name: str) -> None:
+    stem = file_stem(name)
+    assert set(stem) <= set("abcdefghijklmnopqrstuvwxyz0123456789._-")
+    assert stem.strip(".-") == stem != ""
+    assert ".." not in stem
+    assert len(stem) <= 80
+    assert stem.partition(".")[0] not in {"con", "nul"}
+    assert stem != file_stem(stem + "x")
+    assert file_stem(stem) == stem, "a safe name stays itself"
+    names = ["a/b", "a-b", "a\\b", "A-B", "a:b", "a b"]
+    assert len({file_stem(name) for name in names}) == len(names)
+
+
+def test_importing_the_report_loads_no_matplotlib_and_no_torch() -> None:
+    code = "import sys, undertow.report; print([m for m in ('matplotlib', 'torch', 'undertow.models') if m in sys.modules])"
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert run.stdout.strip() == "[]"

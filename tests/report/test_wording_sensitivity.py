@@ -1,0 +1,130 @@
+"""The figures of wordings: every score is a dot at its place, means and deviations are right, and every word can be read."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from helpers.figure_checks import words
+from undertow.report.figures.wording_sensitivity import draw_sensitivity, draw_slots
+from undertow.report.style import Drawing
+
+NAN = math.nan
+
+
+def row(name: str, wording: str, score: float, level: str = "", **other: Any) -> dict[str, Any]:
+    made = {"model": "m", "shots": 0, "description_class": name, "wording": wording, "score": score, "level": level}
+    return made | {"slot": "target" if level else "", "baseline": 51.0} | other
+
+
+SCORES = [
+    row("null", "", 40.0),
+    row("completion", "c1", 20.0, "bias"),
+    row("completion", "c2", 30.0, "toxicity"),
+    row("mine", "m1", 35.0),
+    row("mine", "m2", 45.0),
+    row("statement", "s1", 80.0, "bias"),
+    row("statement", "s2", 82.0, "bias"),
+    row("statement", "s3", 10.0, "toxicity"),
+    row("statement", "s4", NAN, "toxicity"),
+]
+
+
+def points(asked: Sequence[tuple[str, int]] = (("m", 0),)) -> pd.DataFrame:
+    return pd.DataFrame([one | {"model": model, "shots": shots} for model, shots in asked for one in SCORES])
+
+
+def drawn(table: pd.DataFrame, *said: str) -> list[Drawing]:
+    return list(draw_sensitivity(table, "Exact match", "percent", *said))
+
+
+def effects(**other: Any) -> pd.DataFrame:
+    table = pd.DataFrame(
+        [
+            ("statement", "target", "bias", 60.0, NAN, NAN),
+            ("statement", "target", "toxicity", 40.0, -25.0, -15.0),
+            ("statement", "text_reference", "text", 50.0, NAN, NAN),
+            ("statement", "text_reference", "previous text", 52.0, -3.0, 7.0),
+            ("statement", "text_reference", "(none)", 51.0, NAN, NAN),
+            ("question", "target", "bias", 55.0, NAN, NAN),
+            ("question", "target", "toxicity", 58.0, 1.0, 5.0),
+        ],
+        columns=["description_class", "slot", "level", "mean", "low", "high"],
+    )
+    return table.assign(**other)
+
+
+def dots(axes: Any) -> list[tuple[list[float], list[float], str]]:
+    """Scores, heights and colour of every lane of dots, from the top."""
+    found = [line for line in axes.lines if line.get_linestyle() == "None" and len(line.get_xdata())]
+    return [(list(line.get_xdata()), list(line.get_ydata()), str(line.get_color())) for line in found]
+
+
+def bars(axes: Any, width: float) -> list[list[float]]:
+    """Where the lines of a width begin and end."""
+    return [
+        list(line.get_xdata()) for line in axes.lines if line.get_linewidth() == width and line.get_linestyle() == "-"
+    ]
+
+
+# Wordings.
+
+
+def test_every_wording_is_a_dot_and_mean_and_standard_deviation_are_those_of_the_population() -> None:
+    (drawing,) = drawn(points())
+    (axes,) = drawing.figure.axes
+    assert [scores for scores, _, _ in dots(axes)] == [[80.0, 82.0], [10.0], [20.0], [30.0], [35.0, 45.0], [40.0]]
+    assert "1 wording has no score, and no dot." in words(drawing.figure)
+    assert "statement mean 57.3, sd 33.5, 10.0 to 82.0, 3 wordings (target: bias 81.0" in drawing.alt
+    (whole,) = drawn(points().dropna(subset="score"))
+    assert not any("no score" in text for text in words(whole.figure))
+    seen = np.array([80.0, 82.0, 10.0])
+    expected = [[seen.mean() - seen.std(), seen.mean() + seen.std()], [20.0, 30.0], [35.0, 45.0]]
+    assert [pytest.approx(ends) for ends in bars(axes, 1.6)] == expected
+    assert [ends[0] for ends in bars(axes, 2.2)] == pytest.approx([seen.mean(), 25.0, 40.0])
+
+
+def test_a_shared_baseline_is_one_dashed_line_and_each_class_may_have_its_own() -> None:
+    def dashed(table: pd.DataFrame) -> list[float]:
+        (drawing,) = drawn(table)
+        lines: list[Any] = [line for line in drawing.figure.axes[0].lines if line.get_linestyle() == "--"]
+        return [float(line.get_xdata()[0]) for line in lines]
+
+    assert dashed(points()) == [51.0]
+    own = points()
+    own.loc[own["description_class"] == "null", "baseline"] = 30.0
+    assert dashed(own) == [51.0, 51.0, 51.0, 30.0]
+    assert dashed(points().assign(baseline=NAN)) == []
+
+
+# Slots.
+
+
+def slots(table: pd.DataFrame) -> list[Drawing]:
+    return list(draw_slots(table, "Exact match", about="cad"))
+
+
+def test_every_level_is_a_dot_at_its_mean_joined_to_those_of_its_slot() -> None:
+    (drawing,) = slots(effects())
+    (axes,) = drawing.figure.axes
+    # Lanes come class by class, in the paper's order of classes, and each slot's line joins its levels.
+    assert [scores for scores, _, _ in dots(axes)] == [[60.0], [40.0], [50.0], [52.0], [51.0], [55.0], [58.0]]
+    assert bars(axes, 1.0) == [[60.0, 40.0], [50.0, 52.0, 51.0], [55.0, 58.0]]
+    heights = [up[0] for _, up, _ in dots(axes)]
+    assert heights == sorted(heights, reverse=True)
+
+
+def test_intervals_are_those_of_the_difference_on_the_axis_of_scores() -> None:
+    (drawing,) = slots(effects())
+    ends = [pair for pair in bars(drawing.figure.axes[0], 6) if math.isfinite(pair[0])]
+    assert ends == [[35.0, 45.0], [47.0, 57.0], [56.0, 60.0]]
+    said = words(drawing.figure)
+    assert "\N{MINUS SIGN}20.0 [\N{MINUS SIGN}25.0, \N{MINUS SIGN}15.0]" in said
+    assert "+2.0 [\N{MINUS SIGN}3.0, 7.0]" in said
+    assert "+1.0" in said, "a difference without an interval"
+    assert said.count("first level") == 3

@@ -1,0 +1,224 @@
+"""Audits that name their graph: what the run keeps of it, when it is told anew, and what its findings then rest on."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import undertow
+from undertow import audits, models
+from undertow.causal.assumptions import DRIFT, SPECIFICATION
+from undertow.causal.graph import read_graph
+from undertow.causal.published import published
+from undertow.runs import pipeline
+from undertow.runs.causal_assumptions import named_graph
+from undertow.runs.folder.provenance import call_with, command_with
+from undertow.runs.pipeline import Run
+
+PROBE, OTHER = "spurious-correlation", "task-specification"
+TINY: dict[str, Any] = {"w": "date", "date_count": 8, "limit": 16}
+DRIFTS = "toy:slope=20"
+MINE = "birth -> text; birth -> pronoun; gender -> pronoun\nfeatures text; label pronoun; cause gender; varied birth\n"
+pytestmark = pytest.mark.usefixtures("few_resamples")
+
+
+def run(folder: Path, graph: str | Path = "", **options: Any) -> Run:
+    return undertow.audit(PROBE, model=DRIFTS, graph=graph, out=folder, **TINY | options)
+
+
+def page(folder: Path) -> str:
+    return (folder / "report.html").read_text(encoding="utf-8")
+
+
+def manifest(folder: Path) -> dict[str, Any]:
+    held: dict[str, Any] = json.loads((folder / "manifest.json").read_text(encoding="utf-8"))
+    return held
+
+
+@pytest.fixture(autouse=True)
+def no_other_figures(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those of the audits have tests of their own, and take most of the time."""
+    for name in (PROBE, OTHER):
+        monkeypatch.setattr(audits.load(name), "draw", lambda *_: iter(()))
+
+
+@pytest.fixture
+def nobody_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Looking for a model fails the test."""
+
+    def find(request: object) -> None:
+        pytest.fail(f"{request} was looked for")
+
+    monkeypatch.setattr(models, "resolve", find)
+
+
+# The run folder.
+
+
+def test_a_graph_is_kept_and_told_and_changes_nothing_that_is_measured(tmp_path: Path) -> None:
+    plain, named = run(tmp_path / "plain"), run(tmp_path / "named", "unspecified")
+    assert named.manifest["run_key"] == plain.manifest["run_key"]
+    for name in ("results.json", "results.csv", "observations.parquet"):
+        assert (named.folder / name).read_bytes() == (plain.folder / name).read_bytes(), name
+    known = published()["unspecified"]
+    assert manifest(named.folder)["graph"] == {
+        "name": "unspecified", "title": known.title, "source": known.source, "text": known.graph.text(),
+    }  # fmt: skip
+    assert named.manifest["command"].endswith(" --graph unspecified")
+    assert named.manifest["python"].endswith(", graph='unspecified')")
+    assert 'id="grounds"' in page(named.folder)
+    for suffix in ("svg", "png"):
+        assert (named.folder / f"figures/graph.{suffix}").stat().st_size > 0
+    assert named.grounds is not None
+    assert (named.grounds.kind, named.grounds.varied, named.grounds.doubt) == (DRIFT, ("date",), "")
+    assert [row.holds for row in named.grounds.assumptions] == [True] * 6
+
+
+def test_a_run_is_opened_with_its_graph_and_told_anew_with_another(tmp_path: Path) -> None:
+    folder, mine = tmp_path / "run", tmp_path / "mine.txt"
+    mine.write_text(MINE, encoding="utf-8")
+
+    def told_anew(graph: str | Path) -> bool:
+        before = (folder / "manifest.json").stat().st_ino if folder.exists() else 0
+        assert run(folder, graph).manifest["counts"]["computed"] == (0 if before else 16)
+        return (folder / "manifest.json").stat().st_ino != before
+
+    assert [told_anew(graph) for graph in ("", "", "unspecified", "unspecified", mine, mine)] == [
+        True, False, True, False, True, False,
+    ]  # fmt: skip
+    key = manifest(folder)["run_key"]
+    mine.write_text(MINE.replace("birth -> pronoun;", ""), encoding="utf-8")
+    assert told_anew(mine), "the same file, but another graph in it"
+    assert "birth -> pronoun" not in page(folder)
+    assert told_anew("")
+    assert "graph" not in manifest(folder)
+    assert manifest(folder)["run_key"] == key
+
+
+def test_a_run_is_told_and_measured_again_without_the_file(tmp_path: Path) -> None:
+    mine = tmp_path / "mine.txt"
+    mine.write_text(MINE, encoding="utf-8")
+    first = run(tmp_path / "run", mine)
+    mine.unlink()
+    told = page(first.folder)
+    (first.folder / "report.html").unlink()
+    assert undertow.render_report(first.folder).read_text(encoding="utf-8") == told
+    again = undertow.score(first.folder, out=tmp_path / "again")
+    assert page(again.folder) == told
+    other = undertow.score(first.folder, seed=5, out=tmp_path / "other")
+    both = undertow.score(first.folder, seed=5, graph="W -> X; W -> Y", out=tmp_path / "both")
+    assert both.manifest["command"] == f"undertow score {first.folder} --seed 5 --graph 'W -> X; W -> Y'"
+    for made in (undertow.load_run(first.folder), again, other):
+        assert made.grounds is not None
+        assert made.grounds.named.graph == read_graph(MINE)
+        assert made.manifest["graph"]["name"] == str(mine)
+
+
+def test_a_recorded_table_can_be_given_a_graph(tmp_path: Path) -> None:
+    rows = [f"m,date,{at},{1900 + 10 * at},{30 + 5 * at},{70 - 5 * at}" for at in range(8)]
+    (tmp_path / "table.csv").write_text("\n".join(["model,w_name,w_index,w,she,he", *rows, ""]), encoding="utf-8")
+    plain = undertow.score(tmp_path / "table.csv", probe=PROBE, out=tmp_path / "plain")
+    named = undertow.score(tmp_path / "table.csv", probe=PROBE, graph="well-specified", out=tmp_path / "named")
+    assert named.manifest["run_key"] == plain.manifest["run_key"]
+    assert (plain.grounds, "graph" in plain.manifest) == (None, False)
+    assert named.manifest["command"].endswith(f"--probe {PROBE} --graph well-specified")
+    assert named.grounds is not None
+    assert "the features decide the label Y" in named.grounds.doubt
+    assert "X <- G -> Y" in named.grounds.doubt
+
+
+def test_options_of_a_command_are_written_once() -> None:
+    command = command_with("undertow run p -m 'a b' --seed 3", "graph", "W -> X; W -> Y")
+    assert command == "undertow run p -m 'a b' --seed 3 --graph 'W -> X; W -> Y'"
+    assert command_with(command, "graph", "access") == "undertow run p -m 'a b' --seed 3 --graph access"
+    call = call_with("undertow.audit('p', model=['a', 'b'], chat=True)", "graph", "x\n'y'")
+    assert call == "undertow.audit('p', model=['a', 'b'], chat=True, graph=\"x\\n'y'\")"
+    assert call_with(call, "graph", "z") == "undertow.audit('p', model=['a', 'b'], chat=True, graph='z')"
+    for damaged in ("undertow.audit('p'", "undertow"):
+        with pytest.raises(ValueError, match="no Python call"):
+            call_with(damaged, "graph", "z")
+
+
+def test_a_damaged_graph_is_refused_and_can_be_named_again(tmp_path: Path) -> None:
+    folder = run(tmp_path / "run", "access").folder
+    whole, nameless = manifest(folder), {"name": "", "title": "", "source": ""}
+    for entry in ("unspecified", nameless, nameless | {"text": 3}, nameless | {"text": "W ->"}):
+        (folder / "manifest.json").write_text(json.dumps(whole | {"graph": entry}), encoding="utf-8")
+        with pytest.raises(undertow.UndertowError, match="graph"):
+            undertow.render_report(folder)
+    undertow.render_report(folder, "access")
+    assert manifest(folder)["graph"] == whole["graph"]
+    (folder / "manifest.json").write_text(json.dumps(whole | {"python": "undertow.audit("}), encoding="utf-8")
+    with pytest.raises(undertow.UndertowError, match=r"manifest\.json"):
+        undertow.render_report(folder, "unspecified")
+
+
+# Refusals.
+
+
+@pytest.mark.parametrize(
+    ("graph", "words"),
+    [
+        ("nosuch.txt", ["nosuch.txt", "well-specified, unspecified, access, access-masked"]),
+        ("W -> X -> W", ["line 1", "cycle"]),
+        ("A -> B", ["X"]),
+        (Path("folder"), ["folder: "]),
+    ],
+)
+@pytest.mark.usefixtures("nobody_is_asked")
+def test_a_graph_that_is_none_is_refused_before_any_model_is_looked_for(
+    graph: str | Path, words: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("folder").mkdir()
+    for asking in (undertow.audit, pipeline.dry_run):
+        with pytest.raises(undertow.UndertowError) as error:
+            asking(PROBE, model="toy", graph=graph, **TINY)
+        assert "\n" not in str(error.value)
+        for word in words:
+            assert word in str(error.value)
+    assert [path.name for path in tmp_path.iterdir()] == ["folder"]
+
+
+# Probes.
+
+
+@pytest.mark.parametrize("name", audits.names())
+@pytest.mark.usefixtures("nobody_is_asked")
+def test_every_probe_says_what_it_rests_on_or_takes_no_graph(name: str, tmp_path: Path) -> None:
+    kind = getattr(audits.load(name), "RESTS_ON", "")
+    assert kind == {PROBE: DRIFT, OTHER: SPECIFICATION}.get(name, "")
+    if kind:
+        assert named_graph(name, "unspecified")["text"] == published()["unspecified"].graph.text()
+        return
+    with pytest.raises(undertow.UndertowError, match=f"{name}: .*--graph.* {PROBE}, {OTHER}"):
+        undertow.audit(name, model="toy", graph="unspecified", out=tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
+def test_what_a_sentence_decides_rests_on_no_w(tmp_path: Path) -> None:
+    """Where sentences decide, the model is right whatever the date; where they do not, the date moves it."""
+    head = "model,occupation,participant_class,coreferent,w_first_female,w_first_male,w_last_female,w_last_male"
+    rows = [
+        row
+        for at in range(12)
+        for row in (
+            f"m,job {at},woman,1,95,5,95,5",
+            f"m,job {at},man,1,5,95,5,95",
+            f"m,job {at},woman,0,{30 + at},{70 - at},{60 + 2 * at},{40 - 2 * at}",
+        )
+    ]
+    (tmp_path / "ends.csv").write_text("\n".join([head, *rows, ""]), encoding="utf-8")
+    made = undertow.score(tmp_path / "ends.csv", probe=OTHER, graph="W -> X; W -> Y", out=tmp_path / "run")
+    by_rest = {
+        rests: [one.text for one in made.findings if one.found and one.rests is rests] for rests in (True, False)
+    }
+    assert [text.partition(",")[0] for text in by_rest[False]] == ["Where the sentence decides"]
+    assert len(by_rest[True]) >= 3
+    told = page(made.folder)
+    assert told.count('<span class="doubt">') == len(by_rest[True])
+    assert made.grounds is not None
+    assert "W causes Y past the features" in made.grounds.doubt

@@ -1,0 +1,961 @@
+"""Two runs beside each other: differences by hand, what is refused and why, and how often the intervals hold what was planted."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from numpy.typing import NDArray
+from scipy import stats
+
+import undertow
+from helpers.scripted_model import tell_nothing
+from helpers.shared_folders import made_once
+from undertow import audits
+from undertow.audits.base import Observations
+from undertow.errors import UndertowError
+from undertow.metrics.covariate_association import correlate
+from undertow.runs import pipeline
+from undertow.runs.compare import Comparison, compare, differences
+from undertow.runs.compare.compare_folders import JSON, PAGE, TABLE, CompareOptions, Runs
+from undertow.runs.compare.compare_folders import compare as compare_folders
+from undertow.runs.compare.comparison_report import digits
+from undertow.runs.compare.equivalence import CANNOT_BE_TOLD, DIFFERS, EQUIVALENT, VERDICTS, Margins, is_found, verdict
+from undertow.runs.compare.pairing import Names, pair
+from undertow.runs.compare.resampling import by_key, point_results
+from undertow.runs.folder.storage import Record, read_record, write_record
+from undertow.stats import point_estimates
+from undertow.types import Result
+
+PROBE = "spurious-correlation"
+pytestmark = pytest.mark.usefixtures("few_resamples")
+
+
+DESIGN: dict[str, Any] = {
+    "groups": ["female", "male"], "gaps": [["female", "male"]], "words": {"female": ["she"], "male": ["he"]}, "title": "A set",
+    "source": "", "protocol": "exact", "readout": "likelihood", "normalised": True, "prompts": {},
+}  # fmt: skip
+ASKED: Mapping[str, dict[str, Any]] = {
+    PROBE: {"w": "date", "limit": 96},
+    "task-specification": {"limit": 48},
+    "bias-diagnosis": {"limit": 60},
+    "bias-identification": {"limit": 60, "wordings": 2},
+    "bias-extraction": {"limit": 90, "wordings": 1},
+    "bias-rephrasing": {"limit": 60, "wordings": 1},
+    "occupation-checklist": {"pairs": 6, "contexts": "without", "negated": False, "occupation_file": "jobs.csv"},
+}
+"""Every audit, asked little."""
+JOBS = "occupation,attribute\n" + "".join(f"job{at},skill {at}\n" for at in range(6))
+OF_DIFFERENCE = "w_effect_of_difference"
+"""What has no sign."""
+RunOf = Callable[..., Record]
+
+
+@pytest.fixture
+def run_of(shared_base: Path) -> RunOf:
+    """Reads a run of an audit, made once and without a page."""
+
+    def read(probe: str, model: str = "toy") -> Record:
+        def make(folder: Path) -> None:
+            with pytest.MonkeyPatch.context() as patch:
+                patch.setenv("UNDERTOW_CACHE", str(folder / "cache"))
+                patch.setattr(pipeline, "write_report", tell_nothing)
+                patch.chdir(folder)
+                Path("jobs.csv").write_text(JOBS, encoding="utf-8")
+                undertow.audit(probe, model, out=folder / "run", **ASKED[probe])
+
+        return read_record(made_once(shared_base, f"compared-{probe}-{model}", make) / "run")
+
+    return read
+
+
+def table(female: Mapping[str, Sequence[float]], model: str = "one", w_name: str = "date") -> pd.DataFrame:
+    """A row for each cluster and W value, from percents of female words by cluster; NaN is unscored."""
+    rows = [
+        {
+            "item": f"{w_name}/{cluster}/{at}",
+            "model": model,
+            "challenge": "set",
+            "prompt": "",
+            "w_name": w_name,
+            "w_index": at,
+            "w": str(1900 + at),
+            "cluster": cluster,
+            "text": f"In {1900 + at}, ___ was at {cluster}.",
+            "female": value,
+            "male": 100 - value,
+            "unclaimed": math.nan if math.isnan(value) else 10.0,
+            "unscored": "no answer came" if math.isnan(value) else "",
+        }
+        for cluster, values in female.items()
+        for at, value in enumerate(values)
+    ]
+    return pd.DataFrame(rows)
+
+
+def record(frame: pd.DataFrame, **changed: Any) -> Record:
+    """A run with this table, measured."""
+    design = DESIGN | changed.pop("design", {})
+    names = list(dict.fromkeys(frame["model"]))
+    manifest = {
+        "schema_version": 1, "probe": PROBE, "model": ", ".join(names), "design": design, "run_key": "k", "asked_key": "a", "seed": 0,
+        "limit": 0, "protocol": "exact", "command": "undertow run", "python": "undertow.audit()", "created": "2026-01-02",
+        "versions": {"undertow": "1"}, "machine": {}, "challenge_sha256": "asked", "settings": {"challenge": "set"},
+        "model_card": {"name": "m", "family": "toy", "dtype": "float32", "source": "here", "revision": "1", "readout": "likelihood"},
+        "counts": {"items": len(frame)},
+    } | changed  # fmt: skip
+    results = audits.load(PROBE).measure(Observations(frame, design), 0) if manifest["probe"] == PROBE else []
+    return Record(manifest, frame, results)
+
+
+FIRST: dict[str, list[float]] = {"a": [40.0, 50, 60], "b": [40, 50, 60]}
+SECOND: dict[str, list[float]] = {"a": [40.0, 52, 64], "b": [40, 54, 68]}
+SIX = "abcdef"
+LEVELS: dict[str, list[float]] = {name: [40.0 + at, 50, 60] for at, name in enumerate(SIX)}
+HIGHER: dict[str, list[float]] = {
+    name: [one + by for one in LEVELS[name]] for name, by in zip(SIX, (2, 4, 3, 1, 5, 3), strict=True)
+}
+"""Higher by 3 on average, with a variance of 2 between six clusters."""
+
+
+def difference(of: Comparison, measure: str, pronoun: str = "female", **group: str) -> Result:
+    wanted = {"pronoun": pronoun} | group
+    (found,) = [
+        one
+        for one in of.differences
+        if one.measure == measure and all(one.group.get(key) == level for key, level in wanted.items())
+    ]
+    return found
+
+
+def numbers(result: Result) -> list[float]:
+    return [result.value, result.low, result.high, result.p]
+
+
+# What a difference is.
+
+
+def test_a_difference_by_hand() -> None:
+    """Two of 64 flips of what lies beyond 0.05 are as far; 2.5706 and 2.0150 are t's quantiles of five degrees of freedom."""
+    of = compare(record(table(LEVELS)), record(table(HIGHER, "two")))
+    found = difference(of, "mean_mass")
+    error = math.sqrt(2 / 6)
+    assert numbers(found) == pytest.approx([3, 3 - 2.570582 * error, 3 + 2.570582 * error, 2 / 64])
+    inner = [found.detail["inner_low"], found.detail["inner_high"]]
+    assert inner == pytest.approx([3 - 2.015048 * error, 3 + 2.015048 * error])
+    first = np.mean([one for values in LEVELS.values() for one in values])
+    assert [found.detail[name] for name in ("baseline", "candidate", "n_clusters", "margin")] == pytest.approx(
+        [first, first + 3, 6, 0.05]
+    )
+    assert (found.n, found.n_unscored, found.neutral, found.unit) == (18, 0, 0.0, "percentage points")
+    assert found.group == {"challenge": "set", "prompt": "", "w_name": "date", "pronoun": "female"}
+    check_corrected(of.differences)
+
+
+def check_corrected(differences: Sequence[Result]) -> None:
+    """Each q is Benjamini and Hochberg's by scipy, over the slopes, over the effects of W, and over all others."""
+    tested = [one for one in differences if math.isfinite(one.q)]
+    kinds = [" per " in one.unit or one.measure.removesuffix("_over_prompts") for one in tested]
+    kinds = [kind if kind in (True, OF_DIFFERENCE) else "" for kind in kinds]
+    for kind in set(kinds):
+        some = [one for one, of in zip(tested, kinds, strict=True) if of == kind]
+        expected = stats.false_discovery_control([one.p for one in some], method="bh")
+        assert [one.q for one in some] == pytest.approx(expected)
+
+
+def test_slopes_are_corrected_apart_from_what_differs_in_truth() -> None:
+    """With all other p at 0, a slope of p .03 beside one of .5 has q .06 by hand; with the others it would have .03 x 42 / 41."""
+    of = compare(record(table(LEVELS)), record(table(HIGHER, "two")))
+    slopes = [Result("slope", {"pronoun": str(p)}, 1.0, p=p, unit="percentage points per step") for p in (0.03, 0.5)]
+    effects = [Result(OF_DIFFERENCE, {"pronoun": str(n)}, 1.0, p=0.0) for n in range(20)]
+    means = [Result("mean_mass", {"pronoun": str(n)}, 1.0, p=0.0) for n in range(20)]
+    (found,) = differences.corrected([replace(of, differences=[*means, *slopes, *effects])])
+    assert [one.q for one in found.differences if one.measure == "slope"] == pytest.approx([0.06, 0.5])
+    check_corrected(found.differences)
+
+
+def drawn(n: int = 7, n_w: int = 9, seed: int = 0) -> list[Record]:
+    """Two runs of n clusters at so many values, each cell drawn anew."""
+    rng = np.random.default_rng(seed)
+    return [
+        record(table({str(at): rng.uniform(20, 80, n_w).tolist() for at in range(n)}, name)) for name in ("one", "two")
+    ]
+
+
+def test_the_other_way_round_it_is_the_negative() -> None:
+    sides = drawn()
+    there, back = compare(*sides), compare(*sides[::-1])
+    assert (there.baseline, there.candidate) == (back.candidate, back.baseline) == ("one", "two")
+    for one, other in zip(there.differences, back.differences, strict=True):
+        signs = [one.value, one.low, one.high] if one.measure == OF_DIFFERENCE else [-one.value, -one.high, -one.low]
+        assert [*signs, one.p, one.q] == pytest.approx(
+            [other.value, other.low, other.high, other.p, other.q], nan_ok=True
+        )
+        assert verdict(one) == verdict(other)
+
+
+def test_equal_numbers_of_other_answers_are_a_tie_without_an_interval() -> None:
+    """The mean mass that was not claimed is 10 in both, in every cluster: that is no promise for others."""
+    for by in (0.0, 4e-15):
+        second = record(table(HIGHER, "two"))
+        second = replace(second, observations=second.observations.assign(unclaimed=10.0 + by))
+        found = difference(compare(record(table(LEVELS)), second), "mean_mass", "unclaimed")
+        assert found.value == 0.0
+        assert np.isnan([found.low, found.high, found.p, found.q]).all()
+        assert (verdict(found), is_found(found)) == (CANNOT_BE_TOLD, False)
+        assert "says little about others" in found.note
+
+
+def test_the_same_difference_everywhere_has_no_interval_and_is_not_claimed() -> None:
+    rng = np.random.default_rng(1)
+    values = {str(at): rng.integers(20, 60, 4).astype(float) for at in range(12)}
+    first = record(table({name: own.tolist() for name, own in values.items()}))
+    second = record(table({name: (own + 8.0).tolist() for name, own in values.items()}, "two"))
+    found = difference(compare(first, second), "mean_mass")
+    assert found.value == pytest.approx(8.0)
+    assert np.isnan([found.low, found.p]).all()
+    assert verdict(found) == CANNOT_BE_TOLD
+
+
+def test_below_six_clusters_nothing_is_claimed_and_the_note_says_why() -> None:
+    for n in (1, 5):
+        sides = [
+            record(table({name: one[name] for name in SIX[:n]}, model))
+            for one, model in ((LEVELS, "one"), (HIGHER, "two"))
+        ]
+        for one in compare(*sides).differences:
+            assert np.isnan([one.low, one.high, one.p, one.q]).all()
+            assert verdict(one) == CANNOT_BE_TOLD
+        found = difference(compare(*sides), "mean_mass")
+        assert math.isfinite(found.value)
+        assert "single cluster" in found.note if n == 1 else "at least 6" in found.note
+        same = compare(sides[0], sides[0])
+        assert same.identical
+        assert {verdict(one) for one in same.differences} == {CANNOT_BE_TOLD}
+
+
+def test_what_is_unscored_in_one_is_left_out_of_both() -> None:
+    more = FIRST | {"c": [10.0, 20, 90]}
+    lacking = SECOND | {"c": [10.0, math.nan, 90]}
+    of = compare(record(table(more)), record(table(lacking, "two")))
+    found = difference(of, "mean_mass")
+    # Means over W of the rows that both have: the middle one of c is in neither.
+    first, second = np.mean([30, 50, 70]), np.mean([30, 53, 74])
+    assert [found.detail["baseline"], found.detail["candidate"]] == pytest.approx([first, second])
+    assert (found.n, found.n_unscored) == (8, 1)
+    assert (of.n_items, of.n_answered) == (9, 8)
+    assert any("1 item that one of them has no answer to was left out" in note for note in of.notes)
+
+
+def test_rows_are_paired_by_item_wherever_they_stand() -> None:
+    shuffled = table(SECOND, "two").sample(frac=1, random_state=3).reset_index(drop=True)
+    there = compare(record(table(FIRST)), record(table(SECOND, "two")))
+    again = compare(record(table(FIRST)), record(shuffled))
+    assert [numbers(one) for one in there.differences] == [
+        pytest.approx(numbers(one), nan_ok=True) for one in again.differences
+    ]
+
+
+def test_results_that_one_run_has_alone_are_listed() -> None:
+    both = pd.concat([table(FIRST), table({"a": [1.0, 2, 5], "b": [2.0, 3, 5]}, w_name="place")], ignore_index=True)
+    first, second = record(both, limit=12), record(table(SECOND, "two"), challenge_sha256="less", limit=6)
+    of = compare(first, second)
+    place = [one for one in of.differences if one.group["w_name"] == "place"]
+    assert {one.measure for one in place} == {one.measure for one in first.results} - {"w_effect"}
+    assert all(math.isnan(one.value) and "two has no such number" in one.note for one in place)
+    assert of.n_alone == (6, 0)
+    assert any("6 items that only one was asked were left out" in note for note in of.notes)
+    assert math.isfinite(difference(of, "slope", w_name="date").value)
+
+
+def test_a_number_that_one_of_them_cannot_have_says_why() -> None:
+    flat = record(table({"a": [50.0, 50, 50], "b": [50.0, 50, 50]}))
+    found = difference(compare(flat, record(table(SECOND, "two"))), "pearson_r")
+    assert math.isnan(found.value)
+    assert "one: The mean is the same at every W value" in found.note
+
+
+def test_many_clusters_are_dealt_into_groups_by_the_seed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(differences, "MAX_GROUPS", 8)
+    sides = drawn(20, 3, 2)
+    compared = [compare(*sides, seed=seed) for seed in (0, 0, 1)]
+    one, same, other = (difference(of, "mean_mass") for of in compared)
+    assert any("20 clusters were dealt" in note for note in compared[0].notes)
+    assert one.detail["n_clusters"] == 8
+    assert numbers(one) == numbers(same)
+    assert one.value == other.value
+    assert one.low != other.low
+
+
+def test_several_models_are_matched_by_name() -> None:
+    def run(shift: float, *names: str) -> Record:
+        frames = [
+            table({"a": [40, 50, 60 + at + shift], "b": [41, 50, 60 + 2 * shift]}, name)
+            for at, name in enumerate(names)
+        ]
+        return record(pd.concat(frames, ignore_index=True))
+
+    of = compare(run(0, "x", "y", "z"), run(3, "y", "x", "v"))
+    slopes = {
+        one.group["model"]: one.value
+        for one in of.differences
+        if one.measure == "slope" and one.group["pronoun"] == "female"
+    }
+    # x is the first of one run and the second of the other: its last means are 60 and those of 64 and 66.
+    assert slopes["x"] == pytest.approx(((64 + 66) / 2 - (60 + 60) / 2) / 2)
+    assert slopes["y"] == pytest.approx(((63 + 66) / 2 - (61 + 60) / 2) / 2)
+    assert np.isnan([slopes["z"], slopes["v"]]).all()
+    assert any("z was left out, whom the other run did not ask" in note for note in of.notes)
+
+
+def test_one_of_several_models_is_compared_by_its_name() -> None:
+    several = pd.concat([table(FIRST, "x"), table(FIRST, "two")], ignore_index=True)
+    of = compare(record(several), record(table(SECOND, "two")))
+    found = [one for one in of.differences if one.measure == "slope" and one.group["pronoun"] == "female"]
+    assert [(one.group.get("model"), math.isfinite(one.value)) for one in found] == [(None, True), ("x", False)]
+    assert found[0].value == pytest.approx(3)
+
+
+def test_precision_tells_runs_of_one_model_apart() -> None:
+    half = {"dtype": "bfloat16", "source": "here", "revision": "1", "readout": "likelihood"}
+    of = compare(record(table(FIRST)), record(table(SECOND), model_card=half))
+    assert (of.baseline, of.candidate) == ("one (float32)", "one (bfloat16)")
+
+
+# What is refused.
+
+
+def other_text(frame: pd.DataFrame) -> pd.DataFrame:
+    return frame.assign(text=frame["text"].str.replace("at", "in"))
+
+
+SHOTS = {"given_shots": 5}
+REFUSED: Mapping[str, tuple[Callable[[pd.DataFrame], pd.DataFrame], dict[str, Any], str]] = {
+    "probe": (lambda f: f, {"probe": "task-specification"}, "task-specification"),
+    "protocol": (lambda f: f, {"protocol": "paper"}, "paper"),
+    "groups": (lambda f: f, {"design": {"gaps": []}}, "gaps"),
+    "readout": (lambda f: f, {"design": {"readout": "mask"}}, "shares"),
+    "options": (lambda f: f, {"challenge_sha256": "b", "settings": {"challenge": "c"}}, "challenge"),
+    "file": (lambda f: f, {"challenge_sha256": "b"}, "changed"),
+    "seed": (lambda f: f.assign(**SHOTS), {"challenge_sha256": "b", "seed": 4}, "seed 0"),
+    "texts": (other_text, {"challenge_sha256": "b", "limit": 3}, "text is 'In 1900, ___ was at a"),
+    "items": (lambda f: f.assign(item="x" + f["item"]), {"challenge_sha256": "b", "limit": 3}, "no item"),
+    "answers": (lambda f: f.assign(unscored="gone"), {}, "answer"),
+    "twice": (lambda f: f.assign(item="x"), {}, "item 'x'"),
+}
+
+
+@pytest.mark.parametrize(("change", "changed", "said"), REFUSED.values(), ids=list(REFUSED))
+def test_what_is_not_comparable_is_refused(
+    change: Callable[[pd.DataFrame], pd.DataFrame], changed: dict[str, Any], said: str
+) -> None:
+    second = record(table(SECOND, "two"), **changed)
+    second = replace(second, observations=change(second.observations))
+    with pytest.raises(UndertowError, match=said) as refusal:
+        compare(record(table(FIRST)), second)
+    assert "two" in str(refusal.value)
+
+
+def test_a_run_that_does_not_say_how_masses_were_read_is_not_taken_for_a_recorded_table() -> None:
+    said, silent = record(table(FIRST)), record(table(SECOND, "two"))
+    design = {name: fact for name, fact in silent.manifest["design"].items() if name != "readout"}
+    silent = replace(silent, manifest={**silent.manifest, "design": design})
+    with pytest.raises(UndertowError, match="does not say how") as refusal:
+        compare(said, silent)
+    assert "recorded" not in str(refusal.value)
+    with pytest.raises(UndertowError, match="recorded"):
+        compare(said, replace(silent, manifest={**silent.manifest, "recorded": "own.csv"}))
+    assert compare(silent, silent).identical
+
+
+def test_one_run_and_a_negative_seed_are_refused(tmp_path: Path) -> None:
+    run = record(table(FIRST))
+    with pytest.raises(UndertowError, match="seed -1"):
+        compare(run, run, seed=-1)
+    for folders in ([tmp_path], [tmp_path / "a", tmp_path / "b"]):
+        with pytest.raises(UndertowError, match="run folder"):
+            compare_folders(*folders)
+
+
+def test_several_models_without_a_common_name_are_refused() -> None:
+    several = pd.concat([table(FIRST, "x"), table(SECOND, "y")], ignore_index=True)
+    with pytest.raises(UndertowError, match=r"none in common \(one; x, y\)"):
+        compare(record(table(FIRST)), record(several))
+
+
+def test_ways_of_reading_do_not_matter_where_shares_are_measured(run_of: RunOf) -> None:
+    """Detection of unspecified sentences takes shares between groups: the toy gives likelihoods, uniform probabilities."""
+    first, second = run_of("task-specification"), run_of("task-specification", "uniform")
+    assert [run.manifest["design"]["normalised"] for run in (first, second)] == [True, False]
+    paired = pair(first, second, audits.load("task-specification"), Names("x", "y"))
+    assert paired.n_answered == len(first.observations)
+
+
+# Runs of models.
+
+
+@pytest.mark.parametrize("probe", ASKED)
+def test_point_estimates_are_the_values_of_every_audit(run_of: RunOf, probe: str) -> None:
+    run = run_of(probe)
+    evidence = Observations(run.observations, run.manifest["design"])
+    plain = {
+        key: one
+        for key, one in by_key(run.results).items()
+        # Effects of wordings by dimension are many, and told with their tests only.
+        if one.group.get("model") != "" and not (one.measure == "slot_effect" and one.group["dimension"] != "all")
+    }
+    with point_estimates():
+        quick = by_key(point_results(audits.load(probe), evidence, 0))
+    assert list(quick) == list(plain)
+    for key, one in quick.items():
+        assert (one.value, one.n, one.n_unscored) == pytest.approx(
+            (plain[key].value, plain[key].n, plain[key].n_unscored), rel=0, abs=0, nan_ok=True
+        ), key
+        assert np.isnan([one.p, one.q]).all(), key
+        assert math.isnan(one.low) or one.low == one.value, key
+
+
+@pytest.mark.parametrize("probe", ASKED)
+def test_every_audit_differs_from_itself_in_nothing(run_of: RunOf, probe: str) -> None:
+    run = run_of(probe)
+    of = compare(run, run)
+    assert of.identical
+    assert (of.baseline, of.candidate) == ("toy (baseline)", "toy (candidate)")
+    finite = [one for one in of.differences if math.isfinite(one.value)]
+    assert finite
+    assert {(one.value, one.low, one.high) for one in finite} == {(0.0, 0.0, 0.0)}
+    assert np.isnan([one.p for one in finite]).all()
+    assert {verdict(one) for one in finite} == {EQUIVALENT}
+    assert all(one.note for one in of.differences if math.isnan(one.value))
+
+
+def changed_answers(run: Record) -> Record:
+    """The run of a model that answers a little otherwise."""
+    rng, frame = np.random.default_rng(0), run.observations.copy()
+    for name in ("yes", "female", "male"):
+        if name in frame:
+            frame[name] = np.clip(frame[name] + rng.normal(0, 10, len(frame)), 0, 100)
+    if "gold" in frame and "answer" in frame:
+        frame["answer"] = rng.permutation(frame["answer"].to_numpy(dtype=object))
+    return replace(run, observations=frame)
+
+
+@pytest.mark.parametrize(
+    ("probe", "column"),
+    [
+        ("task-specification", "prompt"),
+        ("bias-diagnosis", "dimension"),
+        ("occupation-checklist", "stage"),
+        ("occupation-checklist", "pair"),
+    ],
+)
+def test_a_column_of_an_audit_that_runs_lack_is_named(run_of: RunOf, probe: str, column: str) -> None:
+    whole = run_of(probe)
+    lacking = replace(whole, observations=whole.observations.drop(columns=column))
+    for first, place in ((whole, "two"), (lacking, "one")):
+        with pytest.raises(UndertowError, match=f"^{place}.*{column!r}"):
+            compare(first, lacking, names=("one", "two"))
+
+
+@pytest.mark.parametrize(
+    "probe",
+    [
+        "bias-diagnosis",
+        *(pytest.param(one, marks=pytest.mark.soak) for one in ("bias-extraction", "occupation-checklist")),
+    ],
+)
+def test_other_answers_differ_in_every_audit(run_of: RunOf, probe: str) -> None:
+    run = run_of(probe)
+    of = compare(run, changed_answers(run))
+    assert not of.identical
+    finite = [one for one in of.differences if math.isfinite(one.low)]
+    assert len(finite) > 3
+    for one in finite:
+        assert one.low <= one.value <= one.high
+        assert one.low <= one.detail["inner_low"] <= one.detail["inner_high"] <= one.high
+        assert one.value == pytest.approx(one.detail["candidate"] - one.detail["baseline"])
+        assert 0 < one.p <= 1 or (one.value == 0 and math.isnan(one.p))
+    assert not any(one.group.get("description_class", "").startswith("(") for one in of.differences), (
+        "baselines are of nobody"
+    )
+
+
+def test_the_checklist_is_clustered_by_pairs_and_by_occupations(run_of: RunOf) -> None:
+    """One occupation answered otherwise: the pairs agree on it, so that they alone would take it for certain."""
+    run = run_of("occupation-checklist")
+    frame = run.observations.copy()
+    one = frame["occupation"] == "job0"
+    frame.loc[one, "female"], frame.loc[one, "male"] = 90.0, 10.0
+    found = next(
+        one
+        for one in compare(run, replace(run, observations=frame)).differences
+        if one.measure == "choice_gap" and one.group == {"occupation": "all", "context": "without attributes"}
+    )
+    assert found.value > 0
+    assert found.low < 0 < found.high
+
+
+def test_a_part_of_a_run_is_compared_on_the_items_of_both(run_of: RunOf, untold: None, tmp_path: Path) -> None:
+    part = undertow.audit(PROBE, "toy", w="date", limit=48, out=tmp_path / "part").record
+    of = compare(run_of(PROBE), part)
+    assert of.identical
+    assert of.n_items + of.n_alone[0] == 96
+    assert of.n_items + of.n_alone[1] == len(part.observations)
+    assert any("was asked were left out" in note for note in of.notes)
+
+
+def test_recorded_tables_are_compared_by_what_was_asked(untold: None, tmp_path: Path) -> None:
+    """Their models stand in the names of their items, which are therefore not looked at."""
+    rows = "".join(
+        f"{{model}},date,{at},{1900 + at},s{s},{30 + 5 * at + s},{60 - 5 * at}\n" for at in range(4) for s in range(6)
+    )
+    for name, more in (("one", 0), ("two", 2)):
+        text = "model,w_name,w_index,w,text,female,male\n" + rows.format(model=name)
+        if more:
+            text = text.replace(",30,", ",37,").replace(",46,", ",49,")
+        (tmp_path / f"{name}.csv").write_text(text)
+        undertow.score(tmp_path / f"{name}.csv", probe=PROBE, out=tmp_path / name)
+    of = compare_folders(tmp_path / "one", tmp_path / "two").comparisons[0]
+    assert (of.baseline, of.candidate, of.n_items) == ("one", "two", 24)
+    found = difference(of, "mean_mass")
+    assert found.value == pytest.approx((7 + 3) / 24)
+    assert found.low < found.value < found.high
+
+
+def outside(scores: Sequence[float], model: str = "m") -> Record:
+    """A run of a probe from outside, with a score for each of its clusters."""
+    rows = [{"item": str(at), "model": model, "cluster": f"c{at}", "score": one} for at, one in enumerate(scores)]
+    return record(pd.DataFrame(rows), probe="outside", design={"groups": []})
+
+
+@pytest.fixture
+def load_outside(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
+    """Makes every probe one that knows nothing of point estimates: a mean score, for which a cluster may be needed."""
+
+    def load(needed: str) -> None:
+        class Outside:
+            Settings = dict
+
+            @staticmethod
+            def design(settings: Any) -> Mapping[str, Any]:
+                return {}
+
+            @staticmethod
+            def measure(evidence: Observations, seed: int) -> list[Result]:
+                if needed == "threshold":
+                    return [Result("share", {}, float((evidence.frame["score"] >= 0.5).mean()), n=len(evidence.frame))]
+                if not set(evidence.frame["cluster"]) >= set(needed.split()):
+                    raise UndertowError("there is too little to be measured; ask more")
+                return [Result("mean", {}, float(evidence.frame["score"].mean()), n=len(evidence.frame))]
+
+        monkeypatch.setattr(audits, "load", lambda name: Outside)
+
+    return load
+
+
+def test_a_probe_from_outside_is_compared_too(load_outside: Callable[[str], None]) -> None:
+    load_outside("")
+    rng = np.random.default_rng(3)
+    first, second = rng.normal(size=10), rng.normal(1.0, size=10)
+    (found,) = compare(outside(first.tolist(), "x"), outside(second.tolist(), "y")).differences
+    assert found.detail["margin"] == 0
+    expected = stats.ttest_rel(second, first)
+    assert found.value == pytest.approx((second - first).mean())
+    assert (found.low, found.high) == pytest.approx(tuple(expected.confidence_interval()))
+    assert found.p == pytest.approx(expected.pvalue, abs=0.03)
+
+
+def test_what_cannot_be_measured_without_a_cluster_has_no_interval(load_outside: Callable[[str], None]) -> None:
+    load_outside("c3")
+    (found,) = compare(outside([1.0, 2, 3, 4, 5, 6]), outside([2.0, 2, 4, 4, 5, 6])).differences
+    assert found.value == pytest.approx(1 / 3)
+    assert math.isnan(found.low)
+    assert "Without some of its clusters" in found.note
+
+
+# Margins and verdicts.
+
+
+def leaning(by: float, spread: float, model: str = "two", n: int = 12) -> Record:
+    """The run of a model whose share of female words lies higher by `by` on average, not by the same in each cluster."""
+    own = np.random.default_rng(8).normal(0, 1, n)
+    own = by + spread * (own - own.mean()) / own.std(ddof=1)
+    values = {str(at): np.random.default_rng(at).uniform(30, 60, 4) for at in range(n)}
+    frame = table({name: (one + own[int(name)]).tolist() for name, one in values.items()}, model)
+    return record(frame, run_key=model, design={"groups": ["female"], "gaps": []})
+
+
+@pytest.mark.parametrize(
+    ("by", "spread", "margin", "expected"),
+    [
+        # With 12 clusters the 95% interval is by +- 2.201 spread / sqrt(12), the 90% interval +- 1.796 spread / sqrt(12).
+        (1.0, 1.0, 0.3, DIFFERS),  # 0.365 to 1.635
+        (1.0, 1.0, 0.4, CANNOT_BE_TOLD),
+        (1.0, 1.0, 1.5, CANNOT_BE_TOLD),  # 90%: 0.482 to 1.518
+        (1.0, 1.0, 1.55, EQUIVALENT),
+        (-1.0, 1.0, 0.3, DIFFERS),
+        (0.0, 0.05, 0.0, CANNOT_BE_TOLD),
+        (0.0, 0.05, None, EQUIVALENT),  # 90%: 0.026 to either side
+        (0.04, 0.05, None, CANNOT_BE_TOLD),
+        (0.09, 0.05, None, DIFFERS),  # 0.058 to 0.122
+    ],
+)
+def test_verdicts_by_hand(by: float, spread: float, margin: float | None, expected: str) -> None:
+    of = compare(leaning(0, 0, "one"), leaning(by, spread), margin=None if margin is None else {"mean_mass": margin})
+    found = difference(of, "mean_mass")
+    assert found.value == pytest.approx(by, abs=1e-12)
+    # The correction is for tests of other measures too; this one's own q is what is asked here.
+    assert (found.p < 0.05) == (expected == DIFFERS)
+    assert verdict(replace(found, q=found.p)) == expected
+    assert verdict(replace(found, q=0.06)) != DIFFERS
+    assert found.detail["margin"] == (0.05 if margin is None else margin)
+
+
+def test_margins_are_of_their_units() -> None:
+    sides = drawn(8, 11)
+    margins = {one.measure: one.detail["margin"] for one in compare(*sides).differences}
+    # Eleven values are ten steps: 0.1 points and odds times 1.01 over the list.
+    assert margins == {
+        "mean_mass": 0.05, "slope": 0.01, "slope_gap": 0.01, "slope_log_odds": 0.001, "pearson_r": 0.0, OF_DIFFERENCE: 0.05,
+    }  # fmt: skip
+    given = {one.measure: one.detail["margin"] for one in compare(*sides, margin={"": 2.0, "slope": 0.5}).differences}
+    assert given == dict.fromkeys(margins, 2.0) | {"slope": 0.5}
+    assert {one.detail["margin"] for one in compare(*sides, margin=0.25).differences} == {0.25}
+    for wrong in (-1.0, math.nan, {"slope": math.inf}):
+        with pytest.raises(UndertowError, match="0 or more"):
+            compare(*sides, margin=wrong)
+    with pytest.raises(UndertowError, match=r"'slop'.*'slope'"):
+        compare(*sides, margin={"slop": 1.0})
+
+
+def test_margins_of_a_command_line() -> None:
+    read = Margins.read(["0.1", "slope=0.01,mean_mass = 2"])
+    assert (read.of_all, read.of) == (0.1, {"slope": 0.01, "mean_mass": 2.0})
+    assert Margins.read(read.texts) == read
+    assert Margins.given(eval(read.python)) == read
+    assert (Margins.read([]).texts, Margins.read([]).python) == ([], "")
+    for wrong in (["x"], ["slope=x"], ["=1"], ["1", "2"], ["slope=1,slope=2"], ["-1"], ["slope=-1"], [""]):
+        with pytest.raises(UndertowError, match="margin"):
+            Margins.read(wrong)
+
+
+def test_slopes_are_judged_by_the_differences_of_the_answers() -> None:
+    """The slope of the differences is the difference of the slopes, and interval and p are those of `correlate` of the differences."""
+    sides = drawn(10, 12, 4)
+    of = compare(*sides, margin=0)
+    frame = sides[0].observations.copy()
+    for name in ("female", "male"):
+        frame[name] = sides[1].observations[name] - sides[0].observations[name]
+    alone = correlate(frame, ["female", "male"], [("female", "male")], seed=0)
+    for measure, pronoun in (("slope", "female"), ("slope", "male"), ("slope_gap", "female-male")):
+        found = difference(of, measure, pronoun)
+        (expected,) = [one for one in alone if one.measure == measure and one.group["pronoun"] == pronoun]
+        assert numbers(found) == pytest.approx(numbers(expected))
+        assert found.value == pytest.approx(found.detail["candidate"] - found.detail["baseline"])
+        assert found.detail["autocorrelation"] == pytest.approx(expected.detail["autocorrelation"])
+    effect = difference(of, OF_DIFFERENCE)
+    (expected,) = [one for one in alone if one.measure == "w_effect" and one.group["pronoun"] == "female"]
+    assert numbers(effect) == pytest.approx(numbers(expected))
+    assert not any(one.measure == "w_effect" for one in of.differences)
+    odds = difference(of, "slope_log_odds")
+    assert odds.value == pytest.approx(odds.detail["candidate"] - odds.detail["baseline"])
+    assert odds.low < odds.value < odds.high
+    r = difference(of, "pearson_r")
+    assert np.isnan([r.low, r.p]).all()
+    assert verdict(r) == CANNOT_BE_TOLD
+
+
+def test_of_several_prompts_the_mean_decides() -> None:
+    def run(model: str, by: float) -> Record:
+        frames = []
+        for prompt in ("A", "B"):
+            values = {str(at): np.random.default_rng(at).uniform(30, 50, 9) for at in range(8)}
+            noise = np.random.default_rng(len(model + prompt) + int(by))
+            moved = {name: (one + by + noise.normal(0, 1, 9)).tolist() for name, one in values.items()}
+            frame = table(moved, model)
+            frames.append(frame.assign(prompt=prompt, item=prompt + frame["item"]))
+        return record(pd.concat(frames, ignore_index=True))
+
+    of = compare(run("one", 0.0), run("two", 9.0))
+    by_prompt = [one for one in of.differences if not one.measure.endswith("_over_prompts")]
+    assert np.isnan([one.q for one in by_prompt]).all()
+    assert any(math.isfinite(one.p) for one in by_prompt)
+    assert verdict(difference(of, "mean_mass_over_prompts")) == DIFFERS
+    assert all(math.isfinite(one.q) for one in of.differences if one not in by_prompt and math.isfinite(one.p))
+    check_corrected(of.differences)
+    assert math.isfinite(difference(of, "slope_over_prompts").low)
+
+
+# What is claimed of runs that hardly differ.
+
+
+def perturbed(run: Record, by: float, model: str = "two") -> Record:
+    """The run of weights that are perturbed a little, which moves each answer by about so many points."""
+    frame, rng = run.observations.copy(), np.random.default_rng(6)
+    for name in ("female", "male"):
+        frame[name] = frame[name] + rng.normal(by, by, len(frame))
+    return record(frame.assign(model=model))
+
+
+@pytest.mark.parametrize("by", [0.0, 1e-9, 1e-6])
+def test_runs_that_hardly_differ_have_no_claimed_difference(by: float) -> None:
+    first = drawn(12, 10)[0]
+    of = compare(first, perturbed(first, by))
+    assert of.identical == (by < 1e-8)
+    assert not any(map(is_found, of.differences))
+    own = [one for one in of.differences if one.measure != "pearson_r" or of.identical]
+    moved = [one for one in own if one.group["pronoun"] != "unclaimed"]
+    assert {verdict(one) for one in moved} == {EQUIVALENT}
+    if of.identical:
+        assert {one.value for one in of.differences} == {0.0}
+        assert {verdict(one) for one in of.differences} == {EQUIVALENT}
+
+
+def test_sentences_that_share_one_reading_have_no_interval() -> None:
+    """What goes to other words is read before the sentences differ: ten sentences say what one does, but for rounding."""
+    frame = table({str(at): [30.0 + at, 40.0, 50.0] for at in range(10)})
+    rounding = np.random.default_rng(0).normal(0, 1e-8, (2, len(frame)))
+    one, two = (
+        record(frame.assign(unclaimed=96.0 + frame["w_index"] + by + noise, model=name))
+        for name, by, noise in (("one", 0.0, rounding[0]), ("two", 0.2, rounding[1]))
+    )
+    found = difference(compare(one, two), "mean_mass", "unclaimed")
+    assert found.value == pytest.approx(0.2)
+    assert np.isnan([found.low, found.high, found.p]).all()
+    assert verdict(found) == CANNOT_BE_TOLD
+
+
+@pytest.mark.parametrize(
+    ("value", "told"), [(2.2e-8, "2.2e\N{MINUS SIGN}08"), (-4e-6, "\N{MINUS SIGN}0.000004"), (0.0, "0.000000")]
+)
+def test_a_difference_below_the_last_decimal_has_an_exponent(value: float, told: str) -> None:
+    assert digits(value, 6) == told
+
+
+def test_what_a_rounding_decides_is_not_claimed(load_outside: Callable[[str], None]) -> None:
+    """Answers alike to nine digits, on both sides of a threshold."""
+    load_outside("threshold")
+    scores = np.full(8, 0.5)
+    (found,) = compare(outside((scores - 1e-12).tolist(), "x"), outside((scores + 1e-12).tolist(), "y")).differences
+    assert found.value == 1.0
+    assert math.isnan(found.low)
+    assert verdict(found) == CANNOT_BE_TOLD
+
+
+def test_what_a_server_hides_widens_the_interval() -> None:
+    """Masses known within 3 points on one side: the interval of the middles, and 3 to either side; nothing within that is claimed."""
+    first, second = leaning(0, 0, "one"), leaning(2, 1)
+    wide: dict[str, pd.Series[float]] = {}
+    for name in ("female", "male"):
+        wide |= {f"{name}.low": second.observations[name] - 3, f"{name}.high": second.observations[name] + 3}
+    shown, hidden = (
+        compare(first, second),
+        compare(first, replace(second, observations=second.observations.assign(**wide))),
+    )
+    one, other = (difference(of, "mean_mass") for of in (shown, hidden))
+    assert [other.value, other.low, other.high] == pytest.approx([one.value, one.low - 3, one.high + 3])
+    assert (verdict(one), verdict(other)) == (DIFFERS, CANNOT_BE_TOLD)
+    assert other.p == 1.0
+
+
+def test_equal_models_of_two_names_have_equal_numbers() -> None:
+    """No draw depends on what a model is called."""
+    frame = drawn(8, 10)[0].observations
+    both = record(pd.concat([frame.assign(model="x"), frame.assign(model="another")], ignore_index=True))
+    of_model = {
+        name: [
+            (one.measure, one.value, one.low, one.high, one.p, *one.detail.values())
+            for one in both.results
+            if one.group["model"] == name
+        ]
+        for name in ("x", "another")
+    }
+    assert of_model["x"]
+    for one, other in zip(of_model["x"], of_model["another"], strict=True):
+        assert one[0] == other[0]
+        assert one[1:] == pytest.approx(other[1:], rel=0, abs=0, nan_ok=True)
+
+
+# How often it errs.
+
+
+def noisy(rng: np.random.Generator, n: int, shape: tuple[int, int], noise: tuple[float, float]) -> NDArray[np.float64]:
+    """Answers of n models without drift [model, sentence, value], each with noise of its own at each value: sd, autocorrelation."""
+    (n_sentences, n_values), (sd, shared) = shape, noise
+    of_values = rng.normal(0, sd, (n, n_values))
+    for at in range(1, n_values):
+        of_values[:, at] = shared * of_values[:, at - 1] + math.sqrt(1 - shared**2) * of_values[:, at]
+    of_cells = rng.normal(0, 2, (n, n_sentences, 1)) + rng.normal(0, 2, (n, n_sentences, n_values))
+    return 50 + of_values[:, None] + of_cells
+
+
+@pytest.mark.soak
+@pytest.mark.slow
+@pytest.mark.parametrize("shared", [0.0, 0.5, 0.8])
+@pytest.mark.parametrize("sd", [0.25, 0.5, 1.0, 2.0])
+def test_models_without_drift_seldom_differ_in_it(sd: float, shared: float) -> None:
+    """100 pairs of runs of 50 sentences at 20 values, as sets of one run; two standard errors are allowed.
+
+    Leaving out sentences alone claimed 13, 35, 57 and 77 in 100, and held the truth in 87, 66, 43 and 23.
+    """
+    rng, n, shape = np.random.default_rng(int(100 * sd + 10 * shared)), 100, (50, 20)
+    index = pd.MultiIndex.from_product(
+        [range(n), range(shape[0]), range(shape[1])], names=["set", "cluster", "w_index"]
+    )
+    base = index.to_frame(index=False)
+    base = base.assign(
+        item=["/".join(map(str, one)) for one in index], challenge="set " + base["set"].astype(str), prompt="", w_name="date",
+        w=base["w_index"].astype(str), cluster="c" + base["cluster"].astype(str), unclaimed=0.0, unscored="",
+    )  # fmt: skip
+    frames = [base.assign(model=name, female=noisy(rng, n, shape, (sd, shared)).ravel()) for name in ("one", "two")]
+    found = [
+        one
+        for one in audits.load(PROBE).differences(  # type: ignore[attr-defined]
+            *(Observations(frame, {"groups": ["female"], "gaps": []}) for frame in frames), lambda _: 0.0, 0
+        )
+        if one.measure == "slope"
+    ]
+    assert len(found) == n
+    rejected = np.mean([one.p <= 0.05 for one in found])
+    held = np.mean([one.low <= 0 <= one.high for one in found])
+    most = 0.10 if shared > 0.5 else 0.07
+    assert rejected <= most + 2 * math.sqrt(most * (1 - most) / n)
+    assert held >= (0.90 if shared > 0.5 else 0.93) - 2 * math.sqrt(most * (1 - most) / n)
+
+
+def test_a_planted_difference_of_slopes_is_claimed_and_held() -> None:
+    """Slopes 0.3 points a step apart, with noise of sd .5 at each value: about five standard errors."""
+    rng, shape = np.random.default_rng(9), (20, 20)
+    answers = [noisy(rng, 1, shape, (0.5, 0.0))[0] + slope * np.arange(shape[1]) for slope in (0.0, 0.3)]
+    runs = [
+        record(table({f"c{at}": row.tolist() for at, row in enumerate(of)}, name))
+        for of, name in zip(answers, ("one", "two"), strict=True)
+    ]
+    found = difference(compare(*runs), "slope")
+    assert verdict(found) == DIFFERS
+    assert found.low < 0.3 < found.high
+    assert found.detail["margin"] == pytest.approx(0.1 / 19)
+
+
+# Folders.
+
+
+def written(run: Record, folder: Path) -> Path:
+    write_record(run, folder, lambda place: None)
+    return folder
+
+
+@pytest.fixture
+def two_runs(tmp_path: Path) -> list[Path]:
+    """The folders of two runs, in tmp_path."""
+    second = record(table(SECOND, "two"), run_key="l")
+    return [written(record(table(FIRST)), tmp_path / "a"), written(second, tmp_path / "b")]
+
+
+def test_every_pair_of_runs_is_compared_written_and_read(two_runs: list[Path], tmp_path: Path) -> None:
+    third = written(record(table(FIRST, "three"), run_key="three"), tmp_path / "c")
+    compared = compare_folders(*two_runs, third)
+    pairs = [("one", "two"), ("one", "three"), ("two", "three")]
+    assert [(one.baseline, one.candidate) for one in compared.comparisons] == pairs
+    assert [one.identical for one in compared.comparisons] == [False, True, False]
+    page = compared.write(tmp_path / "out")
+    assert {entry.name for entry in (tmp_path / "out").iterdir()} == {PAGE, TABLE, JSON}
+    html = page.read_text(encoding="utf-8")
+    assert "two" in html
+    assert "undertow compare" in html
+    told = pd.read_csv(tmp_path / "out" / TABLE)
+    assert list(dict.fromkeys(zip(told["baseline_run"], told["candidate_run"], strict=True))) == pairs
+    assert set(told["verdict"]) <= set(VERDICTS)
+    assert told["value"].tolist() == pytest.approx(
+        [one.value for of in compared.comparisons for one in of.differences], nan_ok=True
+    )
+    plain = json.loads((tmp_path / "out" / JSON).read_text(encoding="utf-8"))
+    assert [(one["baseline"]["name"], one["candidate"]["name"]) for one in plain["comparisons"]] == pairs
+    assert [one["verdict"] for of in plain["comparisons"] for one in of["differences"]] == told["verdict"].tolist()
+    before = page.read_bytes()
+    compared.write(tmp_path / "out")
+    assert len(page.read_bytes()) == pytest.approx(len(before), abs=200)
+    assert len(list(tmp_path.iterdir())) == 4, "no draft is left"
+
+
+def test_nothing_else_is_overwritten(two_runs: list[Path], tmp_path: Path) -> None:
+    first, second = two_runs
+    compared = compare_folders(first, second)
+    with pytest.raises(UndertowError, match="holds no comparison"):
+        compared.write(first)
+    (tmp_path / "notes").mkdir()
+    (tmp_path / "notes" / "mine.txt").write_text("mine")
+    with pytest.raises(UndertowError, match="holds no comparison"):
+        compared.write(tmp_path / "notes")
+    with pytest.raises(UndertowError, match="is a file"):
+        compared.write(tmp_path / "notes" / "mine.txt")
+    compared.write(tmp_path / "out")
+    with pytest.raises(UndertowError, match="holds another comparison"):
+        compare_folders(second, first).write(tmp_path / "out")
+    assert (tmp_path / "notes" / "mine.txt").read_text() == "mine"
+
+
+def test_names_are_models_or_folders_and_never_alike(tmp_path: Path) -> None:
+    places = [written(record(table(FIRST)), tmp_path / name / "run") for name in ("a", "b")]
+    assert Runs.read([places[0], places[1]]).names == [str(place) for place in places]
+    assert Runs.read([places[0], places[0]]).names == [str(places[0]), f"{places[0]} (again)"]
+    other = written(record(table(SECOND, "two")), tmp_path / "c")
+    assert Runs.read([places[0], other]).names == ["one", "two"]
+    assert Runs.read([places[0], other, places[1]]).names[1] == "two"
+    assert Runs.read([places[0], other]).folder(CompareOptions()).name.startswith("comparison_run_c_")
+
+
+def several(names: str, shift: float = 0.0) -> Record:
+    """A run of several models, the later ones higher."""
+    frames = [
+        table(
+            {
+                key: [one + 3 * at * (1 + place / 9) + shift for one in row]
+                for place, (key, row) in enumerate(LEVELS.items())
+            },
+            name,
+        )
+        for at, name in enumerate(names)
+    ]
+    return record(pd.concat(frames, ignore_index=True), run_key=f"{names}{shift}")
+
+
+def test_models_of_one_run_are_compared_with_each_other(tmp_path: Path) -> None:
+    run = written(several("xyz"), tmp_path / "all")
+    compared = compare_folders(run)
+    assert [(one.baseline, one.candidate) for one in compared.comparisons] == [("x", "y"), ("x", "z"), ("y", "z")]
+    frame = several("xyz").observations
+    apart = compare(*(record(frame[frame["model"] == name].reset_index(drop=True)) for name in ("x", "z")))
+    for one, other in zip(compared.comparisons[1].differences, apart.differences, strict=True):
+        assert (one.measure, dict(one.group)) == (other.measure, dict(other.group))
+        assert numbers(one) == pytest.approx(numbers(other), nan_ok=True)
+    sizes = [difference(of, "mean_mass").value for of in compared.comparisons]
+    assert sizes == pytest.approx([3 * (1 + 2.5 / 9), 6 * (1 + 2.5 / 9), 3 * (1 + 2.5 / 9)])
+    assert not any("left out" in note for one in compared.comparisons for note in one.notes)
+    check_corrected([one for of in compared.comparisons for one in of.differences])
+    with pytest.raises(UndertowError, match="several models"):
+        compare_folders(written(several("x"), tmp_path / "x"))
+
+
+@pytest.mark.soak
+def test_models_that_only_one_run_has_are_compared_too(tmp_path: Path) -> None:
+    """A: 10, B: 14 in review: nobody is left out."""
+    places = [written(several("xy"), tmp_path / "a"), written(several("yv", 1.0), tmp_path / "b")]
+    pairs = [(one.baseline, one.candidate) for one in compare_folders(*places).comparisons]
+    assert pairs == [("y (a)", "y (b)"), ("x (a)", "y (b)"), ("x (a)", "v (b)"), ("y (a)", "v (b)")]
+    within = compare_folders(*places, within=True)
+    assert [(one.baseline, one.candidate) for one in within.comparisons] == [
+        ("x (a)", "y (a)"), *pairs, ("y (b)", "v (b)")
+    ]  # fmt: skip
+    apart = [written(several("xy"), tmp_path / "c"), written(several("uv", 1.0), tmp_path / "d")]
+    assert len(compare_folders(*apart).comparisons) == 4
+    same = compare_folders(places[0], written(several("xy", 1.0), tmp_path / "e")).comparisons
+    assert [(one.baseline, one.candidate) for one in same] == [("a", "e")]
+    assert {one.group["model"] for one in same[0].differences} == {"x", "y"}

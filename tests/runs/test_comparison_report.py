@@ -1,0 +1,213 @@
+"""A comparison in words, figures and files: what each sentence rests on, what is shown, and what becomes of damaged folders."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from test_compare import DESIGN, FIRST, SECOND, difference, record, table, written
+
+from undertow import audits
+from undertow.audits.base import Observations
+from undertow.errors import UndertowError
+from undertow.runs.compare import Comparison, compare
+from undertow.runs.compare.compare_folders import JSON, PAGE, TABLE
+from undertow.runs.compare.compare_folders import compare as compare_folders
+from undertow.runs.compare.comparison_report import comparison_text, drawings, findings
+from undertow.runs.folder.storage import UNFINISHED, Record
+from undertow.types import Finding, Result
+
+
+def measured_by(measure: Callable[[Observations, int], list[Result]], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have a probe from outside measure so; it has no options, and nothing to say of its questions."""
+    outside = SimpleNamespace(Settings=dict, design=lambda settings: {}, measure=measure)
+    monkeypatch.setattr(audits, "load", lambda name: outside)
+
+
+def leaning(by: float, n: int = 12, model: str = "two", **changed: Any) -> Record:
+    """A run of n clusters whose share of female words lies higher, not by the same in each."""
+    rng = np.random.default_rng(7)
+    values = {str(at): rng.uniform(30, 60, 4) for at in range(n)}
+    own = np.random.default_rng(8).uniform(0.8, 1.2, n)
+    moved = {name: (one + by * own[int(name)]).tolist() for name, one in values.items()}
+    return record(table(moved, model), run_key=model, **changed)
+
+
+def told(of: Comparison) -> list[Finding]:
+    return findings([of], {})
+
+
+# What a sentence rests on.
+
+
+def kind(one: Result) -> str:
+    """What a difference is corrected with: slopes, effects of W, or all others."""
+    return "slope" if " per " in one.unit else "effect" if one.measure.startswith("w_effect") else ""
+
+
+def test_each_finding_names_the_difference_that_it_tells() -> None:
+    of = compare(leaning(0, model="one"), leaning(9))
+    found = [one for one in told(of) if one.found]
+    assert found
+    for one in found:
+        (result,) = one.of
+        n_tests = sum(math.isfinite(other.q) and kind(other) == kind(result) for other in of.differences)
+        assert any(result is given for given in of.differences)
+        assert (one.n_tests, one.decided, result.q < 0.05) == (n_tests, "", True)
+        assert result.low > result.detail["margin"] or result.high < -result.detail["margin"]
+    assert found == sorted(found, key=lambda one: -one.strength)
+
+
+def plain(model: str = "one", values: Mapping[str, list[float]] = FIRST, **changed: Any) -> Record:
+    return record(table(values, model), **changed)
+
+
+def test_json_and_values_of_the_page_are_those_of_the_differences(tmp_path: Path) -> None:
+    """Both values have the decimals of their difference: two digits of 40.2 and 40.4 would be the same."""
+    folders = written(leaning(0, model="one"), tmp_path / "a"), written(leaning(0.2), tmp_path / "b")
+    compared = compare_folders(*folders)
+    html = compared.write(tmp_path / "out").read_text(encoding="utf-8")
+    assert json.loads((tmp_path / "out" / JSON).read_text(encoding="utf-8"), parse_constant=pytest.fail)
+    detail = difference(compared.comparisons[0], "mean_mass").detail
+    shown = [f"{detail[side]:.3f}" for side in ("baseline", "candidate")]
+    assert len(set(shown)) == 2
+    assert set(shown) <= set(re.findall("<td[^>]*>([^<]*)</td>", html))
+
+
+@pytest.fixture
+def undrawn(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Figures have tests of their own."""
+    monkeypatch.setattr("undertow.runs.compare.compare_folders.drawings", lambda *_: [], raising=True)
+
+
+# Figures.
+
+
+def test_figures_show_the_differences_by_name_and_count_what_they_leave_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    by_hand = {name: [one + 2 * at for one in FIRST["a"]] for at, name in enumerate("abcdef")}
+    moved = {name: [one + 3 + at for one in row] for at, (name, row) in enumerate(by_hand.items())}
+    of = compare(plain("one", by_hand), plain("two", moved))
+    made = {one.name: one for one in drawings([of], {})}
+    said = {name: {text.get_text() for text in one.figure.texts} for name, one in made.items()}
+    assert {"female", "male", "unclaimed (no interval)"} <= said["difference_mean_mass"]
+    assert "unclaimed 0.00 (no interval)" in made["difference_mean_mass"].alt
+    assert "of 3" not in made["difference_mean_mass"].caption
+    still = [replace(one, value=0.0) for one in of.differences]
+    assert drawings([replace(of, differences=still)], {}) == []
+    monkeypatch.setattr("undertow.runs.compare.comparison_report.MAX_ROWS", 2)
+    (fewer,) = [one for one in drawings([of], {}) if one.name == "difference_mean_mass"]
+    assert "2 strongest of 3" in fewer.caption
+
+
+# Runs that are odd, or damaged.
+
+
+def without(run: Record, name: str, **instead: Any) -> Record:
+    """The run with a fact of its design left out, or exchanged."""
+    design = {key: fact for key, fact in DESIGN.items() if key != name}
+    return replace(run, manifest={**run.manifest, "design": design | instead})
+
+
+def test_run_that_lacks_what_its_audit_needs_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(UndertowError, match=r"^two: .*gaps"):
+        compare(plain(), without(plain("two", SECOND), "gaps"))
+    of = compare(without(plain(), "title"), plain("two", SECOND))
+    with pytest.raises(UndertowError, match=r"^one: .*title"):
+        comparison_text(of)
+    for side in (0, 1):
+        runs = [plain(), plain("two", SECOND)]
+        runs[side] = replace(runs[side], observations=runs[side].observations.iloc[:0])
+        with pytest.raises(UndertowError, match=f"{('one', 'two')[side]}: "):
+            compare(runs[0], runs[1], names=("one", "two"))
+    with pytest.raises(UndertowError, match=r"^first: .*nosuch"):
+        asked_for(lambda of: of.design["nosuch"], monkeypatch)
+
+
+Asking = Callable[[Observations], object]
+OF_COLUMNS: dict[str, Asking] = {
+    "one": lambda of: of.frame["zz"],
+    "several": lambda of: of.frame[["a", "zz"]],
+    "none of several": lambda of: of.frame.loc[:, ["zz", "yy"]],
+    "dropped": lambda of: of.frame.drop(columns=["zz"]),
+    "grouped by": lambda of: of.frame.groupby("zz"),
+    "of groups": lambda of: of.frame.groupby("a")["zz"].mean(),
+    "index": lambda of: of.frame.set_index("zz"),
+    "joined by": lambda of: of.frame.merge(of.frame, on="zz"),
+}
+
+
+def asked_for(asking: Asking, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Compare runs whose audit asks this of them; the later of which lacks columns that the first has."""
+
+    def measure(evidence: Observations, seed: int) -> list[Result]:
+        asking(evidence)
+        return []
+
+    measured_by(measure, monkeypatch)
+    whole = pd.DataFrame({"item": ["a", "b"], "model": "m", "a": [1, 2], "g": ["x", "y"], "zz": [1, 2], "yy": [1, 2]})
+    runs = [record(frame, probe="outside", design={"k": {}}) for frame in (whole, whole.drop(columns=["zz", "yy"]))]
+    compare(*runs, names=("first", "later"))
+
+
+@pytest.mark.parametrize("way", OF_COLUMNS)
+def test_column_that_a_run_lacks_is_named_however_it_is_asked_for(way: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    column = "yy" if way == "none of several" else "zz"
+    with pytest.raises(UndertowError, match=f"^later: .*'{column}'"):
+        asked_for(OF_COLUMNS[way], monkeypatch)
+
+
+def test_answers_that_are_lists_are_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else a difference would be told with an interval from 0 to 0."""
+
+    def measure(evidence: Observations, seed: int) -> list[Result]:
+        return [Result("mean", {}, float(np.mean([sum(one) for one in evidence.frame["picks"]])), n=1)]
+
+    def run(picks: Sequence[Sequence[float]]) -> Record:
+        frame = pd.DataFrame({"item": [str(at) for at in range(len(picks))], "picks": list(picks), "model": "m"})
+        return record(frame, probe="outside", design={"groups": []})
+
+    measured_by(measure, monkeypatch)
+    first = [[1.0, 2.0], [3.0], [0.5, 1.0]] * 2
+    of = compare(run(first), run([[2.0, 2.0], [5.0], [0.5, 1.5]] * 2))
+    assert not of.identical
+    (found,) = of.differences
+    assert found.value == pytest.approx(3.5 / 3)
+    assert found.low < found.value < found.high
+    assert compare(run(first), run(first)).identical
+    nearly = [[one * (1 + 1e-12) for one in row] for row in first]
+    assert compare(run(first), run(nearly)).identical
+    assert not compare(run(first), run([row[:1] for row in first])).identical
+
+
+# Folders.
+
+
+@pytest.mark.usefixtures("undrawn")
+def test_comparison_that_was_stopped_while_it_was_rewritten_is_taken_over_and_a_damaged_one_is_not(
+    tmp_path: Path,
+) -> None:
+    out = tmp_path / "out"
+    compared = compare_folders(
+        written(plain(), tmp_path / "a"), written(plain("two", SECOND, run_key="l"), tmp_path / "b")
+    )
+    compared.write(out)
+    (out / JSON).unlink()
+    (out / UNFINISHED).touch()
+    (out / "notes.txt").write_text("mine", encoding="utf-8")
+    compared.write(out)
+    assert {entry.name for entry in out.iterdir()} == {PAGE, TABLE, JSON, "notes.txt"}
+    assert (out / "notes.txt").read_text(encoding="utf-8") == "mine"
+    for held in ("", "[]", "{", '{"comparison_key": 3}'):
+        (out / JSON).write_text(held, encoding="utf-8")
+        with pytest.raises(UndertowError, match="out"):
+            compared.write(out)
+        assert (out / JSON).read_text(encoding="utf-8") == held

@@ -1,0 +1,744 @@
+"""What reduced precision costs a run: planted errors are found again, named where they could change a finding, and kept."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, cast
+
+import numpy as np
+import pandas as pd
+import pytest
+from scipy import stats
+
+import undertow
+from helpers.planted_precision import Err, Planted, moved, nothing, unit, with_probs, year_of
+from helpers.sampled_cases import briefly
+from undertow import audits, models
+from undertow.audits.base import Observations
+from undertow.audits.shared.model_comparison import compared
+from undertow.errors import UndertowError
+from undertow.models.backend import dtype as precisions
+from undertow.models.base import ModelRequest
+from undertow.models.loading.weights import is_gguf
+from undertow.runs import dtype_check
+from undertow.runs.dtype_check.rescore_sample import differences_nats, drawn_clusters, gaps, least_clusters, preferred
+from undertow.runs.dtype_check.stability import moved_by
+from undertow.runs.folder.storage import PRECISION, read_record
+from undertow.runs.pipeline import Run
+from undertow.stats import percentile_interval
+from undertow.types import (
+    Answer,
+    ClozeQuery,
+    ConstrainedGenerateQuery,
+    ContinuationQuery,
+    Finding,
+    Item,
+    Option,
+    Query,
+    Result,
+    query_digest,
+)
+
+PROBE = "spurious-correlation"
+NONE_TURNED = "No finding turned when each result, by itself, was moved by the 95% interval of its error."
+YEARS = 12
+SMALL: dict[str, Any] = {"w": "date", "date_count": YEARS, "dtype": "bfloat16"}
+N_ITEMS, N_CONTROLS = 60 * YEARS, 8 + 5  # as yardstick, and to see whether the model reads
+STEP = (2016 - 1801) / (YEARS - 1)
+"""Years from one date to the next."""
+
+
+Plant = Callable[..., Planted]
+
+
+@pytest.fixture
+def plant(monkeypatch: pytest.MonkeyPatch) -> Plant:
+    """Makes a model with an error, which is then found by its name."""
+    known: dict[str, Planted] = {}
+    before = models.resolve
+    monkeypatch.setattr(
+        models,
+        "resolve",
+        lambda request: known[request.name].find(request) if request.name in known else before(request),
+    )
+
+    def add(err: Err = nothing, name: str = "planted", **parts: Any) -> Planted:
+        known[name] = Planted(err, **parts)
+        return known[name]
+
+    return add
+
+
+@pytest.fixture(autouse=True)
+def no_limit_on_instructions(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What `auto` is depends on the processor that a test says, not on the one that it runs on."""
+    monkeypatch.delenv("ONEDNN_MAX_CPU_ISA", raising=False)
+
+
+def step_of(query: Query) -> float:
+    assert isinstance(query, ClozeQuery)
+    return float(round((year_of(query.shown()) - 1801) / STEP))
+
+
+def sentence_of(query: Query) -> float:
+    """A number in 0 to 1, of a sentence without its year."""
+    assert isinstance(query, ClozeQuery)
+    return unit(query.shown()[len("In 1801") :])
+
+
+def steeper(points: float) -> Any:
+    """An error in the slope: so many points a step, the same in every sentence."""
+    return lambda query, answer: moved(query, answer, points * step_of(query))
+
+
+def run(tmp_path: Path, name: str = "run", **options: Any) -> Run:
+    return undertow.audit(PROBE, options.pop("model", "planted"), out=tmp_path / name, **SMALL | options)
+
+
+def errors(of: Run, measure: str = "slope") -> dict[str, Mapping[str, Any]]:
+    table = of.record.precision
+    assert table is not None
+    return {str(row["pronoun"]): row for row in table.to_dict("records") if row["measure"] == measure}  # type: ignore[misc]
+
+
+def part(of: Run) -> dict[str, Any]:
+    (found,) = of.manifest["precision"]["models"]
+    return dict(found)
+
+
+# What `auto` is.
+
+
+@pytest.mark.parametrize(
+    ("kind", "instructions", "cuda", "expected"),
+    [
+        ("cpu", {"AuthenticAMD", "avx512f", "avx512_bf16"}, False, "bfloat16"),
+        ("cpu", {"GenuineIntel", "avx512f", "avx512_bf16"}, False, "float32"),
+        ("cpu", {"GenuineIntel", "avx512_bf16", "amx_bf16"}, False, "bfloat16"),
+        ("cpu", {"asimd", "bf16"}, False, "bfloat16"),
+        ("cpu", {"avx512f", "avx2"}, True, "float32"),
+        ("cuda", {"avx512_bf16"}, True, "bfloat16"),
+        ("cuda", {"avx512_bf16"}, False, "float32"),
+        ("mps", {"bf16"}, False, "float32"),
+    ],
+)
+def test_auto_is_bfloat16_where_the_machine_is_fast_at_it(
+    kind: str, instructions: set[str], cuda: bool, expected: str
+) -> None:
+    assert precisions.auto_dtype(kind, instructions, cuda_has_bfloat16=cuda) == expected
+
+
+def test_auto_is_float32_where_onednn_may_not_use_what_the_processor_has(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ONEDNN_MAX_CPU_ISA", "AVX2")
+    assert precisions.auto_dtype("cpu", {"amx_bf16", "avx512_bf16"}, cuda_has_bfloat16=True) == "float32"
+
+
+def test_what_every_core_can_do_counts() -> None:
+    x86 = "processor\t: 0\nflags\t\t: fpu avx512f avx512_bf16\n\nprocessor\t: 1\nflags\t\t: fpu avx512f\n"
+    assert precisions.told_instructions(x86) == {"fpu", "avx512f"}
+    assert precisions.told_instructions("vendor_id\t: GenuineIntel\n" + x86) == {"GenuineIntel", "fpu", "avx512f"}
+    assert precisions.told_instructions("Features\t: fp asimd bf16\nCPU part: 0xd4f\n") == {"fp", "asimd", "bf16"}
+    assert precisions.told_instructions("") == frozenset()
+
+
+def test_other_precisions_and_families_without_arithmetic_are_what_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(precisions, "processor_instructions", lambda: frozenset({"amx_bf16"}))
+    assert precisions.dtype_here("float16", "causal", "cpu") == "float16"
+    assert precisions.dtype_here("auto", "causal", "cpu") == "bfloat16"
+    assert precisions.dtype_here("auto", "toy", "cpu") == "float32"
+    assert models.resolve(ModelRequest("toy", dtype="auto")).card.dtype == "float32"
+
+
+@pytest.mark.parametrize(("instructions", "dtype"), [({"avx512_bf16"}, "bfloat16"), ({"avx2"}, "float32")])
+def test_the_card_never_says_auto(
+    instructions: set[str], dtype: str, network: Callable[[str], str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(precisions, "processor_instructions", lambda: frozenset(instructions))
+    found = models.resolve(ModelRequest(network("tiny_llama"), dtype="auto", device="cpu"))
+    assert found.card.dtype == dtype
+
+
+def test_what_has_no_room_is_not_tried(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In the files of a model it is unpacked beside its packed weights; on a card it is loaded through memory."""
+    monkeypatch.setattr(precisions, "room_bytes", lambda kind, device: {"cpu": 10, "cuda": 5}.get(kind, 0) * 10**9)
+    assert precisions.no_room(1.2e9, "cpu", gguf=False) == ""
+    for n_parameters, place, gguf, needed in (
+        (7e9, "cpu", False, "56.0 GB"),
+        (1.2e9, "cpu", True, "14.4 GB"),
+        (1.2e9, "cuda:1", False, "5.3 GB"),
+        (1.2e9, "cuda:1", True, "14.4 GB"),
+    ):
+        assert needed in precisions.no_room(n_parameters, place, gguf=gguf)
+    assert precisions.no_room(1.1e9, "cuda:1", gguf=False) == ""
+    monkeypatch.setattr(precisions, "room_bytes", lambda kind, device: None)
+    assert precisions.no_room(7e12, "mps", gguf=True) == ""
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [("smollm2", True), ("gguf:/cache/blob", True), ("~/m/Small.GGUF", True), ("org/small", False), ("./gguf", False)],
+)
+def test_files_that_are_unpacked_are_known_by_their_names(name: str, expected: bool) -> None:
+    assert is_gguf(name) is expected
+
+
+def test_room_is_what_the_system_says(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert precisions.available_bytes("MemTotal: 16 kB\nMemAvailable:     12 kB\n") == 12 * 1024
+    with pytest.raises(ValueError, match="MemAvailable"):
+        precisions.available_bytes("MemTotal: 16 kB\n")
+    room = precisions.room_bytes("cpu", "cpu")
+    if sys.platform == "linux":
+        assert room is not None
+        assert 2**26 < room < os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"), "some, and not all: this runs"
+    monkeypatch.setattr(precisions, "_said_of_memory", lambda: iter([7, 5]))
+    assert precisions.room_bytes("cpu", "cpu") == 5
+    monkeypatch.setattr(precisions, "_said_of_memory", lambda: iter(()))
+    assert precisions.room_bytes("cpu", "cpu") is None
+
+
+# The sample.
+
+
+def items_of(sizes: Mapping[str, int]) -> list[Item]:
+    query = ContinuationQuery("a", ("b", "c"))
+    return [Item(f"{name}{at}", query, {}, cluster=name) for name, size in sizes.items() for at in range(size)]
+
+
+@pytest.mark.parametrize(
+    ("n_clusters", "size", "n_items", "expected"),
+    [
+        (60, 50, 0, 10),  # a tenth would be six clusters
+        (300, 10, 0, 30),  # a tenth
+        (60, 10, 0, 20),  # 200 items
+        (2, 50, 0, 2),
+        (60, 50, 10, 2),  # one would say nothing of the others
+        (60, 50, 10**6, 60),
+    ],
+)
+def test_how_much_is_drawn(n_clusters: int, size: int, n_items: int, expected: int) -> None:
+    items = items_of({f"c{at}-": size for at in range(n_clusters)})
+    drawn = drawn_clusters(items, n_items, 0)
+    assert len(drawn) == expected
+    assert drawn == [name for name in dict.fromkeys(item.cluster for item in items) if name in drawn]
+    assert drawn == drawn_clusters(items, n_items, 0)
+    if expected < n_clusters:
+        assert drawn != drawn_clusters(items, n_items, 1)
+
+
+def test_few_clusters_are_all_drawn() -> None:
+    assert [least_clusters(n) for n in (1, 3, 10, 12, 13, 40, 1000)] == [3, 3, 3, 3, 4, 10, 10]
+
+
+# Answers.
+
+
+BLANK = ClozeQuery(("", " ran."), (Option("f", ("she",)), Option("f", ("her",)), Option("m", ("he",))))
+
+
+def test_differences_of_answers() -> None:
+    one = Answer((-1.0, -math.inf, math.nan), 0.1)
+    assert differences_nats(one, Answer((-1.5, -math.inf, math.nan), 0.1)).tolist() == [0.5, 0.0, 0.0]
+    assert differences_nats(one, Answer((-1.0, -3.0, math.nan), 0.1)).tolist() == [0.0, -math.inf, 0.0]
+    assert differences_nats(one, Answer((-1.0,), 0.1)).tolist() == []
+
+
+def test_a_group_is_preferred_by_all_its_words() -> None:
+    nats = tuple(np.log([0.3, 0.3, 0.4]).tolist())
+    assert preferred(BLANK, Answer(nats, 0.0)) == "f"
+    assert preferred(ContinuationQuery("a", ("b", "c")), Answer((-2.0, -1.0), 0.0)) == 1
+    assert preferred(ConstrainedGenerateQuery("a", "b"), Answer((-2.0,), 0.0, text="so")) == "so"
+
+
+def test_gaps_are_over_what_both_were_asked() -> None:
+    queries = [ContinuationQuery(text, ("b", "c")) for text in "xyzuv"]
+    items = [Item(query.context, query, {}, "one") for query in queries]
+    reduced = [Answer(nats, 0.0) for nats in [(-1.0, -2.0), (-1.0, -2.0), (-math.inf, -1.0)]] + [Answer.none("no")] * 2
+    full = [Answer(nats, 0.0) for nats in [(-1.0, -2.2), (-3.0, -2.0), (-5.0, -1.0), (-1.0, -1.0)]]
+    told = gaps(list(zip(items, reduced, strict=True)), list(zip(items[:4], full, strict=True)))
+    assert told["queries"] == 4, "the last was asked in one precision only"
+    assert told["rms_nats"] == pytest.approx(math.sqrt((0.2**2 + 2.0**2) / 5))
+    assert told["largest_nats"] == pytest.approx(2.0)
+    assert told["turned_percent"] == pytest.approx(100 / 3)
+    assert told["one_sided"] == 2, "a word that only one gives any probability, and a query that only one answers"
+
+
+# Planted errors.
+
+
+@pytest.mark.usefixtures("untold", "few_resamples")
+def test_a_planted_shift_of_the_slope_is_found_again(plant: Plant, tmp_path: Path) -> None:
+    """The same in every sentence: it is found to the digit, whatever the sample, and nothing is left unsure."""
+    planted = plant(steeper(0.25))
+    found = run(tmp_path)
+    of = errors(found)
+    assert of["female"]["error"] == pytest.approx(0.25, abs=1e-9)
+    assert of["male"]["error"] == pytest.approx(-0.25, abs=1e-9)
+    assert of["neutral"]["error"] == pytest.approx(0.0, abs=1e-9)
+    assert errors(found, "slope_gap")["female-male"]["error"] == pytest.approx(0.5, abs=1e-9)
+    assert (of["female"]["low"], of["female"]["high"]) == pytest.approx((0.25, 0.25), abs=1e-9)
+    assert part(found)["items"] == len(planted.asked["float32"]) == 200 + 4, "whole sentences"
+    assert len(planted.asked["bfloat16"]) == N_ITEMS + N_CONTROLS
+    assert planted.opened == ["bfloat16", "float32"], "one after the other, each once"
+
+
+@pytest.mark.usefixtures("untold", "few_resamples")
+def test_an_error_that_differs_between_sentences_has_its_interval(plant: Plant, tmp_path: Path) -> None:
+    """Of ten sentences: the t interval of their mean, less what they are of all sixty; and it covers the error of all."""
+    plant(lambda query, answer: moved(query, answer, 0.5 * sentence_of(query) * step_of(query)))
+    found = run(tmp_path, recheck=10 * YEARS)
+    frame = found.observations
+    slopes = {
+        str(cluster): 0.5 * unit(str(rows["text"].iloc[0])[len("In 1801") :])
+        for cluster, rows in frame.groupby("cluster")
+    }
+    drawn = drawn_clusters([Item("", BLANK, {}, str(one)) for one in frame["cluster"]], 10 * YEARS, 0)
+    own = np.array([slopes[name] for name in drawn])
+    of = errors(found)["female"]
+    half = stats.t.ppf(0.975, 9) * stats.sem(own) * math.sqrt(1 - 10 / 60)
+    assert of["error"] == pytest.approx(own.mean(), abs=1e-9)
+    assert (of["low"], of["high"]) == pytest.approx((own.mean() - half, own.mean() + half), abs=1e-9)
+    assert of["low"] < np.mean(list(slopes.values())) < of["high"]
+
+
+@pytest.mark.usefixtures("untold", "few_resamples")
+def test_without_an_error_all_are_zero_and_nothing_could_change(plant: Plant, tmp_path: Path) -> None:
+    plant(nothing)
+    found = run(tmp_path)
+    table = found.record.precision
+    assert table is not None
+    assert (table[["error", "low", "high"]].fillna(0) == 0).all(axis=None)
+    assert not table["could_change"].any()
+    told = found.manifest["precision"]
+    assert told["could_change"] == []
+    assert told["said"][-1] == NONE_TURNED
+    assert not any("Warning" in sentence for sentence in told["said"])
+    assert (part(found)["rms_nats"], part(found)["turned_percent"], part(found)["one_sided"]) == (0, 0, 0)
+
+
+def hidden(query: Query, answer: Answer) -> Answer:
+    """All of the drift is lost, and chance is all that is left."""
+    assert isinstance(query, ClozeQuery)
+    return moved(query, answer, -0.1 * STEP * step_of(query) + 4 * unit(query.shown()))
+
+
+def pretended(query: Query, answer: Answer) -> Answer:
+    """Neutral words, which do not drift, rise with the date."""
+    assert isinstance(query, ClozeQuery)
+    of_year = unit(query.shown()[:7])
+    drift = (0.003 * step_of(query) + 0.001 * of_year) * (0.8 + 0.4 * sentence_of(query))
+    probs = {option.group: math.exp(nats) for option, nats in zip(query.options, answer.logprobs_nats, strict=True)}
+    return with_probs(query, {**probs, "neutral": probs["neutral"] + drift, "male": probs["male"] - drift})
+
+
+@pytest.mark.usefixtures("untold", "few_resamples")
+@pytest.mark.parametrize(
+    ("err", "words", "claimed"), briefly([(hidden, "female words (she)", False), (pretended, "neutral words", True)])
+)
+def test_an_error_as_large_as_the_effect_is_warned_of(
+    err: Err, words: str, claimed: bool, plant: Plant, tmp_path: Path
+) -> None:
+    plant(err)
+    found = run(tmp_path)
+    told = found.manifest["precision"]
+    (finding,) = [
+        one for one in found.findings if f"share of {words}" in one.text or f"probability of {words}" in one.text
+    ]
+    assert finding.found is claimed
+    assert finding.text in told["could_change"]
+    assert set(told["could_change"]) <= {one.text for one in found.findings}
+    assert any("could turn out otherwise" in sentence and "Warning" in sentence for sentence in told["said"])
+    assert errors(found)[words.split(maxsplit=1)[0]]["could_change"]
+    # And so it does.
+    full = run(tmp_path, "full", dtype="float32")
+    assert [one.found for one in full.findings if f"probability of {words}" in one.text] == [not claimed]
+
+
+@pytest.mark.usefixtures("untold", "few_resamples")
+def test_of_everything_the_error_is_known(plant: Plant, tmp_path: Path) -> None:
+    plant(lambda query, answer: moved(query, answer, 0.5 * sentence_of(query) * step_of(query)))
+    found = run(tmp_path, recheck=10**6)
+    full = run(tmp_path, "full", dtype="float32")
+    both = found.results["value"] - full.results["value"]
+    table = found.record.precision
+    assert table is not None
+    known = both.notna()
+    assert table["error"][known].to_numpy() == pytest.approx(both[known].to_numpy(), abs=1e-9)
+    assert (table["low"][known] == table["error"][known]).all()
+    assert "all 720 items were read again" in found.manifest["precision"]["said"][0]
+
+
+# Results that are moved.
+
+
+def drift(**parts: Any) -> Result:
+    given: dict[str, Any] = {"value": 1.0, "low": 0.6, "high": 1.4, "neutral": 0.0, "p": 0.001, "q": 0.003}
+    return Result("slope", {"model": "m"}, **given | parts)
+
+
+def test_a_result_moves_with_its_interval_and_its_tests() -> None:
+    half = moved_by(drift(), 0.5)
+    assert (half.value, half.low, half.high) == pytest.approx((0.5, 0.1, 0.9))
+    z = stats.norm.isf(0.001 / 2)
+    assert half.p == pytest.approx(2 * stats.norm.sf(z / 2))
+    assert half.q == pytest.approx(3 * half.p)
+    assert moved_by(drift(), 0.0).q == pytest.approx(drift().q)
+    assert moved_by(drift(), -1.0).p < 1e-9
+    assert moved_by(drift(), 1.0).q == 1.0
+    untested = moved_by(drift(p=math.nan, q=math.nan, detail={"above_low": 0.2, "n_w": 30.0}), 0.5)
+    assert math.isnan(untested.p)
+    assert untested.detail == {"above_low": pytest.approx(-0.3), "n_w": 30.0}
+    even = moved_by(drift(value=0.0, low=-0.4, high=0.4, p=1.0, q=1.0), 0.4)
+    assert even.p == pytest.approx(0.05, abs=0.001), "on the scale of its interval, where p tells none"
+
+
+@pytest.mark.parametrize("n_clusters", [6, 7, 20])
+def test_of_few_clusters_half_an_interval_is_as_many_standard_errors_as_it_has_on_average(n_clusters: int) -> None:
+    rng = np.random.default_rng(0)
+    standard_errors = []
+    for _ in range(40):
+        sample = rng.normal(size=n_clusters)
+        drawn = rng.choice(sample, size=(1_000, n_clusters)).mean(axis=1)
+        low, high = percentile_interval(drawn, n_clusters=n_clusters)
+        standard_errors.append((high - low) / 2 / (sample.std(ddof=1) / math.sqrt(n_clusters)))
+    even = drift(value=0.0, low=-0.4, high=0.4, p=1.0, q=1.0, detail={"n_clusters": float(n_clusters)})
+    assumed = stats.norm.isf(moved_by(even, 0.4).p / 2)
+    assert assumed == pytest.approx(np.mean(standard_errors), rel=0.02)
+
+
+def test_half_an_interval_that_is_that_of_its_test_has_p_of_five_percent() -> None:
+    """Whatever its shape is: at its end it is as sure as any other."""
+    of_trend = {"n_clusters": 7.0, "sentences_df": 5.2, "values_p": 1.0, "values_q": 1.0}
+    even = drift(value=0.0, low=-0.4, high=0.4, p=1.0, q=1.0, detail=of_trend)
+    moved = moved_by(even, 0.4)
+    assert moved.p == pytest.approx(0.05, abs=1e-4)
+    assert moved.detail["values_p"] == pytest.approx(0.05, abs=1e-4)
+
+
+def test_all_intervals_of_a_drift_move_with_it_and_each_test_on_its_own_scale() -> None:
+    ends = {
+        f"{kind}_{end}": at
+        for kind in ("corrected", "sentences", "values")
+        for end, at in (("low", 0.5), ("high", 1.5))
+    }
+    tests = {"values_p": 0.02, "values_q": 0.03}
+    found = moved_by(drift(detail={**ends, **tests, "n_w": 30.0, "autocorrelation": 0.3}), 0.5)
+    assert {name: found.detail[name] for name in ends} == pytest.approx({name: at - 0.5 for name, at in ends.items()})
+    z = stats.norm.isf(0.02 / 2)
+    assert found.detail["values_p"] == pytest.approx(2 * stats.norm.sf(z / 2))
+    assert found.detail["values_q"] == pytest.approx(1.5 * found.detail["values_p"])
+    assert (found.detail["n_w"], found.detail["autocorrelation"]) == (30.0, 0.3)
+
+
+def test_without_an_interval_there_is_no_scale() -> None:
+    """As of fewer than six clusters."""
+    even = drift(value=0.0, low=math.nan, high=math.nan, p=1.0, q=1.0, detail={"n_clusters": 4.0})
+    moved = moved_by(even, 0.8)
+    assert (moved.p, moved.q) == (1.0, 1.0)
+    assert moved.value == pytest.approx(-0.8)
+    # A p that tells a scale itself needs none.
+    assert moved_by(drift(detail={"n_clusters": 4.0}), -1.0).p < 1e-9
+
+
+class Claims:
+    """A probe that claims a drift where its interval excludes 0."""
+
+    def findings(self, evidence: Any, results: Any) -> list[Finding]:
+        return [
+            Finding(f"{one.group['w']} drifts by {one.value:.2f}", one.low > 0 or one.high < 0, 1.0) for one in results
+        ]
+
+
+def judged(
+    results: list[Result], rows: list[dict[str, Any]], probe: Any = None, others: Sequence[dict[str, Any]] = ()
+) -> tuple[dict[str, Any], pd.DataFrame]:
+    """What is said of results, of which the rows have the errors; others are further models of the run."""
+    known = {"items": 9, "of_items": 90, "turned_percent": 0.0, "rms_nats": 0.01, "largest_nats": 0.02}
+    manifest = {"precision": {"models": [{"model": "m", "dtype": "bfloat16", **known}, *others]}}
+    empty = {"model": "m", "measure": "slope", "reduced": 1.0, "float32": 1.0}
+    table = pd.DataFrame([{**empty, **row} for row in rows])
+    evidence = Observations(pd.DataFrame({"model": [one.group["model"] for one in results]}), {})
+    told, found = dtype_check.flag_unstable(probe or cast(Any, Claims()), evidence, results, manifest, table)
+    assert found is not None
+    return told["precision"], found
+
+
+def of_w(w: str, value: float, half: float) -> Result:
+    return Result("slope", {"model": "m", "w": w}, value, value - half, value + half, neutral=0.0)
+
+
+def test_findings_are_named_that_turn_at_either_end_of_an_error() -> None:
+    results = [of_w("date", 1.0, 0.5), of_w("place", 0.3, 0.4), of_w("month", 1.0, 0.5), of_w("day", 1.0, 0.5)]
+    errors = {"date": (-0.1, 0.6), "place": (-0.3, 0.1), "month": (-0.1, 0.3), "day": (1.9, 2.1)}
+    rows = [{"w": w, "error": sum(ends) / 2, "low": ends[0], "high": ends[1]} for w, ends in errors.items()]
+    told, table = judged(results, rows)
+    assert told["could_change"] == ["date drifts by 1.00", "place drifts by 0.30", "day drifts by 1.00"]
+    assert table["could_change"].tolist() == [True, True, False, True]
+    assert table["of_half_interval"].tolist() == pytest.approx([1.2, 0.75, 0.6, 4.2])
+    assert "3 findings could turn out otherwise" in told["said"][-1]
+    assert "420%" in told["said"][0]
+
+
+def of_dimension(name: str, value: float, half: float) -> Result:
+    group = {"model": "m", "dimension": name, "shots": "0", "sampling": "none", "decoding": "greedy"}
+    detail = {"cells": 1.0}
+    return Result("token_f1", group, value, value - half, value + half, neutral=9.0, n=400, detail=detail)
+
+
+def row_of(result: Result, error: float) -> dict[str, Any]:
+    return {"measure": result.measure, **result.group, "error": error, "low": error, "high": error}
+
+
+@pytest.mark.parametrize(("error", "turns"), [(0.3, False), (25.0, True), (-25.0, False)])
+def test_a_finding_of_the_best_and_the_worst_turns_where_their_difference_does(error: float, turns: bool) -> None:
+    """Both are many half intervals from what the best baseline has, before and after."""
+    best, worst = of_dimension("age", 60.0, 5.0), of_dimension("gender", 40.0, 3.0)
+    group = {**best.group, "dimension": "all"}
+    detail = {"n_dimensions": 2.0, "claim_low": 12.0, "claim_high": 28.0}
+    gap = Result(
+        "dimension_gap", group, 20.0, 12.0, 28.0, neutral=0.0, p=1e-6, q=1e-6, detail=detail, note="age less gender"
+    )
+    rows = [row_of(best, 0.0), row_of(worst, 0.0), row_of(gap, error)]
+    told, table = judged([best, worst, gap], rows, audits.load("bias-extraction"))
+    named = [text for text in told["could_change"] if "age is done best" in text and "gender worst" in text]
+    assert bool(named) is turns
+    assert table["could_change"].tolist() == [False, False, turns]
+    assert (told["said"][-1] == NONE_TURNED) is not turns
+
+
+class Ranks:
+    """The finding that compares models, alone."""
+
+    def findings(self, evidence: Observations, results: Sequence[Result]) -> list[Finding]:
+        return compared(results, evidence.frame, evidence.design, 0.05)
+
+
+@pytest.mark.parametrize(("error", "turns"), [(0.4, False), (0.6, True)])
+def test_a_finding_that_ranks_models_turns_where_their_order_does(error: float, turns: bool) -> None:
+    """A drift of either is claimed all the time; which model has the larger one is not."""
+    group = {"challenge": "mgc", "w_name": "date", "pronoun": "female-male", "prompt": ""}
+    gaps = [
+        Result("slope_gap", {"model": name, **group}, value, value - 0.1, value + 0.1, neutral=0.0, p=1e-9, q=1e-9)
+        for name, value in (("m-70m", 2.0), ("m-160m", 1.5))
+    ]
+    told, _ = judged(gaps, [row_of(gaps[0], error), row_of(gaps[1], 0.0)], Ranks())
+    assert [text.partition(" points")[0] for text in told["could_change"]] == [
+        "Over 2 models, female-male by date (mgc) has the steepest slope in m-70m (+2.0"
+    ] * turns
+
+
+def test_that_none_turned_is_said_only_where_every_error_is_known() -> None:
+    results, rows = [of_w("date", 1.0, 0.5)], [{"w": "date", "error": 0.1, "low": 0.1, "high": 0.1}]
+    unread = {"model": "n", "dtype": "bfloat16", "unknown": "it takes too much"}
+    assert judged(results, rows)[0]["said"][-1] == NONE_TURNED
+    assert NONE_TURNED not in judged(results, rows, others=[unread])[0]["said"]
+    unmeasured = replace(results[0], measure="auroc")
+    told = judged([*results, unmeasured], rows)[0]
+    assert told["unknown_results"] == 1
+    assert NONE_TURNED not in told["said"]
+
+
+def test_a_result_that_the_sample_lacks_has_the_largest_error_of_its_measure() -> None:
+    missing = math.nan
+    rows = [
+        {"w": "date", "error": 0.1, "low": -0.1, "high": 0.3},
+        {"w": "place", "error": 0.7, "low": missing, "high": missing},
+    ]
+    told, table = judged([of_w("date", 1.0, 0.5), of_w("place", 1.0, 0.5), of_w("month", 1.0, 0.5)], rows)
+    assert told["could_change"] == ["place drifts by 1.00", "month drifts by 1.00"]
+    assert table["could_change"].tolist() == [False, True]
+    assert told["unknown_results"] == 0
+
+
+def test_results_whose_error_nobody_knows_are_counted() -> None:
+    rows = [{"w": "date", "error": math.nan, "low": math.nan, "high": math.nan}]
+    told, _ = judged([of_w("date", 1.0, 0.5), replace(of_w("date", 1.0, 0.5), measure="auroc")], rows)
+    assert told["unknown_results"] == 2
+
+
+# Every audit.
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("untold", "few_resamples")
+@pytest.mark.parametrize(
+    "probe",
+    [pytest.param(name, marks=pytest.mark.soak) if name != "spurious-correlation" else name for name in audits.names()],
+)
+def test_every_audit_can_be_read_again_in_part(probe: str, plant: Plant, tmp_path: Path) -> None:
+    """The sample is of whole clusters, and a part of what was asked; what the run says but for that is what it was."""
+    small: dict[str, Any] = {"wordings": 1, "limit": 100} if probe.startswith("bias-") else {}
+    if probe == "occupation-checklist":
+        small = {"pairs": 4, "occupations": 3, "wordings": 1}
+    planted = plant(_wobbly)
+    small = small or {"limit": 200}
+    found = undertow.audit(probe, "planted", dtype="bfloat16", recheck=40, out=tmp_path / "run", **small)
+    told = part(found)
+    assert not told.get("unknown")
+    assert 2 <= told["clusters"] < told["of_clusters"]
+    asked = {query_digest(query) for query in planted.asked["bfloat16"]}
+    again = [query_digest(query) for query in planted.asked["float32"]]
+    if probe != "occupation-checklist":
+        assert set(again) < asked
+    assert len(again) == len(set(again))
+    assert planted.opened[0] == "bfloat16"
+    assert "bfloat16" not in planted.opened[planted.opened.index("float32") :], "its answers are in the store"
+    table = found.record.precision
+    assert table is not None
+    assert table["error"].notna().any()
+    full = undertow.audit(probe, "planted", out=tmp_path / "full", **small)
+    assert full.record.precision is None
+    assert "precision" not in full.manifest
+
+
+def _wobbly(query: Query, answer: Answer) -> Answer:
+    """Rounding: each number is a little off, by what is asked."""
+    off = [0.2 * unit(f"{query_digest(query)}{at}") for at in range(len(answer.logprobs_nats))]
+    return replace(answer, logprobs_nats=tuple(np.add(answer.logprobs_nats, off).tolist()))
+
+
+@pytest.mark.soak
+@pytest.mark.slow
+@pytest.mark.usefixtures("untold")
+def test_each_precision_follows_its_own_answers(plant: Plant, tmp_path: Path) -> None:
+    """What is asked in the second round depends on the first: in float32 it is what a run in float32 asks of these clusters."""
+
+    def other_way(query: Query, answer: Answer) -> Answer:
+        return replace(answer, logprobs_nats=answer.logprobs_nats[::-1])
+
+    planted = plant(other_way)
+    small: dict[str, Any] = {"pairs": 4, "occupations": 2, "wordings": 1}
+    found = undertow.audit(
+        "occupation-checklist", "planted", dtype="bfloat16", recheck=50, out=tmp_path / "run", **small
+    )
+    again = {query_digest(query) for query in planted.asked["float32"]}
+    assert again - {query_digest(query) for query in planted.asked["bfloat16"]}, "and that is not what bfloat16 led to"
+    assert part(found)["clusters"] == 2
+    assert part(found)["queries"] < len(again)
+
+    whole = plant(other_way)
+    full = undertow.audit("occupation-checklist", "planted", out=tmp_path / "full", **small)
+    fresh = {query_digest(query) for query in whole.asked["float32"]}
+    assert not fresh & again, "answers in float32 were kept, and are not asked for again"
+    assert len(fresh) + len(again) == full.manifest["counts"]["queries"], "all that was read again, this run asks too"
+
+
+# What is kept.
+
+
+def _but_for_intervals(of: Run) -> dict[str, Any]:
+    """What was read, without how it stands to the intervals of the run, which another seed draws anew."""
+    return {name: value for name, value in part(of).items() if name != "of_half_interval"}
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("few_resamples")
+def test_a_run_keeps_what_its_precision_costs(plant: Plant, tmp_path: Path) -> None:
+    plant(steeper(-4.2))
+    first = run(tmp_path)
+    before = (tmp_path / "run" / PRECISION).read_bytes()
+    html = (tmp_path / "run" / "report.html").read_text("utf-8")
+    assert '<section id="precision">' in html
+    assert read_record(tmp_path / "run").precision is not None
+
+    # Opened again: nobody is asked or measured.
+    planted = plant(steeper(-4.2))
+    opened = run(tmp_path)
+    assert planted.opened == []
+    assert opened.manifest["precision"]["said"] == first.manifest["precision"]["said"]
+    kept_block = json.loads((tmp_path / "run" / "manifest.json").read_text("utf-8"))["precision"]
+    assert opened.manifest["precision"] == kept_block
+
+    # Measured anew, with another seed, and told anew: what was read again stays.
+    anew = undertow.score(tmp_path / "run", seed=3, out=tmp_path / "anew")
+    assert _but_for_intervals(anew) == _but_for_intervals(opened)
+    kept, own = anew.record.precision, first.record.precision
+    assert kept is not None
+    assert own is not None
+    numbers = ["reduced", "float32", "error", "low", "high"]
+    pd.testing.assert_frame_equal(kept[["measure", "pronoun", *numbers]], own[["measure", "pronoun", *numbers]])
+    undertow.score(tmp_path / "run")
+    assert (tmp_path / "run" / PRECISION).read_bytes() == before
+    undertow.render_report(tmp_path / "run")
+    assert (tmp_path / "run" / "report.html").read_text("utf-8") == html
+
+
+@pytest.mark.soak
+@pytest.mark.usefixtures("untold", "few_resamples")
+def test_results_and_key_are_those_without_reading_again(
+    plant: Plant, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plant(steeper(0.2))
+    first = run(tmp_path)
+    assert part(run(tmp_path, "more", recheck=2 * YEARS))["items"] == 2 * YEARS
+    more = run(tmp_path, "more", recheck=300)
+    monkeypatch.setattr(dtype_check, "rescore_sample", lambda *_: None)
+    without = run(tmp_path, "without")
+    assert without.record.precision is None
+    assert not (tmp_path / "without" / PRECISION).exists()
+    assert first.manifest["run_key"] == more.manifest["run_key"] == without.manifest["run_key"]
+    files = {(tmp_path / name / "results.json").read_bytes() for name in ("run", "more", "without")}
+    assert len(files) == 1
+    assert "--recheck 300" in more.manifest["command"]
+    assert "recheck=300" in more.manifest["python"]
+    # In its place, no table of another run is left.
+    run(tmp_path, overwrite=True)
+    assert not (tmp_path / "run" / PRECISION).exists()
+    # A damaged table is named.
+    (tmp_path / "more" / PRECISION).write_text("model,measure\nm,slope\n")
+    with pytest.raises(UndertowError, match=PRECISION):
+        undertow.load_run(tmp_path / "more")
+
+
+# Where it cannot be known.
+
+
+@pytest.mark.usefixtures("few_resamples")
+@pytest.mark.parametrize("how", briefly(["no room", "refused"]))
+def test_what_cannot_be_read_again_is_warned_of(
+    how: str, plant: Plant, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(precisions, "room_bytes", lambda kind, device: 10**9)
+    parameters = 7e9 if how == "no room" else 1e6
+    planted = plant(
+        steeper(0.2), facts={"parameters": parameters}, refused="planted: does not fit into memory; free some"
+    )
+    found = run(tmp_path)
+    why = "loading it takes about 56.0 GB in float32, and 1.0 GB are free" if how == "no room" else planted.refused
+    assert part(found)["unknown"] == why
+    sentence = f"planted was asked in bfloat16, and what that costs is not known: {why}"
+    assert found.manifest["precision"]["said"] == [f"Warning: {sentence}."]
+    assert sentence in found.manifest["notes"]
+    assert found.record.precision is None
+    assert planted.opened == ["bfloat16"] + ["float32"] * (how == "refused")
+    assert sentence.replace("'", "&#39;") in (tmp_path / "run" / "report.html").read_text("utf-8")
+    again = undertow.score(tmp_path / "run")
+    assert again.manifest["precision"] == found.manifest["precision"]
+
+
+# A real network.
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("untold", "few_resamples")
+def test_a_tiny_network_in_bfloat16(network: Callable[[str], str], tmp_path: Path) -> None:
+    """All of it is read again: the errors are those of two runs, one in each precision."""
+    name = network("tiny_llama")
+    small: dict[str, Any] = {"w": "date", "date_count": 4, "limit": 48, "device": "cpu"}
+    found = undertow.audit(PROBE, name, dtype="bfloat16", recheck=48, out=tmp_path / "run", **small)
+    told = part(found)
+    assert (found.manifest["model_card"]["dtype"], told["items"]) == ("bfloat16", 48)
+    assert 0 < told["rms_nats"] <= told["largest_nats"] < 5
+    full = undertow.audit(PROBE, name, out=tmp_path / "full", **small)
+    assert full.manifest["counts"]["computed"] == 0, "what was read again is kept for it"
+    assert full.manifest["model_card"]["dtype"] == "float32"
+    both = found.results["value"] - full.results["value"]
+    table = found.record.precision
+    assert table is not None
+    assert table["error"].to_numpy() == pytest.approx(both.to_numpy(), abs=1e-9, nan_ok=True)
+    assert table["error"].abs().max() > 0

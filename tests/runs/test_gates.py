@@ -1,0 +1,544 @@
+"""Gates: what is read, what is judged by which number, what does not pass though nothing failed, and what JUnit readers get."""
+
+from __future__ import annotations
+
+import json
+import math
+import shutil
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree as ET
+
+import pandas as pd
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import undertow.runs.compare
+from helpers.file_refusal import assert_refused
+from helpers.hostile_text import PAYLOADS as PAGES
+from undertow.runs.folder.storage import Record, write_record
+from undertow.runs.gates import ERROR, FAILED, PASSED, SKIPPED, RuleResult, write_junit
+from undertow.runs.gates import gate as check
+from undertow.runs.gates.gate_formatting import labels, printable, shown
+from undertow.types import Result
+
+MANIFEST: Mapping[str, Any] = {
+    "schema_version": 1, "probe": "spurious-correlation", "model": "M", "design": {}, "run_key": "k" * 64, "asked_key": "a",
+    "seed": 0, "protocol": "exact", "command": "undertow", "python": "undertow", "created": "2026-01-01", "versions": {},
+    "machine": {},
+}  # fmt: skip
+DATE = {"model": "M", "challenge": "mgc", "prompt": "", "w_name": "date", "pronoun": "female-male"}
+GAP = Result(
+    "slope_gap", DATE, 1.25, 1.0, 1.5, n=90, n_unscored=10, unit="percent per step", neutral=0.0, p=0.04, q=0.06,
+    detail={"detectable_slope": 0.2},
+)  # fmt: skip
+RESULTS = [
+    GAP,
+    replace(GAP, group={**DATE, "w_name": "place"}, value=-0.5, low=-0.75, high=0.25),
+    replace(GAP, group={**DATE, "pronoun": "neutral-male"}, value=0.125, low=0.0625, high=0.25),
+    Result("mean_mass", {**DATE, "pronoun": "unclaimed"}, 40.0, 39.0, 41.0, n=100, unit="percent"),
+    Result(
+        "pearson_r", {**DATE, "pronoun": "female"}, math.nan, n=0, n_unscored=100, unit="r", neutral=0.0, note="Nothing was scored."
+    ),
+]  # fmt: skip
+PAYLOADS = [
+    *PAGES.values(),
+    "{{ 7 * 7 }} %s ${PATH}",
+    "\x1b[31mred\x1b[0m \x00\x07 \ufffe",
+    "two\nlines\r\n\ttab",
+    "Türe 门 \U0001f469",
+]
+"""What tries to be more than text on a page, in a terminal, or in XML."""
+
+
+def run_folder(folder: Path, results: Sequence[Result] = RESULTS, **manifest: object) -> Path:
+    """A run folder with these results."""
+    frame = pd.DataFrame({"item": ["a"], "unscored": [""]})
+    write_record(Record({**MANIFEST, **manifest}, frame, results), folder, lambda _: None)
+    return folder
+
+
+def rule(**keys: object) -> str:
+    """A rule of a file; a measure and a threshold unless it says otherwise."""
+    return "\n".join(["[[rule]]", *(f"{key} = {toml(value)}" for key, value in keys.items())]) + "\n"
+
+
+def toml(value: object) -> str:
+    if isinstance(value, dict):
+        return "{ " + ", ".join(f"{key} = {toml(one)}" for key, one in value.items()) + " }"
+    return json.dumps(value)
+
+
+WHERE = {"w_name": "date", "pronoun": "female-male"}
+
+
+def gap_rule(**keys: object) -> str:
+    return rule(**{"name": "gap", "measure": "slope_gap", "where": WHERE, "at_most": 10, **keys})
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A folder with a run and a place for rules."""
+
+    folder: Path
+
+    @property
+    def run(self) -> Path:
+        return self.folder / "run"
+
+    def rules(self, text: str) -> Path:
+        path = self.folder / "rules.toml"
+        path.write_text(text, encoding="utf-8")
+        return path
+
+    def judged(self, text: str, **options: Any) -> list[RuleResult]:
+        return [one for run in check([self.run], self.rules(text), **options).runs for one in run.judged]
+
+    def one(self, **keys: object) -> RuleResult:
+        (judged,) = self.judged(gap_rule(**keys))
+        return judged
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Place:
+    run_folder(tmp_path / "run")
+    return Place(tmp_path)
+
+
+# Which number is judged.
+
+
+NUMBERS = {
+    "value": 1.25, "low": 1.0, "high": 1.5, "magnitude": 1.25, "magnitude_low": 1.0, "magnitude_high": 1.5, "p": 0.04, "q": 0.06,
+    "n": 90.0, "n_unscored": 10.0, "unscored_percent": 10.0, "detectable_slope": 0.2,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("of", "number"), NUMBERS.items())
+def test_each_number_is_judged_by_both_thresholds_which_themselves_pass(of: str, number: float, place: Place) -> None:
+    at_most, at_least = {"at_most": number}, {"at_least": number}
+    of_each = [(at_most, PASSED), (at_least, PASSED), (at_most | at_least, PASSED)]
+    of_each += [({"at_most": number - 0.001}, FAILED), ({"at_least": number + 0.001}, FAILED)]
+    for keys, outcome in of_each:
+        (judged,) = place.judged(rule(name="gap", measure="slope_gap", where=WHERE, of=of, **keys))
+        assert (judged.number, judged.outcome) == (number, outcome), keys
+        assert judged.group == DATE
+
+
+@pytest.mark.parametrize(
+    ("interval", "neutral", "magnitudes"),
+    [
+        ((-0.75, -0.5, 0.25), 0.0, (0.5, 0.0, 0.75)),
+        ((-1.5, -1.25, -1.0), 0.0, (1.25, 1.0, 1.5)),
+        ((40.0, 45.0, 56.0), 50.0, (5.0, 0.0, 10.0)),
+        # A bootstrap interval need not hold its estimate; what is farthest is the estimate then.
+        ((1.0, 2.0, 1.5), 0.0, (2.0, 1.0, 2.0)),
+    ],
+)
+def test_magnitudes_are_distances_from_neutral(
+    interval: tuple[float, float, float], neutral: float, magnitudes: tuple[float, float, float], tmp_path: Path
+) -> None:
+    low, value, high = interval
+    run_folder(tmp_path / "run", [replace(GAP, value=value, low=low, high=high, neutral=neutral)])
+    for of, expected in zip(("magnitude", "magnitude_low", "magnitude_high"), magnitudes, strict=True):
+        assert Place(tmp_path).one(of=of).number == expected
+
+
+@given(
+    st.floats(allow_nan=False, allow_infinity=False).filter(lambda number: abs(number) < 1e14),
+    st.floats(allow_nan=False, allow_infinity=False),
+)
+def test_a_number_is_shown_on_its_own_side_of_a_threshold(number: float, threshold: float) -> None:
+    for at in (threshold, math.nextafter(number, math.inf), math.nextafter(number, -math.inf), number):
+        said = float(shown(number, [at]))
+        assert (said > at, said < at) == (number > at, number < at)
+
+
+def test_a_rule_is_asked_of_every_result_that_it_matches(place: Place) -> None:
+    judged = place.judged(rule(name="gap", measure="slope_gap", of="magnitude_high", at_most=0.5))
+    assert [(one.label, one.outcome) for one in judged] == [
+        ("date-female-male", FAILED),
+        ("place-female-male", FAILED),
+        ("date-neutral-male", PASSED),
+    ]
+
+
+def test_of_a_list_any_level_will_do_and_each_must_be_there(place: Place) -> None:
+    where = {"pronoun": ["female-male", "neutral-male"], "w_name": "date"}
+    judged = place.judged(gap_rule(where=where))
+    assert [one.label for one in judged] == ["date-female-male", "date-neutral-male"]
+    judged = place.judged(gap_rule(where={**where, "pronoun": ["female-male", "neutral-mal"]}))
+    assert [one.outcome for one in judged] == [ERROR, PASSED]
+    assert "(did you mean 'neutral-male'?)" in judged[0].sentence
+    # Each level is there, but not together with the others.
+    judged = place.judged(gap_rule(where={**where, "w_name": "place"}))
+    assert [one.outcome for one in judged] == [ERROR, PASSED]
+    assert "together" in judged[0].sentence
+
+
+@pytest.mark.parametrize(("classes", "outcome"), [(["statement"], PASSED), (["statement", "null"], ERROR)])
+def test_all_classes_together_are_the_only_one_of_a_run(classes: list[str], outcome: str, tmp_path: Path) -> None:
+    results = [Result("token_f1", {"model": "m", "description_class": one}, 40.0) for one in [*classes, "(copy)"]]
+    run_folder(tmp_path / "run", results)
+    (judged,) = Place(tmp_path).judged(
+        rule(name="words", measure="token_f1", where={"description_class": "all"}, at_least=30)
+    )
+    assert judged.outcome == outcome, judged.sentence
+
+
+def test_numbers_and_empty_levels_can_be_named(tmp_path: Path) -> None:
+    groups = ({**DATE, "shots": "5"}, {**DATE, "prompt": "A"})
+    run_folder(tmp_path / "run", [replace(GAP, group=group) for group in groups])
+    place = Place(tmp_path)
+    assert [one.group["prompt"] for one in place.judged(gap_rule(where={"prompt": ""}))] == [""]
+    assert [one.group.get("shots") for one in place.judged(gap_rule(where={"shots": 5}))] == ["5"]
+
+
+def test_labels_tell_results_apart() -> None:
+    groups = [{"model": "A", "w": "date", "x": ""}, {"model": "B", "w": "date", "x": ""}]
+    assert labels(groups, ["model"]) == [("model=A", "w=date"), ("model=B", "w=date")]
+    assert labels(groups, []) == [("A", "date"), ("B", "date")]
+    assert labels([{"a": "1"}, {"a": "1"}], []) == [("a=1",), ("a=1", "#2")]
+
+
+# What does not pass though nothing failed.
+
+
+@pytest.mark.parametrize(
+    ("keys", "words"),
+    [
+        ({"measure": "slope_gp"}, ["did you mean 'slope_gap'?", "it has slope_gap, mean_mass"]),
+        ({"where": {"w_nam": "date"}}, ["where.w_nam", "did you mean 'w_name'?"]),
+        ({"where": {"w_name": "dat"}}, ["where.w_name", "did you mean 'date'?", "it has date, place"]),
+        ({"where": {"w_name": "place", "pronoun": "neutral-male"}}, ["together"]),
+        ({"probe": "spurious-corelation"}, ["did you mean 'spurious-correlation'?"]),
+        ({"of": "detectable_slop"}, ["did you mean 'detectable_slope'?"]),
+        ({"measure": "mean_mass", "where": {"w_name": "date"}, "of": "magnitude"}, ["no neutral value"]),
+    ],
+)
+def test_a_rule_that_tests_nothing_is_an_error(keys: dict[str, object], words: list[str], place: Place) -> None:
+    gate = check([place.run], place.rules(gap_rule(**keys)))
+    ((judged,),) = (run.judged for run in gate.runs)
+    assert (judged.outcome, gate.status) == (ERROR, 2)
+    assert judged.sentence.startswith(f"{place.folder / 'rules.toml'}, rule 1 ('gap'): ")
+    for word in words:
+        assert word in judged.sentence
+    if "of" not in keys:
+        gate = check([place.run], place.rules(gap_rule(**keys, optional=True)))
+        assert [(one.outcome, gate.status) for one in gate.runs[0].judged] == [(SKIPPED, 0)]
+
+
+@pytest.mark.parametrize(
+    ("of", "measure", "reason"),
+    [
+        ("value", "pearson_r", "Nothing was scored"),
+        ("magnitude_high", "pearson_r", "Nothing was scored"),
+        ("p", "mean_mass", "it is not tested"),
+    ],
+)
+def test_a_missing_number_fails_with_the_reason(of: str, measure: str, reason: str, place: Place) -> None:
+    # Either bound: NaN is neither at most nor at least anything.
+    for bound in ({"at_most": 0.5}, {"at_least": 0.5}):
+        keys: dict[str, Any] = {"name": "x", "measure": measure, "of": of, **bound}
+        (judged,) = place.judged(rule(**keys))
+        assert judged.outcome == FAILED
+        assert f"is missing ({reason}), and rule 'x' needs it" in judged.sentence
+        (judged,) = place.judged(rule(**keys, allow_missing=True))
+        assert judged.outcome == SKIPPED
+
+
+def test_an_estimate_without_interval_and_a_detail_of_others_are_missing(tmp_path: Path) -> None:
+    lonely = replace(GAP, low=math.nan, high=math.nan)
+    other = replace(GAP, group={**DATE, "w_name": "place"}, detail={})
+    run_folder(tmp_path / "run", [lonely, other])
+    place = Place(tmp_path)
+    assert "is missing (it has no interval)" in place.one(of="low").sentence
+    assert "is missing (it has no interval)" in place.one(of="magnitude_high").sentence
+    judged = place.judged(rule(name="x", measure="slope_gap", of="detectable_slope", at_most=1))
+    assert [one.outcome for one in judged] == [PASSED, FAILED]
+
+
+OF_OTHERS = ("low", "high", "magnitude_low", "magnitude_high", "p", "q", "detectable_slope")
+
+
+@pytest.mark.parametrize("of", OF_OTHERS)
+def test_a_rule_on_other_sentences_is_an_error_below_six_clusters(of: str, tmp_path: Path) -> None:
+    """Whatever the numbers are, and whatever the rule lets by: a run that asked less must not pass."""
+    for n, outcome in ((1, ERROR), (2, ERROR), (5, ERROR), (6, PASSED)):
+        for low, high in ((1.0, 1.5), (math.nan, math.nan)) if n < 6 else ((1.0, 1.5),):
+            few = replace(GAP, low=low, high=high, detail={**GAP.detail, "n_clusters": float(n), "n_w": 9.0})
+            shutil.rmtree(tmp_path / "run", ignore_errors=True)
+            run_folder(tmp_path / "run", [few])
+            place = Place(tmp_path)
+            for keys in ({}, {"allow_missing": True}):
+                judged = place.one(of=of, at_most=0.9 if of in "pq" else 10, **keys)
+                assert judged.outcome == outcome, (n, keys)
+                assert (f"{n} cluster" in judged.sentence and "needs 6" in judged.sentence) == (outcome == ERROR)
+            assert place.one(of="value").outcome == PASSED
+            gate = check([place.run], place.rules(gap_rule(of=of, at_most=0.9 if of in "pq" else 10)))
+            assert gate.status == (2 if outcome == ERROR else 0)
+
+
+def test_clusters_are_counted_in_the_rows_where_a_result_does_not_say(tmp_path: Path) -> None:
+    rows = [
+        {"item": f"{w}{at}", "w_name": w, "cluster": f"c{at}", "unscored": "gone" if (w, at) == ("place", 0) else ""}
+        for w, n in (("date", 7), ("place", 6))
+        for at in range(n)
+    ]
+    record = Record(MANIFEST, pd.DataFrame(rows), [GAP, replace(GAP, group={**DATE, "w_name": "place"})])
+    write_record(record, tmp_path / "run", lambda _: None)
+    judged = Place(tmp_path).judged(rule(name="x", measure="slope_gap", of="high", at_most=10))
+    assert [one.outcome for one in judged] == [PASSED, ERROR]
+    assert "5 clusters, this rule needs 6" in judged[1].sentence
+
+
+def test_what_was_surely_found_needs_no_power(tmp_path: Path) -> None:
+    for p, outcome in ((0.009, PASSED), (0.01, FAILED)):
+        shutil.rmtree(tmp_path / "run", ignore_errors=True)
+        run_folder(tmp_path / "run", [replace(GAP, p=p, detail={"n_clusters": 60.0, "n_w": 30.0})])
+        assert Place(tmp_path).one(of="detectable_slope").outcome == outcome
+        assert Place(tmp_path).one(of="detectable_slope", at_least=0.1, at_most=1).outcome == FAILED
+
+
+def test_rules_for_another_audit_are_not_asked(tmp_path: Path) -> None:
+    first = run_folder(tmp_path / "run")
+    second = run_folder(tmp_path / "other", RESULTS[:1], probe="task-specification")
+    text = gap_rule(name="a", probe="task-specification") + gap_rule(name="b")
+    gate = check([first, second], Place(tmp_path).rules(text))
+    assert [[one.rule.name for one in run.judged] for run in gate.runs] == [["b"], ["a", "b"]]
+    assert gate.status == 0
+
+
+def test_a_failure_is_the_status_even_where_another_rule_could_not_be_judged(place: Place) -> None:
+    gate = check([place.run], place.rules(gap_rule(at_most=1) + gap_rule(name="b", measure="nosuch")))
+    assert gate.status == 1
+
+
+# What is refused before a run is opened.
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("", ["[[rule]]"]),
+        ("rule = [", ["TOML"]),
+        ("[[rules]]\nname = 'a'\n", ["'rules'", "did you mean 'rule'?"]),
+        ("schema = 2\n" + gap_rule(), ["newer Undertow"]),
+        (rule(name="x", at_most=1), ["rule 1 ('x')", "measure"]),
+        (gap_rule() + gap_rule(), ["rule 2 ('gap')", "rule 1"]),
+        (gap_rule(at_mos=3), ["rule 1 ('gap')", "did you mean 'at_most'?"]),
+        (gap_rule().replace("= 10", "= nan"), ["at_most is nan"]),
+        (gap_rule(at_least=11), ["at_least 11", "at_most 10", "nothing can pass"]),
+        (gap_rule(of="p", at_most=1), ["nothing can fail"]),
+        (gap_rule(where={"w_name": 1.5}), ["where.w_name is 1.5"]),
+    ],
+)
+def test_bad_rules_are_refused_with_file_rule_and_key(text: str, words: list[str], tmp_path: Path) -> None:
+    path = Place(tmp_path).rules(text)
+    assert_refused((path, *words), check, [tmp_path / "no such run"], path)
+
+
+def test_runs_are_named_once_and_at_all(place: Place) -> None:
+    rules = place.rules(gap_rule())
+    for runs, word in (([place.run, place.run], "twice"), ([], "no run"), ([place.folder / "nosuch"], "nosuch")):
+        assert_refused((word,), check, runs, rules)
+
+
+# Against a baseline.
+
+
+@dataclass(frozen=True, slots=True)
+class Compared:
+    """What a comparison has, for changes that are known by hand."""
+
+    differences: Sequence[Result]
+
+
+def change(start: float, by: tuple[float, float, float], **more: Any) -> Result:
+    """A difference of two runs: what the baseline has, and low end, value and high end of the change."""
+    low, value, high = by
+    group = {key: level for key, level in DATE.items() if key != "model"}
+    detail = {"baseline": start, "candidate": start + value}
+    fields: dict[str, Any] = {"unit": "percent per step", "neutral": 0.0, "detail": detail} | more
+    return Result("slope_gap", group, value, low, high, n=80, p=0.01, q=0.02, **fields)
+
+
+@pytest.fixture
+def changed(place: Place, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Judges a rule by a change that the test makes up."""
+    run_folder(place.folder / "base")
+
+    def judged(difference: Result, **keys: object) -> RuleResult:
+        monkeypatch.setattr(undertow.runs.compare, "compare", lambda *_, **__: Compared([difference]))
+        text = gap_rule(against="baseline", **keys)
+        (one,) = place.judged(text, baseline=place.folder / "base")
+        return one
+
+    return judged
+
+
+@pytest.mark.parametrize(
+    ("start", "by", "expected"),
+    [
+        # Above neutral, moving on: as the change.
+        (1.0, (0.25, 0.5, 0.75), {"value": 0.5, "magnitude": 0.5, "magnitude_low": 0.25, "magnitude_high": 0.75}),
+        # Below neutral, the same change mends it.
+        (-1.0, (0.25, 0.5, 0.75), {"value": 0.5, "magnitude": -0.5, "magnitude_low": -0.75, "magnitude_high": -0.25}),
+        # From 1 to -5: fallen by 6, and 4 worse.
+        (1.0, (-7.0, -6.0, -5.0), {"value": -6.0, "magnitude": 4.0, "magnitude_low": 3.0, "magnitude_high": 5.0}),
+        # The interval holds the way back to neutral and beyond.
+        (1.0, (-1.5, -0.5, 0.25), {"magnitude": -0.5, "magnitude_low": -1.0, "magnitude_high": 0.25}),
+    ],
+)
+def test_worse_is_farther_from_neutral(
+    start: float, by: tuple[float, float, float], expected: dict[str, float], changed: Any
+) -> None:
+    for of, number in expected.items():
+        assert changed(change(start, by), of=of).number == pytest.approx(number), of
+
+
+@pytest.mark.parametrize(
+    ("of", "number"),
+    [("low", 0.25), ("high", 0.75), ("p", 0.01), ("q", 0.02), ("n", 80), ("baseline", 1.0), ("candidate", 1.5)],
+)
+def test_numbers_of_a_change(of: str, number: float, changed: Any) -> None:
+    judged = changed(change(1.0, (0.25, 0.5, 0.75)), of=of, at_most=0.9 if of in "pq" else 100)
+    assert (judged.number, judged.outcome) == (number, PASSED)
+
+
+def test_each_run_is_as_far_as_it_is_from_its_own_neutral_value(changed: Any, place: Place) -> None:
+    """Where chance would have it depends on the run, as for shares of variance."""
+    run_folder(place.folder / "base2", [replace(GAP, neutral=0.5)])
+    shutil.rmtree(place.folder / "base")
+    (place.folder / "base2").rename(place.folder / "base")
+    # The baseline lies 0.5 from its 0.5, the run 1.5 from its 0.
+    assert changed(change(1.0, (0.25, 0.5, 0.75)), of="magnitude").number == 1.0
+
+
+def test_a_change_of_the_named_model_says_its_baseline(changed: Any, place: Place) -> None:
+    judged = changed(change(1.0, (0.25, 0.5, 0.75)), where={"model": "M"}, at_most=0.25)
+    assert (judged.outcome, judged.group) == (FAILED, DATE)
+    for word in ("0.5 percent per step", str(place.folder / "base"), "rule 'gap'"):
+        assert word in judged.sentence
+
+
+def test_a_change_that_is_missing_fails(changed: Any) -> None:
+    lost = change(1.0, (math.nan, math.nan, math.nan), note="No item was asked of both.")
+    assert changed(lost).outcome == FAILED
+    assert "No item was asked of both" in changed(lost, of="magnitude").sentence
+
+
+def test_a_change_below_six_clusters_cannot_be_judged(changed: Any) -> None:
+    few = change(1.0, (0.25, 0.5, 0.75), detail={"baseline": 1.0, "candidate": 1.5, "n_clusters": 5.0})
+    for of in ("low", "high", "magnitude_low", "magnitude_high", "p", "q"):
+        judged = changed(few, of=of, at_most=0.9, allow_missing=True)
+        assert judged.outcome == ERROR
+        assert "5 clusters, this rule needs 6" in judged.sentence
+    assert changed(few, of="magnitude").number == 0.5
+
+
+def test_a_change_of_exactly_nothing_has_p_and_q_of_one(changed: Any) -> None:
+    """Ties are not tested, and a rule that wants no clear change is not to fail by that."""
+    tie = replace(change(1.0, (0.0, 0.0, 0.0)), p=math.nan, q=math.nan)
+    assert [changed(tie, of=of, at_most=2, at_least=0.05).number for of in ("p", "q")] == [1.0, 1.0]
+    lost = replace(tie, low=math.nan, high=math.nan)
+    assert changed(lost, of="q", at_most=2, at_least=0.05).outcome == FAILED
+
+
+def test_a_baseline_is_needed_and_used(place: Place) -> None:
+    assert_refused(("rule 1 ('gap')", "baseline"), check, [place.run], place.rules(gap_rule(against="baseline")))
+    (judged,) = place.judged(gap_rule(against="baseline", optional=True))
+    assert judged.outcome == SKIPPED
+    assert_refused(("baseline",), check, [place.run], place.rules(gap_rule()), place.run)
+
+
+# JUnit.
+
+
+def parsed(path: Path) -> ET.Element:
+    """The file as a parser reads it, its counts those of what is in it."""
+    root = ET.parse(path).getroot()
+    assert root.tag == "testsuites"
+    suites = root.findall("testsuite")
+    for suite in suites:
+        cases = suite.findall("testcase")
+        for name, tag in (("failures", "failure"), ("errors", "error"), ("skipped", "skipped")):
+            assert int(suite.attrib[name]) == sum(case.find(tag) is not None for case in cases)
+        assert int(suite.attrib["tests"]) == len(cases)
+    for name in ("tests", "failures", "errors", "skipped"):
+        assert int(root.attrib[name]) == sum(int(suite.attrib[name]) for suite in suites)
+    return root
+
+
+FOUR = gap_rule(name="passes") + gap_rule(name="fails", at_most=1, why="Because\nwe said so.")
+FOUR += gap_rule(name="errs", measure="nosuch") + gap_rule(name="skips", measure="nosuch", optional=True)
+
+
+def test_a_junit_file_has_a_suite_for_each_run_and_a_case_for_each_rule_and_result(tmp_path: Path) -> None:
+    runs = [run_folder(tmp_path / "run"), run_folder(tmp_path / "other", model="org/Model-1.7B")]
+    gate = check(runs, Place(tmp_path).rules(FOUR))
+    out = tmp_path / "new" / "folder" / "gate.xml"
+    write_junit(gate, out)
+    root = parsed(out)
+    assert root.attrib["failures"] == "2"
+    first, second = root
+    assert [first.attrib["name"], second.attrib["name"]] == [str(run) for run in runs]
+    names = ["passes[date-female-male]", "fails[date-female-male]", "errs", "skips"]
+    assert [case.attrib["name"] for case in first.findall("testcase")] == names
+    failure = first.find("testcase/failure")
+    assert failure is not None
+    assert "1.25 percent per step" in failure.attrib["message"]
+    assert failure.text == failure.attrib["message"] + "\nBecause\nwe said so."
+    (classname,) = {case.attrib["classname"] for case in second.iter("testcase")}
+    assert classname == "undertow.spurious-correlation.org/Model-1_7B"
+    kept = {one.attrib["name"]: one.attrib["value"] for one in first.iter("property")}
+    assert kept["rules_sha256"] == gate.rules.sha256
+    assert kept["model"] == "M"
+    before = out.read_bytes()
+    write_junit(gate, out)
+    assert out.read_bytes() == before
+    assert [path.name for path in out.parent.iterdir()] == ["gate.xml"]
+
+
+@pytest.mark.parametrize("payload", PAYLOADS)
+def test_whatever_a_name_holds_the_file_is_xml_and_the_name_is_text(payload: str, tmp_path: Path) -> None:
+    group = {**DATE, "model": payload, "w_name": payload}
+    # A run folder is UTF-8, so half a sign cannot come from one.
+    written = payload.encode("utf-8", "replace").decode("utf-8")
+    levels = {key: one.replace(payload, written) for key, one in group.items()}
+    run_folder(tmp_path / "run", [replace(GAP, group=levels)])
+    gate = check([tmp_path / "run"], Place(tmp_path).rules(rule(name="x", measure="slope_gap", at_most=1)))
+    run = replace(gate.runs[0], folder=Path(payload.replace("\x00", "")), model=payload)
+    judged = [replace(one, rule=replace(one.rule, name=payload, why=payload)) for one in run.judged]
+    write_junit(replace(gate, runs=(replace(run, judged=tuple(judged)),)), tmp_path / "gate.xml")
+    root = parsed(tmp_path / "gate.xml")
+    (case,) = root.iter("testcase")
+    assert case.attrib["name"] == printable(f"{payload}[{printable(written)}-female-male]")
+    failure = case.find("failure")
+    assert failure is not None
+    assert printable(written) in failure.attrib["message"]
+    tags = ("testsuites", "testsuite", "properties", "property", "testcase", "failure")
+    assert {one.tag for one in root.iter()} == set(tags)
+    (sentence,) = {one.sentence for one in judged}
+    assert sentence.isprintable() or "\ufffd" in sentence or "\u200f" in sentence
+    assert not set("\u202e\u2066\x1b\x9b").intersection(sentence)
+
+
+@given(st.text(alphabet=st.characters(exclude_categories=())))
+def test_what_is_printable_is_xml_and_one_line(text: str) -> None:
+    element = ET.Element("a", {"b": printable(text)})
+    element.text = printable(text)
+    back = ET.fromstring(ET.tostring(element, encoding="utf-8"))
+    assert (back.attrib["b"], back.text or "") == (printable(text), printable(text))
+    assert len(printable(text).splitlines()) <= 1
+
+
+def test_a_junit_file_that_cannot_be_written(place: Place) -> None:
+    gate = check([place.run], place.rules(gap_rule()))
+    (place.folder / "file").touch()
+    for out in (place.folder, place.folder / "file" / "gate.xml", place.folder / ("x" * 300)):
+        assert_refused(("--junit",), write_junit, gate, out)
+    assert sorted(path.name for path in place.folder.iterdir()) == ["file", "rules.toml", "run"]

@@ -1,0 +1,350 @@
+"""The guard as a library user meets it: what it finds of a model whose answers are planted, and what it says of it."""
+
+from __future__ import annotations
+
+import json
+import math
+import zlib
+from collections.abc import Sequence
+from dataclasses import fields, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import undertow
+from helpers.file_refusal import assert_refused
+from helpers.planted_precision import Planted, nothing
+from undertow import models
+from undertow.audits.task_specification.audit import Settings
+from undertow.models.base import EncodedQuery, ModelHandle, ModelRequest, PackedTree, TokenBatch, UnsupportedQueryError
+from undertow.models.families import toy
+from undertow.runs.guard import Guard, Options
+from undertow.types import Floats, ScoredQuery
+
+NOMINATIVE = "female: she; male: he; neutral: they"
+POSSESSIVE = "female: her; male: his; neutral: their"
+UNDECIDED = "The nurse said that {blank} was late."
+DECIDED = "The nurse lost {blank} keys."
+OCCUPATIONS = [
+    "baker",
+    "driver",
+    "judge",
+    "painter",
+    "singer",
+    "farmer",
+    "tailor",
+    "guard",
+    "miller",
+    "waiter",
+    "roofer",
+    "potter",
+]
+
+
+def planted_table(folder: Path) -> Path:
+    """Sentences whose kind the toy's answers give away: it moves *she* and *he* with the date, and *her* and *his* not."""
+    rows = ["sentence,occupation,pronoun_case,well_specified,gold"]
+    for index, who in enumerate(OCCUPATIONS):
+        person, gold = (("woman", "female"), ("man", "male"))[index % 2]
+        rows.append(f"The {who} said that ___ was late.,{who},nominative,no,")
+        rows.append(f"The {person} met the {who} and found ___ keys.,{who},possessive,yes,{gold}")
+    path = folder / "planted.csv"
+    path.write_text("\n".join(rows), encoding="utf-8")
+    return path
+
+
+def unit(text: str) -> float:
+    return zlib.crc32(text.encode()) / 2**32
+
+
+def planted_percent(before: str, year: int) -> dict[str, float]:
+    """Shares of she, he and they as the toy's page has them, in percent of the three; `before` ends before the space."""
+    she = 0.30 + 0.10 * (year - 1900) / 100 + 0.01 * (unit(before) - 0.5)
+    return {"female": 100 * she / 0.80, "male": 100 * (0.70 - she) / 0.80, "neutral": 12.5}
+
+
+def found(model: type[toy.ToyModel], name: str, opened: list[str] | None = None) -> ModelHandle:
+    """A variety of the toy, with answers of its own in the store; each loading of it is noted."""
+    plain = toy.find(ModelRequest("toy"))
+    assert plain is not None
+    card = replace(plain.card, name=name, source=name)
+
+    def load() -> toy.ToyModel:
+        if opened is not None:
+            opened.append(name)
+        return model(card, slope_per_year=0.001)
+
+    return ModelHandle(card, load)
+
+
+class Deaf(toy.ToyModel):
+    """Cannot be asked about anything unspeakable."""
+
+    def encode(self, queries: Sequence[ScoredQuery]) -> list[EncodedQuery | UnsupportedQueryError]:
+        return [
+            UnsupportedQueryError("it is too long for this model") if "unspeakable" in query.texts()[0] else encoded
+            for query, encoded in zip(queries, super().encode(queries), strict=True)
+        ]
+
+
+class Evasive(toy.ToyModel):
+    """Gives every word a twentieth of the toy's probability, so that nearly all goes to words that nobody lists."""
+
+    def read_tree(self, tree: PackedTree) -> Floats:
+        return super().read_tree(tree) - math.log(20)
+
+    def read_batch(self, batch: TokenBatch) -> Floats:
+        return super().read_batch(batch) - math.log(20)
+
+
+@pytest.fixture(scope="module")
+def table(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return planted_table(tmp_path_factory.mktemp("sentences"))
+
+
+def guarding(cache: Path, **options: Any) -> Guard:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("UNDERTOW_CACHE", str(cache))
+        return undertow.guard("toy", **options)
+
+
+@pytest.fixture(scope="module")
+def knowing(table: Path, tmp_path_factory: pytest.TempPathFactory) -> Guard:
+    """A guard that learnt from sentences which the toy tells apart without fail."""
+    return guarding(tmp_path_factory.mktemp("cache"), challenge=str(table))
+
+
+@pytest.fixture(scope="module")
+def usual(tmp_path_factory: pytest.TempPathFactory) -> Guard:
+    """The guard with nothing chosen: the toy understands none of its schemas."""
+    return guarding(tmp_path_factory.mktemp("cache"))
+
+
+def test_verdicts_in_reduced_precision_say_that_nobody_checked_them(
+    table: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told: list[tuple[int, int]] = []
+    # The toy has no arithmetic to warn of.
+    toys = undertow.guard("toy", challenge=str(table), dtype="bfloat16", progress=lambda *done: told.append(done))
+    assert toys.notes == ()
+    assert (told[0], told[-1]) == ((0, 4 * len(OCCUPATIONS)), (4 * len(OCCUPATIONS), 4 * len(OCCUPATIONS)))
+    monkeypatch.setattr(models, "resolve", lambda request: Planted(nothing).find(request))
+    reduced = undertow.guard("planted", challenge=str(table), dtype="bfloat16")
+    (note,) = reduced.notes
+    assert "bfloat16" in note
+    assert reduced(UNDECIDED, NOMINATIVE).as_json()["notes"] == (note,)
+    assert undertow.guard("planted", challenge=str(table))(UNDECIDED, NOMINATIVE).notes == ()
+
+
+# One verdict.
+
+
+@pytest.mark.parametrize("text", [UNDECIDED, "{blank} was late."])
+def test_shares_are_the_planted_ones_at_each_date(text: str, usual: Guard) -> None:
+    verdict = usual(text, NOMINATIVE)
+    assert list(verdict.percent) == ["1901", "2016"]
+    for year, shares in verdict.percent.items():
+        before = f"In {year}: {text.partition('{blank}')[0]}".rstrip()
+        assert shares == pytest.approx(planted_percent(before, int(year)), abs=1e-9)
+    assert verdict.unclaimed_percent == pytest.approx(20.0)
+
+
+def test_scores_are_those_of_the_shares(knowing: Guard) -> None:
+    verdict = knowing(UNDECIDED, NOMINATIVE)
+    first, last = verdict.percent.values()
+    moved = {group: abs(last[group] - first[group]) for group in first}
+    middle = [(first[group] + last[group]) / 200 for group in first]
+    expected = {f"delta_{group}": value for group, value in moved.items()} | {
+        "total_variation": sum(moved.values()) / 2,
+        "entropy": -100 * sum(share * math.log(share, 3) for share in middle),
+    }
+    got = {name: standing.value for name, standing in verdict.scores.items()}
+    assert {name: got[name] for name in expected} == pytest.approx(expected, abs=1e-9)
+    assert set(got) == {*expected, "jensen_shannon"}
+    assert 0 < got["jensen_shannon"] < got["total_variation"]
+
+
+def test_scores_stand_among_those_of_the_schema_set(knowing: Guard) -> None:
+    standing = knowing("The teacher said that {blank} was late.", NOMINATIVE).scores["total_variation"]
+    years = (1901, 2016)
+    shares = [[planted_percent(f"In {at}: The {who} said that", at)["female"] for at in years] for who in OCCUPATIONS]
+    known = [abs(last - first) for first, last in shares]
+    below = sum(value < standing.value for value in known)
+    assert 0 < below < len(known)
+    assert standing.above_unspecified == pytest.approx(below / len(known))
+    assert standing.above_specified == 1.0  # those do not move at all
+
+
+def test_a_sentence_that_decides_and_one_that_does_not_are_told_apart(knowing: Guard) -> None:
+    undecided, decided = knowing(UNDECIDED, NOMINATIVE), knowing(DECIDED, POSSESSIVE)
+    assert (undecided.unspecified, decided.unspecified) == (True, False)
+    assert decided.chance_percent < 25
+    assert undecided.chance_percent > 75
+    assert decided.scores["total_variation"].value == pytest.approx(0, abs=1e-9)
+    for verdict in (undecided, decided):
+        assert verdict.unscored == ""
+        assert "right in 100% (balanced; AUROC 1.00)" in verdict.rests_on
+    assert undecided.text == UNDECIDED
+
+
+def test_advice_names_the_neutral_words_and_what_the_model_prefers(knowing: Guard) -> None:
+    first, last = (planted_percent(f"In {year}: The nurse said that", year)["female"] for year in (1901, 2016))
+    own = {"female": ["she"], "male": ["he"], "neutral": ["THEY"]}
+    plain, other, alone = (
+        verdict.advice
+        for verdict in knowing.check([(UNDECIDED, words) for words in (NOMINATIVE, own, "female: she; male: he")])
+    )
+    assert "neutrally (they)" in plain
+    assert f"female words that the model prefers ({(first + last) / 2:.0f}%)" in plain
+    assert "neutrally (THEY)" in other
+    assert "neutrally" not in alone
+    # The toy says a word that is no pronoun in the nominative with exp(-1 - u), u from 0 to 1 by the word.
+    odds = {group: math.exp(-1 - unit(f" {word}")) for group, word in zip("fmn", ("her", "his", "their"), strict=True)}
+    assert max(odds, key=lambda group: odds[group]) == "n"
+    assert f"neutral words ({100 * odds['n'] / sum(odds.values()):.0f}%)" in knowing(DECIDED, POSSESSIVE).advice
+
+
+def test_other_words_are_judged_by_movement_alone(knowing: Guard) -> None:
+    undecided, decided = knowing(UNDECIDED, "one: she; other: he"), knowing(DECIDED, "one: her; other: his")
+    assert (undecided.unspecified, decided.unspecified) == (True, False)
+    threshold = knowing.reference.thresholds["total_variation"]
+    for verdict in (undecided, decided):
+        assert math.isnan(verdict.chance_percent)
+        assert f"total variation above {threshold:.2g} points" in verdict.rests_on
+        assert verdict.scores["delta_one"].value == pytest.approx(verdict.scores["delta_other"].value)
+        assert math.isnan(verdict.scores["delta_one"].above_unspecified)
+        assert set(verdict.scores) == {"delta_one", "delta_other", "total_variation", "jensen_shannon", "entropy"}
+    assert decided.scores["total_variation"].value < threshold < undecided.scores["total_variation"].value
+
+
+def test_pronouns_of_the_likeliest_case_are_asked_if_no_options_are_given(knowing: Guard) -> None:
+    """The toy takes no notice of grammar: a case is as likely as its words are together."""
+    cases = {
+        "nominative": ("she", "he", "they"),
+        "accusative": ("her", "him", "them"),
+        "possessive": ("her", "his", "their"),
+    }
+    odds = {word: math.exp(-1 - unit(f" {word}")) for words in cases.values() for word in words}
+    shares = planted_percent("In 1901: The nurse said that", 1901)
+    odds |= {word: 0.80 * share / 100 for word, share in zip(cases["nominative"], shares.values(), strict=True)}
+    totals = {case: sum(odds[word] for word in words) for case, words in cases.items()}
+    likeliest = max(totals, key=lambda case: totals[case])
+    expected = [100 * odds[word] / totals[likeliest] for word in cases[likeliest]]
+    verdict = knowing(UNDECIDED)
+    assert list(verdict.percent["1901"].values()) == pytest.approx(expected)
+    words = dict(zip(("female", "male", "neutral"), [[word] for word in cases[likeliest]], strict=True))
+    assert verdict.percent == knowing(UNDECIDED, words).percent
+
+
+def test_options_as_a_text_and_as_a_table_are_the_same_in_any_order_of_groups(knowing: Guard) -> None:
+    given = {"female": ["she", "her"], "male": ("he", "his"), "neutral": ["they", "their"]}
+    verdict = knowing(UNDECIDED, given)
+    assert verdict == knowing(UNDECIDED, "female: she, her; male: he, his; neutral: they, their")
+    usual = knowing(UNDECIDED, NOMINATIVE)
+    assert verdict.percent != usual.percent
+    other = knowing(UNDECIDED, {"neutral": ["They"], "male": ["he"], "female": ["she"]})
+    assert other.chance_percent == pytest.approx(usual.chance_percent)
+
+
+# Many verdicts.
+
+
+def test_verdicts_come_in_the_order_of_the_sentences_whatever_their_words(knowing: Guard) -> None:
+    doors = "The door stood {blank}."
+    given: list[tuple[str, Options]] = [
+        (UNDECIDED, NOMINATIVE),
+        (doors, "open: open; shut: shut"),
+        (DECIDED, POSSESSIVE),
+        (UNDECIDED, {"one": ["she"], "other": ["he"]}),
+        (doors, "open: ajar; shut: closed"),
+        (UNDECIDED, NOMINATIVE),
+    ]
+    verdicts = knowing.check(given)
+    assert verdicts[1].percent != verdicts[4].percent
+    for (text, options), verdict in zip(given, verdicts, strict=True):
+        alone = knowing(text, options)
+        assert verdict.chance_percent == pytest.approx(alone.chance_percent, nan_ok=True)
+        assert replace(verdict, chance_percent=0) == replace(alone, chance_percent=0)
+    assert knowing.check([]) == []
+
+
+def test_a_model_is_opened_once_over_many_calls_and_not_where_all_is_stored(table: Path) -> None:
+    opened: list[str] = []
+    settings = Settings(challenge=str(table))
+    check = Guard(found(toy.ToyModel, "counted", opened), settings)
+    texts = [UNDECIDED, DECIDED, "A cook said {blank} slept.", "A clerk said {blank} ate.", UNDECIDED]
+    before = [check(text, NOMINATIVE) for text in texts]
+    check.check([("A maid said {blank} sang.", ""), ("The door stood {blank}.", "open: open; shut: shut")])
+    assert opened == ["counted"]
+    again = Guard(found(toy.ToyModel, "counted", opened), settings)
+    assert [again(text, NOMINATIVE) for text in texts] == before
+    assert opened == ["counted"]
+    again("A groom said {blank} rode.", NOMINATIVE)
+    assert opened == ["counted", "counted"]
+
+
+# What goes wrong, and what must be said.
+
+
+def test_a_large_unclaimed_share_and_verdicts_that_rest_on_nothing_are_told(
+    table: Path, usual: Guard, knowing: Guard
+) -> None:
+    """The toy does not understand the schemas of the package, so on those its verdicts are right half the time."""
+    verdict = Guard(found(Evasive, "evasive"), Settings(challenge=str(table)))(UNDECIDED, NOMINATIVE)
+    frank = knowing(UNDECIDED, NOMINATIVE)
+    assert verdict.unclaimed_percent == pytest.approx(96.0)
+    assert verdict.advice.startswith(frank.advice)
+    assert "96%" in verdict.advice.removeprefix(frank.advice)
+    assert verdict.percent["2016"] == pytest.approx(frank.percent["2016"])
+    accuracy = usual.reference.accuracy["combined"]
+    assert accuracy < 0.6
+    assert f"chance ({100 * accuracy:.0f}%)" in usual(UNDECIDED, NOMINATIVE).advice
+    assert "chance" not in frank.advice
+
+
+def test_a_sentence_that_cannot_be_asked_has_no_verdict(table: Path) -> None:
+    check = Guard(found(Deaf, "deaf"), Settings(challenge=str(table)))
+    heard, unheard, last = check.check(
+        [(UNDECIDED, NOMINATIVE), ("An unspeakable nurse said {blank} ran.", NOMINATIVE), (DECIDED, POSSESSIVE)]
+    )
+    assert (heard.unspecified, last.unspecified) == (True, False)
+    assert unheard.unspecified is None
+    assert unheard.unscored == "it is too long for this model"
+    assert math.isnan(unheard.chance_percent)
+    own = check("The door stood {blank}.", "open: open; shut: shut")
+    for verdict in (heard, unheard, own):
+        written = json.dumps(verdict.as_json(), allow_nan=False)
+        assert set(json.loads(written)) == {field.name for field in fields(verdict)}
+    plain = unheard.as_json()
+    assert plain["unspecified"] is None
+    assert plain["percent"] == {year: dict.fromkeys(("female", "male", "neutral")) for year in ("1901", "2016")}
+    assert all(standing["value"] is None for standing in plain["scores"].values())
+    assert own.as_json()["chance_percent"] is None
+    assert own.as_json()["scores"]["delta_open"] == {"value": 0.0, "above_unspecified": None, "above_specified": None}
+
+
+@pytest.mark.parametrize(
+    ("rows", "expected"),
+    [
+        (",well_specified\nThe unspeakable cook ate ___.,no\nA man ate ___.,yes\nA boy ate ___.,yes", "10 are needed"),
+        ("\nThe cook said ___ ran.\nThe clerk said ___ ran.", "well_specified"),
+    ],
+)
+def test_a_table_that_nothing_can_be_learnt_from_is_refused(rows: str, expected: str, tmp_path: Path) -> None:
+    path = tmp_path / "own.csv"
+    path.write_text(f"sentence{rows}\n", encoding="utf-8")
+    assert_refused((expected,), Guard, found(Deaf, "deaf"), Settings(challenge=str(path)))
+
+
+def test_more_dates_and_another_place_for_them(table: Path) -> None:
+    check = undertow.guard("toy", challenge=str(table), date_start=1850, date_stop=1950, date_count=5, ends=2)
+    verdict = check(UNDECIDED, NOMINATIVE)
+    assert list(verdict.percent) == ["1850", "1875", "1900", "1925", "1950"]
+    female = [shares["female"] for shares in verdict.percent.values()]
+    moved = (female[3] + female[4] - female[0] - female[1]) / 2
+    assert verdict.scores["delta_female"].value == pytest.approx(moved)
+    assert moved == pytest.approx(100 * 0.001 * 75 / 0.80, abs=1.3)
+    # Behind the sentence the toy cannot see the date when it fills the blank.
+    behind = undertow.guard("toy", challenge=str(table), inject="{text} It was {w}.")
+    assert behind(UNDECIDED, NOMINATIVE).scores["delta_female"].value == pytest.approx(0, abs=1e-9)

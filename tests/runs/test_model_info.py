@@ -1,0 +1,162 @@
+"""Names of several models: patterns written out by training step, and the file that says what models do not tell."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from undertow.errors import UndertowError
+from undertow.runs.folder import model_info
+from undertow.runs.folder.model_info import checkpoint, read_about, written_out
+
+
+def assert_refused(names: tuple[object, ...], read: Callable[[Any], object], argument: Any) -> None:
+    """The refusal is one line that names all of this."""
+    with pytest.raises(UndertowError) as error:
+        read(argument)
+    assert "\n" not in str(error.value)
+    for name in names:
+        assert str(name) in str(error.value)
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Where names are looked for: checkpoints of a run, a folder without a number, and a file beside them."""
+    monkeypatch.chdir(tmp_path)
+    for name in ("checkpoint-1000", "checkpoint-20", "checkpoint-3", "final", "best"):
+        (tmp_path / "run" / name).mkdir(parents=True)
+    (tmp_path / "run" / "checkpoint-5").write_text("no folder")
+    return tmp_path
+
+
+def test_a_pattern_stands_for_the_folders_that_it_matches_by_training_step(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert written_out(["run/checkpoint-*"]) == ["run/checkpoint-3", "run/checkpoint-20", "run/checkpoint-1000"]
+    assert written_out(["run/checkpoint-?"]) == ["run/checkpoint-3"]
+    assert written_out(["r*/checkpoint-[23]*"]) == ["run/checkpoint-3", "run/checkpoint-20"]
+    given = ["toy:slope=2", "run/checkpoint-?0*", "smollm2"]
+    assert written_out(given) == ["toy:slope=2", "run/checkpoint-20", "run/checkpoint-1000", "smollm2"]
+    # Folders without a step come last by name.
+    steps = ["run/checkpoint-3", "run/checkpoint-20", "run/checkpoint-1000"]
+    assert written_out(["run/*"]) == [*steps, "run/best", "run/final"]
+    monkeypatch.setenv("HOME", str(folder))
+    for pattern in (f"{folder}/run/f*", "~/run/f*"):
+        assert written_out([pattern]) == [f"{folder}/run/final"]
+    assert written_out(["/".join(["**"] * 1200 + ["best"])]) == ["run/best"]
+
+
+@pytest.mark.parametrize("pattern", ["**/checkpoint-*", "run/**/checkpoint-*", "**/**/checkpoint-*"])
+def test_a_pattern_may_go_through_folders_at_any_depth(pattern: str, folder: Path) -> None:
+    (folder / "run/later/on/checkpoint-7").mkdir(parents=True)
+    steps = ["run/checkpoint-3", "run/later/on/checkpoint-7", "run/checkpoint-20", "run/checkpoint-1000"]
+    assert written_out([pattern]) == steps
+    assert written_out(["run/la*", "run/later/**/checkpoint-*"]) == ["run/later", "run/later/on/checkpoint-7"]
+    assert written_out(["run/later/**"]) == ["run/later/on/checkpoint-7", "run/later", "run/later/on"]
+
+
+@pytest.mark.parametrize("pattern", ["**/checkpoint-*", "**/nosuch", "run/*"])
+def test_a_pattern_that_goes_through_too_many_folders_is_refused(
+    pattern: str, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(model_info, "MAX_FOLDERS", 4)
+    assert_refused((pattern, 4), written_out, [pattern])
+    assert written_out(["run/b*"]) == ["run/best"]
+
+
+@pytest.mark.parametrize(
+    "pattern",
+    [
+        # back behind a wildcard
+        "**/..", "*/../run", "run/**/../final",
+        # nothing matches
+        "run/checkpoint-9*", "nosuch/*", "run/checkpoint-5*", "/nosuch-root/*", "run/[a", "nosuch**",
+    ],
+)  # fmt: skip
+def test_a_pattern_that_goes_back_or_matches_no_folder_is_refused(pattern: str, folder: Path) -> None:
+    assert_refused((pattern,), written_out, [pattern])
+    assert written_out(["run/../run/b*"]) == ["run/../run/best"]
+
+
+def test_a_folder_whose_name_looks_like_a_pattern_is_itself(folder: Path) -> None:
+    (folder / "model[1]").mkdir()
+    (folder / "model1").mkdir()
+    assert written_out(["model[1]"]) == ["model[1]"]
+    assert written_out(["model[12]"]) == ["model1"]
+
+
+@pytest.mark.parametrize("names", [["toy", "toy:slope=3", "toy"], ["run/checkpoint-20", "run/checkpoint-*"], []])
+def test_no_model_and_a_model_named_twice_are_refused(names: list[str], folder: Path) -> None:
+    assert_refused((repr(names[0]),) if names else ("-m",), written_out, names)
+
+
+@pytest.mark.parametrize(
+    ("name", "step"),
+    [
+        ("checkpoint-500", 500), ("checkpoint_500", 500), ("Checkpoint500", 500), ("step-0", 0),
+        ("global_step1000", 1000), ("ckpt-007", 7),
+        *((name, None) for name in ("checkpoint", "checkpoint-", "checkpoint-5-best", "5", "model-500")),
+    ],
+)  # fmt: skip
+def test_a_checkpoint_says_its_step_and_whose_it_is(name: str, step: int | None, tmp_path: Path) -> None:
+    (tmp_path / name).mkdir()
+    expected = {} if step is None else {"step": float(step), "trajectory": str(tmp_path)}
+    for path in (f"{tmp_path / name}", f"{tmp_path / name}/"):
+        assert checkpoint(path) == expected
+    (tmp_path / "step-3").write_text("no folder")
+    assert checkpoint(str(tmp_path / "step-3")) == checkpoint("someone/checkpoint-500") == {}
+
+
+def about(tmp_path: Path, text: str | bytes) -> Path:
+    path = tmp_path / "about.toml"
+    path.write_bytes(text if isinstance(text, bytes) else text.encode())
+    return path
+
+
+def test_what_a_file_says_is_read_by_model(tmp_path: Path) -> None:
+    text = """
+[models.toy]
+parameters = 1.5e9
+objective = "autoregressive"
+post_training = "RLHF"
+[models."openai:my-model"]
+parameters = 7_000_000_000
+[models."run/checkpoint-20"]
+"""
+    assert read_about(about(tmp_path, text)) == {
+        "toy": {"parameters": 1.5e9, "objective": "autoregressive", "post_training": "RLHF"},
+        "openai:my-model": {"parameters": 7_000_000_000},
+        "run/checkpoint-20": {},
+    }
+    assert read_about(None) == {}
+    marked = about(tmp_path, b"\xef\xbb\xbf[models.toy]\nparameters = 5\n")
+    assert read_about(marked) == {"toy": {"parameters": 5}}
+    hint = "[models.'Qwen2.5-0.5B']"
+    assert_refused((hint,), read_about, about(tmp_path, "[models.Qwen2.5-0.5B]\nparameters = 1e9"))
+    assert read_about(about(tmp_path, f"{hint}\nparameters = 1e9")) == {"Qwen2.5-0.5B": {"parameters": 1e9}}
+
+
+@pytest.mark.parametrize(
+    ("text", "named"),
+    [
+        ("", "[models.smollm2]"), ("[[models]]\nparameters = 1", "table"), ("[toy]\nparameters = 1", "table"),
+        ("[models]\ntoy = 1e6", "'toy'"),
+        ("[models.toy]\nparams = 1", "model 'toy': 'params'"),
+        ("[models.toy]\nstep = 3", "'step'"),
+        *((f"[models.toy]\nparameters = {value}", "parameters")
+          for value in ('"135M"', "true", "0", "nan")),
+        ("[models.toy]\nobjective = 3", "objective"),
+        ("[models.toy", "TOML"),
+        (b"[models.toy]\nobjective = '\xff'", "byte 26"),
+        pytest.param("models = " + "[" * 20_000, "TOML", id="too deep"),
+        pytest.param("[models.toy]\nparameters = 1" + "0" * 400, "parameters", id="too large for a number"),
+    ],
+)  # fmt: skip
+def test_a_damaged_file_about_models_is_refused_by_its_key(text: str | bytes, named: str, tmp_path: Path) -> None:
+    path = about(tmp_path, text)
+    assert_refused((path, named), read_about, path)
+    for path in (tmp_path / "nosuch.toml", tmp_path):
+        assert_refused((path,), read_about, path)

@@ -1,0 +1,229 @@
+"""The pipeline as a library user meets it: planted answers are found, runs repeat, nothing is asked twice."""
+
+from __future__ import annotations
+
+import shlex
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import undertow
+from conftest import Cli
+from undertow.models.base import BatchLimits, ModelHandle, ModelRequest
+from undertow.models.families import toy
+from undertow.runs import pipeline
+from undertow.types import Floats
+
+PROBE = "spurious-correlation"
+pytestmark = pytest.mark.usefixtures("few_resamples")
+untold = pytest.mark.usefixtures("untold")
+"""Not where a finished run is shared, which has its page."""
+
+
+@untold
+def test_measuring_anew_with_another_seed_is_another_run_in_the_same_place(tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    first = undertow.audit(PROBE, model="toy", w="date", limit=90, out=folder)
+    second = undertow.score(folder, seed=5)
+    assert second.manifest["run_key"] != first.manifest["run_key"]
+    assert undertow.load_run(folder).manifest["seed"] == 5
+    with pytest.raises(undertow.UndertowError, match="holds another run"):
+        undertow.audit(PROBE, model="toy", w="date", limit=90, out=folder)
+
+
+@untold
+def test_a_set_measured_otherwise_is_another_run(tmp_path: Path) -> None:
+    text = (
+        'templates = ["In {w}, {blank} {verb}."]\nw = ["date"]\nwords = "pronouns"\nslots = {verb = ["ran", "sat"]}\n'
+    )
+    path = tmp_path / "own.toml"
+    path.write_text(text)
+    undertow.audit(PROBE, model="toy", challenge=str(path), out=tmp_path / "run")
+    for more in ('clusters = ["template"]\n', 'gaps = [["male", "neutral"]]\n'):
+        path.write_text(more + text)
+        with pytest.raises(undertow.UndertowError, match="holds another run"):
+            undertow.audit(PROBE, model="toy", challenge=str(path), out=tmp_path / "run")
+
+
+@untold
+def test_a_rewriting_that_was_cut_off_is_no_run_and_is_taken_up(tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    first = undertow.audit(PROBE, model="toy", w="date", limit=90, out=folder)
+    results = (folder / "results.json").read_bytes()
+    (folder / "my notes.txt").write_text("mine")
+    (folder / "manifest.json").unlink()
+    (folder / ".unfinished").touch()
+    with pytest.raises(undertow.UndertowError, match="was not finished"):
+        undertow.load_run(folder)
+    undertow.audit(PROBE, model="toy", w="date", limit=90, out=folder)
+    assert (folder / "results.json").read_bytes() == results
+    assert sorted(path.name for path in folder.iterdir() if path.name.startswith((".", "my"))) == ["my notes.txt"]
+    assert first.manifest["run_key"] == undertow.load_run(folder).manifest["run_key"]
+
+
+@untold
+def test_w_names_lists_of_the_file_and_of_undertow(tmp_path: Path) -> None:
+    path = tmp_path / "own.toml"
+    lists = 'season = ["spring", "summer", "autumn"]\nday = ["a", "b", "c"]\n'
+    path.write_text(f'templates = ["In {{w}}, {{blank}} ran."]\nwords = "pronouns"\n[w]\n{lists}')
+    run = undertow.audit(PROBE, model="toy", challenge=str(path), w="season,date", out=tmp_path / "run")
+    assert list(run.observations["w_name"].unique()) == ["season", "date"]
+
+
+def test_library_without_torch_imports_little_and_runs_scores_and_retells(tmp_path: Path) -> None:
+    """With the model extra made impossible to import, everything but loading its models works."""
+    code = f"""
+import sys
+import undertow
+print([name for name in ("torch", "transformers", "matplotlib", "pandas") if name in sys.modules])
+class Absent:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in ("torch", "transformers", "huggingface_hub", "gguf", "accelerate"):
+            raise ModuleNotFoundError(f"No module named {{name!r}}")
+sys.meta_path.insert(0, Absent())
+assert len(undertow.data.load("mgc").items()) == 3000
+run = undertow.audit("spurious-correlation", model="toy", w="date", limit=90, out={str(tmp_path / "run")!r})
+assert undertow.score(run.folder, out={str(tmp_path / "again")!r}).results.equals(run.results)
+(run.folder / "report.html").unlink()
+assert undertow.render_report(run.folder).stat().st_size > 10_000
+assert all(callable(getattr(undertow, name)) for name in ("run", "score", "retell", "open_run", "pull"))
+print(len(run.results))
+"""
+    printed = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    assert printed.splitlines() == ["[]", "18"]
+
+
+def test_run_of_toy_finds_the_planted_drift_and_nothing_else(finished_run: Callable[..., Path]) -> None:
+    run = undertow.load_run(finished_run(PROBE, "toy"))
+    results = run.results
+    slopes = {(row["w_name"], row["pronoun"]): row for row in results[results["measure"] == "slope"].to_dict("records")}
+    # Ten points a century of 0.80, over 29 steps of 215 years.
+    planted = 10 / 100 / 0.80 * 215 / 29
+    assert slopes["date", "female"]["value"] == pytest.approx(planted, abs=0.03)
+    assert slopes["date", "male"]["value"] == pytest.approx(-planted, abs=0.03)
+    assert float(slopes["place", "female"]["q"]) > 0.05
+    found = [finding for finding in run.findings if finding.found]
+    assert len(found) == 3
+    assert all("date" in finding.text for finding in found)
+    unclaimed = results[(results["measure"] == "mean_mass") & (results["pronoun"] == "unclaimed")]
+    assert unclaimed["value"].to_numpy() == pytest.approx([20.0, 20.0])
+
+
+def test_run_folder_holds_observations_results_manifest_page_and_figures(finished_run: Callable[..., Path]) -> None:
+    run = undertow.load_run(finished_run(PROBE, "toy", w="date", limit=120, seed=3))
+    frame = run.observations
+    assert len(frame) == 120
+    assert frame[["female", "male", "neutral"]].sum(axis=1).to_numpy() == pytest.approx(np.full(120, 100.0))
+    assert (frame["cluster"].nunique(), frame["w"].nunique()) == (10, 12)
+    assert set(run.results["measure"]) == {
+        "mean_mass", "w_effect", "slope", "pearson_r", "slope_log_odds", "slope_gap",
+    }  # fmt: skip
+    assert run.figure().axes
+    assert run.manifest["command"] == "undertow run spurious-correlation -m toy --w date --seed 3 --limit 120"
+    assert run.manifest["protocol"] == "exact"
+    assert len(run.manifest["challenge_sha256"]) == 64
+    tables = {"results.csv", "observations.parquet", "report.html"}
+    for name in (*tables, "figures/date_mgc_toy.svg", "figures/date_mgc_toy.png"):
+        assert (run.folder / name).stat().st_size > 0
+
+
+@untold
+@pytest.mark.parametrize("w", [["date", "place"], "file"])
+def test_printed_command_and_call_repeat_the_run(w: str | list[str], cli: Cli, tmp_path: Path) -> None:
+    towns = tmp_path / "my towns.txt"
+    towns.write_text("Rome\nParis\nOslo\nBern\n")
+    run = undertow.audit(
+        PROBE, model="toy:slope=-4", w=towns if w == "file" else w, limit=60, seed=1, out=tmp_path / "run"
+    )
+    again = undertow.score(run.folder, seed=9, out=tmp_path / "other seed")
+    exec(f"{str(run.manifest['python'])[:-1]}, out={str(tmp_path / 'called')!r})", {"undertow": undertow})
+    for made, out in ((run, "repeated"), (again, "scored")):
+        words = shlex.split(str(made.manifest["command"]))
+        assert cli(*words[1:], "--out", str(tmp_path / out)).returncode == 0
+    for made, out in ((run, "called"), (run, "repeated"), (again, "scored")):
+        assert (tmp_path / out / "results.json").read_bytes() == (made.folder / "results.json").read_bytes()
+
+
+@untold
+def test_a_second_run_computes_nothing_and_another_seed_asks_the_same(tmp_path: Path) -> None:
+    options: dict[str, Any] = {"model": "toy", "w": "date", "date_count": 8}
+    few = undertow.audit(PROBE, limit=96, out=tmp_path / "few", **options)
+    first = undertow.audit(PROBE, out=tmp_path / "a", **options)
+    second = undertow.audit(PROBE, out=tmp_path / "b", **options)
+    other = undertow.audit(PROBE, seed=5, out=tmp_path / "c", **options)
+    computed = [run.manifest["counts"]["computed"] for run in (first, second, other)]
+    assert computed == [len(first.observations) - len(few.observations), 0, 0]
+    assert pipeline.dry_run(PROBE, **options).n_tokens == 0
+    assert (tmp_path / "a/results.json").read_bytes() == (tmp_path / "b/results.json").read_bytes()
+    assert other.results["value"].equals(first.results["value"])
+
+
+def test_how_a_model_was_read_is_told_of_stored_answers_too(tmp_path: Path) -> None:
+    from undertow.inference.answer_cache import AnswerCache
+    from undertow.inference.runner import run_queries
+
+    found = toy.find(ModelRequest("toy"))
+    assert found is not None
+    model = found.open()
+    assert isinstance(model, toy.ToyModel)
+    model.notes = ("read by ear",)
+    queries = [item.query for item in undertow.data.load("mgc").items()[:20]]
+    for n_computed in (20, 0):
+        with AnswerCache(tmp_path / "s") as store:
+            asked = run_queries(
+                ModelHandle(found.card, lambda: model), queries, store, "exact", lambda done, total: None
+            )
+        assert (asked.n_computed, asked.notes) == (n_computed, ("read by ear",))
+
+
+@untold
+def test_limits_keep_the_design_balanced(tmp_path: Path) -> None:
+    for limit, cells, values in [(45, 3, 7), (3, 1, 3)]:
+        run = undertow.audit(PROBE, model="toy", w="date,place", limit=limit, out=tmp_path / str(limit))
+        date = run.observations[run.observations["w_name"] == "date"]
+        assert (date["cluster"].nunique(), date["w"].nunique()) == (cells, values)
+        assert (date["w"].iloc[0], date["w"].iloc[-1]) == ("1801", "2016")
+
+
+@untold
+def test_a_sentence_that_begins_with_its_blank_is_asked(tmp_path: Path) -> None:
+    run = undertow.audit(PROBE, model="toy", challenge="mgt", w="date", limit=300, out=tmp_path / "run")
+    starts = run.observations[run.observations["text"].str.startswith("___")]
+    assert len(starts) > 0
+    # Nothing before the blank tells the date, and nothing after it depends on the pronoun: no drift there.
+    assert starts.groupby("w_index")["female"].mean().std() == pytest.approx(0, abs=1e-9)
+
+
+def test_a_dry_run_asks_nothing() -> None:
+    estimated = pipeline.dry_run(PROBE, "toy", w="date", limit=120)
+    assert (estimated.n_queries, estimated.n_distinct, estimated.n_stored) == (120, 120, 0)
+    assert estimated.n_tokens > 120
+    assert estimated.seconds > 0
+    assert estimated.memory_bytes > 0
+    assert pipeline.dry_run(PROBE, "toy", w="date", limit=120).n_stored == 0
+
+
+def test_the_toy_reads_trees_and_batches_alike() -> None:
+    from undertow.inference.planner import plan, read_pack
+
+    found = toy.find(ModelRequest("toy"))
+    assert found is not None
+    model = found.open()
+    items = undertow.data.load("mgc").items()[:50]
+    encoded = [one for one in model.encode([item.query for item in items]) if not isinstance(one, Exception)]
+    assert len(encoded) == 50
+    values: dict[tuple[int, int], list[Floats]] = {}
+    for depth in (0, 100):
+        limits = BatchLimits(60, depth)
+        for pack in plan(encoded, limits):
+            members = [encoded[index] for index in pack.queries]
+            read = read_pack(members, 60, (model.read_tree, model.read_batch), as_tree=pack.as_tree)
+            values |= {(depth, index): reads for index, reads in zip(pack.queries, read, strict=True)}
+    for index in range(50):
+        for one, other in zip(values[0, index], values[100, index], strict=True):
+            assert one.tolist() == other.tolist()

@@ -1,0 +1,254 @@
+"""A finished run asked like a model: it says again what it said, and owns to what it was never asked."""
+
+from __future__ import annotations
+
+import math
+import shutil
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+
+import undertow
+from undertow import models
+from undertow.errors import UndertowError
+from undertow.models.base import EXACT, PAPER, CostEstimate, ModelHandle, ModelRequest
+from undertow.models.families import toy
+from undertow.runs.folder import replay
+from undertow.runs.pipeline import Run
+from undertow.types import BLANK, GENERATION, Answer, ModelIdentity, Query
+
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("untold", "few_resamples")]
+PROBE = "spurious-correlation"
+OPTIONS: dict[str, Any] = {"w": "date", "date_count": 5, "limit": 30}
+FACTS: Mapping[str, str | float] = {"parameters": 9e9, "objective": "autoregressive"}
+
+
+@dataclass(frozen=True, slots=True)
+class Hiding:
+    """Answers prompts as the toy does, and hides a twentieth of each distribution."""
+
+    card: ModelIdentity
+    notes: tuple[str, ...] = ("asked far away",)
+
+    @property
+    def facts(self) -> Mapping[str, str | float]:
+        return FACTS
+
+    def answer(self, queries: Sequence[Query], protocol: str) -> Iterator[Mapping[int, Answer]]:
+        found = toy.find(ModelRequest("toy"))
+        assert found is not None
+        for part in found.open().answer(queries, protocol):
+            yield {
+                place: replace(answer, ceilings_prob=tuple(0.01 for _ in answer.logprobs_nats), unseen_prob=0.05)
+                for place, answer in part.items()
+            }
+
+    def effort(self, queries: Sequence[Query], protocol: str) -> CostEstimate:
+        return CostEstimate(0, 0, 0.0, 0)
+
+
+@pytest.fixture(autouse=True)
+def hiding(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A model of that family, called `hiding`."""
+    card = ModelIdentity("hiding", "hiding", "far away", "1", "as served", "top")
+    found = ModelHandle(card, lambda: Hiding(card), {GENERATION: (EXACT, PAPER)})
+    own = models.resolve
+    monkeypatch.setattr(models, "resolve", lambda request: found if request.name == "hiding" else own(request))
+
+
+@pytest.fixture(autouse=True)
+def in_own_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+def run(model: str | list[str], out: str, **more: Any) -> Run:
+    return undertow.audit(PROBE, model=model, out=out, **OPTIONS | more)
+
+
+First = Callable[..., Run]
+
+
+@pytest.fixture
+def first(finished_run: Callable[..., Path]) -> First:
+    """A copy of a finished run, which the tests of this file share: in the folder `first`, or another."""
+
+    def copied(model: str | list[str] = "toy", out: str = "first", **more: Any) -> Run:
+        shutil.copytree(finished_run(PROBE, model, **OPTIONS | more), out)
+        return undertow.load_run(out)
+
+    return copied
+
+
+def check_same_answers(again: Run, first: Run, model: str) -> None:
+    """Every column but the model's name, whatever a cell holds."""
+    theirs = first.observations[first.observations["model"] == model].reset_index(drop=True)
+    ours = again.observations.drop(columns="model")
+    # A model beside others has columns that only the others fill.
+    assert all(theirs[name].isna().all() or not theirs[name].any() for name in set(theirs) - {"model"} - set(ours))
+    pd.testing.assert_frame_equal(ours, theirs[list(ours)], check_dtype=False, rtol=1e-12)
+
+
+def check_same_results(again: Run, first: Run, model: str) -> None:
+    """Estimates and tests are the same; intervals come from draws that depend on the model's name."""
+    theirs = [result for result in first.record.results if result.group["model"] == model]
+    assert len(theirs) == len(again.record.results) > 0
+    for one, other in zip(again.record.results, theirs, strict=True):
+        assert one.measure == other.measure
+        assert dict(one.group) == dict(other.group) | {"model": again.manifest["model"]}
+        assert (one.n, one.n_unscored, one.unit) == (other.n, other.n_unscored, other.unit)
+        bounds = [name for name in ("bound_low", "bound_high") if name in one.detail]
+        ours, expected = ([each.value, each.p, *(each.detail[name] for name in bounds)] for each in (one, other))
+        assert ours == pytest.approx(expected, rel=1e-9, abs=1e-9, nan_ok=True)
+        width = 0.0 if math.isnan(other.high) else other.high - other.low
+        assert one.low == pytest.approx(other.low, abs=0.5 * width + 1e-9, nan_ok=True)
+        assert one.high == pytest.approx(other.high, abs=0.5 * width + 1e-9, nan_ok=True)
+
+
+# The same again.
+
+
+@pytest.mark.parametrize(
+    ("model", "asked"),
+    [
+        ("toy", {}),
+        ("toy", {"prompts": "A", "protocol": "paper"}),
+        ("toy", {"prompts": "C", "chat": True, "max_new_tokens": 1}),
+        ("hiding", {"prompts": "A,C"}),
+        ("toy", {"challenge": "undertow-schemas", "inject": "In {w}: ", "limit": 20}),
+    ],
+    ids=["blanks", "paper", "chat", "bounds", "sentences"],
+)
+def test_it_says_and_gives_what_the_run_did(first: First, model: str, asked: dict[str, Any]) -> None:
+    original = first(model, **asked)
+    again = run("replay:first", "again", **asked)
+    check_same_answers(again, original, model)
+    check_same_results(again, original, model)
+    for name in ("groups", "words", "prompts", "normalised", "readout"):
+        assert again.manifest["design"][name] == original.manifest["design"][name]
+    assert again.manifest["protocol"] == original.manifest["protocol"]
+    assert again.manifest["counts"]["unscored"] == 0
+    assert again.manifest["model_card"]["family"] == "recorded"
+    assert again.manifest["model_card"]["dtype"] == "as recorded"
+
+
+def test_a_recorded_run_of_a_recorded_run_is_one_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With the reasons of what it could not answer."""
+    own = toy.ToyModel._answer
+    monkeypatch.setattr(
+        toy.ToyModel,
+        "_answer",
+        lambda self, query: Answer.none("sneezed") if "1801" in query.prompt else own(self, query),
+    )
+    original = run("toy", "first", prompts="A")
+    assert (original.observations["unscored"] == "sneezed").sum() == 6
+    run("replay:first", "second", prompts="A")
+    third = run("replay:second", "third", prompts="A")
+    check_same_answers(third, original, "toy")
+    check_same_results(third, original, "toy")
+    assert third.manifest["model_card"]["source"] == "second: replay:first"
+
+
+def test_task_specification_is_answered_too() -> None:
+    options: dict[str, Any] = {"challenge": "simplified", "limit": 40}
+    original = undertow.audit("task-specification", model="toy", out="first", **options)
+    again = undertow.audit("task-specification", model="replay:first", out="again", **options)
+    check_same_answers(again, original, "toy")
+
+
+# One of several.
+
+
+BOTH = ["toy", "toy:slope=-5", "hiding"]
+
+
+def test_one_of_several_models_is_named_after_an_at(first: First) -> None:
+    both = first(BOTH, "both")
+    for model, kind in zip(BOTH, (BLANK, BLANK, GENERATION), strict=True):
+        name = f"replay:both@{model}"
+        assert dict(models.resolve(ModelRequest(name)).asks) == {kind: ("exact",)}
+        again = run(name, f"again {model}")
+        check_same_answers(again, both, model)
+        check_same_results(again, both, model)
+    for name in ("replay:both", "replay:both@nosuch"):
+        with pytest.raises(UndertowError, match="toy, toy:slope=-5, hiding"):
+            models.resolve(ModelRequest(name))
+
+
+def test_models_of_one_run_are_not_taken_for_each_other_and_are_named_as_the_refusal_says(first: First) -> None:
+    """Their answers are stored under the same file's hash."""
+    first(BOTH, "both")
+    again = run(["replay:both@toy", "replay:both@toy:slope=-5"], "second")
+    slopes = again.results.query("measure == 'slope' and pronoun == 'female'")["value"].tolist()
+    assert slopes[0] > 0 > slopes[1]
+    with pytest.raises(UndertowError, match="as in ") as error:
+        models.resolve(ModelRequest("replay:second"))
+    suggested = str(error.value).partition("as in ")[2]
+    assert suggested == "replay:second@replay:both@toy"
+    assert models.resolve(ModelRequest(suggested)).card.source == "second: replay:both@toy"
+
+
+# What was not asked.
+
+
+@pytest.mark.parametrize(
+    ("recorded_with", "asked", "n_unscored"),
+    [
+        ({}, {"words": "aaai"}, 30),
+        ({"prompts": "A"}, {"prompts": "A,B", "limit": 60}, 30),
+        ({"prompts": "A"}, {"prompts": "A", "max_new_tokens": 1}, 30),
+    ],
+)
+def test_what_was_not_asked_is_unscored_with_a_reason(
+    first: First, recorded_with: dict[str, Any], asked: dict[str, Any], n_unscored: int
+) -> None:
+    first(**recorded_with)
+    again = run("replay:first", "again", **asked)
+    reasons = again.observations["unscored"]
+    assert (reasons != "").sum() == again.manifest["counts"]["unscored"] == n_unscored
+    assert len(set(reasons) - {""}) == 1
+    assert again.observations.loc[reasons != "", "female"].isna().all()
+
+
+def test_a_run_that_was_asked_by_prompts_is_asked_by_prompts(first: First) -> None:
+    """One without blanks is asked by A, B and C where none are named; those that it was not asked are unscored."""
+    first(prompts="A,B,C")
+    again = run("replay:first", "again")
+    assert set(again.observations["prompt"]) == {"A", "B", "C"}
+    assert again.manifest["counts"]["unscored"] == 0
+
+
+# Refusals.
+
+
+def table(folder: Path) -> None:
+    rows = "\n".join(f"m,season,{at},{at},{at},{10 + at},{30 - at}" for at in range(4))
+    Path("table.csv").write_text(f"model,w_name,w_index,w,text_index,xe,ze\n{rows}\n")
+    undertow.score("table.csv", probe=PROBE, out=folder)
+
+
+def test_what_cannot_be_asked_is_refused(first: First, tmp_path: Path) -> None:
+    first()
+    (tmp_path / "empty").mkdir()
+    table(tmp_path / "table")
+    named: list[tuple[str, dict[str, Any], str]] = [
+        ("replay:nosuch", {}, "nosuch"),
+        ("recorded: ", {}, "replay:FOLDER"),
+        ("recorded:~nosuch-user/run", {}, "~nosuch-user/run"),
+        ("replay:empty", {}, "manifest.json"),
+        ("replay:first", {"revision": "main"}, "--revision"),
+        ("replay:first@nosuch", {}, "'nosuch'"),
+        ("replay:table", {}, "table"),
+    ]
+    for name, more, word in named:
+        with pytest.raises(UndertowError) as error:
+            models.resolve(ModelRequest(name, **more))
+        assert word in str(error.value)
+        assert "\n" not in str(error.value)
+    for asked in ({"prompts": "A"}, {"protocol": "paper"}):
+        with pytest.raises(UndertowError, match="replay:first"):
+            run("replay:first", "again", **asked)
+    assert replay.find(ModelRequest("recorded")) is None

@@ -1,0 +1,467 @@
+"""Several models in one run: each as it would be alone, beside the others, and asked for as one."""
+
+from __future__ import annotations
+
+import json
+import math
+import shlex
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import undertow
+from conftest import Cli
+from helpers.file_refusal import assert_refused
+from helpers.sampled_cases import briefly
+from helpers.shared_folders import made_once
+from undertow import models
+from undertow._files import cache_file
+from undertow.audits.shared.model_comparison import points
+from undertow.inference.answer_cache import AnswerCache
+from undertow.models.base import (
+    EXACT,
+    PAPER,
+    CostEstimate,
+    ModelHandle,
+    ModelRequest,
+    RequestFailedError,
+    UnsupportedQueryError,
+)
+from undertow.models.families import toy
+from undertow.runs import pipeline
+from undertow.runs.pipeline import Run
+from undertow.stats import benjamini_hochberg
+from undertow.types import CONTINUATIONS, GENERATION, Answer, ModelIdentity, Query, Result
+
+PROBE = "spurious-correlation"
+pytestmark = pytest.mark.usefixtures("few_resamples")
+BOTH = ["toy", "toy:slope=-5"]
+SMALL: dict[str, Any] = {"w": "date,place", "date_count": 8, "limit": 96}
+N_SMALL = 6 * 8 + 6 * 8
+"""Six sentences at eight dates, and at eight of twenty places."""
+TINY: dict[str, Any] = {"w": "date", "date_count": 4, "limit": 8}
+ABOUT = """
+[models.toy]
+parameters = 135e6
+objective = "autoregressive"
+[models."toy:slope=-5"]
+parameters = 7e9
+objective = "masked"
+post_training = "RLHF"
+[models."a model that is not asked"]
+parameters = 1e9
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Served:
+    """Answers prompts as the toy does, but shows part of each distribution only, and may lose some.
+
+    `asked` counts the prompts over all of its lives; every one whose number is in `lost` gets no answer.
+    """
+
+    card: ModelIdentity
+    asked: list[int]
+    lost: frozenset[int] = frozenset()
+    reason: str = ""
+    notes: tuple[str, ...] = ("asked far away",)
+
+    @property
+    def facts(self) -> Mapping[str, str | float]:
+        return {"parameters": 9e9, "objective": "autoregressive"}
+
+    def answer(
+        self, queries: Sequence[Query], protocol: str
+    ) -> Iterator[Mapping[int, Answer | UnsupportedQueryError | RequestFailedError]]:
+        found = toy.find(ModelRequest("toy"))
+        assert found is not None
+        answers = (pair for part in found.open().answer(queries, protocol) for pair in part.items())
+        for place, answer in answers:
+            self.asked.append(len(self.asked))
+            if self.asked[-1] in self.lost:
+                yield {place: RequestFailedError("the line was cut")}
+            elif self.reason:
+                yield {place: UnsupportedQueryError(self.reason)}
+            else:
+                ceilings = tuple(0.01 for _ in answer.logprobs_nats)
+                yield {place: replace(answer, ceilings_prob=ceilings, unseen_prob=0.05)}
+
+    def effort(self, queries: Sequence[Query], protocol: str) -> CostEstimate:
+        return CostEstimate(10 * len(queries), len(queries), 0.5, 0, passes="requests")
+
+
+Add = Callable[..., list[int]]
+
+
+@pytest.fixture
+def add(monkeypatch: pytest.MonkeyPatch) -> Add:
+    """Adds a family with one model, which answers prompts only."""
+
+    def add(name: str, kinds: Mapping[str, tuple[str, ...]] | None = None, **how: Any) -> list[int]:
+        asked: list[int] = []
+        card = ModelIdentity(name, "served", "far away", f"{name} {sorted(how)}", "as served", "top")
+        found = ModelHandle(card, lambda: Served(card, asked, **how), kinds or {GENERATION: (EXACT, PAPER)})
+        before = models.resolve
+        monkeypatch.setattr(models, "resolve", lambda request: found if request.name == name else before(request))
+        return asked
+
+    return add
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty folder to work in."""
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.fixture
+def about(shared_base: Path) -> Path:
+    """A file that describes models."""
+    return made_once(shared_base, "about-models", lambda made: (made / "about.toml").write_text(ABOUT)) / "about.toml"
+
+
+@pytest.fixture
+def both(few_resamples: None, finished_run: Callable[..., Path], about: Path) -> Run:
+    """A run of two models that drift in opposite directions, with its figures and its page."""
+    return undertow.load_run(finished_run(PROBE, BOTH, about=about, **SMALL))
+
+
+def figures(run: Run) -> list[str]:
+    return sorted(path.stem for path in (run.folder / "figures").glob("*.svg"))
+
+
+def n_stored() -> int:
+    if not cache_file().is_file():
+        return 0
+    with AnswerCache(cache_file()) as store:
+        return sum(shelf.n_answers for shelf in store.shelves())
+
+
+def of_model(run: Run, model: str) -> list[Result]:
+    return [result for result in run.record.results if result.group["model"] == model]
+
+
+def equal(one: Any, other: Any) -> bool:
+    """Alike, or both missing."""
+    return bool(one == other) or (math.isnan(one) and math.isnan(other))
+
+
+def check_as_alone(run: Run, model: str, alone: Run) -> None:
+    """Every number of this model is that of a run of its own, to the bit, q apart; and so is every row."""
+    ours, theirs = of_model(run, model), of_model(alone, model)
+    assert [(one.measure, dict(one.group)) for one in ours] == [(one.measure, dict(one.group)) for one in theirs]
+    assert ours
+    for one, other in zip(ours, theirs, strict=True):
+        for name in ("value", "low", "high", "p", "neutral", "n", "n_unscored", "unit", "note"):
+            assert equal(getattr(one, name), getattr(other, name)), (one, name)
+        # A model that shows everything has no bounds, of which there are columns where another one has them.
+        details = [
+            {
+                name: number
+                for name, number in each.detail.items()
+                if not math.isnan(number) and not name.startswith(("corrected_", "values_q"))  # which know all tests
+            }
+            for each in (one, other)
+        ]
+        assert details[0] == details[1]
+    rows = run.observations[run.observations["model"] == model].reset_index(drop=True)
+    pd.testing.assert_frame_equal(rows[list(alone.observations)], alone.observations, check_dtype=False)
+
+
+# One folder for all of them.
+
+
+def test_frame_and_results_hold_all_models(both: Run) -> None:
+    assert both.observations.groupby("model", sort=False).size().to_dict() == {"toy": N_SMALL, "toy:slope=-5": N_SMALL}
+    assert list(dict.fromkeys(result.group["model"] for result in both.record.results)) == BOTH
+    slopes = both.results.query("measure == 'slope' and w_name == 'date' and pronoun == 'female'")["value"].tolist()
+    assert slopes[0] > 0 > slopes[1]
+    told = [finding.text for finding in both.findings]
+    assert "2 models" in told[0]
+    assert all(any(name in text for name in ("2 models", *BOTH)) for text in told)
+    page = both.report.read_text(encoding="utf-8")
+    assert all(said in page for said in (*(f">{name}<" for name in BOTH), f"{N_SMALL:,} texts, asked of 2 models"))
+
+
+@pytest.mark.usefixtures("untold")
+def test_each_model_is_as_in_a_run_of_its_own_and_q_is_over_all_tests(both: Run, tmp_path: Path) -> None:
+    q_moved = False
+    for model in BOTH:
+        alone = undertow.audit(PROBE, model=model, out=tmp_path / model, **SMALL)
+        check_as_alone(both, model, alone)
+        q_moved |= [one.q for one in of_model(both, model)] != [one.q for one in of_model(alone, model)]
+    assert q_moved
+    tested = [one for one in both.record.results if one.measure in ("slope", "slope_gap") and not math.isnan(one.p)]
+    expected = benjamini_hochberg(np.array([one.p for one in tested]))
+    assert [one.q for one in tested] == pytest.approx(expected.tolist(), abs=1e-12)
+
+
+def test_the_manifest_says_who_was_asked(both: Run) -> None:
+    manifest = json.loads((both.folder / "manifest.json").read_text(encoding="utf-8"))
+    assert manifest["model"] == "toy, toy:slope=-5"
+    assert "model_card" not in manifest
+    parts = manifest["models"]
+    assert [part["name"] for part in parts] == BOTH
+    assert [part["card"]["revision"] for part in parts] == ["toy version 1, slope 10.0", "toy version 1, slope -5.0"]
+    counts = {name: manifest["counts"][name] for name in ("items", "queries", "computed", "unscored", "lost")}
+    assert counts == dict.fromkeys(("items", "queries", "computed"), 2 * N_SMALL) | {"unscored": 0, "lost": 0}
+    assert manifest["timing"]["asking_s"] == pytest.approx(sum(part["seconds"] for part in parts))
+    # Two models were asked the same texts, each by its own name.
+    assert len({part["challenge_sha256"] for part in parts}) == 1
+
+
+@pytest.mark.usefixtures("untold")
+def test_what_is_said_about_models_reaches_the_design(both: Run, add: Add, tmp_path: Path) -> None:
+    assert both.manifest["design"]["models"] == {
+        "toy": {"parameters": 135e6, "objective": "autoregressive"},
+        "toy:slope=-5": {"parameters": 7e9, "objective": "masked", "post_training": "RLHF"},
+    }
+    add("served")
+    path = tmp_path / "about.toml"
+    path.write_text('[models.served]\nparameters = 8e9\npost_training = "RLHF"\n')
+    run = undertow.audit(PROBE, model=["toy", "served"], about=path, out=tmp_path / "run", **TINY)
+    said = {"parameters": 8e9, "objective": "autoregressive", "post_training": "RLHF"}
+    assert run.manifest["design"]["models"] == {"toy": {}, "served": said}
+    assert [part["facts"] for part in run.manifest["models"]] == [{}, said]
+
+
+@pytest.mark.usefixtures("untold")
+def test_a_run_of_one_model_is_as_it_was(tmp_path: Path) -> None:
+    run = undertow.audit(PROBE, model=["toy"], out=tmp_path / "run", **TINY)
+    assert "models" not in run.manifest
+    assert run.manifest["model"] == run.manifest["model_card"]["name"] == "toy"
+    same = undertow.audit(PROBE, model="toy", out=tmp_path / "run", **TINY)
+    assert same.manifest["run_key"] == run.manifest["run_key"]
+    assert same.manifest["created"] == run.manifest["created"]
+
+
+# Figures.
+
+
+@pytest.mark.soak
+@pytest.mark.slow
+def test_checkpoints_are_drawn_against_training_step(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
+) -> None:
+    pytest.importorskip("torch", reason="the model extra is not installed")
+    import torch
+
+    from helpers.tiny_models import saved, tiny_llama
+
+    monkeypatch.chdir(tmp_path)
+    for number, step in enumerate((100, 20, 1)):
+        network = tiny_llama()
+        saved(tmp_path / f"run/checkpoint-{step}", network)
+        with torch.no_grad():
+            for parameter in network.parameters():
+                parameter.mul_(1 + number / 10)
+        network.save_pretrained(tmp_path / f"run/checkpoint-{step}")
+    run = undertow.audit(PROBE, model="run/checkpoint-*", out="out", **TINY)
+    names = [f"run/checkpoint-{step}" for step in (1, 20, 100)]
+    assert [part["name"] for part in run.manifest["models"]] == names
+    facts = run.manifest["design"]["models"]
+    assert {name: facts[name]["step"] for name in names} == dict(zip(names, (1.0, 20.0, 100.0), strict=True))
+    assert {facts[name]["trajectory"] for name in names} == {"run"}
+    (drawn,) = [name for name in figures(run) if name.startswith("training")]
+    assert "mgc" in drawn
+    request.getfixturevalue("untold")
+    # A checkpoint more is another run, and asks for its own answers only.
+    saved(tmp_path / "run/checkpoint-3", tiny_llama())
+    assert_refused(("holds another run",), undertow.audit, PROBE, model="run/checkpoint-*", out="out", **TINY)
+    more = undertow.audit(PROBE, model="run/checkpoint-*", out="more", **TINY)
+    assert [part["counts"]["computed"] for part in more.manifest["models"]] == [0, 8, 0, 0]
+
+
+def test_how_straight_a_gap_is_comes_from_its_own_two_groups() -> None:
+    """Whatever signs the groups have in their names."""
+    about = {"model": "m", "challenge": "c", "prompt": "", "w_name": "w"}
+    r = {"non-binary": 0.1, "binary": 1.0, "male": 0.3}
+    results = [Result("pearson_r", about | {"pronoun": group}, value) for group, value in r.items()]
+    results.append(Result("slope_gap", about | {"pronoun": "non-binary-male"}, 1.0))
+    ((point,),) = points(results, {"gaps": [["non-binary", "male"]]}).values()
+    assert point.r_squared == pytest.approx((0.1**2 + 0.3**2) / 2)
+
+
+# Asked for again.
+
+
+@pytest.mark.usefixtures("untold")
+def test_the_printed_command_and_call_repeat_the_run(both: Run, cli: Cli, tmp_path: Path) -> None:
+    words = shlex.split(str(both.manifest["command"]))
+    assert [words[at + 1] for at, word in enumerate(words) if word == "-m"] == BOTH
+    assert cli(*words[1:], "--out", str(tmp_path / "again")).returncode == 0
+    check_repeats(both, tmp_path / "again")
+    exec(f"{str(both.manifest['python'])[:-1]}, out={str(tmp_path / 'called')!r})", {"undertow": undertow})
+    check_repeats(both, tmp_path / "called")
+
+
+def check_repeats(run: Run, again: Path) -> None:
+    assert (again / "results.json").read_bytes() == (run.folder / "results.json").read_bytes()
+    for name in ("command", "python", "run_key", "design"):
+        assert undertow.load_run(again).manifest[name] == run.manifest[name]
+
+
+@pytest.mark.usefixtures("untold")
+def test_a_finished_run_is_opened(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    first = undertow.audit(PROBE, model=BOTH, out=tmp_path / "run", **TINY)
+    with monkeypatch.context() as patch:
+        patch.setattr(pipeline, "finish", lambda *_: pytest.fail("it was measured anew"))
+        second = undertow.audit(PROBE, model=BOTH, out=tmp_path / "run", **TINY)
+    assert second.results.equals(first.results)
+    assert (first.manifest["counts"]["computed"], second.manifest["counts"]["computed"]) == (16, 0)
+    for name, count in second.manifest["counts"].items():
+        assert count == sum(part["counts"][name] for part in second.manifest["models"]), name
+    # The order in which models are named is that of the report, and so another run.
+    assert_refused(("holds another run",), undertow.audit, PROBE, model=BOTH[::-1], out=tmp_path / "run", **TINY)
+
+
+@pytest.mark.usefixtures("untold")
+def test_what_got_no_answer_is_asked_again(add: Add, tmp_path: Path) -> None:
+    asked = add("served", lost=frozenset({1, 4}))
+    controls = 8 + 5  # sentences that decide their answer, of which nothing is measured
+    first = undertow.audit(PROBE, model=["toy", "served"], out=tmp_path / "run", prompts="A", **TINY)
+    assert len(asked) == 8 + controls
+    assert (first.manifest["counts"]["lost"], first.manifest["counts"]["computed"]) == (2, 14)
+    assert [part["counts"]["lost"] for part in first.manifest["models"]] == [0, 2]
+    unscored = first.observations.query("unscored != ''")
+    assert set(unscored["model"]) == {"served"}
+    assert unscored["unscored"].tolist() == ["the line was cut"] * 2
+    second = undertow.audit(PROBE, model=["toy", "served"], out=tmp_path / "run", prompts="A", **TINY)
+    assert len(asked) == 10 + controls
+    assert (second.manifest["counts"]["lost"], second.manifest["counts"]["computed"]) == (0, 2)
+    assert not second.observations["unscored"].any()
+    third = undertow.audit(PROBE, model=["toy", "served"], out=tmp_path / "run", prompts="A", **TINY)
+    assert len(asked) == 10 + controls
+    assert third.manifest["created"] == second.manifest["created"]
+
+
+@pytest.mark.usefixtures("untold")
+def test_a_run_of_several_models_is_measured_anew(both: Run, about: Path, tmp_path: Path) -> None:
+    again = undertow.score(both.folder, out=tmp_path / "again")
+    assert (again.folder / "results.json").read_bytes() == (both.folder / "results.json").read_bytes()
+    other = undertow.score(both.folder, seed=4, out=tmp_path / "other")
+    assert other.manifest["models"] == json.loads(json.dumps(both.manifest["models"]))
+    pairs = list(zip(other.record.results, both.record.results, strict=True))
+    assert [one.value for one, _ in pairs] == pytest.approx([one.value for _, one in pairs], nan_ok=True)
+    assert_refused(("--about",), undertow.score, both.folder, about=about)
+
+
+def test_a_dry_run_adds_up(add: Add) -> None:
+    each = [pipeline.dry_run(PROBE, name, **TINY) for name in BOTH]
+    of_both = pipeline.dry_run(PROBE, BOTH, **TINY)
+    for name in ("n_queries", "n_distinct", "n_stored", "n_tokens", "n_passes"):
+        assert getattr(of_both, name) == sum(getattr(one, name) for one in each), name
+    assert of_both.memory_bytes == max(one.memory_bytes for one in each)
+    assert of_both.seconds > 0
+    assert n_stored() == 0
+    add("served")
+    mixed = pipeline.dry_run(PROBE, ["toy", "served"], **TINY)
+    assert mixed.n_queries == each[0].n_queries + pipeline.dry_run(PROBE, "served", **TINY).n_queries
+    assert mixed.passes == "forward passes and requests"
+
+
+# What cannot be asked is refused before anything is.
+
+
+@pytest.mark.parametrize(
+    ("asked", "more", "expected"),
+    [
+        (["toy", "continues"], {}, "continues: "),
+        (["toy", "nosuch/*"], {}, "nosuch/*: "),
+        (["served", "toy"], {"protocol": "paper"}, "'paper'"),
+        (["toy", "toy"], {}, "'toy'"),
+        (["toy", "served"], {"about": "nosuch.toml"}, "nosuch.toml"),
+    ],
+)
+def test_one_that_cannot_be_asked_stops_all(
+    asked: list[str], more: dict[str, Any], expected: str, add: Add, folder: Path
+) -> None:
+    n_asked = [add("served"), add("continues", {CONTINUATIONS: (EXACT,)})]
+    assert_refused((expected,), undertow.audit, PROBE, model=asked, **more, **TINY)
+    assert (n_stored(), n_asked) == (0, [[], []])
+    assert not list(folder.iterdir())
+
+
+# Models of different kinds.
+
+
+@pytest.mark.parametrize("order", briefly([["served", "toy"], ["toy", "served"]]))
+@pytest.mark.usefixtures("untold")
+def test_one_is_asked_by_blanks_and_one_by_prompts(order: list[str], add: Add, tmp_path: Path) -> None:
+    add("served")
+    options = TINY | {"limit": 12}
+    run = undertow.audit(PROBE, model=order, out=tmp_path / "run", **options)
+    for model in order:
+        check_as_alone(run, model, undertow.audit(PROBE, model=model, out=tmp_path / model, **options))
+    frame = run.observations
+    assert set(frame.loc[frame["model"] == "toy", "prompt"]) == {""}
+    assert set(frame.loc[frame["model"] == "served", "prompt"]) == {"A", "B", "C"}
+    assert set(frame.loc[frame["model"] == "toy", "answer"]) == {""}
+    assert all(frame.loc[frame["model"] == "served", "answer"].str.endswith("."))
+    design = run.manifest["design"]
+    assert design["readouts"] == {"toy": "likelihood", "served": "prompt"}
+    assert list(design["prompts"]) == ["A", "B", "C"]
+    assert set(design["words"]["female"]) >= {"she", "She"}
+    bounded = [result for result in of_model(run, "served") if "bound_low" in result.detail]
+    assert bounded
+    assert all(math.isnan(result.detail.get("bound_low", math.nan)) for result in of_model(run, "toy"))
+    assert run.manifest["notes"] == ["served: asked far away"]
+    cells = {cell for table in run.shown for row in table.rows for cell in row}
+    assert {"toy", "served"} <= cells
+    assert not cells & {"nan", "None"}, "nobody knows how many tokens a server's words are"
+
+
+def test_a_model_without_any_answer_leaves_the_others_alone(add: Add, tmp_path: Path) -> None:
+    add("served", reason="it only smiled")
+    run = undertow.audit(PROBE, model=["toy", "served"], out=tmp_path / "run", prompts="A", **TINY)
+    check_as_alone(run, "toy", undertow.audit(PROBE, model="toy", out=tmp_path / "toy", prompts="A", **TINY))
+    silent = [one for one in of_model(run, "served") if one.measure == "slope"]
+    assert [math.isnan(one.value) for one in silent] == [True] * 3
+    assert all(one.n_unscored == 8 and one.note for one in silent)
+    assert "it only smiled" in run.report.read_text(encoding="utf-8")
+    assert any(name.startswith("models_") for name in figures(run))
+
+
+@pytest.mark.usefixtures("untold")
+def test_task_specification_asks_several_models_too(add: Add, tmp_path: Path) -> None:
+    add("served")
+    options: dict[str, Any] = {"challenge": "simplified", "limit": 24}
+    run = undertow.audit("task-specification", model=["toy", "served"], out=tmp_path / "run", **options)
+    for model in ("toy", "served"):
+        alone = undertow.audit("task-specification", model=model, out=tmp_path / model, **options)
+        check_as_alone(run, model, alone)
+
+
+# Tables.
+
+
+def test_what_is_said_about_the_models_of_a_table_is_drawn(
+    folder: Path, cli: Cli, request: pytest.FixtureRequest
+) -> None:
+    rows = [
+        {"model": model, "w_name": "season", "w_index": index, "w": season, "text_index": text}
+        | {"female": 20 + drift * index + text, "male": 40 - drift * index}
+        for model, drift in (("small", 1), ("large", 4))
+        for index, season in enumerate(["spring", "summer", "autumn", "winter"])
+        for text in range(2)
+    ]
+    pd.DataFrame(rows).to_csv("table.csv", index=False)
+    Path("about.toml").write_text("[models.large]\nparameters = 7e9\n[models.small]\nparameters = 125e6\n")
+    run = undertow.score("table.csv", probe=PROBE, about="about.toml", out="run")
+    assert run.manifest["design"]["models"] == {"large": {"parameters": 7e9}, "small": {"parameters": 125e6}}
+    assert [name for name in figures(run) if name.startswith("models_")] == ["models_season_recorded_female-male"]
+    page = run.report.read_text(encoding="utf-8")
+    assert "7B" in page
+    assert "125M" in page
+    request.getfixturevalue("untold")
+    words = shlex.split(str(run.manifest["command"]))
+    assert cli(*words[1:], "--out", "again").returncode == 0
+    assert undertow.load_run("again").manifest["design"] == run.manifest["design"]
+    # What is said about models is part of what is asked for.
+    assert_refused(("holds another run",), undertow.score, "table.csv", probe=PROBE, out="run")

@@ -1,0 +1,231 @@
+"""The run folder: what is wrong with one is said in one sentence, and nothing is overwritten unasked."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import undertow
+from conftest import Cli
+from helpers.cli_refusal import refused
+from helpers.sampled_cases import briefly
+from undertow._files import DRAFT_PREFIX, OLD_S
+from undertow.runs.folder import storage
+from undertow.runs.folder.storage import MANIFEST, OBSERVATIONS, RESULTS, UNFINISHED, check_place, read_record
+
+slow = pytest.mark.slow
+TOY = ["run", "spurious-correlation", "-m", "toy", "--w", "date", "--limit", "90"]
+
+
+@pytest.fixture(scope="session")
+def finished(finished_run: Callable[..., Path]) -> Path:
+    """A run of the toy model, not to be changed."""
+    return finished_run("spurious-correlation", "toy", w="date", limit=90)
+
+
+@pytest.fixture
+def copied(finished: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(finished, tmp_path / "run"))
+
+
+def content(folder: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def half(name: str) -> Callable[[Path], None]:
+    return lambda folder: os.truncate(folder / name, (folder / name).stat().st_size // 2)
+
+
+def without(name: str) -> Callable[[Path], None]:
+    return lambda folder: (folder / name).unlink()
+
+
+def with_text(name: str, text: str, encoding: str = "utf-8") -> Callable[[Path], None]:
+    def change(folder: Path) -> None:
+        (folder / name).write_text(text, encoding=encoding)
+
+    return change
+
+
+def with_entry(name: str, value: object) -> Callable[[Path], None]:
+    def change(folder: Path) -> None:
+        manifest = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
+        (folder / MANIFEST).write_text(json.dumps(manifest | {name: value}), encoding="utf-8")
+
+    return change
+
+
+def without_column(folder: Path) -> None:
+    """A table that is whole, but not this run's: a column that the design names is not there."""
+    pd.read_parquet(folder / OBSERVATIONS).drop(columns="female").to_parquet(folder / OBSERVATIONS)
+
+
+def with_column(name: str, cell: object) -> Callable[[Path], None]:
+    """The observations with one value all along a column."""
+
+    def change(folder: Path) -> None:
+        frame = pd.read_parquet(folder / OBSERVATIONS)
+        frame.assign(**{name: pd.Series([cell] * len(frame), dtype=object)}).to_parquet(folder / OBSERVATIONS)
+
+    return change
+
+
+DAMAGE: dict[str, tuple[Callable[[Path], None], str]] = {
+    "missing": (shutil.rmtree, "run"),
+    "no manifest": (without(MANIFEST), MANIFEST),
+    "manifest without a seed": (with_entry("seed", None), "seed"),
+    "manifest that says one thing twice": (with_text(MANIFEST, '{"seed": 0, "seed": 1}'), "'seed'"),
+    "manifest of another encoding": (with_text(MANIFEST, "{}", "utf-16"), MANIFEST),
+    "unknown probe": (with_entry("probe", "nosuch"), "nosuch"),
+    "observations of another table": (without_column, "female"),
+    "text for numbers": (with_column("female", "x"), "'female'"),
+    "lists for text": (with_column("model", ["x"]), "'model'"),
+    "no observations": (without(OBSERVATIONS), OBSERVATIONS),
+    "results that are numbers": (with_text(RESULTS, '{"results": [1]}'), RESULTS),
+    "results without a group": (with_text(RESULTS, '{"results": [{"value": 1}]}'), RESULTS),
+}
+"""What is wrong with a run folder, and what a refusal names."""
+
+
+@pytest.mark.parametrize("case", briefly(DAMAGE, 8))
+def test_a_damaged_run_folder_is_refused_and_left_as_it_is(case: str, copied: Path, cli: Cli) -> None:
+    damage, word = DAMAGE[case]
+    damage(copied)
+    before = content(copied)
+    for command in ("report", "score"):
+        refused(cli(command, "run"), word)
+    assert content(copied) == before
+    if case not in ("unknown probe", "observations of another table"):
+        with pytest.raises(undertow.UndertowError, match=re.escape(word)):
+            read_record(copied)
+
+
+def with_arrow(name: str, make: Callable[[int], pa.Array]) -> Callable[[Path], None]:
+    """The observations with another column of this name, of whatever type it is, as other tools may write it."""
+
+    def change(folder: Path) -> None:
+        table = pq.read_table(folder / OBSERVATIONS)
+        column = make(table.num_rows)
+        at = table.column_names.index(name) if name in table.column_names else table.num_columns
+        table = table.drop_columns([name]) if at < table.num_columns else table
+        pq.write_table(table.add_column(at, name, column), folder / OBSERVATIONS)
+
+    return change
+
+
+def test_observations_whose_values_take_more_than_their_file(copied: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A text that stands in every row takes its room in the file once; a list may hold any number of values."""
+    monkeypatch.setattr(storage, "MAX_VALUE_BYTES", 2**20)
+    of_text = pa.array(["x" * 2**16])
+    for name, make in (
+        ("w", lambda n: of_text.take(pa.array([0] * n))),
+        ("template", lambda n: pa.DictionaryArray.from_arrays(pa.array([0] * n, pa.int32()), of_text)),
+        ("options", lambda n: pa.array([["x" * 2**10] * 100] * n)),
+        ("logprobs_nats", lambda n: pa.array([[1.0] * 2**14] * n)),
+    ):
+        with monkeypatch.context() as patch:
+            patch.setattr(storage, "MAX_VALUES_OF_A_BYTE", 4)
+            with_arrow(name, make)(copied)
+            assert (copied / OBSERVATIONS).stat().st_size < 2**18
+            with pytest.raises(undertow.UndertowError, match="too large"):
+                read_record(copied)
+        monkeypatch.setattr(storage, "MAX_VALUE_BYTES", 2**30)
+        assert len(read_record(copied).observations), "which is read where it may be"
+        monkeypatch.setattr(storage, "MAX_VALUE_BYTES", 2**20)
+        with_arrow(name, lambda n: pa.array(["a"] * n))(copied)
+
+
+def test_types_that_other_tools_choose_are_read(copied: Path) -> None:
+    for name, make in (
+        ("female", lambda n: pa.array([float(at % 3) for at in range(n)]).dictionary_encode()),
+        ("w_index", lambda n: pa.array(range(n), pa.uint64())),
+        ("unscored", pa.nulls),
+        ("prompt", pa.nulls),
+        ("model", lambda n: pa.array(["toy"] * n).dictionary_encode()),
+    ):
+        with_arrow(name, make)(copied)
+    found = read_record(copied).observations
+    assert found["female"].sum() > 0
+    assert found["female"].dtype == float
+    assert found["w_index"].dtype == "int64"
+    assert found["unscored"].isna().all()
+    assert pd.api.types.is_string_dtype(found["unscored"])
+    assert not isinstance(found["model"].dtype, pd.CategoricalDtype)
+
+
+# Where a run goes.
+
+
+@pytest.mark.parametrize("overwrite", [[], pytest.param(["--overwrite"], marks=slow)])
+def test_a_place_that_holds_something_else_is_left_alone(overwrite: list[str], cli: Cli, tmp_path: Path) -> None:
+    (tmp_path / "letters").mkdir()
+    (tmp_path / "letters" / "a.txt").write_text("dear", encoding="utf-8")
+    refused(cli(*TOY, "--out", "letters", *overwrite), "letters", "--out")
+    assert content(tmp_path) == {"letters/a.txt": b"dear"}
+
+
+@slow
+def test_another_run_is_replaced_only_when_asked(copied: Path, cli: Cli) -> None:
+    before = content(copied)
+    other = ["run", "spurious-correlation", "-m", "toy:slope=-5", "--w", "date", "--limit", "90", "--out", "run"]
+    refused(cli(*other), "run", "--out", "--overwrite")
+    assert content(copied) == before
+    assert cli(*other, "--overwrite").returncode == 0
+    assert read_record(copied).manifest["model"] == "toy:slope=-5"
+    stems = {path.stem for path in (copied / "figures").iterdir()}
+    assert len(stems) == 1
+    assert stems != {"date_mgc_toy"}
+
+
+@pytest.mark.parametrize("damage", [half(MANIFEST), with_entry("schema_version", 99)])
+def test_a_run_that_cannot_be_read_is_replaced_only_when_asked(
+    damage: Callable[[Path], None], copied: Path, finished: Path
+) -> None:
+    damage(copied)
+    run_key = str(read_record(finished).manifest["run_key"])
+    with pytest.raises(undertow.UndertowError, match="--overwrite"):
+        check_place(copied, run_key)
+    check_place(copied, run_key, overwrite=True)
+    again = undertow.score(finished, out=copied, overwrite=True)
+    assert read_record(copied).manifest["run_key"] == again.manifest["run_key"] == run_key
+
+
+def test_what_a_killed_process_left_is_taken_over_or_removed(copied: Path, finished: Path, tmp_path: Path) -> None:
+    (copied / MANIFEST).unlink()
+    (copied / UNFINISHED).touch()
+    old, fresh = (tmp_path / f"{DRAFT_PREFIX}{name}" for name in ("old", "fresh"))
+    for draft in (old, fresh):
+        draft.mkdir()
+    os.utime(old, (time.time() - 2 * OLD_S,) * 2)
+    undertow.score(finished, out=copied)
+    assert content(copied).keys() == content(finished).keys()
+    assert (old.exists(), fresh.exists()) == (False, True)
+
+
+@pytest.mark.parametrize("out", ["file", "file/run", "x" * 300])
+def test_a_place_where_no_folder_can_be(out: str, cli: Cli, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("x", encoding="utf-8")
+    refused(cli(*TOY, "--out", out), "file" if "file" in out else "--out")
+    assert content(tmp_path) == {"file": b"x"}
+
+
+# Measured and told anew.
+
+
+def test_scoring_a_run_gives_the_same_numbers(finished: Path, cli: Cli, tmp_path: Path) -> None:
+    done = cli("score", str(finished), "--out", "again", "--json")
+    assert (done.returncode, done.stderr) == (0, "")
+    again = content(tmp_path / "again")
+    assert again[RESULTS] == (finished / RESULTS).read_bytes()
+    assert again["results.csv"] == (finished / "results.csv").read_bytes()
+    assert set(again) == set(content(finished))

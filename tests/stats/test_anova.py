@@ -1,0 +1,117 @@
+"""One-way analysis agrees with scipy and with sums that a hand can do, and says nothing where there is nothing to say."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import astuple
+
+import numpy as np
+import pytest
+from scipy import stats
+from statsmodels.stats.oneway import anova_oneway
+
+from undertow.stats.anova import one_way, welch_p
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_p_is_that_of_the_f_test(seed: int) -> None:
+    """Groups of unlike sizes, one of a single point, in any order; in half of the cases they differ."""
+    rng = np.random.default_rng(seed)
+    group = rng.permutation(np.repeat(list("dacbe"), [7, 3, 12, 1, 5]))
+    y = 50 + rng.normal(0, 2, 28) + (seed % 2) * np.char.equal(group, "a") * 4
+    found = one_way(y, group)
+    expected = stats.f_oneway(*(y[group == name] for name in "abcde"))
+    assert found.p == pytest.approx(expected.pvalue)
+    between = sum((group == name).sum() * (y[group == name].mean() - y.mean()) ** 2 for name in "abcde")
+    assert found.share == pytest.approx(between / ((y - y.mean()) ** 2).sum())
+    assert found.expected_share == 4 / 27
+
+
+def test_by_hand() -> None:
+    """Of squares of 225 + 25 + 25 + 225 about 25, 50 + 50 lie about 15 and 35. F(1, 2) is 8, the square of t(2)."""
+    found = one_way([10, 20, 30, 40], ["x", "x", "y", "y"])
+    assert found.share == pytest.approx(0.8)
+    assert found.expected_share == pytest.approx(1 / 3)
+    assert found.p == pytest.approx(1 - math.sqrt(8 / 10))
+
+
+def test_groups_that_do_not_matter_show_the_expected_share_on_average() -> None:
+    rng = np.random.default_rng(1)
+    group = np.repeat(np.arange(6), [2, 3, 4, 5, 6, 4])
+    found = [one_way(rng.normal(0, 3, 24), group) for _ in range(1500)]
+    shares = np.array([one.share for one in found])
+    assert shares.mean() == pytest.approx(5 / 23, abs=0.012)
+    assert {one.expected_share for one in found} == {5 / 23}
+    assert np.mean([one.p <= 0.05 for one in found]) == pytest.approx(0.05, abs=0.02)
+    assert np.mean([one.p <= 0.5 for one in found]) == pytest.approx(0.5, abs=0.05)
+
+
+def test_groups_without_any_spread_within_explain_everything() -> None:
+    assert astuple(one_way([1, 1, 2, 2, 5], ["a", "a", "b", "b", "c"])) == (1.0, 2 / 4, 0.0)
+
+
+def test_groups_of_one_mean_explain_nothing() -> None:
+    found = one_way([1, 3, 0, 4], [0, 0, 1, 1])
+    assert found.share == pytest.approx(0)
+    assert found.p == pytest.approx(1)
+
+
+@pytest.mark.parametrize(
+    ("y", "group"),
+    [
+        ([], []),
+        ([1.0], ["a"]),
+        ([1.0, 2.0, 3.0], ["a", "a", "a"]),
+        ([1.0, 2.0, 3.0], ["a", "b", "c"]),
+        ([5.0, 5.0, 5.0, 5.0], ["a", "a", "b", "b"]),
+        ([0.0, 0.0, 0.0, 0.0], ["a", "a", "b", "b"]),
+        ([0.3, 0.1 + 0.2, 0.3, 0.3], ["a", "a", "b", "b"]),  # differs by rounding only
+    ],
+)
+def test_where_there_is_nothing_to_say_everything_is_nan(y: list[float], group: list[str]) -> None:
+    assert np.isnan(astuple(one_way(y, group))).all()
+
+
+def test_a_small_spread_on_a_large_mean_is_not_taken_for_rounding() -> None:
+    assert one_way([50, 50 + 2e-9, 50 + 4e-9, 50 + 6e-9], [0, 0, 1, 1]).share == pytest.approx(0.8, rel=1e-3)
+
+
+def test_the_unit_and_place_of_y_do_not_matter() -> None:
+    rng = np.random.default_rng(2)
+    y, group = rng.normal(0, 1, 12), np.arange(12) % 3
+    assert astuple(one_way(-30 * y + 4, group)) == pytest.approx(astuple(one_way(y, group)))
+
+
+@pytest.mark.parametrize(("y", "group"), [([1.0, 2.0], ["a"]), ([[1.0], [2.0]], [["a"], ["b"]])])
+def test_wrong_shapes_are_refused(y: list[float], group: list[str]) -> None:
+    with pytest.raises(ValueError, match="one length"):
+        one_way(y, group)
+
+
+# Unequal spreads ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_p_of_unequal_spreads_is_welchs(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    group = rng.permutation(np.repeat(list("abc"), [6, 9, 20]))
+    y = rng.normal(0, 1, 35) * (1 + 3 * (group == "c")) + 0.8 * (group == "a")
+    expected = anova_oneway([y[group == name] for name in "abc"], use_var="unequal").pvalue
+    assert welch_p(y, group) == pytest.approx(expected)
+
+
+def test_of_two_groups_it_is_the_t_test_of_welch() -> None:
+    y, group = np.random.default_rng(5).normal(0, 1, 20), np.arange(20) < 7
+    assert welch_p(y, group) == pytest.approx(stats.ttest_ind(y[group], y[~group], equal_var=False).pvalue)
+
+
+@pytest.mark.parametrize(
+    ("y", "group"), [([1.0, 2, 3], [0, 0, 0]), ([1.0, 2, 3], [0, 0, 1]), ([1.0, 1, 2, 3], [0, 0, 1, 1]), ([], [])]
+)
+def test_groups_that_cannot_be_compared_have_no_p(y: list[float], group: list[int]) -> None:
+    assert math.isnan(welch_p(y, group))
+
+
+def test_shapes_that_differ_are_refused_by_welch() -> None:
+    with pytest.raises(ValueError, match="one length"):
+        welch_p([1.0, 2.0], [0])

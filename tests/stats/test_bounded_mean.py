@@ -1,0 +1,134 @@
+"""Means of bounded numbers: Clopper and Pearson's interval of shares, closed forms of sums of exponentials, and coverage."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from scipy import stats
+
+from undertow.stats import point_estimates
+from undertow.stats.intervals.bounded_mean import bounded_mean, positive_chance
+
+Floats = NDArray[np.float64]
+PERCENT = (0.0, 100.0)
+
+
+def shares(n: int, k: int) -> Floats:
+    """One cell in which so many of all documents are right."""
+    return np.where(np.arange(n) < k, 100.0, 0.0)[:, np.newaxis]
+
+
+@pytest.mark.parametrize(("n", "k"), [(6, 0), (6, 6), (7, 2), (20, 1), (130, 64), (600, 5)])
+def test_of_shares_it_is_clopper_and_pearsons(n: int, k: int) -> None:
+    mean = bounded_mean(shares(n, k), PERCENT)
+    for level in (0.95, 0.999):
+        exact = stats.binomtest(k, n).proportion_ci(level, method="exact")
+        assert mean.interval(level) == pytest.approx((100 * exact.low, 100 * exact.high), abs=1e-6)
+    for null in (0.01, 0.3, 0.8):
+        assert mean.p_above(100 * null) == pytest.approx(stats.binom.sf(k - 1, n, null), abs=1e-9)
+        assert mean.p_below(100 * null) == pytest.approx(stats.binom.cdf(k, n, null), abs=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("coefficients", "chance"),
+    [
+        ([3.0, -1.0], 3 / 4),
+        ([1.0, -1.0, -1.0, -1.0], 1 / 8),
+        ([2.0, -1.0, -3.0], 2 / 3 * 2 / 5),
+        ([1.0, 2.0, -4.0], 1 - 4 / 5 * 4 / 6),
+        ([5.0], 1.0),
+        ([-1.0, -2.0], 0.0),
+        ([0.0, 0.0], 0.0),
+        ([], 0.0),
+    ],
+)
+def test_the_chance_of_a_positive_sum_is_that_of_waiting_times(coefficients: list[float], chance: float) -> None:
+    """One positive term outlasts all others in turn, each with the chance a / (a + b)."""
+    assert positive_chance(coefficients) == pytest.approx(chance, abs=1e-9)
+
+
+def test_the_chance_is_that_of_draws() -> None:
+    rng = np.random.default_rng(3)
+    coefficients = rng.normal(-0.2, 1, 30)
+    drawn = (rng.exponential(size=(100_000, 30)) @ coefficients > 0).mean()
+    assert positive_chance(coefficients) == pytest.approx(drawn, abs=0.006)
+
+
+def test_limits_are_where_p_is_half_of_what_the_level_leaves() -> None:
+    values = np.random.default_rng(1).beta(0.3, 2, (15, 3)) * 100
+    mean = bounded_mean(values, PERCENT)
+    low, high = mean.interval(0.9)
+    assert mean.value == pytest.approx(values.mean())
+    assert low < mean.value < high
+    assert (mean.p_above(low), mean.p_below(high)) == pytest.approx((0.05, 0.05), abs=1e-6)
+    mirrored = bounded_mean(100 - values, PERCENT)
+    assert mirrored.interval(0.9) == pytest.approx((100 - high, 100 - low))
+
+
+def test_numbers_that_do_not_differ_keep_a_width() -> None:
+    """Six of 50: the unseen one at 100 outweighs them with a chance of 0.025 where ((100 - m) / 50) to the 6th is 0.025."""
+    low, high = bounded_mean(np.full((6, 1), 50.0), PERCENT).interval()
+    reach = 50 * (1 - 0.025 ** (1 / 6))
+    assert (low, high) == pytest.approx((50 - reach, 50 + reach), abs=1e-6)
+
+
+def test_documents_of_a_cluster_are_one() -> None:
+    once = np.random.default_rng(2).random((9, 2)) * 100
+    mean = bounded_mean(once, PERCENT)
+    twice = bounded_mean(np.repeat(once, 2, axis=0), PERCENT, np.repeat(list("abcdefghi"), 2))
+    assert twice.interval() == pytest.approx(mean.interval())
+    assert bounded_mean(np.repeat(once, 2, axis=0), PERCENT).interval()[0] > mean.interval()[0]
+
+
+def test_cells_weigh_alike_whatever_they_lack() -> None:
+    """The first cell has 0 and 100, the second 100 only: (50 + 100) / 2."""
+    nan = math.nan
+    values = np.array([[0, nan, nan], [100, 100, nan], [nan, nan, nan]] * 4, dtype=float)
+    assert bounded_mean(values, PERCENT).value == pytest.approx(75.0)
+    assert len(bounded_mean(values, PERCENT).sums) == 8
+
+
+@pytest.mark.parametrize("n", [0, 1, 5])
+def test_too_few_say_nothing_of_others(n: int) -> None:
+    mean = bounded_mean(shares(n, 1), PERCENT)
+    assert np.isnan([*mean.interval(), mean.p_above(50), mean.p_below(50)]).all()
+    with point_estimates():
+        assert np.isnan(bounded_mean(shares(9, 1), PERCENT).interval()).all()
+
+
+def test_wrong_values_are_refused() -> None:
+    with pytest.raises(ValueError, match="between 0 and 1"):
+        bounded_mean([[0.5], [1.5]], (0.0, 1.0))
+    with pytest.raises(ValueError, match="document, cell"):
+        bounded_mean([0.5], (0.0, 1.0))
+    with pytest.raises(ValueError, match="cluster"):
+        bounded_mean([[0.5]], (0.0, 1.0), ["a", "b"])
+
+
+SKEWED: dict[str, Callable[[np.random.Generator, tuple[int, int]], Floats]] = {
+    "half are 0": lambda rng, size: np.where(rng.random(size) < 0.5, 0.0, 100 * rng.beta(2, 4, size)),
+    "most are 0": lambda rng, size: 100.0 * rng.beta(0.1, 1, size),
+    "most are 100": lambda rng, size: np.where(rng.random(size) < 0.85, 100.0, 100 * rng.random(size)),
+    "five of a hundred are wrong": lambda rng, size: np.where(rng.random(size) < 0.95, 100.0, 0.0),
+    "all are near the middle": lambda rng, size: 100 * rng.beta(20, 20, size),
+}
+MEANS = {
+    "half are 0": 50 / 3, "most are 0": 100 / 11, "most are 100": 92.5, "five of a hundred are wrong": 95.0,
+    "all are near the middle": 50.0,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", SKEWED)
+@pytest.mark.parametrize("n", [6, 12, 40])
+def test_intervals_hold_the_mean_of_skewed_scores(name: str, n: int) -> None:
+    """Student's t holds it in 68 to 92 of 100 such samples where most are 0."""
+    rng = np.random.default_rng(n)
+    held = 0
+    for sample in SKEWED[name](rng, (400, n)):
+        mean = bounded_mean(sample[:, np.newaxis], PERCENT)
+        held += min(mean.p_above(MEANS[name]), mean.p_below(MEANS[name])) >= 0.025
+    assert held / 400 >= 0.93

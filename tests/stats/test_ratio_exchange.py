@@ -1,0 +1,336 @@
+"""The exchange test against all exchanges in exact fractions, its calibration under the null, and what must not change it."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterator, Sequence
+from fractions import Fraction
+from random import Random
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+from scipy import stats
+
+from undertow.stats.significance import ratio_exchange
+from undertow.stats.significance.ratio_exchange import crossed_exchange_p, sign_flip_pvalues
+
+Floats = NDArray[np.float64]
+Side = tuple[Fraction, int]
+"""A side of a cluster: its sum and its count."""
+Cluster = tuple[Side, Side]
+Sums = tuple[Floats, Floats]
+"""Sums and counts of a side [cluster, test]."""
+
+
+Whole = tuple[int, int]
+"""A side whose sum is in whole parts, so that adding up is fast."""
+
+
+def ratio(sides: Sequence[Whole], parts: int) -> Fraction | None:
+    n = sum(count for _, count in sides)
+    return Fraction(sum(total for total, _ in sides), n * parts) if n else None
+
+
+def brute_force_p(clusters: Sequence[Cluster]) -> Fraction | None:
+    """Share of all exchanges whose ratios differ as much, or of which one has no count; None where nothing can be told."""
+    parts = math.lcm(*(total.denominator for one in clusters for total, _ in one))
+    whole = [tuple((int(total * parts), count) for total, count in one) for one in clusters]
+
+    def difference(exchanged: Sequence[bool]) -> Fraction | None:
+        first = ratio([cluster[turned] for cluster, turned in zip(whole, exchanged, strict=True)], parts)
+        second = ratio([cluster[not turned] for cluster, turned in zip(whole, exchanged, strict=True)], parts)
+        return None if first is None or second is None else abs(first - second)
+
+    observed = difference([False] * len(clusters))
+    if observed is None or sum(one[1] + other[1] > 0 for one, other in clusters) < 2:
+        return None
+    found = [difference(pattern) for pattern in itertools.product((False, True), repeat=len(clusters))]
+    return Fraction(sum(one is None or one >= observed for one in found), len(found))
+
+
+def arrays(tests: Sequence[Sequence[Cluster]]) -> tuple[Sums, Sums]:
+    """Both sides of several tests over as many clusters, sums and counts [cluster, test]."""
+    numbers = np.array(
+        [[[[float(part) for part in side] for side in cluster] for cluster in one] for one in tests]
+    )  # [test, cluster, side, part]
+    y1, d1, y2, d2 = (numbers[:, :, side, part].T for side in (0, 1) for part in (0, 1))
+    return (y1, d1), (y2, d2)
+
+
+def p_of(clusters: Sequence[Cluster], seed: int = 0) -> float:
+    return float(sign_flip_pvalues(*arrays([clusters]), seed)[0])
+
+
+def assert_is(found: float, expected: Fraction | None) -> None:
+    assert found == pytest.approx(math.nan if expected is None else float(expected), nan_ok=True)
+
+
+SIDES = st.integers(0, 3).flatmap(
+    lambda count: st.tuples(st.integers(0, 10 * count).map(lambda tenths: Fraction(tenths, 10)), st.just(count))
+)
+"""A sum of up to three answers in tenths, which are not exact in binary; nothing where nothing was asked."""
+CLUSTERS = st.lists(st.tuples(SIDES, SIDES), min_size=1, max_size=6)
+
+
+# Against all exchanges -----------------------------------------------------------------------------------------------
+
+
+@settings(max_examples=50)
+@given(CLUSTERS)
+def test_p_is_that_of_all_exchanges(clusters: list[Cluster]) -> None:
+    assert_is(p_of(clusters), brute_force_p(clusters))
+
+
+@settings(max_examples=60)
+@given(st.lists(st.tuples(st.integers(0, 2), st.integers(0, 2)), min_size=2, max_size=7))
+def test_p_is_that_of_all_exchanges_where_most_of_them_are_ties(answers: list[tuple[int, int]]) -> None:
+    clusters = [((Fraction(one), 2), (Fraction(other), 2)) for one, other in answers]
+    assert_is(p_of(clusters), brute_force_p(clusters))
+
+
+def test_many_tests_at_once_are_each_its_own() -> None:
+    rng = np.random.default_rng(3)
+    tests: list[list[Cluster]] = []
+    for _ in range(12):
+        counts = rng.integers(0, 3, size=(5, 2)).tolist()
+        tests.append(
+            [
+                ((Fraction(int(rng.integers(0, one + 1))), one), (Fraction(int(rng.integers(0, two + 1))), two))
+                for one, two in counts
+            ]
+        )
+    found = sign_flip_pvalues(*arrays(tests))
+    assert found.shape == (12,)
+    for p, clusters in zip(found, tests, strict=True):
+        assert_is(float(p), brute_force_p(clusters))
+
+
+def cluster(y1: float, d1: int, y2: float, d2: int) -> Cluster:
+    return (Fraction(y1), d1), (Fraction(y2), d2)
+
+
+@pytest.mark.parametrize("n", [2, 3, 8, 13])
+def test_sides_that_always_differ_have_the_least_p(n: int) -> None:
+    # None and all of the clusters exchanged are as far.
+    assert p_of([cluster(1, 1, 0, 1)] * n) == 2 / 2**n
+
+
+def test_by_hand() -> None:
+    """Differences of 3, 1 and -1 with equal counts: of the 8 sums of +-3 +-1 +-1 six are at least 3 away from 0."""
+    clusters = [cluster(3, 3, 0, 3), cluster(2, 3, 1, 3), cluster(1, 3, 2, 3)]
+    assert p_of(clusters) == 6 / 8
+
+
+def test_unequal_counts_by_hand() -> None:
+    """First sides 3 of 3 and 1 of 1 against 0 of 1 and 1 of 3: 1 less 1/4.
+
+    exchanged   first   second   difference
+    none        4/4     1/4       3/4
+    the 1st     1/2     4/6      -1/6
+    the 2nd     4/6     1/2       1/6
+    both        1/4     4/4      -3/4
+    """
+    assert p_of([cluster(3, 3, 0, 1), cluster(1, 1, 1, 3)]) == 2 / 4
+
+
+def test_no_difference_is_no_evidence() -> None:
+    assert p_of([cluster(1, 2, 1, 2), cluster(0, 2, 2, 2), cluster(2, 2, 0, 2)]) == 1
+    assert p_of([cluster(1, 2, 1, 2)] * 20) == 1
+
+
+def test_rounding_breaks_no_tie() -> None:
+    """.1 + .2 is not .3 in binary, so that sums which are equal on paper differ in their last digits."""
+    clusters = [
+        ((Fraction(1, 10), 1), (Fraction(0), 1)),
+        ((Fraction(2, 10), 1), (Fraction(0), 1)),
+        ((Fraction(0), 1), (Fraction(3, 10), 1)),
+        ((Fraction(6, 10), 1), (Fraction(0), 1)),
+    ]
+    assert_is(p_of(clusters), brute_force_p(clusters))
+
+
+# What has no p -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "clusters",
+    [
+        [cluster(1, 1, 0, 1)],
+        [cluster(1, 1, 0, 1), cluster(0, 0, 0, 0), cluster(0, 0, 0, 0)],
+        [cluster(1, 2, 0, 0), cluster(1, 1, 0, 0)],
+        [cluster(0, 0, 0, 2), cluster(0, 0, 1, 1), cluster(0, 0, 1, 1)],
+        [cluster(0, 0, 0, 0), cluster(0, 0, 0, 0)],
+    ],
+)
+def test_a_side_without_counts_or_a_single_cluster_has_none(clusters: list[Cluster]) -> None:
+    assert math.isnan(p_of(clusters))
+    assert math.isnan(p_of([*clusters, *[cluster(0, 0, 0, 0)] * 20]))
+
+
+def test_no_clusters_have_none() -> None:
+    empty = np.zeros((0, 3))
+    assert np.isnan(sign_flip_pvalues((empty, empty), (empty, empty))).all()
+    assert sign_flip_pvalues((np.zeros((4, 0)), np.zeros((4, 0))), (np.zeros((4, 0)), np.zeros((4, 0)))).shape == (0,)
+
+
+def test_an_exchange_that_leaves_a_side_without_counts_is_as_far() -> None:
+    # Exchanging one of the two puts all counts on one side: 2 of 4 exchanges, besides none and both.
+    assert p_of([cluster(1, 1, 0, 0), cluster(0, 0, 0, 1)]) == 1
+    # With a third pair of answers that are alike no exchange is empty, and the two halves of the first ones tie.
+    clusters = [cluster(1, 1, 0, 0), cluster(0, 0, 0, 1), cluster(1, 2, 1, 2)]
+    assert_is(p_of(clusters), brute_force_p(clusters))
+
+
+def test_one_test_without_a_p_takes_none_from_the_others() -> None:
+    some = [cluster(1, 1, 0, 1)] * 4
+    found = sign_flip_pvalues(*arrays([some, [cluster(1, 1, 0, 0)] * 4, some]))
+    assert found == pytest.approx([1 / 8, math.nan, 1 / 8], nan_ok=True)
+
+
+@pytest.mark.parametrize("shapes", [[(3,)] * 4, [(3, 1), (3, 1), (3, 1), (2, 1)], [(3, 2), (3, 1), (3, 2), (3, 2)]])
+def test_arrays_of_other_shapes_are_refused(shapes: list[tuple[int, ...]]) -> None:
+    y1, d1, y2, d2 = (np.ones(shape) for shape in shapes)
+    with pytest.raises(ValueError, match="cluster, test"):
+        sign_flip_pvalues((y1, d1), (y2, d2))
+
+
+# Many clusters -------------------------------------------------------------------------------------------------------
+
+
+def random_sides(n_clusters: int, n_tests: int, seed: int, effect: float = 0.0) -> tuple[Sums, Sums]:
+    """Two sides whose clusters differ from one another, and whose sides are alike but for the effect [cluster, test]."""
+    rng = np.random.default_rng(seed)
+    shape = (n_clusters, n_tests)
+    level = rng.normal(size=shape)
+    first, second = (rng.integers(1, 6, size=shape).astype(float) for _ in range(2))
+    noise = rng.normal(size=(2, *shape))
+    return (first * (level + effect + noise[0]), first), (second * (level + noise[1]), second)
+
+
+@pytest.fixture
+def nothing_kept() -> Iterator[None]:
+    """Patterns are kept for other tests of as many clusters, which is wrong where what is exact changes."""
+    ratio_exchange._exchanges.cache_clear()
+    yield
+    ratio_exchange._exchanges.cache_clear()
+
+
+def test_random_exchanges_come_near_all_exchanges(nothing_kept: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    sides = random_sides(10, 40, seed=5, effect=0.5)
+    exact = sign_flip_pvalues(*sides)
+    ratio_exchange._exchanges.cache_clear()
+    monkeypatch.setattr(ratio_exchange, "MAX_EXACT", 9)
+    drawn = sign_flip_pvalues(*sides, seed=1)
+    assert not np.array_equal(drawn, exact)
+    error = np.sqrt(exact * (1 - exact) / ratio_exchange.N_EXCHANGES)
+    assert np.ptp(exact) > 0.5
+    assert (np.abs(drawn - exact) <= 5 * error + 1 / ratio_exchange.N_EXCHANGES).all()
+
+
+def test_random_exchanges_count_the_observed_one_and_are_never_zero() -> None:
+    # Of 2**40 exchanges two are as far, and none of them is drawn.
+    assert p_of([cluster(1, 1, 0, 1)] * 40) == 1 / (1 + ratio_exchange.N_EXCHANGES)
+
+
+def test_random_exchanges_are_of_the_seed() -> None:
+    sides = random_sides(30, 5, seed=2)
+    assert np.array_equal(sign_flip_pvalues(*sides, seed=4), sign_flip_pvalues(*sides, seed=4))
+    assert not np.array_equal(sign_flip_pvalues(*sides, seed=4), sign_flip_pvalues(*sides, seed=5))
+
+
+def test_tests_between_change_nothing(nothing_kept: None) -> None:
+    """Of other clusters and of other seeds, whose exchanges are kept too."""
+    cases = [(n_clusters, seed) for n_clusters in (10, 11, 15, 16) for seed in (1, 2)]
+    sides = {n_clusters: random_sides(n_clusters, 4, seed=n_clusters) for n_clusters, _ in cases}
+    alone = {}
+    for n_clusters, seed in cases:
+        ratio_exchange._exchanges.cache_clear()
+        alone[n_clusters, seed] = sign_flip_pvalues(*sides[n_clusters], seed)
+    for n_clusters, seed in [*cases, *cases[::-1]] * 2:
+        assert np.array_equal(sign_flip_pvalues(*sides[n_clusters], seed), alone[n_clusters, seed])
+
+
+def test_exchanges_that_are_kept_cannot_be_changed() -> None:
+    for n_clusters in (3, 20):
+        with pytest.raises(ValueError, match="read-only"):
+            ratio_exchange._exchanges(n_clusters, 0)[0, 0] = 1
+
+
+def test_p_is_uniform_where_sides_are_alike() -> None:
+    """With 10 clusters p is one of 1/512, 2/512 and so on, each as often; 4,000 tests."""
+    found = sign_flip_pvalues(*random_sides(10, 4000, seed=11))
+    assert found * 512 == pytest.approx(np.round(found * 512))
+    for level in (0.01, 0.05, 0.1, 0.5):
+        expected = math.floor(level * 512) / 512
+        error = math.sqrt(expected * (1 - expected) / 4000)
+        assert abs((found <= level + 1e-12).mean() - expected) < 3 * error
+    assert stats.kstest(found - 0.5 / 512, "uniform").pvalue > 0.01
+
+
+def test_random_p_is_uniform_where_sides_are_alike() -> None:
+    """Each test with exchanges of its own seed, so that tests are independent of one another."""
+    found = np.array([sign_flip_pvalues(*random_sides(16, 1, seed=100 + at), seed=at)[0] for at in range(300)])
+    assert stats.kstest(found, "uniform").pvalue > 0.01
+    assert 0.02 <= (found <= 0.05).mean() <= 0.09
+
+
+def test_an_effect_is_found() -> None:
+    found = sign_flip_pvalues(*random_sides(10, 500, seed=12, effect=3.0))
+    assert (found <= 0.05).mean() > 0.9
+
+
+# What must change nothing --------------------------------------------------------------------------------------------
+
+
+@settings(max_examples=60)
+@given(CLUSTERS, st.randoms(use_true_random=False), st.fractions(-3, 3), st.fractions(Fraction(1, 5), 5))
+def test_what_changes_nothing(clusters: list[Cluster], random: Random, shift: Fraction, factor: Fraction) -> None:
+    p = p_of(clusters)
+    same = pytest.approx(p, nan_ok=True)
+    turned = [(second, first) for first, second in clusters]
+    assert p_of(turned) == same
+    shuffled = list(clusters)
+    random.shuffle(shuffled)
+    assert p_of(shuffled) == same
+    # A cluster without answers might as well not be there.
+    assert p_of([*clusters, cluster(0, 0, 0, 0)]) == same
+    # Both ratios move together, or are in another unit.
+    moved = [((factor * y1 + shift * d1, d1), (factor * y2 + shift * d2, d2)) for (y1, d1), (y2, d2) in clusters]
+    assert p_of(moved) == same
+
+
+@settings(max_examples=30)
+@given(st.integers(0, 2**31), st.integers(14, 30))
+def test_sides_exchanged_give_the_same_of_random_exchanges(seed: int, n_clusters: int) -> None:
+    first, second = random_sides(n_clusters, 3, seed=seed)
+    found = sign_flip_pvalues(first, second, seed=7)
+    assert sign_flip_pvalues(second, first, seed=7) == pytest.approx(found)
+    assert ((found > 0) & (found <= 1)).all()
+
+
+# Crossed designs -----------------------------------------------------------------------------------------------------
+
+
+def test_a_crossed_design_has_the_larger_p_of_its_rows_and_its_columns() -> None:
+    """Three rows by two columns of differences, by all exchanges of whole rows and of whole columns.
+
+           columns    sum
+    rows    1   1      2
+            1   0      1
+            1  -1      0
+    sum     3   0      3
+
+    Of the 8 exchanges of rows those are as far as 3 in which the first two agree, 4; of the 4 of columns, all.
+    """
+    first = np.array([1.0, 1, 1, 0, 1, 0]), np.ones(6)
+    second = np.array([0.0, 0, 0, 0, 0, 1]), np.ones(6)
+    rows, columns, one = np.repeat(range(3), 2), np.tile(range(2), 3), np.zeros(6, dtype=int)
+    assert crossed_exchange_p(first, second, rows, one) == 4 / 8
+    assert crossed_exchange_p(first, second, one, columns) == 4 / 4
+    assert crossed_exchange_p(first, second, rows, columns) == 1
+    assert math.isnan(crossed_exchange_p(first, second, one, one))
+    assert math.isnan(crossed_exchange_p(first, (second[0], np.zeros(6)), rows, columns))

@@ -1,0 +1,544 @@
+"""Detection: rates, curves and AUROC by hand and by brute force, draws as reweighted data, thresholds held out, honest p."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy import stats
+from scipy.stats import rankdata
+
+from helpers.sampled_cases import briefly
+from undertow.stats.classification import roc
+from undertow.stats.classification.roc import (
+    auroc,
+    auroc_draws,
+    auroc_p_value,
+    best_threshold,
+    cluster_weights,
+    fitted_auroc_p_value,
+    folds,
+    held_out_balanced_draws,
+    held_out_calls,
+    n_mixed,
+    rates,
+    roc_points,
+    spread_interval,
+)
+from undertow.stats.regression.logistic import held_out_log_odds
+
+SCORES = [0.1, 0.4, 0.35, 0.8]
+POSITIVE = [False, False, True, True]
+
+SAMPLES = st.lists(st.tuples(st.integers(0, 5), st.booleans(), st.integers(0, 3)), min_size=2, max_size=20)
+
+
+def brute_force(scores: list[float], positive: list[bool]) -> float:
+    pairs = [
+        (one, other)
+        for one, p in zip(scores, positive, strict=True)
+        if p
+        for other, n in zip(scores, positive, strict=True)
+        if not n
+    ]
+    return sum((one > other) + 0.5 * (one == other) for one, other in pairs) / len(pairs) if pairs else math.nan
+
+
+def test_by_hand() -> None:
+    assert auroc(SCORES, POSITIVE) == 0.75
+    at = rates(SCORES, POSITIVE, 0.35)
+    assert (at.tpr, at.tnr, at.balanced_accuracy) == (0.5, 0.5, 0.5)
+    at = rates(SCORES, POSITIVE, 0.3)
+    assert (at.tpr, at.tnr, at.balanced_accuracy) == (1.0, 0.5, 0.75)
+
+
+def test_a_difference_that_is_the_threshold_on_paper_is_not_above_it() -> None:
+    difference = 1.1 - 0.6
+    assert difference > 0.5  # as doubles have it
+    assert rates([difference], [True], 0.5).tpr == 0.0
+    assert auroc([difference, 0.5], [True, False]) == 0.5
+
+
+@settings(max_examples=200)
+@given(SAMPLES)
+def test_auroc_is_the_share_of_pairs_won(sample: list[tuple[int, bool, int]]) -> None:
+    scores, positive = [float(score) for score, _, _ in sample], [mark for _, mark, _ in sample]
+    assert auroc(scores, positive) == pytest.approx(brute_force(scores, positive), nan_ok=True)
+
+
+@settings(max_examples=100)
+@given(SAMPLES, st.integers(0, 2**31))
+def test_a_draw_is_the_auroc_of_the_drawn_clusters(sample: list[tuple[int, bool, int]], seed: int) -> None:
+    weights = cluster_weights(4, 6, np.random.default_rng(seed))
+    assert (weights.sum(axis=1) == 4).all()
+    draws = auroc_draws([s for s, _, _ in sample], [m for _, m, _ in sample], [c for _, _, c in sample], weights)
+    for draw, counts in zip(draws, weights.astype(int), strict=True):
+        repeated = list(itertools.chain.from_iterable([(float(s), m)] * counts[c] for s, m, c in sample))
+        expected = brute_force([s for s, _ in repeated], [m for _, m in repeated])
+        assert draw == pytest.approx(expected, nan_ok=True)
+
+
+@settings(max_examples=200)
+@given(SAMPLES)
+def test_no_threshold_beats_the_best(sample: list[tuple[int, bool, int]]) -> None:
+    scores, positive = [float(score) for score, _, _ in sample], [mark for _, mark, _ in sample]
+    best = best_threshold(scores, positive)
+    if all(positive) or not any(positive):
+        assert math.isnan(best)
+        return
+    reached = rates(scores, positive, best).balanced_accuracy
+    assert reached >= 0.5
+    for other in np.arange(-1.5, 6, 0.5):
+        assert rates(scores, positive, float(other)).balanced_accuracy <= reached + 1e-12
+
+
+def test_held_out_calls_do_not_see_their_cluster() -> None:
+    """Two clusters agree on a threshold of 1.5, the third would like another: its own calls use theirs."""
+    scores = [1.0, 2.0, 1.0, 2.0, 10.0, 20.0]
+    positive = [False, True, False, True, False, True]
+    calls, thresholds = held_out_calls(scores, positive, [0, 0, 1, 1, 2, 2])
+    assert calls.tolist()[4:] == [True, True]
+    assert thresholds[4] == 1.5
+    changed, _ = held_out_calls([1.0, 2.0, 1.0, 2.0, 99.0, -5.0], positive, [0, 0, 1, 1, 2, 2])
+    assert changed.tolist()[4:] == [True, False]
+
+
+def test_what_is_not_there_is_nan_and_what_is_wrong_is_refused() -> None:
+    assert math.isnan(auroc([1.0, 2.0], [True, True]))
+    assert math.isnan(rates([1.0], [True], 0.5).tnr)
+    assert np.isnan(auroc_draws([1.0, 2.0], [True, True], [0, 1], np.ones((3, 2)))).all()
+    with pytest.raises(ValueError, match="one length"):
+        auroc([1.0], [True, False])
+    with pytest.raises(ValueError, match="finite"):
+        auroc([math.nan, 1.0], [True, False])
+    with pytest.raises(ValueError, match="cluster must be"):
+        auroc_draws([1.0, 2.0], [True, False], [0, 5], np.ones((1, 2)))
+
+
+# Draws ---------------------------------------------------------------------------------------------------------------
+
+
+def weighted_share(scores: np.ndarray, positive: np.ndarray, weights: np.ndarray) -> float:
+    """Share of pairs won, a pair counting as the product of its two weights."""
+    won = total = 0.0
+    for one, other in itertools.product(np.flatnonzero(positive), np.flatnonzero(~positive)):
+        pair = weights[one] * weights[other]
+        total += pair
+        won += pair * (1.0 if scores[one] > scores[other] else 0.5 if scores[one] == scores[other] else 0.0)
+    return won / total if total else math.nan
+
+
+def tied_sample(seed: int, n: int = 30, n_clusters: int = 6) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Scores with many ties, either kind, and clusters: each [observation]."""
+    rng = np.random.default_rng(seed)
+    return rng.integers(0, 6, n) / 10, rng.random(n) < 0.6, rng.integers(0, n_clusters, n)
+
+
+@pytest.mark.parametrize("cells", [1, 30, 100, 10**6])
+def test_draws_are_weighted_pair_counts_whatever_the_chunks(cells: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One draw at a time, one and a bit, three, all at once; weights need not be whole."""
+    monkeypatch.setattr(roc, "CHUNK_CELLS", cells)
+    scores, positive, cluster = tied_sample(1)
+    weights = np.vstack(
+        [cluster_weights(6, 9, np.random.default_rng(2)), np.random.default_rng(3).random((4, 6)), np.zeros((1, 6))]
+    )
+    draws = auroc_draws(scores, positive, cluster, weights)
+    assert draws.shape == (14,)
+    for draw, counts in zip(draws, weights, strict=True):
+        assert draw == pytest.approx(weighted_share(scores, positive, counts[cluster]), nan_ok=True)
+    assert np.isnan(draws[-1])
+    assert len(np.unique(draws[:-1])) > 10
+
+
+def test_a_draw_of_every_cluster_once_is_the_auroc() -> None:
+    scores, positive, cluster = tied_sample(4)
+    assert auroc_draws(scores, positive, cluster, np.ones((1, 6)))[0] == pytest.approx(auroc(scores, positive))
+
+
+def test_scores_that_differ_by_rounding_tie_in_the_draws_too() -> None:
+    assert auroc_draws([1.1 - 0.6, 0.5], [True, False], [0, 1], np.ones((2, 2))).tolist() == [0.5, 0.5]
+
+
+def test_no_observations_have_draws_without_a_number() -> None:
+    assert np.isnan(auroc_draws([], [], [], np.ones((3, 2)))).tolist() == [True] * 3
+
+
+def test_weights_draw_as_many_clusters_as_there_are() -> None:
+    weights = cluster_weights(5, 4000, np.random.default_rng(0))
+    assert (weights.sum(axis=1) == 5).all()
+    np.testing.assert_allclose(weights.mean(axis=0), 1, atol=0.06)
+    assert np.mean(weights == 0) == pytest.approx(0.8**5, abs=0.02)
+
+
+@settings(max_examples=100)
+@given(SAMPLES, st.integers(0, 2**31))
+def test_a_draw_may_have_scores_of_its_own(sample: list[tuple[int, bool, int]], seed: int) -> None:
+    """Ties among them, and clusters that are not in a draw, or are in it twice."""
+    rng = np.random.default_rng(seed)
+    weights, scores = cluster_weights(4, 5, rng), rng.integers(0, 4, (5, len(sample))) / 10
+    marks, of = [mark for _, mark, _ in sample], [cluster for _, _, cluster in sample]
+    draws = auroc_draws(scores, marks, of, weights)
+    for draw, own, counts in zip(draws, scores, weights.astype(int), strict=True):
+        repeated = [(value, mark) for value, mark, at in zip(own, marks, of, strict=True) for _ in range(counts[at])]
+        expected = brute_force([float(value) for value, _ in repeated], [mark for _, mark in repeated])
+        assert draw == pytest.approx(expected, nan_ok=True)
+
+
+def test_a_draw_with_a_score_that_is_missing_has_no_area() -> None:
+    draws = auroc_draws([[1.0, 2.0], [math.nan, 2.0]], [False, True], [0, 1], np.ones((2, 2)))
+    assert draws.tolist() == pytest.approx([1, math.nan], nan_ok=True)
+    with pytest.raises(ValueError, match=r"\[draw, observation\]"):
+        auroc_draws([[1.0, 2.0]], [False, True], [0, 1], np.ones((2, 2)))
+
+
+# P-values ------------------------------------------------------------------------------------------------------------
+
+
+def exact_p(scores: list[float], positive: list[bool], cluster: list[int]) -> float:
+    """Share of all ways to hand out each cluster's marks within it whose AUROC is as far from one half."""
+    members = [[index for index, of in enumerate(cluster) if of == one] for one in sorted(set(cluster))]
+    choices = [itertools.combinations(of, sum(positive[index] for index in of)) for of in members]
+    observed = abs(brute_force(scores, positive) - 0.5)
+    extreme = []
+    for chosen in itertools.product(*choices):
+        marked = set(itertools.chain.from_iterable(chosen))
+        shuffled = [index in marked for index in range(len(scores))]
+        extreme.append(abs(brute_force(scores, shuffled) - 0.5) >= observed - 1e-12)
+    return sum(extreme) / len(extreme)
+
+
+TINY = {
+    "two clusters": ([1, 5, 2, 4, 7, 3, 6], [0, 1, 0, 0, 1, 0, 1], [0, 0, 0, 1, 1, 1, 1]),
+    "ties": ([1, 3, 3, 2, 3, 1, 2], [0, 1, 1, 0, 1, 0, 1], [0, 0, 0, 1, 1, 1, 1]),
+    "a cluster of one kind": ([4, 5, 1, 2, 9, 3, 8], [1, 1, 0, 0, 1, 0, 1], [0, 0, 1, 1, 1, 2, 2]),
+    "clusters out of order": ([1, 4, 5, 7, 2, 3, 6], [0, 0, 1, 1, 0, 0, 1], [5, 2, 5, 2, 5, 2, 2]),
+    "all in one": ([1, 5, 2, 4, 7, 3, 6], [0, 1, 0, 0, 1, 0, 1], [0] * 7),
+    "turned round": ([7, 1, 6, 4, 2, 5, 3], [0, 1, 0, 0, 1, 0, 1], [0, 0, 0, 1, 1, 1, 1]),
+}
+
+
+@pytest.mark.parametrize("case", TINY)
+def test_p_comes_close_to_that_of_every_order(case: str) -> None:
+    scores, marks, cluster = TINY[case]
+    values, positive = [float(score) for score in scores], [bool(mark) for mark in marks]
+    expected = exact_p(values, positive, cluster)
+    assert expected < 0.5
+    p = auroc_p_value(values, positive, cluster, 20_000, np.random.default_rng(0))
+    assert p == pytest.approx(expected, abs=0.015)
+
+
+@pytest.mark.parametrize("cells", [1, 100])
+def test_p_is_counted_over_every_chunk(cells: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In the 19 or 199 orders of 30 well separated observations none is as good: only the observed one counts."""
+    monkeypatch.setattr(roc, "CHUNK_CELLS", cells)
+    scores, positive = np.arange(30.0), np.arange(30) >= 15
+    for n_permutations in (19, 199):
+        p = auroc_p_value(scores, positive, np.zeros(30), n_permutations, np.random.default_rng(0))
+        assert p == 1 / (1 + n_permutations)
+    level = auroc_p_value(np.ones(30), positive, np.zeros(30), 199, np.random.default_rng(0))
+    assert level == 1
+
+
+def test_p_is_uniform_where_nothing_is_there() -> None:
+    """Clusters differ in level and in their share of positives; within them the scores say nothing."""
+    rng = np.random.default_rng(5)
+    cluster = np.repeat(np.arange(6), 4)
+    positive = np.tile([True, False, False, False, True, True, True, False], 3)
+    p = np.array(
+        [
+            auroc_p_value(rng.normal(0, 1, 24) + rng.normal(0, 0.5, 6)[cluster], positive, cluster, 99, rng)
+            for _ in range(1200)
+        ]
+    )
+    assert p.min() >= 1 / 100
+    for level in (0.05, 0.25, 0.5, 0.75):
+        assert (p <= level).mean() == pytest.approx(level, abs=0.045), level
+
+
+def test_what_differs_between_clusters_is_no_evidence() -> None:
+    """Clusters of high scores hold most of the positives: the area is large, and within clusters there is nothing."""
+    rng = np.random.default_rng(6)
+    cluster = np.repeat(np.arange(8), 6)
+    positive = np.where(cluster < 4, np.arange(48) % 6 == 0, np.arange(48) % 6 != 0)
+    apart, together = [], []
+    for _ in range(150):
+        scores = 10.0 * (cluster >= 4) + rng.normal(0, 1, 48)
+        assert auroc(scores, positive) > 0.75
+        apart.append(auroc_p_value(scores, positive, cluster, 199, rng))
+        together.append(auroc_p_value(scores, positive, np.zeros(48), 199, rng))
+    assert max(together) < 0.02
+    assert np.mean(np.array(apart) <= 0.05) < 0.12
+    assert np.mean(apart) == pytest.approx(0.5, abs=0.1)
+
+
+def test_whole_clusters_are_shuffled_where_none_holds_both_kinds() -> None:
+    scores, positive, cluster = np.arange(12.0), np.arange(12) >= 6, np.arange(12) // 2
+    # Of the 20 ways to mark three of six pairs, this one and its mirror image are as far from chance.
+    p = auroc_p_value(scores, positive, cluster, 1999, np.random.default_rng(7))
+    assert p == pytest.approx(0.1, abs=0.03)
+    # One cluster of both kinds is enough to stay within clusters: of the six ways to mark two of its four, two are as far.
+    mixed = auroc_p_value(
+        scores, positive, np.where(np.isin(cluster, [2, 3]), 9, cluster), 999, np.random.default_rng(7)
+    )
+    assert mixed == pytest.approx(1 / 3, abs=0.05)
+
+
+def test_p_is_uniform_where_clusters_differ_and_hold_one_kind_each() -> None:
+    """Sentences of a cluster share its level: shuffling them one by one would find something in most runs."""
+    rng = np.random.default_rng(3)
+    cluster, found = np.repeat(np.arange(8), 20), []
+    for _ in range(100):
+        positive = np.isin(cluster, rng.permutation(8)[:4])
+        scores = rng.normal(size=8)[cluster] + 0.3 * rng.normal(size=160)
+        found.append(auroc_p_value(scores, positive, cluster, 199, rng))
+    assert np.mean(np.array(found) < 0.05) <= 0.11
+    assert 0.4 < np.mean(found) < 0.65
+
+
+@pytest.mark.parametrize("reversed_order", [False, True])
+def test_both_tails_count_where_clusters_differ_in_their_share_of_positives(reversed_order: bool) -> None:
+    within = np.tile(np.arange(10.0), 2)
+    scores, cluster = within + np.repeat([10, 0], 10), np.repeat([0, 1], 10)
+    positive = np.r_[np.arange(10) >= 3, np.arange(10) >= 7]
+    if reversed_order:
+        positive = np.r_[np.arange(10) < 7, np.arange(10) < 3]
+    assert auroc_p_value(scores, positive, cluster, 999, np.random.default_rng(1)) == pytest.approx(0.001, abs=0.002)
+
+
+SIX = {
+    "pairs": ([1, 5, 2, 4, 7, 3, 6, 9, 8, 9.5, 2.5, 3.5], [0, 1, 0, 1, 1, 0, 0, 1, 1, 0, 0, 1]),
+    "a reversed cluster": ([1, 5, 2, 4, 3, 7, 6, 9, 8, 9.5, 8.5, 0], [0, 1] * 6),
+    "ties": ([1, 2, 1, 1, 1, 3, 2, 2, 1, 2, 3, 4], [0, 1] * 6),
+}
+
+
+@pytest.mark.parametrize("case", SIX)
+def test_with_six_clusters_the_rank_sum_is_measured_by_how_the_clusters_differ(case: str) -> None:
+    """All 64 ways to mark one of each pair, and the t statistic of the six contributions by scipy."""
+    values, marks = np.array(SIX[case][0], dtype=float), np.array(SIX[case][1], dtype=bool)
+    ranks = rankdata(values).reshape(6, 2)
+    sizes = []
+    for turned in itertools.product([False, True], repeat=6):
+        chosen = marks.reshape(6, 2) ^ np.array(turned)[:, np.newaxis]
+        contributions = (ranks * chosen).sum(axis=1) - ranks.mean(axis=1)
+        spread = np.sqrt((contributions**2).sum())
+        sizes.append(abs(contributions.sum()) / spread if spread else 0.0)
+    expected = np.mean(np.array(sizes) >= sizes[0] - 1e-9)
+    p = auroc_p_value(values, marks, np.arange(12) // 2, 20_000, np.random.default_rng(0))
+    assert p == pytest.approx(expected, abs=4 * math.sqrt(expected * (1 - expected) / 20_000) + 1e-4)
+
+
+def test_six_mixed_clusters_are_counted() -> None:
+    assert n_mixed([1, 0, 1, 1, 0, 0, 0, 1], ["a", "a", "b", "b", "c", "c", "d", "d"]) == 2
+
+
+@pytest.mark.slow
+def test_kinds_that_differ_in_each_cluster_in_its_own_way_are_no_evidence() -> None:
+    """The kinds lie apart by N(0, 1) in each of 12 clusters, 0 on average. The rank sum by itself would find that in every fifth."""
+    rng, n, cluster = np.random.default_rng(8), 400, np.repeat(np.arange(12), 8)
+    positive = np.tile(np.arange(8) >= 2, 12)
+    found, plain = 0, 0
+    for _ in range(n):
+        scores = rng.normal(0, 1, 96) + positive * rng.normal(0, 1, 12)[cluster]
+        found += auroc_p_value(scores, positive, cluster, 99, rng) <= 0.05
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(roc, "MIN_CLUSTERS", 99)
+            plain += auroc_p_value(scores, positive, cluster, 99, rng) <= 0.05
+    assert found <= 0.05 * n + 3 * math.sqrt(0.05 * 0.95 * n)
+    assert plain > 0.12 * n
+
+
+def test_p_needs_both_kinds_and_right_shapes() -> None:
+    assert math.isnan(auroc_p_value([1.0, 2.0], [False, False], [0, 1], 10, np.random.default_rng(0)))
+    with pytest.raises(ValueError, match="one length"):
+        auroc_p_value([1.0], [True, False], [0, 1], 10, np.random.default_rng(0))
+
+
+# Curves --------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("scores", "positive", "false", "true"),
+    [
+        (SCORES, POSITIVE, [0, 0, 0.5, 0.5, 1], [0, 0.5, 0.5, 1, 1]),
+        # A level that both kinds share is one slanted step.
+        ([2, 1, 1, 0], [True, True, False, False], [0, 0, 0.5, 1], [0, 0.5, 1, 1]),
+        ([3, 3, 3], [True, False, False], [0, 1], [0, 1]),
+        ([1, 2, 2, 3], [True, True, True, False], [0, 1, 1, 1], [0, 0, 2 / 3, 1]),
+        # Equal on paper, so one step.
+        ([1.1 - 0.6, 0.5], [True, False], [0, 1], [0, 1]),
+    ],
+)
+def test_corners_by_hand(scores: list[float], positive: list[bool], false: list[float], true: list[float]) -> None:
+    false_positive, true_positive = roc_points(scores, positive)
+    np.testing.assert_allclose(false_positive, false)
+    np.testing.assert_allclose(true_positive, true)
+
+
+@settings(max_examples=200)
+@given(SAMPLES)
+def test_the_area_under_the_curve_is_the_auroc(sample: list[tuple[int, bool, int]]) -> None:
+    scores, positive = [float(score) for score, _, _ in sample], [mark for _, mark, _ in sample]
+    if all(positive) or not any(positive):
+        with pytest.raises(ValueError, match="both kinds"):
+            roc_points(scores, positive)
+        return
+    false, true = roc_points(scores, positive)
+    assert (false[0], true[0], false[-1], true[-1]) == (0, 0, 1, 1)
+    assert (np.diff(false) >= 0).all()
+    assert (np.diff(true) >= 0).all()
+    assert float(np.trapezoid(true, false)) == pytest.approx(auroc(scores, positive))
+
+
+@settings(max_examples=100)
+@given(SAMPLES)
+def test_a_corner_is_what_its_threshold_does(sample: list[tuple[int, bool, int]]) -> None:
+    scores, positive = [float(score) for score, _, _ in sample], [mark for _, mark, _ in sample]
+    if all(positive) or not any(positive):
+        return
+    false, true = roc_points(scores, positive)
+    for corner, level in enumerate(sorted(set(scores), reverse=True), 1):
+        at = rates(scores, positive, level - 0.5)
+        assert (1 - at.tnr, at.tpr) == pytest.approx((false[corner], true[corner]))
+
+
+# Thresholds ----------------------------------------------------------------------------------------------------------
+
+
+def test_the_best_threshold_lies_midway_and_is_the_lowest_of_equals() -> None:
+    assert best_threshold([1.0, 2.0, 4.0, 8.0], [False, False, True, True]) == 3.0
+    # Below 2 and below 8 both have three quarters.
+    assert best_threshold([1.0, 2.0, 4.0, 8.0], [False, True, False, True]) == 1.5
+    # Turned round, nothing beats always saying the same.
+    assert best_threshold([1.0, 2.0], [True, False]) == 0.0
+
+
+def test_a_threshold_that_could_not_be_chosen_says_no() -> None:
+    calls, thresholds = held_out_calls([1.0, 2.0, 3.0], [False, True, True], ["a", "a", "b"])
+    assert math.isnan(thresholds[0])
+    assert math.isnan(thresholds[1])
+    assert calls.tolist() == [False, False, True]
+    assert thresholds[2] == 1.5
+
+
+# Held out in many draws -----------------------------------------------------------------------------------------------
+
+
+@settings(max_examples=150)
+@given(SAMPLES, st.integers(0, 2**31))
+def test_a_draw_chooses_its_thresholds_without_any_copy_of_a_cluster(
+    sample: list[tuple[int, bool, int]], seed: int
+) -> None:
+    """The drawn clusters written out, each copy under its cluster's own name."""
+    scores, marks, of = (np.array(column) for column in zip(*sample, strict=True))
+    weights = np.vstack([np.ones(4), cluster_weights(4, 5, np.random.default_rng(seed))])
+    draws = held_out_balanced_draws(scores, marks, of, weights)
+    for draw, counts in zip(draws, weights.astype(int), strict=True):
+        at = np.repeat(np.arange(len(of)), counts[of])
+        calls, thresholds = held_out_calls(scores[at], marks[at], of[at])
+        positive = marks[at]
+        if not len(at) or positive.all() or not positive.any() or np.isnan(thresholds).any():
+            assert math.isnan(draw)
+        else:
+            assert draw == pytest.approx((calls[positive].mean() + (~calls[~positive]).mean()) / 2)
+
+
+def test_folds_are_clusters_until_there_are_many() -> None:
+    assert folds(60).tolist() == list(range(60))
+    counts = np.bincount(folds(130))
+    assert len(counts) == 60
+    assert set(counts.tolist()) == {2, 3}
+
+
+def test_held_out_accuracy_of_folds() -> None:
+    scores, positive, cluster = tied_sample(5, n=60)
+    whole = held_out_balanced_draws(scores, positive, cluster, np.ones((1, 6)), np.arange(6) // 2)
+    calls = held_out_calls(scores, positive, cluster // 2)[0]
+    assert whole[0] == pytest.approx((calls[positive].mean() + (~calls[~positive]).mean()) / 2)
+
+
+def test_the_interval_of_a_spread() -> None:
+    """Student's t of seven degrees of freedom, and the variance of eight clusters made good; of a share on its log-odds."""
+    draws = np.array([0.4, 0.5, 0.6, 0.7, 0.8])
+    half = stats.t.ppf(0.975, 7) * draws.std() * math.sqrt(8 / 7)
+    assert spread_interval(0.7, draws, 8) == pytest.approx((0.7 - half, 0.7 + half))
+    low, high = spread_interval(0.7, draws, 8, share=True)
+    assert [math.log(end / (1 - end)) for end in (low, high)] == pytest.approx(
+        [math.log(7 / 3) + sign * half / 0.21 for sign in (-1, 1)]
+    )
+    assert np.isnan(spread_interval(0.7, draws, 5)).all()
+    assert np.isnan(spread_interval(0.7, [*draws, math.nan], 8)).all()
+    many = np.append(np.tile(draws, 20), math.nan)
+    assert spread_interval(0.7, many, 8) == pytest.approx((0.7 - half, 0.7 + half))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("n_clusters", "size", "whole"), [(6, 8, False), (10, 8, False), (20, 6, True)])
+def test_the_interval_of_a_large_area_holds_it(
+    n_clusters: int, size: int, whole: bool, measured: Callable[[str], None]
+) -> None:
+    """Of 200 samples with an area of .94, plain percentiles hold it in 170 to 182."""
+    rng, n, held = np.random.default_rng(n_clusters), 200, 0
+    # The difference of two standard normal sentences, each with a level of its cluster.
+    truth, gap = 0.94, stats.norm.ppf(0.94) * math.sqrt(2 * (1 + 0.5**2))
+    for _ in range(n):
+        cluster = np.repeat(np.arange(n_clusters), size)
+        marked = rng.permutation(n_clusters)[cluster] < n_clusters / 2 if whole else np.arange(len(cluster)) % size < 6
+        levels = 0.5 * rng.normal(0, 1, n_clusters)
+        scores = levels[cluster] + rng.normal(0, 1, len(cluster)) + gap * marked
+        draws = auroc_draws(scores, marked, cluster, cluster_weights(n_clusters, 300, rng))
+        low, high = spread_interval(auroc(scores, marked), draws, n_clusters, share=True)
+        held += low <= truth <= high
+    measured(f"area of .94, {n_clusters} clusters: held in {held} of {n}")
+    assert held >= 0.95 * n - 3 * math.sqrt(0.05 * 0.95 * n)
+
+
+def two_features(n_clusters: int, size: int, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
+    """Six features with levels of their clusters, which say nothing; and the clusters: [observation, feature], [observation]."""
+    cluster = np.repeat(np.arange(n_clusters), size)
+    return rng.normal(0, 1, (n_clusters, 6))[cluster] + rng.normal(0, 1, (n_clusters * size, 6)), cluster
+
+
+@pytest.mark.slow
+def test_the_p_of_a_fit_is_that_of_marks_that_are_shuffled_and_fitted_to_the_end() -> None:
+    """Whole clusters of one kind, so that areas are compared: 400 permutations, each fitted without each of its 12 clusters."""
+    rng = np.random.default_rng(3)
+    features, cluster = two_features(12, 4, rng)
+    positive = cluster % 2 == 0
+    features[:, 0] += 2.5 * positive
+
+    def area(marks: np.ndarray) -> float:
+        return auroc(held_out_log_odds(features, marks, cluster), marks)
+
+    observed = area(positive)
+    shuffled = [area(rng.permutation(np.arange(12) % 2 == 0)[cluster]) for _ in range(400)]
+    expected = np.mean(np.array(shuffled) >= observed)
+    assert 0.02 < expected < 0.4
+    p = fitted_auroc_p_value(features, positive, cluster, 999, rng)
+    assert p == pytest.approx(expected, abs=4 * math.sqrt(expected * (1 - expected) * (1 / 400 + 1 / 999)))
+    # With a single cluster there are no others to fit to.
+    assert math.isnan(fitted_auroc_p_value(features, positive, np.zeros(48), 19, rng))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("n_clusters", "size", "whole"), briefly([(10, 8, False), (20, 6, True), (20, 8, False), (60, 8, False)], 2)
+)
+def test_the_p_of_a_fit_is_valid_where_there_is_nothing_to_learn(
+    n_clusters: int, size: int, whole: bool, measured: Callable[[str], None]
+) -> None:
+    """Of 150 null samples 7.5 should have p of .05 or less. Shuffling marks beside scores that stay as they are finds 15 to 19 in 100."""
+    rng, n, found = np.random.default_rng(n_clusters), 150, 0
+    for _ in range(n):
+        features, cluster = two_features(n_clusters, size, rng)
+        positive = (
+            rng.permutation(n_clusters)[cluster] < n_clusters / 2 if whole else np.arange(len(cluster)) % size < 2
+        )
+        found += fitted_auroc_p_value(features, positive, cluster, 39, rng) <= 0.05
+    measured(f"{n_clusters} x {size}: p <= .05 in {found} of {n}")
+    assert found <= 0.05 * n + 3 * math.sqrt(0.05 * 0.95 * n)

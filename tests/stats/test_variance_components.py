@@ -1,0 +1,270 @@
+"""Shares of variance by hand, by loops over cells and by another fit, and nothing where nothing differs."""
+
+from __future__ import annotations
+
+import itertools
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from undertow.stats.variance_components import (
+    FACTORS,
+    aliased_factors,
+    factor_shares,
+    level_means,
+    population_sd,
+    variance_shares,
+)
+
+Floats = NDArray[np.float64]
+
+SEEDS = st.integers(0, 2**31)
+
+SHOTS = [0, 5, 5, 5, 10]
+"""One setting without examples, three draws of five, one of ten: groups of unlike sizes."""
+CLASSES = [2, 0, 0, 1, 2, 2, 2]
+
+
+def by_loops(scores: Floats, shots: list[int], classes: list[int]) -> dict[str, float]:
+    """Each sum of squares as a sum over cells of squared differences of means, percent of the sum over cells."""
+    grand = scores.mean()
+    squares = dict.fromkeys(FACTORS, 0.0)
+    of_class = {name: scores[:, [one == name for one in classes]].mean() for name in classes}
+    of_shots = {name: scores[:, :, [one == name for one in shots]].mean() for name in shots}
+    total = 0.0
+    for m, w, s in itertools.product(*map(range, scores.shape)):
+        model, wording, setting = scores[m].mean(), scores[:, w].mean(), scores[:, :, s].mean()
+        squares["model"] += (model - grand) ** 2
+        squares["description class"] += (of_class[classes[w]] - grand) ** 2
+        squares["wording"] += (wording - of_class[classes[w]]) ** 2
+        squares["shots"] += (of_shots[shots[s]] - grand) ** 2
+        squares["draw"] += (setting - of_shots[shots[s]]) ** 2
+        total += (scores[m, w, s] - grand) ** 2
+    squares["interactions"] = total - sum(squares.values())
+    return {name: 100 * part / total for name, part in squares.items()}
+
+
+def test_by_hand() -> None:
+    """Two models of 0 and 2, two wordings of 0 and 4 in a class each, one setting, and 8 more in one cell.
+
+    Cells 0, 4, 2, 14 about 5: squares of 25 + 1 + 9 + 81. Models lie at 2 and 8, wordings at 1 and 9.
+    """
+    shares = variance_shares([[[0], [4]], [[2], [14]]], [0], [0, 1])
+    expected = [36, 64, 0, 0, 0, 16]
+    assert list(shares) == list(FACTORS)
+    assert list(shares.values()) == pytest.approx([100 * part / 116 for part in expected], abs=1e-9)
+    one_class = variance_shares([[[0], [4]], [[2], [14]]], [0], [7, 7])
+    assert (one_class["description class"], one_class["wording"]) == pytest.approx((0, 6400 / 116))
+
+
+@settings(max_examples=60)
+@given(st.integers(0, 2**31), st.integers(1, 3), st.floats(-1e3, 1e3))
+def test_shares_are_those_of_loops_and_add_up(seed: int, n_models: int, place: float) -> None:
+    rng = np.random.default_rng(seed)
+    scores = place + rng.normal(0, rng.choice([0.1, 1, 30]), (n_models, len(CLASSES), len(SHOTS)))
+    shares = variance_shares(scores, SHOTS, CLASSES)
+    assert sum(shares.values()) == pytest.approx(100, abs=1e-9)
+    assert min(shares.values()) >= 0
+    assert shares == pytest.approx(by_loops(scores, SHOTS, CLASSES), abs=1e-6)
+
+
+EFFECTS = {
+    "model": np.array([-1.0, 0.0, 1.0])[:, np.newaxis, np.newaxis] + np.zeros((7, 5)),
+    "description class": np.array([4.0, 1.0, 2.0])[CLASSES][:, np.newaxis] + np.zeros((3, 1, 5)),
+    "wording": np.array([1.0, 2.0, -2.0, 0.0, -1.0, 3.0, -3.0])[:, np.newaxis] + np.zeros((3, 1, 5)),
+    "shots": np.array([0.0, 5.0, 5.0, 5.0, 9.0]) + np.zeros((3, 7, 1)),
+    "draw": np.array([0.0, -1.0, 3.0, -2.0, 0.0]) + np.zeros((3, 7, 1)),
+    "interactions": np.multiply.outer([-1.0, 0.0, 1.0], np.multiply.outer([1, 1, 1, 1, 1, 1, -6], [2, 1, -1, -1, -1])),
+}
+
+
+@pytest.mark.parametrize("name", FACTORS)
+def test_an_effect_of_one_kind_has_all_of_it(name: str) -> None:
+    shares = variance_shares(EFFECTS[name] + 0.3, SHOTS, CLASSES)
+    assert shares == pytest.approx({one: 100.0 * (one == name) for one in FACTORS}, abs=1e-9)
+
+
+def test_effects_of_several_kinds_share_by_their_squares() -> None:
+    squares = {name: float(((effect - effect.mean()) ** 2).sum()) for name, effect in EFFECTS.items()}
+    assert len(set(squares.values())) == len(FACTORS)
+    shares = variance_shares(sum(EFFECTS.values()), SHOTS, CLASSES)
+    assert shares == pytest.approx({name: 100 * part / sum(squares.values()) for name, part in squares.items()})
+
+
+@pytest.mark.parametrize("scores", [np.full((2, 7, 5), 0.1 + 0.2), np.zeros((2, 7, 5)), np.zeros((0, 7, 5))])
+def test_scores_that_do_not_differ_have_no_shares(scores: Floats) -> None:
+    shares = variance_shares(scores, SHOTS, CLASSES)
+    assert list(shares) == list(FACTORS)
+    assert all(math.isnan(share) for share in shares.values())
+
+
+def test_a_spread_by_rounding_is_none() -> None:
+    scores = np.full((1, 2, 2), 0.3)
+    scores[0, 0, 0] = 0.1 + 0.2
+    assert math.isnan(variance_shares(scores, [0, 1], [0, 1])["wording"])
+    scores[0, 0, 0] = 0.3 + 1e-9
+    assert variance_shares(scores, [0, 1], [0, 0])["wording"] == pytest.approx(100 / 3, rel=1e-5)
+
+
+def test_wrong_designs_are_refused() -> None:
+    scores = np.zeros((2, 7, 5))
+    with pytest.raises(ValueError, match="for each setting and wording"):
+        variance_shares(scores, CLASSES, SHOTS)
+    with pytest.raises(ValueError, match="for each setting and wording"):
+        variance_shares(scores[0], SHOTS, CLASSES)
+    with pytest.raises(ValueError, match="whole numbers"):
+        variance_shares(scores, [0.5] * 5, CLASSES)
+    scores[0, 0, 0] = math.nan
+    with pytest.raises(ValueError, match="every cell"):
+        variance_shares(scores, SHOTS, CLASSES)
+
+
+# Slots ---------------------------------------------------------------------------------------------------------------
+
+FACTORIAL = np.array(list(itertools.product(range(3), range(2), range(4))))
+
+
+def test_slots_by_hand() -> None:
+    """Two slots of two levels; scores 1, 3, 5, 11 about 5: 16 + 4 + 0 + 36. Levels at 2 and 8, and at 3 and 7."""
+    shares, interactions = factor_shares([1, 3, 5, 11], [[0, 0], [0, 1], [1, 0], [1, 1]])
+    assert shares == pytest.approx([3600 / 56, 1600 / 56])
+    assert interactions == pytest.approx(400 / 56)
+
+
+def test_a_word_that_decides_everything_has_everything() -> None:
+    """The paper's case: wordings with one word above 80, with the other below 10, whatever else they say."""
+    noun = FACTORIAL[:, 1]
+    shares, interactions = factor_shares(np.where(noun == 0, 85.0, 6.0), FACTORIAL)
+    assert shares.tolist() == [0, pytest.approx(100), 0]
+    assert interactions == pytest.approx(0, abs=1e-9)
+
+
+@settings(max_examples=60)
+@given(st.integers(0, 2**31))
+def test_in_a_full_factorial_the_shares_are_main_effects(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    order = rng.permutation(len(FACTORIAL))
+    scores, levels = 40 + rng.normal(0, 3, len(FACTORIAL)), FACTORIAL[order] * 7 - 3  # codes need not be 0, 1, 2
+    shares, interactions = factor_shares(scores, levels)
+    total = sum((score - scores.mean()) ** 2 for score in scores)
+    for slot in range(3):
+        effect = 0.0
+        for level in levels[:, slot]:
+            effect += (
+                np.mean([s for s, row in zip(scores, levels, strict=True) if row[slot] == level]) - scores.mean()
+            ) ** 2
+        assert shares[slot] == pytest.approx(100 * effect / total)
+    assert shares.sum() + interactions == pytest.approx(100, abs=1e-9)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_in_a_part_of_a_factorial_the_shares_are_type_two(seed: int) -> None:
+    """Against statsmodels' type II sums of squares of the additive model."""
+    pd = pytest.importorskip("pandas")
+    formula = pytest.importorskip("statsmodels.formula.api")
+    anova = pytest.importorskip("statsmodels.stats.anova")
+    rng = np.random.default_rng(seed)
+    kept = FACTORIAL[rng.permutation(len(FACTORIAL))[:15]]
+    scores = 10.0 * kept[:, 1] + 3 * kept[:, 0] + rng.normal(0, 2, len(kept))
+    table = pd.DataFrame({"score": scores, "a": kept[:, 0], "b": kept[:, 1], "c": kept[:, 2]})
+    squares = anova.anova_lm(formula.ols("score ~ C(a) + C(b) + C(c)", table).fit(), typ=2)["sum_sq"]
+    total = ((scores - scores.mean()) ** 2).sum()
+    shares, interactions = factor_shares(scores, kept)
+    assert shares == pytest.approx((100 * squares[["C(a)", "C(b)", "C(c)"]] / total).to_numpy())
+    assert interactions == pytest.approx(100 * squares["Residual"] / total)
+    assert abs(shares.sum() + interactions - 100) > 0.01
+
+
+def test_slots_that_change_together_have_nothing_of_their_own() -> None:
+    levels = [[0, 0, 0], [0, 0, 1], [1, 1, 0], [1, 1, 1]]
+    shares, interactions = factor_shares([0.0, 1.0, 10.0, 11.0], levels)
+    assert shares.tolist() == [0, 0, pytest.approx(100 / 101)]
+    assert interactions == pytest.approx(0, abs=1e-9)
+
+
+def test_where_wordings_do_not_differ_or_have_no_slot() -> None:
+    for scores in ([], [3.0], [0.3, 0.1 + 0.2]):
+        shares, interactions = factor_shares(scores, np.zeros((len(scores), 2), dtype=int))
+        assert shares.shape == (2,)
+        assert np.isnan([*shares, interactions]).all()
+    shares, interactions = factor_shares([1.0, 2.0], np.zeros((2, 0), dtype=int))
+    assert (shares.size, interactions) == (0, 100.0)
+    with pytest.raises(ValueError, match="levels"):
+        factor_shares([1.0, 2.0], [[0], [1], [2]])
+    with pytest.raises(ValueError, match="finite"):
+        factor_shares([1.0, math.nan], [[0], [1]])
+
+
+# Means and spread ----------------------------------------------------------------------------------------------------
+
+
+def test_level_means() -> None:
+    means = level_means([80, 90, 5, math.nan, 7], [2, 2, 0, 0, 0], 4)
+    assert means == pytest.approx([6, math.nan, 85, math.nan], nan_ok=True)
+    assert np.isnan(level_means([], [], 2)).all()
+    for codes, message in (([0, 4], "0 to 3"), ([0, -1], "0 to 3"), ([0], "one length"), ([0.0, 1.0], "whole")):
+        with pytest.raises(ValueError, match=message):
+            level_means([1.0, 2.0], codes, 4)
+
+
+def test_population_sd_is_the_one_of_the_paper() -> None:
+    """One of three wordings right on everything, two on nothing: the paper prints 33.3 ± 47.1."""
+    assert round(population_sd([0, 0, 100]), 1) == 47.1
+    assert population_sd([2, math.nan, 4]) == 1
+    assert population_sd([5]) == 0
+    assert math.isnan(population_sd([]))
+    assert math.isnan(population_sd([math.nan]))
+
+
+# Factors that cannot be told apart -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("rows", "sets"),
+    [
+        (list(itertools.product(range(2), range(3), range(2))), [(0,), (1,), (2,)]),
+        ([(0, 0, 0), (1, 1, 0), (0, 0, 1), (1, 1, 1)], [(0, 1), (2,)]),
+        ([(0, 1, 0), (1, 0, 0), (0, 1, 1), (1, 0, 1)], [(0, 1), (2,)]),
+        ([(0, 0, 0), (1, 1, 1)], [(0, 1, 2)]),
+        # Two pairs that change together, each by itself.
+        ([(a, b, a, b) for a in range(2) for b in range(2)], [(0, 2), (1, 3)]),
+        # The third level of one goes with the second of the other, always.
+        ([(0, 0), (1, 0), (2, 1)], [(0, 1)]),
+        # It goes with it, and is there without it: the two are told apart.
+        ([(0, 0), (1, 0), (2, 1), (2, 0)], [(0,), (1,)]),
+        # Half of a factorial tells main effects apart; three of its rows do not.
+        ([(0, 0, 0), (0, 1, 1), (1, 0, 1), (1, 1, 0)], [(0,), (1,), (2,)]),
+        ([(0, 0, 0), (0, 1, 1), (1, 0, 1)], [(0, 1, 2)]),
+        ([(0,), (1,), (2,)], [(0,)]),
+    ],
+)
+def test_factors_that_do_not_vary_alone_are_in_one_set(
+    rows: list[tuple[int, ...]], sets: list[tuple[int, ...]]
+) -> None:
+    assert aliased_factors(np.array(rows)) == sets
+    assert aliased_factors(np.array(rows * 3)[::-1]) == sets
+
+
+@settings(max_examples=80)
+@given(st.integers(1, 12), st.integers(1, 4), SEEDS)
+def test_factors_alone_in_their_set_are_those_that_the_rank_says(n_rows: int, n_factors: int, seed: int) -> None:
+    """A factor varies alone where its columns add as much to the rank of all others as there are of them."""
+    codes = np.random.default_rng(seed).integers(0, 3, (n_rows, n_factors))
+
+    def columns(factors: list[int]) -> list[NDArray[np.bool_]]:
+        return [codes[:, at] == level for at in factors for level in np.unique(codes[:, at])[1:]]
+
+    def rank(factors: list[int]) -> int:
+        return int(np.linalg.matrix_rank(np.column_stack([np.ones(n_rows), *columns(factors)]).astype(float)))
+
+    everything = list(range(n_factors))
+    found = aliased_factors(codes)
+    assert sorted(at for one in found for at in one) == everything
+    for at in everything:
+        others = [one for one in everything if one != at]
+        is_alone = rank(everything) - rank(others) == len(columns([at]))
+        assert ((at,) in found) == is_alone
