@@ -111,7 +111,7 @@ def needed(loaded: Loaded, places: Sequence[int]) -> dict[str, int]:
         if not isinstance(query, EncodedQuery):
             raise UndertowError(f"{loaded.model.card.name}: {query}; name a model that can score all items")
         encoded.append(query)
-    if encoded[0].sees_all:
+    if encoded[0].bidirectional:
         batches, _ = cut_batches(encoded, UNLIMITED)
         places_read = [len(set(zip(batch.read_rows, batch.read_positions, strict=True))) for batch in batches]
         widths = [batch.tokens.shape[1] for batch in batches]

@@ -56,11 +56,11 @@ def load(family: str, found: ModelHandle, request: ModelRequest) -> Plain:
 
         tokenizer = transformers.AutoTokenizer.from_pretrained(weights.location, **weights.options)
         network = getattr(transformers, NETWORKS[family]).from_pretrained(
-            weights.location, dtype=getattr(torch, found.card.dtype), use_safetensors=True, **weights.options
+            weights.location, dtype=getattr(torch, found.identity.dtype), use_safetensors=True, **weights.options
         )
         # Greedy search by the probabilities alone, as for the engine; a checkpoint's own settings would bend them.
         decoder = GreedyDecoder.of(network, tokenizer, 0, 0) if family == "causal" else None
-        return Plain(found.card, network.eval(), tokenizer, decoder)
+        return Plain(found.identity, network.eval(), tokenizer, decoder)
 
 
 def random_bert(texts: Iterable[str], shape: Shape = BERT_BASE) -> str:

@@ -87,7 +87,7 @@ def _prompts() -> list[Item]:
 
 
 def _schemas() -> list[Item]:
-    return next(task_specification.rounds(task_specification.Settings(), Sampling()))
+    return next(task_specification.items(task_specification.Settings(), Sampling()))
 
 
 @cache
@@ -95,7 +95,7 @@ def _documents() -> list[Item]:
     """Every biased document in every wording of the task: 24 statements, 12 questions, 72 completions; without examples."""
     classes = "statement,question,completion"
     settings = identification.Settings(challenge="undertow-statements", classes=classes, shots="0")
-    return next(identification.rounds(settings, Sampling()))
+    return next(identification.items(settings, Sampling()))
 
 
 SENTENCE = ("w_name", "w", "cluster")

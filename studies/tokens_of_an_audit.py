@@ -35,7 +35,7 @@ def main(name: str) -> None:
         probe = audits.load(title.partition(",")[0])
         settings = probe.Settings(**options)
         foreseen = getattr(probe, "foreseen", None)
-        items = foreseen(settings, Sampling()) if foreseen else next(probe.rounds(settings, Sampling()))
+        items = foreseen(settings, Sampling()) if foreseen else next(probe.items(settings, Sampling()))
         queries = list({query_digest(item.query): item.query for item in items}.values())
         print(f"| {title} | {len(queries):,} | {shared(model, queries):,} | {apart(model, queries):,} |")
 

@@ -306,7 +306,7 @@ class ModelIdentity:
         source: where its weights are from (a hub id, a folder's or file's name, a package).
         revision: hub commit or SHA-256 of the weights and tokenizer files; never empty.
         dtype: the precision its arithmetic runs in.
-        readout: how probabilities are read from it, for example `likelihood`.
+        scoring_method: how probabilities are read from it, for example `likelihood`.
         tokenizer: where the tokenizer is from, or "" if it lies beside the weights.
     """
 
@@ -315,7 +315,7 @@ class ModelIdentity:
     source: str
     revision: str
     dtype: str
-    readout: str
+    scoring_method: str
     tokenizer: str = ""
 
     def key(self, protocol: str) -> str:
@@ -336,30 +336,30 @@ class Answer:
         logprobs_nats: one log-probability for each option or label, in the query's order [option]; NaN for an option that the
             model spells like an earlier one of its group (*He* and *he* to an uncased one), and which counts with it;
             minus infinity for one that is not among the tokens that the protocol looks at. Of a written answer one, its own.
-        unclaimed_prob: the probability that none of the options took, in 0 to 1; NaN where not readable.
-        unscored: why there are no numbers; "" where there are. Unscored is never zero.
+        other_prob: the probability that none of the options took, in 0 to 1; NaN where not readable.
+        missing_reason: why there are no numbers; "" where there are. Unscored is never zero.
         text: what the model wrote, where it was asked to write.
-        ceilings_prob: probability that each option may have had beyond what was seen of it [option], of a model that shows
+        upper_bound_prob: probability that each option may have had beyond what was seen of it [option], of a model that shows
             the most probable tokens only; () where everything was seen.
-        unseen_prob: probability that was not shown, or that is of tokens which may be the first piece of an option; all
+        truncated_prob: probability that was not shown, or that is of tokens which may be the first piece of an option; all
             options together cannot have more than that beyond what was seen.
-        n_dropped: examples that had no room before the prompt, and were left out.
+        n_dropped_shots: examples that had no room before the prompt, and were left out.
         n_tokens: tokens that each option takes in its place, but those that all options end with [option]; () where that is not known.
     """
 
     logprobs_nats: tuple[float, ...]
-    unclaimed_prob: float
-    unscored: str = ""
+    other_prob: float
+    missing_reason: str = ""
     text: str = ""
-    ceilings_prob: tuple[float, ...] = ()
-    unseen_prob: float = 0.0
-    n_dropped: int = 0
+    upper_bound_prob: tuple[float, ...] = ()
+    truncated_prob: float = 0.0
+    n_dropped_shots: int = 0
     n_tokens: tuple[int, ...] = ()
 
     @classmethod
     def none(cls, reason: str) -> Answer:
         """The answer of a query that could not be asked."""
-        return cls(logprobs_nats=(), unclaimed_prob=math.nan, unscored=reason)
+        return cls(logprobs_nats=(), other_prob=math.nan, missing_reason=reason)
 
 
 @dataclass(frozen=True, slots=True)
@@ -368,7 +368,7 @@ class Scores:
 
     Attributes:
         answers: one per item [item].
-        readout: how they were read: by `likelihood`, options are compared with each other only; at a `mask`, each has a
+        scoring_method: how they were read: by `likelihood`, options are compared with each other only; at a `mask`, each has a
             probability of its own.
     """
 
@@ -380,12 +380,12 @@ class Scores:
         """Probability that no option took [item]; NaN where unscored."""
         import numpy as np
 
-        return np.array([answer.unclaimed_prob for answer in self.answers], dtype=np.float64)
+        return np.array([answer.other_prob for answer in self.answers], dtype=np.float64)
 
     @property
     def unscored(self) -> list[str]:
         """Reason why an item has no numbers, "" where it has [item]."""
-        return [answer.unscored for answer in self.answers]
+        return [answer.missing_reason for answer in self.answers]
 
     def logprobs_nats(self, index: int) -> Floats:
         """Log-probabilities of one item's options [option]; empty where unscored."""
@@ -404,9 +404,9 @@ class Result:
         value: the estimate, in `unit`; NaN where it could not be had.
         low, high: 95% interval; NaN where it could not be had.
         n: items behind the number.
-        n_unscored: items that should have been behind it but have no answer.
+        n_missing: items that should have been behind it but have no answer.
         unit: for example "percent per step".
-        neutral: the value that no bias would give; NaN where there is none. Not "higher is better".
+        null_value: the value that no bias would give; NaN where there is none. Not "higher is better".
         p: p-value of the test that the page of the audit names; NaN where the measure is not tested.
         q: Benjamini-Hochberg adjusted p-value over the tests of the run; NaN where not tested.
         detail: further numbers by name, for example the smallest slope that the design could detect.
@@ -419,12 +419,12 @@ class Result:
     low: float = math.nan
     high: float = math.nan
     n: int = 0
-    n_unscored: int = 0
+    n_missing: int = 0
     unit: str = ""
-    neutral: float = math.nan
+    null_value: float = math.nan
     p: float = math.nan
     q: float = math.nan
-    detail: Mapping[str, float] = field(default_factory=dict)
+    extras: Mapping[str, float] = field(default_factory=dict)
     note: str = ""
 
 
@@ -470,12 +470,12 @@ class Finding:
     """
 
     text: str
-    found: bool
+    significant: bool
     strength: float
-    rests: bool = True
-    of: tuple[Result, ...] = field(default=(), repr=False, compare=False)
+    causal_claim: bool = True
+    results: tuple[Result, ...] = field(default=(), repr=False, compare=False)
     n_tests: int = field(default=0, compare=False)
-    decided: str = field(default="", compare=False)
+    decision_rule: str = field(default="", compare=False)
 
     def __post_init__(self) -> None:
         # Names of models, words and values may hold anything, and a sentence stays one wherever it is shown.

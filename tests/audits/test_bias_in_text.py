@@ -73,7 +73,7 @@ def statements(tmp_path: Path) -> str:
 
 def items_of(probe: str, seed: int = 0, limit: int = 0, **options: Any) -> list[Item]:
     module = audits.load(probe)
-    (items,) = module.rounds(module.Settings(**options), Sampling(limit, seed))
+    (items,) = module.items(module.Settings(**options), Sampling(limit, seed))
     return items
 
 
@@ -529,7 +529,7 @@ def test_diagnosis_of_a_scripted_model_by_hand(script: Script, statements: str, 
         {"question": 50 * (macro[0] + macro[1]), "null": 100 * macro[2], "all": 100 * sum(macro) / 3}
     )
     details = {
-        one.group["description_class"]: one.detail
+        one.group["description_class"]: one.extras
         for one in run.record.results
         if one.measure == "accuracy" and one.group["model"]
     }
@@ -586,7 +586,7 @@ def test_greedy_and_exact_labels_are_rows_of_their_own(
     (exact,) = [one for one in run.record.results if one.measure == "exact_match" and one.group["decoding"] == "exact"
                 and one.group["description_class"] == one.group["dimension"] == "all"]  # fmt: skip
     assert math.isnan(exact.low)
-    assert exact.neutral == pytest.approx(100 / 11, abs=0.01)
+    assert exact.null_value == pytest.approx(100 / 11, abs=0.01)
 
 
 def test_a_server_that_shows_no_probabilities_has_greedy_labels_only(
@@ -631,14 +631,14 @@ def test_extraction_by_a_scripted_model_by_hand(script: Script, untold: None, st
     jumbled = 100 * (1.0 * 0.5 / 6 * 0.25 / 4 * 0.125 / 2) ** 0.25
     assert found["bleu4", PASSAGE_TOKENS].value == pytest.approx(jumbled)
     assert found["bleu4", FREE].value == 0.0
-    assert found["token_f1", FREE].detail["empty_percent"] == 100.0
-    assert found["token_f1", SPAN].detail["empty_percent"] == 0.0
+    assert found["token_f1", FREE].extras["empty_percent"] == 100.0
+    assert found["token_f1", SPAN].extras["empty_percent"] == 0.0
     assert found["exact_match", SPAN].value == 0.0
     assert run.observations["answer"].tolist()[:3] == ["", "learn cannot people old", "old people cannot learn, he"]
     # The whole text: 2 * 4 of 4 + 8 words, and of 4 + 5.
     copy = values(run, "token_f1", model="")["(copy)"]
     assert copy == pytest.approx(50 * (8 / 12 + 8 / 9))
-    assert found["token_f1", SPAN].detail["above_baseline"] == pytest.approx(100 * 8 / 9 - copy)
+    assert found["token_f1", SPAN].extras["above_baseline"] == pytest.approx(100 * 8 / 9 - copy)
 
 
 def test_rephrasing_by_a_model_that_copies_is_no_better_than_a_copy(
@@ -651,7 +651,7 @@ def test_rephrasing_by_a_model_that_copies_is_no_better_than_a_copy(
         assert own["all"] == own["null"] == pytest.approx(copy["(copy)"])
     # old people cannot learn / he cannot learn: 2 of 4 and 3 words; Nurses talk too much / She talks too much: 2 of 4 and 4.
     assert values(run, "token_f1", model="")["(copy)"] == pytest.approx(50 * (4 / 7 + 4 / 8))
-    assert not any(one.found for one in run.findings if "Token F1" in one.text)
+    assert not any(one.significant for one in run.findings if "Token F1" in one.text)
 
 
 def test_what_cannot_be_asked_is_unscored_with_its_reason(
@@ -666,20 +666,20 @@ def test_what_cannot_be_asked_is_unscored_with_its_reason(
     frame = run.observations.set_index("document")
     assert frame.loc["aunt", "unscored"] == "the text is too long"
     (accuracy,) = [one for one in run.record.results if one.measure == "accuracy" and one.group["model"]]
-    assert (accuracy.value, accuracy.n, accuracy.n_unscored) == (100.0, 3, 1)
+    assert (accuracy.value, accuracy.n, accuracy.n_missing) == (100.0, 3, 1)
 
 
 def test_examples_that_had_no_room_are_counted(script: Script, untold: None, statements: str, tmp_path: Path) -> None:
     def say(query: Query) -> Answer:
         dropped = len(cast(MultipleChoiceQuery, query).shots) - 1 if "aunt" in document_of(query) else 0
-        return dataclasses.replace(diagnoses(query), n_dropped=max(dropped, 0))
+        return dataclasses.replace(diagnoses(query), n_dropped_shots=max(dropped, 0))
 
     script(say)
     run = undertow.audit(
         DIAGNOSIS, "scripted", challenge=statements, classes="null", shots="0,2", draws=1, out=tmp_path / "run"
     )
     shortened = {
-        one.group["shots"]: one.detail.get("shortened_percent")
+        one.group["shots"]: one.extras.get("shortened_percent")
         for one in run.record.results
         if one.measure == "accuracy" and one.group["model"]
     }
@@ -737,8 +737,8 @@ def test_a_recorded_rephrasing_is_compared_with_a_copy_of_the_span_alone(
     copy = values(run, "token_f1", model="")
     assert copy == ({"(copy)": pytest.approx(50.0)} if span.strip() else {})
     (score,) = [one for one in run.record.results if one.measure == "token_f1" and one.group["model"]]
-    assert math.isnan(score.neutral) == (not span.strip())
-    assert ("above_baseline" in score.detail) == bool(span.strip())
+    assert math.isnan(score.null_value) == (not span.strip())
+    assert ("above_baseline" in score.extras) == bool(span.strip())
 
 
 def test_a_recorded_passage_goes_before_a_span_where_both_are_there(untold: None, tmp_path: Path) -> None:
@@ -775,7 +775,7 @@ def test_cells_of_a_table_that_lack_documents_are_told(
     run = recorded(DIAGNOSIS, text, tmp_path)
     notes = run.manifest["design"]["document_notes"]
     assert [note[: len(start)] for note, start in zip(notes, said, strict=True)] == said
-    told = repr(audits.load(DIAGNOSIS).told(pipeline.observations_of(run.record), run.record.results))
+    told = repr(audits.load(DIAGNOSIS).report_text(pipeline.observations_of(run.record), run.record.results))
     assert all(note in told for note in notes)
 
 

@@ -87,7 +87,7 @@ def value(run: Run, measure: str, context: str = WITH, occupation: str = "all") 
 
 def detail(run: Run, measure: str, name: str, context: str = WITH) -> float:
     (found,) = [
-        one.detail[name]
+        one.extras[name]
         for one in run.record.results
         if one.measure == measure and one.group["context"] == context and one.group["occupation"] == "all"
     ]
@@ -117,7 +117,7 @@ def short_jobs(tmp_path: Path) -> str:
 
 def items_of(limit: int = 0, seed: int = 0, **options: Any) -> list[Item]:
     module = audits.load(NAME)
-    return next(module.rounds(module.Settings(**{"reading": CHOICE} | options), Sampling(limit, seed)))
+    return next(module.items(module.Settings(**{"reading": CHOICE} | options), Sampling(limit, seed)))
 
 
 def said_of(item: Item, answer: Answer) -> dict[str, Any]:
@@ -167,7 +167,7 @@ def test_what_was_granted_goes_before_the_later_questions() -> None:
     """Speaking is granted to the woman, Mathematics to both, and nothing else."""
     module = audits.load(NAME)
     settings = module.Settings(pairs=1, only="teacher,singer", reading=CHOICE, negated=False)
-    rounds = module.rounds(settings, Sampling())
+    rounds = module.items(settings, Sampling())
     first = next(rounds)
 
     def grants(item: Item) -> bool:
@@ -208,7 +208,7 @@ def test_attributes_of_either_for_both_and_of_each_other() -> None:
     """Speaking is granted to the woman, Education to the man."""
     module = audits.load(NAME)
     settings = module.Settings(pairs=1, only="teacher", contexts="with,same,swapped", reading=CHOICE, negated=False)
-    rounds = module.rounds(settings, Sampling())
+    rounds = module.items(settings, Sampling())
     first = next(rounds)
     of = {"female": "Speaking", "male": "Education and Training"}
     answers = [
@@ -423,7 +423,9 @@ def test_what_follows_the_attributes_and_what_stays_with_the_person(
     # She is granted as many more as there are, in every item.
     assert math.isnan(value(found, "granted_slope"))
     told = {
-        finding.of[0].measure: finding.found for finding in found.findings if finding.of and "exchange" in finding.text
+        finding.results[0].measure: finding.significant
+        for finding in found.findings
+        if finding.results and "exchange" in finding.text
     }
     assert told == {"choice_gap_of_person": by == "person", "choice_gap_difference": by == "attributes"}
 
@@ -441,7 +443,7 @@ def test_unscored_answers_are_counted_and_never_zero(tmp_path: Path, choose_by: 
         for one in found.record.results
         if one.measure == "bias" and one.group == {"model": "scripted", "occupation": "all", "context": WITH}
     ]
-    assert (bias.n, bias.n_unscored, bias.value) == (6, 3, 100)
+    assert (bias.n, bias.n_missing, bias.value) == (6, 3, 100)
     assert math.isnan(value(found, "bias", WITH, "job0"))
     rows = found.observations
     assert set(rows.loc[rows["occupation"] == "job0", "unscored"]) == {"the script has nothing to say"}
@@ -497,7 +499,7 @@ def test_whole_run_of_two_models_is_told_and_measured_anew_to_the_same(
     assert list((found.folder / "figures").glob("*.png"))
     results = json.loads((found.folder / "results.json").read_text())["results"]
     assert {tuple(one["group"]) for one in results} == {("model", "occupation", "context")}
-    assert any("wording_2" in one["detail"] for one in results)
+    assert any("wording_2" in one["extras"] for one in results)
     assert len(found.shown) == 2
     assert found.manifest["counts"]["unscored"] == 0
     request.getfixturevalue("untold")
@@ -508,7 +510,7 @@ def test_whole_run_of_two_models_is_told_and_measured_anew_to_the_same(
 def test_the_matrix_counts_failures_and_shows_them(tmp_path: Path, choose_by: Choose, short_jobs: str) -> None:
     choose_by(lambda prompt, labels: "Yes" if labels[0] == " Yes" else first_of(prompt, labels))
     found = run(tmp_path, pairs=3, occupations=4, occupation_file=short_jobs)
-    told = audits.load(NAME).told(pipeline.observations_of(found.record), found.record.results)
+    told = audits.load(NAME).report_text(pipeline.observations_of(found.record), found.record.results)
     (matrix,) = told.matrices
     checks = {(row, column, check.name): check for (row, column), some in matrix.cells.items() for check in some}
     stated = next(check for key, check in checks.items() if key[2] == "says what the text says")
@@ -701,8 +703,8 @@ def test_refusals_are_neither_yes_nor_no_and_counted_by_reason(tmp_path: Path, u
     assert not one_sided
     assert value(found, "both_rate", WITHOUT) == 100
     (rate,) = [one for one in found.record.results if one.measure == "missing_rate"]
-    assert rate.detail == {"other_answer": 14, "no_answer": 0, "not_scored": 0, "of_answers": 60}
-    assert any(one.of and one.of[0] is rate for one in found.findings)
+    assert rate.extras == {"other_answer": 14, "no_answer": 0, "not_scored": 0, "of_answers": 60}
+    assert any(one.results and one.results[0] is rate for one in found.findings)
     table = audits.load(NAME).tables(pipeline.observations_of(found.record))["missing"]
     assert table["answers"].sum() == 14
     assert set(table["unscored"]) == {"the answer 'I cannot say' is none of the possible ones"}

@@ -48,7 +48,7 @@ def answers_only(request: ModelRequest) -> ModelHandle:
     """The toy, as a server would offer it: it answers prompts, and shows no tokens."""
     found = toy.find(dataclasses.replace(request, name="toy"))
     assert found is not None
-    card = dataclasses.replace(found.card, name=request.name, readout=PROMPT)
+    card = dataclasses.replace(found.identity, name=request.name, scoring_method=PROMPT)
     return ModelHandle(card, found.open, {GENERATION: (EXACT, PAPER)})
 
 
@@ -93,10 +93,10 @@ def test_a_model_without_blanks_is_put_the_papers_prompts(probe: str, default: s
     module = PROBES[probe]
     plain, own = module.Settings(), module.Settings(prompts="C")
     answers = {GENERATION: (EXACT, PAPER)}
-    assert module.suited(plain, answers) == dataclasses.replace(plain, prompts=default)
-    assert module.suited(own, answers) == own
+    assert module.adapt_settings(plain, answers) == dataclasses.replace(plain, prompts=default)
+    assert module.adapt_settings(own, answers) == own
     for asks in ({BLANK: (EXACT,)}, {BLANK: (EXACT,), **answers}, {CONTINUATIONS: (EXACT,)}, {}):
-        assert module.suited(plain, asks) == plain
+        assert module.adapt_settings(plain, asks) == plain
 
 
 def test_a_run_says_by_which_prompts_it_asked(drift: Run, detection: Run) -> None:
@@ -179,11 +179,11 @@ def logs(*probs: float) -> tuple[float, ...]:
 def test_masses_that_were_not_shown_whole_by_hand() -> None:
     """The column is the middle; a group gains no more than its ceilings, than what was hidden, and than 100."""
     answers = (
-        Answer(logs(0.40, 0.06, 0.30), 0.24, text="she", ceilings_prob=(0.02, 0.04, 0.0), unseen_prob=0.24),
-        Answer(logs(0.40, 0.00, 0.30), 0.30, text="she", ceilings_prob=(0.08, 0.09, 0.05), unseen_prob=0.10),
+        Answer(logs(0.40, 0.06, 0.30), 0.24, text="she", upper_bound_prob=(0.02, 0.04, 0.0), truncated_prob=0.24),
+        Answer(logs(0.40, 0.00, 0.30), 0.30, text="she", upper_bound_prob=(0.08, 0.09, 0.05), truncated_prob=0.10),
         Answer(logs(0.20, 0.10, 0.70), 0.0, text="he"),
         Answer.none("lost"),
-        Answer(logs(0.97, 0.02, 0.0), 0.01, text="she", ceilings_prob=(0.2, 0.2, 0.2), unseen_prob=0.3),
+        Answer(logs(0.97, 0.02, 0.0), 0.01, text="she", upper_bound_prob=(0.2, 0.2, 0.2), truncated_prob=0.3),
     )
     frame = observations(ITEMS, Scores(answers, PROMPT), ["she", "he"])
     expected = {
@@ -251,7 +251,7 @@ def test_the_planted_slope_is_found_through_prompts(drift: Run) -> None:
         assert results["slope", *run, "female"].p < 0.05
         assert math.isnan(results["slope", *run, "female"].q)  # the average over prompts decides
     assert results["slope_over_prompts", *run[:2], run[3], "female"].q < 0.05
-    claimed = [finding.text for finding in drift.findings if finding.found]
+    claimed = [finding.text for finding in drift.findings if finding.significant]
     assert sum("probability of female words" in text and "rises" in text for text in claimed) == 1
     assert all(text.startswith("mean over prompts A, B, C: ") for text in claimed)
 

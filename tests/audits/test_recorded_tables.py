@@ -214,10 +214,10 @@ def test_a_drift_of_several_prompts_is_claimed_of_their_mean_alone(published_dri
     assert {row["measure"].endswith("_over_prompts") for row in by_model["roberta-base"]} == {False}
     assert len(by_model["davinci"]) == len(by_model["roberta-base"]) == 2 * (3 + 1)
     for row in rows:
-        assert (row["q"] < 0.05) == (row["detail"]["corrected_low"] > 0 or row["detail"]["corrected_high"] < 0)
+        assert (row["q"] < 0.05) == (row["extras"]["corrected_low"] > 0 or row["extras"]["corrected_high"] < 0)
     told = undertow.load_run(published_drift).findings
-    drifts = [one for one in told if any(result.measure.startswith("slope") for result in one.of)]
-    assert sum(one.found for one in drifts if one.n_tests) == sum(row["q"] < 0.05 for row in rows)
+    drifts = [one for one in told if any(result.measure.startswith("slope") for result in one.results)]
+    assert sum(one.significant for one in drifts if one.n_tests) == sum(row["q"] < 0.05 for row in rows)
 
 
 def test_exact_masses_cannot_be_had_from_the_top_five(reference_data: Path, cli: Cli, tmp_path: Path) -> None:
@@ -359,7 +359,7 @@ def test_empty_cells_are_unscored_and_counted_and_zeros_are_numbers(cli: Cli, tm
     (slope,) = [
         row for row in results(tmp_path / "run") if row["measure"] == "slope" and row["group"]["pronoun"] == "xe"
     ]
-    assert (slope["n"], slope["n_unscored"]) == (11, 1)
+    assert (slope["n"], slope["n_missing"]) == (11, 1)
     frame = pd.read_parquet(tmp_path / "run/observations.parquet")
     assert frame["xe"].isna().tolist() == [row == 4 for row in range(12)]
     assert frame.loc[4, "unscored"] == "the recorded table has no value"

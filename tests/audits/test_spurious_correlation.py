@@ -56,7 +56,7 @@ def by_name(results: Sequence[Result]) -> dict[tuple[str, str], Result]:
 
 def claimed(told: Sequence[Finding]) -> set[tuple[str, str]]:
     """Measure and group of what is claimed of one model."""
-    return {(one.of[0].measure, one.of[0].group["pronoun"]) for one in told if one.found}
+    return {(one.results[0].measure, one.results[0].group["pronoun"]) for one in told if one.significant}
 
 
 YEARS = [str(1900 + 10 * at) for at in range(12)]
@@ -66,15 +66,15 @@ def test_a_planted_drift_is_claimed_by_its_q_and_nothing_else_is(tmp_path: Path)
     _, results, told = scored(rows(masses(), YEARS), tmp_path)
     assert claimed(told) == {("slope", "xe"), ("slope_gap", "xe-ze")}
     for finding in told:
-        result = finding.of[0]
+        result = finding.results[0]
         assert result.measure in DRIFTS
-        assert finding.found == (result.q < 0.05)
+        assert finding.significant == (result.q < 0.05)
         assert finding.n_tests == 3
         # Along the fitted line, from its first to its last year.
         assert finding.strength == pytest.approx(
             110 * abs(by_name(results)[result.measure, result.group["pronoun"]].value)
         )
-    strengths = [finding.strength for finding in told if finding.found]
+    strengths = [finding.strength for finding in told if finding.significant]
     assert strengths == sorted(strengths, reverse=True)
     assert len(told) == 3
 
@@ -111,11 +111,11 @@ def test_few_values_claim_no_drift_and_say_why(n_values: int, tmp_path: Path) ->
     assert claimed(told) == set()
     assert len(told) == 3
     for finding in told:
-        result = finding.of[0]
+        result = finding.results[0]
         assert result.measure in DRIFTS
         assert np.isnan([result.low, result.high, result.p, result.q]).all()
         assert result.note
-        assert (finding.n_tests, bool(finding.decided)) == (0, True)
+        assert (finding.n_tests, bool(finding.decision_rule)) == (0, True)
     assert by_name(results)["w_effect", "xe"].q < 0.05, "that these values matter is another statement"
 
 
@@ -143,7 +143,7 @@ def test_a_list_without_an_order_is_asked_whether_it_matters_and_never_for_a_slo
         _, results, told = unordered(of_groups)
         assert {one.measure for one in results} == {"mean_mass", "w_effect"}
         assert claimed(told) == expected
-        assert [one.of[0].measure for one in told] == ["w_effect"] * 3
+        assert [one.results[0].measure for one in told] == ["w_effect"] * 3
         assert {one.n_tests for one in told} == {3}
 
 
@@ -164,7 +164,11 @@ def test_of_several_prompts_their_average_is_claimed_once(tmp_path: Path) -> Non
         rows(masses(seed, slope=slope), YEARS, prompt=prompt) for seed, (prompt, slope) in enumerate(slopes.items())
     ]
     _, results, told = scored(pd.concat(prompted), tmp_path)
-    assert [one.of[0].measure for one in told] == ["slope_gap_over_prompts", "slope_over_prompts", "slope_over_prompts"]
+    assert [one.results[0].measure for one in told] == [
+        "slope_gap_over_prompts",
+        "slope_over_prompts",
+        "slope_over_prompts",
+    ]
     assert claimed(told) == {("slope_over_prompts", "xe"), ("slope_gap_over_prompts", "xe-ze")}
     over = next(one for one in results if one.measure == "slope_over_prompts" and one.group["pronoun"] == "xe")
     assert 10 * over.value == pytest.approx(np.mean([*slopes.values()]), abs=0.1)
@@ -178,17 +182,17 @@ def test_of_several_prompts_their_average_is_claimed_once(tmp_path: Path) -> Non
 def test_models_are_told_beside_each_other_and_their_order_is_no_claim(tmp_path: Path) -> None:
     some = [rows(masses(seed, slope=slope), YEARS, model=f"m{seed}") for seed, slope in enumerate((0.0, 1.5, -0.8))]
     _, _, told = scored(pd.concat(some), tmp_path)
-    (beside,) = [one for one in told if len({result.group["model"] for result in one.of}) > 1]
-    assert [result.group["model"] for result in beside.of] == ["m1", "m0"], "the steepest and the flattest"
-    assert beside.found
+    (beside,) = [one for one in told if len({result.group["model"] for result in one.results}) > 1]
+    assert [result.group["model"] for result in beside.results] == ["m1", "m0"], "the steepest and the flattest"
+    assert beside.significant
     assert beside.n_tests == 0
-    assert beside.decided
+    assert beside.decision_rule
     single = [one for one in told if one is not beside]
     assert {one.n_tests for one in single} == {9}
-    assert {one.of[0].group["model"] for one in single if one.found} == {"m1", "m2"}
+    assert {one.results[0].group["model"] for one in single if one.significant} == {"m1", "m2"}
     none = [rows(masses(seed, slope=0.0), YEARS, model=f"m{seed}") for seed in (5, 6)]
     _, _, told = scored(pd.concat(none), tmp_path)
-    assert not any(one.found for one in told)
+    assert not any(one.significant for one in told)
 
 
 @pytest.mark.usefixtures("untold")
@@ -200,8 +204,8 @@ def test_what_a_run_holds_is_what_was_measured(tmp_path: Path) -> None:
     slope = next(row for row in written if row["measure"] == "slope" and row["group"]["pronoun"] == "xe")
     assert slope["low"] < slope["value"] < slope["high"]
     assert {"sentences_low", "values_low", "values_q", "corrected_low", "autocorrelation", "values_sd"} <= slope[
-        "detail"
+        "extras"
     ].keys()
     r = next(row for row in written if row["measure"] == "pearson_r")
     assert (r["low"], r["high"], r["p"], r["q"]) == (None, None, None, None)
-    assert {one.of[0].measure for one in run.findings if one.found} == set(DRIFTS)
+    assert {one.results[0].measure for one in run.findings if one.significant} == set(DRIFTS)

@@ -18,7 +18,7 @@ from conftest import resample_little
 from helpers.shared_folders import made_once
 from undertow.audits.base import PAPER, Observations, Sampling
 from undertow.audits.task_specification import audit as task_specification
-from undertow.audits.task_specification.audit import RECORDED, Settings, load_recorded, measure, rounds, scored
+from undertow.audits.task_specification.audit import RECORDED, Settings, items, load_recorded, measure, scored
 from undertow.errors import UndertowError
 from undertow.metrics import specification_detection
 from undertow.stats import point_estimates
@@ -88,8 +88,8 @@ def test_published_masses_have_these_rates(
     for model, expected in zip(MODELS, rates, strict=True):
         tpr, tnr = (as_published[name, model, challenge, "delta_female"] for name in ("tpr", "tnr"))
         assert (tpr.value, tnr.value) == pytest.approx(expected, abs=0.001), model
-        assert (tpr.n, tnr.n, tpr.n_unscored) == (*counts, 0)
-        assert tpr.detail == {"threshold": 0.5}
+        assert (tpr.n, tnr.n, tpr.n_missing) == (*counts, 0)
+        assert tpr.extras == {"threshold": 0.5}
         balanced = as_published["balanced_accuracy", model, challenge, "delta_female"]
         assert balanced.value == pytest.approx(sum(expected) / 2, abs=0.001)
 
@@ -103,7 +103,7 @@ def test_published_masses_have_these_rates_on_the_hardest(
 ) -> None:
     hard = [as_published[name, model, "winogender", "delta_female"] for name in ("hardest_tpr", "hardest_tnr")]
     assert tuple(result.value for result in hard) == pytest.approx(expected, abs=0.001)
-    assert [(result.n, result.detail["threshold"]) for result in hard] == [(120, 1), (120, 1)]
+    assert [(result.n, result.extras["threshold"]) for result in hard] == [(120, 1), (120, 1)]
     # With one person only there is nobody else whose the pronoun could be.
     assert ("hardest_tpr", model, "simplified", "delta_female") not in as_published
 
@@ -137,9 +137,9 @@ def test_sentences_without_any_recorded_mass_at_a_date_are_unscored_by_default(b
     unscored = {"bert-base-uncased": 11, "bert-large-uncased": 13, "roberta-base": 6, "text-davinci-002": 0}
     for model, expected in unscored.items():
         result = by_default["auroc", model, "winogender", "delta_female"]
-        assert (result.n_unscored, result.n + result.n_unscored) == (expected, 480), model
+        assert (result.n_missing, result.n + result.n_missing) == (expected, 480), model
         result = by_default["auroc", model, "simplified", "delta_female"]
-        assert (result.n_unscored, result.n) == (0, 144), model
+        assert (result.n_missing, result.n) == (0, 144), model
 
 
 @slow
@@ -210,7 +210,7 @@ def test_empty_cells_are_unscored_and_zeros_are_so_unless_the_papers_protocol_is
     as_published = read(text, tmp_path, PAPER)
     assert (as_published.frame["unscored"] != "").tolist() == [False, True, False, False] * 2
     assert scored(as_published)["delta_xe"].tolist() == pytest.approx([0, math.nan, 50, 2], nan_ok=True)
-    assert by_group(measure(as_published, 0))["auroc", "m", "recorded", "delta_xe"].n_unscored == 1
+    assert by_group(measure(as_published, 0))["auroc", "m", "recorded", "delta_xe"].n_missing == 1
 
 
 @pytest.mark.parametrize("row", ["m,b,yes,,20,77,23", "m,b,yes,80,20,77,"])
@@ -284,8 +284,8 @@ def test_nothing_is_claimed_of_fewer_than_six_occupations(n: int, tmp_path: Path
     found = told(occupations(n), tmp_path)
     assert len(found) > 2
     for finding in found:
-        assert not finding.found
-        assert finding.decided
+        assert not finding.significant
+        assert finding.decision_rule
         assert "nan" not in finding.text
         assert "95%" not in finding.text
     assert str(n) in found[0].text
@@ -295,32 +295,34 @@ def test_nothing_is_claimed_of_fewer_than_six_occupations(n: int, tmp_path: Path
 @pytest.mark.usefixtures("few_resamples")
 def test_a_finding_is_claimed_where_the_q_of_one_result_says_so(tmp_path: Path) -> None:
     found = told(occupations(20), tmp_path)
-    assert {finding.of[0].measure: finding.found for finding in found} == {
+    assert {finding.results[0].measure: finding.significant for finding in found} == {
         "auroc": True, "balanced_accuracy": True, "mean_movement": True, "auroc_difference": False,
     }  # fmt: skip
     for finding in found:
         # `combined` is worse than total variation here, which is no claim that it adds anything.
-        assert finding.found is (finding.of[0].q < 0.05 and finding.of[0].value > finding.of[0].neutral)
-        assert (finding.n_tests > 0) is (not finding.decided)
-        assert math.isfinite(finding.of[0].low)
+        assert finding.significant is (
+            finding.results[0].q < 0.05 and finding.results[0].value > finding.results[0].null_value
+        )
+        assert (finding.n_tests > 0) is (not finding.decision_rule)
+        assert math.isfinite(finding.results[0].low)
 
 
 @pytest.mark.usefixtures("few_resamples")
 def test_a_movement_that_is_larger_where_sentences_decide_claims_no_detection(tmp_path: Path) -> None:
     swapped = occupations(20).replace(",1,50,", ",x,50,").replace(",0,50,", ",1,50,").replace(",x,50,", ",0,50,")
-    (ranking,) = (finding for finding in told(swapped, tmp_path) if finding.of[0].measure == "auroc")
-    assert ranking.of[0].value < 0.5
-    assert ranking.of[0].q < 0.05
-    assert not ranking.found
-    assert ranking.decided
+    (ranking,) = (finding for finding in told(swapped, tmp_path) if finding.results[0].measure == "auroc")
+    assert ranking.results[0].value < 0.5
+    assert ranking.results[0].q < 0.05
+    assert not ranking.significant
+    assert ranking.decision_rule
 
 
 def test_the_flagged_are_described_and_not_tested(tmp_path: Path) -> None:
     rows = [f"m,s{number},60,40,{60 + number},{40 - number}" for number in range(12)]
     (flagged,) = told("\n".join(["model,sentence,w_first_xe,w_first_ze,w_last_xe,w_last_ze", *rows, ""]), tmp_path)
-    assert flagged.of[0].value == 11 / 12
-    assert not flagged.found
-    assert flagged.decided
+    assert flagged.results[0].value == 11 / 12
+    assert not flagged.significant
+    assert flagged.decision_rule
 
 
 def test_sets_and_prompts_of_a_table_are_told_apart(tmp_path: Path) -> None:
@@ -390,9 +392,9 @@ def test_a_protocol_that_a_table_does_not_have_is_refused(tmp_path: Path) -> Non
 
 def asked(settings: Settings | None = None, limit: int = 0, seed: int = 0) -> list[list[Item]]:
     """The items by part; all are asked in one round."""
-    (items,) = rounds(settings or Settings(), Sampling(limit, seed))
-    parts = dict.fromkeys(item.factors["part"] for item in items)
-    return [[item for item in items if item.factors["part"] == part] for part in parts]
+    (some,) = items(settings or Settings(), Sampling(limit, seed))
+    parts = dict.fromkeys(item.factors["part"] for item in some)
+    return [[item for item in some if item.factors["part"] == part] for part in parts]
 
 
 def of_factor(items: Sequence[Item], factor: str) -> Counter[Any]:
@@ -458,7 +460,7 @@ def test_the_smallest_useful_limit_is_told_and_finds_what_is_there() -> None:
         results = measure(evidence, 0)
         p = by_group(results)["auroc", "planted", "undertow-schemas", "delta_female"].p
         assert p == pytest.approx(2 / 64, abs=0.015) if claimed else math.isnan(p)
-        assert any(finding.found for finding in task_specification.findings(evidence, results)) is claimed
+        assert any(finding.significant for finding in task_specification.findings(evidence, results)) is claimed
 
 
 def test_a_set_of_few_occupations_is_told_to_show_nothing_whatever_the_limit(tmp_path: Path) -> None:
@@ -558,7 +560,7 @@ def answered(items: Sequence[Item], settings: Settings) -> Observations:
             masses = [1 / 3] * 3
         else:
             masses = [0.3, 0.4, 0.3] if item.factors["w"] == "1901" else [0.1, 0.4, 0.5]
-        answers.append(Answer(tuple(map(math.log, masses)), unclaimed_prob=0.5))
+        answers.append(Answer(tuple(map(math.log, masses)), other_prob=0.5))
     return task_specification.observe(task_specification.design(settings), items, Scores(tuple(answers)), "planted")
 
 
@@ -590,7 +592,7 @@ def test_the_user_s_threshold_and_ends_are_what_is_measured() -> None:
     np.testing.assert_allclose(scored(evidence)["delta_female"][undecided], 10)
     found = by_group(measure(evidence, 0))
     assert found["tpr", "planted", "undertow-schemas", "delta_female"].value == 0
-    assert found["tpr", "planted", "undertow-schemas", "delta_female"].detail == {"threshold": 30}
+    assert found["tpr", "planted", "undertow-schemas", "delta_female"].extras == {"threshold": 30}
 
 
 @pytest.mark.parametrize("limit", [40, 160])
@@ -600,10 +602,10 @@ def test_no_sentence_tells_a_number_that_there_is_not(limit: int) -> None:
     (items,) = asked(settings, limit=limit)
     evidence = answered(items, settings)
     found = task_specification.findings(evidence, measure(evidence, 0))
-    assert any(finding.of[0].measure == "balanced_accuracy" for finding in found)
+    assert any(finding.results[0].measure == "balanced_accuracy" for finding in found)
     for finding in found:
         assert "nan" not in finding.text
-        assert not finding.found
+        assert not finding.significant
 
 
 def test_observations_of_another_table_are_refused() -> None:

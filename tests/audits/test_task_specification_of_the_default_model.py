@@ -24,7 +24,7 @@ pytestmark = [pytest.mark.model, pytest.mark.slow]
 def results(
     settings: task_specification.Settings, found: ModelHandle, model: TokenModel, limit: int = 0
 ) -> list[Result]:
-    (items,) = task_specification.rounds(settings, Sampling(limit))
+    (items,) = task_specification.items(settings, Sampling(limit))
     opened = replace(found, open=lambda: model)
     with AnswerCache(cache_file()) as store:
         asked = run_queries(opened, [item.query for item in items], store, EXACT, lambda done, total: None)

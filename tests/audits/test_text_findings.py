@@ -74,7 +74,7 @@ def test_a_model_is_better_or_worse_where_the_interval_leaves_out_the_baseline(n
     answers = [gold if at < n_right else other[gold] for at, gold in enumerate(HALF)]
     (finding,) = findings_of(DIAGNOSIS, said(HALF, answers))
     assert verdict(finding.text) == expected
-    assert finding.found == (expected != "not told apart from")
+    assert finding.significant == (expected != "not told apart from")
     assert f"{n_right / 0.4:.1f}%" in finding.text
 
 
@@ -89,19 +89,19 @@ def test_what_is_claimed_is_what_the_interval_says(task: str) -> None:
         answers = [gold if rng.random() < skill else "eight" for gold in golds]
         given = evidence(task, said(golds, answers, passage="one two three four five six seven"))
         results = probe.measure(given, 0)
-        compared = [one for one in results if "above_low" in one.detail]
+        compared = [one for one in results if "above_low" in one.extras]
         (headline,) = [one for one in compared if one.measure == measures.get(task, "token_f1")]
         # Dimensions are compared, too, where they have texts enough: this one interval is wider for them.
         n_tests = sum(np.isfinite(one.q) for one in results)
         (finding,) = [one for one in probe.findings(given, results) if "the best answer without a model" in one.text]
-        low, high = headline.detail["claim_low"], headline.detail["claim_high"]
+        low, high = headline.extras["claim_low"], headline.extras["claim_high"]
         if n_tests == 1:
-            assert (low, high) == (headline.detail["above_low"], headline.detail["above_high"])
+            assert (low, high) == (headline.extras["above_low"], headline.extras["above_high"])
         expected = "better than" if low > 0 else "worse than" if high < 0 else "not told apart from"
         assert verdict(finding.text) == expected
-        assert finding.found == (low > 0 or high < 0) == (headline.q < 0.05)
-        assert low <= headline.detail["above_baseline"] <= high
-        assert headline.detail["above_baseline"] == pytest.approx(headline.value - headline.neutral, abs=0.01)
+        assert finding.significant == (low > 0 or high < 0) == (headline.q < 0.05)
+        assert low <= headline.extras["above_baseline"] <= high
+        assert headline.extras["above_baseline"] == pytest.approx(headline.value - headline.null_value, abs=0.01)
         seen.add(expected)
     assert seen == {"better than", "worse than", "not told apart from"}
 
@@ -126,7 +126,7 @@ def test_what_is_neither_yes_nor_no_is_not_taken_for_either(unscored: str) -> No
     rows = [row | {"unscored": unscored if row["answer"] != "No" else ""} for row in rows]
     (finding,) = findings_of(DIAGNOSIS, rows)
     assert "it says" not in finding.text
-    assert (finding.of[0].n, finding.of[0].n_unscored) == ((63, 69) if unscored else (132, 0))
+    assert (finding.results[0].n, finding.results[0].n_missing) == ((63, 69) if unscored else (132, 0))
     assert ("69 of 132" in finding.text) == bool(unscored)
 
 
@@ -164,12 +164,12 @@ def test_words_that_make_a_difference_are_found_and_come_first(levels: str) -> N
     rows = [row | {"model": "a"} for row in by_wording({"bias": 0.9, "toxicity": 0.3})]
     rows += [row | {"model": "b"} for row in by_wording(dict.fromkeys(levels, 0.5))]
     findings = findings_of(DIAGNOSIS, rows)
-    assert any(one.found and "'toxicity'" in one.text for one in findings)
-    (effect,) = [one for one in findings if one.found and one.of[0].measure == "slot_effect"]
-    assert effect.of[0].q < 0.05
-    assert not effect.decided
-    assert not any(one.found and "slot" in one.text for one in findings if one.text.startswith("b"))
-    order = [finding.found for finding in findings]
+    assert any(one.significant and "'toxicity'" in one.text for one in findings)
+    (effect,) = [one for one in findings if one.significant and one.results[0].measure == "slot_effect"]
+    assert effect.results[0].q < 0.05
+    assert not effect.decision_rule
+    assert not any(one.significant and "slot" in one.text for one in findings if one.text.startswith("b"))
+    order = [finding.significant for finding in findings]
     assert order == sorted(order, reverse=True)
     assert set(order) == {True, False}
 
@@ -202,7 +202,11 @@ def test_slots_of_a_file_of_wordings_are_told_apart_only_where_they_change_alone
     )  # fmt: skip
     found = [one for one in run.record.results if one.measure == "slot_effect" and one.group["dimension"] == "all"]
     assert {one.group["slot"]: abs(one.value) for one in found} == effects
-    claimed = [one.of[0].group["slot"] for one in run.findings if one.found and one.of[0].measure == "slot_effect"]
+    claimed = [
+        one.results[0].group["slot"]
+        for one in run.findings
+        if one.significant and one.results[0].measure == "slot_effect"
+    ]
     assert set(claimed) == {name for name, value in effects.items() if value}
     shares = {one.group["source"] for one in run.record.results if "slot" in one.group.get("source", "")}
     assert {f"slot {name}" for name in effects} >= shares - {"slots together"}
@@ -282,7 +286,7 @@ def drawn(task: str, rows: Sequence[Mapping[str, Any]]) -> list[str]:
         drawing.figure.canvas.draw()
     plt.close("all")
     assert isinstance(probe.tables(given), dict)
-    assert probe.told(given, probe.measure(given, 0)).shown
+    assert probe.report_text(given, probe.measure(given, 0)).shown
     return names
 
 
@@ -310,8 +314,8 @@ def numbers(run: Run) -> list[tuple[Any, ...]]:
     return [
         (
             one.measure, tuple(sorted(one.group.items())),
-            *(f"{number:.9g}" for number in (one.value, one.low, one.high, one.n, one.n_unscored, one.neutral, one.p, one.q)),
-            tuple((name, f"{number:.9g}") for name, number in sorted(one.detail.items())),
+            *(f"{number:.9g}" for number in (one.value, one.low, one.high, one.n, one.n_missing, one.null_value, one.p, one.q)),
+            tuple((name, f"{number:.9g}") for name, number in sorted(one.extras.items())),
         )
         for one in run.record.results
     ]  # fmt: skip
@@ -350,10 +354,10 @@ def test_a_table_of_three_columns_is_enough(untold: None, tmp_path: Path) -> Non
     (accuracy,) = [one for one in run.record.results if one.measure == "accuracy" and one.group["model"]]
     assert accuracy.group["model"] == "recorded"
     # What is neither is missing: nobody but its reader knows what it means.
-    assert (accuracy.value, accuracy.n, accuracy.n_unscored, accuracy.detail["yes_percent"]) == (100.0, 2, 2, 50.0)
+    assert (accuracy.value, accuracy.n, accuracy.n_missing, accuracy.extras["yes_percent"]) == (100.0, 2, 2, 50.0)
     assert run.observations["unscored"].tolist() == ["", "", "the answer is none of the labels", "the answer is empty"]
     assert run.manifest["counts"]["unscored"] == 2
-    assert accuracy.neutral == 50.0
+    assert accuracy.null_value == 50.0
     assert "Accuracy is 100.0%" in run.findings[0].text
     assert "2 of 4 answers are missing" in run.findings[0].text
 
@@ -380,7 +384,7 @@ def test_recorded_answers_that_are_no_label_are_missing(
         for one in run.record.results
         if one.group["model"] and "slot" not in one.group and "source" not in one.group
     ]
-    assert {one.n_unscored for one in whole if one.group["dimension"] == "all"} == {n_missing}
+    assert {one.n_missing for one in whole if one.group["dimension"] == "all"} == {n_missing}
 
 
 @pytest.mark.parametrize("task", TASKS)
@@ -395,14 +399,14 @@ def test_few_texts_that_agree_have_no_interval_and_no_claim(task: str, n: int, u
         + "\n".join(f"d{at},{gold},{gold},A {gold} B.,a {gold}" for at, gold in enumerate(golds))
     )
     run = undertow.score(path, probe=task, out=tmp_path / "run")
-    (first,) = [one for one in run.record.results if one.measure == run.findings[0].of[0].measure and one.group["model"]
+    (first,) = [one for one in run.record.results if one.measure == run.findings[0].results[0].measure and one.group["model"]
                 and one.group["dimension"] == "all"]  # fmt: skip
     assert first.value == pytest.approx(100)
     if n < 6:
         of_all = [one for one in run.record.results if one.measure != "share_of_variance"]
         assert all(math.isnan(one.low) and math.isnan(one.high) and math.isnan(one.q) for one in of_all)
-        assert math.isnan(first.detail["above_low"])
-        assert not any(finding.found for finding in run.findings)
+        assert math.isnan(first.extras["above_low"])
+        assert not any(finding.significant for finding in run.findings)
     else:
         assert [first.low, first.high] == pytest.approx([100 * 0.025 ** (1 / 6), 100])
 
@@ -415,7 +419,7 @@ def test_a_column_of_clusters_is_kept(untold: None, tmp_path: Path) -> None:
     run = undertow.score(path, probe=DIAGNOSIS, out=tmp_path / "run")
     assert run.observations["cluster"].tolist() == [f"c{at % 2}" for at in range(8)]
     (accuracy,) = [one for one in run.record.results if one.measure == "accuracy" and one.group["model"]]
-    assert (accuracy.value, accuracy.detail["n_clusters"], np.isnan(accuracy.low)) == (87.5, 2, True)
+    assert (accuracy.value, accuracy.extras["n_clusters"], np.isnan(accuracy.low)) == (87.5, 2, True)
     path.write_text("document,gold,answer,cluster,wording\na,Yes,No,x,1\na,Yes,No,y,2\n")
     refused(["row 3", "'a'", "'x'", "'y'"], path)
 
@@ -480,5 +484,5 @@ def test_unscored_rows_of_a_table_stay_unscored(untold: None, tmp_path: Path) ->
     path.write_text("document,gold,answer,unscored\na,Yes,Yes,\nb,No,,too long\n")
     run = undertow.score(path, probe=DIAGNOSIS, out=tmp_path / "run")
     (accuracy,) = [one for one in run.record.results if one.measure == "accuracy" and one.group["model"]]
-    assert (accuracy.value, accuracy.n, accuracy.n_unscored) == (100.0, 1, 1)
+    assert (accuracy.value, accuracy.n, accuracy.n_missing) == (100.0, 1, 1)
     assert run.manifest["counts"]["unscored"] == 1

@@ -292,10 +292,10 @@ def test_a_model_that_could_not_be_asked_at_all_is_told_once_with_its_words() ->
     findings = spurious_correlation.findings(both, results)
     (told,) = [finding for finding in findings if "tinybert" in finding.text]
     assert "'quokka'" in told.text
-    assert not told.found
-    assert told.decided
-    assert {one.group["model"] for one in told.of} == {"tinybert"}
-    assert {one.group["model"] for finding in findings if finding is not told for one in finding.of} == {"m"}
+    assert not told.significant
+    assert told.decision_rule
+    assert {one.group["model"] for one in told.results} == {"tinybert"}
+    assert {one.group["model"] for finding in findings if finding is not told for one in finding.results} == {"m"}
     notes = spurious_correlation.report_text(both, results).notes
     assert any("tinybert" in note and "'quokka'" in note for note in notes)
 
@@ -395,7 +395,7 @@ def test_what_goes_to_other_words_tells_runs_apart(elsewhere: Callable[..., Any]
         gaps = [
             one.text
             for one in run.findings
-            if one.of and one.of[0].group["model"] == name and one.of[0].measure == "slope_gap"
+            if one.results and one.results[0].group["model"] == name and one.results[0].measure == "slope_gap"
         ]
         (text,) = [text for text in gaps if text.startswith(name)]
         assert text.count("96%") == (2 if percent == "96%" else 1)
@@ -437,5 +437,5 @@ def test_without_answers_to_control_sentences_there_is_no_yardstick(
     assert {(row["unclaimed"], row["unscored"]) for row in rows} == {(None, "it does not like this")}
     assert math.isnan(word_findings.decided_percent(run.manifest["design"], "dumb", [""]))
     assert run.manifest["counts"]["unscored"] == 0
-    gap = next(one for one in run.findings if one.of[0].measure == "slope_gap")
+    gap = next(one for one in run.findings if one.results[0].measure == "slope_gap")
     assert gap.text.count("%") == gap.text.count("95%") + 1

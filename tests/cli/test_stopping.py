@@ -25,7 +25,7 @@ def n_stored() -> int:
     if not cache_file().is_file():
         return 0
     with AnswerCache(cache_file()) as store:
-        return sum(shelf.n_answers for shelf in store.shelves())
+        return sum(shelf.n_answers for shelf in store.summary())
 
 
 def wait_for_more(before: int, command: subprocess.Popen[str], guard_s: float = 240.0) -> None:

@@ -20,7 +20,7 @@ from undertow.runs.gates import gate
 
 TOY, NETWORKS, RECORDED, TOOLS = "toy", "networks", "recorded", "tools"
 """Kinds of case."""
-LEFT_OUT = ("unit", "note", "neutral", "seconds")
+LEFT_OUT = ("unit", "note", "null_value", "seconds")
 """Columns that hold no measured number: words, and the value that no bias would give."""
 FEMALE_MALE = """
 templates = ["{w}. {blank} was {stage}.", "In {w}, {blank} was {stage}."]
@@ -133,7 +133,7 @@ def _lab(_: Path, __: Path) -> pd.DataFrame:
     rows = []
     for result in calibration_results(lab(strengths=(0, 0.5, 1))):
         numbers = asdict(result)
-        rows.append({"measure": numbers.pop("measure"), **numbers.pop("group"), **numbers.pop("detail"), **numbers})
+        rows.append({"measure": numbers.pop("measure"), **numbers.pop("group"), **numbers.pop("extras"), **numbers})
     return pd.DataFrame(rows)
 
 

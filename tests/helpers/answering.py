@@ -29,7 +29,7 @@ ASKS: Mapping[str, Mapping[str, tuple[str, ...]]] = {
 
 def found_as(model: Any) -> ModelHandle:
     """A loaded model as its family finds it."""
-    return ModelHandle(model.card, lambda: model, asks=ASKS[model.card.family])
+    return ModelHandle(model.card, lambda: model, capabilities=ASKS[model.card.family])
 
 
 def opened(family: Any, folder: str, dtype: str = "float32", **settings: Any) -> Any:
@@ -59,9 +59,13 @@ def told(model: Any, queries: Sequence[Query], protocol: str = EXACT) -> list[An
 def alike(some: Sequence[Answer], others: Sequence[Answer], nats: float = TOLERANCE_NATS) -> None:
     """The same answers, but for the rounding of their log-probabilities."""
     for one, other in zip(some, others, strict=True):
-        assert (one.text, one.unscored, one.n_dropped) == (other.text, other.unscored, other.n_dropped)
+        assert (one.text, one.missing_reason, one.n_dropped_shots) == (
+            other.text,
+            other.missing_reason,
+            other.n_dropped_shots,
+        )
         assert one.logprobs_nats == pytest.approx(other.logprobs_nats, abs=nats, nan_ok=True)
-        assert one.unclaimed_prob == pytest.approx(other.unclaimed_prob, abs=nats, nan_ok=True)
+        assert one.other_prob == pytest.approx(other.other_prob, abs=nats, nan_ok=True)
 
 
 def blank(before: str, after: str, *words: str) -> ClozeQuery:

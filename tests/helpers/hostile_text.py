@@ -48,9 +48,9 @@ def page_of(text: str) -> Page:
     check = ChecklistTest(text, text, 9, 4, (text, text))
     table = ReportTable(text, (text, "n"), [(text, str(n)) for n in range(9)], text)
     findings = [
-        Finding(text, True, 2.0, of=tuple(results), n_tests=4),
-        Finding(text, True, 1.0, rests=False, decided=text),
-        Finding(text, False, 1.0, of=(results[0],), n_tests=4),
+        Finding(text, True, 2.0, results=tuple(results), n_tests=4),
+        Finding(text, True, 1.0, causal_claim=False, decision_rule=text),
+        Finding(text, False, 1.0, results=(results[0],), n_tests=4),
     ]
     rows = [PageAssumption(text, holds, text, text) for holds in (True, False, None)]
     return Page(

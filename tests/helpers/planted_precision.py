@@ -39,7 +39,12 @@ class Planted:
         found = toy.find(ModelRequest("toy"))
         assert found is not None
         card = replace(
-            found.card, name=request.name, family="planted", source=request.name, dtype=request.dtype, readout="mask"
+            found.identity,
+            name=request.name,
+            family="planted",
+            source=request.name,
+            dtype=request.dtype,
+            scoring_method="mask",
         )
 
         def opened() -> _Open:
@@ -48,7 +53,7 @@ class Planted:
                 raise UndertowError(self.refused)
             return _Open(card, self, found.open())
 
-        return ModelHandle(card, opened, found.asks)
+        return ModelHandle(card, opened, found.capabilities)
 
 
 @dataclass(frozen=True, slots=True)

@@ -261,7 +261,7 @@ def read_config(path: Path) -> Any:
 
 
 def read_table(path: Path, probe: str = "spurious-correlation") -> Any:
-    return audits.load(probe).read_table(path, "")
+    return audits.load(probe).load_recorded(path, "")
 
 
 CONFIG = b'{"architectures": ["LlamaForCausalLM"], "model_type": "llama"}'

@@ -77,7 +77,7 @@ def stored(found: ModelHandle, queries: Sequence[Query], protocol: str = EXACT) 
 
 def n_stored() -> int:
     with AnswerCache(cache_file()) as store:
-        return sum(shelf.n_answers for shelf in store.shelves())
+        return sum(shelf.n_answers for shelf in store.summary())
 
 
 def probs(answer: Any) -> list[float]:

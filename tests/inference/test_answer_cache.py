@@ -33,9 +33,9 @@ def test_shelves_and_prune(tmp_path: Path) -> None:
     with AnswerCache(tmp_path / "s.sqlite") as store:
         store.put(CARD, "exact", {"q1": ANSWER, "q2": ANSWER})
         store.put(other, "exact", {"q1": ANSWER})
-        assert [(shelf.model, shelf.n_answers) for shelf in store.shelves()] == [("o", 1), ("m", 2)]
+        assert [(shelf.model, shelf.n_answers) for shelf in store.summary()] == [("o", 1), ("m", 2)]
         assert store.prune([CARD.key("exact")]) == 2
-        assert [shelf.model for shelf in store.shelves()] == ["o"]
+        assert [shelf.model for shelf in store.summary()] == ["o"]
         assert store.get(CARD.key("exact"), ["q1"]) == {}
 
 
@@ -48,7 +48,7 @@ def test_many_queries_at_once(tmp_path: Path) -> None:
 
 def test_all_or_none_of_a_batch_is_kept(tmp_path: Path) -> None:
     with AnswerCache(tmp_path / "s.sqlite") as store:
-        broken = {"q1": ANSWER, "q2": dataclasses.replace(ANSWER, unscored=None)}  # type: ignore[arg-type]
+        broken = {"q1": ANSWER, "q2": dataclasses.replace(ANSWER, missing_reason=None)}  # type: ignore[arg-type]
         with pytest.raises(UndertowError):
             store.put(CARD, "exact", broken)
         assert store.get(CARD.key("exact"), ["q1", "q2"]) == {}
@@ -84,7 +84,7 @@ def test_an_answer_that_was_cut_short_is_asked_again_and_the_others_are_there(
     column: str, damage: str, tmp_path: Path
 ) -> None:
     path, queries = tmp_path / "s.sqlite", [f"q{number}" for number in range(9)]
-    whole = dataclasses.replace(ANSWER, n_tokens=(1, 3), ceilings_prob=(0.1, 0.0), unseen_prob=0.2)
+    whole = dataclasses.replace(ANSWER, n_tokens=(1, 3), upper_bound_prob=(0.1, 0.0), truncated_prob=0.2)
     with AnswerCache(path) as store:
         store.put(CARD, "exact", dict.fromkeys(queries, whole) | {"q8": ANSWER})
     with sqlite3.connect(path) as database:

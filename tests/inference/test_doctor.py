@@ -193,7 +193,7 @@ def test_what_is_not_shown_may_turn_the_verdict(
         ceilings = tuple(ceiling if at == last["male"] else others for at in range(len(query.options)))
         shown = shares(female=0.3, male=0.2)(query)
         assert isinstance(shown, Answer)
-        return replace(shown, ceilings_prob=ceilings, unseen_prob=unseen)
+        return replace(shown, upper_bound_prob=ceilings, truncated_prob=unseen)
 
     plant({GENERATION: (EXACT,)}, said)
     found = examine(ModelRequest("planted")).reading

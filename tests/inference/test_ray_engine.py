@@ -206,7 +206,7 @@ def test_an_engine_of_ones_own_is_used_and_only_asked_for_what_is_missing(tmp_pa
 
 def test_a_worker_says_where_it_is_before_it_opens_the_model_and_refuses_another(tmp_path: Path) -> None:
     worker = Worker(str(tmp_path / "not there"), "")
-    key = toy_found().card.key(EXACT)
+    key = toy_found().identity.key(EXACT)
     with pytest.raises(RuntimeError, match="before it heard the queries"):
         list(worker.plan(frozenset()))
     placed, opened = worker.open(toy_found, key, dict, {})
@@ -228,10 +228,10 @@ def test_a_worker_with_other_versions_is_refused(tmp_path: Path, monkeypatch: py
     monkeypatch.setenv(ray_engine.THREADS, "1")
     worker = Worker(str(tmp_path / "not there"), "1")
     there = {"undertow": "0.1.0 (files 111111111111)", "torch": "2.9.0"}
-    _, said = worker.open(toy_found, toy_found().card.key(EXACT), lambda: there, there)
+    _, said = worker.open(toy_found, toy_found().identity.key(EXACT), lambda: there, there)
     assert isinstance(said, ModelLoaded)
     for name, version in (("torch", "2.8.0"), ("undertow", "0.1.0 (files 222222222222)"), ("transformers", "5.0")):
-        _, said = worker.open(toy_found, toy_found().card.key(EXACT), lambda: there, there | {name: version})
+        _, said = worker.open(toy_found, toy_found().identity.key(EXACT), lambda: there, there | {name: version})
         assert isinstance(said, ray_engine.WorkerError)
         assert name in said.sentence
 

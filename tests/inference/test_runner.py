@@ -24,7 +24,7 @@ def test_the_sum_over_a_path_and_what_first_tokens_leave() -> None:
     query = EncodedQuery((path(1, 2, 7, 9, start=2), path(1, 2, 8, 9, start=2)))
     answer = _answer(query, [logs(0.3, 0.5), logs(0.2, 0.25)])
     assert answer.logprobs_nats == pytest.approx((math.log(0.15), math.log(0.05)))
-    assert answer.unclaimed_prob == pytest.approx(0.5)
+    assert answer.other_prob == pytest.approx(0.5)
 
 
 @pytest.mark.parametrize(
@@ -41,22 +41,22 @@ def test_first_token_that_options_share_counts_once(
     paths: list[TokenPath], probs: list[tuple[float, ...]], unclaimed: float
 ) -> None:
     answer = _answer(EncodedQuery(tuple(paths)), [logs(*of_path) for of_path in probs])
-    assert answer.unclaimed_prob == pytest.approx(unclaimed)
+    assert answer.other_prob == pytest.approx(unclaimed)
 
 
 def test_an_option_spelled_like_an_earlier_one_has_no_number_of_its_own() -> None:
     query = EncodedQuery((path(1, 7, start=1), path(1, 7, start=1), path(1, 8, start=1)), frozenset({1}))
     answer = _answer(query, [logs(0.3), logs(0.3), logs(0.2)])
     assert math.isnan(answer.logprobs_nats[1])
-    assert answer.unscored == ""
-    assert answer.unclaimed_prob == pytest.approx(0.5)
+    assert answer.missing_reason == ""
+    assert answer.other_prob == pytest.approx(0.5)
 
 
 def test_a_number_that_is_none_is_unscored() -> None:
     answer = _answer(EncodedQuery((path(1, 7, start=1),)), [np.array([math.nan])])
-    assert answer.unscored
+    assert answer.missing_reason
     assert answer.logprobs_nats == ()
-    assert math.isnan(answer.unclaimed_prob)
+    assert math.isnan(answer.other_prob)
 
 
 def test_tokens_of_an_option_are_those_of_its_place() -> None:
@@ -65,7 +65,7 @@ def test_tokens_of_an_option_are_those_of_its_place() -> None:
     assert in_text.n_tokens == (1, 3, 2)
     assert _answer(in_text, [logs(*[0.5] * len(one.reads)) for one in in_text.paths]).n_tokens == (1, 3, 2)
     chains = (path(1, 7, start=1), path(1, 8, start=1), path(1, 8, 9, start=2))
-    assert EncodedQuery(chains, options=((0,), (1, 2)), sees_all=True).n_tokens == (1, 2)
+    assert EncodedQuery(chains, options=((0,), (1, 2)), bidirectional=True).n_tokens == (1, 2)
     assert EncodedQuery((path(1, 9, start=1), path(1, 8, 9, start=1))).n_tokens == (1, 2), "an option has one at least"
     assert EncodedQuery((path(1, 7, 9, start=1),) * 2, frozenset({1})).n_tokens == (), (
         "nothing tells one from the other"

@@ -44,7 +44,8 @@ Reply = Answer | UnsupportedQueryError | RequestFailedError
 
 def said(number: int) -> Answer:
     """An answer of its own for every prompt, with something that was not shown."""
-    return Answer((-1.0 - number, -2.0, -math.inf), 0.25, text=f"she {number}", ceilings_prob=(0.1, 0.0, 0.2), unseen_prob=0.2)  # fmt: skip
+    logprobs_nats = (-1.0 - number, -2.0, -math.inf)
+    return Answer(logprobs_nats, 0.25, text=f"she {number}", upper_bound_prob=(0.1, 0.0, 0.2), truncated_prob=0.2)
 
 
 @dataclass
@@ -205,7 +206,7 @@ def test_what_cannot_be_scored_is_stored_with_its_reason(place: Path) -> None:
     server = Server(replies={2: UnsupportedQueryError("the prompt is too long")})
     first = asked(server, place)
     assert (first.n_lost, first.n_computed) == (0, 7)
-    assert stored(place)[2].unscored == "the prompt is too long"
+    assert stored(place)[2].missing_reason == "the prompt is too long"
     server.replies = {}
     again = asked(server, place)
     assert again.scores.unscored[2] == "the prompt is too long"
@@ -304,9 +305,9 @@ TEXTS = ["", "two\nlines\t", "élan 她 \N{NERD FACE}", "nul \0 in it", "x" * 70
 def test_text_and_what_was_not_shown_come_back_bit_for_bit(text: str, place: Path) -> None:
     answers = {
         "shown": Answer((-1 / 3, -math.inf), 0.1, text=text),
-        "hidden": Answer((-1 / 3, -2.0), 0.1, text=text, ceilings_prob=(1 / 7, 5e-324), unseen_prob=1 / 3),
-        "nothing hidden": Answer((-1.0, -2.0), 0.1, text=text, ceilings_prob=(0.0, 0.0), unseen_prob=0.0),
-        "no number": Answer((-1.0, math.nan), 0.1, ceilings_prob=(0.1, 0.0), unseen_prob=0.1),
+        "hidden": Answer((-1 / 3, -2.0), 0.1, text=text, upper_bound_prob=(1 / 7, 5e-324), truncated_prob=1 / 3),
+        "nothing hidden": Answer((-1.0, -2.0), 0.1, text=text, upper_bound_prob=(0.0, 0.0), truncated_prob=0.0),
+        "no number": Answer((-1.0, math.nan), 0.1, upper_bound_prob=(0.1, 0.0), truncated_prob=0.1),
         "unscored": Answer.none("the answer is empty"),
     }
     with AnswerCache(place) as store:

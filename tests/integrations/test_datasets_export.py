@@ -28,7 +28,7 @@ def exported(folder: Path, probe: str, **options: Any) -> tuple[pd.DataFrame, st
 def test_every_question_is_a_row_whose_factors_are_columns(probe: str, options: dict[str, Any], tmp_path: Path) -> None:
     frame, card = exported(tmp_path / "out", probe, limit=40, **options)
     loaded = audits.load(probe)
-    items = next(loaded.rounds(loaded.Settings(**options), Sampling(40, 0)))
+    items = next(loaded.items(loaded.Settings(**options), Sampling(40, 0)))
     assert list(frame["item"]) == [item.id for item in items]
     assert list(frame["cluster"]) == [item.cluster for item in items]
     for factor, level in items[0].factors.items():

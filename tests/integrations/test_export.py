@@ -128,6 +128,6 @@ def test_questions_come_back_as_they_left() -> None:
 
 def test_a_question_without_options_to_compare_is_not_carried() -> None:
     probe = audits.load("bias-identification")
-    items = next(probe.rounds(probe.Settings(), Sampling(4, 0)))
+    items = next(probe.items(probe.Settings(), Sampling(4, 0)))
     with pytest.raises(TypeError, match="Choice"):
         carried_texts(asked(items[0]))

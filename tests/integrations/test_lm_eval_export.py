@@ -43,7 +43,7 @@ def test_a_task_for_each_w_list_asks_what_a_run_asks(tmp_path: Path) -> None:
     exported = integrations.export("lm-eval", "spurious-correlation", tmp_path / "out", limit=60)
     assert list(exported.names) == ["undertow_mgc_date", "undertow_mgc_place"]
     probe = audits.load("spurious-correlation")
-    items = next(probe.rounds(probe.Settings(), Sampling(60, 0)))
+    items = next(probe.items(probe.Settings(), Sampling(60, 0)))
     docs = docs_of(tmp_path / "out")
     assert exported.n_items == len(items) == sum(map(len, docs.values()))
     assert [doc["item"] for task in exported.names for doc in docs[task]] == [item.id for item in items]

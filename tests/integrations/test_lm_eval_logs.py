@@ -104,7 +104,7 @@ def test_a_log_gives_the_results_of_the_run_to_the_letter(log: Log, tmp_path: Pa
     assert scored.manifest["counts"] == {"items": len(run.observations), "unscored": 0}
     # What a log does not hold is not told of it: the probability of other words.
     told = zip(scored.findings, run.findings, strict=True)
-    assert all(here.found == there.found and there.text.startswith(here.text) for here, there in told)
+    assert all(here.significant == there.significant and there.text.startswith(here.text) for here, there in told)
 
 
 def test_one_file_will_do_and_the_audit_need_not_be_named(log: Log) -> None:

@@ -75,7 +75,7 @@ def test_an_audit_that_reads_right_has_slope_one_and_keeps_its_promises() -> Non
         slope = one(found, "calibration_slope", architecture)
         assert slope.value == pytest.approx(1)
         assert 0.9 < slope.low < 1 < slope.high < 1.1
-        assert slope.neutral == 1
+        assert slope.null_value == 1
     assert one(found, "calibration_slope").n == 48
     assert one(found, "calibration_slope", "masked", "date").n == 12
     assert [met for *_, met in verdicts(found)] == [True] * 4
@@ -141,7 +141,7 @@ def test_coverage_counts_the_intervals_that_hold_what_was_planted() -> None:
     inside = (table["seed_low"] <= table["planted_slope"]) & (table["planted_slope"] <= table["seed_high"])
     assert one(found, "coverage").value == pytest.approx(inside.mean())
     assert one(found, "coverage", "all", "all", "0").value == 1
-    assert own.detail["biased"] == pytest.approx(14 / 18)
+    assert own.extras["biased"] == pytest.approx(14 / 18)
     assert f"; {inside[~table['unbiased']].mean():.0%} of the biased ones" in verdicts(found)[1][2]
 
 
@@ -191,15 +191,15 @@ def test_widths_are_relative_to_the_largest_slope_planted_in_their_own_w() -> No
     largest = table["w_name"].map({"date": 2.4, "place": 1.6})
     pooled = one(found, "interval_width")
     assert pooled.value == pytest.approx(width.median())
-    assert pooled.detail["of_largest"] == pytest.approx((width / largest).median())
-    assert pooled.detail["audit_width"] == pytest.approx(0.2)
+    assert pooled.extras["of_largest"] == pytest.approx((width / largest).median())
+    assert pooled.extras["audit_width"] == pytest.approx(0.2)
     assert pooled.low <= pooled.value <= pooled.high
 
 
 def test_a_w_in_which_nothing_was_planted_has_no_relative_width() -> None:
     found = usual_drift()
-    assert math.isnan(one(found, "interval_width", "masked", "place").detail["of_largest"])
-    assert one(found, "interval_width").detail["of_largest"] < 0.5
+    assert math.isnan(one(found, "interval_width", "masked", "place").extras["of_largest"])
+    assert one(found, "interval_width").extras["of_largest"] < 0.5
     assert "No biased model" in one(found, "calibration_slope", "masked", "place").note
 
 
@@ -254,7 +254,7 @@ def test_many_unbiased_models_do_not_hide_that_biased_ones_are_missed() -> None:
     far = {end: frame[end] + 0.5 for end in ("measured_slope", "low", "high")}
     found = results(changed(frame, missed, **far))
     coverage = one(found, "coverage")
-    assert coverage.value >= 0.9 > coverage.detail["biased"]
+    assert coverage.value >= 0.9 > coverage.extras["biased"]
     assert not verdicts(found)[1][3]
 
 
@@ -272,7 +272,7 @@ def test_power_counts_what_is_found_on_the_planted_side() -> None:
     power = one(found, "power", "all", "all", "2")
     assert (power.value, power.n) == (8 / 12, 12)
     assert one(found, "power", "masked", "all", "2").value == pytest.approx(4 / 6)
-    assert power.detail["planted"] == pytest.approx(2.0)
+    assert power.extras["planted"] == pytest.approx(2.0)
     assert one(found, "power", "all", "all", "1").value == 1
     errors = one(found, "direction_errors")
     assert (errors.value, errors.n) == (2 / 36, 36)
@@ -286,7 +286,7 @@ def test_what_is_found_and_what_the_audit_claims_are_told_apart() -> None:
     found = results(changed(frame, of(frame, "masked-2-0"), found=False))
     power = one(found, "power", "masked", "all", "2")
     assert power.value == 1
-    assert power.detail["claimed"] == pytest.approx(4 / 6)
+    assert power.extras["claimed"] == pytest.approx(4 / 6)
 
 
 def with_unbiased(n: int, n_alarms: int) -> pd.DataFrame:
@@ -299,8 +299,8 @@ def with_unbiased(n: int, n_alarms: int) -> pd.DataFrame:
 
 def test_false_alarms_are_counted_by_slope_and_by_model() -> None:
     alarms = one(results(with_unbiased(20, 3)), "false_alarms", "all", "all", "0")
-    assert (alarms.value, alarms.n, alarms.neutral) == (3 / 40, 40, 0.05)
-    assert alarms.detail == {"claimed": 3 / 40, "models": 20, "models_alarmed": 3 / 20}
+    assert (alarms.value, alarms.n, alarms.null_value) == (3 / 40, 40, 0.05)
+    assert alarms.extras == {"claimed": 3 / 40, "models": 20, "models_alarmed": 3 / 20}
 
 
 @pytest.mark.parametrize(("n_alarms", "met"), [(2, True), (3, False)])  # of 40 slopes, 4 would be few enough
@@ -316,7 +316,7 @@ def test_twenty_unbiased_models_are_judged_by_their_false_alarms(n_alarms: int, 
 def test_false_alarms_are_judged_of_one_slope_a_model_where_only_dates_are_biased(n_alarms: int, met: bool) -> None:
     found = results(along_dates(with_unbiased(20, n_alarms)))
     alarms = one(found, "false_alarms", "all", "all", "0")
-    assert (alarms.value, alarms.n, alarms.detail["models"]) == (n_alarms / 20, 20, 20)
+    assert (alarms.value, alarms.n, alarms.extras["models"]) == (n_alarms / 20, 20, 20)
     assert one(found, "false_alarms_beside", "all", "all", "0").n == 38  # the places of all models
     *_, (_, target, said, is_met) = verdicts(found)
     assert target == "at most 10% of models, and of models along any W, over 20 unbiased models or more"
@@ -330,7 +330,7 @@ def test_an_alarm_along_a_w_that_is_not_judged_is_an_alarm_of_its_model() -> Non
     alarmed = of(frame, *(f"unbiased-{place}" for place in range(3))) & (frame["w_name"] == "place")
     found = results(changed(frame, alarmed, q=0.01, found=True))
     alarms = one(found, "false_alarms", "all", "all", "0")
-    assert (alarms.value, alarms.detail["models_alarmed"]) == (0, 3 / 20)
+    assert (alarms.value, alarms.extras["models_alarmed"]) == (0, 3 / 20)
     *_, (_, _, said, met) = verdicts(found)
     assert "15% of 20 unbiased models have one along any W" in said
     assert not met
@@ -340,7 +340,7 @@ def test_a_selection_that_bends_without_a_slope_makes_no_unbiased_model() -> Non
     frame = along_dates(with_unbiased(20, 1))
     bent = changed(frame, of(frame, "unbiased-0"), selected=True)
     alarms = one(results(bent), "false_alarms", "all", "all", "0")
-    assert (alarms.value, alarms.n, alarms.detail["models"]) == (0, 19, 19)
+    assert (alarms.value, alarms.n, alarms.extras["models"]) == (0, 19, 19)
 
 
 def test_the_unbiased_w_of_a_biased_model_is_no_unbiased_model() -> None:
@@ -349,7 +349,7 @@ def test_the_unbiased_w_of_a_biased_model_is_no_unbiased_model() -> None:
     none = {"strength": 0.0, "planted_slope": 0.0, "population_slope": 0.0}
     found = results(changed(frame, half, q=0.01, **none))
     alarms, beside = (one(found, name, "all", "all", "0") for name in ("false_alarms", "false_alarms_beside"))
-    assert (alarms.value, alarms.n, alarms.detail["models"]) == (0, 12, 6)
+    assert (alarms.value, alarms.n, alarms.extras["models"]) == (0, 12, 6)
     assert (beside.value, beside.n) == (1, 1)
 
 
@@ -367,11 +367,11 @@ def test_models_that_did_not_converge_count_nowhere_and_are_counted_everywhere()
     found = results(frame)
     for measure in ("calibration_slope", "calibration_intercept", "coverage", "interval_width"):
         result = one(found, measure)
-        assert (result.n, result.n_unscored) == (44, 4), measure
+        assert (result.n, result.n_missing) == (44, 4), measure
     assert one(found, "calibration_slope").value == pytest.approx(1, abs=0.03)
-    assert (one(found, "power", "all", "all", "2").n, one(found, "power", "all", "all", "2").n_unscored) == (10, 2)
-    assert one(found, "false_alarms", "all", "all", "0").n_unscored == 2
-    assert (one(found, "auroc_delta").n, one(found, "auroc_delta").n_unscored) == (22, 2)
+    assert (one(found, "power", "all", "all", "2").n, one(found, "power", "all", "all", "2").n_missing) == (10, 2)
+    assert one(found, "false_alarms", "all", "all", "0").n_missing == 2
+    assert (one(found, "auroc_delta").n, one(found, "auroc_delta").n_missing) == (22, 2)
     table = intervals(frame)
     assert set(table.loc[of(table, "masked-2-0"), "left_out"]) == {"training did not converge"}
     assert table.loc[of(table, "masked-2-0"), "seed_low"].isna().all()
@@ -381,7 +381,7 @@ def test_a_strength_of_which_no_model_converged_is_not_forgotten() -> None:
     frame = lab()
     found = results(changed(frame, frame["strength"] == 2, converged=False))
     power = one(found, "power", "all", "all", "2")
-    assert (power.n, power.n_unscored) == (0, 12)
+    assert (power.n, power.n_missing) == (0, 12)
     assert "No model that converged" in power.note
     assert math.isnan(power.value)
     assert strongest(found).group["strength"] == "1"
@@ -394,14 +394,14 @@ def test_a_slope_that_the_audit_did_not_give_is_left_out_with_its_reason() -> No
     table = intervals(frame)
     assert list(table.loc[table["left_out"] != "", "left_out"]) == ["the audit gave no slope with an interval"]
     coverage = one(results(frame), "coverage")
-    assert (coverage.n, coverage.n_unscored) == (47, 1)
+    assert (coverage.n, coverage.n_missing) == (47, 1)
 
 
 def test_a_slope_that_was_not_tested_is_unscored_in_power_alone() -> None:
     frame = changed(lab(), of(lab(), "masked-1-0") & (lab()["w_name"] == "date"), q=math.nan, found=False)
     found = results(frame)
     power = one(found, "power", "all", "all", "1")
-    assert (power.n, power.n_unscored, power.value) == (11, 1, 1)
+    assert (power.n, power.n_missing, power.value) == (11, 1, 1)
     assert one(found, "calibration_slope").n == 48
 
 
@@ -415,7 +415,7 @@ def test_areas_are_means_over_models_at_each_strength() -> None:
     assert delta.high == 1.0  # the t interval of three models would go beyond
     difference = one(found, "auroc_difference", "masked", "all", "2")
     assert difference.value == pytest.approx((-0.3 + 0.3 + 0.3) / 3)
-    assert (delta.neutral, difference.neutral) == (0.5, 0)
+    assert (delta.null_value, difference.null_value) == (0.5, 0)
     assert one(found, "auroc_delta", "causal", "all", "0").value == pytest.approx(0.5)
     assert not [r for r in found if r.measure == "auroc_delta" and r.group["w_name"] != "all"]
 
@@ -424,7 +424,7 @@ def test_missing_areas_are_unscored_and_a_difference_needs_both() -> None:
     frame = changed(lab(), of(lab(), "masked-2-0"), auroc_entropy=math.nan)
     found = results(frame)
     assert [one(found, f"auroc_{name}").n for name in ("delta", "entropy", "difference")] == [24, 23, 23]
-    assert one(found, "auroc_entropy").n_unscored == 1
+    assert one(found, "auroc_entropy").n_missing == 1
     none = results(lab([1], 1, ["masked"]).assign(auroc_delta=math.nan, auroc_entropy=math.nan))
     assert "No model has this number" in one(none, "auroc_delta").note
     assert math.isnan(one(none, "auroc_delta").value)

@@ -79,7 +79,7 @@ def test_a_broken_promise_is_told_first() -> None:
     assert not usual()[0].startswith("A promise")
     strengths = [finding.strength for finding in told]
     assert strengths == sorted(strengths, reverse=True)
-    assert all(finding.found for finding in told)
+    assert all(finding.significant for finding in told)
 
 
 def test_a_verification_that_is_stopped_leaves_the_one_before_whole(

@@ -108,7 +108,7 @@ def test_both_audits_read_what_was_planted(lab: Path, built: BuiltModel) -> None
     assert slopes["value"]["date"] == pytest.approx(built.planted["date"], rel=0.2)
     assert slopes["q"]["date"] < 0.05
     assert abs(slopes["value"]["place"]) < 0.3
-    assert drift.findings[0].found
+    assert drift.findings[0].significant
     assert "date" in drift.findings[0].text
     areas = specification.results.query("measure == 'auroc'").set_index("score")["value"]
     assert {"delta_female", "entropy"} <= set(areas.index)

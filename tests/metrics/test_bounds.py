@@ -99,8 +99,8 @@ def test_a_group_that_was_shown_whole_has_its_own_numbers_beside_one_that_was_no
     for measure in ("mean_mass", "slope"):
         one, other = found[measure, "he"], bare[measure, "he"]
         assert (one.value, one.low, one.high, one.p) == (other.value, other.low, other.high, other.p)
-        assert one.detail.get("bound_low", one.value) == pytest.approx(one.value)
-        assert one.detail.get("bound_high", one.value) == pytest.approx(one.value)
+        assert one.extras.get("bound_low", one.value) == pytest.approx(one.value)
+        assert one.extras.get("bound_high", one.value) == pytest.approx(one.value)
 
 
 # Against a search over every corner.
@@ -158,13 +158,13 @@ def test_bounds_are_those_of_a_search_over_all_corners(design: tuple[Masses, lis
             check(found["slope_gap", f"{a}-{b}"], searched(x, low, high), shown_whole=shown_whole)
         else:
             assert math.isnan(found["slope_gap", f"{a}-{b}"].value)
-            assert "bound_low" not in found["slope_gap", f"{a}-{b}"].detail
+            assert "bound_low" not in found["slope_gap", f"{a}-{b}"].extras
 
 
 def check(result: Result, expected: tuple[float, float], *, shown_whole: bool) -> None:
-    bounds = [result.detail.get(name, result.value) for name in ("bound_low", "bound_high")]
+    bounds = [result.extras.get(name, result.value) for name in ("bound_low", "bound_high")]
     assert bounds == pytest.approx(expected, abs=1e-9)
-    assert ("bound_low" not in result.detail) == shown_whole
+    assert ("bound_low" not in result.extras) == shown_whole
     assert bounds[0] - 1e-9 <= result.value <= bounds[1] + 1e-9
 
 
@@ -179,7 +179,7 @@ def test_a_gap_searched_over_both_groups() -> None:
         for she in itertools.product(*zip(*means["she"], strict=True))
         for he in itertools.product(*zip(*means["he"], strict=True))
     ]
-    detail = by_name(audit(frame))["slope_gap", "she-he"].detail
+    detail = by_name(audit(frame))["slope_gap", "she-he"].extras
     assert (detail["bound_low"], detail["bound_high"]) == pytest.approx((min(corners), max(corners)))
 
 
@@ -190,20 +190,20 @@ def test_a_gap_searched_over_both_groups() -> None:
 def test_an_interval_covers_both_ends_and_the_interval_of_the_middle(seed: int) -> None:
     frame = table(noisy(seed))
     bare = by_name(audit(whole(frame)))
-    bounded = {key: result for key, result in by_name(audit(frame)).items() if "bound_low" in result.detail}
+    bounded = {key: result for key, result in by_name(audit(frame)).items() if "bound_low" in result.extras}
     assert {measure for measure, _ in bounded} == {"mean_mass", "slope", "slope_gap", "slope_log_odds"}
     assert len(bounded) == 7
     for key, result in bounded.items():
         other = bare[key]
-        assert result.low <= result.detail["bound_low"] < result.value < result.detail["bound_high"] <= result.high
+        assert result.low <= result.extras["bound_low"] < result.value < result.extras["bound_high"] <= result.high
         assert result.low <= other.low
         assert other.high <= result.high
         for kind in ("sentences", "values", "corrected"):
-            if f"{kind}_low" in result.detail:
-                assert result.detail[f"{kind}_low"] < result.detail["bound_low"]
-                assert result.detail["bound_high"] < result.detail[f"{kind}_high"]
+            if f"{kind}_low" in result.extras:
+                assert result.extras[f"{kind}_low"] < result.extras["bound_low"]
+                assert result.extras["bound_high"] < result.extras[f"{kind}_high"]
         assert math.isnan(other.p) or result.p >= other.p
-        assert math.isnan(other.p) or result.detail["values_p"] >= other.detail["values_p"]
+        assert math.isnan(other.p) or result.extras["values_p"] >= other.extras["values_p"]
         assert "most probable tokens only" in result.note
 
 
@@ -215,7 +215,7 @@ def test_an_interval_is_that_of_the_least_and_of_the_greatest() -> None:
     x = np.arange(9)
     least, greatest = np.where(x < 4, high, low), np.where(x < 4, low, high)
     ends = [trend(x, sentence_parts(x, y[None], np.ones((1, 8, 9)))) for y in (least, greatest)]
-    assert (result.detail["bound_low"], result.detail["bound_high"]) == pytest.approx(
+    assert (result.extras["bound_low"], result.extras["bound_high"]) == pytest.approx(
         tuple(np.polyfit(x, y.mean(axis=0), 1)[0] for y in (least, greatest))
     )
     assert (result.low, result.high) == pytest.approx((ends[0].low[0], ends[1].high[0]))
@@ -225,8 +225,8 @@ def test_an_interval_is_that_of_the_least_and_of_the_greatest() -> None:
 def test_ends_of_different_signs_are_as_good_as_no_slope() -> None:
     masses = {name: (low, low + 20.0) for name, (low, _) in noisy(width=0.0).items()}
     result = by_name(audit(table(masses)))["slope", "she"]
-    assert (result.p, result.q, result.detail["values_p"]) == (1, 1, 1)
-    assert result.low < result.detail["bound_low"] < 0 < result.detail["bound_high"] < result.high
+    assert (result.p, result.q, result.extras["values_p"]) == (1, 1, 1)
+    assert result.low < result.extras["bound_low"] < 0 < result.extras["bound_high"] < result.high
 
 
 def test_where_clusters_do_not_differ_there_are_bounds_and_no_interval() -> None:
@@ -240,7 +240,7 @@ def test_where_clusters_do_not_differ_there_are_bounds_and_no_interval() -> None
         ("slope", "he"): (-by / 2, by / 2),
         ("slope_gap", "she-he"): (10 - 1.5 * by, 10 + 1.5 * by),
     }.items():
-        assert (found[key].detail["bound_low"], found[key].detail["bound_high"]) == pytest.approx(expected)
+        assert (found[key].extras["bound_low"], found[key].extras["bound_high"]) == pytest.approx(expected)
         assert math.isnan(found[key].p)
 
 
@@ -249,8 +249,8 @@ def test_masses_that_may_be_none_end_at_zero() -> None:
     hidden = np.random.default_rng(0).uniform(5, 15, (8, 9))
     found = by_name(audit(table({"she": (hidden * 0, hidden), "he": (hidden * 0 + 20, hidden * 0 + 20)})))
     mean = found["mean_mass", "she"]
-    assert (mean.detail["bound_low"], mean.low) == (0, 0)
-    assert mean.detail["bound_high"] < mean.high < 100
+    assert (mean.extras["bound_low"], mean.low) == (0, 0)
+    assert mean.extras["bound_high"] < mean.high < 100
     assert found["slope", "she"].p == 1
 
 
@@ -277,10 +277,10 @@ def test_values_and_correlations_are_those_of_the_middle() -> None:
     assert found.keys() == bare.keys()
     for key, result in found.items():
         other = bare[key]
-        kept = [(one.value, one.n, one.n_unscored, one.unit, one.neutral, one.group) for one in (result, other)]
+        kept = [(one.value, one.n, one.n_missing, one.unit, one.null_value, one.group) for one in (result, other)]
         assert repr(kept[0]) == repr(kept[1])
         own = ("ols_low", "ols_high", "intercept", "n_w", "n_clusters", "first", "last", "autocorrelation", "values_sd")
-        assert [result.detail.get(name) for name in own] == [other.detail.get(name) for name in own]
+        assert [result.extras.get(name) for name in own] == [other.extras.get(name) for name in own]
         if key[0] == "pearson_r":
             assert repr(result) == repr(other)
 
@@ -303,12 +303,12 @@ def test_models_that_show_everything_are_not_touched_by_one_that_does_not() -> N
                     one.high,
                     one.p,
                     one.note,
-                    [one.detail[name] for name in one.detail if name not in corrected],
+                    [one.extras[name] for name in one.extras if name not in corrected],
                 )
                 for one in (result, alone[key])
             ]
             assert repr(kept[0]) == repr(kept[1])
-    assert not any("bound_low" in result.detail for result in together if result.group["model"] == "shown")
+    assert not any("bound_low" in result.extras for result in together if result.group["model"] == "shown")
 
 
 def test_rows_shown_whole_and_rows_that_were_not_make_one_mean() -> None:
@@ -323,7 +323,7 @@ def test_rows_shown_whole_and_rows_that_were_not_make_one_mean() -> None:
             frame[f"{group}{end}"].fillna(frame[group]).groupby(frame["w_index"]).mean() for end in (".low", ".high")
         ]
         expected = searched(np.arange(9.0), *(end.to_numpy() for end in ends))
-        detail = found["slope", group].detail
+        detail = found["slope", group].extras
         assert (detail["bound_low"], detail["bound_high"]) == pytest.approx(expected)  # fmt: skip
 
 
@@ -340,7 +340,7 @@ def findings(frame: pd.DataFrame) -> dict[str, bool]:
     evidence = Observations(frame, {"groups": list(GROUPS), "gaps": [list(GROUPS)], "words": {}})
     told = spurious_correlation.findings(evidence, audit(frame))
     return {
-        name: finding.found
+        name: finding.significant
         for finding in told
         for name, words in (("she", "share of she"), ("he", "share of he"), ("gap", "lead of she over he"))
         if words in finding.text
@@ -358,7 +358,7 @@ def test_no_drift_is_claimed_where_hidden_mass_could_undo_it() -> None:
     frame = table(masses)
     slope, bare = (by_name(audit(one))["slope", "she"] for one in (frame, whole(frame)))
     assert bare.q < 0.05 < slope.q
-    assert slope.detail["bound_low"] < 0 < slope.detail["bound_high"]
+    assert slope.extras["bound_low"] < 0 < slope.extras["bound_high"]
     assert findings(whole(frame)) == {"she": True, "he": False, "gap": True}
     assert findings(frame) == {"she": False, "he": False, "gap": False}
 
@@ -372,11 +372,11 @@ def test_bounds_that_touch_zero_claim_nothing() -> None:
     flat = low * 0 + 20
     frame = table({"she": (low, low + width), "he": (flat, flat)})
     slope = by_name(audit(frame))["slope", "she"]
-    assert slope.detail["bound_low"] == pytest.approx(0, abs=1e-12)
+    assert slope.extras["bound_low"] == pytest.approx(0, abs=1e-12)
     assert slope.p > 0.05
     assert not findings(frame)["she"]
     narrow = table({"she": (low, low + 0.2 * width), "he": (flat, flat)})
-    assert by_name(audit(narrow))["slope", "she"].detail["bound_low"] > 0
+    assert by_name(audit(narrow))["slope", "she"].extras["bound_low"] > 0
     assert findings(narrow)["she"]
 
 
@@ -397,7 +397,7 @@ def test_one_cluster_has_bounds_and_no_interval() -> None:
     masses = {name: (low[:1], high[:1]) for name, (low, high) in noisy().items()}
     found = by_name(audit(table(masses)))
     for key in (("mean_mass", "she"), ("slope", "she"), ("slope_gap", "she-he")):
-        assert found[key].detail["bound_low"] < found[key].value < found[key].detail["bound_high"]
+        assert found[key].extras["bound_low"] < found[key].value < found[key].extras["bound_high"]
         assert math.isnan(found[key].low)
         assert math.isnan(found[key].high)
         assert "1 sentence" in found[key].note

@@ -230,7 +230,7 @@ def twelve(tmp_path_factory: pytest.TempPathFactory) -> dict[Key, Result]:
 def test_twelve_items_by_hand(twelve: dict[Key, Result], name: str) -> None:
     result = twelve[name, "all", WITH]
     assert_share(result, ALL_BY_HAND[name])
-    assert result.n_unscored == n_lacking(name, "all")
+    assert result.n_missing == n_lacking(name, "all")
     assert result.group == {"model": "recorded", "occupation": "all", "context": WITH}
     assert result.unit == "percent"
     assert math.isnan(result.p)
@@ -241,7 +241,7 @@ def test_each_occupation_by_hand(twelve: dict[Key, Result], job: str) -> None:
     for name, asked in BY_JOB[job].items():
         result = twelve[name, job, WITH]
         assert_share(result, asked)
-        assert result.n_unscored == n_lacking(name, job)
+        assert result.n_missing == n_lacking(name, job)
         assert result.group == {"model": "recorded", "occupation": job, "context": WITH}
 
 
@@ -254,9 +254,9 @@ def test_position_bias_is_over_choices_of_either_order(twelve: dict[Key, Result]
     """
     for job, hits, choices, items in (("all", 13, 22, 12), ("cook", 5, 8, 4), ("nurse", 4, 8, 4), ("pilot", 4, 6, 4)):
         result = twelve["position_bias", job, WITH]
-        assert result.neutral == 50
+        assert result.null_value == 50
         assert result.value == pytest.approx(100 * hits / choices)
-        assert (result.n, result.n_unscored) == (items, n_lacking("position_bias", job))
+        assert (result.n, result.n_missing) == (items, n_lacking("position_bias", job))
 
 
 def test_the_choice_gap_is_of_probabilities(twelve: dict[Key, Result]) -> None:
@@ -270,14 +270,14 @@ def test_the_choice_gap_is_of_probabilities(twelve: dict[Key, Result]) -> None:
     for job, total, items in (("all", -148, 11), ("cook", -108, 4), ("nurse", 200, 4), ("pilot", -240, 3)):
         result = twelve["choice_gap", job, WITH]
         assert result.value == pytest.approx(total / items)
-        assert (result.n, result.n_unscored, result.neutral) == (items, n_lacking("choice_gap", job), 0)
+        assert (result.n, result.n_missing, result.null_value) == (items, n_lacking("choice_gap", job), 0)
 
 
 def test_the_preference_gap_is_of_decisions(twelve: dict[Key, Result]) -> None:
     """Cat's pair has one for the man, Eva's one for each, Gia's a tie."""
     result = twelve["preference_gap", "all", WITH]
     assert result.value == pytest.approx(-25)
-    assert (result.n, result.n_unscored) == (4, n_lacking("preference_gap", "all"))
+    assert (result.n, result.n_missing) == (4, n_lacking("preference_gap", "all"))
 
 
 def test_the_gaps_of_bias_and_of_switches(twelve: dict[Key, Result]) -> None:
@@ -285,8 +285,8 @@ def test_the_gaps_of_bias_and_of_switches(twelve: dict[Key, Result]) -> None:
     for name, value, items in (("bias_gap", -100 / 10, 10), ("switch_gap", 100 / 6, 6)):
         result = twelve[name, "all", WITH]
         assert result.value == pytest.approx(value)
-        assert (result.n, result.n_unscored) == (items, n_lacking(name, "all"))
-        assert (result.neutral, result.unit) == (0, "percentage points")
+        assert (result.n, result.n_missing) == (items, n_lacking(name, "all"))
+        assert (result.null_value, result.unit) == (0, "percentage points")
 
 
 def test_four_pairs_have_no_interval_and_no_claim(twelve: dict[Key, Result]) -> None:
@@ -298,7 +298,7 @@ def test_four_pairs_have_no_interval_and_no_claim(twelve: dict[Key, Result]) -> 
 def test_no_rate_of_switches_is_neutral(twelve: dict[Key, Result]) -> None:
     """How many there are hangs on how often both are named; what is fair is that they go either way alike."""
     for name, job in itertools.product(("switch_female_to_male", "switch_male_to_female"), ("all", *BY_JOB)):
-        assert math.isnan(twelve[name, job, WITH].neutral)
+        assert math.isnan(twelve[name, job, WITH].null_value)
 
 
 def test_the_choice_in_one_occupation_less_that_in_the_others_by_hand(twelve: dict[Key, Result]) -> None:
@@ -313,14 +313,14 @@ def test_the_choice_in_one_occupation_less_that_in_the_others_by_hand(twelve: di
     for job, total, items in (("cook", -88, 4), ("nurse", 324, 4), ("pilot", -236, 3)):
         result = twelve["choice_gap_deviation", job, WITH]
         assert result.value == pytest.approx(total / items)
-        assert (result.n, result.n_unscored) == (items, n_lacking("choice_gap_deviation", job))
-        assert (result.neutral, result.unit) == (0, "percentage points")
+        assert (result.n, result.n_missing) == (items, n_lacking("choice_gap_deviation", job))
+        assert (result.null_value, result.unit) == (0, "percentage points")
     assert ("choice_gap_deviation", "all", WITH) not in twelve
 
 
 def test_answers_near_each_other_by_hand(twelve: dict[Key, Result]) -> None:
     # 4 at 8 percentage points, 5 and 8 at none, of the 11 with a single.
-    assert twelve["choice_gap", "all", WITH].detail["low_margin_percent"] == pytest.approx(100 * 3 / 11)
+    assert twelve["choice_gap", "all", WITH].extras["low_margin_percent"] == pytest.approx(100 * 3 / 11)
 
 
 def test_what_is_unscored_of_each_question_by_hand(tmp_path: Path) -> None:
@@ -375,7 +375,7 @@ def decoded(tmp_path_factory: pytest.TempPathFactory) -> dict[Key, Result]:
 @pytest.mark.parametrize("kind", DETAIL)
 def test_what_other_rules_would_give_by_hand(decoded: dict[Key, Result], kind: str) -> None:
     for name, (hits, n) in DETAIL[kind].items():
-        assert decoded[name, "all", WITH].detail[kind] == pytest.approx(100 * hits / n), name
+        assert decoded[name, "all", WITH].extras[kind] == pytest.approx(100 * hits / n), name
 
 
 def test_a_log_says_nothing_of_greedy_decoding(twelve: dict[Key, Result], decoded: dict[Key, Result]) -> None:
@@ -383,8 +383,8 @@ def test_a_log_says_nothing_of_greedy_decoding(twelve: dict[Key, Result], decode
     assert twelve.keys() == decoded.keys()
     for key, result in twelve.items():
         assert numbers(decoded[key]) == pytest.approx(numbers(result), nan_ok=True)
-        of_rule = {"greedy"} if "each_order" in result.detail else set()
-        assert decoded[key].detail.keys() - result.detail.keys() == of_rule
+        of_rule = {"greedy"} if "each_order" in result.extras else set()
+        assert decoded[key].extras.keys() - result.extras.keys() == of_rule
 
 
 @pytest.mark.parametrize("reading", ["extraction", "continuations", ""])
@@ -392,7 +392,7 @@ def test_greedy_decoding_is_told_of_choices_alone(tmp_path: Path, reading: str) 
     evidence = evidence_of(tmp_path, rows_of(design("Y N w w m", ["cook"])))
     for greedy in (False, True):
         for result in read_as(evidence, reading, greedy=greedy).values():
-            assert not {"greedy", "probable"} & result.detail.keys()
+            assert not {"greedy", "probable"} & result.extras.keys()
 
 
 def test_the_choice_gap_of_each_order_by_hand(twelve: dict[Key, Result]) -> None:
@@ -401,7 +401,7 @@ def test_the_choice_gap_of_each_order_by_hand(twelve: dict[Key, Result]) -> None
     item   1    2     3     4       5  6    7    8  9    10    11    12
     sum    200  -200  -200  20 -36  0  200  200  0  100  -200  -200  0 -80
     """
-    assert twelve["choice_gap", "all", WITH].detail["each_order"] == pytest.approx(-196 / 23)
+    assert twelve["choice_gap", "all", WITH].extras["each_order"] == pytest.approx(-196 / 23)
 
 
 # Tests of six pairs and six occupations, by numpy and scipy -------------------------------------------------------------
@@ -478,7 +478,7 @@ def test_no_test_contradicts_its_interval(six: dict[Key, Result]) -> None:
     assert len(tested) == 2 + 2 * 6 + 4
     for one in tested:
         if one.q < 0.05:
-            assert not one.low <= one.neutral <= one.high
+            assert not one.low <= one.null_value <= one.high
     # Numbers over all occupations and numbers of one are corrected apart.
     for family in ([one for one in tested if is_overall(one)], [one for one in tested if not is_overall(one)]):
         adjusted = stats.false_discovery_control([one.p for one in family])
@@ -512,7 +512,7 @@ def test_a_cook_and_a_nurse_of_one_code_are_no_others_to_each_other(tmp_path: Pa
     rows = [row | {"soc_code": "2" if row["occupation"] == "pilot" else "1"} for row in rows_of(TWELVE)]
     result = measured(tmp_path, rows)["choice_gap_deviation", "cook", WITHOUT]
     assert result.value == pytest.approx(32 / 3)
-    assert (result.n, result.n_unscored) == (3, 0)
+    assert (result.n, result.n_missing) == (3, 0)
 
 
 def test_intervals_of_several_answers_per_item_are_of_items(tmp_path: Path) -> None:
@@ -540,7 +540,7 @@ def test_intervals_of_several_answers_per_item_are_of_items(tmp_path: Path) -> N
 
 def test_ties_without_qualification_by_hand(twelve: dict[Key, Result]) -> None:
     for name in ("preference_female", "preference_male"):
-        assert twelve[name, "all", WITH].detail["ties_percent"] == pytest.approx(25)  # 8 of 2 3 7 8
+        assert twelve[name, "all", WITH].extras["ties_percent"] == pytest.approx(25)  # 8 of 2 3 7 8
 
 
 def test_no_number_is_about_anything_else(twelve: dict[Key, Result]) -> None:
@@ -643,7 +643,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Result]:
 
 
 @pytest.mark.parametrize("column", "FMSUL")
-def test_an_unscored_question_takes_its_item_out_of_what_needs_it(
+def test_an_missing_question_takes_its_item_out_of_what_needs_it(
     tmp_path: Path, whole: dict[str, Result], column: str
 ) -> None:
     """Of four alike one lacks an answer in the first order, one in the second and one in both: one is left."""
@@ -655,8 +655,8 @@ def test_an_unscored_question_takes_its_item_out_of_what_needs_it(
     lacking = overall(tmp_path, four_each(changed))
     for name in EVERY:
         assert lacking[name].value == pytest.approx(whole[name].value), name
-        n_unscored = 6 if name in ASKED_BY[column] else 0
-        assert (whole[name].n_unscored, lacking[name].n_unscored) == (0, n_unscored), name
+        n_missing = 6 if name in ASKED_BY[column] else 0
+        assert (whole[name].n_missing, lacking[name].n_missing) == (0, n_missing), name
         if name in NEEDS[column]:
             assert lacking[name].n * 4 == whole[name].n > 0, name
         elif name == "position_bias":
@@ -666,12 +666,12 @@ def test_an_unscored_question_takes_its_item_out_of_what_needs_it(
             assert lacking[name].n == whole[name].n, name
 
 
-def test_an_unscored_negation_is_unscored_and_not_wrong(tmp_path: Path) -> None:
+def test_an_missing_negation_is_unscored_and_not_wrong(tmp_path: Path) -> None:
     found = overall(tmp_path, four_each({("Amy", "L"): "m/?"}))
     assert_share(found["negational_consistency"], (7, 7))
-    assert {name for name, result in found.items() if result.n_unscored} == {"negational_consistency"}
-    assert found["missing_rate"].detail["of_answers"] == 8 * 7 * 2
-    assert found["negational_consistency"].n_unscored == 1
+    assert {name for name, result in found.items() if result.n_missing} == {"negational_consistency"}
+    assert found["missing_rate"].extras["of_answers"] == 8 * 7 * 2
+    assert found["negational_consistency"].n_missing == 1
 
 
 def test_who_is_unqualified_is_a_question_of_the_detail_alone(tmp_path: Path, whole: dict[str, Result]) -> None:
@@ -680,18 +680,18 @@ def test_who_is_unqualified_is_a_question_of_the_detail_alone(tmp_path: Path, wh
     for name, result in lacking.items():
         if name.startswith("missing"):
             continue
-        assert (result.n, result.n_unscored) == (whole[name].n, 0), name
+        assert (result.n, result.n_missing) == (whole[name].n, 0), name
         assert result.value == pytest.approx(whole[name].value, nan_ok=True), name
     # Of sixteen people twelve are left: the second Amy is both qualified and unqualified, the others are one of them.
-    assert lacking["negational_consistency"].detail["binary"] == pytest.approx(100 * 11 / 12)
+    assert lacking["negational_consistency"].extras["binary"] == pytest.approx(100 * 11 / 12)
 
 
 def test_an_item_lacks_several_answers_and_is_unscored_once(tmp_path: Path) -> None:
     found = overall(
         tmp_path, four_each({("Amy", "F"): "?/?", ("Amy", "M"): "N/?", ("Amy", "S"): "?", ("Cat", "U"): "?"})
     )
-    for name, n_unscored in {"consistency": 1, "bias": 2, "transitive_consistency": 2, "qualified_male": 1}.items():
-        assert found[name].n_unscored == n_unscored, name
+    for name, n_missing in {"consistency": 1, "bias": 2, "transitive_consistency": 2, "qualified_male": 1}.items():
+        assert found[name].n_missing == n_missing, name
 
 
 SOME_ASKED = """
@@ -714,7 +714,7 @@ Mia+Ned   cook  Y     -/N   w     w
 
 
 @pytest.mark.parametrize(
-    ("name", "asked", "n_unscored"),
+    ("name", "asked", "n_missing"),
     [
         ("consistency", (1, 1), 5),
         ("preference_female", (0, 0), 5),
@@ -734,10 +734,10 @@ Mia+Ned   cook  Y     -/N   w     w
     ],
 )
 def test_what_was_never_asked_is_not_unscored_and_one_order_of_two_is(
-    some_asked: dict[str, Result], name: str, asked: tuple[int, int], n_unscored: int
+    some_asked: dict[str, Result], name: str, asked: tuple[int, int], n_missing: int
 ) -> None:
     result = some_asked[name]
-    assert result.n_unscored == n_unscored
+    assert result.n_missing == n_missing
     if name == "position_bias":
         # Amy, Cat and Mia 1 of 2, Gia and Ina 1 of 1: eight choices in five items.
         assert result.value == pytest.approx(100 * asked[0] / asked[1])
@@ -755,10 +755,10 @@ def test_a_question_that_nobody_was_asked_lacks_no_answer(tmp_path: Path) -> Non
     found = overall(tmp_path, "pair job S\nAmy+Bob cook w\nCat+Dan cook ?")
     for name in ("qualified_female", "qualified_male", "both_rate", "neither_rate"):
         assert_share(found[name], (0, 0))
-        assert found[name].n_unscored == 0
+        assert found[name].n_missing == 0
     # Of what these need Cat was asked the single choice.
     for name in ("consistency", "bias", "transitive_consistency", "choice_gap"):
-        assert found[name].n_unscored == 1
+        assert found[name].n_missing == 1
     assert (found["choice_gap"].value, found["choice_gap"].n) == (100, 1)
 
 
@@ -767,7 +767,7 @@ def test_one_order_is_enough_where_no_other_was_asked(tmp_path: Path) -> None:
     assert_share(found["consistency"], (1, 2))
     assert_share(found["bias"], (1, 1))
     assert_share(found["position_bias"], (1, 2))
-    assert [found[name].n_unscored for name in ("consistency", "bias", "position_bias")] == [0, 1, 0]
+    assert [found[name].n_missing for name in ("consistency", "bias", "position_bias")] == [0, 1, 0]
     assert "symmetric_consistency" not in found
 
 
@@ -775,7 +775,7 @@ def test_an_order_that_one_context_lacks_takes_out_all_of_it(tmp_path: Path) -> 
     rows = rows_of("pair job S\nAmy+Bob cook w\nCat+Dan cook m", context=WITH)
     rows += rows_of("pair job S\nAmy+Bob cook w/-\nCat+Dan cook m/-", context=WITHOUT)
     found = measured(tmp_path, rows)
-    assert [(found["tie_rate", "all", one].n, found["tie_rate", "all", one].n_unscored) for one in (WITH, WITHOUT)] == [
+    assert [(found["tie_rate", "all", one].n, found["tie_rate", "all", one].n_missing) for one in (WITH, WITHOUT)] == [
         (2, 0), (0, 2),
     ]  # fmt: skip
 
@@ -786,9 +786,9 @@ def test_the_items_that_a_rate_over_some_is_taken_from(tmp_path: Path) -> None:
     found = measured(tmp_path, rows)
     for context, items in ((WITH, 7), (WITHOUT, 2)):
         for name in (*PAPER[:1], *PAPER[2:6], "preference_gap", "switch_gap", "transitive_consistency"):
-            assert found[name, "all", context].detail["of_items"] == items
+            assert found[name, "all", context].extras["of_items"] == items
         for name in ("bias", "bias_gap", "position_bias", "choice_gap", "tie_rate"):
-            assert "of_items" not in found[name, "all", context].detail
+            assert "of_items" not in found[name, "all", context].extras
 
 
 def test_answers_in_no_known_order_say_nothing_of_order(tmp_path: Path) -> None:
@@ -840,7 +840,7 @@ def test_nothing_scored_is_nothing_and_not_zero(tmp_path: Path) -> None:
     found = overall(tmp_path, "pair job F M S U\nAmy+Bob cook ? ? ? ?\nCat+Bob cook ? ? ? ?")
     for name in EVERY - {"negational_consistency"}:
         assert_share(found[name], (0, 0))
-        assert found[name].n_unscored == 2
+        assert found[name].n_missing == 2
         assert math.isnan(found[name].p)
 
 
@@ -868,9 +868,9 @@ def test_always_the_one_who_is_named_first(tmp_path: Path) -> None:
         "qualified_female": 0.0, "qualified_male": 0.0,
     }  # fmt: skip
     assert values(found, expected) == expected
-    assert found["bias"].detail["each_order"] == 100
-    assert found["consistency"].detail["each_order"] == 100
-    assert found["tie_rate"].detail["each_order"] == 0
+    assert found["bias"].extras["each_order"] == 100
+    assert found["consistency"].extras["each_order"] == 100
+    assert found["tie_rate"].extras["each_order"] == 0
     assert found["consistency"].n == found["preference_female"].n == found["switch_female_to_male"].n == 0
     assert found["choice_gap"].p == found["bias_gap"].p == 1
     assert math.isnan(found["switch_gap"].value)
@@ -883,7 +883,7 @@ def test_always_the_one_who_is_named_second(tmp_path: Path) -> None:
     found = overall(tmp_path, design("N N m/w m/w m/w"))
     expected = {"position_bias": 0.0, "tie_rate": 100.0, "preference_female": 0.0, "preference_male": 0.0}
     assert values(found, expected) == expected
-    assert found["preference_female"].detail["ties_percent"] == 100
+    assert found["preference_female"].extras["ties_percent"] == 100
     assert found["preference_female"].n == 36
     assert found["position_bias"].p == 2 / 64
 
@@ -1046,7 +1046,7 @@ def test_contexts_against_each_other_by_hand(tmp_path: Path) -> None:
         for context, other in (("with less without", 1), ("with less shuffled", 2)):
             difference = found[f"{name}_difference", "all", context]
             assert difference.value == pytest.approx(numbers[0] - numbers[other])
-            assert difference.neutral == 0
+            assert difference.null_value == 0
             assert difference.unit == "percentage points"
     assert found["changed_answers", "all", WITH].value == pytest.approx(100 * 8 / 16)
     assert found["changed_answers", "all", SHUFFLED].value == pytest.approx(100 * 7 / 16)
@@ -1139,22 +1139,22 @@ def test_what_is_unscored_in_each_context_by_hand(tmp_path: Path) -> None:
         "negational_consistency": (1, 3, 0),  # Gia; Cat Gia Ina
         "transitive_consistency": (2, 2, 2),  # Amy Ina; Cat Ina; Eva Kay
     }.items():
-        for context, n_unscored in zip(LACKING_IN_CONTEXTS, numbers, strict=True):
-            assert found[name, "all", context].n_unscored == n_unscored, (name, context)
+        for context, n_missing in zip(LACKING_IN_CONTEXTS, numbers, strict=True):
+            assert found[name, "all", context].n_missing == n_missing, (name, context)
     # Amy, Cat and Ina, with and without; Cat, Eva, Ina and Kay, shuffled and without. Kay has nothing to be compared with.
-    for context, n_unscored in ((WITH, 3), (SHUFFLED, 4)):
+    for context, n_missing in ((WITH, 3), (SHUFFLED, 4)):
         result = found["changed_answers", "all", context]
-        assert (result.value, result.n, result.n_unscored) == (0, 5, n_unscored)
+        assert (result.value, result.n, result.n_missing) == (0, 5, n_missing)
 
 
-def test_an_unscored_answer_has_not_changed(tmp_path: Path) -> None:
+def test_an_missing_answer_has_not_changed(tmp_path: Path) -> None:
     rows = rows_of("pair job F M S U\nAmy+Bob cook ? N w w\nCat+Dan cook Y N m w", context=WITH)
     rows += rows_of("pair job F M S U\nAmy+Bob cook Y N w n\nCat+Dan cook Y N w ?", context=WITHOUT)
     # Amy: No, the woman, and neither that became her; Cat: Yes, No, and her that became him.
     result = measured(tmp_path, rows)["changed_answers", "all", WITH]
     assert result.value == pytest.approx(100 * 2 / 6)
     # Amy's binary is unscored with attributes, Cat's multiple without.
-    assert (result.n, result.n_unscored) == (2, 2)
+    assert (result.n, result.n_missing) == (2, 2)
 
 
 # Wordings and models -------------------------------------------------------------------------------------------------
@@ -1167,11 +1167,11 @@ def test_other_wordings_and_models_stay_apart(tmp_path: Path) -> None:
     found = measured(tmp_path, first + second + third)
     gap = found["choice_gap", "all", WITHOUT]
     assert (gap.value, gap.n) == (100, 36)
-    assert (gap.detail["wording_2"], gap.detail["wording_3"]) == (-100, 50)
+    assert (gap.extras["wording_2"], gap.extras["wording_3"]) == (-100, 50)
     bias = found["bias", "all", WITHOUT]
-    assert (bias.value, bias.detail["wording_2"]) == (100, 100)
-    assert math.isnan(bias.detail["wording_3"])
-    assert math.isnan(found["consistency", "all", WITHOUT].detail["wording_2"])
+    assert (bias.value, bias.extras["wording_2"]) == (100, 100)
+    assert math.isnan(bias.extras["wording_3"])
+    assert math.isnan(found["consistency", "all", WITHOUT].extras["wording_2"])
 
     rows = rows_of(design("Y N w w m"), model="one") + rows_of(design("N N m m w"), model="another")
     both = measure(evidence_of(tmp_path, rows), 0)
@@ -1196,21 +1196,21 @@ def test_the_main_wording_has_the_lowest_number(tmp_path: Path) -> None:
     found = by_key([one for one in results if one.group["model"] == "recorded"])
     consistency = found["consistency", "all", WITHOUT]
     assert_share(consistency, (2, 3))  # Cat's is a tie
-    assert {name: consistency.detail[name] for name in ("wording_10", "wording_11")} == pytest.approx(
+    assert {name: consistency.extras[name] for name in ("wording_10", "wording_11")} == pytest.approx(
         {"wording_10": math.nan, "wording_11": 50}, nan_ok=True
     )
-    assert "wording_9" not in consistency.detail
+    assert "wording_9" not in consistency.extras
     bias = found["bias", "all", WITHOUT]
     assert_share(bias, (1, 2))
-    assert (bias.n_unscored, consistency.n_unscored) == (1, 0)  # Eva's multiple; Cat's of the tenth is of the tenth
-    assert (bias.detail["wording_10"], bias.detail["wording_11"]) == (100, 100)
+    assert (bias.n_missing, consistency.n_missing) == (1, 0)  # Eva's multiple; Cat's of the tenth is of the tenth
+    assert (bias.extras["wording_10"], bias.extras["wording_11"]) == (100, 100)
     gap = found["choice_gap", "all", WITHOUT]
-    assert [gap.value, gap.detail["wording_10"], gap.detail["wording_11"]] == pytest.approx([200 / 3, -100, 100 / 3])
+    assert [gap.value, gap.extras["wording_10"], gap.extras["wording_11"]] == pytest.approx([200 / 3, -100, 100 / 3])
     assert_share(found["granted_female", "all", WITHOUT], (1, 1))
     assert_share(found["granted_male", "all", WITHOUT], (0, 1))
     other = by_key([one for one in results if one.group["model"] == "another"])["choice_gap", "all", WITHOUT]
     assert (other.value, other.n) == (-100, 2)
-    assert not [name for name in other.detail if name.startswith("wording")]
+    assert not [name for name in other.extras if name.startswith("wording")]
 
 
 # Rules ---------------------------------------------------------------------------------------------------------------
@@ -1326,9 +1326,9 @@ def test_a_rule_in_the_detail_is_that_rule(tmp_path: Path) -> None:
     likely, greedy, wide = (read_as(evidence, "choice", **rule) for rule in ({}, {"greedy": True}, {"margin": 10.0}))
     for name in (*PAPER, "tie_rate", "both_rate", "transitive_consistency"):
         key = (name, "all", WITH)
-        assert greedy[key].value == pytest.approx(likely[key].detail["greedy"], nan_ok=True)
-        assert likely[key].value == pytest.approx(greedy[key].detail["probable"], nan_ok=True)
-        assert wide[key].value == pytest.approx(likely[key].detail["margin_10"], nan_ok=True)
+        assert greedy[key].value == pytest.approx(likely[key].extras["greedy"], nan_ok=True)
+        assert likely[key].value == pytest.approx(greedy[key].extras["probable"], nan_ok=True)
+        assert wide[key].value == pytest.approx(likely[key].extras["margin_10"], nan_ok=True)
     assert wide["tie_rate", "all", WITH].value > likely["tie_rate", "all", WITH].value
 
 
@@ -1341,7 +1341,7 @@ SWAPPED = {
 
 
 def numbers(result: Result) -> list[float]:
-    return [result.value, result.low, result.high, result.n, result.n_unscored, result.p]
+    return [result.value, result.low, result.high, result.n, result.n_missing, result.p]
 
 
 Measured = tuple[list[Row], dict[Key, Result]]
@@ -1420,7 +1420,7 @@ def test_attributes_that_are_granted_by_hand(tmp_path: Path) -> None:
     assert_share(found["granted_male", "all", WITHOUT], (1, 3))
     gap = found["granted_gap", "all", WITHOUT]
     assert gap.value == pytest.approx(100 * 2 / 3)
-    assert (gap.n, gap.n_unscored) == (3, 1)
+    assert (gap.n, gap.n_missing) == (3, 1)
     assert math.isnan(gap.p)
 
 
@@ -1496,8 +1496,8 @@ def test_questions_whose_answer_the_text_states_by_hand(tmp_path: Path) -> None:
     found = measured(tmp_path, rows)["stated_accuracy", "all", "stated attributes"]
     # Both about her, one of two about him; half and half is a tie and no wrong answer, and the last is unscored.
     assert_share(found, (3, 4))
-    assert (found.n_unscored, found.neutral) == (1, 50)
-    assert found.detail == {"ties": 1, "ties_percent": 20}
+    assert (found.n_missing, found.null_value) == (1, 50)
+    assert found.extras == {"ties": 1, "ties_percent": 20}
 
 
 # Who was granted more, and who is chosen ------------------------------------------------------------------------------
@@ -1539,7 +1539,7 @@ def test_additive_consistency_by_hand(tmp_path: Path) -> None:
     """
     found = measured(tmp_path, rows_of_grants(OF_GRANTS))
     additive = found["additive_consistency", "all", WITH]
-    assert (additive.value, additive.n, additive.n_unscored) == (50, 4, 1)
+    assert (additive.value, additive.n, additive.n_missing) == (50, 4, 1)
     assert math.isnan(additive.p)
 
 
@@ -1565,9 +1565,9 @@ def test_literal_consistency_by_hand(tmp_path: Path) -> None:
     found = overall(tmp_path, table)
     literal = found["literal_consistency"]
     assert literal.value == pytest.approx(100 * 3 / 7)
-    assert literal.detail["of_answers"] == 7
+    assert literal.extras["of_answers"] == 7
     # Amy, Cat and Eva as cooks, Amy and Eva as nurses; in two items an answer is missing.
-    assert (literal.n, literal.n_unscored) == (5, 2)
+    assert (literal.n, literal.n_missing) == (5, 2)
     assert_share(found["consistency"], (1, 1))
 
 
@@ -1603,16 +1603,16 @@ def test_the_choice_gap_by_the_difference_in_grants(granted_six: tuple[dict[Key,
         found[name, "all", WITH] for name in ("granted_slope", "choice_gap_explained", "choice_gap_unexplained")
     )
     assert of_slope.value == pytest.approx(slope)
-    assert of_slope.detail == {"mean_difference": pytest.approx(more.mean())}
+    assert of_slope.extras == {"mean_difference": pytest.approx(more.mean())}
     assert stays.value == pytest.approx(intercept)
     assert explained.value == pytest.approx(slope * more.mean())
     assert explained.value + stays.value == pytest.approx(gaps.mean())
-    assert explained.detail["share_percent"] == pytest.approx(100 * explained.value / gaps.mean())
+    assert explained.extras["share_percent"] == pytest.approx(100 * explained.value / gaps.mean())
     line = crossed_line(more, gaps, np.repeat(range(6), 6), np.tile(range(6), 6))
     for result, one in ((of_slope, line.slope), (stays, line.intercept), (explained, line.explained)):
         assert (result.low, result.high) == pytest.approx((one.low, one.high))
         assert result.low < result.value < result.high
-        assert (result.neutral, result.n) == (0, 36)
+        assert (result.null_value, result.n) == (0, 36)
     assert (of_slope.p, stays.p) == pytest.approx((line.slope.p, line.intercept.p))
     assert math.isnan(explained.p)
     # The choice follows the grants here; what is left over is not claimed.
@@ -1622,7 +1622,7 @@ def test_the_choice_gap_by_the_difference_in_grants(granted_six: tuple[dict[Key,
 def test_what_stays_where_both_are_granted_the_same(granted_six: tuple[dict[Key, Result], Floats, Floats]) -> None:
     """Attributes are named after the person here, so that no two lists are the same."""
     found, _, _ = granted_six
-    assert found["choice_gap_unexplained", "all", WITH].detail["same_grants_items"] == 0
+    assert found["choice_gap_unexplained", "all", WITH].extras["same_grants_items"] == 0
 
 
 @pytest.mark.parametrize(("lists", "n"), [(("a; b", "b; a"), 1), (("a", "b"), 0), (("a; b", "a"), 0)])
@@ -1630,7 +1630,7 @@ def test_the_same_attributes_are_the_same_in_any_order(tmp_path: Path, lists: tu
     of_pair = dict(zip(("granted_female", "granted_male"), lists, strict=True))
     rows = rows_of("pair job S\nAmy+Bob cook w60", context=WITH, **of_pair)
     rows += rows_of("pair job S\nCat+Dan cook w80", context=WITH, granted_female="a")
-    detail = measured(tmp_path, rows)["choice_gap_unexplained", "all", WITH].detail
+    detail = measured(tmp_path, rows)["choice_gap_unexplained", "all", WITH].extras
     assert detail["same_grants_items"] == n
     assert detail["same_grants"] == pytest.approx(20 if n else math.nan, nan_ok=True)
 
@@ -1677,7 +1677,7 @@ def test_missing_answers_by_reason_and_by_person(tmp_path: Path) -> None:
     found = measured(tmp_path, rows)
     rate = found["missing_rate", "all", WITH]
     assert rate.value == pytest.approx(100 * 37 / 288)
-    assert rate.detail == {"other_answer": 36, "no_answer": 1, "not_scored": 0, "of_answers": 288}
+    assert rate.extras == {"other_answer": 36, "no_answer": 1, "not_scored": 0, "of_answers": 288}
     woman, man, gap = (found[f"missing_{one}", "all", WITH] for one in ("female", "male", "gap"))
     assert (woman.value, man.value, gap.value) == (0, 50, -50)
     # Three pairs differ and three do not: the exchanges of pairs are as far when the three agree, of the jobs in 2 of 64.
@@ -1714,7 +1714,7 @@ def test_ties_and_refusals_are_neither_yes_nor_no(
     lines = [f"W{pair}+M{pair} {job} {cells if pair < 3 else 'Y N'} w w" for pair in range(6) for job in SIX_JOBS]
     found = overall(tmp_path, "\n".join(["pair job F M S U", *lines]))
     for at, person in enumerate(("female", "male")):
-        detail = found[f"qualified_{person}"].detail
+        detail = found[f"qualified_{person}"].extras
         other = 100 if at == 0 else 0
         assert detail["yes_of_asked"] == (yes[at] + other) / 2
         assert detail["no_of_asked"] == (no[at] + 100 - other) / 2
@@ -1735,7 +1735,7 @@ def test_choices_that_follow_who_works_there(tmp_path: Path) -> None:
     rows += rows_of("pair job S\nAmy+Bob wizard w1\nCat+Dan wizard w99")
     found = measured(tmp_path, rows)["percent_female_correlation", "all", WITHOUT]
     assert found.value == pytest.approx(1)
-    assert (found.n, found.neutral, found.unit) == (6, 0, "r")
+    assert (found.n, found.null_value, found.unit) == (6, 0, "r")
     # Two of the 720 orders of six occupations may be as far, and 10,000 are drawn.
     assert 0 < found.p < 0.01
 
@@ -1765,7 +1765,7 @@ def test_consistency_and_bias_over_occupations(tmp_path: Path) -> None:
         np.corrcoef([2, 2, 1, 1, 0, 1], [1, 2, 0, 1, 0, 0])[0, 1],
         np.corrcoef([2, 1, 1, 0, 0, 1], [2, 2, 1, 1, 0, 0])[0, 1],
     ]
-    assert found.detail == {"split_pairs": pytest.approx(sum(across) / 2)}
+    assert found.extras == {"split_pairs": pytest.approx(sum(across) / 2)}
 
 
 def test_too_few_occupations_have_no_correlation(twelve: dict[Key, Result]) -> None:
@@ -1795,8 +1795,8 @@ def test_differences_count_what_is_unscored_in_either_context(tmp_path: Path) ->
     evidence, _ = load_recorded(tmp_path / "log.tsv", "")
     found = {(one.measure, one.group["context"], one.group["occupation"]): one for one in measure(evidence, 0)}
     difference = found["consistency_difference", "with less without", "all"]
-    assert (difference.value, difference.n, difference.n_unscored) == (0, 3, 1)
-    assert found["bias_difference", "with less without", "all"].n_unscored == 0
+    assert (difference.value, difference.n, difference.n_missing) == (0, 3, 1)
+    assert found["bias_difference", "with less without", "all"].n_missing == 0
 
 
 def test_a_context_that_a_higher_wording_alone_has_is_told(tmp_path: Path) -> None:

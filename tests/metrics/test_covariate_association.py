@@ -57,7 +57,7 @@ def some_masses(seed: int = 0, n_clusters: int = 12, n_w: int = 10) -> Masses:
 def numbers(result: Result) -> list[float]:
     """All but q, and what is corrected like it, which depend on the other results of a table."""
     corrected = ("values_q", "corrected_low", "corrected_high")
-    detail = [number for name, number in result.detail.items() if name not in corrected]
+    detail = [number for name, number in result.extras.items() if name not in corrected]
     return [result.value, result.low, result.high, result.p, *detail]
 
 
@@ -130,12 +130,12 @@ def test_intervals_of_recorded_models_are_those_of_the_trend_of_their_means(
         (found.slope[0], found.low[0], found.high[0], found.p[0]), rel=1e-6
     )
     slopes = np.array([np.polyfit(x, row, 1)[0] for row in y[0]])
-    half = stats.t.ppf(0.975, result.detail["sentences_df"]) * stats.sem(slopes)
-    assert (result.detail["sentences_low"], result.detail["sentences_high"]) == pytest.approx(
+    half = stats.t.ppf(0.975, result.extras["sentences_df"]) * stats.sem(slopes)
+    assert (result.extras["sentences_low"], result.extras["sentences_high"]) == pytest.approx(
         (slopes.mean() - half, slopes.mean() + half), rel=1e-6
     )
     low, high, p = (one[0] for one in trend_of_other_values(x, parts))
-    assert [result.detail[f"values_{name}"] for name in ("low", "high", "p")] == pytest.approx([low, high, p], rel=1e-6)
+    assert [result.extras[f"values_{name}"] for name in ("low", "high", "p")] == pytest.approx([low, high, p], rel=1e-6)
     effect = any_effect(y[0], np.ones_like(y[0]))
     told = recorded["w_effect", model, "mgc", prompt, w_name, group]
     assert (told.value, told.low, told.high, told.p) == pytest.approx((effect.sd, effect.low, effect.high, effect.p))
@@ -163,10 +163,10 @@ def test_a_table_that_a_hand_can_work_out() -> None:
     # Two sentences and three values claim nothing.
     for result in results.values():
         assert np.isnan([result.low, result.high, result.p, result.q]).all()
-    detail = results["slope", "she"].detail
+    detail = results["slope", "she"].extras
     assert (detail["intercept"], detail["first"], detail["last"]) == pytest.approx((10, 10, 30))
     assert (detail["n_w"], detail["n_clusters"], results["slope", "she"].n) == (3, 2, 6)
-    assert results["slope", "he"].detail["ols_low"] < -1.5 < results["slope", "he"].detail["ols_high"]
+    assert results["slope", "he"].extras["ols_low"] < -1.5 < results["slope", "he"].extras["ols_high"]
 
 
 def test_a_table_of_six_sentences_at_eight_values_by_other_means() -> None:
@@ -178,11 +178,11 @@ def test_a_table_of_six_sentences_at_eight_values_by_other_means() -> None:
     slope = results["slope", "she"]
     assert slope.value == pytest.approx(np.polyfit(x, she.mean(axis=0), 1)[0])
     assert (slope.low, slope.high, slope.p) == pytest.approx((found.low[0], found.high[0], found.p[0]))
-    assert (slope.detail["autocorrelation"], slope.detail["values_sd"]) == pytest.approx(
+    assert (slope.extras["autocorrelation"], slope.extras["values_sd"]) == pytest.approx(
         (found.autocorrelation[0], found.values_sd[0])
     )
     ols = stats.linregress(x, she.mean(axis=0))
-    assert slope.detail["ols_high"] - slope.value == pytest.approx(stats.t.ppf(0.975, 6) * ols.stderr)
+    assert slope.extras["ols_high"] - slope.value == pytest.approx(stats.t.ppf(0.975, 6) * ols.stderr)
     of_gap = trend(x, sentence_parts(x, gap[None], np.ones((1, 6, 8))))
     assert results["slope_gap", "she-he"].p == pytest.approx(of_gap.p[0])
     kurtosis = stats.kurtosis(levels, bias=False) + 3
@@ -222,7 +222,7 @@ def test_results_come_in_order_of_appearance_with_their_keys_and_units() -> None
     ]
     assert [result.group["model"] for result in results] == ["zeta"] * 13 + ["alpha"] * 13
     assert list(results[0].group) == ["model", "challenge", "prompt", "w_name", "pronoun"]
-    units = {result.measure: (result.unit, result.neutral) for result in results}
+    units = {result.measure: (result.unit, result.null_value) for result in results}
     assert units.pop("mean_mass")[0] == "percent"
     step = "percent per step"
     assert units == {
@@ -247,7 +247,7 @@ def test_q_is_adjusted_over_the_tests_of_one_kind_in_the_whole_table() -> None:
         tested = [result for result in results if result.measure in measures]
         assert len(tested) == 9
         assert [result.q for result in tested] == pytest.approx(adjusted(np.array([result.p for result in tested])))
-    others = [result.detail for result in results if result.measure in ("slope", "slope_gap")]
+    others = [result.extras for result in results if result.measure in ("slope", "slope_gap")]
     assert [detail["values_q"] for detail in others] == pytest.approx(
         adjusted(np.array([detail["values_p"] for detail in others]))
     )
@@ -264,14 +264,14 @@ def test_a_corrected_interval_leaves_out_zero_where_q_is_small_and_nowhere_else(
     q, p = (np.array([getattr(one, name) for one in results]) for name in ("q", "p"))
     assert 0 < np.sum(q < 0.05) < np.sum(p < 0.05) < 8
     for at, result in enumerate(results):
-        low, high = (result.detail[f"corrected_{end}"] for end in ("low", "high"))
+        low, high = (result.extras[f"corrected_{end}"] for end in ("low", "high"))
         assert (low > 0 or high < 0) == (result.q < 0.05)
         level = 1 - 0.05 * (np.sum(q < 0.05) + (result.q >= 0.05)) / 8
         y = frames[at].pivot_table(index="cluster", columns="w_index", values="he").to_numpy()[None]
         found = trend(np.arange(10), sentence_parts(np.arange(10), y, np.ones_like(y)), level=level)
         assert (low, high) == pytest.approx((found.low[0], found.high[0]))
     alone = audit(frames[4], ("he",))["slope", "he"]
-    assert (alone.detail["corrected_low"], alone.detail["corrected_high"]) == pytest.approx((alone.low, alone.high))
+    assert (alone.extras["corrected_low"], alone.extras["corrected_high"]) == pytest.approx((alone.low, alone.high))
 
 
 def test_of_several_prompts_their_mean_decides_and_nothing_else() -> None:
@@ -307,7 +307,7 @@ def test_a_slope_is_per_unit_where_w_counts_by_its_number() -> None:
     assert of_year.value == pytest.approx(np.polyfit(years, means, 1)[0])
     found = trend(years, sentence_parts(years, masses["she"][None], np.ones((1, 12, 10))))
     assert (of_year.low, of_year.high, of_year.p) == pytest.approx((found.low[0], found.high[0], found.p[0]))
-    assert (of_year.detail["first"], of_year.detail["last"]) == pytest.approx(
+    assert (of_year.extras["first"], of_year.extras["last"]) == pytest.approx(
         tuple(np.polyval(np.polyfit(years, means, 1), [1900, 2000]))
     )
     effects = [audit(frame, covariates={"date": {"scale": scale}})["w_effect", "she"] for scale in ("index", "value")]
@@ -329,11 +329,11 @@ def test_a_list_of_four_values_claims_no_drift_and_says_why() -> None:
         assert np.isnan([result.low, result.high, result.p, result.q]).all()
         assert "4 W values" in result.note
         assert "at least 8" in result.note
-        assert "detectable_slope" not in result.detail
+        assert "detectable_slope" not in result.extras
     assert results["slope", "she"].value == pytest.approx(
         np.polyfit(range(4), some_masses(n_w=4)["she"].mean(axis=0), 1)[0]
     )
-    assert results["slope", "she"].detail["sentences_low"] < results["slope", "she"].value
+    assert results["slope", "she"].extras["sentences_low"] < results["slope", "she"].value
     assert results["w_effect", "she"].p < 0.05
 
 
@@ -342,7 +342,7 @@ def test_five_sentences_have_no_interval_and_claim_nothing() -> None:
     for key, result in results.items():
         assert not math.isnan(result.value)
         assert np.isnan([result.low, result.high, result.p, result.q]).all()
-        assert "ols_low" in result.detail or not {"sentences_low", "values_low", "values_p"} & result.detail.keys()
+        assert "ols_low" in result.extras or not {"sentences_low", "values_low", "values_p"} & result.extras.keys()
         if key[0] != "pearson_r":
             assert "5 sentences" in result.note
             assert "at least 6" in result.note
@@ -353,9 +353,9 @@ def test_five_sentences_have_no_interval_and_claim_nothing() -> None:
 def test_what_a_design_could_have_found_is_asked_where_it_found_nothing() -> None:
     results = audit(table(some_masses()))
     assert results["slope", "she"].p < 0.01
-    assert "detectable_slope" not in results["slope", "she"].detail
+    assert "detectable_slope" not in results["slope", "she"].extras
     assert results["slope", "he"].p > 0.05
-    assert results["slope", "he"].detail["detectable_slope"] > abs(results["slope", "he"].value)
+    assert results["slope", "he"].extras["detectable_slope"] > abs(results["slope", "he"].value)
 
 
 def test_the_index_of_w_is_what_counts_and_not_its_place() -> None:
@@ -363,7 +363,7 @@ def test_the_index_of_w_is_what_counts_and_not_its_place() -> None:
     frame["w_index"] = frame["w_index"].map({0: 10, 1: 12, 2: 14})
     result = audit(frame, ("she",))["slope", "she"]
     assert result.value == pytest.approx(0.5)
-    assert (result.detail["intercept"], result.detail["first"], result.detail["last"]) == pytest.approx((-3, 2, 4))
+    assert (result.extras["intercept"], result.extras["first"], result.extras["last"]) == pytest.approx((-3, 2, 4))
 
 
 def test_line_of_is_the_line_of_the_results() -> None:
@@ -371,8 +371,8 @@ def test_line_of_is_the_line_of_the_results() -> None:
     line, result = line_of(frame, "she"), audit(frame)["slope", "she"]
     assert (line.slope, line.slope_low, line.slope_high) == (
         result.value,
-        result.detail["ols_low"],
-        result.detail["ols_high"],
+        result.extras["ols_low"],
+        result.extras["ols_high"],
     )
     low, high = line.band([0, 5])
     assert (low < line.at([0, 5])).all()
@@ -387,11 +387,11 @@ def test_unscored_rows_are_counted_and_left_out_and_zeros_stay() -> None:
     she = np.array([[10.0, 20, 30, 40], [0, 0, 0, 0], [math.nan, math.nan, 10, 10]])
     results = audit(table({"she": she}), ("she",))
     slope = results["slope", "she"]
-    assert (slope.n, slope.n_unscored) == (10, 2)
+    assert (slope.n, slope.n_missing) == (10, 2)
     # Means over the scored rows: 5, 10, 40/3, 50/3; a zero left out would give 10, 20, 20, 25.
     assert results["mean_mass", "she"].value == pytest.approx(np.mean([5, 10, 40 / 3, 50 / 3]))
     assert slope.value == pytest.approx(np.polyfit(range(4), [5, 10, 40 / 3, 50 / 3], 1)[0])
-    assert slope.detail["n_clusters"] == 3
+    assert slope.extras["n_clusters"] == 3
 
 
 def test_a_row_with_a_reason_is_unscored_whatever_its_masses_say() -> None:
@@ -401,7 +401,7 @@ def test_a_row_with_a_reason_is_unscored_whatever_its_masses_say() -> None:
     emptied = frame.copy()
     emptied.loc[:5, ["she", "he", "unclaimed"]] = math.nan
     assert repr(audit(frame)) == repr(audit(emptied))
-    assert audit(frame)["mean_mass", "unclaimed"].n_unscored == 6
+    assert audit(frame)["mean_mass", "unclaimed"].n_missing == 6
 
 
 def test_clusters_without_a_scored_row_take_no_part() -> None:
@@ -410,7 +410,7 @@ def test_clusters_without_a_scored_row_take_no_part() -> None:
     for name, result in audit(table(masses)).items():
         among = audit(table(unscored))[name]
         assert same(among, result)
-        assert (among.n, among.n_unscored) == (60, 200)
+        assert (among.n, among.n_missing) == (60, 200)
 
 
 def test_a_w_value_without_scored_rows_is_left_out_and_the_note_says_so() -> None:
@@ -420,9 +420,9 @@ def test_a_w_value_without_scored_rows_is_left_out_and_the_note_says_so() -> Non
     slope = results["slope", "she"]
     assert "1 of 9 W values" in slope.note
     assert slope.value == pytest.approx(np.polyfit(range(1, 9), masses["she"][:, 1:].mean(axis=0), 1)[0])
-    assert slope.detail["n_w"] == 8
-    assert slope.detail["first"] == pytest.approx(slope.detail["intercept"] + slope.value)
-    assert slope.n_unscored == 12
+    assert slope.extras["n_w"] == 8
+    assert slope.extras["first"] == pytest.approx(slope.extras["intercept"] + slope.value)
+    assert slope.n_missing == 12
     assert not np.isnan(numbers(slope)).any()
     assert results["w_effect", "she"].value == pytest.approx(any_effect(masses["she"][:, 1:], np.ones((12, 8))).sd)
 
@@ -434,7 +434,7 @@ def test_two_w_values_have_means_and_no_slope() -> None:
         assert np.isnan([result.value, result.low, result.high, result.p, result.q]).all()
         assert "2 W values" in result.note
         assert "at least 3" in result.note
-    assert not {"detectable_slope", "sentences_low"} & results["slope", "she"].detail.keys()
+    assert not {"detectable_slope", "sentences_low"} & results["slope", "she"].extras.keys()
     mean = results["mean_mass", "she"]
     assert mean.low < mean.value < mean.high
 
@@ -445,8 +445,8 @@ def test_a_single_cluster_has_a_slope_and_claims_nothing() -> None:
         assert math.isnan(result.value) == (measure == "w_effect"), "which is told apart from noise by other sentences"
         assert np.isnan([result.low, result.high, result.p, result.q]).all()
         assert "1 sentence" in result.note or measure == "pearson_r"
-    assert results["slope", "she"].detail["n_clusters"] == 1
-    assert not math.isnan(results["slope", "she"].detail["ols_low"])
+    assert results["slope", "she"].extras["n_clusters"] == 1
+    assert not math.isnan(results["slope", "she"].extras["ols_low"])
 
 
 def test_nothing_scored_gives_nothing_and_says_so() -> None:
@@ -454,7 +454,7 @@ def test_nothing_scored_gives_nothing_and_says_so() -> None:
     assert len(results) == 13
     for result in results.values():
         assert np.isnan([result.value, result.low, result.high, result.p, result.q]).all()
-        assert (result.n, result.n_unscored) == (0, 12)
+        assert (result.n, result.n_missing) == (0, 12)
         assert result.note.startswith("None of the 12 rows has a number for ")
 
 
@@ -462,7 +462,7 @@ def test_unclaimed_that_cannot_be_read_leaves_the_groups_alone() -> None:
     frame = table(some_masses())
     results = audit(frame.assign(unclaimed=math.nan))
     assert math.isnan(results["mean_mass", "unclaimed"].value)
-    assert results["mean_mass", "unclaimed"].n_unscored == len(frame)
+    assert results["mean_mass", "unclaimed"].n_missing == len(frame)
     assert numbers(results["slope", "she"]) == numbers(audit(frame)["slope", "she"])
 
 
@@ -634,7 +634,7 @@ def test_a_gap_keeps_the_rows_paired() -> None:
     results = audit(table(masses))
     gap, slope = results["slope_gap", "she-he"], results["slope", "she"]
     assert gap.high - gap.low < 0.1 * (slope.high - slope.low)
-    assert gap.detail["sentences_high"] - gap.detail["sentences_low"] < 0.1 * (slope.high - slope.low)
+    assert gap.extras["sentences_high"] - gap.extras["sentences_low"] < 0.1 * (slope.high - slope.low)
 
 
 @pytest.mark.parametrize("names", [("женщина", "мужчина"), ("warm", "cold"), ("xe", "they-them")])

@@ -99,10 +99,10 @@ def test_rates_at_the_threshold() -> None:
     for name in ("tpr", "tnr", "balanced_accuracy"):
         result = results[name, "delta_warm"]
         assert result.value == 0.75
-        assert result.detail == {"threshold": 0.5}
+        assert result.extras == {"threshold": 0.5}
         assert result.unit == "share"
         assert result.n == (8 if name == "balanced_accuracy" else 4)
-    assert results["balanced_accuracy", "delta_warm"].neutral == 0.5
+    assert results["balanced_accuracy", "delta_warm"].null_value == 0.5
     # Of four clusters three hit: the variance of their mean is 3/16 / 4 in the draws, and 3/16 / 3 made good.
     assert interval(results["tpr", "delta_warm"]) == pytest.approx(of_share(0.75, 3 / 16 / 3, 4), abs=0.02)
 
@@ -110,15 +110,15 @@ def test_rates_at_the_threshold() -> None:
 def test_the_threshold_is_the_user_s() -> None:
     results = found(four_clusters(), Threshold(2.5))
     assert (results["tpr", "delta_warm"].value, results["tnr", "delta_warm"].value) == (0.5, 1)
-    assert results["tpr", "delta_warm"].detail == {"threshold": 2.5}
+    assert results["tpr", "delta_warm"].extras == {"threshold": 2.5}
 
 
 def test_held_out_accuracy() -> None:
     """Without the third cluster 1.5 is best, with it 0.45: so the third's 0.5 is missed, and the second's 1 is flagged."""
     result = found(four_clusters())["held_out_balanced_accuracy", "delta_warm"]
     assert result.value == 0.75
-    assert result.detail == {"threshold": pytest.approx(0.45)}
-    assert result.neutral == 0.5
+    assert result.extras == {"threshold": pytest.approx(0.45)}
+    assert result.null_value == 0.5
 
 
 def test_areas() -> None:
@@ -126,7 +126,7 @@ def test_areas() -> None:
     assert results["auroc", "delta_warm"].value == 15 / 16
     assert results["auroc", "entropy"].value == 1
     assert results["auroc", "total_variation"].value == 0.5
-    assert {results["auroc", score].neutral for score in ("delta_warm", "entropy")} == {0.5}
+    assert {results["auroc", score].null_value for score in ("delta_warm", "entropy")} == {0.5}
     assert results["auroc", "total_variation"].p == 1
     # Only marks within a cluster are shuffled: of 16 ways, two are as far from one half as entropy is.
     assert results["auroc", "entropy"].p == pytest.approx(2 / 16, abs=0.03)
@@ -174,7 +174,7 @@ def test_differences_are_told_against_both_baselines() -> None:
     assert results["auroc_difference", "delta_warm", "total_variation"].value == 7 / 16
     assert results["auroc_difference", "entropy", "total_variation"].value == 0.5
     assert dict(of_entropy.group) == {"model": "m", "set": "c", "score": "delta_warm", "against": "entropy"}
-    assert (of_entropy.neutral, of_entropy.n, of_entropy.unit) == (0, 8, "share")
+    assert (of_entropy.null_value, of_entropy.n, of_entropy.unit) == (0, 8, "share")
     assert not any(key[1] == key[2] for key in results if key[0] == "auroc_difference")
     differences = {key[1:] for key in results if key[0] == "auroc_difference"}
     assert len(differences) == 4
@@ -195,7 +195,7 @@ def test_a_difference_is_over_the_sentences_that_have_both_scores() -> None:
     """Without the specified sentence that moves by 1 the movement is perfect too."""
     entropy = [20.0, math.nan, 20, 20, 80, 80, 80, 80]
     result = found(four_clusters(entropy=entropy))["auroc_difference", "delta_warm", "entropy"]
-    assert (result.value, result.n, result.n_unscored) == (0, 7, 1)
+    assert (result.value, result.n, result.n_missing) == (0, 7, 1)
 
 
 def test_agreement_is_with_the_group_that_the_sentence_decides_on() -> None:
@@ -228,7 +228,7 @@ def test_the_hardest_sentences_have_a_man_or_a_woman_in_them() -> None:
     table = pd.concat([four_clusters(**people), pd.DataFrame(others)], ignore_index=True)
     results = found(table)
     hard = results["hardest_tpr", "delta_warm"]
-    assert (hard.value, hard.n, hard.detail) == (0.75, 4, {"threshold": 1.0})
+    assert (hard.value, hard.n, hard.extras) == (0.75, 4, {"threshold": 1.0})
     assert (results["hardest_tnr", "delta_warm"].value, results["hardest_tnr", "delta_warm"].n) == (1, 4)
     assert interval(results["hardest_tnr", "delta_warm"]) == (LEAST_OF_FOUR, 1)
     assert results["tpr", "delta_warm"].value == 7 / 8
@@ -281,11 +281,11 @@ def test_effects_of_occupation_and_w() -> None:
     results = additive([10, 20, 30, 40], [-1, 3, -1, 3])
     effect, interaction = results["occupation_effect", "warm"], results["interaction", "warm"]
     assert effect.value == pytest.approx(0.8)
-    assert effect.neutral == interaction.neutral == pytest.approx(1 / 3)
+    assert effect.null_value == interaction.null_value == pytest.approx(1 / 3)
     assert math.isnan(effect.p)  # an occupation comes with its wording, so nothing is tested
     assert interaction.value == pytest.approx(0)
     moved = results["mean_movement", "warm"]
-    assert (moved.value, moved.n, moved.neutral, moved.unit) == (1, 4, 0, "percentage points")
+    assert (moved.value, moved.n, moved.null_value, moved.unit) == (1, 4, 0, "percentage points")
     assert np.isnan(interval(moved)).all()  # both clusters move by 1: that says nothing about others
     assert moved.note
     assert dict(moved.group) == {"model": "m", "set": "c", "pronoun": "warm"}
@@ -313,7 +313,7 @@ def test_what_is_called_right_in_each_occupation() -> None:
         "k2": (0.5, 2),
         "k3": (1, 2),
     }
-    assert right["k1"].detail == {"percent_female": 20, "specified": 1, "unspecified": 2}
+    assert right["k1"].extras == {"percent_female": 20, "specified": 1, "unspecified": 2}
     assert dict(right["k1"].group) == {"model": "m", "set": "c", "score": "delta_warm", "occupation": "k1"}
     # For the score that is read first, not for every one.
     assert {key[1] for key in results if key[0] == "called_right"} == {"delta_warm"}
@@ -327,7 +327,7 @@ def test_sentences_that_are_each_their_own_cluster_are_not_told_one_by_one() -> 
 
 def test_a_kind_that_an_occupation_lacks_has_no_mean_score() -> None:
     table = four_clusters(cluster=["a", "a", "a", "a", "b", "b", "b", "b"])
-    detail = found(table)["called_right", "delta_warm", "a"].detail
+    detail = found(table)["called_right", "delta_warm", "a"].extras
     assert detail["specified"] == pytest.approx(np.mean(SPECIFIED))
     assert math.isnan(detail["unspecified"])
     assert "percent_female" not in detail
@@ -337,7 +337,7 @@ def test_what_is_flagged_where_nobody_said_what_decides() -> None:
     results = found(four_clusters().drop(columns="well_specified"))
     assert set(results) == {("flagged", "delta_warm"), ("flagged", "total_variation"), ("flagged", "entropy")}
     flagged = results["flagged", "delta_warm"]
-    assert (flagged.value, flagged.n, flagged.detail) == (0.5, 8, {"threshold": 0.5})
+    assert (flagged.value, flagged.n, flagged.extras) == (0.5, 8, {"threshold": 0.5})
     # Each cluster flags 1, 2, 0 or 1 of its two: the draws have no less than none and no more than all.
     assert 0 <= flagged.low < 0.5 < flagged.high <= 1
     assert interval(results["flagged", "entropy"]) == (LEAST_OF_FOUR, 1)
@@ -374,11 +374,11 @@ def test_a_chance_is_divided_at_one_half_whatever_the_threshold() -> None:
     for threshold in (Threshold(0.5), Threshold(99, as_they_come=True)):
         results = found(four_clusters(combined=combined), threshold)
         assert (results["tpr", "combined"].value, results["tnr", "combined"].value) == (0.75, 0.75)
-        assert results["tpr", "combined"].detail == {"threshold": 50}
+        assert results["tpr", "combined"].extras == {"threshold": 50}
         assert results["called_right", "combined", "k2"].value == 0
     people: dict[str, list[Any]] = {"participant_class": ["man"] * 8, "coreferent": [1] * 4 + [0] * 4}
     results = found(four_clusters(combined=combined, **people))
-    assert results["hardest_tpr", "combined"].detail == {"threshold": 50}
+    assert results["hardest_tpr", "combined"].extras == {"threshold": 50}
 
 
 # Groups --------------------------------------------------------------------------------------------------------------
@@ -475,8 +475,8 @@ def test_a_single_cluster_has_numbers_and_no_intervals() -> None:
     # No threshold could be chosen without it, so no sentence is called anything.
     held_out = results["held_out_balanced_accuracy", "delta_warm"]
     assert math.isnan(held_out.value)
-    assert held_out.n_unscored == 8
-    assert math.isnan(held_out.detail["threshold"])
+    assert held_out.n_missing == 8
+    assert math.isnan(held_out.extras["threshold"])
 
 
 def test_unscored_sentences_are_counted_and_left_out() -> None:
@@ -484,15 +484,15 @@ def test_unscored_sentences_are_counted_and_left_out() -> None:
     reasons = ["", "too long", "", "", "", "", "too long", ""]
     results = found(four_clusters(unscored=reasons))
     area = results["auroc", "delta_warm"]
-    assert (area.value, area.n, area.n_unscored) == (1, 6, 2)
+    assert (area.value, area.n, area.n_missing) == (1, 6, 2)
     assert (results["tpr", "delta_warm"].n, results["tnr", "delta_warm"].value) == (3, 1)
 
 
 def test_sentences_without_one_score_are_unscored_for_that_score_alone() -> None:
     deltas = [0.2, math.nan, 0.4, 0.1, 3.0, 2.0, math.nan, 4.0]
     results = found(four_clusters(delta_warm=deltas, unscored=["", "", "", "too long", "", "", "", ""]))
-    assert (results["auroc", "delta_warm"].n, results["auroc", "delta_warm"].n_unscored) == (5, 3)
-    assert (results["auroc", "entropy"].n, results["auroc", "entropy"].n_unscored) == (7, 1)
+    assert (results["auroc", "delta_warm"].n, results["auroc", "delta_warm"].n_missing) == (5, 3)
+    assert (results["auroc", "entropy"].n, results["auroc", "entropy"].n_missing) == (7, 1)
 
 
 def test_a_score_that_no_sentence_has_is_not_told() -> None:
@@ -506,7 +506,7 @@ def test_where_nothing_is_scored_one_row_says_so() -> None:
     ((key, told),) = results.items()
     assert key == ("auroc", "delta_warm")
     assert math.isnan(told.value)
-    assert (told.n, told.n_unscored) == (0, 8)
+    assert (told.n, told.n_missing) == (0, 8)
     assert told.note == "None of the 8 sentences has a number, so nothing is measured."
 
 
@@ -594,11 +594,13 @@ def test_the_order_of_rows_does_not_matter(order: list[int]) -> None:
     assert len(shuffled) > 50
     for key, result in found(MIXED).items():
         other = shuffled[key]
-        numbers, others = ([one.value, one.low, one.high, one.neutral, *one.detail.values()] for one in (result, other))
+        numbers, others = (
+            [one.value, one.low, one.high, one.null_value, *one.extras.values()] for one in (result, other)
+        )
         assert others == pytest.approx(numbers, abs=1e-9, nan_ok=True), key
-        assert (other.n, other.n_unscored, other.unit, other.note) == (
+        assert (other.n, other.n_missing, other.unit, other.note) == (
             result.n,
-            result.n_unscored,
+            result.n_missing,
             result.unit,
             result.note,
         )

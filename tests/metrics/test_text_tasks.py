@@ -85,15 +85,15 @@ def test_diagnosis_by_hand() -> None:
     """The first wording is right four times; the second once: of two Yes it finds one and says one too many, and no No."""
     found = told(diagnosed(TWO_WORDINGS, GOLDS), DIAGNOSIS, YES_NO)
     accuracy, f1, macro = (only(found, name) for name in ("accuracy", "f1", "f1_macro"))
-    assert (accuracy.value, accuracy.detail["sd"]) == (62.5, 37.5)
-    assert (f1.value, f1.detail["sd"]) == (75.0, 25.0)
-    assert (macro.value, macro.detail["sd"]) == (62.5, 37.5)
-    assert (accuracy.n, accuracy.n_unscored, accuracy.unit) == (8, 0, "percent")
-    assert accuracy.detail["cells"] == 2
+    assert (accuracy.value, accuracy.extras["sd"]) == (62.5, 37.5)
+    assert (f1.value, f1.extras["sd"]) == (75.0, 25.0)
+    assert (macro.value, macro.extras["sd"]) == (62.5, 37.5)
+    assert (accuracy.n, accuracy.n_missing, accuracy.unit) == (8, 0, "percent")
+    assert accuracy.extras["cells"] == 2
     # The last answer of the second wording is neither.
-    assert (accuracy.detail["yes_percent"], accuracy.detail["no_percent"]) == (50.0, 37.5)
-    assert accuracy.detail["empty_percent"] == 0.0
-    assert "shortened_percent" not in accuracy.detail
+    assert (accuracy.extras["yes_percent"], accuracy.extras["no_percent"]) == (50.0, 37.5)
+    assert accuracy.extras["empty_percent"] == 0.0
+    assert "shortened_percent" not in accuracy.extras
     assert accuracy.group == {
         "model": "m", "task": DIAGNOSIS, "dimension": "all", "description_class": "question", "shots": "0", "sampling": "none",
         "decoding": "greedy",
@@ -125,9 +125,9 @@ def test_baselines_of_diagnosis_by_hand() -> None:
         (CHANCE, "f1_macro"): pytest.approx(100 * guessed),
     }
     assert only(found, "f1", description_class=ALWAYS_YES).value == pytest.approx(200 / 3)
-    assert only(found, "accuracy").neutral == 50.0
-    assert only(found, "f1").neutral == 66.67
-    assert only(found, "f1_macro").neutral == 46.25
+    assert only(found, "accuracy").null_value == 50.0
+    assert only(found, "f1").null_value == 66.67
+    assert only(found, "f1_macro").null_value == 46.25
 
 
 def test_sd_is_the_populations_over_wordings_and_draws() -> None:
@@ -147,8 +147,8 @@ def test_sd_is_the_populations_over_wordings_and_draws() -> None:
     ]
     found = only(told(table(rows), DIAGNOSIS, YES_NO), "accuracy", shots="5")
     assert found.value == 50.0
-    assert found.detail["sd"] == pytest.approx(math.sqrt(1250))
-    assert found.detail["cells"] == 4
+    assert found.extras["sd"] == pytest.approx(math.sqrt(1250))
+    assert found.extras["cells"] == 4
 
 
 def identified(said: Sequence[str], golds: Sequence[str], **more: Any) -> pd.DataFrame:
@@ -173,13 +173,13 @@ def test_identification_by_hand() -> None:
     assert {name: one.n for name, one in exact.items()} == {"all": 6, "race": 3, "age": 1, "gender": 2}
     # F1: race 2 * 2 / (3 gold + 3 said), age 1, gender 0; the eight others do not occur and do not count.
     assert only(found, "f1_macro").value == pytest.approx(100 * (4 / 6 + 1 + 0) / 3)
-    assert exact["all"].detail["empty_percent"] == pytest.approx(100 / 6)
+    assert exact["all"].extras["empty_percent"] == pytest.approx(100 / 6)
     # Of the other texts as many are of gender as of race where one of race is left out, and gender comes first.
     assert DIMENSIONS.index("gender") < DIMENSIONS.index("race")
     assert only(found, "exact_match", description_class=MAJORITY).value == 0.0
     assert only(found, "exact_match", description_class=CHANCE).value == pytest.approx(100 / 11)
-    assert exact["all"].neutral == 9.09
-    assert math.isnan(exact["race"].neutral)
+    assert exact["all"].null_value == 9.09
+    assert math.isnan(exact["race"].null_value)
 
 
 def test_dimensions_have_rows_of_each_class_and_of_all_together() -> None:
@@ -232,9 +232,9 @@ def test_unscored_answers_are_left_out_and_counted() -> None:
     frame.loc[4, "unscored"] = "too long"
     found = told(frame, DIAGNOSIS, YES_NO)
     accuracy, f1, macro = (only(found, name) for name in ("accuracy", "f1", "f1_macro"))
-    assert (accuracy.value, accuracy.n, accuracy.n_unscored) == (75.0, 4, 1)
-    assert accuracy.detail["yes_percent"] == 100.0
-    assert accuracy.detail["empty_percent"] == 0.0
+    assert (accuracy.value, accuracy.n, accuracy.n_missing) == (75.0, 4, 1)
+    assert accuracy.extras["yes_percent"] == 100.0
+    assert accuracy.extras["empty_percent"] == 0.0
     assert f1.value == pytest.approx(100 * 6 / 7)
     assert macro.value == pytest.approx(100 * (6 / 7 + 0) / 2)
     (answers,) = scored(frame, {"task": DIAGNOSIS, "labels": YES_NO}).values()
@@ -254,7 +254,7 @@ def test_f1_is_of_the_documents_that_every_cell_has() -> None:
     frame.loc[frame["wording"] == "w1", "unscored"] = "lost"
     f1 = only(told(frame, DIAGNOSIS, YES_NO), "f1")
     assert f1.value == pytest.approx(80.0)
-    assert f1.detail["sd"] == 0.0
+    assert f1.extras["sd"] == 0.0
     assert "left out" not in f1.note
 
 
@@ -267,7 +267,7 @@ def test_where_nothing_is_scored_there_is_no_number_and_a_reason(task: str, labe
     for one in scores:
         assert math.isnan(one.value)
         assert math.isnan(one.low)
-        assert (one.n, one.n_unscored, one.note) == (0, 4, "no answer is scored")
+        assert (one.n, one.n_missing, one.note) == (0, 4, "no answer is scored")
 
 
 def test_what_was_not_asked_is_not_unscored() -> None:
@@ -280,7 +280,7 @@ def test_what_was_not_asked_is_not_unscored() -> None:
         ]
     )
     found = only(told(frame, REPHRASING), "exact_match")
-    assert (found.n, found.n_unscored) == (3, 0)
+    assert (found.n, found.n_missing) == (3, 0)
     assert found.value == 50.0
 
 
@@ -288,7 +288,7 @@ def test_prompts_that_lost_examples_are_counted() -> None:
     frame = diagnosed(TWO_WORDINGS, GOLDS, shots=5)
     frame["dropped"] = [0, 1, 2, 0, 0, 0, 0, 0]
     frame["unclaimed"] = [10.0, 20.0, 30.0, 40.0, math.nan, math.nan, math.nan, math.nan]
-    detail = only(told(frame, DIAGNOSIS, YES_NO), "accuracy", shots="5").detail
+    detail = only(told(frame, DIAGNOSIS, YES_NO), "accuracy", shots="5").extras
     assert detail["shortened_percent"] == 25.0
     assert detail["unclaimed_percent"] == 25.0
 
@@ -343,7 +343,7 @@ def test_overlap_of_texts_by_hand_and_by_the_packages_it_is_from(task: str) -> N
     corpus = BLEU(tokenize="13a").corpus_score([pair[0] for pair in PAIRS], [[pair[1] for pair in PAIRS]])
     assert only(found, "bleu4").value == pytest.approx(corpus.score, abs=1e-9)
     assert only(found, "meteor").value == pytest.approx(25 * sum(nltk_meteor(*pair) for pair in PAIRS))
-    assert only(found, "token_f1").detail["empty_percent"] == 25.0
+    assert only(found, "token_f1").extras["empty_percent"] == 25.0
     # Their dimensions are not known, and there is no row for what is not known.
     assert {one.group["dimension"] for one in found} == {ALL}
     assert only(found, "token_f1").n == 4
@@ -386,7 +386,7 @@ def test_the_copy_baseline_is_that_of_the_packages() -> None:
     assert copy["token_f1"].value == pytest.approx(by_hand)
     assert copy["exact_match"].value == 25.0
     assert copy["token_f1"].group["model"] == ""
-    assert only(found, "token_f1").neutral == round(by_hand, 2)
+    assert only(found, "token_f1").null_value == round(by_hand, 2)
 
 
 def test_rephrasing_has_no_random_spans_and_extraction_has() -> None:
@@ -408,8 +408,8 @@ def test_random_spans_are_as_good_as_over_all_places() -> None:
 def test_what_is_known_of_no_text_is_compared_with_no_text() -> None:
     found = told(written(EXTRACTION, [""] * 4), EXTRACTION)
     assert not [one for one in found if not one.group["model"]]
-    assert math.isnan(only(found, "token_f1").neutral)
-    assert "above_baseline" not in only(found, "token_f1").detail
+    assert math.isnan(only(found, "token_f1").null_value)
+    assert "above_baseline" not in only(found, "token_f1").extras
 
 
 def test_a_gain_over_texts_is_paired_by_document() -> None:
@@ -421,9 +421,9 @@ def test_a_gain_over_texts_is_paired_by_document() -> None:
     ]
     found = only(told(table(rows), REPHRASING), "token_f1")
     gaps = [100 * (2 / (1 + n) - 2 / (2 + n)) for n in range(1, 31)]
-    assert found.detail["above_baseline"] == pytest.approx(np.mean(gaps))
+    assert found.extras["above_baseline"] == pytest.approx(np.mean(gaps))
     assert found.p == pytest.approx(1 / 20_001)
-    low, high = found.detail["above_low"], found.detail["above_high"]
+    low, high = found.extras["above_low"], found.extras["above_high"]
     assert 0 < low < np.mean(gaps) < high
     assert high - low < 0.5 * (found.high - found.low)
     student = stats.t.interval(0.95, 29, np.mean(gaps), stats.sem(gaps))
@@ -433,8 +433,8 @@ def test_a_gain_over_texts_is_paired_by_document() -> None:
 def test_a_copy_is_no_better_than_a_copy() -> None:
     rows = [{"document": f"d{at}", "gold": "a", "answer": "a b", "passage": "a b"} for at in range(20)]
     found = only(told(table(rows), REPHRASING), "token_f1")
-    assert (found.detail["above_baseline"], found.p) == (0.0, 1.0)
-    assert found.detail["above_low"] < 0 < found.detail["above_high"]
+    assert (found.extras["above_baseline"], found.p) == (0.0, 1.0)
+    assert found.extras["above_low"] < 0 < found.extras["above_high"]
 
 
 # Baselines on the texts that are scored.
@@ -448,7 +448,7 @@ def test_a_baseline_is_of_the_texts_that_are_scored() -> None:
     for name in (MAJORITY, CHANCE):
         assert only(found, "accuracy", description_class=name).n == 2
     assert only(found, "accuracy", description_class=MAJORITY).value == 0.0
-    assert (only(found, "accuracy").value, only(found, "accuracy").neutral) == (50.0, 50.0)
+    assert (only(found, "accuracy").value, only(found, "accuracy").null_value) == (50.0, 50.0)
     rows = [
         {"document": f"d{at}", "gold": "a", "answer": "a", "passage": text} for at, text in enumerate(["a b", "c", "c"])
     ]
@@ -456,7 +456,7 @@ def test_a_baseline_is_of_the_texts_that_are_scored() -> None:
     written.loc[2, "unscored"] = "too long"
     found = told(written, REPHRASING)
     assert only(found, "token_f1", description_class=COPY).value == pytest.approx(100 / 3)
-    assert only(found, "token_f1").neutral == 33.33
+    assert only(found, "token_f1").null_value == 33.33
 
 
 def test_each_setting_has_the_baseline_of_its_own_texts() -> None:
@@ -474,8 +474,8 @@ def test_each_setting_has_the_baseline_of_its_own_texts() -> None:
         for at, why in enumerate(["", "", "lost", "lost"] if model == "m" else ["lost", "lost", "", ""])
     ]
     found = told(table(rows), REPHRASING)
-    assert [only(found, "token_f1", model=model).neutral for model in "mn"] == [100.0, 0.0]
-    assert [only(found, "bleu4", model=model).neutral for model in "mn"] == pytest.approx([100.0, 0.0], abs=100)
+    assert [only(found, "token_f1", model=model).null_value for model in "mn"] == [100.0, 0.0]
+    assert [only(found, "bleu4", model=model).null_value for model in "mn"] == pytest.approx([100.0, 0.0], abs=100)
     assert only(found, "token_f1", description_class=COPY).value == 50.0
 
 
@@ -484,7 +484,7 @@ def test_a_label_that_is_fitted_is_fitted_to_other_texts() -> None:
     frame = identified(["race"] * 4, ["age", "race", "gender", "religion"])
     found = told(frame, IDENTIFICATION, DIMENSIONS)
     assert only(found, "exact_match", description_class=MAJORITY).value == 0.0
-    assert only(found, "exact_match").neutral == 9.09
+    assert only(found, "exact_match").null_value == 9.09
 
 
 def test_models_that_guess_are_seldom_better_or_worse_than_the_best_answer_without_a_model() -> None:
@@ -524,19 +524,19 @@ def test_where_a_bootstrap_has_no_width_the_interval_is_clopper_and_pearsons(n: 
     assert (abs(other - (0.0 if right else 100.0)) / 100) ** n == pytest.approx(0.025)
     # Against the label that all other texts have: as many right answers do not show that a model is better than always saying Yes.
     if right:
-        assert found.detail["above_low"] == pytest.approx(found.low - 100.0)
-        assert found.detail["above_high"] > 0
+        assert found.extras["above_low"] == pytest.approx(found.low - 100.0)
+        assert found.extras["above_high"] > 0
     else:
         # Worse than both baselines, which by Bonferroni are two: in each text by 100 points, and than a guess by 50.
         unseen = 100 * (1 - 0.0125 ** (1 / n))
-        assert found.detail["above_high"] == pytest.approx(min(-100 + 2 * unseen, -50 + unseen))
+        assert found.extras["above_high"] == pytest.approx(min(-100 + 2 * unseen, -50 + unseen))
 
 
 @pytest.mark.parametrize("n", [2, 3, 5])
 def test_few_texts_that_agree_have_no_interval(n: int) -> None:
     found = only(told(diagnosed({"w1": ["Yes"] * n}, ["Yes"] * n), DIAGNOSIS, YES_NO), "accuracy")
     assert (found.value, found.note) == (100.0, "no interval: fewer than 6 texts")
-    assert np.isnan([found.low, found.high, found.p, found.detail["above_low"]]).all()
+    assert np.isnan([found.low, found.high, found.p, found.extras["above_low"]]).all()
 
 
 def test_texts_of_a_cluster_are_one() -> None:
@@ -544,7 +544,7 @@ def test_texts_of_a_cluster_are_one() -> None:
     answers, golds = ["Yes", "Yes", "Yes", "No", "Yes"] * 8, ["Yes"] * 40
     frame = diagnosed({"w": answers}, golds)
     five = only(told(frame.assign(cluster=[f"c{at % 5}" for at in range(40)]), DIAGNOSIS, YES_NO), "accuracy")
-    assert (five.value, five.detail["n_clusters"]) == (80.0, 5)
+    assert (five.value, five.extras["n_clusters"]) == (80.0, 5)
     assert math.isnan(five.low)
     eight = only(told(frame.assign(cluster=[f"c{at // 5}" for at in range(40)]), DIAGNOSIS, YES_NO), "accuracy")
     alone = only(told(diagnosed({"w": answers}, golds), DIAGNOSIS, YES_NO), "accuracy")
@@ -616,7 +616,7 @@ def test_wordings_are_ranked_within_their_setting_and_unscored_ones_are_counted(
     frame = pd.concat(frames, ignore_index=True)
     frame.loc[(frame["model"] == "n") & (frame["wording"] == "a"), "unscored"] = "lost"
     table = wording_scores(frame, {"task": DIAGNOSIS, "labels": YES_NO}, 0, ["accuracy"])
-    assert table[["model", "wording", "n", "n_unscored"]].to_numpy().tolist() == [
+    assert table[["model", "wording", "n", "n_missing"]].to_numpy().tolist() == [
         ["m", "a", 6, 0], ["m", "b", 6, 0], ["n", "a", 0, 6], ["n", "b", 6, 0]
     ]  # fmt: skip
     assert table["rank"].isna().tolist() == [False, False, True, False]
@@ -670,10 +670,10 @@ def test_q_is_over_all_tests_and_an_interval_that_leaves_out_0_says_what_q_says(
     assert [one.q for one in tested] == pytest.approx(stats.false_discovery_control([one.p for one in tested]).tolist())
     assert {one.q < 0.05 for one in tested} == {True, False}
     for one in tested:
-        low, high = one.detail["claim_low"], one.detail["claim_high"]
+        low, high = one.extras["claim_low"], one.extras["claim_high"]
         assert (low > 0 or high < 0) == (one.q < 0.05)
         plain = (
-            (one.detail["above_low"], one.detail["above_high"]) if one.measure == "exact_match" else (one.low, one.high)
+            (one.extras["above_low"], one.extras["above_high"]) if one.measure == "exact_match" else (one.low, one.high)
         )
         assert low <= plain[0] + 1e-6
         assert plain[1] <= high + 1e-6

@@ -184,7 +184,7 @@ def test_the_size_of_a_source_is_how_many_levels_it_has() -> None:
         ]
     )
     found = variance_results(frame, scored(frame, DESIGN), (DIAGNOSIS, "accuracy"))
-    assert {one.group["source"]: one.detail.get("levels") for one in found} == {
+    assert {one.group["source"]: one.extras.get("levels") for one in found} == {
         "wording": 3, "shots": 2, "draw": 2, "interactions": None,
     }  # fmt: skip
 
@@ -245,9 +245,9 @@ def test_an_effect_on_seven_documents_by_hand() -> None:
     (effect,) = effects(frame)
     assert effect.measure == "slot_effect"
     assert effect.value == pytest.approx(400 / 7)
-    assert effect.detail["first"] == pytest.approx(200 / 7)
-    assert (effect.n, effect.n_unscored, effect.unit) == (7, 0, "percentage points")
-    assert (effect.detail["n_clusters"], effect.detail["n_differing"], effect.detail["n_agreeing"]) == (7, 6, 5)
+    assert effect.extras["first"] == pytest.approx(200 / 7)
+    assert (effect.n, effect.n_missing, effect.unit) == (7, 0, "percentage points")
+    assert (effect.extras["n_clusters"], effect.extras["n_differing"], effect.extras["n_agreeing"]) == (7, 6, 5)
     assert effect.group == {
         "model": "m", "task": DIAGNOSIS, "dimension": "all", "description_class": "question", "shots": "0", "sampling": "none",
         "decoding": "greedy", "slot": "target", "levels": "toxicity less bias",
@@ -304,7 +304,7 @@ def test_an_effect_of_nothing_is_not_tested() -> None:
     """No signs of no differences say anything; others may differ in as many as all seven leave possible."""
     frame = together([cell(FIRST, wording="w1", slot_s="x"), cell(FIRST, wording="w2", slot_s="y")])
     (effect,) = effects(frame)
-    assert (effect.value, effect.detail["n_differing"]) == (0.0, 0)
+    assert (effect.value, effect.extras["n_differing"]) == (0.0, 0)
     assert math.isnan(effect.p)
     reach = 100 * (1 - 0.025 ** (1 / 7))
     assert (effect.low, effect.high) == pytest.approx((-reach, reach))
@@ -395,7 +395,7 @@ def test_an_effect_is_of_documents_that_both_sides_have() -> None:
     first.loc[3, "unscored"] = "lost"
     (effect,) = effects(together([first, cell(OTHER, wording="w2", slot_s="y")]))
     assert effect.value == pytest.approx(500 / 6)
-    assert (effect.n, effect.n_unscored) == (6, 1)
+    assert (effect.n, effect.n_missing) == (6, 1)
 
 
 def test_an_effect_of_nothing_scored_says_so() -> None:
@@ -613,7 +613,7 @@ def test_an_effect_on_one_dimension_is_found_there() -> None:
     ]
     of_word = {one.group["dimension"]: one for one in found if one.group["slot"] == "word"}
     assert set(of_word) <= {"politics", ALL}
-    assert (of_word["politics"].value, of_word["politics"].detail["first"], of_word["politics"].n) == (
+    assert (of_word["politics"].value, of_word["politics"].extras["first"], of_word["politics"].n) == (
         -100.0,
         100.0,
         16,
@@ -643,5 +643,5 @@ def test_clusters_of_texts_flip_together() -> None:
         [cell([False] * 24, wording="w1", slot_s="x"), cell([True] * 23 + [False], wording="w2", slot_s="y")]
     ).assign(cluster=[f"c{at % 6}" for at in [*range(24)] * 2])
     (effect,) = effects(frame)
-    assert (effect.n, effect.detail["n_clusters"]) == (24, 6)
+    assert (effect.n, effect.extras["n_clusters"]) == (24, 6)
     assert effect.p == pytest.approx(2 / 64, abs=0.005)

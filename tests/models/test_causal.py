@@ -115,7 +115,7 @@ def test_unclaimed_mass_is_what_the_first_tokens_leave(network: Network, tmp_pat
     firsts = [model.tokenizer(f" {word}")["input_ids"][0] for word in ("she", "he", "they")]
     with torch.inference_mode():
         probs = model.network(torch.tensor([model.tokenizer("In 1953,")["input_ids"]])).logits[0, -1].softmax(-1)
-    assert answer.unclaimed_prob == pytest.approx(1 - float(probs[sorted(set(firsts))].sum()), abs=1e-4)
+    assert answer.other_prob == pytest.approx(1 - float(probs[sorted(set(firsts))].sum()), abs=1e-4)
 
 
 def test_texts_longer_than_a_sliding_window_are_not_read_as_trees(network: Network) -> None:
@@ -145,7 +145,7 @@ def test_a_model_that_looks_ahead_is_refused(network: Network) -> None:
 def test_a_head_that_refuses_is_tried_another_way(network: Network, tmp_path: Path) -> None:
     """Mamba keeps its residual in float32, which a bfloat16 head does not take."""
     model = opened(network("tiny_mamba"), dtype="bfloat16")
-    assert all(not answer.unscored for answer in answers(model, QUERIES, tmp_path / "s"))
+    assert all(not answer.missing_reason for answer in answers(model, QUERIES, tmp_path / "s"))
 
 
 def copied(network: Network, to: Path) -> str:
@@ -192,7 +192,7 @@ def test_forms_that_are_the_same_tokens_count_once(network: Network, tmp_path: P
     clash = ClozeQuery(("In 1801, ", " was."), (Option("polite", ("Sie",)), Option("she", ("sie",))))
     found = answers(model, [both, clash], tmp_path / "s")
     assert np.isnan(found[0].logprobs_nats).tolist() == [False, True, False]
-    assert found[1].unscored == "this tokenizer spells an option of polite and one of she alike"
+    assert found[1].missing_reason == "this tokenizer spells an option of polite and one of she alike"
 
 
 def test_a_line_break_before_the_blank_belongs_to_the_context(network: Network) -> None:
@@ -210,7 +210,7 @@ def test_what_cannot_be_asked_has_a_reason(network: Network, tmp_path: Path) -> 
     assert "longer than the 64 tokens" in str(long)
     assert isinstance(empty, UnsupportedQueryError)
     found = answers(model, [ContinuationQuery("a " * 200, ("b",)), QUERIES[0]], tmp_path / "s")
-    assert (found[0].unscored, found[1].unscored) == (str(long), "")
+    assert (found[0].missing_reason, found[1].missing_reason) == (str(long), "")
 
 
 def test_revision_is_that_of_the_files(network: Network, tmp_path: Path) -> None:
@@ -222,8 +222,8 @@ def test_revision_is_that_of_the_files(network: Network, tmp_path: Path) -> None
     assert before is not None
     assert again is not None
     assert after is not None
-    assert before.card == again.card
-    assert before.card.revision != after.card.revision
+    assert before.identity == again.identity
+    assert before.identity.revision != after.identity.revision
 
 
 def test_bfloat16_is_another_model_to_the_store_and_reads_nearly_alike(network: Network, tmp_path: Path) -> None:

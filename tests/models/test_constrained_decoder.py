@@ -205,12 +205,12 @@ def test_labels_have_the_probabilities_of_whole_texts(kind: str) -> None:
     assert not asked.writer.refusal
     for query, answer in zip(queries, found, strict=True):
         text, values, unclaimed = chosen_by_hand(asked, query)
-        assert not answer.unscored
+        assert not answer.missing_reason
         assert answer.text in {label.strip() for label in query.labels}
         assert answer.text == text
         assert answer.logprobs_nats == pytest.approx(values, abs=TOLERANCE_NATS)
-        assert answer.unclaimed_prob == pytest.approx(unclaimed, abs=TOLERANCE_NATS)
-        assert not answer.n_dropped
+        assert answer.other_prob == pytest.approx(unclaimed, abs=TOLERANCE_NATS)
+        assert not answer.n_dropped_shots
     greedy = [query.labels.index(f" {answer.text}") for query, answer in zip(queries[:15], found, strict=False)]
     assert len(set(greedy)) > 1
 
@@ -251,7 +251,7 @@ def test_greedy_answers_are_those_of_one_text_at_a_time(constraint: str, kind: s
         passage = prompt_and_passage(asked, query)[1]
         assert len(tokens) <= len(passage)
         assert answer.logprobs_nats == pytest.approx((nats,), abs=TOLERANCE_NATS)
-        assert math.isnan(answer.unclaimed_prob)
+        assert math.isnan(answer.other_prob)
         if constraint == SPAN:
             assert answer.text in query.passage
             said = decoded(asked, tokens)
@@ -412,15 +412,15 @@ def long_queries() -> list[MultipleChoiceQuery | ConstrainedGenerateQuery]:
 def test_an_answer_without_the_first_examples_is_that_of_the_others() -> None:
     short, queries = short_model(), long_queries()
     found = told(short, queries)
-    assert {answer.n_dropped for answer in found} == {1, 2}
-    kept = [replace(query, shots=SHOTS[one.n_dropped :]) for query, one in zip(queries, found, strict=True)]
-    alike([replace(answer, n_dropped=0) for answer in found], told(short, kept))
+    assert {answer.n_dropped_shots for answer in found} == {1, 2}
+    kept = [replace(query, shots=SHOTS[one.n_dropped_shots :]) for query, one in zip(queries, found, strict=True)]
+    alike([replace(answer, n_dropped_shots=0) for answer in found], told(short, kept))
     # One example more has no room.
-    more = [replace(query, shots=SHOTS[one.n_dropped - 1 :]) for query, one in zip(queries, found, strict=True)]
-    assert all(answer.n_dropped == 1 for answer in told(short, more))
+    more = [replace(query, shots=SHOTS[one.n_dropped_shots - 1 :]) for query, one in zip(queries, found, strict=True)]
+    assert all(answer.n_dropped_shots == 1 for answer in told(short, more))
     long = ConstrainedGenerateQuery("The sea. " * 40, "the cats", shots=SHOTS)
     (answer,) = told(short, [long])
-    assert "56 tokens" in answer.unscored
+    assert "56 tokens" in answer.missing_reason
 
 
 # The cache.
@@ -567,7 +567,7 @@ def test_every_architecture_answers_as_one_text_at_a_time(build: Callable[[], An
     for choice, answer in zip(labelled, found, strict=False):
         text, values, unclaimed = chosen_by_hand(asked, choice)
         assert answer.text == text
-        assert (*answer.logprobs_nats, answer.unclaimed_prob) == pytest.approx((*values, unclaimed), abs=TOLERANCE_NATS)
+        assert (*answer.logprobs_nats, answer.other_prob) == pytest.approx((*values, unclaimed), abs=TOLERANCE_NATS)
     for query, answer in zip(written, found[len(labelled) :], strict=False):
         tokens, nats = written_by_hand(asked, query)
         assert answer.text.strip() == decoded(asked, tokens).strip()
@@ -643,7 +643,7 @@ def test_a_network_that_says_no_numbers_has_no_answers() -> None:
         *(ConstrainedGenerateQuery("The sea.", "the cats", one) for one in (FREE, PASSAGE_TOKENS, SPAN, BEST_SPAN)),
     ]
     queries.append(ConstrainedGenerateQuery("The sea.", "the cats", SPAN, temperature=1.0))
-    assert {one.unscored for one in told(asked, queries)} == {"the model gave a probability that is not a number"}
+    assert {one.missing_reason for one in told(asked, queries)} == {"the model gave a probability that is not a number"}
 
 
 # With a store.
@@ -662,9 +662,9 @@ def test_answers_are_stored_and_given_back(tmp_path: Path) -> None:
     assert not fed
     assert repr(again) == repr(found)
     alike(found, told(short, queries))
-    assert [bool(one.n_dropped) for one in found] == [False, *[True] * 6, False]
+    assert [bool(one.n_dropped_shots) for one in found] == [False, *[True] * 6, False]
     assert all(one.text for one in found[:2])
-    assert "longer than the 56 tokens" in found[-1].unscored
+    assert "longer than the 56 tokens" in found[-1].missing_reason
 
 
 def test_a_run_that_was_cut_off_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -718,7 +718,7 @@ def test_sections_say_the_same_in_any_order(monkeypatch: pytest.MonkeyPatch) -> 
 def test_a_dry_run_estimates_and_keeps_nothing(tmp_path: Path) -> None:
     with AnswerCache(tmp_path / "s") as store:
         whole, labels = (estimate(found_as(model()), queries, store, EXACT) for queries in (mixture(), choices()))
-        assert store.shelves() == []
+        assert store.summary() == []
     assert whole.n_tokens > max(500, labels.n_tokens)
     assert labels.n_passes == 1
     assert whole.seconds > 0

@@ -112,7 +112,7 @@ def said(model: Any, *queries: Query) -> list[Answer]:
 
 
 def probs(answer: Answer) -> list[float]:
-    assert not answer.unscored
+    assert not answer.missing_reason
     return [math.exp(nats) for nats in answer.logprobs_nats]
 
 
@@ -167,7 +167,7 @@ def test_the_recorded_scores_of_the_pipeline(reader: Any, style: str) -> None:
     assert plain.text == recorded.words
     assert probs(long) == pytest.approx([recorded.long_null, recorded.long_best], rel=1e-5)
     assert long.text == recorded.long_words
-    assert math.isnan(plain.unclaimed_prob)
+    assert math.isnan(plain.other_prob)
 
 
 def test_every_piece_is_what_the_plainest_reading_says(reader: Any) -> None:
@@ -228,7 +228,7 @@ def test_a_candidate_in_a_later_window_and_one_that_none_holds(reader: Any) -> N
     assert probs(whole)[0] == pytest.approx(
         by_hand(reader, SpanQuery(*LONG, (last,)), POSITIONS, POSITIONS // 2)[0], rel=1e-5
     )
-    assert "cut off by every window" in cut.unscored
+    assert "cut off by every window" in cut.missing_reason
 
 
 @pytest.mark.parametrize(
@@ -243,12 +243,14 @@ def test_a_candidate_in_a_later_window_and_one_that_none_holds(reader: Any) -> N
 )
 def test_what_cannot_be_asked_has_its_reason_and_spoils_nothing(reader: Any, query: Query, reason: str) -> None:
     before, refused, after = said(reader, SpanQuery(*PLAIN), query, SpanQuery(*PLAIN, ("Mary",)))
-    assert reason in refused.unscored
+    assert reason in refused.missing_reason
     assert before.logprobs_nats == after.logprobs_nats[1:]
 
 
 def test_questions_of_every_length_are_answered_or_refused(reader: Any, style: str) -> None:
-    refused = [bool(one.unscored) for one in said(reader, *(SpanQuery(LONG[0], "is " * n) for n in range(POSITIONS)))]
+    refused = [
+        bool(one.missing_reason) for one in said(reader, *(SpanQuery(LONG[0], "is " * n) for n in range(POSITIONS)))
+    ]
     # From 1 on, 0 being empty: 64 tokens, less 3 around BERT's question or 4 and 2 more in RoBERTa's, must leave more than 32.
     assert refused[0]
     assert refused[1:] == [n >= {BERT: 64 - 3 - 32, ROBERTA: 64 - 6 - 32}[style] for n in range(1, POSITIONS)]
@@ -267,7 +269,7 @@ def test_numbers_that_are_none_are_unscored(folders: dict[str, str]) -> None:
     model = opened(folders[BERT])
     with torch.no_grad():
         model.network.qa_outputs.bias.fill_(math.nan)
-    assert "not a number" in said(model, SpanQuery(*PLAIN))[0].unscored
+    assert "not a number" in said(model, SpanQuery(*PLAIN))[0].missing_reason
 
 
 # Together and one by one.
@@ -342,7 +344,11 @@ def test_effort(reader: Any, tmp_path: Path) -> None:
 
 def test_the_catalog_finds_it_here(folders: dict[str, str], style: str) -> None:
     found = models.resolve(ModelRequest(folders[style]))
-    assert (found.card.family, found.card.readout, found.asks) == ("extractive_qa", "span", {EXTRACTION: (EXACT,)})
+    assert (found.identity.family, found.identity.scoring_method, found.capabilities) == (
+        "extractive_qa",
+        "span",
+        {EXTRACTION: (EXACT,)},
+    )
     with pytest.raises(UndertowError, match="cannot be asked a sentence with a blank"):
         check_asks(found, [ClozeQuery(("a ", " b"), (Option("x", ("y",)),))], EXACT)
 

@@ -109,7 +109,7 @@ def test_every_architecture_answers_as_one_prompt_at_a_time(
         text, probs = by_hand(model, query, PAPER_TOP if protocol == PAPER else 0)
         assert answer.text == text
         assert np.exp(answer.logprobs_nats) == pytest.approx(probs, abs=1e-4)
-        assert answer.unclaimed_prob == pytest.approx(1 - sum(probs), abs=1e-4)
+        assert answer.other_prob == pytest.approx(1 - sum(probs), abs=1e-4)
 
 
 def test_packs_and_plain_batches_say_the_same(
@@ -146,12 +146,12 @@ def test_an_answer_ends_with_its_end_and_an_empty_one_is_unscored(tmp_path: Path
         ).logits
     model.decoder.ends = frozenset({*model.decoder.ends, int(logits[0, -1].argmax())})
     found = answers(model, prompts(6), tmp_path / "s")
-    empty = [answer for answer in found if answer.unscored]
+    empty = [answer for answer in found if answer.missing_reason]
     assert empty
-    assert {answer.unscored for answer in empty} == {EMPTY}
+    assert {answer.missing_reason for answer in empty} == {EMPTY}
     for query, answer in zip(prompts(6), found, strict=True):
         assert isinstance(query, GenerateQuery)
-        if not answer.unscored:
+        if not answer.missing_reason:
             assert answer.text == by_hand(model, query)[0]
 
 
@@ -180,8 +180,8 @@ def test_a_checkpoint_that_bends_its_distributions_is_read_straight(network: Net
 )
 def test_what_cannot_be_asked_has_a_reason(query: GenerateQuery, reason: str, tmp_path: Path, model: Any) -> None:
     refused, asked = answers(model, [query, prompts()[0]], tmp_path / "s")
-    assert reason in refused.unscored
-    assert not asked.unscored
+    assert reason in refused.missing_reason
+    assert not asked.missing_reason
 
 
 def test_a_chat_template_goes_around_the_prompt(tmp_path: Path, model: Any) -> None:
@@ -284,7 +284,7 @@ def test_a_template_that_asks_for_the_date_is_told_one_and_one_that_fails_has_a_
     assert any("writes a date into each prompt" in note for note in model.prompt_notes)
     model.tokenizer.chat_template = "{{ raise_exception('no user may speak') }}"
     (answer,) = answers(model, [GenerateQuery("it was", SINGLES, 3, chat=True)], tmp_path / "s")
-    assert "cannot take the prompt (no user may speak)" in answer.unscored
+    assert "cannot take the prompt (no user may speak)" in answer.missing_reason
 
 
 def test_a_run_that_was_cut_off_answers_in_the_packs_of_one_that_was_not(

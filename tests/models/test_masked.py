@@ -157,7 +157,7 @@ def test_log_probabilities_are_those_of_the_pipeline(
     scores = {choice["token"]: choice["score"] for choice in one.pipeline(query.shown(one.model.tokenizer.mask_token))}
     (answer,) = answers(one.model, [query], tmp_path / "s")
     assert answer.logprobs_nats == pytest.approx([math.log(scores[token]) for token in tokens], abs=TOLERANCE_NATS)
-    assert answer.unclaimed_prob == pytest.approx(1 - sum(scores[token] for token in tokens), abs=1e-5)
+    assert answer.other_prob == pytest.approx(1 - sum(scores[token] for token in tokens), abs=1e-5)
 
 
 def test_a_second_blank_is_read_with_the_first_one_filled(one: Trained, tmp_path: Path) -> None:
@@ -170,7 +170,7 @@ def test_a_second_blank_is_read_with_the_first_one_filled(one: Trained, tmp_path
     (encoded,) = one.model.encode([query])
     assert isinstance(encoded, EncodedQuery)
     (answer,) = answers(one.model, [query], tmp_path / "s")
-    for option, parts, logprob in zip(query.options, encoded.parts, answer.logprobs_nats, strict=True):
+    for option, parts, logprob in zip(query.options, encoded.option_paths, answer.logprobs_nats, strict=True):
         _, _, (word, _) = masks_and_words(one.model, query, option)
         found = [read(one.model, encoded.paths[part]) for part in parts]
         expected = [math.log(scores[word]), steps_by_hand(one.model, query, option)[1]]
@@ -178,7 +178,7 @@ def test_a_second_blank_is_read_with_the_first_one_filled(one: Trained, tmp_path
         assert logprob == pytest.approx(sum(expected), abs=TOLERANCE_NATS)
     assert answer.logprobs_nats[0] > answer.logprobs_nats[2]  # *his* after *she* was never seen
     firsts = {masks_and_words(one.model, query, option)[2][0] for option in query.options}
-    assert answer.unclaimed_prob == pytest.approx(1 - sum(scores[word] for word in firsts), abs=1e-5)
+    assert answer.other_prob == pytest.approx(1 - sum(scores[word] for word in firsts), abs=1e-5)
 
 
 @pytest.mark.parametrize("words", [("theirs", "hers"), ("she", "hirself")])
@@ -196,10 +196,10 @@ def test_unclaimed_is_not_readable_where_words_have_different_numbers_of_tokens(
         [blank("In Kenya, ", " was an adult.", "she", "he"), blank("In Kenya, ", " was an adult.", "she", "hirself")],
         tmp_path / "s",
     )
-    assert alike.unclaimed_prob == pytest.approx(1 - sum(np.exp(alike.logprobs_nats)), abs=1e-5)
-    assert 0 < alike.unclaimed_prob < 1
-    assert math.isnan(unlike.unclaimed_prob)
-    assert unlike.unscored == ""
+    assert alike.other_prob == pytest.approx(1 - sum(np.exp(alike.logprobs_nats)), abs=1e-5)
+    assert 0 < alike.other_prob < 1
+    assert math.isnan(unlike.other_prob)
+    assert unlike.missing_reason == ""
 
 
 def test_forms_that_an_uncased_tokenizer_spells_alike_count_once(
@@ -213,22 +213,22 @@ def test_forms_that_an_uncased_tokenizer_spells_alike_count_once(
     (uncased, of_two), (cased, told_apart) = (
         answers(one.model, [query, groups], tmp_path / one.kind) for one in (bert, roberta)
     )
-    assert of_two.unscored == "this tokenizer spells an option of polite and one of she alike"
-    assert (of_two.logprobs_nats, told_apart.unscored) == ((), "")
+    assert of_two.missing_reason == "this tokenizer spells an option of polite and one of she alike"
+    assert (of_two.logprobs_nats, told_apart.missing_reason) == ((), "")
     assert np.isnan(uncased.logprobs_nats).tolist() == [False, True, False, True]
     assert np.isnan(cased.logprobs_nats).tolist() == [False, False, False, False]
     she, he = np.exp(by_hand(bert.model, blank(*query.pieces, "she", "he")))
     masses = masses_percent(query, uncased, ["f", "m"], shared=False)
     assert masses == pytest.approx({"f": 100 * she, "m": 100 * he}, abs=1e-3)
-    assert sum(masses.values()) + 100 * uncased.unclaimed_prob == pytest.approx(100, abs=1e-4)
+    assert sum(masses.values()) + 100 * uncased.other_prob == pytest.approx(100, abs=1e-4)
 
 
 def test_a_word_that_the_tokenizer_does_not_know_is_unscored(bert: Trained, tmp_path: Path) -> None:
     known = blank("In 1801, ", " was Ω.", "she", "he")
     unknown = blank("In 1801, ", " was a child.", "she", "Ωe")
     found = answers(bert.model, [unknown, known], tmp_path / "s")
-    assert found[0].unscored == "an option holds a character or word that this tokenizer does not know: 'Ωe'"
-    assert found[1].unscored == ""  # what stands around the blank may be unknown
+    assert found[0].missing_reason == "an option holds a character or word that this tokenizer does not know: 'Ωe'"
+    assert found[1].missing_reason == ""  # what stands around the blank may be unknown
     assert found[1].logprobs_nats == pytest.approx(by_hand(bert.model, known), abs=TOLERANCE_NATS)
 
 
@@ -245,8 +245,8 @@ def test_the_longest_text_is_read_and_one_longer_is_not(one: Trained, tmp_path: 
         one.model.network(tokens)
     found = answers(one.model, [longest, longer], tmp_path / "s")
     assert found[0].logprobs_nats == pytest.approx(by_hand(one.model, longest), abs=TOLERANCE_NATS)
-    assert found[1].unscored == f"the text is longer than the {POSITIONS} tokens that the model reads"
-    assert math.isnan(found[1].unclaimed_prob)
+    assert found[1].missing_reason == f"the text is longer than the {POSITIONS} tokens that the model reads"
+    assert math.isnan(found[1].other_prob)
 
 
 @pytest.mark.parametrize(
@@ -260,7 +260,7 @@ def test_the_longest_text_is_read_and_one_longer_is_not(one: Trained, tmp_path: 
 )
 def test_what_cannot_be_asked_has_a_reason(query: Query, reason: str, one: Trained, tmp_path: Path) -> None:
     refused_one, asked = answers(one.model, [query, QUERIES[0]], tmp_path / "s")
-    assert reason in refused_one.unscored
+    assert reason in refused_one.missing_reason
     assert refused_one.logprobs_nats == ()
     assert asked.logprobs_nats == pytest.approx(by_hand(one.model, QUERIES[0]), abs=TOLERANCE_NATS)
 
@@ -285,8 +285,8 @@ def test_protocol_paper_takes_the_top_five_as_they_are_and_the_others_as_nothing
     masses = masses_percent(query, paper, words, shared=False)
     assert [mass > 0 for mass in masses.values()] == inside
     claimed = sum(probabilities[word] for (word,) in tokens if word in probabilities)
-    assert paper.unclaimed_prob == pytest.approx(1 - claimed, abs=1e-5)
-    assert paper.unclaimed_prob > exact.unclaimed_prob
+    assert paper.other_prob == pytest.approx(1 - claimed, abs=1e-5)
+    assert paper.other_prob > exact.other_prob
 
 
 def test_under_protocol_paper_every_token_of_a_word_must_be_among_the_five(one: Trained, tmp_path: Path) -> None:
@@ -298,7 +298,7 @@ def test_under_protocol_paper_every_token_of_a_word_must_be_among_the_five(one: 
     (paper,) = answers(one.model, [query], tmp_path / "s", PAPER)
     assert math.isfinite(exact.logprobs_nats[1])
     assert paper.logprobs_nats == pytest.approx([exact.logprobs_nats[0], -math.inf], abs=TOLERANCE_NATS)
-    assert paper.unscored == ""
+    assert paper.missing_reason == ""
 
 
 # The head, and batches.
@@ -359,7 +359,7 @@ def test_batches_and_the_order_of_queries_do_not_matter(one: Trained, tmp_path: 
         (alone,) = answers(model, [query], tmp_path / f"alone {number}")
         for answer in (forwards[number], backwards[number], together[number], alone):
             assert answer.logprobs_nats == pytest.approx(by_hand(model, query), abs=TOLERANCE_NATS)
-            assert answer.unclaimed_prob == pytest.approx(alone.unclaimed_prob, abs=1e-5, nan_ok=True)
+            assert answer.other_prob == pytest.approx(alone.other_prob, abs=1e-5, nan_ok=True)
 
 
 # Folders that are no masked model.
@@ -408,7 +408,7 @@ def test_a_space_that_is_a_token_of_its_own_belongs_to_the_word_behind_it(robert
     query = ClozeQuery(("In 1801, ", " was a child."), (Option("she", ("she",)), Option("k", ("她",))))
     (encoded,) = roberta.model.encode([query])
     assert isinstance(encoded, EncodedQuery)
-    whole, chain = ([encoded.paths[path] for path in part] for part in encoded.parts)
+    whole, chain = ([encoded.paths[path] for path in part] for part in encoded.option_paths)
     masks = [path.tokens.count(roberta.model.tokenizer.mask_token_id) for path in (whole[0], *chain)]
     assert masks == [1, *range(len(chain), 0, -1)]
     assert chain[0].reads[0][0] == whole[0].reads[0][0]

@@ -335,19 +335,23 @@ def test_card_names_host_path_and_model_and_every_setting_that_changes_answers()
     found = registry.resolve(
         ModelRequest("openai:org/some-model", settings={"base_url": "https://api.example.org:8443/v1/"})
     )
-    assert found.card.source == "api.example.org:8443/v1 org/some-model"
-    assert (found.card.family, found.card.revision, found.card.dtype) == ("openai", "as served", "as served")
-    assert found.asks == {"generation": (EXACT, PAPER), "choice": (EXACT,), "writing": (EXACT,)}
+    assert found.identity.source == "api.example.org:8443/v1 org/some-model"
+    assert (found.identity.family, found.identity.revision, found.identity.dtype) == (
+        "openai",
+        "as served",
+        "as served",
+    )
+    assert found.capabilities == {"generation": (EXACT, PAPER), "choice": (EXACT,), "writing": (EXACT,)}
     url = "https://api.example.org/v1"
     cards = [
-        model_at(url, top_logprobs=5).card,
-        model_at(url, "other", top_logprobs=5).card,
-        model_at(url).card,
-        model_at("https://example.net/v1").card,
-        model_at("").card,  # the service shows fewer in completions
+        model_at(url, top_logprobs=5).identity,
+        model_at(url, "other", top_logprobs=5).identity,
+        model_at(url).identity,
+        model_at("https://example.net/v1").identity,
+        model_at("").identity,  # the service shows fewer in completions
     ]
     assert len({card.key(EXACT) for card in cards}) == len(cards)
-    assert model_at(url, mode="answer").card == model_at(url).card  # a setting of another family
+    assert model_at(url, mode="answer").identity == model_at(url).identity  # a setting of another family
     assert find(ModelRequest("openai/gpt-oss-20b")) is None
 
 
@@ -472,7 +476,7 @@ def test_server_that_shows_fewer_than_five_is_refused_under_protocol_paper() -> 
 def test_prompt_that_is_refused_for_itself_is_unscored_and_not_asked_again(reply: Reply) -> None:
     with serving(lambda asked: reply if asked.prompt == "prompt 1" else Reply(GOOD)) as seen:
         asked = stored(model_at(seen.url), prompts(3))
-        assert [bool(answer.unscored) for answer in asked.scores.answers] == [False, True, False]
+        assert [bool(answer.missing_reason) for answer in asked.scores.answers] == [False, True, False]
         assert asked.n_lost == 0
         stored(model_at(seen.url), prompts(3))
     assert len(seen.requests) == 3
@@ -513,7 +517,7 @@ def test_lost_prompt_has_a_reason_and_is_asked_again_next_time() -> None:
     with serving(lambda asked: bad.get(asked.prompt, Reply(GOOD))) as seen:
         found = model_at(seen.url, retries=2)
         first = stored(found, prompts(6))
-        reasons = [answer.unscored for answer in first.scores.answers]
+        reasons = [answer.missing_reason for answer in first.scores.answers]
         assert [bool(reason) for reason in reasons] == [False, True, False, True, True, False]
         assert "status 500" in reasons[1]
         assert (first.n_lost, n_stored()) == (3, 3)
@@ -521,7 +525,7 @@ def test_lost_prompt_has_a_reason_and_is_asked_again_next_time() -> None:
         bad.clear()
         second = stored(found, prompts(6))
     assert second.n_computed == 3
-    assert not any(answer.unscored for answer in second.scores.answers)
+    assert not any(answer.missing_reason for answer in second.scores.answers)
     assert seen.prompts == {f"prompt {n}": 4 if n in (1, 3, 4) else 1 for n in range(6)}
 
 
@@ -602,7 +606,7 @@ def test_model_that_spent_its_tokens_before_it_wrote_is_unscored() -> None:
         with serving(saying(body)) as seen:
             asked = stored(model_at(seen.url), [prompt(chat=True)])
             stored(model_at(seen.url), [prompt(chat=True)])
-        assert "tokens" in asked.scores.answers[0].unscored
+        assert "tokens" in asked.scores.answers[0].missing_reason
         assert asked.n_lost == 0
         assert len(seen.requests) == 1
 
@@ -635,7 +639,7 @@ def test_answer_that_shows_nothing_but_what_was_chosen_is_lost(body: dict[str, A
     with serving(saying(body)) as seen:
         asked = stored(model_at(seen.url), prompts(1), protocol)
         assert (asked.n_lost, asked.n_computed) == (1, 0)
-        assert asked.scores.answers[0].unscored
+        assert asked.scores.answers[0].missing_reason
         stored(model_at(seen.url), prompts(1), protocol)
     assert len(seen.requests) == 2
 

@@ -236,7 +236,7 @@ def test_a_choice_as_llama_cpp_is_asked() -> None:
         (answer,) = scored(model_at(seen.url), [CHOICE])
     assert answer.text == "race"
     assert [math.isnan(nats) for nats in answer.logprobs_nats] == [True, True, True]
-    assert math.isnan(answer.unclaimed_prob)
+    assert math.isnan(answer.other_prob)
     assert seen.bodies == [
         {
             "model": "some-model",
@@ -377,7 +377,7 @@ def test_setting_says_which_server_it_is_and_nothing_is_found_out() -> None:
             assert scored(model_at(seen.url, grammar=name), [CHOICE])[0].text == "race"
             assert key in seen.bodies[-1]
     assert seen.to("/models") == []
-    keys = {model_at("http://127.0.0.1:9/v1", grammar=name).card.key(EXACT) for name in ("", "llama.cpp", "vllm")}
+    keys = {model_at("http://127.0.0.1:9/v1", grammar=name).identity.key(EXACT) for name in ("", "llama.cpp", "vllm")}
     assert len(keys) == 3
 
 
@@ -470,8 +470,8 @@ def test_answer_outside_the_grammar_is_unscored_with_what_came_back() -> None:
     with serving(owned_by("vllm", lambda _: body)) as seen:
         *outside, free = stored(model_at(seen.url, concurrency=1), [CHOICE, span, words, WRITE]).scores.answers
     for answer in outside:
-        assert "'As a language model, I cannot" in one_sentence(answer.unscored)
-    assert free.unscored == ""
+        assert "'As a language model, I cannot" in one_sentence(answer.missing_reason)
+    assert free.missing_reason == ""
 
 
 def test_server_that_ignores_all_grammars_is_given_up_and_one_that_reads_some_is_not() -> None:
@@ -552,7 +552,7 @@ def test_first_tokens_that_are_shown_have_their_log_probabilities(*, chat: bool)
             model_at(seen.url), [MultipleChoiceQuery(YES.prompt, YES.labels, first_token=True, chat=chat)]
         )
     assert probs(answer) == pytest.approx([0.1, 0.4])
-    assert answer.unclaimed_prob == pytest.approx(0.5)
+    assert answer.other_prob == pytest.approx(0.5)
     assert answer.text == "No"
     asked = {"logprobs": True, "top_logprobs": 20} if chat else {"logprobs": 20}
     assert {name: seen.bodies[0][name] for name in asked} == asked
@@ -572,7 +572,7 @@ def test_first_tokens_have_no_numbers_where_they_would_not_be_honest(top: Mappin
     with serving(owned_by("vllm", lambda _: body)) as seen:
         (answer,) = scored(model_at(seen.url), [YES])
     assert answer.text == "No"
-    assert all(math.isnan(nats) for nats in (*answer.logprobs_nats, answer.unclaimed_prob))
+    assert all(math.isnan(nats) for nats in (*answer.logprobs_nats, answer.other_prob))
 
 
 # Examples that have no room.
@@ -600,7 +600,7 @@ def test_examples_without_room_are_left_out_from_the_front(owner: str, too_long:
     fitting = 1
     with serving(owned_by(owner, answer)) as seen:
         asked = stored(model_at(seen.url), [query])
-        assert stored(model_at(seen.url), [query]).scores.answers[0].n_dropped == 2
+        assert stored(model_at(seen.url), [query]).scores.answers[0].n_dropped_shots == 2
     assert asked.scores.answers[0].text == "race"
     assert [body["prompt"].count("\n") for body in seen.bodies] == [3, 2, 1]
     assert seen.bodies[-1]["prompt"] == "three\nTopic:"
@@ -677,8 +677,8 @@ def test_first_tokens_of_the_real_server_agree_with_our_own_network(
     for nats, expected in numbers:
         assert nats == pytest.approx(expected, abs=1.0)
     for place, answer in enumerate(served):
-        if not math.isnan(answer.unclaimed_prob):
-            assert answer.unclaimed_prob == pytest.approx(own[place].unclaimed_prob, abs=0.25)
+        if not math.isnan(answer.other_prob):
+            assert answer.other_prob == pytest.approx(own[place].unclaimed_prob, abs=0.25)
 
 
 @pytest.mark.model
@@ -698,7 +698,7 @@ def test_labels_and_spans_of_the_real_server_are_within_their_limits(llama_serve
     for answer in answers[:2]:
         assert answer.text in {label.strip() for label in ODD_LABELS}
     for writing, answer in zip(writings, answers[2:], strict=True):
-        assert answer.n_dropped == 0
+        assert answer.n_dropped_shots == 0
         if writing.constraint == SPAN:
             assert answer.text
             assert answer.text in writing.passage
@@ -714,5 +714,5 @@ def test_examples_that_the_real_server_has_no_room_for(llama_server: str) -> Non
     hopeless = MultipleChoiceQuery("long " * 1100, TOPICS, shots=shots[1:])
     answered, unscored = answers_of(real_at(llama_server), [fits, hopeless])
     assert isinstance(answered, Answer)
-    assert answered.n_dropped == 1
+    assert answered.n_dropped_shots == 1
     assert isinstance(unscored, UnsupportedQueryError)

@@ -201,9 +201,9 @@ def test_the_corpus_was_learned(one: Trained, tmp_path: Path) -> None:
 def test_log_probabilities_are_those_of_plain_forward_passes(protocol: str, one: Trained, tmp_path: Path) -> None:
     found = answers(one.model, list(QUERIES.values()), tmp_path / "s", protocol)
     for (name, query), answer in zip(QUERIES.items(), found, strict=True):
-        assert answer.unscored == "", name
+        assert answer.missing_reason == "", name
         assert answer.logprobs_nats == pytest.approx(by_hand(one.model, query, protocol), abs=TOLERANCE_NATS), name
-        assert answer.unclaimed_prob == pytest.approx(unclaimed_by_hand(one.model, query, protocol), abs=1e-5), name
+        assert answer.other_prob == pytest.approx(unclaimed_by_hand(one.model, query, protocol), abs=1e-5), name
     if protocol == PAPER:
         inside = {math.isfinite(value) for answer in found for value in answer.logprobs_nats}
         assert inside == {True, False}
@@ -224,7 +224,7 @@ def test_one_blank_of_bart_is_the_fill_mask_pipeline(name: str, bart: Trained, t
     (answer,) = answers(model, [replace(query, options=tuple(words))], tmp_path / "s")
     tokens = [spelled(model, query.pieces[0], option.fills[0])[0] for option in words]
     assert answer.logprobs_nats == pytest.approx([math.log(scores[token]) for token in tokens], abs=TOLERANCE_NATS)
-    assert answer.unclaimed_prob == pytest.approx(1 - sum(scores[token] for token in tokens), abs=1e-5)
+    assert answer.other_prob == pytest.approx(1 - sum(scores[token] for token in tokens), abs=1e-5)
 
 
 def encoded(model: Any, query: ScoredQuery) -> EncodedQuery:
@@ -322,7 +322,7 @@ def test_the_modes_of_ul2(name: str, mode: str, used: tuple[str, ...], t5: Train
     prefix = f"[{blanks}] " if blanks else ""
     with_mode = ClozeQuery((prefix + query.pieces[0], query.pieces[1]), query.options)
     assert read_blank.logprobs_nats == pytest.approx(by_hand(t5.model, with_mode), abs=TOLERANCE_NATS)
-    assert answered.unscored == ""
+    assert answered.missing_reason == ""
 
 
 @pytest.mark.parametrize(("kind", "mode"), [("t5", "nlu"), ("t5", 3), ("bart", "NLU")])
@@ -355,7 +355,7 @@ def test_what_cannot_be_asked_has_a_reason(query: ScoredQuery, reason: str, one:
     )
     if isinstance(query, ClozeQuery):
         refused_one, asked = answers(one.model, [query, known], tmp_path / "s")
-        assert reason in refused_one.unscored
+        assert reason in refused_one.missing_reason
         assert refused_one.logprobs_nats == ()
         assert asked.logprobs_nats == pytest.approx(by_hand(one.model, known), abs=TOLERANCE_NATS)
 
@@ -366,7 +366,7 @@ def test_what_t5_cannot_be_asked(t5: Trained, tmp_path: Path) -> None:
     many = ClozeQuery(("she ",) * (N_SENTINELS + 2), (Option("f", ("was",) * (N_SENTINELS + 1)),))
     around = blank("In 1801, ", " was Ω.", "she", "he")
     found = answers(t5.model, [unknown, marked, many, around], tmp_path / "s")
-    assert [answer.unscored for answer in found] == [
+    assert [answer.missing_reason for answer in found] == [
         "an option holds a character or word that this tokenizer does not know: 'Ωe'",
         "the text holds what stands for a blank in this model's texts",
         f"the sentence has more blanks than the model has sentinels ({N_SENTINELS})",
@@ -389,13 +389,13 @@ def test_the_longest_text_is_read_and_one_longer_is_not(bart: Trained, tmp_path:
     assert len(encoded(bart.model, longest).paths[0].source) == POSITIONS
     found = answers(bart.model, [longest, longer], tmp_path / "s")
     assert found[0].logprobs_nats == pytest.approx(by_hand(bart.model, longest), abs=TOLERANCE_NATS)
-    assert found[1].unscored == f"the text is longer than the {POSITIONS} tokens that the model reads"
+    assert found[1].missing_reason == f"the text is longer than the {POSITIONS} tokens that the model reads"
 
 
 def test_words_that_cannot_be_told_apart_or_seen_have_a_reason(one: Trained, tmp_path: Path) -> None:
     both = ClozeQuery(QUERIES["one piece"].pieces, (Option("f", ("she",)), Option("m", ("she",))))
     unseen = GenerateQuery(PROMPTS[-1], (Option("x", ("zirself",)), Option("y", ("hirself",))))
-    reasons = [answer.unscored for answer in answers(one.model, [both, unseen], tmp_path / "s")]
+    reasons = [answer.missing_reason for answer in answers(one.model, [both, unseen], tmp_path / "s")]
     assert "an option of f and one of m alike" in reasons[0]
     assert "no word is a single token" in reasons[1]
     assert "hirself" in reasons[1]
@@ -544,7 +544,7 @@ def check_prompts(model: Any, asked: Sequence[GenerateQuery], store: Path, proto
         expected = option_probs(model, loop, query.options, protocol)
         assert answer.text == model.tokenizer.decode(loop.tokens, skip_special_tokens=True)
         assert answer.logprobs_nats == pytest.approx(logs(expected), abs=TOLERANCE_NATS)
-        assert answer.unclaimed_prob == pytest.approx(1 - sum(expected), abs=1e-5)
+        assert answer.other_prob == pytest.approx(1 - sum(expected), abs=1e-5)
         by_loop.append(loop)
     return by_loop
 
@@ -584,10 +584,10 @@ def test_prompts_that_cannot_be_asked_have_a_reason(one: Trained, tmp_path: Path
     fine = GenerateQuery(gapped(one.model, PROMPTS[1]), PRONOUN_OPTIONS, 3)
     long, many = replace(fine, prompt="was " * POSITIONS), replace(fine, max_tokens=POSITIONS + 1)
     found = answers(one.model, [replace(fine, chat=True), long, many, fine], tmp_path / "s")
-    assert "has no chat template" in found[0].unscored
-    assert f"longer than the {POSITIONS} tokens" in found[1].unscored
-    assert f"longer than the {POSITIONS} tokens" in found[2].unscored
-    assert found[3].unscored == ""
+    assert "has no chat template" in found[0].missing_reason
+    assert f"longer than the {POSITIONS} tokens" in found[1].missing_reason
+    assert f"longer than the {POSITIONS} tokens" in found[2].missing_reason
+    assert found[3].missing_reason == ""
     (blank_one,) = one.model.answer([QUERIES["one piece"]], EXACT)
     assert isinstance(blank_one[0], UnsupportedQueryError)
 
@@ -598,7 +598,7 @@ def test_an_answer_that_ends_at_once_is_unscored(one: Trained, tmp_path: Path) -
     (first, *_) = written_by_hand(model, prompt.prompt, 3).tokens
     model.greedy["eos_token_id"] = [first]
     (answer,) = answers(model, [prompt], tmp_path / "s")
-    assert "the answer is empty" in answer.unscored
+    assert "the answer is empty" in answer.missing_reason
 
 
 def test_a_chat_template_goes_around_the_prompt(t5: Trained, tmp_path: Path) -> None:
@@ -621,7 +621,11 @@ def test_a_chat_template_goes_around_the_prompt(t5: Trained, tmp_path: Path) -> 
 def test_every_model_goes_to_its_own_family(t5: Trained, bart: Trained, network: Callable[[str], str]) -> None:
     for trained, objective in ((t5, "span corruption"), (bart, "text infilling")):
         found = models.resolve(ModelRequest(trained.folder))
-        assert (found.card.family, found.card.readout, found.asks) == ("seq2seq", "denoising", ASKS)
+        assert (found.identity.family, found.identity.scoring_method, found.capabilities) == (
+            "seq2seq",
+            "denoising",
+            ASKS,
+        )
         assert causal.find(ModelRequest(trained.folder)) is None
         assert masked.find(ModelRequest(trained.folder)) is None
         n_parameters = sum(parameter.numel() for parameter in trained.model.network.parameters())

@@ -186,10 +186,10 @@ def test_labels_have_the_probabilities_of_one_label_at_a_time(one: Built) -> Non
     ]
     for query, answer in zip(queries, told(one.model, queries), strict=True):
         text, values, unclaimed = chosen_by_hand(one, query)
-        assert not answer.unscored
+        assert not answer.missing_reason
         assert answer.text == text
         assert answer.logprobs_nats == pytest.approx(values, abs=TOLERANCE_NATS)
-        assert answer.unclaimed_prob == pytest.approx(unclaimed, abs=TOLERANCE_NATS)
+        assert answer.other_prob == pytest.approx(unclaimed, abs=TOLERANCE_NATS)
     lengths = set(map(len, labels_of(one, queries[0])))
     assert {1, 2} < lengths
 
@@ -197,7 +197,7 @@ def test_labels_have_the_probabilities_of_one_label_at_a_time(one: Built) -> Non
 def test_a_choice_that_cannot_be_made_has_a_reason_and_the_others_are_made(one: Built) -> None:
     alike_labels = MultipleChoiceQuery("He", (" a child", " a kid"), first_token=True)
     refused, made = told(one.model, [alike_labels, choices()[0]])
-    assert "with the same token, so they cannot be told apart" in refused.unscored
+    assert "with the same token, so they cannot be told apart" in refused.missing_reason
     assert made.text
 
 
@@ -222,8 +222,8 @@ def test_greedy_answers_are_those_of_one_token_at_a_time(constraint: str, one: B
     for query, answer in zip(queries, told(one.model, queries), strict=True):
         tokens, nats = one.rules_of(query).greedy(one.after(query))
         assert answer.logprobs_nats == pytest.approx((nats,), abs=TOLERANCE_NATS)
-        assert math.isnan(answer.unclaimed_prob)
-        assert answer.n_dropped == 0
+        assert math.isnan(answer.other_prob)
+        assert answer.n_dropped_shots == 0
         n_ended += len(tokens) < len(one.spelled(query.passage))
         if constraint == SPAN:
             assert answer.text in query.passage
@@ -363,14 +363,14 @@ def test_examples_are_left_out_from_the_front(kind: str, tmp_path: Path) -> None
         lengths = [len(short.source_of(replace(query, shots=shots[n:]))) for n in range(len(shots) + 1)]
         n_expected = next((n for n, length in enumerate(lengths) if length <= SHORT), None)
         if n_expected is None:
-            assert f"longer than the {SHORT} tokens that the model reads, without any example" in answer.unscored
+            assert f"longer than the {SHORT} tokens that the model reads, without any example" in answer.missing_reason
             continue
-        assert answer.n_dropped == n_expected
+        assert answer.n_dropped_shots == n_expected
         assert short.source_of(replace(query, shots=shots[n_expected:])) in read
-        alike([replace(answer, n_dropped=0)], told(short.model, [replace(query, shots=shots[n_expected:])]))
+        alike([replace(answer, n_dropped_shots=0)], told(short.model, [replace(query, shots=shots[n_expected:])]))
         dropped.add(n_expected)
     assert len(dropped) > 2
-    assert any(answer.unscored for answer in found)
+    assert any(answer.missing_reason for answer in found)
 
 
 @pytest.mark.parametrize("kind", list(BUILDERS))
@@ -385,6 +385,6 @@ def test_an_answer_has_the_context_to_itself(kind: str, tmp_path: Path) -> None:
         passage = short.decoded(short.spelled(passage)[:n_words])
         for constraint in (FREE, PASSAGE_TOKENS, SPAN, BEST_SPAN):
             (answer,) = told(short.model, [ConstrainedGenerateQuery("was " * 10, passage, constraint)])
-            assert (not answer.unscored) == fits
+            assert (not answer.missing_reason) == fits
             if not fits:
-                assert f"longer than the {SHORT} tokens" in answer.unscored
+                assert f"longer than the {SHORT} tokens" in answer.missing_reason

@@ -47,8 +47,8 @@ END = Step(".", (0.0, 0.0, 0.0))
 def test_the_steps_that_count(steps: list[Step], expected: tuple[float, ...]) -> None:
     answer = answered(*steps)
     assert probs(answer) == pytest.approx(expected)
-    assert answer.unclaimed_prob == pytest.approx(1 - sum(expected))
-    assert (answer.unscored, answer.ceilings_prob, answer.unseen_prob) == ("", (), 0.0)
+    assert answer.other_prob == pytest.approx(1 - sum(expected))
+    assert (answer.missing_reason, answer.upper_bound_prob, answer.truncated_prob) == ("", (), 0.0)
     assert answer.text == "".join(step.token for step in steps)
 
 
@@ -90,21 +90,21 @@ def test_where_tokens_are_known_by_number_their_text_does_not_matter() -> None:
 
 def test_an_empty_answer_is_unscored() -> None:
     answer = answer_of(PROMPT, [], "")
-    assert (answer.unscored, answer.logprobs_nats) == (EMPTY, ())
-    assert math.isnan(answer.unclaimed_prob)
+    assert (answer.missing_reason, answer.logprobs_nats) == (EMPTY, ())
+    assert math.isnan(answer.other_prob)
 
 
 def test_an_option_that_cannot_be_seen_stays_without_a_number() -> None:
     answer = answered(Step("the", (0.2, NAN, 0.3)), Step("one", (0.4, NAN, 0.1)))
     assert math.isnan(answer.logprobs_nats[1])
     assert [probs(answer)[at] for at in (0, 2)] == pytest.approx([0.3, 0.2])
-    assert answer.unclaimed_prob == pytest.approx(0.5)
+    assert answer.other_prob == pytest.approx(0.5)
 
 
 @pytest.mark.parametrize("bad", [(NAN, NAN, NAN), (NAN, math.inf, 0.0)])
 def test_a_probability_that_is_not_a_number_is_unscored(bad: tuple[float, ...]) -> None:
     answer = answered(Step("the", bad), THE)
-    assert "not a number" in answer.unscored
+    assert "not a number" in answer.missing_reason
     assert answer.logprobs_nats == ()
 
 
@@ -129,8 +129,8 @@ def test_ceilings_of_one_step(
     ceilings: tuple[float, ...],
 ) -> None:
     answer = answered(Step("she", probs_, n_seen=n_seen, unseen_prob=unseen_prob, least_prob=least_prob))
-    assert answer.ceilings_prob == pytest.approx(ceilings)
-    assert answer.unseen_prob == pytest.approx(unseen_prob)
+    assert answer.upper_bound_prob == pytest.approx(ceilings)
+    assert answer.truncated_prob == pytest.approx(unseen_prob)
     assert probs(answer) == pytest.approx(probs_, nan_ok=True)
 
 
@@ -157,8 +157,8 @@ HIDING = Step("the", (0.1, 0.0, 0.2), n_seen=(1, 0, 1), unseen_prob=0.2, least_p
 )
 def test_ceilings_of_two_steps(other: Step, ceilings: tuple[float, ...], unseen_prob: float) -> None:
     answer = answered(HIDING, other)
-    assert answer.ceilings_prob == pytest.approx(ceilings)
-    assert answer.unseen_prob == pytest.approx(unseen_prob)
+    assert answer.upper_bound_prob == pytest.approx(ceilings)
+    assert answer.truncated_prob == pytest.approx(unseen_prob)
 
 
 # Whatever the hidden part is, the truth lies within.
@@ -210,12 +210,12 @@ def test_the_truth_lies_between_what_was_seen_and_the_ceilings(whole: list[Whole
     chosen = steps_that_count(shown, OPTIONS)
     counted = [step for step, own in zip(whole, shown, strict=True) if any(own is one for one in chosen)]
     truth = [math.fsum(step.mass(word) for step in counted) / len(counted) for word in WORDS]
-    low, ceilings = probs(answer), answer.ceilings_prob
+    low, ceilings = probs(answer), answer.upper_bound_prob
     for at in range(len(WORDS)):
         assert low[at] - 1e-12 <= truth[at] <= low[at] + ceilings[at] + 1e-12
     # A group may have no more than was hidden in all; nor may all groups.
     for members in ((0, 1), (2,), (0, 1, 2)):
         seen, hidden = sum(low[at] for at in members), sum(ceilings[at] for at in members)
         mass = math.fsum(truth[at] for at in members)
-        assert seen - 1e-12 <= mass <= seen + min(hidden, answer.unseen_prob) + 1e-12
-    assert answer.unclaimed_prob + 1e-12 >= 1 - math.fsum(truth)
+        assert seen - 1e-12 <= mass <= seen + min(hidden, answer.truncated_prob) + 1e-12
+    assert answer.other_prob + 1e-12 >= 1 - math.fsum(truth)

@@ -114,7 +114,7 @@ def test_a_labels_probability_is_shared_out_equally_and_groups_come_to_1(
     query = blank("In 1801, ", " was a child.")
     (answer,) = said(model, query)
     assert sum(sums(query, answer).values()) == pytest.approx(1.0, abs=1e-12)
-    assert answer.unclaimed_prob == 0.0
+    assert answer.other_prob == 0.0
     assert len(set(answer.logprobs_nats[:3])) == len(set(answer.logprobs_nats[3:5])) == 1
     (one_word_each,) = said(
         model, ClozeQuery(query.pieces, tuple(Option(group, (WORDS[group][0],)) for group in reversed(LABELS)))
@@ -127,7 +127,7 @@ def test_a_labels_probability_is_shared_out_equally_and_groups_come_to_1(
 def test_labels_that_are_not_asked_about_are_unclaimed(model: token_classifier.TokenClassifierModel) -> None:
     whole, part = blank("In 1801, ", " was a child."), blank("In 1801, ", " was a child.", "female", "neutral")
     all_of, some = said(model, whole, part)
-    assert some.unclaimed_prob == pytest.approx(sums(whole, all_of)["male"], rel=1e-12)
+    assert some.other_prob == pytest.approx(sums(whole, all_of)["male"], rel=1e-12)
     assert sums(part, some)["female"] == pytest.approx(sums(whole, all_of)["female"], rel=1e-12)
 
 
@@ -155,7 +155,7 @@ def test_what_cannot_be_asked_is_unscored_with_its_reason(model: token_classifie
         GenerateQuery("Who?", options()),
         blank("In 1801, ", " was a child."),
     ]
-    *reasons, of_the_last = [answer.unscored for answer in said(model, *queries)]
+    *reasons, of_the_last = [answer.missing_reason for answer in said(model, *queries)]
     assert len(set(reasons)) == len(reasons)
     assert all(reasons)
     assert not of_the_last
@@ -193,7 +193,7 @@ def test_numbers_that_are_none_are_unscored(tmp_path: Path) -> None:
     with torch.no_grad():
         model.network.classifier.bias[0] = math.nan
     (answer,) = said(model, blank("In 1801, ", " was a child."))
-    assert "not a number" in answer.unscored
+    assert "not a number" in answer.missing_reason
 
 
 def test_answers_are_stored_and_the_published_protocol_is_refused(folders: dict[str, str], tmp_path: Path) -> None:

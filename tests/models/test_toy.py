@@ -57,14 +57,14 @@ def test_labels_share_what_is_claimed_by_what_was_planted(first_token: bool) -> 
         words = [label.strip().split()[0] if first_token else label.strip() for label in labels]
         weights = np.array([1 + unit(f"{query.shown()}\n{word}") for word in words])
         assert np.exp(answer.logprobs_nats) == pytest.approx(0.8 * weights / weights.sum())
-        assert answer.unclaimed_prob == pytest.approx(0.2)
+        assert answer.other_prob == pytest.approx(0.2)
         assert answer.text == labels[int(weights.argmax())].strip()  # greedy and exact agree
     assert len({answer.text for answer in told(queries)}) > 2
 
 
 def test_labels_that_begin_alike_cannot_be_told_apart_by_their_first_words() -> None:
     refused, made = told([MultipleChoiceQuery("Text.", LABELS, first_token=True), MultipleChoiceQuery("Text.", LABELS)])
-    assert "begin with the same word" in refused.unscored
+    assert "begin with the same word" in refused.missing_reason
     assert made.text
 
 
@@ -79,12 +79,12 @@ def test_a_free_answer_is_a_copy_and_others_are_the_first_half() -> None:
     assert [answer.text for answer in others] == ["The cats of the"] * 3
     assert free.logprobs_nats[0] == pytest.approx(sum(-1 - unit(word) for word in PASSAGE.split()))
     assert others[0].logprobs_nats[0] == pytest.approx(sum(-1 - unit(word) for word in PASSAGE.split()[:4]))
-    assert math.isnan(free.unclaimed_prob)
+    assert math.isnan(free.other_prob)
 
 
 def test_an_empty_passage_has_no_answer() -> None:
     (refused,) = told([ConstrainedGenerateQuery("Say it.", " \n")])
-    assert "empty" in refused.unscored
+    assert "empty" in refused.missing_reason
 
 
 def test_all_sorts_are_answered_together_in_packs_of_eight_and_stored(tmp_path: Path) -> None:

@@ -31,7 +31,7 @@ def test_every_option_has_the_same_and_the_rest_is_unclaimed(query: Query) -> No
     (answer,) = next(iter(model.answer([query], "exact"))).values()
     assert isinstance(answer, Answer)
     assert [math.exp(value) for value in answer.logprobs_nats] == pytest.approx([1 / uniform.WORDS] * 3)
-    assert answer.unclaimed_prob == pytest.approx(1 - 3 / uniform.WORDS)
+    assert answer.other_prob == pytest.approx(1 - 3 / uniform.WORDS)
 
 
 def test_more_words_than_it_knows_are_unscored() -> None:
@@ -39,7 +39,7 @@ def test_more_words_than_it_knows_are_unscored() -> None:
     model = models.resolve(ModelRequest("uniform")).open()
     (answer,) = next(iter(model.answer([ClozeQuery(("", "."), many)], "exact"))).values()
     assert isinstance(answer, Answer)
-    assert "1000" in answer.unscored
+    assert "1000" in answer.missing_reason
 
 
 @pytest.mark.usefixtures("untold", "few_resamples")
@@ -48,7 +48,7 @@ def test_no_drift_is_found_in_it(prompts: str, tmp_path: Path) -> None:
     run = undertow.audit(
         "spurious-correlation", model="uniform", w="date", limit=90, prompts=prompts, out=tmp_path / "run"
     )
-    assert not any(finding.found for finding in run.findings)
+    assert not any(finding.significant for finding in run.findings)
     slopes = run.results[run.results["measure"].isin(["slope", "slope_gap"])]["value"]
     assert slopes.abs().max() < 1e-12
 

@@ -189,7 +189,7 @@ def test_answers_of_four_processes_are_neither_lost_nor_crossed(begins: str, n: 
         assert all("answers.sqlite.damaged" in one for one in said)
         asked = {(f"m{seed % 2}", number) for seed in range(4) for number in numbers_of(seed)}
         with AnswerCache(path) as store:
-            assert sum(shelf.n_answers for shelf in store.shelves()) == len(asked)
+            assert sum(shelf.n_answers for shelf in store.summary()) == len(asked)
         assert len(list(place.iterdir())) == (1 if begins == "with nothing" else 2)
 
 

@@ -55,7 +55,7 @@ def masses(n: int, n_clusters: int, rng: np.random.Generator, slope: float = SLO
 def slopes_held(n: int, n_clusters: int, rng: np.random.Generator) -> Held:
     """Through `correlate`, as `spurious-correlation` calls it: for other sentences at these values."""
     results = slopes(n, n_clusters, rng, 0.0)
-    held = sum(one.detail["sentences_low"] <= SLOPE <= one.detail["sentences_high"] for one in results)
+    held = sum(one.extras["sentences_low"] <= SLOPE <= one.extras["sentences_high"] for one in results)
     return held, len(results)
 
 
@@ -141,9 +141,9 @@ def test_the_interval_of_a_drift_holds_it_whatever_noise_the_values_have() -> No
     """No less often than is said; it does not know beforehand that neighbours share nothing here, and is wider for it."""
     results = slopes(N_SHORT, 20, np.random.default_rng(3), OF_VALUES)
     assert np.mean([one.low <= SLOPE <= one.high for one in results]) >= 0.93
-    of_sentences = [one.detail["sentences_low"] <= SLOPE <= one.detail["sentences_high"] for one in results]
+    of_sentences = [one.extras["sentences_low"] <= SLOPE <= one.extras["sentences_high"] for one in results]
     assert np.mean(of_sentences) < 0.9, "which is about these values alone"
-    of_values = [one.detail["values_low"] <= SLOPE <= one.detail["values_high"] for one in results]
+    of_values = [one.extras["values_low"] <= SLOPE <= one.extras["values_high"] for one in results]
     assert np.mean(of_values) >= 0.91, "which takes values for independent, as they are here"
 
 

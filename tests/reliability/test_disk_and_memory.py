@@ -117,7 +117,7 @@ def answers_in(folder: Path, copy: Path) -> int:
     if not (copy / cache_file().name).is_file():
         return 0
     with AnswerCache(copy / cache_file().name) as store:
-        return sum(shelf.n_answers for shelf in store.shelves())
+        return sum(shelf.n_answers for shelf in store.summary())
 
 
 # The disk is full.

@@ -105,12 +105,12 @@ class Answers:
         except UndertowError as error:
             return str(error)
         answers = dict(zip(PROMPTS, asked.scores.answers, strict=True))
-        self.had = {prompt: answer for prompt, answer in answers.items() if not answer.unscored}
-        return "; ".join(answer.unscored for answer in answers.values() if answer.unscored)
+        self.had = {prompt: answer for prompt, answer in answers.items() if not answer.missing_reason}
+        return "; ".join(answer.missing_reason for answer in answers.values() if answer.missing_reason)
 
     def check_nothing_half(self) -> None:
         with AnswerCache(cache_file()) as store:
-            self.n_before = sum(shelf.n_answers for shelf in store.shelves())
+            self.n_before = sum(shelf.n_answers for shelf in store.summary())
         # Those before the hurt one, and where its loss is no reason to stop, the one after it.
         assert self.n_before in (2, 3)
         assert len(self.had) in (0, self.n_before)
@@ -467,11 +467,11 @@ def test_whatever_is_changed_in_a_reply_is_an_answer_or_a_sentence(n: int) -> No
                 check_one_clean_line(str(error))
                 outcomes["refused"] += 1
                 continue
-            outcomes["unscored" if answer.unscored else "answered"] += 1
-            if not answer.unscored:
+            outcomes["unscored" if answer.missing_reason else "answered"] += 1
+            if not answer.missing_reason:
                 assert sum(map(math.exp, answer.logprobs_nats)) <= 1.02
-                assert 0 <= answer.unclaimed_prob <= 1
-                assert all(0 <= ceiling <= 1 for ceiling in answer.ceilings_prob)
+                assert 0 <= answer.other_prob <= 1
+                assert all(0 <= ceiling <= 1 for ceiling in answer.upper_bound_prob)
     assert min(outcomes["refused"], outcomes["unscored"], outcomes["answered"]) > 0
 
 

@@ -146,7 +146,7 @@ def questions(limit: int) -> list[Query]:
     """Sentences of the package with one blank each."""
     probe = audits.load("spurious-correlation")
     settings = probe.Settings(challenge="mgt", w="date", date_count=6)
-    return [item.query for item in next(probe.rounds(settings, Sampling(limit, 0)))]
+    return [item.query for item in next(probe.items(settings, Sampling(limit, 0)))]
 
 
 def logprobs(model: Any, queries: list[Query], store: Path) -> np.ndarray[Any, np.dtype[np.float64]]:
@@ -154,7 +154,7 @@ def logprobs(model: Any, queries: list[Query], store: Path) -> np.ndarray[Any, n
     found = ModelHandle(model.card, lambda: model)
     with AnswerCache(store) as kept:
         answers = run_queries(found, queries, kept, EXACT, lambda done, total: None).scores.answers
-    assert not any(answer.unscored for answer in answers)
+    assert not any(answer.missing_reason for answer in answers)
     return np.array([answer.logprobs_nats for answer in answers])
 
 

@@ -29,7 +29,7 @@ def checkpoints(
         for g, group in enumerate(groups)
         for i, step in enumerate(steps)
     ]
-    table = pd.DataFrame(rows, columns=["step", "measure", "group", "value", "unit", "neutral"])
+    table = pd.DataFrame(rows, columns=["step", "measure", "group", "value", "unit", "null_value"])
     return table.assign(low=table["value"] - 1, high=table["value"] + 2)
 
 

@@ -42,26 +42,26 @@ def kind_of_test(result: Result) -> str:
 
 def test_findings_tell_results_of_the_run_and_how_each_was_decided(told: tuple[Run, list[Finding]]) -> None:
     run, findings = told
-    assert any(finding.of for finding in findings)
+    assert any(finding.results for finding in findings)
     for finding in findings:
-        assert all(any(one is result for result in run.record.results) for one in finding.of), finding.text
+        assert all(any(one is result for result in run.record.results) for one in finding.results), finding.text
 
     for finding in findings:
         many = finding.text.startswith("For ")  # as for which occupations, of which the largest come first
-        if not finding.of or not finding.of[0].value or math.isnan(finding.of[0].value) or many:
+        if not finding.results or not finding.results[0].value or math.isnan(finding.results[0].value) or many:
             continue
-        first = finding.of[0]
+        first = finding.results[0]
         numbers = {float(found.replace(",", "")) for found in re.findall(r"\d[\d,]*\.?\d*", finding.text)}
         sizes = {abs(part) for part in (first.value, 100 * first.value, 100 - first.value) if math.isfinite(part)}
         assert any(abs(size - given) <= 0.051 * max(1.0, size) for size in sizes for given in numbers), finding.text
 
     n_finite = Counter(kind_of_test(one) for one in run.record.results if math.isfinite(one.q))
     for finding in findings:
-        by_q = bool(finding.of) and math.isfinite(finding.of[0].q) and finding.n_tests > 0
-        assert by_q or finding.decided, finding.text
-        if not finding.decided:
-            assert finding.n_tests == n_finite[kind_of_test(finding.of[0])], finding.text
-            assert finding.found is (finding.of[0].q < 0.05), finding.text
+        by_q = bool(finding.results) and math.isfinite(finding.results[0].q) and finding.n_tests > 0
+        assert by_q or finding.decision_rule, finding.text
+        if not finding.decision_rule:
+            assert finding.n_tests == n_finite[kind_of_test(finding.results[0])], finding.text
+            assert finding.significant is (finding.results[0].q < 0.05), finding.text
 
 
 @pytest.mark.usefixtures("untold")
@@ -75,6 +75,6 @@ def test_a_drift_that_sentences_do_not_share_is_not_claimed(tmp_path: Path) -> N
     ]  # fmt: skip
     pd.DataFrame(rows).to_csv(tmp_path / "t.csv", index=False)
     (drift,) = undertow.score(tmp_path / "t.csv", probe="spurious-correlation", out=tmp_path / "run").findings
-    assert not drift.found
-    assert drift.of[0].q >= 0.05
-    assert drift.of[0].detail["corrected_low"] < 0 < drift.of[0].detail["corrected_high"]
+    assert not drift.significant
+    assert drift.results[0].q >= 0.05
+    assert drift.results[0].extras["corrected_low"] < 0 < drift.results[0].extras["corrected_high"]

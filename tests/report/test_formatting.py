@@ -56,7 +56,7 @@ def test_what_else_looks_like_a_number_below_zero_stays_as_it_was(text: str) -> 
 
 
 def told_of(value: float, low: float, detail: dict[str, float], model: str = "m") -> MinusSigns:
-    return MinusSigns([Result("slope", {"model": model}, value, low, detail=detail)])
+    return MinusSigns([Result("slope", {"model": model}, value, low, extras=detail)])
 
 
 @pytest.mark.parametrize(

@@ -160,7 +160,7 @@ def test_every_text_is_shown_and_never_obeyed(payload: str) -> None:
     html, plain = render_page(page_of(payload)), render_page(page_of("T"))
     assert elements(html) == elements(plain)
     told, usual = read(html), read(plain)
-    shown, as_finding = as_shown(payload), as_shown(Finding(payload, found=True, strength=1.0).text)
+    shown, as_finding = as_shown(payload), as_shown(Finding(payload, significant=True, strength=1.0).text)
     assert told.under("title") == told.under("h1") == [shown]
     assert told.under("code") == [shown] * 3
     for tag in ("p", "li", "bdi", "td", "th", "dt", "dd", "summary", "strong", "span", "figcaption", "h3"):
@@ -182,7 +182,7 @@ RESTING = Finding(
     "it drifts",
     True,
     9.0,
-    of=(result(detail={"n_clusters": 60.0}), result("pearson_r", value=-0.91, low=-0.97, high=-0.71, unit="")),
+    results=(result(detail={"n_clusters": 60.0}), result("pearson_r", value=-0.91, low=-0.97, high=-0.71, unit="")),
     n_tests=12,
 )
 

@@ -21,7 +21,7 @@ from undertow.runs.run_report import render_run
 from undertow.types import Finding, Result
 
 SVG = '<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {} {}"/>'
-DRIFTS, RIGHT = Finding("it drifts", True, 9.0), Finding("it is right", True, 5.0, rests=False)
+DRIFTS, RIGHT = Finding("it drifts", True, 9.0), Finding("it is right", True, 5.0, causal_claim=False)
 NOTHING = Finding("nothing moved", False, 1.0)
 
 
@@ -142,7 +142,7 @@ COSTS = PagePrecision(
 
 
 def test_precision_section_says_all_of_it_and_only_findings_that_could_change_carry_a_caution() -> None:
-    falls = Finding("It falls by -2.5.", True, 1.0, of=(Result("slope", {"model": "m"}, -2.52),))
+    falls = Finding("It falls by -2.5.", True, 1.0, results=(Result("slope", {"model": "m"}, -2.52),))
     html = page(precision=COSTS, findings=[DRIFTS, RIGHT, falls, NOTHING])
     told = section(html, "precision")
     assert "m was asked in bfloat16." in told

@@ -214,7 +214,8 @@ def test_what_a_sentence_decides_rests_on_no_w(tmp_path: Path) -> None:
     (tmp_path / "ends.csv").write_text("\n".join([head, *rows, ""]), encoding="utf-8")
     made = undertow.score(tmp_path / "ends.csv", probe=OTHER, graph="W -> X; W -> Y", out=tmp_path / "run")
     by_rest = {
-        rests: [one.text for one in made.findings if one.found and one.rests is rests] for rests in (True, False)
+        rests: [one.text for one in made.findings if one.significant and one.causal_claim is rests]
+        for rests in (True, False)
     }
     assert [text.partition(",")[0] for text in by_rest[False]] == ["Where the sentence decides"]
     assert len(by_rest[True]) >= 3

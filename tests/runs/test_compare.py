@@ -148,13 +148,13 @@ def test_a_difference_by_hand() -> None:
     found = difference(of, "mean_mass")
     error = math.sqrt(2 / 6)
     assert numbers(found) == pytest.approx([3, 3 - 2.570582 * error, 3 + 2.570582 * error, 2 / 64])
-    inner = [found.detail["inner_low"], found.detail["inner_high"]]
+    inner = [found.extras["inner_low"], found.extras["inner_high"]]
     assert inner == pytest.approx([3 - 2.015048 * error, 3 + 2.015048 * error])
     first = np.mean([one for values in LEVELS.values() for one in values])
-    assert [found.detail[name] for name in ("baseline", "candidate", "n_clusters", "margin")] == pytest.approx(
+    assert [found.extras[name] for name in ("baseline", "candidate", "n_clusters", "margin")] == pytest.approx(
         [first, first + 3, 6, 0.05]
     )
-    assert (found.n, found.n_unscored, found.neutral, found.unit) == (18, 0, 0.0, "percentage points")
+    assert (found.n, found.n_missing, found.null_value, found.unit) == (18, 0, 0.0, "percentage points")
     assert found.group == {"challenge": "set", "prompt": "", "w_name": "date", "pronoun": "female"}
     check_corrected(of.differences)
 
@@ -248,8 +248,8 @@ def test_what_is_unscored_in_one_is_left_out_of_both() -> None:
     found = difference(of, "mean_mass")
     # Means over W of the rows that both have: the middle one of c is in neither.
     first, second = np.mean([30, 50, 70]), np.mean([30, 53, 74])
-    assert [found.detail["baseline"], found.detail["candidate"]] == pytest.approx([first, second])
-    assert (found.n, found.n_unscored) == (8, 1)
+    assert [found.extras["baseline"], found.extras["candidate"]] == pytest.approx([first, second])
+    assert (found.n, found.n_missing) == (8, 1)
     assert (of.n_items, of.n_answered) == (9, 8)
     assert any("1 item that one of them has no answer to was left out" in note for note in of.notes)
 
@@ -288,7 +288,7 @@ def test_many_clusters_are_dealt_into_groups_by_the_seed(monkeypatch: pytest.Mon
     compared = [compare(*sides, seed=seed) for seed in (0, 0, 1)]
     one, same, other = (difference(of, "mean_mass") for of in compared)
     assert any("20 clusters were dealt" in note for note in compared[0].notes)
-    assert one.detail["n_clusters"] == 8
+    assert one.extras["n_clusters"] == 8
     assert numbers(one) == numbers(same)
     assert one.value == other.value
     assert one.low != other.low
@@ -415,8 +415,8 @@ def test_point_estimates_are_the_values_of_every_audit(run_of: RunOf, probe: str
         quick = by_key(point_results(audits.load(probe), evidence, 0))
     assert list(quick) == list(plain)
     for key, one in quick.items():
-        assert (one.value, one.n, one.n_unscored) == pytest.approx(
-            (plain[key].value, plain[key].n, plain[key].n_unscored), rel=0, abs=0, nan_ok=True
+        assert (one.value, one.n, one.n_missing) == pytest.approx(
+            (plain[key].value, plain[key].n, plain[key].n_missing), rel=0, abs=0, nan_ok=True
         ), key
         assert np.isnan([one.p, one.q]).all(), key
         assert math.isnan(one.low) or one.low == one.value, key
@@ -479,8 +479,8 @@ def test_other_answers_differ_in_every_audit(run_of: RunOf, probe: str) -> None:
     assert len(finite) > 3
     for one in finite:
         assert one.low <= one.value <= one.high
-        assert one.low <= one.detail["inner_low"] <= one.detail["inner_high"] <= one.high
-        assert one.value == pytest.approx(one.detail["candidate"] - one.detail["baseline"])
+        assert one.low <= one.extras["inner_low"] <= one.extras["inner_high"] <= one.high
+        assert one.value == pytest.approx(one.extras["candidate"] - one.extras["baseline"])
         assert 0 < one.p <= 1 or (one.value == 0 and math.isnan(one.p))
     assert not any(one.group.get("description_class", "").startswith("(") for one in of.differences), (
         "baselines are of nobody"
@@ -565,7 +565,7 @@ def test_a_probe_from_outside_is_compared_too(load_outside: Callable[[str], None
     rng = np.random.default_rng(3)
     first, second = rng.normal(size=10), rng.normal(1.0, size=10)
     (found,) = compare(outside(first.tolist(), "x"), outside(second.tolist(), "y")).differences
-    assert found.detail["margin"] == 0
+    assert found.extras["margin"] == 0
     expected = stats.ttest_rel(second, first)
     assert found.value == pytest.approx((second - first).mean())
     assert (found.low, found.high) == pytest.approx(tuple(expected.confidence_interval()))
@@ -615,19 +615,19 @@ def test_verdicts_by_hand(by: float, spread: float, margin: float | None, expect
     assert (found.p < 0.05) == (expected == DIFFERS)
     assert verdict(replace(found, q=found.p)) == expected
     assert verdict(replace(found, q=0.06)) != DIFFERS
-    assert found.detail["margin"] == (0.05 if margin is None else margin)
+    assert found.extras["margin"] == (0.05 if margin is None else margin)
 
 
 def test_margins_are_of_their_units() -> None:
     sides = drawn(8, 11)
-    margins = {one.measure: one.detail["margin"] for one in compare(*sides).differences}
+    margins = {one.measure: one.extras["margin"] for one in compare(*sides).differences}
     # Eleven values are ten steps: 0.1 points and odds times 1.01 over the list.
     assert margins == {
         "mean_mass": 0.05, "slope": 0.01, "slope_gap": 0.01, "slope_log_odds": 0.001, "pearson_r": 0.0, OF_DIFFERENCE: 0.05,
     }  # fmt: skip
-    given = {one.measure: one.detail["margin"] for one in compare(*sides, margin={"": 2.0, "slope": 0.5}).differences}
+    given = {one.measure: one.extras["margin"] for one in compare(*sides, margin={"": 2.0, "slope": 0.5}).differences}
     assert given == dict.fromkeys(margins, 2.0) | {"slope": 0.5}
-    assert {one.detail["margin"] for one in compare(*sides, margin=0.25).differences} == {0.25}
+    assert {one.extras["margin"] for one in compare(*sides, margin=0.25).differences} == {0.25}
     for wrong in (-1.0, math.nan, {"slope": math.inf}):
         with pytest.raises(UndertowError, match="0 or more"):
             compare(*sides, margin=wrong)
@@ -658,14 +658,14 @@ def test_slopes_are_judged_by_the_differences_of_the_answers() -> None:
         found = difference(of, measure, pronoun)
         (expected,) = [one for one in alone if one.measure == measure and one.group["pronoun"] == pronoun]
         assert numbers(found) == pytest.approx(numbers(expected))
-        assert found.value == pytest.approx(found.detail["candidate"] - found.detail["baseline"])
-        assert found.detail["autocorrelation"] == pytest.approx(expected.detail["autocorrelation"])
+        assert found.value == pytest.approx(found.extras["candidate"] - found.extras["baseline"])
+        assert found.extras["autocorrelation"] == pytest.approx(expected.extras["autocorrelation"])
     effect = difference(of, OF_DIFFERENCE)
     (expected,) = [one for one in alone if one.measure == "w_effect" and one.group["pronoun"] == "female"]
     assert numbers(effect) == pytest.approx(numbers(expected))
     assert not any(one.measure == "w_effect" for one in of.differences)
     odds = difference(of, "slope_log_odds")
-    assert odds.value == pytest.approx(odds.detail["candidate"] - odds.detail["baseline"])
+    assert odds.value == pytest.approx(odds.extras["candidate"] - odds.extras["baseline"])
     assert odds.low < odds.value < odds.high
     r = difference(of, "pearson_r")
     assert np.isnan([r.low, r.p]).all()
@@ -771,7 +771,7 @@ def test_equal_models_of_two_names_have_equal_numbers() -> None:
     both = record(pd.concat([frame.assign(model="x"), frame.assign(model="another")], ignore_index=True))
     of_model = {
         name: [
-            (one.measure, one.value, one.low, one.high, one.p, *one.detail.values())
+            (one.measure, one.value, one.low, one.high, one.p, *one.extras.values())
             for one in both.results
             if one.group["model"] == name
         ]
@@ -841,7 +841,7 @@ def test_a_planted_difference_of_slopes_is_claimed_and_held() -> None:
     found = difference(compare(*runs), "slope")
     assert verdict(found) == DIFFERS
     assert found.low < 0.3 < found.high
-    assert found.detail["margin"] == pytest.approx(0.1 / 19)
+    assert found.extras["margin"] == pytest.approx(0.1 / 19)
 
 
 # Folders.

@@ -56,14 +56,14 @@ def kind(one: Result) -> str:
 
 def test_each_finding_names_the_difference_that_it_tells() -> None:
     of = compare(leaning(0, model="one"), leaning(9))
-    found = [one for one in told(of) if one.found]
+    found = [one for one in told(of) if one.significant]
     assert found
     for one in found:
-        (result,) = one.of
+        (result,) = one.results
         n_tests = sum(math.isfinite(other.q) and kind(other) == kind(result) for other in of.differences)
         assert any(result is given for given in of.differences)
-        assert (one.n_tests, one.decided, result.q < 0.05) == (n_tests, "", True)
-        assert result.low > result.detail["margin"] or result.high < -result.detail["margin"]
+        assert (one.n_tests, one.decision_rule, result.q < 0.05) == (n_tests, "", True)
+        assert result.low > result.extras["margin"] or result.high < -result.extras["margin"]
     assert found == sorted(found, key=lambda one: -one.strength)
 
 
@@ -77,7 +77,7 @@ def test_json_and_values_of_the_page_are_those_of_the_differences(tmp_path: Path
     compared = compare_folders(*folders)
     html = compared.write(tmp_path / "out").read_text(encoding="utf-8")
     assert json.loads((tmp_path / "out" / JSON).read_text(encoding="utf-8"), parse_constant=pytest.fail)
-    detail = difference(compared.comparisons[0], "mean_mass").detail
+    detail = difference(compared.comparisons[0], "mean_mass").extras
     shown = [f"{detail[side]:.3f}" for side in ("baseline", "candidate")]
     assert len(set(shown)) == 2
     assert set(shown) <= set(re.findall("<td[^>]*>([^<]*)</td>", html))

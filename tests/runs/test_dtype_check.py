@@ -152,7 +152,7 @@ def test_other_precisions_and_families_without_arithmetic_are_what_they_are(monk
     assert precisions.dtype_here("float16", "causal", "cpu") == "float16"
     assert precisions.dtype_here("auto", "causal", "cpu") == "bfloat16"
     assert precisions.dtype_here("auto", "toy", "cpu") == "float32"
-    assert models.resolve(ModelRequest("toy", dtype="auto")).card.dtype == "float32"
+    assert models.resolve(ModelRequest("toy", dtype="auto")).identity.dtype == "float32"
 
 
 @pytest.mark.parametrize(("instructions", "dtype"), [({"avx512_bf16"}, "bfloat16"), ({"avx2"}, "float32")])
@@ -161,7 +161,7 @@ def test_the_card_never_says_auto(
 ) -> None:
     monkeypatch.setattr(precisions, "processor_instructions", lambda: frozenset(instructions))
     found = models.resolve(ModelRequest(network("tiny_llama"), dtype="auto", device="cpu"))
-    assert found.card.dtype == dtype
+    assert found.identity.dtype == dtype
 
 
 def test_what_has_no_room_is_not_tried(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -349,14 +349,14 @@ def test_an_error_as_large_as_the_effect_is_warned_of(
     (finding,) = [
         one for one in found.findings if f"share of {words}" in one.text or f"probability of {words}" in one.text
     ]
-    assert finding.found is claimed
+    assert finding.significant is claimed
     assert finding.text in told["could_change"]
     assert set(told["could_change"]) <= {one.text for one in found.findings}
     assert any("could turn out otherwise" in sentence and "Warning" in sentence for sentence in told["said"])
     assert errors(found)[words.split(maxsplit=1)[0]]["could_change"]
     # And so it does.
     full = run(tmp_path, "full", dtype="float32")
-    assert [one.found for one in full.findings if f"probability of {words}" in one.text] == [not claimed]
+    assert [one.significant for one in full.findings if f"probability of {words}" in one.text] == [not claimed]
 
 
 @pytest.mark.usefixtures("untold", "few_resamples")
@@ -392,7 +392,7 @@ def test_a_result_moves_with_its_interval_and_its_tests() -> None:
     assert moved_by(drift(), 1.0).q == 1.0
     untested = moved_by(drift(p=math.nan, q=math.nan, detail={"above_low": 0.2, "n_w": 30.0}), 0.5)
     assert math.isnan(untested.p)
-    assert untested.detail == {"above_low": pytest.approx(-0.3), "n_w": 30.0}
+    assert untested.extras == {"above_low": pytest.approx(-0.3), "n_w": 30.0}
     even = moved_by(drift(value=0.0, low=-0.4, high=0.4, p=1.0, q=1.0), 0.4)
     assert even.p == pytest.approx(0.05, abs=0.001), "on the scale of its interval, where p tells none"
 
@@ -417,7 +417,7 @@ def test_half_an_interval_that_is_that_of_its_test_has_p_of_five_percent() -> No
     even = drift(value=0.0, low=-0.4, high=0.4, p=1.0, q=1.0, detail=of_trend)
     moved = moved_by(even, 0.4)
     assert moved.p == pytest.approx(0.05, abs=1e-4)
-    assert moved.detail["values_p"] == pytest.approx(0.05, abs=1e-4)
+    assert moved.extras["values_p"] == pytest.approx(0.05, abs=1e-4)
 
 
 def test_all_intervals_of_a_drift_move_with_it_and_each_test_on_its_own_scale() -> None:
@@ -428,11 +428,11 @@ def test_all_intervals_of_a_drift_move_with_it_and_each_test_on_its_own_scale() 
     }
     tests = {"values_p": 0.02, "values_q": 0.03}
     found = moved_by(drift(detail={**ends, **tests, "n_w": 30.0, "autocorrelation": 0.3}), 0.5)
-    assert {name: found.detail[name] for name in ends} == pytest.approx({name: at - 0.5 for name, at in ends.items()})
+    assert {name: found.extras[name] for name in ends} == pytest.approx({name: at - 0.5 for name, at in ends.items()})
     z = stats.norm.isf(0.02 / 2)
-    assert found.detail["values_p"] == pytest.approx(2 * stats.norm.sf(z / 2))
-    assert found.detail["values_q"] == pytest.approx(1.5 * found.detail["values_p"])
-    assert (found.detail["n_w"], found.detail["autocorrelation"]) == (30.0, 0.3)
+    assert found.extras["values_p"] == pytest.approx(2 * stats.norm.sf(z / 2))
+    assert found.extras["values_q"] == pytest.approx(1.5 * found.extras["values_p"])
+    assert (found.extras["n_w"], found.extras["autocorrelation"]) == (30.0, 0.3)
 
 
 def test_without_an_interval_there_is_no_scale() -> None:
@@ -469,7 +469,7 @@ def judged(
 
 
 def of_w(w: str, value: float, half: float) -> Result:
-    return Result("slope", {"model": "m", "w": w}, value, value - half, value + half, neutral=0.0)
+    return Result("slope", {"model": "m", "w": w}, value, value - half, value + half, null_value=0.0)
 
 
 def test_findings_are_named_that_turn_at_either_end_of_an_error() -> None:
@@ -487,7 +487,7 @@ def test_findings_are_named_that_turn_at_either_end_of_an_error() -> None:
 def of_dimension(name: str, value: float, half: float) -> Result:
     group = {"model": "m", "dimension": name, "shots": "0", "sampling": "none", "decoding": "greedy"}
     detail = {"cells": 1.0}
-    return Result("token_f1", group, value, value - half, value + half, neutral=9.0, n=400, detail=detail)
+    return Result("token_f1", group, value, value - half, value + half, null_value=9.0, n=400, extras=detail)
 
 
 def row_of(result: Result, error: float) -> dict[str, Any]:
@@ -501,7 +501,7 @@ def test_a_finding_of_the_best_and_the_worst_turns_where_their_difference_does(e
     group = {**best.group, "dimension": "all"}
     detail = {"n_dimensions": 2.0, "claim_low": 12.0, "claim_high": 28.0}
     gap = Result(
-        "dimension_gap", group, 20.0, 12.0, 28.0, neutral=0.0, p=1e-6, q=1e-6, detail=detail, note="age less gender"
+        "dimension_gap", group, 20.0, 12.0, 28.0, null_value=0.0, p=1e-6, q=1e-6, extras=detail, note="age less gender"
     )
     rows = [row_of(best, 0.0), row_of(worst, 0.0), row_of(gap, error)]
     told, table = judged([best, worst, gap], rows, audits.load("bias-extraction"))
@@ -523,7 +523,7 @@ def test_a_finding_that_ranks_models_turns_where_their_order_does(error: float, 
     """A drift of either is claimed all the time; which model has the larger one is not."""
     group = {"challenge": "mgc", "w_name": "date", "pronoun": "female-male", "prompt": ""}
     gaps = [
-        Result("slope_gap", {"model": name, **group}, value, value - 0.1, value + 0.1, neutral=0.0, p=1e-9, q=1e-9)
+        Result("slope_gap", {"model": name, **group}, value, value - 0.1, value + 0.1, null_value=0.0, p=1e-9, q=1e-9)
         for name, value in (("m-70m", 2.0), ("m-160m", 1.5))
     ]
     told, _ = judged(gaps, [row_of(gaps[0], error), row_of(gaps[1], 0.0)], Ranks())

@@ -32,8 +32,8 @@ MANIFEST: Mapping[str, Any] = {
 }  # fmt: skip
 DATE = {"model": "M", "challenge": "mgc", "prompt": "", "w_name": "date", "pronoun": "female-male"}
 GAP = Result(
-    "slope_gap", DATE, 1.25, 1.0, 1.5, n=90, n_unscored=10, unit="percent per step", neutral=0.0, p=0.04, q=0.06,
-    detail={"detectable_slope": 0.2},
+    "slope_gap", DATE, 1.25, 1.0, 1.5, n=90, n_missing=10, unit="percent per step", null_value=0.0, p=0.04, q=0.06,
+    extras={"detectable_slope": 0.2},
 )  # fmt: skip
 RESULTS = [
     GAP,
@@ -41,7 +41,7 @@ RESULTS = [
     replace(GAP, group={**DATE, "pronoun": "neutral-male"}, value=0.125, low=0.0625, high=0.25),
     Result("mean_mass", {**DATE, "pronoun": "unclaimed"}, 40.0, 39.0, 41.0, n=100, unit="percent"),
     Result(
-        "pearson_r", {**DATE, "pronoun": "female"}, math.nan, n=0, n_unscored=100, unit="r", neutral=0.0, note="Nothing was scored."
+        "pearson_r", {**DATE, "pronoun": "female"}, math.nan, n=0, n_missing=100, unit="r", null_value=0.0, note="Nothing was scored."
     ),
 ]  # fmt: skip
 PAYLOADS = [
@@ -113,7 +113,7 @@ def place(tmp_path: Path) -> Place:
 
 NUMBERS = {
     "value": 1.25, "low": 1.0, "high": 1.5, "magnitude": 1.25, "magnitude_low": 1.0, "magnitude_high": 1.5, "p": 0.04, "q": 0.06,
-    "n": 90.0, "n_unscored": 10.0, "unscored_percent": 10.0, "detectable_slope": 0.2,
+    "n": 90.0, "n_missing": 10.0, "unscored_percent": 10.0, "detectable_slope": 0.2,
 }  # fmt: skip
 
 
@@ -142,7 +142,7 @@ def test_magnitudes_are_distances_from_neutral(
     interval: tuple[float, float, float], neutral: float, magnitudes: tuple[float, float, float], tmp_path: Path
 ) -> None:
     low, value, high = interval
-    run_folder(tmp_path / "run", [replace(GAP, value=value, low=low, high=high, neutral=neutral)])
+    run_folder(tmp_path / "run", [replace(GAP, value=value, low=low, high=high, null_value=neutral)])
     for of, expected in zip(("magnitude", "magnitude_low", "magnitude_high"), magnitudes, strict=True):
         assert Place(tmp_path).one(of=of).number == expected
 
@@ -252,7 +252,7 @@ def test_a_missing_number_fails_with_the_reason(of: str, measure: str, reason: s
 
 def test_an_estimate_without_interval_and_a_detail_of_others_are_missing(tmp_path: Path) -> None:
     lonely = replace(GAP, low=math.nan, high=math.nan)
-    other = replace(GAP, group={**DATE, "w_name": "place"}, detail={})
+    other = replace(GAP, group={**DATE, "w_name": "place"}, extras={})
     run_folder(tmp_path / "run", [lonely, other])
     place = Place(tmp_path)
     assert "is missing (it has no interval)" in place.one(of="low").sentence
@@ -269,7 +269,7 @@ def test_a_rule_on_other_sentences_is_an_error_below_six_clusters(of: str, tmp_p
     """Whatever the numbers are, and whatever the rule lets by: a run that asked less must not pass."""
     for n, outcome in ((1, ERROR), (2, ERROR), (5, ERROR), (6, PASSED)):
         for low, high in ((1.0, 1.5), (math.nan, math.nan)) if n < 6 else ((1.0, 1.5),):
-            few = replace(GAP, low=low, high=high, detail={**GAP.detail, "n_clusters": float(n), "n_w": 9.0})
+            few = replace(GAP, low=low, high=high, extras={**GAP.extras, "n_clusters": float(n), "n_w": 9.0})
             shutil.rmtree(tmp_path / "run", ignore_errors=True)
             run_folder(tmp_path / "run", [few])
             place = Place(tmp_path)
@@ -298,7 +298,7 @@ def test_clusters_are_counted_in_the_rows_where_a_result_does_not_say(tmp_path: 
 def test_what_was_surely_found_needs_no_power(tmp_path: Path) -> None:
     for p, outcome in ((0.009, PASSED), (0.01, FAILED)):
         shutil.rmtree(tmp_path / "run", ignore_errors=True)
-        run_folder(tmp_path / "run", [replace(GAP, p=p, detail={"n_clusters": 60.0, "n_w": 30.0})])
+        run_folder(tmp_path / "run", [replace(GAP, p=p, extras={"n_clusters": 60.0, "n_w": 30.0})])
         assert Place(tmp_path).one(of="detectable_slope").outcome == outcome
         assert Place(tmp_path).one(of="detectable_slope", at_least=0.1, at_most=1).outcome == FAILED
 
@@ -411,7 +411,7 @@ def test_numbers_of_a_change(of: str, number: float, changed: Any) -> None:
 
 def test_each_run_is_as_far_as_it_is_from_its_own_neutral_value(changed: Any, place: Place) -> None:
     """Where chance would have it depends on the run, as for shares of variance."""
-    run_folder(place.folder / "base2", [replace(GAP, neutral=0.5)])
+    run_folder(place.folder / "base2", [replace(GAP, null_value=0.5)])
     shutil.rmtree(place.folder / "base")
     (place.folder / "base2").rename(place.folder / "base")
     # The baseline lies 0.5 from its 0.5, the run 1.5 from its 0.

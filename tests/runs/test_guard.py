@@ -68,7 +68,7 @@ def found(model: type[toy.ToyModel], name: str, opened: list[str] | None = None)
     """A variety of the toy, with answers of its own in the store; each loading of it is noted."""
     plain = toy.find(ModelRequest("toy"))
     assert plain is not None
-    card = replace(plain.card, name=name, source=name)
+    card = replace(plain.identity, name=name, source=name)
 
     def load() -> toy.ToyModel:
         if opened is not None:

@@ -17,7 +17,7 @@ from undertow.types import Finding, Result
 @pytest.mark.parametrize("payload", PAYLOADS.values(), ids=PAYLOADS)
 def test_every_text_is_shown_as_text(payload: str) -> None:
     result = Result(payload, {payload: payload}, 1.0, unit=payload)
-    html = run_html(payload, [Finding(payload, found=True, strength=1.0)], [result], Path(payload))
+    html = run_html(payload, [Finding(payload, significant=True, strength=1.0)], [result], Path(payload))
     tags = set(re.findall(r"</?([a-z0-9]+)[^>]*>", html))
     assert tags == {"div", "p", "b", "ul", "li", "table", "thead", "tr", "th", "tbody", "td"}
     assert not re.search(r"<(?!/?[a-z0-9]+>)", html), "no tag has an attribute"
@@ -27,7 +27,7 @@ def test_every_text_is_shown_as_text(payload: str) -> None:
 def test_numbers_are_shown_and_missing_ones_are_not_nan() -> None:
     known = Result("slope", {"pronoun": "female"}, 0.5, 0.25, 0.75, n=1200, unit="percent per step", q=0.0123)
     falls = Result("slope", {"pronoun": "male"}, -0.5, low=-1.5, high=0.5)
-    told = Finding("It falls (-0.50).", found=True, strength=1.0, of=(falls,))
+    told = Finding("It falls (-0.50).", significant=True, strength=1.0, results=(falls,))
     html = run_html("p: m", [told], [known, Result("slope", {}, float("nan")), falls], Path("report.html"))
     assert "<b>It falls (−0.50).</b>" in html
     assert "<td>−0.50</td><td>−1.50 to 0.50</td>" in html

@@ -107,7 +107,7 @@ def test_run_of_toy_finds_the_planted_drift_and_nothing_else(finished_run: Calla
     assert slopes["date", "female"]["value"] == pytest.approx(planted, abs=0.03)
     assert slopes["date", "male"]["value"] == pytest.approx(-planted, abs=0.03)
     assert float(slopes["place", "female"]["q"]) > 0.05
-    found = [finding for finding in run.findings if finding.found]
+    found = [finding for finding in run.findings if finding.significant]
     assert len(found) == 3
     assert all("date" in finding.text for finding in found)
     unclaimed = results[(results["measure"] == "mean_mass") & (results["pronoun"] == "unclaimed")]
@@ -176,7 +176,7 @@ def test_how_a_model_was_read_is_told_of_stored_answers_too(tmp_path: Path) -> N
     for n_computed in (20, 0):
         with AnswerCache(tmp_path / "s") as store:
             asked = run_queries(
-                ModelHandle(found.card, lambda: model), queries, store, "exact", lambda done, total: None
+                ModelHandle(found.identity, lambda: model), queries, store, "exact", lambda done, total: None
             )
         assert (asked.n_computed, asked.notes) == (n_computed, ("read by ear",))
 

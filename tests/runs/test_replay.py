@@ -43,7 +43,7 @@ class Hiding:
         assert found is not None
         for part in found.open().answer(queries, protocol):
             yield {
-                place: replace(answer, ceilings_prob=tuple(0.01 for _ in answer.logprobs_nats), unseen_prob=0.05)
+                place: replace(answer, upper_bound_prob=tuple(0.01 for _ in answer.logprobs_nats), truncated_prob=0.05)
                 for place, answer in part.items()
             }
 
@@ -99,9 +99,9 @@ def check_same_results(again: Run, first: Run, model: str) -> None:
     for one, other in zip(again.record.results, theirs, strict=True):
         assert one.measure == other.measure
         assert dict(one.group) == dict(other.group) | {"model": again.manifest["model"]}
-        assert (one.n, one.n_unscored, one.unit) == (other.n, other.n_unscored, other.unit)
-        bounds = [name for name in ("bound_low", "bound_high") if name in one.detail]
-        ours, expected = ([each.value, each.p, *(each.detail[name] for name in bounds)] for each in (one, other))
+        assert (one.n, one.n_missing, one.unit) == (other.n, other.n_missing, other.unit)
+        bounds = [name for name in ("bound_low", "bound_high") if name in one.extras]
+        ours, expected = ([each.value, each.p, *(each.extras[name] for name in bounds)] for each in (one, other))
         assert ours == pytest.approx(expected, rel=1e-9, abs=1e-9, nan_ok=True)
         width = 0.0 if math.isnan(other.high) else other.high - other.low
         assert one.low == pytest.approx(other.low, abs=0.5 * width + 1e-9, nan_ok=True)
@@ -169,7 +169,7 @@ def test_one_of_several_models_is_named_after_an_at(first: First) -> None:
     both = first(BOTH, "both")
     for model, kind in zip(BOTH, (BLANK, BLANK, GENERATION), strict=True):
         name = f"replay:both@{model}"
-        assert dict(models.resolve(ModelRequest(name)).asks) == {kind: ("exact",)}
+        assert dict(models.resolve(ModelRequest(name)).capabilities) == {kind: ("exact",)}
         again = run(name, f"again {model}")
         check_same_answers(again, both, model)
         check_same_results(again, both, model)
@@ -188,14 +188,14 @@ def test_models_of_one_run_are_not_taken_for_each_other_and_are_named_as_the_ref
         models.resolve(ModelRequest("replay:second"))
     suggested = str(error.value).partition("as in ")[2]
     assert suggested == "replay:second@replay:both@toy"
-    assert models.resolve(ModelRequest(suggested)).card.source == "second: replay:both@toy"
+    assert models.resolve(ModelRequest(suggested)).identity.source == "second: replay:both@toy"
 
 
 # What was not asked.
 
 
 @pytest.mark.parametrize(
-    ("recorded_with", "asked", "n_unscored"),
+    ("recorded_with", "asked", "n_missing"),
     [
         ({}, {"words": "aaai"}, 30),
         ({"prompts": "A"}, {"prompts": "A,B", "limit": 60}, 30),
@@ -203,12 +203,12 @@ def test_models_of_one_run_are_not_taken_for_each_other_and_are_named_as_the_ref
     ],
 )
 def test_what_was_not_asked_is_unscored_with_a_reason(
-    first: First, recorded_with: dict[str, Any], asked: dict[str, Any], n_unscored: int
+    first: First, recorded_with: dict[str, Any], asked: dict[str, Any], n_missing: int
 ) -> None:
     first(**recorded_with)
     again = run("replay:first", "again", **asked)
     reasons = again.observations["unscored"]
-    assert (reasons != "").sum() == again.manifest["counts"]["unscored"] == n_unscored
+    assert (reasons != "").sum() == again.manifest["counts"]["unscored"] == n_missing
     assert len(set(reasons) - {""}) == 1
     assert again.observations.loc[reasons != "", "female"].isna().all()
 

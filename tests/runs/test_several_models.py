@@ -89,7 +89,7 @@ class Served:
                 yield {place: UnsupportedQueryError(self.reason)}
             else:
                 ceilings = tuple(0.01 for _ in answer.logprobs_nats)
-                yield {place: replace(answer, ceilings_prob=ceilings, unseen_prob=0.05)}
+                yield {place: replace(answer, upper_bound_prob=ceilings, truncated_prob=0.05)}
 
     def effort(self, queries: Sequence[Query], protocol: str) -> CostEstimate:
         return CostEstimate(10 * len(queries), len(queries), 0.5, 0, passes="requests")
@@ -140,7 +140,7 @@ def n_stored() -> int:
     if not cache_file().is_file():
         return 0
     with AnswerCache(cache_file()) as store:
-        return sum(shelf.n_answers for shelf in store.shelves())
+        return sum(shelf.n_answers for shelf in store.summary())
 
 
 def of_model(run: Run, model: str) -> list[Result]:
@@ -158,13 +158,13 @@ def check_as_alone(run: Run, model: str, alone: Run) -> None:
     assert [(one.measure, dict(one.group)) for one in ours] == [(one.measure, dict(one.group)) for one in theirs]
     assert ours
     for one, other in zip(ours, theirs, strict=True):
-        for name in ("value", "low", "high", "p", "neutral", "n", "n_unscored", "unit", "note"):
+        for name in ("value", "low", "high", "p", "neutral", "n", "n_missing", "unit", "note"):
             assert equal(getattr(one, name), getattr(other, name)), (one, name)
         # A model that shows everything has no bounds, of which there are columns where another one has them.
         details = [
             {
                 name: number
-                for name, number in each.detail.items()
+                for name, number in each.extras.items()
                 if not math.isnan(number) and not name.startswith(("corrected_", "values_q"))  # which know all tests
             }
             for each in (one, other)
@@ -408,9 +408,9 @@ def test_one_is_asked_by_blanks_and_one_by_prompts(order: list[str], add: Add, t
     assert design["readouts"] == {"toy": "likelihood", "served": "prompt"}
     assert list(design["prompts"]) == ["A", "B", "C"]
     assert set(design["words"]["female"]) >= {"she", "She"}
-    bounded = [result for result in of_model(run, "served") if "bound_low" in result.detail]
+    bounded = [result for result in of_model(run, "served") if "bound_low" in result.extras]
     assert bounded
-    assert all(math.isnan(result.detail.get("bound_low", math.nan)) for result in of_model(run, "toy"))
+    assert all(math.isnan(result.extras.get("bound_low", math.nan)) for result in of_model(run, "toy"))
     assert run.manifest["notes"] == ["served: asked far away"]
     cells = {cell for table in run.shown for row in table.rows for cell in row}
     assert {"toy", "served"} <= cells
@@ -423,7 +423,7 @@ def test_a_model_without_any_answer_leaves_the_others_alone(add: Add, tmp_path: 
     check_as_alone(run, "toy", undertow.audit(PROBE, model="toy", out=tmp_path / "toy", prompts="A", **TINY))
     silent = [one for one in of_model(run, "served") if one.measure == "slope"]
     assert [math.isnan(one.value) for one in silent] == [True] * 3
-    assert all(one.n_unscored == 8 and one.note for one in silent)
+    assert all(one.n_missing == 8 and one.note for one in silent)
     assert "it only smiled" in run.report.read_text(encoding="utf-8")
     assert any(name.startswith("models_") for name in figures(run))
 

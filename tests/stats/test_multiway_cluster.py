@@ -299,7 +299,7 @@ def test_a_higher_level_is_wider() -> None:
     assert wide.low < narrow.low < narrow.value < narrow.high < wide.high
 
 
-def test_a_missing_denominator_is_an_unscored_item() -> None:
+def test_a_missing_denominator_is_an_missing_item() -> None:
     rows, columns = design(3, [0, 1])
     with_nan = ratio_interval([1, 0, 1, 1, 0, 1], [1, 1, math.nan, 1, 1, 1], rows, columns)
     assert same(with_nan, ratio_interval([1, 0, 1, 0, 1], np.ones(5), np.delete(rows, 2), np.delete(columns, 2)))

@@ -125,7 +125,7 @@ def run_of_models(spreads: tuple[float, float], rng: np.random.Generator, n_mode
         for result in model_results(Case(answers(spreads, rng), f"model {at}", WITH, Rule(), seed=0))
     ]
     claimed = [one for one in corrected(results) if one.q < 0.05]
-    return bool(claimed), any(map(is_overall, claimed)), any(one.low <= one.neutral <= one.high for one in claimed)
+    return bool(claimed), any(map(is_overall, claimed)), any(one.low <= one.null_value <= one.high for one in claimed)
 
 
 def size_table(first: str, rows: Iterator[tuple[str, Sequence[float]]]) -> str:

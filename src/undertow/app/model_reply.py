@@ -120,7 +120,7 @@ class _ReplyText:
         items = question.items()
         scores, notes = _asked(found, items, progress)
         design = {"groups": list(GROUPS), "words": dict(question.pattern.words)}
-        evidence = spurious_correlation.observe(design, items, scores, found.card.name)
+        evidence = spurious_correlation.observe(design, items, scores, found.identity.name)
         reasons = [reason for reason in scores.unscored if reason]
         if len(items) - len(reasons) < question.degree + 2:
             raise UndertowError(f"The model could not be asked this: {reasons[0]}.")
@@ -311,7 +311,7 @@ def _reference(question: Question, found: ModelHandle, progress: Progress) -> Re
     items = [_detected(item) for item in given.injected(injection, [data.Covariate("value", ends)])]
     scores, _ = _asked(found, items, progress)
     design = {"groups": list(GROUPS), "ends": question.ends}
-    evidence = task_specification.observe(design, items, scores, found.card.name)
+    evidence = task_specification.observe(design, items, scores, found.identity.name)
     return Reference.of(task_specification.scored(evidence), given.words)
 
 

@@ -54,20 +54,24 @@ class Sampling:
 class Audit(Protocol):
     """One audit that a user can name.
 
-    The module defines these as module-level names; a package outside adds a probe by an entry point of the group `undertow.audits`
-    that names such a module. Six more it may have: `limited(settings, sampling)`, sentences on what its design, or what `--limit`
-    leaves of it, cannot find, which go into `w_notes` and `unable` of the design; `suited(settings, asks)`, its settings for a
-    model that can be asked these kinds of query; `foreseen(settings, sampling)`, where later rounds depend on answers: all items
-    that may be asked; `differences(baseline, candidate, margin, seed)`, results of the same rows answered by two models, whose
-    errors stand for those that leaving out clusters gives (p is that of a difference no larger than `margin(result)`; `inner_low`
-    and `inner_high` of `detail` are the 90% interval; a NaN value leaves the value as it is); `controls(settings)`, items that are
-    asked after all rounds and are in no measure, of which `controls` of the design tells how much of the probability went to no
-    option; and `RESTS_ON`, which kind its findings are if they are laid at selection's door, "drift with W" or "specification of
-    the task", for an audit that names a causal graph (docs/causal-graphs.md). What is found and rests on no W has `rests=False`.
+    The module defines these as module-level names. A package outside adds an audit by an entry point of the group `undertow.audits`
+    that names such a module. Optional names:
+
+    - `adapt_settings(settings, capabilities)`: the settings for a model that can be asked these kinds of query.
+    - `max_items(settings, sampling)`: all items that may be asked; needed where later rounds depend on answers.
+    - `limited(settings, sampling)`: sentences on what the design, or what `--limit` leaves of it, cannot find.
+      They go into `w_notes` and `unable` of the design.
+    - `controls(settings)`: items that are asked after all rounds and enter no metric. `controls` of the design holds how
+      much probability went to other words in them.
+    - `differences(baseline, candidate, margin, seed)`: results for the same rows answered by two models. They replace the
+      jackknife errors. `p` tests a difference no larger than `margin(result)`; `inner_low` and `inner_high` of `extras` are
+      the 90% interval; a NaN value keeps the value.
+    - `RESTS_ON`: what its causal findings rest on, "drift with W" or "specification of the task", for an audit that names a
+      causal graph (docs/causal-graphs.md). A finding that makes no causal claim has `causal_claim=False`.
 
     Attributes:
-        SUMMARY: one line for `undertow ls probes`.
-        Settings: frozen dataclass of the probe's own options, all with defaults; each field's metadata has `help`.
+        SUMMARY: one line for `undertow list audits`.
+        Settings: frozen dataclass of the audit's own options, all with defaults; each field's metadata has `help`.
         PROTOCOLS: the protocols that it can be asked under, the default first.
     """
 
@@ -75,7 +79,7 @@ class Audit(Protocol):
     Settings: type[Any]
     PROTOCOLS: tuple[str, ...]
 
-    def rounds(self, settings: Any, sampling: Sampling) -> ItemRounds:
+    def items(self, settings: Any, sampling: Sampling) -> ItemRounds:
         """The items to ask."""
         ...
 
@@ -87,7 +91,7 @@ class Audit(Protocol):
         """Answers of one model as a table."""
         ...
 
-    def read_table(self, path: Path, protocol: str) -> tuple[Observations, str]:
+    def load_recorded(self, path: Path, protocol: str) -> tuple[Observations, str]:
         """A recorded table of answers, and the protocol that it was recorded under."""
         ...
 
@@ -107,6 +111,6 @@ class Audit(Protocol):
         """Tables beside the observations, for `tables/NAME.csv` of the run folder."""
         ...
 
-    def told(self, evidence: Observations, results: Sequence[Result]) -> ReportText:
+    def report_text(self, evidence: Observations, results: Sequence[Result]) -> ReportText:
         """The words of the report."""
         ...

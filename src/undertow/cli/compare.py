@@ -64,7 +64,7 @@ def _say(compared: ComparedRuns) -> None:
     from undertow.runs.compare.compare_folders import counts_of, rows_of
 
     told = compared.findings
-    found, others = [one.text for one in told if one.found], [one.text for one in told if not one.found]
+    found, others = [one.text for one in told if one.significant], [one.text for one in told if not one.significant]
     for text in found[:SHOWN_ROWS]:
         say(f"* {text}")
     if len(found) > SHOWN_ROWS:

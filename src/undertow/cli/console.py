@@ -265,10 +265,10 @@ def _say_run(run: Run, *, as_json: bool, asked: bool) -> None:
         say(line)
     precision = run.manifest.get("precision", {})
     for finding in run.findings:
-        say(f"{'*' if finding.found else '-'} {finding.text}")
+        say(f"{'*' if finding.significant else '-'} {finding.text}")
         if finding.text in precision.get("could_change", ()):
             say("  In float32 this could turn out otherwise.")
-        if grounds is not None and grounds.doubt and finding.found and finding.rests:
+        if grounds is not None and grounds.doubt and finding.significant and finding.causal_claim:
             say(f"  {grounds.doubt}")
     for sentence in precision.get("said", ()):
         say(sentence)
@@ -284,8 +284,8 @@ def _say_run(run: Run, *, as_json: bool, asked: bool) -> None:
 
 
 def _plain_finding(finding: Finding, grounds: Grounds | None) -> dict[str, Any]:
-    plain: dict[str, Any] = {"text": finding.text, "found": finding.found, "strength": finding.strength}
-    rests = finding.rests and finding.found
+    plain: dict[str, Any] = {"text": finding.text, "found": finding.significant, "strength": finding.strength}
+    rests = finding.causal_claim and finding.significant
     return plain if grounds is None else {**plain, "rests_on": grounds.kind if rests else ""}
 
 

@@ -122,7 +122,7 @@ def cache_info(*, as_json: Json = False) -> None:
     from undertow.inference.answer_cache import AnswerCache
 
     with AnswerCache(cache_file()) as store:
-        shelves = store.shelves()
+        shelves = store.summary()
     rows: list[dict[str, Any]] = [
         {
             "model": shelf.model,
@@ -153,7 +153,7 @@ def cache_prune(
     if bool(model) == everything:
         raise UndertowError("say what to forget: -m MODEL for one model's answers, or --all")
     with AnswerCache(cache_file()) as store:
-        shelves = store.shelves()
+        shelves = store.summary()
         keys = [
             shelf.key
             for shelf in shelves

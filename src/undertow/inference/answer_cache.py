@@ -136,7 +136,7 @@ class AnswerCache:
         """Close the file."""
         self._database.close()
 
-    def set_aside(self) -> None:
+    def quarantine(self) -> None:
         """Move a file that is damaged out of the way, say so, and begin a new one; one that another process has begun is used.
 
         Raises:
@@ -227,10 +227,10 @@ class AnswerCache:
                         key,
                         query,
                         _pack(answer),
-                        answer.unscored,
+                        answer.missing_reason,
                         _whole(answer.text),
                         _pack_hidden(answer),
-                        answer.n_dropped,
+                        answer.n_dropped_shots,
                         _pack_tokens(answer),
                     )
                     for query, answer in answers.items()
@@ -247,7 +247,7 @@ class AnswerCache:
                 "mend the folder, or set UNDERTOW_CACHE to another one, and run the same command again"
             ) from error
 
-    def shelves(self) -> list[CacheEntry]:
+    def summary(self) -> list[CacheEntry]:
         """What is stored, by model, the most recently used first."""
         with self._explained():
             rows = self._rows(
@@ -343,7 +343,7 @@ def _parsed(text: object) -> Any:
 
 
 def _pack(answer: Answer) -> bytes:
-    return np.array([answer.unclaimed_prob, *answer.logprobs_nats], dtype="<f8").tobytes()
+    return np.array([answer.other_prob, *answer.logprobs_nats], dtype="<f8").tobytes()
 
 
 def _whole(text: str) -> str:
@@ -352,9 +352,9 @@ def _whole(text: str) -> str:
 
 
 def _pack_hidden(answer: Answer) -> bytes:
-    if not answer.ceilings_prob:
+    if not answer.upper_bound_prob:
         return b""
-    return np.array([answer.unseen_prob, *answer.ceilings_prob], dtype="<f8").tobytes()
+    return np.array([answer.truncated_prob, *answer.upper_bound_prob], dtype="<f8").tobytes()
 
 
 def _pack_tokens(answer: Answer) -> bytes:

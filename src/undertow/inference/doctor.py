@@ -106,16 +106,16 @@ def examine(request: ModelRequest, *, compare_dtypes: bool = False, progress: Pr
     reading = judged(items, asked.scores.answers) if asked else None
     checkup = Checkup(
         model=request.name,
-        card={name: str(getattr(found.card, name)) for name in ("family", "source", "revision", "readout")},
+        card={name: str(getattr(found.identity, name)) for name in ("family", "source", "revision", "readout")},
         facts=dict(getattr(model, "facts", {})),
-        asks=dict(found.asks),
+        asks=dict(found.capabilities),
         notes=tuple(model.notes),
         reading=reading,
         load_s=load_s,
         items_per_s={kind_of(items[0].query): reading.answered / asked.seconds}
         if asked and reading and reading.answered
         else {},
-        dtype=found.card.dtype,
+        dtype=found.identity.dtype,
     )
     if not compare_dtypes:
         return checkup
@@ -125,7 +125,7 @@ def examine(request: ModelRequest, *, compare_dtypes: bool = False, progress: Pr
 
 def _usual_reason(answers: Sequence[Answer]) -> str:
     """Why most of the unscored ones are; "" where there are none."""
-    reasons = Counter(answer.unscored for answer in answers if answer.unscored)
+    reasons = Counter(answer.missing_reason for answer in answers if answer.missing_reason)
     return reasons.most_common(1)[0][0] if reasons else ""
 
 
@@ -143,7 +143,7 @@ def _dtype_gap(
     if why or asked is None:
         return math.nan, math.nan, why
     try:
-        other = models.resolve(replace(request, dtype=BFLOAT16 if opened.card.dtype == FLOAT32 else FLOAT32))
+        other = models.resolve(replace(request, dtype=BFLOAT16 if opened.identity.dtype == FLOAT32 else FLOAT32))
         answers = [asked.scores.answers, _ask(other, items).scores.answers]
     except UndertowError as error:
         return math.nan, math.nan, str(error)
@@ -160,13 +160,13 @@ def _dtype_gap(
 
 
 def _why_not_compared(opened: ModelHandle) -> str:
-    if opened.card.dtype == FLOAT16:
+    if opened.identity.dtype == FLOAT16:
         return f"it runs in {FLOAT16}"
-    if opened.card.family in WITHOUT_ARITHMETIC:
-        return f"{opened.card.family} does no arithmetic here"
-    if opened.card.dtype not in (FLOAT32, BFLOAT16):
-        return f"it runs in {opened.card.dtype}"
-    return "" if BLANK in opened.asks else "it fills no blanks"
+    if opened.identity.family in WITHOUT_ARITHMETIC:
+        return f"{opened.identity.family} does no arithmetic here"
+    if opened.identity.dtype not in (FLOAT32, BFLOAT16):
+        return f"it runs in {opened.identity.dtype}"
+    return "" if BLANK in opened.capabilities else "it fills no blanks"
 
 
 def _gap_nats(one: Answer, two: Answer) -> float:

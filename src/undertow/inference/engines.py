@@ -89,5 +89,5 @@ def engine_of(cluster: Cluster | None, request: ModelRequest, found: ModelHandle
     if cluster is None:
         return local_engine
     # On another machine `auto` might be another precision.
-    dtype = found.card.dtype if found.card.dtype in DTYPES else request.dtype
+    dtype = found.identity.dtype if found.identity.dtype in DTYPES else request.dtype
     return cluster.engine(partial(models.resolve, replace(request, dtype=dtype)))

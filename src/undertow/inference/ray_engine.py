@@ -187,9 +187,9 @@ class Worker:
     ) -> Iterator[ModelLoaded]:
         _check_versions(versions[0](), versions[1], where)
         found = find()
-        if found.card.key(EXACT) != key:
+        if found.identity.key(EXACT) != key:
             raise UndertowError(
-                f"{found.card.name}: on {where} is another model than where the run was started; put the same files there"
+                f"{found.identity.name}: on {where} is another model than where the run was started; put the same files there"
             )
         self.model = found.open()
         yield ModelLoaded(facts_of(self.model))
@@ -351,7 +351,7 @@ class Cluster:
     def _arriving(
         self, find: Find, found: ModelHandle, distinct: dict[str, Query], stored: Mapping[str, Answer], protocol: str
     ) -> Iterator[ModelLoaded | AnswerBatch]:
-        crew = self._crew_for(find, found.card)
+        crew = self._crew_for(find, found.identity)
         before = crew.n_replaced
         try:
             yield from _Dispatch(crew, distinct, frozenset(stored), protocol).arriving()

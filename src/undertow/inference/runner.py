@@ -234,7 +234,7 @@ def run_queries(  # noqa: PLR0913 - what is asked of whom, and where
     check_asks(found, queries, protocol)
     digests = [query_digest(query) for query in queries]
     distinct = dict(zip(digests, queries, strict=True))
-    key = found.card.key(protocol)
+    key = found.identity.key(protocol)
     answers, said, facts = _with_recovery(
         store, lambda: (store.get(key, list(distinct)), store.notes(key), store.facts(key))
     )
@@ -246,14 +246,14 @@ def run_queries(  # noqa: PLR0913 - what is asked of whom, and where
         started = time.perf_counter()
         for arrived in engine(found, distinct, answers, protocol):
             if isinstance(arrived, ModelLoaded):
-                check_weights(found.card.name, facts, arrived.facts)
+                check_weights(found.identity.name, facts, arrived.facts)
                 started, facts = time.perf_counter(), dict(arrived.facts)
                 continue
             # What was said of earlier answers still holds of them.
             notes = tuple(dict.fromkeys([*said, *arrived.notes]))
             fresh = {digest: answer for digest, answer in arrived.answers.items() if digest not in answers}
             if fresh:
-                _with_recovery(store, partial(store.put, found.card, protocol, fresh, notes, facts))
+                _with_recovery(store, partial(store.put, found.identity, protocol, fresh, notes, facts))
             answers |= fresh
             lost |= {digest: Answer.none(reason) for digest, reason in arrived.lost.items()}
             lost = {digest: answer for digest, answer in lost.items() if digest not in answers}
@@ -267,7 +267,9 @@ def run_queries(  # noqa: PLR0913 - what is asked of whom, and where
     if unseen:
         notes = (*notes, f"{NOT_SEEN}: {', '.join(unseen)}")
     readout = (
-        found.card.readout if any(isinstance(query, (ClozeQuery, ContinuationQuery)) for query in queries) else PROMPT
+        found.identity.scoring_method
+        if any(isinstance(query, (ClozeQuery, ContinuationQuery)) for query in queries)
+        else PROMPT
     )
     return RunnerResult(
         scores=Scores(tuple(given[digest] for digest in digests), readout),
@@ -286,7 +288,7 @@ def _with_recovery(store: AnswerCache, does: Callable[[], T]) -> T:
     try:
         return does()
     except CorruptCacheError:
-        store.set_aside()
+        store.quarantine()
         return does()
 
 
@@ -295,7 +297,7 @@ def _never_seen(distinct: Mapping[str, Query], answers: Mapping[str, Answer]) ->
     unseen: dict[str, None] = {}
     for digest, query in distinct.items():
         answer = answers.get(digest)
-        if answer is None or answer.unscored or not isinstance(query, GenerateQuery):
+        if answer is None or answer.missing_reason or not isinstance(query, GenerateQuery):
             continue
         alike: set[tuple[str, str]] = set()
         for option, nats in zip(query.options, answer.logprobs_nats, strict=True):
@@ -314,13 +316,13 @@ def check_asks(found: ModelHandle, queries: Sequence[Query], protocol: str) -> N
         UndertowError: says what it can be.
     """
     for kind in dict.fromkeys(map(kind_of, queries)):
-        if kind not in found.asks:
-            can = " and ".join(KIND_WORDS.get(one, one) for one in found.asks)
-            raise UndertowError(f"{found.card.name}: cannot be asked {KIND_WORDS[kind]}; it can be asked {can}")
-        if protocol not in found.asks[kind]:
-            how = found.card.readout if kind in (BLANK, CONTINUATIONS) else "prompts"
+        if kind not in found.capabilities:
+            can = " and ".join(KIND_WORDS.get(one, one) for one in found.capabilities)
+            raise UndertowError(f"{found.identity.name}: cannot be asked {KIND_WORDS[kind]}; it can be asked {can}")
+        if protocol not in found.capabilities[kind]:
+            how = found.identity.scoring_method if kind in (BLANK, CONTINUATIONS) else "prompts"
             raise UndertowError(
-                f"{found.card.name}: is read by {how}, which has no protocol {protocol!r}; use {' or '.join(found.asks[kind])}"
+                f"{found.identity.name}: is read by {how}, which has no protocol {protocol!r}; use {' or '.join(found.capabilities[kind])}"
             )
 
 
@@ -328,7 +330,7 @@ def estimate(found: ModelHandle, queries: Sequence[Query], store: AnswerCache, p
     """What asking would take. Loads the model and times a little of it if anything is left to ask."""
     check_asks(found, queries, protocol)
     distinct = {query_digest(query): query for query in queries}
-    stored = store.get(found.card.key(protocol), list(distinct))
+    stored = store.get(found.identity.key(protocol), list(distinct))
     if len(stored) == len(distinct):
         return RunEstimate(len(queries), len(distinct), len(stored), 0, 0, 0.0, 0)
     model = found.open()
@@ -336,7 +338,7 @@ def estimate(found: ModelHandle, queries: Sequence[Query], store: AnswerCache, p
     efforts = [_effort_of_reading(cast(TokenModel, model), read, stored, protocol)] if read else []
     left = [query for digest, query in whole.items() if digest not in stored]
     if left:
-        efforts.append(cast(AnsweringModel, model).effort(left, protocol))
+        efforts.append(cast(AnsweringModel, model).estimate_cost(left, protocol))
     return RunEstimate(
         len(queries),
         len(distinct),
@@ -519,11 +521,11 @@ def _read(model: TokenModel, encoded: dict[str, EncodedQuery], portion: WorkUnit
 
 def _answer(query: EncodedQuery, reads_nats: Sequence[Floats]) -> Answer:
     """An option's log-likelihood is the sum over its paths; what the first tokens at the blank leave is unclaimed."""
-    logprobs = [float(sum(reads_nats[path].sum() for path in parts)) for parts in query.parts]
+    logprobs = [float(sum(reads_nats[path].sum() for path in parts)) for parts in query.option_paths]
     # Minus infinity is an answer: nothing, since the token was not among those that the protocol looks at.
     if any(math.isnan(value) or value == math.inf for value in logprobs):
         return Answer.none("the model gave a probability that is not a number")
-    counted = tuple(math.nan if option in query.repeats else value for option, value in enumerate(logprobs))
+    counted = tuple(math.nan if option in query.duplicate_options else value for option, value in enumerate(logprobs))
     return Answer(counted, _unclaimed(query, reads_nats), n_tokens=query.n_tokens)
 
 
@@ -533,11 +535,11 @@ def _unclaimed(query: EncodedQuery, reads_nats: Sequence[Floats]) -> float:
     A masked model gives a word of two tokens another text to look at (two masks) than a word of one.
     """
     claimed: dict[tuple[tuple[int, ...], int, int], float] = {}
-    for first, *_ in query.parts:
+    for first, *_ in query.option_paths:
         path = query.paths[first]
         position, token = path.reads[0]
-        context = path.tokens if query.sees_all else path.tokens[: position + 1]
+        context = path.tokens if query.bidirectional else path.tokens[: position + 1]
         claimed[context, position, token] = float(np.exp(reads_nats[first][0]))
-    if query.sees_all and len({context for context, _, _ in claimed}) > 1:
+    if query.bidirectional and len({context for context, _, _ in claimed}) > 1:
         return math.nan
     return max(0.0, 1.0 - sum(claimed.values()))

@@ -103,9 +103,9 @@ def decided_items(found: ModelHandle, n: int = N_ALL) -> list[Item]:
         for number, (woman, man, before, after) in enumerate(PAIRS)
         for gold, subject in ((SHE, woman), (HE, man))
     ][:n]
-    if BLANK in found.asks:
+    if BLANK in found.capabilities:
         return items
-    if GENERATION in found.asks:
+    if GENERATION in found.capabilities:
         return data.AnswerMode(data.load_prompts("B"), max_tokens=5).items(items, data.watched(WORDS))
     return []
 
@@ -115,7 +115,7 @@ def ask_decided(
 ) -> RunnerResult:
     """Ask decided sentences in one batch, under `exact` where the model has that."""
     queries = [item.query for item in items]
-    protocols = found.asks[kind_of(queries[0])]
+    protocols = found.capabilities[kind_of(queries[0])]
     return run_queries(found, queries, store, EXACT if EXACT in protocols else protocols[0], progress, engine=engine)
 
 
@@ -123,10 +123,10 @@ def judged(items: Sequence[Item], answers: Sequence[Answer]) -> SanityCheck:
     """How many of these sentences are answered rightly."""
     from undertow.stats.calibration import share
 
-    reasons = [answer.unscored for answer in answers if answer.unscored]
+    reasons = [answer.missing_reason for answer in answers if answer.missing_reason]
     right, n_could_turn = [], 0
     for item, answer in zip(items, answers, strict=True):
-        if answer.unscored or not isinstance(item.query, (ClozeQuery, GenerateQuery)):
+        if answer.missing_reason or not isinstance(item.query, (ClozeQuery, GenerateQuery)):
             continue
         of_group = shares(item.query, answer)
         other = HE if item.gold == SHE else SHE
@@ -140,7 +140,7 @@ def judged(items: Sequence[Item], answers: Sequence[Answer]) -> SanityCheck:
 
 def shares(query: Asking, answer: Answer) -> dict[str, float]:
     """What each group has of what all have; 0 for each where none has anything, {} where unscored."""
-    if answer.unscored:
+    if answer.missing_reason:
         return {}
     # An option that is spelled like an earlier one (NaN) counts with it. Whole sentences are too improbable for exp alone.
     nats = np.nan_to_num(np.array(answer.logprobs_nats), nan=-np.inf, neginf=-np.inf)
@@ -161,12 +161,12 @@ def _by_group(query: Asking, values: Sequence[float] | Floats) -> dict[str, floa
 
 def _could_turn(query: Asking, answer: Answer) -> bool:
     """Whether what was not shown could put another group before the one that has most of what was."""
-    if not answer.ceilings_prob:
+    if not answer.upper_bound_prob:
         return False
     seen = _by_group(query, np.nan_to_num(np.exp(np.array(answer.logprobs_nats))))
-    hidden = _by_group(query, answer.ceilings_prob)
+    hidden = _by_group(query, answer.upper_bound_prob)
     best = max(seen, key=lambda group: seen[group])
-    most = {group: seen[group] + min(hidden[group], answer.unseen_prob) for group in seen}
+    most = {group: seen[group] + min(hidden[group], answer.truncated_prob) for group in seen}
     return any(most[group] > seen[best] for group in seen if group != best)
 
 

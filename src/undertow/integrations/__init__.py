@@ -53,7 +53,7 @@ def load(name: str) -> Format:
 def audits(chosen: Format) -> list[str]:
     """The audits whose questions a format can hold."""
     of_documents = () if CHOICE in chosen.HOLDS else data.TASKS
-    return [one for one in probes.names() if one not in of_documents and not hasattr(probes.load(one), "foreseen")]
+    return [one for one in probes.names() if one not in of_documents and not hasattr(probes.load(one), "max_items")]
 
 
 def export(  # noqa: PLR0913 - a keyword for each choice a user has
@@ -94,7 +94,7 @@ def asked_of(chosen: Format, format_name: str, job: RunConfig, folder: Path) -> 
         UndertowError: an option is wrong, or it asks something that the format cannot hold.
     """
     probe, settings, protocol = resolve_config(job)
-    if hasattr(probe, "foreseen"):
+    if hasattr(probe, "max_items"):
         raise UndertowError(
             f"{job.probe} asks its later questions by the answers to earlier ones, so they cannot be written down before; "
             f"run it with undertow run {job.probe}"
@@ -106,8 +106,8 @@ def asked_of(chosen: Format, format_name: str, job: RunConfig, folder: Path) -> 
             f"passed on; run the audit with undertow run {job.probe}, or export another challenge"
         )
     given = changed(settings)
-    settings = getattr(probe, "suited", lambda given, _: given)(settings, dict.fromkeys(chosen.HOLDS, (EXACT,)))
-    items = next(probe.rounds(settings, Sampling(job.limit, job.seed)))
+    settings = getattr(probe, "adapt_settings", lambda given, _: given)(settings, dict.fromkeys(chosen.HOLDS, (EXACT,)))
+    items = next(probe.items(settings, Sampling(job.limit, job.seed)))
     kinds = dict.fromkeys(kind_of(item.query) for item in items)
     strange = [kind for kind in kinds if kind not in chosen.HOLDS]
     if strange:

@@ -122,7 +122,7 @@ def read_mapped(path: Path, names: Names, probe: Audit, protocol: str) -> tuple[
         place = Path(folder) / WRITTEN
         place.write_text(written, encoding="utf-8", newline="")
         try:
-            evidence, recorded = probe.read_table(place, protocol)
+            evidence, recorded = probe.load_recorded(place, protocol)
         except UndertowError as error:
             said = str(error).replace(str(place), str(path))
             # Of Parquet, rows are counted, and its first row is on the second line of what was written.

@@ -365,7 +365,7 @@ def _known(origin: Origin) -> Sequence[Item]:
         return ()
     try:
         probe, settings, _ = resolve_config(RunConfig(origin.probe, options, "", origin.seed, origin.limit))
-        items = next(probe.rounds(settings, Sampling(origin.limit, origin.seed)))
+        items = next(probe.items(settings, Sampling(origin.limit, origin.seed)))
     except UndertowError:
         return ()
     return items if data.challenge_digest(items) == origin.challenge_sha256 else ()

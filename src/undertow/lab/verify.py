@@ -166,10 +166,10 @@ def _rise(slope: float, n_values: int) -> float:
 
 def _read(drift: Result) -> dict[str, Any]:
     """With the interval over sentences alone: models are planted at these values of W, and their noise is told from theirs."""
-    low, high, df = (drift.detail.get(f"sentences_{name}", math.nan) for name in ("low", "high", "df"))
+    low, high, df = (drift.extras.get(f"sentences_{name}", math.nan) for name in ("low", "high", "df"))
     return {
         "measured_slope": drift.value, "low": low, "high": high, "p": drift.p, "q": drift.q, "found": bool(drift.q < FOUND_BELOW_Q),
-        "n_clusters": drift.detail.get("n_clusters", math.nan), "sentence_df": df,
+        "n_clusters": drift.extras.get("n_clusters", math.nan), "sentence_df": df,
     }  # fmt: skip
 
 

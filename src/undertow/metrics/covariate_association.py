@@ -215,14 +215,14 @@ class _Cells:
     Attributes:
         x: W on its scale, ascending [w].
         sums, counts: of the values in each cell [cluster, w].
-        n, n_unscored: rows with and without a value.
+        n, n_missing: rows with and without a value.
     """
 
     x: Floats
     sums: Floats
     counts: Floats
     n: int
-    n_unscored: int
+    n_missing: int
 
     @classmethod
     def of(cls, rows: pd.DataFrame, values: Floats) -> _Cells:
@@ -328,7 +328,7 @@ class _Series:
 
     def result(self, measure: str, **numbers: Any) -> Result:
         """A result about this series, with its counts filled in."""
-        return Result(measure, self.about, n=self.cells.n, n_unscored=self.cells.n_unscored, **numbers)
+        return Result(measure, self.about, n=self.cells.n, n_missing=self.cells.n_missing, **numbers)
 
     @property
     def enough(self) -> bool:
@@ -359,14 +359,14 @@ HIDDEN = "The model shows its most probable tokens only: the value is the middle
 def _bounded(result: Result, ends: Sequence[Result]) -> Result:
     """A result with the interval of everything that it may be, from those of the least and the greatest."""
     least, greatest = ends
-    detail = {**result.detail, "bound_low": least.value, "bound_high": greatest.value}
+    detail = {**result.extras, "bound_low": least.value, "bound_high": greatest.value}
     low, high, p = _widest(ends, ("low", "high", "p"))
     for kind in ("sentences", "values"):
         names = f"{kind}_low", f"{kind}_high", f"{kind}_p"
         widest = zip(names, _widest(ends, names), strict=True)
-        detail |= {name: number for name, number in widest if name in result.detail}
+        detail |= {name: number for name, number in widest if name in result.extras}
     p = p if math.isfinite(result.p) else math.nan
-    return replace(result, low=low, high=high, p=p, detail=detail, note=_joined([result.note, HIDDEN]))
+    return replace(result, low=low, high=high, p=p, extras=detail, note=_joined([result.note, HIDDEN]))
 
 
 def _widest(ends: Sequence[Result], names: tuple[str, str, str]) -> tuple[float, float, float]:
@@ -378,7 +378,7 @@ def _widest(ends: Sequence[Result], names: tuple[str, str, str]) -> tuple[float,
 
 
 def _number(result: Result, name: str) -> float:
-    number = result.detail.get(name, math.nan) if "_" in name else getattr(result, name)
+    number = result.extras.get(name, math.nan) if "_" in name else getattr(result, name)
     return float(number)
 
 
@@ -536,8 +536,8 @@ def _log_odds_slope(series: _Series) -> Result:
         return series.result("slope_log_odds", value=math.nan, unit=unit, neutral=0.0, note=note)
     slope = _slope(replace(series, cells=cells.log_odds(), at_end=True))
     kept = ("n_w", "n_clusters", "first", "last", "sentences_low", "sentences_high", "sentences_df")
-    detail = {name: slope.detail[name] for name in kept if name in slope.detail}
-    return replace(slope, measure="slope_log_odds", unit=unit, p=math.nan, detail=detail)
+    detail = {name: slope.extras[name] for name in kept if name in slope.extras}
+    return replace(slope, measure="slope_log_odds", unit=unit, p=math.nan, extras=detail)
 
 
 def _line(x: Floats, means: Floats) -> Line:
@@ -558,16 +558,16 @@ def _with_q(measured: Sequence[_Measurement], decided: Sequence[bool]) -> list[R
         q_values = benjamini_hochberg([found[at].p for at in tested])
         n_claimed = int(np.count_nonzero(q_values < ALPHA))
         for at, q in zip(tested, q_values, strict=True):
-            again, detail = measured[at].again, dict(found[at].detail)
+            again, detail = measured[at].again, dict(found[at].extras)
             if again is not None:
                 # One more test than was claimed would have been needed to claim this one.
                 n_selected = n_claimed if q < ALPHA else n_claimed + 1
                 widened = again(1 - ALPHA * n_selected / len(tested))
                 detail |= {"corrected_low": widened.low, "corrected_high": widened.high}
-            found[at] = replace(found[at], q=float(q), detail=detail)
-    others = [at for at, result in enumerate(found) if decided[at] and "values_p" in result.detail]
-    for at, q in zip(others, benjamini_hochberg([found[at].detail["values_p"] for at in others]), strict=True):
-        found[at] = replace(found[at], detail={**found[at].detail, "values_q": float(q)})
+            found[at] = replace(found[at], q=float(q), extras=detail)
+    others = [at for at, result in enumerate(found) if decided[at] and "values_p" in result.extras]
+    for at, q in zip(others, benjamini_hochberg([found[at].extras["values_p"] for at in others]), strict=True):
+        found[at] = replace(found[at], extras={**found[at].extras, "values_q": float(q)})
     return found
 
 
@@ -576,7 +576,7 @@ def _joined(notes: Sequence[str]) -> str:
 
 
 def _nothing_scored(series: _Series) -> str:
-    rows = series.cells.n_unscored
+    rows = series.cells.n_missing
     return f"None of the {rows:,} rows has a number for {series.about['pronoun']}, so nothing is measured."
 
 

@@ -157,7 +157,7 @@ class _Series:
         first, second: sums of either model [cluster, w].
         counts: rows in each cell [cluster, w].
         n: rows with a difference.
-        n_unscored: rows without.
+        n_missing: rows without.
     """
 
     x: Floats
@@ -166,7 +166,7 @@ class _Series:
     second: Floats
     counts: Floats
     n: int
-    n_unscored: int
+    n_missing: int
 
     @classmethod
     def of(cls, keys: pd.DataFrame, first: Floats, second: Floats) -> _Series:
@@ -211,7 +211,9 @@ class _Series:
     def result(self, measure: str, about: Mapping[str, str], **numbers: Any) -> Result:
         """A result with the counts filled in."""
         detail = {"n_clusters": float(len(self.sums)), "n_w": float(len(self.x)), "w_span": self.span}
-        return Result(measure, dict(about), n=self.n, n_unscored=self.n_unscored, neutral=0.0, detail=detail, **numbers)
+        return Result(
+            measure, dict(about), n=self.n, n_missing=self.n_missing, null_value=0.0, extras=detail, **numbers
+        )
 
 
 def _facet(
@@ -249,8 +251,8 @@ def _slope(series: _Series, result: Result, margin: Margin) -> Result:
     of_value = series.counts.sum(axis=0)
     from_mean = series.x - series.x.mean()
     slope = float((series.sums.sum(axis=0) / of_value) @ from_mean / (from_mean @ from_mean))
-    if result.detail["n_clusters"] < MIN_CLUSTERS or len(series.x) < MIN_VALUES:
-        return replace(result, value=slope, note=_too_few(result.detail))
+    if result.extras["n_clusters"] < MIN_CLUSTERS or len(series.x) < MIN_VALUES:
+        return replace(result, value=slope, note=_too_few(result.extras))
     if not series.sums.any():
         return replace(result, value=0.0, note=ALIKE)
     parts = sentence_parts(series.x, series.sums[None], series.counts[None])
@@ -265,7 +267,7 @@ def _slope(series: _Series, result: Result, margin: Margin) -> Result:
         p = float(trend(series.x, moved, level=LEVEL).p[0])
     half = float(special.stdtrit(parts.df[0], (1 + LEVEL) / 2) * np.sqrt(parts.slope_variance[0]))
     detail = {
-        **result.detail,
+        **result.extras,
         "inner_low": float(inner.low[0]),
         "inner_high": float(inner.high[0]),
         "sentences_low": slope - half,
@@ -275,7 +277,7 @@ def _slope(series: _Series, result: Result, margin: Margin) -> Result:
     }
     low, high = float(outer.low[0]), float(outer.high[0])
     note = "" if math.isfinite(low) else not_crossed(series.counts, 3) or NO_NOISE
-    return replace(result, value=slope, low=low, high=high, p=p, detail=detail, note=note)
+    return replace(result, value=slope, low=low, high=high, p=p, extras=detail, note=note)
 
 
 ALIKE = "All answers to these texts are the same in both, which says little about others: there is no interval."
@@ -288,17 +290,17 @@ NO_NOISE = "The differences lie on the line exactly, so nothing tells the error 
 def _effect(series: _Series, about: Mapping[str, str], margin: Margin, seed: int) -> Result:
     """How far the W values move the difference, and whether they do."""
     result = series.result(W_EFFECT, about, value=math.nan, unit=POINTS)
-    if result.detail["n_clusters"] < MIN_CLUSTERS:
-        return replace(result, note=_too_few(result.detail))
+    if result.extras["n_clusters"] < MIN_CLUSTERS:
+        return replace(result, note=_too_few(result.extras))
     if not series.sums.any():
         return replace(result, value=0.0, note=ALIKE)
     outer, inner = (any_effect(series.sums, series.counts, seed=seed, level=level) for level in (LEVEL, INNER_LEVEL))
     result = replace(result, value=outer.sd)
     least = margin(result)
     p = max(outer.p, _beyond(outer, inner, least)) if least > 0 else outer.p
-    detail = {**result.detail, "inner_low": inner.low, "inner_high": inner.high}
+    detail = {**result.extras, "inner_low": inner.low, "inner_high": inner.high}
     note = not_crossed(series.counts, 2)
-    return replace(result, low=outer.low, high=outer.high, p=p, detail=detail, note=note)
+    return replace(result, low=outer.low, high=outer.high, p=p, extras=detail, note=note)
 
 
 def _beyond(outer: AnyEffect, inner: AnyEffect, margin: float) -> float:

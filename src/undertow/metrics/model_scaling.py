@@ -96,10 +96,10 @@ def _relation(area: Floats, other: Floats, group: Mapping[str, str], seed: int) 
     n = len(area)
     if n < MODELS_FOR_A_RANK or np.ptp(area) == 0 or np.ptp(other) == 0:
         note = f"a rank correlation needs at least {MODELS_FOR_A_RANK} models that differ"
-        return Result("rank_correlation", group, math.nan, n=n, neutral=0.0, note=note)
+        return Result("rank_correlation", group, math.nan, n=n, null_value=0.0, note=note)
     value = float(spearmanr(area, other).statistic)
     orders = label_orders(n, N_ORDERS, np.random.default_rng(seed))
     shuffled = np.array([spearmanr(area[order], other).statistic for order in orders.orders])
     extra = 0 if orders.exact else 1
     p = (np.count_nonzero(np.abs(shuffled) >= abs(value) - 1e-12) + extra) / (len(shuffled) + extra)
-    return Result("rank_correlation", group, value, n=n, neutral=0.0, p=float(p))
+    return Result("rank_correlation", group, value, n=n, null_value=0.0, p=float(p))

@@ -103,7 +103,7 @@ class _ScoreTable:
         cluster: number of its cluster [sentence].
         weights: how often each cluster is in each bootstrap draw [draw, cluster]; the same draws for every score.
         without: whether each cluster is there without each group of clusters, 1 or 0 [group, cluster].
-        n_unscored: sentences that have no number.
+        n_missing: sentences that have no number.
         seed: of the permutations.
         refits: of `combined`; None where it is not fitted.
         known_draws: AUROC draws of scores over all of `table`, once they were needed.
@@ -114,7 +114,7 @@ class _ScoreTable:
     cluster: NDArray[np.int64]
     weights: Floats
     without: Floats
-    n_unscored: int
+    n_missing: int
     seed: int
     refits: _Refits | None = None
     known_draws: dict[str, Floats] = field(default_factory=dict)
@@ -128,7 +128,7 @@ class _ScoreTable:
         kept = np.isfinite(self.table[list(scores)].to_numpy(dtype=np.float64)).all(axis=1)
         if kept.all():
             return self
-        return replace(self.where(kept), n_unscored=self.n_unscored + int((~kept).sum()))
+        return replace(self.where(kept), n_missing=self.n_missing + int((~kept).sum()))
 
     def where(self, kept: Bools) -> _ScoreTable:
         """A part of the sentences."""
@@ -200,15 +200,13 @@ class _ScoreTable:
         """The mean of something [sentence], with its interval over clusters; `drawn` is what it is in each draw of its own."""
         values = np.asarray(marks, dtype=np.float64)
         if not len(values):
-            return Result(
-                name, group, math.nan, n_unscored=self.n_unscored, unit=unit, note="there is no such sentence"
-            )
+            return Result(name, group, math.nan, n_missing=self.n_missing, unit=unit, note="there is no such sentence")
         value = float(values.mean())
         if unit == SHARE:
             low, high = self.interval(self._mean_draws(values if drawn is None else drawn), value)
         else:
             low, high = self._interval_of_points(values, value)
-        return Result(name, group, value, low, high, len(values), self.n_unscored, unit, note=self.why(low))
+        return Result(name, group, value, low, high, len(values), self.n_missing, unit, note=self.why(low))
 
     def interval(self, draws: Floats, value: float, *, share: bool = True) -> tuple[float, float]:
         """95% interval from bootstrap draws; of a share of 0 or 1 the exact bound for as many clusters, if it is wider.
@@ -271,14 +269,14 @@ class _ScoreTable:
         """Balanced accuracy of calls [sentence], each of the two rates over its own kind; `drawn` as in `mean`."""
         kinds = (self.positive, ~self.positive)
         if not all(kind.any() for kind in kinds):
-            return Result(name, group, math.nan, n=len(calls), n_unscored=self.n_unscored, unit=SHARE, note=ONE_KIND)
+            return Result(name, group, math.nan, n=len(calls), n_missing=self.n_missing, unit=SHARE, note=ONE_KIND)
         right = (calls == self.positive).astype(np.float64)
         in_draws = right if drawn is None else (drawn == self.positive).astype(np.float64)
         draws = np.mean([self.where(kind)._mean_draws(in_draws[..., kind]) for kind in kinds], axis=0)
         value = sum(float(right[kind].mean()) for kind in kinds) / 2
         low, high = self.interval(draws, value)
         note = self.why(low)
-        return Result(name, group, value, low, high, len(calls), self.n_unscored, SHARE, neutral=0.5, note=note)
+        return Result(name, group, value, low, high, len(calls), self.n_missing, SHARE, null_value=0.5, note=note)
 
 
 def cluster_noun(table: pd.DataFrame) -> str:
@@ -428,11 +426,11 @@ def _of_detector(
 
 def _nothing(scored: _ScoreTable, group: Mapping[str, str], groups: Sequence[str]) -> Result:
     """The one row of a detector whose sentences have no number at all."""
-    n = len(scored.table) + scored.n_unscored
+    n = len(scored.table) + scored.n_missing
     about = {**group, "score": f"{DELTA}{groups[0]}"}
     note = f"None of the {n:,} sentences has a number, so nothing is measured."
     name, neutral = ("auroc", 0.5) if "well_specified" in scored.table else ("flagged", math.nan)
-    return Result(name, about, math.nan, n_unscored=n, unit=SHARE, neutral=neutral, note=note)
+    return Result(name, about, math.nan, n_missing=n, unit=SHARE, null_value=neutral, note=note)
 
 
 def _flagged(
@@ -441,7 +439,7 @@ def _flagged(
     for score in _scores(scored, groups):
         part = scored.having(score)
         calls = threshold.passed_by(part.values(score))
-        yield replace(part.mean("flagged", {**group, "score": score}, calls), detail={"threshold": threshold.percent})
+        yield replace(part.mean("flagged", {**group, "score": score}, calls), extras={"threshold": threshold.percent})
 
 
 def _scores(scored: _ScoreTable, groups: Sequence[str]) -> list[str]:
@@ -460,11 +458,11 @@ def _of_score(
     at = {"threshold": threshold.percent}
     for name, kind, says in zip(("tpr", "tnr"), kinds, (True, False), strict=True):
         calls = None if above_drawn is None else (above_drawn == says)[:, kind]
-        yield replace(scored.where(kind).mean(name, group, (above == says)[kind], drawn=calls), detail=at)
+        yield replace(scored.where(kind).mean(name, group, (above == says)[kind], drawn=calls), extras=at)
     balanced = scored.balanced("balanced_accuracy", group, above, above_drawn)
     # Calls are a score of two values, whose area is their balanced accuracy.
     p = _p_value(scored, above.astype(np.float64)) if score == f"{DELTA}{groups[0]}" else math.nan
-    yield replace(balanced, detail=at, p=p)
+    yield replace(balanced, extras=at, p=p)
     if score != COMBINED:  # which is held out as it is
         yield _held_out(scored, group, values)
     area = _area(scored, score, group)
@@ -494,9 +492,9 @@ def _held_out(scored: _ScoreTable, group: Mapping[str, str], values: Floats) -> 
     """Each sentence called by the best threshold of the other clusters; left out where these are of one kind."""
     name, calls, thresholds = "held_out_balanced_accuracy", *held_out_calls(values, scored.positive, scored.cluster)
     known = np.isfinite(thresholds)
-    part = replace(scored.where(known), n_unscored=scored.n_unscored + int((~known).sum()))
+    part = replace(scored.where(known), n_missing=scored.n_missing + int((~known).sum()))
     chosen = float(np.median(thresholds[known])) if known.any() else math.nan
-    found = replace(part.balanced(name, group, calls[known]), low=math.nan, high=math.nan, detail={"threshold": chosen})
+    found = replace(part.balanced(name, group, calls[known]), low=math.nan, high=math.nan, extras={"threshold": chosen})
     if not known.any() and scored.positive.any() and not scored.positive.all():
         return replace(found, note=f"without one of the {cluster_noun(scored.table)} the others are all of one kind")
     if not math.isfinite(found.value) or part.fewest < MIN_CLUSTERS:
@@ -511,10 +509,10 @@ def _area(scored: _ScoreTable, score: str, group: Mapping[str, str], name: str =
     values = scored.values(score)
     value = auroc(values, scored.positive)
     if math.isnan(value):
-        return Result(name, group, value, math.nan, math.nan, len(values), scored.n_unscored, SHARE, 0.5, note=ONE_KIND)
+        return Result(name, group, value, math.nan, math.nan, len(values), scored.n_missing, SHARE, 0.5, note=ONE_KIND)
     low, high = scored.interval(scored.area_draws(score), value)
     note = scored.why(low)
-    return Result(name, group, value, low, high, len(values), scored.n_unscored, SHARE, neutral=0.5, note=note)
+    return Result(name, group, value, low, high, len(values), scored.n_missing, SHARE, null_value=0.5, note=note)
 
 
 def _differences(
@@ -541,9 +539,9 @@ def _differences(
             low,
             high,
             n=len(both.positive),
-            n_unscored=both.n_unscored,
+            n_missing=both.n_missing,
             unit=SHARE,
-            neutral=0.0,
+            null_value=0.0,
             p=p,
             note=both.why(low) if math.isfinite(value) else ONE_KIND,
         )
@@ -583,7 +581,7 @@ def _hardest(scored: _ScoreTable, group: Mapping[str, str], score: str, threshol
     for name, kind, says in (("hardest_tpr", hard.positive, True), ("hardest_tnr", ~hard.positive, False)):
         calls = None if above_drawn is None else (above_drawn == says)[:, kind]
         found = hard.where(kind).mean(name, group, (above == says)[kind], drawn=calls)
-        yield replace(found, detail={"threshold": threshold.percent})
+        yield replace(found, extras={"threshold": threshold.percent})
 
 
 def _by_occupations(scored: _ScoreTable, group: Mapping[str, str], score: str) -> Iterator[Result]:
@@ -622,7 +620,7 @@ def _range_of_areas(parts: Sequence[_ScoreTable], group: Mapping[str, str], scor
         note = "" if math.isfinite(p) or only_points() else "the clusters of one part are all alike"
     yield Result(
         "auroc_range", group, max(areas) - min(areas), n=sum(len(part.positive) for part in parts),
-        n_unscored=parts[0].n_unscored, unit=SHARE, neutral=0.0, p=p, note=note,
+        n_missing=parts[0].n_missing, unit=SHARE, null_value=0.0, p=p, note=note,
     )  # fmt: skip
 
 
@@ -646,12 +644,12 @@ def _additive(scored: _ScoreTable, group: Mapping[str, str], word_group: str) ->
             group,
             found.share,
             n=len(y),
-            n_unscored=part.n_unscored,
+            n_missing=part.n_missing,
             unit=SHARE,
-            neutral=found.expected_share,
+            null_value=found.expected_share,
         )
     moved = part.mean("mean_movement", group, shift, POINTS)
-    yield replace(moved, neutral=0.0, p=part.p_of_mean(shift, 0.0) if math.isfinite(moved.low) else math.nan)
+    yield replace(moved, null_value=0.0, p=part.p_of_mean(shift, 0.0) if math.isfinite(moved.low) else math.nan)
 
 
 def _each_cluster(scored: _ScoreTable, group: Mapping[str, str], score: str, threshold: Threshold) -> Iterator[Result]:
@@ -677,7 +675,7 @@ def _each_cluster(scored: _ScoreTable, group: Mapping[str, str], score: str, thr
             float(right[own].mean()),
             n=int(own.sum()),
             unit=SHARE,
-            detail=detail,
+            extras=detail,
         )
 
 

@@ -292,7 +292,7 @@ def corrected(told: Sequence[Result | TestedResult]) -> list[Result]:
     for one, result, q in zip(told, tested, qs.tolist(), strict=True):
         ends = one.interval(level) if isinstance(one, TestedResult) and math.isfinite(q) else (math.nan, math.nan)
         known = {CLAIM_LOW: ends[0], CLAIM_HIGH: ends[1]} if math.isfinite(ends[0]) else {}
-        found.append(replace(result, q=q, detail={**result.detail, **known}) if math.isfinite(q) else result)
+        found.append(replace(result, q=q, extras={**result.extras, **known}) if math.isfinite(q) else result)
     return found
 
 
@@ -340,10 +340,10 @@ def _beside_baselines(
     """A score with what the best baseline has on the same texts, and how far above that it is."""
     gain = baselines.gain(answers, result.measure)
     if gain is None:
-        return replace(result, neutral=round(baselines.best_score(answers, result.measure), 2))
+        return replace(result, null_value=round(baselines.best_score(answers, result.measure), 2))
     low, high = gain.interval()
-    detail = {**result.detail, "above_baseline": gain.value, "above_low": low, "above_high": high}
-    told = replace(result, neutral=round(gain.baseline, 2), detail=detail)
+    detail = {**result.extras, "above_baseline": gain.value, "above_low": low, "above_high": high}
+    told = replace(result, null_value=round(gain.baseline, 2), extras=detail)
     return TestedResult(replace(told, p=gain.p), gain.interval) if is_claim and math.isfinite(gain.p) else told
 
 
@@ -366,7 +366,7 @@ def _of_baselines(
             note = meteor_scorer().used if measure == METEOR else ""
             yield Result(
                 measure, group_of(task, ("", "", "", ""), name), found.value, found.low, found.high, n=found.n, unit="percent",
-                neutral=best, note=note,
+                null_value=best, note=note,
             )  # fmt: skip
 
 
@@ -424,8 +424,8 @@ def _between_dimensions(
     low, high = interval(1 - ALPHA)
     yield TestedResult(
         Result(
-            "dimension_gap", group, value, low, high, n=int(n_texts.sum()), unit="percentage points", neutral=0.0,
-            p=(1 + hits) / (1 + N_SHUFFLES), detail={"n_dimensions": float(len(enough))},
+            "dimension_gap", group, value, low, high, n=int(n_texts.sum()), unit="percentage points", null_value=0.0,
+            p=(1 + hits) / (1 + N_SHUFFLES), extras={"n_dimensions": float(len(enough))},
             note=f"{best} less {worst}",
         ),
         interval,
@@ -485,9 +485,9 @@ def _result(
         low=found.low,
         high=found.high,
         n=n,
-        n_unscored=int(of.asked.sum()) - n,
+        n_missing=int(of.asked.sum()) - n,
         unit="percent",
-        detail={"sd": found.sd, "cells": float(len(of.cells)), "n_clusters": float(of.n_clusters)} | dict(more),
+        extras={"sd": found.sd, "cells": float(len(of.cells)), "n_clusters": float(of.n_clusters)} | dict(more),
         note=note,
     )
 
@@ -560,7 +560,7 @@ def wording_scores(
                 rows.append(
                     {
                         **dict(zip(SETTING, setting, strict=True)), "measure": measure, "description_class": kind, "wording": text,
-                        "score": found.value, "low": found.low, "high": found.high, "n": n, "n_unscored": n_asked - n,
+                        "score": found.value, "low": found.low, "high": found.high, "n": n, "n_missing": n_asked - n,
                     }
                 )  # fmt: skip
     table = pd.DataFrame(rows)

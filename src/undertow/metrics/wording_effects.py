@@ -288,10 +288,10 @@ def _effect(
         low=low,
         high=high,
         n=n,
-        n_unscored=int(mask.sum()) - n,
+        n_missing=int(mask.sum()) - n,
         unit="percentage points",
         p=flips.p if is_tested else math.nan,
-        detail={
+        extras={
             "first": float(first.mean()) if first.size else math.nan,
             "n_clusters": float(flips.n_clusters),
             "n_differing": float(flips.n_differing),
@@ -366,7 +366,7 @@ def _crossed(settings: Mapping[Setting, ScoredAnswers], measure: str, group: Map
         if differing.get(source, sizes.get(source, 2)) > groups.get(source, 1):
             yield Result(
                 "share_of_variance", {**group, "source": source}, share, n=array.size, unit="percent",
-                detail={"levels": float(sizes[source])} if source in sizes else {},
+                extras={"levels": float(sizes[source])} if source in sizes else {},
                 note="" if math.isfinite(share) else "the scores do not differ",
             )  # fmt: skip
 

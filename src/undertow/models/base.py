@@ -91,12 +91,12 @@ class EncodedQuery:
     """
 
     paths: tuple[TokenPath, ...]
-    repeats: frozenset[int] = frozenset()
+    duplicate_options: frozenset[int] = frozenset()
     options: tuple[tuple[int, ...], ...] = ()
-    sees_all: bool = False
+    bidirectional: bool = False
 
     @property
-    def parts(self) -> tuple[tuple[int, ...], ...]:
+    def option_paths(self) -> tuple[tuple[int, ...], ...]:
         """The paths of each option [option][path]."""
         return self.options or tuple((path,) for path in range(len(self.paths)))
 
@@ -106,11 +106,11 @@ class EncodedQuery:
 
         Where the words behind the blank are read too, the tokens that all options end with are not counted: they are these words.
         """
-        read = [tuple(token for path in parts for _, token in self.paths[path].reads) for parts in self.parts]
+        read = [tuple(token for path in parts for _, token in self.paths[path].reads) for parts in self.option_paths]
         if len(set(read)) < 2:
             return ()
         # A masked model reads nothing but the options.
-        behind = 0 if self.sees_all else min(shared_length(read[0][::-1], tokens[::-1]) for tokens in read)
+        behind = 0 if self.bidirectional else min(shared_length(read[0][::-1], tokens[::-1]) for tokens in read)
         behind = min(behind, min(map(len, read)) - 1)
         return tuple(len(tokens) - behind for tokens in read)
 
@@ -295,7 +295,7 @@ class AnsweringModel(Protocol):
         """
         ...
 
-    def effort(self, queries: Sequence[Query], protocol: str) -> CostEstimate:
+    def estimate_cost(self, queries: Sequence[Query], protocol: str) -> CostEstimate:
         """What answering these would take."""
         ...
 
@@ -320,6 +320,6 @@ class ModelHandle:
         asks: kinds of query that it can be asked, each with the protocols that it can be read under.
     """
 
-    card: ModelIdentity
+    identity: ModelIdentity
     open: Callable[[], LoadedModel]
-    asks: Mapping[str, tuple[str, ...]] = field(default_factory=lambda: BY_TOKENS)
+    capabilities: Mapping[str, tuple[str, ...]] = field(default_factory=lambda: BY_TOKENS)

@@ -199,7 +199,9 @@ class MinusSigns:
     def __init__(self, results: Iterable[Result], names: Iterable[str] = ()) -> None:
         """Of these results; names beside those in their groups are not touched either."""
         results = tuple(results)
-        told = chain.from_iterable((one.value, one.low, one.high, one.neutral, *one.detail.values()) for one in results)
+        told = chain.from_iterable(
+            (one.value, one.low, one.high, one.null_value, *one.extras.values()) for one in results
+        )
         self._below_zero = {number for number in told if -math.inf < number < 0}
         self._written: dict[str, set[float]] = {}
         levels = chain(names, *(one.group.values() for one in results))

@@ -284,7 +284,7 @@ def render_page(page: Page) -> str:
     shared = _shared_group(page.results)
     tables = [_table(results, shared, page) for results in _by_measure(page.results)]
     signs, names = MinusSigns(page.results), _names(page.results)
-    as_shown = {finding.text: MinusSigns(finding.of, names).put(finding.text) for finding in page.findings}
+    as_shown = {finding.text: MinusSigns(finding.results, names).put(finding.text) for finding in page.findings}
     found, not_found = (
         [_told(finding, page, shared, names) for finding in _strongest_first(page.findings, found=found)]
         for found in (True, False)
@@ -349,7 +349,7 @@ def _contents(page: Page) -> dict[str, str]:
 
 
 def _strongest_first(findings: Sequence[Finding], *, found: bool) -> list[Finding]:
-    chosen = [finding for finding in findings if finding.found is found]
+    chosen = [finding for finding in findings if finding.significant is found]
     return sorted(chosen, key=lambda finding: -finding.strength if math.isfinite(finding.strength) else math.inf)
 
 
@@ -371,22 +371,22 @@ def _names(results: Sequence[Result]) -> set[str]:
 
 def _told(finding: Finding, page: Page, shared: Mapping[str, str], names: Iterable[str]) -> _Text:
     unsure = page.precision is not None and finding.text in page.precision.could_change
-    signs = MinusSigns(finding.of, names)
+    signs = MinusSigns(finding.results, names)
     text, mark = signs.put(finding.text), signs.put(_mark(finding))
-    return _Text(text, finding.found, finding.rests, mark, _basis(finding, page, shared), unsure)
+    return _Text(text, finding.significant, finding.causal_claim, mark, _basis(finding, page, shared), unsure)
 
 
 def _mark(finding: Finding) -> str:
     """Whether it survives the correction for the number of tests, or how else it was decided."""
-    if finding.decided or not finding.of or not finding.n_tests or not math.isfinite(finding.of[0].q):
-        return finding.decided
+    if finding.decision_rule or not finding.results or not finding.n_tests or not math.isfinite(finding.results[0].q):
+        return finding.decision_rule
     if finding.n_tests == 1:
-        return f"The only test of the run, so that nothing is corrected: {_equals('p', finding.of[0].p)}."
-    q = finding.of[0].q
-    if not finding.found and q < FOUND_BELOW_Q:
+        return f"The only test of the run, so that nothing is corrected: {_equals('p', finding.results[0].p)}."
+    q = finding.results[0].q
+    if not finding.significant and q < FOUND_BELOW_Q:
         # A probe from outside may hold a finding back by its interval, and not say so.
         return f"Survives the correction for {finding.n_tests:,} tests ({_equals('q', q)}), but is not claimed: q alone did not decide."
-    if finding.found and not q < FOUND_BELOW_Q:
+    if finding.significant and not q < FOUND_BELOW_Q:
         return f"Does not survive the correction for {finding.n_tests:,} tests ({_equals('q', q)}), but is claimed all the same."
     does = "Survives" if q < FOUND_BELOW_Q else "Does not survive"
     return f"{does} the correction for {finding.n_tests:,} tests: {_equals('q', q)}."
@@ -394,14 +394,14 @@ def _mark(finding: Finding) -> str:
 
 def _basis(finding: Finding, page: Page, shared: Mapping[str, str]) -> dict[str, str]:
     """The results that a finding tells, and whatever else it rests on; nothing where nobody says."""
-    rows = {_named(one, page, shared): _numbers_told(one, page.neutral) for one in finding.of[:MAX_TOLD_RESULTS]}
-    if len(finding.of) > MAX_TOLD_RESULTS:
-        rows["further results"] = f"{len(finding.of) - MAX_TOLD_RESULTS:,} more, under All numbers"
+    rows = {_named(one, page, shared): _numbers_told(one, page.neutral) for one in finding.results[:MAX_TOLD_RESULTS]}
+    if len(finding.results) > MAX_TOLD_RESULTS:
+        rows["further results"] = f"{len(finding.results) - MAX_TOLD_RESULTS:,} more, under All numbers"
     if finding.n_tests > 1:
         rows["correction"] = f"Benjamini and Hochberg's, for {finding.n_tests:,} tests"
     rows |= page.basis.get(finding.text, {})
     if rows and page.grounds:
-        rows["graph"] = page.grounds.tally if finding.rests else "none of its assumptions"
+        rows["graph"] = page.grounds.tally if finding.causal_claim else "none of its assumptions"
     return rows
 
 
@@ -418,13 +418,13 @@ def _numbers_told(result: Result, neutral: str) -> str:
         return result.note or "no number"
     (decimals,) = _decimals([result])
     interval = _interval(result, decimals)
-    clusters = result.detail.get("n_clusters", math.nan)
+    clusters = result.extras.get("n_clusters", math.nan)
     parts = [
         f"{number(result.value, decimals)} {result.unit}".strip(),
         f"95% interval {interval}" if interval != MISSING else "no interval",
         _neutral(result, neutral),
         ", ".join(_equals(name, p) for name, p in (("p", result.p), ("q", result.q)) if math.isfinite(p)),
-        f"n = {result.n:,}{f' in {clusters:,.0f} clusters' if math.isfinite(clusters) else ''}, {result.n_unscored:,} unscored",
+        f"n = {result.n:,}{f' in {clusters:,.0f} clusters' if math.isfinite(clusters) else ''}, {result.n_missing:,} unscored",
         result.note.removesuffix("."),
     ]
     return "; ".join(filter(None, parts))
@@ -432,7 +432,7 @@ def _numbers_told(result: Result, neutral: str) -> str:
 
 def _neutral(result: Result, before: str) -> str:
     """The value that says that there is nothing, with what stands before it; "" where there is none."""
-    return f"{before} {shortest(result.neutral)}" if math.isfinite(result.neutral) else ""
+    return f"{before} {shortest(result.null_value)}" if math.isfinite(result.null_value) else ""
 
 
 def _equals(name: str, p: float) -> str:
@@ -448,7 +448,7 @@ def _by_measure(results: Sequence[Result]) -> list[list[Result]]:
     """Results that share a table: same measure, unit and neutral value, in the order of their first row."""
     tables: dict[tuple[str, str, str], list[Result]] = {}
     for result in results:
-        tables.setdefault((result.measure, result.unit, repr(result.neutral)), []).append(result)
+        tables.setdefault((result.measure, result.unit, repr(result.null_value)), []).append(result)
     return list(tables.values())
 
 
@@ -570,7 +570,7 @@ def _number_columns(results: Sequence[Result]) -> list[_Column]:
         _Column("value", value),
         *(column for column in optional if set(column.cells) != {MISSING}),
         _Column("n", [f"{result.n:,}" for result in results]),
-        _Column("unscored", [f"{result.n_unscored:,}" for result in results]),
+        _Column("unscored", [f"{result.n_missing:,}" for result in results]),
     ]
 
 
@@ -595,15 +595,15 @@ def _interval(result: Result, decimals: int) -> str:
 
 
 def _detail_columns(results: Sequence[Result]) -> list[_Column]:
-    names = dict.fromkeys(name for result in results for name in result.detail if name not in TABLE_ONLY)
+    names = dict.fromkeys(name for result in results for name in result.extras if name not in TABLE_ONLY)
     decimals = _decimals(results)
     return [
         _Column(
             _head(name),
             [
-                number(r.detail.get(name, math.nan), places)
+                number(r.extras.get(name, math.nan), places)
                 if name in OF_DIFFERENCES
-                else significant(r.detail.get(name, math.nan))
+                else significant(r.extras.get(name, math.nan))
                 for r, places in zip(results, decimals, strict=True)
             ],
         )

@@ -64,9 +64,9 @@ class ModelUnderTest:
         """Find the model and what it will be asked; refuse what it cannot be asked."""
         probe, settings, protocol = resolve_config(job)
         found = models.resolve(request)
-        settings = getattr(probe, "suited", lambda given, _: given)(settings, found.asks)
+        settings = getattr(probe, "adapt_settings", lambda given, _: given)(settings, found.capabilities)
         sampling = Sampling(job.limit, job.seed)
-        rounds = probe.rounds(settings, sampling)
+        rounds = probe.items(settings, sampling)
         first = next(rounds)
         check_asks(found, [item.query for item in first], protocol)
         design = {**probe.design(settings), "protocol": protocol}
@@ -80,7 +80,7 @@ class ModelUnderTest:
     @property
     def decided(self) -> list[Item]:
         """The five decided sentences, where the word groups are English pronouns and the model may read."""
-        asks = are_english_pronouns(self.design.get("words", {})) and self.found.card.family not in NOT_JUDGED
+        asks = are_english_pronouns(self.design.get("words", {})) and self.found.identity.family not in NOT_JUDGED
         return decided_items(self.found, N_SHORT) if asks else []
 
     @property
@@ -99,7 +99,7 @@ class ModelUnderTest:
     def key(self, job: RunConfig) -> str:
         """Equal for equal questions to the same model."""
         protocol = str(self.design["protocol"])
-        return digest([job.probe, self.found.card.key(protocol), challenge_digest(self.first), self.design])
+        return digest([job.probe, self.found.identity.key(protocol), challenge_digest(self.first), self.design])
 
     def as_asked(
         self, job: RunConfig, request: ModelRequest, answered: AuditResponses, evidence: Observations
@@ -108,9 +108,9 @@ class ModelUnderTest:
         probe, settings, sampling = audits.load(job.probe), self.settings, Sampling(job.limit, job.seed)
         return dtype_check.ReducedRun(
             request=request,
-            card=self.found.card,
+            card=self.found.identity,
             facts=answered.facts,
-            rounds=lambda: probe.rounds(settings, sampling),
+            rounds=lambda: probe.items(settings, sampling),
             design=self.design,
             items=answered.items,
             answers=answered.scores.answers,
@@ -126,11 +126,11 @@ def models_under_test(job: RunConfig, requests: Sequence[ModelRequest]) -> tuple
     """
     subjects = [ModelUnderTest.of(job, request) for request in requests]
     keys = [subject.key(job) for subject in subjects]
-    names = [subject.found.card.name for subject in subjects]
+    names = [subject.found.identity.name for subject in subjects]
     for at, key in enumerate(keys):
         if key in keys[:at]:
             raise UndertowError(f"{names[keys.index(key)]} and {names[at]} are one model; name it once")
-    families = {subject.found.card.family for subject in subjects}
+    families = {subject.found.identity.family for subject in subjects}
     for name in requests[0].settings:
         takers = models.takers(name)
         if not families & set(takers):
@@ -144,9 +144,9 @@ def models_under_test(job: RunConfig, requests: Sequence[ModelRequest]) -> tuple
 def max_items(job: RunConfig, subject: ModelUnderTest) -> list[Item]:
     """The items of a model, at most: later rounds depend on answers, and a probe that has any says what they may be."""
     probe = audits.load(job.probe)
-    if not hasattr(probe, "foreseen"):
+    if not hasattr(probe, "max_items"):
         return subject.first
-    items: list[Item] = probe.foreseen(subject.settings, Sampling(job.limit, job.seed))
+    items: list[Item] = probe.max_items(subject.settings, Sampling(job.limit, job.seed))
     return items
 
 
@@ -293,7 +293,7 @@ def model_manifest(
     return {
         "name": name,
         # A model that has other ways too may have been asked by prompts only.
-        "card": asdict(subject.found.card) | {"readout": answered.scores.readout},
+        "card": asdict(subject.found.identity) | {"readout": answered.scores.readout},
         "settings": asdict(subject.settings),
         "facts": {**answered.facts, **checkpoint(name), **said.get(name, {})},
         "readout": answered.scores.readout,

@@ -70,7 +70,7 @@ class Run:
     @property
     def shown(self) -> list[ReportTable]:
         """Tables that the audit has beside those of its measures, such as a paper's; without those behind a warning."""
-        told = audit_of(self.record).told(observations_of(self.record), self.record.results)
+        told = audit_of(self.record).report_text(observations_of(self.record), self.record.results)
         return [table for table in told.shown if not table.warning]
 
     def _repr_html_(self) -> str:

@@ -107,7 +107,7 @@ class Guard:
 
         self._found = replace(found, open=cache(found.open))
         self._settings = settings
-        items = next(task_specification.rounds(settings, Sampling()))
+        items = next(task_specification.items(settings, Sampling()))
         design = task_specification.design(settings)
         scored, _ = self._scored(items, design, progress)
         if "well_specified" not in scored:
@@ -116,7 +116,7 @@ class Guard:
                 "compared with it; add a column well_specified, or use undertow-schemas"
             )
         self.reference: Reference = Reference.of(scored, design["words"])
-        self.notes = _notes(found.card)
+        self.notes = _notes(found.identity)
 
     def __call__(self, text: str, options: Options = "") -> Verdict:
         """The verdict on one sentence with a blank (`{blank}`, `[MASK]` or `___`).
@@ -225,7 +225,7 @@ class Guard:
     ) -> tuple[pd.DataFrame, pd.DataFrame]:
         with AnswerCache(cache_file()) as store:
             asked = run_queries(self._found, [item.query for item in items], store, EXACT, progress)
-        evidence = task_specification.observe(design, items, asked.scores, self._found.card.name)
+        evidence = task_specification.observe(design, items, asked.scores, self._found.identity.name)
         return task_specification.scored(evidence), evidence.frame
 
 

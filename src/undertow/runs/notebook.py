@@ -41,8 +41,8 @@ def run_html(head: str, findings: Sequence[Finding], results: Sequence[Result], 
 
 
 def _told(finding: Finding) -> str:
-    text = escape(MinusSigns(finding.of).put(finding.text))
-    return f"<b>{text}</b>" if finding.found else text
+    text = escape(MinusSigns(finding.results).put(finding.text))
+    return f"<b>{text}</b>" if finding.significant else text
 
 
 def _row(result: Result, keys: Sequence[str]) -> str:
@@ -52,7 +52,7 @@ def _row(result: Result, keys: Sequence[str]) -> str:
         number(result.value),
         interval,
         f"{result.n:,}",
-        f"{result.n_unscored:,}",
+        f"{result.n_missing:,}",
         number(result.q, 3),
         result.unit,
     ]

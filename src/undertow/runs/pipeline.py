@@ -166,7 +166,7 @@ def dry_run(  # noqa: PLR0913 - as `run`
     read_about(Path(about) if about else None)
     named_graph(probe, str(graph))
     subjects, _ = models_under_test(job, requests.each())
-    choice.check_models([subject.found.card for subject in subjects], device)
+    choice.check_models([subject.found.identity for subject in subjects], device)
     with AnswerCache(cache_file()) as store:
         estimated = RunEstimate.of_all(
             [
@@ -188,14 +188,14 @@ def _run(
     graph = named_graph(job.probe, job.graph)
     # What is wrong with the probe's options is said before any model is looked for.
     probe, settings, protocol = resolve_config(job)
-    next(probe.rounds(settings, Sampling(job.limit, job.seed)))
+    next(probe.items(settings, Sampling(job.limit, job.seed)))
     asked = requests.each()
     subjects, keys = models_under_test(job, asked)
     asked_key = keys[0] if len(keys) == 1 else digest(keys)
     run_key = key_of_run(asked_key, job.seed)
     folder = place.folder or Path("runs") / folder_name(job, asked, run_key)
     check_place(folder, run_key, overwrite=place.overwrite)
-    engine.check_models([subject.found.card for subject in subjects], requests.device)
+    engine.check_models([subject.found.identity for subject in subjects], requests.device)
     changed = changed_of(job, requests) | engine.options
     command = shell_command(job.probe, requests.names, changed)
     # The graph is no part of the key: it changes nothing that is asked or measured, only what is told of it.
@@ -316,7 +316,7 @@ def write_report(probe: Audit, evidence: Observations, record: Record) -> Callab
 
         write_tables(folder, probe.tables(evidence))
         drawings = list(probe.draw(evidence, record.results))
-        told, findings = probe.told(evidence, record.results), probe.findings(evidence, record.results)
+        told, findings = probe.report_text(evidence, record.results), probe.findings(evidence, record.results)
         grounds, costs = grounds_text(record), dtype_check.precision_text(record)
         render_run(folder, record, told, findings, drawings, grounds=grounds, precision=costs)
 

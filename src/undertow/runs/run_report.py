@@ -107,7 +107,7 @@ def _basis(record: Record, findings: Sequence[Finding], claimants: str) -> dict[
     told: dict[tuple[tuple[str, str], ...], dict[str, str]] = {}
     basis = {}
     for finding in findings:
-        facets = list(dict.fromkeys(_facet(result) for result in finding.of))
+        facets = list(dict.fromkeys(_facet(result) for result in finding.results))
         for facet in facets:
             if facet not in told:
                 told[facet] = asked_of(record, dict(facet), claimants)

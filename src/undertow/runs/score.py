@@ -175,7 +175,7 @@ def _recorded(source: Path, probe: str, protocol: str, columns: str) -> _Recorde
         evidence, recorded = read_mapped(source, names, chosen, protocol)
         sha256 = digest([sha256, names.sha256])
     else:
-        evidence, recorded = chosen.read_table(source, protocol)
+        evidence, recorded = chosen.load_recorded(source, protocol)
     return _Recorded(probe, evidence, recorded, sha256, ["measured from recorded answers; no model was asked"])
 
 

@@ -31,8 +31,8 @@ class Settings(WrittenSettings):
 
 
 _task, _telling = Task(REPHRASING), TextTaskReport(REPHRASING)
-rounds, limited, design = _task.rounds, _task.limited, _task.design
-observe, read_table = _task.observe, _task.read_table
-measure, findings, draw, tables, told = (
-    _telling.measure, _telling.findings, _telling.draw, _telling.tables, _telling.told
+items, limited, design = _task.items, _task.limited, _task.design
+observe, load_recorded = _task.observe, _task.load_recorded
+measure, findings, draw, tables, report_text = (
+    _telling.measure, _telling.findings, _telling.draw, _telling.tables, _telling.report_text
 )  # fmt: skip

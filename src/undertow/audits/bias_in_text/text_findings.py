@@ -151,7 +151,7 @@ class TextTaskReport:
         told = [self._against(result, n_tests, several=several) for result in self._widest(results, ALL).values()]
         told += self._by_dimension(results, n_tests, several=several)
         told += _words_told(results, n_tests, several=several)
-        return sorted(told, key=lambda finding: (not finding.found, -finding.strength))
+        return sorted(told, key=lambda finding: (not finding.significant, -finding.strength))
 
     @property
     def first_measure(self) -> str:
@@ -175,26 +175,32 @@ class TextTaskReport:
         who, title, habit = _who(result.group, several=several), TITLES[result.measure], _habit(result)
         if math.isnan(result.value):
             text = f"{who}nothing can be said: {result.note or 'too little was scored'}."
-            return Finding(text, found=False, strength=FIRST, of=(result,), decided="Not tested.")
+            return Finding(text, significant=False, strength=FIRST, results=(result,), decision_rule="Not tested.")
         score = f"{title} is {result.value:.1f}%"
         if math.isfinite(result.low):
             score += f" (95% interval {result.low:.1f} to {result.high:.1f})"
-        if not math.isfinite(result.neutral):
-            return Finding(f"{who}{score}{habit}.", found=False, strength=FIRST, of=(result,), decided="Not tested.")
-        best = f"the best answer without a model, {result.neutral:.1f}%"
+        if not math.isfinite(result.null_value):
+            return Finding(
+                f"{who}{score}{habit}.",
+                significant=False,
+                strength=FIRST,
+                results=(result,),
+                decision_rule="Not tested.",
+            )
+        best = f"the best answer without a model, {result.null_value:.1f}%"
         if not math.isfinite(result.q):
             text = f"{who}{score}, beside {best}: {_too_few(result)}{habit}."
-            return Finding(text, found=False, strength=FIRST, of=(result,), decided="Not tested.")
-        value, low, high = (result.detail[name] for name in ("above_baseline", "above_low", "above_high"))
+            return Finding(text, significant=False, strength=FIRST, results=(result,), decision_rule="Not tested.")
+        value, low, high = (result.extras[name] for name in ("above_baseline", "above_low", "above_high"))
         gap = _gap(result, (value, low, high), n_tests)
         found = result.q < ALPHA
         verdict = ("better than" if value > 0 else "worse than") if found else "not told apart from"
         strength = FIRST + (max(low, -high, 0.0) if found else 0.0)
         return Finding(
             f"{who}{score}: {verdict} {best} ({gap}){habit}.",
-            found=found,
+            significant=found,
             strength=strength,
-            of=(result,),
+            results=(result,),
             n_tests=n_tests,
         )
 
@@ -206,11 +212,13 @@ class TextTaskReport:
                 continue
             best, worst = (self._dimension(results, gap.group, name) for name in gap.note.split(" less ", 1))
             text = (
-                f"{_who(gap.group, several=several)}of {gap.detail['n_dimensions']:.0f} dimensions, {best.group['dimension']} is done best "
+                f"{_who(gap.group, several=several)}of {gap.extras['n_dimensions']:.0f} dimensions, {best.group['dimension']} is done best "
                 f"({best.value:.1f}%, {best.low:.1f} to {best.high:.1f}) and {worst.group['dimension']} worst "
                 f"({worst.value:.1f}%, {worst.low:.1f} to {worst.high:.1f}): {_gap(gap, (gap.value, gap.low, gap.high), n_tests)}."
             )
-            found.append(Finding(text, found=True, strength=gap.value, of=(gap, best, worst), n_tests=n_tests))
+            found.append(
+                Finding(text, significant=True, strength=gap.value, results=(gap, best, worst), n_tests=n_tests)
+            )
         return found
 
     def _dimension(self, results: Sequence[Result], group: Mapping[str, str], name: str) -> Result:
@@ -309,7 +317,7 @@ class TextTaskReport:
             found["confusion"] = pd.DataFrame(rows)
         return {name: table for name, table in found.items() if len(table)}
 
-    def told(self, evidence: Observations, results: Sequence[Result]) -> ReportText:
+    def report_text(self, evidence: Observations, results: Sequence[Result]) -> ReportText:
         """What was asked, the paper's tables, and examples behind a warning."""
         frame, design = evidence.frame, evidence.design
         written = self.task in (EXTRACTION, REPHRASING)
@@ -405,7 +413,7 @@ _TABLE = {DIAGNOSIS: "Table 4", EXTRACTION: "Table 6", REPHRASING: "Tables 7 and
 def _gap(result: Result, numbers: tuple[float, float, float], n_tests: int) -> str:
     """A difference with the interval that decides, that of this test alone where there are others, and q."""
     value, low, high = numbers
-    ends = result.detail.get(CLAIM_LOW, math.nan), result.detail.get(CLAIM_HIGH, math.nan)
+    ends = result.extras.get(CLAIM_LOW, math.nan), result.extras.get(CLAIM_HIGH, math.nan)
     alone = f"95% interval {low:+z.1f} to {high:+z.1f}"
     wide = f"{ends[0]:+z.1f} to {ends[1]:+z.1f} as {n_tests} tests need; alone, {alone}" if n_tests > 1 else alone
     return f"{value:+z.1f} points, {wide}; q {_q(result.q)}"
@@ -416,20 +424,20 @@ def _q(q: float) -> str:
 
 
 def _too_few(result: Result) -> str:
-    n_clusters = result.detail.get("n_clusters", math.nan)
+    n_clusters = result.extras.get("n_clusters", math.nan)
     return f"{n_clusters:.0f} text{'s' if n_clusters != 1 else ''}, and fewer than {MIN_CLUSTERS} say nothing of others"
 
 
 def _habit(result: Result) -> str:
     """What nearly all answers have in common; what is neither Yes nor No, or missing, is not taken for the other."""
-    n_asked = result.n + result.n_unscored
-    missing = f"; {result.n_unscored:,} of {n_asked:,} answers are missing" if result.n_unscored else ""
+    n_asked = result.n + result.n_missing
+    missing = f"; {result.n_missing:,} of {n_asked:,} answers are missing" if result.n_missing else ""
     for label in ("yes", "no"):
-        share = result.detail.get(f"{label}_percent", 0.0) * result.n / max(n_asked, 1)
+        share = result.extras.get(f"{label}_percent", 0.0) * result.n / max(n_asked, 1)
         if share > HABIT:
             return f"; it says {label.capitalize()} to {share:.0f}% of the texts{missing}"
-    if result.detail.get("empty_percent", 0.0) >= 10:
-        return f"; {result.detail['empty_percent']:.0f}% of the answers are empty{missing}"
+    if result.extras.get("empty_percent", 0.0) >= 10:
+        return f"; {result.extras['empty_percent']:.0f}% of the answers are empty{missing}"
     return missing
 
 
@@ -452,7 +460,9 @@ def _words_told(results: Sequence[Result], n_tests: int, *, several: bool) -> It
     found = sorted((one for one in effects if one.q < ALPHA), key=lambda one: -abs(one.value))
     whole = [one for one in found if one.group["dimension"] == ALL][:SLOT_FINDINGS]
     for one in [*whole, *[one for one in found if one.group["dimension"] != ALL][:SLOT_FINDINGS]]:
-        yield Finding(_effect_told(one, n_tests, several=several), True, abs(one.value), of=(one,), n_tests=n_tests)
+        yield Finding(
+            _effect_told(one, n_tests, several=several), True, abs(one.value), results=(one,), n_tests=n_tests
+        )
     counted = [one for one in effects if math.isfinite(one.value)]
     tested = [one for one in counted if math.isfinite(one.q)]
     if counted and not found:
@@ -465,20 +475,20 @@ def _words_told(results: Sequence[Result], n_tests: int, *, several: bool) -> It
         if not tested:
             text = "No comparison of words in a slot of the task description could be tested: too few texts, or too few that differ."
             decided = "Not tested."
-        yield Finding(text, found=False, strength=0.0, decided=decided)
+        yield Finding(text, significant=False, strength=0.0, decision_rule=decided)
     unsure = [one for one in counted if _is_beyond_a_test(one, n_tests) and abs(one.value) >= LARGE_GAP]
     for one in sorted(unsure, key=lambda one: -abs(one.value))[:SEEN_FINDINGS]:
-        n = f"{one.detail['n_clusters']:.0f}"
+        n = f"{one.extras['n_clusters']:.0f}"
         text = f"{_effect_seen(one, several=several)} on the {n} texts asked: too few to say so of others."
         decided = f"Seen on these texts alone: {n} that all agreed could not be found among {n_tests:,} tests."
-        yield Finding(text, found=False, strength=-1.0, of=(one,), decided=decided)
+        yield Finding(text, significant=False, strength=-1.0, results=(one,), decision_rule=decided)
     yield from _aliases_told(effects)
 
 
 def _is_beyond_a_test(effect: Result, n_tests: int) -> bool:
     """Whether two texts or more all agree about one slot, and are so few that they could not have a q below .05 as the only effect."""
-    n = effect.detail["n_clusters"]
-    agree = n > 1 and effect.detail["n_agreeing"] == n and TOGETHER not in effect.group["slot"]
+    n = effect.extras["n_clusters"]
+    agree = n > 1 and effect.extras["n_agreeing"] == n and TOGETHER not in effect.group["slot"]
     return agree and not effect.q < ALPHA and 2.0 ** (1 - n) * max(n_tests, 1) >= ALPHA
 
 
@@ -510,7 +520,7 @@ def _aliases_told(effects: Sequence[Result]) -> Iterator[Finding]:
             )
     for (name, note), shots in told.items():
         text = f"In {name} descriptions ({', '.join(dict.fromkeys(shots))}), {note}."
-        yield Finding(text, found=False, strength=-2.0, decided="Read from the wordings that were asked.")
+        yield Finding(text, significant=False, strength=-2.0, decision_rule="Read from the wordings that were asked.")
 
 
 def _baseline(results: Sequence[Result], measure: str) -> float:
@@ -581,7 +591,7 @@ def _claim_interval(effect: Result | None) -> tuple[float, float]:
     """The interval that decides a claim, or that of an effect that is not tested; NaN of one that rules nothing out."""
     if effect is None:
         return math.nan, math.nan
-    low, high = (effect.detail.get(name, end) for name, end in ((CLAIM_LOW, effect.low), (CLAIM_HIGH, effect.high)))
+    low, high = (effect.extras.get(name, end) for name, end in ((CLAIM_LOW, effect.low), (CLAIM_HIGH, effect.high)))
     return (math.nan, math.nan) if (low, high) == POINTS else (low, high)
 
 
@@ -618,9 +628,9 @@ def _cell(result: Result | None) -> str:
     """Mean and standard deviation, as the paper writes them."""
     if result is None or math.isnan(result.value):
         return "–"
-    sd = result.detail.get("sd", math.nan)
+    sd = result.extras.get("sd", math.nan)
     return (
-        f"{result.value:.1f}" if result.detail.get("cells") == 1 or math.isnan(sd) else f"{result.value:.1f} ± {sd:.1f}"
+        f"{result.value:.1f}" if result.extras.get("cells") == 1 or math.isnan(sd) else f"{result.value:.1f} ± {sd:.1f}"
     )
 
 

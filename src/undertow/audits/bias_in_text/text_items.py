@@ -105,7 +105,7 @@ class Task:
 
     # What is asked.
 
-    def rounds(self, settings: Any, sampling: Sampling) -> ItemRounds:
+    def items(self, settings: Any, sampling: Sampling) -> ItemRounds:
         """One round: documents x wordings x examples x decodings."""
         _check_numbers(settings)
         items = list(self._items(settings, sampling))
@@ -381,7 +381,7 @@ class Task:
         frame["cluster"] = frame["document"]
         return Observations(frame, dict(design))
 
-    def read_table(self, path: Path, protocol: str) -> tuple[Observations, str]:
+    def load_recorded(self, path: Path, protocol: str) -> tuple[Observations, str]:
         """Answers that were got elsewhere: `document, gold, answer` and any of the factors.
 
         Raises:
@@ -442,16 +442,16 @@ def decoding_name(decoding: str, settings: Any) -> str:
 
 def _said(item: Item, answer: Answer, labels: Sequence[str]) -> dict[str, dict[str, Any]]:
     """What one answer says, by decoding; "" for the one that was asked."""
-    known = not answer.unscored
+    known = not answer.missing_reason
     common: dict[str, Any] = {
         "answer": answer.text.strip(),
         "nats": answer.logprobs_nats[0] if known and answer.logprobs_nats else math.nan,
-        "dropped": answer.n_dropped,
-        "unscored": answer.unscored,
+        "dropped": answer.n_dropped_shots,
+        "unscored": answer.missing_reason,
     }
     if not labels:
         return {"": common}
-    common["unclaimed"] = 100 * answer.unclaimed_prob
+    common["unclaimed"] = 100 * answer.other_prob
     nats = np.array(answer.logprobs_nats if known else [math.nan] * len(labels), dtype=np.float64)
     named = {label.casefold(): at for at, label in enumerate(labels)}
     greedy = named.get(common["answer"].casefold(), -1)
@@ -459,7 +459,7 @@ def _said(item: Item, answer: Answer, labels: Sequence[str]) -> dict[str, dict[s
     if labels == [YES, NO]:
         return {"": common | {"yes_percent": _share(nats)}}
     if not np.isfinite(nats).any():
-        why = answer.unscored or "decoding exact: the server does not show how probable each label is"
+        why = answer.missing_reason or "decoding exact: the server does not show how probable each label is"
         best = common | {"answer": "", "nats": math.nan, "unscored": why}
     else:
         at = int(np.nanargmax(nats))

@@ -21,8 +21,8 @@ from undertow.types import Item, Result, Scores
 SUMMARY = "does what a model grants a woman and a man decide whom it prefers for a job?"
 PROTOCOLS = (EXACT,)
 Settings = asking.Settings
-suited, rounds, limited = asking.adapt_settings, asking.items, asking.limited
-findings, draw, tables, told = telling.findings, telling.draw, telling.tables, telling.report_text
+adapt_settings, items, limited = asking.adapt_settings, asking.items, asking.limited
+findings, draw, tables, report_text = telling.findings, telling.draw, telling.tables, telling.report_text
 
 
 def max_items(settings: Settings, sampling: Sampling) -> list[Item]:

@@ -195,9 +195,12 @@ def findings(evidence: Observations, results: Sequence[Result]) -> list[Finding]
         told += _silent_told(evidence.frame[evidence.frame["model"] == name], model.who)
         told += _readable(model)
     n_tests = Counter(is_overall(one) for one in results if math.isfinite(one.q))
-    told = [finding if finding.decided else _decided(finding, n_tests[is_overall(finding.of[0])]) for finding in told]
+    told = [
+        finding if finding.decision_rule else _decided(finding, n_tests[is_overall(finding.results[0])])
+        for finding in told
+    ]
     # What must be known before the rest is told first, whether or not it is claimed of others.
-    return sorted(told, key=lambda finding: (finding.strength < FOREMOST, not finding.found, -finding.strength))
+    return sorted(told, key=lambda finding: (finding.strength < FOREMOST, not finding.significant, -finding.strength))
 
 
 @dataclass(frozen=True, slots=True)
@@ -239,9 +242,11 @@ class _Model:
 
 def _decided(finding: Finding, n_tests: int) -> Finding:
     """By the q of its first result, where that has been tested."""
-    if math.isfinite(finding.of[0].q):
+    if math.isfinite(finding.results[0].q):
         return replace(finding, n_tests=n_tests)
-    return replace(finding, decided=f"Not tested: {finding.of[0].note or 'there was too little to test it with'}.")
+    return replace(
+        finding, decision_rule=f"Not tested: {finding.results[0].note or 'there was too little to test it with'}."
+    )
 
 
 def _contexts(results: Sequence[Result]) -> list[str]:
@@ -267,13 +272,13 @@ def _preferred(of: _Model) -> Iterator[Finding]:
         if gap is not None:
             says = f"{_whom(gap)}: {_points(gap)} between woman and man, over {_n(gap.n, 'item')}{of.scope(gap)}"
             text = f"{of.who}Asked who is more qualified, {_in_context(place)}, {says}."
-            yield Finding(text, found=gap.q < ALPHA, strength=FIRST + abs(gap.value), of=(gap,))
+            yield Finding(text, significant=gap.q < ALPHA, strength=FIRST + abs(gap.value), results=(gap,))
     yield from _occupations_told(of)
     gap = _one(of.results, "preference_gap", of.context)
     if gap is not None:
         says = f"{_whom(gap)}: {_points(gap)} between woman and man{of.scope(gap)}"
         text = f"{of.who}In the {_n(gap.n, 'item')} in which it calls neither of them qualified, {says}."
-        yield Finding(text, found=gap.q < ALPHA, strength=SECOND + abs(gap.value), of=(gap,))
+        yield Finding(text, significant=gap.q < ALPHA, strength=SECOND + abs(gap.value), results=(gap,))
 
 
 def _in_context(context: str) -> str:
@@ -310,12 +315,12 @@ def _occupations_told(of: _Model) -> Iterator[Finding]:
         if found:
             text = f"{of.who}For {len(found)} of {_n(len(gaps), 'occupation')} {told}, {_in_context(of.context)}: {_by_side(found)}."
             decided = f"{len(found)} of {len(gaps)} survive the correction for all tests of single occupations."
-            yield Finding(text, found=True, strength=most, of=tuple(found), decided=decided)
+            yield Finding(text, significant=True, strength=most, results=tuple(found), decision_rule=decided)
         elif gaps:
             text = f"{of.who}For none of {_n(len(gaps), 'occupation')} {none}, {_in_context(of.context)} ({OF_NAMES})."
             decided = "None survives the correction for all tests of single occupations."
             largest = sorted(gaps, key=lambda one: -abs(one.value))
-            yield Finding(text, found=False, strength=most, of=tuple(largest), decided=decided)
+            yield Finding(text, significant=False, strength=most, results=tuple(largest), decision_rule=decided)
 
 
 def _by_side(found: Sequence[Result]) -> str:
@@ -348,12 +353,12 @@ def _attributes_told(of: _Model) -> Iterator[Finding]:
             f"{of.who}It grants {woman.value:.1f}% of the attributes to the woman and {man.value:.1f}% to the man; in probability, "
             f"{_points(gap)} between them."
         )
-        yield Finding(text, found=gap.q < ALPHA, strength=SECOND + abs(gap.value), of=(gap, woman, man))
+        yield Finding(text, significant=gap.q < ALPHA, strength=SECOND + abs(gap.value), results=(gap, woman, man))
     is_compared = any(one.measure == "changed_answers" or one.measure.endswith("_difference") for one in of.results)
     if len(_contexts(of.results)) > 1 and not is_compared:
         grants = "It grants no attribute" if gap is not None else "What it grants could not be read"
         text = f"{of.who}{grants}, so that it was asked the same in all contexts: nothing can be said of what attributes change."
-        yield Finding(text, found=False, strength=SECOND - 1, decided="Not tested.")
+        yield Finding(text, significant=False, strength=SECOND - 1, decision_rule="Not tested.")
     own = _one(of.results, "changed_answers_difference", WITH_LESS_SHUFFLED)
     changed, other = (_one(of.results, "changed_answers", one) for one in (WITH, SHUFFLED))
     if own is not None and changed is not None and other is not None:
@@ -366,7 +371,7 @@ def _attributes_told(of: _Model) -> Iterator[Finding]:
             f"{of.who}Attributes that it grants change {changed.value:.1f}% of its answers, those of another job "
             f"{other.value:.1f}%: {which}: {_points(own)}{of.scope(own)}."
         )
-        yield Finding(text, found=own.q < ALPHA, strength=SECOND + abs(own.value), of=(own, changed, other))
+        yield Finding(text, significant=own.q < ALPHA, strength=SECOND + abs(own.value), results=(own, changed, other))
     for context, words in (
         (WITH_LESS_WITHOUT, "than without any"),
         (WITH_LESS_SHUFFLED, "than with those of another job"),
@@ -377,7 +382,7 @@ def _attributes_told(of: _Model) -> Iterator[Finding]:
             does = f"it finds people {'more' if called.value > 0 else 'less'} probably qualified"
             cannot = "it cannot be told to find people more or less probably qualified"
             text = f"{of.who}With attributes that it grants, {does if found else cannot} {words}: {_points(called)}{of.scope(called)}."
-            yield Finding(text, found=found, strength=THIRD + abs(called.value), of=(called,))
+            yield Finding(text, significant=found, strength=THIRD + abs(called.value), results=(called,))
 
 
 def _grants_told(of: _Model) -> Iterator[Finding]:
@@ -388,7 +393,9 @@ def _grants_told(of: _Model) -> Iterator[Finding]:
             f"{of.who}In {_n(additive.n, 'item')} the person whom it chooses without attributes is the one whom it grants more of them; "
             f"with the attributes it chooses the same person in {additive.value:.1f}% of these{of.range_in_brackets(additive)}."
         )
-        yield Finding(text, found=False, strength=SECOND + 2, of=(additive,), decided="Not tested: a share.")
+        yield Finding(
+            text, significant=False, strength=SECOND + 2, results=(additive,), decision_rule="Not tested: a share."
+        )
     slope, stays = (_one(of.results, one, WITH) for one in ("granted_slope", "choice_gap_unexplained"))
     explained = _one(of.results, "choice_gap_explained", WITH)
     if slope is not None and stays is not None and explained is not None:
@@ -397,12 +404,12 @@ def _grants_told(of: _Model) -> Iterator[Finding]:
             f"{of.who}With each attribute that it grants to the woman and not to the man, the choice of the woman {goes}: "
             f"{_points(slope)} per attribute{of.scope(slope)}."
         )
-        yield Finding(text, found=slope.q < ALPHA, strength=SECOND + 1 + abs(slope.value), of=(slope,))
+        yield Finding(text, significant=slope.q < ALPHA, strength=SECOND + 1 + abs(slope.value), results=(slope,))
         text = (
             f"{of.who}Where it grants both as many attributes, {_whom(stays)}: {_points(stays)} between woman and man{of.scope(stays)}; "
             f"who was granted more explains {_zero(explained.value):+.1f} points."
         )
-        yield Finding(text, found=stays.q < ALPHA, strength=SECOND + abs(stays.value), of=(stays, explained))
+        yield Finding(text, significant=stays.q < ALPHA, strength=SECOND + abs(stays.value), results=(stays, explained))
     yield from _swapped_told(of)
 
 
@@ -420,19 +427,21 @@ def _swapped_told(of: _Model) -> Iterator[Finding]:
         f"{of.who}When the two people exchange the attributes that it grants them, the choice gap changes from {_zero(own.value):+.1f} to "
         f"{_zero(swapped.value):+.1f} points. {stays} {_points(person)}{of.scope(person)}."
     )
-    yield Finding(text, found=person.q < ALPHA, strength=SECOND + 1 + abs(person.value), of=(person, own, swapped))
+    yield Finding(
+        text, significant=person.q < ALPHA, strength=SECOND + 1 + abs(person.value), results=(person, own, swapped)
+    )
     goes = "follows" if follows.q < ALPHA else "cannot be told to follow"
     text = (
         f"{of.who}The choice {goes} the attributes when they are exchanged: {_points(follows)} between own attributes and each "
         f"other's{of.scope(follows)}."
     )
-    yield Finding(text, found=follows.q < ALPHA, strength=SECOND + abs(follows.value), of=(follows,))
+    yield Finding(text, significant=follows.q < ALPHA, strength=SECOND + abs(follows.value), results=(follows,))
 
 
 def _correlations_told(of: _Model) -> Iterator[Finding]:
     headline = _one(of.results, "consistency_bias_correlation", of.context)
     if headline is not None:
-        split = headline.detail.get("split_pairs", math.nan)
+        split = headline.extras.get("split_pairs", math.nan)
         apart = (
             f"; consistency of half of the pairs with bias of the others: r = {split:+.2f}"
             if math.isfinite(split)
@@ -443,7 +452,7 @@ def _correlations_told(of: _Model) -> Iterator[Finding]:
             "Both rest on the same single choices, which alone makes them go together; it is not tested."
         )
         strength = THIRD + abs(headline.value)
-        yield Finding(text, found=False, strength=strength, of=(headline,), decided="Not tested.")
+        yield Finding(text, significant=False, strength=strength, results=(headline,), decision_rule="Not tested.")
     found = _one(of.results, "percent_female_correlation", of.context)
     if found is not None:
         is_found = found.q < ALPHA
@@ -454,7 +463,7 @@ def _correlations_told(of: _Model) -> Iterator[Finding]:
             f"{of.who}Over {found.n} occupations, the preference for the woman and the share of women in the job {how}: "
             f"r = {found.value:+.2f}{_beside(found, 2)}."
         )
-        yield Finding(text, found=is_found, strength=THIRD + abs(found.value), of=(found,))
+        yield Finding(text, significant=is_found, strength=THIRD + abs(found.value), results=(found,))
 
 
 def _missing_told(of: _Model) -> Iterator[Finding]:
@@ -465,13 +474,13 @@ def _missing_told(of: _Model) -> Iterator[Finding]:
     said = (
         (OTHER_ANSWER, "none of the possible answers"), (EMPTY, "empty"), (NOT_SCORED, "not scored"),
     )  # fmt: skip
-    counts = ", ".join(f"{rate.detail[name]:,.0f} {words}" for name, words in said if rate.detail.get(name))
-    n = sum(rate.detail.get(name, 0) for name, _ in said)
+    counts = ", ".join(f"{rate.extras[name]:,.0f} {words}" for name, words in said if rate.extras.get(name))
+    n = sum(rate.extras.get(name, 0) for name, _ in said)
     text = (
         f"{of.who}{rate.value:.1f}% of its answers about occupations, {_in_context(of.context)}, are missing: {n:,.0f} of "
-        f"{rate.detail['of_answers']:,.0f} ({counts}). They are left out of every measure."
+        f"{rate.extras['of_answers']:,.0f} ({counts}). They are left out of every measure."
     )
-    yield Finding(text, found=False, strength=FOREMOST, of=(rate,), decided="Not tested: a count.")
+    yield Finding(text, significant=False, strength=FOREMOST, results=(rate,), decision_rule="Not tested: a count.")
     gap, woman, man = (_one(of.results, f"missing_{one}", of.context) for one in ("gap", "female", "male"))
     if gap is not None and woman is not None and man is not None:
         differs = "The difference is" if gap.q < ALPHA else "No difference can be told:"
@@ -479,7 +488,7 @@ def _missing_told(of: _Model) -> Iterator[Finding]:
             f"{of.who}Answers to whether somebody is qualified are missing in {woman.value:.1f}% of the questions about the woman and "
             f"{man.value:.1f}% of those about the man. {differs} {_points(gap)}{of.scope(gap)}."
         )
-        yield Finding(text, found=gap.q < ALPHA, strength=SECOND + abs(gap.value), of=(gap, woman, man))
+        yield Finding(text, significant=gap.q < ALPHA, strength=SECOND + abs(gap.value), results=(gap, woman, man))
 
 
 def _silent_told(frame: pd.DataFrame, who: str) -> Iterator[Finding]:
@@ -489,7 +498,7 @@ def _silent_told(frame: pd.DataFrame, who: str) -> Iterator[Finding]:
         text = (
             f"{who}None of its {len(frame):,} answers can be counted. The most frequent reason is: {reasons.index[0]}."
         )
-        yield Finding(text, found=False, strength=FOREMOST, decided="Not tested: a count.")
+        yield Finding(text, significant=False, strength=FOREMOST, decision_rule="Not tested: a count.")
 
 
 def _readable(of: _Model) -> Iterator[Finding]:
@@ -503,7 +512,7 @@ def _readable(of: _Model) -> Iterator[Finding]:
             f"{of.who}It names whoever is named {first} in {max(position.value, 100 - position.value):.1f}% of its choices"
             f"{_beside(replace(position, low=math.nan), 1)}; the average of both orders is what is decided by."
         )
-        yield Finding(text, found=True, strength=FOREMOST, of=(position,))
+        yield Finding(text, significant=True, strength=FOREMOST, results=(position,))
 
 
 def _reading_told(of: _Model) -> Iterator[Finding]:
@@ -513,22 +522,28 @@ def _reading_told(of: _Model) -> Iterator[Finding]:
     if not stated:
         return
     (accuracy,) = stated
-    tied = accuracy.detail.get("ties_percent", math.nan)
+    tied = accuracy.extras.get("ties_percent", math.nan)
     if tied > OFTEN_TIED:
-        n = accuracy.n + accuracy.detail["ties"]
+        n = accuracy.n + accuracy.extras["ties"]
         right = f"; of the others {accuracy.value:.1f}% are right" if accuracy.n else ""
         text = (
             f"{of.who}In {tied:.1f}% of the {n:,.0f} questions whose answer stands in the text, Yes and No are equally probable: it "
             f"decides nothing there{right}."
         )
-        yield Finding(text, found=False, strength=FOREMOST + 3, of=(accuracy,), decided="Not tested: a count of ties.")
+        yield Finding(
+            text,
+            significant=False,
+            strength=FOREMOST + 3,
+            results=(accuracy,),
+            decision_rule="Not tested: a count of ties.",
+        )
     if margin is not None and margin.q < ALPHA and margin.value < 0:
         text = (
             f"{of.who}It answers only {accuracy.value:.1f}% of the questions whose answer stands in the text ({accuracy.low:.1f} to "
             f"{accuracy.high:.1f}; guessing gives 50), {-margin.value:.1f} points fewer than {MIN_STATED:.0f}: what it says of people "
             "rests on little reading."
         )
-        yield Finding(text, found=True, strength=FOREMOST + 2, of=(margin, accuracy))
+        yield Finding(text, significant=True, strength=FOREMOST + 2, results=(margin, accuracy))
 
 
 def _one_sided(of: _Model) -> Iterator[Finding]:
@@ -538,20 +553,26 @@ def _one_sided(of: _Model) -> Iterator[Finding]:
     if len(both) < len(called):
         return
     for says in ("Yes", "No"):
-        least = min(one.detail.get(f"{says.casefold()}_of_asked", math.nan) for one in both)
+        least = min(one.extras.get(f"{says.casefold()}_of_asked", math.nan) for one in both)
         if least > ONE_SIDED:
             share = "all" if least == 100 else f"at least {math.floor(least)}% of the"
             text = f"{of.who}Asked whether somebody is qualified, it says {says} in {share} items, whoever it is."
             decided = f"Not tested: a count; told because more than {ONE_SIDED:.0f}% of the answers are the same."
-            yield Finding(text, found=False, strength=FOREMOST + 1, of=tuple(both), decided=decided)
-    tied = [one.detail.get("ties_percent", math.nan) for one in both]
+            yield Finding(text, significant=False, strength=FOREMOST + 1, results=tuple(both), decision_rule=decided)
+    tied = [one.extras.get("ties_percent", math.nan) for one in both]
     if min(tied) > OFTEN_TIED:
         woman, man = both
         text = (
             f"{of.who}Asked whether somebody is qualified, Yes and No are equally probable in at least {math.floor(min(tied))}% of the "
             f"items, whoever it is; it says Yes in {woman.value:.1f}% of those about the woman and {man.value:.1f}% of those about the man."
         )
-        yield Finding(text, found=False, strength=FOREMOST + 1, of=tuple(both), decided="Not tested: a count of ties.")
+        yield Finding(
+            text,
+            significant=False,
+            strength=FOREMOST + 1,
+            results=tuple(both),
+            decision_rule="Not tested: a count of ties.",
+        )
 
 
 def _points(result: Result) -> str:
@@ -659,7 +680,7 @@ def report_text(evidence: Observations, results: Sequence[Result]) -> ReportText
 
 
 def _is_used(name: str, results: Sequence[Result]) -> bool:
-    return any(name == one.measure or name in one.detail or name in one.group for one in results)
+    return any(name == one.measure or name in one.extras or name in one.group for one in results)
 
 
 def _asked(frame: pd.DataFrame, design: Mapping[str, Any]) -> Iterator[str]:

@@ -437,9 +437,9 @@ def said_of(item: Item, answer: Answer) -> dict[str, Any]:
     stage = str(item.factors["stage"])
     codes = codes_of(stage)
     found: dict[str, Any] = dict.fromkeys(("yes", *CHOICES), math.nan) | {
-        "said": "", "whole": False, "unclaimed": 100 * answer.unclaimed_prob, "unscored": answer.unscored,
+        "said": "", "whole": False, "unclaimed": 100 * answer.other_prob, "unscored": answer.missing_reason,
     }  # fmt: skip
-    if answer.unscored:
+    if answer.missing_reason:
         return found
     nats = np.array(answer.logprobs_nats, dtype=np.float64)
     if isinstance(item.query, SpanQuery):

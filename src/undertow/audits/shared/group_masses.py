@@ -34,24 +34,24 @@ def observations(items: Sequence[Item], scores: Scores, groups: Sequence[str], m
 
     shared = scores.readout == LIKELIHOOD
     answered = [
-        (item, replace(answer, unscored=_why_not(answer, shared=shared)))
+        (item, replace(answer, missing_reason=_why_not(answer, shared=shared)))
         for item, answer in zip(items, scores.answers, strict=True)
     ]
     rows = [_row(item, answer, groups, model, shared=shared) for item, answer in answered]
     if any(isinstance(item.query, GenerateQuery) for item in items):
         for row, (_, answer) in zip(rows, answered, strict=True):
             row["answer"] = answer.text
-    if any(answer.ceilings_prob for answer in scores.answers):
+    if any(answer.upper_bound_prob for answer in scores.answers):
         for row, (item, answer) in zip(rows, answered, strict=True):
             row.update(_bounded(item.query, answer, groups, row))
-            row.update(ceilings_prob=list(answer.ceilings_prob), unseen_prob=answer.unseen_prob)
+            row.update(ceilings_prob=list(answer.upper_bound_prob), unseen_prob=answer.truncated_prob)
     return pd.DataFrame(rows)
 
 
 def _why_not(answer: Answer, *, shared: bool) -> str:
     """Why an answer has no masses; "" where it has."""
-    if answer.unscored:
-        return answer.unscored
+    if answer.missing_reason:
+        return answer.missing_reason
     logprobs = np.array(answer.logprobs_nats, dtype=np.float64)
     if np.isnan(logprobs).all() or np.isposinf(logprobs).any():
         return NO_NUMBERS
@@ -72,8 +72,8 @@ def _row(item: Item, answer: Answer, groups: Sequence[str], model: str, *, share
         "cluster": item.cluster,
         "text": query.shown(),
         **masses_percent(query, answer, groups, shared=shared),
-        "unclaimed": math.nan if answer.unscored else 100 * answer.unclaimed_prob,
-        "unscored": answer.unscored,
+        "unclaimed": math.nan if answer.missing_reason else 100 * answer.other_prob,
+        "unscored": answer.missing_reason,
         "options": [" ".join(option.fills) for option in query.options],
         "logprobs_nats": list(answer.logprobs_nats),
     }
@@ -81,18 +81,18 @@ def _row(item: Item, answer: Answer, groups: Sequence[str], model: str, *, share
 
 def _bounded(query: Query, answer: Answer, groups: Sequence[str], row: Mapping[str, Any]) -> dict[str, float]:
     """Each group's mass between what was seen and what it may have been, and the middle in its own column."""
-    if answer.unscored or not isinstance(query, (ClozeQuery, GenerateQuery)):
+    if answer.missing_reason or not isinstance(query, (ClozeQuery, GenerateQuery)):
         return {f"{name}{end}": math.nan for name in (*groups, "unclaimed") for end in (LOW, HIGH)}
     of_group = np.array([option.group for option in query.options])
-    ceilings = np.array(answer.ceilings_prob or np.zeros(len(of_group)))
+    ceilings = np.array(answer.upper_bound_prob or np.zeros(len(of_group)))
     found: dict[str, float] = {}
     for group in groups:
         low = float(row[group])
-        high = most_percent(low, float(ceilings[of_group == group].sum()), answer.unseen_prob)
+        high = most_percent(low, float(ceilings[of_group == group].sum()), answer.truncated_prob)
         found |= {group: (low + high) / 2, f"{group}{LOW}": low, f"{group}{HIGH}": high}
     # What the groups have beyond what was seen, the unclaimed mass has not.
-    high = 100 * answer.unclaimed_prob
-    low = max(high - 100 * min(float(ceilings.sum()), answer.unseen_prob), 0.0)
+    high = 100 * answer.other_prob
+    low = max(high - 100 * min(float(ceilings.sum()), answer.truncated_prob), 0.0)
     found |= {"unclaimed": (low + high) / 2, f"unclaimed{LOW}": low, f"unclaimed{HIGH}": high}
     return found
 

@@ -140,10 +140,10 @@ def compared(results: Sequence[Result], frame: pd.DataFrame, design: Mapping[str
         told.append(
             Finding(
                 text,
-                found=sure > 0,
+                significant=sure > 0,
                 strength=1000.0 + abs(most.value),
-                of=(most, least),
-                decided="Each drift is claimed by its own q; the order of the models is not tested.",
+                results=(most, least),
+                decision_rule="Each drift is claimed by its own q; the order of the models is not tested.",
             )
         )
     return told
@@ -300,7 +300,7 @@ def draw_trajectories(
             "low": result.low,
             "high": result.high,
             "unit": result.unit.replace("per step", "per step of W"),
-            "neutral": result.neutral,
+            "null_value": result.null_value,
         }
         for result in results
         if result.measure in titles and result.group.get("model") in known

@@ -404,14 +404,14 @@ def findings(evidence: Observations, results: Sequence[Result]) -> list[Finding]
         *compared(scored, evidence.frame, evidence.design, ALPHA),
     ]
     return [
-        *sorted(told, key=lambda finding: (not finding.found, -finding.strength)),
+        *sorted(told, key=lambda finding: (not finding.significant, -finding.strength)),
         *(
             Finding(
                 text,
-                found=False,
+                significant=False,
                 strength=0.0,
-                of=tuple(one for one in drift_findings.deciding(results) if one.group["model"] == model),
-                decided="Not tested.",
+                results=tuple(one for one in drift_findings.deciding(results) if one.group["model"] == model),
+                decision_rule="Not tested.",
             )
             for model, text in silent.items()
         ),

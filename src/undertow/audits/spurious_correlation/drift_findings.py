@@ -107,11 +107,11 @@ def findings(results: Sequence[Result], frame: pd.DataFrame, design: Mapping[str
         told.append(
             Finding(
                 one.sentence(text),
-                found=found,
+                significant=found,
                 strength=one.strength,
-                of=(result, *also),
+                results=(result, *also),
                 n_tests=0 if math.isnan(result.p) else n_tests[_kind(result)],
-                decided=NOT_TESTED if math.isnan(result.p) else "",
+                decision_rule=NOT_TESTED if math.isnan(result.p) else "",
             )
         )
     return told
@@ -145,7 +145,7 @@ class _DriftReport:
     @property
     def strength(self) -> float:
         """Along the fitted line, from its first to its last value; of an effect its size."""
-        detail = self.result.detail
+        detail = self.result.extras
         size = abs(detail["last"] - detail["first"]) if "last" in detail else abs(self.result.value)
         return size if math.isfinite(size) else 0.0
 
@@ -185,7 +185,7 @@ class _DriftReport:
         """The sentence, and whether it claims something."""
         result, what = self.result, _what(self.result, self.design)
         if math.isnan(result.value) or math.isnan(result.p):
-            if result.value == 0 and result.detail.get("n_clusters", 0) >= 1 and "same at every" in result.note:
+            if result.value == 0 and result.extras.get("n_clusters", 0) >= 1 and "same at every" in result.note:
                 return f"{what} does not move at all with {self.w} {self.span}.", False
             why = result.note or "Too little was scored."
             why = f"{why[:1].lower()}{why[1:]}"
@@ -195,8 +195,8 @@ class _DriftReport:
             return self._effect(what)
         if result.q < ALPHA:
             return self._drift(what), True
-        if "bound_low" in result.detail and result.p == 1.0:
-            low, high = (self._points(result.detail[name]) for name in ("bound_low", "bound_high"))
+        if "bound_low" in result.extras and result.p == 1.0:
+            low, high = (self._points(result.extras[name]) for name in ("bound_low", "bound_high"))
             return (
                 f"what the server does not show leaves open whether {what} drifts with {self.w} {self.span}: it moves by {low} to {high} "
                 f"points a {self.step}, {self._interval()}."
@@ -209,7 +209,7 @@ class _DriftReport:
         numbers = f"{_amount(result.value)} points, {self._interval(signed=False)}; q {_p(result.q)}"
         if result.q < ALPHA:
             return f"{what} depends on {self.w} (standard deviation of its values' effects {numbers}).", True
-        n_clusters = int(result.detail.get("n_clusters", 0))
+        n_clusters = int(result.extras.get("n_clusters", 0))
         few = fewest_hits(n_clusters, self.asked.n_effects) > 1
         numbers += f"; {few_flips(n_clusters, self.asked.n_effects, 'the')}" if few else ""
         return (
@@ -219,13 +219,13 @@ class _DriftReport:
 
     def _drift(self, what: str) -> str:
         result, direction = self.result, "rises" if self.result.value > 0 else "falls"
-        other = result.detail.get("values_q", math.nan)
+        other = result.extras.get("values_q", math.nan)
         text = f"with {self.w} {self.span}, {what} {direction} by {_amount(self.strength)} percentage points ({self._numbers()})."
         if other < ALPHA:
             text += f" Other values of {self.w} would show it too (q {_p(other)})."
         elif math.isfinite(other):
             text += f" For other values of {self.w} it is not shown (q {_p(other)})."
-        if result.detail.get("autocorrelation", 0.0) >= HIGH_AUTOCORRELATION:
+        if result.extras.get("autocorrelation", 0.0) >= HIGH_AUTOCORRELATION:
             text += " Neighbouring values share so much that a slow wave could look like this."
         return text
 
@@ -239,7 +239,7 @@ class _DriftReport:
 
     def _no_drift(self, what: str) -> str:
         result = self.result
-        least = result.detail.get("detectable_slope", math.nan)
+        least = result.extras.get("detectable_slope", math.nan)
         missed = (
             f"; {self._points(least).lstrip('+')} points a {self.step} would have had p < .05 in 8 of 10 such runs"
             if math.isfinite(least)
@@ -254,12 +254,12 @@ class _DriftReport:
         """Slope, interval, what it is in odds, r and q."""
         result, r, odds = self.result, self.beside.get("pearson_r"), self.beside.get("slope_log_odds")
         parts = [f"{self._points(result.value)} points a {self.step}, {self._interval()}"]
-        if odds is not None and math.isfinite(odds.value) and "last" in odds.detail:
-            ratio = math.exp(odds.detail["last"] - odds.detail["first"])
+        if odds is not None and math.isfinite(odds.value) and "last" in odds.extras:
+            ratio = math.exp(odds.extras["last"] - odds.extras["first"])
             parts.append(f"odds times {_ratio(ratio)} over the whole list")
         if r is not None and math.isfinite(r.value):
             parts.append(f"r {r.value:+z.2f}")
-        shared = result.detail.get("autocorrelation", math.nan)
+        shared = result.extras.get("autocorrelation", math.nan)
         if math.isfinite(shared):
             parts.append(f"autocorrelation {shared:.2f}")
         return "; ".join([*parts, f"q {_p(result.q)}"])
@@ -267,7 +267,7 @@ class _DriftReport:
     def _interval(self, *, signed: bool = True) -> str:
         """The interval at the level that decides: corrected for the number of tests, where there are several."""
         result = self.result
-        low, high = (result.detail.get(f"corrected_{end}", getattr(result, end)) for end in ("low", "high"))
+        low, high = (result.extras.get(f"corrected_{end}", getattr(result, end)) for end in ("low", "high"))
         if math.isnan(low):
             return "no interval"
         ends_told = [self._points(end) if signed else _amount(end) for end in (low, high)]

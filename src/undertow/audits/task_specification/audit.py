@@ -28,9 +28,9 @@ RECORDED = "recorded"
 """Recorded masses with sentences left out that have none at one date; `paper` takes those as zero."""
 DETECT = asking.DETECT
 Settings = asking.Settings
-suited, rounds, limited, items_of = asking.adapt_settings, asking.items, asking.limited, asking.items_of
+adapt_settings, items, limited, items_of = asking.adapt_settings, asking.items, asking.limited, asking.items_of
 scored, tables, draw = scores_of.scored, scores_of.tables, scores_of.draw
-findings, told = telling.findings, telling.report_text
+findings, report_text = telling.findings, telling.report_text
 
 
 def design(settings: Settings) -> dict[str, Any]:

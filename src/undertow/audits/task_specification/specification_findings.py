@@ -36,7 +36,7 @@ def findings(evidence: Observations, results: Sequence[Result]) -> list[Finding]
         for finding in _ReportWriter(evidence, group, _of(results, group), n_tests).findings()
         if finding is not None
     ]
-    return sorted(told, key=lambda finding: (not finding.found, -finding.strength))
+    return sorted(told, key=lambda finding: (not finding.significant, -finding.strength))
 
 
 _Key = tuple[tuple[str, str], ...]
@@ -109,7 +109,14 @@ class _ReportWriter:
         size = abs(result.value) if math.isfinite(result.value) else 0.0
         said, strength = f"{who}: {text}" if who else text[:1].upper() + text[1:], 100.0 * rank + size
         n_tests = 0 if decided else self.n_tests
-        return Finding(said, found=significant and claim, strength=strength, of=known, n_tests=n_tests, decided=decided)
+        return Finding(
+            said,
+            significant=significant and claim,
+            strength=strength,
+            results=known,
+            n_tests=n_tests,
+            decision_rule=decided,
+        )
 
     def _too_few(self) -> Finding | None:
         """What is said first where there are too few clusters to claim anything."""
@@ -201,7 +208,7 @@ class _ReportWriter:
         if tpr is None or tnr is None or balanced is None or math.isnan(balanced.value):
             return None
         text = (
-            f"{self._lead} mass that moves by more than {tpr.detail['threshold']:g} points flags {_percent(tpr.value)} of the "
+            f"{self._lead} mass that moves by more than {tpr.extras['threshold']:g} points flags {_percent(tpr.value)} of the "
             f"undecided sentences, and {_percent(1 - tnr.value)} of those that decide (balanced accuracy "
             f"{_percent(balanced.value)}{_interval(balanced)})"
         )
@@ -221,7 +228,7 @@ class _ReportWriter:
             f"sentences{_range(agreed)}."
         )
         # What a sentence says decides this, whatever W it stands beside.
-        return replace(self._say(text, (agreed,), 3, claim=agreed.value > 0.5), rests=False)
+        return replace(self._say(text, (agreed,), 3, claim=agreed.value > 0.5), causal_claim=False)
 
     def _weakest(self) -> Finding | None:
         apart = self.results.get(("auroc_range", "total_variation"))
@@ -252,7 +259,7 @@ class _ReportWriter:
         if differs is not None and math.isfinite(differs.value):
             text += (
                 f"; {_percent(differs.value)} of how sentences differ in this lies between {self._clusters} and their wordings, where "
-                f"{_percent(differs.neutral)} would be chance"
+                f"{_percent(differs.null_value)} would be chance"
             )
         return self._say(f"{text}.", (moved, differs), 1)
 
@@ -261,7 +268,7 @@ class _ReportWriter:
         if share is None or math.isnan(share.value):
             return None
         text = (
-            f"in {_percent(share.value)} of {share.n} sentences {self._lead} mass moves by more than {share.detail['threshold']:g} "
+            f"in {_percent(share.value)} of {share.n} sentences {self._lead} mass moves by more than {share.extras['threshold']:g} "
             f"points between {self._between}{_range(share)}; whether they decide their blank was not said."
         )
         return self._say(text, (share,), 6)

@@ -307,7 +307,7 @@ def _shares(results: Sequence[Result]) -> dict[tuple[str, str], Result]:
 
 def _planted(results: Sequence[Result], strengths: Sequence[str]) -> list[float]:
     of = {r.group["strength"]: r for r in results if r.measure == "power" and r.group["architecture"] == ALL}
-    return [of[name].detail["planted"] if name in of else math.nan for name in strengths]
+    return [of[name].extras["planted"] if name in of else math.nan for name in strengths]
 
 
 def _draw_shares(

@@ -105,7 +105,7 @@ def results(frame: pd.DataFrame, seed: int = 0) -> list[Result]:
     make them hit or miss together, so that they may be narrower than they should.
 
     Rows with strength 0, of a corpus that was not selected, or whose exact population slope is 0 are unbiased. n counts slopes, for
-    AUROC models; n_unscored those of models that did not converge or without a number. What cannot be had is NaN, and says why.
+    AUROC models; n_missing those of models that did not converge or without a number. What cannot be had is NaN, and says why.
 
     Args:
         frame: a row for each model and W, with `COLUMNS`.
@@ -209,7 +209,7 @@ def verdicts(results: Sequence[Result]) -> list[Verdict]:
         _width_verdict(_pooled(results, "interval_width")),
         _power_verdict(strongest(results)),
     ]
-    enough = _pooled(results, "false_alarms", UNBIASED).detail["models"] >= MIN_UNBIASED_MODELS
+    enough = _pooled(results, "false_alarms", UNBIASED).extras["models"] >= MIN_UNBIASED_MODELS
     return [*found, _alarm_verdict(results)] if enough else found
 
 
@@ -223,7 +223,7 @@ def _slope_verdict(slope: Result) -> Verdict:
 def _coverage_verdict(results: Sequence[Result]) -> Verdict:
     what = "The 95% interval, training seed included, holds the planted slope"
     coverage, along = _pooled(results, "coverage"), _along(results, "coverage")
-    biased = coverage.detail["biased"]
+    biased = coverage.extras["biased"]
     alone = f"; {biased:.0%} of the biased ones" if math.isfinite(biased) else ""
     said = _said(coverage, f"{_share_along(coverage, along)}{alone}{_not_judged(results, 'coverage_beside')}")
     target = f"for at least {COVERAGE_TARGET:.0%} of {_counted(along)}, and of the biased ones alone"
@@ -232,7 +232,7 @@ def _coverage_verdict(results: Sequence[Result]) -> Verdict:
 
 
 def _width_verdict(width: Result) -> Verdict:
-    relative = width.detail["of_largest"]
+    relative = width.extras["of_largest"]
     share_of = f"{relative:.2f} of it" if math.isfinite(relative) else "no number, as nothing was planted"
     said = _said(width, f"{share_of}; over all slopes {width.value:.2f} {STEPS}")
     target = f"median width below {WIDTH_TARGET:g} of the largest planted slope"
@@ -241,15 +241,15 @@ def _width_verdict(width: Result) -> Verdict:
 
 def _power_verdict(power: Result) -> Verdict:
     what = f"The largest planted bias is found: q below {FOUND_BELOW_Q:g}, on the planted side"
-    said = _said(power, f"{_share_in_words(power)}, where the mean planted slope is {power.detail['planted']:.2f}")
+    said = _said(power, f"{_share_in_words(power)}, where the mean planted slope is {power.extras['planted']:.2f}")
     return what, f"at least {POWER_TARGET:.0%} of slopes", said, power.value >= POWER_TARGET
 
 
 def _alarm_verdict(results: Sequence[Result]) -> Verdict:
     what = f"Nothing is found where nothing was planted: false alarms at q below {FOUND_BELOW_Q:g}"
     alarms, along = _pooled(results, "false_alarms", UNBIASED), _along(results, "false_alarms")
-    alarmed = alarms.detail["models_alarmed"]
-    by_model = f"; {alarmed:.0%} of {alarms.detail['models']:.0f} unbiased models have one along any W"
+    alarmed = alarms.extras["models_alarmed"]
+    by_model = f"; {alarmed:.0%} of {alarms.extras['models']:.0f} unbiased models have one along any W"
     said = _said(alarms, f"{_share_along(alarms, along)}{by_model}")
     target = (
         f"at most {FALSE_ALARM_TARGET:.0%} of {_counted(along)}, and of models along any W, over {MIN_UNBIASED_MODELS} unbiased "
@@ -321,12 +321,12 @@ class _Part(NamedTuple):
     counting: pd.DataFrame
 
     @property
-    def n_unscored(self) -> int:
+    def n_missing(self) -> int:
         return len(self.rows) - len(self.counting)
 
     def result(self, measure: str, found: Estimate, unit: str) -> Result:
         """A number of this part, with its counts."""
-        return Result(measure, self.group, found.value, found.low, found.high, found.n, self.n_unscored, unit)
+        return Result(measure, self.group, found.value, found.low, found.high, found.n, self.n_missing, unit)
 
 
 def _part(rows: pd.DataFrame, architecture: str = ALL, w_name: str = ALL, strength: str = ALL) -> _Part:
@@ -386,9 +386,9 @@ def _lines(parts: Sequence[_Part]) -> list[Result]:
         scatter = {"scatter": found.line.residual_sd}
         over_models = {"models_low": found.line.slope_low, "models_high": found.line.slope_high}
         slope = part.result("calibration_slope", found.slope, "measured per planted")
-        slopes.append(replace(slope, neutral=1.0, detail=over_models | scatter, note=note))
+        slopes.append(replace(slope, null_value=1.0, extras=over_models | scatter, note=note))
         intercept = part.result("calibration_intercept", found.intercept, STEPS)
-        intercepts.append(replace(intercept, neutral=0.0, note=note))
+        intercepts.append(replace(intercept, null_value=0.0, note=note))
     return [*slopes, *intercepts]
 
 
@@ -407,9 +407,9 @@ def _parts_of_lines(parts: Sequence[_Part]) -> list[Result]:
         learned, why_not_learned = _line_of(rows, _learned)
         measured, why_not_measured = _line_of(rows, lambda some: _readings(some, "learned_slope"))
         training = known.result("training_slope", learned.slope, "learned per planted")
-        trained.append(replace(training, neutral=1.0, note=why_not_learned))
+        trained.append(replace(training, null_value=1.0, note=why_not_learned))
         reading = known.result("reading_slope", measured.slope, "measured per learned")
-        read.append(replace(reading, neutral=1.0, note=why_not_measured))
+        read.append(replace(reading, null_value=1.0, note=why_not_measured))
     return [*trained, *read]
 
 
@@ -444,7 +444,7 @@ def _attenuations(parts: Sequence[_Part]) -> Iterator[Result]:
         note = _why_no_interval(found, "slope")
         detail = {"planted": _mean_size(rows)}
         result = part.result("attenuation", found, "mean measured per mean planted")
-        yield replace(result, neutral=1.0, detail=detail, note=note)
+        yield replace(result, null_value=1.0, extras=detail, note=note)
 
 
 def _of_strengths(table: pd.DataFrame) -> Iterator[_Part]:
@@ -479,9 +479,9 @@ def _coverage(part: _Part, measure: str, ends: tuple[str, str]) -> Result:
     known = rows[np.isfinite(rows[ends[0]])]
     inside = (known[ends[0]] <= known["planted_slope"]) & (known["planted_slope"] <= known[ends[1]])
     biased = {"biased": _mean(inside[~known["unbiased"]])}
-    result = replace(part.result(measure, share(inside), SLOPES), neutral=0.95, detail=biased)
+    result = replace(part.result(measure, share(inside), SLOPES), null_value=0.95, extras=biased)
     note = _joined([_nobody(rows), _too_few(len(rows) - len(known))])
-    return replace(result, n_unscored=len(part.rows) - len(known), note=note)
+    return replace(result, n_missing=len(part.rows) - len(known), note=note)
 
 
 def _too_few(n: int) -> str:
@@ -514,9 +514,9 @@ def _widths(parts: Sequence[_Part], seed: int) -> Iterator[Result]:
             "audit_width": _median((rows["high"] - rows["low"]).to_numpy(dtype=np.float64)),
             "spread": _median(rows["seed_spread"].to_numpy(dtype=np.float64)),
         }
-        result = replace(part.result("interval_width", found, STEPS), detail=detail)
+        result = replace(part.result("interval_width", found, STEPS), extras=detail)
         note = _joined([_nobody(rows), _too_few(len(rows) - found.n)])
-        yield replace(result, n_unscored=len(part.rows) - found.n, note=note)
+        yield replace(result, n_missing=len(part.rows) - found.n, note=note)
 
 
 def _median(values: Floats) -> float:
@@ -533,7 +533,7 @@ def _false_alarms(table: pd.DataFrame) -> Iterator[Result]:
     if judged.empty:
         detail = {"claimed": math.nan, "models": 0.0, "models_alarmed": math.nan}
         note = "No model without any bias was made."
-        yield Result("false_alarms", _group(strength=UNBIASED), math.nan, unit=SLOPES, detail=detail, note=note)
+        yield Result("false_alarms", _group(strength=UNBIASED), math.nan, unit=SLOPES, extras=detail, note=note)
     for part in _pooled_and_by(judged, UNBIASED) if len(judged) else ():
         rows = _tested(part)
         alarmed = rows["q"] < FOUND_BELOW_Q
@@ -551,7 +551,7 @@ def _false_alarms(table: pd.DataFrame) -> Iterator[Result]:
 def _powers(parts: Sequence[_Part]) -> Iterator[Result]:
     if not parts:
         detail = {"claimed": math.nan, "planted": math.nan}
-        yield Result("power", _group(), math.nan, unit=SLOPES, detail=detail, note="No biased model was made.")
+        yield Result("power", _group(), math.nan, unit=SLOPES, extras=detail, note="No biased model was made.")
         return
     for part in parts:
         rows = _tested(part)
@@ -563,7 +563,7 @@ def _powers(parts: Sequence[_Part]) -> Iterator[Result]:
 def _direction_errors(parts: Sequence[_Part]) -> Iterator[Result]:
     if not len(parts[0].rows):
         note = "No biased model was made."
-        yield Result("direction_errors", _group(), math.nan, unit=SLOPES, neutral=0.0, note=note)
+        yield Result("direction_errors", _group(), math.nan, unit=SLOPES, null_value=0.0, note=note)
         return
     for part in parts:
         rows = part.counting
@@ -588,8 +588,8 @@ def _share_of(  # noqa: PLR0913 - a share is of something, somewhere, beside som
     neutral: float = math.nan,
 ) -> Result:
     result = part.result(measure, share(hits.to_numpy(dtype=bool)), SLOPES)
-    n_unscored = len(part.rows) - len(rows)
-    return replace(result, n_unscored=n_unscored, detail=detail, neutral=neutral, note=_nobody(rows))
+    n_missing = len(part.rows) - len(rows)
+    return replace(result, n_missing=n_missing, extras=detail, null_value=neutral, note=_nobody(rows))
 
 
 def _mean(hits: pd.Series[bool]) -> float:
@@ -612,8 +612,8 @@ def _areas(table: pd.DataFrame) -> Iterator[Result]:
             least, neutral = (-1.0, 0.0) if measure == "auroc_difference" else (0.0, 0.5)
             low, high = max(found.low, least), min(found.high, 1.0)  # the t interval of two or three models goes beyond
             ends = (math.nan, math.nan) if math.isnan(found.low) else (low, high)
-            known = replace(result, low=ends[0], high=ends[1], n_unscored=len(part.rows) - found.n)
-            yield replace(known, neutral=neutral, note=note)
+            known = replace(result, low=ends[0], high=ends[1], n_missing=len(part.rows) - found.n)
+            yield replace(known, null_value=neutral, note=note)
 
 
 def _models(table: pd.DataFrame) -> pd.DataFrame:

@@ -136,7 +136,7 @@ def findings(told: Verification) -> list[Finding]:
         _of_training(told.models),
     ]
     said = [text for text in sentences if text]
-    return [Finding(text, found=True, strength=float(len(said) - place)) for place, text in enumerate(said)]
+    return [Finding(text, significant=True, strength=float(len(said) - place)) for place, text in enumerate(said)]
 
 
 def _verdicts(told: Verification) -> list[Verdict]:
@@ -279,8 +279,8 @@ def _of_power(results: Sequence[Result]) -> str:
     if not powers:
         return ""
     parts = [
-        f"{_percent(found.value)} of {_slopes(found.n)} where {number(found.detail['planted'])} were planted on average"
-        for found in sorted(powers, key=lambda found: found.detail["planted"])
+        f"{_percent(found.value)} of {_slopes(found.n)} where {number(found.extras['planted'])} were planted on average"
+        for found in sorted(powers, key=lambda found: found.extras["planted"])
     ]
     return f"The larger the bias, the surer it should be found. In {STEPS}, the audit finds {_listed(parts)}."
 
@@ -387,7 +387,7 @@ def _judges_alarms(told: Verification) -> bool:
 
 def _n_unbiased(results: Sequence[Result]) -> int:
     """Models behind the false alarms: they count, were tested, and have no bias along any W."""
-    return max((int(result.detail["models"]) for result in results if result.measure == "false_alarms"), default=0)
+    return max((int(result.extras["models"]) for result in results if result.measure == "false_alarms"), default=0)
 
 
 def _too_few_unbiased(told: Verification) -> str:

@@ -187,7 +187,7 @@ class Case:
             self.group(occupation),
             found,
             n=int((asked > 0).sum()),
-            n_unscored=int(unscored_items(self.answers, name, self.context).ravel()[keep].sum()),
+            n_missing=int(unscored_items(self.answers, name, self.context).ravel()[keep].sum()),
             unit=POINTS if name in GAPS else "percent",
             neutral=NEUTRAL.get(name, math.nan),
             p=tested(found, sides, places, self.seed) if is_tested else math.nan,
@@ -283,7 +283,7 @@ def _deviation(case: Case, gaps: Floats, at: int) -> Result:
         "choice_gap_deviation",
         case.group(main.occupations[at]),
         found,
-        n_unscored=int(unscored_items(main, "choice_gap", case.context)[:, at].sum()),
+        n_missing=int(unscored_items(main, "choice_gap", case.context)[:, at].sum()),
         unit=POINTS,
         neutral=0.0,
         p=tested(found, ((values, counts), (np.zeros_like(values), counts)), places, case.seed),
@@ -308,14 +308,14 @@ def _correlations(case: Case, design: Mapping[str, Any]) -> Iterator[Result]:
     ]
     note = "too few occupations have both, or one of them does not vary"
     yield Result(
-        "consistency_bias_correlation", case.group(), found.r, found.low, found.high, n=found.n, unit="r", neutral=0.0,
-        detail={"split_pairs": sum(across) / len(across)}, note="" if math.isfinite(found.r) else note,
+        "consistency_bias_correlation", case.group(), found.r, found.low, found.high, n=found.n, unit="r", null_value=0.0,
+        extras={"split_pairs": sum(across) / len(across)}, note="" if math.isfinite(found.r) else note,
     )  # fmt: skip
     known = design.get("female_percent", {})
     percent = np.array([float(known.get(one, math.nan)) for one in main.occupations])
     found = correlation(percent, _each(case.counts, "choice_gap"), codes, case.seed)
     yield Result(
-        "percent_female_correlation", case.group(), found.r, found.low, found.high, n=found.n, unit="r", neutral=0.0,
+        "percent_female_correlation", case.group(), found.r, found.low, found.high, n=found.n, unit="r", null_value=0.0,
         p=found.p if case.is_tested else math.nan, note="" if math.isfinite(found.r) else note,
     )  # fmt: skip
 
@@ -364,7 +364,7 @@ def _compared(name: str, sides: tuple[Case, Case], context: str) -> Result:
         group_of(sides[0].model, context),
         found,
         n=int(((d1 > 0) | (d2 > 0)).sum()),
-        n_unscored=int(np.any(lacking, axis=0).sum()),
+        n_missing=int(np.any(lacking, axis=0).sum()),
         unit=POINTS,
         neutral=0.0,
         p=tested(found, (first, second), places, sides[0].seed),
@@ -386,7 +386,7 @@ def _of_person(own: Case, swapped: Case) -> Result:
         "choice_gap_of_person",
         group_of(own.model, WITH_AND_SWAPPED),
         found,
-        n_unscored=int(np.any(lacking, axis=0).sum()),
+        n_missing=int(np.any(lacking, axis=0).sum()),
         unit=POINTS,
         neutral=0.0,
         p=tested(found, ((values, counts), (np.zeros_like(values), counts)), own.places, own.seed),

@@ -62,7 +62,7 @@ def result_of(  # noqa: PLR0913 - what a result has beside its estimate
     found: Estimate,
     *,
     n: int | None = None,
-    n_unscored: int = 0,
+    n_missing: int = 0,
     unit: str = "percent",
     neutral: float = math.nan,
     p: float = math.nan,
@@ -77,7 +77,7 @@ def result_of(  # noqa: PLR0913 - what a result has beside its estimate
         group: its keys.
         found: the estimate; its own p is not the result's.
         n: items, if not those of the estimate.
-        n_unscored: those that lack an answer.
+        n_missing: those that lack an answer.
         unit: percent or percentage points.
         neutral: what no bias would give.
         p: of the test.
@@ -93,11 +93,11 @@ def result_of(  # noqa: PLR0913 - what a result has beside its estimate
         low=100 * found.low,
         high=100 * found.high,
         n=found.n if n is None else n,
-        n_unscored=n_unscored,
+        n_missing=n_missing,
         unit=unit,
-        neutral=neutral,
+        null_value=neutral,
         p=p,
-        detail=dict(detail or {}),
+        extras=dict(detail or {}),
         note=_too_few(found, columns) if known else note,
     )
 

@@ -66,7 +66,7 @@ class AttentionBlocks:
         mask = torch.zeros(sees.shape, dtype=dtype).masked_fill_(~torch.from_numpy(sees), torch.finfo(dtype).min)
         return cls(torch.from_numpy(columns.ravel()).to(device), mask.to(device), len(ends))
 
-    def apart(self, heads: torch.Tensor) -> torch.Tensor:
+    def split_queries(self, heads: torch.Tensor) -> torch.Tensor:
         """What nodes have, block by block: [1, head, node, dim] as [block, node, head, dim]."""
         import torch
 
@@ -74,11 +74,11 @@ class AttentionBlocks:
         filled = torch.nn.functional.pad(heads[0].transpose(0, 1), (0, 0, 0, 0, 0, n_blocks * width - self.n_nodes))
         return filled.view(n_blocks, width, *filled.shape[1:])
 
-    def seen(self, heads: torch.Tensor) -> torch.Tensor:
+    def gather_keys(self, heads: torch.Tensor) -> torch.Tensor:
         """What blocks see: [1, head, node, dim] as [block, column, head, dim]."""
         return heads[0].transpose(0, 1)[self.columns].view(len(self.mask), -1, heads.shape[1], heads.shape[3])
 
-    def together(self, found: torch.Tensor) -> torch.Tensor:
+    def merge(self, found: torch.Tensor) -> torch.Tensor:
         """What blocks found, node by node: [block, node, head, dim] as [1, node, head, dim]."""
         return found.flatten(0, 1)[: self.n_nodes][None]
 
@@ -163,9 +163,11 @@ def _by_kernel(
     from transformers.integrations.sdpa_attention import sdpa_attention_forward
 
     query, key, value = inputs
-    asked, keys, values = (one.transpose(1, 2) for one in (blocks.apart(query), blocks.seen(key), blocks.seen(value)))
+    asked, keys, values = (
+        one.transpose(1, 2) for one in (blocks.split_queries(query), blocks.gather_keys(key), blocks.gather_keys(value))
+    )
     found, _ = sdpa_attention_forward(module, asked, keys, values, blocks.mask[:, None], **more)
-    return blocks.together(found)
+    return blocks.merge(found)
 
 
 def _by_products(
@@ -175,10 +177,10 @@ def _by_products(
     import torch
 
     n_keys, n_each = key.shape[1], query.shape[1] // key.shape[1]
-    asked = blocks.apart(query)
+    asked = blocks.split_queries(query)
     asked = asked.view(*asked.shape[:2], n_keys, n_each, -1)  # [block, node, key head, query head, dim]
     asked = asked.permute(0, 2, 3, 1, 4).flatten(2, 3).flatten(0, 1)
-    keys, values = (blocks.seen(one).transpose(1, 2).flatten(0, 1) for one in (key, value))
+    keys, values = (blocks.gather_keys(one).transpose(1, 2).flatten(0, 1) for one in (key, value))
     scores = torch.baddbmm(
         blocks.mask_by_heads(n_keys, n_each),
         asked,
@@ -188,4 +190,4 @@ def _by_products(
     # Normalised in float32, whatever the products are in.
     found = torch.bmm(scores.softmax(-1, dtype=torch.float32).to(values.dtype), values)
     found = found.view(len(blocks.mask), n_keys, n_each, -1, found.shape[-1])
-    return blocks.together(found.permute(0, 3, 1, 2, 4).flatten(2, 3))
+    return blocks.merge(found.permute(0, 3, 1, 2, 4).flatten(2, 3))

@@ -107,7 +107,7 @@ def find(request: ModelRequest) -> ModelHandle | None:
 def found(request: ModelRequest, weights: Weights) -> ModelHandle:
     """The causal model with these weights."""
     card = weights.card(request, "causal", "likelihood")
-    return ModelHandle(card, partial(_open, card, weights, request.device), asks=ASKS)
+    return ModelHandle(card, partial(_open, card, weights, request.device), capabilities=ASKS)
 
 
 def _open(card: ModelIdentity, weights: Weights, device: str) -> CausalModel:

@@ -65,7 +65,7 @@ def find(request: ModelRequest) -> ModelHandle | None:
     if weights is None:
         return None
     card = weights.card(request, "masked", READOUT)
-    return ModelHandle(card, partial(_open, card, weights, request.device), asks={BLANK: (EXACT, PAPER)})
+    return ModelHandle(card, partial(_open, card, weights, request.device), capabilities={BLANK: (EXACT, PAPER)})
 
 
 def _open(card: ModelIdentity, weights: Weights, device: str) -> MaskedModel:
@@ -168,7 +168,7 @@ class MaskedModel:
             chain = _chain(one, self.tokenizer.mask_token_id)
             options.append(tuple(range(len(paths), len(paths) + len(chain))))
             paths += chain
-        return EncodedQuery(tuple(paths), repeats, tuple(options), sees_all=True)
+        return EncodedQuery(tuple(paths), repeats, tuple(options), bidirectional=True)
 
     def read_tree(self, tree: PackedTree) -> Floats:
         """Never asked for: a masked model sees what comes after, so its texts share no beginnings."""

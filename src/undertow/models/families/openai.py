@@ -123,7 +123,7 @@ def find(request: ModelRequest) -> ModelHandle | None:
         source=f"{address.host}{address.path} {model}",  # the name alone is not part of what an answer is stored under
         revision=request.revision or AS_SERVED,
         dtype=AS_SERVED,
-        readout=_readout(settings, address),
+        scoring_method=_readout(settings, address),
     )
     budget = http.Budget(settings.max_requests, settings.max_api_tokens)
     return ModelHandle(card, partial(OpenAIModel, card, model, address, settings, budget), ASKS)

@@ -93,7 +93,7 @@ def find(request: ModelRequest) -> ModelHandle | None:
         request.name, "toy", "undertow", f"toy version 1, slope {slope!r}", request.dtype, "likelihood"
     )
     return ModelHandle(
-        card, lambda: ToyModel(card, slope_per_year=slope / 10_000, pause_s=settings["pause"]), asks=ASKS
+        card, lambda: ToyModel(card, slope_per_year=slope / 10_000, pause_s=settings["pause"]), capabilities=ASKS
     )
 
 

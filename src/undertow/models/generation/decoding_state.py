@@ -140,7 +140,7 @@ def chosen(prompt: EncodedPrompt, nats: Nats, tokenizer: Any, protocol: str) -> 
     claimed = sum(math.exp(by_prefix[()][token]) for token in trie.children)
     written, label = greedy_label(trie, by_prefix, ends_early=protocol == PAPER)
     text = tokenizer.decode(list(written)) if label is None else query.labels[label]
-    return Answer(tuple(values), max(0.0, 1.0 - claimed), text=text.strip(), n_dropped=prompt.n_dropped)
+    return Answer(tuple(values), max(0.0, 1.0 - claimed), text=text.strip(), n_dropped_shots=prompt.n_dropped)
 
 
 # Search.
@@ -189,7 +189,7 @@ def _found(prompt: EncodedPrompt, search: SpanSearch) -> Answer | UnsupportedQue
     if not search.best:
         return UnsupportedQueryError("the model gave a probability that is not a number")
     text = _as_told(prompt, passage_of(prompt).text_of_span(search.best))
-    return Answer((search.best_nats,), math.nan, text=text, n_dropped=prompt.n_dropped)
+    return Answer((search.best_nats,), math.nan, text=text, n_dropped_shots=prompt.n_dropped)
 
 
 # Writing.
@@ -235,7 +235,7 @@ class DecodingState:
         """The query."""
         return writing_of(self.prompt)
 
-    def go_on(self, logits: torch.Tensor, norm: float, ends: frozenset[int]) -> None:
+    def advance(self, logits: torch.Tensor, norm: float, ends: frozenset[int]) -> None:
         """Choose the next token, or the end, from the logits of one step [vocabulary]."""
         chosen = self._drawn(logits, ends) if self.writing.temperature else self._most_probable(logits, ends)
         if chosen in ends or chosen == END:
@@ -295,14 +295,14 @@ class DecodingState:
         else:
             text = tokenizer.decode(self.tokens, skip_special_tokens=True, clean_up_tokenization_spaces=False)
         text = _as_told(self.prompt, text)
-        return Answer((self.nats,), math.nan, text=text, n_dropped=self.prompt.n_dropped)
+        return Answer((self.nats,), math.nan, text=text, n_dropped_shots=self.prompt.n_dropped)
 
 
 def decode_step(hands: Sequence[DecodingState], logits: torch.Tensor, stops: Stops) -> None:
     """The next token of each answer, from the logits of a step [hand, vocabulary]."""
     norms = logits.logsumexp(-1)
     for hand, row, norm in zip(hands, logits, norms.tolist(), strict=True):
-        hand.go_on(row, norm, stops.of(hand.writing))
+        hand.advance(row, norm, stops.of(hand.writing))
         # A token may say something before it breaks the line.
         hand.done |= hand.tokens[-1:] != [] and hand.tokens[-1] in stops.last(hand.writing)
 

@@ -84,12 +84,12 @@ def answer_of(query: GenerateQuery, steps: Sequence[Step], text: str) -> Answer:
     hidden = any(step.n_seen for step in counted)
     return Answer(
         logprobs_nats=tuple(_log(prob) for prob in probs),
-        unclaimed_prob=max(0.0, 1.0 - taken),
+        other_prob=max(0.0, 1.0 - taken),
         text=text.encode(
             "utf-8", "replace"
         ).decode(),  # half a character can come, and nothing could be written with it
-        ceilings_prob=_ceilings(counted, probs) if hidden else (),
-        unseen_prob=sum(step.unseen_prob for step in counted) / len(counted) if hidden else 0.0,
+        upper_bound_prob=_ceilings(counted, probs) if hidden else (),
+        truncated_prob=sum(step.unseen_prob for step in counted) / len(counted) if hidden else 0.0,
     )
 
 

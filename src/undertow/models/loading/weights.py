@@ -70,7 +70,7 @@ class Weights:
             source=self.source,
             revision=self.revision,
             dtype=request.dtype,
-            readout=readout,
+            scoring_method=readout,
         )
 
 

@@ -229,7 +229,7 @@ class ServerDecoder:
             request = http.HTTPRequest(query.chat, wanted.params(text), n_tokens_of(text) + wanted.max_tokens)
             outcome = await caller.ask(request, lambda body: self._read(caller, wanted, body, seen))
             if not isinstance(outcome, http.TooLongError):
-                return replace(outcome, n_dropped=n_dropped) if isinstance(outcome, Answer) else outcome
+                return replace(outcome, n_dropped_shots=n_dropped) if isinstance(outcome, Answer) else outcome
         return wanted.too_long
 
     async def _wanted(

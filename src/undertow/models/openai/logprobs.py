@@ -292,7 +292,7 @@ def served_answer(prompt: GenerateQuery, steps: Sequence[ServedStep], text: str)
     A word that was shown as one token at any step is one: nothing that it begins with is a piece of it.
     """
     answer = answer_of(prompt, steps, text)
-    if not answer.ceilings_prob:
+    if not answer.upper_bound_prob:
         return answer
     counted = cast(Sequence[ServedStep], steps_that_count(steps, prompt.options))
     in_pieces = [not any(step.probs[option] > 0 for step in steps) for option in range(len(prompt.options))]
@@ -303,6 +303,6 @@ def served_answer(prompt: GenerateQuery, steps: Sequence[ServedStep], text: str)
     hidden = sum(min(step.pieces_prob, sum(itertools.compress(step.piece_probs, in_pieces))) for step in counted)
     return replace(
         answer,
-        ceilings_prob=tuple(map(sum, zip(answer.ceilings_prob, pieces, strict=True))),
-        unseen_prob=answer.unseen_prob + hidden / len(counted),
+        upper_bound_prob=tuple(map(sum, zip(answer.upper_bound_prob, pieces, strict=True))),
+        truncated_prob=answer.truncated_prob + hidden / len(counted),
     )

@@ -162,7 +162,7 @@ def _aspects(results: Sequence[Result], context: str) -> dict[tuple[str, str], R
 
 
 def _dotted(results: Iterable[Result]) -> str:
-    return " Dotted: the neutral value." if any(math.isfinite(result.neutral) for result in results) else ""
+    return " Dotted: the neutral value." if any(math.isfinite(result.null_value) for result in results) else ""
 
 
 def _without(results: Iterable[Result]) -> str:
@@ -252,9 +252,9 @@ def _draw_panel(axes: Axes, bars: Sequence[_Bar], ticks: Sequence[float]) -> Non
 
 def _draw_neutral(axes: Axes, result: Result, row: int) -> None:
     """A piece of a line, which those of the rows above and below go on."""
-    if math.isfinite(result.neutral):
+    if math.isfinite(result.null_value):
         look: dict[str, Any] = {"linestyle": (0, (1, 1.2)), "dash_capstyle": "butt", "zorder": 3}
-        axes.plot([result.neutral] * 2, [row - 0.5, row + 0.5], color=_INK, linewidth=1.4, clip_on=False, **look)
+        axes.plot([result.null_value] * 2, [row - 0.5, row + 0.5], color=_INK, linewidth=1.4, clip_on=False, **look)
 
 
 def _write_labels(sheet: Sheet, panel: _Panel, corner: tuple[float, float]) -> None:
@@ -295,7 +295,7 @@ def _aspects_told(
     said = [f"Shares in percent over all occupations, {plain(context)}, with 95% intervals."]
     for measure in measures:
         each = [_bar_told(named(model), found.get((model, measure))) for model in models]
-        neutrals = {found[model, measure].neutral for model in models if (model, measure) in found}
+        neutrals = {found[model, measure].null_value for model in models if (model, measure) in found}
         marks = sorted(value for value in neutrals if math.isfinite(value))
         beside = f" (no bias: {', '.join(f'{mark:g}' for mark in marks)})" if marks else ""
         said.append(f"{_ASPECTS[measure].title}{beside}: {'; '.join(each)}.")

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 MAX_PANELS = 8
 NO_GROUP = "all"
-_COLUMNS = ("step", "measure", "group", "value", "low", "high", "unit", "neutral")
+_COLUMNS = ("step", "measure", "group", "value", "low", "high", "unit", "null_value")
 _ONE_PX, _MIN_PX, _ALL_PX = 320.0, 125.0, 700.0
 _GAP_PX = 12
 _BELOW_PX = 46
@@ -141,7 +141,7 @@ def _measures(points: pd.DataFrame) -> list[_Measure]:
         )
     found = []
     for title, rows in points.groupby("measure", sort=False):
-        neutral = rows["neutral"].to_numpy(dtype=np.float64)
+        neutral = rows["null_value"].to_numpy(dtype=np.float64)
         found.append(
             _Measure(
                 title=str(title),

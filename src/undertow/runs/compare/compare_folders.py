@@ -93,7 +93,7 @@ class ComparedRuns:
 
         import pandas as pd
 
-        said = [finding.text for finding in self.findings if not finding.found]
+        said = [finding.text for finding in self.findings if not finding.significant]
         rows = [{name: on_one_line(str(cell)) for name, cell in row.items()} for row in rows_of(self.comparisons)]
         table = pd.DataFrame(rows[:SHOWN_ROWS]).to_html(index=False, escape=True)
         more = f"<p>And {len(rows) - SHOWN_ROWS:,} more; see .table().</p>" if len(rows) > SHOWN_ROWS else ""
@@ -284,11 +284,11 @@ def _row_of(comparison: Comparison, one: Result) -> dict[str, str]:
 
     titles, keys = comparison_text(comparison).titles, telling_keys(comparison.differences)
     places = decimals(one) if math.isfinite(one.value) else 2
-    margin = one.detail.get(MARGIN, math.nan)
+    margin = one.extras.get(MARGIN, math.nan)
     return {
         "what": label(one, titles, keys),
-        comparison.baseline: digits(one.detail["baseline"], places),
-        comparison.candidate: digits(one.detail["candidate"], places),
+        comparison.baseline: digits(one.extras["baseline"], places),
+        comparison.candidate: digits(one.extras["candidate"], places),
         "difference": digits(one.value, places),
         "95% interval": f"{digits(one.low, places)} to {digits(one.high, places)}" if math.isfinite(one.low) else "",
         "margin": significant(margin) if margin > 0 or math.isfinite(one.low) else MISSING,
@@ -342,15 +342,15 @@ def _run_of(name: str, run: Record, folder: Path) -> dict[str, str]:
 
 
 def _plain(one: Result) -> dict[str, Any]:
-    numbers = {name: _number(getattr(one, name)) for name in ("value", "low", "high", "neutral", "p", "q")}
+    numbers = {name: _number(getattr(one, name)) for name in ("value", "low", "high", "null_value", "p", "q")}
     return {
         "measure": one.measure,
         "group": dict(one.group),
         **numbers,
         "n": one.n,
-        "n_unscored": one.n_unscored,
+        "n_missing": one.n_missing,
         "unit": one.unit,
-        "detail": {name: _number(value) for name, value in one.detail.items()},
+        "extras": {name: _number(value) for name, value in one.extras.items()},
         "note": one.note,
         "verdict": verdict(one),
         "found": is_found(one),

@@ -118,7 +118,7 @@ def comparison_text(comparison: Comparison) -> ReportText:
         )
     ]
     with require_columns(both[0], comparison.baseline, columns_known(comparison.probe, both)):
-        return probe.told(both[0], run.results)
+        return probe.report_text(both[0], run.results)
 
 
 def strongest_first(differences: Sequence[Result]) -> list[Result]:
@@ -148,9 +148,9 @@ def findings(comparisons: Sequence[Comparison], titles: Mapping[str, str]) -> li
     said = [
         Finding(
             _sentence(one, of, titles, telling_keys(of.differences)),
-            found=True,
+            significant=True,
             strength=strength(one),
-            of=(named(of, one, several=several),),
+            results=(named(of, one, several=several),),
             n_tests=tested.count(statement(one)),
         )
         for of in comparisons
@@ -175,11 +175,15 @@ def _not_found(comparisons: Sequence[Comparison], tested: Sequence[str], *, seve
     n_tests = tested.count(statement(left[0])) if left else 0
     said, identical = _summary(comparisons, finite), all(of.identical for of in comparisons)
     found = [
-        Finding(who + said, found=False, strength=0.0, decided=ALL_ALIKE)
+        Finding(who + said, significant=False, strength=0.0, decision_rule=ALL_ALIKE)
         if identical
-        else Finding(who + said, found=False, strength=0.0, of=left, n_tests=n_tests, decided=HOW_FOUND)
+        else Finding(
+            who + said, significant=False, strength=0.0, results=left, n_tests=n_tests, decision_rule=HOW_FOUND
+        )
     ]
-    not_had = Finding(who + _lost_told(len(lost)), found=False, strength=0.0, of=lost, decided=NOT_TESTED)
+    not_had = Finding(
+        who + _lost_told(len(lost)), significant=False, strength=0.0, results=lost, decision_rule=NOT_TESTED
+    )
     return [*(found if said else []), *([not_had] if lost else [])]
 
 
@@ -238,10 +242,10 @@ def _sentence(one: Result, comparison: Comparison, titles: Mapping[str, str], ke
     unit = f" {one.unit}" if one.unit and one.unit not in ("share", "r") else ""
     direction = "higher" if one.value > 0 else "lower"
     interval = f"95% interval of the difference {digits(one.low, places)} to {digits(one.high, places)}"
-    beyond = f"margin {significant(one.detail[MARGIN])}, q {probability(one.q)}"
-    if not math.isfinite(one.detail["baseline"]):
+    beyond = f"margin {significant(one.extras[MARGIN])}, q {probability(one.q)}"
+    if not math.isfinite(one.extras["baseline"]):
         return f"{what}: {digits(one.value, places)}{unit}, {comparison.candidate} less {comparison.baseline}; {interval}, {beyond}."
-    first, second = (digits(one.detail[side], places) for side in ("baseline", "candidate"))
+    first, second = (digits(one.extras[side], places) for side in ("baseline", "candidate"))
     return (
         f"{what} is {digits(abs(one.value), places)}{unit} {direction} in {comparison.candidate} ({second}) than in "
         f"{comparison.baseline} ({first}); {interval}, {beyond}."
@@ -322,8 +326,8 @@ def _glossary(comparisons: Sequence[Comparison]) -> dict[str, str]:
 def _row(difference: Result) -> Result:
     """A difference as a row of the page: with its verdict, and without the numbers that only the table holds."""
     told = verdict(difference) if math.isfinite(difference.value) else ""
-    detail = {name: number for name, number in difference.detail.items() if name not in LEFT_TO_THE_TABLE}
-    return replace(difference, group={**difference.group, VERDICT: told}, detail=detail)
+    detail = {name: number for name, number in difference.extras.items() if name not in LEFT_TO_THE_TABLE}
+    return replace(difference, group={**difference.group, VERDICT: told}, extras=detail)
 
 
 def sides_of(comparisons: Sequence[Comparison]) -> dict[str, Record]:
@@ -340,9 +344,9 @@ def _basis(said: Sequence[Finding], comparisons: Sequence[Comparison], claimants
     by_name = {pair_name(one): one for one in comparisons}
     basis = {}
     for finding in said:
-        if finding.of:
-            of = by_name.get(finding.of[0].group.get(RUNS, ""), comparisons[0])
-            facets = [{key: level for key, level in one.group.items() if key != RUNS} for one in finding.of]
+        if finding.results:
+            of = by_name.get(finding.results[0].group.get(RUNS, ""), comparisons[0])
+            facets = [{key: level for key, level in one.group.items() if key != RUNS} for one in finding.results]
             common = {key: level for key, level in facets[0].items() if all(one.get(key) == level for one in facets)}
             sides = zip((of.baseline, of.candidate), of.shared, strict=True)
             basis[finding.text] = beside_each_other([(name, _side(run, common, claimants)) for name, run in sides])
@@ -475,7 +479,7 @@ def drawings(comparisons: Sequence[Comparison], titles: Mapping[str, str]) -> li
                 one.high,
                 found=is_found(one),
                 equivalent=verdict(one) == EQUIVALENT,
-                margin=one.detail.get(MARGIN, 0.0),
+                margin=one.extras.get(MARGIN, 0.0),
             )
             for one in rows[:MAX_ROWS]
         ]

@@ -292,9 +292,9 @@ class _Measured:
         """How far a difference may lie from its value, since the models did not show all probabilities; 0 where they did."""
         found = [one[key] for one in (self.baseline, self.candidate) if key in one]
         return sum(
-            max(one.value - one.detail["bound_low"], one.detail["bound_high"] - one.value)
+            max(one.value - one.extras["bound_low"], one.extras["bound_high"] - one.value)
             for one in found
-            if math.isfinite(one.value) and {"bound_low", "bound_high"} <= set(one.detail)
+            if math.isfinite(one.value) and {"bound_low", "bound_high"} <= set(one.extras)
         )
 
 
@@ -455,10 +455,10 @@ class _Rows:
             group=_shown_group(one.group, self.measured.paired),
             value=value,
             n=n,
-            n_unscored=max(0, (one.n + one.n_unscored - n) + self._alone(key, one.n + one.n_unscored, own)),
+            n_missing=max(0, (one.n + one.n_missing - n) + self._alone(key, one.n + one.n_missing, own)),
             unit=unit_of_difference(one.unit),
-            neutral=0.0,
-            detail={"baseline": values[0], "candidate": values[1]},
+            null_value=0.0,
+            extras={"baseline": values[0], "candidate": values[1]},
         )
         if not math.isfinite(value):
             return replace(result, value=math.nan, note=self._why_not(found))
@@ -466,13 +466,13 @@ class _Rows:
             errors = self._own_errors(judged)
         else:
             errors = _Errors(note=UNJUDGED) if self.judged and PER in one.unit else self._clustered(at, result)
-        margin = self.margins.margin(replace(result, detail=errors.detail))
+        margin = self.margins.margin(replace(result, extras=errors.detail))
         errors = _of_identical(result, errors, self._n_clusters) if self.errors is None else errors
         errors = _widened(errors, self.measured.open_by(key))
-        detail = {**result.detail, MARGIN: margin, **errors.detail}
+        detail = {**result.extras, MARGIN: margin, **errors.detail}
         # A tie is not tested, and what has no interval is not either: without one nothing is claimed.
         p = errors.p if value != 0.0 and math.isfinite(errors.low) else math.nan
-        return replace(result, low=errors.low, high=errors.high, p=p, detail=detail, note=errors.note)
+        return replace(result, low=errors.low, high=errors.high, p=p, extras=detail, note=errors.note)
 
     @property
     def _n_clusters(self) -> int:
@@ -482,11 +482,11 @@ class _Rows:
 
     def _alone(self, key: Key, n_shared: int, own: Sequence[Mapping[Key, Result]]) -> int:
         """Items behind a result that one run has alone, by what the runs themselves have recorded."""
-        asked = [one[key].n + one[key].n_unscored for one in own if key in one]
+        asked = [one[key].n + one[key].n_missing for one in own if key in one]
         return sum(max(0, number - n_shared) for number in asked)
 
     def _own_errors(self, judged: Result) -> _Errors:
-        return _Errors(judged.low, judged.high, judged.p, judged.detail, judged.note)
+        return _Errors(judged.low, judged.high, judged.p, judged.extras, judged.note)
 
     def _clustered(self, at: int, result: Result) -> _Errors:
         """Errors by leaving out clusters."""
@@ -499,7 +499,7 @@ class _Rows:
             )
         )  # fmt: skip
         n_clusters = int(self.errors.n_clusters[at])
-        size = max(abs(number) for number in (*result.detail.values(), 0.0))
+        size = max(abs(number) for number in (*result.extras.values(), 0.0))
         none = _Errors(detail={"n_clusters": float(n_clusters)})
         if n_clusters < 2:
             # Nothing changes where no cluster has anything else than the others, as where all were answered rightly.
@@ -522,7 +522,7 @@ class _Rows:
             errors = _of_identical(result, errors, self._n_clusters)
         detail = {"baseline": math.nan, "candidate": math.nan, MARGIN: margin, **errors.detail}
         p = errors.p if math.isfinite(errors.low) else math.nan
-        return replace(result, low=errors.low, high=errors.high, p=p, detail=detail, note=errors.note)
+        return replace(result, low=errors.low, high=errors.high, p=p, extras=detail, note=errors.note)
 
     def _missing(self, key: Key, own: Sequence[Mapping[Key, Result]]) -> Result:
         """A result that was recorded, and cannot be measured on the items of both."""
@@ -532,10 +532,10 @@ class _Rows:
             measure=one.measure,
             group=_shown_group(one.group, self.measured.paired),
             value=math.nan,
-            n_unscored=max(result.n + result.n_unscored for result in found if result is not None),
+            n_missing=max(result.n + result.n_missing for result in found if result is not None),
             unit=unit_of_difference(one.unit),
-            neutral=0.0,
-            detail={"baseline": math.nan, "candidate": math.nan},
+            null_value=0.0,
+            extras={"baseline": math.nan, "candidate": math.nan},
             note=self._why_not(found) if None in found else "It is not measured on the items that both have.",
         )
 

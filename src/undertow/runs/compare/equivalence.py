@@ -127,7 +127,7 @@ class Margins:
                 return self.of[name]
         if not math.isnan(self.of_all):
             return self.of_all
-        return default_margin(result.unit, result.detail.get(W_SPAN, math.nan))
+        return default_margin(result.unit, result.extras.get(W_SPAN, math.nan))
 
     @property
     def texts(self) -> list[str]:
@@ -158,10 +158,10 @@ def verdict(difference: Result) -> str:
     is equivalent within it where the 90% interval lies wholly within: two one-sided tests at .05 (Schuirmann 1987, "A Comparison of
     the Two One-Sided Tests Procedure and the Power Approach"). Without an interval nothing can be told.
     """
-    margin = difference.detail.get(MARGIN, 0.0)
+    margin = difference.extras.get(MARGIN, 0.0)
     if difference.q < ALPHA and (difference.low > margin or difference.high < -margin):
         return DIFFERS
-    if difference.detail.get(INNER_LOW, math.nan) >= -margin and difference.detail.get(INNER_HIGH, math.nan) <= margin:
+    if difference.extras.get(INNER_LOW, math.nan) >= -margin and difference.extras.get(INNER_HIGH, math.nan) <= margin:
         return EQUIVALENT
     return CANNOT_BE_TOLD
 

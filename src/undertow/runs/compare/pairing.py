@@ -283,7 +283,7 @@ def _asked_the_same(records: tuple[Record, Record], models: tuple[str, str], pro
     if seeds[0] != seeds[1] and any(_drawn(record) for record in records):
         why = f"examples or answers were drawn with seed {seeds[0]} in the first and {seeds[1]} in the second"
         raise _refuse(names, why, f"run one of them again with --seed {seeds[0]}")
-    if seeds[0] == seeds[1] and limits[0] == limits[1] and not hasattr(probe, "foreseen"):
+    if seeds[0] == seeds[1] and limits[0] == limits[1] and not hasattr(probe, "max_items"):
         why = (
             f"they were asked other texts with the same options (SHA-256 {str(first.get('challenge_sha256', ''))[:12]} and "
             f"{str(second.get('challenge_sha256', ''))[:12]}), so a file or the set has changed between them"

@@ -222,9 +222,9 @@ def gaps(reduced: Sequence[tuple[Item, Answer]], full: Sequence[tuple[Item, Answ
     }
     found, turned, one_sided = [np.zeros(0)], [], 0
     for query, one, other in pairs.values():
-        if bool(one.unscored) != bool(other.unscored):
+        if bool(one.missing_reason) != bool(other.missing_reason):
             one_sided += 1
-        elif not one.unscored:
+        elif not one.missing_reason:
             apart = differences_nats(one, other)
             one_sided += not np.isfinite(apart).all()
             found.append(apart[np.isfinite(apart)])

@@ -137,7 +137,7 @@ def _counted(table: pd.DataFrame, results: Sequence[Result], ranges: _Ranges) ->
 
 def _has_interval(result: Result) -> bool:
     """Whether it is compared with a neutral value, and has an interval."""
-    return all(map(math.isfinite, (result.neutral, result.value, result.low, result.high)))
+    return all(map(math.isfinite, (result.null_value, result.value, result.low, result.high)))
 
 
 def _halves(results: Sequence[Result]) -> dict[Key, float]:
@@ -204,7 +204,7 @@ class _Ranges:
 
 def moved_by(result: Result, error: float) -> Result:
     """The result as it would be without an error: value and interval moved, p and q as far as their distribution stays what it is."""
-    detail = {name: number - error if name in MOVE_WITH_VALUE else number for name, number in result.detail.items()}
+    detail = {name: number - error if name in MOVE_WITH_VALUE else number for name, number in result.extras.items()}
     value, low, high = result.value - error, result.low - error, result.high - error
     if result.measure in STANDARD_DEVIATIONS:
         value, low, high = (max(end, 0.0) if math.isfinite(end) else end for end in (value, low, high))
@@ -214,7 +214,7 @@ def moved_by(result: Result, error: float) -> Result:
         detail |= zip(
             names, _moved_test((detail[names[0]], detail.get(names[1], math.nan)), result, value), strict=True
         )
-    return replace(result, value=value, low=low, high=high, p=p, q=q, detail=detail)
+    return replace(result, value=value, low=low, high=high, p=p, q=q, extras=detail)
 
 
 def _moved_test(test: tuple[float, float], result: Result, value: float) -> tuple[float, float]:
@@ -222,9 +222,9 @@ def _moved_test(test: tuple[float, float], result: Result, value: float) -> tupl
     from scipy.stats import norm
 
     p, q = test
-    if not 0 < p <= 1 or not math.isfinite(result.neutral):
+    if not 0 < p <= 1 or not math.isfinite(result.null_value):
         return test
-    before, after = abs(result.value - result.neutral), abs(value - result.neutral)
+    before, after = abs(result.value - result.null_value), abs(value - result.null_value)
     distance = float(norm.isf(p / 2))
     sd = before / distance if before > 0 and distance > 0 else (result.high - result.low) / 2 / _half_width_sds(result)
     moved = float(2 * norm.sf(after / sd)) if sd > 0 else p
@@ -238,8 +238,8 @@ def _half_width_sds(result: Result) -> float:
     """
     from scipy.stats import t
 
-    n_clusters = result.detail.get("n_clusters", math.nan)
-    if math.isnan(n_clusters) or OF_ITS_TEST in result.detail:
+    n_clusters = result.extras.get("n_clusters", math.nan)
+    if math.isnan(n_clusters) or OF_ITS_TEST in result.extras:
         return HALF_WIDTH_SDS
     return HALF_WIDTH_SDS_OF_FEW.get(int(n_clusters)) or float(t.ppf(0.975, n_clusters - 1))
 
@@ -249,14 +249,14 @@ def _turned(told: Sequence[Finding], others: Sequence[Finding], result: Result, 
     before, after = ({finding.text for finding in some} for some in (told, others))
     gone = [finding for finding in told if finding.text not in after]
     come = [finding for finding in others if finding.text not in before]
-    n_gone, n_come = (sum(finding.found for finding in some) for some in (gone, come))
+    n_gone, n_come = (sum(finding.significant for finding in some) for some in (gone, come))
     if n_gone < n_come:
-        weak = [finding.text for finding in gone if not finding.found]
+        weak = [finding.text for finding in gone if not finding.significant]
         return weak or [f"{result.measure.replace('_', ' ')} ({', '.join(filter(None, result.group.values()))})"]
-    neutral = result.neutral if math.isfinite(result.neutral) else 0.0
+    neutral = result.null_value if math.isfinite(result.null_value) else 0.0
     other_way = (result.value - neutral) * (moved.value - neutral) < 0
-    claimed = [finding.text for finding in gone if finding.found]
-    still = {_wording(finding.text) for finding in come if finding.found}
+    claimed = [finding.text for finding in gone if finding.significant]
+    still = {_wording(finding.text) for finding in come if finding.significant}
     others_now = [text for text in claimed if _wording(text) not in still]
     return others_now or (claimed if n_gone > n_come or other_way else [])
 

@@ -197,13 +197,13 @@ class Row(TypedDict):
     value: Number | None
     low: Number | None
     high: Number | None
-    neutral: Number | None
+    null_value: Number | None
     p: Number | None
     q: Number | None
     n: Count
-    n_unscored: Count
+    n_missing: Count
     unit: str
-    detail: NotRequired[dict[str, Number | None]]
+    extras: NotRequired[dict[str, Number | None]]
     note: NotRequired[str]
 
 

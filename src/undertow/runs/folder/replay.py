@@ -78,7 +78,7 @@ def find(request: ModelRequest) -> ModelHandle | None:
         source=f"{folder.absolute().name}: {name}",
         revision=hashlib.sha256((folder / OBSERVATIONS).read_bytes()).hexdigest(),
         dtype="as recorded",
-        readout=readout,
+        scoring_method=readout,
     )
     prompted = _prompted({**_table(folder, record.manifest, "settings"), **design})
     kind = GENERATION if readout == PROMPT else BLANK
@@ -180,8 +180,8 @@ def _answer(row: Mapping[Any, Any], n_options: int) -> Answer:
         logprobs,
         _unclaimed_percent(row) / 100,
         text=said if isinstance(said, str) else "",
-        ceilings_prob=ceilings,
-        unseen_prob=float(row["unseen_prob"]) if ceilings else 0.0,
+        upper_bound_prob=ceilings,
+        truncated_prob=float(row["unseen_prob"]) if ceilings else 0.0,
     )
 
 

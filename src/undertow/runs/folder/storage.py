@@ -532,16 +532,16 @@ def _result(row: Mapping[str, Any], where: str) -> Result:
         return {name: math.nan if value is None else float(value) for name, value in held.items()}
 
     what = f"a result of {row['measure']}"
-    detail = ManifestFacts(numbers(row.get("detail", {})), where, f"the detail of {what}")
+    extras = ManifestFacts(numbers(row.get("extras", {})), where, f"the extras of {what}")
     return Result(
         measure=row["measure"],
         n=row["n"],
-        n_unscored=row["n_unscored"],
+        n_missing=row["n_missing"],
         unit=row["unit"],
         group=ManifestFacts(row["group"], where, f"the group of {what}"),
-        detail=detail,
+        extras=extras,
         note=row.get("note", ""),
-        **numbers({name: row[name] for name in ("value", "low", "high", "neutral", "p", "q")}),
+        **numbers({name: row[name] for name in ("value", "low", "high", "null_value", "p", "q")}),
     )
 
 
@@ -554,12 +554,12 @@ def _write_results(record: Record, folder: Path) -> None:
             "low": result.low,
             "high": result.high,
             "n": result.n,
-            "n_unscored": result.n_unscored,
+            "n_missing": result.n_missing,
             "unit": result.unit,
-            "neutral": result.neutral,
+            "null_value": result.null_value,
             "p": result.p,
             "q": result.q,
-            "detail": dict(result.detail),
+            "extras": dict(result.extras),
             "note": result.note,
         }
         for result in record.results
@@ -587,9 +587,9 @@ def _harmless(cell: object) -> object:
 
 def _row(result: Result) -> dict[str, Any]:
     row = {"measure": result.measure, **result.group}
-    for name in ("value", "low", "high", "n", "n_unscored", "unit", "neutral", "p", "q"):
+    for name in ("value", "low", "high", "n", "n_missing", "unit", "null_value", "p", "q"):
         row[name] = getattr(result, name)
-    return row | dict(result.detail) | {"note": result.note}
+    return row | dict(result.extras) | {"note": result.note}
 
 
 def write_json(path: Path, value: Any) -> None:

@@ -303,9 +303,9 @@ class _Target:
     def _plain(self, of: str) -> float:
         result = self.result
         if of == UNSCORED_PERCENT:
-            asked = result.n + result.n_unscored
-            return 100 * result.n_unscored / asked if asked else math.nan
-        return float(getattr(result, of)) if of in NUMBERS else result.detail.get(of, math.nan)
+            asked = result.n + result.n_missing
+            return 100 * result.n_missing / asked if asked else math.nan
+        return float(getattr(result, of)) if of in NUMBERS else result.extras.get(of, math.nan)
 
     def _magnitude(self, of: str) -> float:
         """How far from neutral; of a change, how much farther than the baseline, which is taken as it was measured."""
@@ -377,7 +377,7 @@ class _Run:
     @classmethod
     def of(cls, folder: Path, record: Record, base: Path | None, baseline: Record | None, progress: Progress) -> _Run:
         results = [
-            _Target(result, result.group, result.neutral, n_clusters=clusters_behind(record, result))
+            _Target(result, result.group, result.null_value, n_clusters=clusters_behind(record, result))
             for result in record.results
         ]
         changes = None if base is None or baseline is None else _changes((base, folder), (baseline, record), progress)
@@ -401,7 +401,7 @@ class _Run:
         if unmatched:
             yield _nothing(rules, rule, unmatched)
         if rule.of not in NUMBERS and matching:
-            details = dict.fromkeys(name for subject in matching for name in subject.result.detail)
+            details = dict.fromkeys(name for subject in matching for name in subject.result.extras)
             known_elsewhere = rule.of == DETECTABLE and any(_tells_of_drift(one) for one in matching)
             if rule.of not in details and not known_elsewhere:
                 hint = closest(rule.of, (*NUMBERS, *details))
@@ -416,7 +416,7 @@ class _Run:
 
 def _tells_of_drift(subject: _Target) -> bool:
     """Whether a result is tested for drift, or would be with more clusters."""
-    return "n_w" in subject.result.detail and subject.result.measure.startswith("slope")
+    return "n_w" in subject.result.extras and subject.result.measure.startswith("slope")
 
 
 def _judge(rules: Rules, rule: Rule, subject: _Target, levels: Sequence[str]) -> RuleResult:
@@ -523,10 +523,10 @@ def _changes(folders: tuple[Path, Path], records: tuple[Record, Record], progres
             group=model | dict(difference.group),
             neutral=_neutral(candidate, difference),
             # On the items that both runs answered, and so not always the value that the baseline itself has.
-            start=difference.detail.get("baseline", math.nan),
+            start=difference.extras.get("baseline", math.nan),
             start_neutral=_neutral(baseline, difference),
             since=since,
-            n_clusters=difference.detail.get(N_CLUSTERS, clusters_behind(candidate, difference)),
+            n_clusters=difference.extras.get(N_CLUSTERS, clusters_behind(candidate, difference)),
         )
         for difference in changes
     ]
@@ -549,8 +549,8 @@ def clusters_behind(record: Record, result: Result) -> float:
 
     Of items that are in clusters in two ways, the way that has fewer, if more than one.
     """
-    if N_CLUSTERS in result.detail:
-        return float(result.detail[N_CLUSTERS])
+    if N_CLUSTERS in result.extras:
+        return float(result.extras[N_CLUSTERS])
     rows = record.observations
     for key, level in result.group.items():
         own = rows[key].astype(str) == level if key in rows else None
@@ -569,5 +569,5 @@ def _neutral(record: Record, difference: Result) -> float:
         if result.measure == difference.measure and all(
             result.group.get(key, level) == level for key, level in difference.group.items() if key != "model"
         ):
-            return result.neutral
+            return result.null_value
     return math.nan

@@ -21,7 +21,7 @@ SCHEMA = 1
 MAX_BYTES = 2**20
 """A rules file larger than this is a mistake (a model or data file given by accident)."""
 BASELINE = "baseline"
-VALUE, LOW, HIGH, P, Q, N, N_UNSCORED = "value", "low", "high", "p", "q", "n", "n_unscored"
+VALUE, LOW, HIGH, P, Q, N, N_UNSCORED = "value", "low", "high", "p", "q", "n", "n_missing"
 MAGNITUDE, MAGNITUDE_LOW, MAGNITUDE_HIGH = "magnitude", "magnitude_low", "magnitude_high"
 UNSCORED_PERCENT = "unscored_percent"
 MAGNITUDES = (MAGNITUDE, MAGNITUDE_LOW, MAGNITUDE_HIGH)
