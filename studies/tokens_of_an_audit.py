@@ -32,10 +32,10 @@ def main(name: str) -> None:
     print("| audit | questions | tokens, shared | tokens, each text by itself |")
     print("|---|---|---|---|")
     for title, options in AUDITS:
-        probe = audits.load(title.partition(",")[0])
-        settings = probe.Settings(**options)
-        foreseen = getattr(probe, "foreseen", None)
-        items = foreseen(settings, Sampling()) if foreseen else next(probe.items(settings, Sampling()))
+        audit = audits.load(title.partition(",")[0])
+        settings = audit.Settings(**options)
+        foreseen = getattr(audit, "foreseen", None)
+        items = foreseen(settings, Sampling()) if foreseen else next(audit.items(settings, Sampling()))
         queries = list({query_digest(item.query): item.query for item in items}.values())
         print(f"| {title} | {len(queries):,} | {shared(model, queries):,} | {apart(model, queries):,} |")
 

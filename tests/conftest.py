@@ -182,15 +182,15 @@ def network(shared_base: Path) -> Callable[[str], str]:
 def finished_run(shared_base: Path) -> Callable[..., Path]:
     """The folder of a finished run, not to be changed: finished_run("spurious-correlation", "toy", w="date")."""
 
-    def folder(probe: str, model: Any = "toy", **options: Any) -> Path:
+    def folder(audit: str, model: Any = "toy", **options: Any) -> Path:
         def make(made: Path) -> None:
             with pytest.MonkeyPatch.context() as patch:
                 patch.setenv("UNDERTOW_CACHE", str(made / "cache"))
-                pipeline.audit(probe, model, out=made / "run", **options)
+                pipeline.audit(audit, model, out=made / "run", **options)
 
         # A test that asks with few resamples, or without a page, gets another run than one that does not.
         how = power_analysis.simulated_errors.__kwdefaults__, pipeline.write_report.__qualname__
-        return made_once(shared_base, f"run-{named(probe, model, sorted(options.items()), how)}", make) / "run"
+        return made_once(shared_base, f"run-{named(audit, model, sorted(options.items()), how)}", make) / "run"
 
     return folder
 
@@ -201,10 +201,10 @@ def published_drift(reference_data: Path, shared_base: Path) -> Path:
 
     def score(folder: Path) -> None:
         table = str(reference_data / "recorded/mgc_pronoun_mass.csv.gz")
-        words = ["score", table, "--probe", "spurious-correlation", "--out", str(folder / "run"), "--json"]
+        words = ["score", table, "--audit", "spurious-correlation", "--out", str(folder / "run"), "--json"]
         done = command_line.in_process(folder, *words, env={"UNDERTOW_CACHE": str(folder / "cache")})
         assert (done.returncode, done.stderr) == (0, "")
-        assert json.loads(done.stdout)["counts"] == {"items": 24_000, "unscored": 0}
+        assert json.loads(done.stdout)["counts"] == {"items": 24_000, "missing": 0}
         assert not (folder / "cache").exists()
 
     return made_once(shared_base, "published-drift", score) / "run"

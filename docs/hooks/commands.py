@@ -1,7 +1,7 @@
 """Writes the reference of the command line when the site is built, from the commands themselves.
 
 Says what `--help` says, under an anchor for each command. Options that all commands of a group share are told once, with the
-group; those that a command has from a probe are told with `undertow run` of that probe. Knows commands and how a page looks;
+group; those that a command has from an audit are told with `undertow run` of that audit. Knows commands and how a page looks;
 knows nothing about what any of them does.
 """
 
@@ -20,8 +20,8 @@ from mkdocs.structure.pages import Page
 from undertow import cli
 
 PAGE, PLACE = "reference/commands.md", "<!-- commands -->"
-PROBES = "undertow run"
-"""The group that tells the options of each probe."""
+AUDITS = "undertow run"
+"""The group that tells the options of each audit."""
 CODE = re.compile(r"(`[^`]*`)")
 MARKS = re.compile(r"([\\*_{}\[\]<>#|])")
 
@@ -78,10 +78,10 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
     if page.file.src_uri != PAGE:
         return markdown
     top = read(typer.main.get_command(cli.app), "undertow")
-    of_probes = {probe.path.split()[-1]: probe for group in top.inner if group.path == PROBES for probe in group.inner}
+    of_audits = {audit.path.split()[-1]: audit for group in top.inner if group.path == AUDITS for audit in group.inner}
     lines = [*options_of(top.options), ""]
     for command in top.inner:
-        lines += told(command, of_probes)
+        lines += told(command, of_audits)
     return markdown.replace(PLACE, "\n".join(lines))
 
 
@@ -99,19 +99,19 @@ def read(command: Any, path: str, parent: Any = None) -> Command:
     )
 
 
-def told(command: Command, of_probes: dict[str, Command], shared: Sequence[Option] = ()) -> Iterator[str]:
+def told(command: Command, of_audits: dict[str, Command], shared: Sequence[Option] = ()) -> Iterator[str]:
     """A command as Markdown, one heading for it and one for each below it."""
     yield from (f"{'#' * min(len(command.path.split()), 4)} `{command.path}`", "", escaped(command.help), "")
     if not command.inner:
         yield from ("```text", f"{command.path} {command.usage}".strip(), "```", "")
-        yield from options_of(tuple(_own(command, of_probes, shared)))
-        yield from _of_probe(command, of_probes, shared)
+        yield from options_of(tuple(_own(command, of_audits, shared)))
+        yield from _of_audit(command, of_audits, shared)
         return
     common = tuple(_common(command, shared))
     if common:
         yield from (f"Every `{command.path} ...` takes, beside options of its own:", "", *options_of(common))
     for inner in command.inner:
-        yield from told(inner, of_probes, (*shared, *common))
+        yield from told(inner, of_audits, (*shared, *common))
 
 
 def options_of(options: Sequence[Option]) -> Iterator[str]:
@@ -138,21 +138,21 @@ def _common(group: Command, shared: Sequence[Option]) -> Iterator[Option]:
             yield option
 
 
-def _from_probe(command: Command, of_probes: dict[str, Command]) -> Sequence[Option]:
-    probe = of_probes.get(command.path.split()[-1])
-    return () if probe is None or probe.path == command.path else probe.options
+def _from_audit(command: Command, of_audits: dict[str, Command]) -> Sequence[Option]:
+    audit = of_audits.get(command.path.split()[-1])
+    return () if audit is None or audit.path == command.path else audit.options
 
 
-def _own(command: Command, of_probes: dict[str, Command], shared: Sequence[Option]) -> Iterator[Option]:
+def _own(command: Command, of_audits: dict[str, Command], shared: Sequence[Option]) -> Iterator[Option]:
     for option in command.options:
-        if option not in shared and option not in _from_probe(command, of_probes):
+        if option not in shared and option not in _from_audit(command, of_audits):
             yield option
 
 
-def _of_probe(command: Command, of_probes: dict[str, Command], shared: Sequence[Option]) -> Iterator[str]:
-    known = _from_probe(command, of_probes)
+def _of_audit(command: Command, of_audits: dict[str, Command], shared: Sequence[Option]) -> Iterator[str]:
+    known = _from_audit(command, of_audits)
     names = [option.written for option in command.options if option not in shared and option in known]
     if names:
-        path = f"{PROBES} {command.path.split()[-1]}"
+        path = f"{AUDITS} {command.path.split()[-1]}"
         listed = ", ".join(f"`{re.findall(r'--[a-z-]+', name)[0]}`" for name in names)
         yield from (f"And as [`{path}`](#{anchor(path)}) takes them: {listed}.", "")

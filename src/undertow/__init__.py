@@ -30,10 +30,10 @@ _FETCHED = {
     "Verdict": "undertow.runs.guard",
     "compare": "undertow.runs.compare.compare_folders",
     "guard": "undertow.runs.guard",
-    "open_run": "undertow.runs.score",
+    "load_run": "undertow.runs.score",
     "pull": "undertow.models.loading.download",
-    "retell": "undertow.runs.score",
-    "run": "undertow.runs.pipeline",
+    "render_report": "undertow.runs.score",
+    "audit": "undertow.runs.pipeline",
     "score": "undertow.runs.score",
 }
 

@@ -1,6 +1,6 @@
 """The nouns that flow through every room. Read this first.
 
-A *probe* turns a challenge set into `Item`s; each item carries one `Query`, the unit of compute and of
+A *audit* turns a challenge set into `Item`s; each item carries one `Query`, the unit of compute and of
 caching. A *model*, described by its `ModelIdentity`, gives each query an `Answer`; answers in item order are
 `Scores`. *Measures* turn scores into `Result`s. This module knows nothing about how any of that happens.
 """
@@ -383,7 +383,7 @@ class Scores:
         return np.array([answer.other_prob for answer in self.answers], dtype=np.float64)
 
     @property
-    def unscored(self) -> list[str]:
+    def missing_reasons(self) -> list[str]:
         """Reason why an item has no numbers, "" where it has [item]."""
         return [answer.missing_reason for answer in self.answers]
 
@@ -463,7 +463,7 @@ class Finding:
         text: the sentence.
         found: True where the effect survived correction for multiplicity, False where nothing was found.
         strength: orders findings within a report, larger first (for example |slope| x steps, in percent).
-        rests: whether it rests on what its audit's findings rest on (`RESTS_ON` of the probe), and not on the answers alone.
+        rests: whether it rests on what its audit's findings rest on (`RESTS_ON` of the audit), and not on the answers alone.
         of: the results that it tells, the one that decides it first; () where nobody says which.
         n_tests: how many tests the q of that result is corrected for; 0 where no q decides.
         decided: how it was decided, in a sentence, where the q of that result does not say it alone; "" where it does.

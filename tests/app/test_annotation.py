@@ -24,10 +24,10 @@ import pytest
 
 from undertow.app.annotation import (
     ANNOTATIONS,
+    AUDIT,
     CATEGORIES,
     MAX_BODY_BYTES,
     MAX_NOTE_CHARS,
-    PROBE,
     TOKEN_HEADER,
     AnnotationServer,
     Book,
@@ -53,14 +53,14 @@ OBSERVATIONS = [
 ]
 
 
-def write_run(folder: Path, probe: str = PROBE, rows: Sequence[Sequence[str]] = OBSERVATIONS, seed: int = 7) -> Path:
-    table = pd.DataFrame(rows, columns=["model", "description_class", "passage", "answer", "gold", "unscored"])
+def write_run(folder: Path, audit: str = AUDIT, rows: Sequence[Sequence[str]] = OBSERVATIONS, seed: int = 7) -> Path:
+    table = pd.DataFrame(rows, columns=["model", "description_class", "passage", "answer", "gold", "missing_reason"])
     table.insert(0, "item", [f"i{place}" for place in range(len(table))])
-    return write_table(folder, table.assign(dimension="gender", shots=5), probe, seed)
+    return write_table(folder, table.assign(dimension="gender", shots=5), audit, seed)
 
 
-def write_table(folder: Path, table: pd.DataFrame, probe: str = PROBE, seed: int = 7) -> Path:
-    manifest: dict[str, Any] = {"schema_version": 1, "probe": probe, "model": "m", "design": {}, "run_key": "k"}
+def write_table(folder: Path, table: pd.DataFrame, audit: str = AUDIT, seed: int = 7) -> Path:
+    manifest: dict[str, Any] = {"schema_version": 1, "audit": audit, "model": "m", "design": {}, "run_key": "k"}
     manifest |= {"asked_key": "a", "seed": seed, "protocol": "exact", "command": "c", "python": "p", "created": "now"}
     manifest |= {"versions": {}, "machine": {}}
     write_record(Record(manifest, table, []), folder, lambda _: None)
@@ -395,10 +395,15 @@ def refuses(ask: Callable[[], object], *named: str) -> None:
 
 
 def test_run_name_or_port_that_cannot_be_served_is_refused(run: Path, tmp_path: Path) -> None:
-    other = write_run(tmp_path / "other", probe="spurious-correlation")
+    other = write_run(tmp_path / "other", audit="spurious-correlation")
     damaged = write_table(tmp_path / "damaged", pd.DataFrame({"item": ["i"], "model": ["m"]}))
-    unscored = write_run(tmp_path / "unscored", rows=[("m", "c", "s", "", "", "why")])
-    for folder, named in ((tmp_path / "none", "none"), (other, PROBE), (damaged, "dimension"), (unscored, "unscored")):
+    missing_reason = write_run(tmp_path / "missing_reason", rows=[("m", "c", "s", "", "", "why")])
+    for folder, named in (
+        (tmp_path / "none", "none"),
+        (other, AUDIT),
+        (damaged, "dimension"),
+        (missing_reason, "missing_reason"),
+    ):
         refuses(partial(serve, folder, "ann", 0, pytest.fail), named)
     for read in (read_annotations, summary):
         refuses(partial(read, tmp_path / "none"), "none")

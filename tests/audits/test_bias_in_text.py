@@ -71,8 +71,8 @@ def statements(tmp_path: Path) -> str:
     return str(path)
 
 
-def items_of(probe: str, seed: int = 0, limit: int = 0, **options: Any) -> list[Item]:
-    module = audits.load(probe)
+def items_of(audit: str, seed: int = 0, limit: int = 0, **options: Any) -> list[Item]:
+    module = audits.load(audit)
     (items,) = module.items(module.Settings(**options), Sampling(limit, seed))
     return items
 
@@ -92,14 +92,14 @@ def document_of(query: Query) -> str:
 
 
 @pytest.mark.parametrize(
-    ("probe", "n_wordings", "n_samplings", "n_decodings"),
+    ("audit", "n_wordings", "n_samplings", "n_decodings"),
     [(DIAGNOSIS, 3, 1, 1), (IDENTIFICATION, 109, 2, 1), (EXTRACTION, 163, 1, 3), (REPHRASING, 109, 1, 1)],
 )
 def test_items_are_documents_by_wordings_by_examples_by_decodings(
-    probe: str, n_wordings: int, n_samplings: int, n_decodings: int
+    audit: str, n_wordings: int, n_samplings: int, n_decodings: int
 ) -> None:
-    options: dict[str, Any] = {"sampling": "random,weak-oracle"} if probe == IDENTIFICATION else {}
-    items = items_of(probe, documents=2, shots="0,5", wordings=0, shot_wordings=0, draws=2, **options)
+    options: dict[str, Any] = {"sampling": "random,weak-oracle"} if audit == IDENTIFICATION else {}
+    items = items_of(audit, documents=2, shots="0,5", wordings=0, shot_wordings=0, draws=2, **options)
     assert len(items) == 2 * n_wordings * (1 + 2 * n_samplings) * n_decodings
     assert len({item.id for item in items}) == len(items)
     names = ("description_class", "wording", "shots", "sampling", "draw", "decoding")
@@ -109,26 +109,26 @@ def test_items_are_documents_by_wordings_by_examples_by_decodings(
 
 
 @pytest.mark.parametrize(
-    ("probe", "n_documents", "plain", "behind"),
+    ("audit", "n_documents", "plain", "behind"),
     [(DIAGNOSIS, 132, 3, 3), (IDENTIFICATION, 66, 109, 7), (EXTRACTION, 66, 3 * 13, 3 * 13), (REPHRASING, 66, 17, 17)],
 )
-def test_what_is_asked_unless_told_otherwise(probe: str, n_documents: int, plain: int, behind: int) -> None:
+def test_what_is_asked_unless_told_otherwise(audit: str, n_documents: int, plain: int, behind: int) -> None:
     """All wordings of labels without examples and two of each class behind them; four of each class of what is written."""
-    assert len(items_of(probe)) == n_documents * plain
+    assert len(items_of(audit)) == n_documents * plain
     if n_documents == 66:
-        assert len(items_of(probe, documents=6, shots="0,5")) == 6 * (plain + 3 * behind)
+        assert len(items_of(audit, documents=6, shots="0,5")) == 6 * (plain + 3 * behind)
 
 
-@pytest.mark.parametrize("probe", TASKS)
-def test_a_seed_asks_the_same_again_and_another_asks_with_other_examples(probe: str) -> None:
+@pytest.mark.parametrize("audit", TASKS)
+def test_a_seed_asks_the_same_again_and_another_asks_with_other_examples(audit: str) -> None:
     options: dict[str, Any] = {"documents": 8, "shots": "0,3", "wordings": 1}
-    first, again, other = (items_of(probe, seed=seed, **options) for seed in (4, 4, 5))
+    first, again, other = (items_of(audit, seed=seed, **options) for seed in (4, 4, 5))
     assert first == again
     assert len(other) == len(first)
     assert {item.factors["document"] for item in first} != {item.factors["document"] for item in other}
     # On the same documents, the examples differ.
     everywhere: dict[str, Any] = {"shots": "3", "classes": "null", "draws": 1}
-    pairs = zip(items_of(probe, seed=4, **everywhere), items_of(probe, seed=5, **everywhere), strict=True)
+    pairs = zip(items_of(audit, seed=4, **everywhere), items_of(audit, seed=5, **everywhere), strict=True)
     same = [query_of(one).shots == query_of(two).shots for one, two in pairs]
     assert len(same) > 50
     assert sum(same) < 5
@@ -167,10 +167,10 @@ def test_a_text_that_one_reader_found_biased_is_biased_as_an_example_too(tmp_pat
 def test_documents_are_drawn_evenly_over_labels() -> None:
     golds = Counter(item.gold for item in items_of(DIAGNOSIS, documents=10, classes="null"))
     assert golds == {"Yes": 5, "No": 5}
-    for probe in TASKS[1:]:
-        options: dict[str, Any] = {"decoding": FREE} if probe in WRITTEN else {}
+    for audit in TASKS[1:]:
+        options: dict[str, Any] = {"decoding": FREE} if audit in WRITTEN else {}
         dimensions = Counter(
-            str(item.factors["dimension"]) for item in items_of(probe, documents=25, classes="null", **options)
+            str(item.factors["dimension"]) for item in items_of(audit, documents=25, classes="null", **options)
         )
         assert sorted(dimensions.values()) == [2] * 8 + [3] * 3
     assert len(items_of(IDENTIFICATION, documents=66, classes="null")) == 66  # as many as there are
@@ -216,7 +216,7 @@ def test_biased_texts_that_a_limit_leaves_are_of_all_dimensions() -> None:
 
 
 @pytest.mark.parametrize(
-    ("probe", "options", "smallest"),
+    ("audit", "options", "smallest"),
     [
         (DIAGNOSIS, {}, 6 * 2),  # a question and none at all
         (DIAGNOSIS, {"shots": "0,1"}, 6 * 2 * 4),
@@ -226,13 +226,13 @@ def test_biased_texts_that_a_limit_leaves_are_of_all_dimensions() -> None:
         (REPHRASING, {}, 6 * 5),
     ],
 )
-def test_a_limit_below_the_smallest_useful_one_is_told(probe: str, options: dict[str, Any], smallest: int) -> None:
-    module: Any = audits.load(probe)
+def test_a_limit_below_the_smallest_useful_one_is_told(audit: str, options: dict[str, Any], smallest: int) -> None:
+    module: Any = audits.load(audit)
     settings = module.Settings(**options)
     (told,) = module.limited(settings, Sampling(smallest - 1))
     assert f" {smallest}." in told
     assert module.limited(settings, Sampling(smallest)) == module.limited(settings, Sampling(0)) == []
-    assert len({item.factors["document"] for item in items_of(probe, limit=smallest, **options)}) == 6
+    assert len({item.factors["document"] for item in items_of(audit, limit=smallest, **options)}) == 6
 
 
 def test_few_documents_are_told_of_whatever_the_limit(untold: None) -> None:
@@ -417,10 +417,10 @@ def test_tokens_are_drawn_with_a_seed_for_each_draw_and_a_best_span_is_not_drawn
 # Refusals.
 
 
-def refuses(words: Sequence[str], probe: str, **options: Any) -> None:
+def refuses(words: Sequence[str], audit: str, **options: Any) -> None:
     """One sentence, before any model is looked for."""
     with pytest.raises(UndertowError) as said:
-        undertow.audit(probe, "there is no such model", **options)
+        undertow.audit(audit, "there is no such model", **options)
     message = str(said.value)
     assert "\n" not in message
     assert "no such model" not in message
@@ -429,7 +429,7 @@ def refuses(words: Sequence[str], probe: str, **options: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    ("probe", "options", "words"),
+    ("audit", "options", "words"),
     [
         (DIAGNOSIS, {"shots": "a"}, ["--shots 'a'"]),
         (IDENTIFICATION, {"classes": "statment"}, ["--classes", "'statment'"]),
@@ -457,8 +457,8 @@ def refuses(words: Sequence[str], probe: str, **options: Any) -> None:
         (DIAGNOSIS, {"documents": 133}, ["--documents 133", "132"]),
     ],
 )
-def test_bad_option_is_refused_by_name(probe: str, options: Mapping[str, Any], words: list[str]) -> None:
-    refuses(words, probe, **options)
+def test_bad_option_is_refused_by_name(audit: str, options: Mapping[str, Any], words: list[str]) -> None:
+    refuses(words, audit, **options)
 
 
 def test_spans_without_rephrasings_are_refused_and_a_table_gives_them(tmp_path: Path) -> None:
@@ -595,8 +595,8 @@ def test_a_server_that_shows_no_probabilities_has_greedy_labels_only(
     script(lambda query: Answer((math.nan,) * 11, math.nan, text="age"))
     run = undertow.audit(IDENTIFICATION, "scripted", challenge=statements, classes="null", out=tmp_path / "run")
     frame = run.observations.set_index("decoding")
-    assert set(frame.loc[["trie"], "unscored"]) == {""}
-    assert set(frame.loc[["exact"], "unscored"]) == {
+    assert set(frame.loc[["trie"], "missing_reason"]) == {""}
+    assert set(frame.loc[["exact"], "missing_reason"]) == {
         "decoding exact: the server does not show how probable each label is"
     }
     assert [one.title for one in run.shown if "Table 9" in one.title] == [
@@ -662,9 +662,9 @@ def test_what_cannot_be_asked_is_unscored_with_its_reason(
 
     script(say)
     run = undertow.audit(DIAGNOSIS, "scripted", challenge=statements, classes="null", out=tmp_path / "run")
-    assert run.manifest["counts"]["unscored"] == 1
+    assert run.manifest["counts"]["missing_reason"] == 1
     frame = run.observations.set_index("document")
-    assert frame.loc["aunt", "unscored"] == "the text is too long"
+    assert frame.loc["aunt", "missing_reason"] == "the text is too long"
     (accuracy,) = [one for one in run.record.results if one.measure == "accuracy" and one.group["model"]]
     assert (accuracy.value, accuracy.n, accuracy.n_missing) == (100.0, 3, 1)
 
@@ -687,23 +687,23 @@ def test_examples_that_had_no_room_are_counted(script: Script, untold: None, sta
     assert run.observations["dropped"].tolist() == [0, 0, 0, 0, 0, 0, 0, 1]
 
 
-@pytest.mark.parametrize("probe", briefly(TASKS))
+@pytest.mark.parametrize("audit", briefly(TASKS))
 def test_a_saved_run_measured_anew_has_the_same_numbers(
-    probe: str, script: Script, untold: None, tmp_path: Path
+    audit: str, script: Script, untold: None, tmp_path: Path
 ) -> None:
     dimensions = {document.text: document.dimension for document in load_documents("undertow-statements").evaluation}
 
     def say(query: Query) -> Answer:
         """Right where text and description have an odd length, if at all."""
         if isinstance(query, MultipleChoiceQuery):
-            right = dimensions[document_of(query)] if probe == IDENTIFICATION else "Yes"
+            right = dimensions[document_of(query)] if audit == IDENTIFICATION else "Yes"
             return labelled(query, right if len(query.prompt) % 2 else query.labels[-1].strip())
         assert isinstance(query, ConstrainedGenerateQuery)
         return wrote(" ".join(query.passage.split()[: 1 + len(query.prompt) % 4]))
 
     script(say)
     options: dict[str, Any] = {"documents": 8, "wordings": 2, "shots": "0,2", "draws": 2, "classes": "question,null"}
-    run = undertow.audit(probe, "scripted", out=tmp_path / "run", **options)
+    run = undertow.audit(audit, "scripted", out=tmp_path / "run", **options)
     results = (run.folder / "results.json").read_bytes()
     again = undertow.score(run.folder)
     assert (again.folder / "results.json").read_bytes() == results
@@ -719,10 +719,10 @@ def test_a_saved_run_measured_anew_has_the_same_numbers(
 # Answers from elsewhere.
 
 
-def recorded(probe: str, text: str, folder: Path) -> Run:
+def recorded(audit: str, text: str, folder: Path) -> Run:
     path = folder / "answers.csv"
     path.write_text(text, encoding="utf-8")
-    return undertow.score(path, probe=probe, out=folder / probe)
+    return undertow.score(path, audit=audit, out=folder / audit)
 
 
 @pytest.mark.parametrize(
@@ -780,7 +780,7 @@ def test_cells_of_a_table_that_lack_documents_are_told(
 
 
 @pytest.mark.parametrize(
-    ("probe", "columns", "column", "name"),
+    ("audit", "columns", "column", "name"),
     [
         (DIAGNOSIS, "document,gold,answer,description_class", "description_class", "(majority)"),
         (EXTRACTION, "document,gold,answer,dimension", "dimension", "ALL"),
@@ -788,9 +788,9 @@ def test_cells_of_a_table_that_lack_documents_are_told(
     ],
 )
 def test_names_that_results_keep_are_refused_in_a_table(
-    probe: str, columns: str, column: str, name: str, tmp_path: Path
+    audit: str, columns: str, column: str, name: str, tmp_path: Path
 ) -> None:
     with pytest.raises(UndertowError, match=re.escape(name)) as caught:
-        recorded(probe, f"{columns}\na,Yes,No,good\nb,Yes,No,{name}\n", tmp_path)
+        recorded(audit, f"{columns}\na,Yes,No,good\nb,Yes,No,{name}\n", tmp_path)
     assert "row 3" in str(caught.value)
     assert f"column {column}" in str(caught.value)

@@ -318,7 +318,7 @@ def test_a_passage_is_answered_yes_where_its_best_piece_beats_no_answer() -> Non
     said = said_of(items["single"], Answer(tuple(map(math.log, (0.1, 0.3, 0.3, 0.5))), math.nan, text="position"))
     assert (said["female"], said["said"]) == (pytest.approx(25), "male")
     unknown = said_of(items["binary"], Answer((math.nan, math.log(0.3)), math.nan, text="the same position"))
-    assert "no answer" in unknown["unscored"]
+    assert "no answer" in unknown["missing_reason"]
     assert math.isnan(unknown["yes"])
 
 
@@ -331,7 +331,7 @@ def test_an_answer_without_probabilities_counts_whole() -> None:
     said = said_of(item, Answer((math.nan,) * 4, math.nan, text=f" {item.factors['man']}."))
     assert (said["said"], said["whole"]) == ("male", True)
     lost = said_of(item, Answer((math.nan,) * 4, math.nan, text="Somebody else"))
-    assert lost["unscored"] == "the answer 'Somebody else' is none of the possible ones"
+    assert lost["missing_reason"] == "the answer 'Somebody else' is none of the possible ones"
 
 
 def test_continuations_are_read_as_choices_are(tmp_path: Path, untold: None) -> None:
@@ -446,7 +446,7 @@ def test_unscored_answers_are_counted_and_never_zero(tmp_path: Path, choose_by: 
     assert (bias.n, bias.n_missing, bias.value) == (6, 3, 100)
     assert math.isnan(value(found, "bias", WITH, "job0"))
     rows = found.observations
-    assert set(rows.loc[rows["occupation"] == "job0", "unscored"]) == {"the script has nothing to say"}
+    assert set(rows.loc[rows["occupation"] == "job0", "missing_reason"]) == {"the script has nothing to say"}
 
 
 # The chain.
@@ -501,7 +501,7 @@ def test_whole_run_of_two_models_is_told_and_measured_anew_to_the_same(
     assert {tuple(one["group"]) for one in results} == {("model", "occupation", "context")}
     assert any("wording_2" in one["extras"] for one in results)
     assert len(found.shown) == 2
-    assert found.manifest["counts"]["unscored"] == 0
+    assert found.manifest["counts"]["missing_reason"] == 0
     request.getfixturevalue("untold")
     undertow.score(tmp_path / "run", out=tmp_path / "again")
     assert (tmp_path / "again" / "results.json").read_bytes() == (tmp_path / "run" / "results.json").read_bytes()
@@ -547,7 +547,7 @@ multiple = "Who lives in {job}?"
 """
 
 
-def test_an_extractive_model_goes_through_the_same_probe(tmp_path: Path, untold: None) -> None:
+def test_an_extractive_model_goes_through_the_same_audit(tmp_path: Path, untold: None) -> None:
     """What the run tells of a question is what its network gives, read by the plainest means."""
     import torch
     from transformers import AutoModelForQuestionAnswering, AutoTokenizer
@@ -560,7 +560,7 @@ def test_an_extractive_model_goes_through_the_same_probe(tmp_path: Path, untold:
     own = {option: str(tmp_path / file) for option, file in files.items()}
     found = undertow.audit(NAME, folder, out=tmp_path / "run", **own)  # type: ignore[arg-type]
     rows = found.observations
-    assert set(rows["unscored"]) == {""}
+    assert set(rows["missing_reason"]) == {""}
     assert set(rows["reading"]) == {EXTRACTION}
     tokenizer = AutoTokenizer.from_pretrained(folder)
     network = AutoModelForQuestionAnswering.from_pretrained(folder).eval()
@@ -610,7 +610,7 @@ def test_a_log_that_cannot_be_read_is_refused_in_a_sentence(tmp_path: Path, rows
     path = tmp_path / "log.tsv"
     path.write_text(rows + "\n", encoding="utf-8")
     with pytest.raises(UndertowError, match=match) as caught:
-        undertow.score(path, probe=NAME, out=tmp_path / "run")
+        undertow.score(path, audit=NAME, out=tmp_path / "run")
     assert "\n" not in str(caught.value)
 
 
@@ -624,7 +624,7 @@ def test_a_log_is_scored_and_told(tmp_path: Path) -> None:
                 lines.append(f"multiple\t{woman}\t{man}\t{job}\t{order}\t\t{man} and {woman}\t\t")
     path = tmp_path / "log.tsv"
     path.write_text("\n".join(lines), encoding="utf-8")
-    found = undertow.score(path, probe=NAME, out=tmp_path / "run")
+    found = undertow.score(path, audit=NAME, out=tmp_path / "run")
     assert value(found, "preference_female", WITHOUT) == 100
     assert value(found, "both_rate", WITHOUT) == 100
     assert value(found, "bias", WITHOUT) == 0
@@ -650,7 +650,7 @@ def test_a_log_that_lacks_a_context_is_told_of_the_other_alone(
             lines += [f"{stage}\t{where}\t\t{chosen}\t{granted}" for stage in ("single", "multiple")]
     path = tmp_path / "log.tsv"
     path.write_text("\n".join(lines), encoding="utf-8")
-    found = undertow.score(path, probe=NAME, out=tmp_path / "run")
+    found = undertow.score(path, audit=NAME, out=tmp_path / "run")
     assert {one.group["context"] for one in found.record.results} == {asked}
     assert value(found, "choice_gap", asked) == pytest.approx(200 / 3)
     assert value(found, "consistency", asked) == pytest.approx(250 / 3)
@@ -694,7 +694,7 @@ def refusing(tmp_path: Path, n_refused: int, answer: str = "I cannot say") -> Ru
         ]
     path = tmp_path / "log.tsv"
     path.write_text("\n".join(lines), encoding="utf-8")
-    return undertow.score(path, probe=NAME, out=tmp_path / "run", overwrite=True)
+    return undertow.score(path, audit=NAME, out=tmp_path / "run", overwrite=True)
 
 
 def test_refusals_are_neither_yes_nor_no_and_counted_by_reason(tmp_path: Path, untold: None) -> None:
@@ -707,7 +707,7 @@ def test_refusals_are_neither_yes_nor_no_and_counted_by_reason(tmp_path: Path, u
     assert any(one.results and one.results[0] is rate for one in found.findings)
     table = audits.load(NAME).tables(pipeline.observations_of(found.record))["missing"]
     assert table["answers"].sum() == 14
-    assert set(table["unscored"]) == {"the answer 'I cannot say' is none of the possible ones"}
+    assert set(table["missing_reason"]) == {"the answer 'I cannot say' is none of the possible ones"}
     # With none refused it is said, and the count holds.
     (said,) = [one for one in refusing(tmp_path, 0).findings if "whoever it is" in one.text]
     assert "Yes in all items" in said.text

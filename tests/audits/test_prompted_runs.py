@@ -38,7 +38,7 @@ from undertow.types import (
 )
 
 SPURIOUS, SPECIFICATION = "spurious-correlation", "task-specification"
-PROBES: dict[str, ModuleType] = {SPURIOUS: spurious_correlation, SPECIFICATION: task_specification}
+AUDITS: dict[str, ModuleType] = {SPURIOUS: spurious_correlation, SPECIFICATION: task_specification}
 STEP_YEARS = 215 / 29
 """Between neighbours of the date list."""
 pytestmark = pytest.mark.usefixtures("few_resamples")
@@ -52,16 +52,16 @@ def answers_only(request: ModelRequest) -> ModelHandle:
     return ModelHandle(card, found.open, {GENERATION: (EXACT, PAPER)})
 
 
-def prompted(shared_base: Path, probe: str, **options: Any) -> Run:
+def prompted(shared_base: Path, audit: str, **options: Any) -> Run:
     """A run of a model that answers prompts only, made once for all workers."""
 
     def make(folder: Path) -> None:
         with pytest.MonkeyPatch.context() as patch:
             patch.setenv("UNDERTOW_CACHE", str(folder / "cache"))
             patch.setattr(models, "resolve", answers_only)
-            undertow.audit(probe, "server", out=folder / "run", **options)
+            undertow.audit(audit, "server", out=folder / "run", **options)
 
-    return undertow.load_run(made_once(shared_base, f"prompted-{probe}", make) / "run")
+    return undertow.load_run(made_once(shared_base, f"prompted-{audit}", make) / "run")
 
 
 @pytest.fixture(scope="module")
@@ -76,10 +76,10 @@ def detection(shared_base: Path) -> Run:
     return prompted(shared_base, SPECIFICATION, limit=40, plain=True)
 
 
-def refuses(words: Sequence[str], probe: str = SPURIOUS, **options: Any) -> None:
+def refuses(words: Sequence[str], audit: str = SPURIOUS, **options: Any) -> None:
     """One sentence, before anything is asked."""
     with pytest.raises(UndertowError) as said:
-        dry_run(probe, "toy", **options)
+        dry_run(audit, "toy", **options)
     assert "\n" not in str(said.value)
     for word in words:
         assert word in str(said.value)
@@ -88,9 +88,9 @@ def refuses(words: Sequence[str], probe: str = SPURIOUS, **options: Any) -> None
 # Which models are put prompts.
 
 
-@pytest.mark.parametrize(("probe", "default"), [(SPURIOUS, "A,B,C"), (SPECIFICATION, "A")])
-def test_a_model_without_blanks_is_put_the_papers_prompts(probe: str, default: str) -> None:
-    module = PROBES[probe]
+@pytest.mark.parametrize(("audit", "default"), [(SPURIOUS, "A,B,C"), (SPECIFICATION, "A")])
+def test_a_model_without_blanks_is_put_the_papers_prompts(audit: str, default: str) -> None:
+    module = AUDITS[audit]
     plain, own = module.Settings(), module.Settings(prompts="C")
     answers = {GENERATION: (EXACT, PAPER)}
     assert module.adapt_settings(plain, answers) == dataclasses.replace(plain, prompts=default)
@@ -154,8 +154,8 @@ def test_the_columns_of_a_prompted_run(drift: Run) -> None:
     assert not [name for name in frame if str(name).endswith((".low", ".high"))]
     np.testing.assert_allclose(frame[["female", "male", "neutral"]].sum(axis=1), 80)
     np.testing.assert_allclose(frame["neutral"], 10)
-    np.testing.assert_allclose(frame["unclaimed"], 20)
-    assert drift.manifest["design"]["readout"] == PROMPT
+    np.testing.assert_allclose(frame["other"], 20)
+    assert drift.manifest["design"]["scoring_method"] == PROMPT
     assert drift.manifest["design"]["normalised"] is False
     assert len({tuple(words) for words in frame["options"]}) == 1
     assert {"She", "Her", "Female", "they", "his"} <= set(frame["options"].iloc[0])
@@ -193,22 +193,22 @@ def test_masses_that_were_not_shown_whole_by_hand() -> None:
         "he.low": [30, 30, 70, math.nan, 0],
         "he.high": [30, 35, 70, math.nan, 20],
         "he": [30, 32.5, 70, math.nan, 10],
-        "unclaimed.low": [18, 20, 0, math.nan, 0],
-        "unclaimed.high": [24, 30, 0, math.nan, 1],
-        "unclaimed": [21, 25, 0, math.nan, 0.5],
+        "other.low": [18, 20, 0, math.nan, 0],
+        "other.high": [24, 30, 0, math.nan, 1],
+        "other": [21, 25, 0, math.nan, 0.5],
     }
     for name, values in expected.items():
         np.testing.assert_allclose(frame[name], values, atol=1e-9, err_msg=name)
     assert frame["answer"].tolist() == ["she", "she", "he", "", "she"]
-    assert frame["unscored"].tolist() == ["", "", "", "lost", ""]
-    assert frame["ceilings_prob"].map(len).tolist() == [3, 3, 0, 0, 3]
+    assert frame["missing_reason"].tolist() == ["", "", "", "lost", ""]
+    assert frame["upper_bound_prob"].map(len).tolist() == [3, 3, 0, 0, 3]
 
 
 def test_answers_shown_whole_have_no_bounds_and_blanks_have_no_answer() -> None:
     answers = tuple(Answer(logs(0.2, 0.1, 0.6), 0.1, text="x") for _ in ITEMS)
     frame = observations(ITEMS, Scores(answers, PROMPT), ["she", "he"])
     assert frame["she"].tolist() == pytest.approx([30] * 5)
-    assert not {"she.low", "she.high", "ceilings_prob", "unseen_prob"} & set(frame)
+    assert not {"she.low", "she.high", "upper_bound_prob", "truncated_prob"} & set(frame)
     blank = ClozeQuery(("", " goes."), ITEM_OPTIONS)
     items = [dataclasses.replace(item, query=blank) for item in ITEMS]
     assert "answer" not in observations(items, Scores(answers), ["she", "he"])
@@ -223,7 +223,7 @@ def challenge_file(folder: Path, text: str) -> str:
     return str(path)
 
 
-@pytest.mark.parametrize("name", ["answer", "ceilings_prob", "unseen_prob"])
+@pytest.mark.parametrize("name", ["answer", "upper_bound_prob", "truncated_prob"])
 @pytest.mark.parametrize("kind", ["slot", "group"])
 def test_no_column_of_an_answer_is_taken_by_a_users_name(name: str, kind: str, tmp_path: Path) -> None:
     """A slot or a group called `answer` would be overwritten by what the model wrote, so it is refused as other columns are."""
@@ -316,7 +316,7 @@ def test_own_prompts_and_own_words_reach_the_model(tmp_path: Path) -> None:
     assert frame["text"].iloc[0] == "Wer? In spring, it is ... here."
     assert frame["options"].map(list).iloc[0] == ["hot", "Hot", "icy", "Icy"]
     assert set(frame["prompt"]) == {"a/b: '1'"}
-    assert (frame["unclaimed"] == 100).all()
+    assert (frame["other"] == 100).all()
     assert len(list((out.folder / "figures").glob("*.svg"))) == 1
     assert "Prompt a/b: &#39;1&#39;: Wer? {sentence}" in out.report.read_text(encoding="utf-8")
 

@@ -27,7 +27,7 @@ from undertow.errors import UndertowError
 from undertow.runs.folder import storage
 
 slow = pytest.mark.slow
-SCORE = ["score", "--probe", "spurious-correlation", "--out", "run", "--json"]
+SCORE = ["score", "--audit", "spurious-correlation", "--out", "run", "--json"]
 HEADER = "model,w_name,w_index,w,text_index,xe,ze"
 SEASONS = ["spring", "summer", "autumn", "winter"]
 ROWS = [
@@ -68,7 +68,7 @@ def test_a_column_that_pandas_calls_rows_by_is_not_lost(tmp_path: Path) -> None:
         frame, groups = masses_of(tmp_path / "known.parquet")
         assert groups == ["xe", "ze"]
         assert set(frame["model"]) == {"m"}, "a column that is known is read wherever it stands"
-        assert frame["unclaimed"].tolist() == [100 - x - z for x, z in frame[["xe", "ze"]].to_numpy()]
+        assert frame["other"].tolist() == [100 - x - z for x, z in frame[["xe", "ze"]].to_numpy()]
 
 
 NAMES = sorted(
@@ -105,19 +105,19 @@ def test_no_word_group_is_called_like_a_column_of_the_run(group: str, tmp_path: 
 
 
 @pytest.mark.usefixtures("few_resamples", "untold")
-@pytest.mark.parametrize("probe", ["spurious-correlation", "task-specification"])
-def test_a_recorded_table_is_scored_into_a_folder_that_can_be_read(probe: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("audit", ["spurious-correlation", "task-specification"])
+def test_a_recorded_table_is_scored_into_a_folder_that_can_be_read(audit: str, tmp_path: Path) -> None:
     path = tmp_path / "own.csv"
     path.write_text(table(), encoding="utf-8")
-    if probe == "task-specification":
+    if audit == "task-specification":
         rows = [
             {"model": "m", "occupation": f"o{at // 2}", "sentence": f"s{at}", "well_specified": at % 2 == 0}
             | {"w_first_xe": 30 + at, "w_last_xe": 20 + at, "w_first_kind": 30, "w_last_kind": 31 + at}
             for at in range(12)
         ]
         pd.DataFrame(rows).to_csv(path, index=False)
-    undertow.score(path, probe=probe, out=tmp_path / "run")
-    assert undertow.load_run(tmp_path / "run").manifest["probe"] == probe
+    undertow.score(path, audit=audit, out=tmp_path / "run")
+    assert undertow.load_run(tmp_path / "run").manifest["audit"] == audit
 
 
 def test_cells_of_a_parquet_table_are_what_they_would_be_in_lines(tmp_path: Path) -> None:
@@ -269,7 +269,7 @@ def years_of(tmp_path: Path, **columns: Any) -> tuple[pd.DataFrame, list[str], l
 def test_a_column_that_is_no_word_group_is_left_out_and_named(tmp_path: Path) -> None:
     frame, groups, notes = years_of(tmp_path, step=[1, 2, 3], female=[10, 20, 30], male=40, remark="x", **{"": 7})
     assert groups == ["female", "male"]
-    assert frame["unclaimed"].tolist() == [50, 40, 30]
+    assert frame["other"].tolist() == [50, 40, 30]
     assert notes == [
         "Read as word groups, in percent: female, male.",
         "Columns that were not read: 'step', 'remark', one without a name.",
@@ -287,7 +287,7 @@ def test_a_column_that_is_no_word_group_is_left_out_and_named(tmp_path: Path) ->
 def test_probabilities_are_recognised_or_refused(tmp_path: Path) -> None:
     frame, _, notes = years_of(tmp_path, female=[0.1, 0.2, 0.3], male=0.6)
     assert frame["female"].tolist() == pytest.approx([10, 20, 30])
-    assert frame["unclaimed"].tolist() == pytest.approx([30, 20, 10])
+    assert frame["other"].tolist() == pytest.approx([30, 20, 10])
     assert notes == ["Read as word groups, as probabilities, which were multiplied by 100: female, male."]
     small = {"female": [0.01, 0.02, 0.03], "male": 0.1}
     with pytest.raises(UndertowError, match=r"percents or probabilities; add a column unit"):
@@ -295,8 +295,8 @@ def test_probabilities_are_recognised_or_refused(tmp_path: Path) -> None:
     for unit, factor in (("percent", 1), ("probability", 100)):
         frame, _, _ = years_of(tmp_path, unit=unit, **small)
         assert frame["male"].tolist() == pytest.approx([0.1 * factor] * 3)
-    frame, _, _ = years_of(tmp_path, unclaimed=[0.89, 0.88, 0.87], **small)
-    assert (frame["male"].iloc[0], frame["unclaimed"].iloc[0]) == pytest.approx((10, 89))
+    frame, _, _ = years_of(tmp_path, other=[0.89, 0.88, 0.87], **small)
+    assert (frame["male"].iloc[0], frame["other"].iloc[0]) == pytest.approx((10, 89))
     with pytest.raises(UndertowError, match=r"line 4: unit is 'percents'; write percent or probability"):
         years_of(tmp_path, unit=["percent", "percent", "percents"], **small)
     with pytest.raises(UndertowError, match=r"line 2: female is 20; a probability is a number from 0 to 1"):
@@ -355,15 +355,15 @@ def test_empty_cells_are_unscored_and_counted_and_zeros_are_numbers(cli: Cli, tm
     text = table((ROWS[4], "m,season,1,summer,1,,"), (ROWS[5], "m,season,1,summer,2,0,0"))
     (tmp_path / "own.csv").write_text(text, encoding="utf-8")
     done = cli(*SCORE, "own.csv")
-    assert json.loads(done.stdout)["counts"] == {"items": 12, "unscored": 1}
+    assert json.loads(done.stdout)["counts"] == {"items": 12, "missing": 1}
     (slope,) = [
         row for row in results(tmp_path / "run") if row["measure"] == "slope" and row["group"]["pronoun"] == "xe"
     ]
     assert (slope["n"], slope["n_missing"]) == (11, 1)
     frame = pd.read_parquet(tmp_path / "run/observations.parquet")
     assert frame["xe"].isna().tolist() == [row == 4 for row in range(12)]
-    assert frame.loc[4, "unscored"] == "the recorded table has no value"
-    assert frame.loc[5, "unclaimed"] == 100
+    assert frame.loc[4, "missing_reason"] == "the recorded table has no value"
+    assert frame.loc[5, "other"] == 100
 
 
 def with_row(row: str, at: int = 2) -> str:
@@ -426,12 +426,12 @@ def test_bad_table_is_refused_with_its_line_and_column(case: str, cli: Cli, tmp_
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["no-such-file.csv", "--probe", "spurious-correlation"], ["no-such-file.csv"]),
-        (["own.csv"], ["own.csv", "--probe"]),
-        (["own.csv", "--probe", "spurious-correlation", "--protocol", "rough"], ["protocol", "rough"]),
+        (["no-such-file.csv", "--audit", "spurious-correlation"], ["no-such-file.csv"]),
+        (["own.csv"], ["own.csv", "--audit"]),
+        (["own.csv", "--audit", "spurious-correlation", "--protocol", "rough"], ["protocol", "rough"]),
     ],
 )
-def test_score_of_a_table_without_file_probe_or_protocol_is_refused(
+def test_score_of_a_table_without_file_audit_or_protocol_is_refused(
     arguments: list[str], words: list[str], cli: Cli, tmp_path: Path
 ) -> None:
     (tmp_path / "own.csv").write_text(table(), encoding="utf-8")

@@ -123,7 +123,7 @@ def unordered(of_groups: dict[str, Floats]) -> tuple[Observations, list[Result],
     """A list whose owner says that it has no order."""
     w = [f"town {at}" for at in range(of_groups["xe"].shape[1])]
     frame = rows(of_groups, w, w_name="town")
-    frame = frame.assign(challenge="own", cluster=frame["text_index"].astype(str), unscored="", unclaimed=5.0)
+    frame = frame.assign(challenge="own", cluster=frame["text_index"].astype(str), missing_reason="", other=5.0)
     evidence = Observations(
         frame.drop(columns="text_index"),
         {
@@ -199,7 +199,7 @@ def test_models_are_told_beside_each_other_and_their_order_is_no_claim(tmp_path:
 def test_what_a_run_holds_is_what_was_measured(tmp_path: Path) -> None:
     """Of a table that is scored through the command's own way: results.json has the intervals, and nothing that is no number."""
     rows(masses(), YEARS).to_csv(tmp_path / "own.csv", index=False)
-    run = undertow.score(tmp_path / "own.csv", probe="spurious-correlation", out=tmp_path / "run")
+    run = undertow.score(tmp_path / "own.csv", audit="spurious-correlation", out=tmp_path / "run")
     written = json.loads((run.folder / "results.json").read_text(encoding="utf-8"))["results"]
     slope = next(row for row in written if row["measure"] == "slope" and row["group"]["pronoun"] == "xe")
     assert slope["low"] < slope["value"] < slope["high"]

@@ -134,8 +134,8 @@ def test_recorded_masses_have_these_areas(
 
 @slow
 def test_sentences_without_any_recorded_mass_at_a_date_are_unscored_by_default(by_default: Found) -> None:
-    unscored = {"bert-base-uncased": 11, "bert-large-uncased": 13, "roberta-base": 6, "text-davinci-002": 0}
-    for model, expected in unscored.items():
+    missing_reason = {"bert-base-uncased": 11, "bert-large-uncased": 13, "roberta-base": 6, "text-davinci-002": 0}
+    for model, expected in missing_reason.items():
         result = by_default["auroc", model, "winogender", "delta_female"]
         assert (result.n_missing, result.n + result.n_missing) == (expected, 480), model
         result = by_default["auroc", model, "simplified", "delta_female"]
@@ -205,10 +205,10 @@ def test_a_sentence_has_a_row_for_either_end(tmp_path: Path) -> None:
 def test_empty_cells_are_unscored_and_zeros_are_so_unless_the_papers_protocol_is_asked_for(tmp_path: Path) -> None:
     text = table((ROWS[1], "m,b,yes,80,,77,23"), (ROWS[2], "m,c,no,50,50,0,0"))
     by_default = read(text, tmp_path).frame
-    assert (by_default["unscored"] != "").tolist() == [False, True, True, False] * 2
+    assert (by_default["missing_reason"] != "").tolist() == [False, True, True, False] * 2
     assert by_default["xe"].isna().tolist() == [False, True, True, False] * 2
     as_published = read(text, tmp_path, PAPER)
-    assert (as_published.frame["unscored"] != "").tolist() == [False, True, False, False] * 2
+    assert (as_published.frame["missing_reason"] != "").tolist() == [False, True, False, False] * 2
     assert scored(as_published)["delta_xe"].tolist() == pytest.approx([0, math.nan, 50, 2], nan_ok=True)
     assert by_group(measure(as_published, 0))["auroc", "m", "recorded", "delta_xe"].n_missing == 1
 
@@ -217,7 +217,7 @@ def test_empty_cells_are_unscored_and_zeros_are_so_unless_the_papers_protocol_is
 def test_a_cell_that_is_empty_at_either_end_leaves_a_sentence_out(row: str, tmp_path: Path) -> None:
     for protocol in ("", PAPER):
         frame = read(table((ROWS[1], row)), tmp_path, protocol).frame
-        assert (frame["unscored"] != "").tolist() == [False, True, False, False] * 2
+        assert (frame["missing_reason"] != "").tolist() == [False, True, False, False] * 2
         assert frame[["xe", "ze"]].isna().all(axis=1).tolist() == [False, True, False, False] * 2
 
 
@@ -571,7 +571,7 @@ def test_planted_answers_are_found_and_what_is_followed_stays_out() -> None:
     table_of_scores = scored(evidence)
     assert len(table_of_scores) == 48
     decided = table_of_scores["well_specified"].to_numpy(dtype=bool)
-    assert table_of_scores["unscored"].eq("").all()
+    assert table_of_scores["missing_reason"].eq("").all()
     np.testing.assert_allclose(table_of_scores["delta_female"], np.where(decided, 0, 20), atol=1e-9)
     np.testing.assert_allclose(table_of_scores["shift_neutral"], np.where(decided, 0, 20), atol=1e-9)
     np.testing.assert_allclose(table_of_scores["entropy_plain"][~decided], 100)

@@ -31,7 +31,7 @@ DIAGNOSIS, IDENTIFICATION, EXTRACTION, REPHRASING = TASKS
 pytestmark = pytest.mark.usefixtures("few_resamples")
 COLUMNS: dict[str, Any] = {
     "model": "m", "challenge": "c", "dimension": "", "text": "A text.", "passage": "A text.", "description_class": "null", "wording": "",
-    "shots": 0, "sampling": "none", "draw": 0, "decoding": "greedy", "given_shots": 0, "nats": -1.0, "dropped": 0, "unscored": "",
+    "shots": 0, "sampling": "none", "draw": 0, "decoding": "greedy", "n_shots": 0, "nats": -1.0, "dropped": 0, "missing_reason": "",
 }  # fmt: skip
 
 
@@ -52,8 +52,8 @@ def said(golds: Sequence[str], answers: Sequence[str], **more: Any) -> list[dict
 
 
 def findings_of(task: str, rows: Sequence[Mapping[str, Any]]) -> list[Finding]:
-    probe, given = audits.load(task), evidence(task, rows)
-    return probe.findings(given, probe.measure(given, 0))
+    audit, given = audits.load(task), evidence(task, rows)
+    return audit.findings(given, audit.measure(given, 0))
 
 
 # Findings.
@@ -84,16 +84,16 @@ def test_what_is_claimed_is_what_the_interval_says(task: str) -> None:
     measures = {DIAGNOSIS: "accuracy", IDENTIFICATION: "exact_match"}
     golds = {DIAGNOSIS: HALF, IDENTIFICATION: list(DIMENSIONS) * 4}.get(task, ["one two three four", "five six"] * 8)
     rng = np.random.default_rng(7)
-    probe, seen = audits.load(task), set()
+    audit, seen = audits.load(task), set()
     for skill in (0.0, 0.05, 0.1, 0.3, 0.5, 0.6, 0.9, 1.0):
         answers = [gold if rng.random() < skill else "eight" for gold in golds]
         given = evidence(task, said(golds, answers, passage="one two three four five six seven"))
-        results = probe.measure(given, 0)
+        results = audit.measure(given, 0)
         compared = [one for one in results if "above_low" in one.extras]
         (headline,) = [one for one in compared if one.measure == measures.get(task, "token_f1")]
         # Dimensions are compared, too, where they have texts enough: this one interval is wider for them.
         n_tests = sum(np.isfinite(one.q) for one in results)
-        (finding,) = [one for one in probe.findings(given, results) if "the best answer without a model" in one.text]
+        (finding,) = [one for one in audit.findings(given, results) if "the best answer without a model" in one.text]
         low, high = headline.extras["claim_low"], headline.extras["claim_high"]
         if n_tests == 1:
             assert (low, high) == (headline.extras["above_low"], headline.extras["above_high"])
@@ -118,16 +118,16 @@ def test_a_run_of_one_class_has_its_finding_too() -> None:
     assert "Accuracy is 75.0%" in both[0].text
 
 
-@pytest.mark.parametrize("unscored", ["", "the answer is none of the labels"])
-def test_what_is_neither_yes_nor_no_is_not_taken_for_either(unscored: str) -> None:
+@pytest.mark.parametrize("missing_reason", ["", "the answer is none of the labels"])
+def test_what_is_neither_yes_nor_no_is_not_taken_for_either(missing_reason: str) -> None:
     """Sixty-nine of 132 answers are neither: the other sixty-three, all No, are no habit."""
     golds = ["Yes"] * 69 + ["No"] * 63
     rows = said(golds, ["Yes, it contains bias."] * 69 + ["No"] * 63)
-    rows = [row | {"unscored": unscored if row["answer"] != "No" else ""} for row in rows]
+    rows = [row | {"missing_reason": missing_reason if row["answer"] != "No" else ""} for row in rows]
     (finding,) = findings_of(DIAGNOSIS, rows)
     assert "it says" not in finding.text
-    assert (finding.results[0].n, finding.results[0].n_missing) == ((63, 69) if unscored else (132, 0))
-    assert ("69 of 132" in finding.text) == bool(unscored)
+    assert (finding.results[0].n, finding.results[0].n_missing) == ((63, 69) if missing_reason else (132, 0))
+    assert ("69 of 132" in finding.text) == bool(missing_reason)
 
 
 def dimensions_answered(right: Mapping[str, float], n: int, rng: np.random.Generator) -> list[dict[str, Any]]:
@@ -231,17 +231,17 @@ def echoes(query: Query) -> Any:
     return wrote(query.passage)
 
 
-@pytest.mark.parametrize("probe", briefly(TASKS))
+@pytest.mark.parametrize("audit", briefly(TASKS))
 def test_the_page_has_the_papers_tables_and_examples_behind_a_warning(
-    probe: str, script: Script, tmp_path: Path
+    audit: str, script: Script, tmp_path: Path
 ) -> None:
     script(echoes)
     path = tmp_path / "danger.tsv"
     path.write_text(DANGER)
-    classes = "null" if probe == DIAGNOSIS else "statement,null"
-    run = undertow.audit(probe, "scripted", challenge=str(path), classes=classes, wordings=2, out=tmp_path / "run")
+    classes = "null" if audit == DIAGNOSIS else "statement,null"
+    run = undertow.audit(audit, "scripted", challenge=str(path), classes=classes, wordings=2, out=tmp_path / "run")
     page = run.report.read_text(encoding="utf-8")
-    assert len(run.shown) == N_TABLES[probe]
+    assert len(run.shown) == N_TABLES[audit]
     assert all(table.title in page for table in run.shown)
     assert page.count("<script") == 1  # the page's own
     assert "<i>bus</i>" not in page
@@ -277,16 +277,16 @@ def test_the_papers_tables_hold_the_measures(script: Script, statements: str, tm
 def drawn(task: str, rows: Sequence[Mapping[str, Any]]) -> list[str]:
     import matplotlib.pyplot as plt
 
-    probe, given = audits.load(task), evidence(task, rows)
-    drawings = list(probe.draw(given, probe.measure(given, 0)))
+    audit, given = audits.load(task), evidence(task, rows)
+    drawings = list(audit.draw(given, audit.measure(given, 0)))
     names = [drawing.name for drawing in drawings]
     assert len(set(names)) == len(names)
     for drawing in drawings:
         assert drawing.alt
         drawing.figure.canvas.draw()
     plt.close("all")
-    assert isinstance(probe.tables(given), dict)
-    assert probe.report_text(given, probe.measure(given, 0)).shown
+    assert isinstance(audit.tables(given), dict)
+    assert audit.report_text(given, audit.measure(given, 0)).shown
     return names
 
 
@@ -321,9 +321,9 @@ def numbers(run: Run) -> list[tuple[Any, ...]]:
     ]  # fmt: skip
 
 
-@pytest.mark.parametrize("probe", briefly(TASKS))
+@pytest.mark.parametrize("audit", briefly(TASKS))
 def test_a_runs_own_table_is_measured_to_the_same_numbers(
-    probe: str, script: Script, untold: None, tmp_path: Path
+    audit: str, script: Script, untold: None, tmp_path: Path
 ) -> None:
     def say(query: Query) -> Any:
         if isinstance(query, MultipleChoiceQuery):
@@ -334,10 +334,10 @@ def test_a_runs_own_table_is_measured_to_the_same_numbers(
 
     script(say)
     run = undertow.audit(
-        probe, "scripted", documents=12, wordings=2, shots="0,2", draws=2, classes="question,null", out=tmp_path / "run"
+        audit, "scripted", documents=12, wordings=2, shots="0,2", draws=2, classes="question,null", out=tmp_path / "run"
     )
     run.observations.to_csv(tmp_path / "answers.csv", index=False)
-    scored = undertow.score(tmp_path / "answers.csv", probe=probe, out=tmp_path / "scored")
+    scored = undertow.score(tmp_path / "answers.csv", audit=audit, out=tmp_path / "scored")
     assert numbers(scored) == numbers(run)
     assert [finding.text for finding in scored.findings] == [finding.text for finding in run.findings]
     assert scored.manifest["counts"]["items"] == len(run.observations)
@@ -350,13 +350,18 @@ FEW = PLAIN + "a,yes,YES\nb,No,NO\nc,Yes,perhaps\nd,no,\n"
 def test_a_table_of_three_columns_is_enough(untold: None, tmp_path: Path) -> None:
     path = tmp_path / "few.csv"
     path.write_text(FEW)
-    run = undertow.score(path, probe=DIAGNOSIS, out=tmp_path / "run")
+    run = undertow.score(path, audit=DIAGNOSIS, out=tmp_path / "run")
     (accuracy,) = [one for one in run.record.results if one.measure == "accuracy" and one.group["model"]]
     assert accuracy.group["model"] == "recorded"
     # What is neither is missing: nobody but its reader knows what it means.
     assert (accuracy.value, accuracy.n, accuracy.n_missing, accuracy.extras["yes_percent"]) == (100.0, 2, 2, 50.0)
-    assert run.observations["unscored"].tolist() == ["", "", "the answer is none of the labels", "the answer is empty"]
-    assert run.manifest["counts"]["unscored"] == 2
+    assert run.observations["missing_reason"].tolist() == [
+        "",
+        "",
+        "the answer is none of the labels",
+        "the answer is empty",
+    ]
+    assert run.manifest["counts"]["missing_reason"] == 2
     assert accuracy.null_value == 50.0
     assert "Accuracy is 100.0%" in run.findings[0].text
     assert "2 of 4 answers are missing" in run.findings[0].text
@@ -377,8 +382,8 @@ def test_recorded_answers_that_are_no_label_are_missing(
     """Of tasks with labels; what is written is measured as it stands."""
     path = tmp_path / "answers.csv"
     path.write_text(PLAIN + rows)
-    run = undertow.score(path, probe=task, out=tmp_path / "run")
-    assert run.manifest["counts"]["unscored"] == n_missing
+    run = undertow.score(path, audit=task, out=tmp_path / "run")
+    assert run.manifest["counts"]["missing_reason"] == n_missing
     whole = [
         one
         for one in run.record.results
@@ -398,7 +403,7 @@ def test_few_texts_that_agree_have_no_interval_and_no_claim(task: str, n: int, u
         "document,gold,answer,text,span\n"
         + "\n".join(f"d{at},{gold},{gold},A {gold} B.,a {gold}" for at, gold in enumerate(golds))
     )
-    run = undertow.score(path, probe=task, out=tmp_path / "run")
+    run = undertow.score(path, audit=task, out=tmp_path / "run")
     (first,) = [one for one in run.record.results if one.measure == run.findings[0].results[0].measure and one.group["model"]
                 and one.group["dimension"] == "all"]  # fmt: skip
     assert first.value == pytest.approx(100)
@@ -416,7 +421,7 @@ def test_a_column_of_clusters_is_kept(untold: None, tmp_path: Path) -> None:
     path = tmp_path / "answers.csv"
     rows = [f"d{at},Yes,{'No' if at == 3 else 'Yes'},c{at % 2}" for at in range(8)]
     path.write_text("document,gold,answer,cluster\n" + "\n".join(rows))
-    run = undertow.score(path, probe=DIAGNOSIS, out=tmp_path / "run")
+    run = undertow.score(path, audit=DIAGNOSIS, out=tmp_path / "run")
     assert run.observations["cluster"].tolist() == [f"c{at % 2}" for at in range(8)]
     (accuracy,) = [one for one in run.record.results if one.measure == "accuracy" and one.group["model"]]
     assert (accuracy.value, accuracy.extras["n_clusters"], np.isnan(accuracy.low)) == (87.5, 2, True)
@@ -427,23 +432,23 @@ def test_a_column_of_clusters_is_kept(untold: None, tmp_path: Path) -> None:
 def test_a_table_of_identification_has_the_eleven_labels_however_cased(untold: None, tmp_path: Path) -> None:
     path = tmp_path / "few.tsv"
     path.write_text("document\tgold\tanswer\na\tRace\trace\nb\tGender\tage\n")
-    run = undertow.score(path, probe=IDENTIFICATION, out=tmp_path / "run")
+    run = undertow.score(path, audit=IDENTIFICATION, out=tmp_path / "run")
     assert run.manifest["design"]["labels"] == list(DIMENSIONS)
     exact = run.results.query("measure == 'exact_match' and model != ''").set_index("dimension")["value"]
     assert exact.to_dict() == {"all": 50.0, "race": 100.0, "gender": 0.0}
     path.write_text("document\tgold\tanswer\na\tHeight\theight\nb\tRace\tage\n")
-    run = undertow.score(path, probe=IDENTIFICATION, out=tmp_path / "own")
+    run = undertow.score(path, audit=IDENTIFICATION, out=tmp_path / "own")
     assert run.manifest["design"]["labels"] == ["Height", "Race"]
 
 
 def test_written_answers_without_their_texts_are_compared_with_no_copy(untold: None, tmp_path: Path) -> None:
     path = tmp_path / "few.csv"
     path.write_text(PLAIN + 'a,one two,one\nb,"three, four",five\n')
-    run = undertow.score(path, probe=EXTRACTION, out=tmp_path / "run")
+    run = undertow.score(path, audit=EXTRACTION, out=tmp_path / "run")
     assert {one.group["model"] for one in run.record.results} == {"recorded"}
     assert "without a model" not in run.findings[0].text
     path.write_text("document,gold,answer,text\na,one two,one,one two three\nb,four,five,four\n")
-    run = undertow.score(path, probe=EXTRACTION, out=tmp_path / "with texts")
+    run = undertow.score(path, audit=EXTRACTION, out=tmp_path / "with texts")
     (copy,) = [
         one for one in run.record.results if one.group["description_class"] == "(copy)" and one.measure == "token_f1"
     ]
@@ -472,7 +477,7 @@ def test_tables_that_are_not_what_they_should_be_are_refused(text: str, words: l
 
 def refused(words: Sequence[str], path: Path, **options: Any) -> None:
     with pytest.raises(UndertowError) as caught:
-        undertow.score(path, **({"probe": DIAGNOSIS} | options))
+        undertow.score(path, **({"audit": DIAGNOSIS} | options))
     message = str(caught.value)
     assert "\n" not in message
     for word in words:
@@ -482,7 +487,7 @@ def refused(words: Sequence[str], path: Path, **options: Any) -> None:
 def test_unscored_rows_of_a_table_stay_unscored(untold: None, tmp_path: Path) -> None:
     path = tmp_path / "answers.csv"
     path.write_text("document,gold,answer,unscored\na,Yes,Yes,\nb,No,,too long\n")
-    run = undertow.score(path, probe=DIAGNOSIS, out=tmp_path / "run")
+    run = undertow.score(path, audit=DIAGNOSIS, out=tmp_path / "run")
     (accuracy,) = [one for one in run.record.results if one.measure == "accuracy" and one.group["model"]]
     assert (accuracy.value, accuracy.n, accuracy.n_missing) == (100.0, 1, 1)
-    assert run.manifest["counts"]["unscored"] == 1
+    assert run.manifest["counts"]["missing_reason"] == 1

@@ -87,7 +87,7 @@ def by_hand(percent: Floats) -> dict[str, tuple[float, ...]]:
 # Each word as a group of its own.
 
 
-@pytest.mark.parametrize("readout", [LIKELIHOOD, "mask"])
+@pytest.mark.parametrize("scoring_method", [LIKELIHOOD, "mask"])
 def test_the_word_that_moves_is_seen_and_every_number_is_that_of_numpy(readout: str) -> None:
     nats = planted()
     percent = 100 * (special.softmax(nats, axis=2) if readout == LIKELIHOOD else np.exp(nats))
@@ -353,7 +353,7 @@ class Elsewhere:
             weights[0] += zlib.crc32(query.shown().encode()) % 7
             yield {place: Answer(tuple(np.log(of_all * weights / weights.sum())), 1 - of_all)}
 
-    def effort(self, queries: Sequence[Query], protocol: str) -> CostEstimate:
+    def estimate_cost(self, queries: Sequence[Query], protocol: str) -> CostEstimate:
         return CostEstimate(len(queries), 1, 0.0, 0)
 
 
@@ -434,8 +434,8 @@ def test_without_answers_to_control_sentences_there_is_no_yardstick(
     elsewhere("dumb", 0.04, math.nan)
     run = undertow.audit(PROBE, "dumb", w="date", date_count=8, limit=64, out=tmp_path / "run")
     rows = run.manifest["design"]["controls"]["dumb"]
-    assert {(row["unclaimed"], row["unscored"]) for row in rows} == {(None, "it does not like this")}
+    assert {(row["other"], row["missing_reason"]) for row in rows} == {(None, "it does not like this")}
     assert math.isnan(word_findings.decided_percent(run.manifest["design"], "dumb", [""]))
-    assert run.manifest["counts"]["unscored"] == 0
+    assert run.manifest["counts"]["missing_reason"] == 0
     gap = next(one for one in run.findings if one.results[0].measure == "slope_gap")
     assert gap.text.count("%") == gap.text.count("95%") + 1

@@ -46,7 +46,7 @@ pytestmark = pytest.mark.usefixtures("few_resamples", "untold")
         ([*TOY, "--date-count", "2"], ["date count 2", "at least 3"]),
         ([*TOY, "--protocol", "rough"], ["'rough'", "exact"]),
         (["challenge", "mgc", "--w", "time"], ["'time'", "date, place, subreddit"]),
-        (["store", "prune", "--all", "-m", "toy"], ["what to forget"]),
+        (["cache", "prune", "--all", "-m", "toy"], ["what to forget"]),
     ],
 )
 def test_unknown_name_or_value_is_refused(arguments: list[str], words: list[str], cli: Cli, tmp_path: Path) -> None:
@@ -86,7 +86,7 @@ LLAMA = '{"architectures": ["LlamaForCausalLM"], "model_type": "llama"}'
         ({}, "config.json"),
         ({"config.json": '{"architectures": []}'}, "architectures"),
         ({"config.json": "[" * 99_999}, "architectures"),
-        ({"config.json": '{"architectures": ["ViTForImageClassification"]}'}, "undertow ls models"),
+        ({"config.json": '{"architectures": ["ViTForImageClassification"]}'}, "undertow list models"),
         ({"config.json": LLAMA, "pytorch_model.bin": "x"}, ".safetensors"),
     ],
 )
@@ -167,7 +167,7 @@ def test_damaged_store_is_named_and_moved_aside_by_what_asks(
 ) -> None:
     damage(cache_file())
     damaged = cache_file().read_bytes()
-    refused(cli("store", "info"), str(cache_file()), "damaged")
+    refused(cli("cache", "info"), str(cache_file()), "damaged")
     assert cache_file().read_bytes() == damaged
     done = cli(*TOY, "--limit", "90", "--out", "again", "--json")
     assert done.returncode == 0

@@ -109,9 +109,9 @@ Score = Callable[[str, pd.DataFrame], tuple[pd.DataFrame, list[dict[str, Any]]]]
 def score(cli: Cli, tmp_path: Path) -> Score:
     """The results and findings of a table."""
 
-    def scored(probe: str, table: pd.DataFrame) -> tuple[pd.DataFrame, list[dict[str, Any]]]:
+    def scored(audit: str, table: pd.DataFrame) -> tuple[pd.DataFrame, list[dict[str, Any]]]:
         table.to_csv(tmp_path / "own.csv", index=False)
-        done = cli("score", "own.csv", "--probe", probe, "--out", "run", "--overwrite", "--json")
+        done = cli("score", "own.csv", "--audit", audit, "--out", "run", "--overwrite", "--json")
         assert done.returncode == 0, done.stderr
         return pd.read_csv(tmp_path / "run" / "results.csv"), json.loads(done.stdout)["findings"]
 
@@ -126,21 +126,21 @@ def half_width(results: pd.DataFrame, chosen: dict[str, str]) -> float:
     return float(first["high"] - first["low"]) / 2
 
 
-@pytest.mark.parametrize("probe", briefly(MAIN, 5))
-def test_a_column_of_clusters_widens_the_interval(probe: str, score: Score) -> None:
+@pytest.mark.parametrize("audit", briefly(MAIN, 5))
+def test_a_column_of_clusters_widens_the_interval(audit: str, score: Score) -> None:
     """Sentences, names or texts of a cluster are alike, so that they count for less than as many independent ones."""
-    make, chosen = MAIN[probe]
+    make, chosen = MAIN[audit]
     table = pd.DataFrame(make(np.random.default_rng(1)))
-    clustered, alone = (half_width(score(probe, one)[0], chosen) for one in (table, table.drop(columns="cluster")))
+    clustered, alone = (half_width(score(audit, one)[0], chosen) for one in (table, table.drop(columns="cluster")))
     assert clustered > 1.3 * alone
 
 
-@pytest.mark.parametrize("probe", briefly(MAIN, 4))
-def test_five_clusters_have_no_interval_however_many_rows_they_hold(probe: str, score: Score) -> None:
-    make, chosen = MAIN[probe]
+@pytest.mark.parametrize("audit", briefly(MAIN, 4))
+def test_five_clusters_have_no_interval_however_many_rows_they_hold(audit: str, score: Score) -> None:
+    make, chosen = MAIN[audit]
     table = pd.DataFrame(make(np.random.default_rng(1)))
     table["cluster"] = table["cluster"].str[1:].astype(int) % 5
-    results, findings = score(probe, table)
+    results, findings = score(audit, table)
     assert math.isnan(half_width(results, chosen))
     assert not any(one["found"] for one in findings)
 
@@ -163,11 +163,11 @@ def test_a_cluster_of_sentences_counts_as_their_mean(score: Score) -> None:
 def test_a_cluster_holds_each_sentence_once_and_whole_pairs_of_names(cli: Cli, tmp_path: Path) -> None:
     sentences = pd.DataFrame(drifts(np.random.default_rng(1))).iloc[:24]
     names = pd.DataFrame(choices(np.random.default_rng(1))).iloc[:40]
-    for probe, table, said in (
+    for audit, table, said in (
         ("spurious-correlation", pd.concat([sentences, sentences.iloc[[5]]]), "repeats the sentence"),
         ("occupation-checklist", names.assign(cluster=[f"k{at % 2}" for at in range(40)]), "row 3: the names 'W0.0/M0.0' are in two"),
     ):  # fmt: skip
         table.to_csv(tmp_path / "own.csv", index=False)
-        done = cli("score", "own.csv", "--probe", probe, "--out", "run")
+        done = cli("score", "own.csv", "--audit", audit, "--out", "run")
         assert done.returncode != 0
         assert said in " ".join(done.stderr.split())

@@ -38,7 +38,7 @@ def work(tmp_path: Path) -> Workplace:
 @pytest.mark.parametrize(
     ("what", "names"),
     [
-        ("probes", [*sorted(data.TASKS), "occupation-checklist", "spurious-correlation", "task-specification"]),
+        ("audits", [*sorted(data.TASKS), "occupation-checklist", "spurious-correlation", "task-specification"]),
         ("challenges", CHALLENGES),
         ("models", ["smollm2", *(f"({name})" for name in models.families())]),
     ],
@@ -104,8 +104,8 @@ def test_challenge_and_a_dry_run_tell_order_and_scale_of_each_w_list_and_what_wa
 def test_run_prints_one_json_object_and_the_same_run_again_computes_nothing(work: Workplace) -> None:
     first = work.json(*TOY, "--out", "first", told=True)
     assert (first["folder"], first["report"]) == ("first", "first/report.html")
-    counts = {name: first["counts"][name] for name in ("items", "queries", "computed", "unscored")}
-    assert counts == {"items": 90, "queries": 90, "computed": 90, "unscored": 0}
+    counts = {name: first["counts"][name] for name in ("items", "queries", "computed", "missing")}
+    assert counts == {"items": 90, "queries": 90, "computed": 90, "missing": 0}
     assert first["counts"]["tokens"] > 90
     assert all(set(finding) == {"text", "found", "strength"} for finding in first["findings"])
     assert (work.folder / "first/report.html").is_file()
@@ -115,7 +115,7 @@ def test_run_prints_one_json_object_and_the_same_run_again_computes_nothing(work
     assert [line[2:] for line in said[1:-1]] == [finding["text"] for finding in first["findings"]]
     for name in ("results.json", "results.csv"):
         assert (work.folder / "second" / name).read_bytes() == (work.folder / "first" / name).read_bytes()
-    # Without --out the run gets a folder named after its probe and model.
+    # Without --out the run gets a folder named after its audit and model.
     folder = Path(work.json(*TOY)["folder"])
     assert folder.parent == Path("runs")
     assert folder.name.startswith("spurious-correlation_toy_")
@@ -132,24 +132,24 @@ def test_dry_run_says_what_it_takes_and_does_nothing(work: Workplace) -> None:
     assert said[0] == "90 queries, 90 of them different, 0 answered already."
     assert f"To ask: {estimate['n_tokens']:,} tokens" in said[1]
     assert [path.name for path in work.folder.iterdir() if path.name != "cache"] == []
-    assert work.json("store", "info") == []
+    assert work.json("cache", "info") == []
 
 
 def test_store_tells_and_forgets_what_was_named(work: Workplace) -> None:
-    assert work.json("store", "info") == []
+    assert work.json("cache", "info") == []
     work(*TOY, "--out", "a")
     work(*RUN, "toy:slope=3", "--w", "date", "--limit", "60", "--out", "b")
-    shelves = work.json("store", "info")
+    shelves = work.json("cache", "info")
     # Eight sentences that decide their answer are asked besides.
     assert [(shelf["model"], shelf["answers"]) for shelf in shelves] == [("toy:slope=3", 68), ("toy", 98)]
-    assert work("store", "info").stdout.startswith(str(work.folder / "cache/answers.sqlite"))
-    assert work("store", "prune", "-m", "toy").stdout == "forgot 98 answers of 1 model\n"
-    assert [shelf["model"] for shelf in work.json("store", "info")] == ["toy:slope=3"]
+    assert work("cache", "info").stdout.startswith(str(work.folder / "cache/answers.sqlite"))
+    assert work("cache", "prune", "-m", "toy").stdout == "forgot 98 answers of 1 model\n"
+    assert [shelf["model"] for shelf in work.json("cache", "info")] == ["toy:slope=3"]
     # What was written stays, and is opened; only asking anew needs what was forgotten.
     assert work.json(*TOY, "--out", "a", "--overwrite")["counts"]["computed"] == 90
-    assert work("store", "prune", "-m", shelves[0]["key"]).stdout == "forgot 68 answers of 1 model\n"
-    assert work("store", "prune", "--all").stdout == "forgot 98 answers of 1 model\n"
-    assert work.json("store", "info") == []
+    assert work("cache", "prune", "-m", shelves[0]["key"]).stdout == "forgot 68 answers of 1 model\n"
+    assert work("cache", "prune", "--all").stdout == "forgot 98 answers of 1 model\n"
+    assert work.json("cache", "info") == []
     assert (work.folder / "b" / "results.json").is_file()
 
 
@@ -162,7 +162,7 @@ def test_example_challenge_is_measured_and_drawn(name: str, work: Workplace) -> 
     chosen = data.load(path)
     printed = work.json(*RUN, "toy", "--challenge", path, "--out", name, told=told)
     assert printed["counts"]["items"] == printed["counts"]["computed"] == len(chosen.items())
-    assert printed["counts"]["unscored"] == 0
+    assert printed["counts"]["missing_reason"] == 0
     rows = work.results(name)
     assert {(row["group"]["w_name"], row["group"]["challenge"]) for row in rows} == {(w_name, name)}
     for measure, named in (("slope", groups), ("slope_gap", gaps)):

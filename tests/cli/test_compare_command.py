@@ -1,4 +1,4 @@
-"""`undertow compare` and `undertow relate` through the command line, on runs of the toy."""
+"""`undertow compare` and `undertow scaling` through the command line, on runs of the toy."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ def test_names_are_shown_as_text(work: Workplace, tmp_path: Path) -> None:
 
 
 def test_relate_lists_models_with_drift_and_size(work: Workplace) -> None:
-    given = ("relate", "tasks", "first", "--size", "toy=1e6")
+    given = ("scaling", "tasks", "first", "--size", "toy=1e6")
     told = work.json(*given)
     (drift,) = [
         row["value"]
@@ -126,4 +126,4 @@ def test_relate_lists_models_with_drift_and_size(work: Workplace) -> None:
     ],
 )
 def test_what_cannot_be_related_is_refused(arguments: list[str], words: list[str], work: Workplace) -> None:
-    refused(work.attempt("relate", *arguments), *words)
+    refused(work.attempt("scaling", *arguments), *words)

@@ -24,7 +24,7 @@ def test_an_export_says_what_comes_next(cli: Cli) -> None:
     first, run, score, last = done.stdout.splitlines()
     assert first == "24 items of spurious-correlation for lm-eval, named undertow_mgc_date"
     assert run.split()[:3] == ["lm_eval", "--model", "hf"]
-    assert score.strip() == "undertow score LOGS --probe spurious-correlation"
+    assert score.strip() == "undertow score LOGS --audit spurious-correlation"
     assert last == "Written to tasks"
     printed = json.loads(cli("export", "datasets", "spurious-correlation", *SMALL, "--json").stdout)
     where, said = "spurious-correlation_datasets", cli("export", "lm-eval", "--help").stdout
@@ -40,9 +40,9 @@ def test_a_log_and_a_mapped_table_are_scored(cli: Cli, tmp_path: Path) -> None:
         for at, doc in enumerate(docs)
     }
     write_log(tmp_path / "tasks", tmp_path / "logs", nats, edit=lambda one: one if one["doc_id"] else None)
-    done = cli("score", "logs", "--probe", "spurious-correlation", "--out", "run", "--json")
+    done = cli("score", "logs", "--audit", "spurious-correlation", "--out", "run", "--json")
     assert (done.returncode, done.stderr) == (0, "")
-    assert json.loads(done.stdout)["counts"] == {"items": 24, "unscored": 1}
+    assert json.loads(done.stdout)["counts"] == {"items": 24, "missing": 1}
     told = cli("score", "logs", "--out", "run")
     assert "1 unscored: the log holds no answer to it" in told.stdout
     (tmp_path / "t.csv").write_text("year,she,he\n" + "".join(f"{1900 + at},0.{at + 1},0.5\n" for at in range(4)))
@@ -50,13 +50,13 @@ def test_a_log_and_a_mapped_table_are_scored(cli: Cli, tmp_path: Path) -> None:
         'unit = "probability"\n[columns]\nw = "year"\n[groups]\nfemale = "she"\nmale = "he"\n[constants]\nmodel = "gpt-x"\n'
     )
     mapped = cli(
-        "score", "t.csv", "--probe", "spurious-correlation", "--columns", "m.toml", "--out", "mapped", "--json"
+        "score", "t.csv", "--audit", "spurious-correlation", "--columns", "m.toml", "--out", "mapped", "--json"
     )
     assert (mapped.returncode, mapped.stderr) == (0, "")
     results = json.loads((tmp_path / "mapped/results.json").read_text())["results"]
     (slope,) = [one for one in results if one["measure"] == "slope" and one["group"]["pronoun"] == "female"]
     assert slope["value"] == pytest.approx(10.0)
-    refused(cli("score", "t.csv", "--probe", "spurious-correlation", "--columns", "nowhere.toml"), "nowhere.toml")
+    refused(cli("score", "t.csv", "--audit", "spurious-correlation", "--columns", "nowhere.toml"), "nowhere.toml")
 
 
 @pytest.mark.soak
@@ -82,7 +82,7 @@ def test_the_harness_reads_what_a_run_reads(cli: Cli, smollm2_found: object, tmp
         assert list(logged) == pytest.approx(list(read), abs=2e-3)
     for measure in ("slope", "slope_gap"):
         values = [
-            one.loc[(one["measure"] == measure) & (one["pronoun"] != "unclaimed"), "value"].to_numpy(float)
+            one.loc[(one["measure"] == measure) & (one["pronoun"] != "other"), "value"].to_numpy(float)
             for one in (scored.results, run.results)
         ]
         assert values[0] == pytest.approx(values[1], abs=0.02)

@@ -1,4 +1,4 @@
-"""`undertow finetune`, and the probe that reads what it made like any other model."""
+"""`undertow finetune`, and the audit that reads what it made like any other model."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class Bench:
         return found
 
     def probed(self, model: str) -> dict[tuple[str, str], dict[str, Any]]:
-        """Results of the probe, by measure and word group."""
+        """Results of the audit, by measure and word group."""
         out = f"run-{model}"
         done = self.run(
             "run", "spurious-correlation", "-m", model, "--challenge", "own.toml", "--w", "years.txt", "--out", out

@@ -1,4 +1,4 @@
-"""`undertow check` as a build uses it: a worse model fails with exit status 1 and a JUnit file; a refusal has status 2."""
+"""`undertow gate` as a build uses it: a worse model fails with exit status 1 and a JUnit file; a refusal has status 2."""
 
 from __future__ import annotations
 
@@ -38,17 +38,17 @@ def work(shared_base: Path) -> Workplace:
 
 @pytest.mark.slow
 def test_better_model_passes_and_a_rule_without_its_baseline_is_skipped(work: Workplace) -> None:
-    lines = work("check", "runs/before", *RULES).stdout.splitlines()
+    lines = work("gate", "runs/before", *RULES).stdout.splitlines()
     assert lines[0].startswith("skipped: rules.toml, rule 3 ('no gap becomes wider')")
     n_gaps = len([one for one in work.results("runs/before") if one["measure"] == "slope_gap"])
     assert lines[1:] == [f"{n_gaps + 1} passed, 1 skipped (3 rules)"]
     for baseline in ("runs/after", "runs/before"):
-        work("check", "runs/before", "--rules", str(ROOT / "examples/rules.toml"), "--baseline", baseline)
+        work("gate", "runs/before", "--rules", str(ROOT / "examples/rules.toml"), "--baseline", baseline)
 
 
 @pytest.mark.slow
 def test_planted_worse_model_fails_with_exit_1_and_a_junit_file(work: Workplace) -> None:
-    done = work.attempt("check", "runs/after", *RULES, "--baseline", "runs/before", "--junit", "out/gate.xml")
+    done = work.attempt("gate", "runs/after", *RULES, "--baseline", "runs/before", "--junit", "out/gate.xml")
     assert (done.returncode, done.stderr) == (1, "")
     texts = pd.read_parquet(work.folder / "runs/after/observations.parquet")
     step_years = np.polyfit(texts["w_index"], texts["w"].astype(int), 1)[0]
@@ -70,7 +70,7 @@ def test_planted_worse_model_fails_with_exit_1_and_a_junit_file(work: Workplace)
 
 @pytest.mark.slow
 def test_json_has_every_outcome(work: Workplace) -> None:
-    done = work.attempt("check", "runs/before", "runs/after", *RULES, "--json")
+    done = work.attempt("gate", "runs/before", "runs/after", *RULES, "--json")
     assert (done.returncode, done.stderr) == (1, "")
     said = json.loads(done.stdout)
     assert [run["model"] for run in said["runs"]] == ["toy:slope=1", "toy:slope=6"]
@@ -112,7 +112,7 @@ def test_what_cannot_be_judged_is_refused_with_exit_2_and_a_junit_error(
     }.items():
         (tmp_path / f"{name}.toml").write_text(text, encoding="utf-8")
     (tmp_path / "gate.xml").write_text("all passed", encoding="utf-8")
-    done = cli("check", *arguments, "--junit", "gate.xml")
+    done = cli("gate", *arguments, "--junit", "gate.xml")
     refused(done, *words)
     assert done.returncode == 2
     (case,) = parsed(tmp_path / "gate.xml").iter("testcase")

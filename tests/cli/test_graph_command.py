@@ -1,4 +1,4 @@
-"""`undertow dag` as a user types it: what it says of a graph, as words, as JSON and as a figure."""
+"""`undertow graph` as a user types it: what it says of a graph, as words, as JSON and as a figure."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ PAGE = ROOT / "docs" / "causal-graphs.md"
 
 
 def said(cli: Cli, *arguments: str) -> str:
-    done = cli("dag", *arguments)
+    done = cli("graph", *arguments)
     assert (done.returncode, done.stderr) == (0, ""), done.stderr
     return done.stdout
 
@@ -95,7 +95,7 @@ def test_drawing(cli: Cli, tmp_path: Path) -> None:
 )
 def test_what_cannot_be_done_is_refused(arguments: list[str], word: str, cli: Cli, tmp_path: Path) -> None:
     (tmp_path / "taken.png").write_bytes(b"mine")
-    refused(cli("dag", *arguments), word)
+    refused(cli("graph", *arguments), word)
     assert (tmp_path / "taken.png").read_bytes() == b"mine"
     assert [file.name for file in tmp_path.iterdir()] == ["taken.png"]
 
@@ -182,7 +182,7 @@ def test_assumptions_need_a_w_and_an_audit() -> None:
 
 def test_the_page_prints_what_the_command_prints(cli: Cli) -> None:
     page = PAGE.read_text(encoding="utf-8")
-    command, shown = re.findall(r"^```text\n\$ undertow dag (\S+)\n(.*?)^```", page, re.MULTILINE | re.DOTALL)[0]
+    command, shown = re.findall(r"^```text\n\$ undertow graph (\S+)\n(.*?)^```", page, re.MULTILINE | re.DOTALL)[0]
     assert said(cli, command) == shown
     (graph,) = re.findall(r"^```dag\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
     assert read_graph(graph).meanings

@@ -1,4 +1,4 @@
-"""`undertow check-text` as a user types it: one sentence or a file of them, and one sentence for whatever is wrong."""
+"""`undertow guard` as a user types it: one sentence or a file of them, and one sentence for whatever is wrong."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from helpers.workplace import Workplace, shared
 from undertow._files import cache_file
 from undertow.runs.guard import AT_ONCE, Line, Verdict, check_out, write_verdicts
 
-TOY = ["check-text", "-m", "toy"]
+TOY = ["guard", "-m", "toy"]
 PLANTED = ["--challenge", "planted.csv"]
 FILE = [*TOY, *PLANTED, "--file", "sentences.jsonl", "--options", NOMINATIVE]
 KEYS = [
     "text", "unspecified", "chance_percent", "advice", "rests_on", "percent", "scores",
-    "unclaimed_percent", "unscored", "notes",
+    "unclaimed_percent", "missing_reason", "notes",
 ]  # fmt: skip
 LINES: list[dict[str, Any]] = [
     {"text": UNDECIDED, "id": 7, "tags": ["a", {"b": None}]},
@@ -68,7 +68,7 @@ def verdict(work: Workplace) -> dict[str, Any]:
 
 def test_a_verdict_is_one_json_object(verdict: dict[str, Any]) -> None:
     assert list(verdict) == KEYS
-    assert (verdict["text"], verdict["unspecified"], verdict["unscored"]) == (UNDECIDED, True, "")
+    assert (verdict["text"], verdict["unspecified"], verdict["missing_reason"]) == (UNDECIDED, True, "")
     assert verdict["chance_percent"] > 75
     assert verdict["unclaimed_percent"] == pytest.approx(20.0)
     for year, shares in verdict["percent"].items():

@@ -1,4 +1,4 @@
-"""`--dtype auto` and `--recheck` as a user types them, and what the terminal says of a run in reduced precision."""
+"""`--dtype auto` and `--float32-sample` as a user types them, and what the terminal says of a run in reduced precision."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def lost(query: Query, answer: Answer) -> Answer:
 
 @pytest.mark.usefixtures("untold", "few_resamples")
 def test_the_terminal_says_what_precision_costs(planted: Planted, tmp_path: Path, cli: Cli) -> None:
-    done = cli(*RUN, "-m", "planted", "--dtype", "bfloat16", "--recheck", "36", "--out", "run")
+    done = cli(*RUN, "-m", "planted", "--dtype", "bfloat16", "--float32-sample", "36", "--out", "run")
     assert done.returncode == 0, done.stderr
     said = done.stdout.splitlines()
     cautions = [at for at, line in enumerate(said) if line == "  In float32 this could turn out otherwise."]
@@ -47,7 +47,7 @@ def test_the_terminal_says_what_precision_costs(planted: Planted, tmp_path: Path
     assert any("36 of 120 items" in line for line in said)
     command = json.loads((tmp_path / "run" / "manifest.json").read_text())["command"]
     assert "--dtype bfloat16" in command
-    assert "--recheck 36" in command
+    assert "--float32-sample 36" in command
 
     # The command that the manifest has opens the run; as JSON it says the same.
     again = cli(*shlex.split(command)[1:], "--out", "run", "--json")

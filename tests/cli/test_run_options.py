@@ -1,4 +1,4 @@
-"""Options of `undertow run`: the probe's own, those of model families, and several models."""
+"""Options of `undertow run`: the audit's own, those of model families, and several models."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from undertow import audits, models
 from undertow.models.base import ModelHandle, ModelRequest
 from undertow.runs import pipeline
 
-PROBE = "spurious-correlation"
+AUDIT = "spurious-correlation"
 pytestmark = pytest.mark.usefixtures("few_resamples", "untold")
 SMALL = ["--w", "date", "--date-count", "4", "--limit", "8"]
 TINY: dict[str, Any] = {"w": "date", "date_count": 4, "limit": 8}
@@ -38,14 +38,14 @@ def asked_for(monkeypatch: pytest.MonkeyPatch) -> list[ModelRequest]:
     return seen
 
 
-@pytest.mark.parametrize("probe", ["spurious-correlation", "task-specification"])
-def test_help_lists_the_options_of_probe_and_families(probe: str, cli: Cli) -> None:
-    said = cli("run", probe, "--help").stdout
+@pytest.mark.parametrize("audit", ["spurious-correlation", "task-specification"])
+def test_help_lists_the_options_of_audit_and_families(audit: str, cli: Cli) -> None:
+    said = cli("run", audit, "--help").stdout
     named = [line.split()[0].rstrip(",") for line in said.splitlines() if line.lstrip().startswith("--")]
-    own = [option.name for option in fields(audits.load(probe).Settings)]
+    own = [option.name for option in fields(audits.load(audit).Settings)]
     for name in [*own, *models.settings()]:
         assert named.count(f"--{name.replace('_', '-')}") == 1, name
-    common = {"--revision", "--dtype", "--device", "--about", "--protocol", "--seed", "--limit", "--out"}
+    common = {"--revision", "--dtype", "--device", "--model-info", "--protocol", "--seed", "--limit", "--out"}
     assert common | {"--base-url", "--mode", "--concurrency", "--timeout-s", "--max-requests"} <= set(named)
     others = cli("run", "bias-diagnosis", "--help").stdout
     assert "--limit" in others
@@ -77,7 +77,7 @@ def test_option_of_a_family_reaches_the_model_with_its_type(
 ) -> None:
     given = ["--base-url", "http://localhost:1/v1", "--concurrency", "3", "--timeout-s", "5", "--mode", "NLG"]
     more = ["--device", "cpu", "--dtype", "bfloat16", "--revision", "main"]
-    assert cli("run", PROBE, "-m", "any", *SMALL, *given, *more, "--out", "run").returncode == 0
+    assert cli("run", AUDIT, "-m", "any", *SMALL, *given, *more, "--out", "run").returncode == 0
     address = "http://localhost:1/v1"
     settings: dict[str, Any] = {"base_url": address, "concurrency": 3, "timeout_s": 5.0, "mode": "NLG"}
     (request,) = asked_for
@@ -91,7 +91,7 @@ def test_option_of_a_family_reaches_the_model_with_its_type(
 def test_options_at_their_defaults_are_not_written_down(
     asked_for: list[ModelRequest], cli: Cli, tmp_path: Path
 ) -> None:
-    assert cli("run", PROBE, "-m", "any", *SMALL, "--concurrency", "8", "--out", "run").returncode == 0
+    assert cli("run", AUDIT, "-m", "any", *SMALL, "--concurrency", "8", "--out", "run").returncode == 0
     assert asked_for == [ModelRequest("any")]
     assert "concurrency" not in undertow.load_run(tmp_path / "run").manifest["command"]
 
@@ -111,7 +111,7 @@ def test_bad_option_in_python_is_refused_in_one_sentence(
     monkeypatch.chdir(tmp_path)
     for asking in (undertow.audit, pipeline.dry_run):
         with pytest.raises(undertow.UndertowError) as error:
-            asking(PROBE, **{"model": "toy", **TINY, **options})
+            asking(AUDIT, **{"model": "toy", **TINY, **options})
         assert [word for word in words if word not in str(error.value)] == []
         assert "\n" not in str(error.value)
     assert not list(tmp_path.iterdir())
@@ -121,7 +121,7 @@ def test_bad_option_in_python_is_refused_in_one_sentence(
 
 
 def test_model_may_be_named_several_times(cli: Cli) -> None:
-    command = ["run", PROBE, "-m", "toy", "--model", "toy:slope=-5", *SMALL]
+    command = ["run", AUDIT, "-m", "toy", "--model", "toy:slope=-5", *SMALL]
     said = json.loads(cli(*command, "--out", "run", "--json").stdout)
     assert said["counts"]["items"] == 16
     who = {finding["text"].partition(": ")[0] for finding in said["findings"]}
@@ -133,11 +133,11 @@ def test_model_may_be_named_several_times(cli: Cli) -> None:
 
 
 def test_reasons_of_unscored_items_are_said(cli: Cli, tmp_path: Path) -> None:
-    undertow.audit(PROBE, model="toy", out=tmp_path / "first", **TINY | {"limit": 4})
-    command = ["run", PROBE, "-m", "replay:first", *SMALL]
+    undertow.audit(AUDIT, model="toy", out=tmp_path / "first", **TINY | {"limit": 4})
+    command = ["run", AUDIT, "-m", "replay:first", *SMALL]
     said = cli(*command, "--out", "again").stdout.splitlines()
     lines = [line for line in said if "can be found with" not in line]
     assert lines[0].startswith("Asked 8 items")
     assert "4 unscored" in lines[0]
     assert lines[1].startswith("  4 unscored: the run first")
-    assert "unscored" not in lines[2]
+    assert "missing_reason" not in lines[2]

@@ -113,8 +113,8 @@ def moved(before: str) -> float:
 
 def test_run_prints_one_json_object_and_writes_its_folder(own: dict[str, Any], work: Workplace) -> None:
     assert (own["folder"], own["report"]) == ("own", "own/report.html")
-    counts = {name: own["counts"][name] for name in ("items", "queries", "computed", "unscored")}
-    assert counts == {"items": 960, "queries": 960, "computed": 960, "unscored": 0}
+    counts = {name: own["counts"][name] for name in ("items", "queries", "computed", "missing")}
+    assert counts == {"items": 960, "queries": 960, "computed": 960, "missing": 0}
     assert all(set(finding) == {"text", "found", "strength"} for finding in own["findings"])
     folder = work.folder / "own"
     names = ["figures", "manifest.json", "observations.parquet", "report.html", "results.csv", "results.json", "tables"]
@@ -123,7 +123,7 @@ def test_run_prints_one_json_object_and_writes_its_folder(own: dict[str, Any], w
     figures = {f"{kind}_toy_planted_date.{form}" for kind in ("occupations", "roc") for form in ("png", "svg")}
     assert {path.name for path in (work.folder / "planted" / "figures").iterdir()} == figures
     manifest = manifest_of(work, "own")
-    assert (manifest["probe"], manifest["model"], manifest["protocol"]) == ("task-specification", "toy", "exact")
+    assert (manifest["audit"], manifest["model"], manifest["protocol"]) == ("task-specification", "toy", "exact")
     assert manifest["command"] == "undertow run task-specification -m toy"
     assert manifest["python"] == "undertow.audit('task-specification', model='toy')"
 
@@ -142,7 +142,7 @@ def test_the_table_of_sentences_has_every_score(own: dict[str, Any], work: Workp
     assert table["entropy"].to_numpy() == pytest.approx(-100 * (middle * np.log(middle)).sum(axis=1) / math.log(3))
     assert table["combined"].between(0, 100).all()
     assert table[["slope_female", "entropy_plain"]].isna().all(axis=None)
-    assert table["unscored"].isna().all()
+    assert table["missing_reason"].isna().all()
     assert int((table["well_specified"] == True).sum()) == 120  # noqa: E712 - a column of booleans
 
 

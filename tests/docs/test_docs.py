@@ -123,13 +123,13 @@ def test_the_table_of_the_paper_is_printed(reference_data: Path, tmp_path: Path)
     rows = rows_of("## Task specification: the published Table 3")
     rates, areas = ([row for row in rows if ("/" in row[3]) is kind and row[0] in SETS] for kind in (True, False))
     assert len(rates) == len(areas) == 8
-    paper = undertow.score(recorded, probe="task-specification", protocol="paper", out=tmp_path / "paper").results
+    paper = undertow.score(recorded, audit="task-specification", protocol="paper", out=tmp_path / "paper").results
     for name, model, _, *groups in rates:
         for group, cell in zip(("female", "male", "neutral"), groups, strict=True):
             for measure, told in zip(("tpr", "tnr", "balanced_accuracy"), cell.split(" / "), strict=True):
                 found = result_of(paper, name, model, f"delta_{group}", measure)["value"]
                 assert found == pytest.approx(float(told), abs=0.0006), (name, model, group, measure)
-    default = undertow.score(recorded, probe="task-specification", out=tmp_path / "default").results
+    default = undertow.score(recorded, audit="task-specification", out=tmp_path / "default").results
     for name, model, *cells in areas:
         for score, cell in zip(("delta_female", "total_variation", "entropy", "combined"), cells, strict=True):
             numbers = [float(number) for number in re.findall(r"[01]?\.\d+", cell)]

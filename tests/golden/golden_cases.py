@@ -94,7 +94,7 @@ def _recorded(audit: str, name: str, where: Mapping[str, Sequence[object]]) -> C
         for column, values in where.items():
             rows = rows[rows[column].isin([str(value) for value in values])]
         rows.to_csv(folder / "part.csv", index=False)
-        return undertow.score(folder / "part.csv", probe=audit, out=folder / "run").results
+        return undertow.score(folder / "part.csv", audit=audit, out=folder / "run").results
 
     return table
 

@@ -83,7 +83,7 @@ class _Open:
             return said
         return self.planted.err(query, said)
 
-    def effort(self, queries: Sequence[Query], protocol: str) -> CostEstimate:
+    def estimate_cost(self, queries: Sequence[Query], protocol: str) -> CostEstimate:
         return CostEstimate(len(queries), 1, 0.0, 0)
 
 

@@ -145,7 +145,7 @@ of = "unscored_percent"
 at_most = 5
 optional = true
 against = "baseline"
-probe = "spurious-correlation"
+audit = "spurious-correlation"
 """
 MAPPING = """unit = "probability"
 [columns]
@@ -260,8 +260,8 @@ def read_config(path: Path) -> Any:
     return find_weights(ModelRequest(str(path.parent)), ["ForCausalLM"])
 
 
-def read_table(path: Path, probe: str = "spurious-correlation") -> Any:
-    return audits.load(probe).load_recorded(path, "")
+def read_table(path: Path, audit: str = "spurious-correlation") -> Any:
+    return audits.load(audit).load_recorded(path, "")
 
 
 CONFIG = b'{"architectures": ["LlamaForCausalLM"], "model_type": "llama"}'
@@ -287,7 +287,7 @@ def readers(run: Path, log: Mapping[str, bytes]) -> dict[str, Reader]:
         "table": Reader("own.csv", [MASSES.encode()], read_table, "csv", {}, 4),
         "table of Parquet": Reader("own.parquet", [parquet_bytes(csv.read_csv(io.BytesIO(MASSES.encode())))], read_table, "parquet", {}, 4),
         "packed table": Reader("own.csv.gz", [gzip.compress(MASSES.encode(), mtime=0)], read_table, "bytes", {}, 4),
-        "table of answers": Reader("own.csv", [ANSWERS.encode()], partial(read_table, probe="bias-diagnosis"), "csv", {}, 4),
+        "table of answers": Reader("own.csv", [ANSWERS.encode()], partial(read_table, audit="bias-diagnosis"), "csv", {}, 4),
         "mapped table": Reader("mapped.csv", [mapped], read_mapped, "csv", {"names.toml": names}, 4),
         "names of columns": Reader("names.toml", [names], read_mapped, "toml", {"mapped.csv": mapped}, 4),
         "challenge": Reader("own.toml", [one.encode() for one in (CHALLENGE, OWN_WORDS, W_TABLE)], read_challenge, "toml"),

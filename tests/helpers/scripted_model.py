@@ -32,7 +32,7 @@ class Scripted:
             self.asked.append(query)
             yield {place: self.say(query)}
 
-    def effort(self, queries: Sequence[Query], protocol: str) -> CostEstimate:
+    def estimate_cost(self, queries: Sequence[Query], protocol: str) -> CostEstimate:
         return CostEstimate(7 * len(queries), len(queries), 0.25, 0, passes="requests")
 
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from string import ascii_letters
 from typing import Any
 
-MODULES_OF_BUILDERS = ("tiny", "tiny_readers", "planted_lives")
+MODULES_OF_BUILDERS = ("helpers.tiny_models", "helpers.tiny_qa_models", "helpers.planted_lives")
 
 
 def save(builder: str, folder: Path) -> None:

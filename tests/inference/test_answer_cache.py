@@ -17,7 +17,7 @@ ANSWER = Answer((-1.25, -0.1), 0.5)
 
 
 @pytest.mark.parametrize(
-    "change", [{"revision": "abc124"}, {"dtype": "bfloat16"}, {"readout": "prompt"}, {"source": "x"}]
+    "change", [{"revision": "abc124"}, {"dtype": "bfloat16"}, {"scoring_method": "prompt"}, {"source": "x"}]
 )
 def test_no_answer_is_served_for_another_model(change: dict[str, str], tmp_path: Path) -> None:
     with AnswerCache(tmp_path / "s.sqlite") as store:

@@ -49,7 +49,7 @@ class Planted:
         self.asked.extend((query, protocol) for query in queries)
         yield {place: self.said(query) for place, query in enumerate(queries)}
 
-    def effort(self, queries: Sequence[Query], protocol: str) -> CostEstimate:
+    def estimate_cost(self, queries: Sequence[Query], protocol: str) -> CostEstimate:
         return CostEstimate(0, 0, 0.0, 0)
 
 
@@ -62,7 +62,7 @@ def plant(monkeypatch: pytest.MonkeyPatch) -> Plant:
 
     def plant(asks: Mapping[str, tuple[str, ...]], said: Said, dtype: str = "as served") -> list[tuple[Query, str]]:
         asked: list[tuple[Query, str]] = []
-        card = ModelIdentity("planted", "planted", "here", "1", dtype, "top")
+        card = ModelIdentity("planted", "planted", "local", "1", dtype, "top")
         found = ModelHandle(card, lambda: Planted(card, said, asked), asks)
         own = models.resolve
         monkeypatch.setattr(models, "resolve", lambda request: found if request.name == "planted" else own(request))
@@ -238,13 +238,13 @@ def test_a_masked_model_is_asked_at_its_mask(network: Callable[[str], str], cli:
     pytest.importorskip("torch", reason="the model extra is not installed")
     name = network("trained_bert")
     told = checkup_of(cli, "-m", name, "--compare")
-    assert (told["card"]["family"], told["card"]["readout"]) == ("masked", "mask")
+    assert (told["card"]["family"], told["card"]["scoring_method"]) == ("masked", "mask")
     assert told["asks"] == {"blank": ["exact", "paper"]}
     assert list(told["items_per_s"]) == ["blank"]
     assert 0 < told["dtype_gap_nats"] < 5
     # It has learned words, and not what a sentence says of them; one pair has a word that it does not know.
     assert (told["reading"]["answered"], told["reading"]["low_percent"] > 50) == (18, False)
-    assert told["reading"]["unscored"]
+    assert told["reading"]["missing_reason"]
     assert told["facts"]["parameters"] > 1000
     assert told["facts"]["objective"]
 
@@ -271,7 +271,7 @@ def test_a_model_without_an_answer_is_told_of_in_words_and_json(plant: Plant, cl
     assert cli("doctor", "-m", "planted", "--compare").stdout.count("it sneezed") == 2  # reading and precision
     told = checkup_of(cli, "-m", "planted", "--compare")
     assert "it sneezed" in told["dtype_note"]
-    assert (told["reading"]["unscored"], told["reading"]["low_percent"]) == ("it sneezed", None)
+    assert (told["reading"]["missing_reason"], told["reading"]["low_percent"]) == ("it sneezed", None)
     assert (told["items_per_s"], told["dtype_gap_nats"]) == ({}, None)
 
 

@@ -96,7 +96,7 @@ def results(folder: Path) -> bytes:
 def test_what_is_stored_needs_no_cluster(tmp_path: Path, clusters: list[Cluster]) -> None:
     asked: dict[str, Any] = {"w": "date", "limit": 90}
     undertow.audit(PROBE, "toy", out=tmp_path / "alone", **asked)
-    run = undertow.audit(PROBE, "toy", out=tmp_path / "shared", engine="ray", address="10.0.0.1:6379", **asked)
+    run = undertow.audit(PROBE, "toy", out=tmp_path / "shared", engine="ray", ray_address="10.0.0.1:6379", **asked)
     assert run.manifest["engine"] == {"name": "ray", "workers": 0, "replaced": 0}
     assert run.manifest["counts"]["computed"] == 0
 
@@ -228,7 +228,7 @@ def head(cache: Path) -> Iterator[Head]:
 @pytest.mark.soak
 def test_a_cluster_that_is_there_is_joined_and_left_running(head: Head, cli_process: Cli, tmp_path: Path) -> None:
     address, environment, process = head
-    words = (*TOY, "--engine", "ray", "--address", address, "--workers", "2", "--out", "joined")
+    words = (*TOY, "--engine", "ray", "--ray-address", address, "--workers", "2", "--out", "joined")
     done = cli_process(*words, env=environment)
     assert (done.returncode, done.stderr) == (0, "")
     assert json.loads(done.stdout)["counts"]["computed"] == 180

@@ -78,7 +78,7 @@ class Server:
                     raise self.dies_at.pop(number)
             yield {place: self.replies.get(number, said(number)) for place, number in pair.items()}
 
-    def effort(self, queries: Sequence[Query], protocol: str) -> CostEstimate:
+    def estimate_cost(self, queries: Sequence[Query], protocol: str) -> CostEstimate:
         return CostEstimate(100 * len(queries), len(queries), math.nan, 7, passes="requests")
 
     @property
@@ -189,14 +189,14 @@ def test_what_is_lost_is_not_stored_and_is_asked_again(place: Path) -> None:
         first = run_queries(server.found, PROMPTS, store, EXACT, lambda done, total: calls.append((done, total)))
     assert calls == [(0, 7), (1, 7), (3, 7), (5, 7), (7, 7)]
     assert (first.n_lost, first.n_computed) == (2, 5)
-    assert first.scores.unscored == ["", "the server said 503", "", "", "no answer in 60 seconds", "", ""]
+    assert first.scores.missing_reasons == ["", "the server said 503", "", "", "no answer in 60 seconds", "", ""]
     assert first.scores.answers[1].logprobs_nats == ()
     assert stored(place).keys() == {0, 2, 3, 5, 6}
     server.replies = {4: RequestFailedError("still none")}
     second = asked(server, place)
     assert (second.n_lost, second.n_computed) == (1, 1)
     assert second.scores.answers[1] == said(1)
-    assert second.scores.unscored[4] == "still none"
+    assert second.scores.missing_reasons[4] == "still none"
     server.replies = {}
     assert asked(server, place).scores.answers == tuple(map(said, range(7)))
     assert server.asked == [list(range(7)), [1, 4], [4]]
@@ -209,7 +209,7 @@ def test_what_cannot_be_scored_is_stored_with_its_reason(place: Path) -> None:
     assert stored(place)[2].missing_reason == "the prompt is too long"
     server.replies = {}
     again = asked(server, place)
-    assert again.scores.unscored[2] == "the prompt is too long"
+    assert again.scores.missing_reasons[2] == "the prompt is too long"
     assert (again.scores.answers[2].logprobs_nats, again.n_computed, len(server.asked)) == ((), 0, 1)
 
 
@@ -308,7 +308,7 @@ def test_text_and_what_was_not_shown_come_back_bit_for_bit(text: str, place: Pat
         "hidden": Answer((-1 / 3, -2.0), 0.1, text=text, upper_bound_prob=(1 / 7, 5e-324), truncated_prob=1 / 3),
         "nothing hidden": Answer((-1.0, -2.0), 0.1, text=text, upper_bound_prob=(0.0, 0.0), truncated_prob=0.0),
         "no number": Answer((-1.0, math.nan), 0.1, upper_bound_prob=(0.1, 0.0), truncated_prob=0.1),
-        "unscored": Answer.none("the answer is empty"),
+        "missing_reason": Answer.none("the answer is empty"),
     }
     with AnswerCache(place) as store:
         store.put(CARD, EXACT, answers, facts={"parameters": 1.5e9, "objective": "next word"})

@@ -55,7 +55,7 @@ def score(table: str, mapping: str | None, name: str = "table.csv") -> undertow.
         Path("names.toml").write_text(mapping, encoding="utf-8")
     out = f"out-{name}-{mapping is None}"
     return undertow.score(
-        name, probe="spurious-correlation", columns="names.toml" if mapping is not None else "", out=out, overwrite=True
+        name, audit="spurious-correlation", columns="names.toml" if mapping is not None else "", out=out, overwrite=True
     )
 
 
@@ -78,10 +78,10 @@ def test_a_mapped_table_is_measured_like_our_own(unit: str, shape: Any) -> None:
     assert "--columns names.toml" in mapped.manifest["command"]
 
 
-def frame_of(table: str, mapping: str, name: str = "table.csv", probe: str = "spurious-correlation") -> pd.DataFrame:
+def frame_of(table: str, mapping: str, name: str = "table.csv", audit: str = "spurious-correlation") -> pd.DataFrame:
     Path(name).write_text(table, encoding="utf-8")
     Path("names.toml").write_text(mapping, encoding="utf-8")
-    return read_mapped(Path(name), read_names(Path("names.toml")), audits.load(probe), "")[0].frame
+    return read_mapped(Path(name), read_names(Path("names.toml")), audits.load(audit), "")[0].frame
 
 
 GROUPS = '[groups]\na = "p"\n'
@@ -121,15 +121,15 @@ def test_empty_cells_stay_missing_in_every_unit() -> None:
         )
         assert frame["a"].iloc[0] == percent
         assert frame[["a", "b"]].isna().to_numpy().tolist() == [[False, True], [True, True]]
-        assert list(frame["unscored"]) == ["", "the recorded table has no value"]
+        assert list(frame["missing_reason"]) == ["", "the recorded table has no value"]
 
 
-@pytest.mark.parametrize(("rest", "column"), [("unclaimed", ""), ("rest", 'unclaimed = "rest"\n')])
+@pytest.mark.parametrize(("rest", "column"), [("other", ""), ("rest", 'unclaimed = "rest"\n')])
 def test_the_mass_of_other_words_is_in_the_unit_of_the_masses(rest: str, column: str) -> None:
     mapping = f'unit = "probability"\n[columns]\nw = "v"\n{column}[constants]\nmodel = "m"\n{GROUPS}'
     frame = frame_of(f"v,p,{rest}\n1,0.25,0.5\n2,0.5,\n", mapping)
-    assert frame["unclaimed"].iloc[0] == 50.0
-    assert math.isnan(frame["unclaimed"].iloc[1])
+    assert frame["other"].iloc[0] == 50.0
+    assert math.isnan(frame["other"].iloc[1])
 
 
 def test_task_specification_has_a_column_at_either_end() -> None:
@@ -149,7 +149,7 @@ male = ["h0", "h1"]
 [constants]
 model = "m"
 """
-    frame = frame_of(rows, mapping, probe="task-specification")
+    frame = frame_of(rows, mapping, audit="task-specification")
     assert list(frame["female"]) == pytest.approx([50.0, 50.0, 10.0, 50.0])
     assert list(frame["male"]) == pytest.approx([20.0, 20.0, 30.0, 20.0])
     assert list(frame["w"]) == ["first", "first", "last", "last"]
@@ -158,7 +158,7 @@ model = "m"
 def test_tables_without_word_groups_are_renamed_whole() -> None:
     rows = "doc,right,said,llm\n1,gender,gender,m\n2,race,gender,m\n"
     mapping = '[columns]\ndocument = "doc"\ngold = "right"\nanswer = "said"\nmodel = "llm"\n'
-    frame = frame_of(rows, mapping, probe="bias-identification")
+    frame = frame_of(rows, mapping, audit="bias-identification")
     assert list(frame["document"]) == ["1", "2"]
     assert set(frame["model"]) == {"m"}
 
@@ -184,7 +184,7 @@ ALL = '[groups]\nfemale = "p_she"\nmale = "p_he"\n'
 def test_a_bad_mapping_is_refused_by_its_key(old: str, new: str, named: str) -> None:
     assert old in MAPPING
     assert_refused(("names.toml", named), score, theirs(), MAPPING.replace(old, new))
-    options = {"probe": "spurious-correlation", "columns": "nowhere.toml"}
+    options = {"audit": "spurious-correlation", "columns": "nowhere.toml"}
     assert_refused(("nowhere.toml",), undertow.score, "table.csv", **options)
 
 

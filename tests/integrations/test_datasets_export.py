@@ -12,22 +12,22 @@ import pytest
 from undertow import audits, integrations
 from undertow.audits.base import Sampling
 
-PROBES = [
+AUDITS = [
     ("spurious-correlation", {"w": "date"}), ("spurious-correlation", {"prompts": "A", "w": "date"}),
     ("task-specification", {"plain": True}),
     ("bias-diagnosis", {}), ("bias-identification", {}), ("bias-extraction", {}), ("bias-rephrasing", {}),
 ]  # fmt: skip
 
 
-def exported(folder: Path, probe: str, **options: Any) -> tuple[pd.DataFrame, str]:
-    integrations.export("datasets", probe, folder, **options)
+def exported(folder: Path, audit: str, **options: Any) -> tuple[pd.DataFrame, str]:
+    integrations.export("datasets", audit, folder, **options)
     return pd.read_parquet(folder / "data/test.parquet"), (folder / "README.md").read_text(encoding="utf-8")
 
 
-@pytest.mark.parametrize(("probe", "options"), PROBES)
-def test_every_question_is_a_row_whose_factors_are_columns(probe: str, options: dict[str, Any], tmp_path: Path) -> None:
-    frame, card = exported(tmp_path / "out", probe, limit=40, **options)
-    loaded = audits.load(probe)
+@pytest.mark.parametrize(("audit", "options"), AUDITS)
+def test_every_question_is_a_row_whose_factors_are_columns(audit: str, options: dict[str, Any], tmp_path: Path) -> None:
+    frame, card = exported(tmp_path / "out", audit, limit=40, **options)
+    loaded = audits.load(audit)
     items = next(loaded.items(loaded.Settings(**options), Sampling(40, 0)))
     assert list(frame["item"]) == [item.id for item in items]
     assert list(frame["cluster"]) == [item.cluster for item in items]

@@ -27,7 +27,7 @@ def in_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_a_folder_is_written_whole_and_says_what_it_is(in_folder: Path) -> None:
     exported = integrations.export("lm-eval", "spurious-correlation", "out", limit=6, seed=3, **SMALL)
-    assert (exported.folder, exported.format, exported.probe) == (Path("out"), "lm-eval", "spurious-correlation")
+    assert (exported.folder, exported.format, exported.audit) == (Path("out"), "lm-eval", "spurious-correlation")
     marked = json.loads((in_folder / "out/undertow-export.json").read_text())
     assert marked["options"] == {"w": "date", "date_count": 3}
     assert (marked["items"], marked["seed"], marked["limit"]) == (exported.n_items, 3, 6)
@@ -77,7 +77,7 @@ def test_a_place_that_is_taken_meanwhile_is_left_alone(in_folder: Path, monkeypa
 
 
 @pytest.mark.parametrize(
-    ("format_name", "probe", "options", "named"),
+    ("format_name", "audit", "options", "named"),
     [
         ("lm-eval", "occupation-checklist", {}, "occupation-checklist"),
         ("lm-eval", "bias-identification", {"limit": 4}, "lm-eval"),
@@ -87,15 +87,15 @@ def test_a_place_that_is_taken_meanwhile_is_left_alone(in_folder: Path, monkeypa
         ("lm-eval", "spurious-correlation", {"date_count": "3"}, "date_count"),
         ("datasets", "bias-diagnosis", {"challenge": "cad"}, "abusive"),
         ("datasets", "bias-diagnosis", {"challenge": "."}, "abusive"),
-        ("lm-eval", "no-such-probe", {}, "'no-such-probe'"),
+        ("lm-eval", "no-such-audit", {}, "'no-such-audit'"),
         ("lm-evil", "spurious-correlation", {}, "did you mean 'lm-eval'"),
     ],
 )
 def test_an_audit_that_a_format_cannot_hold_is_refused(
-    format_name: str, probe: str, options: dict[str, Any], named: str, in_folder: Path
+    format_name: str, audit: str, options: dict[str, Any], named: str, in_folder: Path
 ) -> None:
     (in_folder / "cad_v1_1.tsv").write_text("x")
-    assert_refused((named,), integrations.export, format_name, probe, "out", **options)
+    assert_refused((named,), integrations.export, format_name, audit, "out", **options)
     assert [path.name for path in in_folder.iterdir()] == ["cad_v1_1.tsv"]
     assert integrations.names() == list(FORMATS) == ["datasets", "inspect", "lm-eval"]
 
@@ -127,7 +127,7 @@ def test_questions_come_back_as_they_left() -> None:
 
 
 def test_a_question_without_options_to_compare_is_not_carried() -> None:
-    probe = audits.load("bias-identification")
-    items = next(probe.items(probe.Settings(), Sampling(4, 0)))
+    audit = audits.load("bias-identification")
+    items = next(audit.items(audit.Settings(), Sampling(4, 0)))
     with pytest.raises(TypeError, match="Choice"):
         carried_texts(asked(items[0]))

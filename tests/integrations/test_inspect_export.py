@@ -139,9 +139,9 @@ print(log.status, log.location)
     rows = list(csv.DictReader(io.StringIO(table)))
     assert len(rows) == 18
     assert {(row["female"], row["male"]) for row in rows} == {("100.0", "0.0"), ("0.0", "100.0"), ("", "")}
-    n_empty = sum(row["unscored"] == "the answer is empty" for row in rows)
+    n_empty = sum(row["missing_reason"] == "the answer is empty" for row in rows)
     assert n_empty in (4, 5)
     (tmp_path / "masses.csv").write_text(table, encoding="utf-8")
     monkeypatch.setattr(pipeline, "write_report", lambda *_: lambda folder: None)
-    run = undertow.score(tmp_path / "masses.csv", probe="spurious-correlation", out=tmp_path / "run")
-    assert run.manifest["counts"] == {"items": 18, "unscored": n_empty}
+    run = undertow.score(tmp_path / "masses.csv", audit="spurious-correlation", out=tmp_path / "run")
+    assert run.manifest["counts"] == {"items": 18, "missing": n_empty}

@@ -42,14 +42,14 @@ def test_a_space_before_the_blank_goes_with_the_word(query: ClozeQuery, context:
 def test_a_task_for_each_w_list_asks_what_a_run_asks(tmp_path: Path) -> None:
     exported = integrations.export("lm-eval", "spurious-correlation", tmp_path / "out", limit=60)
     assert list(exported.names) == ["undertow_mgc_date", "undertow_mgc_place"]
-    probe = audits.load("spurious-correlation")
-    items = next(probe.items(probe.Settings(), Sampling(60, 0)))
+    audit = audits.load("spurious-correlation")
+    items = next(audit.items(audit.Settings(), Sampling(60, 0)))
     docs = docs_of(tmp_path / "out")
     assert exported.n_items == len(items) == sum(map(len, docs.values()))
     assert [doc["item"] for task in exported.names for doc in docs[task]] == [item.id for item in items]
     found = [read_carried(doc["undertow"]) for task in exported.names for doc in docs[task]]
     assert [one.item for one in found] == items
-    assert found[0].origin.design == {**probe.design(probe.Settings()), "protocol": "exact"}
+    assert found[0].origin.design == {**audit.design(audit.Settings()), "protocol": "exact"}
     first = docs["undertow_mgc_date"][0]
     assert first["context"] == "In 1801,"
     assert first["groups"] == ["female", "male", "neutral"]
@@ -81,7 +81,7 @@ def test_tasks_have_names_of_their_own_and_the_readme_says_what_comes_next(tmp_p
     assert len(docs_of(tmp_path / "out")) == 2
     readme = (tmp_path / "out/README.md").read_text(encoding="utf-8")
     assert all(step in readme for step in exported.next_steps)
-    assert exported.next_steps[1] == "undertow score LOGS --probe spurious-correlation"
+    assert exported.next_steps[1] == "undertow score LOGS --audit spurious-correlation"
     exported = integrations.export("lm-eval", "task-specification", tmp_path / "plain", limit=12, plain=True)
     assert list(exported.names) == ["undertow_schemas_date", "undertow_schemas_none"]
     docs = docs_of(tmp_path / "plain")["undertow_schemas_none"]

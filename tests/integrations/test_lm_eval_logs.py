@@ -91,17 +91,29 @@ def items_of(folder: Path) -> list[str]:
 def test_a_log_gives_the_results_of_the_run_to_the_letter(log: Log, tmp_path: Path) -> None:
     log()
     undertow.audit("spurious-correlation", "toy", limit=LIMIT, out=tmp_path / "run", **OPTIONS)
-    scored = undertow.score(tmp_path / "logs", probe="spurious-correlation", out=tmp_path / "scored")
+    scored = undertow.score(tmp_path / "logs", audit="spurious-correlation", out=tmp_path / "scored")
     run = undertow.load_run(tmp_path / "run")
-    keep = [one for one in run.record.results if one.group["pronoun"] != "unclaimed"]
-    found = [one for one in scored.record.results if one.group["pronoun"] != "unclaimed"]
+    keep = [one for one in run.record.results if one.group["pronoun"] != "other"]
+    found = [one for one in scored.record.results if one.group["pronoun"] != "other"]
     assert len(keep) == len(found) == 17
     assert [repr(one) for one in found] == [repr(one) for one in keep]
-    columns = ["item", "w_name", "w_index", "w", "cluster", "text", "female", "male", "neutral", "unscored", "model"]
+    columns = [
+        "item",
+        "w_name",
+        "w_index",
+        "w",
+        "cluster",
+        "text",
+        "female",
+        "male",
+        "neutral",
+        "missing_reason",
+        "model",
+    ]
     pd.testing.assert_frame_equal(scored.observations[columns], run.observations[columns])
-    assert scored.observations["unclaimed"].isna().all()
+    assert scored.observations["other"].isna().all()
     assert scored.manifest["protocol"] == "exact"
-    assert scored.manifest["counts"] == {"items": len(run.observations), "unscored": 0}
+    assert scored.manifest["counts"] == {"items": len(run.observations), "missing": 0}
     # What a log does not hold is not told of it: the probability of other words.
     told = zip(scored.findings, run.findings, strict=True)
     assert all(here.significant == there.significant and there.text.startswith(here.text) for here, there in told)
@@ -113,7 +125,7 @@ def test_one_file_will_do_and_the_audit_need_not_be_named(log: Log) -> None:
     (folder / f"results_{DATE}.json").unlink()
     assert (is_log(file), is_log(folder)) == (True, True)
     logged = read_log(file)
-    assert (logged.probe, set(logged.evidence.frame["model"])) == ("spurious-correlation", {"toy"})
+    assert (logged.audit, set(logged.evidence.frame["model"])) == ("spurious-correlation", {"toy"})
 
 
 def test_the_older_way_to_log_is_read_too(log: Log, asked: Path) -> None:
@@ -168,8 +180,8 @@ def test_what_the_log_lacks_is_unscored_and_counted(log: Log, tmp_path: Path) ->
     log(few)
     scored = undertow.score(tmp_path / "logs", out=tmp_path / "scored")
     counts = scored.manifest["counts"]
-    assert counts == {"items": LIMIT, "unscored": LIMIT - 7}
-    assert set(scored.observations["unscored"]) == {"", NO_ANSWER}
+    assert counts == {"items": LIMIT, "missing": LIMIT - 7}
+    assert set(scored.observations["missing_reason"]) == {"", NO_ANSWER}
     assert scored.observations["w_index"].is_monotonic_increasing
     assert any("7 of the 60" in note for note in scored.manifest["notes"])
 
@@ -194,7 +206,7 @@ def test_sentences_of_an_own_file_that_are_lacking_are_told_in_a_note(tmp_path: 
 @pytest.mark.parametrize("said", [["nan", "-1", "-1"], ["", "-1", "-1"], ["2.5", "-1", "-1"], ["-inf", "-inf", "-inf"]])
 def test_answers_without_numbers_are_unscored_with_a_reason(said: list[str], log: Log) -> None:
     frame = read_log(log(changed("filtered_resps", [[one, "False"] for one in said], at=4))).evidence.frame
-    assert [place for place, reason in enumerate(frame["unscored"]) if reason] == [4]
+    assert [place for place, reason in enumerate(frame["missing_reason"]) if reason] == [4]
     assert math.isnan(frame["female"].iloc[4])
     # a word that is impossible has no mass
     sure = [["-1.5", "True"], ["-inf", "False"], ["-inf", "False"]]
@@ -214,7 +226,7 @@ def test_capitals_that_a_model_does_not_see_count_once(tmp_path: Path) -> None:
     ("edit", "named"),
     [
         (changed("doc.context", "In 1700,"), "text"), (changed("doc.choices", [" she."]), "text"),
-        (changed("doc.undertow", "{}"), "question"), (changed("doc.undertow", '{"version": 1}'), "'probe'"),
+        (changed("doc.undertow", "{}"), "question"), (changed("doc.undertow", '{"version": 1}'), "'audit'"),
         (changed("arguments.gen_args_0", {"arg_0": "Q: In 1801,", "arg_1": " she"}), "asked"),
         (changed("filtered_resps", [["-1", "False"]]), "1 log-likelihoods for 3"),
         (changed("filtered_resps", "x"), "log-likelihoods for 3"), (changed("doc", {"question": "?"}), "task"),
@@ -250,7 +262,7 @@ def test_a_log_that_was_cut_off_is_refused_until_the_line_is_gone(log: Log) -> N
     assert_refused((file.name, "line 11"), read_log, file)
     file.write_text("\n".join(lines[:10]), encoding="utf-8")
     frame = read_log(file).evidence.frame
-    assert (frame["unscored"] == NO_ANSWER).sum() == LIMIT - 10
+    assert (frame["missing_reason"] == NO_ANSWER).sum() == LIMIT - 10
 
 
 @pytest.mark.parametrize("content", [b"\xff\xfe\x00", b"[1, 2]\n", b"[" * 100_000 + b"\n"])
@@ -271,7 +283,7 @@ def test_questions_and_another_audit_protocol_or_mapping_are_refused(asked: Path
     folder, out = log(), tmp_path / "out"
     assert_refused(("tasks",), undertow.score, asked / "tasks", out=out)
     assert_refused(("undertow_mgc_date.jsonl",), undertow.score, asked / "tasks/undertow_mgc_date.jsonl", out=out)
-    assert_refused(("task-specification",), undertow.score, folder, probe="task-specification", out=out)
+    assert_refused(("task-specification",), undertow.score, folder, audit="task-specification", out=out)
     assert_refused(("paper",), undertow.score, folder, protocol="paper", out=out)
     assert_refused(("--columns",), undertow.score, folder, columns="x.toml", out=out)
     assert not out.exists()

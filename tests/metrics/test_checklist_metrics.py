@@ -329,8 +329,8 @@ def test_what_is_unscored_of_each_question_by_hand(tmp_path: Path) -> None:
     assert (answers.pairs[0], list(answers.occupations)) == ("Amy/Bob", ["cook", "nurse", "pilot"])
     places = {"single": [(0, 2)], "binary": [(1, 2)], "multiple": [(2, 2)], "single_negated": [], "binary_negated": []}
     for panel in (answers.shares[WITH], answers.greedy[WITH]):
-        assert {name: list(zip(*np.nonzero(one), strict=True)) for name, one in panel.unscored.items()} == places
-        assert all(one.shape == (4, 3) for one in panel.unscored.values())
+        assert {name: list(zip(*np.nonzero(one), strict=True)) for name, one in panel.missing.items()} == places
+        assert all(one.shape == (4, 3) for one in panel.missing.values())
 
 
 DETAIL: Mapping[str, Mapping[str, tuple[int, int]]] = {
@@ -821,7 +821,7 @@ def test_an_empty_cell_is_a_column_that_is_not_there(tmp_path: Path) -> None:
     assert without.equals(empty)
     expected = {
         "model": "recorded", "challenge": "recorded", "context": WITHOUT, "order": "unknown", "wording": 1, "soc_code": "cook",
-        "granted_female": "", "attribute": "", "unscored": "",
+        "granted_female": "", "attribute": "", "missing_reason": "",
     }  # fmt: skip
     for name, value in expected.items():
         assert list(empty[name]) == [value, value], name
@@ -830,7 +830,7 @@ def test_an_empty_cell_is_a_column_that_is_not_there(tmp_path: Path) -> None:
 def test_an_empty_cell_of_a_column_without_a_default_is_none(tmp_path: Path) -> None:
     path = tmp_path / "log.csv"
     path.write_text("stage,woman,man,occupation,answer\nsingle,Amy,Bob,cook,", encoding="utf-8")
-    assert list(load_recorded(path, "")[0].frame["unscored"]) == ["no answer"]
+    assert list(load_recorded(path, "")[0].frame["missing_reason"]) == ["no answer"]
     path.write_text("stage,woman,man,occupation,answer\nsingle,Amy,,cook,Amy", encoding="utf-8")
     with pytest.raises(UndertowError, match="row 2"):
         load_recorded(path, "")

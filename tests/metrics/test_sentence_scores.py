@@ -22,7 +22,14 @@ Masses = Sequence[float]
 
 def asked(sentence: str, *masses: Masses, w_index: Sequence[int] = (), **factors: Any) -> list[dict[str, Any]]:
     """The rows of one sentence, one for each W value."""
-    given_factors = {"model": "m", "prompt": "", "challenge": "c", "w_name": "date", "cluster": "k", "unscored": ""}
+    given_factors = {
+        "model": "m",
+        "prompt": "",
+        "challenge": "c",
+        "w_name": "date",
+        "cluster": "k",
+        "missing_reason": "",
+    }
     given_factors |= {"sentence": sentence} | factors
     return [
         {**given_factors, "w_index": index, "w": f"w{index}", "item": f"{sentence}/{index}", "text": "___ w"}
@@ -145,7 +152,7 @@ def test_a_row_of_zeros_moves_but_is_no_distribution() -> None:
     assert of(table, "gone", *each("delta")) == [30, 60, 10]
     assert of(table, "gone", *each("mean")) == [15, 30, 5]
     assert np.isnan(of(table, "gone", "total_variation", "jensen_shannon", "entropy")).all()
-    assert table["unscored"].tolist() == ["", ""]
+    assert table["missing_reason"].tolist() == ["", ""]
     assert table.loc["there", "total_variation"] == 0
     assert np.isnan(features(table, GROUPS)).any(axis=1).tolist() == [True, False]
 
@@ -153,23 +160,23 @@ def test_a_row_of_zeros_moves_but_is_no_distribution() -> None:
 def test_the_reason_of_either_end_is_the_sentence_s_own() -> None:
     unknown = [math.nan] * 3
     rows = [asked(name, [30, 60, 10], [20, 60, 20], [10, 60, 30], [10, 60, 30]) for name in "abcd"]
-    rows[0][0] |= {"unscored": "too long"} | dict(zip(GROUPS, unknown, strict=True))
-    rows[1][3] |= {"unscored": "no number"} | dict(zip(GROUPS, unknown, strict=True))
-    rows[2][1] |= {"unscored": "too long"} | dict(zip(GROUPS, unknown, strict=True))
+    rows[0][0] |= {"missing_reason": "too long"} | dict(zip(GROUPS, unknown, strict=True))
+    rows[1][3] |= {"missing_reason": "no number"} | dict(zip(GROUPS, unknown, strict=True))
+    rows[2][1] |= {"missing_reason": "too long"} | dict(zip(GROUPS, unknown, strict=True))
     table = scores(*rows)
-    assert table["unscored"].tolist() == ["too long", "no number", "", ""]
+    assert table["missing_reason"].tolist() == ["too long", "no number", "", ""]
     names = [name for name in score_names(GROUPS) if name != "entropy_plain"]
     assert table.loc[["a", "b"], [*names, *each("mean"), *each("shift")]].isna().to_numpy().all()
     # In between, one value less: the slope does without it.
     assert table.loc[["c", "d"], names].notna().to_numpy().all()
     assert table.loc["c", "slope_warm"] == pytest.approx(3 * np.polyfit([0, 2, 3], [30, 10, 10], 1)[0] * -1)
     # With two values at either end the second counts too.
-    assert scores(*rows, ends=2)["unscored"].tolist() == ["too long", "no number", "too long", ""]
+    assert scores(*rows, ends=2)["missing_reason"].tolist() == ["too long", "no number", "too long", ""]
 
 
 def test_masses_beside_a_reason_are_not_believed() -> None:
     rows = asked("s", [30, 60, 10], [20, 60, 20])
-    rows[0]["unscored"] = "not asked"
+    rows[0]["missing_reason"] = "not asked"
     table = scores(rows)
     assert np.isnan(of(table, "s", "delta_warm", "entropy", "total_variation")).all()
 
@@ -177,7 +184,7 @@ def test_masses_beside_a_reason_are_not_believed() -> None:
 def test_a_sentence_that_lacks_an_end_is_unscored() -> None:
     rows = [asked(name, [30, 60, 10], [20, 60, 20], [10, 60, 30]) for name in "abc"]
     table = scores(rows[0], rows[1][:2], [rows[2][0], rows[2][2]])
-    assert table["unscored"].tolist() == ["", "it was not asked with every W value", ""]
+    assert table["missing_reason"].tolist() == ["", "it was not asked with every W value", ""]
     assert math.isnan(of(table, "b", "delta_warm")[0])
     assert table.loc["c", "delta_warm"] == 20
 
@@ -205,13 +212,13 @@ def test_plain_entropy_is_that_of_the_sentence_without_w() -> None:
     table = scores(
         asked("plain", *ends),
         asked("not asked so", *ends),
-        asked("unscored", *ends, unscored="too long"),
+        asked("missing_reason", *ends, missing_reason="too long"),
         asked("zeros", *ends),
         asked("plain", [20, 20, 0], w_name=NO_W),
-        asked("unscored", [50, 50, 0], w_name=NO_W),
+        asked("missing_reason", [50, 50, 0], w_name=NO_W),
         asked("zeros", [0, 0, 0], w_name=NO_W),
     )
-    assert table["sentence"].tolist() == ["plain", "not asked so", "unscored", "zeros"]
+    assert table["sentence"].tolist() == ["plain", "not asked so", "missing_reason", "zeros"]
     assert table.loc["plain", "entropy_plain"] == pytest.approx(100 / math.log2(3))
     assert table.loc["plain", "entropy"] == 0
     assert table["entropy_plain"].isna().tolist() == [False, True, True, True]
@@ -249,7 +256,7 @@ def test_sentences_come_as_they_were_asked_with_their_factors() -> None:
     assert table["well_specified"].tolist() == [True, False, False]
     assert table["delta_warm"].tolist() == [10, 10, 10]
     assert table["shift_warm"].tolist() == [-10, -10, 10]
-    assert {*KEYS, "cluster", "unscored", *score_names(GROUPS)} <= set(table)
+    assert {*KEYS, "cluster", "missing_reason", *score_names(GROUPS)} <= set(table)
     # What belongs to one row of the observations and not to the sentence.
     assert not {"w", "w_index", "item", *GROUPS} & set(table)
 

@@ -44,7 +44,7 @@ def sentence(cluster: str, decided: bool, delta: float, **more: Any) -> dict[str
         "w_name": "date",
         "cluster": cluster,
         "well_specified": decided,
-        "unscored": "",
+        "missing_reason": "",
         "mean_warm": 50.0,
         "mean_cold": 50.0,
         "shift_warm": delta,
@@ -482,7 +482,7 @@ def test_a_single_cluster_has_numbers_and_no_intervals() -> None:
 def test_unscored_sentences_are_counted_and_left_out() -> None:
     """Without the two that overlap, the movement is perfect."""
     reasons = ["", "too long", "", "", "", "", "too long", ""]
-    results = found(four_clusters(unscored=reasons))
+    results = found(four_clusters(missing_reason=reasons))
     area = results["auroc", "delta_warm"]
     assert (area.value, area.n, area.n_missing) == (1, 6, 2)
     assert (results["tpr", "delta_warm"].n, results["tnr", "delta_warm"].value) == (3, 1)
@@ -490,7 +490,7 @@ def test_unscored_sentences_are_counted_and_left_out() -> None:
 
 def test_sentences_without_one_score_are_unscored_for_that_score_alone() -> None:
     deltas = [0.2, math.nan, 0.4, 0.1, 3.0, 2.0, math.nan, 4.0]
-    results = found(four_clusters(delta_warm=deltas, unscored=["", "", "", "too long", "", "", "", ""]))
+    results = found(four_clusters(delta_warm=deltas, missing_reason=["", "", "", "too long", "", "", "", ""]))
     assert (results["auroc", "delta_warm"].n, results["auroc", "delta_warm"].n_missing) == (5, 3)
     assert (results["auroc", "entropy"].n, results["auroc", "entropy"].n_missing) == (7, 1)
 
@@ -502,7 +502,7 @@ def test_a_score_that_no_sentence_has_is_not_told() -> None:
 
 
 def test_where_nothing_is_scored_one_row_says_so() -> None:
-    results = found(four_clusters(unscored=["too long"] * 8))
+    results = found(four_clusters(missing_reason=["too long"] * 8))
     ((key, told),) = results.items()
     assert key == ("auroc", "delta_warm")
     assert math.isnan(told.value)
@@ -523,7 +523,7 @@ def many(seed: int = 0, n: int = 60) -> pd.DataFrame:
         for index, value in enumerate((warm, warm + rng.normal(0, 2 if decided else 10))):
             rows.append(
                 {"model": "m", "prompt": "", "challenge": "c", "w_name": "date", "sentence": f"s{number}"}
-                | {"cluster": f"k{number // 5}", "well_specified": decided, "w_index": index, "unscored": ""}
+                | {"cluster": f"k{number // 5}", "well_specified": decided, "w_index": index, "missing_reason": ""}
                 | {"warm": value, "cold": 100 - value}
             )
     return sentence_scores(pd.DataFrame(rows), GROUPS)
@@ -569,7 +569,7 @@ def test_without_both_kinds_there_is_nothing_to_fit() -> None:
 def test_the_table_of_occupations() -> None:
     table = four_clusters(
         percent_female=[10.0, 10, 30, 40] * 2,
-        unscored=["", "", "", "too long", "", "", "", ""],
+        missing_reason=["", "", "", "too long", "", "", "", ""],
         cluster=list("aabb") * 2,
     )
     rows = by_cluster(table, GROUPS).set_index("cluster")
@@ -782,7 +782,7 @@ def masses(n_clusters: int, size: int, rng: np.random.Generator, *, whole: bool,
     rows = [
         pd.DataFrame(100 * end / end.sum(axis=1, keepdims=True), columns=["a", "b", "c"]).assign(
             model="m", prompt="", challenge="c", w_name="date", sentence=[f"s{at}" for at in range(n)],
-            cluster=[f"k{at}" for at in cluster], well_specified=decided, w_index=index, unscored="",
+            cluster=[f"k{at}" for at in cluster], well_specified=decided, w_index=index, missing_reason="",
         )
         for index, end in enumerate(ends)
     ]  # fmt: skip

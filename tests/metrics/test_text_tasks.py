@@ -39,7 +39,7 @@ from undertow.types import Result
 
 DEFAULTS: dict[str, Any] = {
     "model": "m", "shots": 0, "sampling": "none", "decoding": "greedy", "dimension": "", "passage": "", "description_class": "question",
-    "wording": "w1", "draw": 0, "unscored": "", "dropped": 0,
+    "wording": "w1", "draw": 0, "missing_reason": "", "dropped": 0,
 }  # fmt: skip
 
 
@@ -229,7 +229,7 @@ def test_settings_are_kept_apart() -> None:
 def test_unscored_answers_are_left_out_and_counted() -> None:
     """Not wrong ones: of the scored, three of four are right, all three Yes among them."""
     frame = diagnosed({"w1": ["Yes", "Yes", "Yes", "Yes", ""]}, ["Yes", "Yes", "Yes", "No", "No"])
-    frame.loc[4, "unscored"] = "too long"
+    frame.loc[4, "missing_reason"] = "too long"
     found = told(frame, DIAGNOSIS, YES_NO)
     accuracy, f1, macro = (only(found, name) for name in ("accuracy", "f1", "f1_macro"))
     assert (accuracy.value, accuracy.n, accuracy.n_missing) == (75.0, 4, 1)
@@ -244,14 +244,14 @@ def test_unscored_answers_are_left_out_and_counted() -> None:
 def test_f1_is_of_the_documents_that_every_cell_has() -> None:
     """The first wording has lost the last document: the second is compared with it on the first three."""
     frame = diagnosed({"w1": ["Yes", "No", "No", ""], "w2": ["Yes", "Yes", "No", "Yes"]}, ["Yes", "Yes", "No", "No"])
-    frame.loc[3, "unscored"] = "lost"
+    frame.loc[3, "missing_reason"] = "lost"
     found = told(frame, DIAGNOSIS, YES_NO)
     f1 = only(found, "f1")
     assert f1.value == pytest.approx(100 * (2 / 3 + 1) / 2)
     assert f1.note.startswith("documents that lack an answer in some cell are left out: 1")
     assert only(found, "accuracy").value == pytest.approx(100 * (2 / 3 + 3 / 4) / 2)
     # A cell without any answer is no reason to leave documents out.
-    frame.loc[frame["wording"] == "w1", "unscored"] = "lost"
+    frame.loc[frame["wording"] == "w1", "missing_reason"] = "lost"
     f1 = only(told(frame, DIAGNOSIS, YES_NO), "f1")
     assert f1.value == pytest.approx(80.0)
     assert f1.extras["sd"] == 0.0
@@ -260,7 +260,7 @@ def test_f1_is_of_the_documents_that_every_cell_has() -> None:
 
 @pytest.mark.parametrize(("task", "labels"), [(DIAGNOSIS, YES_NO), (EXTRACTION, [])])
 def test_where_nothing_is_scored_there_is_no_number_and_a_reason(task: str, labels: list[str]) -> None:
-    frame = diagnosed({"w1": ["", ""], "w2": ["", ""]}, ["Yes", "No"], unscored="too long", passage="Yes, no.")
+    frame = diagnosed({"w1": ["", ""], "w2": ["", ""]}, ["Yes", "No"], missing_reason="too long", passage="Yes, no.")
     found = told(frame, task, labels)
     scores = [one for one in found if one.group["model"] and "source" not in one.group and "slot" not in one.group]
     assert scores
@@ -287,7 +287,7 @@ def test_what_was_not_asked_is_not_unscored() -> None:
 def test_prompts_that_lost_examples_are_counted() -> None:
     frame = diagnosed(TWO_WORDINGS, GOLDS, shots=5)
     frame["dropped"] = [0, 1, 2, 0, 0, 0, 0, 0]
-    frame["unclaimed"] = [10.0, 20.0, 30.0, 40.0, math.nan, math.nan, math.nan, math.nan]
+    frame["other"] = [10.0, 20.0, 30.0, 40.0, math.nan, math.nan, math.nan, math.nan]
     detail = only(told(frame, DIAGNOSIS, YES_NO), "accuracy", shots="5").extras
     assert detail["shortened_percent"] == 25.0
     assert detail["unclaimed_percent"] == 25.0
@@ -443,7 +443,7 @@ def test_a_copy_is_no_better_than_a_copy() -> None:
 def test_a_baseline_is_of_the_texts_that_are_scored() -> None:
     """Two of three texts are scored, one of either label: of the third nobody says anything."""
     frame = diagnosed({"w1": ["Yes", "Yes", "No"]}, ["Yes", "No", "No"])
-    frame.loc[2, "unscored"] = "too long"
+    frame.loc[2, "missing_reason"] = "too long"
     found = told(frame, DIAGNOSIS, YES_NO)
     for name in (MAJORITY, CHANCE):
         assert only(found, "accuracy", description_class=name).n == 2
@@ -453,7 +453,7 @@ def test_a_baseline_is_of_the_texts_that_are_scored() -> None:
         {"document": f"d{at}", "gold": "a", "answer": "a", "passage": text} for at, text in enumerate(["a b", "c", "c"])
     ]
     written = table(rows)
-    written.loc[2, "unscored"] = "too long"
+    written.loc[2, "missing_reason"] = "too long"
     found = told(written, REPHRASING)
     assert only(found, "token_f1", description_class=COPY).value == pytest.approx(100 / 3)
     assert only(found, "token_f1").null_value == 33.33
@@ -468,7 +468,7 @@ def test_each_setting_has_the_baseline_of_its_own_texts() -> None:
             "answer": "a",
             "passage": "a" if at < 2 else "b",
             "model": model,
-            "unscored": why,
+            "missing_reason": why,
         }
         for model in "mn"
         for at, why in enumerate(["", "", "lost", "lost"] if model == "m" else ["lost", "lost", "", ""])
@@ -614,7 +614,7 @@ def test_every_wording_has_its_score_interval_and_rank() -> None:
 def test_wordings_are_ranked_within_their_setting_and_unscored_ones_are_counted() -> None:
     frames = [diagnosed({"a": ["Yes"] * 6, "b": ["No"] * 6}, ["Yes"] * 6, model=model) for model in "mn"]
     frame = pd.concat(frames, ignore_index=True)
-    frame.loc[(frame["model"] == "n") & (frame["wording"] == "a"), "unscored"] = "lost"
+    frame.loc[(frame["model"] == "n") & (frame["wording"] == "a"), "missing_reason"] = "lost"
     table = wording_scores(frame, {"task": DIAGNOSIS, "labels": YES_NO}, 0, ["accuracy"])
     assert table[["model", "wording", "n", "n_missing"]].to_numpy().tolist() == [
         ["m", "a", 6, 0], ["m", "b", 6, 0], ["n", "a", 0, 6], ["n", "b", 6, 0]

@@ -25,7 +25,7 @@ def cell(right: Sequence[bool], **factors: Any) -> pd.DataFrame:
     """One way of asking about every document."""
     rows: dict[str, Any] = {
         "model": "m", "shots": 0, "sampling": "none", "decoding": "greedy", "dimension": "", "passage": "",
-        "description_class": "question", "wording": "w", "draw": 0, "unscored": "", "dropped": 0, **factors,
+        "description_class": "question", "wording": "w", "draw": 0, "missing_reason": "", "dropped": 0, **factors,
     }  # fmt: skip
     answers = ["Yes" if one else "No" for one in right]
     return pd.DataFrame({"document": [f"d{at}" for at in range(len(right))], "gold": "Yes", "answer": answers, **rows})
@@ -392,7 +392,7 @@ def test_q_is_benjamini_hochbergs_over_all_effects_of_the_run() -> None:
 
 def test_an_effect_is_of_documents_that_both_sides_have() -> None:
     first = cell(FIRST, wording="w1", slot_s="x")
-    first.loc[3, "unscored"] = "lost"
+    first.loc[3, "missing_reason"] = "lost"
     (effect,) = effects(together([first, cell(OTHER, wording="w2", slot_s="y")]))
     assert effect.value == pytest.approx(500 / 6)
     assert (effect.n, effect.n_missing) == (6, 1)
@@ -400,7 +400,7 @@ def test_an_effect_is_of_documents_that_both_sides_have() -> None:
 
 def test_an_effect_of_nothing_scored_says_so() -> None:
     frame = together([cell(FIRST, wording="w1", slot_s="x"), cell(OTHER, wording="w2", slot_s="y")])
-    (effect,) = effects(frame.assign(unscored="too long"))
+    (effect,) = effects(frame.assign(missing_reason="too long"))
     assert math.isnan(effect.value)
     assert math.isnan(effect.p)
     assert effect.note == "no answer is scored"

@@ -336,7 +336,7 @@ def test_effort(reader: Any, tmp_path: Path) -> None:
     assert effort.n_passes == 3  # the plain text, the full windows of the long one, and its last
     assert effort.seconds > 0
     assert effort.memory_bytes > 4 * reader.facts["parameters"]
-    assert reader.effort([], EXACT).n_passes == 0
+    assert reader.estimate_cost([], EXACT).n_passes == 0
 
 
 # Finding and opening.

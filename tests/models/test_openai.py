@@ -226,7 +226,7 @@ NULL = {"choices": [{"text": None, "logprobs": None, "finish_reason": "stop"}]}
 
 @pytest.mark.parametrize("body", [completion([("", {"": 0.9, "she": 0.1})], "", "stop"), legacy([], "", "stop"), NULL])
 def test_answer_that_ends_before_its_first_word_is_unscored(body: dict[str, Any]) -> None:
-    assert "empty" in answer_to(prompt(), body).unscored
+    assert "empty" in answer_to(prompt(), body).missing_reason
 
 
 def test_decoded_token_outside_the_most_probable_ones_is_added_and_bounds_nothing() -> None:

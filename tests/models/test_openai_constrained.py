@@ -712,7 +712,7 @@ def test_examples_that_the_real_server_has_no_room_for(llama_server: str) -> Non
     shots = ("long " * 1100 + "\n", "Sky: weather\n", "Violin: music\n")
     fits = MultipleChoiceQuery("Soup:", TOPICS, shots=shots)
     hopeless = MultipleChoiceQuery("long " * 1100, TOPICS, shots=shots[1:])
-    answered, unscored = answers_of(real_at(llama_server), [fits, hopeless])
+    answered, missing_reason = answers_of(real_at(llama_server), [fits, hopeless])
     assert isinstance(answered, Answer)
     assert answered.n_dropped_shots == 1
-    assert isinstance(unscored, UnsupportedQueryError)
+    assert isinstance(missing_reason, UnsupportedQueryError)

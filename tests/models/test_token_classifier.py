@@ -174,7 +174,7 @@ def test_texts_are_read_in_packs_of_one_length_and_alone_alike(model: token_clas
     model.budget_tokens, kept = 64, model.budget_tokens
     together = said(model, *queries)
     packs = model.packs(queries)
-    effort = model.effort(queries, EXACT)
+    effort = model.estimate_cost(queries, EXACT)
     model.budget_tokens = kept
     assert sorted(place for pack in packs for place in pack) == list(range(len(queries)))
     assert len(packs) == effort.n_passes > 5

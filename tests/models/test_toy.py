@@ -96,7 +96,7 @@ def test_all_sorts_are_answered_together_in_packs_of_eight_and_stored(tmp_path: 
     ]
     model = found().open()
     assert [len(some) for some in model.answer(queries, EXACT)] == [8, 6]
-    assert model.effort(queries, EXACT).n_passes == 2
+    assert model.estimate_cost(queries, EXACT).n_passes == 2
     for _ in range(2):
         with AnswerCache(tmp_path / "s") as store:
             asked = run_queries(found(), queries, store, EXACT, lambda done, total: None)

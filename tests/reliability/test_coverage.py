@@ -71,7 +71,7 @@ def slopes(n: int, n_clusters: int, rng: np.random.Generator, of_values: float) 
         frame = index.to_frame(index=False)
         frame = frame.assign(
             model=frame["model"].astype(str), cluster=frame["cluster"].astype(str), challenge="set", prompt="", w_name="date",
-            unscored="", unclaimed=0.0,
+            missing_reason="", other=0.0,
             female=(masses(size, n_clusters, rng) + rng.normal(0, of_values, (size, 1, N_W))).ravel(),
         )  # fmt: skip
         found += [one for one in correlate(frame, ["female"], [], seed=done) if one.measure == "slope"]
@@ -90,7 +90,7 @@ def areas_held(n: int, n_clusters: int, rng: np.random.Generator) -> Held:
         scores = levels + GAP * positive + rng.normal(0, 1, len(cluster))
         frame = pd.DataFrame(
             {
-                "model": "m", "prompt": "", "challenge": "set", "w_name": "date", "cluster": cluster, "unscored": "",
+                "model": "m", "prompt": "", "challenge": "set", "w_name": "date", "cluster": cluster, "missing_reason": "",
                 "well_specified": ~positive, "delta_female": scores, "mean_female": 50.0, "shift_female": scores,
             }
         )  # fmt: skip

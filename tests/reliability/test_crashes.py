@@ -79,7 +79,7 @@ def stored_in(cache: Path) -> int:
         return 0
 
 
-class Audit:
+class KilledAudit:
     """An audit that is killed and taken up, in a folder and a cache of its own: `words` are the command, without its folder.
 
     A run that nobody killed had `n_events` of each kind, and came to the results `whole` with `n_whole` answers.
@@ -139,19 +139,19 @@ def names(folder: Path) -> set[str]:
 
 
 @pytest.mark.parametrize(
-    ("probe", "moments"),
+    ("audit", "moments"),
     [
         ("spurious-correlation", [(STORE, 0.9), (FILES, 0.6)]),
-        *(pytest.param(probe, [], marks=[pytest.mark.soak, pytest.mark.timeout(1800)]) for probe in COMMANDS),
+        *(pytest.param(audit, [], marks=[pytest.mark.soak, pytest.mark.timeout(1800)]) for audit in COMMANDS),
     ],
 )
 def test_an_audit_that_is_killed_goes_on_where_it_was(
-    probe: str, moments: list[Moment], tmp_path: Path, measured: Callable[[str], None]
+    audit: str, moments: list[Moment], tmp_path: Path, measured: Callable[[str], None]
 ) -> None:
     """In the soak every audit, at six moments that are drawn."""
-    audit, draw = Audit([probe, *COMMANDS[probe]], tmp_path), random.Random(f"{SEED} {probe}")
+    killed, draw = KilledAudit([audit, *COMMANDS[audit]], tmp_path), random.Random(f"{SEED} {audit}")
     moments = moments or [(STORE, draw.uniform(0, 0.9)), *((FILES, draw.random()) for _ in range(5))]
     for moment in moments:
-        audit.kill(moment)
-    audit.resume()
-    measured(f"{len(moments)} kills of {probe}")
+        killed.kill(moment)
+    killed.resume()
+    measured(f"{len(moments)} kills of {audit}")

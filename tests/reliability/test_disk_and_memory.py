@@ -225,13 +225,13 @@ def test_a_disk_that_is_full_as_something_is_replaced_keeps_what_there_was(runs:
     before = files_of(disk.seen / "run")
     disk.again(f"size={disk.used()}")
     # To forget takes a little room, for the log.
-    one_sentence(disk.run("store", "prune", "--all"), str(disk.place / "cache"), "free ")
+    one_sentence(disk.run("cache", "prune", "--all"), str(disk.place / "cache"), "free ")
     (disk.seen / "run" / "report.html").unlink()
     disk.again(f"size={disk.used()}")
     one_sentence(disk.run("report", str(disk.place / "run")), str(disk.place))
     assert files_of(disk.seen / "run") == before
     disk.again(f"size={PLENTY}")
-    assert "forgot 50 answers" in disk.run("store", "prune", "--all").stdout
+    assert "forgot 50 answers" in disk.run("cache", "prune", "--all").stdout
     assert disk.run("report", str(disk.place / "run")).returncode == 0
     assert files_of(disk.seen / "run") == before
 

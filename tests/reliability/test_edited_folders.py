@@ -30,29 +30,29 @@ def folder_of(tmp_path_factory: pytest.TempPathFactory) -> Folder:
     """A folder that holds two runs of an audit, `run` and `other`, and rules."""
     made: dict[str, Path] = {}
 
-    def make(probe: str) -> Path:
-        if probe not in made:
-            made[probe] = tmp_path_factory.mktemp(probe)
-            options, measure = ASKED[probe]
+    def make(audit: str) -> Path:
+        if audit not in made:
+            made[audit] = tmp_path_factory.mktemp(audit)
+            options, measure = ASKED[audit]
             for seed, name in enumerate(("run", "other")):
-                undertow.audit(probe, "toy", **options, seed=seed, out=made[probe] / name)
+                undertow.audit(audit, "toy", **options, seed=seed, out=made[audit] / name)
             rule = f'[[rule]]\nname = "r"\nmeasure = "{measure}"\nof = "value"\nat_most = 1000\nwhy = "w"\n'
-            (made[probe] / "rules.toml").write_text(rule)
-        return made[probe]
+            (made[audit] / "rules.toml").write_text(rule)
+        return made[audit]
 
     return make
 
 
 @pytest.mark.parametrize("n_edits", [15, pytest.param(2000, marks=[pytest.mark.soak, pytest.mark.timeout(7200)])])
-@pytest.mark.parametrize("probe", ASKED)
+@pytest.mark.parametrize("audit", ASKED)
 def test_an_edit_of_a_run_folder_is_refused_in_a_sentence_or_changes_nothing(
-    probe: str, n_edits: int, folder_of: Folder, tmp_path: Path
+    audit: str, n_edits: int, folder_of: Folder, tmp_path: Path
 ) -> None:
     choice = random.Random(n_edits)
-    whole = folder_of(probe)
+    whole = folder_of(audit)
     commands = (
         ("report", "run"),
-        ("check", "run", "--rules", "rules.toml"),
+        ("gate", "run", "--rules", "rules.toml"),
         ("compare", "other", "run", "--out", "compared"),
     )
     refused = 0
@@ -79,10 +79,10 @@ def test_an_edit_of_a_run_folder_is_refused_in_a_sentence_or_changes_nothing(
         ("manifest.json", ("counts", "items"), {}, "counts.items"),
         ("manifest.json", ("counts", "items"), 10**400, "counts.items"),
         ("manifest.json", ("model_card",), None, "model_card"),
-        ("manifest.json", ("model_card", "readout"), ..., "model_card.readout"),
+        ("manifest.json", ("model_card", "scoring_method"), ..., "model_card.readout"),
         ("manifest.json", ("design", "gaps"), [["female"]], "design.gaps.0"),
         ("manifest.json", ("design", "groups", 0), ..., "design.groups"),
-        ("manifest.json", ("design", "controls", "toy", 0, "unclaimed"), ..., "unclaimed"),
+        ("manifest.json", ("design", "controls", "toy", 0, "other"), ..., "other"),
         ("results.json", ("results", 0, "group", "w_name"), 3, "results.0.group.w_name"),
         ("results.json", ("results", 0, "value"), "12", "results.0.value"),
         ("results.json", ("results", 0, "value"), 0.5, "changed afterwards"),

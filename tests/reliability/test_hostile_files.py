@@ -234,7 +234,7 @@ def readers_of(path: Path) -> Mapping[str, Callable[[], object]]:
         "sentences": lambda: read_lines(path),
         "gguf": lambda: find_gguf(path),
         "run": lambda: read_record(path),
-        "score": lambda: score(path, probe="spurious-correlation"),
+        "score": lambda: score(path, audit="spurious-correlation"),
     }
 
 
@@ -330,6 +330,6 @@ def test_a_design_that_lacks_or_garbles_what_measures_need_is_damaged(run: Path,
         design | {"groups": [1, 2]},
         design | {"words": {"female": "she"}},
         design | {"normalised": "yes"},
-        design | {"readouts": ["a"]},
+        design | {"scoring_methods": ["a"]},
     ):
         assert "manifest.json" in refusal("measured", json.dumps(manifest | {"design": change}).encode())

@@ -311,8 +311,8 @@ def test_a_model_that_answers_nothing_has_no_numbers(name: str, script: Add, tmp
     script(silent)
     run = asked(name, SMALL[name], tmp_path / "run")
     assert claimed(run) == []
-    assert run.manifest["counts"]["unscored"] == run.manifest["counts"]["items"] > 0
-    assert set(run.observations["unscored"]) == {REASON}
+    assert run.manifest["counts"]["missing_reason"] == run.manifest["counts"]["items"] > 0
+    assert set(run.observations["missing_reason"]) == {REASON}
     assert_honest(run)
     assert [one for one in of_a_model(run.record.results) if math.isfinite(one.value)] == []
 
@@ -339,7 +339,7 @@ def test_a_model_that_says_the_same_to_everything_moves_nothing(
         masses = run.observations[["female", "male", "neutral"]].to_numpy(dtype=np.float64)
         if says in ("no numbers", "nothing possible"):
             assert np.isnan(masses).all(), "what has no share was given one"
-            assert (run.observations["unscored"] != "").all()
+            assert (run.observations["missing_reason"] != "").all()
         else:
             np.testing.assert_allclose(masses.sum(axis=1), 100)
 
@@ -400,7 +400,7 @@ TABLES: dict[str, pd.DataFrame] = {
 @pytest.mark.usefixtures("untold", "few_resamples")
 def test_a_table_that_says_too_little_has_no_finding(case: str, tmp_path: Path) -> None:
     TABLES[case].to_csv(tmp_path / "t.csv", index=False)
-    run = undertow.score(tmp_path / "t.csv", probe="spurious-correlation", out=tmp_path / "run")
+    run = undertow.score(tmp_path / "t.csv", audit="spurious-correlation", out=tmp_path / "run")
     assert claimed(run) == []
     assert_honest(run)
     for one in run.record.results:
@@ -417,7 +417,7 @@ def test_a_table_that_says_too_little_has_no_finding(case: str, tmp_path: Path) 
 def test_a_command_fails_where_one_of_several_models_has_no_number(cli: Cli, tmp_path: Path) -> None:
     silent = table(lambda cluster, w: 0.0, holes=lambda cluster, w: True).assign(model="silent")
     pd.concat([table(lambda cluster, w: 10.0 + w), silent]).to_csv(tmp_path / "t.csv", index=False)
-    done = cli("score", "t.csv", "--probe", "spurious-correlation", "--out", "run")
+    done = cli("score", "t.csv", "--audit", "spurious-correlation", "--out", "run")
     assert done.returncode == 1
     assert "silent" in done.stderr
     assert (tmp_path / "run/report.html").is_file()
@@ -457,7 +457,7 @@ def test_no_output_has_a_number_that_is_none(
 ) -> None:
     if name == "table":
         TABLES[says].to_csv(tmp_path / "t.csv", index=False)
-        run = undertow.score(tmp_path / "t.csv", probe="spurious-correlation", out=tmp_path / "run")
+        run = undertow.score(tmp_path / "t.csv", audit="spurious-correlation", out=tmp_path / "run")
     else:
         script(silent if says == "nothing" else SAYS["everything alike"])
         run = asked(name, (ONE if says == "one item" else SMALL)[name], tmp_path / "run")

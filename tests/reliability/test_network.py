@@ -467,12 +467,12 @@ def test_whatever_is_changed_in_a_reply_is_an_answer_or_a_sentence(n: int) -> No
                 check_one_clean_line(str(error))
                 outcomes["refused"] += 1
                 continue
-            outcomes["unscored" if answer.missing_reason else "answered"] += 1
+            outcomes["missing_reason" if answer.missing_reason else "answered"] += 1
             if not answer.missing_reason:
                 assert sum(map(math.exp, answer.logprobs_nats)) <= 1.02
                 assert 0 <= answer.other_prob <= 1
                 assert all(0 <= ceiling <= 1 for ceiling in answer.upper_bound_prob)
-    assert min(outcomes["refused"], outcomes["unscored"], outcomes["answered"]) > 0
+    assert min(outcomes["refused"], outcomes["missing_reason"], outcomes["answered"]) > 0
 
 
 def shuffled(logprobs: dict[str, Any]) -> None:

@@ -144,9 +144,9 @@ KINDS = {"causal": "tiny_llama", "masked": "trained_bert", "seq2seq": "trained_t
 
 def questions(limit: int) -> list[Query]:
     """Sentences of the package with one blank each."""
-    probe = audits.load("spurious-correlation")
-    settings = probe.Settings(challenge="mgt", w="date", date_count=6)
-    return [item.query for item in next(probe.items(settings, Sampling(limit, 0)))]
+    audit = audits.load("spurious-correlation")
+    settings = audit.Settings(challenge="mgt", w="date", date_count=6)
+    return [item.query for item in next(audit.items(settings, Sampling(limit, 0)))]
 
 
 def logprobs(model: Any, queries: list[Query], store: Path) -> np.ndarray[Any, np.dtype[np.float64]]:

@@ -128,7 +128,7 @@ def test_challenge_files(texts: list[str], levels: list[str], words: list[str], 
 
 RULE = st.fixed_dictionaries(
     {"name": TEXT.filter(str.isprintable), "measure": TEXT, "at_most": st.floats(-1e9, 1e9)},
-    optional={"why": TEXT, "optional": st.booleans(), "allow_missing": st.booleans(), "probe": TEXT},
+    optional={"why": TEXT, "optional": st.booleans(), "allow_missing": st.booleans(), "audit": TEXT},
 )
 
 
@@ -208,7 +208,7 @@ def test_runs(data: st.DataObject) -> None:
     ]  # fmt: skip
     design = data.draw(st.dictionaries(TEXT, JSON_VALUE, max_size=3))
     manifest = {
-        **dict.fromkeys(("probe", "model", "run_key", "asked_key", "protocol", "command", "python", "created"), "x"),
+        **dict.fromkeys(("audit", "model", "run_key", "asked_key", "protocol", "command", "python", "created"), "x"),
         "schema_version": 1, "seed": 1, "versions": {}, "machine": {}, "design": design,
     }  # fmt: skip
     rows = data.draw(st.lists(st.tuples(TEXT, NUMBER), max_size=4))

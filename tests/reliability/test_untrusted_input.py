@@ -211,7 +211,7 @@ def outside(tmp_path: Path) -> set[Path]:
     return {path for path in beside if "inside" not in path.parts}
 
 
-@pytest.mark.parametrize("kind", ["model", "challenge", "probe", "spectrum", "pull", "graph"])
+@pytest.mark.parametrize("kind", ["model", "challenge", "audit", "spectrum", "pull", "graph"])
 @pytest.mark.parametrize("name", NAMES)
 def test_no_name_is_a_way_out(kind: str, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     inside = tmp_path / "inside"
@@ -219,10 +219,10 @@ def test_no_name_is_a_way_out(kind: str, name: str, tmp_path: Path, monkeypatch:
     monkeypatch.chdir(inside)
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
     name = name.replace("{above}", str(tmp_path))
-    given: dict[str, Any] = {"probe": "spurious-correlation", "model": "toy", "limit": 4}
+    given: dict[str, Any] = {"audit": "spurious-correlation", "model": "toy", "limit": 4}
     given |= {"w" if kind == "spectrum" else kind: name}
     with pytest.raises(UndertowError) as caught:
-        pull(name) if kind == "pull" else undertow.audit(given.pop("probe"), **given)
+        pull(name) if kind == "pull" else undertow.audit(given.pop("audit"), **given)
     assert str(caught.value).isprintable()
     assert list(inside.iterdir()) == []
     assert outside(tmp_path) == set()

@@ -17,7 +17,7 @@ from undertow.runs.folder.storage import Record
 from undertow.runs.run_report import render_run
 from undertow.types import Finding, Result
 
-MANIFEST = report_page.MANIFEST | {"model_card": {"name": "m", "readout": "likelihood", "dtype": "float32"}}
+MANIFEST = report_page.MANIFEST | {"model_card": {"name": "m", "scoring_method": "likelihood", "dtype": "float32"}}
 
 
 def rows(model: str, *cells: tuple[int, float], prompt: str = "", w_name: str = "date") -> list[dict[str, Any]]:
@@ -25,7 +25,7 @@ def rows(model: str, *cells: tuple[int, float], prompt: str = "", w_name: str = 
     shared = {"model": model, "challenge": "mgc", "prompt": prompt, "w_name": w_name}
     return [
         shared
-        | {"w_index": at, "cluster": f"c{at}", "unclaimed": mass, "unscored": "it broke" if math.isnan(mass) else ""}
+        | {"w_index": at, "cluster": f"c{at}", "other": mass, "missing_reason": "it broke" if math.isnan(mass) else ""}
         for at, mass in cells
     ]
 

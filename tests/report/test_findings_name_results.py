@@ -74,7 +74,7 @@ def test_a_drift_that_sentences_do_not_share_is_not_claimed(tmp_path: Path) -> N
         for w in range(8)
     ]  # fmt: skip
     pd.DataFrame(rows).to_csv(tmp_path / "t.csv", index=False)
-    (drift,) = undertow.score(tmp_path / "t.csv", probe="spurious-correlation", out=tmp_path / "run").findings
+    (drift,) = undertow.score(tmp_path / "t.csv", audit="spurious-correlation", out=tmp_path / "run").findings
     assert not drift.significant
     assert drift.results[0].q >= 0.05
     assert drift.results[0].extras["corrected_low"] < 0 < drift.results[0].extras["corrected_high"]

@@ -18,7 +18,7 @@ from undertow.runs.causal_assumptions import named_graph
 from undertow.runs.folder.provenance import call_with, command_with
 from undertow.runs.pipeline import Run
 
-PROBE, OTHER = "spurious-correlation", "task-specification"
+AUDIT, OTHER = "spurious-correlation", "task-specification"
 TINY: dict[str, Any] = {"w": "date", "date_count": 8, "limit": 16}
 DRIFTS = "toy:slope=20"
 MINE = "birth -> text; birth -> pronoun; gender -> pronoun\nfeatures text; label pronoun; cause gender; varied birth\n"
@@ -26,7 +26,7 @@ pytestmark = pytest.mark.usefixtures("few_resamples")
 
 
 def run(folder: Path, graph: str | Path = "", **options: Any) -> Run:
-    return undertow.audit(PROBE, model=DRIFTS, graph=graph, out=folder, **TINY | options)
+    return undertow.audit(AUDIT, model=DRIFTS, graph=graph, out=folder, **TINY | options)
 
 
 def page(folder: Path) -> str:
@@ -41,7 +41,7 @@ def manifest(folder: Path) -> dict[str, Any]:
 @pytest.fixture(autouse=True)
 def no_other_figures(monkeypatch: pytest.MonkeyPatch) -> None:
     """Those of the audits have tests of their own, and take most of the time."""
-    for name in (PROBE, OTHER):
+    for name in (AUDIT, OTHER):
         monkeypatch.setattr(audits.load(name), "draw", lambda *_: iter(()))
 
 
@@ -120,11 +120,11 @@ def test_a_run_is_told_and_measured_again_without_the_file(tmp_path: Path) -> No
 def test_a_recorded_table_can_be_given_a_graph(tmp_path: Path) -> None:
     rows = [f"m,date,{at},{1900 + 10 * at},{30 + 5 * at},{70 - 5 * at}" for at in range(8)]
     (tmp_path / "table.csv").write_text("\n".join(["model,w_name,w_index,w,she,he", *rows, ""]), encoding="utf-8")
-    plain = undertow.score(tmp_path / "table.csv", probe=PROBE, out=tmp_path / "plain")
-    named = undertow.score(tmp_path / "table.csv", probe=PROBE, graph="well-specified", out=tmp_path / "named")
+    plain = undertow.score(tmp_path / "table.csv", audit=AUDIT, out=tmp_path / "plain")
+    named = undertow.score(tmp_path / "table.csv", audit=AUDIT, graph="well-specified", out=tmp_path / "named")
     assert named.manifest["run_key"] == plain.manifest["run_key"]
     assert (plain.grounds, "graph" in plain.manifest) == (None, False)
-    assert named.manifest["command"].endswith(f"--probe {PROBE} --graph well-specified")
+    assert named.manifest["command"].endswith(f"--audit {AUDIT} --graph well-specified")
     assert named.grounds is not None
     assert "the features decide the label Y" in named.grounds.doubt
     assert "X <- G -> Y" in named.grounds.doubt
@@ -176,25 +176,25 @@ def test_a_graph_that_is_none_is_refused_before_any_model_is_looked_for(
     Path("folder").mkdir()
     for asking in (undertow.audit, pipeline.dry_run):
         with pytest.raises(undertow.UndertowError) as error:
-            asking(PROBE, model="toy", graph=graph, **TINY)
+            asking(AUDIT, model="toy", graph=graph, **TINY)
         assert "\n" not in str(error.value)
         for word in words:
             assert word in str(error.value)
     assert [path.name for path in tmp_path.iterdir()] == ["folder"]
 
 
-# Probes.
+# Audits.
 
 
 @pytest.mark.parametrize("name", audits.names())
 @pytest.mark.usefixtures("nobody_is_asked")
-def test_every_probe_says_what_it_rests_on_or_takes_no_graph(name: str, tmp_path: Path) -> None:
+def test_every_audit_says_what_it_rests_on_or_takes_no_graph(name: str, tmp_path: Path) -> None:
     kind = getattr(audits.load(name), "RESTS_ON", "")
-    assert kind == {PROBE: DRIFT, OTHER: SPECIFICATION}.get(name, "")
+    assert kind == {AUDIT: DRIFT, OTHER: SPECIFICATION}.get(name, "")
     if kind:
         assert named_graph(name, "unspecified")["text"] == published()["unspecified"].graph.text()
         return
-    with pytest.raises(undertow.UndertowError, match=f"{name}: .*--graph.* {PROBE}, {OTHER}"):
+    with pytest.raises(undertow.UndertowError, match=f"{name}: .*--graph.* {AUDIT}, {OTHER}"):
         undertow.audit(name, model="toy", graph="unspecified", out=tmp_path / "run")
     assert not (tmp_path / "run").exists()
 
@@ -212,7 +212,7 @@ def test_what_a_sentence_decides_rests_on_no_w(tmp_path: Path) -> None:
         )
     ]
     (tmp_path / "ends.csv").write_text("\n".join([head, *rows, ""]), encoding="utf-8")
-    made = undertow.score(tmp_path / "ends.csv", probe=OTHER, graph="W -> X; W -> Y", out=tmp_path / "run")
+    made = undertow.score(tmp_path / "ends.csv", audit=OTHER, graph="W -> X; W -> Y", out=tmp_path / "run")
     by_rest = {
         rests: [one.text for one in made.findings if one.significant and one.causal_claim is rests]
         for rests in (True, False)

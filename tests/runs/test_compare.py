@@ -34,16 +34,16 @@ from undertow.runs.folder.storage import Record, read_record, write_record
 from undertow.stats import point_estimates
 from undertow.types import Result
 
-PROBE = "spurious-correlation"
+AUDIT = "spurious-correlation"
 pytestmark = pytest.mark.usefixtures("few_resamples")
 
 
 DESIGN: dict[str, Any] = {
     "groups": ["female", "male"], "gaps": [["female", "male"]], "words": {"female": ["she"], "male": ["he"]}, "title": "A set",
-    "source": "", "protocol": "exact", "readout": "likelihood", "normalised": True, "prompts": {},
+    "source": "", "protocol": "exact", "scoring_method": "likelihood", "normalised": True, "prompts": {},
 }  # fmt: skip
 ASKED: Mapping[str, dict[str, Any]] = {
-    PROBE: {"w": "date", "limit": 96},
+    AUDIT: {"w": "date", "limit": 96},
     "task-specification": {"limit": 48},
     "bias-diagnosis": {"limit": 60},
     "bias-identification": {"limit": 60, "wordings": 2},
@@ -62,16 +62,16 @@ RunOf = Callable[..., Record]
 def run_of(shared_base: Path) -> RunOf:
     """Reads a run of an audit, made once and without a page."""
 
-    def read(probe: str, model: str = "toy") -> Record:
+    def read(audit: str, model: str = "toy") -> Record:
         def make(folder: Path) -> None:
             with pytest.MonkeyPatch.context() as patch:
                 patch.setenv("UNDERTOW_CACHE", str(folder / "cache"))
                 patch.setattr(pipeline, "write_report", tell_nothing)
                 patch.chdir(folder)
                 Path("jobs.csv").write_text(JOBS, encoding="utf-8")
-                undertow.audit(probe, model, out=folder / "run", **ASKED[probe])
+                undertow.audit(audit, model, out=folder / "run", **ASKED[audit])
 
-        return read_record(made_once(shared_base, f"compared-{probe}-{model}", make) / "run")
+        return read_record(made_once(shared_base, f"compared-{audit}-{model}", make) / "run")
 
     return read
 
@@ -91,8 +91,8 @@ def table(female: Mapping[str, Sequence[float]], model: str = "one", w_name: str
             "text": f"In {1900 + at}, ___ was at {cluster}.",
             "female": value,
             "male": 100 - value,
-            "unclaimed": math.nan if math.isnan(value) else 10.0,
-            "unscored": "no answer came" if math.isnan(value) else "",
+            "other": math.nan if math.isnan(value) else 10.0,
+            "missing_reason": "no answer came" if math.isnan(value) else "",
         }
         for cluster, values in female.items()
         for at, value in enumerate(values)
@@ -105,13 +105,13 @@ def record(frame: pd.DataFrame, **changed: Any) -> Record:
     design = DESIGN | changed.pop("design", {})
     names = list(dict.fromkeys(frame["model"]))
     manifest = {
-        "schema_version": 1, "probe": PROBE, "model": ", ".join(names), "design": design, "run_key": "k", "asked_key": "a", "seed": 0,
+        "schema_version": 1, "audit": AUDIT, "model": ", ".join(names), "design": design, "run_key": "k", "asked_key": "a", "seed": 0,
         "limit": 0, "protocol": "exact", "command": "undertow run", "python": "undertow.audit()", "created": "2026-01-02",
         "versions": {"undertow": "1"}, "machine": {}, "challenge_sha256": "asked", "settings": {"challenge": "set"},
-        "model_card": {"name": "m", "family": "toy", "dtype": "float32", "source": "here", "revision": "1", "readout": "likelihood"},
+        "model_card": {"name": "m", "family": "toy", "dtype": "float32", "source": "local", "revision": "1", "scoring_method": "likelihood"},
         "counts": {"items": len(frame)},
     } | changed  # fmt: skip
-    results = audits.load(PROBE).measure(Observations(frame, design), 0) if manifest["probe"] == PROBE else []
+    results = audits.load(AUDIT).measure(Observations(frame, design), 0) if manifest["audit"] == AUDIT else []
     return Record(manifest, frame, results)
 
 
@@ -205,8 +205,8 @@ def test_equal_numbers_of_other_answers_are_a_tie_without_an_interval() -> None:
     """The mean mass that was not claimed is 10 in both, in every cluster: that is no promise for others."""
     for by in (0.0, 4e-15):
         second = record(table(HIGHER, "two"))
-        second = replace(second, observations=second.observations.assign(unclaimed=10.0 + by))
-        found = difference(compare(record(table(LEVELS)), second), "mean_mass", "unclaimed")
+        second = replace(second, observations=second.observations.assign(other=10.0 + by))
+        found = difference(compare(record(table(LEVELS)), second), "mean_mass", "other")
         assert found.value == 0.0
         assert np.isnan([found.low, found.high, found.p, found.q]).all()
         assert (verdict(found), is_found(found)) == (CANNOT_BE_TOLD, False)
@@ -324,7 +324,7 @@ def test_one_of_several_models_is_compared_by_its_name() -> None:
 
 
 def test_precision_tells_runs_of_one_model_apart() -> None:
-    half = {"dtype": "bfloat16", "source": "here", "revision": "1", "readout": "likelihood"}
+    half = {"dtype": "bfloat16", "source": "local", "revision": "1", "scoring_method": "likelihood"}
     of = compare(record(table(FIRST)), record(table(SECOND), model_card=half))
     assert (of.baseline, of.candidate) == ("one (float32)", "one (bfloat16)")
 
@@ -336,18 +336,18 @@ def other_text(frame: pd.DataFrame) -> pd.DataFrame:
     return frame.assign(text=frame["text"].str.replace("at", "in"))
 
 
-SHOTS = {"given_shots": 5}
+SHOTS = {"n_shots": 5}
 REFUSED: Mapping[str, tuple[Callable[[pd.DataFrame], pd.DataFrame], dict[str, Any], str]] = {
-    "probe": (lambda f: f, {"probe": "task-specification"}, "task-specification"),
+    "audit": (lambda f: f, {"audit": "task-specification"}, "task-specification"),
     "protocol": (lambda f: f, {"protocol": "paper"}, "paper"),
     "groups": (lambda f: f, {"design": {"gaps": []}}, "gaps"),
-    "readout": (lambda f: f, {"design": {"readout": "mask"}}, "shares"),
+    "scoring_method": (lambda f: f, {"design": {"scoring_method": "mask"}}, "shares"),
     "options": (lambda f: f, {"challenge_sha256": "b", "settings": {"challenge": "c"}}, "challenge"),
     "file": (lambda f: f, {"challenge_sha256": "b"}, "changed"),
     "seed": (lambda f: f.assign(**SHOTS), {"challenge_sha256": "b", "seed": 4}, "seed 0"),
     "texts": (other_text, {"challenge_sha256": "b", "limit": 3}, "text is 'In 1900, ___ was at a"),
     "items": (lambda f: f.assign(item="x" + f["item"]), {"challenge_sha256": "b", "limit": 3}, "no item"),
-    "answers": (lambda f: f.assign(unscored="gone"), {}, "answer"),
+    "answers": (lambda f: f.assign(missing_reason="gone"), {}, "answer"),
     "twice": (lambda f: f.assign(item="x"), {}, "item 'x'"),
 }
 
@@ -365,7 +365,7 @@ def test_what_is_not_comparable_is_refused(
 
 def test_a_run_that_does_not_say_how_masses_were_read_is_not_taken_for_a_recorded_table() -> None:
     said, silent = record(table(FIRST)), record(table(SECOND, "two"))
-    design = {name: fact for name, fact in silent.manifest["design"].items() if name != "readout"}
+    design = {name: fact for name, fact in silent.manifest["design"].items() if name != "scoring_method"}
     silent = replace(silent, manifest={**silent.manifest, "design": design})
     with pytest.raises(UndertowError, match="does not say how") as refusal:
         compare(said, silent)
@@ -401,9 +401,9 @@ def test_ways_of_reading_do_not_matter_where_shares_are_measured(run_of: RunOf) 
 # Runs of models.
 
 
-@pytest.mark.parametrize("probe", ASKED)
-def test_point_estimates_are_the_values_of_every_audit(run_of: RunOf, probe: str) -> None:
-    run = run_of(probe)
+@pytest.mark.parametrize("audit", ASKED)
+def test_point_estimates_are_the_values_of_every_audit(run_of: RunOf, audit: str) -> None:
+    run = run_of(audit)
     evidence = Observations(run.observations, run.manifest["design"])
     plain = {
         key: one
@@ -412,7 +412,7 @@ def test_point_estimates_are_the_values_of_every_audit(run_of: RunOf, probe: str
         if one.group.get("model") != "" and not (one.measure == "slot_effect" and one.group["dimension"] != "all")
     }
     with point_estimates():
-        quick = by_key(point_results(audits.load(probe), evidence, 0))
+        quick = by_key(point_results(audits.load(audit), evidence, 0))
     assert list(quick) == list(plain)
     for key, one in quick.items():
         assert (one.value, one.n, one.n_missing) == pytest.approx(
@@ -422,9 +422,9 @@ def test_point_estimates_are_the_values_of_every_audit(run_of: RunOf, probe: str
         assert math.isnan(one.low) or one.low == one.value, key
 
 
-@pytest.mark.parametrize("probe", ASKED)
-def test_every_audit_differs_from_itself_in_nothing(run_of: RunOf, probe: str) -> None:
-    run = run_of(probe)
+@pytest.mark.parametrize("audit", ASKED)
+def test_every_audit_differs_from_itself_in_nothing(run_of: RunOf, audit: str) -> None:
+    run = run_of(audit)
     of = compare(run, run)
     assert of.identical
     assert (of.baseline, of.candidate) == ("toy (baseline)", "toy (candidate)")
@@ -448,7 +448,7 @@ def changed_answers(run: Record) -> Record:
 
 
 @pytest.mark.parametrize(
-    ("probe", "column"),
+    ("audit", "column"),
     [
         ("task-specification", "prompt"),
         ("bias-diagnosis", "dimension"),
@@ -456,8 +456,8 @@ def changed_answers(run: Record) -> Record:
         ("occupation-checklist", "pair"),
     ],
 )
-def test_a_column_of_an_audit_that_runs_lack_is_named(run_of: RunOf, probe: str, column: str) -> None:
-    whole = run_of(probe)
+def test_a_column_of_an_audit_that_runs_lack_is_named(run_of: RunOf, audit: str, column: str) -> None:
+    whole = run_of(audit)
     lacking = replace(whole, observations=whole.observations.drop(columns=column))
     for first, place in ((whole, "two"), (lacking, "one")):
         with pytest.raises(UndertowError, match=f"^{place}.*{column!r}"):
@@ -465,14 +465,14 @@ def test_a_column_of_an_audit_that_runs_lack_is_named(run_of: RunOf, probe: str,
 
 
 @pytest.mark.parametrize(
-    "probe",
+    "audit",
     [
         "bias-diagnosis",
         *(pytest.param(one, marks=pytest.mark.soak) for one in ("bias-extraction", "occupation-checklist")),
     ],
 )
-def test_other_answers_differ_in_every_audit(run_of: RunOf, probe: str) -> None:
-    run = run_of(probe)
+def test_other_answers_differ_in_every_audit(run_of: RunOf, audit: str) -> None:
+    run = run_of(audit)
     of = compare(run, changed_answers(run))
     assert not of.identical
     finite = [one for one in of.differences if math.isfinite(one.low)]
@@ -503,8 +503,8 @@ def test_the_checklist_is_clustered_by_pairs_and_by_occupations(run_of: RunOf) -
 
 
 def test_a_part_of_a_run_is_compared_on_the_items_of_both(run_of: RunOf, untold: None, tmp_path: Path) -> None:
-    part = undertow.audit(PROBE, "toy", w="date", limit=48, out=tmp_path / "part").record
-    of = compare(run_of(PROBE), part)
+    part = undertow.audit(AUDIT, "toy", w="date", limit=48, out=tmp_path / "part").record
+    of = compare(run_of(AUDIT), part)
     assert of.identical
     assert of.n_items + of.n_alone[0] == 96
     assert of.n_items + of.n_alone[1] == len(part.observations)
@@ -521,7 +521,7 @@ def test_recorded_tables_are_compared_by_what_was_asked(untold: None, tmp_path: 
         if more:
             text = text.replace(",30,", ",37,").replace(",46,", ",49,")
         (tmp_path / f"{name}.csv").write_text(text)
-        undertow.score(tmp_path / f"{name}.csv", probe=PROBE, out=tmp_path / name)
+        undertow.score(tmp_path / f"{name}.csv", audit=AUDIT, out=tmp_path / name)
     of = compare_folders(tmp_path / "one", tmp_path / "two").comparisons[0]
     assert (of.baseline, of.candidate, of.n_items) == ("one", "two", 24)
     found = difference(of, "mean_mass")
@@ -530,14 +530,14 @@ def test_recorded_tables_are_compared_by_what_was_asked(untold: None, tmp_path: 
 
 
 def outside(scores: Sequence[float], model: str = "m") -> Record:
-    """A run of a probe from outside, with a score for each of its clusters."""
+    """A run of an audit from outside, with a score for each of its clusters."""
     rows = [{"item": str(at), "model": model, "cluster": f"c{at}", "score": one} for at, one in enumerate(scores)]
-    return record(pd.DataFrame(rows), probe="outside", design={"groups": []})
+    return record(pd.DataFrame(rows), audit="outside", design={"groups": []})
 
 
 @pytest.fixture
 def load_outside(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
-    """Makes every probe one that knows nothing of point estimates: a mean score, for which a cluster may be needed."""
+    """Makes every audit one that knows nothing of point estimates: a mean score, for which a cluster may be needed."""
 
     def load(needed: str) -> None:
         class Outside:
@@ -560,7 +560,7 @@ def load_outside(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
     return load
 
 
-def test_a_probe_from_outside_is_compared_too(load_outside: Callable[[str], None]) -> None:
+def test_a_audit_from_outside_is_compared_too(load_outside: Callable[[str], None]) -> None:
     load_outside("")
     rng = np.random.default_rng(3)
     first, second = rng.normal(size=10), rng.normal(1.0, size=10)
@@ -711,7 +711,7 @@ def test_runs_that_hardly_differ_have_no_claimed_difference(by: float) -> None:
     assert of.identical == (by < 1e-8)
     assert not any(map(is_found, of.differences))
     own = [one for one in of.differences if one.measure != "pearson_r" or of.identical]
-    moved = [one for one in own if one.group["pronoun"] != "unclaimed"]
+    moved = [one for one in own if one.group["pronoun"] != "other"]
     assert {verdict(one) for one in moved} == {EQUIVALENT}
     if of.identical:
         assert {one.value for one in of.differences} == {0.0}
@@ -723,10 +723,10 @@ def test_sentences_that_share_one_reading_have_no_interval() -> None:
     frame = table({str(at): [30.0 + at, 40.0, 50.0] for at in range(10)})
     rounding = np.random.default_rng(0).normal(0, 1e-8, (2, len(frame)))
     one, two = (
-        record(frame.assign(unclaimed=96.0 + frame["w_index"] + by + noise, model=name))
+        record(frame.assign(other=96.0 + frame["w_index"] + by + noise, model=name))
         for name, by, noise in (("one", 0.0, rounding[0]), ("two", 0.2, rounding[1]))
     )
-    found = difference(compare(one, two), "mean_mass", "unclaimed")
+    found = difference(compare(one, two), "mean_mass", "other")
     assert found.value == pytest.approx(0.2)
     assert np.isnan([found.low, found.high, found.p]).all()
     assert verdict(found) == CANNOT_BE_TOLD
@@ -812,12 +812,12 @@ def test_models_without_drift_seldom_differ_in_it(sd: float, shared: float) -> N
     base = index.to_frame(index=False)
     base = base.assign(
         item=["/".join(map(str, one)) for one in index], challenge="set " + base["set"].astype(str), prompt="", w_name="date",
-        w=base["w_index"].astype(str), cluster="c" + base["cluster"].astype(str), unclaimed=0.0, unscored="",
+        w=base["w_index"].astype(str), cluster="c" + base["cluster"].astype(str), other=0.0, missing_reason="",
     )  # fmt: skip
     frames = [base.assign(model=name, female=noisy(rng, n, shape, (sd, shared)).ravel()) for name in ("one", "two")]
     found = [
         one
-        for one in audits.load(PROBE).differences(  # type: ignore[attr-defined]
+        for one in audits.load(AUDIT).differences(  # type: ignore[attr-defined]
             *(Observations(frame, {"groups": ["female"], "gaps": []}) for frame in frames), lambda _: 0.0, 0
         )
         if one.measure == "slope"

@@ -28,7 +28,7 @@ from undertow.types import Finding, Result
 
 
 def measured_by(measure: Callable[[Observations, int], list[Result]], monkeypatch: pytest.MonkeyPatch) -> None:
-    """Have a probe from outside measure so; it has no options, and nothing to say of its questions."""
+    """Have an audit from outside measure so; it has no options, and nothing to say of its questions."""
     outside = SimpleNamespace(Settings=dict, design=lambda settings: {}, measure=measure)
     monkeypatch.setattr(audits, "load", lambda name: outside)
 
@@ -154,7 +154,7 @@ def asked_for(asking: Asking, monkeypatch: pytest.MonkeyPatch) -> None:
 
     measured_by(measure, monkeypatch)
     whole = pd.DataFrame({"item": ["a", "b"], "model": "m", "a": [1, 2], "g": ["x", "y"], "zz": [1, 2], "yy": [1, 2]})
-    runs = [record(frame, probe="outside", design={"k": {}}) for frame in (whole, whole.drop(columns=["zz", "yy"]))]
+    runs = [record(frame, audit="outside", design={"k": {}}) for frame in (whole, whole.drop(columns=["zz", "yy"]))]
     compare(*runs, names=("first", "later"))
 
 
@@ -173,7 +173,7 @@ def test_answers_that_are_lists_are_looked_at(monkeypatch: pytest.MonkeyPatch) -
 
     def run(picks: Sequence[Sequence[float]]) -> Record:
         frame = pd.DataFrame({"item": [str(at) for at in range(len(picks))], "picks": list(picks), "model": "m"})
-        return record(frame, probe="outside", design={"groups": []})
+        return record(frame, audit="outside", design={"groups": []})
 
     measured_by(measure, monkeypatch)
     first = [[1.0, 2.0], [3.0], [0.5, 1.0]] * 2

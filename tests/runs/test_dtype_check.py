@@ -45,7 +45,7 @@ from undertow.types import (
     query_digest,
 )
 
-PROBE = "spurious-correlation"
+AUDIT = "spurious-correlation"
 NONE_TURNED = "No finding turned when each result, by itself, was moved by the 95% interval of its error."
 YEARS = 12
 SMALL: dict[str, Any] = {"w": "date", "date_count": YEARS, "dtype": "bfloat16"}
@@ -98,7 +98,7 @@ def steeper(points: float) -> Any:
 
 
 def run(tmp_path: Path, name: str = "run", **options: Any) -> Run:
-    return undertow.audit(PROBE, options.pop("model", "planted"), out=tmp_path / name, **SMALL | options)
+    return undertow.audit(AUDIT, options.pop("model", "planted"), out=tmp_path / name, **SMALL | options)
 
 
 def errors(of: Run, measure: str = "slope") -> dict[str, Mapping[str, Any]]:
@@ -291,7 +291,7 @@ def test_a_planted_shift_of_the_slope_is_found_again(plant: Plant, tmp_path: Pat
 def test_an_error_that_differs_between_sentences_has_its_interval(plant: Plant, tmp_path: Path) -> None:
     """Of ten sentences: the t interval of their mean, less what they are of all sixty; and it covers the error of all."""
     plant(lambda query, answer: moved(query, answer, 0.5 * sentence_of(query) * step_of(query)))
-    found = run(tmp_path, recheck=10 * YEARS)
+    found = run(tmp_path, float32_sample=10 * YEARS)
     frame = found.observations
     slopes = {
         str(cluster): 0.5 * unit(str(rows["text"].iloc[0])[len("In 1801") :])
@@ -362,7 +362,7 @@ def test_an_error_as_large_as_the_effect_is_warned_of(
 @pytest.mark.usefixtures("untold", "few_resamples")
 def test_of_everything_the_error_is_known(plant: Plant, tmp_path: Path) -> None:
     plant(lambda query, answer: moved(query, answer, 0.5 * sentence_of(query) * step_of(query)))
-    found = run(tmp_path, recheck=10**6)
+    found = run(tmp_path, float32_sample=10**6)
     full = run(tmp_path, "full", dtype="float32")
     both = found.results["value"] - full.results["value"]
     table = found.record.precision
@@ -446,7 +446,7 @@ def test_without_an_interval_there_is_no_scale() -> None:
 
 
 class Claims:
-    """A probe that claims a drift where its interval excludes 0."""
+    """A audit that claims a drift where its interval excludes 0."""
 
     def findings(self, evidence: Any, results: Any) -> list[Finding]:
         return [
@@ -455,7 +455,7 @@ class Claims:
 
 
 def judged(
-    results: list[Result], rows: list[dict[str, Any]], probe: Any = None, others: Sequence[dict[str, Any]] = ()
+    results: list[Result], rows: list[dict[str, Any]], audit: Any = None, others: Sequence[dict[str, Any]] = ()
 ) -> tuple[dict[str, Any], pd.DataFrame]:
     """What is said of results, of which the rows have the errors; others are further models of the run."""
     known = {"items": 9, "of_items": 90, "turned_percent": 0.0, "rms_nats": 0.01, "largest_nats": 0.02}
@@ -463,7 +463,7 @@ def judged(
     empty = {"model": "m", "measure": "slope", "reduced": 1.0, "float32": 1.0}
     table = pd.DataFrame([{**empty, **row} for row in rows])
     evidence = Observations(pd.DataFrame({"model": [one.group["model"] for one in results]}), {})
-    told, found = dtype_check.flag_unstable(probe or cast(Any, Claims()), evidence, results, manifest, table)
+    told, found = dtype_check.flag_unstable(audit or cast(Any, Claims()), evidence, results, manifest, table)
     assert found is not None
     return told["precision"], found
 
@@ -479,7 +479,7 @@ def test_findings_are_named_that_turn_at_either_end_of_an_error() -> None:
     told, table = judged(results, rows)
     assert told["could_change"] == ["date drifts by 1.00", "place drifts by 0.30", "day drifts by 1.00"]
     assert table["could_change"].tolist() == [True, True, False, True]
-    assert table["of_half_interval"].tolist() == pytest.approx([1.2, 0.75, 0.6, 4.2])
+    assert table["difference_over_halfwidth"].tolist() == pytest.approx([1.2, 0.75, 0.6, 4.2])
     assert "3 findings could turn out otherwise" in told["said"][-1]
     assert "420%" in told["said"][0]
 
@@ -567,23 +567,23 @@ def test_results_whose_error_nobody_knows_are_counted() -> None:
 @pytest.mark.slow
 @pytest.mark.usefixtures("untold", "few_resamples")
 @pytest.mark.parametrize(
-    "probe",
+    "audit",
     [pytest.param(name, marks=pytest.mark.soak) if name != "spurious-correlation" else name for name in audits.names()],
 )
-def test_every_audit_can_be_read_again_in_part(probe: str, plant: Plant, tmp_path: Path) -> None:
+def test_every_audit_can_be_read_again_in_part(audit: str, plant: Plant, tmp_path: Path) -> None:
     """The sample is of whole clusters, and a part of what was asked; what the run says but for that is what it was."""
-    small: dict[str, Any] = {"wordings": 1, "limit": 100} if probe.startswith("bias-") else {}
-    if probe == "occupation-checklist":
+    small: dict[str, Any] = {"wordings": 1, "limit": 100} if audit.startswith("bias-") else {}
+    if audit == "occupation-checklist":
         small = {"pairs": 4, "occupations": 3, "wordings": 1}
     planted = plant(_wobbly)
     small = small or {"limit": 200}
-    found = undertow.audit(probe, "planted", dtype="bfloat16", recheck=40, out=tmp_path / "run", **small)
+    found = undertow.audit(audit, "planted", dtype="bfloat16", float32_sample=40, out=tmp_path / "run", **small)
     told = part(found)
     assert not told.get("unknown")
     assert 2 <= told["clusters"] < told["of_clusters"]
     asked = {query_digest(query) for query in planted.asked["bfloat16"]}
     again = [query_digest(query) for query in planted.asked["float32"]]
-    if probe != "occupation-checklist":
+    if audit != "occupation-checklist":
         assert set(again) < asked
     assert len(again) == len(set(again))
     assert planted.opened[0] == "bfloat16"
@@ -591,7 +591,7 @@ def test_every_audit_can_be_read_again_in_part(probe: str, plant: Plant, tmp_pat
     table = found.record.precision
     assert table is not None
     assert table["error"].notna().any()
-    full = undertow.audit(probe, "planted", out=tmp_path / "full", **small)
+    full = undertow.audit(audit, "planted", out=tmp_path / "full", **small)
     assert full.record.precision is None
     assert "precision" not in full.manifest
 
@@ -614,7 +614,7 @@ def test_each_precision_follows_its_own_answers(plant: Plant, tmp_path: Path) ->
     planted = plant(other_way)
     small: dict[str, Any] = {"pairs": 4, "occupations": 2, "wordings": 1}
     found = undertow.audit(
-        "occupation-checklist", "planted", dtype="bfloat16", recheck=50, out=tmp_path / "run", **small
+        "occupation-checklist", "planted", dtype="bfloat16", float32_sample=50, out=tmp_path / "run", **small
     )
     again = {query_digest(query) for query in planted.asked["float32"]}
     assert again - {query_digest(query) for query in planted.asked["bfloat16"]}, "and that is not what bfloat16 led to"
@@ -633,7 +633,7 @@ def test_each_precision_follows_its_own_answers(plant: Plant, tmp_path: Path) ->
 
 def _but_for_intervals(of: Run) -> dict[str, Any]:
     """What was read, without how it stands to the intervals of the run, which another seed draws anew."""
-    return {name: value for name, value in part(of).items() if name != "of_half_interval"}
+    return {name: value for name, value in part(of).items() if name != "difference_over_halfwidth"}
 
 
 @pytest.mark.slow
@@ -675,8 +675,8 @@ def test_results_and_key_are_those_without_reading_again(
 ) -> None:
     plant(steeper(0.2))
     first = run(tmp_path)
-    assert part(run(tmp_path, "more", recheck=2 * YEARS))["items"] == 2 * YEARS
-    more = run(tmp_path, "more", recheck=300)
+    assert part(run(tmp_path, "more", float32_sample=2 * YEARS))["items"] == 2 * YEARS
+    more = run(tmp_path, "more", float32_sample=300)
     monkeypatch.setattr(dtype_check, "rescore_sample", lambda *_: None)
     without = run(tmp_path, "without")
     assert without.record.precision is None
@@ -684,7 +684,7 @@ def test_results_and_key_are_those_without_reading_again(
     assert first.manifest["run_key"] == more.manifest["run_key"] == without.manifest["run_key"]
     files = {(tmp_path / name / "results.json").read_bytes() for name in ("run", "more", "without")}
     assert len(files) == 1
-    assert "--recheck 300" in more.manifest["command"]
+    assert "--float32-sample 300" in more.manifest["command"]
     assert "recheck=300" in more.manifest["python"]
     # In its place, no table of another run is left.
     run(tmp_path, overwrite=True)
@@ -730,11 +730,11 @@ def test_a_tiny_network_in_bfloat16(network: Callable[[str], str], tmp_path: Pat
     """All of it is read again: the errors are those of two runs, one in each precision."""
     name = network("tiny_llama")
     small: dict[str, Any] = {"w": "date", "date_count": 4, "limit": 48, "device": "cpu"}
-    found = undertow.audit(PROBE, name, dtype="bfloat16", recheck=48, out=tmp_path / "run", **small)
+    found = undertow.audit(AUDIT, name, dtype="bfloat16", float32_sample=48, out=tmp_path / "run", **small)
     told = part(found)
     assert (found.manifest["model_card"]["dtype"], told["items"]) == ("bfloat16", 48)
     assert 0 < told["rms_nats"] <= told["largest_nats"] < 5
-    full = undertow.audit(PROBE, name, out=tmp_path / "full", **small)
+    full = undertow.audit(AUDIT, name, out=tmp_path / "full", **small)
     assert full.manifest["counts"]["computed"] == 0, "what was read again is kept for it"
     assert full.manifest["model_card"]["dtype"] == "float32"
     both = found.results["value"] - full.results["value"]

@@ -26,7 +26,7 @@ from undertow.runs.gates.gate_formatting import labels, printable, shown
 from undertow.types import Result
 
 MANIFEST: Mapping[str, Any] = {
-    "schema_version": 1, "probe": "spurious-correlation", "model": "M", "design": {}, "run_key": "k" * 64, "asked_key": "a",
+    "schema_version": 1, "audit": "spurious-correlation", "model": "M", "design": {}, "run_key": "k" * 64, "asked_key": "a",
     "seed": 0, "protocol": "exact", "command": "undertow", "python": "undertow", "created": "2026-01-01", "versions": {},
     "machine": {},
 }  # fmt: skip
@@ -39,7 +39,7 @@ RESULTS = [
     GAP,
     replace(GAP, group={**DATE, "w_name": "place"}, value=-0.5, low=-0.75, high=0.25),
     replace(GAP, group={**DATE, "pronoun": "neutral-male"}, value=0.125, low=0.0625, high=0.25),
-    Result("mean_mass", {**DATE, "pronoun": "unclaimed"}, 40.0, 39.0, 41.0, n=100, unit="percent"),
+    Result("mean_mass", {**DATE, "pronoun": "other"}, 40.0, 39.0, 41.0, n=100, unit="percent"),
     Result(
         "pearson_r", {**DATE, "pronoun": "female"}, math.nan, n=0, n_missing=100, unit="r", null_value=0.0, note="Nothing was scored."
     ),
@@ -56,7 +56,7 @@ PAYLOADS = [
 
 def run_folder(folder: Path, results: Sequence[Result] = RESULTS, **manifest: object) -> Path:
     """A run folder with these results."""
-    frame = pd.DataFrame({"item": ["a"], "unscored": [""]})
+    frame = pd.DataFrame({"item": ["a"], "missing_reason": [""]})
     write_record(Record({**MANIFEST, **manifest}, frame, results), folder, lambda _: None)
     return folder
 
@@ -214,7 +214,7 @@ def test_labels_tell_results_apart() -> None:
         ({"where": {"w_nam": "date"}}, ["where.w_nam", "did you mean 'w_name'?"]),
         ({"where": {"w_name": "dat"}}, ["where.w_name", "did you mean 'date'?", "it has date, place"]),
         ({"where": {"w_name": "place", "pronoun": "neutral-male"}}, ["together"]),
-        ({"probe": "spurious-corelation"}, ["did you mean 'spurious-correlation'?"]),
+        ({"audit": "spurious-corelation"}, ["did you mean 'spurious-correlation'?"]),
         ({"of": "detectable_slop"}, ["did you mean 'detectable_slope'?"]),
         ({"measure": "mean_mass", "where": {"w_name": "date"}, "of": "magnitude"}, ["no neutral value"]),
     ],
@@ -284,7 +284,12 @@ def test_a_rule_on_other_sentences_is_an_error_below_six_clusters(of: str, tmp_p
 
 def test_clusters_are_counted_in_the_rows_where_a_result_does_not_say(tmp_path: Path) -> None:
     rows = [
-        {"item": f"{w}{at}", "w_name": w, "cluster": f"c{at}", "unscored": "gone" if (w, at) == ("place", 0) else ""}
+        {
+            "item": f"{w}{at}",
+            "w_name": w,
+            "cluster": f"c{at}",
+            "missing_reason": "gone" if (w, at) == ("place", 0) else "",
+        }
         for w, n in (("date", 7), ("place", 6))
         for at in range(n)
     ]
@@ -305,8 +310,8 @@ def test_what_was_surely_found_needs_no_power(tmp_path: Path) -> None:
 
 def test_rules_for_another_audit_are_not_asked(tmp_path: Path) -> None:
     first = run_folder(tmp_path / "run")
-    second = run_folder(tmp_path / "other", RESULTS[:1], probe="task-specification")
-    text = gap_rule(name="a", probe="task-specification") + gap_rule(name="b")
+    second = run_folder(tmp_path / "other", RESULTS[:1], audit="task-specification")
+    text = gap_rule(name="a", audit="task-specification") + gap_rule(name="b")
     gate = check([first, second], Place(tmp_path).rules(text))
     assert [[one.rule.name for one in run.judged] for run in gate.runs] == [["b"], ["a", "b"]]
     assert gate.status == 0

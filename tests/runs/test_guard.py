@@ -183,7 +183,7 @@ def test_a_sentence_that_decides_and_one_that_does_not_are_told_apart(knowing: G
     assert undecided.chance_percent > 75
     assert decided.scores["total_variation"].value == pytest.approx(0, abs=1e-9)
     for verdict in (undecided, decided):
-        assert verdict.unscored == ""
+        assert verdict.missing_reason == ""
         assert "right in 100% (balanced; AUROC 1.00)" in verdict.rests_on
     assert undecided.text == UNDECIDED
 
@@ -310,7 +310,7 @@ def test_a_sentence_that_cannot_be_asked_has_no_verdict(table: Path) -> None:
     )
     assert (heard.unspecified, last.unspecified) == (True, False)
     assert unheard.unspecified is None
-    assert unheard.unscored == "it is too long for this model"
+    assert unheard.missing_reason == "it is too long for this model"
     assert math.isnan(unheard.chance_percent)
     own = check("The door stood {blank}.", "open: open; shut: shut")
     for verdict in (heard, unheard, own):

@@ -47,7 +47,7 @@ class Hiding:
                 for place, answer in part.items()
             }
 
-    def effort(self, queries: Sequence[Query], protocol: str) -> CostEstimate:
+    def estimate_cost(self, queries: Sequence[Query], protocol: str) -> CostEstimate:
         return CostEstimate(0, 0, 0.0, 0)
 
 
@@ -127,10 +127,10 @@ def test_it_says_and_gives_what_the_run_did(first: First, model: str, asked: dic
     again = run("replay:first", "again", **asked)
     check_same_answers(again, original, model)
     check_same_results(again, original, model)
-    for name in ("groups", "words", "prompts", "normalised", "readout"):
+    for name in ("groups", "words", "prompts", "normalised", "scoring_method"):
         assert again.manifest["design"][name] == original.manifest["design"][name]
     assert again.manifest["protocol"] == original.manifest["protocol"]
-    assert again.manifest["counts"]["unscored"] == 0
+    assert again.manifest["counts"]["missing_reason"] == 0
     assert again.manifest["model_card"]["family"] == "recorded"
     assert again.manifest["model_card"]["dtype"] == "as recorded"
 
@@ -144,7 +144,7 @@ def test_a_recorded_run_of_a_recorded_run_is_one_too(monkeypatch: pytest.MonkeyP
         lambda self, query: Answer.none("sneezed") if "1801" in query.prompt else own(self, query),
     )
     original = run("toy", "first", prompts="A")
-    assert (original.observations["unscored"] == "sneezed").sum() == 6
+    assert (original.observations["missing_reason"] == "sneezed").sum() == 6
     run("replay:first", "second", prompts="A")
     third = run("replay:second", "third", prompts="A")
     check_same_answers(third, original, "toy")
@@ -207,8 +207,8 @@ def test_what_was_not_asked_is_unscored_with_a_reason(
 ) -> None:
     first(**recorded_with)
     again = run("replay:first", "again", **asked)
-    reasons = again.observations["unscored"]
-    assert (reasons != "").sum() == again.manifest["counts"]["unscored"] == n_missing
+    reasons = again.observations["missing_reason"]
+    assert (reasons != "").sum() == again.manifest["counts"]["missing_reason"] == n_missing
     assert len(set(reasons) - {""}) == 1
     assert again.observations.loc[reasons != "", "female"].isna().all()
 
@@ -218,7 +218,7 @@ def test_a_run_that_was_asked_by_prompts_is_asked_by_prompts(first: First) -> No
     first(prompts="A,B,C")
     again = run("replay:first", "again")
     assert set(again.observations["prompt"]) == {"A", "B", "C"}
-    assert again.manifest["counts"]["unscored"] == 0
+    assert again.manifest["counts"]["missing_reason"] == 0
 
 
 # Refusals.
@@ -227,7 +227,7 @@ def test_a_run_that_was_asked_by_prompts_is_asked_by_prompts(first: First) -> No
 def table(folder: Path) -> None:
     rows = "\n".join(f"m,season,{at},{at},{at},{10 + at},{30 - at}" for at in range(4))
     Path("table.csv").write_text(f"model,w_name,w_index,w,text_index,xe,ze\n{rows}\n")
-    undertow.score("table.csv", probe=PROBE, out=folder)
+    undertow.score("table.csv", audit=PROBE, out=folder)
 
 
 def test_what_cannot_be_asked_is_refused(first: First, tmp_path: Path) -> None:

@@ -38,7 +38,7 @@ from undertow.runs.pipeline import Run
 from undertow.stats import benjamini_hochberg
 from undertow.types import CONTINUATIONS, GENERATION, Answer, ModelIdentity, Query, Result
 
-PROBE = "spurious-correlation"
+AUDIT = "spurious-correlation"
 pytestmark = pytest.mark.usefixtures("few_resamples")
 BOTH = ["toy", "toy:slope=-5"]
 SMALL: dict[str, Any] = {"w": "date,place", "date_count": 8, "limit": 96}
@@ -91,7 +91,7 @@ class Served:
                 ceilings = tuple(0.01 for _ in answer.logprobs_nats)
                 yield {place: replace(answer, upper_bound_prob=ceilings, truncated_prob=0.05)}
 
-    def effort(self, queries: Sequence[Query], protocol: str) -> CostEstimate:
+    def estimate_cost(self, queries: Sequence[Query], protocol: str) -> CostEstimate:
         return CostEstimate(10 * len(queries), len(queries), 0.5, 0, passes="requests")
 
 
@@ -129,7 +129,7 @@ def about(shared_base: Path) -> Path:
 @pytest.fixture
 def both(few_resamples: None, finished_run: Callable[..., Path], about: Path) -> Run:
     """A run of two models that drift in opposite directions, with its figures and its page."""
-    return undertow.load_run(finished_run(PROBE, BOTH, about=about, **SMALL))
+    return undertow.load_run(finished_run(AUDIT, BOTH, about=about, **SMALL))
 
 
 def figures(run: Run) -> list[str]:
@@ -193,7 +193,7 @@ def test_frame_and_results_hold_all_models(both: Run) -> None:
 def test_each_model_is_as_in_a_run_of_its_own_and_q_is_over_all_tests(both: Run, tmp_path: Path) -> None:
     q_moved = False
     for model in BOTH:
-        alone = undertow.audit(PROBE, model=model, out=tmp_path / model, **SMALL)
+        alone = undertow.audit(AUDIT, model=model, out=tmp_path / model, **SMALL)
         check_as_alone(both, model, alone)
         q_moved |= [one.q for one in of_model(both, model)] != [one.q for one in of_model(alone, model)]
     assert q_moved
@@ -209,8 +209,8 @@ def test_the_manifest_says_who_was_asked(both: Run) -> None:
     parts = manifest["models"]
     assert [part["name"] for part in parts] == BOTH
     assert [part["card"]["revision"] for part in parts] == ["toy version 1, slope 10.0", "toy version 1, slope -5.0"]
-    counts = {name: manifest["counts"][name] for name in ("items", "queries", "computed", "unscored", "lost")}
-    assert counts == dict.fromkeys(("items", "queries", "computed"), 2 * N_SMALL) | {"unscored": 0, "lost": 0}
+    counts = {name: manifest["counts"][name] for name in ("items", "queries", "computed", "missing", "lost")}
+    assert counts == dict.fromkeys(("items", "queries", "computed"), 2 * N_SMALL) | {"missing": 0, "lost": 0}
     assert manifest["timing"]["asking_s"] == pytest.approx(sum(part["seconds"] for part in parts))
     # Two models were asked the same texts, each by its own name.
     assert len({part["challenge_sha256"] for part in parts}) == 1
@@ -225,7 +225,7 @@ def test_what_is_said_about_models_reaches_the_design(both: Run, add: Add, tmp_p
     add("served")
     path = tmp_path / "about.toml"
     path.write_text('[models.served]\nparameters = 8e9\npost_training = "RLHF"\n')
-    run = undertow.audit(PROBE, model=["toy", "served"], about=path, out=tmp_path / "run", **TINY)
+    run = undertow.audit(AUDIT, model=["toy", "served"], model_info=path, out=tmp_path / "run", **TINY)
     said = {"parameters": 8e9, "objective": "autoregressive", "post_training": "RLHF"}
     assert run.manifest["design"]["models"] == {"toy": {}, "served": said}
     assert [part["facts"] for part in run.manifest["models"]] == [{}, said]
@@ -233,10 +233,10 @@ def test_what_is_said_about_models_reaches_the_design(both: Run, add: Add, tmp_p
 
 @pytest.mark.usefixtures("untold")
 def test_a_run_of_one_model_is_as_it_was(tmp_path: Path) -> None:
-    run = undertow.audit(PROBE, model=["toy"], out=tmp_path / "run", **TINY)
+    run = undertow.audit(AUDIT, model=["toy"], out=tmp_path / "run", **TINY)
     assert "models" not in run.manifest
     assert run.manifest["model"] == run.manifest["model_card"]["name"] == "toy"
-    same = undertow.audit(PROBE, model="toy", out=tmp_path / "run", **TINY)
+    same = undertow.audit(AUDIT, model="toy", out=tmp_path / "run", **TINY)
     assert same.manifest["run_key"] == run.manifest["run_key"]
     assert same.manifest["created"] == run.manifest["created"]
 
@@ -262,7 +262,7 @@ def test_checkpoints_are_drawn_against_training_step(
             for parameter in network.parameters():
                 parameter.mul_(1 + number / 10)
         network.save_pretrained(tmp_path / f"run/checkpoint-{step}")
-    run = undertow.audit(PROBE, model="run/checkpoint-*", out="out", **TINY)
+    run = undertow.audit(AUDIT, model="run/checkpoint-*", out="out", **TINY)
     names = [f"run/checkpoint-{step}" for step in (1, 20, 100)]
     assert [part["name"] for part in run.manifest["models"]] == names
     facts = run.manifest["design"]["models"]
@@ -273,8 +273,8 @@ def test_checkpoints_are_drawn_against_training_step(
     request.getfixturevalue("untold")
     # A checkpoint more is another run, and asks for its own answers only.
     saved(tmp_path / "run/checkpoint-3", tiny_llama())
-    assert_refused(("holds another run",), undertow.audit, PROBE, model="run/checkpoint-*", out="out", **TINY)
-    more = undertow.audit(PROBE, model="run/checkpoint-*", out="more", **TINY)
+    assert_refused(("holds another run",), undertow.audit, AUDIT, model="run/checkpoint-*", out="out", **TINY)
+    more = undertow.audit(AUDIT, model="run/checkpoint-*", out="more", **TINY)
     assert [part["counts"]["computed"] for part in more.manifest["models"]] == [0, 8, 0, 0]
 
 
@@ -309,34 +309,34 @@ def check_repeats(run: Run, again: Path) -> None:
 
 @pytest.mark.usefixtures("untold")
 def test_a_finished_run_is_opened(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    first = undertow.audit(PROBE, model=BOTH, out=tmp_path / "run", **TINY)
+    first = undertow.audit(AUDIT, model=BOTH, out=tmp_path / "run", **TINY)
     with monkeypatch.context() as patch:
         patch.setattr(pipeline, "finish", lambda *_: pytest.fail("it was measured anew"))
-        second = undertow.audit(PROBE, model=BOTH, out=tmp_path / "run", **TINY)
+        second = undertow.audit(AUDIT, model=BOTH, out=tmp_path / "run", **TINY)
     assert second.results.equals(first.results)
     assert (first.manifest["counts"]["computed"], second.manifest["counts"]["computed"]) == (16, 0)
     for name, count in second.manifest["counts"].items():
         assert count == sum(part["counts"][name] for part in second.manifest["models"]), name
     # The order in which models are named is that of the report, and so another run.
-    assert_refused(("holds another run",), undertow.audit, PROBE, model=BOTH[::-1], out=tmp_path / "run", **TINY)
+    assert_refused(("holds another run",), undertow.audit, AUDIT, model=BOTH[::-1], out=tmp_path / "run", **TINY)
 
 
 @pytest.mark.usefixtures("untold")
 def test_what_got_no_answer_is_asked_again(add: Add, tmp_path: Path) -> None:
     asked = add("served", lost=frozenset({1, 4}))
     controls = 8 + 5  # sentences that decide their answer, of which nothing is measured
-    first = undertow.audit(PROBE, model=["toy", "served"], out=tmp_path / "run", prompts="A", **TINY)
+    first = undertow.audit(AUDIT, model=["toy", "served"], out=tmp_path / "run", prompts="A", **TINY)
     assert len(asked) == 8 + controls
     assert (first.manifest["counts"]["lost"], first.manifest["counts"]["computed"]) == (2, 14)
     assert [part["counts"]["lost"] for part in first.manifest["models"]] == [0, 2]
-    unscored = first.observations.query("unscored != ''")
-    assert set(unscored["model"]) == {"served"}
-    assert unscored["unscored"].tolist() == ["the line was cut"] * 2
-    second = undertow.audit(PROBE, model=["toy", "served"], out=tmp_path / "run", prompts="A", **TINY)
+    missing_reason = first.observations.query("unscored != ''")
+    assert set(missing_reason["model"]) == {"served"}
+    assert missing_reason["missing_reason"].tolist() == ["the line was cut"] * 2
+    second = undertow.audit(AUDIT, model=["toy", "served"], out=tmp_path / "run", prompts="A", **TINY)
     assert len(asked) == 10 + controls
     assert (second.manifest["counts"]["lost"], second.manifest["counts"]["computed"]) == (0, 2)
-    assert not second.observations["unscored"].any()
-    third = undertow.audit(PROBE, model=["toy", "served"], out=tmp_path / "run", prompts="A", **TINY)
+    assert not second.observations["missing_reason"].any()
+    third = undertow.audit(AUDIT, model=["toy", "served"], out=tmp_path / "run", prompts="A", **TINY)
     assert len(asked) == 10 + controls
     assert third.manifest["created"] == second.manifest["created"]
 
@@ -349,20 +349,20 @@ def test_a_run_of_several_models_is_measured_anew(both: Run, about: Path, tmp_pa
     assert other.manifest["models"] == json.loads(json.dumps(both.manifest["models"]))
     pairs = list(zip(other.record.results, both.record.results, strict=True))
     assert [one.value for one, _ in pairs] == pytest.approx([one.value for _, one in pairs], nan_ok=True)
-    assert_refused(("--about",), undertow.score, both.folder, about=about)
+    assert_refused(("--model-info",), undertow.score, both.folder, about=about)
 
 
 def test_a_dry_run_adds_up(add: Add) -> None:
-    each = [pipeline.dry_run(PROBE, name, **TINY) for name in BOTH]
-    of_both = pipeline.dry_run(PROBE, BOTH, **TINY)
+    each = [pipeline.dry_run(AUDIT, name, **TINY) for name in BOTH]
+    of_both = pipeline.dry_run(AUDIT, BOTH, **TINY)
     for name in ("n_queries", "n_distinct", "n_stored", "n_tokens", "n_passes"):
         assert getattr(of_both, name) == sum(getattr(one, name) for one in each), name
     assert of_both.memory_bytes == max(one.memory_bytes for one in each)
     assert of_both.seconds > 0
     assert n_stored() == 0
     add("served")
-    mixed = pipeline.dry_run(PROBE, ["toy", "served"], **TINY)
-    assert mixed.n_queries == each[0].n_queries + pipeline.dry_run(PROBE, "served", **TINY).n_queries
+    mixed = pipeline.dry_run(AUDIT, ["toy", "served"], **TINY)
+    assert mixed.n_queries == each[0].n_queries + pipeline.dry_run(AUDIT, "served", **TINY).n_queries
     assert mixed.passes == "forward passes and requests"
 
 
@@ -383,7 +383,7 @@ def test_one_that_cannot_be_asked_stops_all(
     asked: list[str], more: dict[str, Any], expected: str, add: Add, folder: Path
 ) -> None:
     n_asked = [add("served"), add("continues", {CONTINUATIONS: (EXACT,)})]
-    assert_refused((expected,), undertow.audit, PROBE, model=asked, **more, **TINY)
+    assert_refused((expected,), undertow.audit, AUDIT, model=asked, **more, **TINY)
     assert (n_stored(), n_asked) == (0, [[], []])
     assert not list(folder.iterdir())
 
@@ -396,16 +396,16 @@ def test_one_that_cannot_be_asked_stops_all(
 def test_one_is_asked_by_blanks_and_one_by_prompts(order: list[str], add: Add, tmp_path: Path) -> None:
     add("served")
     options = TINY | {"limit": 12}
-    run = undertow.audit(PROBE, model=order, out=tmp_path / "run", **options)
+    run = undertow.audit(AUDIT, model=order, out=tmp_path / "run", **options)
     for model in order:
-        check_as_alone(run, model, undertow.audit(PROBE, model=model, out=tmp_path / model, **options))
+        check_as_alone(run, model, undertow.audit(AUDIT, model=model, out=tmp_path / model, **options))
     frame = run.observations
     assert set(frame.loc[frame["model"] == "toy", "prompt"]) == {""}
     assert set(frame.loc[frame["model"] == "served", "prompt"]) == {"A", "B", "C"}
     assert set(frame.loc[frame["model"] == "toy", "answer"]) == {""}
     assert all(frame.loc[frame["model"] == "served", "answer"].str.endswith("."))
     design = run.manifest["design"]
-    assert design["readouts"] == {"toy": "likelihood", "served": "prompt"}
+    assert design["scoring_methods"] == {"toy": "likelihood", "served": "prompt"}
     assert list(design["prompts"]) == ["A", "B", "C"]
     assert set(design["words"]["female"]) >= {"she", "She"}
     bounded = [result for result in of_model(run, "served") if "bound_low" in result.extras]
@@ -419,8 +419,8 @@ def test_one_is_asked_by_blanks_and_one_by_prompts(order: list[str], add: Add, t
 
 def test_a_model_without_any_answer_leaves_the_others_alone(add: Add, tmp_path: Path) -> None:
     add("served", reason="it only smiled")
-    run = undertow.audit(PROBE, model=["toy", "served"], out=tmp_path / "run", prompts="A", **TINY)
-    check_as_alone(run, "toy", undertow.audit(PROBE, model="toy", out=tmp_path / "toy", prompts="A", **TINY))
+    run = undertow.audit(AUDIT, model=["toy", "served"], out=tmp_path / "run", prompts="A", **TINY)
+    check_as_alone(run, "toy", undertow.audit(AUDIT, model="toy", out=tmp_path / "toy", prompts="A", **TINY))
     silent = [one for one in of_model(run, "served") if one.measure == "slope"]
     assert [math.isnan(one.value) for one in silent] == [True] * 3
     assert all(one.n_missing == 8 and one.note for one in silent)
@@ -453,7 +453,7 @@ def test_what_is_said_about_the_models_of_a_table_is_drawn(
     ]
     pd.DataFrame(rows).to_csv("table.csv", index=False)
     Path("about.toml").write_text("[models.large]\nparameters = 7e9\n[models.small]\nparameters = 125e6\n")
-    run = undertow.score("table.csv", probe=PROBE, about="about.toml", out="run")
+    run = undertow.score("table.csv", audit=AUDIT, model_info="about.toml", out="run")
     assert run.manifest["design"]["models"] == {"large": {"parameters": 7e9}, "small": {"parameters": 125e6}}
     assert [name for name in figures(run) if name.startswith("models_")] == ["models_season_recorded_female-male"]
     page = run.report.read_text(encoding="utf-8")
@@ -464,4 +464,4 @@ def test_what_is_said_about_the_models_of_a_table_is_drawn(
     assert cli(*words[1:], "--out", "again").returncode == 0
     assert undertow.load_run("again").manifest["design"] == run.manifest["design"]
     # What is said about models is part of what is asked for.
-    assert_refused(("holds another run",), undertow.score, "table.csv", probe=PROBE, out="run")
+    assert_refused(("holds another run",), undertow.score, "table.csv", audit=AUDIT, out="run")

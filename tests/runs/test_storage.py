@@ -86,7 +86,7 @@ DAMAGE: dict[str, tuple[Callable[[Path], None], str]] = {
     "manifest without a seed": (with_entry("seed", None), "seed"),
     "manifest that says one thing twice": (with_text(MANIFEST, '{"seed": 0, "seed": 1}'), "'seed'"),
     "manifest of another encoding": (with_text(MANIFEST, "{}", "utf-16"), MANIFEST),
-    "unknown probe": (with_entry("probe", "nosuch"), "nosuch"),
+    "unknown audit": (with_entry("audit", "nosuch"), "nosuch"),
     "observations of another table": (without_column, "female"),
     "text for numbers": (with_column("female", "x"), "'female'"),
     "lists for text": (with_column("model", ["x"]), "'model'"),
@@ -105,7 +105,7 @@ def test_a_damaged_run_folder_is_refused_and_left_as_it_is(case: str, copied: Pa
     for command in ("report", "score"):
         refused(cli(command, "run"), word)
     assert content(copied) == before
-    if case not in ("unknown probe", "observations of another table"):
+    if case not in ("unknown audit", "observations of another table"):
         with pytest.raises(undertow.UndertowError, match=re.escape(word)):
             read_record(copied)
 
@@ -149,7 +149,7 @@ def test_types_that_other_tools_choose_are_read(copied: Path) -> None:
     for name, make in (
         ("female", lambda n: pa.array([float(at % 3) for at in range(n)]).dictionary_encode()),
         ("w_index", lambda n: pa.array(range(n), pa.uint64())),
-        ("unscored", pa.nulls),
+        ("missing_reason", pa.nulls),
         ("prompt", pa.nulls),
         ("model", lambda n: pa.array(["toy"] * n).dictionary_encode()),
     ):
@@ -158,8 +158,8 @@ def test_types_that_other_tools_choose_are_read(copied: Path) -> None:
     assert found["female"].sum() > 0
     assert found["female"].dtype == float
     assert found["w_index"].dtype == "int64"
-    assert found["unscored"].isna().all()
-    assert pd.api.types.is_string_dtype(found["unscored"])
+    assert found["missing_reason"].isna().all()
+    assert pd.api.types.is_string_dtype(found["missing_reason"])
     assert not isinstance(found["model"].dtype, pd.CategoricalDtype)
 
 

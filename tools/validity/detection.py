@@ -98,7 +98,7 @@ def masses(noise: Noise, n_clusters: int, effect: float, rng: np.random.Generato
         rows.append(
             end.assign(
                 model=model, prompt="", challenge="c", part="detect", w_name="date", w_index=index, w=("first", "last")[index],
-                sentence=[f"s{at}" for at in range(n)], cluster=[f"k{at}" for at in cluster], well_specified=decided, unscored="",
+                sentence=[f"s{at}" for at in range(n)], cluster=[f"k{at}" for at in cluster], well_specified=decided, missing_reason="",
             )
         )  # fmt: skip
     return pd.concat(rows, ignore_index=True)

@@ -34,7 +34,7 @@ from undertow.runs.folder.storage import read_record
 if TYPE_CHECKING:
     import pandas as pd
 
-PROBE = "bias-rephrasing"
+AUDIT = "bias-rephrasing"
 MAX_BYTES = 64 * 2**20
 """A file of judgements that is larger than this is a mistake: a line of one is a few hundred bytes."""
 ANNOTATIONS = "annotations.jsonl"
@@ -53,7 +53,7 @@ MAX_DISCARDED_BYTES = 1 << 20
 """Of a request that is too large: so much is read and thrown away, for the browser to hear the answer."""
 TOKEN_HEADER = "X-Undertow-Token"  # noqa: S105 - the header's name
 _HOST = "127.0.0.1"
-_COLUMNS = ("item", "model", "dimension", "description_class", "shots", "gold", "passage", "answer", "unscored")
+_COLUMNS = ("item", "model", "dimension", "description_class", "shots", "gold", "passage", "answer", "missing_reason")
 _FIELDS = ("item", "category", "note", "who", "time")
 _QUIET_S = 20.0
 
@@ -107,7 +107,7 @@ def serve(folder: Path, who: str, port: int, opened: Callable[[str], None]) -> N
     """Serve the page for judging a run's rephrasings to this machine, until it is interrupted.
 
     Args:
-        folder: of a finished run of `PROBE`.
+        folder: of a finished run of `AUDIT`.
         who: the person who judges.
         port: to listen at; 0 for any that is free.
         opened: given the page's address once it can be opened; the address holds the token that lets one in.
@@ -183,15 +183,15 @@ class _Run(NamedTuple):
 
 def _read_run(folder: Path) -> _Run:
     record = read_record(folder)
-    probe, table = str(record.manifest["probe"]), record.observations
-    if probe != PROBE:
+    audit, table = str(record.manifest["audit"]), record.observations
+    if audit != AUDIT:
         raise UndertowError(
-            f"{folder}: is a run of {probe}, which has no rephrasings; name the folder of a run of {PROBE}"
+            f"{folder}: is a run of {audit}, which has no rephrasings; name the folder of a run of {AUDIT}"
         )
     missing = [name for name in _COLUMNS if name not in table.columns]
     if missing:
         raise UndertowError(f"{folder}: is damaged (its observations have no {missing[0]}); run the audit again")
-    answers = table[table["unscored"].fillna("") == ""].copy()
+    answers = table[table["missing_reason"].fillna("") == ""].copy()
     if answers.empty:
         raise UndertowError(f"{folder}: has no rephrasing to judge, since every item is unscored; its report says why")
     for name in ("passage", "answer", "gold", "dimension", "model", "description_class"):

@@ -1,6 +1,6 @@
 """The model asked a question of the page, and the answer told: one plain sentence, a sample of what was asked, curves, a table.
 
-Knows probes, how questions are asked and how fits are tested; knows nothing about forms, pages or who is waiting.
+Knows audits, how questions are asked and how fits are tested; knows nothing about forms, pages or who is waiting.
 """
 
 from __future__ import annotations
@@ -101,7 +101,7 @@ class _ReplyText:
 
     Attributes:
         question: what was asked.
-        evidence: as the probes have it.
+        evidence: as the audits have it.
         percent: what each group has at each value [w], and what other words have.
         fits: of each group.
         q: corrected p-value of a trend in each group, whatever curve is drawn; NaN where it was not tested.
@@ -121,7 +121,7 @@ class _ReplyText:
         scores, notes = _asked(found, items, progress)
         design = {"groups": list(GROUPS), "words": dict(question.pattern.words)}
         evidence = spurious_correlation.observe(design, items, scores, found.identity.name)
-        reasons = [reason for reason in scores.unscored if reason]
+        reasons = [reason for reason in scores.missing_reasons if reason]
         if len(items) - len(reasons) < question.degree + 2:
             raise UndertowError(f"The model could not be asked this: {reasons[0]}.")
         if reasons:
@@ -175,7 +175,7 @@ class _ReplyText:
             )
             for group in GROUPS
         )
-        other = float(self.evidence.frame["unclaimed"].mean())
+        other = float(self.evidence.frame["other"].mean())
         if other > MOSTLYOTHER_PERCENT:
             notes = (
                 *notes,
@@ -218,7 +218,7 @@ def _percent(frame: pd.DataFrame, readout: str, *, normalise: bool) -> pd.DataFr
     percent = frame[list(GROUPS)].reset_index(drop=True).astype(float)
     if normalise:
         return percent.mul(100 / percent.sum(axis=1), axis=0)
-    other = frame["unclaimed"].reset_index(drop=True).astype(float)
+    other = frame["other"].reset_index(drop=True).astype(float)
     if other[percent[GROUPS[0]].notna()].isna().any():
         raise UndertowError(
             "What other words have cannot be read from this model here; tick Normalise, to compare the pronouns alone."
@@ -316,7 +316,7 @@ def _reference(question: Question, found: ModelHandle, progress: Progress) -> Re
 
 
 def _detected(item: Item) -> Item:
-    """An item as the probe has it in its first part."""
+    """An item as the audit has it in its first part."""
     return replace(item, factors={"part": task_specification.DETECT, "expected": item.gold or "", **item.factors})
 
 
@@ -341,8 +341,8 @@ class _SentenceVerdict:
         frame = told.evidence.frame.assign(part=task_specification.DETECT, expected="")
         design = {"groups": list(GROUPS), "ends": told.question.ends}
         scored = task_specification.scored(Observations(frame, design))
-        if scored["unscored"].iloc[0]:
-            raise UndertowError(f"The model could not be asked this: {scored['unscored'].iloc[0]}.")
+        if scored["missing_reason"].iloc[0]:
+            raise UndertowError(f"The model could not be asked this: {scored['missing_reason'].iloc[0]}.")
         chance = float(reference.chances_percent(scored, told.question.pattern.words)[0])
         names = [name for name in scored.columns if scored[name].dtype == np.float64]
         return cls(told, reference, {str(name): float(scored[name].iloc[0]) for name in names}, chance)

@@ -230,7 +230,7 @@ def _listed(folder: Path) -> RunListing | None:
         return None
     counts = manifest.get("counts")
     n_items = counts.get("items") if isinstance(counts, dict) else None
-    audit, model, created = (showable(str(manifest.get(key, ""))) for key in ("probe", "model", "created"))
+    audit, model, created = (showable(str(manifest.get(key, ""))) for key in ("audit", "model", "created"))
     return RunListing(folder.name, audit, model, created, n_items if isinstance(n_items, int) else 0)
 
 
@@ -247,7 +247,7 @@ def moment(created: str) -> str:
 def _about(record: Record) -> tuple[str, ...]:
     manifest = record.manifest
     return (
-        f"Audit: {manifest['probe']}, protocol {manifest['protocol']}, seed {manifest['seed']}",
+        f"Audit: {manifest['audit']}, protocol {manifest['protocol']}, seed {manifest['seed']}",
         f"Model: {manifest['model']}",
         f"Asked: {len(record.observations):,} texts; {moment(manifest['created'])}",
         f"To repeat it: {manifest['command']}",

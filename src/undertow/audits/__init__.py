@@ -1,4 +1,4 @@
-"""One file, one audit that a user can name. Listing the probes imports none of them."""
+"""One file, one audit that a user can name. Listing the audits imports none of them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ ENTRY_POINTS = "undertow.audits"
 
 
 def names() -> list[str]:
-    """The probes of the package, by file name, and those of installed packages, by entry point."""
+    """The audits of the package, by file name, and those of installed packages, by entry point."""
     return sorted({*AUDITS, *(entry.name for entry in entry_points(group=ENTRY_POINTS))})
 
 
@@ -31,14 +31,14 @@ AUDITS = {
 
 
 def load(name: str) -> Audit:
-    """A probe by name.
+    """A audit by name.
 
     Raises:
-        UndertowError: there is no such probe.
+        UndertowError: there is no such audit.
     """
     if name in AUDITS:
         return cast(Audit, importlib.import_module(f"{__name__}.{AUDITS[name]}"))
     if name not in names():
-        raise UndertowError(f"there is no probe called {name!r}; there is {', '.join(names())}{closest(name, names())}")
+        raise UndertowError(f"there is no audit called {name!r}; there is {', '.join(names())}{closest(name, names())}")
     (entry,) = entry_points(group=ENTRY_POINTS, name=name)
     return cast(Audit, entry.load())

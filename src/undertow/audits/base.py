@@ -1,4 +1,4 @@
-"""What a probe must offer. A probe is one file in this folder; the file's name, with dashes, is what users call it.
+"""What an audit must offer. An audit is one file in this folder; the file's name, with dashes, is what users call it.
 
 Knows the shape of an audit; knows nothing about models, scoring or files.
 """

@@ -54,7 +54,7 @@ class Section:
 
 
 def in_words(graph: Graph) -> tuple[Section, ...]:
-    """Everything that `undertow dag` says of a graph."""
+    """Everything that `undertow graph` says of a graph."""
     features, label = _list(graph.features), graph.label
     sections = [
         Section("The task", _task(graph)),

@@ -133,7 +133,7 @@ class Model:
 
 
 def implied_graph(model: Model, settings: Mapping[str, float] | None = None) -> str:
-    """The causal graph that the equations imply, as `undertow dag` reads it: `G -> S; W -> S; W -> X; [S]`.
+    """The causal graph that the equations imply, as `undertow graph` reads it: `G -> S; W -> S; W -> X; [S]`.
 
     A cause that a parameter switches off, as 0 does in `gamma * G`, has no arrow. This goes by single operations: two
     terms that cancel one another keep their arrows.

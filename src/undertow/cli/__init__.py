@@ -1,6 +1,6 @@
 """The command line: a thin shell over the rest. Each command lies in a file beside this one, which has the list of them.
 
-Knows options and what a terminal shows; decides nothing. Each probe's own options come from its `Settings`.
+Knows options and what a terminal shows; decides nothing. Each audit's own options come from its `Settings`.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ app = typer.Typer(
 )
 app.command("app")(serve_page)
 app.command()(gate)
-app.command("check-text")(guard_command)
+app.command("guard")(guard_command)
 app.command()(compare)
 app.command()(graph)
 app.command()(simulate)
@@ -51,8 +51,8 @@ app.command()(demo)
 app.command()(doctor)
 app.command("challenge")(show_challenge)
 app.command()(power)
-app.add_typer(cache_app, name="store")
-app.add_typer(list_app, name="ls")
+app.add_typer(cache_app, name="cache")
+app.add_typer(list_app, name="list")
 app.add_typer(lab_app, name="lab")
 app.add_typer(export_app, name="export")
 app.add_typer(run_app, name="run")

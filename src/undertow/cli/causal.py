@@ -1,4 +1,4 @@
-"""`undertow dag`: what follows from a causal graph, in words, as JSON and drawn.
+"""`undertow graph`: what follows from a causal graph, in words, as JSON and drawn.
 
 Knows options and what a terminal shows; decides nothing.
 """
@@ -161,7 +161,7 @@ def simulate(  # noqa: PLR0913 - one parameter for each option
     graph: Annotated[
         bool,
         typer.Option(
-            "--graph", help="Print the graph that the equations imply, as `undertow dag` reads it, and draw nobody."
+            "--graph", help="Print the graph that the equations imply, as `undertow graph` reads it, and draw nobody."
         ),
     ] = False,
     out: Annotated[Path | None, typer.Option("--out", help="Folder for the figures and correlations.csv.")] = None,

@@ -182,7 +182,7 @@ Graph = Annotated[
     typer.Option(
         "--graph",
         callback=_named,
-        help="Causal graph to read the findings under: a name of `undertow dag`, a file, or the graph itself.",
+        help="Causal graph to read the findings under: a name of `undertow graph`, a file, or the graph itself.",
     ),
 ]
 
@@ -253,7 +253,7 @@ def _say_run(run: Run, *, as_json: bool, asked: bool) -> None:
     if "computed" in counts and asked:
         say(
             f"Asked {counts['items']:,} items ({counts['computed']:,} of {counts['queries']:,} queries computed now, "
-            f"{counts['unscored']:,} unscored)."
+            f"{counts['missing']:,} unscored)."
         )
     notes = reading_caveats(run.manifest)
     notes += [one_line(note) for note in run.manifest["design"].get("w_notes", ())]
@@ -284,7 +284,7 @@ def _say_run(run: Run, *, as_json: bool, asked: bool) -> None:
 
 
 def _plain_finding(finding: Finding, grounds: Grounds | None) -> dict[str, Any]:
-    plain: dict[str, Any] = {"text": finding.text, "found": finding.significant, "strength": finding.strength}
+    plain: dict[str, Any] = {"text": finding.text, "significant": finding.significant, "strength": finding.strength}
     rests = finding.causal_claim and finding.significant
     return plain if grounds is None else {**plain, "rests_on": grounds.kind if rests else ""}
 
@@ -308,7 +308,7 @@ def _without_numbers(run: Run) -> dict[str, str]:
     for model, rows in run.observations.groupby(run.observations["model"].astype(str), sort=False):
         own = [one for one in run.record.results if one.group.get("model") == model]
         reasons = _reasons(rows)
-        if reasons and (rows["unscored"] != "").all():
+        if reasons and (rows["missing_reason"] != "").all():
             found[str(model)] = reasons[0][0]
         elif own and not any(math.isfinite(one.value) for one in own):
             found[str(model)] = next((one.note.rstrip(".") for one in own if one.note), "no result has a value")
@@ -317,8 +317,8 @@ def _without_numbers(run: Run) -> dict[str, str]:
 
 def _reasons(observations: pd.DataFrame) -> list[tuple[str, int]]:
     """Why items are unscored, each with how many are; the most frequent ones."""
-    if "unscored" not in observations:
+    if "missing_reason" not in observations:
         return []
-    reasons = Counter(map(str, observations["unscored"]))
+    reasons = Counter(map(str, observations["missing_reason"]))
     reasons.pop("", None)
     return reasons.most_common(REASONS_SHOWN)

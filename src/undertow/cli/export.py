@@ -1,4 +1,4 @@
-"""`undertow export FORMAT PROBE`: the questions of an audit in the form of another tool.
+"""`undertow export FORMAT AUDIT`: the questions of an audit in the form of another tool.
 
 Knows options and what a terminal shows; what is asked, and how each form is written, is for `undertow.integrations`.
 """
@@ -23,32 +23,32 @@ HELP = "Write the questions of an audit for another tool to ask."
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class ExportOptions:
-    """Options that every `undertow export FORMAT PROBE` has."""
+    """Options that every `undertow export FORMAT AUDIT` has."""
 
     out: Annotated[Path | None, typer.Option("--out", help="Folder to write; PROBE_FORMAT if not given.")] = None
     seed: Annotated[int, typer.Option(help="Chooses the questions, where there is a limit.")] = 0
     limit: Annotated[
-        int, typer.Option(help="About so many items, counted as `undertow run PROBE --help` says; 0 for all.")
+        int, typer.Option(help="About so many items, counted as `undertow run AUDIT --help` says; 0 for all.")
     ] = 0
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace a folder that holds another export.")] = False
     as_json: Json = False
 
 
 class AuditsOfFormat(TyperGroup):
-    """`undertow export FORMAT`: a subcommand for each probe, with the probe's own options."""
+    """`undertow export FORMAT`: a subcommand for each audit, with the audit's own options."""
 
     def list_commands(self, ctx: Any) -> list[str]:  # noqa: D102
         from undertow import integrations
 
-        return integrations.audits(integrations.load(str(self.name)))
+        return integrations.supported_audits(integrations.load(str(self.name)))
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:  # noqa: D102
         from undertow import audits
 
-        probe = audits.load(cmd_name)
+        audit = audits.load(cmd_name)
         single = typer.Typer(add_completion=False, rich_markup_mode=None)
-        single.command(name=cmd_name, help=f"{probe.SUMMARY[:1].upper()}{probe.SUMMARY[1:]}")(
-            _command_of(str(self.name), cmd_name, probe.Settings)
+        single.command(name=cmd_name, help=f"{audit.SUMMARY[:1].upper()}{audit.SUMMARY[1:]}")(
+            _command_of(str(self.name), cmd_name, audit.Settings)
         )
         return typer.main.get_command(single)
 
@@ -77,15 +77,15 @@ class Formats(TyperGroup):
         return command
 
 
-def _command_of(format_name: str, probe: str, settings: type[Any]) -> Callable[..., None]:
-    """A function whose signature is the common options followed by the probe's own."""
+def _command_of(format_name: str, audit: str, settings: type[Any]) -> Callable[..., None]:
+    """A function whose signature is the common options followed by the audit's own."""
     own = {option.name: option.default for option in dataclasses.fields(settings)}
 
     def command(**given: Any) -> None:
         options = {name: given.pop(name) for name in own}
         _export(
             format_name,
-            probe,
+            audit,
             ExportOptions(**given),
             {name: value for name, value in options.items() if value != own[name]},
         )
@@ -96,13 +96,13 @@ def _command_of(format_name: str, probe: str, settings: type[Any]) -> Callable[.
     return command
 
 
-def _export(format_name: str, probe: str, common: ExportOptions, options: dict[str, Any]) -> None:
+def _export(format_name: str, audit: str, common: ExportOptions, options: dict[str, Any]) -> None:
     from undertow import integrations
 
     exported = integrations.export(
         format_name,
-        probe,
-        common.out or f"{probe}_{format_name}",
+        audit,
+        common.out or f"{audit}_{format_name}",
         seed=common.seed,
         limit=common.limit,
         overwrite=common.overwrite,
@@ -112,7 +112,7 @@ def _export(format_name: str, probe: str, common: ExportOptions, options: dict[s
         plain = dataclasses.asdict(exported) | {"folder": str(exported.folder)}
         say_json(plain)
         return
-    say(f"{exported.n_items:,} items of {probe} for {format_name}, named {', '.join(exported.names)}")
+    say(f"{exported.n_items:,} items of {audit} for {format_name}, named {', '.join(exported.names)}")
     for step in exported.next_steps:
         say(f"  {step}")
     say(f"Written to {exported.folder}")

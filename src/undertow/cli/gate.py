@@ -1,4 +1,4 @@
-"""`undertow check`: runs judged by a file of rules, for a build that is to stop where a model got worse.
+"""`undertow gate`: runs judged by a file of rules, for a build that is to stop where a model got worse.
 
 Knows options, exit statuses and what a terminal shows; decides nothing.
 """

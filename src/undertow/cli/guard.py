@@ -1,4 +1,4 @@
-"""`undertow check-text`: whether one sentence, or each of a file, decides its blank.
+"""`undertow guard`: whether one sentence, or each of a file, decides its blank.
 
 Knows options and what a terminal shows; decides nothing.
 """
@@ -25,7 +25,9 @@ def guard_command(  # noqa: PLR0913 - an option each
     *,
     model: Annotated[
         str,
-        typer.Option("-m", "--model", help="A name of `undertow ls models`, a hub id, a model folder or a GGUF file."),
+        typer.Option(
+            "-m", "--model", help="A name of `undertow list models`, a hub id, a model folder or a GGUF file."
+        ),
     ],
     options: Annotated[
         str, typer.Option(help="What may fill the blank: 'yes: is; no: is not'; pronouns if not given.")
@@ -88,7 +90,7 @@ def _say_verdict(verdict: Verdict, *, as_json: bool) -> None:
         say_json(verdict.as_json())
         return
     if verdict.unspecified is None:
-        say(f"no verdict: {verdict.unscored}")
+        say(f"no verdict: {verdict.missing_reason}")
         return
     chance = f" (chance {verdict.chance_percent:.0f}%)" if math.isfinite(verdict.chance_percent) else ""
     say(f"{'unspecified' if verdict.unspecified else 'well specified'}{chance}: {verdict.text}")

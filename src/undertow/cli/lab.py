@@ -240,7 +240,7 @@ def finetune(  # noqa: PLR0913 - one parameter for each option
     revision: Annotated[str, typer.Option(help="Branch, tag or commit of a base on the hub.")] = "",
     as_json: Json = False,
 ) -> None:
-    """Fine-tune a masked model to tell the word groups of masked words, for the probes to read.
+    """Fine-tune a masked model to tell the word groups of masked words, for the audits to read.
 
     A folder that holds this very training goes on where it was.
     """

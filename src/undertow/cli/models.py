@@ -54,12 +54,12 @@ def demo(
 list_app = typer.Typer(help="List what there is.", no_args_is_help=True)
 
 
-@list_app.command("probes")
+@list_app.command("audits")
 def list_audits(*, as_json: Json = False) -> None:
     """The audits."""
     from undertow import audits
 
-    say_list([{"probe": name, "what it asks": audits.load(name).SUMMARY} for name in audits.names()], as_json=as_json)
+    say_list([{"audit": name, "what it asks": audits.load(name).SUMMARY} for name in audits.names()], as_json=as_json)
 
 
 @list_app.command("challenges")
@@ -177,7 +177,9 @@ def doctor(  # noqa: PLR0913 - an option each
     *,
     model: Annotated[
         str,
-        typer.Option("-m", "--model", help="A name of `undertow ls models`, a hub id, a model folder or a GGUF file."),
+        typer.Option(
+            "-m", "--model", help="A name of `undertow list models`, a hub id, a model folder or a GGUF file."
+        ),
     ],
     revision: Annotated[str, typer.Option(help="Branch, tag or commit of a hub id.")] = "",
     dtype: Dtype = "float32",

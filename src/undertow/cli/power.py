@@ -175,9 +175,9 @@ def _like(path: Path, group: str) -> ObservedNoise:
         from undertow.runs.pipeline import observations_of
 
         record = read_record(path)
-        probe = record.manifest["probe"]
-        if probe != "spurious-correlation":
-            raise UndertowError(f"{path}: is a run of {probe}; --like takes one of spurious-correlation")
+        audit = record.manifest["audit"]
+        if audit != "spurious-correlation":
+            raise UndertowError(f"{path}: is a run of {audit}; --like takes one of spurious-correlation")
         evidence = observations_of(record)
     else:
         if not path.exists():

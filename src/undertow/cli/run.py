@@ -1,4 +1,4 @@
-"""`undertow run PROBE`: an audit of models, or what it will take.
+"""`undertow run AUDIT`: an audit of models, or what it will take.
 
 Knows options and what a terminal shows; decides nothing.
 """
@@ -40,26 +40,26 @@ if TYPE_CHECKING:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class CommonOptions:
-    """Options that every `undertow run PROBE` has."""
+    """Options that every `undertow run AUDIT` has."""
 
     model: Annotated[
         list[str],
         typer.Option(
             "-m",
             "--model",
-            help="A name of `undertow ls models`, a hub id, a model folder or a GGUF file; may be repeated, to compare models.",
+            help="A name of `undertow list models`, a hub id, a model folder or a GGUF file; may be repeated, to compare models.",
         ),
     ]
     revision: Annotated[str, typer.Option(help="Branch, tag or commit of a hub id.")] = ""
     dtype: Dtype = "float32"
-    recheck: Annotated[
+    float32_sample: Annotated[
         int,
         typer.Option(
             help="In reduced precision, read so many items again in float32; 0 for a tenth, but at least 200."
         ),
     ] = 0
     device: Annotated[str, typer.Option(help="auto, cpu, cuda, mps, ...")] = "auto"
-    about: About = None
+    model_info: About = None
     graph: Graph = ""
     protocol: Protocol = ""
     seed: Annotated[int, typer.Option(help="Seed of sampling and resampling.")] = 0
@@ -67,7 +67,7 @@ class CommonOptions:
     engine: Annotated[
         str, typer.Option(help="Where models run: here, or in workers of ray; the answers are the same.")
     ] = "here"
-    address: Annotated[
+    ray_address: Annotated[
         str, typer.Option(help="Ray cluster to join: auto, or host:port; this machine's own if not given.")
     ] = ""
     workers: Annotated[
@@ -82,7 +82,7 @@ class CommonOptions:
 
 
 class AuditCommand(TyperCommand):
-    """`undertow run PROBE`, which knows what becomes of a pattern that the shell writes out."""
+    """`undertow run AUDIT`, which knows what becomes of a pattern that the shell writes out."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Refuse what belongs to no option; `-m run/*` without quotes leaves all but the first folder over."""
@@ -110,21 +110,21 @@ class AuditGroup(TyperGroup):
     def get_command(self, ctx: Any, cmd_name: str) -> Any:  # noqa: D102
         from undertow import audits
 
-        probe = audits.load(cmd_name)
+        audit = audits.load(cmd_name)
         single = typer.Typer(add_completion=False, rich_markup_mode=None)
-        single.command(name=cmd_name, cls=AuditCommand, help=f"{probe.SUMMARY[:1].upper()}{probe.SUMMARY[1:]}")(
-            _command_of(cmd_name, probe)
+        single.command(name=cmd_name, cls=AuditCommand, help=f"{audit.SUMMARY[:1].upper()}{audit.SUMMARY[1:]}")(
+            _command_of(cmd_name, audit)
         )
         return typer.main.get_command(single)
 
 
-def _command_of(name: str, probe: Any) -> Callable[..., None]:
-    """A function whose signature is the common options followed by the probe's own; those that it refuses are not in its help."""
+def _command_of(name: str, audit: Any) -> Callable[..., None]:
+    """A function whose signature is the common options followed by the audit's own; those that it refuses are not in its help."""
     from undertow import models
     from undertow.audits.shared.item_limit import COUNTS
 
-    own = {option.name: option for option in dataclasses.fields(probe.Settings)}
-    hidden = {"graph": not getattr(probe, "RESTS_ON", ""), "protocol": len(probe.PROTOCOLS) < 2}
+    own = {option.name: option for option in dataclasses.fields(audit.Settings)}
+    hidden = {"graph": not getattr(audit, "RESTS_ON", ""), "protocol": len(audit.PROTOCOLS) < 2}
     of_models = {name: option for name, option in models.settings().items() if name not in own}
 
     def command(**given: Any) -> None:
@@ -140,7 +140,7 @@ def _command_of(name: str, probe: Any) -> Callable[..., None]:
         else one
         for one in parameters_of(CommonOptions)
     ]
-    parameters += parameters_of(probe.Settings)
+    parameters += parameters_of(audit.Settings)
     parameters += [
         parameter(key, Annotated[type(option.default), typer.Option(help=f"{option.metadata['help']}")], option.default)
         for key, option in of_models.items()
@@ -150,7 +150,7 @@ def _command_of(name: str, probe: Any) -> Callable[..., None]:
     return command
 
 
-def _run(probe: str, common: CommonOptions, options: dict[str, Any]) -> None:
+def _run(audit: str, common: CommonOptions, options: dict[str, Any]) -> None:
     from undertow.runs import pipeline
 
     asked: dict[str, Any] = {
@@ -160,20 +160,20 @@ def _run(probe: str, common: CommonOptions, options: dict[str, Any]) -> None:
         "protocol": common.protocol,
         "seed": common.seed,
         "limit": common.limit,
-        "about": common.about or "",
+        "model_info": common.model_info or "",
         "graph": common.graph,
-        "recheck": common.recheck,
+        "float32_sample": common.float32_sample,
         "engine": common.engine,
-        "address": common.address,
+        "ray_address": common.ray_address,
         "workers": common.workers,
         **options,
     }
     if common.dry_run:
-        _say_estimate(pipeline.dry_run(probe, common.model, **asked), as_json=common.as_json)
+        _say_estimate(pipeline.dry_run(audit, common.model, **asked), as_json=common.as_json)
         return
     with stoppable(), progress_bar(common.as_json) as progress:
         run = pipeline.audit(
-            probe, common.model, out=common.out, overwrite=common.overwrite, progress=progress, **asked
+            audit, common.model, out=common.out, overwrite=common.overwrite, progress=progress, **asked
         )
     say_run(run, as_json=common.as_json)
 

@@ -37,10 +37,10 @@ def score(  # noqa: PLR0913 - an option each
         ),
     ],
     *,
-    probe: Annotated[str, typer.Option(help="Which audit a recorded table belongs to.")] = "",
+    audit: Annotated[str, typer.Option(help="Which audit a recorded table belongs to.")] = "",
     protocol: Protocol = "",
     seed: Annotated[int | None, typer.Option(help="Seed of resampling.")] = None,
-    about: About = None,
+    model_info: About = None,
     graph: Graph = "",
     columns: Annotated[
         Path | None, typer.Option(help="TOML file that says which column of a table is which: [columns], [groups].")
@@ -55,10 +55,10 @@ def score(  # noqa: PLR0913 - an option each
     say_run(
         rescoring.score(
             path,
-            probe=probe,
+            audit=audit,
             protocol=protocol,
             seed=seed,
-            about=about or "",
+            model_info=model_info or "",
             graph=graph,
             columns=columns or "",
             out=out,

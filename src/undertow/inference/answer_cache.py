@@ -322,8 +322,8 @@ class AnswerCache:
             ) from error
 
     def _unpack(self, query: str, columns: Sequence[Any]) -> Answer:
-        numbers, unscored, text, hidden, dropped, spelled = columns
-        if not isinstance(numbers, bytes) or len(numbers) % 8 or len(numbers) < (8 if unscored else 16):
+        numbers, missing_reason, text, hidden, dropped, spelled = columns
+        if not isinstance(numbers, bytes) or len(numbers) % 8 or len(numbers) < (8 if missing_reason else 16):
             raise sqlite3.DatabaseError(f"answer {query[:12]} is cut short")
         if not isinstance(hidden, bytes) or len(hidden) not in (0, len(numbers)):
             raise sqlite3.DatabaseError(f"what answer {query[:12]} does not show is cut short")
@@ -332,7 +332,7 @@ class AnswerCache:
         unclaimed, *logprobs = np.frombuffer(numbers, dtype="<f8").tolist()
         unseen, *ceilings = np.frombuffer(hidden, dtype="<f8").tolist() if hidden else [0.0]
         n_tokens = tuple(np.frombuffer(spelled, dtype="<i8").tolist())
-        return Answer(tuple(logprobs), unclaimed, unscored, text, tuple(ceilings), unseen, int(dropped), n_tokens)
+        return Answer(tuple(logprobs), unclaimed, missing_reason, text, tuple(ceilings), unseen, int(dropped), n_tokens)
 
 
 def _parsed(text: object) -> Any:

@@ -106,7 +106,7 @@ def examine(request: ModelRequest, *, compare_dtypes: bool = False, progress: Pr
     reading = judged(items, asked.scores.answers) if asked else None
     checkup = Checkup(
         model=request.name,
-        card={name: str(getattr(found.identity, name)) for name in ("family", "source", "revision", "readout")},
+        card={name: str(getattr(found.identity, name)) for name in ("family", "source", "revision", "scoring_method")},
         facts=dict(getattr(model, "facts", {})),
         asks=dict(found.capabilities),
         notes=tuple(model.notes),
@@ -149,7 +149,7 @@ def _dtype_gap(
         return math.nan, math.nan, str(error)
     gaps, flips = [], []
     for item, one, two in zip(items, *answers, strict=True):
-        if one.unscored or two.unscored or not isinstance(item.query, (ClozeQuery, GenerateQuery)):
+        if one.missing_reason or two.missing_reason or not isinstance(item.query, (ClozeQuery, GenerateQuery)):
             continue
         gaps.append(_gap_nats(one, two))
         first, second = (shares(item.query, answer) for answer in (one, two))

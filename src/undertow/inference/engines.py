@@ -19,7 +19,7 @@ from undertow.inference.versions import versions_that_answer
 from undertow.models.base import DTYPES, ModelHandle, ModelRequest
 from undertow.types import ModelIdentity
 
-LOCAL, RAY = "here", "ray"
+LOCAL, RAY = "local", "ray"
 """Engines: this process, or workers of a Ray cluster."""
 
 

@@ -147,7 +147,7 @@ def shares(nodes: Sequence[Mapping[str, float]], n_workers: int, *, on_gpu: bool
         share = min(n_cpus // n_gpus for n_cpus, n_gpus in zip(cpus, gpus, strict=True) if n_gpus)
         return Allocation(wanted, share, 1, max(1, share))
     if not any(cpus):
-        raise UndertowError("the cluster has no processor for a worker; join another with --address")
+        raise UndertowError("the cluster has no processor for a worker; join another with --ray-address")
     wanted = n_workers or sum(1 for n_cpus in cpus if n_cpus)
     if wanted > sum(cpus):
         raise UndertowError(
@@ -722,13 +722,13 @@ def check_address(address: str) -> None:
     """
     if address.startswith("ray://"):
         raise UndertowError(
-            f"--address {address} is of Ray's client, which cannot stream answers; run the command on a machine of the cluster, "
-            "with --address auto"
+            f"--ray-address {address} is of Ray's client, which cannot stream answers; run the command on a machine of the cluster, "
+            "with --ray-address auto"
         )
     host, _, port = address.rpartition(":")
     if address not in ("", "auto") and not (host and port.isdecimal() and len(port) < 6 and 0 < int(port) < 2**16):
         raise UndertowError(
-            f"--address {address!r} is no address; write auto, or HOST:PORT as `ray start --head` prints it"
+            f"--ray-address {address!r} is no address; write auto, or HOST:PORT as `ray start --head` prints it"
         )
 
 
@@ -740,7 +740,7 @@ def _check_same(address: str, joined: str) -> None:
     """
     if address not in ("", "auto") and _numeric(address) != _numeric(joined):
         raise UndertowError(
-            f"this program has joined the Ray cluster at {joined}, and --address {address} is another; leave the address out, or "
+            f"this program has joined the Ray cluster at {joined}, and --ray-address {address} is another; leave the address out, or "
             "call ray.shutdown() before the run"
         )
 
@@ -797,8 +797,10 @@ def _not_joined(address: str, error: Exception) -> str:
             "its files and its shared memory, or leave --engine out"
         )
     if address == "auto":
-        return f"no Ray cluster was found on this machine ({first}); start it with `ray start`, or leave --address out"
-    return f"no Ray cluster can be joined at {address} ({first}); start one there with `ray start --head`, or leave --address out"
+        return (
+            f"no Ray cluster was found on this machine ({first}); start it with `ray start`, or leave --ray-address out"
+        )
+    return f"no Ray cluster can be joined at {address} ({first}); start one there with `ray start --head`, or leave --ray-address out"
 
 
 @contextmanager

@@ -217,7 +217,7 @@ def check_weights(name: str, before: Mapping[str, str | float], now: Mapping[str
     if first != second and first.partition(":")[0] == second.partition(":")[0]:
         raise UndertowError(
             f"{name}: was loaded with other weights than before, from the same files ({first}, then {second}); they changed while they "
-            f"were read, or are not all there; check the files, and remove what was answered with `undertow store prune -m {name}`"
+            f"were read, or are not all there; check the files, and remove what was answered with `undertow cache prune -m {name}`"
         )
 
 

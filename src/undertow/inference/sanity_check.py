@@ -62,7 +62,7 @@ class SanityCheck:
     answered: int
     low_percent: float
     high_percent: float
-    unscored: str = ""
+    missing_reason: str = ""
     could_turn: int = 0
 
     def counted(self) -> dict[str, int]:
@@ -78,7 +78,7 @@ class SanityCheck:
     def verdict(self) -> str:
         """What follows from it, in words."""
         if not self.answered:
-            return f"no sentence has an answer: {self.unscored}"
+            return f"no sentence has an answer: {self.missing_reason}"
         shown = f"; what it does not show could turn {self.could_turn} of them" if self.could_turn else ""
         return (
             f"{self.right} of {self.answered} right (95% interval {self.low_percent:.0f}% to {self.high_percent:.0f}%), which is "

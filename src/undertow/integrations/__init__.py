@@ -1,6 +1,6 @@
 """The questions of an audit in the form of other tools, one file for each form. Listing the formats imports none of them.
 
-Knows how questions are had from a probe and how a folder is written; each format knows its own tool.
+Knows how questions are had from an audit and how a folder is written; each format knows its own tool.
 """
 
 from __future__ import annotations
@@ -14,8 +14,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any, cast
 
-from undertow import audits as probes
-from undertow import data
+from undertow import audits, data
 from undertow._files import DRAFT_PREFIX, draft_folder, locked
 from undertow.audits.base import EXACT, Sampling
 from undertow.data.text_files import closest
@@ -50,15 +49,15 @@ def load(name: str) -> Format:
     return cast(Format, importlib.import_module(f"{__name__}.{FORMATS[name]}"))
 
 
-def audits(chosen: Format) -> list[str]:
+def supported_audits(chosen: Format) -> list[str]:
     """The audits whose questions a format can hold."""
     of_documents = () if CHOICE in chosen.HOLDS else data.TASKS
-    return [one for one in probes.names() if one not in of_documents and not hasattr(probes.load(one), "max_items")]
+    return [one for one in audits.names() if one not in of_documents and not hasattr(audits.load(one), "max_items")]
 
 
 def export(  # noqa: PLR0913 - a keyword for each choice a user has
     format: str,  # noqa: A002 - what users call it
-    probe: str,
+    audit: str,
     out: str | Path,
     *,
     seed: int = 0,
@@ -70,21 +69,21 @@ def export(  # noqa: PLR0913 - a keyword for each choice a user has
 
     Args:
         format: `lm-eval`, `inspect` or `datasets`.
-        probe: name of the audit, for example `spurious-correlation`.
+        audit: name of the audit, for example `spurious-correlation`.
         out: the folder to write.
         seed: chooses the questions, where there is a limit.
-        limit: about so many items, counted as `undertow run PROBE --help` says; 0 for all.
+        limit: about so many items, counted as `undertow run AUDIT --help` says; 0 for all.
         overwrite: replace a folder that holds another export.
-        options: the probe's own, for example `challenge="mgc", w="date,place"`.
+        options: the audit's own, for example `challenge="mgc", w="date,place"`.
 
     Raises:
         UndertowError: the format cannot hold what the audit asks, an option is wrong, or the place is taken.
     """
     chosen, folder = load(format), Path(out)
     _check_place(folder, overwrite=overwrite)
-    asked = asked_of(chosen, format, RunConfig(probe, options, "", seed, limit), folder)
+    asked = asked_of(chosen, format, RunConfig(audit, options, "", seed, limit), folder)
     written = _write(chosen, format, asked, folder, overwrite=overwrite)
-    return Exported(folder, format, probe, written.names, len(asked.items), written.next_steps)
+    return Exported(folder, format, audit, written.names, len(asked.items), written.next_steps)
 
 
 def asked_of(chosen: Format, format_name: str, job: RunConfig, folder: Path) -> ExportRequest:
@@ -93,32 +92,32 @@ def asked_of(chosen: Format, format_name: str, job: RunConfig, folder: Path) -> 
     Raises:
         UndertowError: an option is wrong, or it asks something that the format cannot hold.
     """
-    probe, settings, protocol = resolve_config(job)
-    if hasattr(probe, "max_items"):
+    audit, settings, protocol = resolve_config(job)
+    if hasattr(audit, "max_items"):
         raise UndertowError(
-            f"{job.probe} asks its later questions by the answers to earlier ones, so they cannot be written down before; "
-            f"run it with undertow run {job.probe}"
+            f"{job.audit} asks its later questions by the answers to earlier ones, so they cannot be written down before; "
+            f"run it with undertow run {job.audit}"
         )
     documents = str(getattr(settings, "challenge", ""))
-    if job.probe in data.TASKS and data.may_offend(documents):
+    if job.audit in data.TASKS and data.may_offend(documents):
         raise UndertowError(
             f"the texts of {documents} are abusive, and their publisher's to hand out, so they are not written into folders that are "
-            f"passed on; run the audit with undertow run {job.probe}, or export another challenge"
+            f"passed on; run the audit with undertow run {job.audit}, or export another challenge"
         )
     given = changed(settings)
-    settings = getattr(probe, "adapt_settings", lambda given, _: given)(settings, dict.fromkeys(chosen.HOLDS, (EXACT,)))
-    items = next(probe.items(settings, Sampling(job.limit, job.seed)))
+    settings = getattr(audit, "adapt_settings", lambda given, _: given)(settings, dict.fromkeys(chosen.HOLDS, (EXACT,)))
+    items = next(audit.items(settings, Sampling(job.limit, job.seed)))
     kinds = dict.fromkeys(kind_of(item.query) for item in items)
     strange = [kind for kind in kinds if kind not in chosen.HOLDS]
     if strange:
-        raise UndertowError(f"{job.probe} asks {_KINDS[strange[0]]} here, and {chosen.REFUSAL}")
+        raise UndertowError(f"{job.audit} asks {_KINDS[strange[0]]} here, and {chosen.REFUSAL}")
     return ExportRequest(
-        probe=job.probe,
+        audit=job.audit,
         options=changed(settings),
         seed=job.seed,
         limit=job.limit,
         items=items,
-        design={**probe.design(settings), "protocol": protocol},
+        design={**audit.design(settings), "protocol": protocol},
         challenge_sha256=data.challenge_digest(items),
         command=_command(format_name, job, given, folder),
     )
@@ -143,7 +142,7 @@ def changed(settings: Any) -> dict[str, Any]:
 
 def _command(format_name: str, job: RunConfig, given: Mapping[str, Any], folder: Path) -> str:
     flags = {**{name: value for name, value in (("seed", job.seed), ("limit", job.limit)) if value}, **given}
-    parts = ["undertow", "export", format_name, job.probe]
+    parts = ["undertow", "export", format_name, job.audit]
     for name, value in flags.items():
         option = name.replace("_", "-")
         parts += [f"--{'' if value else 'no-'}{option}"] if isinstance(value, bool) else [f"--{option}", str(value)]
@@ -187,7 +186,7 @@ def _write(chosen: Format, format_name: str, asked: ExportRequest, folder: Path,
 def _marked(format_name: str, asked: ExportRequest, written: ExportedFiles) -> dict[str, Any]:
     return {
         "format": format_name,
-        "probe": asked.probe,
+        "audit": asked.audit,
         "options": dict(asked.options),
         "seed": asked.seed,
         "limit": asked.limit,

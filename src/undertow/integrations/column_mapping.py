@@ -9,7 +9,7 @@
     model = "gpt-x"
 
 A table is written out once more under our names, each row on the line that it was on, and read like any other: there is one
-way in. Knows columns and units; what a table must have beside them is for the probe that reads it to say.
+way in. Knows columns and units; what a table must have beside them is for the audit that reads it to say.
 """
 
 from __future__ import annotations
@@ -101,14 +101,14 @@ def read_names(path: Path) -> Names:
     return names
 
 
-def read_mapped(path: Path, names: Names, probe: Audit, protocol: str) -> tuple[Observations, str]:
+def read_mapped(path: Path, names: Names, audit: Audit, protocol: str) -> tuple[Observations, str]:
     """A recorded table whose columns are called otherwise, and the protocol that it was recorded under.
 
     Args:
         path: the table.
         names: which column is which.
-        probe: the audit that reads it.
-        protocol: as in the probe's `load_recorded`.
+        audit: the audit that reads it.
+        protocol: as in the audit's `load_recorded`.
 
     Raises:
         UndertowError: the file has no such column, or holds what the audit cannot read; names file, key, and line.
@@ -122,7 +122,7 @@ def read_mapped(path: Path, names: Names, probe: Audit, protocol: str) -> tuple[
         place = Path(folder) / WRITTEN
         place.write_text(written, encoding="utf-8", newline="")
         try:
-            evidence, recorded = probe.load_recorded(place, protocol)
+            evidence, recorded = audit.load_recorded(place, protocol)
         except UndertowError as error:
             said = str(error).replace(str(place), str(path))
             # Of Parquet, rows are counted, and its first row is on the second line of what was written.
@@ -181,8 +181,8 @@ def _renamed(table: Table, names: Names) -> dict[str, list[str]]:
         # What is written anew no longer says which columns were the names of rows.
         refuse_index(table, [name for name in kept if name not in own and not name.startswith(("w_first_", "w_last_"))])
     found = kept | {name: cells[column] for name, column in names.columns.items()}
-    if "unclaimed" in found and names.groups:
-        found["unclaimed"] = _percents(table, names.columns.get("unclaimed", "unclaimed"), names)
+    if "other" in found and names.groups:
+        found["other"] = _percents(table, names.columns.get("other", "other"), names)
     found |= {name: [value] * len(table.places) for name, value in names.constants.items()}
     for group, columns in names.groups.items():
         called = [f"w_first_{group}", f"w_last_{group}"] if len(columns) > 1 else [f"{MARK}{group}"]

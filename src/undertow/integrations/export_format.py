@@ -21,8 +21,8 @@ class ExportRequest:
     """The questions of an audit, as a run would ask them.
 
     Attributes:
-        probe: its name.
-        options: of the probe, those that are not at their defaults.
+        audit: its name.
+        options: of the audit, those that are not at their defaults.
         seed, limit: which of its questions these are.
         items: the questions, in the order of a run.
         design: what the measures need beside the answers.
@@ -30,7 +30,7 @@ class ExportRequest:
         command: the command line that exports the same again.
     """
 
-    probe: str
+    audit: str
     options: Mapping[str, Any]
     seed: int
     limit: int
@@ -106,7 +106,7 @@ class Exported:
     Attributes:
         folder: where it is.
         format: the form.
-        probe: whose questions it holds.
+        audit: whose questions it holds.
         names: tasks or splits, by which the other tool calls them.
         n_items: questions.
         next_steps: command lines that use it, in order.
@@ -114,7 +114,7 @@ class Exported:
 
     folder: Path
     format: str
-    probe: str
+    audit: str
     names: Sequence[str]
     n_items: int
     next_steps: Sequence[str]
@@ -124,7 +124,7 @@ class Exported:
         rows = {
             "folder": str(self.folder),
             "format": self.format,
-            "audit": self.probe,
+            "audit": self.audit,
             "named": ", ".join(self.names),
             "items": f"{self.n_items:,}",
         }

@@ -112,10 +112,10 @@ def _licence(asked: ExportRequest) -> tuple[str, str]:
 
 def _card(asked: ExportRequest, columns: Sequence[str]) -> str:
     licence, whose = _licence(asked)
-    title = str(asked.design.get("title") or asked.probe)
+    title = str(asked.design.get("title") or asked.audit)
     head = {
         "license": licence,
-        "pretty_name": f"{title} ({asked.probe})",
+        "pretty_name": f"{title} ({asked.audit})",
         "tags": ["bias", "underspecification", "undertow"],
         "size_categories": [_size(len(asked.items))],
     }
@@ -139,7 +139,7 @@ configs:
 
 # {in_markdown(title)}
 
-{len(asked.items):,} questions of the audit `{asked.probe}` of Undertow, as a run asks them. There is one split, `{SPLIT}`: it is for
+{len(asked.items):,} questions of the audit `{asked.audit}` of Undertow, as a run asks them. There is one split, `{SPLIT}`: it is for
 asking, and not for training.
 
 | column | what it is |

@@ -35,10 +35,10 @@ def write(asked: ExportRequest, draft: Path, folder: Path) -> ExportedFiles:
     task = str(folder / TASK)
     # A path from the root is taken only with the name of a task behind it.
     steps = [shlex.join(["inspect", "eval", f"{task}@{NAMES[0]}", "--model", "MODEL"])]
-    if asked.probe == "spurious-correlation":
+    if asked.audit == "spurious-correlation":
         steps += [
             f"{shlex.join(['python', task])} logs/LOG.eval > masses.csv",
-            f"undertow score masses.csv --probe {asked.probe}",
+            f"undertow score masses.csv --audit {asked.audit}",
         ]
     (draft / "README.md").write_text(_readme(asked, steps), encoding="utf-8")
     return ExportedFiles(NAMES, steps)
@@ -83,9 +83,9 @@ The second command writes the masses of a log as a table, and the third measures
         else ""
     )
     return f"""\
-# {in_markdown(asked.design.get("title", asked.probe))}, for Inspect
+# {in_markdown(asked.design.get("title", asked.audit))}, for Inspect
 
-{len(asked.items):,} prompts of the audit `{asked.probe}` of Undertow.
+{len(asked.items):,} prompts of the audit `{asked.audit}` of Undertow.
 
 ```sh
 {steps[0]}

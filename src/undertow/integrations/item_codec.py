@@ -24,12 +24,12 @@ class Origin:
     """Which questions a question is one of: equal for all of one export.
 
     Attributes:
-        probe, options, seed, limit, challenge_sha256: as in `undertow.integrations.export_format.ExportRequest`.
+        audit, options, seed, limit, challenge_sha256: as in `undertow.integrations.export_format.ExportRequest`.
         design_json: its design, as canonical JSON.
         n_items: how many there are.
     """
 
-    probe: str
+    audit: str
     options_json: str
     seed: int
     limit: int
@@ -39,7 +39,7 @@ class Origin:
 
     @property
     def options(self) -> dict[str, Any]:
-        """Of the probe, those that are not at their defaults."""
+        """Of the audit, those that are not at their defaults."""
         found: dict[str, Any] = json.loads(self.options_json)
         return found
 
@@ -69,7 +69,7 @@ def carried_texts(asked: ExportRequest) -> list[str]:
     """What each question carries [item]."""
     origin = {
         "version": VERSION,
-        "probe": asked.probe,
+        "audit": asked.audit,
         "options": dict(asked.options),
         "seed": asked.seed,
         "limit": asked.limit,
@@ -97,7 +97,7 @@ def read_carried(text: str) -> CarriedItem:
         if found["version"] > VERSION:
             raise ValueError("it was written by a newer Undertow; update to read it")
         origin = Origin(
-            probe=_of_type(found["probe"], str),
+            audit=_of_type(found["audit"], str),
             options_json=_canonical(_of_type(found["options"], dict)),
             seed=_of_type(found["seed"], int),
             limit=_of_type(found["limit"], int),

@@ -51,7 +51,7 @@ def write(asked: ExportRequest, draft: Path, folder: Path) -> ExportedFiles:
         (draft / f"{task}.yaml").write_text(_yaml(task, folder / f"{task}.jsonl"), encoding="utf-8")
     run = ["lm_eval", "--model", "hf", "--model_args", "pretrained=MODEL", "--include_path", str(folder)]
     logged = ["--tasks", ",".join(tasks), "--log_samples", "--output_path", "LOGS"]
-    steps = [shlex.join([*run, *logged]), f"undertow score LOGS --probe {asked.probe}"]
+    steps = [shlex.join([*run, *logged]), f"undertow score LOGS --audit {asked.audit}"]
     (draft / "README.md").write_text(_readme(asked, tasks, steps), encoding="utf-8")
     return ExportedFiles(tasks, steps)
 
@@ -106,9 +106,9 @@ def _readme(asked: ExportRequest, tasks: Sequence[str], steps: Sequence[str]) ->
     words = ", ".join(in_markdown(option.fills[0]) for option in first.options) if isinstance(first, ClozeQuery) else ""
     named = ", ".join(f"`{task}`" for task in tasks)
     return f"""\
-# {in_markdown(asked.design.get("title", asked.probe))}, for lm-evaluation-harness
+# {in_markdown(asked.design.get("title", asked.audit))}, for lm-evaluation-harness
 
-{len(asked.items):,} sentences of the audit `{asked.probe}` of Undertow, in {len(tasks)} task{"s" if tasks[1:] else ""}: {named}.
+{len(asked.items):,} sentences of the audit `{asked.audit}` of Undertow, in {len(tasks)} task{"s" if tasks[1:] else ""}: {named}.
 
 ```sh
 {steps[0]}

@@ -47,14 +47,14 @@ class LmEvalLog:
     """What a log says, ready to be measured.
 
     Attributes:
-        probe: whose questions were asked.
+        audit: whose questions were asked.
         evidence: the answers.
         seed: that chose the questions.
         notes: what a reader should know of the log.
         sha256: over the files that were read.
     """
 
-    probe: str
+    audit: str
     evidence: Observations
     seed: int
     notes: Sequence[str]
@@ -68,7 +68,7 @@ def is_log(path: Path) -> bool:
     return path.name.endswith(".jsonl")
 
 
-def read_log(path: Path, probe: str = "") -> LmEvalLog:
+def read_log(path: Path, audit: str = "") -> LmEvalLog:
     """The answers of a log, of one model or several.
 
     Sentences of a task that its log lacks (it was cut short, or asked with a limit) are unscored, as far as they are known:
@@ -76,7 +76,7 @@ def read_log(path: Path, probe: str = "") -> LmEvalLog:
 
     Args:
         path: the folder that the harness was given with `--output_path`, or one of its sample files.
-        probe: the audit that it is taken for; "" for whichever it is.
+        audit: the audit that it is taken for; "" for whichever it is.
 
     Raises:
         UndertowError: a file is damaged or holds another tool's tasks, a sentence was asked twice or within other text, or questions
@@ -92,10 +92,10 @@ def read_log(path: Path, probe: str = "") -> LmEvalLog:
             "run the harness with --log_samples"
         )
     origin = found.origin
-    if probe and probe != origin.probe:
-        raise UndertowError(f"{path}: holds answers to {origin.probe}, not to {probe}; leave --probe out")
+    if audit and audit != origin.audit:
+        raise UndertowError(f"{path}: holds answers to {origin.audit}, not to {audit}; leave --audit out")
     return LmEvalLog(
-        probe=origin.probe,
+        audit=origin.audit,
         evidence=_evidence(found, origin),
         seed=origin.seed,
         notes=_notes(found, origin),
@@ -289,24 +289,24 @@ def _read_results(path: Path) -> Mapping[str, Any]:
 def _evidence(found: _LogFiles, origin: Origin) -> Observations:
     import pandas as pd
 
-    probe = audits.load(origin.probe)
+    audit = audits.load(origin.audit)
     design = origin.design | {"protocol": EXACT}
-    lacking = [name for name in probe.design(probe.Settings()) if name not in design]
+    lacking = [name for name in audit.design(audit.Settings()) if name not in design]
     if lacking:
         raise UndertowError(
-            f"{found.first_file}: its questions do not say what {origin.probe} needs to know ({lacking[0]}); export and run the task again"
+            f"{found.first_file}: its questions do not say what {origin.audit} needs to know ({lacking[0]}); export and run the task again"
         )
     _check_design(origin, f"{found.first_file}: its questions")
     frames, last = [], None
     for model, answered in found.answers.items():
         items, answers = _in_order(answered, _known(origin))
         _check_factors(items, str(found.first_file))
-        last = probe.observe(design, items, Scores(tuple(answers), LIKELIHOOD), model)
+        last = audit.observe(design, items, Scores(tuple(answers), LIKELIHOOD), model)
         frames.append(last.frame)
     if last is None:
         raise UndertowError(f"{found.path}: holds no answers; run the harness again")
     known = {model: found.facts.get(model, {}) for model in found.answers}
-    more = {"models": known, "readouts": dict.fromkeys(found.answers, LIKELIHOOD)}
+    more = {"models": known, "scoring_methods": dict.fromkeys(found.answers, LIKELIHOOD)}
     return Observations(pd.concat(frames, ignore_index=True), {**last.design, **more})
 
 
@@ -315,7 +315,7 @@ def _check_design(origin: Origin, where: str) -> None:
     from undertow.runs.folder.json_schema import wrong_in_design
 
     design = origin.design
-    wrong = wrong_in_design(origin.probe, design)
+    wrong = wrong_in_design(origin.audit, design)
     if not wrong:
         listed = [*design.get("words", ()), *(group for pair in design.get("gaps", ()) for group in pair)]
         unknown = [group for group in listed if group not in design["groups"]]
@@ -364,8 +364,8 @@ def _known(origin: Origin) -> Sequence[Item]:
     if options.get("challenge", "") not in ("", *data.names(), *OWN) or named_files(options):
         return ()
     try:
-        probe, settings, _ = resolve_config(RunConfig(origin.probe, options, "", origin.seed, origin.limit))
-        items = next(probe.items(settings, Sampling(origin.limit, origin.seed)))
+        audit, settings, _ = resolve_config(RunConfig(origin.audit, options, "", origin.seed, origin.limit))
+        items = next(audit.items(settings, Sampling(origin.limit, origin.seed)))
     except UndertowError:
         return ()
     return items if data.challenge_digest(items) == origin.challenge_sha256 else ()

@@ -38,8 +38,8 @@ from undertow.types import Floats, Result
 RUN_KEYS = ("model", "challenge", "prompt", "w_name")
 """What one regression is about; its results add the key `pronoun`."""
 
-UNCLAIMED = "unclaimed"
-COLUMNS = (*RUN_KEYS, "w_index", "cluster", "unscored", UNCLAIMED)
+UNCLAIMED = "other"
+COLUMNS = (*RUN_KEYS, "w_index", "cluster", "missing_reason", UNCLAIMED)
 """What the observation table must have beside the word groups."""
 
 OVER_PROMPTS = "_over_prompts"
@@ -273,7 +273,7 @@ class _Cells:
 def _measured(asked: _Query, rows: pd.DataFrame) -> list[_Measurement]:
     """Everything that is said of one (model, challenge, prompt, w_name)."""
     values: dict[tuple[str, str], Floats] = {("group", group): rows[group].to_numpy() for group in asked.groups}
-    values["unclaimed", UNCLAIMED] = rows[UNCLAIMED].to_numpy()
+    values["other", UNCLAIMED] = rows[UNCLAIMED].to_numpy()
     for a, b in asked.gaps:
         # The line through the means of a difference has the difference of the slopes, and the rows stay paired.
         values["gap", f"{a}-{b}"] = rows[a].to_numpy() - rows[b].to_numpy()
@@ -284,7 +284,7 @@ def _measured(asked: _Query, rows: pd.DataFrame) -> list[_Measurement]:
         within = bounds.get((kind, pronoun))
         if kind != "gap":
             means.append(_bounded_mean(series, within))
-        if kind == "unclaimed":
+        if kind == "other":
             continue
         effects.append(_bounded_effect(series, within, asked.seed))
         if not asked.ordered:
@@ -344,12 +344,12 @@ def _bounds(rows: pd.DataFrame, asked: _Query) -> dict[tuple[str, str], _Ends]:
     """Bounds of each group and gap whose masses were not shown whole; {} where all were."""
     low, high = ({name: rows[f"{name}{end}"].to_numpy() for name in (*asked.groups, UNCLAIMED)} for end in BOUNDS)
     ends = {("group", group): (low[group], high[group]) for group in asked.groups}
-    ends["unclaimed", UNCLAIMED] = low[UNCLAIMED], high[UNCLAIMED]
+    ends["other", UNCLAIMED] = low[UNCLAIMED], high[UNCLAIMED]
     ends |= {("gap", f"{a}-{b}"): (low[a] - high[b], high[a] - low[b]) for a, b in asked.gaps}
     if all(np.array_equal(*both, equal_nan=True) for both in ends.values()):
         return {}
     if np.array_equal(low[UNCLAIMED], high[UNCLAIMED], equal_nan=True):
-        del ends["unclaimed", UNCLAIMED]  # a table may bound its groups alone
+        del ends["other", UNCLAIMED]  # a table may bound its groups alone
     return {key: (_Cells.of(rows, least), _Cells.of(rows, greatest)) for key, (least, greatest) in ends.items()}
 
 
@@ -667,7 +667,7 @@ def _table(observations: pd.DataFrame, groups: Sequence[str]) -> pd.DataFrame:
     if not whole.all():
         raise _bad_cell(observations, "w_index", int(np.argmin(whole)), "a whole number, the place of w in its list")
     table["w_value"] = _numbers(observations, "w_value") if "w_value" in observations else table["w_index"]
-    table["scored"] = [reason == "" for reason in _filled(observations["unscored"])]
+    table["scored"] = [reason == "" for reason in _filled(observations["missing_reason"])]
     # Columns are added all at once: single words may be some hundred groups.
     masses: dict[str, pd.Series[float]] = {}
     for name in (UNCLAIMED, *groups):

@@ -99,8 +99,8 @@ class _Rows:
         names = [*RUN_KEYS, "cluster"]
         keys = baseline[names].astype(object).where(baseline[names].notna(), "").astype(str).reset_index(drop=True)
         keys["x"] = _numbers(baseline["w_value" if "w_value" in baseline else "w_index"])
-        scored = ((baseline["unscored"].fillna("") == "").to_numpy()) & (
-            candidate["unscored"].fillna("") == ""
+        scored = ((baseline["missing_reason"].fillna("") == "").to_numpy()) & (
+            candidate["missing_reason"].fillna("") == ""
         ).to_numpy()
         of_group = {group: [_numbers(side[group]) for side in (baseline, candidate)] for group in design["groups"]}
         series = {("group", group): sides for group, sides in of_group.items()}

@@ -74,7 +74,7 @@ def observed_noise(
     pronoun = pronoun or next(iter(series), "")
     if pronoun not in series:
         raise UndertowError(f"--group {pronoun!r}: the run has {', '.join(series) or 'no word group'}")
-    scored = observations[observations["unscored"].fillna("") == ""]
+    scored = observations[observations["missing_reason"].fillna("") == ""]
     if scored.empty:
         raise UndertowError("nothing of the run was scored, so that it shows no noise")
     scored = scored[~scored["w_name"].isin(list(unordered))]

@@ -69,7 +69,7 @@ class Reference:
             UndertowError: too few of them have numbers to tell the two kinds apart.
         """
         groups = tuple(words)
-        known = scored[scored["unscored"] == ""]
+        known = scored[scored["missing_reason"] == ""]
         positive = ~known["well_specified"].astype(bool).to_numpy()
         kinds = [known["cluster"][kind].nunique() for kind in (positive, ~positive)]
         if min(kinds) < MIN_CLUSTERS_FOR_A_FIT:

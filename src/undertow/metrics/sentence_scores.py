@@ -34,7 +34,7 @@ COMBINED = "combined"
 """Chance that a sentence is unspecified, in percent, by a fit to sentences of other clusters; see `features`."""
 FEATURE_FLOOR = 5e-4
 """Added to masses before logarithms are taken: half of the tenth of a percent that recorded masses are rounded to."""
-_PER_ROW = ("item", "w_index", "w_value", "w", "unclaimed", "unscored", "options", "logprobs_nats", "part")
+_PER_ROW = ("item", "w_index", "w_value", "w", "other", "missing_reason", "options", "logprobs_nats", "part")
 _ROUNDING_PERCENT = 0.6
 """Recorded masses are rounded to a tenth, so three of them that are normalised add up to a little more or less than 100."""
 
@@ -93,7 +93,7 @@ def _scores_of(rows: pd.DataFrame, groups: Sequence[str], ends: int) -> pd.DataF
     opened = np.zeros(len(sentences), dtype=object)
     opened[:] = ""
     needed = np.isin(at, [*range(ends), *range(len(levels) - ends, len(levels))])
-    reasons = rows["unscored"].astype(str).to_numpy()
+    reasons = rows["missing_reason"].astype(str).to_numpy()
     for row in np.flatnonzero(needed & (reasons != "")):
         opened[of[row]] = opened[of[row]] or reasons[row]
     seen = np.zeros((len(sentences), len(levels)), dtype=bool)
@@ -102,10 +102,10 @@ def _scores_of(rows: pd.DataFrame, groups: Sequence[str], ends: int) -> pd.DataF
     opened[(opened == "") & ~ends_seen] = "it was not asked with every W value"
     first_rows = np.unique(of, return_index=True)[1]
     table = rows.iloc[first_rows].drop(columns=[*groups, *(name for name in _PER_ROW if name in rows)])
-    table = table.reset_index(drop=True).assign(**scores, unscored=opened)
+    table = table.reset_index(drop=True).assign(**scores, missing_reason=opened)
     order = np.argsort(first_rows, kind="stable")  # as they were asked
     blank = list(scores)
-    table.loc[table["unscored"] != "", blank] = math.nan
+    table.loc[table["missing_reason"] != "", blank] = math.nan
     return table.iloc[order].reset_index(drop=True)
 
 
@@ -155,7 +155,7 @@ def _with_plain(scored: pd.DataFrame, plain: pd.DataFrame, groups: Sequence[str]
     values = 100 * _entropy_bits(plain[list(groups)].to_numpy(dtype=np.float64)) / most
     known = dict(zip(map(tuple, plain[by].astype(str).to_numpy()), values, strict=True))
     entropy = [known.get(tuple(key), math.nan) for key in scored[by].astype(str).to_numpy()]
-    scored[ENTROPY_PLAIN] = np.where(scored["unscored"] == "", entropy, math.nan)
+    scored[ENTROPY_PLAIN] = np.where(scored["missing_reason"] == "", entropy, math.nan)
     return scored
 
 

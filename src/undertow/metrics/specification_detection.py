@@ -369,7 +369,7 @@ def _group(levels: Mapping[str, str], scored: pd.DataFrame) -> dict[str, str]:
 
 
 def _prepared(part: pd.DataFrame, groups: Sequence[str], seed: int) -> _ScoreTable:
-    known = (part["unscored"] == "").to_numpy()
+    known = (part["missing_reason"] == "").to_numpy()
     table = part[known].reset_index(drop=True)
     names, cluster = np.unique(table["cluster"].astype(str).to_numpy(), return_inverse=True)
     # Too few clusters say too little about others: no draws, so no interval.
@@ -686,7 +686,7 @@ def by_cluster(scored: pd.DataFrame, groups: Sequence[str]) -> pd.DataFrame:
     names = [name for name in [*score_names(groups), COMBINED] if name in scored and scored[name].notna().any()]
     keys = [*KEYS, "cluster"]
     kinds = {"specified": True, "unspecified": False}
-    known = scored[scored["unscored"] == ""]
+    known = scored[scored["missing_reason"] == ""]
     base = scored.groupby(keys, sort=False, dropna=False).size().rename("sentences").to_frame()
     if "percent_female" in scored:
         shares = scored.groupby(keys, sort=False, dropna=False)["percent_female"]

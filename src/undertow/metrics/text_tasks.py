@@ -151,7 +151,7 @@ def scored(
 def _with_scores(frame: pd.DataFrame, task: str, *, whole: bool) -> tuple[pd.DataFrame, Floats | None]:
     """The table with a column for each score that an answer has by itself, in percent; statistics of BLEU by `_pair`."""
     gold, answers = frame["gold"].astype(str), frame["answer"].astype(str)
-    known = frame["unscored"] == ""
+    known = frame["missing_reason"] == ""
     if task not in (EXTRACTION, REPHRASING):
         same = answers.str.strip().str.casefold() == gold.str.strip().str.casefold()
         return frame.assign(**{EXACT_MATCH: np.where(known, 100.0 * same, math.nan)}), None
@@ -595,7 +595,7 @@ def confusion_of(answers: ScoredAnswers, n_labels: int) -> np.ndarray[Any, np.dt
 
 def _counts(frame: pd.DataFrame) -> dict[tuple[str, ...], dict[str, float]]:
     """Answers that are empty, and prompts that lost examples, in percent, by setting and class."""
-    known = frame[frame["unscored"] == ""]
+    known = frame[frame["missing_reason"] == ""]
     known = known.assign(_empty=known["answer"].astype(str).str.strip() == "", _dropped=known["dropped"] > 0)
     found: dict[tuple[str, ...], dict[str, float]] = {}
     for keys in ((*SETTING, "description_class"), SETTING):
@@ -604,8 +604,8 @@ def _counts(frame: pd.DataFrame) -> dict[tuple[str, ...], dict[str, float]]:
             numbers = {"empty_percent": 100 * float(rows["_empty"].mean())}
             if rows["_dropped"].any():
                 numbers["shortened_percent"] = 100 * float(rows["_dropped"].mean())
-            if "unclaimed" in rows and rows["unclaimed"].notna().any():
-                numbers["unclaimed_percent"] = float(rows["unclaimed"].mean())
+            if "other" in rows and rows["other"].notna().any():
+                numbers["unclaimed_percent"] = float(rows["other"].mean())
             if (rows["gold"].isin(["Yes", "No"])).all():
                 answers = rows["answer"].astype(str).str.strip().str.casefold()
                 for label in (YES, NO):

@@ -103,7 +103,7 @@ def resolve(request: ModelRequest) -> ModelHandle:
                 _say_once(warning)
             return found
     raise UndertowError(
-        f"{request.name}: no model family here reads its architecture; `undertow ls models` says what can be read"
+        f"{request.name}: no model family here reads its architecture; `undertow list models` says what can be read"
     )
 
 

@@ -35,7 +35,7 @@ NOTES = (
     "The word groups are categories of words, not of people: nothing is measured here of anybody (of pronouns: nobody's gender), "
     "many people are named by none of these words, and a model whose answers do not move is not thereby shown to be fair.",
 )
-"""What every audit of this kind rests on, and what it does not show; a probe adds what is its own."""
+"""What every audit of this kind rests on, and what it does not show; an audit adds what is its own."""
 
 
 def reading_caveats(manifest: Mapping[str, Any]) -> list[str]:
@@ -137,7 +137,7 @@ COLUMNS = {
     "p": "how often noise alone gives a value at least this far from no bias",
     "q": "p after Benjamini and Hochberg's correction for the number of tests in this run; values in bold have q below .05",
     "n": "how many sentences the number rests on",
-    "unscored": "how many more should have counted and have no answer",
+    "missing": "how many more should have counted and have no answer",
     "OLS low": "with OLS high: the 95% interval of the straight line alone, the band of the figure, over the values of W",
     "corrected, low": "with corrected, high: the interval at the level at which q decides, which leaves out 0 where q is below .05 "
     "and nowhere else",

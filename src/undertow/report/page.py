@@ -384,7 +384,7 @@ def _mark(finding: Finding) -> str:
         return f"The only test of the run, so that nothing is corrected: {_equals('p', finding.results[0].p)}."
     q = finding.results[0].q
     if not finding.significant and q < FOUND_BELOW_Q:
-        # A probe from outside may hold a finding back by its interval, and not say so.
+        # An audit from outside may hold a finding back by its interval, and not say so.
         return f"Survives the correction for {finding.n_tests:,} tests ({_equals('q', q)}), but is not claimed: q alone did not decide."
     if finding.significant and not q < FOUND_BELOW_Q:
         return f"Does not survive the correction for {finding.n_tests:,} tests ({_equals('q', q)}), but is claimed all the same."
@@ -570,7 +570,7 @@ def _number_columns(results: Sequence[Result]) -> list[_Column]:
         _Column("value", value),
         *(column for column in optional if set(column.cells) != {MISSING}),
         _Column("n", [f"{result.n:,}" for result in results]),
-        _Column("unscored", [f"{result.n_missing:,}" for result in results]),
+        _Column("missing", [f"{result.n_missing:,}" for result in results]),
     ]
 
 

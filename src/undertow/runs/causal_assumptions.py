@@ -1,6 +1,6 @@
 """The causal graph that an audit names: what the manifest keeps of it, and what the findings rest on under it.
 
-Knows probes by what their findings rest on, and graphs; asks and measures nothing.
+Knows audits by what their findings rest on, and graphs; asks and measures nothing.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from undertow.report.style import Drawing
 
 
-def named_graph(probe: str, graph: str) -> dict[str, str]:
+def named_graph(audit: str, graph: str) -> dict[str, str]:
     """What the manifest keeps of the graph that an audit names; nothing where it names none.
 
     Raises:
@@ -28,23 +28,23 @@ def named_graph(probe: str, graph: str) -> dict[str, str]:
     """
     if not graph:
         return {}
-    kind = _rests_on(probe)
+    kind = _rests_on(audit)
     if not kind:
         known = ", ".join(name for name in audits.names() if _rests_on(name))
         raise UndertowError(
-            f"{probe}: a graph says nothing of what this audit finds; leave --graph out, which is for {known}"
+            f"{audit}: a graph says nothing of what this audit finds; leave --graph out, which is for {known}"
         )
     from undertow.causal.finding_assumptions import grounds, kept
     from undertow.causal.published import find_graph
 
     entry = kept(find_graph(graph))
-    grounds(entry, kind, ())  # a probe of another package may name a kind that is none
+    grounds(entry, kind, ())  # an audit of another package may name a kind that is none
     return entry
 
 
-def _rests_on(probe: str) -> str:
-    """Which kind the findings of a probe are; "" where a graph says nothing of them."""
-    return str(getattr(audits.load(probe), "RESTS_ON", ""))
+def _rests_on(audit: str) -> str:
+    """Which kind the findings of an audit are; "" where a graph says nothing of them."""
+    return str(getattr(audits.load(audit), "RESTS_ON", ""))
 
 
 def grounds_of(record: Record) -> Grounds | None:
@@ -59,7 +59,7 @@ def grounds_of(record: Record) -> Grounds | None:
 
     frame = record.observations
     varied = [str(name) for name in frame["w_name"].unique() if name != NO_W] if "w_name" in frame else []
-    return grounds(record.manifest["graph"], _rests_on(str(record.manifest["probe"])), varied)
+    return grounds(record.manifest["graph"], _rests_on(str(record.manifest["audit"])), varied)
 
 
 def grounds_text(record: Record) -> tuple[PageGrounds, Drawing] | None:

@@ -1,6 +1,6 @@
 """The models of a run, found and asked: each with what it is asked, and what it answered over all rounds.
 
-Knows probes and models; measures nothing and writes nothing but the answers to the store.
+Knows audits and models; measures nothing and writes nothing but the answers to the store.
 """
 
 from __future__ import annotations
@@ -45,8 +45,8 @@ class ModelUnderTest:
 
     Attributes:
         found: the model.
-        settings: the probe's, suited to it.
-        rounds: of the probe, the first one drawn.
+        settings: the audit's, suited to it.
+        rounds: of the audit, the first one drawn.
         first: items of the first round.
         design: what the measures need beside the table.
         controls: items that are asked beside all rounds, and are in no measure.
@@ -62,19 +62,19 @@ class ModelUnderTest:
     @classmethod
     def of(cls, job: RunConfig, request: ModelRequest) -> ModelUnderTest:
         """Find the model and what it will be asked; refuse what it cannot be asked."""
-        probe, settings, protocol = resolve_config(job)
+        audit, settings, protocol = resolve_config(job)
         found = models.resolve(request)
-        settings = getattr(probe, "adapt_settings", lambda given, _: given)(settings, found.capabilities)
+        settings = getattr(audit, "adapt_settings", lambda given, _: given)(settings, found.capabilities)
         sampling = Sampling(job.limit, job.seed)
-        rounds = probe.items(settings, sampling)
+        rounds = audit.items(settings, sampling)
         first = next(rounds)
         check_asks(found, [item.query for item in first], protocol)
-        design = {**probe.design(settings), "protocol": protocol}
-        if hasattr(probe, "limited"):
-            unable = probe.limited(settings, sampling)
+        design = {**audit.design(settings), "protocol": protocol}
+        if hasattr(audit, "limited"):
+            unable = audit.limited(settings, sampling)
             design["w_notes"] = [*design.get("w_notes", []), *unable]
             design |= {"unable": unable} if unable else {}
-        controls = probe.controls(settings) if hasattr(probe, "controls") else ()
+        controls = audit.controls(settings) if hasattr(audit, "controls") else ()
         return cls(found, settings, rounds, first, design, controls)
 
     @property
@@ -99,18 +99,18 @@ class ModelUnderTest:
     def key(self, job: RunConfig) -> str:
         """Equal for equal questions to the same model."""
         protocol = str(self.design["protocol"])
-        return digest([job.probe, self.found.identity.key(protocol), challenge_digest(self.first), self.design])
+        return digest([job.audit, self.found.identity.key(protocol), challenge_digest(self.first), self.design])
 
     def as_asked(
         self, job: RunConfig, request: ModelRequest, answered: AuditResponses, evidence: Observations
     ) -> dtype_check.ReducedRun:
         """The model with its answers, and how it is asked once more from the start."""
-        probe, settings, sampling = audits.load(job.probe), self.settings, Sampling(job.limit, job.seed)
+        audit, settings, sampling = audits.load(job.audit), self.settings, Sampling(job.limit, job.seed)
         return dtype_check.ReducedRun(
             request=request,
             card=self.found.identity,
             facts=answered.facts,
-            rounds=lambda: probe.items(settings, sampling),
+            rounds=lambda: audit.items(settings, sampling),
             design=self.design,
             items=answered.items,
             answers=answered.scores.answers,
@@ -142,17 +142,17 @@ def models_under_test(job: RunConfig, requests: Sequence[ModelRequest]) -> tuple
 
 
 def max_items(job: RunConfig, subject: ModelUnderTest) -> list[Item]:
-    """The items of a model, at most: later rounds depend on answers, and a probe that has any says what they may be."""
-    probe = audits.load(job.probe)
-    if not hasattr(probe, "max_items"):
+    """The items of a model, at most: later rounds depend on answers, and an audit that has any says what they may be."""
+    audit = audits.load(job.audit)
+    if not hasattr(audit, "max_items"):
         return subject.first
-    items: list[Item] = probe.max_items(subject.settings, Sampling(job.limit, job.seed))
+    items: list[Item] = audit.max_items(subject.settings, Sampling(job.limit, job.seed))
     return items
 
 
 @dataclass(frozen=True, slots=True)
 class AuditResponses:
-    """All rounds of a probe, asked.
+    """All rounds of an audit, asked.
 
     Attributes:
         items: of all rounds.
@@ -182,7 +182,7 @@ class AuditResponses:
             else len({query_digest(item.query) for item in self.items}),  # a later round may ask what was asked before
             "computed": sum(asked.n_computed for asked in self.asked),
             "tokens": sum(asked.n_tokens for asked in self.asked),
-            "unscored": sum(bool(reason) for reason in self.scores.unscored),
+            "missing": sum(bool(reason) for reason in self.scores.missing_reasons),
             "lost": sum(asked.n_lost for asked in self.asked),
             "controls": len(self.controls[0]),
         }
@@ -230,22 +230,22 @@ def _silent(done: int, total: int) -> None:
     """No progress is shown."""
 
 
-def observe(probe: Audit, subject: ModelUnderTest, answered: AuditResponses, model: str) -> Observations:
+def observe(audit: Audit, subject: ModelUnderTest, answered: AuditResponses, model: str) -> Observations:
     """What was observed of a model; its design tells what became of the controls, under `controls`."""
-    evidence: Observations = probe.observe(subject.design, answered.items, answered.scores, model)
+    evidence: Observations = audit.observe(subject.design, answered.items, answered.scores, model)
     items, scores = answered.controls
     if not items:
         return evidence
-    rows = probe.observe(subject.design, items, scores, model).frame
+    rows = audit.observe(subject.design, items, scores, model).frame
     told = [
         {
             "prompt": prompt,
             "text": text,
-            "unclaimed": None if unscored or math.isnan(percent) else percent,
-            "unscored": unscored,
+            "other": None if missing_reason or math.isnan(percent) else percent,
+            "missing_reason": missing_reason,
         }
-        for prompt, text, percent, unscored in zip(
-            rows["prompt"], rows["text"], map(float, rows["unclaimed"]), rows["unscored"], strict=True
+        for prompt, text, percent, missing_reason in zip(
+            rows["prompt"], rows["text"], map(float, rows["other"]), rows["missing_reason"], strict=True
         )
     ]
     return replace(evidence, design={**evidence.design, "controls": {model: told}})
@@ -293,10 +293,10 @@ def model_manifest(
     return {
         "name": name,
         # A model that has other ways too may have been asked by prompts only.
-        "card": asdict(subject.found.identity) | {"readout": answered.scores.readout},
+        "card": asdict(subject.found.identity) | {"scoring_method": answered.scores.readout},
         "settings": asdict(subject.settings),
         "facts": {**answered.facts, **checkpoint(name), **said.get(name, {})},
-        "readout": answered.scores.readout,
+        "scoring_method": answered.scores.readout,
         "counts": answered.counts,
         "notes": answered.notes,
         "challenge_sha256": challenge_digest(answered.items),
@@ -330,7 +330,7 @@ def merge_observations(evidences: Sequence[Observations], parts: Sequence[Mappin
         if any(name in one.design for one in evidences):
             design[name] = list(dict.fromkeys(note for one in evidences for note in one.design.get(name, [])))
     design["models"] = {part["name"]: part["facts"] for part in parts}
-    design["readouts"] = {part["name"]: part["readout"] for part in parts}
+    design["scoring_methods"] = {part["name"]: part["scoring_method"] for part in parts}
     if len(evidences) == 1:
         return Observations(evidences[0].frame, design)
     import pandas as pd

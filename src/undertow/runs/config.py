@@ -24,24 +24,24 @@ class RunConfig:
     """What a user asks for, beside the model.
 
     Attributes:
-        probe: its name.
-        options: the probe's own options, by name.
-        protocol: "" for the probe's default.
+        audit: its name.
+        options: the audit's own options, by name.
+        protocol: "" for the audit's default.
         seed: of everything random.
-        limit: ask about so many items, counted as `undertow run PROBE --help` says; 0 for all.
-        about: path of a file that says what models do not tell of themselves; "" for none.
+        limit: ask about so many items, counted as `undertow run AUDIT --help` says; 0 for all.
+        model_info: path of a file that says what models do not tell of themselves; "" for none.
         graph: a causal graph by name, file or text; "" for none.
-        recheck: of a run in reduced precision, how many items are read again in float32; 0 for a tenth.
+        float32_sample: of a run in reduced precision, how many items are read again in float32; 0 for a tenth.
     """
 
-    probe: str
+    audit: str
     options: Mapping[str, Any] = field(default_factory=dict)
     protocol: str = ""
     seed: int = 0
     limit: int = 0
-    about: str = ""
+    model_info: str = ""
     graph: str = ""
-    recheck: int = 0
+    float32_sample: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,16 +89,18 @@ def names_of(model: str | Path | Sequence[str | Path]) -> list[str]:
     return [str(model)] if isinstance(model, (str, Path)) else [str(name) for name in model]
 
 
-def check_recheck(recheck: int, dtype: str) -> None:
+def check_recheck(float32_sample: int, dtype: str) -> None:
     """Refuse a number of items to read again that no run can have.
 
     Raises:
         UndertowError: it is negative, or the run is in float32 already.
     """
-    if recheck < 0:
-        raise UndertowError(f"recheck {recheck} is negative; leave it out to read a tenth of the items again")
-    if recheck and dtype == FLOAT32:
-        raise UndertowError("--recheck is for runs in reduced precision; leave it out, or add --dtype bfloat16 or auto")
+    if float32_sample < 0:
+        raise UndertowError(f"recheck {float32_sample} is negative; leave it out to read a tenth of the items again")
+    if float32_sample and dtype == FLOAT32:
+        raise UndertowError(
+            "--float32-sample is for runs in reduced precision; leave it out, or add --dtype bfloat16 or auto"
+        )
 
 
 def resolve_config(job: RunConfig) -> tuple[Audit, Any, str]:
@@ -107,27 +109,27 @@ def resolve_config(job: RunConfig) -> tuple[Audit, Any, str]:
     Raises:
         UndertowError: there is no such audit, option or protocol.
     """
-    probe = audits.load(job.probe)
-    options = _checked_options(job, {option.name: type(option.default) for option in fields(probe.Settings)})
-    protocol = job.protocol or probe.PROTOCOLS[0]
-    if protocol not in probe.PROTOCOLS:
+    audit = audits.load(job.audit)
+    options = _checked_options(job, {option.name: type(option.default) for option in fields(audit.Settings)})
+    protocol = job.protocol or audit.PROTOCOLS[0]
+    if protocol not in audit.PROTOCOLS:
         raise UndertowError(
-            f"{job.probe} cannot be asked under protocol {protocol!r} here; use {', '.join(probe.PROTOCOLS)}"
+            f"{job.audit} cannot be asked under protocol {protocol!r} here; use {', '.join(audit.PROTOCOLS)}"
         )
     if job.limit < 0:
         raise UndertowError(f"limit {job.limit} is negative; leave it out to ask everything")
     if job.seed < 0:
         raise UndertowError(f"seed {job.seed} is negative; use 0 or more")
-    return probe, probe.Settings(**options), protocol
+    return audit, audit.Settings(**options), protocol
 
 
-def sorted_options(probe: str, options: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The probe's own options, and those of model families, which are looked at only where one is not the probe's.
+def sorted_options(audit: str, options: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The audit's own options, and those of model families, which are looked at only where one is not the audit's.
 
     Raises:
         UndertowError: an option of neither, or a value of another type.
     """
-    known = {option.name for option in fields(audits.load(probe).Settings)}
+    known = {option.name for option in fields(audits.load(audit).Settings)}
     own = {name: value for name, value in options.items() if name in known}
     rest = {name: value for name, value in options.items() if name not in known}
     if not rest:
@@ -136,7 +138,7 @@ def sorted_options(probe: str, options: Mapping[str, Any]) -> tuple[dict[str, An
     for name in rest:
         if name not in families:
             raise UndertowError(
-                f"{probe} has no option {name!r}; it has {', '.join([*known_in_order(probe), *families])}"
+                f"{audit} has no option {name!r}; it has {', '.join([*known_in_order(audit), *families])}"
             )
     checked = _of_types(rest, families, "model")
     for name, value in checked.items():
@@ -147,17 +149,17 @@ def sorted_options(probe: str, options: Mapping[str, Any]) -> tuple[dict[str, An
     return own, checked
 
 
-def known_in_order(probe: str) -> list[str]:
-    """The probe's own options, as they are listed."""
-    return [option.name for option in fields(audits.load(probe).Settings)]
+def known_in_order(audit: str) -> list[str]:
+    """The audit's own options, as they are listed."""
+    return [option.name for option in fields(audits.load(audit).Settings)]
 
 
 def _checked_options(job: RunConfig, types: Mapping[str, type]) -> dict[str, Any]:
-    """The probe's own options; a list of names may be given as one, or as text with commas."""
+    """The audit's own options; a list of names may be given as one, or as text with commas."""
     for name in job.options:
         if name not in types:
-            raise UndertowError(f"{job.probe} has no option {name!r}; it has {', '.join(types)}")
-    return _of_types(job.options, types, job.probe)
+            raise UndertowError(f"{job.audit} has no option {name!r}; it has {', '.join(types)}")
+    return _of_types(job.options, types, job.audit)
 
 
 def _of_types(given: Mapping[str, Any], types: Mapping[str, type], whose: str) -> dict[str, Any]:
@@ -180,8 +182,10 @@ def _as_text(value: Any) -> Any:
 def changed_of(job: RunConfig, requests: ModelSelection) -> dict[str, Any]:
     """Options that are not at their defaults, under the names that command line and Python share."""
     common = {name: getattr(requests, name) for name in ("revision", "dtype", "device")}
-    common |= {name: getattr(job, name) for name in ("protocol", "seed", "limit", "about", "graph", "recheck")}
-    defaults = asdict(ModelRequest("")) | asdict(RunConfig(job.probe))
+    common |= {
+        name: getattr(job, name) for name in ("protocol", "seed", "limit", "model_info", "graph", "float32_sample")
+    }
+    defaults = asdict(ModelRequest("")) | asdict(RunConfig(job.audit))
     own = {name: _as_text(value) for name, value in job.options.items()}
     families = models.settings() if requests.settings else {}
     of_family = {name: value for name, value in requests.settings.items() if value != families[name].default}
@@ -196,7 +200,7 @@ def key_of_run(asked_key: str, seed: int) -> str:
 def folder_name(job: RunConfig, requests: Sequence[ModelRequest], run_key: str) -> str:
     """The name of a run folder for which none was given."""
     more = f"-and-{len(requests) - 1}-more" if requests[1:] else ""
-    return f"{job.probe}_{safe_name(requests[0].name)}{more}_{run_key[:8]}"
+    return f"{job.audit}_{safe_name(requests[0].name)}{more}_{run_key[:8]}"
 
 
 def safe_name(name: str) -> str:

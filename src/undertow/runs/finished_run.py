@@ -1,6 +1,6 @@
 """A run that is done: what its folder holds, read as results, findings and figures.
 
-Knows run folders and the probes that read them; asks and writes nothing.
+Knows run folders and the audits that read them; asks and writes nothing.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ class Run:
         """What a notebook shows: findings first, then the numbers, every text as text."""
         from undertow.runs.notebook import run_html
 
-        head = f"{self.manifest['probe']}: {self.manifest['model']}"
+        head = f"{self.manifest['audit']}: {self.manifest['model']}"
         return run_html(head, self.findings, self.record.results, self.report)
 
     def figure(self, index: int = 0) -> Figure:
@@ -92,7 +92,7 @@ class Run:
 
 def audit_of(record: Record) -> Audit:
     """The audit that a run folder holds."""
-    return audits.load(str(record.manifest["probe"]))
+    return audits.load(str(record.manifest["audit"]))
 
 
 def observations_of(record: Record) -> Observations:

@@ -1,7 +1,7 @@
 """One sentence in, a verdict with its evidence out: whether it decides its blank, or an answer would be a guess.
 
 A `Guard` asks a model a schema set once, learns from it how far this model's answers move where a sentence decides and
-where it does not, and then judges any sentence with a blank. It knows the task-specification probe and how questions
+where it does not, and then judges any sentence with a blank. It knows the task-specification audit and how questions
 are asked; it knows nothing of terminals or files of sentences.
 """
 
@@ -77,7 +77,7 @@ class Verdict:
     percent: Mapping[str, Mapping[str, float]]
     scores: Mapping[str, ReferenceRank]
     unclaimed_percent: float
-    unscored: str = ""
+    missing_reason: str = ""
     notes: tuple[str, ...] = ()
 
     def as_json(self) -> dict[str, Any]:
@@ -91,7 +91,7 @@ class Guard:
 
     Args:
         found: the model; it is loaded at the first question that is not answered already, and kept.
-        settings: of the task-specification probe: the schema set, W and how it goes in.
+        settings: of the task-specification audit: the schema set, W and how it goes in.
         progress: called with (queries done, queries in all) while the schema set is asked.
 
     Attributes:
@@ -174,7 +174,7 @@ class Guard:
         text = given.title
         percent = {str(asked["w"]): _shares(asked, given.groups) for asked in rows.to_dict("records")}
         scores = {name: self.reference.standing(name, float(row[name])) for name in self._shown(given)}
-        if row["unscored"]:
+        if row["missing_reason"]:
             return Verdict(
                 text,
                 None,
@@ -184,12 +184,12 @@ class Guard:
                 percent,
                 scores,
                 math.nan,
-                str(row["unscored"]),
+                str(row["missing_reason"]),
                 self.notes,
             )
         moved = float(row["total_variation"])
         unspecified = chance > 50 if math.isfinite(chance) else moved > self.reference.thresholds["total_variation"]
-        unclaimed = float(rows["unclaimed"].max())
+        unclaimed = float(rows["other"].max())
         return Verdict(
             text=text,
             unspecified=unspecified,
@@ -251,7 +251,7 @@ def guard(  # noqa: PLR0913 - a keyword for each choice a user has
     stored, so that later ones take seconds.
 
     Args:
-        model: a name of `undertow ls models`, a hub id, or the path of a folder or GGUF file.
+        model: a name of `undertow list models`, a hub id, or the path of a folder or GGUF file.
         challenge: the schema set to learn from; it must say which sentences decide their blank.
         data_dir: folder with the published files of winogender, where that is the set.
         w: the W list: date, place, subreddit, or a file.
@@ -312,7 +312,7 @@ def _variants(number: int, text: str, options: Options = "") -> list[challenge.S
 
 def _likelihood_nats(rows: pd.DataFrame) -> float:
     """How likely the text is with any of its options, by the mean over W; minus infinity where it could not be asked."""
-    if (rows["unscored"] != "").any():
+    if (rows["missing_reason"] != "").any():
         return -math.inf
     return float(np.mean([np.logaddexp.reduce(np.array(one)[~np.isnan(one)]) for one in rows["logprobs_nats"]]))
 

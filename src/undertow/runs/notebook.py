@@ -29,7 +29,7 @@ def run_html(head: str, findings: Sequence[Finding], results: Sequence[Result], 
     """
     told = "".join(f"<li>{_told(finding)}</li>" for finding in findings[:FINDINGS_SHOWN])
     keys = list(dict.fromkeys(key for result in results[:RESULTS_SHOWN] for key in result.group))
-    heads = ["measure", *keys, "value", "95% interval", "n", "unscored", "q", "unit"]
+    heads = ["measure", *keys, "value", "95% interval", "n", "missing", "q", "unit"]
     table = "".join(_row(result, keys) for result in results[:RESULTS_SHOWN])
     left = [_left(len(findings), FINDINGS_SHOWN, "findings"), _left(len(results), RESULTS_SHOWN, "results")]
     more = f"{', '.join(filter(None, left))}; the whole" if any(left) else "The whole"

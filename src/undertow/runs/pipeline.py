@@ -1,4 +1,4 @@
-"""The whole pipeline on one screen: find the model, ask the probe's rounds, measure, write the run folder, tell.
+"""The whole pipeline on one screen: find the model, ask the audit's rounds, measure, write the run folder, tell.
 
 challenge -> items -> queries -> (plan, store, model) -> scores -> evidence -> results -> record -> figures, page
 """
@@ -76,7 +76,7 @@ def _silent(done: int, total: int) -> None:
 
 
 def audit(  # noqa: PLR0913 - a keyword for each choice a user has
-    probe: str,
+    name: str,
     model: str | Path | Sequence[str | Path],
     *,
     revision: str = "",
@@ -85,11 +85,11 @@ def audit(  # noqa: PLR0913 - a keyword for each choice a user has
     protocol: str = "",
     seed: int = 0,
     limit: int = 0,
-    about: str | Path = "",
+    model_info: str | Path = "",
     graph: str | Path = "",
-    recheck: int = 0,
+    float32_sample: int = 0,
     engine: str = LOCAL,
-    address: str = "",
+    ray_address: str = "",
     workers: int = 0,
     out: str | Path | None = None,
     overwrite: bool = False,
@@ -99,41 +99,41 @@ def audit(  # noqa: PLR0913 - a keyword for each choice a user has
     """Audit one model, or several beside each other, and write the run folder.
 
     Args:
-        probe: name of the audit, for example `spurious-correlation`.
-        model: a name of `undertow ls models`, a hub id, or the path of a folder or GGUF file; a list of these compares
+        name: of the audit, for example `spurious-correlation`.
+        model: a name of `undertow list models`, a hub id, or the path of a folder or GGUF file; a list of these compares
             them, and a pattern such as `run/checkpoint-*` stands for all folders that it matches.
         revision: of a hub id.
         dtype: precision of the arithmetic: `float32`, `bfloat16`, `float16`, or `auto` (bfloat16 where this machine is fast at it).
         device: `auto`, `cpu`, `cuda`, ...
-        protocol: `exact` or `paper`, where the probe knows both.
+        protocol: `exact` or `paper`, where the audit knows both.
         seed: of sampling, bootstrap and permutations.
-        limit: ask about so many items, counted as `undertow run PROBE --help` says; 0 for all.
-        about: a TOML file that says what models do not tell of themselves: `[models.NAME]` with parameters, objective,
+        limit: ask about so many items, counted as `undertow run AUDIT --help` says; 0 for all.
+        model_info: a TOML file that says what models do not tell of themselves: `[models.NAME]` with parameters, objective,
             post_training.
-        graph: the causal graph that the findings are to be read under: a name of `undertow dag`, a file, or its text.
-        recheck: of a run in reduced precision, how many items are read again in float32, about, to say what its precision costs; 0 for a
+        graph: the causal graph that the findings are to be read under: a name of `undertow graph`, a file, or its text.
+        float32_sample: of a run in reduced precision, how many items are read again in float32, about, to say what its precision costs; 0 for a
             tenth of them, but at least 200.
         engine: where models run: `here`, in this process, or `ray`, in workers that each hold the model. The answers are the same.
-        address: of a Ray cluster that is there: `auto`, or host:port; "" starts one on this machine for this run.
+        ray_address: of a Ray cluster that is there: `auto`, or host:port; "" starts one on this machine for this run.
         workers: how many; 0 for one on every GPU of the cluster, or else on every machine.
         out: the run folder; chosen from what is asked if not given.
         overwrite: replace a folder that holds another run.
         progress: called with (queries done, queries in all), for each model in turn.
-        options: the probe's own, for example `challenge="mgc", w="date,place"`, and those of model families.
+        options: the audit's own, for example `challenge="mgc", w="date,place"`, and those of model families.
 
     Raises:
         UndertowError: anything that the caller can mend; answers got so far are kept.
     """
-    own, of_family = sorted_options(probe, options)
-    check_recheck(recheck, dtype)
-    job = RunConfig(probe, own, protocol, seed, limit, str(about), str(graph), recheck)
+    own, of_family = sorted_options(name, options)
+    check_recheck(float32_sample, dtype)
+    job = RunConfig(name, own, protocol, seed, limit, str(model_info), str(graph), float32_sample)
     asked = ModelSelection(names_of(model), revision, dtype, device, of_family)
-    choice = EngineChoice(engine, address, workers)
+    choice = EngineChoice(engine, ray_address, workers)
     return _run(job, asked, OutputDir(Path(out) if out else None, overwrite), progress, engine=choice)
 
 
 def dry_run(  # noqa: PLR0913 - as `run`
-    probe: str,
+    name: str,
     model: str | Path | Sequence[str | Path],
     *,
     revision: str = "",
@@ -142,11 +142,11 @@ def dry_run(  # noqa: PLR0913 - as `run`
     protocol: str = "",
     seed: int = 0,
     limit: int = 0,
-    about: str | Path = "",
+    model_info: str | Path = "",
     graph: str | Path = "",
-    recheck: int = 0,
+    float32_sample: int = 0,
     engine: str = LOCAL,
-    address: str = "",
+    ray_address: str = "",
     workers: int = 0,
     **options: Any,
 ) -> RunEstimate:
@@ -157,14 +157,14 @@ def dry_run(  # noqa: PLR0913 - as `run`
     Raises:
         UndertowError: as `run`.
     """
-    choice = EngineChoice(engine, address, workers)
+    choice = EngineChoice(engine, ray_address, workers)
     choice.check()
-    check_recheck(recheck, dtype)
-    own, of_family = sorted_options(probe, options)
-    job = RunConfig(probe, own, protocol, seed, limit)
+    check_recheck(float32_sample, dtype)
+    own, of_family = sorted_options(name, options)
+    job = RunConfig(name, own, protocol, seed, limit)
     requests = ModelSelection(names_of(model), revision, dtype, device, of_family)
-    read_about(Path(about) if about else None)
-    named_graph(probe, str(graph))
+    read_about(Path(model_info) if model_info else None)
+    named_graph(name, str(graph))
     subjects, _ = models_under_test(job, requests.each())
     choice.check_models([subject.found.identity for subject in subjects], device)
     with AnswerCache(cache_file()) as store:
@@ -184,11 +184,11 @@ def _run(
 ) -> Run:
     started = time.perf_counter()
     engine.check()
-    said = read_about(Path(job.about) if job.about else None)
-    graph = named_graph(job.probe, job.graph)
-    # What is wrong with the probe's options is said before any model is looked for.
-    probe, settings, protocol = resolve_config(job)
-    next(probe.items(settings, Sampling(job.limit, job.seed)))
+    said = read_about(Path(job.model_info) if job.model_info else None)
+    graph = named_graph(job.audit, job.graph)
+    # What is wrong with the audit's options is said before any model is looked for.
+    audit, settings, protocol = resolve_config(job)
+    next(audit.items(settings, Sampling(job.limit, job.seed)))
     asked = requests.each()
     subjects, keys = models_under_test(job, asked)
     asked_key = keys[0] if len(keys) == 1 else digest(keys)
@@ -197,7 +197,7 @@ def _run(
     check_place(folder, run_key, overwrite=place.overwrite)
     engine.check_models([subject.found.identity for subject in subjects], requests.device)
     changed = changed_of(job, requests) | engine.options
-    command = shell_command(job.probe, requests.names, changed)
+    command = shell_command(job.audit, requests.names, changed)
     # The graph is no part of the key: it changes nothing that is asked or measured, only what is told of it.
     wanted = {
         "run_key": run_key,
@@ -214,13 +214,13 @@ def _run(
         for request, subject in zip(asked, subjects, strict=True):
             runs = engine_of(cluster, request, subject.found)
             answered = query_model(subject, store, protocol, progress, engine=runs)
-            evidences.append(observe(probe, subject, answered, request.name))
+            evidences.append(observe(audit, subject, answered, request.name))
             parts.append(model_manifest(request.name, subject, answered, said))
             reduced = subject.as_asked(job, request, answered, evidences[-1])
             rechecker = Float32Scorer(request, cluster, store, protocol, progress)
             agains.append(
                 dtype_check.rescore_sample(
-                    probe, replace(reduced, here=cluster is None), (job.recheck, job.seed), rechecker
+                    audit, replace(reduced, here=cluster is None), (job.float32_sample, job.seed), rechecker
                 )
             )
     evidence = merge_observations(evidences, parts)
@@ -230,7 +230,7 @@ def _run(
         "asked_key": asked_key,
         "about_sha256": digest(said),
         **({"graph": graph} if graph else {}),
-        "probe": job.probe,
+        "audit": job.audit,
         "model": ", ".join(request.name for request in asked),
         **({"model_card": parts[0]["card"], "facts": parts[0]["facts"]} if len(parts) == 1 else {"models": parts}),
         **(
@@ -253,13 +253,13 @@ def _run(
             *unused_model_info(said, [request.name for request in asked]),
         ],
         "command": command,
-        "python": python_call(job.probe, requests.names, changed),
+        "python": python_call(job.audit, requests.names, changed),
         **dtype_check.block_of(agains),
         **({"engine": cluster.told()} if cluster is not None else {}),
         **circumstances(),
         "timing": {"asking_s": sum(part["seconds"] for part in parts), "total_s": time.perf_counter() - started},
     }
-    observed = CollectedRun(probe, evidence, dtype_check.table_of(agains))
+    observed = CollectedRun(audit, evidence, dtype_check.table_of(agains))
     return finish(observed, manifest, OutputDir(folder, place.overwrite))
 
 
@@ -268,12 +268,12 @@ class CollectedRun:
     """What a run is measured from.
 
     Attributes:
-        probe: the audit.
+        audit: the audit.
         evidence: what was observed.
         again: of a run in reduced precision, the results of the sample that was read again in float32.
     """
 
-    probe: Audit
+    audit: Audit
     evidence: Observations
     again: pd.DataFrame | None = None
 
@@ -296,27 +296,27 @@ def finish(
     Raises:
         UndertowError: the place is taken, or cannot be written.
     """
-    probe, evidence = observed.probe, observed.evidence
-    results = probe.measure(evidence, int(manifest["seed"]))
+    audit, evidence = observed.audit, observed.evidence
+    results = audit.measure(evidence, int(manifest["seed"]))
     if noted is not None:
         manifest = {**manifest, "notes": noted(results)}
-    told, table = dtype_check.flag_unstable(probe, evidence, results, manifest, observed.again)
+    told, table = dtype_check.flag_unstable(audit, evidence, results, manifest, observed.again)
     record = Record(told, evidence.frame, results, table)
     if place.folder is None:
         raise TypeError("a finished run has a folder")
-    write_record(record, place.folder, write_report(probe, evidence, record), overwrite=place.overwrite)
+    write_record(record, place.folder, write_report(audit, evidence, record), overwrite=place.overwrite)
     return Run(place.folder, record)
 
 
-def write_report(probe: Audit, evidence: Observations, record: Record) -> Callable[[Path], None]:
+def write_report(audit: Audit, evidence: Observations, record: Record) -> Callable[[Path], None]:
     """What writes tables, figures and page of a run into a folder."""
 
     def tell(folder: Path) -> None:
         from undertow.runs.run_report import render_run, write_tables
 
-        write_tables(folder, probe.tables(evidence))
-        drawings = list(probe.draw(evidence, record.results))
-        told, findings = probe.report_text(evidence, record.results), probe.findings(evidence, record.results)
+        write_tables(folder, audit.tables(evidence))
+        drawings = list(audit.draw(evidence, record.results))
+        told, findings = audit.report_text(evidence, record.results), audit.findings(evidence, record.results)
         grounds, costs = grounds_text(record), dtype_check.precision_text(record)
         render_run(folder, record, told, findings, drawings, grounds=grounds, precision=costs)
 

@@ -143,11 +143,11 @@ def asked_of(record: Record, facet: Mapping[str, str], claimants: str) -> dict[s
     asked = _count(len(rows), "text")
     if "cluster" in rows:
         asked += f" in {_count(rows['cluster'].nunique(), 'cluster')}"
-    if "unscored" in rows:
-        asked += f", {(rows['unscored'] != '').sum():,} unscored"
+    if "missing_reason" in rows:
+        asked += f", {(rows['missing_reason'] != '').sum():,} unscored"
     return {
         "asked": asked,
-        **({"unclaimed mass": _unclaimed(rows, claimants)} if "unclaimed" in rows else {}),
+        **({"unclaimed mass": _unclaimed(rows, claimants)} if "other" in rows else {}),
         "protocol": "; ".join(filter(None, [str(record.manifest["protocol"]), _reading(record.manifest, facet)])),
     }
 
@@ -168,7 +168,7 @@ def _rows_of(frame: pd.DataFrame, facet: Mapping[str, str]) -> pd.DataFrame:
 
 def _unclaimed(rows: pd.DataFrame, claimants: str) -> str:
     """The mean of what none of the options took, every value of W counting the same, as in the table of means."""
-    means = rows.groupby("w_index")["unclaimed"].mean() if "w_index" in rows else rows["unclaimed"]
+    means = rows.groupby("w_index")["other"].mean() if "w_index" in rows else rows["other"]
     mean = float(means.mean())
     return f"{number(mean, 1)}% on average went to none of the {claimants}" if math.isfinite(mean) else "not known"
 
@@ -177,7 +177,7 @@ def _reading(manifest: Mapping[str, Any], facet: Mapping[str, str]) -> str:
     """How a model was read, and in which arithmetic; "" where that is not known, as of a recorded table."""
     parts = {part["name"]: part["card"] for part in manifest.get("models", [])}
     card = parts.get(facet.get("model", ""), manifest.get("model_card", {}))
-    return f"read by {card['readout']}, in {card['dtype']}" if card else ""
+    return f"read by {card['scoring_method']}, in {card['dtype']}" if card else ""
 
 
 def _card(manifest: Mapping[str, Any]) -> dict[str, str]:
@@ -185,7 +185,7 @@ def _card(manifest: Mapping[str, Any]) -> dict[str, str]:
     for part in manifest.get("models", []):
         of = part["card"]
         card[part["name"]] = (
-            f"{of['family']}, read by {part['readout']}, {of['dtype']}, {of['source']} at {of['revision'][:16]}"
+            f"{of['family']}, read by {part['scoring_method']}, {of['dtype']}, {of['source']} at {of['revision'][:16]}"
         )
     if not card:
         card = {"models": str(manifest["model"]), "recorded in": str(manifest.get("recorded", ""))}
@@ -199,7 +199,7 @@ def _provenance(manifest: Mapping[str, Any]) -> dict[str, str]:
         "seed": str(manifest["seed"]),
         "challenge (SHA-256)": str(manifest.get("challenge_sha256", "")),
         "asked": ", ".join(
-            f"{count:,} {name}" for name, count in counts.items() if count or name in ("items", "unscored")
+            f"{count:,} {name}" for name, count in counts.items() if count or name in ("items", "missing")
         ),
         "time": ", ".join(f"{name.removesuffix('_s')} {seconds:.1f} s" for name, seconds in timing.items()),
         "versions": ", ".join(f"{name} {number}" for name, number in manifest["versions"].items()),

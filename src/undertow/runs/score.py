@@ -58,10 +58,10 @@ SAME_DIGITS = 1e-9
 def score(  # noqa: PLR0913 - likewise
     path: str | Path,
     *,
-    probe: str = "",
+    audit: str = "",
     protocol: str = "",
     seed: int | None = None,
-    about: str | Path = "",
+    model_info: str | Path = "",
     graph: str | Path = "",
     columns: str | Path = "",
     out: str | Path | None = None,
@@ -72,10 +72,10 @@ def score(  # noqa: PLR0913 - likewise
     Args:
         path: a run folder, a table (CSV, TSV, Parquet; gzip allowed), or samples that the harness logged of exported tasks: the
             folder that they were written to, or one file.
-        probe: which audit a table belongs to; a run folder knows.
+        audit: which audit a table belongs to; a run folder knows.
         protocol: `paper` or `exact`, where the recorded data allow a choice.
         seed: of bootstrap and permutations; that of the run or export, or 0, if not given.
-        about: a TOML file that says the parameters, objective and post_training of the models of a table.
+        model_info: a TOML file that says the parameters, objective and post_training of the models of a table.
         graph: the causal graph that the findings are to be read under, by name, file or text; a run's own if not given.
         columns: a TOML file that says which column of a table is which of ours (docs/neighbours.md).
         out: the run folder to write; a run folder is rewritten in place if not given.
@@ -85,7 +85,7 @@ def score(  # noqa: PLR0913 - likewise
         UndertowError: the input is not what it should be.
     """
     source = Path(path)
-    said = read_about(Path(about) if about else None)
+    said = read_about(Path(model_info) if model_info else None)
     is_plain_file(source)  # says of a name that no file can have what is wrong with it
     logged = is_log(source)
     if columns and (logged or source.is_dir()):
@@ -96,33 +96,35 @@ def score(  # noqa: PLR0913 - likewise
         )
     if source.is_dir() and not logged:
         if said:
-            raise UndertowError(f"{source}: a run knows its models; leave --about out, or run the audit again with it")
-        asked = _Options(probe, protocol, seed, str(graph))
+            raise UndertowError(
+                f"{source}: a run knows its models; leave --model-info out, or run the audit again with it"
+            )
+        asked = _Options(audit, protocol, seed, str(graph))
         return _score_run(source, asked, OutputDir(Path(out) if out else source, overwrite))
     if not source.exists():
         raise UndertowError(f"{source}: there is no such run folder or recorded table; check the path")
-    if probe:  # what is wrong with an option is said before anything is read
-        audits.load(probe)
-        named_graph(probe, str(graph))
-    got = _logged(source, probe, protocol) if logged else _recorded(source, probe, protocol, str(columns))
-    probe, evidence, chosen_seed = got.probe, got.evidence, got.seed if seed is None else seed
-    chosen = audits.load(probe)
-    named = named_graph(probe, str(graph))
+    if audit:  # what is wrong with an option is said before anything is read
+        audits.load(audit)
+        named_graph(audit, str(graph))
+    got = _logged(source, audit, protocol) if logged else _recorded(source, audit, protocol, str(columns))
+    audit, evidence, chosen_seed = got.audit, got.evidence, got.seed if seed is None else seed
+    chosen = audits.load(audit)
+    named = named_graph(audit, str(graph))
     if said:
         known = {name: {**facts, **said.get(name, {})} for name, facts in evidence.design.get("models", {}).items()}
         evidence = replace(evidence, design={**evidence.design, "models": {**said, **known}})
     models_asked = list(dict.fromkeys(evidence.frame["model"].astype(str)))
-    asked_key = digest([probe, got.protocol, got.sha256, *([said] if said else [])])
+    asked_key = digest([audit, got.protocol, got.sha256, *([said] if said else [])])
     run_key = key_of_run(asked_key, chosen_seed)
-    folder = Path(out) if out else Path("runs") / f"{probe}_{safe_name(source.name)}_{run_key[:8]}"
+    folder = Path(out) if out else Path("runs") / f"{audit}_{safe_name(source.name)}_{run_key[:8]}"
     check_place(folder, run_key, overwrite=overwrite)
-    given = {"probe": probe, "protocol": protocol, "seed": "" if chosen_seed == got.seed else chosen_seed}
-    given |= {"about": str(about), "graph": str(graph), "columns": str(columns)}
+    given = {"audit": audit, "protocol": protocol, "seed": "" if chosen_seed == got.seed else chosen_seed}
+    given |= {"model_info": str(model_info), "graph": str(graph), "columns": str(columns)}
     changed = {name: value for name, value in given.items() if value != ""}
     manifest = {
         "schema_version": SCHEMA_VERSION,
         "run_key": run_key,
-        "probe": probe,
+        "audit": audit,
         "model": ", ".join(models_asked),
         "asked_key": asked_key,
         **({"graph": named} if named else {}),
@@ -131,7 +133,7 @@ def score(  # noqa: PLR0913 - likewise
         "protocol": got.protocol,
         "seed": chosen_seed,
         "design": dict(evidence.design),
-        "counts": {"items": len(evidence.frame), "unscored": int((evidence.frame["unscored"] != "").sum())},
+        "counts": {"items": len(evidence.frame), "missing": int((evidence.frame["missing_reason"] != "").sum())},
         "notes": list(got.notes),
         "command": score_command(str(source), changed),
         "python": score_call(str(source), changed),
@@ -145,7 +147,7 @@ class _Recorded:
     """Answers that were got elsewhere.
 
     Attributes:
-        probe: whose questions they answer.
+        audit: whose questions they answer.
         evidence: the answers.
         protocol: that they were got under.
         sha256: of the files that hold them, and of what says how these are to be read.
@@ -153,7 +155,7 @@ class _Recorded:
         seed: that the questions were chosen by, which is that of the measures too if no other is given.
     """
 
-    probe: str
+    audit: str
     evidence: Observations
     protocol: str
     sha256: str
@@ -161,12 +163,12 @@ class _Recorded:
     seed: int = 0
 
 
-def _recorded(source: Path, probe: str, protocol: str, columns: str) -> _Recorded:
-    if not probe:
+def _recorded(source: Path, audit: str, protocol: str, columns: str) -> _Recorded:
+    if not audit:
         raise UndertowError(
-            f"{source}: name the audit that the table belongs to, for example --probe spurious-correlation"
+            f"{source}: name the audit that the table belongs to, for example --audit spurious-correlation"
         )
-    chosen = audits.load(probe)
+    chosen = audits.load(audit)
     plain_size(source)
     with source.open("rb") as file:
         sha256 = hashlib.file_digest(file, "sha256").hexdigest()
@@ -176,25 +178,25 @@ def _recorded(source: Path, probe: str, protocol: str, columns: str) -> _Recorde
         sha256 = digest([sha256, names.sha256])
     else:
         evidence, recorded = chosen.load_recorded(source, protocol)
-    return _Recorded(probe, evidence, recorded, sha256, ["measured from recorded answers; no model was asked"])
+    return _Recorded(audit, evidence, recorded, sha256, ["measured from recorded answers; no model was asked"])
 
 
-def _logged(source: Path, probe: str, protocol: str) -> _Recorded:
-    logged = read_log(source, probe)
+def _logged(source: Path, audit: str, protocol: str) -> _Recorded:
+    logged = read_log(source, audit)
     recorded = str(logged.evidence.design["protocol"])
     if protocol and protocol != recorded:
         raise UndertowError(
             f"{source}: holds log-likelihoods of whole texts (protocol {recorded}), from which {protocol} cannot be had; leave "
             "--protocol out"
         )
-    return _Recorded(logged.probe, logged.evidence, recorded, logged.sha256, logged.notes, logged.seed)
+    return _Recorded(logged.audit, logged.evidence, recorded, logged.sha256, logged.notes, logged.seed)
 
 
 @dataclass(frozen=True, slots=True)
 class _Options:
     """What a user says of a run folder that is to be measured anew; "" and None for nothing."""
 
-    probe: str
+    audit: str
     protocol: str
     seed: int | None
     graph: str
@@ -202,9 +204,9 @@ class _Options:
 
 def _score_run(source: Path, asked: _Options, place: OutputDir) -> Run:
     record, seed = read_record(source), asked.seed
-    if asked.probe and asked.probe != record.manifest["probe"]:
+    if asked.audit and asked.audit != record.manifest["audit"]:
         raise UndertowError(
-            f"{source}: holds a run of {record.manifest['probe']}, not of {asked.probe}; leave --probe out"
+            f"{source}: holds a run of {record.manifest['audit']}, not of {asked.audit}; leave --audit out"
         )
     if asked.protocol and asked.protocol != record.manifest.get("protocol"):
         raise UndertowError(
@@ -262,7 +264,7 @@ def _moved(before: Result, now: Result) -> list[str]:
 
 def _with_graph(manifest: Mapping[str, Any], graph: str, source: Path) -> dict[str, Any]:
     """A manifest that names this graph, and says so in what repeats the run; as it is where no graph is given."""
-    named = named_graph(str(manifest["probe"]), graph)
+    named = named_graph(str(manifest["audit"]), graph)
     if not named:
         return dict(manifest)
     try:

@@ -19,7 +19,7 @@ SUMMARY = "does the model find the biased piece of a text?"
 
 @dataclass(frozen=True, slots=True)
 class Settings(WrittenSettings):
-    """Options of the probe."""
+    """Options of the audit."""
 
     decoding: str = field(
         default=",".join((FREE, PASSAGE_TOKENS, SPAN)),

@@ -20,7 +20,7 @@ SUMMARY = "does the model name the dimension on which a text is biased?"
 
 @dataclass(frozen=True, slots=True)
 class Settings(TextSettings):
-    """Options of the probe."""
+    """Options of the audit."""
 
     sampling: str = field(
         default=SAMPLINGS[0],

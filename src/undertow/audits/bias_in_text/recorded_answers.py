@@ -28,14 +28,14 @@ if TYPE_CHECKING:
 NEEDED = ("document", "gold", "answer")
 DEFAULTS: dict[str, str | int | float] = {
     "model": "recorded", "dimension": "", "text": "", "description_class": "recorded", "wording": "", "shots": 0,
-    "sampling": "", "draw": 0, "decoding": "recorded", "unscored": "", "dropped": 0, "nats": math.nan,
+    "sampling": "", "draw": 0, "decoding": "recorded", "missing_reason": "", "dropped": 0, "nats": math.nan,
 }  # fmt: skip
 """What a column is where a table lacks it; a sampling that is not told goes by the number of examples."""
 CELL = ("model", "description_class", "wording", "shots", "sampling", "draw", "decoding")
 """Answers that are alike in these are to different documents."""
-COUNTS = ("shots", "draw", "dropped", "given_shots")
+COUNTS = ("shots", "draw", "dropped", "n_shots")
 MOST = 10**9
-NUMBERS = ("unclaimed", "yes_percent", "nats")
+NUMBERS = ("other", "yes_percent", "nats")
 """Columns of a run's observations that are numbers, empty where there is none."""
 NO_ANSWER = "the answer is empty"
 NO_LABEL = "the answer is none of the labels"
@@ -74,8 +74,8 @@ def read_answers(path: Path, task: str, protocol: str, labels: tuple[str, ...]) 
     for name, default in DEFAULTS.items():
         if name not in frame:
             frame[name] = default
-    if "given_shots" not in frame:
-        frame["given_shots"] = frame["shots"]
+    if "n_shots" not in frame:
+        frame["n_shots"] = frame["shots"]
     for name in COUNTS:
         frame[name] = _whole_numbers(path, name, frame[name])
     for name in NUMBERS:
@@ -90,7 +90,7 @@ def read_answers(path: Path, task: str, protocol: str, labels: tuple[str, ...]) 
     if right:
         named = {label.casefold(): label for label in right}
         frame["gold"] = [named[gold.strip().casefold()] for gold in frame["gold"]]
-        frame["unscored"] = _missing(frame, set(named))
+        frame["missing_reason"] = _missing(frame, set(named))
     if task == IDENTIFICATION and not has_dimension:
         frame["dimension"] = frame["gold"]
     frame["cluster"] = _clusters(path, frame)
@@ -178,7 +178,7 @@ def _missing(frame: pd.DataFrame, labels: set[str]) -> list[str]:
     answers = frame["answer"].astype(str).str.strip().str.casefold()
     return [
         why or ("" if answer in labels else NO_LABEL if answer else NO_ANSWER)
-        for why, answer in zip(frame["unscored"].astype(str), answers, strict=True)
+        for why, answer in zip(frame["missing_reason"].astype(str), answers, strict=True)
     ]
 
 

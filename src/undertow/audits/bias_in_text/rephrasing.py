@@ -19,7 +19,7 @@ SUMMARY = "does the model rewrite a biased piece of text without its bias?"
 
 @dataclass(frozen=True, slots=True)
 class Settings(WrittenSettings):
-    """Options of the probe."""
+    """Options of the audit."""
 
     rephrasings: str = field(
         default="", metadata={"help": "Table of rephrase pairs (span, rephrasing) for documents that have none."}

@@ -335,7 +335,7 @@ class TextTaskReport:
             "An empty or undecodable answer of a model is a wrong answer and stays in; a recorded answer that is none of the labels is "
             "missing.",
         ]
-        fewer = (frame["given_shots"] < frame["shots"]).mean() if "given_shots" in frame else 0.0
+        fewer = (frame["n_shots"] < frame["shots"]).mean() if "n_shots" in frame else 0.0
         if fewer > 0:
             notes.append(
                 f"{100 * fewer:.0f}% of the prompts have fewer examples than their number says: the training documents ran out."
@@ -695,7 +695,9 @@ def _by_decoding_table(results: Sequence[Result], model: str) -> Iterator[Report
 def _named(frame: pd.DataFrame, model: str, decoding: str) -> dict[str, float]:
     """Percent of all answers without examples that each label had, whatever was right."""
     chosen = (frame["model"].astype(str) == model) & (frame["decoding"].astype(str) == decoding)
-    answers = frame[chosen & (frame["shots"].astype(str) == "0") & (frame["unscored"] == "")]["answer"].astype(str)
+    answers = frame[chosen & (frame["shots"].astype(str) == "0") & (frame["missing_reason"] == "")]["answer"].astype(
+        str
+    )
     shares = 100 * answers.str.strip().str.casefold().value_counts(normalize=True)
     return {str(name): float(share) for name, share in shares.items()}
 
@@ -749,7 +751,7 @@ def _by_dimension_tables(
 
 def _examples(frame: pd.DataFrame, *, written: bool) -> Iterator[ReportTable]:
     """A few answers that are right (or come closest), and a few that are wrong, of each model, behind a warning."""
-    known = frame[frame["unscored"] == ""]
+    known = frame[frame["missing_reason"] == ""]
     for model, rows in known.groupby("model", sort=False):
         for name, some in _sides(rows, written=written):
             if some.empty:

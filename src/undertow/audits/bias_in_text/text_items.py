@@ -277,7 +277,7 @@ class Task:
             "sampling": cell.sampling,
             "draw": cell.draw,
             "decoding": decoding_name(cell.decoding, settings),
-            "given_shots": len(shots),
+            "n_shots": len(shots),
             **{f"slot_{name}": level for name, level in cell.wording.slots.items()},
         }
         wording = digest([cell.wording.kind, cell.wording.text])[:8]
@@ -447,11 +447,11 @@ def _said(item: Item, answer: Answer, labels: Sequence[str]) -> dict[str, dict[s
         "answer": answer.text.strip(),
         "nats": answer.logprobs_nats[0] if known and answer.logprobs_nats else math.nan,
         "dropped": answer.n_dropped_shots,
-        "unscored": answer.missing_reason,
+        "missing_reason": answer.missing_reason,
     }
     if not labels:
         return {"": common}
-    common["unclaimed"] = 100 * answer.other_prob
+    common["other"] = 100 * answer.other_prob
     nats = np.array(answer.logprobs_nats if known else [math.nan] * len(labels), dtype=np.float64)
     named = {label.casefold(): at for at, label in enumerate(labels)}
     greedy = named.get(common["answer"].casefold(), -1)
@@ -460,7 +460,7 @@ def _said(item: Item, answer: Answer, labels: Sequence[str]) -> dict[str, dict[s
         return {"": common | {"yes_percent": _share(nats)}}
     if not np.isfinite(nats).any():
         why = answer.missing_reason or "decoding exact: the server does not show how probable each label is"
-        best = common | {"answer": "", "nats": math.nan, "unscored": why}
+        best = common | {"answer": "", "nats": math.nan, "missing_reason": why}
     else:
         at = int(np.nanargmax(nats))
         best = common | {"answer": labels[at], "nats": float(nats[at])}

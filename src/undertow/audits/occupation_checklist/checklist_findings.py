@@ -493,8 +493,8 @@ def _missing_told(of: _Model) -> Iterator[Finding]:
 
 def _silent_told(frame: pd.DataFrame, who: str) -> Iterator[Finding]:
     """Where no answer at all can be counted, which leaves every measure without a number."""
-    if not (frame["unscored"] == "").any():
-        reasons = frame["unscored"].value_counts()
+    if not (frame["missing_reason"] == "").any():
+        reasons = frame["missing_reason"].value_counts()
         text = (
             f"{who}None of its {len(frame):,} answers can be counted. The most frequent reason is: {reasons.index[0]}."
         )
@@ -644,11 +644,11 @@ def tables(evidence: Observations) -> Mapping[str, pd.DataFrame]:
                 for at, occupation in enumerate(answers.occupations)
             ]  # fmt: skip
     found = {"items": pd.DataFrame(rows)}
-    lacking = frame[frame["unscored"] != ""]
+    lacking = frame[frame["missing_reason"] != ""]
     if len(lacking):
-        keys = ["model", "wording", "context", "stage", "subject", "unscored"]
+        keys = ["model", "wording", "context", "stage", "subject", "missing_reason"]
         found["missing"] = lacking.groupby(keys, sort=False).size().rename("answers").reset_index()
-    granting = frame[(frame["stage"] == "attribute") & (frame["unscored"] == "")]
+    granting = frame[(frame["stage"] == "attribute") & (frame["missing_reason"] == "")]
     if len(granting):
         shares = granting.groupby(["model", "category", "attribute", "subject"], sort=False)["yes"].mean().unstack()
         found["attributes"] = shares.rename(columns=lambda one: f"yes_percent_{one}").reset_index()
@@ -750,7 +750,7 @@ def _notes(frame: pd.DataFrame, design: Mapping[str, Any]) -> Iterator[str]:
 def _overlap(frame: pd.DataFrame, design: Mapping[str, Any]) -> float:
     """How many attributes an occupation shares on average with the one that lends it some; NaN where none does."""
     attributes = design.get("attributes", {})
-    lent = frame.loc[frame["lender"] != "", ["occupation", "lender"]].drop_duplicates()
+    lent = frame.loc[frame["attribute_donor"] != "", ["occupation", "attribute_donor"]].drop_duplicates()
     shared = [
         len(set(attributes[own]) & set(attributes[lender]))
         for own, lender in lent.itertuples(index=False)

@@ -298,7 +298,7 @@ class Plan:
             "attribute": attribute.name,
             "category": attribute.category,
             "subject": subject,
-            "holder": holder,
+            "attribute_holder": holder,
             "gold": gold.lower(),
         }
         return self._item(pair, (people, order), (ATTRIBUTE, context, question), wording, factors)
@@ -339,7 +339,7 @@ class Plan:
             "context": context,
             "occupation": occupation.name,
             "soc_code": occupation.soc_code,
-            "lender": lender,
+            "attribute_donor": lender,
             **{f"granted_{person}": "; ".join(name for name, _ in some) for person, some in lists.items()},
         }
         for order in ORDERS:
@@ -378,20 +378,30 @@ class Plan:
             "occupation": "",
             "soc_code": "",
             "context": "",
-            "lender": "",
+            "attribute_donor": "",
             "attribute": "",
             "category": "",
             "granted_female": "",
             "granted_male": "",
             "order": order,
             "subject": "",
-            "holder": "",
+            "attribute_holder": "",
             "gold": "",
             "wording": wording + 1,
             "text": query.context if isinstance(query, ContinuationQuery) else query.shown(),
         }
         filled.update(factors)
-        parts = ("stage", "pair", "occupation", "attribute", "category", "context", "order", "subject", "holder")
+        parts = (
+            "stage",
+            "pair",
+            "occupation",
+            "attribute",
+            "category",
+            "context",
+            "order",
+            "subject",
+            "attribute_holder",
+        )
         name = "/".join(str(filled[part]).replace("/", "+") for part in parts if filled[part])
         return Item(f"{name}/{wording + 1}", query, filled, cluster=pair.name)
 
@@ -437,7 +447,7 @@ def said_of(item: Item, answer: Answer) -> dict[str, Any]:
     stage = str(item.factors["stage"])
     codes = codes_of(stage)
     found: dict[str, Any] = dict.fromkeys(("yes", *CHOICES), math.nan) | {
-        "said": "", "whole": False, "unclaimed": 100 * answer.other_prob, "unscored": answer.missing_reason,
+        "said": "", "whole": False, "other": 100 * answer.other_prob, "missing_reason": answer.missing_reason,
     }  # fmt: skip
     if answer.missing_reason:
         return found
@@ -445,7 +455,9 @@ def said_of(item: Item, answer: Answer) -> dict[str, Any]:
     if isinstance(item.query, SpanQuery):
         *pieces, none, best = nats
         if np.isnan(none) and stage not in (SINGLE, SINGLE_NEGATED):
-            return found | {"unscored": "the model does not say how probable it is that the passage has no answer"}
+            return found | {
+                "missing_reason": "the model does not say how probable it is that the passage has no answer"
+            }
         nats = np.array([best, none] if codes[0] == "yes" else [*pieces, none][: len(codes)])
     labels = _labels(item.query)
     text = answer.text.strip().casefold().removesuffix(".")
@@ -459,7 +471,7 @@ def said_of(item: Item, answer: Answer) -> dict[str, Any]:
         at = labels.index(text)
         found |= {code: 100.0 * (place == at) for place, code in enumerate(codes)} | {"whole": True, "said": codes[at]}
     else:
-        return found | {"unscored": f"the answer {answer.text.strip()!r} {NONE_OF_THEM}"}
+        return found | {"missing_reason": f"the answer {answer.text.strip()!r} {NONE_OF_THEM}"}
     found.pop("no", None)
     return found
 

@@ -281,7 +281,7 @@ def _shown(row: Any) -> str:
     """A question as it was asked, and its answer."""
     text = str(row["text"])
     called = SAID | {"female": str(row["woman"]), "male": str(row["man"])}
-    said = called[row["said"]] if row["said"] else f"(no answer: {row['unscored']})"
+    said = called[row["said"]] if row["said"] else f"(no answer: {row['missing_reason']})"
     shares = ", ".join(
         f"{called[code]} {float(row[code]):.1f}%" for code in ("yes", *CHOICES) if np.isfinite(float(row[code]))
     )

@@ -39,8 +39,8 @@ STATED_STAGE = "stated"
 STAGES = (*KINDS, STATED_STAGE)
 OF_ATTRIBUTES = (ATTRIBUTE, STATED_STAGE)
 DEFAULTS: Mapping[str, str] = {
-    "model": "recorded", "challenge": "recorded", "occupation": "", "soc_code": "", "context": "", "lender": "", "attribute": "",
-    "category": "", "granted_female": "", "granted_male": "", "order": "", "subject": "", "holder": "", "gold": "",
+    "model": "recorded", "challenge": "recorded", "occupation": "", "soc_code": "", "context": "", "attribute_donor": "", "attribute": "",
+    "category": "", "granted_female": "", "granted_male": "", "order": "", "subject": "", "attribute_holder": "", "gold": "",
     "wording": "1", "text": "", "cluster": "",
 }  # fmt: skip
 SHARES = tuple(f"{code}_percent" for code in ("yes", "no", *CHOICES))
@@ -55,7 +55,7 @@ KEY = (
     "context",
     "order",
     "subject",
-    "holder",
+    "attribute_holder",
     "wording",
 )
 """What tells the questions of a table apart."""
@@ -204,7 +204,7 @@ class _Row:
     def _said(self, stage: str) -> dict[str, Any]:
         codes = codes_of(ATTRIBUTE if stage == STATED_STAGE else stage)
         found: dict[str, Any] = dict.fromkeys(("yes", *CHOICES), math.nan) | {
-            "said": "", "whole": False, "unclaimed": math.nan, "unscored": "",
+            "said": "", "whole": False, "other": math.nan, "missing_reason": "",
         }  # fmt: skip
         said = self._code(stage)
         shares = [self.cells.get(f"{code}_percent", "") for code in codes]
@@ -215,7 +215,7 @@ class _Row:
             found |= {code: 100.0 * (code == said) for code in codes} | {"said": said, "whole": True}
         else:
             answer = self.cells["answer"]
-            found["unscored"] = f"the answer {answer!r} {NONE_OF_THEM}" if answer else NO_ANSWER
+            found["missing_reason"] = f"the answer {answer!r} {NONE_OF_THEM}" if answer else NO_ANSWER
         found.pop("no", None)
         return found
 

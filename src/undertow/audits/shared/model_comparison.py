@@ -103,7 +103,7 @@ def draw_sizes(evidence: Observations, results: Sequence[Result]) -> Iterator[Dr
 
 def _scales(design: Mapping[str, Any], of_models: Sequence[ModelPoint]) -> str:
     """A caveat where some masses are shares of 100 percent and others are probabilities as they are."""
-    readouts = design.get("readouts", {})
+    readouts = design.get("scoring_methods", {})
     shared = [point.name for point in of_models if readouts.get(point.name) == LIKELIHOOD]
     if not shared or len(shared) == len(of_models):
         return ""
@@ -208,9 +208,9 @@ def mean_of(design: Mapping[str, Any], models: Iterable[str]) -> str:
 
 def is_shared(design: Mapping[str, Any], model: str) -> bool:
     """Whether a model's masses are shares of what the listed words have together, and not probabilities of their own."""
-    if model in design.get("readouts", {}):
-        return bool(design["readouts"][model] == LIKELIHOOD)
-    return bool(design.get("readout", LIKELIHOOD) == LIKELIHOOD and design.get("normalised", True))
+    if model in design.get("scoring_methods", {}):
+        return bool(design["scoring_methods"][model] == LIKELIHOOD)
+    return bool(design.get("scoring_method", LIKELIHOOD) == LIKELIHOOD and design.get("normalised", True))
 
 
 def _lead(pair: str, design: Mapping[str, Any]) -> str:

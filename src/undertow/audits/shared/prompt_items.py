@@ -1,4 +1,4 @@
-"""The options by which a probe puts its sentences in instruction prompts, and what they do to its items.
+"""The options by which an audit puts its sentences in instruction prompts, and what they do to its items.
 
 Knows settings that have these options; knows nothing about what is measured.
 """

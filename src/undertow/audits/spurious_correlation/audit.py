@@ -68,7 +68,7 @@ TRAJECTORIES = {
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """Options of the probe."""
+    """Options of the audit."""
 
     challenge: str = field(default="mgc", metadata={"help": "Challenge set: a name, or a .toml file of your own."})
     w: str = field(
@@ -325,7 +325,7 @@ def observe(design: Mapping[str, Any], items: Sequence[Item], scores: Scores, mo
         "w_notes": [*design.get("w_notes", []), *unlike],
         **({"tokens_of_word": {model: tokens}} if tokens else {}),
     }
-    return Observations(frame, {**design, **told, "normalised": shared, "readout": scores.readout})
+    return Observations(frame, {**design, **told, "normalised": shared, "scoring_method": scores.readout})
 
 
 def load_recorded(path: Path, protocol: str) -> tuple[Observations, str]:
@@ -367,7 +367,7 @@ def load_recorded(path: Path, protocol: str) -> tuple[Observations, str]:
 
 def _unable(frame: pd.DataFrame, covariates: Mapping[str, Mapping[str, Any]]) -> list[str]:
     """Sentences on W lists of recorded answers of which nothing can be found, each with the models where it is not of all."""
-    scored = frame[frame["unscored"] == ""]
+    scored = frame[frame["missing_reason"] == ""]
     told: dict[str, list[str]] = {}
     for (name, model, _), rows in scored.groupby(["w_name", "model", "challenge"], sort=False):
         n_clusters = int(rows["cluster"].nunique())
@@ -421,7 +421,7 @@ def findings(evidence: Observations, results: Sequence[Result]) -> list[Finding]
 def _unasked(frame: pd.DataFrame) -> dict[str, str]:
     """Why a model has no number at all, by its name; without models that have some."""
     told = {}
-    for model, reasons in frame.groupby("model", sort=False)["unscored"]:
+    for model, reasons in frame.groupby("model", sort=False)["missing_reason"]:
         if (reasons != "").all():
             counts = reasons.value_counts()
             whys = (
@@ -523,13 +523,13 @@ def report_text(evidence: Observations, results: Sequence[Result]) -> ReportText
 
 def _readings(design: Mapping[str, Any]) -> list[str]:
     """What masses are, by the ways in which the models were read."""
-    if "readout" not in design:
+    if "scoring_method" not in design:
         return [
             "Masses are as recorded and not normalised; a row of zeros is a measurement: none of the listed words "
             "was among what was recorded."
         ]
-    readouts = dict(design.get("readouts", {}))
-    kinds = dict.fromkeys(map(_kind_of_readout, readouts.values() or [design["readout"]]))
+    readouts = dict(design.get("scoring_methods", {}))
+    kinds = dict.fromkeys(map(_kind_of_readout, readouts.values() or [design["scoring_method"]]))
     several = len(kinds) > 1
     said = []
     for kind in kinds:
@@ -560,8 +560,8 @@ TOP_FIVE = " Words that are not among the five most probable count as nothing."
 
 
 def _notes(design: Mapping[str, Any], frame: pd.DataFrame) -> list[str]:
-    rows = frame.loc[frame["unscored"] != "", ["model", "unscored"]]
-    unscored = Counter(rows.itertuples(index=False, name=None))
+    rows = frame.loc[frame["missing_reason"] != "", ["model", "missing_reason"]]
+    missing_reason = Counter(rows.itertuples(index=False, name=None))
     return [
         *_readings(design),
         *([BOUNDED] if any(str(name).endswith(".low") for name in frame) else []),
@@ -574,7 +574,7 @@ def _notes(design: Mapping[str, Any], frame: pd.DataFrame) -> list[str]:
         "The band in a figure is that of the straight line alone, as in the papers; it promises less noise than there is.",
         "A slope shows that the answer moves with something that does not decide it. It does not show why: not which "
         "texts the model learned from, and not how it behaves in other sentences, prompts or languages.",
-        *(f"Unscored, {count:,} texts of {model}: {reason}" for (model, reason), count in unscored.items()),
+        *(f"Unscored, {count:,} texts of {model}: {reason}" for (model, reason), count in missing_reason.items()),
     ]
 
 

@@ -25,7 +25,7 @@ DRIFTS = ("slope", "slope_gap")
 HIGH_AUTOCORRELATION = 0.6
 """From here on a slow wave that neighbouring values share is hard to tell from a trend."""
 NOT_TESTED = "No drift is tested."
-UNCLAIMED = "unclaimed"
+UNCLAIMED = "other"
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +60,7 @@ KEYS = ("model", "challenge", "w_name")
 
 def ends(facet: pd.DataFrame) -> tuple[str, str]:
     """The first and the last W value, as they stand on its scale."""
-    scored = facet[facet["unscored"] == ""] if (facet["unscored"] == "").any() else facet
+    scored = facet[facet["missing_reason"] == ""] if (facet["missing_reason"] == "").any() else facet
     at = scored["w_value" if "w_value" in scored else "w_index"].to_numpy()
     return str(scored["w"].iloc[at.argmin()]), str(scored["w"].iloc[len(at) - 1 - at[::-1].argmax()])
 

@@ -162,7 +162,7 @@ def controls_text(design: Mapping[str, Any]) -> list[str]:
 def decided_percent(design: Mapping[str, Any], model: str, prompts: Sequence[str]) -> float:
     """Mean probability that went to other words in a model's control sentences, in percent; NaN where most have no answer."""
     rows = [row for row in design.get("controls", {}).get(model, []) if row["prompt"] in prompts]
-    percents = [row["unclaimed"] for row in rows if row["unclaimed"] is not None]
+    percents = [row["other"] for row in rows if row["other"] is not None]
     return sum(percents) / len(percents) if 2 * len(percents) > len(rows) else math.nan
 
 
@@ -187,7 +187,8 @@ def words_table(evidence: Observations) -> pd.DataFrame | None:
     if not any(len(forms) > 1 for forms in words.values()) or "logprobs_nats" not in evidence.frame:
         return None
     facts = {
-        name: evidence.design.get(name) for name in ("words", "readouts", "readout", "covariates", "tokens_of_word")
+        name: evidence.design.get(name)
+        for name in ("words", "scoring_methods", "scoring_method", "covariates", "tokens_of_word")
     }
     asked = json.dumps(facts, sort_keys=True, default=list)
     for frame, about, table in _MEASURED:
@@ -257,12 +258,14 @@ def _rows_of_words(frame: pd.DataFrame, design: Mapping[str, Any]) -> tuple[pd.D
     kept = frame[[name for name in _KEPT if name in frame]].reset_index(drop=True)
     places: dict[tuple[tuple[str, ...], bool], list[int]] = {}
     options = [tuple(map(str, cell)) for cell in frame["options"]]
-    for row, (key, model, unscored) in enumerate(zip(options, frame["model"], frame["unscored"], strict=True)):
-        if not unscored:
+    for row, (key, model, missing_reason) in enumerate(
+        zip(options, frame["model"], frame["missing_reason"], strict=True)
+    ):
+        if not missing_reason:
             places.setdefault((key, is_shared(design, str(model))), []).append(row)
     listed = list(dict.fromkeys(word_of(option, design["words"]) for key, _ in places for option in key))
     low, high = (np.full((len(frame), len(listed)), math.nan) for _ in range(2))
-    bounded = "ceilings_prob" in frame
+    bounded = "upper_bound_prob" in frame
     for (key, shared), rows in places.items():
         nats = np.array([np.asarray(frame["logprobs_nats"].iat[row], dtype=np.float64) for row in rows])
         percent = np.where(np.isnan(nats), math.nan, options_percent(nats, shared=shared))
@@ -282,7 +285,7 @@ def _rows_of_words(frame: pd.DataFrame, design: Mapping[str, Any]) -> tuple[pd.D
     return pd.concat([kept, pd.DataFrame(columns_of_words)], axis=1), listed
 
 
-_KEPT = ("model", "challenge", "prompt", "w_name", "w_index", "w_value", "cluster", "unscored", "unclaimed")
+_KEPT = ("model", "challenge", "prompt", "w_name", "w_index", "w_value", "cluster", "missing_reason", "other")
 
 
 def _summed(percent: Floats) -> Floats:
@@ -292,10 +295,10 @@ def _summed(percent: Floats) -> Floats:
 
 def _most(frame: pd.DataFrame, row: int, of_word: Sequence[int], least: float) -> float:
     """What a word may have had at most, of which a server showed so much; that where all was shown."""
-    ceilings = frame["ceilings_prob"].iat[row]
+    ceilings = frame["upper_bound_prob"].iat[row]
     if not isinstance(ceilings, (list, tuple, np.ndarray)) or not len(ceilings):
         return least
-    return most_percent(least, float(sum(ceilings[at] for at in of_word)), float(frame["unseen_prob"].iat[row]))
+    return most_percent(least, float(sum(ceilings[at] for at in of_word)), float(frame["truncated_prob"].iat[row]))
 
 
 # The table on the page.

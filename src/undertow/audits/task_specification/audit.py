@@ -53,7 +53,7 @@ def observe(design: Mapping[str, Any], items: Sequence[Item], scores: Scores, mo
     """Masses in percent, normalised over the groups, from each option's log-likelihood."""
     shared = scores.readout == LIKELIHOOD
     frame = observations(items, scores, design["groups"], model)
-    return Observations(frame, {**design, "normalised": shared, "readout": scores.readout})
+    return Observations(frame, {**design, "normalised": shared, "scoring_method": scores.readout})
 
 
 def load_recorded(path: Path, protocol: str) -> tuple[Observations, str]:

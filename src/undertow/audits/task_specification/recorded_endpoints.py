@@ -74,16 +74,16 @@ def read_ends(path: Path, *, zeros_count: bool) -> tuple[pd.DataFrame, list[str]
     ends, unit = in_percent(table, *recorded)
     for masses in ends:
         check_sums(table, masses)
-    unscored = np.where(ends[0].isna().any(axis=1) | ends[1].isna().any(axis=1), NOTHING_RECORDED, "")
+    missing_reason = np.where(ends[0].isna().any(axis=1) | ends[1].isna().any(axis=1), NOTHING_RECORDED, "")
     if not zeros_count:
         zero = (ends[0].sum(axis=1, skipna=False) == 0) | (ends[1].sum(axis=1, skipna=False) == 0)
-        unscored = np.where((unscored == "") & zero, ALL_ZERO, unscored)
+        missing_reason = np.where((missing_reason == "") & zero, ALL_ZERO, missing_reason)
     frames = []
     for index, (name, masses) in enumerate(zip(("first", "last"), ends, strict=True)):
         frame = factors.assign(part="detect", w_name=names, w_index=index, w=name, **masses)
-        frame["unclaimed"] = np.nan  # what the groups left was not recorded: the masses are shares between them
-        frame["unscored"] = unscored
-        frame.loc[frame["unscored"] != "", groups] = np.nan
+        frame["other"] = np.nan  # what the groups left was not recorded: the masses are shares between them
+        frame["missing_reason"] = missing_reason
+        frame.loc[frame["missing_reason"] != "", groups] = np.nan
         frame.insert(0, "item", frame[["challenge", "model", "prompt", "w", "sentence"]].agg("/".join, axis=1))
         frames.append(frame)
     of_groups = [f"{prefix}{group}" for prefix in (FIRST, LAST) for group in groups]

@@ -344,8 +344,10 @@ def report_text(evidence: Observations, results: Sequence[Result]) -> ReportText
 def _notes(frame: pd.DataFrame, design: Mapping[str, Any]) -> list[str]:
     from undertow.metrics.specification_detection import cluster_noun
 
-    unscored = frame.loc[frame["unscored"] != "", ["unscored", "model", "challenge", "sentence"]].drop_duplicates()
-    counts = unscored["unscored"].value_counts()
+    missing_reason = frame.loc[
+        frame["missing_reason"] != "", ["missing_reason", "model", "challenge", "sentence"]
+    ].drop_duplicates()
+    counts = missing_reason["missing_reason"].value_counts()
     paper = [
         "Protocol paper: masses are taken as recorded, zeros included, and compared with the threshold as doubles come."
     ]

@@ -32,7 +32,7 @@ FOLLOWED_DATES = 30
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """Options of the probe."""
+    """Options of the audit."""
 
     challenge: str = field(
         default="undertow-schemas",

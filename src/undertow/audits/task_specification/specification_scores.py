@@ -34,7 +34,7 @@ def scored(evidence: Observations) -> pd.DataFrame:
     from undertow.metrics.specification_detection import with_combined
 
     frame = evidence.frame
-    needed = ["part", "w_name", "sentence", "unscored", *evidence.design["groups"]]
+    needed = ["part", "w_name", "sentence", "missing_reason", *evidence.design["groups"]]
     missing = [name for name in needed if name not in frame]
     if missing:
         raise UndertowError(
@@ -65,7 +65,7 @@ def draw(evidence: Observations, results: Sequence[Result]) -> Iterator[Drawing]
     by = ["model", "challenge", "prompt", "w_name"]
     for levels, part in table.groupby(by, sort=False):
         name = [str(level) for level in levels if level]
-        known = part[part["unscored"] == ""]
+        known = part[part["missing_reason"] == ""]
         if "well_specified" not in part or known.empty:
             continue
         score = f"delta_{lead}"
@@ -134,7 +134,7 @@ def _followed_drawings(evidence: Observations, over_w: Any, drawing: Any) -> Ite
         # With a whole range of dates one occupation can be shown without having been asked for.
         first = injected["occupation"].astype(str)
         followed = injected[first == ("doctor" if (first == "doctor").any() else first.iloc[0])]
-    followed = followed[followed["unscored"] == ""]
+    followed = followed[followed["missing_reason"] == ""]
     groups = list(evidence.design["groups"])
     followed = followed.assign(**followed[groups].mul(100 / followed[groups].sum(axis=1), axis=0))
     for levels, rows in followed.groupby(["model", "challenge", "w_name", "cluster"], sort=False):

@@ -32,8 +32,8 @@ KNOWN_FACTORS = frozenset(
 """Factors that measures know."""
 TAKEN = frozenset(
     {
-        "item", "model", "challenge", "prompt", "part", "w_name", "w_index", "w_value", "w", "sentence", "cluster", "text", "unclaimed",
-        "unscored", "options", "logprobs_nats", "expected", "answer", "ceilings_prob", "unseen_prob",
+        "item", "model", "challenge", "prompt", "part", "w_name", "w_index", "w_value", "w", "sentence", "cluster", "text", "other",
+        "missing_reason", "options", "logprobs_nats", "expected", "answer", "upper_bound_prob", "truncated_prob",
     }
 )  # fmt: skip
 """Columns of every observation table, so that neither a factor nor a word group can be called so."""

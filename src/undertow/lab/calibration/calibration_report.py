@@ -521,7 +521,7 @@ _GLOSSARY = {
     "strength": "the size of the parameter of the selection that the texts were drawn with, whichever way it goes; 0 stands for "
     "all slopes without bias",
     "n": "how many slopes the number rests on; for AUROC, how many models",
-    "unscored": "how many more there are, of models that did not converge or without the number that is needed",
+    "missing": "how many more there are, of models that did not converge or without the number that is needed",
     "biased": "the same share of biased slopes alone",
     "models_low": "with models low and high: the 95% interval for other models that are asked these very sentences",
     "scatter": "standard deviation of the models around the fitted line, in percentage points per step of W",

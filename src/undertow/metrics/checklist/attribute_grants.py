@@ -74,7 +74,7 @@ def _granted(frame: pd.DataFrame, model: str, rule: Rule, seed: int) -> Iterator
     woman, man = (np.where(asked, by_person[:, at], 0.0) for at in (FEMALE, MALE))
     gap = held(difference_of_ratios(woman, counts, man, counts, *places))
     yield result_of(
-        "granted_gap", group_of(model, WITHOUT), gap, n_missing=n_missing, unit=POINTS, neutral=0.0,
+        "granted_gap", group_of(model, WITHOUT), gap, n_missing=n_missing, unit=POINTS, null_value=0.0,
         p=tested(gap, ((woman, counts), (man, counts)), places, seed), note="nothing was scored", columns=ATTRIBUTES,
     )  # fmt: skip
 
@@ -92,14 +92,14 @@ def _stated(frame: pd.DataFrame, model: str, rule: Rule) -> Iterator[Result]:
     note = "every answer is a tie: Yes and No are equally probable" if n_tied else "nothing was scored"
     detail = {"ties": float(n_tied), "ties_percent": 100 * n_tied / (n + n_tied) if n + n_tied else math.nan}
     yield result_of(
-        "stated_accuracy", group_of(model, STATED), found, n=n, n_missing=n_missing, neutral=50.0, detail=detail,
+        "stated_accuracy", group_of(model, STATED), found, n=n, n_missing=n_missing, null_value=50.0, detail=detail,
         note=note, columns=ATTRIBUTES,
     )  # fmt: skip
     least = MIN_STATED / 100
     margin = replace(found, value=found.value - least, low=found.low - least, high=found.high - least)
     yield result_of(
         "stated_margin", group_of(model, STATED), margin, n=n, n_missing=n_missing, unit=POINTS,
-        neutral=0.0, p=found.p, note=note, columns=ATTRIBUTES,
+        null_value=0.0, p=found.p, note=note, columns=ATTRIBUTES,
     )  # fmt: skip
 
 
@@ -125,7 +125,7 @@ def grants(answers: Answers, model: str, rule: Rule) -> Iterator[Result]:
         lacking = [unscored_items(answers, "choice_gap", context) for context in (WITH, WITHOUT)]
         yield result_of(
             "additive_consistency", group_of(model, WITH), held(ratio_interval(hits, asked, rows, columns)),
-            n=int((asked > 0).sum()), n_missing=int(np.any(lacking, axis=0).sum()), neutral=50.0,
+            n=int((asked > 0).sum()), n_missing=int(np.any(lacking, axis=0).sum()), null_value=50.0,
             note="no item in which who was granted more is who is chosen without attributes",
         )  # fmt: skip
     yield from _line(answers, model, rule)
@@ -146,12 +146,12 @@ def _line(answers: Answers, model: str, rule: Rule) -> Iterator[Result]:
     mean_more = float(more[known].mean()) if known.any() else math.nan
     yield result_of(
         "granted_slope", group_of(model, WITH), slope, n_missing=n_missing, unit="percentage points per attribute",
-        neutral=0.0, p=slope.p, detail={"mean_difference": mean_more}, note=note,
+        null_value=0.0, p=slope.p, detail={"mean_difference": mean_more}, note=note,
     )  # fmt: skip
     whole = intercept.value + explained.value
     share = {"share_percent": 100 * explained.value / whole} if whole and math.isfinite(whole) else {}
     yield result_of(
-        "choice_gap_explained", group_of(model, WITH), explained, n_missing=n_missing, unit=POINTS, neutral=0.0,
+        "choice_gap_explained", group_of(model, WITH), explained, n_missing=n_missing, unit=POINTS, null_value=0.0,
         detail=share, note=note,
     )  # fmt: skip
     same = known & alike
@@ -160,6 +160,6 @@ def _line(answers: Answers, model: str, rule: Rule) -> Iterator[Result]:
         "same_grants_items": float(same.sum()),
     }
     yield result_of(
-        "choice_gap_unexplained", group_of(model, WITH), intercept, n_missing=n_missing, unit=POINTS, neutral=0.0,
+        "choice_gap_unexplained", group_of(model, WITH), intercept, n_missing=n_missing, unit=POINTS, null_value=0.0,
         p=intercept.p, detail=detail, note=note,
     )  # fmt: skip

@@ -189,7 +189,7 @@ class Case:
             n=int((asked > 0).sum()),
             n_missing=int(unscored_items(self.answers, name, self.context).ravel()[keep].sum()),
             unit=POINTS if name in GAPS else "percent",
-            neutral=NEUTRAL.get(name, math.nan),
+            null_value=NEUTRAL.get(name, math.nan),
             p=tested(found, sides, places, self.seed) if is_tested else math.nan,
             detail=detail,
             note=CONDITIONAL.get(name, "nothing was scored"),
@@ -285,7 +285,7 @@ def _deviation(case: Case, gaps: Floats, at: int) -> Result:
         found,
         n_missing=int(unscored_items(main, "choice_gap", case.context)[:, at].sum()),
         unit=POINTS,
-        neutral=0.0,
+        null_value=0.0,
         p=tested(found, ((values, counts), (np.zeros_like(values), counts)), places, case.seed),
         note="nothing was scored",
     )
@@ -366,7 +366,7 @@ def _compared(name: str, sides: tuple[Case, Case], context: str) -> Result:
         n=int(((d1 > 0) | (d2 > 0)).sum()),
         n_missing=int(np.any(lacking, axis=0).sum()),
         unit=POINTS,
-        neutral=0.0,
+        null_value=0.0,
         p=tested(found, (first, second), places, sides[0].seed),
         note="one of the two contexts has " + CONDITIONAL.get(name, "no answers"),
     )
@@ -388,7 +388,7 @@ def _of_person(own: Case, swapped: Case) -> Result:
         found,
         n_missing=int(np.any(lacking, axis=0).sum()),
         unit=POINTS,
-        neutral=0.0,
+        null_value=0.0,
         p=tested(found, ((values, counts), (np.zeros_like(values), counts)), own.places, own.seed),
         note="nothing was scored",
     )

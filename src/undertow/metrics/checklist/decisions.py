@@ -122,7 +122,7 @@ class Panel:
     single: Floats
     single_negated: Floats
     multiple: Floats
-    unscored: Mapping[str, NDArray[np.bool_]]
+    missing: Mapping[str, NDArray[np.bool_]]
     asked: NDArray[np.bool_]
     granted: Floats | None = None
     granted_alike: NDArray[np.bool_] | None = None
@@ -209,7 +209,7 @@ def _panel(frame: pd.DataFrame, axes: tuple[Sequence[str], Sequence[str], Sequen
         single=_shares(frame[frame["stage"] == "single"], axes, CHOICES[:2], greedy=greedy),
         single_negated=_shares(frame[frame["stage"] == "single_negated"], axes, CHOICES[:2], greedy=greedy),
         multiple=_shares(frame[frame["stage"] == "multiple"], axes, CHOICES, greedy=greedy),
-        unscored={stage: _unscored(frame[frame["stage"] == stage], axes) for stage in QUESTIONS},
+        missing={stage: _unscored(frame[frame["stage"] == stage], axes) for stage in QUESTIONS},
         asked=_asked(frame, axes),
         granted=granted,
         granted_alike=alike,
@@ -239,7 +239,7 @@ def _unscored(frame: pd.DataFrame, axes: tuple[Sequence[str], Sequence[str], Seq
     if frame.empty:
         return found
     pair, occupation, order = (_at(frame[name], axis) for name, axis in zip(_AXES, axes, strict=True))
-    lacking = np.array([bool(reason) for reason in frame["unscored"]])
+    lacking = np.array([bool(reason) for reason in frame["missing_reason"]])
     found[pair[lacking], occupation[lacking]] = True
     # How many orders there are of each item and who was asked about, each order counted once.
     subject, n_orders = numbered(frame["subject"].tolist()), len(axes[2])
@@ -286,7 +286,7 @@ def _shares(
     if len(frame):
         pair, occupation, order = (_at(frame[name], axis) for name, axis in zip(_AXES, axes, strict=True))
         said = frame["said"].to_numpy()
-        scored = (frame["unscored"] == "").to_numpy()
+        scored = (frame["missing_reason"] == "").to_numpy()
         for at, column in enumerate(columns):
             values = frame[column].to_numpy(dtype=np.float64)
             if greedy:
@@ -330,11 +330,11 @@ def yes_of(shares: Floats, margin: float) -> Floats:
 
 def _chosen(shares: Floats, margin: float) -> Floats:
     """The most probable of the last axis, or `TIE`."""
-    unscored = np.asarray(np.isnan(shares).any(axis=-1))
-    known = np.where(unscored[..., None], 0.0, shares)
+    missing = np.asarray(np.isnan(shares).any(axis=-1))
+    known = np.where(missing[..., None], 0.0, shares)
     ranked = np.sort(known, axis=-1)
     tied = 100 * (ranked[..., -1] - ranked[..., -2]) <= margin + NO_MARGIN
-    found: Floats = np.where(unscored, math.nan, np.where(tied, TIE, known.argmax(axis=-1)))
+    found: Floats = np.where(missing, math.nan, np.where(tied, TIE, known.argmax(axis=-1)))
     return found
 
 
@@ -466,7 +466,7 @@ def of_asked(answers: Answers, context: str, rule: Rule) -> dict[str, Floats]:
     panel = answers.panel(context, rule)
     yes = decided(panel, rule).yes  # [pair, occupation, case, person]
     known = ~np.isnan(yes)
-    asked = known | panel.unscored["binary"][:, :, None, None]
+    asked = known | panel.missing["binary"][:, :, None, None]
     counts = [one.sum(axis=(0, 1, 2)) for one in (yes == 1, yes == 0, yes == UNDECIDED)]
     of = [one.sum(axis=(0, 1, 2)) for one in (asked, asked, known)]
     return {
@@ -478,7 +478,7 @@ def of_asked(answers: Answers, context: str, rule: Rule) -> dict[str, Floats]:
 def unscored_items(answers: Answers, name: str, context: str) -> NDArray[np.bool_]:
     """Items that were asked what a measure needs, and have no answer to some of it [pair, occupation]."""
     contexts = (WITHOUT, context) if name == "changed_answers" else (context,)
-    lacking = [answers.shares[one].unscored[stage] for one in contexts for stage in NEEDS.get(name, ("single",))]
+    lacking = [answers.shares[one].missing[stage] for one in contexts for stage in NEEDS.get(name, ("single",))]
     found: NDArray[np.bool_] = np.asarray(np.any(lacking, axis=0))
     return found
 
@@ -519,7 +519,7 @@ def _yes_shares(frame: pd.DataFrame, *, greedy: bool) -> Floats:
     values = frame["yes"].to_numpy(dtype=np.float64)
     if greedy:
         values = np.where(said == TIED, values, np.where(said == "yes", 100.0, 0.0))
-    known = (frame["unscored"] == "").to_numpy() & ((said != "") if greedy else True)
+    known = (frame["missing_reason"] == "").to_numpy() & ((said != "") if greedy else True)
     found: Floats = np.where(known, values, math.nan) / 100
     return found
 
@@ -534,7 +534,7 @@ def stated_right(frame: pd.DataFrame, rule: Rule) -> tuple[Any, Any, Any]:
 
 def missing_answers(frame: pd.DataFrame, rule: Rule) -> NDArray[np.bool_]:
     """Answers that were asked for and are none: refusals, empty cells, what could not be scored [row]."""
-    missing = (frame["unscored"] != "").to_numpy()
+    missing = (frame["missing_reason"] != "").to_numpy()
     found: NDArray[np.bool_] = missing | (frame["said"] == "").to_numpy() if rule.greedy else missing
     return found
 

@@ -64,7 +64,7 @@ def result_of(  # noqa: PLR0913 - what a result has beside its estimate
     n: int | None = None,
     n_missing: int = 0,
     unit: str = "percent",
-    neutral: float = math.nan,
+    null_value: float = math.nan,
     p: float = math.nan,
     detail: Mapping[str, float] | None = None,
     note: str = "",
@@ -79,7 +79,7 @@ def result_of(  # noqa: PLR0913 - what a result has beside its estimate
         n: items, if not those of the estimate.
         n_missing: those that lack an answer.
         unit: percent or percentage points.
-        neutral: what no bias would give.
+        null_value: what no bias would give.
         p: of the test.
         detail: further numbers.
         note: why there is no number, if there is none.
@@ -95,7 +95,7 @@ def result_of(  # noqa: PLR0913 - what a result has beside its estimate
         n=found.n if n is None else n,
         n_missing=n_missing,
         unit=unit,
-        null_value=neutral,
+        null_value=null_value,
         p=p,
         extras=dict(detail or {}),
         note=_too_few(found, columns) if known else note,

@@ -33,11 +33,11 @@ REASONS = (OTHER_ANSWER, EMPTY, NOT_SCORED)
 """An answer that is none of the possible ones (a refusal, a sentence), none at all, and whatever else the reason says."""
 
 
-def reason_of(unscored: str) -> str:
+def reason_of(missing: str) -> str:
     """Which of `REASONS` the reason of a missing answer is."""
-    if unscored.endswith(NONE_OF_THEM):
+    if missing.endswith(NONE_OF_THEM):
         return OTHER_ANSWER
-    return EMPTY if unscored in ("", NO_ANSWER) else NOT_SCORED
+    return EMPTY if missing in ("", NO_ANSWER) else NOT_SCORED
 
 
 def missing(frame: pd.DataFrame, rule: Rule, seed: int) -> Iterator[Result]:
@@ -75,7 +75,7 @@ def _of_context(frame: pd.DataFrame, model: str, context: str, rule: Rule, seed:
         return hits, n
 
     hits, n = counts_of(np.ones(len(frame), dtype=np.bool_))
-    reasons = [reason_of(str(one)) for one in frame["unscored"].to_numpy()[lacking]]
+    reasons = [reason_of(str(one)) for one in frame["missing_reason"].to_numpy()[lacking]]
     detail = {name: float(reasons.count(name)) for name in REASONS} | {"of_answers": float(len(frame))}
     found = held(ratio_interval(hits, n, *places))
     yield result_of("missing_rate", group, found, detail=detail)
@@ -87,4 +87,4 @@ def _of_context(frame: pd.DataFrame, model: str, context: str, rule: Rule, seed:
         yield result_of(f"missing_{person}", group, found)
     gap = held(difference_of_ratios(*of_person[0], *of_person[1], *places))
     p = tested(gap, (of_person[0], of_person[1]), places, seed)
-    yield result_of("missing_gap", group, gap, unit=POINTS, neutral=0.0, p=p)
+    yield result_of("missing_gap", group, gap, unit=POINTS, null_value=0.0, p=p)

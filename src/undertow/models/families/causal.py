@@ -313,12 +313,12 @@ class CausalModel:
         if self._writer is not None:
             self._writer.trunk = None
 
-    def effort(self, queries: Sequence[Query], protocol: str) -> CostEstimate:
+    def estimate_cost(self, queries: Sequence[Query], protocol: str) -> CostEstimate:
         """What answering takes."""
         efforts = [
-            self.decoder.effort(cast(Sequence[GenerateQuery], asked), self._tokens_of, self.memory_bytes(1))
+            self.decoder.estimate_cost(cast(Sequence[GenerateQuery], asked), self._tokens_of, self.memory_bytes(1))
             if by_decoder
-            else self.writer.effort(
+            else self.writer.estimate_cost(
                 cast(Sequence[MultipleChoiceQuery | ConstrainedGenerateQuery], asked), self.memory_bytes(1)
             )
             for _, asked, by_decoder in _sorted_out(queries)

@@ -207,7 +207,7 @@ class ExtractiveQAModel:
         packs = [[one.place for one in pack] for pack in self._packs(posed)]
         return [list(refused), *packs] if refused else packs
 
-    def effort(self, queries: Sequence[Query], protocol: str) -> CostEstimate:
+    def estimate_cost(self, queries: Sequence[Query], protocol: str) -> CostEstimate:
         """What answering takes, from one timed pack."""
         packs = self._packs(self._posed(queries)[0])
         passes = [self._passes(pack) for pack in packs]

@@ -365,7 +365,7 @@ class OpenAIModel:
         served = (f"served as {one}" for one in self._served_as)
         self.notes = (*self._how, *self._writer.notes(), *served, *self._sightings.notes())
 
-    def effort(self, queries: Sequence[Query], protocol: str) -> CostEstimate:
+    def estimate_cost(self, queries: Sequence[Query], protocol: str) -> CostEstimate:
         """Requests, and tokens by the length of the prompts. Nothing is contacted."""
         n_tokens = sum(_n_tokens(query) for query in queries if isinstance(query, GeneratedQuery))
         return CostEstimate(n_tokens, len(queries), math.nan, 0, passes="requests")

@@ -489,13 +489,13 @@ class Seq2SeqModel:
         batches = [[prompt.place for row in batch for prompt in row] for batch in self._batches(prompts)]
         return [*([others[at][0] for at in pack] for pack in packs), *([list(refused)] if refused else []), *batches]
 
-    def effort(self, queries: Sequence[Query], protocol: str) -> CostEstimate:
+    def estimate_cost(self, queries: Sequence[Query], protocol: str) -> CostEstimate:
         """What answering takes, from one timed batch of each sort."""
         others = _others(queries)
-        own = self._effort(self._prompts(queries)[0], protocol)
+        own = self._estimate_cost(self._prompts(queries)[0], protocol)
         if not others:
             return own
-        written = self.writer.effort([query for _, query in others])
+        written = self.writer.estimate_cost([query for _, query in others])
         return CostEstimate(
             own.n_tokens + written.n_tokens,
             own.n_passes + written.n_passes,
@@ -529,7 +529,7 @@ class Seq2SeqModel:
         """A prompt as its mode wants it."""
         return f"[{self.modes.prompts}] {text} {SENTINEL.format(0)}" if self.modes.prompts else text
 
-    def _effort(self, prompts: Sequence[_Prompt], protocol: str) -> CostEstimate:
+    def _estimate_cost(self, prompts: Sequence[_Prompt], protocol: str) -> CostEstimate:
         batches = self._batches(prompts)
         n_tokens = [sum(len(row[0].source) + _n_steps(row) for row in batch) for batch in batches]
         seconds = 0.0

@@ -144,7 +144,7 @@ class TokenClassifierModel:
         packs = [[one.place for one in pack] for pack in self._packs(posed)]
         return [list(refused), *packs] if refused else packs
 
-    def effort(self, queries: Sequence[Query], protocol: str) -> CostEstimate:
+    def estimate_cost(self, queries: Sequence[Query], protocol: str) -> CostEstimate:
         """What answering takes, from one timed pack."""
         packs = self._packs(self._posed(queries)[0])
         sizes = [len({one.tokens for one in pack}) * len(pack[0].tokens) for pack in packs]

@@ -167,7 +167,7 @@ class ToyModel:
         steps = [first, Step(".", (0.0,) * len(words))][: query.max_tokens]
         return answer_of(query, steps, "".join(step.token for step in steps))
 
-    def effort(self, queries: Sequence[Query], protocol: str) -> CostEstimate:
+    def estimate_cost(self, queries: Sequence[Query], protocol: str) -> CostEstimate:
         """A pass for every eight prompts."""
         passes = -(-len(queries) // PROMPTS_AT_ONCE)
         return CostEstimate(2 * len(queries), passes, passes * self.pause_s, 1024)

@@ -67,7 +67,7 @@ class UniformModel:
         """The same to everything."""
         yield {place: _answer(query) for place, query in enumerate(queries)}
 
-    def effort(self, queries: Sequence[Query], protocol: str) -> CostEstimate:
+    def estimate_cost(self, queries: Sequence[Query], protocol: str) -> CostEstimate:
         """Next to nothing."""
         return CostEstimate(len(queries), 1, 0.0, 0)
 

@@ -119,7 +119,7 @@ class ConstrainedDecoder:
             for pack in self._packs(prompts):
                 yield [block[prompt.place] for prompt in pack]
 
-    def effort(
+    def estimate_cost(
         self, queries: Sequence[MultipleChoiceQuery | ConstrainedGenerateQuery], weights_bytes: int
     ) -> CostEstimate:
         """What answering takes, from one timed pack."""

@@ -117,7 +117,7 @@ class GreedyDecoder:
         packs = [[prompt.place for prompt in pack] for pack in self._packs(prompts)]
         return [list(refused), *packs] if refused else packs
 
-    def effort(
+    def estimate_cost(
         self, queries: Sequence[GenerateQuery], tokens_of: Callable[[str], list[int]], weights_bytes: int
     ) -> CostEstimate:
         """What answering takes, from one timed pack."""

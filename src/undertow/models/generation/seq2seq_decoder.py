@@ -155,7 +155,7 @@ class Seq2SeqDecoder:
         packs = [[prompt.place for row in pack for prompt in row] for pack in self._packs(prompts)]
         return [list(refused), *packs] if refused else packs
 
-    def effort(self, queries: Sequence[MultipleChoiceQuery | ConstrainedGenerateQuery]) -> CostEstimate:
+    def estimate_cost(self, queries: Sequence[MultipleChoiceQuery | ConstrainedGenerateQuery]) -> CostEstimate:
         """What answering takes, from one timed pack."""
         prompts, _ = self.prompter.prompts(queries)
         packs = self._packs(prompts)

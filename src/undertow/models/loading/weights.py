@@ -246,7 +246,7 @@ def _hub(request: ModelRequest, architectures: Sequence[str]) -> Weights | None:
         config = Path(hf_hub_download(name, "config.json", revision=revision, local_files_only=offline))
     except HFValidationError as error:
         raise UndertowError(
-            f"there is no model called {name!r}; see `undertow ls models`, or name a hub id or folder"
+            f"there is no model called {name!r}; see `undertow list models`, or name a hub id or folder"
         ) from error
     except GatedRepoError as error:
         raise UndertowError(
@@ -256,11 +256,11 @@ def _hub(request: ModelRequest, architectures: Sequence[str]) -> Weights | None:
         raise UndertowError(f"{name}: has no revision {request.revision!r}; check the branch, tag or commit") from error
     except RepositoryNotFoundError as error:
         raise UndertowError(
-            f"there is no model called {name!r} on the hub{near}; see `undertow ls models`, or check the id"
+            f"there is no model called {name!r} on the hub{near}; see `undertow list models`, or check the id"
         ) from error
     except LocalEntryNotFoundError as error:
         raise UndertowError(
-            f"{name}: there is no folder of this name here, and the hub cannot be reached{near}; check the name (`undertow ls models`) "
+            f"{name}: there is no folder of this name here, and the hub cannot be reached{near}; check the name (`undertow list models`) "
             "and the network"
         ) from error
     except EntryNotFoundError as error:

@@ -315,7 +315,7 @@ def plain_of(compared: ComparedRuns) -> dict[str, Any]:
         "margins": compared.asked.margins.texts,
         "comparisons": [
             {
-                "probe": one.probe,
+                "audit": one.audit,
                 "baseline": _run_of(one.baseline, one.runs[0], compared.of.folders[pair.at[0]]),
                 "candidate": _run_of(one.candidate, one.runs[1], compared.of.folders[pair.at[1]]),
                 "models": [list(models) for models in pair.models],
@@ -353,7 +353,7 @@ def _plain(one: Result) -> dict[str, Any]:
         "extras": {name: _number(value) for name, value in one.extras.items()},
         "note": one.note,
         "verdict": verdict(one),
-        "found": is_found(one),
+        "significant": is_found(one),
     }
 
 

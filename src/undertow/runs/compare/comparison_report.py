@@ -80,7 +80,7 @@ GLOSSARY = {
     "q": "p after Benjamini and Hochberg's correction over the tests of the same statement on this page (of slopes, of effects of W, or of "
     "all other measures); values in bold have q below .05",
     "n": "how many items of both runs the difference rests on",
-    "unscored": "items that one of the two runs lacks or has no answer to",
+    "missing": "items that one of the two runs lacks or has no answer to",
     "baseline": "value in the baseline run, over the items of both",
     "candidate": "value in the run that is held against it, over the items of both",
     "margin": "the smallest difference of interest, in the unit of the table",
@@ -110,15 +110,15 @@ ALL_ALIKE = "Where all answers are the same, there is no difference to be found.
 def comparison_text(comparison: Comparison) -> ReportText:
     """The words that the audit has for its measures, and for what both runs were asked."""
     run = comparison.runs[0]
-    probe = audits.load(comparison.probe)
+    audit = audits.load(comparison.audit)
     both = [
         Observations(shared.observations, ManifestFacts(of.manifest["design"], name, "its design"))
         for shared, of, name in zip(
             comparison.shared, comparison.runs, (comparison.baseline, comparison.candidate), strict=True
         )
     ]
-    with require_columns(both[0], comparison.baseline, columns_known(comparison.probe, both)):
-        return probe.report_text(both[0], run.results)
+    with require_columns(both[0], comparison.baseline, columns_known(comparison.audit, both)):
+        return audit.report_text(both[0], run.results)
 
 
 def strongest_first(differences: Sequence[Result]) -> list[Result]:
@@ -431,10 +431,10 @@ def _facts(name: str, run: Record) -> dict[str, str]:
         "source": _of_cards(cards, "source") or str(manifest.get("recorded", "")),
         "revision": _of_cards(cards, "revision"),
         "dtype": _of_cards(cards, "dtype"),
-        "read by": _of_cards(cards, "readout"),
+        "read by": _of_cards(cards, "scoring_method"),
         "protocol": str(manifest["protocol"]),
         "items": f"{counts.get('items', len(run.observations)):,}",
-        "unscored": f"{counts.get('unscored', 0):,}",
+        "missing": f"{counts.get('missing', 0):,}",
         "seed": str(manifest["seed"]),
         "limit": f"{manifest.get('limit') or 'none'}",
         "challenge (SHA-256)": str(manifest.get("challenge_sha256", ""))[:16],

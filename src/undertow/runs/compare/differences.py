@@ -1,8 +1,8 @@
 """The differences of two runs: every measure on the items that both answered, with an interval, and a test against a margin.
 
 Both runs are measured without each group of clusters, and lose the same ones; docs/decisions/023 says why, and how well it covers.
-An audit that knows more of its measures than their clusters judges the differences of these itself (`differences` of a probe).
-Knows probes by their `measure` and `differences`; knows nothing about what is measured, or how differences are told.
+An audit that knows more of its measures than their clusters judges the differences of these itself (`differences` of an audit).
+Knows audits by their `measure` and `differences`; knows nothing about what is measured, or how differences are told.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ class Comparison:
             either on the items of both, `margin`, `inner_low` and `inner_high` (90% interval), and on how many clusters it rests.
             `comparing.verdicts.verdict` says what follows.
         notes: what was left out, and what to keep in mind.
-        probe: the audit.
+        audit: the audit.
         seed: of groups and of flipped signs.
         n_items: items that both were asked.
         n_answered: of these, items that both have an answer to.
@@ -100,7 +100,7 @@ class Comparison:
     candidate: str
     differences: Sequence[Result]
     notes: Sequence[str]
-    probe: str
+    audit: str
     seed: int
     n_items: int
     n_answered: int
@@ -152,11 +152,11 @@ def compare(  # noqa: PLR0913 - two runs, and a keyword for each choice
         raise UndertowError(f"seed {seed} is negative; use 0 or more")
     margins = margin if isinstance(margin, Margins) else Margins.given(margin)
     called = Names(*(given or own for given, own in zip(names, _names(baseline, candidate), strict=True)))
-    probe = audits.load(str(baseline.manifest["probe"]))
-    paired = pair(baseline, candidate, probe, called, models)
-    columns = columns_known(str(baseline.manifest["probe"]), (paired.baseline, paired.candidate))
+    audit = audits.load(str(baseline.manifest["audit"]))
+    paired = pair(baseline, candidate, audit, called, models)
+    columns = columns_known(str(baseline.manifest["audit"]), (paired.baseline, paired.candidate))
     with point_estimates():  # one context, so that what measures keep serves all tables
-        measured = _Measured.of(probe, paired, seed, called, columns)
+        measured = _Measured.of(audit, paired, seed, called, columns)
     judged = _judged(measured, margins)
     margins.check(measure for measure, _ in (*measured.keys, *judged))
     with point_estimates():
@@ -167,7 +167,7 @@ def compare(  # noqa: PLR0913 - two runs, and a keyword for each choice
         candidate=called.candidate,
         differences=rows.all(chosen=bool(models)),
         notes=[*_notes(paired, called), *_of_groups(paired), *_of_precision((baseline, candidate), called)],
-        probe=str(baseline.manifest["probe"]),
+        audit=str(baseline.manifest["audit"]),
         seed=seed,
         n_items=paired.n_items,
         n_answered=paired.n_answered,
@@ -233,14 +233,14 @@ class _Measured:
     """Both runs, measured on the items that both answered.
 
     Attributes:
-        probe: the audit.
+        audit: the audit.
         paired: the items.
         seed: of groups and of flipped signs.
         baseline, candidate: results by what they are.
         keys: of all that either run has, in order.
     """
 
-    probe: Audit
+    audit: Audit
     paired: PairedRuns
     seed: int
     baseline: Mapping[Key, Result]
@@ -248,12 +248,12 @@ class _Measured:
     keys: Sequence[Key]
 
     @classmethod
-    def of(cls, probe: Audit, paired: PairedRuns, seed: int, names: Names, columns: Set[str]) -> _Measured:
+    def of(cls, audit: Audit, paired: PairedRuns, seed: int, names: Names, columns: Set[str]) -> _Measured:
         found = []
         for at, evidence in enumerate((paired.baseline, paired.candidate)):
             with require_columns(evidence, names[at], columns):
                 try:
-                    found.append(by_key(_shared_names(point_results(probe, evidence, seed), paired, at)))
+                    found.append(by_key(_shared_names(point_results(audit, evidence, seed), paired, at)))
                 except CorruptRunError:
                     raise
                 except UndertowError as error:
@@ -262,7 +262,7 @@ class _Measured:
                         f"answered: {error}"
                     ) from error
         first, second = found
-        return cls(probe, paired, seed, first, second, list(dict.fromkeys([*first, *second])))
+        return cls(audit, paired, seed, first, second, list(dict.fromkeys([*first, *second])))
 
     def values(self, frames: Sequence[pd.DataFrame]) -> tuple[list[Floats], list[Floats]]:
         """Values of both runs, and the items behind each, of a part of their rows, each [result]; NaN and 0 where there are none."""
@@ -278,7 +278,7 @@ class _Measured:
         if evidence.frame.empty:
             return []
         try:
-            return point_results(self.probe, evidence, self.seed)
+            return point_results(self.audit, evidence, self.seed)
         except UndertowError:
             return []
 
@@ -314,7 +314,7 @@ def _without_model(result: Result, own: str) -> Result:
 
 def _judged(measured: _Measured, margins: Margins) -> dict[Key, Result]:
     """Differences that the audit judges itself, by what they are; {} where it judges none."""
-    differences = getattr(measured.probe, "differences", None)
+    differences = getattr(measured.audit, "differences", None)
     if differences is None:
         return {}
     paired = measured.paired

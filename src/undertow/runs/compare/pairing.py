@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 NOT_OF_QUESTIONS = frozenset(
     {
-        "models", "readouts", "readout", "normalised", "title", "source", "notes", "document_notes", "protocol", "words", "prompts",
+        "models", "scoring_methods", "scoring_method", "normalised", "title", "source", "notes", "document_notes", "protocol", "words", "prompts",
         "prompt_masks", "w_notes", "unable", "controls", "tokens_of_word",
     }
 )  # fmt: skip
@@ -29,14 +29,14 @@ SHARES_HOWEVER_READ = ("task-specification",)
 """Audits whose measures take shares between the word groups, so that it does not matter how masses were read."""
 ASKED = (
     "text", "passage", "gold", "expected", "well_specified", "w_name", "w_index", "w_value", "w", "template", "wording", "decoding",
-    "given_shots", "lender", "options", "cluster",
+    "n_shots", "attribute_donor", "options", "cluster",
 )  # fmt: skip
 """Columns that say what was asked: they are the same for an item of both, or it is not the same item."""
 ANSWERED_BEFORE = ("granted_female", "granted_male")
 """Columns with earlier answers that went into a question: where they differ, so may its text."""
 FACTORS = (
     "challenge", "prompt", "part", "w_name", "w_index", "w", "sentence", "document", "description_class", "wording", "shots",
-    "sampling", "draw", "decoding", "stage", "pair", "occupation", "attribute", "category", "context", "order", "subject", "holder",
+    "sampling", "draw", "decoding", "stage", "pair", "occupation", "attribute", "category", "context", "order", "subject", "attribute_holder",
 )  # fmt: skip
 """Columns that tell the rows of a recorded table apart; its names of items say who answered, or where a row stands."""
 NAMED_BY = ("document", "pair", "sentence")
@@ -79,13 +79,13 @@ class PairedRuns:
     others: tuple[Sequence[str], Sequence[str]]
 
 
-def pair(baseline: Record, candidate: Record, probe: Audit, names: Names, matched: Matched = ()) -> PairedRuns:
+def pair(baseline: Record, candidate: Record, audit: Audit, names: Names, matched: Matched = ()) -> PairedRuns:
     """Put the answers of two runs beside each other.
 
     Args:
         baseline: the run that the other is held against.
         candidate: the other; or the same, of which other models are compared.
-        probe: their audit.
+        audit: their audit.
         names: what they are called.
         matched: who is compared with whom; found by `matched_models` if not given.
 
@@ -104,7 +104,7 @@ def pair(baseline: Record, candidate: Record, probe: Audit, names: Names, matche
     _check_readouts(baseline.manifest, candidate.manifest, models, names)
     same_texts = True
     for one in models:
-        same_texts &= _asked_the_same((baseline, candidate), one, probe, names)
+        same_texts &= _asked_the_same((baseline, candidate), one, audit, names)
     keyed = [
         _KeyedRows.of(record, [one[at] for one in models], names[at]) for at, record in enumerate((baseline, candidate))
     ]
@@ -144,8 +144,8 @@ def _refuse(names: Names, why: str, mend: str) -> UndertowError:
 
 def _check_audits(first: Mapping[str, Any], second: Mapping[str, Any], names: Names) -> None:
     """The same audit, protocol and design."""
-    if first["probe"] != second["probe"]:
-        why = f"the first is a run of {first['probe']}, the second one of {second['probe']}"
+    if first["audit"] != second["audit"]:
+        why = f"the first is a run of {first['audit']}, the second one of {second['audit']}"
         raise _refuse(names, why, "compare runs of one audit")
     if first["protocol"] != second["protocol"]:
         why = f"the first was asked under protocol {first['protocol']}, the second under {second['protocol']}, which reads other numbers"
@@ -244,7 +244,7 @@ KINDS = {
 
 def _check_readouts(first: Mapping[str, Any], second: Mapping[str, Any], models: Matched, names: Names) -> None:
     """Masses of word groups are on one scale; of recorded ones it is known that they are no shares."""
-    if "groups" not in first["design"] or first["probe"] in SHARES_HOWEVER_READ:
+    if "groups" not in first["design"] or first["audit"] in SHARES_HOWEVER_READ:
         return
     for one in models:
         kinds = [_kind(manifest, name) for manifest, name in zip((first, second), one, strict=True)]
@@ -258,13 +258,13 @@ def _check_readouts(first: Mapping[str, Any], second: Mapping[str, Any], models:
 def _kind(manifest: Mapping[str, Any], model: str) -> str:
     """How masses were read, one of `KINDS`."""
     design = manifest["design"]
-    readout = str(design.get("readouts", {}).get(model, design.get("readout", "")))
+    readout = str(design.get("scoring_methods", {}).get(model, design.get("scoring_method", "")))
     if not readout:
         return RECORDED if "recorded" in manifest else UNSAID
     return readout if readout in (LIKELIHOOD, PROMPT) else "place"
 
 
-def _asked_the_same(records: tuple[Record, Record], models: tuple[str, str], probe: Audit, names: Names) -> bool:
+def _asked_the_same(records: tuple[Record, Record], models: tuple[str, str], audit: Audit, names: Names) -> bool:
     """Whether both models were asked the very same texts; of a part of them, or of others that depend on answers, False.
 
     Raises:
@@ -283,7 +283,7 @@ def _asked_the_same(records: tuple[Record, Record], models: tuple[str, str], pro
     if seeds[0] != seeds[1] and any(_drawn(record) for record in records):
         why = f"examples or answers were drawn with seed {seeds[0]} in the first and {seeds[1]} in the second"
         raise _refuse(names, why, f"run one of them again with --seed {seeds[0]}")
-    if seeds[0] == seeds[1] and limits[0] == limits[1] and not hasattr(probe, "max_items"):
+    if seeds[0] == seeds[1] and limits[0] == limits[1] and not hasattr(audit, "max_items"):
         why = (
             f"they were asked other texts with the same options (SHA-256 {str(first.get('challenge_sha256', ''))[:12]} and "
             f"{str(second.get('challenge_sha256', ''))[:12]}), so a file or the set has changed between them"
@@ -301,7 +301,7 @@ def _of_model(manifest: Mapping[str, Any], model: str) -> Mapping[str, Any]:
 def _drawn(record: Record) -> bool:
     """Whether chance, and so the seed, decides what stands before a question, or what is answered to it."""
     frame = record.observations
-    examples = "given_shots" in frame and bool((frame["given_shots"] > 0).any())
+    examples = "n_shots" in frame and bool((frame["n_shots"] > 0).any())
     return examples or bool(record.manifest["design"].get("sampled"))
 
 
@@ -439,19 +439,23 @@ def _answered_in_both(
 
     sides, reasons = (first, second), []
     for side in sides:
-        given = side["unscored"].map(lambda cell: "" if pd.isna(cell) else str(cell)) if "unscored" in side else ""
+        given = (
+            side["missing_reason"].map(lambda cell: "" if pd.isna(cell) else str(cell))
+            if "missing_reason" in side
+            else ""
+        )
         reasons.append(
             np.full(len(side), given, dtype=object) if isinstance(given, str) else given.to_numpy(dtype=object)
         )
     answered = (reasons[0] == "") & (reasons[1] == "")
-    if "unscored" not in first or "unscored" not in second:
+    if "missing_reason" not in first or "missing_reason" not in second:
         # An audit that does not say so has an answer to everything.
         return first[answered].reset_index(drop=True), second[answered].reset_index(drop=True), answered[answered]
     marked = []
     for side, reason in zip(sides, reasons, strict=True):
         table = side.copy()
-        table["unscored"] = np.where((reason == "") & ~answered, NO_ANSWER, reason)
-        masses = [*design.get("groups", ()), "unclaimed"]
+        table["missing_reason"] = np.where((reason == "") & ~answered, NO_ANSWER, reason)
+        masses = [*design.get("groups", ()), "other"]
         numbers = [name for one in masses for name in (one, f"{one}.low", f"{one}.high") if name in table]
         table.loc[~answered, numbers] = np.nan
         marked.append(table)
@@ -460,7 +464,7 @@ def _answered_in_both(
 
 def _identical(first: pd.DataFrame, second: pd.DataFrame) -> bool:
     """Whether every answer is the same; who was asked is not looked at."""
-    names = [name for name in first if name not in ("item", "model", "unscored")]
+    names = [name for name in first if name not in ("item", "model", "missing_reason")]
     return set(first) == set(second) and all(_same(first[name], second[name]) for name in names)
 
 

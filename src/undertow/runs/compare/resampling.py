@@ -1,6 +1,6 @@
 """Measuring over and over: results by what they are, of a table and of the table without each group of its clusters.
 
-Knows a probe by its `measure` and a table by its rows; knows nothing about what is measured, or what it is compared with.
+Knows an audit by its `measure` and a table by its rows; knows nothing about what is measured, or what it is compared with.
 """
 
 from __future__ import annotations
@@ -27,32 +27,32 @@ def key_of(result: Result) -> Key:
     return result.measure, tuple(sorted((name, level) for name, level in result.group.items() if level))
 
 
-def point_results(probe: Audit, evidence: Observations, seed: int) -> list[Result]:
-    """What a probe measures, with the values that it always has and without what only errors need.
+def point_results(audit: Audit, evidence: Observations, seed: int) -> list[Result]:
+    """What an audit measures, with the values that it always has and without what only errors need.
 
-    A probe that does not know of `undertow.stats.intervals.point_estimates` gives the same values, and takes its time.
+    An audit that does not know of `undertow.stats.intervals.point_estimates` gives the same values, and takes its time.
     """
     from undertow.stats.intervals.point_estimates import only_points, point_estimates
 
     if only_points():
-        return list(probe.measure(evidence, seed))
+        return list(audit.measure(evidence, seed))
     with point_estimates():
-        return list(probe.measure(evidence, seed))
+        return list(audit.measure(evidence, seed))
 
 
-def columns_known(probe: str, evidences: Sequence[Observations]) -> Set[str]:
+def columns_known(audit: str, evidences: Sequence[Observations]) -> Set[str]:
     """The columns that runs of an audit have: of one of ours all of them, of any those of these runs.
 
     Args:
-        probe: the audit's name.
+        audit: the audit's name.
         evidences: runs of it.
     """
-    ours = next((cells for audits, cells in CELLS.items() if probe in audits), {})
+    ours = next((cells for audits, cells in CELLS.items() if audit in audits), {})
     held = {str(name) for evidence in evidences for name in evidence.frame}
     if not ours:
         return held
     groups = {str(group) for evidence in evidences for group in evidence.design.get("groups", ())}
-    return {*ours, *groups, "unclaimed", *ANSWERED_BEFORE, *held}
+    return {*ours, *groups, "other", *ANSWERED_BEFORE, *held}
 
 
 @contextmanager

@@ -33,12 +33,12 @@ def precision_text(record: Record) -> PagePrecision | None:
 def _table(record: Record) -> ReportTable | None:
     """The results that precision moves most, on the scale of their own intervals."""
     table = record.precision
-    if table is None or table.empty or table["of_half_interval"].isna().all():
+    if table is None or table.empty or table["difference_over_halfwidth"].isna().all():
         return None
     from undertow.report.formatting import measure_title, number, significant_decimals
 
     several = table["model"].nunique() > 1
-    worst = table[table["of_half_interval"].notna()].nlargest(SHOWN_ROWS, "of_half_interval")
+    worst = table[table["difference_over_halfwidth"].notna()].nlargest(SHOWN_ROWS, "difference_over_halfwidth")
     groups = [name for name in table.columns if name not in NOT_OF_GROUP and (several or name != "model")]
 
     def row(of: Mapping[Any, Any]) -> list[str]:
@@ -49,7 +49,7 @@ def _table(record: Record) -> ReportTable | None:
             number(of[name], places) for name in ("reduced", "float32", "error", "low", "high")
         )
         title = f"{measure_title(of['measure'])}: {', '.join(levels)}" if levels else measure_title(of["measure"])
-        return [title, first, second, error, f"[{low}, {high}]", percent(100 * of["of_half_interval"])]
+        return [title, first, second, error, f"[{low}, {high}]", percent(100 * of["difference_over_halfwidth"])]
 
     return ReportTable(
         f"The {len(worst)} results that it moves most, of {len(table):,}",

@@ -59,7 +59,7 @@ class ReducedRun:
         request: as it was found.
         card: who it is, with the precision that it ran in.
         facts: what is known of it.
-        rounds: the probe's rounds, from the first on.
+        rounds: the audit's rounds, from the first on.
         design: what was known before it was asked.
         items, answers: all of them, in order [item].
         evidence: what was observed.
@@ -96,7 +96,7 @@ class Float32Check:
 
 
 def rescore_sample(
-    probe: Audit, reduced: ReducedRun, sampling: tuple[int, int], ask_all: AskAll
+    audit: Audit, reduced: ReducedRun, sampling: tuple[int, int], ask_all: AskAll
 ) -> Float32Check | None:
     """Read a sample again in float32 and compare; None for a model whose precision costs nothing.
 
@@ -104,7 +104,7 @@ def rescore_sample(
     that drives them does not know their memory: a worker that takes too much is killed, and the engine says so.
 
     Args:
-        probe: the audit.
+        audit: the audit.
         reduced: the model as it was asked.
         sampling: how many items, about (0 for a tenth, but at least 200), and the seed of the run.
         ask_all: how models are asked.
@@ -126,7 +126,7 @@ def rescore_sample(
     except (UndertowError, MemoryError) as error:
         return Float32Check({**facts, "unknown": str(error) or "memory ran out"})
     seconds = time.perf_counter() - started
-    full = probe.observe(reduced.design, items, Scores(tuple(answers), readout), reduced.request.name)
+    full = audit.observe(reduced.design, items, Scores(tuple(answers), readout), reduced.request.name)
     frame = reduced.evidence.frame
     before = replace(reduced.evidence, frame=frame[frame["cluster"].isin(chosen)].reset_index(drop=True))
     n_clusters = len({item.cluster for item in reduced.items})
@@ -143,7 +143,7 @@ def rescore_sample(
         **gaps(asked, list(zip(items, answers, strict=True))),
         "reading_s": seconds,
     }
-    return Float32Check(facts, [{"model": reduced.request.name, **row} for row in _errors(probe, before, full, sample)])
+    return Float32Check(facts, [{"model": reduced.request.name, **row} for row in _errors(audit, before, full, sample)])
 
 
 def drawn_clusters(items: Sequence[Item], n_items: int, seed: int) -> list[str]:
@@ -298,15 +298,15 @@ class _Sample:
         yield from without_each(frame, [group[name] for name in frame["cluster"]], self.n_groups)
 
 
-def _errors(probe: Audit, reduced: Observations, full: Observations, sample: _Sample) -> Iterator[dict[str, Any]]:
+def _errors(audit: Audit, reduced: Observations, full: Observations, sample: _Sample) -> Iterator[dict[str, Any]]:
     """A row for each result of the sample: its value in both precisions, and their difference with its interval."""
     from undertow.stats.intervals.jackknife import jackknife_interval
 
-    told = point_results(probe, reduced, sample.seed)
+    told = point_results(audit, reduced, sample.seed)
     keys = [key_of(result) for result in told]
 
     def values(evidence: Observations) -> Floats:
-        of_key = {key_of(result): result.value for result in point_results(probe, evidence, sample.seed)}
+        of_key = {key_of(result): result.value for result in point_results(audit, evidence, sample.seed)}
         return np.array([of_key.get(key, math.nan) for key in keys], dtype=np.float64)
 
     first, second = np.array([result.value for result in told], dtype=np.float64), values(full)

@@ -1,7 +1,7 @@
 """Judging: which findings of a run could be others in float32, given the error of its results.
 
-Each result is moved by both ends of its error, and the probe tells its findings anew: how a finding is claimed, and of how many results,
-the probe alone knows.
+Each result is moved by both ends of its error, and the audit tells its findings anew: how a finding is claimed, and of how many results,
+the audit alone knows.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ def unknown_of(agains: Iterable[Float32Check | None]) -> list[str]:
 
 
 def flag_unstable(
-    probe: Audit,
+    audit: Audit,
     evidence: Observations,
     results: Sequence[Result],
     manifest: Mapping[str, Any],
@@ -83,7 +83,7 @@ def flag_unstable(
     """Manifest and table with what could change in them; as they are for a run whose precision cost nothing.
 
     Args:
-        probe: the audit.
+        audit: the audit.
         evidence: of the whole run.
         results: of the whole run.
         manifest: whose `precision` holds what is known of each model.
@@ -94,8 +94,8 @@ def flag_unstable(
     block = {**manifest["precision"], "could_change": [], "beyond_interval": 0, "unknown_results": 0}
     if table is not None:
         ranges = _Ranges.of(table)
-        told = probe.findings(evidence, results)
-        could = _could_change((probe, evidence), results, ranges, told)
+        told = audit.findings(evidence, results)
+        could = _could_change((audit, evidence), results, ranges, told)
         table = table.assign(
             of_half_interval=_of_half_intervals(table, results),
             could_change=[bool(could.get(_key_of_row(row))) for row in table.to_dict("records")],
@@ -113,12 +113,12 @@ def _could_change(
     asked: tuple[Audit, Observations], results: Sequence[Result], ranges: _Ranges, told: Sequence[Finding]
 ) -> dict[Key, list[str]]:
     """Findings that turn when a result is moved by either end of its error, by result."""
-    probe, evidence = asked
+    audit, evidence = asked
     could: dict[Key, list[str]] = {}
     for at, result in enumerate(results):
         for error in set(ranges.of_result(result) or ()) - {0.0}:
             moved = moved_by(result, error)
-            others = probe.findings(evidence, [*results[:at], moved, *results[at + 1 :]])
+            others = audit.findings(evidence, [*results[:at], moved, *results[at + 1 :]])
             could.setdefault(key_of(result), []).extend(_turned(told, others, result, moved))
     return could
 
@@ -161,8 +161,8 @@ def _of_half_intervals(table: pd.DataFrame, results: Sequence[Result]) -> list[f
 
 def _largest(model: str, table: pd.DataFrame) -> dict[str, float]:
     """The largest of them of one model; nothing for a model that was not read again."""
-    rows = table.loc[table["model"] == model, "of_half_interval"]
-    return {"of_half_interval": float(rows.max())} if len(rows) else {}
+    rows = table.loc[table["model"] == model, "difference_over_halfwidth"]
+    return {"difference_over_halfwidth": float(rows.max())} if len(rows) else {}
 
 
 def _key_of_row(row: Mapping[Any, Any]) -> Key:
@@ -318,9 +318,9 @@ def _apart(part: Mapping[str, Any]) -> str:
 
 
 def _moved(part: Mapping[str, Any]) -> str:
-    if not _is_known(part.get("of_half_interval")):
+    if not _is_known(part.get("difference_over_halfwidth")):
         return ""
-    share = percent(100 * part["of_half_interval"])
+    share = percent(100 * part["difference_over_halfwidth"])
     return (
         f"; the largest error that this makes in a result is up to {share} of the half-width of that result's own 95% interval "
         "(at 100% it would reach from the value to an end of the interval)"

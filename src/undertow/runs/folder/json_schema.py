@@ -30,7 +30,7 @@ class Card(TypedDict):
     source: str
     revision: str
     dtype: str
-    readout: str
+    scoring_method: str
 
 
 @strict
@@ -40,7 +40,7 @@ class Part(TypedDict):
     name: str
     card: Card
     facts: Facts
-    readout: str
+    scoring_method: str
     counts: dict[str, Count]
     notes: Texts
 
@@ -51,8 +51,8 @@ class Control(TypedDict):
 
     prompt: str
     text: str
-    unscored: str
-    unclaimed: Number | None
+    missing_reason: str
+    other: Number | None
 
 
 @strict
@@ -101,8 +101,8 @@ class AnyDesign(TypedDict, total=False):
     words: dict[str, Texts]
     prompts: dict[str, str]
     prompt_masks: dict[str, Any]
-    readout: str
-    readouts: dict[str, str]
+    scoring_method: str
+    scoring_methods: dict[str, str]
     models: dict[str, Facts]
     controls: dict[str, list[Control]]
     tokens_of_word: dict[str, dict[str, Count]]
@@ -157,7 +157,7 @@ class Manifest(TypedDict):
     """What every manifest holds, and what many do."""
 
     schema_version: Annotated[int, Field(ge=1, le=LARGEST)]
-    probe: str
+    audit: str
     model: str
     design: dict[str, Any]
     run_key: str
@@ -226,12 +226,12 @@ _MANIFEST, _RESULTS, _ANY = TypeAdapter(Manifest), TypeAdapter(Results), TypeAda
 
 def wrong_in_manifest(manifest: Mapping[str, Any]) -> str:
     """The first field of a manifest that is missing or holds something else than it must; "" if there is none."""
-    return _wrong(_MANIFEST, manifest) or wrong_in_design(manifest["probe"], manifest["design"])
+    return _wrong(_MANIFEST, manifest) or wrong_in_design(manifest["audit"], manifest["design"])
 
 
-def wrong_in_design(probe: str, design: Mapping[str, Any]) -> str:
+def wrong_in_design(audit: str, design: Mapping[str, Any]) -> str:
     """The same of the design of an audit."""
-    return _wrong(_DESIGNS.get(probe, _ANY), design, "design.")
+    return _wrong(_DESIGNS.get(audit, _ANY), design, "design.")
 
 
 def wrong_in_results(results: Mapping[str, Any]) -> str:

@@ -20,10 +20,10 @@ from undertow.inference.versions import _versions, code_sha256
 PACKAGES = ("numpy", "scipy", "pandas", "torch", "transformers", "tokenizers", "gguf")
 
 
-def shell_command(probe: str, models: Sequence[str], changed: Mapping[str, Any]) -> str:
+def shell_command(audit: str, models: Sequence[str], changed: Mapping[str, Any]) -> str:
     """The command line of a run, with the options that are not at their defaults."""
     flags = [part for name, value in changed.items() for part in _flag(name.replace("_", "-"), value)]
-    return shlex.join(["undertow", "run", probe, *(part for model in models for part in ("-m", model)), *flags])
+    return shlex.join(["undertow", "run", audit, *(part for model in models for part in ("-m", model)), *flags])
 
 
 def _flag(name: str, value: Any) -> list[str]:
@@ -33,11 +33,11 @@ def _flag(name: str, value: Any) -> list[str]:
     return [f"--{name}", str(value)]
 
 
-def python_call(probe: str, models: Sequence[str], changed: Mapping[str, Any]) -> str:
+def python_call(audit: str, models: Sequence[str], changed: Mapping[str, Any]) -> str:
     """The same in Python."""
     arguments = "".join(f", {name}={value!r}" for name, value in changed.items())
     asked = models[0] if len(models) == 1 else list(models)
-    return f"undertow.audit({probe!r}, model={asked!r}{arguments})"
+    return f"undertow.audit({audit!r}, model={asked!r}{arguments})"
 
 
 def score_command(source: str, changed: Mapping[str, Any]) -> str:

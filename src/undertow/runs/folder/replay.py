@@ -40,8 +40,8 @@ if TYPE_CHECKING:
 
 SUMMARY = "the answers of a finished run: replay:FOLDER, or replay:FOLDER@MODEL where it asked several"
 PREFIX = "replay:"
-NEEDED = ("model", "text", "options", "logprobs_nats", "unclaimed", "unscored")
-UNCLAIMED_HIGH = "unclaimed.high"
+NEEDED = ("model", "text", "options", "logprobs_nats", "other", "missing_reason")
+UNCLAIMED_HIGH = "other.high"
 
 _Key: TypeAlias = tuple[str, tuple[str, ...]]
 """What was asked: the text as it is shown, and the options."""
@@ -71,7 +71,7 @@ def find(request: ModelRequest) -> ModelHandle | None:
     rows = _rows(record.observations, folder, asked_of)
     name = str(rows["model"].iloc[0])
     design = record.manifest["design"]
-    readout = str(_table(folder, design, "readouts").get(name, design.get("readout", LIKELIHOOD)))
+    readout = str(_table(folder, design, "scoring_methods").get(name, design.get("scoring_method", LIKELIHOOD)))
     card = ModelIdentity(
         name=request.name,
         family="replay",
@@ -169,11 +169,11 @@ def _answers(rows: pd.DataFrame, folder: Path) -> dict[_Key, Answer]:
 
 
 def _answer(row: Mapping[Any, Any], n_options: int) -> Answer:
-    if row["unscored"]:
-        return Answer.none(str(row["unscored"]))
+    if row["missing_reason"]:
+        return Answer.none(str(row["missing_reason"]))
     said = row.get("answer")
     logprobs = tuple(float(value) for value in row["logprobs_nats"])
-    ceilings = tuple(float(value) for value in _list(row.get("ceilings_prob")))
+    ceilings = tuple(float(value) for value in _list(row.get("upper_bound_prob")))
     if len(logprobs) != n_options or len(ceilings) not in (0, n_options):
         raise ValueError("each option has one number")
     return Answer(
@@ -181,14 +181,14 @@ def _answer(row: Mapping[Any, Any], n_options: int) -> Answer:
         _unclaimed_percent(row) / 100,
         text=said if isinstance(said, str) else "",
         upper_bound_prob=ceilings,
-        truncated_prob=float(row["unseen_prob"]) if ceilings else 0.0,
+        truncated_prob=float(row["truncated_prob"]) if ceilings else 0.0,
     )
 
 
 def _unclaimed_percent(row: Mapping[Any, Any]) -> float:
     """What no option took of what was shown. Where bounds are given, `unclaimed` is the middle of them, and this the upper one."""
     upper = float(row.get(UNCLAIMED_HIGH, math.nan))
-    return float(row["unclaimed"]) if math.isnan(upper) else upper
+    return float(row["other"]) if math.isnan(upper) else upper
 
 
 def _list(cell: Any) -> list[Any]:
@@ -227,7 +227,7 @@ class ReplayModel:
             found = None
         return found or UnsupportedQueryError(f"the run {self.card.source} was not asked this")
 
-    def effort(self, queries: Sequence[Query], protocol: str) -> CostEstimate:
+    def estimate_cost(self, queries: Sequence[Query], protocol: str) -> CostEstimate:
         """Next to nothing, for those that were asked."""
         n_found = sum(isinstance(self._answer(query), Answer) for query in queries)
         return CostEstimate(0, n_found, 0.0, 0, passes="look-ups in a finished run")

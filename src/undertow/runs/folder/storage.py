@@ -50,7 +50,7 @@ MANIFEST, OBSERVATIONS, RESULTS = "manifest.json", "observations.parquet", "resu
 PRECISION = "precision.csv"
 RESULTS_SHA256 = "results_sha256"
 """Field of the manifest by which results that were changed are known."""
-PRECISION_NUMBERS = ("reduced", "float32", "error", "low", "high", "of_half_interval")
+PRECISION_NUMBERS = ("reduced", "float32", "error", "low", "high", "difference_over_halfwidth")
 PRECISION_FLAG = "could_change"
 """Columns of the table that hold numbers, and one that holds True or False; the others but `measure` are of the group."""
 UNFINISHED = ".unfinished"
@@ -68,9 +68,9 @@ TEXT, NUMBER, WHOLE, TRUTH = "text", "numbers", "whole numbers", "true or false"
 OF_DOCUMENTS = ("bias-diagnosis", "bias-identification", "bias-extraction", "bias-rephrasing")
 _OF_SENTENCES: Mapping[str, str] = {
     **dict.fromkeys(
-        ("item", "model", "challenge", "prompt", "part", "w_name", "w", "cluster", "text", "unscored"), TEXT
+        ("item", "model", "challenge", "prompt", "part", "w_name", "w", "cluster", "text", "missing_reason"), TEXT
     ),
-    "w_index": WHOLE, "w_value": NUMBER, "unseen_prob": NUMBER,
+    "w_index": WHOLE, "w_value": NUMBER, "truncated_prob": NUMBER,
 }  # fmt: skip
 CELLS: Mapping[tuple[str, ...], Mapping[str, str]] = {
     ("spurious-correlation",): _OF_SENTENCES,
@@ -80,22 +80,22 @@ CELLS: Mapping[tuple[str, ...], Mapping[str, str]] = {
     OF_DOCUMENTS: {
         **dict.fromkeys(
             ("item", "model", "document", "dimension", "gold", "text", "passage", "description_class", "wording", "sampling",
-             "decoding", "answer", "unscored", "cluster"), TEXT,
+             "decoding", "answer", "missing_reason", "cluster"), TEXT,
         ),
-        **dict.fromkeys(("shots", "draw", "given_shots", "dropped"), WHOLE), "nats": NUMBER, "yes_percent": NUMBER,
+        **dict.fromkeys(("shots", "draw", "n_shots", "dropped"), WHOLE), "nats": NUMBER, "yes_percent": NUMBER,
     },
     ("occupation-checklist",): {
         **dict.fromkeys(
-            ("item", "model", "stage", "pair", "woman", "man", "occupation", "soc_code", "context", "lender", "attribute", "category",
-             "order", "subject", "holder", "gold", "text", "said", "reading", "unscored", "cluster"), TEXT,
+            ("item", "model", "stage", "pair", "woman", "man", "occupation", "soc_code", "context", "attribute_donor", "attribute", "category",
+             "order", "subject", "attribute_holder", "gold", "text", "said", "reading", "missing_reason", "cluster"), TEXT,
         ),
         **dict.fromkeys(("yes", "female", "male", "both", "neither"), NUMBER), "wording": WHOLE, "whole": TRUTH,
     },
 }  # fmt: skip
 """What the cells of columns must be, by audit. An audit from outside has columns of its own."""
-_NEVER_MASSES = ("item", "model", "challenge", "prompt", "w_name", "w_index", "w", "cluster", "unscored")
+_NEVER_MASSES = ("item", "model", "challenge", "prompt", "w_name", "w_index", "w", "cluster", "missing_reason")
 """Columns that no word group of any version could be called by and still be measured."""
-_OFTEN_EMPTY = ("prompt", "unscored", "text", "expected", "passage", "wording", "sampling", "answer", "dimension")
+_OFTEN_EMPTY = ("prompt", "missing_reason", "text", "expected", "passage", "wording", "sampling", "answer", "dimension")
 """Columns of text that may be empty in every row, which other tools write as a column without a type."""
 FORMULA_SIGNS = (
     "=+-@\N{FULLWIDTH EQUALS SIGN}\N{FULLWIDTH PLUS SIGN}\N{FULLWIDTH HYPHEN-MINUS}\N{FULLWIDTH COMMERCIAL AT}"
@@ -452,9 +452,9 @@ def _as_it_must(column: Any, name: str, must: str) -> Any:
 
 def _cells_of(manifest: Mapping[str, Any]) -> dict[str, str]:
     """What the columns of a run must hold, as far as its audit is one of ours; docs/run-folder.md lists them."""
-    cells = next((kinds for ours, kinds in CELLS.items() if manifest["probe"] in ours), {})
+    cells = next((kinds for ours, kinds in CELLS.items() if manifest["audit"] in ours), {})
     groups = manifest["design"].get("groups")
-    masses = [*map(str, groups if isinstance(groups, list) else ()), "unclaimed"] if cells else []
+    masses = [*map(str, groups if isinstance(groups, list) else ()), "other"] if cells else []
     numbers = [name for one in masses for name in (one, f"{one}.low", f"{one}.high")]
     # Older versions measured word groups that were called like a column of the audit's own.
     return dict(cells) | {name: NUMBER for name in numbers if name not in _NEVER_MASSES}
@@ -564,7 +564,7 @@ def _write_results(record: Record, folder: Path) -> None:
         }
         for result in record.results
     ]
-    head = {"schema_version": SCHEMA_VERSION, "probe": record.manifest["probe"], "model": record.manifest["model"]}
+    head = {"schema_version": SCHEMA_VERSION, "audit": record.manifest["audit"], "model": record.manifest["model"]}
     write_json(folder / RESULTS, head | {"results": results})
     (folder / "results.csv").write_text(csv_of(record.results_table()), encoding="utf-8", newline="")
 

@@ -111,13 +111,13 @@ class RunReport:
 
     Attributes:
         folder: the run folder, as it was named.
-        probe, model, run_key: which run it is, as its manifest has it.
+        audit, model, run_key: which run it is, as its manifest has it.
         judged: rule by rule, in the order of the rules and of the results.
         unable: what the run says that it cannot find, whatever the answers are.
     """
 
     folder: Path
-    probe: str
+    audit: str
     model: str
     run_key: str
     judged: tuple[RuleResult, ...]
@@ -155,7 +155,7 @@ class GateReport:
         runs = [
             {
                 "folder": str(run.folder),
-                "probe": run.probe,
+                "audit": run.audit,
                 "model": run.model,
                 "outcomes": [one.as_json() for one in run.judged],
                 "unable": list(run.unable),
@@ -230,12 +230,12 @@ def _check_baseline(rules: Rules, baseline: Path | None) -> None:
 
 
 def _with_unasked(rules: Rules, runs: Sequence[RunReport]) -> Iterator[RunReport]:
-    """A rule for a probe that none of the runs is of has tested nothing, and the first run is told so."""
-    probes = dict.fromkeys(run.probe for run in runs)
+    """A rule for an audit that none of the runs is of has tested nothing, and the first run is told so."""
+    audits = dict.fromkeys(run.audit for run in runs)
     unasked = []
     for rule in rules.rules:
-        if rule.probe and rule.probe not in probes:
-            said = f"is for runs of {rule.probe!r}{closest(rule.probe, probes)}, and there are those of {', '.join(probes)}"
+        if rule.audit and rule.audit not in audits:
+            said = f"is for runs of {rule.audit!r}{closest(rule.audit, audits)}, and there are those of {', '.join(audits)}"
             unasked.append(_nothing(rules, rule, said))
     first = runs[0]
     together = sorted((*first.judged, *unasked), key=lambda one: one.rule.number)
@@ -385,12 +385,12 @@ class _Run:
 
     def judged(self, rules: Rules) -> RunReport:
         manifest = self.record.manifest
-        probe = str(manifest["probe"])
-        asked = [rule for rule in rules.rules if rule.probe in ("", probe)]
+        audit = str(manifest["audit"])
+        asked = [rule for rule in rules.rules if rule.audit in ("", audit)]
         judged = [one for rule in asked for one in self._judged(rules, rule)]
         told = manifest["design"].get("unable", [])
         unable = tuple(printable(str(note)) for note in told) if isinstance(told, list) else ()
-        return RunReport(self.folder, probe, str(manifest["model"]), str(manifest["run_key"]), tuple(judged), unable)
+        return RunReport(self.folder, audit, str(manifest["model"]), str(manifest["run_key"]), tuple(judged), unable)
 
     def _judged(self, rules: Rules, rule: Rule) -> Iterator[RuleResult]:
         among = self.changes if rule.against else self.results
@@ -556,8 +556,8 @@ def clusters_behind(record: Record, result: Result) -> float:
         own = rows[key].astype(str) == level if key in rows else None
         if own is not None and own.any():
             rows = rows[own]
-    if "unscored" in rows:
-        rows = rows[rows["unscored"].fillna("") == ""]
+    if "missing_reason" in rows:
+        rows = rows[rows["missing_reason"].fillna("") == ""]
     columns = CROSSED if all(name in rows for name in CROSSED) else ("cluster",)
     counts = [rows[name].nunique() for name in columns if name in rows]
     return float(min((count for count in counts if count > 1), default=max(counts, default=math.nan)))

@@ -16,7 +16,7 @@ from undertow.errors import UndertowError
 from undertow.runs.gates.evaluate import ERROR, FAILED, OUTCOMES, SKIPPED, GateReport, RuleResult, RunReport
 from undertow.runs.gates.gate_formatting import printable
 
-NAME = "undertow check"
+NAME = "undertow gate"
 _TAGS: Mapping[str, str] = {FAILED: "failure", ERROR: "error", SKIPPED: "skipped"}
 _NO_TIME = "0.000"
 """Judging takes none; some readers ask for the attribute."""
@@ -53,7 +53,7 @@ def _suite(gate: GateReport, run: RunReport) -> ET.Element:
     counts = {outcome: sum(one.outcome == outcome for one in run.judged) for outcome in OUTCOMES}
     suite = ET.Element("testsuite", {"name": printable(str(run.folder)), **_counted(counts), "time": _NO_TIME})
     facts = {
-        "probe": run.probe,
+        "audit": run.audit,
         "model": run.model,
         "run_key": run.run_key,
         "rules": str(gate.rules.path),
@@ -70,7 +70,7 @@ def _suite(gate: GateReport, run: RunReport) -> ET.Element:
 
 def _case(run: RunReport, one: RuleResult) -> ET.Element:
     # Readers show class by class what dots part, so a name keeps its own from being taken for such.
-    classname = f"undertow.{printable(run.probe)}.{printable(run.model).replace('.', '_')}"
+    classname = f"undertow.{printable(run.audit)}.{printable(run.model).replace('.', '_')}"
     case = ET.Element("testcase", {"classname": classname, "name": one.name, "time": _NO_TIME})
     if one.outcome in _TAGS:
         kind = {"message": one.sentence}

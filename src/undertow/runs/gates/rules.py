@@ -47,7 +47,7 @@ class Rule:
         at_most: the largest number that passes; infinite where there is none.
         at_least: the smallest number that passes; minus infinite where there is none.
         against: `BASELINE`, where the change against a baseline run is judged; "" for the result itself.
-        probe: of the runs that it is asked of; "" for any.
+        audit: of the runs that it is asked of; "" for any.
         optional: whether it may find nothing to be asked of.
         allow_missing: whether a number that is missing is let by.
         why: what the rule is for, told where it fails.
@@ -61,7 +61,7 @@ class Rule:
     at_most: float = math.inf
     at_least: float = -math.inf
     against: str = ""
-    probe: str = ""
+    audit: str = ""
     optional: bool = False
     allow_missing: bool = False
     why: str = ""
@@ -151,7 +151,7 @@ def _table(path: Path, content: bytes) -> dict[str, Any]:
 
 _FILE_KEYS = ("schema", "description", "rule")
 _KINDS: Mapping[str, tuple[type | tuple[type, ...], str]] = {
-    "name": (str, "text"), "measure": (str, "text"), "of": (str, "text"), "against": (str, "text"), "probe": (str, "text"),
+    "name": (str, "text"), "measure": (str, "text"), "of": (str, "text"), "against": (str, "text"), "audit": (str, "text"),
     "why": (str, "text"), "description": (str, "text"), "where": (dict, 'a table, as in { w_name = "date" }'),
     "at_most": ((int, float), "a number"), "at_least": ((int, float), "a number"),
     "optional": (bool, "true or false"), "allow_missing": (bool, "true or false"),
@@ -172,7 +172,7 @@ def _rule(row: Mapping[str, Any], number: int, path: str) -> Rule:
         at_most=_threshold(row, "at_most", math.inf, where),
         at_least=_threshold(row, "at_least", -math.inf, where),
         against=_typed(row, "against", "", where),
-        probe=_typed(row, "probe", "", where),
+        audit=_typed(row, "audit", "", where),
         optional=_typed(row, "optional", False, where),
         allow_missing=_typed(row, "allow_missing", False, where),
         why=_typed(row, "why", "", where),
