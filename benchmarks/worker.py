@@ -139,7 +139,7 @@ def _load(contender: str, row_name: str, model_name: str, dtype: str, threads: i
     os.environ["TQDM_DISABLE"] = "1"
     row = ROWS[row_name]
     request = ModelRequest(model_name, dtype=dtype, device="cpu")
-    found: ModelHandle | None = import_module(f"undertow.models.families.{row.family}").find(request)
+    found: ModelHandle | None = import_module(f"undertow.models.families.{row.family}").resolve(request)
     if found is None:
         raise UndertowError(f"{model_name}: is no {row.family} model; name another, see --help")
     import torch  # takes seconds, so not before a wrong model is found out

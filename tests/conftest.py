@@ -133,7 +133,7 @@ def smollm2_found() -> ModelHandle:
         pytest.skip("the default model is not here: run `undertow pull smollm2`")
     from undertow.models.families import causal
 
-    found = causal.find(ModelRequest(str(SMOLLM2)))
+    found = causal.resolve(ModelRequest(str(SMOLLM2)))
     assert found is not None
     return found
 

@@ -376,7 +376,7 @@ class Scores:
     readout: str = LIKELIHOOD
 
     @property
-    def unclaimed_prob(self) -> Floats:
+    def other_prob(self) -> Floats:
         """Probability that no option took [item]; NaN where unscored."""
         import numpy as np
 

@@ -46,7 +46,7 @@ pytestmark = pytest.mark.usefixtures("few_resamples")
 
 def answers_only(request: ModelRequest) -> ModelHandle:
     """The toy, as a server would offer it: it answers prompts, and shows no tokens."""
-    found = toy.find(dataclasses.replace(request, name="toy"))
+    found = toy.resolve(dataclasses.replace(request, name="toy"))
     assert found is not None
     card = dataclasses.replace(found.identity, name=request.name, scoring_method=PROMPT)
     return ModelHandle(card, found.open, {GENERATION: (EXACT, PAPER)})
@@ -154,7 +154,7 @@ def test_the_columns_of_a_prompted_run(drift: Run) -> None:
     assert not [name for name in frame if str(name).endswith((".low", ".high"))]
     np.testing.assert_allclose(frame[["female", "male", "neutral"]].sum(axis=1), 80)
     np.testing.assert_allclose(frame["neutral"], 10)
-    np.testing.assert_allclose(frame["other"], 20)
+    np.testing.assert_allclose(frame["other_words"], 20)
     assert drift.manifest["design"]["scoring_method"] == PROMPT
     assert drift.manifest["design"]["normalised"] is False
     assert len({tuple(words) for words in frame["options"]}) == 1
@@ -193,9 +193,9 @@ def test_masses_that_were_not_shown_whole_by_hand() -> None:
         "he.low": [30, 30, 70, math.nan, 0],
         "he.high": [30, 35, 70, math.nan, 20],
         "he": [30, 32.5, 70, math.nan, 10],
-        "other.low": [18, 20, 0, math.nan, 0],
-        "other.high": [24, 30, 0, math.nan, 1],
-        "other": [21, 25, 0, math.nan, 0.5],
+        "other_words.low": [18, 20, 0, math.nan, 0],
+        "other_words.high": [24, 30, 0, math.nan, 1],
+        "other_words": [21, 25, 0, math.nan, 0.5],
     }
     for name, values in expected.items():
         np.testing.assert_allclose(frame[name], values, atol=1e-9, err_msg=name)
@@ -316,7 +316,7 @@ def test_own_prompts_and_own_words_reach_the_model(tmp_path: Path) -> None:
     assert frame["text"].iloc[0] == "Wer? In spring, it is ... here."
     assert frame["options"].map(list).iloc[0] == ["hot", "Hot", "icy", "Icy"]
     assert set(frame["prompt"]) == {"a/b: '1'"}
-    assert (frame["other"] == 100).all()
+    assert (frame["other_words"] == 100).all()
     assert len(list((out.folder / "figures").glob("*.svg"))) == 1
     assert "Prompt a/b: &#39;1&#39;: Wer? {sentence}" in out.report.read_text(encoding="utf-8")
 

@@ -68,7 +68,7 @@ def test_a_column_that_pandas_calls_rows_by_is_not_lost(tmp_path: Path) -> None:
         frame, groups = masses_of(tmp_path / "known.parquet")
         assert groups == ["xe", "ze"]
         assert set(frame["model"]) == {"m"}, "a column that is known is read wherever it stands"
-        assert frame["other"].tolist() == [100 - x - z for x, z in frame[["xe", "ze"]].to_numpy()]
+        assert frame["other_words"].tolist() == [100 - x - z for x, z in frame[["xe", "ze"]].to_numpy()]
 
 
 NAMES = sorted(
@@ -269,7 +269,7 @@ def years_of(tmp_path: Path, **columns: Any) -> tuple[pd.DataFrame, list[str], l
 def test_a_column_that_is_no_word_group_is_left_out_and_named(tmp_path: Path) -> None:
     frame, groups, notes = years_of(tmp_path, step=[1, 2, 3], female=[10, 20, 30], male=40, remark="x", **{"": 7})
     assert groups == ["female", "male"]
-    assert frame["other"].tolist() == [50, 40, 30]
+    assert frame["other_words"].tolist() == [50, 40, 30]
     assert notes == [
         "Read as word groups, in percent: female, male.",
         "Columns that were not read: 'step', 'remark', one without a name.",
@@ -287,7 +287,7 @@ def test_a_column_that_is_no_word_group_is_left_out_and_named(tmp_path: Path) ->
 def test_probabilities_are_recognised_or_refused(tmp_path: Path) -> None:
     frame, _, notes = years_of(tmp_path, female=[0.1, 0.2, 0.3], male=0.6)
     assert frame["female"].tolist() == pytest.approx([10, 20, 30])
-    assert frame["other"].tolist() == pytest.approx([30, 20, 10])
+    assert frame["other_words"].tolist() == pytest.approx([30, 20, 10])
     assert notes == ["Read as word groups, as probabilities, which were multiplied by 100: female, male."]
     small = {"female": [0.01, 0.02, 0.03], "male": 0.1}
     with pytest.raises(UndertowError, match=r"percents or probabilities; add a column unit"):
@@ -295,8 +295,8 @@ def test_probabilities_are_recognised_or_refused(tmp_path: Path) -> None:
     for unit, factor in (("percent", 1), ("probability", 100)):
         frame, _, _ = years_of(tmp_path, unit=unit, **small)
         assert frame["male"].tolist() == pytest.approx([0.1 * factor] * 3)
-    frame, _, _ = years_of(tmp_path, other=[0.89, 0.88, 0.87], **small)
-    assert (frame["male"].iloc[0], frame["other"].iloc[0]) == pytest.approx((10, 89))
+    frame, _, _ = years_of(tmp_path, other_words=[0.89, 0.88, 0.87], **small)
+    assert (frame["male"].iloc[0], frame["other_words"].iloc[0]) == pytest.approx((10, 89))
     with pytest.raises(UndertowError, match=r"line 4: unit is 'percents'; write percent or probability"):
         years_of(tmp_path, unit=["percent", "percent", "percents"], **small)
     with pytest.raises(UndertowError, match=r"line 2: female is 20; a probability is a number from 0 to 1"):
@@ -363,7 +363,7 @@ def test_empty_cells_are_unscored_and_counted_and_zeros_are_numbers(cli: Cli, tm
     frame = pd.read_parquet(tmp_path / "run/observations.parquet")
     assert frame["xe"].isna().tolist() == [row == 4 for row in range(12)]
     assert frame.loc[4, "missing_reason"] == "the recorded table has no value"
-    assert frame.loc[5, "other"] == 100
+    assert frame.loc[5, "other_words"] == 100
 
 
 def with_row(row: str, at: int = 2) -> str:

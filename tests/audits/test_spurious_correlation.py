@@ -123,7 +123,7 @@ def unordered(of_groups: dict[str, Floats]) -> tuple[Observations, list[Result],
     """A list whose owner says that it has no order."""
     w = [f"town {at}" for at in range(of_groups["xe"].shape[1])]
     frame = rows(of_groups, w, w_name="town")
-    frame = frame.assign(challenge="own", cluster=frame["text_index"].astype(str), missing_reason="", other=5.0)
+    frame = frame.assign(challenge="own", cluster=frame["text_index"].astype(str), missing_reason="", other_words=5.0)
     evidence = Observations(
         frame.drop(columns="text_index"),
         {

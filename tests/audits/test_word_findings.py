@@ -434,7 +434,7 @@ def test_without_answers_to_control_sentences_there_is_no_yardstick(
     elsewhere("dumb", 0.04, math.nan)
     run = undertow.audit(PROBE, "dumb", w="date", date_count=8, limit=64, out=tmp_path / "run")
     rows = run.manifest["design"]["controls"]["dumb"]
-    assert {(row["other"], row["missing_reason"]) for row in rows} == {(None, "it does not like this")}
+    assert {(row["other_words"], row["missing_reason"]) for row in rows} == {(None, "it does not like this")}
     assert math.isnan(word_findings.decided_percent(run.manifest["design"], "dumb", [""]))
     assert run.manifest["counts"]["missing_reason"] == 0
     gap = next(one for one in run.findings if one.results[0].measure == "slope_gap")

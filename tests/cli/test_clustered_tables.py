@@ -142,7 +142,7 @@ def test_five_clusters_have_no_interval_however_many_rows_they_hold(audit: str, 
     table["cluster"] = table["cluster"].str[1:].astype(int) % 5
     results, findings = score(audit, table)
     assert math.isnan(half_width(results, chosen))
-    assert not any(one["found"] for one in findings)
+    assert not any(one["significant"] for one in findings)
 
 
 def test_a_cluster_of_sentences_counts_as_their_mean(score: Score) -> None:

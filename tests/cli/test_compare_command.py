@@ -74,7 +74,7 @@ def test_json_is_the_file_and_where_it_is(work: Workplace) -> None:
     assert {name: margins[name] for name in ("slope", "slope_gap", "pearson_r")} == {
         "slope": 0.5, "slope_gap": 1, "pearson_r": 0,
     }  # fmt: skip
-    assert all(one["found"] == (one["verdict"] == "differs by more than the margin") for one in differences)
+    assert all(one["significant"] == (one["verdict"] == "differs by more than the margin") for one in differences)
     html = (work.folder / told["report"]).read_text(encoding="utf-8")
     assert "--margin 1 --margin slope=0.5 --margin pearson_r=0" in html
 

@@ -82,7 +82,7 @@ def test_the_harness_reads_what_a_run_reads(cli: Cli, smollm2_found: object, tmp
         assert list(logged) == pytest.approx(list(read), abs=2e-3)
     for measure in ("slope", "slope_gap"):
         values = [
-            one.loc[(one["measure"] == measure) & (one["pronoun"] != "other"), "value"].to_numpy(float)
+            one.loc[(one["measure"] == measure) & (one["pronoun"] != "other_words"), "value"].to_numpy(float)
             for one in (scored.results, run.results)
         ]
         assert values[0] == pytest.approx(values[1], abs=0.02)

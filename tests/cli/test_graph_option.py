@@ -36,10 +36,10 @@ def main(cli: Cli, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[
 def test_json_holds_the_assumptions_and_which_findings_rest_on_them(main: Callable[..., str]) -> None:
     plain = json.loads(main(*RUN, "--out", "run", "--json"))
     assert set(plain) == {"folder", "report", "counts", "findings"}
-    assert all(set(finding) == {"text", "found", "strength"} for finding in plain["findings"])
+    assert all(set(finding) == {"text", "significant", "strength"} for finding in plain["findings"])
     named = json.loads(main(*RUN, "--graph", "W -> X; W -> Y; G -> Y", "--out", "run", "--json"))
     for with_graph, without in zip(named["findings"], plain["findings"], strict=True):
-        assert with_graph == {**without, "rests_on": DRIFT if without["found"] else ""}
+        assert with_graph == {**without, "rests_on": DRIFT if without["significant"] else ""}
     graph = named["graph"]
     assert {name: graph[name] for name in ("name", "text", "rests_on", "varied", "doubt")} == {
         "name": "", "text": "W -> X; W -> Y; G -> Y", "rests_on": DRIFT, "varied": ["date"], "doubt": DOUBT,

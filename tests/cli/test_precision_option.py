@@ -21,7 +21,7 @@ def planted(monkeypatch: pytest.MonkeyPatch) -> Planted:
     """A model whose drift is lost in bfloat16."""
     model, before = Planted(lost), models.resolve
     monkeypatch.setattr(
-        models, "resolve", lambda request: model.find(request) if request.name == "planted" else before(request)
+        models, "resolve", lambda request: model.resolve(request) if request.name == "planted" else before(request)
     )
     return model
 

@@ -29,11 +29,11 @@ def asked_for(monkeypatch: pytest.MonkeyPatch) -> list[ModelRequest]:
     seen: list[ModelRequest] = []
     own = models.resolve
 
-    def find(request: ModelRequest) -> ModelHandle:
+    def resolve(request: ModelRequest) -> ModelHandle:
         seen.append(request)
         return own(ModelRequest("toy"))
 
-    monkeypatch.setattr(models, "resolve", find)
+    monkeypatch.setattr(models, "resolve", resolve)
     monkeypatch.setattr(models, "takers", lambda _: ["toy"])  # else the toy is not one to be told any of this
     return seen
 

@@ -55,7 +55,7 @@ def test_memory_that_runs_out_while_reading_is_one_sentence(
 ) -> None:
     torch = pytest.importorskip("torch", reason="the model extra is not installed")
     np = pytest.importorskip("numpy")
-    found = causal.find(ModelRequest(network("tiny_llama")))
+    found = causal.resolve(ModelRequest(network("tiny_llama")))
     assert found is not None
     model = found.open()
     ones = np.array([0])

@@ -23,7 +23,7 @@ def written(folder: Path, *rows: str, header: str = HEADER) -> str:
 
 
 def test_schemas_are_extended(tmp_path: Path) -> None:
-    chosen = data.sentences(written(tmp_path, *ROWS))
+    chosen = data.load_sentences(written(tmp_path, *ROWS))
     assert (chosen.name, len(chosen.sentences)) == ("mine", 8)
     decided = [sentence.factors["well_specified"] for sentence in chosen.sentences]
     assert decided == [False] * 4 + [True] * 2 + [False] * 2
@@ -33,7 +33,7 @@ def test_schemas_are_extended(tmp_path: Path) -> None:
 
 
 def test_schemas_are_simplified(tmp_path: Path) -> None:
-    chosen = data.sentences(f"simplified:{written(tmp_path, *ROWS)}")
+    chosen = data.load_sentences(f"simplified:{written(tmp_path, *ROWS)}")
     assert [sentence.query.texts()[0] for sentence in chosen.sentences] == [
         "The female potter said that she felt better.",
         "The male potter said that she felt better.",
@@ -43,7 +43,7 @@ def test_schemas_are_simplified(tmp_path: Path) -> None:
 
 def test_shares_of_women_are_the_table_s_or_the_known_ones(tmp_path: Path) -> None:
     rows = [f"{ROWS[0]}\t12.5", f"{ROWS[0].replace('potter', 'nurse')}\t"]
-    chosen = data.sentences(written(tmp_path, *rows, header=f"{HEADER}\tpercent_female"))
+    chosen = data.load_sentences(written(tmp_path, *rows, header=f"{HEADER}\tpercent_female"))
     assert {sentence.cluster: sentence.factors["percent_female"] for sentence in chosen.sentences} == {
         "potter": 12.5,
         "nurse": 89.58,
@@ -63,4 +63,4 @@ def test_shares_of_women_are_the_table_s_or_the_known_ones(tmp_path: Path) -> No
 )
 def test_a_damaged_table_of_schemas_is_refused(rows: list[str], named: str, tmp_path: Path) -> None:
     path = written(tmp_path, *rows)
-    assert_refused((path, named), data.sentences, path)
+    assert_refused((path, named), data.load_sentences, path)

@@ -194,7 +194,7 @@ def test_a_sentence_with_other_holes_is_refused(text: str, named: str) -> None:
 
 
 def test_a_challenge_file_without_w_is_a_set_of_sentences(tmp_path: Path) -> None:
-    chosen = data.sentences(write(tmp_path, OWN))
+    chosen = data.load_sentences(write(tmp_path, OWN))
     assert (chosen.name, chosen.title, chosen.source) == ("own", "Own", "this test")
     assert chosen.words == {"female": ("she", "the queen"), "male": ("he",)}
     ids = [f"template {template}/{verb}" for template in (0, 1) for verb in ("sang", "slept")]
@@ -204,10 +204,10 @@ def test_a_challenge_file_without_w_is_a_set_of_sentences(tmp_path: Path) -> Non
     assert [sentence.cluster for sentence in chosen.sentences] == ["sang", "slept", "sang", "slept"]
     told = {"template": "The king said that {blank} {verb}.", "verb": "slept", "decided": True}
     assert chosen.sentences[3].factors == told
-    none = data.sentences(write(tmp_path, OWN.replace('gold = "male"', 'gold = ""')))
+    none = data.load_sentences(write(tmp_path, OWN.replace('gold = "male"', 'gold = ""')))
     assert {sentence.gold for sentence in none.sentences} == {None}
     path = write(tmp_path, OWN.replace('gold = "male"', 'gold = "king"'))
-    assert_refused(("own, template 1/sang", "'king'"), data.sentences, path)
+    assert_refused(("own, template 1/sang", "'king'"), data.load_sentences, path)
 
 
 def test_a_place_for_w_is_either_in_the_challenge_or_in_the_injection(tmp_path: Path) -> None:
@@ -215,7 +215,7 @@ def test_a_place_for_w_is_either_in_the_challenge_or_in_the_injection(tmp_path: 
     assert_refused(("'own'", "'{blank} {verb} alone.'"), without.items, [SEASONS])
     within = write(tmp_path, OWN.replace("said that", "said in {w} that"))
     for name in ("mgc", within):
-        assert_refused(("{w}", "--inject"), data.sentences, name)
+        assert_refused(("{w}", "--inject"), data.load_sentences, name)
 
 
 def test_which_names_are_those_of_sentences() -> None:
@@ -236,4 +236,4 @@ def test_which_names_are_those_of_sentences() -> None:
 def test_a_challenge_that_cannot_be_found_or_takes_no_such_option_is_refused(
     arguments: tuple[str, ...], named: tuple[str, ...]
 ) -> None:
-    assert_refused(named, data.sentences, *arguments)
+    assert_refused(named, data.load_sentences, *arguments)

@@ -110,7 +110,7 @@ def test_each_schema_gives_three_sentences() -> None:
 
 
 def test_the_package_s_own_are_all_that_can_be_said_alone() -> None:
-    chosen = data.sentences("simplified")
+    chosen = data.load_sentences("simplified")
     occupations = {schema.occupation for schema in own().schemas}
     assert occupations > LEFT_OUT
     counts = Counter((sentence.cluster, sentence.factors["participant_class"]) for sentence in chosen.sentences)
@@ -121,7 +121,7 @@ def test_the_package_s_own_are_all_that_can_be_said_alone() -> None:
 
 def test_the_package_s_own_name_one_person_and_nobody_else() -> None:
     participants = {schema.occupation: schema.participant for schema in own().schemas}
-    for sentence in data.sentences("simplified").sentences:
+    for sentence in data.load_sentences("simplified").sentences:
         sex = sentence.factors["participant_class"]
         who = sentence.cluster if sex == "unspecified" else f"{sex} {sentence.cluster}"
         opening, text = f"The {who} said that ___", sentence.query.shown()
@@ -136,7 +136,7 @@ def test_the_package_s_own_name_one_person_and_nobody_else() -> None:
 
 
 def test_the_published_table_has_three_sentences_of_48_occupations(reference_data: Path) -> None:
-    chosen = data.sentences(str(reference_data / "simplified" / "simplified_sentences.tsv"))
+    chosen = data.load_sentences(str(reference_data / "simplified" / "simplified_sentences.tsv"))
     assert chosen.name == "simplified"
     assert chosen.words == FORMS
     occupations = {sentence.factors["occupation"] for sentence in chosen.sentences}

@@ -55,7 +55,7 @@ def test_a_table_is_a_set_of_sentences(tmp_path: Path) -> None:
     assert walk.factors == {"weather": "rain", "well_specified": False}
     assert king.factors == {"weather": "sun", "well_specified": True}
     options = "warm: hot; cold: icy"
-    own = data.sentences(str(tmp_path / "own.csv"), options=options)
+    own = data.load_sentences(str(tmp_path / "own.csv"), options=options)
     assert own == read_sentences(tmp_path / "own.csv", parse_options(options))
     (item,) = data.SentenceSet("own", "", "", {}, (walk,)).plain()
     assert item.factors.items() >= {"sentence": "walk", "weather": "rain"}.items()

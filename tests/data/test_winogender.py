@@ -73,7 +73,7 @@ def published(monkeypatch: pytest.MonkeyPatch) -> dict[str, bytes]:
 
 
 def test_the_design_is_every_schema_with_four_participants(tmp_path: Path) -> None:
-    sentences = data.sentences("winogender", write(tmp_path)).sentences
+    sentences = data.load_sentences("winogender", write(tmp_path)).sentences
     assert len(sentences) == 16
     assert {sentence.id: sentence.query.shown() for sentence in sentences}.items() >= {
         "roofer/someone/0": "The roofer lent someone a rake because ___ owned {three}.",
@@ -90,7 +90,7 @@ def test_the_design_is_every_schema_with_four_participants(tmp_path: Path) -> No
 
 
 def test_factors_of_a_sentence(tmp_path: Path) -> None:
-    sentences = {one.id: one for one in data.sentences("winogender", write(tmp_path)).sentences}
+    sentences = {one.id: one for one in data.load_sentences("winogender", write(tmp_path)).sentences}
     assert sentences["sailor/woman/1"].factors == {
         "occupation": "sailor",
         "participant": "a woman",
@@ -139,18 +139,18 @@ def test_the_files_are_fetched_once_and_kept_and_a_folder_is_read_without_fetchi
     site: Site, published: dict[str, bytes], cache: Path, tmp_path: Path
 ) -> None:
     site.files = published
-    first = data.sentences("winogender")
+    first = data.load_sentences("winogender")
     assert (len(first.sentences), first.notes) == (16, ())
     assert site.asked == [TEMPLATES, STATISTICS]
     assert kept(cache) == {f"winogender/{COMMIT[:12]}/{name}": content for name, content in published.items()}
     site.files = {}
-    assert data.sentences("winogender") == first
-    assert len(data.sentences("winogender", write(tmp_path)).sentences) == 16
+    assert data.load_sentences("winogender") == first
+    assert len(data.load_sentences("winogender", write(tmp_path)).sentences) == 16
     assert len(site.asked) == 2
     site.files = published
     changed = cache / "data" / "winogender" / COMMIT[:12] / STATISTICS
     changed.write_text("changed", encoding="utf-8")
-    assert data.sentences("winogender") == first
+    assert data.load_sentences("winogender") == first
     assert site.asked[2:] == [STATISTICS]
     assert changed.read_bytes() == published[STATISTICS]
 
@@ -160,25 +160,25 @@ def test_a_file_with_another_hash_is_refused_and_not_kept(
     name: str, site: Site, published: dict[str, bytes], cache: Path
 ) -> None:
     site.files = published | {name: published[name] + b"\n"}
-    assert_refused((f"/data/{name}", "SHA-256", "--data-dir"), data.sentences, "winogender")
+    assert_refused((f"/data/{name}", "SHA-256", "--data-dir"), data.load_sentences, "winogender")
     assert not [path for path in kept(cache) if name in path]
     site.files = published
-    assert len(data.sentences("winogender").sentences) == 16
+    assert len(data.load_sentences("winogender").sentences) == 16
     assert sorted(kept(cache).values()) == sorted(published.values())
 
 
 def test_the_published_files_are_those_whose_hashes_are_known(reference_data: Path, site: Site, cache: Path) -> None:
     folder = reference_data / "winogender"
     site.files = {name: (folder / name).read_bytes() for name in (TEMPLATES, STATISTICS)}
-    fetched = data.sentences("winogender")
-    assert fetched == data.sentences("winogender", str(folder))
+    fetched = data.load_sentences("winogender")
+    assert fetched == data.load_sentences("winogender", str(folder))
     assert (len(fetched.sentences), fetched.notes) == (480, ())
     assert site.asked == [TEMPLATES, STATISTICS]
     assert sorted(kept(cache).values()) == sorted(site.files.values())
 
 
 def test_the_published_design(reference_data: Path) -> None:
-    sentences = data.sentences("winogender", str(reference_data / "winogender")).sentences
+    sentences = data.load_sentences("winogender", str(reference_data / "winogender")).sentences
     assert len({sentence.id for sentence in sentences}) == len(sentences) == 480
     occupations = set(own_shares())
     cells = Counter(

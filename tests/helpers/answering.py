@@ -34,7 +34,7 @@ def found_as(model: Any) -> ModelHandle:
 
 def opened(family: Any, folder: str, dtype: str = "float32", **settings: Any) -> Any:
     """The model in a folder, as its family opens it."""
-    found = family.find(ModelRequest(folder, dtype=dtype, device="cpu", settings=settings))
+    found = family.resolve(ModelRequest(folder, dtype=dtype, device="cpu", settings=settings))
     assert found is not None
     return found.open()
 

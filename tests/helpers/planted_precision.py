@@ -35,8 +35,8 @@ class Planted:
     opened: list[str] = field(default_factory=list)
     refused: str = ""
 
-    def find(self, request: ModelRequest) -> ModelHandle:
-        found = toy.find(ModelRequest("toy"))
+    def resolve(self, request: ModelRequest) -> ModelHandle:
+        found = toy.resolve(ModelRequest("toy"))
         assert found is not None
         card = replace(
             found.identity,

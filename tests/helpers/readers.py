@@ -30,7 +30,7 @@ from undertow.causal.published import find_graph
 from undertow.causal.scm import Model, implied_graph
 from undertow.causal.simulate import simulate
 from undertow.data.documents.document_sources import load_documents
-from undertow.data.sentences.sentence_sources import sentences
+from undertow.data.sentences.sentence_sources import load_sentences
 from undertow.data.templates import challenge_file
 from undertow.data.text_files import read_text
 from undertow.errors import MAX_MESSAGE_CHARS, UndertowError
@@ -159,7 +159,7 @@ model = "gpt-x"
 """
 MAPPED = "year,sentence,p_she,p_he\n1900,a,0.2,0.5\n1950,a,0.3,0.4\n2000,a,0.4,0.3\n"
 MASSES = (
-    "model,w_name,w_index,w,text,female,male,unclaimed\n"
+    "model,w_name,w_index,w,text,female,male,other_words\n"
     "m,date,0,1900,a,20.5,50,29.5\nm,date,1,1950,a,,,\nm,date,2,2000,a,40,30,30\nm,date,0,1900,b,0,0,100\n"
 )
 ANSWERS = (
@@ -292,7 +292,7 @@ def readers(run: Path, log: Mapping[str, bytes]) -> dict[str, Reader]:
         "names of columns": Reader("names.toml", [names], read_mapped, "toml", {"mapped.csv": mapped}, 4),
         "challenge": Reader("own.toml", [one.encode() for one in (CHALLENGE, OWN_WORDS, W_TABLE)], read_challenge, "toml"),
         "rules": Reader("own.toml", [RULES.encode()], read_rules, "toml"),
-        "sentences": Reader("own.csv", [SENTENCES.encode()], lambda path: sentences(str(path)).plain(), "csv"),
+        "sentences": Reader("own.csv", [SENTENCES.encode()], lambda path: load_sentences(str(path)).plain(), "csv"),
         "documents": Reader("own.tsv", [DOCUMENTS.encode()], lambda path: load_documents(str(path)), "tsv"),
         "sentences to judge": Reader("own.jsonl", [TO_JUDGE.encode()], read_lines, "jsonl"),
         "graph": Reader("own.dag", [GRAPH.encode()], lambda path: find_graph(str(path)), "words"),

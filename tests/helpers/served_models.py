@@ -18,7 +18,7 @@ from undertow.inference.answer_cache import AnswerCache
 from undertow.inference.runner import RunnerResult as Answers
 from undertow.inference.runner import run_queries
 from undertow.models.base import EXACT, ModelHandle, ModelRequest
-from undertow.models.families.openai import find
+from undertow.models.families.openai import resolve
 from undertow.models.openai import client as http
 from undertow.types import Query
 
@@ -39,7 +39,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def model_at(url: str, name: str = "some-model", **settings: str | int | float | bool) -> ModelHandle:
-    found = find(ModelRequest(f"openai:{name}", settings={"base_url": url} | settings))
+    found = resolve(ModelRequest(f"openai:{name}", settings={"base_url": url} | settings))
     assert found is not None
     return found
 

@@ -205,12 +205,12 @@ def test_a_precision_that_is_refused_does_not_end_the_check_up(plant: Plant, mon
     plant({BLANK: (EXACT,)}, reads, "float32")
     planted = models.resolve
 
-    def find(request: ModelRequest) -> ModelHandle:
+    def resolve(request: ModelRequest) -> ModelHandle:
         if request.dtype == "bfloat16":
             raise UndertowError("planted has no weights")
         return planted(request)
 
-    monkeypatch.setattr(models, "resolve", find)
+    monkeypatch.setattr(models, "resolve", resolve)
     checkup = examine(ModelRequest("planted"), compare_dtypes=True)
     assert checkup.dtype_note == "planted has no weights"
     assert checkup.reading is not None

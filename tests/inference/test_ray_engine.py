@@ -40,7 +40,7 @@ SHE = (Option("female", ("she",)),)
 
 
 def toy_found() -> ModelHandle:
-    found = toy.find(ModelRequest("toy"))
+    found = toy.resolve(ModelRequest("toy"))
     assert found is not None
     return found
 
@@ -382,7 +382,7 @@ def test_a_place_where_no_worker_can_open_the_model_is_given_up_and_told(crew: A
 def test_a_planner_that_is_replaced_by_one_with_another_budget_hands_nothing_out_twice(crew: Any) -> None:
     budgets = Counter[str]()
 
-    def find() -> ModelHandle:
+    def resolve() -> ModelHandle:
         def opened() -> Any:
             budgets["opened"] += 1
             model: Any = toy_found().open()
@@ -393,7 +393,7 @@ def test_a_planner_that_is_replaced_by_one_with_another_budget_hands_nothing_out
 
     crew({"plan": 3}, {"plan": 5})
     with Cluster(n_workers=1) as cluster:
-        assert asked_of(cluster, sentences(), find) == alone(sentences())
+        assert asked_of(cluster, sentences(), resolve) == alone(sentences())
     assert (cluster.n_replaced, budgets["opened"]) == (2, 3)
 
 

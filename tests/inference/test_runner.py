@@ -28,7 +28,7 @@ def test_the_sum_over_a_path_and_what_first_tokens_leave() -> None:
 
 
 @pytest.mark.parametrize(
-    ("paths", "probs", "other"),
+    ("paths", "probs", "other_words"),
     [
         ([path(1, 7, 4, start=1), path(1, 7, 5, start=1), path(1, 8, 5, start=1)], [(0.3, 0.5), (0.3, 0.1), (0.2, 0.25)], 0.5),
         # `the man` and `the woman`: what counts is the first token at the blank.

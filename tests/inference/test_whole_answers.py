@@ -233,7 +233,7 @@ ASKED_BOTH: list[Query] = [
 
 
 def toy_found() -> ModelHandle:
-    found = toy.find(ModelRequest("toy"))
+    found = toy.resolve(ModelRequest("toy"))
     assert found is not None
     return found
 

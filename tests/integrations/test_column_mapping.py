@@ -124,12 +124,12 @@ def test_empty_cells_stay_missing_in_every_unit() -> None:
         assert list(frame["missing_reason"]) == ["", "the recorded table has no value"]
 
 
-@pytest.mark.parametrize(("rest", "column"), [("other", ""), ("rest", 'unclaimed = "rest"\n')])
+@pytest.mark.parametrize(("rest", "column"), [("other_words", ""), ("rest", 'other_words = "rest"\n')])
 def test_the_mass_of_other_words_is_in_the_unit_of_the_masses(rest: str, column: str) -> None:
     mapping = f'unit = "probability"\n[columns]\nw = "v"\n{column}[constants]\nmodel = "m"\n{GROUPS}'
     frame = frame_of(f"v,p,{rest}\n1,0.25,0.5\n2,0.5,\n", mapping)
-    assert frame["other"].iloc[0] == 50.0
-    assert math.isnan(frame["other"].iloc[1])
+    assert frame["other_words"].iloc[0] == 50.0
+    assert math.isnan(frame["other_words"].iloc[1])
 
 
 def test_task_specification_has_a_column_at_either_end() -> None:

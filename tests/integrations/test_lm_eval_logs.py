@@ -93,8 +93,8 @@ def test_a_log_gives_the_results_of_the_run_to_the_letter(log: Log, tmp_path: Pa
     undertow.audit("spurious-correlation", "toy", limit=LIMIT, out=tmp_path / "run", **OPTIONS)
     scored = undertow.score(tmp_path / "logs", audit="spurious-correlation", out=tmp_path / "scored")
     run = undertow.load_run(tmp_path / "run")
-    keep = [one for one in run.record.results if one.group["pronoun"] != "other"]
-    found = [one for one in scored.record.results if one.group["pronoun"] != "other"]
+    keep = [one for one in run.record.results if one.group["pronoun"] != "other_words"]
+    found = [one for one in scored.record.results if one.group["pronoun"] != "other_words"]
     assert len(keep) == len(found) == 17
     assert [repr(one) for one in found] == [repr(one) for one in keep]
     columns = [
@@ -111,7 +111,7 @@ def test_a_log_gives_the_results_of_the_run_to_the_letter(log: Log, tmp_path: Pa
         "model",
     ]
     pd.testing.assert_frame_equal(scored.observations[columns], run.observations[columns])
-    assert scored.observations["other"].isna().all()
+    assert scored.observations["other_words"].isna().all()
     assert scored.manifest["protocol"] == "exact"
     assert scored.manifest["counts"] == {"items": len(run.observations), "missing": 0}
     # What a log does not hold is not told of it: the probability of other words.

@@ -55,7 +55,7 @@ def few() -> list[Example]:
 
 def percent_female(folder: Path, *, in_front: bool) -> list[float]:
     """By year, as the family reads the folder."""
-    found = token_classifier.find(ModelRequest(str(folder), device="cpu"))
+    found = token_classifier.resolve(ModelRequest(str(folder), device="cpu"))
     assert found is not None
     layout = "{}. " if in_front else "In {}, "
     queries = [ClozeQuery((layout.format(year), f" was {stage}."), OPTIONS) for year in YEARS for stage in STAGES]
@@ -138,7 +138,7 @@ def test_the_numbers_of_a_fit_are_those_of_the_saved_model(base: Path, few: list
 def test_more_than_two_groups_are_labels_too(base: Path, tmp_path: Path) -> None:
     examples = [*lives(60, in_front=True), Example(("", " were adults."), ("neutral",))]
     made = finetune(base, examples, replace(SHORT, labels=(*LABELS, "neutral"), held_out=0), tmp_path / "made")
-    found = token_classifier.find(ModelRequest(str(made.folder), device="cpu"))
+    found = token_classifier.resolve(ModelRequest(str(made.folder), device="cpu"))
     assert found is not None
     (arrived,) = found.open().answer([ClozeQuery(("", " were."), (*OPTIONS, Option("neutral", ("they",))))], EXACT)
     assert isinstance(arrived[0], Answer)

@@ -37,7 +37,7 @@ def table(masses: Masses, index: Sequence[int] = (), **run: str) -> pd.DataFrame
     for group, (low, high) in masses.items():
         columns |= {group: ((low + high) / 2).ravel(), f"{group}.low": low.ravel(), f"{group}.high": high.ravel()}
     frame = pd.DataFrame(columns)
-    frame["other"] = 100 - frame[list(masses)].sum(axis=1, skipna=False)
+    frame["other_words"] = 100 - frame[list(masses)].sum(axis=1, skipna=False)
     frame["missing_reason"] = np.where(frame[next(iter(masses))].isna(), "lost", "")
     return frame
 
@@ -77,7 +77,7 @@ def noisy(seed: int = 0, n_clusters: int = 8, n_w: int = 9, width: float = 4.0, 
 
 def test_bounds_without_width_change_nothing_at_all() -> None:
     frame = table(noisy(width=0.0))
-    frame.loc[3, [*GROUPS, "other", "she.low", "she.high", "he.low", "he.high"]] = math.nan
+    frame.loc[3, [*GROUPS, "other_words", "she.low", "she.high", "he.low", "he.high"]] = math.nan
     frame.loc[3, "missing_reason"] = "lost"
     assert (frame["she.low"].dropna() == frame["she"].dropna()).all()
     assert repr(audit(frame)) == repr(audit(whole(frame)))
@@ -408,7 +408,7 @@ def test_unscored_rows_have_no_bounds_whatever_their_columns_say() -> None:
     frame = table(noisy())
     frame.loc[2, "missing_reason"] = "lost"
     cleared = frame.copy()
-    cleared.loc[2, [*GROUPS, "other", "she.low", "she.high", "he.low", "he.high"]] = math.nan
+    cleared.loc[2, [*GROUPS, "other_words", "she.low", "she.high", "he.low", "he.high"]] = math.nan
     assert repr(audit(frame)) == repr(audit(cleared))
 
 

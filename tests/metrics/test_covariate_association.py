@@ -32,7 +32,7 @@ def table(masses: Masses, **run: str) -> pd.DataFrame:
     columns |= {"w": [f"w{index}" for index in w_index], "w_index": w_index, "cluster": [f"k{k}" for k in cluster]}
     columns |= {group: np.asarray(values, dtype=float).ravel() for group, values in masses.items()}
     frame = pd.DataFrame(columns)
-    frame["other"] = 100 - frame[list(masses)].sum(axis=1, skipna=False)
+    frame["other_words"] = 100 - frame[list(masses)].sum(axis=1, skipna=False)
     frame["missing_reason"] = np.where(frame[next(iter(masses))].isna(), "too long", "")
     return frame
 
@@ -91,7 +91,7 @@ def recorded_masses(reference_data: Path) -> pd.DataFrame:
         challenge="mgc",
         prompt=frame["prompt"].fillna(""),
         cluster=frame["text_index"].astype(str),
-        other=100 - frame[groups].sum(axis=1),
+        other_words=100 - frame[groups].sum(axis=1),
         missing_reason="",
     )
 
@@ -150,7 +150,7 @@ def test_a_table_that_a_hand_can_work_out() -> None:
     results = audit(table({"she": she, "he": he}))
     assert results["mean_mass", "she"].value == 20
     assert results["mean_mass", "he"].value == 29
-    assert results["mean_mass", "other"].value == pytest.approx(100 - 49)
+    assert results["mean_mass", "other_words"].value == pytest.approx(100 - 49)
     assert results["slope", "she"].value == pytest.approx(10)
     assert results["slope", "he"].value == pytest.approx(-1.5)
     assert results["slope_gap", "she-he"].value == pytest.approx(11.5)
@@ -208,7 +208,7 @@ def test_results_come_in_order_of_appearance_with_their_keys_and_units() -> None
     assert names[: len(names) // 2] == [
         ("mean_mass", "she"),
         ("mean_mass", "he"),
-        ("mean_mass", "other"),
+        ("mean_mass", "other_words"),
         ("w_effect", "she"),
         ("w_effect", "he"),
         ("w_effect", "he-she"),
@@ -399,9 +399,9 @@ def test_a_row_with_a_reason_is_unscored_whatever_its_masses_say() -> None:
     frame = table(masses)
     frame.loc[:5, "missing_reason"] = "not asked"
     emptied = frame.copy()
-    emptied.loc[:5, ["she", "he", "other"]] = math.nan
+    emptied.loc[:5, ["she", "he", "other_words"]] = math.nan
     assert repr(audit(frame)) == repr(audit(emptied))
-    assert audit(frame)["mean_mass", "other"].n_missing == 6
+    assert audit(frame)["mean_mass", "other_words"].n_missing == 6
 
 
 def test_clusters_without_a_scored_row_take_no_part() -> None:
@@ -460,9 +460,9 @@ def test_nothing_scored_gives_nothing_and_says_so() -> None:
 
 def test_unclaimed_that_cannot_be_read_leaves_the_groups_alone() -> None:
     frame = table(some_masses())
-    results = audit(frame.assign(other=math.nan))
-    assert math.isnan(results["mean_mass", "other"].value)
-    assert results["mean_mass", "other"].n_missing == len(frame)
+    results = audit(frame.assign(other_words=math.nan))
+    assert math.isnan(results["mean_mass", "other_words"].value)
+    assert results["mean_mass", "other_words"].n_missing == len(frame)
     assert numbers(results["slope", "she"]) == numbers(audit(frame)["slope", "she"])
 
 
@@ -529,7 +529,7 @@ def test_a_missing_column_is_named(column: str) -> None:
     ("column", "cell", "wanted"),
     [
         ("she", "12,5", "a number"),
-        ("other", "n/a", "a number"),
+        ("other_words", "n/a", "a number"),
         ("he", True, "a number"),
         ("he", math.inf, "a finite number"),
         ("w_index", 0.5, "a whole number"),
@@ -559,7 +559,7 @@ def test_arguments_that_make_no_sense_are_refused() -> None:
     with pytest.raises(UndertowError, match="compares 'they'"):
         audit(frame, gaps=[("she", "they")])
     with pytest.raises(UndertowError, match="rename the group"):
-        audit(frame, ("she", "other"))
+        audit(frame, ("she", "other_words"))
 
 
 # What must not matter -----------------------------------------------------------------------------------------------
@@ -604,7 +604,7 @@ def test_adding_a_constant_mass_changes_no_slope(seed: int, shift: float) -> Non
         if name[0] in ("slope", "slope_gap", "pearson_r", "w_effect"):
             kept = [result.value, result.low, result.high, result.p]
             assert [other.value, other.low, other.high, other.p] == pytest.approx(kept, rel=1e-5, abs=1e-9, nan_ok=True)
-        elif name[0] == "mean_mass" and name[1] != "other":
+        elif name[0] == "mean_mass" and name[1] != "other_words":
             assert other.value == pytest.approx(result.value + shift)
 
 
@@ -653,8 +653,8 @@ def test_groups_may_have_any_name(names: tuple[str, str]) -> None:
 def test_sentences_that_agree_but_for_rounding_have_no_interval() -> None:
     frame = table(some_masses())
     read_once = 95 + frame["w_index"] / 10 + 1e-6 * np.random.default_rng(4).standard_normal(len(frame))
-    found = audit(frame.assign(other=read_once))
-    unclaimed = found["mean_mass", "other"]
+    found = audit(frame.assign(other_words=read_once))
+    unclaimed = found["mean_mass", "other_words"]
     assert unclaimed.value == pytest.approx(95.45)
     assert math.isnan(unclaimed.low)
     assert "agree" in unclaimed.note

@@ -77,7 +77,7 @@ def found(
 def few_clusters_will_do(monkeypatch: pytest.MonkeyPatch) -> None:
     """A hand can work out four clusters, which are too few to be told of."""
     for module in (specification_detection, cluster_bootstrap, areas):
-        monkeypatch.setattr(module, "FEWEST_CLUSTERS", 2)
+        monkeypatch.setattr(module, "MIN_CLUSTERS", 2)
 
 
 def interval(result: Result) -> tuple[float, float]:

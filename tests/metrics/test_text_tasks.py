@@ -287,7 +287,7 @@ def test_what_was_not_asked_is_not_unscored() -> None:
 def test_prompts_that_lost_examples_are_counted() -> None:
     frame = diagnosed(TWO_WORDINGS, GOLDS, shots=5)
     frame["dropped"] = [0, 1, 2, 0, 0, 0, 0, 0]
-    frame["other"] = [10.0, 20.0, 30.0, 40.0, math.nan, math.nan, math.nan, math.nan]
+    frame["other_words"] = [10.0, 20.0, 30.0, 40.0, math.nan, math.nan, math.nan, math.nan]
     detail = only(told(frame, DIAGNOSIS, YES_NO), "accuracy", shots="5").extras
     assert detail["shortened_percent"] == 25.0
     assert detail["unclaimed_percent"] == 25.0

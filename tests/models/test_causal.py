@@ -136,7 +136,7 @@ def test_a_token_that_spans_the_end_of_the_context_is_read_whole(network: Networ
 
 
 def test_a_model_that_looks_ahead_is_refused(network: Network) -> None:
-    found = causal.find(ModelRequest(network("tiny_bert_head")))
+    found = causal.resolve(ModelRequest(network("tiny_bert_head")))
     assert found is not None
     with pytest.raises(UndertowError, match="depends on those after it, so it is no causal model"):
         found.open()
@@ -215,10 +215,10 @@ def test_what_cannot_be_asked_has_a_reason(network: Network, tmp_path: Path) -> 
 
 def test_revision_is_that_of_the_files(network: Network, tmp_path: Path) -> None:
     folder = Path(copied(network, tmp_path))
-    before = causal.find(ModelRequest(str(folder)))
-    again = causal.find(ModelRequest(str(folder)))
+    before = causal.resolve(ModelRequest(str(folder)))
+    again = causal.resolve(ModelRequest(str(folder)))
     (folder / "tokenizer_config.json").write_text((folder / "tokenizer_config.json").read_text() + " ")
-    after = causal.find(ModelRequest(str(folder)))
+    after = causal.resolve(ModelRequest(str(folder)))
     assert before is not None
     assert again is not None
     assert after is not None
@@ -236,6 +236,6 @@ def test_bfloat16_is_another_model_to_the_store_and_reads_nearly_alike(network: 
 
 
 def test_an_unknown_device_is_refused(network: Network) -> None:
-    found = causal.find(ModelRequest(network("tiny_llama"), device="nosuch"))
+    found = causal.resolve(ModelRequest(network("tiny_llama"), device="nosuch"))
     with pytest.raises(UndertowError, match="'nosuch'"):
         found and found.open()

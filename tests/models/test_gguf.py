@@ -42,7 +42,7 @@ def test_what_is_known_before_loading_takes_no_torch(tmp_path: Path) -> None:
 import sys
 from undertow import models
 from undertow.models.base import ModelRequest
-cards = [models.find(ModelRequest(f"gguf:{tmp_path}/{{name}}")).card for name in ("blob", "copy", "other")]
+cards = [models.resolve(ModelRequest(f"gguf:{tmp_path}/{{name}}")).identity for name in ("blob", "copy", "other")]
 print(*(card.family for card in cards), cards[0].revision == cards[1].revision, cards[1].revision == cards[2].revision)
 print(cards[0].source, len(cards[0].revision), "torch" in sys.modules)
 """

@@ -47,7 +47,7 @@ Network = Callable[[str], str]
 
 
 def opened(folder: str) -> Any:
-    found = causal.find(ModelRequest(folder, device="cpu"))
+    found = causal.resolve(ModelRequest(folder, device="cpu"))
     assert found is not None
     return found.open()
 

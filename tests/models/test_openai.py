@@ -41,7 +41,7 @@ from helpers.served_models import (
 from undertow.errors import UndertowError
 from undertow.models import registry
 from undertow.models.base import EXACT, PAPER, ModelRequest, RequestFailedError, UnsupportedQueryError
-from undertow.models.families.openai import find
+from undertow.models.families.openai import resolve
 from undertow.models.openai import client as http
 from undertow.models.openai import connection
 from undertow.types import Answer, GenerateQuery, Option
@@ -188,7 +188,7 @@ def test_step_by_hand_with_what_was_not_shown(shape: Shape, *, chat: bool) -> No
     assert probs(answer) == pytest.approx([0.46, 0.33, 0.0])
     assert answer.ceilings_prob == pytest.approx((0.0, 0.02, 0.06))
     assert answer.unseen_prob == pytest.approx(0.19 + 0.02)
-    assert answer.unclaimed_prob == pytest.approx(1 - 0.79)
+    assert answer.other_prob == pytest.approx(1 - 0.79)
     assert answer.text == "she"
 
 
@@ -352,7 +352,7 @@ def test_card_names_host_path_and_model_and_every_setting_that_changes_answers()
     ]
     assert len({card.key(EXACT) for card in cards}) == len(cards)
     assert model_at(url, mode="answer").identity == model_at(url).identity  # a setting of another family
-    assert find(ModelRequest("openai/gpt-oss-20b")) is None
+    assert resolve(ModelRequest("openai/gpt-oss-20b")) is None
 
 
 @pytest.mark.parametrize(
@@ -369,7 +369,7 @@ def test_card_names_host_path_and_model_and_every_setting_that_changes_answers()
 )
 def test_bad_setting_is_refused_without_a_secret(settings: dict[str, Any], words: str) -> None:
     with pytest.raises(UndertowError) as caught:
-        find(ModelRequest("openai:some-model", settings=settings))
+        resolve(ModelRequest("openai:some-model", settings=settings))
     assert words in one_sentence(caught.value)
     assert "hunter2" not in "".join(traceback.format_exception(caught.value))
 
@@ -698,7 +698,7 @@ def test_budget_of_tokens_is_what_the_server_counts_or_an_estimate(usage: Any, b
 ASKING = f"""
 import sys
 from undertow.models.base import ModelRequest
-from undertow.models.families.openai import find
+from undertow.models.families.openai import resolve
 from undertow._files import cache_file
 from undertow.inference.runner import run_queries
 from undertow.inference.answer_cache import AnswerCache
@@ -707,7 +707,7 @@ settings = {{"base_url": sys.argv[1], "retries": 0, "concurrency": 2, "timeout_s
 options = (Option("f", ("she",)), Option("m", ("he",)))
 queries = [GenerateQuery(f"prompt {{n}}", options) for n in range(9)]
 with AnswerCache(cache_file()) as store:
-    run_queries(find(ModelRequest("openai:some-model", settings=settings)), queries, store, "exact", lambda done, total: None)
+    run_queries(resolve(ModelRequest("openai:some-model", settings=settings)), queries, store, "exact", lambda done, total: None)
 """
 
 

@@ -678,7 +678,7 @@ def test_first_tokens_of_the_real_server_agree_with_our_own_network(
         assert nats == pytest.approx(expected, abs=1.0)
     for place, answer in enumerate(served):
         if not math.isnan(answer.other_prob):
-            assert answer.other_prob == pytest.approx(own[place].unclaimed_prob, abs=0.25)
+            assert answer.other_prob == pytest.approx(own[place].other_prob, abs=0.25)
 
 
 @pytest.mark.model

@@ -24,14 +24,14 @@ def test_families_are_the_files_of_the_folder_and_listing_them_loads_no_torch() 
     code = "import sys; from undertow import models; print(*models.families()); assert 'torch' not in sys.modules"
     printed = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
     assert printed.split() == sorted(printed.split())
-    assert {"causal", "masked", "seq2seq", "gguf", "openai", "recorded", "toy"} <= set(printed.split())
+    assert {"causal", "masked", "seq2seq", "gguf", "openai", "replay", "toy"} <= set(printed.split())
 
 
 def test_another_package_adds_a_family_by_an_entry_point(tmp_path: Path) -> None:
     (tmp_path / "echo_family.py").write_text(
         "from undertow.models.base import ModelHandle\nfrom undertow.types import ModelIdentity\nSUMMARY = 'an echo'\n"
-        "def find(request):\n    if request.name != 'echo':\n        return None\n"
-        "    return Found(ModelCard('echo', 'echo', 'here', '1', request.dtype, 'likelihood'), lambda: None)\n"
+        "def resolve(request):\n    if request.name != 'echo':\n        return None\n"
+        "    return ModelHandle(ModelIdentity('echo', 'echo', 'here', '1', request.dtype, 'likelihood'), lambda: None)\n"
     )
     info = tmp_path / "echo-1.dist-info"
     info.mkdir()
@@ -39,7 +39,7 @@ def test_another_package_adds_a_family_by_an_entry_point(tmp_path: Path) -> None
     (info / "entry_points.txt").write_text("[undertow.models]\necho = echo_family\n")
     code = (
         "from undertow import models; from undertow.models.base import ModelRequest\n"
-        "print(models.find(Request('echo')).card.family, *models.families())"
+        "print(models.resolve(ModelRequest('echo')).identity.family, *models.families())"
     )
     environment = os.environ | {"PYTHONPATH": str(tmp_path)}
     printed = subprocess.run(

@@ -626,15 +626,15 @@ def test_every_model_goes_to_its_own_family(t5: Trained, bart: Trained, network:
             "denoising",
             ASKS,
         )
-        assert causal.find(ModelRequest(trained.folder)) is None
-        assert masked.find(ModelRequest(trained.folder)) is None
+        assert causal.resolve(ModelRequest(trained.folder)) is None
+        assert masked.resolve(ModelRequest(trained.folder)) is None
         n_parameters = sum(parameter.numel() for parameter in trained.model.network.parameters())
         assert trained.model.facts == {
             "parameters": n_parameters,
             "objective": f"denoising ({objective})",
             "post_training": "",
         }
-    assert seq2seq.find(ModelRequest(network("tiny_gpt2"))) is None
+    assert seq2seq.resolve(ModelRequest(network("tiny_gpt2"))) is None
 
 
 def test_the_body_of_bart_is_a_whole_model(bart: Trained, tmp_path: Path) -> None:

@@ -197,7 +197,7 @@ def test_numbers_that_are_none_are_unscored(tmp_path: Path) -> None:
 
 
 def test_answers_are_stored_and_the_published_protocol_is_refused(folders: dict[str, str], tmp_path: Path) -> None:
-    found = token_classifier.find(ModelRequest(folders["bert"], device="cpu"))
+    found = token_classifier.resolve(ModelRequest(folders["bert"], device="cpu"))
     assert found is not None
     queries = [blank("In 1801, ", " was a child."), blank("In 2017, ", " was a child.")]
     with AnswerCache(tmp_path / "answers.sqlite") as store:
@@ -215,8 +215,8 @@ def test_a_model_that_cannot_be_read_says_why(tmp_path: Path) -> None:
     tokenizer = wordpiece_tokenizer()
     kept(network_of("bert", tokenizer, LABELS, "ForMaskedLM"), tokenizer, tmp_path / "headless")
     other = ModelRequest(str(tmp_path / "headless"), device="cpu")
-    assert token_classifier.find(other) is None, "another architecture is left to another family"
-    assert masked.find(other) is not None
+    assert token_classifier.resolve(other) is None, "another architecture is left to another family"
+    assert masked.resolve(other) is not None
     change_json(tmp_path / "headless" / "config.json", architectures=["BertForTokenClassification"])
     with pytest.raises(UndertowError, match=r"classifier\.bias"):
         opened(str(tmp_path / "headless"))

@@ -31,7 +31,7 @@ LABELS = (" gender", " race", " political", " political affiliation", " religion
 
 
 def found() -> ModelHandle:
-    model = toy.find(ModelRequest("toy"))
+    model = toy.resolve(ModelRequest("toy"))
     assert model is not None
     return model
 

@@ -71,7 +71,7 @@ def slopes(n: int, n_clusters: int, rng: np.random.Generator, of_values: float) 
         frame = index.to_frame(index=False)
         frame = frame.assign(
             model=frame["model"].astype(str), cluster=frame["cluster"].astype(str), challenge="set", prompt="", w_name="date",
-            missing_reason="", other=0.0,
+            missing_reason="", other_words=0.0,
             female=(masses(size, n_clusters, rng) + rng.normal(0, of_values, (size, 1, N_W))).ravel(),
         )  # fmt: skip
         found += [one for one in correlate(frame, ["female"], [], seed=done) if one.measure == "slope"]

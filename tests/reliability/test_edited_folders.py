@@ -82,7 +82,7 @@ def test_an_edit_of_a_run_folder_is_refused_in_a_sentence_or_changes_nothing(
         ("manifest.json", ("model_card", "scoring_method"), ..., "model_card.readout"),
         ("manifest.json", ("design", "gaps"), [["female"]], "design.gaps.0"),
         ("manifest.json", ("design", "groups", 0), ..., "design.groups"),
-        ("manifest.json", ("design", "controls", "toy", 0, "other"), ..., "other"),
+        ("manifest.json", ("design", "controls", "toy", 0, "other_words"), ..., "other_words"),
         ("results.json", ("results", 0, "group", "w_name"), 3, "results.0.group.w_name"),
         ("results.json", ("results", 0, "value"), "12", "results.0.value"),
         ("results.json", ("results", 0, "value"), 0.5, "changed afterwards"),

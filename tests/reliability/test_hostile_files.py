@@ -30,7 +30,7 @@ from undertow.causal.published import find_graph
 from undertow.data.documents.document_set import read_documents
 from undertow.data.occupations.name_pairs import load_pairs
 from undertow.data.prompts import load_prompts
-from undertow.data.sentences.sentence_sources import sentences
+from undertow.data.sentences.sentence_sources import load_sentences
 from undertow.data.templates.covariates import Dates, spectrum
 from undertow.data.text_files import read_text
 from undertow.errors import MAX_MESSAGE_CHARS, UndertowError
@@ -66,7 +66,7 @@ def outcome(run: Path, tmp_path: Path) -> Outcome:
         "prompts": Reader("own.toml", [], lambda path: load_prompts(str(path)), "toml"),
         "texts": Reader("own.jsonl", [], lambda path: list(read_jsonl(path)), "jsonl"),
         "pairs": Reader("own.tsv", [], lambda path: load_pairs(str(path)), "tsv"),
-        "schemas": Reader("own.tsv", [], lambda path: sentences(str(path)), "tsv"),
+        "schemas": Reader("own.tsv", [], lambda path: load_sentences(str(path)), "tsv"),
         "plan": Reader("plan.json", [], lambda path: read_plan(path.parent), "json"),
         "measured": Reader(
             "manifest.json", [], lambda path: undertow.score(path.parent, out=tmp_path / "again"), "json",

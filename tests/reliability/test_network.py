@@ -32,7 +32,7 @@ from undertow.errors import UndertowError
 from undertow.inference.answer_cache import AnswerCache
 from undertow.inference.runner import run_queries
 from undertow.models.base import EXACT, ModelRequest
-from undertow.models.families.openai import find
+from undertow.models.families.openai import resolve
 from undertow.models.loading import download as pull
 from undertow.models.openai import client as http
 from undertow.types import Answer, GenerateQuery, Option
@@ -96,7 +96,7 @@ class Answers:
             "retries": 1,
             "timeout_s": self.timeout_s,
         }
-        found = find(ModelRequest("openai:some-model", settings=settings))
+        found = resolve(ModelRequest("openai:some-model", settings=settings))
         assert found is not None
         queries = [GenerateQuery(prompt, OPTIONS, max_tokens=4) for prompt in PROMPTS]
         try:
@@ -457,7 +457,7 @@ def test_whatever_is_changed_in_a_reply_is_an_answer_or_a_sentence(n: int) -> No
 
     with way(reply) as there:
         for number in range(n):
-            found = find(ModelRequest("openai:some-model", settings={"base_url": f"{there.url}/v1", "retries": 0}))
+            found = resolve(ModelRequest("openai:some-model", settings={"base_url": f"{there.url}/v1", "retries": 0}))
             assert found is not None
             query = GenerateQuery(f"prompt {number}", OPTIONS, max_tokens=4)
             try:

@@ -25,7 +25,12 @@ def rows(model: str, *cells: tuple[int, float], prompt: str = "", w_name: str = 
     shared = {"model": model, "challenge": "mgc", "prompt": prompt, "w_name": w_name}
     return [
         shared
-        | {"w_index": at, "cluster": f"c{at}", "other": mass, "missing_reason": "it broke" if math.isnan(mass) else ""}
+        | {
+            "w_index": at,
+            "cluster": f"c{at}",
+            "other_words": mass,
+            "missing_reason": "it broke" if math.isnan(mass) else "",
+        }
         for at, mass in cells
     ]
 

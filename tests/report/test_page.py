@@ -182,7 +182,7 @@ RESTING = Finding(
     "it drifts",
     True,
     9.0,
-    results=(result(detail={"n_clusters": 60.0}), result("pearson_r", value=-0.91, low=-0.97, high=-0.71, unit="")),
+    results=(result(extras={"n_clusters": 60.0}), result("pearson_r", value=-0.91, low=-0.97, high=-0.71, unit="")),
     n_tests=12,
 )
 

@@ -49,10 +49,10 @@ def no_other_figures(monkeypatch: pytest.MonkeyPatch) -> None:
 def nobody_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
     """Looking for a model fails the test."""
 
-    def find(request: object) -> None:
+    def resolve(request: object) -> None:
         pytest.fail(f"{request} was looked for")
 
-    monkeypatch.setattr(models, "resolve", find)
+    monkeypatch.setattr(models, "resolve", resolve)
 
 
 # The run folder.

@@ -91,7 +91,7 @@ def table(female: Mapping[str, Sequence[float]], model: str = "one", w_name: str
             "text": f"In {1900 + at}, ___ was at {cluster}.",
             "female": value,
             "male": 100 - value,
-            "other": math.nan if math.isnan(value) else 10.0,
+            "other_words": math.nan if math.isnan(value) else 10.0,
             "missing_reason": "no answer came" if math.isnan(value) else "",
         }
         for cluster, values in female.items()
@@ -108,7 +108,9 @@ def record(frame: pd.DataFrame, **changed: Any) -> Record:
         "schema_version": 1, "audit": AUDIT, "model": ", ".join(names), "design": design, "run_key": "k", "asked_key": "a", "seed": 0,
         "limit": 0, "protocol": "exact", "command": "undertow run", "python": "undertow.audit()", "created": "2026-01-02",
         "versions": {"undertow": "1"}, "machine": {}, "challenge_sha256": "asked", "settings": {"challenge": "set"},
-        "model_card": {"name": "m", "family": "toy", "dtype": "float32", "source": "local", "revision": "1", "scoring_method": "likelihood"},
+        "model_card": {
+            "name": "m", "family": "toy", "dtype": "float32", "source": "local", "revision": "1", "scoring_method": "likelihood",
+        },
         "counts": {"items": len(frame)},
     } | changed  # fmt: skip
     results = audits.load(AUDIT).measure(Observations(frame, design), 0) if manifest["audit"] == AUDIT else []
@@ -205,8 +207,8 @@ def test_equal_numbers_of_other_answers_are_a_tie_without_an_interval() -> None:
     """The mean mass that was not claimed is 10 in both, in every cluster: that is no promise for others."""
     for by in (0.0, 4e-15):
         second = record(table(HIGHER, "two"))
-        second = replace(second, observations=second.observations.assign(other=10.0 + by))
-        found = difference(compare(record(table(LEVELS)), second), "mean_mass", "other")
+        second = replace(second, observations=second.observations.assign(other_words=10.0 + by))
+        found = difference(compare(record(table(LEVELS)), second), "mean_mass", "other_words")
         assert found.value == 0.0
         assert np.isnan([found.low, found.high, found.p, found.q]).all()
         assert (verdict(found), is_found(found)) == (CANNOT_BE_TOLD, False)
@@ -711,7 +713,7 @@ def test_runs_that_hardly_differ_have_no_claimed_difference(by: float) -> None:
     assert of.identical == (by < 1e-8)
     assert not any(map(is_found, of.differences))
     own = [one for one in of.differences if one.measure != "pearson_r" or of.identical]
-    moved = [one for one in own if one.group["pronoun"] != "other"]
+    moved = [one for one in own if one.group["pronoun"] != "other_words"]
     assert {verdict(one) for one in moved} == {EQUIVALENT}
     if of.identical:
         assert {one.value for one in of.differences} == {0.0}
@@ -723,10 +725,10 @@ def test_sentences_that_share_one_reading_have_no_interval() -> None:
     frame = table({str(at): [30.0 + at, 40.0, 50.0] for at in range(10)})
     rounding = np.random.default_rng(0).normal(0, 1e-8, (2, len(frame)))
     one, two = (
-        record(frame.assign(other=96.0 + frame["w_index"] + by + noise, model=name))
+        record(frame.assign(other_words=96.0 + frame["w_index"] + by + noise, model=name))
         for name, by, noise in (("one", 0.0, rounding[0]), ("two", 0.2, rounding[1]))
     )
-    found = difference(compare(one, two), "mean_mass", "other")
+    found = difference(compare(one, two), "mean_mass", "other_words")
     assert found.value == pytest.approx(0.2)
     assert np.isnan([found.low, found.high, found.p]).all()
     assert verdict(found) == CANNOT_BE_TOLD
@@ -812,7 +814,7 @@ def test_models_without_drift_seldom_differ_in_it(sd: float, shared: float) -> N
     base = index.to_frame(index=False)
     base = base.assign(
         item=["/".join(map(str, one)) for one in index], challenge="set " + base["set"].astype(str), prompt="", w_name="date",
-        w=base["w_index"].astype(str), cluster="c" + base["cluster"].astype(str), other=0.0, missing_reason="",
+        w=base["w_index"].astype(str), cluster="c" + base["cluster"].astype(str), other_words=0.0, missing_reason="",
     )  # fmt: skip
     frames = [base.assign(model=name, female=noisy(rng, n, shape, (sd, shared)).ravel()) for name in ("one", "two")]
     found = [

@@ -65,7 +65,7 @@ def plant(monkeypatch: pytest.MonkeyPatch) -> Plant:
     monkeypatch.setattr(
         models,
         "resolve",
-        lambda request: known[request.name].find(request) if request.name in known else before(request),
+        lambda request: known[request.name].resolve(request) if request.name in known else before(request),
     )
 
     def add(err: Err = nothing, name: str = "planted", **parts: Any) -> Planted:

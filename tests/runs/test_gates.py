@@ -39,7 +39,7 @@ RESULTS = [
     GAP,
     replace(GAP, group={**DATE, "w_name": "place"}, value=-0.5, low=-0.75, high=0.25),
     replace(GAP, group={**DATE, "pronoun": "neutral-male"}, value=0.125, low=0.0625, high=0.25),
-    Result("mean_mass", {**DATE, "pronoun": "other"}, 40.0, 39.0, 41.0, n=100, unit="percent"),
+    Result("mean_mass", {**DATE, "pronoun": "other_words"}, 40.0, 39.0, 41.0, n=100, unit="percent"),
     Result(
         "pearson_r", {**DATE, "pronoun": "female"}, math.nan, n=0, n_missing=100, unit="r", null_value=0.0, note="Nothing was scored."
     ),

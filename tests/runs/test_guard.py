@@ -66,7 +66,7 @@ def planted_percent(before: str, year: int) -> dict[str, float]:
 
 def found(model: type[toy.ToyModel], name: str, opened: list[str] | None = None) -> ModelHandle:
     """A variety of the toy, with answers of its own in the store; each loading of it is noted."""
-    plain = toy.find(ModelRequest("toy"))
+    plain = toy.resolve(ModelRequest("toy"))
     assert plain is not None
     card = replace(plain.identity, name=name, source=name)
 
@@ -129,7 +129,7 @@ def test_verdicts_in_reduced_precision_say_that_nobody_checked_them(
     toys = undertow.guard("toy", challenge=str(table), dtype="bfloat16", progress=lambda *done: told.append(done))
     assert toys.notes == ()
     assert (told[0], told[-1]) == ((0, 4 * len(OCCUPATIONS)), (4 * len(OCCUPATIONS), 4 * len(OCCUPATIONS)))
-    monkeypatch.setattr(models, "resolve", lambda request: Planted(nothing).find(request))
+    monkeypatch.setattr(models, "resolve", lambda request: Planted(nothing).resolve(request))
     reduced = undertow.guard("planted", challenge=str(table), dtype="bfloat16")
     (note,) = reduced.notes
     assert "bfloat16" in note

@@ -110,7 +110,7 @@ def test_run_of_toy_finds_the_planted_drift_and_nothing_else(finished_run: Calla
     found = [finding for finding in run.findings if finding.significant]
     assert len(found) == 3
     assert all("date" in finding.text for finding in found)
-    unclaimed = results[(results["measure"] == "mean_mass") & (results["pronoun"] == "other")]
+    unclaimed = results[(results["measure"] == "mean_mass") & (results["pronoun"] == "other_words")]
     assert unclaimed["value"].to_numpy() == pytest.approx([20.0, 20.0])
 
 
@@ -167,7 +167,7 @@ def test_how_a_model_was_read_is_told_of_stored_answers_too(tmp_path: Path) -> N
     from undertow.inference.answer_cache import AnswerCache
     from undertow.inference.runner import run_queries
 
-    found = toy.find(ModelRequest("toy"))
+    found = toy.resolve(ModelRequest("toy"))
     assert found is not None
     model = found.open()
     assert isinstance(model, toy.ToyModel)
@@ -211,7 +211,7 @@ def test_a_dry_run_asks_nothing() -> None:
 def test_the_toy_reads_trees_and_batches_alike() -> None:
     from undertow.inference.planner import plan, read_pack
 
-    found = toy.find(ModelRequest("toy"))
+    found = toy.resolve(ModelRequest("toy"))
     assert found is not None
     model = found.open()
     items = undertow.data.load("mgc").items()[:50]

@@ -39,7 +39,7 @@ class Hiding:
         return FACTS
 
     def answer(self, queries: Sequence[Query], protocol: str) -> Iterator[Mapping[int, Answer]]:
-        found = toy.find(ModelRequest("toy"))
+        found = toy.resolve(ModelRequest("toy"))
         assert found is not None
         for part in found.open().answer(queries, protocol):
             yield {
@@ -251,4 +251,4 @@ def test_what_cannot_be_asked_is_refused(first: First, tmp_path: Path) -> None:
     for asked in ({"prompts": "A"}, {"protocol": "paper"}):
         with pytest.raises(UndertowError, match="replay:first"):
             run("replay:first", "again", **asked)
-    assert replay.find(ModelRequest("recorded")) is None
+    assert replay.resolve(ModelRequest("recorded")) is None

@@ -78,7 +78,7 @@ class Served:
     def answer(
         self, queries: Sequence[Query], protocol: str
     ) -> Iterator[Mapping[int, Answer | UnsupportedQueryError | RequestFailedError]]:
-        found = toy.find(ModelRequest("toy"))
+        found = toy.resolve(ModelRequest("toy"))
         assert found is not None
         answers = (pair for part in found.open().answer(queries, protocol) for pair in part.items())
         for place, answer in answers:

@@ -175,7 +175,7 @@ class _ReplyText:
             )
             for group in GROUPS
         )
-        other = float(self.evidence.frame["other"].mean())
+        other = float(self.evidence.frame["other_words"].mean())
         if other > MOSTLYOTHER_PERCENT:
             notes = (
                 *notes,
@@ -218,7 +218,7 @@ def _percent(frame: pd.DataFrame, readout: str, *, normalise: bool) -> pd.DataFr
     percent = frame[list(GROUPS)].reset_index(drop=True).astype(float)
     if normalise:
         return percent.mul(100 / percent.sum(axis=1), axis=0)
-    other = frame["other"].reset_index(drop=True).astype(float)
+    other = frame["other_words"].reset_index(drop=True).astype(float)
     if other[percent[GROUPS[0]].notna()].isna().any():
         raise UndertowError(
             "What other words have cannot be read from this model here; tick Normalise, to compare the pronouns alone."
@@ -306,7 +306,7 @@ def _reference(question: Question, found: ModelHandle, progress: Progress) -> Re
     from undertow.metrics.reference_distribution import Reference
 
     ends = question.values[: question.ends] + question.values[-question.ends :]
-    given = data.sentences(SCHEMAS)
+    given = data.load_sentences(SCHEMAS)
     injection = data.Injection.parse(INJECTION)
     items = [_detected(item) for item in given.injected(injection, [data.Covariate("value", ends)])]
     scores, _ = _asked(found, items, progress)

@@ -43,7 +43,7 @@ OPTIONAL = (
     "cluster",
     "text_index",
     "item",
-    "other",
+    "other_words",
     "missing_reason",
     "w_value",
     "unit",
@@ -128,7 +128,7 @@ def read_recorded(path: Path) -> tuple[pd.DataFrame, list[str], list[str]]:
     refuse_index(table, read)
     refuse_taken(path, groups)
     frame = _factors(table)
-    given = {name: column for name, column in [*column_of.items(), ("other", "other")] if column in columns}
+    given = {name: column for name, column in [*column_of.items(), ("other_words", "other_words")] if column in columns}
     masses = pd.DataFrame({name: mass_column(table, column) for name, column in given.items()})
     (percents,), unit = in_percent(table, masses)
     check_sums(table, percents[groups])
@@ -136,13 +136,13 @@ def read_recorded(path: Path) -> tuple[pd.DataFrame, list[str], list[str]]:
     # A group that was never recorded takes nothing from the others; a row without any number is unscored.
     empty = frame[groups].isna().all(axis=1).to_numpy()
     left = (100 - frame[groups].sum(axis=1, skipna=False)).clip(lower=0)
-    frame["other"] = percents["other"] if "other" in columns else left
+    frame["other_words"] = percents["other_words"] if "other_words" in columns else left
     missing_reason = (
         table.cells["missing_reason"].str.strip() if "missing_reason" in columns else pd.Series("", index=frame.index)
     )
     said = missing_reason.mask(missing_reason.isin(NO_VALUE), "")
     frame["missing_reason"] = np.where((said == "") & empty, "the recorded table has no value", said)
-    frame.loc[frame["missing_reason"] != "", [*groups, "other"]] = np.nan
+    frame.loc[frame["missing_reason"] != "", [*groups, "other_words"]] = np.nan
     notes = [how_read(groups, unit), *left_out([name for name in others if name not in read])]
     if len(listed) < 2:
         notes[0] += (

@@ -70,7 +70,7 @@ def show_challenge(  # noqa: PLR0913 - an option each
             raise UndertowError(
                 f"challenge {name!r} has word groups of its own; leave --words out, or use --options for a table"
             )
-        sentences = data.sentences(name, data_dir, options)
+        sentences = data.load_sentences(name, data_dir, options)
         spectra = [data.spectrum(one, least=2, scale=w_scale) for one in names or (["date"] if inject else [])]
         injection = data.Injection.parse(inject or "In {w}: ")
         items = sentences.injected(injection, spectra) if spectra else sentences.plain()

@@ -66,7 +66,7 @@ class CommonOptions:
     limit: Annotated[int, typer.Option(help="Ask about so many items; 0 for all.")] = 0
     engine: Annotated[
         str, typer.Option(help="Where models run: here, or in workers of ray; the answers are the same.")
-    ] = "here"
+    ] = "local"
     ray_address: Annotated[
         str, typer.Option(help="Ray cluster to join: auto, or host:port; this machine's own if not given.")
     ] = ""

@@ -12,7 +12,7 @@ from undertow.data.documents.task_wordings import TASKS, Wording, describe, word
 from undertow.data.occupations.checklist_tables import CHECKLIST_SUMMARIES, checklist_table
 from undertow.data.prompts import AnswerMode, Prompt, are_pronouns, load_prompts, masked, watched
 from undertow.data.sentences.sentence_set import Injection, Sentence, SentenceSet
-from undertow.data.sentences.sentence_sources import SUMMARIES, is_sentences, sentences
+from undertow.data.sentences.sentence_sources import SUMMARIES, is_sentences, load_sentences
 from undertow.data.sentences.user_table import single
 from undertow.data.templates.challenge_file import load, names
 from undertow.data.templates.challenge_set import ChallengeSet, Words, challenge_digest
@@ -67,10 +67,10 @@ __all__ = [
     "load",
     "load_documents",
     "load_prompts",
+    "load_sentences",
     "masked",
     "may_offend",
     "names",
-    "sentences",
     "single",
     "spectrum",
     "watched",

@@ -181,8 +181,8 @@ def _renamed(table: Table, names: Names) -> dict[str, list[str]]:
         # What is written anew no longer says which columns were the names of rows.
         refuse_index(table, [name for name in kept if name not in own and not name.startswith(("w_first_", "w_last_"))])
     found = kept | {name: cells[column] for name, column in names.columns.items()}
-    if "other" in found and names.groups:
-        found["other"] = _percents(table, names.columns.get("other", "other"), names)
+    if "other_words" in found and names.groups:
+        found["other_words"] = _percents(table, names.columns.get("other_words", "other_words"), names)
     found |= {name: [value] * len(table.places) for name, value in names.constants.items()}
     for group, columns in names.groups.items():
         called = [f"w_first_{group}", f"w_last_{group}"] if len(columns) > 1 else [f"{MARK}{group}"]

@@ -38,7 +38,7 @@ from undertow.types import Floats, Result
 RUN_KEYS = ("model", "challenge", "prompt", "w_name")
 """What one regression is about; its results add the key `pronoun`."""
 
-UNCLAIMED = "other"
+UNCLAIMED = "other_words"
 COLUMNS = (*RUN_KEYS, "w_index", "cluster", "missing_reason", UNCLAIMED)
 """What the observation table must have beside the word groups."""
 
@@ -273,7 +273,7 @@ class _Cells:
 def _measured(asked: _Query, rows: pd.DataFrame) -> list[_Measurement]:
     """Everything that is said of one (model, challenge, prompt, w_name)."""
     values: dict[tuple[str, str], Floats] = {("group", group): rows[group].to_numpy() for group in asked.groups}
-    values["other", UNCLAIMED] = rows[UNCLAIMED].to_numpy()
+    values["other_words", UNCLAIMED] = rows[UNCLAIMED].to_numpy()
     for a, b in asked.gaps:
         # The line through the means of a difference has the difference of the slopes, and the rows stay paired.
         values["gap", f"{a}-{b}"] = rows[a].to_numpy() - rows[b].to_numpy()
@@ -284,7 +284,7 @@ def _measured(asked: _Query, rows: pd.DataFrame) -> list[_Measurement]:
         within = bounds.get((kind, pronoun))
         if kind != "gap":
             means.append(_bounded_mean(series, within))
-        if kind == "other":
+        if kind == "other_words":
             continue
         effects.append(_bounded_effect(series, within, asked.seed))
         if not asked.ordered:
@@ -344,12 +344,12 @@ def _bounds(rows: pd.DataFrame, asked: _Query) -> dict[tuple[str, str], _Ends]:
     """Bounds of each group and gap whose masses were not shown whole; {} where all were."""
     low, high = ({name: rows[f"{name}{end}"].to_numpy() for name in (*asked.groups, UNCLAIMED)} for end in BOUNDS)
     ends = {("group", group): (low[group], high[group]) for group in asked.groups}
-    ends["other", UNCLAIMED] = low[UNCLAIMED], high[UNCLAIMED]
+    ends["other_words", UNCLAIMED] = low[UNCLAIMED], high[UNCLAIMED]
     ends |= {("gap", f"{a}-{b}"): (low[a] - high[b], high[a] - low[b]) for a, b in asked.gaps}
     if all(np.array_equal(*both, equal_nan=True) for both in ends.values()):
         return {}
     if np.array_equal(low[UNCLAIMED], high[UNCLAIMED], equal_nan=True):
-        del ends["other", UNCLAIMED]  # a table may bound its groups alone
+        del ends["other_words", UNCLAIMED]  # a table may bound its groups alone
     return {key: (_Cells.of(rows, least), _Cells.of(rows, greatest)) for key, (least, greatest) in ends.items()}
 
 
@@ -453,12 +453,12 @@ def _w_effect(series: _Series, seed: int) -> Result:
     if not few and len(cells.x) < MIN_W_VALUES:
         few = _few_values(cells, MIN_W_VALUES)
     if few:
-        return series.result("w_effect", value=math.nan, unit=unit, neutral=0.0, note=few)
+        return series.result("w_effect", value=math.nan, unit=unit, null_value=0.0, note=few)
     detail = {"n_w": float(len(cells.x)), "n_clusters": float(len(cells.sums))}
     if not series.enough:
         value = effect_sd(cells.sums, cells.counts)
         note = "" if only_points() else _too_few(series) or not_crossed(cells.counts, 2)
-        return series.result("w_effect", value=value, unit=unit, neutral=0.0, detail=detail, note=note)
+        return series.result("w_effect", value=value, unit=unit, null_value=0.0, extras=detail, note=note)
     effect = any_effect(cells.sums, cells.counts, seed=seed)
     differ = effect.high - effect.low > SAME_SHARE * effect.sd
     low, high = (effect.low, effect.high) if differ else (math.nan, math.nan)
@@ -468,9 +468,9 @@ def _w_effect(series: _Series, seed: int) -> Result:
         low=low,
         high=high,
         unit=unit,
-        neutral=0.0,
+        null_value=0.0,
         p=effect.p,
-        detail=detail,
+        extras=detail,
         note=_joined([_left_out(series, "test"), not_crossed(cells.counts, 2) or _no_interval(series, low)]),
     )
 
@@ -480,7 +480,7 @@ def _slope(series: _Series) -> Result:
     cells, unit = series.cells.seen(), f"percent per {series.step}"
     line = _line(series.cells.x, series.cells.means)
     if math.isnan(line.slope):
-        return series.result("slope", value=math.nan, unit=unit, neutral=0.0, note=_no_line(series))
+        return series.result("slope", value=math.nan, unit=unit, null_value=0.0, note=_no_line(series))
     first, last = line.at(cells.x[[0, -1]])
     detail = {
         "ols_low": line.slope_low,
@@ -503,7 +503,7 @@ def _slope(series: _Series) -> Result:
         detail |= {"autocorrelation": float(found.autocorrelation[0]), "values_sd": float(found.values_sd[0])}
     note = _joined([_left_out(series, "line"), _flat() if flat else _untested(series, cells, p)])
     return series.result(
-        "slope", value=line.slope, low=low, high=high, unit=unit, neutral=0.0, p=p, detail=detail, note=note
+        "slope", value=line.slope, low=low, high=high, unit=unit, null_value=0.0, p=p, extras=detail, note=note
     )
 
 
@@ -525,7 +525,7 @@ def _pearson_r(series: _Series) -> Result:
     """Of the W means; few sentences and noisy values leave it nearer to 0 than it is, so that it stands as a description."""
     line = _line(series.cells.x, series.cells.means)
     note = _no_line(series) if math.isnan(line.slope) else _flat() if math.isnan(line.r) else ""
-    return series.result("pearson_r", value=line.r, neutral=0.0, note=note)
+    return series.result("pearson_r", value=line.r, null_value=0.0, note=note)
 
 
 def _log_odds_slope(series: _Series) -> Result:
@@ -533,7 +533,7 @@ def _log_odds_slope(series: _Series) -> Result:
     cells, unit = series.cells.seen(), f"log-odds per {series.step}"
     if cells.n and not ((cells.means > 0) & (cells.means < 100)).all():
         note = "The mean is 0 or 100% at a W value, where log-odds are infinite."
-        return series.result("slope_log_odds", value=math.nan, unit=unit, neutral=0.0, note=note)
+        return series.result("slope_log_odds", value=math.nan, unit=unit, null_value=0.0, note=note)
     slope = _slope(replace(series, cells=cells.log_odds(), at_end=True))
     kept = ("n_w", "n_clusters", "first", "last", "sentences_low", "sentences_high", "sentences_df")
     detail = {name: slope.extras[name] for name in kept if name in slope.extras}

@@ -34,7 +34,7 @@ COMBINED = "combined"
 """Chance that a sentence is unspecified, in percent, by a fit to sentences of other clusters; see `features`."""
 FEATURE_FLOOR = 5e-4
 """Added to masses before logarithms are taken: half of the tenth of a percent that recorded masses are rounded to."""
-_PER_ROW = ("item", "w_index", "w_value", "w", "other", "missing_reason", "options", "logprobs_nats", "part")
+_PER_ROW = ("item", "w_index", "w_value", "w", "other_words", "missing_reason", "options", "logprobs_nats", "part")
 _ROUNDING_PERCENT = 0.6
 """Recorded masses are rounded to a tenth, so three of them that are normalised add up to a little more or less than 100."""
 

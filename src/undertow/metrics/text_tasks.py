@@ -604,8 +604,8 @@ def _counts(frame: pd.DataFrame) -> dict[tuple[str, ...], dict[str, float]]:
             numbers = {"empty_percent": 100 * float(rows["_empty"].mean())}
             if rows["_dropped"].any():
                 numbers["shortened_percent"] = 100 * float(rows["_dropped"].mean())
-            if "other" in rows and rows["other"].notna().any():
-                numbers["unclaimed_percent"] = float(rows["other"].mean())
+            if "other_words" in rows and rows["other_words"].notna().any():
+                numbers["unclaimed_percent"] = float(rows["other_words"].mean())
             if (rows["gold"].isin(["Yes", "No"])).all():
                 answers = rows["answer"].astype(str).str.strip().str.casefold()
                 for label in (YES, NO):

@@ -1,6 +1,6 @@
 """What a model family must offer, and the shapes in which tokens travel to it and log-probabilities back.
 
-A family is one file in this folder with a function `find(request) -> Found | None`. `Found` knows the model's
+A family is one file in this folder with a function `resolve(request) -> ModelHandle | None`. `ModelHandle` knows the model's
 card without loading its weights, so that a run whose answers are all stored never loads them. This module
 knows neither torch nor any family.
 """

@@ -97,7 +97,7 @@ def resolve(request: ModelRequest) -> ModelHandle:
     for name in [own] if own in _names() else _names():
         # The card says what a model runs in: no family is told `auto`.
         asked = replace(request, dtype=dtype_here(request.dtype, name, request.device))
-        found: ModelHandle | None = _module(name).find(asked)
+        found: ModelHandle | None = _module(name).resolve(asked)
         if found is not None:
             if warning := slow_dtype_warning(request.dtype, name, request.device):
                 _say_once(warning)
@@ -109,7 +109,7 @@ def resolve(request: ModelRequest) -> ModelHandle:
 
 def _own() -> list[str]:
     names = [name for _, name, _ in pkgutil.iter_modules(families_folder.__path__)]
-    return [*(name for name in names if not name.startswith("_")), *OUTSIDE]
+    return sorted([*(name for name in names if not name.startswith("_")), *OUTSIDE])
 
 
 def _names() -> list[str]:

@@ -219,7 +219,7 @@ def query_model(
     if subject.decided:
         asked = ask_decided(found, subject.decided, store, _silent, engine=engine)
         answered = replace(answered, reading=judged(subject.decided, asked.scores.answers))
-    if not subject.controls or np.isnan(answered.scores.unclaimed_prob).all():
+    if not subject.controls or np.isnan(answered.scores.other_prob).all():
         return answered
     queries = [item.query for item in subject.controls]
     asked = run_queries(found, queries, store, protocol, _silent, engine=engine)
@@ -241,11 +241,11 @@ def observe(audit: Audit, subject: ModelUnderTest, answered: AuditResponses, mod
         {
             "prompt": prompt,
             "text": text,
-            "other": None if missing_reason or math.isnan(percent) else percent,
+            "other_words": None if missing_reason or math.isnan(percent) else percent,
             "missing_reason": missing_reason,
         }
         for prompt, text, percent, missing_reason in zip(
-            rows["prompt"], rows["text"], map(float, rows["other"]), rows["missing_reason"], strict=True
+            rows["prompt"], rows["text"], map(float, rows["other_words"]), rows["missing_reason"], strict=True
         )
     ]
     return replace(evidence, design={**evidence.design, "controls": {model: told}})

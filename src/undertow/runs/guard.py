@@ -189,7 +189,7 @@ class Guard:
             )
         moved = float(row["total_variation"])
         unspecified = chance > 50 if math.isfinite(chance) else moved > self.reference.thresholds["total_variation"]
-        unclaimed = float(rows["other"].max())
+        unclaimed = float(rows["other_words"].max())
         return Verdict(
             text=text,
             unspecified=unspecified,

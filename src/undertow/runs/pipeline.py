@@ -111,8 +111,8 @@ def audit(  # noqa: PLR0913 - a keyword for each choice a user has
         model_info: a TOML file that says what models do not tell of themselves: `[models.NAME]` with parameters, objective,
             post_training.
         graph: the causal graph that the findings are to be read under: a name of `undertow graph`, a file, or its text.
-        float32_sample: of a run in reduced precision, how many items are read again in float32, about, to say what its precision costs; 0 for a
-            tenth of them, but at least 200.
+        float32_sample: in reduced precision, the number of items to score again in float32, which tells what the precision costs;
+            0 for a tenth of them, but at least 200.
         engine: where models run: `here`, in this process, or `ray`, in workers that each hold the model. The answers are the same.
         ray_address: of a Ray cluster that is there: `auto`, or host:port; "" starts one on this machine for this run.
         workers: how many; 0 for one on every GPU of the cluster, or else on every machine.

@@ -147,7 +147,7 @@ def asked_of(record: Record, facet: Mapping[str, str], claimants: str) -> dict[s
         asked += f", {(rows['missing_reason'] != '').sum():,} unscored"
     return {
         "asked": asked,
-        **({"unclaimed mass": _unclaimed(rows, claimants)} if "other" in rows else {}),
+        **({"unclaimed mass": _unclaimed(rows, claimants)} if "other_words" in rows else {}),
         "protocol": "; ".join(filter(None, [str(record.manifest["protocol"]), _reading(record.manifest, facet)])),
     }
 
@@ -168,7 +168,7 @@ def _rows_of(frame: pd.DataFrame, facet: Mapping[str, str]) -> pd.DataFrame:
 
 def _unclaimed(rows: pd.DataFrame, claimants: str) -> str:
     """The mean of what none of the options took, every value of W counting the same, as in the table of means."""
-    means = rows.groupby("w_index")["other"].mean() if "w_index" in rows else rows["other"]
+    means = rows.groupby("w_index")["other_words"].mean() if "w_index" in rows else rows["other_words"]
     mean = float(means.mean())
     return f"{number(mean, 1)}% on average went to none of the {claimants}" if math.isfinite(mean) else "not known"
 

@@ -35,7 +35,7 @@ CELL = ("model", "description_class", "wording", "shots", "sampling", "draw", "d
 """Answers that are alike in these are to different documents."""
 COUNTS = ("shots", "draw", "dropped", "n_shots")
 MOST = 10**9
-NUMBERS = ("other", "yes_percent", "nats")
+NUMBERS = ("other_words", "yes_percent", "nats")
 """Columns of a run's observations that are numbers, empty where there is none."""
 NO_ANSWER = "the answer is empty"
 NO_LABEL = "the answer is none of the labels"

@@ -451,7 +451,7 @@ def _said(item: Item, answer: Answer, labels: Sequence[str]) -> dict[str, dict[s
     }
     if not labels:
         return {"": common}
-    common["other"] = 100 * answer.other_prob
+    common["other_words"] = 100 * answer.other_prob
     nats = np.array(answer.logprobs_nats if known else [math.nan] * len(labels), dtype=np.float64)
     named = {label.casefold(): at for at, label in enumerate(labels)}
     greedy = named.get(common["answer"].casefold(), -1)

@@ -447,7 +447,7 @@ def said_of(item: Item, answer: Answer) -> dict[str, Any]:
     stage = str(item.factors["stage"])
     codes = codes_of(stage)
     found: dict[str, Any] = dict.fromkeys(("yes", *CHOICES), math.nan) | {
-        "said": "", "whole": False, "other": 100 * answer.other_prob, "missing_reason": answer.missing_reason,
+        "said": "", "whole": False, "other_words": 100 * answer.other_prob, "missing_reason": answer.missing_reason,
     }  # fmt: skip
     if answer.missing_reason:
         return found

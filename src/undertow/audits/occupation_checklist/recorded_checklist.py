@@ -204,7 +204,7 @@ class _Row:
     def _said(self, stage: str) -> dict[str, Any]:
         codes = codes_of(ATTRIBUTE if stage == STATED_STAGE else stage)
         found: dict[str, Any] = dict.fromkeys(("yes", *CHOICES), math.nan) | {
-            "said": "", "whole": False, "other": math.nan, "missing_reason": "",
+            "said": "", "whole": False, "other_words": math.nan, "missing_reason": "",
         }  # fmt: skip
         said = self._code(stage)
         shares = [self.cells.get(f"{code}_percent", "") for code in codes]

@@ -29,7 +29,7 @@ def controls(words: Mapping[str, Sequence[str]]) -> list[Item]:
     """
     if not _are_english_pronouns(words):
         return []
-    decided = data.sentences("simplified")
+    decided = data.load_sentences("simplified")
     subjects: dict[str, dict[str, ClozeQuery]] = {}
     for sentence in decided.sentences:
         one_blank = len(sentence.query.pieces) == 2 and sentence.factors["pronoun_case"] == CASE

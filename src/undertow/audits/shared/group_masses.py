@@ -72,7 +72,7 @@ def _row(item: Item, answer: Answer, groups: Sequence[str], model: str, *, share
         "cluster": item.cluster,
         "text": query.shown(),
         **masses_percent(query, answer, groups, shared=shared),
-        "other": math.nan if answer.missing_reason else 100 * answer.other_prob,
+        "other_words": math.nan if answer.missing_reason else 100 * answer.other_prob,
         "missing_reason": answer.missing_reason,
         "options": [" ".join(option.fills) for option in query.options],
         "logprobs_nats": list(answer.logprobs_nats),
@@ -82,7 +82,7 @@ def _row(item: Item, answer: Answer, groups: Sequence[str], model: str, *, share
 def _bounded(query: Query, answer: Answer, groups: Sequence[str], row: Mapping[str, Any]) -> dict[str, float]:
     """Each group's mass between what was seen and what it may have been, and the middle in its own column."""
     if answer.missing_reason or not isinstance(query, (ClozeQuery, GenerateQuery)):
-        return {f"{name}{end}": math.nan for name in (*groups, "other") for end in (LOW, HIGH)}
+        return {f"{name}{end}": math.nan for name in (*groups, "other_words") for end in (LOW, HIGH)}
     of_group = np.array([option.group for option in query.options])
     ceilings = np.array(answer.upper_bound_prob or np.zeros(len(of_group)))
     found: dict[str, float] = {}
@@ -93,7 +93,7 @@ def _bounded(query: Query, answer: Answer, groups: Sequence[str], row: Mapping[s
     # What the groups have beyond what was seen, the unclaimed mass has not.
     high = 100 * answer.other_prob
     low = max(high - 100 * min(float(ceilings.sum()), answer.truncated_prob), 0.0)
-    found |= {"other": (low + high) / 2, f"unclaimed{LOW}": low, f"unclaimed{HIGH}": high}
+    found |= {"other_words": (low + high) / 2, f"unclaimed{LOW}": low, f"unclaimed{HIGH}": high}
     return found
 
 

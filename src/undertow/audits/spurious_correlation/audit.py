@@ -174,7 +174,7 @@ def _items(settings: Settings) -> list[Item]:
         return _challenge(settings).items(spectra)
     if settings.words:
         raise UndertowError("--words cannot be used with --inject: the sentences have word groups of their own")
-    sentences = challenge.sentences(settings.challenge, settings.data_dir, settings.options)
+    sentences = challenge.load_sentences(settings.challenge, settings.data_dir, settings.options)
     return sentences.injected(challenge.Injection.parse(settings.inject), spectra)
 
 
@@ -279,7 +279,7 @@ class _Given:
 
 def _given(settings: Settings) -> _Given:
     if settings.inject:
-        given = challenge.sentences(settings.challenge, settings.data_dir, settings.options)
+        given = challenge.load_sentences(settings.challenge, settings.data_dir, settings.options)
         return _Given(
             {group: list(forms) for group, forms in given.words.items()},
             gaps_of(given.groups),

@@ -25,7 +25,7 @@ DRIFTS = ("slope", "slope_gap")
 HIGH_AUTOCORRELATION = 0.6
 """From here on a slow wave that neighbouring values share is hard to tell from a trend."""
 NOT_TESTED = "No drift is tested."
-UNCLAIMED = "other"
+UNCLAIMED = "other_words"
 
 
 @dataclass(frozen=True, slots=True)

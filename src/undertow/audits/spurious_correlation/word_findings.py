@@ -162,7 +162,7 @@ def controls_text(design: Mapping[str, Any]) -> list[str]:
 def decided_percent(design: Mapping[str, Any], model: str, prompts: Sequence[str]) -> float:
     """Mean probability that went to other words in a model's control sentences, in percent; NaN where most have no answer."""
     rows = [row for row in design.get("controls", {}).get(model, []) if row["prompt"] in prompts]
-    percents = [row["other"] for row in rows if row["other"] is not None]
+    percents = [row["other_words"] for row in rows if row["other_words"] is not None]
     return sum(percents) / len(percents) if 2 * len(percents) > len(rows) else math.nan
 
 
@@ -285,7 +285,7 @@ def _rows_of_words(frame: pd.DataFrame, design: Mapping[str, Any]) -> tuple[pd.D
     return pd.concat([kept, pd.DataFrame(columns_of_words)], axis=1), listed
 
 
-_KEPT = ("model", "challenge", "prompt", "w_name", "w_index", "w_value", "cluster", "missing_reason", "other")
+_KEPT = ("model", "challenge", "prompt", "w_name", "w_index", "w_value", "cluster", "missing_reason", "other_words")
 
 
 def _summed(percent: Floats) -> Floats:

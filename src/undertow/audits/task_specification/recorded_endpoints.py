@@ -81,7 +81,7 @@ def read_ends(path: Path, *, zeros_count: bool) -> tuple[pd.DataFrame, list[str]
     frames = []
     for index, (name, masses) in enumerate(zip(("first", "last"), ends, strict=True)):
         frame = factors.assign(part="detect", w_name=names, w_index=index, w=name, **masses)
-        frame["other"] = np.nan  # what the groups left was not recorded: the masses are shares between them
+        frame["other_words"] = np.nan  # what the groups left was not recorded: the masses are shares between them
         frame["missing_reason"] = missing_reason
         frame.loc[frame["missing_reason"] != "", groups] = np.nan
         frame.insert(0, "item", frame[["challenge", "model", "prompt", "w", "sentence"]].agg("/".join, axis=1))

@@ -104,7 +104,7 @@ def items_of(sentences: challenge.SentenceSet, settings: Settings) -> list[Item]
 
 def sentences_of(settings: Settings) -> challenge.SentenceSet:
     """The set of sentences that these settings name."""
-    return challenge.sentences(settings.challenge, settings.data_dir, settings.options)
+    return challenge.load_sentences(settings.challenge, settings.data_dir, settings.options)
 
 
 def _spectra(settings: Settings) -> list[challenge.Covariate]:

@@ -32,7 +32,7 @@ KNOWN_FACTORS = frozenset(
 """Factors that measures know."""
 TAKEN = frozenset(
     {
-        "item", "model", "challenge", "prompt", "part", "w_name", "w_index", "w_value", "w", "sentence", "cluster", "text", "other",
+        "item", "model", "challenge", "prompt", "part", "w_name", "w_index", "w_value", "w", "sentence", "cluster", "text", "other_words",
         "missing_reason", "options", "logprobs_nats", "expected", "answer", "upper_bound_prob", "truncated_prob",
     }
 )  # fmt: skip

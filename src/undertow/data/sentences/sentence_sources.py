@@ -35,7 +35,7 @@ def is_sentences(name: str) -> bool:
     return name in names() or name.lower().endswith(ENDINGS) or name.startswith(f"{SIMPLIFIED}:")
 
 
-def sentences(name: str, data_dir: str = "", options: str = "") -> SentenceSet:
+def load_sentences(name: str, data_dir: str = "", options: str = "") -> SentenceSet:
     """Sentences by name, or from a file: a table (`.csv`, `.tsv`), or a challenge set (`.toml`) without `{w}`.
 
     Args:

@@ -28,7 +28,7 @@ DEFAULT_BLANK = "blank"
 MAX_PER_FACTOR = 2**63
 TAKEN = {
     "item", "model", "challenge", "prompt", "w_name", "w_index", "w_value", "w", "cluster", "text", "template", "pronoun",
-    "other", "missing_reason", "options", "logprobs_nats", "part", "sentence", "expected", "answer", "upper_bound_prob",
+    "other_words", "missing_reason", "options", "logprobs_nats", "part", "sentence", "expected", "answer", "upper_bound_prob",
     "truncated_prob",
 }  # fmt: skip
 """Columns of every observation table, so no slot, factor or group can be called so."""

@@ -94,7 +94,7 @@ SECTION = 16
 """Packs of choices and of writing that share a cache: what they begin with is read anew for the next sixteen."""
 
 
-def find(request: ModelRequest) -> ModelHandle | None:
+def resolve(request: ModelRequest) -> ModelHandle | None:
     """The model, if the request names a causal one.
 
     Raises:

@@ -60,7 +60,7 @@ IN_WINDOWS = "passages longer than {} tokens, question and all, were read in win
 TRIED = SpanQuery("Mary met James.", "Who met James?")
 
 
-def find(request: ModelRequest) -> ModelHandle | None:
+def resolve(request: ModelRequest) -> ModelHandle | None:
     """The model, if the request names one that answers from passages.
 
     Raises:

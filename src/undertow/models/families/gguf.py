@@ -14,7 +14,7 @@ from undertow.models.loading.weights import GGUF_PREFIX, find_gguf, path_of
 SUMMARY = "a GGUF file of any name: gguf:FILE; read like other causal models"
 
 
-def find(request: ModelRequest) -> ModelHandle | None:
+def resolve(request: ModelRequest) -> ModelHandle | None:
     """The model in the file after `gguf:`.
 
     Raises:

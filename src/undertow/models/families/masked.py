@@ -55,7 +55,7 @@ GPU_BUDGET_TOKENS = 32_768
 READOUT = "mask"
 
 
-def find(request: ModelRequest) -> ModelHandle | None:
+def resolve(request: ModelRequest) -> ModelHandle | None:
     """The model, if the request names a masked one.
 
     Raises:

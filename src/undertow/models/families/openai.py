@@ -102,7 +102,7 @@ class Settings:
 LEAST: Mapping[str, int] = {"concurrency": 1, "retries": 0, "max_requests": 0, "max_api_tokens": 0, "top_logprobs": 0}
 
 
-def find(request: ModelRequest) -> ModelHandle | None:
+def resolve(request: ModelRequest) -> ModelHandle | None:
     """The model, if the request is for one behind a server. Nothing is contacted.
 
     Raises:

@@ -113,7 +113,7 @@ class _Modes:
         return f"UL2's modes, by its name or as asked: [{self.blanks}] before sentences with blanks, [{self.prompts}] before prompts"
 
 
-def find(request: ModelRequest) -> ModelHandle | None:
+def resolve(request: ModelRequest) -> ModelHandle | None:
     """The model, if the request names an encoder-decoder.
 
     Raises:

@@ -43,7 +43,7 @@ HOW_READ = (
 TRIED = ClozeQuery(("Here, ", " was."), ())
 
 
-def find(request: ModelRequest) -> ModelHandle | None:
+def resolve(request: ModelRequest) -> ModelHandle | None:
     """The model, if the request names one that labels words.
 
     Raises:

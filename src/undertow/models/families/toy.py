@@ -76,7 +76,7 @@ ASKS = {**BY_TOKENS, GENERATION: (EXACT, PAPER), CHOICE: (EXACT, PAPER), WRITING
 LIMITS = BatchLimits(budget_tokens=400, tree_depth=10_000)
 
 
-def find(request: ModelRequest) -> ModelHandle | None:
+def resolve(request: ModelRequest) -> ModelHandle | None:
     """The toy model, with settings after a colon.
 
     Raises:

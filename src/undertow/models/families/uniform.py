@@ -40,7 +40,7 @@ WORDS = 1000
 """How many words it knows; all but the options go unclaimed."""
 
 
-def find(request: ModelRequest) -> ModelHandle | None:
+def resolve(request: ModelRequest) -> ModelHandle | None:
     """The control, under its one name.
 
     Raises:

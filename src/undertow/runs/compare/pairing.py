@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 
 NOT_OF_QUESTIONS = frozenset(
     {
-        "models", "scoring_methods", "scoring_method", "normalised", "title", "source", "notes", "document_notes", "protocol", "words", "prompts",
-        "prompt_masks", "w_notes", "unable", "controls", "tokens_of_word",
+        "models", "scoring_methods", "scoring_method", "normalised", "title", "source", "notes", "document_notes", "protocol", "words",
+        "prompts", "prompt_masks", "w_notes", "unable", "controls", "tokens_of_word",
     }
 )  # fmt: skip
 """Facts of a design that are about models or for a reader, or that the texts tell; all others must be the same in both runs."""
@@ -36,7 +36,8 @@ ANSWERED_BEFORE = ("granted_female", "granted_male")
 """Columns with earlier answers that went into a question: where they differ, so may its text."""
 FACTORS = (
     "challenge", "prompt", "part", "w_name", "w_index", "w", "sentence", "document", "description_class", "wording", "shots",
-    "sampling", "draw", "decoding", "stage", "pair", "occupation", "attribute", "category", "context", "order", "subject", "attribute_holder",
+    "sampling", "draw", "decoding", "stage", "pair", "occupation", "attribute", "category", "context", "order", "subject",
+    "attribute_holder",
 )  # fmt: skip
 """Columns that tell the rows of a recorded table apart; its names of items say who answered, or where a row stands."""
 NAMED_BY = ("document", "pair", "sentence")
@@ -455,7 +456,7 @@ def _answered_in_both(
     for side, reason in zip(sides, reasons, strict=True):
         table = side.copy()
         table["missing_reason"] = np.where((reason == "") & ~answered, NO_ANSWER, reason)
-        masses = [*design.get("groups", ()), "other"]
+        masses = [*design.get("groups", ()), "other_words"]
         numbers = [name for one in masses for name in (one, f"{one}.low", f"{one}.high") if name in table]
         table.loc[~answered, numbers] = np.nan
         marked.append(table)

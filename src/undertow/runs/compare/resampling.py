@@ -52,7 +52,7 @@ def columns_known(audit: str, evidences: Sequence[Observations]) -> Set[str]:
     if not ours:
         return held
     groups = {str(group) for evidence in evidences for group in evidence.design.get("groups", ())}
-    return {*ours, *groups, "other", *ANSWERED_BEFORE, *held}
+    return {*ours, *groups, "other_words", *ANSWERED_BEFORE, *held}
 
 
 @contextmanager

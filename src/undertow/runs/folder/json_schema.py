@@ -52,7 +52,7 @@ class Control(TypedDict):
     prompt: str
     text: str
     missing_reason: str
-    other: Number | None
+    other_words: Number | None
 
 
 @strict

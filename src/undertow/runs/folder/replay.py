@@ -40,14 +40,14 @@ if TYPE_CHECKING:
 
 SUMMARY = "the answers of a finished run: replay:FOLDER, or replay:FOLDER@MODEL where it asked several"
 PREFIX = "replay:"
-NEEDED = ("model", "text", "options", "logprobs_nats", "other", "missing_reason")
-UNCLAIMED_HIGH = "other.high"
+NEEDED = ("model", "text", "options", "logprobs_nats", "other_words", "missing_reason")
+UNCLAIMED_HIGH = "other_words.high"
 
 _Key: TypeAlias = tuple[str, tuple[str, ...]]
 """What was asked: the text as it is shown, and the options."""
 
 
-def find(request: ModelRequest) -> ModelHandle | None:
+def resolve(request: ModelRequest) -> ModelHandle | None:
     """The model whose answers a run folder holds.
 
     Raises:
@@ -188,7 +188,7 @@ def _answer(row: Mapping[Any, Any], n_options: int) -> Answer:
 def _unclaimed_percent(row: Mapping[Any, Any]) -> float:
     """What no option took of what was shown. Where bounds are given, `unclaimed` is the middle of them, and this the upper one."""
     upper = float(row.get(UNCLAIMED_HIGH, math.nan))
-    return float(row["other"]) if math.isnan(upper) else upper
+    return float(row["other_words"]) if math.isnan(upper) else upper
 
 
 def _list(cell: Any) -> list[Any]:

@@ -86,8 +86,8 @@ CELLS: Mapping[tuple[str, ...], Mapping[str, str]] = {
     },
     ("occupation-checklist",): {
         **dict.fromkeys(
-            ("item", "model", "stage", "pair", "woman", "man", "occupation", "soc_code", "context", "attribute_donor", "attribute", "category",
-             "order", "subject", "attribute_holder", "gold", "text", "said", "reading", "missing_reason", "cluster"), TEXT,
+            ("item", "model", "stage", "pair", "woman", "man", "occupation", "soc_code", "context", "attribute_donor", "attribute",
+             "category", "order", "subject", "attribute_holder", "gold", "text", "said", "reading", "missing_reason", "cluster"), TEXT,
         ),
         **dict.fromkeys(("yes", "female", "male", "both", "neither"), NUMBER), "wording": WHOLE, "whole": TRUTH,
     },
@@ -454,7 +454,7 @@ def _cells_of(manifest: Mapping[str, Any]) -> dict[str, str]:
     """What the columns of a run must hold, as far as its audit is one of ours; docs/run-folder.md lists them."""
     cells = next((kinds for ours, kinds in CELLS.items() if manifest["audit"] in ours), {})
     groups = manifest["design"].get("groups")
-    masses = [*map(str, groups if isinstance(groups, list) else ()), "other"] if cells else []
+    masses = [*map(str, groups if isinstance(groups, list) else ()), "other_words"] if cells else []
     numbers = [name for one in masses for name in (one, f"{one}.low", f"{one}.high")]
     # Older versions measured word groups that were called like a column of the audit's own.
     return dict(cells) | {name: NUMBER for name in numbers if name not in _NEVER_MASSES}
