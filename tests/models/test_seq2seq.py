@@ -305,7 +305,7 @@ def test_the_modes_of_ul2(name: str, mode: str, used: tuple[str, ...], t5: Train
         return ["▁", "[", *one, "]"] if one else []
 
     model = opened(called(t5.folder, tmp_path / name), mode=mode)
-    assert model.card.readout == readout
+    assert model.card.scoring_method == readout
     plain = opened(model.card.name, mode="none")
     assert (model.card.key(EXACT) == plain.card.key(EXACT)) == (not blanks)
     assert model.card.key(EXACT) != model.card.key(PAPER)
