@@ -98,8 +98,8 @@ def test_figures_show_the_differences_by_name_and_count_what_they_leave_out(monk
     of = compare(plain("one", by_hand), plain("two", moved))
     made = {one.name: one for one in drawings([of], {})}
     said = {name: {text.get_text() for text in one.figure.texts} for name, one in made.items()}
-    assert {"female", "male", "unclaimed (no interval)"} <= said["difference_mean_mass"]
-    assert "unclaimed 0.00 (no interval)" in made["difference_mean_mass"].alt
+    assert {"female", "male", "other_words (no interval)"} <= said["difference_mean_mass"]
+    assert "other_words 0.00 (no interval)" in made["difference_mean_mass"].alt
     assert "of 3" not in made["difference_mean_mass"].caption
     still = [replace(one, value=0.0) for one in of.differences]
     assert drawings([replace(of, differences=still)], {}) == []

@@ -97,7 +97,7 @@ def flag_unstable(
         told = audit.findings(evidence, results)
         could = _could_change((audit, evidence), results, ranges, told)
         table = table.assign(
-            of_half_interval=_of_half_intervals(table, results),
+            difference_over_halfwidth=_of_half_intervals(table, results),
             could_change=[bool(could.get(_key_of_row(row))) for row in table.to_dict("records")],
         )
         named = {text for texts in could.values() for text in texts}
