@@ -44,9 +44,9 @@ def work(tmp_path: Path) -> Workplace:
     ],
 )
 def test_ls_prints_a_table_and_json(what: str, names: list[str], work: Workplace) -> None:
-    rows = work.json("ls", what)
+    rows = work.json("list", what)
     assert [row[what.removesuffix("s")] for row in rows] == names
-    lines = work("ls", what).stdout.splitlines()
+    lines = work("list", what).stdout.splitlines()
     assert lines[0].split("\t") == list(rows[0])
     assert [line.split("\t")[0] for line in lines[1:]] == names
 
@@ -162,7 +162,7 @@ def test_example_challenge_is_measured_and_drawn(name: str, work: Workplace) -> 
     chosen = data.load(path)
     printed = work.json(*RUN, "toy", "--challenge", path, "--out", name, told=told)
     assert printed["counts"]["items"] == printed["counts"]["computed"] == len(chosen.items())
-    assert printed["counts"]["missing_reason"] == 0
+    assert printed["counts"]["missing"] == 0
     rows = work.results(name)
     assert {(row["group"]["w_name"], row["group"]["challenge"]) for row in rows} == {(w_name, name)}
     for measure, named in (("slope", groups), ("slope_gap", gaps)):

@@ -54,7 +54,7 @@ def test_commands_exist_with_their_options(cli: Cli) -> None:
     helps: dict[tuple[str, ...], str] = {}
     for command in sorted(commands):
         words = command.split()
-        path = tuple(words[: {"export": 3, "lab": 2, "ls": 2, "run": 2, "store": 2}.get(words[0], 1)])
+        path = tuple(words[: {"export": 3, "lab": 2, "list": 2, "run": 2, "cache": 2}.get(words[0], 1)])
         if path not in helps:
             shown = cli(*path, "--help")
             assert shown.returncode == 0, command

@@ -102,7 +102,7 @@ def test_both_audits_read_what_was_planted(lab: Path, built: BuiltModel) -> None
     drift, specification = (
         undertow.load_run(lab / "audits" / SUBJECT.name / name) for name in ("drift", "specification")
     )
-    assert drift.manifest["counts"]["missing_reason"] == 0
+    assert drift.manifest["counts"]["missing"] == 0
     slopes = drift.results.query("measure == 'slope' and pronoun == 'female'").set_index("w_name")
     # Held-out frames, a short training: within a fifth of what was planted, and nothing where nothing was.
     assert slopes["value"]["date"] == pytest.approx(built.planted["date"], rel=0.2)

@@ -311,7 +311,7 @@ def test_a_model_that_answers_nothing_has_no_numbers(name: str, script: Add, tmp
     script(silent)
     run = asked(name, SMALL[name], tmp_path / "run")
     assert claimed(run) == []
-    assert run.manifest["counts"]["missing_reason"] == run.manifest["counts"]["items"] > 0
+    assert run.manifest["counts"]["missing"] == run.manifest["counts"]["items"] > 0
     assert set(run.observations["missing_reason"]) == {REASON}
     assert_honest(run)
     assert [one for one in of_a_model(run.record.results) if math.isfinite(one.value)] == []

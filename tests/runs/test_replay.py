@@ -130,7 +130,7 @@ def test_it_says_and_gives_what_the_run_did(first: First, model: str, asked: dic
     for name in ("groups", "words", "prompts", "normalised", "scoring_method"):
         assert again.manifest["design"][name] == original.manifest["design"][name]
     assert again.manifest["protocol"] == original.manifest["protocol"]
-    assert again.manifest["counts"]["missing_reason"] == 0
+    assert again.manifest["counts"]["missing"] == 0
     assert again.manifest["model_card"]["family"] == "recorded"
     assert again.manifest["model_card"]["dtype"] == "as recorded"
 
@@ -208,7 +208,7 @@ def test_what_was_not_asked_is_unscored_with_a_reason(
     first(**recorded_with)
     again = run("replay:first", "again", **asked)
     reasons = again.observations["missing_reason"]
-    assert (reasons != "").sum() == again.manifest["counts"]["missing_reason"] == n_missing
+    assert (reasons != "").sum() == again.manifest["counts"]["missing"] == n_missing
     assert len(set(reasons) - {""}) == 1
     assert again.observations.loc[reasons != "", "female"].isna().all()
 
@@ -218,7 +218,7 @@ def test_a_run_that_was_asked_by_prompts_is_asked_by_prompts(first: First) -> No
     first(prompts="A,B,C")
     again = run("replay:first", "again")
     assert set(again.observations["prompt"]) == {"A", "B", "C"}
-    assert again.manifest["counts"]["missing_reason"] == 0
+    assert again.manifest["counts"]["missing"] == 0
 
 
 # Refusals.

@@ -93,7 +93,7 @@ def _bounded(query: Query, answer: Answer, groups: Sequence[str], row: Mapping[s
     # What the groups have beyond what was seen, the unclaimed mass has not.
     high = 100 * answer.other_prob
     low = max(high - 100 * min(float(ceilings.sum()), answer.truncated_prob), 0.0)
-    found |= {"other_words": (low + high) / 2, f"unclaimed{LOW}": low, f"unclaimed{HIGH}": high}
+    found |= {"other_words": (low + high) / 2, f"other_words{LOW}": low, f"other_words{HIGH}": high}
     return found
 
 
