@@ -70,7 +70,7 @@ def test_json_is_the_file_and_where_it_is(work: Workplace) -> None:
     assert {"slope", "slope_gap", "mean_mass", "pearson_r"} <= {one["measure"] for one in differences}
     assert any(one["low"] is None and one["note"] for one in differences)
     assert told["margins"] == ["1", "slope=0.5", "pearson_r=0"]
-    margins = {one["measure"]: one["detail"].get("margin") for one in differences if one["value"] is not None}
+    margins = {one["measure"]: one["extras"].get("margin") for one in differences if one["value"] is not None}
     assert {name: margins[name] for name in ("slope", "slope_gap", "pearson_r")} == {
         "slope": 0.5, "slope_gap": 1, "pearson_r": 0,
     }  # fmt: skip

@@ -377,7 +377,7 @@ def test_of_everything_the_error_is_known(plant: Plant, tmp_path: Path) -> None:
 
 
 def drift(**parts: Any) -> Result:
-    given: dict[str, Any] = {"value": 1.0, "low": 0.6, "high": 1.4, "neutral": 0.0, "p": 0.001, "q": 0.003}
+    given: dict[str, Any] = {"value": 1.0, "low": 0.6, "high": 1.4, "null_value": 0.0, "p": 0.001, "q": 0.003}
     return Result("slope", {"model": "m"}, **given | parts)
 
 

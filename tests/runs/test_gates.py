@@ -437,7 +437,7 @@ def test_a_change_that_is_missing_fails(changed: Any) -> None:
 
 
 def test_a_change_below_six_clusters_cannot_be_judged(changed: Any) -> None:
-    few = change(1.0, (0.25, 0.5, 0.75), detail={"baseline": 1.0, "candidate": 1.5, "n_clusters": 5.0})
+    few = change(1.0, (0.25, 0.5, 0.75), extras={"baseline": 1.0, "candidate": 1.5, "n_clusters": 5.0})
     for of in ("low", "high", "magnitude_low", "magnitude_high", "p", "q"):
         judged = changed(few, of=of, at_most=0.9, allow_missing=True)
         assert judged.outcome == ERROR

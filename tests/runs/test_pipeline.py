@@ -91,7 +91,7 @@ run = undertow.audit("spurious-correlation", model="toy", w="date", limit=90, ou
 assert undertow.score(run.folder, out={str(tmp_path / "again")!r}).results.equals(run.results)
 (run.folder / "report.html").unlink()
 assert undertow.render_report(run.folder).stat().st_size > 10_000
-assert all(callable(getattr(undertow, name)) for name in ("run", "score", "retell", "open_run", "pull"))
+assert all(callable(getattr(undertow, name)) for name in ("audit", "score", "render_report", "load_run", "pull"))
 print(len(run.results))
 """
     printed = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout

@@ -44,7 +44,7 @@ def observations(items: Sequence[Item], scores: Scores, groups: Sequence[str], m
     if any(answer.upper_bound_prob for answer in scores.answers):
         for row, (item, answer) in zip(rows, answered, strict=True):
             row.update(_bounded(item.query, answer, groups, row))
-            row.update(ceilings_prob=list(answer.upper_bound_prob), unseen_prob=answer.truncated_prob)
+            row.update(upper_bound_prob=list(answer.upper_bound_prob), truncated_prob=answer.truncated_prob)
     return pd.DataFrame(rows)
 
 
