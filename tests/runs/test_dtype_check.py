@@ -390,7 +390,7 @@ def test_a_result_moves_with_its_interval_and_its_tests() -> None:
     assert moved_by(drift(), 0.0).q == pytest.approx(drift().q)
     assert moved_by(drift(), -1.0).p < 1e-9
     assert moved_by(drift(), 1.0).q == 1.0
-    untested = moved_by(drift(p=math.nan, q=math.nan, detail={"above_low": 0.2, "n_w": 30.0}), 0.5)
+    untested = moved_by(drift(p=math.nan, q=math.nan, extras={"above_low": 0.2, "n_w": 30.0}), 0.5)
     assert math.isnan(untested.p)
     assert untested.extras == {"above_low": pytest.approx(-0.3), "n_w": 30.0}
     even = moved_by(drift(value=0.0, low=-0.4, high=0.4, p=1.0, q=1.0), 0.4)
@@ -406,7 +406,7 @@ def test_of_few_clusters_half_an_interval_is_as_many_standard_errors_as_it_has_o
         drawn = rng.choice(sample, size=(1_000, n_clusters)).mean(axis=1)
         low, high = percentile_interval(drawn, n_clusters=n_clusters)
         standard_errors.append((high - low) / 2 / (sample.std(ddof=1) / math.sqrt(n_clusters)))
-    even = drift(value=0.0, low=-0.4, high=0.4, p=1.0, q=1.0, detail={"n_clusters": float(n_clusters)})
+    even = drift(value=0.0, low=-0.4, high=0.4, p=1.0, q=1.0, extras={"n_clusters": float(n_clusters)})
     assumed = stats.norm.isf(moved_by(even, 0.4).p / 2)
     assert assumed == pytest.approx(np.mean(standard_errors), rel=0.02)
 
@@ -414,7 +414,7 @@ def test_of_few_clusters_half_an_interval_is_as_many_standard_errors_as_it_has_o
 def test_half_an_interval_that_is_that_of_its_test_has_p_of_five_percent() -> None:
     """Whatever its shape is: at its end it is as sure as any other."""
     of_trend = {"n_clusters": 7.0, "sentences_df": 5.2, "values_p": 1.0, "values_q": 1.0}
-    even = drift(value=0.0, low=-0.4, high=0.4, p=1.0, q=1.0, detail=of_trend)
+    even = drift(value=0.0, low=-0.4, high=0.4, p=1.0, q=1.0, extras=of_trend)
     moved = moved_by(even, 0.4)
     assert moved.p == pytest.approx(0.05, abs=1e-4)
     assert moved.extras["values_p"] == pytest.approx(0.05, abs=1e-4)
@@ -427,7 +427,7 @@ def test_all_intervals_of_a_drift_move_with_it_and_each_test_on_its_own_scale() 
         for end, at in (("low", 0.5), ("high", 1.5))
     }
     tests = {"values_p": 0.02, "values_q": 0.03}
-    found = moved_by(drift(detail={**ends, **tests, "n_w": 30.0, "autocorrelation": 0.3}), 0.5)
+    found = moved_by(drift(extras={**ends, **tests, "n_w": 30.0, "autocorrelation": 0.3}), 0.5)
     assert {name: found.extras[name] for name in ends} == pytest.approx({name: at - 0.5 for name, at in ends.items()})
     z = stats.norm.isf(0.02 / 2)
     assert found.extras["values_p"] == pytest.approx(2 * stats.norm.sf(z / 2))
@@ -437,12 +437,12 @@ def test_all_intervals_of_a_drift_move_with_it_and_each_test_on_its_own_scale() 
 
 def test_without_an_interval_there_is_no_scale() -> None:
     """As of fewer than six clusters."""
-    even = drift(value=0.0, low=math.nan, high=math.nan, p=1.0, q=1.0, detail={"n_clusters": 4.0})
+    even = drift(value=0.0, low=math.nan, high=math.nan, p=1.0, q=1.0, extras={"n_clusters": 4.0})
     moved = moved_by(even, 0.8)
     assert (moved.p, moved.q) == (1.0, 1.0)
     assert moved.value == pytest.approx(-0.8)
     # A p that tells a scale itself needs none.
-    assert moved_by(drift(detail={"n_clusters": 4.0}), -1.0).p < 1e-9
+    assert moved_by(drift(extras={"n_clusters": 4.0}), -1.0).p < 1e-9
 
 
 class Claims:
@@ -685,7 +685,7 @@ def test_results_and_key_are_those_without_reading_again(
     files = {(tmp_path / name / "results.json").read_bytes() for name in ("run", "more", "without")}
     assert len(files) == 1
     assert "--float32-sample 300" in more.manifest["command"]
-    assert "recheck=300" in more.manifest["python"]
+    assert "float32_sample=300" in more.manifest["python"]
     # In its place, no table of another run is left.
     run(tmp_path, overwrite=True)
     assert not (tmp_path / "run" / PRECISION).exists()

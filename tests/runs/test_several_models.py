@@ -129,7 +129,7 @@ def about(shared_base: Path) -> Path:
 @pytest.fixture
 def both(few_resamples: None, finished_run: Callable[..., Path], about: Path) -> Run:
     """A run of two models that drift in opposite directions, with its figures and its page."""
-    return undertow.load_run(finished_run(AUDIT, BOTH, about=about, **SMALL))
+    return undertow.load_run(finished_run(AUDIT, BOTH, model_info=about, **SMALL))
 
 
 def figures(run: Run) -> list[str]:
@@ -158,7 +158,7 @@ def check_as_alone(run: Run, model: str, alone: Run) -> None:
     assert [(one.measure, dict(one.group)) for one in ours] == [(one.measure, dict(one.group)) for one in theirs]
     assert ours
     for one, other in zip(ours, theirs, strict=True):
-        for name in ("value", "low", "high", "p", "neutral", "n", "n_missing", "unit", "note"):
+        for name in ("value", "low", "high", "p", "null_value", "n", "n_missing", "unit", "note"):
             assert equal(getattr(one, name), getattr(other, name)), (one, name)
         # A model that shows everything has no bounds, of which there are columns where another one has them.
         details = [
@@ -329,7 +329,7 @@ def test_what_got_no_answer_is_asked_again(add: Add, tmp_path: Path) -> None:
     assert len(asked) == 8 + controls
     assert (first.manifest["counts"]["lost"], first.manifest["counts"]["computed"]) == (2, 14)
     assert [part["counts"]["lost"] for part in first.manifest["models"]] == [0, 2]
-    missing_reason = first.observations.query("unscored != ''")
+    missing_reason = first.observations.query("missing_reason != ''")
     assert set(missing_reason["model"]) == {"served"}
     assert missing_reason["missing_reason"].tolist() == ["the line was cut"] * 2
     second = undertow.audit(AUDIT, model=["toy", "served"], out=tmp_path / "run", prompts="A", **TINY)
@@ -349,7 +349,7 @@ def test_a_run_of_several_models_is_measured_anew(both: Run, about: Path, tmp_pa
     assert other.manifest["models"] == json.loads(json.dumps(both.manifest["models"]))
     pairs = list(zip(other.record.results, both.record.results, strict=True))
     assert [one.value for one, _ in pairs] == pytest.approx([one.value for _, one in pairs], nan_ok=True)
-    assert_refused(("--model-info",), undertow.score, both.folder, about=about)
+    assert_refused(("--model-info",), undertow.score, both.folder, model_info=about)
 
 
 def test_a_dry_run_adds_up(add: Add) -> None:
@@ -376,7 +376,7 @@ def test_a_dry_run_adds_up(add: Add) -> None:
         (["toy", "nosuch/*"], {}, "nosuch/*: "),
         (["served", "toy"], {"protocol": "paper"}, "'paper'"),
         (["toy", "toy"], {}, "'toy'"),
-        (["toy", "served"], {"about": "nosuch.toml"}, "nosuch.toml"),
+        (["toy", "served"], {"model_info": "nosuch.toml"}, "nosuch.toml"),
     ],
 )
 def test_one_that_cannot_be_asked_stops_all(

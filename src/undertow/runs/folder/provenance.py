@@ -42,7 +42,7 @@ def python_call(audit: str, models: Sequence[str], changed: Mapping[str, Any]) -
 
 def score_command(source: str, changed: Mapping[str, Any]) -> str:
     """The command line that measures a run or table, with the options that were given."""
-    flags = [part for name, value in changed.items() for part in (f"--{name}", str(value))]
+    flags = [part for name, value in changed.items() for part in (f"--{name.replace('_', '-')}", str(value))]
     return shlex.join(["undertow", "score", source, *flags])
 
 
