@@ -56,7 +56,7 @@ def words(questions: Questions, kind: str) -> dict[str, str]:
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_question_word_by_word(kind: str) -> None:
     shipped = load_questions()
-    assert (len(shipped.wordings), shipped.version, shipped.source) == (3, "1", "questions.toml")
+    assert (len(shipped.wordings), shipped.version, shipped.source) == (3, "1", "question_templates.toml")
     assert all(set(one) == set(KINDS) for one in shipped.wordings)
     for people, (wording, texts) in itertools.product((HER_FIRST, HIM_FIRST), enumerate(ASKED)):
         for name in ("Amy", "Bob") if kind in texts else ():

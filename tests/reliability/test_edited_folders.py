@@ -79,7 +79,7 @@ def test_an_edit_of_a_run_folder_is_refused_in_a_sentence_or_changes_nothing(
         ("manifest.json", ("counts", "items"), {}, "counts.items"),
         ("manifest.json", ("counts", "items"), 10**400, "counts.items"),
         ("manifest.json", ("model_card",), None, "model_card"),
-        ("manifest.json", ("model_card", "scoring_method"), ..., "model_card.readout"),
+        ("manifest.json", ("model_card", "scoring_method"), ..., "model_card.scoring_method"),
         ("manifest.json", ("design", "gaps"), [["female"]], "design.gaps.0"),
         ("manifest.json", ("design", "groups", 0), ..., "design.groups"),
         ("manifest.json", ("design", "controls", "toy", 0, "other_words"), ..., "other_words"),

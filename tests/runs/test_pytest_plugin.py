@@ -18,11 +18,7 @@ from undertow.runs.gates import gate, write_junit
 pytest_plugins = ["pytester"]
 slow = pytest.mark.slow
 IN_ORDER = ["-p", "no:randomly"]
-LOADED = (
-    IN_ORDER
-    if entry_points(group="pytest11", name="undertow")
-    else [*IN_ORDER, "-p", "undertow.runs.gates.pytest_plugin"]
-)
+LOADED = IN_ORDER if entry_points(group="pytest11", name="undertow") else [*IN_ORDER, "-p", "undertow.pytest_plugin"]
 """An installation that is older than the entry point has to be told; one that has it must not load the plugin twice."""
 ASKED = ["--undertow-rules", "rules.toml", "--undertow-run", "run"]
 OWN_TESTS = "def test_own():\n    pass\n\ndef test_other():\n    pass\n"
@@ -136,6 +132,6 @@ def test_nothing_happens_until_rules_are_named(place: pytest.Pytester) -> None:
 def test_loading_it_imports_nothing(tmp_path: Path) -> None:
     """It is loaded in every pytest session of the environment."""
     heavy = ("numpy", "pandas", "pytest", "tomllib", "undertow.runs.gates", "undertow.runs.folder.storage", "xml")
-    code = f"import sys; import undertow.runs.gates.pytest_plugin; print([name for name in {heavy} if name in sys.modules])"
+    code = f"import sys; import undertow.pytest_plugin; print([name for name in {heavy} if name in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"

@@ -131,7 +131,7 @@ def test_it_says_and_gives_what_the_run_did(first: First, model: str, asked: dic
         assert again.manifest["design"][name] == original.manifest["design"][name]
     assert again.manifest["protocol"] == original.manifest["protocol"]
     assert again.manifest["counts"]["missing"] == 0
-    assert again.manifest["model_card"]["family"] == "recorded"
+    assert again.manifest["model_card"]["family"] == "replay"
     assert again.manifest["model_card"]["dtype"] == "as recorded"
 
 
@@ -236,8 +236,8 @@ def test_what_cannot_be_asked_is_refused(first: First, tmp_path: Path) -> None:
     table(tmp_path / "table")
     named: list[tuple[str, dict[str, Any], str]] = [
         ("replay:nosuch", {}, "nosuch"),
-        ("recorded: ", {}, "replay:FOLDER"),
-        ("recorded:~nosuch-user/run", {}, "~nosuch-user/run"),
+        ("replay: ", {}, "replay:FOLDER"),
+        ("replay:~nosuch-user/run", {}, "~nosuch-user/run"),
         ("replay:empty", {}, "manifest.json"),
         ("replay:first", {"revision": "main"}, "--revision"),
         ("replay:first@nosuch", {}, "'nosuch'"),
@@ -251,4 +251,4 @@ def test_what_cannot_be_asked_is_refused(first: First, tmp_path: Path) -> None:
     for asked in ({"prompts": "A"}, {"protocol": "paper"}):
         with pytest.raises(UndertowError, match="replay:first"):
             run("replay:first", "again", **asked)
-    assert replay.resolve(ModelRequest("recorded")) is None
+    assert replay.resolve(ModelRequest("replay")) is None

@@ -1,6 +1,6 @@
 """What a gate is to pytest: a test for each rule and result, collected after all others.
 
-Knows pytest, which Undertow itself does not need; judges nothing. `undertow.runs.gates.pytest_plugin` loads it where rules are named.
+Knows pytest, which Undertow itself does not need; judges nothing. `undertow.pytest_plugin` loads it where rules are named.
 """
 
 from __future__ import annotations

@@ -361,7 +361,9 @@ def trend_of_other_values(x: ArrayLike, parts: SentenceParts, *, level: float = 
     slope = ys @ weights
     leverage = 1 / len(xs) + weights**2 / (weights @ weights)
     off_line = ys - ys.mean(axis=-1, keepdims=True) - slope[..., None] * (xs - xs.mean())
-    of_values = ((weights * off_line / (1 - leverage)) ** 2).sum(axis=-1)
+    # A line through two values leaves nothing to estimate an error from: leverage is 1 there.
+    remaining = np.where(leverage < 1, 1 - leverage, math.nan)
+    of_values = ((weights * off_line / remaining) ** 2).sum(axis=-1)
     of_cells = parts.white_variance * (weights @ weights)
     variance = np.maximum(parts.slope_variance + of_values - of_cells, np.maximum(parts.slope_variance, of_values))
     df = np.maximum(np.minimum(parts.df, len(xs) - 2), 1)
