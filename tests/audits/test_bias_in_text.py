@@ -662,7 +662,7 @@ def test_what_cannot_be_asked_is_unscored_with_its_reason(
 
     script(say)
     run = undertow.audit(DIAGNOSIS, "scripted", challenge=statements, classes="null", out=tmp_path / "run")
-    assert run.manifest["counts"]["missing_reason"] == 1
+    assert run.manifest["counts"]["missing"] == 1
     frame = run.observations.set_index("document")
     assert frame.loc["aunt", "missing_reason"] == "the text is too long"
     (accuracy,) = [one for one in run.record.results if one.measure == "accuracy" and one.group["model"]]

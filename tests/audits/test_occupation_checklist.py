@@ -501,7 +501,7 @@ def test_whole_run_of_two_models_is_told_and_measured_anew_to_the_same(
     assert {tuple(one["group"]) for one in results} == {("model", "occupation", "context")}
     assert any("wording_2" in one["extras"] for one in results)
     assert len(found.shown) == 2
-    assert found.manifest["counts"]["missing_reason"] == 0
+    assert found.manifest["counts"]["missing"] == 0
     request.getfixturevalue("untold")
     undertow.score(tmp_path / "run", out=tmp_path / "again")
     assert (tmp_path / "again" / "results.json").read_bytes() == (tmp_path / "run" / "results.json").read_bytes()

@@ -361,7 +361,7 @@ def test_a_table_of_three_columns_is_enough(untold: None, tmp_path: Path) -> Non
         "the answer is none of the labels",
         "the answer is empty",
     ]
-    assert run.manifest["counts"]["missing_reason"] == 2
+    assert run.manifest["counts"]["missing"] == 2
     assert accuracy.null_value == 50.0
     assert "Accuracy is 100.0%" in run.findings[0].text
     assert "2 of 4 answers are missing" in run.findings[0].text
@@ -383,7 +383,7 @@ def test_recorded_answers_that_are_no_label_are_missing(
     path = tmp_path / "answers.csv"
     path.write_text(PLAIN + rows)
     run = undertow.score(path, audit=task, out=tmp_path / "run")
-    assert run.manifest["counts"]["missing_reason"] == n_missing
+    assert run.manifest["counts"]["missing"] == n_missing
     whole = [
         one
         for one in run.record.results
@@ -490,4 +490,4 @@ def test_unscored_rows_of_a_table_stay_unscored(untold: None, tmp_path: Path) ->
     run = undertow.score(path, audit=DIAGNOSIS, out=tmp_path / "run")
     (accuracy,) = [one for one in run.record.results if one.measure == "accuracy" and one.group["model"]]
     assert (accuracy.value, accuracy.n, accuracy.n_missing) == (100.0, 1, 1)
-    assert run.manifest["counts"]["missing_reason"] == 1
+    assert run.manifest["counts"]["missing"] == 1

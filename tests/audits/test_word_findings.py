@@ -436,6 +436,6 @@ def test_without_answers_to_control_sentences_there_is_no_yardstick(
     rows = run.manifest["design"]["controls"]["dumb"]
     assert {(row["other_words"], row["missing_reason"]) for row in rows} == {(None, "it does not like this")}
     assert math.isnan(word_findings.decided_percent(run.manifest["design"], "dumb", [""]))
-    assert run.manifest["counts"]["missing_reason"] == 0
+    assert run.manifest["counts"]["missing"] == 0
     gap = next(one for one in run.findings if one.results[0].measure == "slope_gap")
     assert gap.text.count("%") == gap.text.count("95%") + 1
