@@ -205,8 +205,8 @@ def test_a_design_that_can_find_nothing_whole_is_not_laid_to_the_limit(tmp_path:
 def test_what_a_list_lacks_is_counted(scale: str, clusters: int, values: int, missing: tuple[int, int]) -> None:
     of_list = ListSizes("w", scale, clusters, clusters, values)
     assert (of_list.missing_clusters, of_list.missing_values) == missing
-    assert bool(of_list.told()) == any(missing)
-    assert all(f"{number} " in of_list.told() or not number for number in missing)
+    assert bool(of_list.limitation()) == any(missing)
+    assert all(f"{number} " in of_list.limitation() or not number for number in missing)
     assert (MIN_SENTENCES, MIN_VALUES) == (MIN_CLUSTERS, trend.MIN_VALUES)
 
 

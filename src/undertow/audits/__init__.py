@@ -14,7 +14,7 @@ ENTRY_POINTS = "undertow.audits"
 
 
 def names() -> list[str]:
-    """The audits of the package, by file name, and those of installed packages, by entry point."""
+    """Names of the audits of this package and of installed packages (by entry point)."""
     return sorted({*AUDITS, *(entry.name for entry in entry_points(group=ENTRY_POINTS))})
 
 
@@ -31,7 +31,7 @@ AUDITS = {
 
 
 def load(name: str) -> Audit:
-    """A audit by name.
+    """Load an audit by name.
 
     Raises:
         UndertowError: there is no such audit.

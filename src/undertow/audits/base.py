@@ -1,7 +1,4 @@
-"""What an audit must offer. An audit is one file in this folder; the file's name, with dashes, is what users call it.
-
-Knows the shape of an audit; knows nothing about models, scoring or files.
-"""
+"""Interface of an audit: the hooks that `undertow run` and `undertow score` call, and the data that they pass on."""
 
 from __future__ import annotations
 
@@ -22,12 +19,12 @@ EXACT, PAPER = "exact", "paper"
 """Protocols: the full softmax gathered for every listed form, or what the papers read (top 5, unnormalised)."""
 
 ItemRounds: TypeAlias = Generator[list[Item], Scores, None]
-"""Yields items to ask and is sent their scores, so that a later round can depend on earlier answers."""
+"""Yields lists of items and receives their scores, so that later items can depend on earlier answers."""
 
 
 @dataclass(frozen=True, slots=True)
 class Observations:
-    """What was observed, ready to be measured, saved and measured again.
+    """Table of answers and the facts that its measures need.
 
     Attributes:
         frame: observations, a row per item, factors as columns; see docs/run-folder.md.
@@ -40,11 +37,11 @@ class Observations:
 
 @dataclass(frozen=True, slots=True)
 class Sampling:
-    """How much of the design is asked.
+    """Size of the sample of items.
 
     Attributes:
-        limit: at most about so many items; 0 for all.
-        seed: chooses which.
+        limit: upper bound on the number of items, approximate; 0 for all.
+        seed: of the sample.
     """
 
     limit: int = 0
@@ -57,11 +54,11 @@ class Audit(Protocol):
     The module defines these as module-level names. A package outside adds an audit by an entry point of the group `undertow.audits`
     that names such a module. Optional names:
 
-    - `adapt_settings(settings, capabilities)`: the settings for a model that can be asked these kinds of query.
-    - `max_items(settings, sampling)`: all items that may be asked; needed where later rounds depend on answers.
-    - `limited(settings, sampling)`: sentences on what the design, or what `--limit` leaves of it, cannot find.
+    - `adapt_settings(settings, capabilities)`: settings for a model that answers these kinds of query.
+    - `max_items(settings, sampling)`: every item that a run may need; required where later items depend on answers.
+    - `limited(settings, sampling)`: sentences on effects that the design, or its part within `--limit`, cannot detect.
       They go into `w_notes` and `unable` of the design.
-    - `controls(settings)`: items that are asked after all rounds and enter no metric. `controls` of the design holds how
+    - `controls(settings)`: items that follow all others and enter no metric. `controls` of the design holds how
       much probability went to other words in them.
     - `differences(baseline, candidate, margin, seed)`: results for the same rows answered by two models. They replace the
       jackknife errors. `p` tests a difference no larger than `margin(result)`; `inner_low` and `inner_high` of `extras` are
@@ -72,7 +69,7 @@ class Audit(Protocol):
     Attributes:
         SUMMARY: one line for `undertow list audits`.
         Settings: frozen dataclass of the audit's own options, all with defaults; each field's metadata has `help`.
-        PROTOCOLS: the protocols that it can be asked under, the default first.
+        PROTOCOLS: protocols that it supports, the default first.
     """
 
     SUMMARY: str
@@ -80,37 +77,37 @@ class Audit(Protocol):
     PROTOCOLS: tuple[str, ...]
 
     def items(self, settings: Any, sampling: Sampling) -> ItemRounds:
-        """The items to ask."""
+        """Yield the items of a run."""
         ...
 
     def design(self, settings: Any) -> Mapping[str, Any]:
-        """JSON-serialisable facts that the measures need beside the table; had before anything is asked."""
+        """JSON-serialisable facts that the measures need beside the table, known before any model runs."""
         ...
 
     def observe(self, design: Mapping[str, Any], items: Sequence[Item], scores: Scores, model: str) -> Observations:
-        """Answers of one model as a table."""
+        """Turn the answers of one model into a table."""
         ...
 
     def load_recorded(self, path: Path, protocol: str) -> tuple[Observations, str]:
-        """A recorded table of answers, and the protocol that it was recorded under."""
+        """Read a recorded table of answers; return it with the protocol of the recording."""
         ...
 
-    def measure(self, evidence: Observations, seed: int) -> list[Result]:
-        """The measures."""
+    def measure(self, observations: Observations, seed: int) -> list[Result]:
+        """Compute the results."""
         ...
 
-    def findings(self, evidence: Observations, results: Sequence[Result]) -> list[Finding]:
-        """The results in plain sentences."""
+    def findings(self, observations: Observations, results: Sequence[Result]) -> list[Finding]:
+        """State the results in plain sentences."""
         ...
 
-    def draw(self, evidence: Observations, results: Sequence[Result]) -> Iterator[Drawing]:
-        """The figures."""
+    def draw(self, observations: Observations, results: Sequence[Result]) -> Iterator[Drawing]:
+        """Draw the figures."""
         ...
 
-    def tables(self, evidence: Observations) -> Mapping[str, pd.DataFrame]:
+    def tables(self, observations: Observations) -> Mapping[str, pd.DataFrame]:
         """Tables beside the observations, for `tables/NAME.csv` of the run folder."""
         ...
 
-    def report_text(self, evidence: Observations, results: Sequence[Result]) -> ReportText:
-        """The words of the report."""
+    def report_text(self, observations: Observations, results: Sequence[Result]) -> ReportText:
+        """Title, sentences and extra tables of the report."""
         ...

@@ -5,7 +5,7 @@ columns female, male and neutral, and each column `group:NAME`; where these are 
 Optional: unit (percent or probability; without it, it follows from the sums of the rows), prompt, challenge, text,
 cluster or text_index, which says which rows are the same sentence at another W (with both, a cluster may hold several sentences, told
 apart by text_index, or without it by text), and w_value, where each W value stands on its axis; without it that is the number that w is,
-or w_index where w is a word. A row whose masses are empty is unscored; a row of
+or w_index where w is a word. A row whose masses are empty is missing; a row of
 zeros is a measurement.
 """
 
@@ -161,9 +161,9 @@ def left_out(columns: Sequence[str]) -> list[str]:
     """A sentence on columns that were not read; none if all were."""
     if not columns:
         return []
-    shown = [repr(name) if name.strip() else "one without a name" for name in columns[:MAX_NAMED]]
+    names = [repr(name) if name.strip() else "one without a name" for name in columns[:MAX_NAMED]]
     more = [f"{len(columns) - MAX_NAMED} more"] if len(columns) > MAX_NAMED else []
-    return [f"Columns that were not read: {', '.join([*shown, *more])}."]
+    return [f"Columns that were not read: {', '.join([*names, *more])}."]
 
 
 def refuse_index(table: Table, groups: Iterable[str]) -> None:
@@ -250,14 +250,14 @@ def _as_text(cells: pa.Array) -> pa.Array:
         return cells.cast(pa.large_string()).fill_null("")
     if pa.types.is_null(cells.type):
         return pa.array([""] * len(cells), pa.large_string())
-    told = cells.dictionary_encode()  # each value is written once, however often it stands there
-    distinct = told.dictionary
+    encoded = cells.dictionary_encode()  # each value is written once, however often it stands there
+    distinct = encoded.dictionary
     is_number = pa.types.is_integer(distinct.type) or pa.types.is_floating(distinct.type)
     values = (
         distinct.to_numpy(zero_copy_only=False).tolist() if is_number else distinct.to_pandas().astype(object).tolist()
     )
     texts = ["" if pd.isna(value) else str(value) for value in values]
-    return pa.array(texts, pa.large_string()).take(told.indices).fill_null("")
+    return pa.array(texts, pa.large_string()).take(encoded.indices).fill_null("")
 
 
 def _frame(columns: Mapping[str, Sequence[pa.Array]], n_rows: int) -> pd.DataFrame:
@@ -288,7 +288,7 @@ def _index_of(metadata: Mapping[bytes, bytes] | None) -> frozenset[str]:
 
 @dataclass(frozen=True, slots=True)
 class _Places(Sequence[str]):
-    """The places of rows, written when they are asked for: a short file may have very many rows."""
+    """Places of rows, formatted on demand: a short file may have very many rows."""
 
     noun: str
     numbers: Sequence[int]
@@ -315,15 +315,15 @@ def _read_lines(path: Path) -> Table:
         rows = rows_of(path, file, **({"delimiter": "\t"} if tabbed else {}))
         _, header = next(rows, (0, []))
         _check_header(path, header)
-        found, lines = Columns(header), array("I")
+        table, lines = Columns(header), array("I")
         for line, row in rows:
             if len(row) != len(header):
                 raise UndertowError(
                     f"{path}, line {line}: has {len(row)} cells, but the header has {len(header)}; give each column one"
                 )
-            found.add(row)
+            table.add(row)
             lines.append(line)
-    return Table(path, found.frame(), _Places("line", lines))
+    return Table(path, table.frame(), _Places("line", lines))
 
 
 def rows_of(path: Path, file: TextIO, **how: Any) -> Iterator[tuple[int, list[str]]]:
@@ -428,7 +428,7 @@ def open_text(path: Path) -> TextIO:
 
 
 class _Bounded(io.RawIOBase):
-    """A stream that gives no more than so many bytes: a small packed file may hold any number of them."""
+    """Stream that raises OSError beyond a maximum number of (decompressed) bytes."""
 
     def __init__(self, stream: IO[bytes], most_bytes: int) -> None:
         self._stream, self._left = stream, most_bytes
@@ -437,12 +437,12 @@ class _Bounded(io.RawIOBase):
         return True
 
     def readinto(self, into: Any) -> int:
-        found = self._stream.read(len(into))
-        self._left -= len(found)
+        chunk = self._stream.read(len(into))
+        self._left -= len(chunk)
         if self._left < 0:
             raise OSError(f"it is larger than {MAX_BYTES // 2**20} MiB, which is all that is read")
-        into[: len(found)] = found
-        return len(found)
+        into[: len(chunk)] = chunk
+        return len(chunk)
 
     def close(self) -> None:
         self._stream.close()
@@ -548,10 +548,10 @@ def mass_column(table: Table, column: str) -> pd.Series[float]:
 
 
 def in_percent(table: Table, *ends: pd.DataFrame) -> tuple[list[pd.DataFrame], str]:
-    """Masses in percent, and the unit that they had: that of the column `unit`, or else that which the sums of the rows tell.
+    """Masses in percent, and their original unit: that of the column `unit`, or else the one that the sums of rows imply.
 
     Raises:
-        UndertowError: the unit is not known, is not the same in all rows, or cannot be told from the masses.
+        UndertowError: the unit is not known, is not the same in all rows, or does not follow from the masses.
     """
     if "unit" in table.cells.columns:
         text = table.cells["unit"].str.strip()

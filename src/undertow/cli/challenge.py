@@ -62,7 +62,7 @@ def show_challenge(  # noqa: PLR0913 - an option each
         without_blank, summary = _without_blank(name, description_file, descriptions=descriptions)
         _print_rows(without_blank, summary, as_json=as_json, as_csv=as_csv)
         return
-    from undertow.audits.spurious_correlation.audit import gaps_of, sizes_of, told_of_flips
+    from undertow.audits.spurious_correlation.audit import flip_limitations, gaps_of, sizes_of
 
     names = [one.strip() for one in w.split(",") if one.strip()]
     if inject or data.is_sentences(name):
@@ -94,7 +94,7 @@ def show_challenge(  # noqa: PLR0913 - an option each
     data.check_scaled(spectra, w_scale)
     lists = sizes_of(items, spectra) if spectra else []
     notes = [note for spectrum in spectra for note in spectrum.notes]
-    notes += [note for one in lists if (note := one.told())] + told_of_flips(lists, groups, gaps)
+    notes += [note for one in lists if (note := one.limitation())] + flip_limitations(lists, groups, gaps)
     rows = [{"item": item.id, **item.factors, "text": item.query.shown()} for item in items]  # type: ignore[union-attr]
     if as_json:
         covariates = {spectrum.name: spectrum.covariate() for spectrum in spectra}

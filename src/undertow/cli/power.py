@@ -271,7 +271,7 @@ def _plain(
                 "clusters": curve.sizes.n_clusters,
                 "values": curve.sizes.n_values,
                 "missing": {"sentences": curve.sizes.missing_clusters, "values": curve.sizes.missing_values},
-                "unable": curve.sizes.told(),
+                "unable": curve.sizes.limitation(),
                 **(_own(curve) if curve.designs else {}),
                 "curve": [
                     {
@@ -297,7 +297,7 @@ def _own(curve: _Curve) -> dict[str, Any]:
 def _say(curves: Sequence[_Curve], given: Mapping[str, float | None], shown: ObservedNoise | None) -> None:
     for curve in curves:
         say(one_line(curve.spectrum.told()))
-        for note in (*curve.spectrum.notes, curve.sizes.told()):
+        for note in (*curve.spectrum.notes, curve.sizes.limitation()):
             if note:
                 say(one_line(note))
         if not curve.designs:

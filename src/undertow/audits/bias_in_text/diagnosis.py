@@ -6,16 +6,16 @@ Self-Supervision in Handling Bias in Language" (Findings of EMNLP), section 3.1.
 
 from __future__ import annotations
 
-from undertow.audits.bias_in_text.text_findings import TextTaskReport
-from undertow.audits.bias_in_text.text_items import DIAGNOSIS, PROTOCOLS, Task, TextSettings
+from undertow.audits.bias_in_text.findings import TextTaskReport
+from undertow.audits.bias_in_text.items import DIAGNOSIS, PROTOCOLS, Task, TextSettings
 
 __all__ = ["PROTOCOLS"]
 
 SUMMARY = "does the model say whether a text is biased, better than a guess?"
 Settings = TextSettings
-_task, _telling = Task(DIAGNOSIS), TextTaskReport(DIAGNOSIS)
+_task, _report = Task(DIAGNOSIS), TextTaskReport(DIAGNOSIS)
 items, limited, design = _task.items, _task.limited, _task.design
 observe, load_recorded = _task.observe, _task.load_recorded
 measure, findings, draw, tables, report_text = (
-    _telling.measure, _telling.findings, _telling.draw, _telling.tables, _telling.report_text
+    _report.measure, _report.findings, _report.draw, _report.tables, _report.report_text
 )  # fmt: skip

@@ -10,8 +10,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from undertow.audits.base import EXACT, PAPER
-from undertow.audits.bias_in_text.text_findings import TextTaskReport
-from undertow.audits.bias_in_text.text_items import IDENTIFICATION, Task, TextSettings
+from undertow.audits.bias_in_text.findings import TextTaskReport
+from undertow.audits.bias_in_text.items import IDENTIFICATION, Task, TextSettings
 from undertow.data.documents.few_shot import SAMPLINGS
 
 PROTOCOLS = (EXACT, PAPER)
@@ -30,9 +30,9 @@ class Settings(TextSettings):
     )
 
 
-_task, _telling = Task(IDENTIFICATION, SAMPLINGS), TextTaskReport(IDENTIFICATION)
+_task, _report = Task(IDENTIFICATION, SAMPLINGS), TextTaskReport(IDENTIFICATION)
 items, limited, design = _task.items, _task.limited, _task.design
 observe, load_recorded = _task.observe, _task.load_recorded
 measure, findings, draw, tables, report_text = (
-    _telling.measure, _telling.findings, _telling.draw, _telling.tables, _telling.report_text
+    _report.measure, _report.findings, _report.draw, _report.tables, _report.report_text
 )  # fmt: skip

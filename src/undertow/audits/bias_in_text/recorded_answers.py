@@ -1,7 +1,4 @@
-"""Answers to the four tasks that were got elsewhere, as a table: measured like those of a run.
-
-Knows the columns of such a table; knows nothing about how answers are measured.
-"""
+"""Reader of recorded answers to the four tasks of bias in text."""
 
 from __future__ import annotations
 
@@ -16,7 +13,7 @@ import numpy as np
 
 from undertow._files import first_line, plain_size
 from undertow.audits.base import EXACT, PAPER, Observations
-from undertow.audits.bias_in_text.text_items import EXTRACTION, IDENTIFICATION, NO_SHOTS, REPHRASING
+from undertow.audits.bias_in_text.items import EXTRACTION, IDENTIFICATION, NO_SHOTS, REPHRASING
 from undertow.audits.recorded_tables import MAX_COLUMNS, TOO_MANY, Columns, left_out, open_text, rows_of
 from undertow.data.documents.document_set import DIMENSIONS, is_kept_name
 from undertow.data.documents.few_shot import SAMPLINGS
@@ -125,19 +122,19 @@ def text_table(path: Path) -> pd.DataFrame:
                 )
             if len(set(columns)) < len(columns):
                 raise UndertowError(f"{path}: has two columns of one name; give each its own")
-            found = Columns(columns)
+            table = Columns(columns)
             for number, (_, cells) in enumerate(rows, 2):
                 if len(cells) != len(columns):
                     raise UndertowError(
                         f"{path}, row {number}: has {len(cells)} cells, and the header has {len(columns)}; "
                         "look for a separator or a line break too many or too few"
                     )
-                found.add(cells)
+                table.add(cells)
     except (OSError, EOFError, zlib.error, UnicodeError, csv.Error) as error:
         raise UndertowError(
             f"{path}: cannot be read as a table ({first_line(error)}); save it as UTF-8 CSV or TSV"
         ) from error
-    return found.frame()
+    return table.frame()
 
 
 def _row(of_rows: np.ndarray[Any, np.dtype[np.bool_]]) -> int:
@@ -165,7 +162,7 @@ def _samplings(frame: pd.DataFrame) -> list[str]:
 
 
 def _passages(frame: pd.DataFrame, task: str) -> list[str]:
-    """What was asked about, "" where it is not told: to rephrase, it is the span, and never the text around it."""
+    """Passage of each question, "" if the table lacks it; for rephrasing it is the span, never its context."""
     columns = [name for name in ("passage", "span" if task == REPHRASING else "text") if name in frame]
     passages = [""] * len(frame)
     for name in columns:
@@ -220,8 +217,8 @@ def _not_crossed(frame: pd.DataFrame) -> list[str]:
 
 def _labels_of(golds: Sequence[str]) -> list[str]:
     """The eleven dimensions, however cased, or else what the right answers are."""
-    found = {gold.strip().casefold(): gold.strip() for gold in reversed(golds)}
-    return list(DIMENSIONS) if set(found) <= set(DIMENSIONS) else sorted(found.values())
+    labels = {gold.strip().casefold(): gold.strip() for gold in reversed(golds)}
+    return list(DIMENSIONS) if set(labels) <= set(DIMENSIONS) else sorted(labels.values())
 
 
 def _check(path: Path, frame: pd.DataFrame, labels: list[str]) -> None:

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from undertow.audits.bias_in_text.text_findings import TextTaskReport
-from undertow.audits.bias_in_text.text_items import PROTOCOLS, REPHRASING, Task, WrittenSettings
+from undertow.audits.bias_in_text.findings import TextTaskReport
+from undertow.audits.bias_in_text.items import PROTOCOLS, REPHRASING, Task, WrittenSettings
 from undertow.types import FREE
 
 __all__ = ["PROTOCOLS"]
@@ -30,9 +30,9 @@ class Settings(WrittenSettings):
     )
 
 
-_task, _telling = Task(REPHRASING), TextTaskReport(REPHRASING)
+_task, _report = Task(REPHRASING), TextTaskReport(REPHRASING)
 items, limited, design = _task.items, _task.limited, _task.design
 observe, load_recorded = _task.observe, _task.load_recorded
 measure, findings, draw, tables, report_text = (
-    _telling.measure, _telling.findings, _telling.draw, _telling.tables, _telling.report_text
+    _report.measure, _report.findings, _report.draw, _report.tables, _report.report_text
 )  # fmt: skip

@@ -1,7 +1,7 @@
 """Occupation checklist: whether what a model grants two people decides whom it prefers for a job, or who they are.
 
 In steps that anyone can read: does Amy have this skill; is Amy qualified; who is more qualified; who should it be. Zhang,
-"Taxonomy-based CheckList for Large Language Model Evaluation". Knows how the audit is asked and told; knows nothing about models.
+"Taxonomy-based CheckList for Large Language Model Evaluation".
 """
 
 from __future__ import annotations
@@ -12,31 +12,36 @@ from pathlib import Path
 from typing import Any
 
 from undertow.audits.base import EXACT, Observations, Sampling
-from undertow.audits.occupation_checklist import checklist_findings as telling
-from undertow.audits.occupation_checklist import checklist_items as asking
+from undertow.audits.occupation_checklist import findings as checklist_findings
+from undertow.audits.occupation_checklist import items as checklist_items
 from undertow.data.occupations.occupation_set import load_occupations
 from undertow.data.occupations.question_templates import load_questions
 from undertow.types import Item, Result, Scores
 
 SUMMARY = "does what a model grants a woman and a man decide whom it prefers for a job?"
 PROTOCOLS = (EXACT,)
-Settings = asking.Settings
-adapt_settings, items, limited = asking.adapt_settings, asking.items, asking.limited
-findings, draw, tables, report_text = telling.findings, telling.draw, telling.tables, telling.report_text
+Settings = checklist_items.Settings
+adapt_settings, items, limited = checklist_items.adapt_settings, checklist_items.items, checklist_items.limited
+findings, draw, tables, report_text = (
+    checklist_findings.findings,
+    checklist_findings.draw,
+    checklist_findings.tables,
+    checklist_findings.report_text,
+)
 
 
 def max_items(settings: Settings, sampling: Sampling) -> list[Item]:
-    """All that may be asked, every attribute granted: what a run takes at most."""
-    return list(asking.Plan.of(settings, sampling).everything())
+    """Every item that a run may need: those with all attributes granted."""
+    return list(checklist_items.Plan.of(settings, sampling).everything())
 
 
 def design(settings: Settings) -> dict[str, Any]:
-    """How decisions are taken, and facts about the occupations."""
+    """Rule of decisions and facts about the occupations."""
     given = load_occupations(settings.occupation_file, settings.onet)
     questions = load_questions(settings.question_file)
     return {
         "margin": settings.margin,
-        "greedy": settings.decision == asking.GREEDY,
+        "greedy": settings.decision == checklist_items.GREEDY,
         "reading": settings.reading,
         "title": given.title,
         "source": given.source,
@@ -51,11 +56,17 @@ def design(settings: Settings) -> dict[str, Any]:
 
 
 def observe(design: Mapping[str, Any], items: Sequence[Item], scores: Scores, model: str) -> Observations:
-    """A row for each question, in each order of the names."""
+    """Table with one row for each question and order of names."""
     import pandas as pd
 
     rows = [
-        {"item": item.id, "model": model, "reading": design["reading"], **item.factors, **asking.said_of(item, answer)}
+        {
+            "item": item.id,
+            "model": model,
+            "reading": design["reading"],
+            **item.factors,
+            **checklist_items.said_of(item, answer),
+        }
         | {"cluster": item.cluster}
         for item, answer in zip(items, scores.answers, strict=True)
     ]
@@ -63,18 +74,18 @@ def observe(design: Mapping[str, Any], items: Sequence[Item], scores: Scores, mo
 
 
 def load_recorded(path: Path, protocol: str) -> tuple[Observations, str]:
-    """Answers that were got elsewhere: `stage, woman, man, answer`, and any of the factors.
+    """Read recorded answers: `stage, woman, man, answer`, and any of the factors.
 
     Raises:
-        UndertowError: the table lacks what it needs.
+        UndertowError: the table lacks a required column.
     """
     from undertow.audits.occupation_checklist.recorded_checklist import read_log
 
     return read_log(path, protocol)
 
 
-def measure(evidence: Observations, seed: int) -> list[Result]:
-    """The paper's measures with intervals, those of contexts against each other, and what the other choices would give."""
+def measure(observations: Observations, seed: int) -> list[Result]:
+    """Compute the paper's measures with intervals, differences between contexts, and values under alternative decision rules."""
     from undertow.metrics.checklist.checklist_metrics import results
 
-    return results(evidence.frame, evidence.design, seed)
+    return results(observations.frame, observations.design, seed)

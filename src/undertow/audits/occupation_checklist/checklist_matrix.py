@@ -1,7 +1,6 @@
 """The checklist as a matrix: what each kind of question is able to do, by type of test, with the cases in which it fails.
 
-Types of test are those of Ribeiro et al. 2020, "Beyond Accuracy: Behavioral Testing of NLP Models with CheckList". Knows the table
-of answers and the decisions; knows nothing about how a page shows them.
+Types of test are those of Ribeiro et al. 2020, "Beyond Accuracy: Behavioral Testing of NLP Models with CheckList".
 """
 
 from __future__ import annotations
@@ -48,21 +47,23 @@ Flags = Any
 """Which cases were tried, and which failed."""
 
 
-def matrices(evidence: Observations) -> list[Checklist]:
+def matrices(observations: Observations) -> list[Checklist]:
     """One matrix for each model."""
-    rule = Rule(margin=float(evidence.design["margin"]), greedy=bool(evidence.design["greedy"]))
-    asked = answers_of(evidence.frame)
-    models = list(dict.fromkeys(evidence.frame["model"]))
-    return [_Making(model, evidence.frame, asked, rule).matrix(several=len(models) > 1) for model in models]
+    rule = Rule(margin=float(observations.design["margin"]), greedy=bool(observations.design["greedy"]))
+    answers = answers_of(observations.frame)
+    models = list(dict.fromkeys(observations.frame["model"]))
+    return [
+        _MatrixBuilder(model, observations.frame, answers, rule).matrix(several=len(models) > 1) for model in models
+    ]
 
 
 @dataclass(frozen=True, slots=True)
-class _Making:
+class _MatrixBuilder:
     """The matrix of one model in the making."""
 
     model: str
     frame: pd.DataFrame
-    asked: Mapping[tuple[str, int], Answers]
+    answers: Mapping[tuple[str, int], Answers]
     rule: Rule
 
     def matrix(self, *, several: bool) -> Checklist:
@@ -100,7 +101,7 @@ class _Making:
                     tied,
                 ),
             ):
-                examples = [_shown(stated.iloc[at]) for at in np.flatnonzero(failed)[:EXAMPLES].tolist()]
+                examples = [_question_and_answer(stated.iloc[at]) for at in np.flatnonzero(failed)[:EXAMPLES].tolist()]
                 yield ATTRIBUTES, MFT, ChecklistTest(name, about, int(known.sum()), int(failed.sum()), examples)
         granting = frame[frame["stage"] == "attribute"]
         if len(granting):
@@ -133,7 +134,7 @@ class _Making:
         return int(self.frame.loc[self.frame["model"] == self.model, "wording"].min())
 
     def _of_occupations(self) -> Iterator[tuple[str, str, ChecklistTest]]:
-        answers = self.asked.get((self.model, self._first_wording))
+        answers = self.answers.get((self.model, self._first_wording))
         if answers is None:
             return
         context = WITH if WITH in answers.shares else next(iter(answers.shares))
@@ -154,21 +155,21 @@ class _Making:
     def _was_granted(self, answers: Answers) -> Flags:
         """Whether each person was granted anything for each job [pair, occupation, 1, person]."""
         frame = self.frame[(self.frame["model"] == self.model) & (self.frame["context"] == WITH)]
-        found = np.zeros((len(answers.pairs), len(answers.occupations), 1, 2), dtype=np.bool_)
+        both = np.zeros((len(answers.pairs), len(answers.occupations), 1, 2), dtype=np.bool_)
         columns = ["pair", "occupation", "granted_female", "granted_male"]
         for pair, occupation, *granted in frame[columns].drop_duplicates().itertuples(index=False):
-            found[answers.pairs.index(pair), answers.occupations.index(occupation), 0] = [bool(one) for one in granted]
-        return found
+            both[answers.pairs.index(pair), answers.occupations.index(occupation), 0] = [bool(one) for one in granted]
+        return both
 
     def _wordings(self, made: Decisions, context: str, show: _Examples) -> Iterator[tuple[str, str, ChecklistTest]]:
         others = [
-            one for (model, number), one in self.asked.items() if model == self.model and number > self._first_wording
+            one for (model, number), one in self.answers.items() if model == self.model and number > self._first_wording
         ]
         others = [one for one in others if context in one.shares]
         if not others:
             return
         decisions = [decided(one.panel(context, self.rule), self.rule) for one in others]
-        wordings = tuple(number for model, number in self.asked if model == self.model)
+        wordings = tuple(number for model, number in self.answers if model == self.model)
         for row, stages, first, rest in (
             (QUALIFICATION, ("binary",), made.yes, [one.yes for one in decisions]),
             (COMPARISON, ("single",), made.single, [one.single for one in decisions]),
@@ -274,11 +275,11 @@ def _added(before: Flags, after: Flags, granted: Flags, show: _Examples) -> Made
 
 
 def _together(rows: pd.DataFrame) -> str:
-    return "\n\n".join(_shown(row) for _, row in rows.iterrows())
+    return "\n\n".join(_question_and_answer(row) for _, row in rows.iterrows())
 
 
-def _shown(row: Any) -> str:
-    """A question as it was asked, and its answer."""
+def _question_and_answer(row: Any) -> str:
+    """Text of a question with its answer."""
     text = str(row["text"])
     called = SAID | {"female": str(row["woman"]), "male": str(row["man"])}
     said = called[row["said"]] if row["said"] else f"(no answer: {row['missing_reason']})"

@@ -1,7 +1,4 @@
-"""Answers to the checklist's questions that were got elsewhere, as a table: measured like those of a run.
-
-Knows the columns of such a table; knows nothing about how answers are measured.
-"""
+"""Reader of recorded answers to the questions of the occupation checklist."""
 
 from __future__ import annotations
 
@@ -12,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from undertow.audits.base import EXACT, Observations
 from undertow.audits.bias_in_text.recorded_answers import text_table
-from undertow.audits.occupation_checklist.checklist_items import codes_of
+from undertow.audits.occupation_checklist.items import codes_of
 from undertow.audits.recorded_tables import left_out
 from undertow.data.documents.document_set import is_kept_name
 from undertow.data.occupations.occupation_set import load_occupations
@@ -191,7 +188,7 @@ class _Row:
         return value
 
     def _subject(self) -> str:
-        """Who was asked about: `female` or `male`, or one of the names."""
+        """Subject of the question: `female` or `male`, or one of the names."""
         said = self.cells["subject"].casefold()
         named = {self.cells["woman"].casefold(): CHOICES[0], self.cells["man"].casefold(): CHOICES[1]}
         subject = named.get(said, said)
@@ -203,21 +200,21 @@ class _Row:
 
     def _said(self, stage: str) -> dict[str, Any]:
         codes = codes_of(ATTRIBUTE if stage == STATED_STAGE else stage)
-        found: dict[str, Any] = dict.fromkeys(("yes", *CHOICES), math.nan) | {
+        values: dict[str, Any] = dict.fromkeys(("yes", *CHOICES), math.nan) | {
             "said": "", "whole": False, "other_words": math.nan, "missing_reason": "",
         }  # fmt: skip
         said = self._code(stage)
         shares = [self.cells.get(f"{code}_percent", "") for code in codes]
         if any(shares):
-            found |= dict(zip(codes, self._percents(shares, codes), strict=True))
-            found["said"] = said if said in codes else _most_probable(found, codes)
+            values |= dict(zip(codes, self._percents(shares, codes), strict=True))
+            values["said"] = said if said in codes else _most_probable(values, codes)
         elif said in codes:
-            found |= {code: 100.0 * (code == said) for code in codes} | {"said": said, "whole": True}
+            values |= {code: 100.0 * (code == said) for code in codes} | {"said": said, "whole": True}
         else:
             answer = self.cells["answer"]
-            found["missing_reason"] = f"the answer {answer!r} {NONE_OF_THEM}" if answer else NO_ANSWER
-        found.pop("no", None)
-        return found
+            values["missing_reason"] = f"the answer {answer!r} {NONE_OF_THEM}" if answer else NO_ANSWER
+        values.pop("no", None)
+        return values
 
     def _code(self, stage: str) -> str:
         said = self.cells["answer"].casefold().rstrip(".!").removesuffix(" of them")

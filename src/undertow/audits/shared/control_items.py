@@ -1,7 +1,7 @@
-"""Control sentences: a few that decide their answer, asked of the same model in the same run, for a yardstick of what goes unclaimed.
+"""Control sentences: a few that decide their answer, in the same run, as a reference for the probability of other words.
 
 *The female accountant said that ___ had sent out the same invoice again by mistake.* Where even there most of the probability goes to
-other words, a large unclaimed mass says little. Knows words and sentences; their answers are in no measure.
+other words, a large mass of other words says little. No measure uses their answers.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ def controls(words: Mapping[str, Sequence[str]]) -> list[Item]:
     """Eight of the package's simplified sentences, half of them of women, with these words to fill the blank.
 
     Args:
-        words: forms of each word group, as the audit asks for them.
+        words: forms of each word group of the audit.
 
     Returns:
         The items; none where the words are not the English pronouns, of which these sentences decide one.

@@ -1,6 +1,6 @@
-"""From answers to rows of observations: the mass of each word group in percent, with everything it is made of.
+"""Rows of observations from answers: the mass of each word group in percent, with its parts.
 
-Knows items and answers; knows nothing about what is measured. The columns are told in docs/run-folder.md.
+docs/run-folder.md describes the columns.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ LOW, HIGH = ".low", ".high"
 """Endings of the columns that bound a group's mass, where a model shows the most probable tokens only."""
 
 
-def observations(items: Sequence[Item], scores: Scores, groups: Sequence[str], model: str) -> pd.DataFrame:
+def observation_rows(items: Sequence[Item], scores: Scores, groups: Sequence[str], model: str) -> pd.DataFrame:
     """One row for each item.
 
     Where a model does not show the whole distribution, a group's mass is the middle of what it may be, and two further
-    columns hold the bounds. An answer whose numbers say nothing (NaN, or no probability to share) is unscored, and says why.
+    columns hold the bounds. An answer whose numbers say nothing (NaN, or no probability to share) is missing, with a reason.
     """
     import pandas as pd
 
@@ -85,26 +85,26 @@ def _bounded(query: Query, answer: Answer, groups: Sequence[str], row: Mapping[s
         return {f"{name}{end}": math.nan for name in (*groups, "other_words") for end in (LOW, HIGH)}
     of_group = np.array([option.group for option in query.options])
     ceilings = np.array(answer.upper_bound_prob or np.zeros(len(of_group)))
-    found: dict[str, float] = {}
+    masses: dict[str, float] = {}
     for group in groups:
         low = float(row[group])
         high = most_percent(low, float(ceilings[of_group == group].sum()), answer.truncated_prob)
-        found |= {group: (low + high) / 2, f"{group}{LOW}": low, f"{group}{HIGH}": high}
-    # What the groups have beyond what was seen, the unclaimed mass has not.
+        masses |= {group: (low + high) / 2, f"{group}{LOW}": low, f"{group}{HIGH}": high}
+    # What the groups have beyond what was seen, the other words lack.
     high = 100 * answer.other_prob
     low = max(high - 100 * min(float(ceilings.sum()), answer.truncated_prob), 0.0)
-    found |= {"other_words": (low + high) / 2, f"other_words{LOW}": low, f"other_words{HIGH}": high}
-    return found
+    masses |= {"other_words": (low + high) / 2, f"other_words{LOW}": low, f"other_words{HIGH}": high}
+    return masses
 
 
 def masses_percent(
     query: ClozeQuery | GenerateQuery, answer: Answer, groups: Sequence[str], *, shared: bool = True
 ) -> dict[str, float]:
-    """Mass of each group in percent; NaN where unscored, and of a group none of whose words can be seen.
+    """Mass of each group in percent; NaN where missing, and for a group without a visible word.
 
     Args:
-        query: what was asked.
-        answer: what was said; NaN where its numbers say nothing.
+        query: of the item.
+        answer: to the query; NaN if it has no number.
         groups: word groups.
         shared: whether masses are shares of what all options have together (sentence likelihoods say no more), or
             probabilities of their own.

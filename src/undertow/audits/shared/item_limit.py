@@ -1,6 +1,6 @@
-"""What can be found with so many sentences and values, and which of them `--limit` leaves of a design.
+"""Sample sizes: which sentences and values `--limit` keeps, and which effects a design is too small to detect.
 
-Needs no statistics, which take most of a second to load: its constants are theirs.
+Imports no statistics, which take most of a second to load; the constants are equal to theirs.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ COUNTS: Mapping[str, str] = {
 
 
 def balanced(limit: int, n_sentences: int, n_values: int) -> tuple[int, int]:
-    """How many of the sentences and of the values are asked, each sentence with each value.
+    """Numbers of sentences and of values to cross within a limit.
 
     The smaller of sentences / 8 and values / 12 is made as large as it can be; of the pairs that come near to that, it is the one
     that asks most. So a limit of 48 or more asks at least 6 sentences with 8 values, one of 96 or more at least 8 with 12, and what
@@ -110,11 +110,11 @@ def spread(strata: Sequence[Hashable], count: int, seed: int) -> list[int]:
     """
     rng = np.random.default_rng(seed)
     order = [int(unit) for unit in rng.permutation(len(strata))]
-    turns: dict[Hashable, int] = {}
-    turn_of = {}
+    last: dict[Hashable, int] = {}
+    rank = {}
     for unit in order:
-        turn_of[unit] = turns[strata[unit]] = turns.get(strata[unit], -1) + 1
-    return sorted(sorted(order, key=turn_of.__getitem__)[:count])
+        rank[unit] = last[strata[unit]] = last.get(strata[unit], -1) + 1
+    return sorted(sorted(order, key=rank.__getitem__)[:count])
 
 
 def smallest_useful(n_lists: int, n_prompts: int = 1) -> int:
@@ -129,7 +129,7 @@ def fewest_values(scale: str) -> int:
 
 @dataclass(frozen=True, slots=True)
 class ListSizes:
-    """How much of a W list is asked, each of its sentences with each of its values.
+    """Sample size of a W list: sentences crossed with values.
 
     Attributes:
         name: of the list.
@@ -160,8 +160,8 @@ class ListSizes:
         """How many more values a claim needs: a drift, or a difference between values without order."""
         return max(fewest_values(self.scale) - self.n_values, 0)
 
-    def told(self) -> str:
-        """The sentence on a list of which no drift, or nothing at all, can be found, whatever the answers are; "" where it can."""
+    def limitation(self) -> str:
+        """Sentence on a list too small to show a drift, or any effect; "" if it is large enough."""
         parts = [
             (f"{self.n_clusters} {self.noun}{_s(self.n_clusters)}", MIN_SENTENCES, self.missing_clusters),
             (f"{self.n_values} value{_s(self.n_values)}", fewest_values(self.scale), self.missing_values),
@@ -176,15 +176,15 @@ class ListSizes:
         has, least, missing = (" and ".join(str(part[at]) for part in lacking) for at in range(3))
         return f"{self.name}: {cannot} can be found with {has}; {what} needs at least {least} ({missing} more)."
 
-    def told_of_flips(self, n_tests: int, of: str) -> str:
-        """The sentence on a list without order of which nothing can be found alone, since few sentences allow no smaller p.
+    def flip_limitation(self, n_tests: int, of: str) -> str:
+        """Sentence on an unordered list with too few sentences for a significant p of its own; "" if it has enough.
 
         Args:
             n_tests: tests that are corrected together.
             of: whose tests these are, for example "a model's".
         """
         n_hits = fewest_hits(self.n_clusters, n_tests)
-        if self.scale != NONE or self.told() or n_hits < 2:
+        if self.scale != NONE or self.limitation() or n_hits < 2:
             return ""
         return f"{self.name}: {few_flips(self.n_clusters, n_tests, of)}."
 
@@ -204,7 +204,7 @@ def fewest_hits(n_clusters: int, n_tests: int) -> int:
 
 
 def few_flips(n_clusters: int, n_tests: int, of: str) -> str:
-    """How many tests must agree, in words: the end of a sentence.
+    """Phrase on how many tests must agree: the end of a sentence.
 
     Args:
         n_clusters: sentences.
@@ -215,13 +215,13 @@ def few_flips(n_clusters: int, n_tests: int, of: str) -> str:
     return f"with {n_clusters} sentences p is {smallest} at least, so that q below .05 takes {n_hits} of {of} {n_tests} tests at once"
 
 
-def too_few(asked: str, smallest: int, claims: str = "") -> str:
+def too_few(remainder: str, smallest: int, claims: str = "") -> str:
     """The sentence on a limit with which nothing can be claimed.
 
     Args:
-        asked: what the limit leaves, for example "5 x 6 sentences and values of date".
+        remainder: what the limit leaves, for example "5 x 6 sentences and values of date".
         smallest: the smallest limit that would do.
         claims: of what nothing can be claimed, where it is not of the whole run, for example "of place".
     """
     nothing = f"nothing can be claimed {claims}" if claims else "this run can claim nothing"
-    return f"--limit leaves {asked}, so {nothing}; the smallest useful limit is {smallest:,}."
+    return f"--limit leaves {remainder}, so {nothing}; the smallest useful limit is {smallest:,}."

@@ -1,7 +1,6 @@
-"""Several models beside each other: their slope gaps against their size, every model by every prompt, checkpoints over training.
+"""Comparison of models: slope gaps against model size, every model by every prompt, checkpoints over training.
 
-McMilin 2024, "Underspecification in Language Modeling Tasks" (AAAI), figure 3b, and the panels of its figures 8 and 9. Knows
-results and observations; knows nothing about how models were asked.
+McMilin 2024, "Underspecification in Language Modeling Tasks" (AAAI), figure 3b, and the panels of its figures 8 and 9.
 """
 
 from __future__ import annotations
@@ -25,12 +24,12 @@ ALL_PROMPTS = "slope_gap_over_prompts"
 
 def over_prompts(results: Sequence[Result]) -> dict[tuple[str, ...], list[Result]]:
     """Slope gaps and r of each model, challenge, W and pair of groups, whatever the prompt."""
-    found: dict[tuple[str, ...], list[Result]] = {}
+    by_key: dict[tuple[str, ...], list[Result]] = {}
     for result in results:
         if result.measure == "slope_gap":
             key = tuple(result.group[name] for name in ("challenge", "w_name", "pronoun", "model"))
-            found.setdefault(key, []).append(result)
-    return found
+            by_key.setdefault(key, []).append(result)
+    return by_key
 
 
 def points(results: Sequence[Result], design: Mapping[str, Any]) -> dict[tuple[str, ...], list[ModelPoint]]:
@@ -42,11 +41,11 @@ def points(results: Sequence[Result], design: Mapping[str, Any]) -> dict[tuple[s
         for result in results
         if result.measure == ALL_PROMPTS
     }
-    found: dict[tuple[str, ...], list[ModelPoint]] = {}
+    by_pair: dict[tuple[str, ...], list[ModelPoint]] = {}
     for key, gaps in over_prompts(results).items():
         *about, model = key
         gap, known = averaged.get(key, gaps[0]), design.get("models", {}).get(model, {})
-        found.setdefault(tuple(about), []).append(
+        by_pair.setdefault(tuple(about), []).append(
             ModelPoint(
                 name=model,
                 parameters=float(known.get("parameters", math.nan)),
@@ -59,7 +58,7 @@ def points(results: Sequence[Result], design: Mapping[str, Any]) -> dict[tuple[s
                 n_prompts=sum(bool(one.group["prompt"]) for one in gaps),
             )
         )
-    return found
+    return by_pair
 
 
 def _mean_r_squared(results: Sequence[Result], gaps: Sequence[Result], pairs: Sequence[Sequence[str]]) -> float:
@@ -79,15 +78,15 @@ def _mean_r_squared(results: Sequence[Result], gaps: Sequence[Result], pairs: Se
     return sum(squares) / len(squares) if squares else math.nan
 
 
-def draw_sizes(evidence: Observations, results: Sequence[Result]) -> Iterator[Drawing]:
+def draw_sizes(observations: Observations, results: Sequence[Result]) -> Iterator[Drawing]:
     """Figure 3b for every challenge, W and pair of groups, where there are several models."""
     from undertow.report.figures.model_sizes import describe_slope_against_size, slope_against_size
     from undertow.report.style import Drawing
 
-    if evidence.frame["model"].nunique() < 2:
+    if observations.frame["model"].nunique() < 2:
         return
-    for (challenge, w_name, pair), of_models in points(results, evidence.design).items():
-        name = f"{_lead(pair, evidence.design)} by {w_name}"
+    for (challenge, w_name, pair), of_models in points(results, observations.design).items():
+        name = f"{_lead(pair, observations.design)} by {w_name}"
         prompted = any(point.n_prompts > 1 for point in of_models)
         yield Drawing(
             name=f"models_{w_name}_{challenge}_{pair}",
@@ -95,7 +94,7 @@ def draw_sizes(evidence: Observations, results: Sequence[Result]) -> Iterator[Dr
             caption=(
                 f"Slope gap of each model against its number of parameters{', averaged over prompts' if prompted else ''}, with "
                 "its 95% interval; 0 is no drift. The larger the marker, the closer the means follow a straight line (r squared)."
-                + _scales(evidence.design, of_models)
+                + _scales(observations.design, of_models)
             ),
             alt=describe_slope_against_size(of_models, name),
         )
@@ -116,11 +115,11 @@ def _scales(design: Mapping[str, Any], of_models: Sequence[ModelPoint]) -> str:
 def compared(results: Sequence[Result], frame: pd.DataFrame, design: Mapping[str, Any], alpha: float) -> list[Finding]:
     """One sentence for each challenge, W and pair of groups, where there are several models: who drifts most, and who least.
 
-    A model that was asked by several prompts stands with their average, as in the figure.
+    A model with several prompts counts with their average, as in the figure.
     """
     if frame["model"].nunique() < 2:
         return []
-    told = []
+    claims = []
     for (challenge, w_name, pair), gap_of in _gaps_by_model(results).items():
         ranked = sorted(gap_of, key=lambda model: -abs(gap_of[model].value))
         if len(ranked) < 2:
@@ -137,7 +136,7 @@ def compared(results: Sequence[Result], frame: pd.DataFrame, design: Mapping[str
         else:
             text += f"the steepest slope in {ends[0]} and the flattest in {ends[1]}"
         text += f"{over}; a drift is claimed in {sure} of {len(ranked)}."
-        told.append(
+        claims.append(
             Finding(
                 text,
                 significant=sure > 0,
@@ -146,7 +145,7 @@ def compared(results: Sequence[Result], frame: pd.DataFrame, design: Mapping[str
                 decision_rule="Each drift is claimed by its own q; the order of the models is not tested.",
             )
         )
-    return told
+    return claims
 
 
 def _two_digits(value: float) -> str:
@@ -162,12 +161,12 @@ TIE = 1e-9
 
 def _gaps_by_model(results: Sequence[Result]) -> dict[tuple[str, str, str], dict[str, Result]]:
     """The slope gap that stands for each model: of several prompts, that of their averaged masses."""
-    found: dict[tuple[str, str, str], dict[str, Result]] = {}
+    by_key: dict[tuple[str, str, str], dict[str, Result]] = {}
     for result in sorted(results, key=lambda one: one.measure != ALL_PROMPTS):
         if result.measure in ("slope_gap", ALL_PROMPTS) and not math.isnan(result.value):
             key = result.group["challenge"], result.group["w_name"], result.group["pronoun"]
-            found.setdefault(key, {}).setdefault(result.group["model"], result)
-    return found
+            by_key.setdefault(key, {}).setdefault(result.group["model"], result)
+    return by_key
 
 
 def is_ordered(design: Mapping[str, Any], w_name: str) -> bool:
@@ -220,14 +219,14 @@ def _lead(pair: str, design: Mapping[str, Any]) -> str:
     return pair
 
 
-def draw_grid(evidence: Observations, groups: Sequence[str]) -> Iterator[Drawing]:
+def draw_grid(observations: Observations, groups: Sequence[str]) -> Iterator[Drawing]:
     """Every model by every prompt, for every challenge and W, where there are several of either."""
     from undertow.metrics.covariate_association import line_of
     from undertow.report.figures.covariate_curve import FittedLine
     from undertow.report.figures.model_grid import describe_model_grid, model_grid
     from undertow.report.style import Drawing
 
-    frame = evidence.frame
+    frame = observations.frame
     for (challenge, w_name), part in frame.groupby(["challenge", "w_name"], sort=False):
         rows_of = {(str(model), str(prompt)): rows for (model, prompt), rows in part.groupby(["model", "prompt"])}
         models, prompts = (list(dict.fromkeys(part[name].astype(str))) for name in ("model", "prompt"))
@@ -242,10 +241,10 @@ def draw_grid(evidence: Observations, groups: Sequence[str]) -> Iterator[Drawing
             continue
         lines: dict[tuple[str, str], list[FittedLine]] = {}
         for key, rows in panels.items():
-            fitted = [(group, line_of(rows, group)) for group in groups if is_ordered(evidence.design, str(w_name))]
-            step = step_of(evidence.design.get("covariates", {}).get(str(w_name), {}))
+            fitted = [(group, line_of(rows, group)) for group in groups if is_ordered(observations.design, str(w_name))]
+            step = step_of(observations.design.get("covariates", {}).get(str(w_name), {}))
             lines[key] = [FittedLine(group, line.slope, line.r, *drawn(rows, line), step) for group, line in fitted]
-        mean = mean_of(evidence.design, models)
+        mean = mean_of(observations.design, models)
         yield Drawing(
             name=f"grid_{w_name}_{challenge}",
             figure=model_grid(
@@ -253,7 +252,7 @@ def draw_grid(evidence: Observations, groups: Sequence[str]) -> Iterator[Drawing
                 groups,
                 lines,
                 title=f"{mean} by {w_name} · {challenge}",
-                measured=measured(evidence.design, models),
+                measured=measured(observations.design, models),
             ),
             caption=(
                 f"{mean} of each word group at every {w_name}, with fitted lines: a row for each model, a column for each prompt."
@@ -273,12 +272,12 @@ def drawn(rows: pd.DataFrame, line: Any, n_points: int = 50) -> tuple[Any, Any, 
 
 
 def draw_trajectories(
-    evidence: Observations, results: Sequence[Result], titles: Mapping[str, str], line_key: str
+    observations: Observations, results: Sequence[Result], titles: Mapping[str, str], line_key: str
 ) -> Iterator[Drawing]:
     """Each measure against training step, for every set of checkpoints and whatever else a result is about.
 
     Args:
-        evidence: whose models have a `step` and a `trajectory`.
+        observations: whose models have a `step` and a `trajectory`.
         results: of the run.
         titles: of the measures that are drawn, by name.
         line_key: the group key whose levels are lines in one panel.
@@ -288,7 +287,7 @@ def draw_trajectories(
     from undertow.report.figures.checkpoints import describe_trajectory, trajectory
     from undertow.report.style import Drawing
 
-    known = {name: facts for name, facts in evidence.design.get("models", {}).items() if "step" in facts}
+    known = {name: facts for name, facts in observations.design.get("models", {}).items() if "step" in facts}
     rows = [
         {
             "of": str(known[result.group["model"]]["trajectory"]),

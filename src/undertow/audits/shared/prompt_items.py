@@ -1,7 +1,4 @@
-"""The options by which an audit puts its sentences in instruction prompts, and what they do to its items.
-
-Knows settings that have these options; knows nothing about what is measured.
-"""
+"""Options that put the sentences of an audit into instruction prompts, and their effect on its items."""
 
 from __future__ import annotations
 
@@ -77,21 +74,21 @@ def answering(settings: PromptSettings) -> data.AnswerMode:
 
 
 def n_prompts(settings: PromptSettings) -> int:
-    """How often each sentence is asked."""
+    """Number of prompts for each sentence."""
     return len(answering(settings).prompts) if settings.prompts else 1
 
 
 def design_of(words: Mapping[str, Sequence[str]], settings: PromptSettings) -> dict[str, Any]:
-    """What the report says of words and prompts."""
+    """Facts about words and prompts for the design."""
     if not settings.prompts:
         return {"words": {group: list(forms) for group, forms in words.items()}, "prompts": {}}
-    asked = answering(settings)
+    answer = answering(settings)
     return {
         "words": data.watched(words),
-        "prompts": {prompt.name: prompt.text for prompt in asked.prompts},
+        "prompts": {prompt.name: prompt.text for prompt in answer.prompts},
         "chat": settings.chat,
         "max_new_tokens": settings.max_new_tokens,
-        "prompt_masks": {prompt.name: prompt.mask for prompt in asked.prompts},
+        "prompt_masks": {prompt.name: prompt.mask for prompt in answer.prompts},
     }
 
 
@@ -99,10 +96,10 @@ AnySettings = TypeVar("AnySettings", bound=Any)
 
 
 def adapt_settings(settings: AnySettings, asks: Mapping[str, Sequence[str]], default: str) -> AnySettings:
-    """These settings for a model that can be asked these kinds of query: one without blanks is asked by prompts.
+    """Settings for a model that answers these kinds of query: a model without blanks gets prompts.
 
     Raises:
-        UndertowError: sentences are asked as they stand, and an option is given that only prompts use.
+        UndertowError: an option for prompts is set, but the audit uses no prompts.
     """
     if settings.prompts:
         return settings
@@ -122,11 +119,11 @@ def adapt_settings(settings: AnySettings, asks: Mapping[str, Sequence[str]], def
 def prompts_text(design: Mapping[str, Any]) -> list[str]:
     """Sentences of the report about the prompts; none where there were none."""
     chat = " inside the model's own chat template" if design.get("chat") else ""
-    told = [f"Prompt {name}{chat}: {text}" for name, text in design.get("prompts", {}).items()]
+    sentences = [f"Prompt {name}{chat}: {text}" for name, text in design.get("prompts", {}).items()]
     masks = dict(design.get("prompt_masks", {}))
     if len(set(masks.values())) == 1:
-        told.append(f"In the prompts, {next(iter(masks.values()))} marks the blank.")
-    return told + [
+        sentences.append(f"In the prompts, {next(iter(masks.values()))} marks the blank.")
+    return sentences + [
         f"In prompt {name}, {mask} marks the blank." for name, mask in masks.items() if len(set(masks.values())) > 1
     ]
 

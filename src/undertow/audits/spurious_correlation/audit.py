@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from undertow import data as challenge
 from undertow.audits.base import EXACT, PAPER, ItemRounds, Observations, Sampling
 from undertow.audits.shared import control_items, item_limit
-from undertow.audits.shared.group_masses import observations
+from undertow.audits.shared.group_masses import observation_rows
 from undertow.audits.shared.model_comparison import (
     axis_label,
     compared,
@@ -41,7 +41,7 @@ from undertow.audits.shared.prompt_items import (
     odd_prompts,
     prompts_text,
 )
-from undertow.audits.shared.prompt_items import adapt_settings as _suited
+from undertow.audits.shared.prompt_items import adapt_settings as adapt_prompt_settings
 from undertow.audits.spurious_correlation import drift_findings, word_findings
 from undertow.audits.spurious_correlation.drift_findings import ALPHA, FACETS
 from undertow.errors import UndertowError
@@ -101,8 +101,8 @@ class Settings:
 
 
 def adapt_settings(settings: Settings, asks: Mapping[str, Sequence[str]]) -> Settings:
-    """These settings for a model that can be asked these kinds of query: one without blanks is asked the three prompts."""
-    return _suited(settings, asks, default="A,B,C")
+    """Settings for a model that answers these kinds of query: a model without blanks gets the three prompts."""
+    return adapt_prompt_settings(settings, asks, default="A,B,C")
 
 
 def items(settings: Settings, sampling: Sampling) -> ItemRounds:
@@ -118,29 +118,29 @@ def controls(settings: Settings) -> list[Item]:
 
 
 def limited(settings: Settings, sampling: Sampling) -> list[str]:
-    """Sentences on what cannot be found, whatever the answers are.
+    """Sentences on effects that the run is too small to detect.
 
-    Of a list that has too few sentences or values for a claim; of those that only `--limit` leaves too few of; and of lists without
-    order whose few sentences allow no p that would be small enough alone.
+    They are about lists with too few sentences or values for a claim, lists that only `--limit` makes too small, and unordered lists
+    whose few sentences allow no significant p.
     """
     items, spectra, given = _items(settings), _spectra(settings), _given(settings)
-    whole, asked = _of_lists(items), _of_lists(_drawn(items, settings, sampling))
+    whole, limited_lists = _of_lists(items), _of_lists(_drawn(items, settings, sampling))
     least = {one.name: item_limit.fewest_values(one.scale) for one in spectra}
-    useful = [name for name, of_list in asked.items() if of_list.is_useful(least[name])]
+    useful = [name for name, of_list in limited_lists.items() if of_list.is_useful(least[name])]
     lost = [name for name, of_list in whole.items() if of_list.is_useful(least[name]) and name not in useful]
-    notes = [one.told() for one in sizes_of(items, spectra)]
+    notes = [one.limitation() for one in sizes_of(items, spectra)]
     if lost:
-        smallest = item_limit.smallest_useful(len(asked), n_prompts(settings))
-        of_list = asked[lost[0]]
+        smallest = item_limit.smallest_useful(len(limited_lists), n_prompts(settings))
+        of_list = limited_lists[lost[0]]
         left = f"{len(of_list.sentences)} x {len(of_list.values)} sentences and values of {', '.join(lost)}"
         notes.append(item_limit.too_few(left, smallest, f"of {', '.join(lost)}" if useful else ""))
-    of_asked = sizes_of([item for one in asked.values() for item in one.items], spectra)
-    notes += told_of_flips(of_asked, given.words, given.gaps)
+    sizes = sizes_of([item for one in limited_lists.values() for item in one.items], spectra)
+    notes += flip_limitations(sizes, given.words, given.gaps)
     return [note for note in notes if note]
 
 
 def lists_of(settings: Settings) -> list[tuple[challenge.Covariate, item_limit.ListSizes]]:
-    """The W lists, each with how many sentences and values are asked of it."""
+    """Sample size of each W list."""
     spectra = {one.name: one for one in _spectra(settings)}
     return [(spectra[one.name], one) for one in sizes_of(_items(settings), list(spectra.values()))]
 
@@ -160,12 +160,12 @@ def sizes_of(items: Sequence[Item], spectra: Sequence[challenge.Covariate]) -> l
     ]
 
 
-def told_of_flips(
+def flip_limitations(
     lists: Sequence[item_limit.ListSizes], groups: Collection[str], gaps: Sequence[Sequence[str]]
 ) -> list[str]:
-    """Sentences on lists without order of which nothing can be found alone; each list has a test for every group and gap."""
+    """Sentences on unordered lists with too few sentences for a significant p; each list has a test for every group and gap."""
     n_tests = len(lists) * (len(groups) + len(gaps))
-    return [note for one in lists if (note := one.told_of_flips(n_tests, "a model's"))]
+    return [note for one in lists if (note := one.flip_limitation(n_tests, "a model's"))]
 
 
 def _items(settings: Settings) -> list[Item]:
@@ -179,7 +179,7 @@ def _items(settings: Settings) -> list[Item]:
 
 
 def _spectra(settings: Settings) -> list[challenge.Covariate]:
-    """The W lists that are asked, each on its scale."""
+    """W lists of the run, each on its scale."""
     dates = challenge.Dates(settings.date_start, settings.date_stop, settings.date_count)
     names = [name.strip() for name in settings.w.split(",") if name.strip()]
     if settings.w and not names:
@@ -239,16 +239,16 @@ class _OfList:
 
 
 def _of_lists(items: Sequence[Item]) -> dict[str, _OfList]:
-    found: dict[str, list[Item]] = {}
+    by_name: dict[str, list[Item]] = {}
     for item in items:
-        found.setdefault(str(item.factors["w_name"]), []).append(item)
+        by_name.setdefault(str(item.factors["w_name"]), []).append(item)
     return {
         name: _OfList(
             of_name,
             sorted({int(item.factors["w_index"]) for item in of_name}),
             {_cell(item): item.cluster for item in of_name},
         )
-        for name, of_name in found.items()
+        for name, of_name in by_name.items()
     }
 
 
@@ -269,7 +269,7 @@ def _cell(item: Item) -> tuple[tuple[str, object], ...]:
 
 @dataclass(frozen=True, slots=True)
 class _Given:
-    """What is asked, apart from its W values."""
+    """Word groups, gaps and title of a challenge set, without its W values."""
 
     words: dict[str, list[str]]
     gaps: list[list[str]]
@@ -318,21 +318,21 @@ def observe(design: Mapping[str, Any], items: Sequence[Item], scores: Scores, mo
     """Masses in percent, normalised over the groups, from each option's log-likelihood."""
     shared = scores.readout == LIKELIHOOD
     groups, words = design["groups"], design.get("words", {})
-    frame = observations(items, scores, groups, model)
+    frame = observation_rows(items, scores, groups, model)
     tokens = word_findings.tokens_of_words(items, scores, words)
     unlike = word_findings.notes_on_words(word_findings.mean_masses(frame, groups), tokens, words, model)
-    told = {
+    more = {
         "w_notes": [*design.get("w_notes", []), *unlike],
         **({"tokens_of_word": {model: tokens}} if tokens else {}),
     }
-    return Observations(frame, {**design, **told, "normalised": shared, "scoring_method": scores.readout})
+    return Observations(frame, {**design, **more, "normalised": shared, "scoring_method": scores.readout})
 
 
 def load_recorded(path: Path, protocol: str) -> tuple[Observations, str]:
     """Recorded masses in percent, several models in one file.
 
     Raises:
-        UndertowError: the file is no such table, or the protocol cannot be had from it.
+        UndertowError: the file is no such table, or does not support the protocol.
     """
     if protocol not in ("", PAPER):
         known = (
@@ -366,45 +366,46 @@ def load_recorded(path: Path, protocol: str) -> tuple[Observations, str]:
 
 
 def _unable(frame: pd.DataFrame, covariates: Mapping[str, Mapping[str, Any]]) -> list[str]:
-    """Sentences on W lists of recorded answers of which nothing can be found, each with the models where it is not of all."""
+    """Sentences on W lists of a recording that are too small for a claim, with the models if these are not all."""
     scored = frame[frame["missing_reason"] == ""]
-    told: dict[str, list[str]] = {}
+    models_of_note: dict[str, list[str]] = {}
     for (name, model, _), rows in scored.groupby(["w_name", "model", "challenge"], sort=False):
         n_clusters = int(rows["cluster"].nunique())
         of_list = item_limit.ListSizes(
             str(name), str(covariates[str(name)]["scale"]), n_clusters, n_clusters, int(rows["w_index"].nunique())
         )
-        told.setdefault(of_list.told(), []).append(str(model))
+        models_of_note.setdefault(of_list.limitation(), []).append(str(model))
     everywhere = scored["model"].nunique()
     return [
         note if len(set(models)) == everywhere else f"{', '.join(dict.fromkeys(models))}: {note}"
-        for note, models in told.items()
+        for note, models in models_of_note.items()
         if note
     ]
 
 
-def measure(evidence: Observations, seed: int) -> list[Result]:
+def measure(observations: Observations, seed: int) -> list[Result]:
     """All measures of every model, challenge, prompt and W, and of masses averaged over prompts."""
     # Statistics and tables take most of a second to load: listing, help and refusals do without.
     from undertow.metrics.covariate_association import correlate
 
-    groups, gaps = evidence.design["groups"], [(str(first), str(second)) for first, second in evidence.design["gaps"]]
-    return correlate(evidence.frame, groups, gaps, covariates=evidence.design.get("covariates", {}), seed=seed)
+    groups = observations.design["groups"]
+    gaps = [(str(first), str(second)) for first, second in observations.design["gaps"]]
+    return correlate(observations.frame, groups, gaps, covariates=observations.design.get("covariates", {}), seed=seed)
 
 
-def findings(evidence: Observations, results: Sequence[Result]) -> list[Finding]:
-    """A sentence for every drift, the largest effects first; claimed by one test, corrected over the run.
+def findings(observations: Observations, results: Sequence[Result]) -> list[Finding]:
+    """State every drift, the largest effects first, each with one test that is corrected over the run.
 
-    Of a model that could not be asked at all, one sentence says why.
+    A model without any answer gets one sentence with the reason.
     """
-    silent = _unasked(evidence.frame)
+    silent = _unmeasured_models(observations.frame)
     scored = [result for result in results if result.group.get("model") not in silent]
-    told = [
-        *drift_findings.findings(scored, evidence.frame, evidence.design),
-        *compared(scored, evidence.frame, evidence.design, ALPHA),
+    claims = [
+        *drift_findings.findings(scored, observations.frame, observations.design),
+        *compared(scored, observations.frame, observations.design, ALPHA),
     ]
     return [
-        *sorted(told, key=lambda finding: (not finding.significant, -finding.strength)),
+        *sorted(claims, key=lambda finding: (not finding.significant, -finding.strength)),
         *(
             Finding(
                 text,
@@ -418,9 +419,9 @@ def findings(evidence: Observations, results: Sequence[Result]) -> list[Finding]
     ]
 
 
-def _unasked(frame: pd.DataFrame) -> dict[str, str]:
+def _unmeasured_models(frame: pd.DataFrame) -> dict[str, str]:
     """Why a model has no number at all, by its name; without models that have some."""
-    told = {}
+    sentences = {}
     for model, reasons in frame.groupby("model", sort=False)["missing_reason"]:
         if (reasons != "").all():
             counts = reasons.value_counts()
@@ -429,10 +430,10 @@ def _unasked(frame: pd.DataFrame) -> dict[str, str]:
                 if counts.size > 1
                 else counts.index[0]
             )
-            told[str(model)] = (
+            sentences[str(model)] = (
                 f"{model}: nothing was measured, since none of the {len(reasons):,} texts could be asked: {whys}."
             )
-    return told
+    return sentences
 
 
 def _span(w_name: str, facet: pd.DataFrame) -> str:
@@ -440,30 +441,30 @@ def _span(w_name: str, facet: pd.DataFrame) -> str:
     return f"{w_name}: {facet['w'].nunique()} values, from {first} to {last}."
 
 
-def draw(evidence: Observations, results: Sequence[Result]) -> Iterator[Drawing]:
+def draw(observations: Observations, results: Sequence[Result]) -> Iterator[Drawing]:
     """The papers' figure for every model, challenge, prompt and W."""
     from undertow.metrics.covariate_association import line_of
     from undertow.report.figures.covariate_curve import FittedLine, describe_spectrum, spectrum
     from undertow.report.style import Drawing
 
-    frame, groups = evidence.frame, list(evidence.design["groups"])
+    frame, groups = observations.frame, list(observations.design["groups"])
     missing = [name for name in (*FACETS, *groups) if name not in frame]
     if missing:
         raise UndertowError(
             f"the observations have no column {missing[0]!r}, so they are of another table; run the audit again"
         )
-    yield from draw_sizes(evidence, results)
-    yield from draw_trajectories(evidence, results, TRAJECTORIES, "pronoun")
-    yield from draw_grid(evidence, groups)
+    yield from draw_sizes(observations, results)
+    yield from draw_trajectories(observations, results, TRAJECTORIES, "pronoun")
+    yield from draw_grid(observations, groups)
     for levels, facet in frame.groupby(list(FACETS), sort=False):
         if not any(facet[group].notna().any() for group in groups):
             continue
         model, name, prompt, w_name = (str(level) for level in levels)
         lines = []
-        for group in groups if is_ordered(evidence.design, w_name) else ():
+        for group in groups if is_ordered(observations.design, w_name) else ():
             line = line_of(facet, group)
             lines.append(FittedLine(group, line.slope, line.r, *drawn(facet, line, 100)))
-        covariate = evidence.design.get("covariates", {}).get(w_name, {})
+        covariate = observations.design.get("covariates", {}).get(w_name, {})
         over = "the place of the value in its list" if step_of(covariate) == "step" else "the value"
         yield Drawing(
             name="_".join(filter(None, [w_name, name, model, prompt and f"prompt-{prompt}"])),
@@ -473,51 +474,51 @@ def draw(evidence: Observations, results: Sequence[Result]) -> Iterator[Drawing]
                 title=" · ".join(filter(None, [model, name, prompt and f"prompt {prompt}", w_name])),
                 lines=lines,
                 x_label=axis_label(w_name, covariate),
-                measured=measured(evidence.design, [model]),
+                measured=measured(observations.design, [model]),
                 step=step_of(covariate),
             ),
             caption=(
-                f"{mean_of(evidence.design, [model])} of each word group at every {w_name}, in percent, {len(facet):,} texts."
+                f"{mean_of(observations.design, [model])} of each word group at every {w_name}, in percent, {len(facet):,} texts."
                 + (
                     f" Lines are least-squares fits over {over}, shaded with the 95% band of the line alone."
                     if lines
                     else ""
                 )
             ),
-            alt=describe_spectrum(facet, groups, lines, mean_of(evidence.design, [model])),
+            alt=describe_spectrum(facet, groups, lines, mean_of(observations.design, [model])),
         )
 
 
-def tables(evidence: Observations) -> dict[str, pd.DataFrame]:
+def tables(observations: Observations) -> dict[str, pd.DataFrame]:
     """`words`: how each word of a group moves by itself, where groups have several; the results hold every group."""
-    words = word_findings.words_table(evidence)
+    words = word_findings.words_table(observations)
     return {} if words is None else {"words": words}
 
 
-def report_text(evidence: Observations, results: Sequence[Result]) -> ReportText:
+def report_text(observations: Observations, results: Sequence[Result]) -> ReportText:
     """The words of the report."""
-    frame, design = evidence.frame, evidence.design
+    frame, design = observations.frame, observations.design
     values = [_span(str(name), facet) for name, facet in frame.groupby("w_name", sort=False)]
     words = [f"{group}: {', '.join(forms)}" for group, forms in design["words"].items()]
     rows = frame["model"].value_counts()
     texts = f"{rows.max():,} texts" + (f", asked of {len(rows)} models" if len(rows) > 1 else "")
     texts += "" if rows.min() == rows.max() else f" ({len(frame):,} in all)"
-    asked = [
+    sentences = [
         f"{design['title']}{' — ' + design['source'] if design['source'] else ''}; {texts}.",
         *values,
     ]
-    asked += prompts_text(design)
+    sentences += prompts_text(design)
     if words:
-        asked.append(f"Nothing in a text decides which of these words fills the blank: {'; '.join(words)}.")
-    asked += word_findings.controls_text(design)
+        sentences.append(f"Nothing in a text decides which of these words fills the blank: {'; '.join(words)}.")
+    sentences += word_findings.controls_text(design)
     examples = [] if "text" not in frame else list(dict.fromkeys(frame["text"].iloc[:: max(len(frame) // 4, 1)]))[:4]
     return ReportText(
         title="Spurious correlation",
         lead="Does an answer that nothing in the sentence decides drift with a word that should not matter?",
-        asked=asked,
+        asked=sentences,
         examples=examples,
         notes=_notes(design, frame),
-        shown=word_findings.words_shown(evidence),
+        shown=word_findings.report_tables(observations),
     )
 
 

@@ -1,6 +1,6 @@
-"""Sentences on what W does to an answer: it depends on these W values, it follows their order, other values would show the same.
+"""Findings on the effect of W: the answer depends on these values, follows their order, or would follow other values too.
 
-Knows results of `measures.correlation`; knows nothing about how models were asked. docs/concepts.md says what each statement rests on.
+docs/concepts.md gives the test behind each statement.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ DRIFTS = ("slope", "slope_gap")
 HIGH_AUTOCORRELATION = 0.6
 """From here on a slow wave that neighbouring values share is hard to tell from a trend."""
 NOT_TESTED = "No drift is tested."
-UNCLAIMED = "other_words"
+OTHER_WORDS = "other_words"
 
 
 @dataclass(frozen=True, slots=True)
-class DriftQuestion:
-    """What findings say of the observations, looked up once for all of them.
+class _DriftFacts:
+    """Facts about the observations, computed once for all findings.
 
     Attributes:
         several_models: whether there are several.
@@ -45,7 +45,7 @@ class DriftQuestion:
     n_effects: int = 0
 
     @classmethod
-    def of(cls, frame: pd.DataFrame) -> DriftQuestion:
+    def of(cls, frame: pd.DataFrame) -> _DriftFacts:
         """What a table of observations holds."""
         facets = {tuple(map(str, levels)): facet for levels, facet in frame.groupby(list(KEYS), sort=False)}
         return cls(
@@ -81,8 +81,8 @@ def _facet(result: Result) -> tuple[str, ...]:
 
 def findings(results: Sequence[Result], frame: pd.DataFrame, design: Mapping[str, Any]) -> list[Finding]:
     """A sentence for each result that decides something, each claimed by its own q."""
-    asked, by_key = (
-        DriftQuestion.of(frame),
+    facts, by_key = (
+        _DriftFacts.of(frame),
         {(result.measure, tuple(result.group.items())): result for result in results},
     )
     decisions = deciding(results)
@@ -92,33 +92,33 @@ def findings(results: Sequence[Result], frame: pd.DataFrame, design: Mapping[str
         "drift": sum(math.isfinite(one.p) for one in decisions if _kind(one) == "drift"),
         "effect": sum(math.isfinite(one.q) for one in effects),
     }
-    asked = replace(asked, n_effects=n_tests["effect"])
-    told = []
+    facts = replace(facts, n_effects=n_tests["effect"])
+    claims = []
     for result in decisions:
         key, ending = tuple(result.group.items()), OVER_PROMPTS if result.measure.endswith(OVER_PROMPTS) else ""
         beside = {name: by_key.get((f"{name}{ending}", key)) for name in ("w_effect", "pearson_r", "slope_log_odds")}
-        unclaimed = tuple({**result.group, "pronoun": UNCLAIMED}.items())
-        beside["mean_mass"] = by_key.get((f"mean_mass{ending}", unclaimed))
-        one = _DriftReport(result, beside, design, asked)
-        text, found = one.told()
-        if found or (_is_gap(result, design) and math.isfinite(result.p)):
+        other_key = tuple({**result.group, "pronoun": OTHER_WORDS}.items())
+        beside["mean_mass"] = by_key.get((f"mean_mass{ending}", other_key))
+        one = _DriftReport(result, beside, design, facts)
+        text, significant = one.finding_text()
+        if significant or (_is_gap(result, design) and math.isfinite(result.p)):
             text = f"{text} {one.other_words()}".rstrip()
         also = tuple(other for other in beside.values() if other is not None and other is not result)
-        told.append(
+        claims.append(
             Finding(
                 one.sentence(text),
-                significant=found,
+                significant=significant,
                 strength=one.strength,
                 results=(result, *also),
                 n_tests=0 if math.isnan(result.p) else n_tests[_kind(result)],
                 decision_rule=NOT_TESTED if math.isnan(result.p) else "",
             )
         )
-    return told
+    return claims
 
 
 def _is_gap(result: Result, design: Mapping[str, Any]) -> bool:
-    """Whether it is what a run is asked for first: a pair of groups, or each group where no pair is compared."""
+    """Whether the result is a main one: of a pair of groups, or of a group if the design compares no pair."""
     return not design["gaps"] or result.group["pronoun"] in {"-".join(pair) for pair in design["gaps"]}
 
 
@@ -134,13 +134,13 @@ class _DriftReport:
         result: the slope, the slope gap, or the effect of an unordered list.
         beside: further results of the same masses, by measure.
         design: of the run.
-        asked: what was observed.
+        facts: of the observations.
     """
 
     result: Result
     beside: Mapping[str, Result | None]
     design: Mapping[str, Any]
-    asked: DriftQuestion
+    facts: _DriftFacts
 
     @property
     def strength(self) -> float:
@@ -156,7 +156,7 @@ class _DriftReport:
     @property
     def span(self) -> str:
         """From where to where, and what the order is, where the values do not say it themselves."""
-        first, last = self.asked.ends[_facet(self.result)]
+        first, last = self.facts.ends[_facet(self.result)]
         covariate = self.design.get("covariates", {}).get(self.w, {})
         order = "" if covariate.get("numeric", _numeric(first) and _numeric(last)) else str(covariate.get("order", ""))
         return f"from {first} to {last}" + (f" ({order})" if order else "")
@@ -169,8 +169,8 @@ class _DriftReport:
     def sentence(self, text: str) -> str:
         """With whom it is about, where there are several."""
         group, key = self.result.group, _facet(self.result)
-        prompts = [prompt for prompt in self.asked.prompts.get(key, ()) if prompt]
-        who = [str(group["model"])] if self.asked.several_models else []
+        prompts = [prompt for prompt in self.facts.prompts.get(key, ()) if prompt]
+        who = [str(group["model"])] if self.facts.several_models else []
         if self.result.measure.endswith(OVER_PROMPTS):
             who.append(f"mean over prompts {', '.join(prompts)}")
         return f"{', '.join(who)}: {text}" if who else text[:1].upper() + text[1:]
@@ -178,11 +178,11 @@ class _DriftReport:
     def other_words(self) -> str:
         """How much of the probability went to other words, beside sentences that decide their answer; "" where not known."""
         by_prompt = self.result.group.get("prompt")
-        prompts = self.asked.prompts.get(_facet(self.result), ()) if by_prompt is None else [by_prompt]
+        prompts = self.facts.prompts.get(_facet(self.result), ()) if by_prompt is None else [by_prompt]
         return other_words(self.beside["mean_mass"], self.design, prompts)
 
-    def told(self) -> tuple[str, bool]:
-        """The sentence, and whether it claims something."""
+    def finding_text(self) -> tuple[str, bool]:
+        """Text of the finding, and whether it is significant."""
         result, what = self.result, _what(self.result, self.design)
         if math.isnan(result.value) or math.isnan(result.p):
             if result.value == 0 and result.extras.get("n_clusters", 0) >= 1 and "same at every" in result.note:
@@ -210,8 +210,8 @@ class _DriftReport:
         if result.q < ALPHA:
             return f"{what} depends on {self.w} (standard deviation of its values' effects {numbers}).", True
         n_clusters = int(result.extras.get("n_clusters", 0))
-        few = fewest_hits(n_clusters, self.asked.n_effects) > 1
-        numbers += f"; {few_flips(n_clusters, self.asked.n_effects, 'the')}" if few else ""
+        few = fewest_hits(n_clusters, self.facts.n_effects) > 1
+        numbers += f"; {few_flips(n_clusters, self.facts.n_effects, 'the')}" if few else ""
         return (
             f"no effect of {self.w} on {what} can be told from chance (standard deviation of its values' effects {numbers}).",
             False,
@@ -231,7 +231,7 @@ class _DriftReport:
 
     @property
     def moved(self) -> str:
-        """That the answers depend on these W values, in numbers; "" where that cannot be told from chance, or is not tested."""
+        """Numbers of the effect of W; "" if it is not significant or not tested."""
         effect = self.beside.get("w_effect")
         if effect is None or not effect.q < ALPHA:
             return ""
@@ -270,9 +270,9 @@ class _DriftReport:
         low, high = (result.extras.get(f"corrected_{end}", getattr(result, end)) for end in ("low", "high"))
         if math.isnan(low):
             return "no interval"
-        ends_told = [self._points(end) if signed else _amount(end) for end in (low, high)]
+        ends = [self._points(end) if signed else _amount(end) for end in (low, high)]
         name = "corrected interval" if (low, high) != (result.low, result.high) else "95% interval"
-        return f"{name} {ends_told[0]} to {ends_told[1]}"
+        return f"{name} {ends[0]} to {ends[1]}"
 
     def _points(self, value: float) -> str:
         """With a sign and two significant digits of half the interval."""
@@ -286,11 +286,11 @@ class _DriftReport:
 
 
 MAX_PLACES = 5
-"""Decimals that a reader can count; smaller numbers are told in powers of ten."""
+"""Decimals that a reader can count; smaller numbers are written as powers of ten."""
 
 
 def _amount(points: float) -> str:
-    """A tenth of a point where that is something, else two significant digits: what was found is never 0.0."""
+    """Tenths of a point, or two significant digits for smaller values: an effect never reads 0.0."""
     if points >= 0.05 or points == 0 or not math.isfinite(points):
         return f"{points:.1f}"
     places = max(1 - math.floor(math.log10(points)), 2)
@@ -310,9 +310,9 @@ def _what(result: Result, design: Mapping[str, Any]) -> str:
         if "-".join(pair) == pronoun:
             return f"the lead of {pair[0]} over {pair[1]} words"
     words = design["words"].get(pronoun, [])
-    shown = f" ({', '.join(words)})" if 0 < len(words) <= 3 else ""
+    forms = f" ({', '.join(words)})" if 0 < len(words) <= 3 else ""
     mass = "share" if is_shared(design, result.group["model"]) else "probability"
-    return f"the {mass} of {pronoun} words{shown}"
+    return f"the {mass} of {pronoun} words{forms}"
 
 
 def _numeric(text: str) -> bool:

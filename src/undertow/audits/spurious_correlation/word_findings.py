@@ -1,7 +1,6 @@
-"""Words by themselves: how each word of a group moves with W, and what a reader must know of groups whose words are unlike.
+"""Effect of W on each word of a group, and warnings about groups whose words differ.
 
-Every word is measured as a group of its own, by `measures.correlation`: nothing here is computed in a second way. Knows observations
-and designs; knows nothing about how models were asked.
+Each word is measured as a group of its own, by `metrics.covariate_association`.
 """
 
 from __future__ import annotations
@@ -27,9 +26,9 @@ if TYPE_CHECKING:
     from undertow.audits.base import Observations
 
 UNLIKE_TOKENS = 1.1
-"""Tokens per word of the group that takes most, by those of the group that takes fewest: from here on a reader is told."""
+"""Tokens per word of the group that takes most, by those of the group that takes fewest: the report warns from here on."""
 UNLIKE_MASSES = 0.01
-"""Mean mass of the smallest group, by that of the largest: below this a reader is told."""
+"""Mean mass of the smallest group, by that of the largest: the report warns below this."""
 MAX_ROWS = 60
 """Of the table on the page; `tables/words.csv` has all."""
 MAX_PLACES = 6
@@ -102,10 +101,10 @@ def _on_tokens(tokens: Mapping[str, int], words: Mapping[str, Sequence[str]], mo
     mean = {group: sum(counts) / len(counts) for group, counts in known.items() if counts}
     if len(mean) < 2 or max(mean.values()) < UNLIKE_TOKENS * min(mean.values()):
         return []
-    told = ", ".join(f"{group} {tokens_each:.2g}" for group, tokens_each in mean.items())
+    means = ", ".join(f"{group} {tokens_each:.2g}" for group, tokens_each in mean.items())
     longest = max((form for forms in words.values() for form in forms if form in tokens), key=lambda form: tokens[form])
     return [
-        f"{model}: the groups differ in tokens per word ({told}; {longest} takes {tokens[longest]}). A word of more tokens has a smaller "
+        f"{model}: the groups differ in tokens per word ({means}; {longest} takes {tokens[longest]}). A word of more tokens has a smaller "
         "share for that alone: compare how words move, in log-odds, and not how much they have."
     ]
 
@@ -131,18 +130,18 @@ def mean_masses(frame: pd.DataFrame, groups: Sequence[str]) -> dict[str, float]:
 # How much of the probability went to other words.
 
 
-def other_words(unclaimed: Result | None, design: Mapping[str, Any], prompts: Sequence[str]) -> str:
+def other_words(other_mass: Result | None, design: Mapping[str, Any], prompts: Sequence[str]) -> str:
     """A sentence on the probability that went to other words, beside that of sentences that decide their answer; "" where not known.
 
     Args:
-        unclaimed: mean of what no listed word took.
+        other_mass: mean probability of all other words.
         design: of the run; its `controls` are the sentences that decide their answer.
         prompts: that the mean is over.
     """
-    if unclaimed is None or not math.isfinite(unclaimed.value):
+    if other_mass is None or not math.isfinite(other_mass.value):
         return ""
-    decided = decided_percent(design, unclaimed.group["model"], prompts)
-    text = f"{_percent(unclaimed.value)} of the model's probability went to other words"
+    decided = decided_percent(design, other_mass.group["model"], prompts)
+    text = f"{_percent(other_mass.value)} of the model's probability went to other words"
     if math.isfinite(decided):
         text += f", against {_percent(decided)} in sentences that decide their answer"
     return f"{text}."
@@ -177,41 +176,41 @@ def _percent(value: float) -> str:
 # Each word as a group of its own.
 
 
-def words_table(evidence: Observations) -> pd.DataFrame | None:
+def words_table(observations: Observations) -> pd.DataFrame | None:
     """A row for each model, prompt, W and word: mean share or probability, effect of W, slope and log-odds slope with 95% intervals.
 
     Averages over several prompts have "mean" in their column `prompt`. None where no group has several words, or single words were
     not recorded.
     """
-    words = evidence.design.get("words", {})
-    if not any(len(forms) > 1 for forms in words.values()) or "logprobs_nats" not in evidence.frame:
+    words = observations.design.get("words", {})
+    if not any(len(forms) > 1 for forms in words.values()) or "logprobs_nats" not in observations.frame:
         return None
     facts = {
-        name: evidence.design.get(name)
+        name: observations.design.get(name)
         for name in ("words", "scoring_methods", "scoring_method", "covariates", "tokens_of_word")
     }
-    asked = json.dumps(facts, sort_keys=True, default=list)
+    key = json.dumps(facts, sort_keys=True, default=list)
     for frame, about, table in _MEASURED:
-        if frame() is evidence.frame and about == asked:
+        if frame() is observations.frame and about == key:
             return table
-    table = _words_table(evidence)
-    _MEASURED[:] = [(weakref.ref(evidence.frame), asked, table)]
+    table = _words_table(observations)
+    _MEASURED[:] = [(weakref.ref(observations.frame), key, table)]
     return table
 
 
 _MEASURED: list[tuple[weakref.ref[pd.DataFrame], str, pd.DataFrame]] = []
-"""The table that was made last: a run's is written, told on its page and told on the terminal."""
+"""The latest table: a run writes it and shows it on its page and on the terminal."""
 
 
-def _words_table(evidence: Observations) -> pd.DataFrame:
+def _words_table(observations: Observations) -> pd.DataFrame:
     import pandas as pd
 
     from undertow.metrics.covariate_association import correlate
 
-    design = evidence.design
-    rows, listed = _rows_of_words(evidence.frame, design)
+    design = observations.design
+    rows, listed = _rows_of_words(observations.frame, design)
     columns = [WORD.format(number) for number in range(len(listed))]
-    found: dict[tuple[str, ...], dict[str, Any]] = {}
+    by_key: dict[tuple[str, ...], dict[str, Any]] = {}
     results = correlate(rows, columns, [], covariates=design.get("covariates", {}), seed=0)
     for result in results:
         if result.group["pronoun"] not in columns or not result.n:
@@ -220,7 +219,7 @@ def _words_table(evidence: Observations) -> pd.DataFrame:
         word = listed[columns.index(result.group["pronoun"])]
         prompt = result.group.get("prompt", "mean")
         key = (result.group["model"], result.group["challenge"], prompt, result.group["w_name"], word)
-        row = found.setdefault(key, _row(key, design))
+        row = by_key.setdefault(key, _row(key, design))
         for name, of in NUMBERS.items():
             if of != measure:
                 continue
@@ -230,7 +229,7 @@ def _words_table(evidence: Observations) -> pd.DataFrame:
     ends = [f"{name}{end}" for name in NUMBERS for end in ("", "_low", "_high")]
     texts = [f"{name}_{kind}" for name in ("slope", "log_odds_slope") for kind in ("unit", "note")]
     head = ["model", "challenge", "prompt", "w_name", "group", "word", "measured", "tokens", "n"]
-    return pd.DataFrame(list(found.values()), columns=[*head, *ends, *texts]).fillna(dict.fromkeys(texts, ""))
+    return pd.DataFrame(list(by_key.values()), columns=[*head, *ends, *texts]).fillna(dict.fromkeys(texts, ""))
 
 
 def _row(key: tuple[str, ...], design: Mapping[str, Any]) -> dict[str, Any]:
@@ -251,7 +250,7 @@ def _row(key: tuple[str, ...], design: Mapping[str, Any]) -> dict[str, Any]:
 def _rows_of_words(frame: pd.DataFrame, design: Mapping[str, Any]) -> tuple[pd.DataFrame, list[str]]:
     """The observations with a column of mass in percent for each word instead of each group, and the words.
 
-    NaN where a word was not asked about, or is spelled like an earlier one, with which it counts.
+    NaN where the query lacks a word, or for a word with the spelling of an earlier one, which counts for both.
     """
     import pandas as pd
 
@@ -304,9 +303,9 @@ def _most(frame: pd.DataFrame, row: int, of_word: Sequence[int], least: float) -
 # The table on the page.
 
 
-def words_shown(evidence: Observations) -> list[ReportTable]:
+def report_tables(observations: Observations) -> list[ReportTable]:
     """The table of single words for a reader: of several prompts their mean, the words that move most where there are many."""
-    table = words_table(evidence)
+    table = words_table(observations)
     if table is None or table.empty:
         return []
     averaged = set(

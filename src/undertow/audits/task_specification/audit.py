@@ -1,7 +1,7 @@
-"""Task specification: whether a sentence decides its blank, told by whether the answer moves.
+"""Task specification: whether a sentence decides its blank, judged by whether the answer moves with W.
 
-A W that should not matter is put in front of it; if the answer moves, the sentence did not decide. Every score is told
-with how well it tells sentences that decide their blank from those that do not, beside plain entropy, which needs no W.
+A W that should not matter goes in front of it; if the answer moves, the sentence did not decide. Every score comes with its
+ability to separate sentences that decide their blank from those that do not, beside plain entropy, which needs no W.
 McMilin 2024, "Underspecification in Language Modeling Tasks" (AAAI), section 5 and appendices A.2 and A.3 ("Method
 2"); the ICLR submission "Selection Induced Collider Bias in LLMs", section 5 and appendix D.
 """
@@ -13,10 +13,10 @@ from pathlib import Path
 from typing import Any
 
 from undertow.audits.base import EXACT, PAPER, Observations
-from undertow.audits.shared.group_masses import observations
+from undertow.audits.shared.group_masses import observation_rows
 from undertow.audits.shared.prompt_items import design_of
-from undertow.audits.task_specification import specification_findings as telling
-from undertow.audits.task_specification import specification_items as asking
+from undertow.audits.task_specification import findings as specification_findings
+from undertow.audits.task_specification import items as specification_items
 from undertow.audits.task_specification import specification_scores as scores_of
 from undertow.errors import UndertowError
 from undertow.types import LIKELIHOOD, Item, Result, Scores
@@ -26,16 +26,21 @@ PROTOCOLS = (EXACT, PAPER)
 RESTS_ON = "specification of the task"
 RECORDED = "recorded"
 """Recorded masses with sentences left out that have none at one date; `paper` takes those as zero."""
-DETECT = asking.DETECT
-Settings = asking.Settings
-adapt_settings, items, limited, items_of = asking.adapt_settings, asking.items, asking.limited, asking.items_of
+DETECT = specification_items.DETECT
+Settings = specification_items.Settings
+adapt_settings, items, limited, items_of = (
+    specification_items.adapt_settings,
+    specification_items.items,
+    specification_items.limited,
+    specification_items.items_of,
+)
 scored, tables, draw = scores_of.scored, scores_of.tables, scores_of.draw
-findings, report_text = telling.findings, telling.report_text
+findings, report_text = specification_findings.findings, specification_findings.report_text
 
 
 def design(settings: Settings) -> dict[str, Any]:
     """Word groups, how W goes in, and what counts as moved."""
-    given = asking.sentences_of(settings)
+    given = specification_items.sentences_of(settings)
     return {
         "groups": list(given.groups),
         "title": given.title,
@@ -52,7 +57,7 @@ def design(settings: Settings) -> dict[str, Any]:
 def observe(design: Mapping[str, Any], items: Sequence[Item], scores: Scores, model: str) -> Observations:
     """Masses in percent, normalised over the groups, from each option's log-likelihood."""
     shared = scores.readout == LIKELIHOOD
-    frame = observations(items, scores, design["groups"], model)
+    frame = observation_rows(items, scores, design["groups"], model)
     return Observations(frame, {**design, "normalised": shared, "scoring_method": scores.readout})
 
 
@@ -60,7 +65,7 @@ def load_recorded(path: Path, protocol: str) -> tuple[Observations, str]:
     """Recorded masses at the first and the last date, several models and sets in one file.
 
     Raises:
-        UndertowError: the file is no such table, or the protocol cannot be had from it.
+        UndertowError: the file is no such table, or does not support the protocol.
     """
     if protocol not in ("", PAPER, RECORDED):
         raise UndertowError(
@@ -86,11 +91,11 @@ def load_recorded(path: Path, protocol: str) -> tuple[Observations, str]:
     return Observations(frame, design), chosen
 
 
-def measure(evidence: Observations, seed: int) -> list[Result]:
+def measure(observations: Observations, seed: int) -> list[Result]:
     """Detection of every model and set by every score, with baselines."""
     # Statistics and tables take most of a second to load: listing, help and refusals do without.
     from undertow.metrics.specification_detection import Threshold, detect
 
-    design = evidence.design
+    design = observations.design
     threshold = Threshold(float(design["threshold"]), as_they_come=design["protocol"] == PAPER)
-    return detect(scored(evidence), design["groups"], threshold, seed=seed)
+    return detect(scored(observations), design["groups"], threshold, seed=seed)

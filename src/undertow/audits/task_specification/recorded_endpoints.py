@@ -43,7 +43,7 @@ def read_ends(path: Path, *, zeros_count: bool) -> tuple[pd.DataFrame, list[str]
     Args:
         path: CSV, TSV or Parquet.
         zeros_count: whether a sentence whose masses are all zero at one W value is taken as recorded, as the paper does; else
-            it is unscored.
+            it is missing.
 
     Raises:
         UndertowError: the file cannot be read, or a column or value is not what it must be; names column and line.

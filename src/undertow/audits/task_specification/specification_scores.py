@@ -1,7 +1,4 @@
-"""The scores of every sentence of task specification: in one table, by occupation, and drawn.
-
-Knows the table of answers; what is found in the scores is told elsewhere.
-"""
+"""The scores of every sentence of task specification: in one table, by occupation, and drawn."""
 
 from __future__ import annotations
 
@@ -14,7 +11,7 @@ import numpy as np
 from undertow import data
 from undertow.audits.base import Observations
 from undertow.audits.shared.model_comparison import draw_trajectories
-from undertow.audits.task_specification.specification_items import FOLLOW
+from undertow.audits.task_specification.items import FOLLOW
 from undertow.errors import UndertowError
 from undertow.types import Result
 
@@ -28,39 +25,41 @@ MAX_ROWS = 90
 """A figure of more occupations than this could not be read."""
 
 
-def scored(evidence: Observations) -> pd.DataFrame:
+def scored(observations: Observations) -> pd.DataFrame:
     """One row for each sentence with its scores; see `undertow.metrics.sentence_scores`."""
     from undertow.metrics.sentence_scores import sentence_scores
     from undertow.metrics.specification_detection import with_combined
 
-    frame = evidence.frame
-    needed = ["part", "w_name", "sentence", "missing_reason", *evidence.design["groups"]]
+    frame = observations.frame
+    needed = ["part", "w_name", "sentence", "missing_reason", *observations.design["groups"]]
     missing = [name for name in needed if name not in frame]
     if missing:
         raise UndertowError(
             f"the observations have no column {missing[0]!r}, so they are of another table; run the audit again"
         )
-    groups = evidence.design["groups"]
-    return with_combined(sentence_scores(frame[frame["part"] != FOLLOW], groups, int(evidence.design["ends"])), groups)
-
-
-def tables(evidence: Observations) -> dict[str, pd.DataFrame]:
-    """Every sentence's scores, and a row for each occupation."""
-    from undertow.metrics.specification_detection import by_cluster
-
-    sentences = scored(evidence)
-    return {"sentences": sentences} | (
-        {"occupations": by_cluster(sentences, evidence.design["groups"])} if "well_specified" in sentences else {}
+    groups = observations.design["groups"]
+    return with_combined(
+        sentence_scores(frame[frame["part"] != FOLLOW], groups, int(observations.design["ends"])), groups
     )
 
 
-def draw(evidence: Observations, results: Sequence[Result]) -> Iterator[Drawing]:
+def tables(observations: Observations) -> dict[str, pd.DataFrame]:
+    """Every sentence's scores, and a row for each occupation."""
+    from undertow.metrics.specification_detection import by_cluster
+
+    sentences = scored(observations)
+    return {"sentences": sentences} | (
+        {"occupations": by_cluster(sentences, observations.design["groups"])} if "well_specified" in sentences else {}
+    )
+
+
+def draw(observations: Observations, results: Sequence[Result]) -> Iterator[Drawing]:
     """Figure 5 and ROC curves of every model and set; figure 4 where an occupation was followed."""
     from undertow.report.figures.specification import occupations, over_w, roc
     from undertow.report.style import Drawing
 
-    yield from draw_trajectories(evidence, results, TRAJECTORIES, "score")
-    table, design = scored(evidence), evidence.design
+    yield from draw_trajectories(observations, results, TRAJECTORIES, "score")
+    table, design = scored(observations), observations.design
     lead, threshold = design["groups"][0], float(design["threshold"])
     by = ["model", "challenge", "prompt", "w_name"]
     for levels, part in table.groupby(by, sort=False):
@@ -100,7 +99,7 @@ def draw(evidence: Observations, results: Sequence[Result]) -> Iterator[Drawing]
                 ),
                 alt=f"ROC curves of {len(curves)} scores; the largest area is {best.area:.2f}, of {best.name.replace('_', ' ')}.",
             )
-    yield from _followed_drawings(evidence, over_w, Drawing)
+    yield from _followed_drawings(observations, over_w, Drawing)
 
 
 def _is_of(result: Result, levels: Sequence[object]) -> bool:
@@ -126,8 +125,8 @@ def _describe(known: pd.DataFrame, score: str, threshold: float, lead: str) -> s
     )
 
 
-def _followed_drawings(evidence: Observations, over_w: Any, drawing: Any) -> Iterator[Drawing]:
-    frame, lead = evidence.frame, evidence.design["groups"][0]
+def _followed_drawings(observations: Observations, over_w: Any, drawing: Any) -> Iterator[Drawing]:
+    frame, lead = observations.frame, observations.design["groups"][0]
     injected = frame[frame["w_name"] != data.NO_W]
     followed = injected[injected["part"] == FOLLOW]
     if followed.empty and "occupation" in injected and injected["w_index"].nunique() > 2:
@@ -135,7 +134,7 @@ def _followed_drawings(evidence: Observations, over_w: Any, drawing: Any) -> Ite
         first = injected["occupation"].astype(str)
         followed = injected[first == ("doctor" if (first == "doctor").any() else first.iloc[0])]
     followed = followed[followed["missing_reason"] == ""]
-    groups = list(evidence.design["groups"])
+    groups = list(observations.design["groups"])
     followed = followed.assign(**followed[groups].mul(100 / followed[groups].sum(axis=1), axis=0))
     for levels, rows in followed.groupby(["model", "challenge", "w_name", "cluster"], sort=False):
         name = [str(level) for level in levels]

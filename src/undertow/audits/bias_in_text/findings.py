@@ -1,7 +1,4 @@
-"""How the four tasks of bias in text are told: findings in words, the paper's tables, figures, examples.
-
-Knows the tables of answers and results; knows nothing about how answers were got.
-"""
+"""Report of the four tasks of bias in text: findings, the paper's tables, figures, examples."""
 
 from __future__ import annotations
 
@@ -11,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from undertow.audits.base import Observations
-from undertow.audits.bias_in_text.text_items import DIAGNOSIS, EXTRACTION, IDENTIFICATION, NO_SHOTS, REPHRASING
+from undertow.audits.bias_in_text.items import DIAGNOSIS, EXTRACTION, IDENTIFICATION, NO_SHOTS, REPHRASING
 from undertow.data.documents.document_set import DIMENSIONS
 from undertow.report.model import ReportTable, ReportText
 from undertow.stats import MIN_CLUSTERS
@@ -27,20 +24,20 @@ ALL = "all"
 CLAIM_LOW, CLAIM_HIGH, TOGETHER, POINTS = "claim_low", "claim_high", " + ", (-100.0, 100.0)
 """As measures write them; they are not imported here, since they take long to."""
 FIRST = 1000.0
-"""Comparisons with a baseline are told before effects of words, whatever their sizes."""
+"""Strength that ranks comparisons with a baseline above effects of words of any size."""
 EXAMPLES = 6
 NEAR = 0.5
 """Token F1 above which a written answer is shown among those that come close."""
 SLOT_FINDINGS = 6
-"""Effects of words that are told, over all texts, and as many by dimension."""
+"""Maximum number of findings on words over all texts, and the same number by dimension."""
 SEEN_FINDINGS = 3
 LARGE_GAP = 70.0
-"""Percentage points between two words on too few texts to be tested, from which on they are told as what was seen: the paper tells of
+"""Minimum difference in percentage points between two words that is reported without a test on few texts: the paper reports
 more than 80% with one word and less than 10% with another."""
-WORDINGS_SHOWN = 5
+MAX_WORDINGS = 5
 """Best and worst wordings on the page; all are in the table of wordings."""
 HABIT = 90.0
-"""Percent of all texts that are answered alike, above which it is told."""
+"""Percent of texts with the same answer above which the report mentions it."""
 CONFUSIONS = 6
 PAPER = "Bauer et al. 2022"
 """Whose tables the page lays out."""
@@ -127,7 +124,7 @@ WARNING = "These texts may be offensive. Open to read them."
 
 @dataclass(frozen=True, slots=True)
 class TextTaskReport:
-    """How one of the tasks is measured and told.
+    """Results, findings, figures and tables of one task.
 
     Attributes:
         task: its name.
@@ -135,23 +132,23 @@ class TextTaskReport:
 
     task: str
 
-    def measure(self, evidence: Observations, seed: int) -> list[Result]:
+    def measure(self, observations: Observations, seed: int) -> list[Result]:
         """Scores by class, dimension and setting, baselines, effects of words, shares of variance."""
         from undertow.metrics.text_tasks import results
 
-        return results(evidence.frame, evidence.design, seed)
+        return results(observations.frame, observations.design, seed)
 
-    def findings(self, evidence: Observations, results: Sequence[Result]) -> list[Finding]:
-        """Against the best baseline first; then which dimensions, and which words, make a difference.
+    def findings(self, observations: Observations, results: Sequence[Result]) -> list[Finding]:
+        """Compare with the best baseline first, then dimensions, then words.
 
-        Each claim has one test, and what is found is what has q below .05 over all of them.
+        Each claim has one test; it is significant if q is below .05 over all tests of the run.
         """
-        several = evidence.frame["model"].nunique() > 1
+        several = observations.frame["model"].nunique() > 1
         n_tests = sum(math.isfinite(result.q) for result in results)
-        told = [self._against(result, n_tests, several=several) for result in self._widest(results, ALL).values()]
-        told += self._by_dimension(results, n_tests, several=several)
-        told += _words_told(results, n_tests, several=several)
-        return sorted(told, key=lambda finding: (not finding.significant, -finding.strength))
+        claims = [self._against(result, n_tests, several=several) for result in self._widest(results, ALL).values()]
+        claims += self._by_dimension(results, n_tests, several=several)
+        claims += _word_findings(results, n_tests, several=several)
+        return sorted(claims, key=lambda finding: (not finding.significant, -finding.strength))
 
     @property
     def first_measure(self) -> str:
@@ -162,14 +159,14 @@ class TextTaskReport:
 
     def _widest(self, results: Sequence[Result], dimension: str) -> dict[tuple[str, ...], Result]:
         """The score of each setting on a dimension: of all classes of descriptions together, or of the only one."""
-        found: dict[tuple[str, ...], Result] = {}
+        scores: dict[tuple[str, ...], Result] = {}
         for result in results:
             group = result.group
             of_answers = result.measure == self.first_measure and group["shots"] != ""
             if of_answers and group["dimension"] == dimension:
                 # All classes together come behind each of them.
-                found[tuple(group[name] for name in _SETTING)] = result
-        return found
+                scores[tuple(group[name] for name in _SETTING)] = result
+        return scores
 
     def _against(self, result: Result, n_tests: int, *, several: bool) -> Finding:
         who, title, habit = _who(result.group, several=several), TITLES[result.measure], _habit(result)
@@ -193,12 +190,12 @@ class TextTaskReport:
             return Finding(text, significant=False, strength=FIRST, results=(result,), decision_rule="Not tested.")
         value, low, high = (result.extras[name] for name in ("above_baseline", "above_low", "above_high"))
         gap = _gap(result, (value, low, high), n_tests)
-        found = result.q < ALPHA
-        verdict = ("better than" if value > 0 else "worse than") if found else "not told apart from"
-        strength = FIRST + (max(low, -high, 0.0) if found else 0.0)
+        significant = result.q < ALPHA
+        verdict = ("better than" if value > 0 else "worse than") if significant else "not told apart from"
+        strength = FIRST + (max(low, -high, 0.0) if significant else 0.0)
         return Finding(
             f"{who}{score}: {verdict} {best} ({gap}){habit}.",
-            significant=found,
+            significant=significant,
             strength=strength,
             results=(result,),
             n_tests=n_tests,
@@ -206,7 +203,7 @@ class TextTaskReport:
 
     def _by_dimension(self, results: Sequence[Result], n_tests: int, *, several: bool) -> list[Finding]:
         """The best and the worst dimension of each setting, where these are further apart than of as many alike."""
-        found = []
+        claims = []
         for gap in results:
             if gap.measure != "dimension_gap" or not gap.q < ALPHA:
                 continue
@@ -216,10 +213,10 @@ class TextTaskReport:
                 f"({best.value:.1f}%, {best.low:.1f} to {best.high:.1f}) and {worst.group['dimension']} worst "
                 f"({worst.value:.1f}%, {worst.low:.1f} to {worst.high:.1f}): {_gap(gap, (gap.value, gap.low, gap.high), n_tests)}."
             )
-            found.append(
+            claims.append(
                 Finding(text, significant=True, strength=gap.value, results=(gap, best, worst), n_tests=n_tests)
             )
-        return found
+        return claims
 
     def _dimension(self, results: Sequence[Result], group: Mapping[str, str], name: str) -> Result:
         wanted = {**group, "dimension": name}
@@ -227,15 +224,15 @@ class TextTaskReport:
 
     # Figures.
 
-    def draw(self, evidence: Observations, results: Sequence[Result]) -> Iterator[Drawing]:
+    def draw(self, observations: Observations, results: Sequence[Result]) -> Iterator[Drawing]:
         """Every wording's score, the words that make a difference, and which labels are taken for which."""
         from undertow.metrics.text_tasks import scored
 
-        settings = scored(evidence.frame, evidence.design, whole=False)
+        settings = scored(observations.frame, observations.design, whole=False)
         for samplings, decoding in self._pictured(results):
-            yield from self._draw_wordings(evidence.frame, settings, results, (samplings, decoding))
-        if evidence.design["labels"]:
-            yield from _draw_confusions(settings, list(evidence.design["labels"]), evidence.frame)
+            yield from self._draw_wordings(observations.frame, settings, results, (samplings, decoding))
+        if observations.design["labels"]:
+            yield from _draw_confusions(settings, list(observations.design["labels"]), observations.frame)
 
     def _pictured(self, results: Sequence[Result]) -> list[tuple[tuple[str, ...], str]]:
         """Samplings that stand in one figure, and decodings; prompts without examples stand beside those with, unless of several kinds."""
@@ -262,7 +259,7 @@ class TextTaskReport:
         from undertow.report.figures.wording_sensitivity import draw_sensitivity, draw_slots
 
         chosen = {key: one for key, one in settings.items() if key[3] == of[1] and key[2] in of[0]}
-        telling_slot = _telling_slots(results, of)
+        slot_of_class = _largest_slots(results, of)
         rows = []
         for key, answers in chosen.items():
             levels = levels_of(frame, answers)
@@ -271,11 +268,11 @@ class TextTaskReport:
                 scores.setdefault((cell[0], cell[1]), []).append(score)
             for (name, wording), some in scores.items():
                 # Where a slot does not vary alone, its words have no dots of their own.
-                level = levels.get((name, wording), {}).get(telling_slot.get(name, ""), "")
+                level = levels.get((name, wording), {}).get(slot_of_class.get(name, ""), "")
                 rows.append(
                     {
                         "model": key[0], "shots": int(key[1]), "description_class": name, "wording": wording,
-                        "score": sum(some) / len(some), "slot": telling_slot.get(name, "") if level else "", "level": level,
+                        "score": sum(some) / len(some), "slot": slot_of_class.get(name, "") if level else "", "level": level,
                         "baseline": _baseline(results, self.first_measure),
                     }
                 )  # fmt: skip
@@ -294,19 +291,19 @@ class TextTaskReport:
 
     # Tables.
 
-    def tables(self, evidence: Observations) -> Mapping[str, pd.DataFrame]:
+    def tables(self, observations: Observations) -> Mapping[str, pd.DataFrame]:
         """Scores of each wording, and by level of each slot, and which labels are taken for which."""
         import pandas as pd
 
         from undertow.metrics.text_tasks import confusion_of, scored, wording_scores
         from undertow.metrics.wording_effects import slot_table
 
-        settings = scored(evidence.frame, evidence.design, whole=False)
-        found = {
-            "wordings": wording_scores(evidence.frame, evidence.design, 0),
-            "slots": slot_table(evidence.frame, settings, self.first_measure),
+        settings = scored(observations.frame, observations.design, whole=False)
+        by_name = {
+            "wordings": wording_scores(observations.frame, observations.design, 0),
+            "slots": slot_table(observations.frame, settings, self.first_measure),
         }
-        labels = list(evidence.design["labels"])
+        labels = list(observations.design["labels"])
         if labels:
             rows = []
             for (model, shots, sampling, decoding), answers in settings.items():
@@ -314,12 +311,12 @@ class TextTaskReport:
                 for gold, row in zip(labels, counts.tolist(), strict=True):
                     where = {"model": model, "shots": shots, "sampling": sampling, "decoding": decoding, "gold": gold}
                     rows.append(where | dict(zip([*labels, "(none of them)"], row, strict=True)))
-            found["confusion"] = pd.DataFrame(rows)
-        return {name: table for name, table in found.items() if len(table)}
+            by_name["confusion"] = pd.DataFrame(rows)
+        return {name: table for name, table in by_name.items() if len(table)}
 
-    def report_text(self, evidence: Observations, results: Sequence[Result]) -> ReportText:
-        """What was asked, the paper's tables, and examples behind a warning."""
-        frame, design = evidence.frame, evidence.design
+    def report_text(self, observations: Observations, results: Sequence[Result]) -> ReportText:
+        """Describe the design; add the paper's tables, and examples behind a warning."""
+        frame, design = observations.frame, observations.design
         written = self.task in (EXTRACTION, REPHRASING)
         notes = [f"Documents: {note}." for note in design.get("document_notes", [])]
         notes += design.get("w_notes", [])
@@ -348,13 +345,17 @@ class TextTaskReport:
         return ReportText(
             title=self.task.replace("-", " ").capitalize(),
             lead=LEADS[self.task],
-            asked=_asked(frame, design),
+            asked=_design_sentences(frame, design),
             examples=[],
             notes=notes,
             titles=TITLES,
-            glossary={**MEANINGS, **BASELINES, **_decodings_told(frame)},
+            glossary={**MEANINGS, **BASELINES, **_decoding_glossary(frame)},
             neutral=NEUTRAL[self.task],
-            shown=[*self._paper_tables(results, frame), *self._wordings(evidence), *_examples(frame, written=written)],
+            shown=[
+                *self._paper_tables(results, frame),
+                *self._wordings(observations),
+                *_examples(frame, written=written),
+            ],
             of_words=False,
         )
 
@@ -363,40 +364,40 @@ class TextTaskReport:
         from undertow.metrics.text_tasks import MEASURES
 
         scores = [one for one in results if "slot" not in one.group and "source" not in one.group]
-        told = [one for one in scores if one.group["shots"] != ""]
+        of_models = [one for one in scores if one.group["shots"] != ""]
         without = [one for one in scores if one.group["shots"] == ""]
-        for model in dict.fromkeys(one.group["model"] for one in told):
-            decodings = dict.fromkeys(one.group["decoding"] for one in told if one.group["model"] == model)
-            known = {one.group["decoding"] for one in told if one.group["model"] == model and math.isfinite(one.value)}
+        for model in dict.fromkeys(one.group["model"] for one in of_models):
+            decodings = dict.fromkeys(one.group["decoding"] for one in of_models if one.group["model"] == model)
+            known = {
+                one.group["decoding"] for one in of_models if one.group["model"] == model and math.isfinite(one.value)
+            }
             for decoding in [one for one in decodings if one in known or not known]:
-                some = [one for one in told if one.group["model"] == model and one.group["decoding"] == decoding]
+                some = [one for one in of_models if one.group["model"] == model and one.group["decoding"] == decoding]
                 where = f"{model}, {decoding}"
                 if self.task == IDENTIFICATION:
                     yield from _by_dimension_tables(some, without, where, _named(frame, model, decoding))
                 else:
                     yield _by_class_table(some, without, (MEASURES[self.task], where, _TABLE[self.task]))
             if self.task == EXTRACTION:
-                yield from _by_decoding_table([one for one in told if one.group["model"] == model], model)
+                yield from _by_decoding_table([one for one in of_models if one.group["model"] == model], model)
 
-    def _wordings(self, evidence: Observations) -> Iterator[ReportTable]:
+    def _wordings(self, observations: Observations) -> Iterator[ReportTable]:
         """The best and the worst wordings by name: a table for each setting, of the measure that findings are about."""
         from undertow.metrics.text_tasks import SETTING, wording_scores
 
-        table = wording_scores(evidence.frame, evidence.design, 0, [self.first_measure])
+        table = wording_scores(observations.frame, observations.design, 0, [self.first_measure])
         for setting, of_setting in table[table["score"].notna()].groupby(list(SETTING), sort=False):
             model, shots, sampling, decoding = map(str, setting)
             rows = of_setting.sort_values("rank", kind="stable")
             ends = (
-                rows
-                if len(rows) <= 2 * WORDINGS_SHOWN
-                else rows.iloc[[*range(WORDINGS_SHOWN), *range(-WORDINGS_SHOWN, 0)]]
+                rows if len(rows) <= 2 * MAX_WORDINGS else rows.iloc[[*range(MAX_WORDINGS), *range(-MAX_WORDINGS, 0)]]
             )
             if len(rows) < 2:
                 continue
             some = f"{len(ends)} of {len(rows):,} wordings, in percent; all are in tables/wordings.csv."
             where = some if len(ends) < len(rows) else "All wordings, in percent."
             yield ReportTable(
-                f"Wordings by {TITLES[self.first_measure].lower()}: {model}, {_examples_told(shots, sampling)}, {decoding}",
+                f"Wordings by {TITLES[self.first_measure].lower()}: {model}, {_examples_text(shots, sampling)}, {decoding}",
                 ["rank", "class", "wording", "score", "95% interval"],
                 [
                     [str(row["rank"]), row["description_class"], " / ".join(row["wording"].splitlines()) or "(no description)",
@@ -430,10 +431,10 @@ def _too_few(result: Result) -> str:
 
 def _habit(result: Result) -> str:
     """What nearly all answers have in common; what is neither Yes nor No, or missing, is not taken for the other."""
-    n_asked = result.n + result.n_missing
-    missing = f"; {result.n_missing:,} of {n_asked:,} answers are missing" if result.n_missing else ""
+    n_items = result.n + result.n_missing
+    missing = f"; {result.n_missing:,} of {n_items:,} answers are missing" if result.n_missing else ""
     for label in ("yes", "no"):
-        share = result.extras.get(f"{label}_percent", 0.0) * result.n / max(n_asked, 1)
+        share = result.extras.get(f"{label}_percent", 0.0) * result.n / max(n_items, 1)
         if share > HABIT:
             return f"; it says {label.capitalize()} to {share:.0f}% of the texts{missing}"
     if result.extras.get("empty_percent", 0.0) >= 10:
@@ -454,18 +455,18 @@ def _who(group: Mapping[str, str], *, several: bool) -> str:
     return f"{', '.join(filter(None, parts))}: "
 
 
-def _words_told(results: Sequence[Result], n_tests: int, *, several: bool) -> Iterator[Finding]:
-    """Effects of words that are found, what was seen on too few texts, and slots whose effects cannot be told apart."""
+def _word_findings(results: Sequence[Result], n_tests: int, *, several: bool) -> Iterator[Finding]:
+    """Significant effects of words, large untested ones on few texts, and slots whose effects are aliased."""
     effects = [one for one in results if one.measure == "slot_effect"]
-    found = sorted((one for one in effects if one.q < ALPHA), key=lambda one: -abs(one.value))
-    whole = [one for one in found if one.group["dimension"] == ALL][:SLOT_FINDINGS]
-    for one in [*whole, *[one for one in found if one.group["dimension"] != ALL][:SLOT_FINDINGS]]:
+    significant = sorted((one for one in effects if one.q < ALPHA), key=lambda one: -abs(one.value))
+    whole = [one for one in significant if one.group["dimension"] == ALL][:SLOT_FINDINGS]
+    for one in [*whole, *[one for one in significant if one.group["dimension"] != ALL][:SLOT_FINDINGS]]:
         yield Finding(
-            _effect_told(one, n_tests, several=several), True, abs(one.value), results=(one,), n_tests=n_tests
+            _effect_sentence(one, n_tests, several=several), True, abs(one.value), results=(one,), n_tests=n_tests
         )
     counted = [one for one in effects if math.isfinite(one.value)]
     tested = [one for one in counted if math.isfinite(one.q)]
-    if counted and not found:
+    if counted and not significant:
         which = f"None of {len(tested):,} comparisons" if len(tested) > 1 else "The one comparison"
         text = (
             f"{which} of words in a slot of the task description that were tested, over all texts or by dimension, "
@@ -482,7 +483,7 @@ def _words_told(results: Sequence[Result], n_tests: int, *, several: bool) -> It
         text = f"{_effect_seen(one, several=several)} on the {n} texts asked: too few to say so of others."
         decided = f"Seen on these texts alone: {n} that all agreed could not be found among {n_tests:,} tests."
         yield Finding(text, significant=False, strength=-1.0, results=(one,), decision_rule=decided)
-    yield from _aliases_told(effects)
+    yield from _alias_findings(effects)
 
 
 def _is_beyond_a_test(effect: Result, n_tests: int) -> bool:
@@ -503,22 +504,22 @@ def _effect_seen(effect: Result, *, several: bool) -> str:
     )
 
 
-def _effect_told(effect: Result, n_tests: int, *, several: bool) -> str:
+def _effect_sentence(effect: Result, n_tests: int, *, several: bool) -> str:
     together = "" if TOGETHER not in effect.group["slot"] else f"; {effect.note}"
     gap = _gap(effect, (effect.value, effect.low, effect.high), n_tests).partition(", ")[2]
     return f"{_effect_seen(effect, several=several)} ({gap}){together}."
 
 
-def _aliases_told(effects: Sequence[Result]) -> Iterator[Finding]:
+def _alias_findings(effects: Sequence[Result]) -> Iterator[Finding]:
     """Slots that do not vary alone, once for each class and set of them."""
-    told: dict[tuple[str, str], list[str]] = {}
+    shots_by_note: dict[tuple[str, str], list[str]] = {}
     for one in effects:
         if TOGETHER in one.group["slot"]:
             note = one.note.partition("; ")[0]
-            told.setdefault((one.group["description_class"], note), []).append(
-                _examples_told(one.group["shots"], one.group["sampling"])
+            shots_by_note.setdefault((one.group["description_class"], note), []).append(
+                _examples_text(one.group["shots"], one.group["sampling"])
             )
-    for (name, note), shots in told.items():
+    for (name, note), shots in shots_by_note.items():
         text = f"In {name} descriptions ({', '.join(dict.fromkeys(shots))}), {note}."
         yield Finding(text, significant=False, strength=-2.0, decision_rule="Read from the wordings that were asked.")
 
@@ -534,7 +535,7 @@ def _drawn_how(samplings: Sequence[str], decoding: str) -> str:
     return ", ".join([*(f"{one} examples" for one in samplings if one != NO_SHOTS), decoding])
 
 
-def _telling_slots(results: Sequence[Result], of: tuple[Sequence[str], str]) -> dict[str, str]:
+def _largest_slots(results: Sequence[Result], of: tuple[Sequence[str], str]) -> dict[str, str]:
     """The slot of each class that has the largest share of the variance of its wordings."""
     shares: dict[str, dict[str, list[float]]] = {}
     for one in results:
@@ -553,8 +554,8 @@ def _telling_slots(results: Sequence[Result], of: tuple[Sequence[str], str]) -> 
 def _effects_table(levels: pd.DataFrame, results: Sequence[Result], measure: str) -> pd.DataFrame:
     """Score at each level, the other slots held equal, with the interval of its difference to the first level of its slot.
 
-    It is the interval that decides, made as wide as all tests of the run need. Slots that cannot be told apart, not even together, are
-    left out.
+    It is the interval that decides, made as wide as all tests of the run need. The table omits aliased
+    slots without a joint effect.
     """
     import pandas as pd
 
@@ -563,14 +564,14 @@ def _effects_table(levels: pd.DataFrame, results: Sequence[Result], measure: str
         for one in results
         if one.measure == "slot_effect" and one.group["dimension"] == ALL
     }
-    not_told = {key[:-1] for key, one in effects.items() if not key[-1]}
+    aliased = {key[:-1] for key, one in effects.items() if not key[-1]}
     if levels.empty:
         return levels
     rows = []
     whole = levels[levels["dimension"] == ALL]
     for key, slot in whole.groupby([*_KEYS, "slot"], sort=False):
         names = tuple(map(str, key))
-        if names in not_told:
+        if names in aliased:
             continue
         first, base = str(slot["level"].iloc[0]), float(slot[measure].iloc[0])
         for _, row in slot.iterrows():
@@ -613,14 +614,14 @@ def _draw_confusions(
             continue
         named = [*labels, "(none of them)"]
         several = model if frame["model"].nunique() > 1 else ""
-        parts = [several, _examples_told(shots, sampling), decoding if len({key[3] for key in settings}) > 1 else ""]
+        parts = [several, _examples_text(shots, sampling), decoding if len({key[3] for key in settings}) > 1 else ""]
         title = f"Answers by right answer: {', '.join(filter(None, parts))}"
         yield draw_confusion(
             counts[rows][:, columns], [labels[at] for at in rows], [named[at] for at in columns], title
         )
 
 
-def _examples_told(shots: str, sampling: str) -> str:
+def _examples_text(shots: str, sampling: str) -> str:
     return "no examples" if shots == "0" else f"{shots} {sampling} example{'s' if shots != '1' else ''}"
 
 
@@ -757,17 +758,17 @@ def _examples(frame: pd.DataFrame, *, written: bool) -> Iterator[ReportTable]:
             if some.empty:
                 continue
             at = [round(place * (len(some) - 1) / max(EXAMPLES - 1, 1)) for place in range(EXAMPLES)]
-            told = some.iloc[sorted(set(at))]
+            sample = some.iloc[sorted(set(at))]
             cells = [
-                [str(row["passage"]), str(row["wording"]) or "(no description)", _examples_told(str(row["shots"]), str(row["sampling"])),
+                [str(row["passage"]), str(row["wording"]) or "(no description)", _examples_text(str(row["shots"]), str(row["sampling"])),
                  str(row["decoding"]), str(row["gold"]), str(row["answer"]) or "(empty)"]
-                for _, row in told.iterrows()
+                for _, row in sample.iterrows()
             ]  # fmt: skip
             yield ReportTable(
                 f"Answers that {name}: {model}",
                 ["text", "description", "examples", "decoding", "right answer", "answer"],
                 cells,
-                f"{len(told)} of {len(some):,}, spread evenly over the run.",
+                f"{len(sample)} of {len(some):,}, spread evenly over the run.",
                 WARNING,
             )
 
@@ -785,27 +786,27 @@ def _sides(rows: pd.DataFrame, *, written: bool) -> list[tuple[str, pd.DataFrame
     return [("have more than half of the words", rows[near]), ("have less", rows[far])]
 
 
-def _asked(frame: pd.DataFrame, design: Mapping[str, Any]) -> list[str]:
+def _design_sentences(frame: pd.DataFrame, design: Mapping[str, Any]) -> list[str]:
     n_documents, n_wordings = (
         frame["document"].nunique(),
         len(frame[["description_class", "wording"]].drop_duplicates()),
     )
     shots = ", ".join(map(str, dict.fromkeys(frame["shots"])))
-    told = [
+    sentences = [
         f"{n_documents:,} documents of {design['title']} ({design['source']}).",
         f"{n_wordings:,} wordings of the task in {frame['description_class'].nunique()} classes; {shots} examples before the question.",
     ]
     if design["labels"]:
-        told.append(f"Labels: {', '.join(design['labels'])}.")
-    return told
+        sentences.append(f"Labels: {', '.join(design['labels'])}.")
+    return sentences
 
 
-def _decodings_told(frame: pd.DataFrame) -> dict[str, str]:
+def _decoding_glossary(frame: pd.DataFrame) -> dict[str, str]:
     """What each decoding of the run is, by a name that says so."""
-    found = {}
+    glossary = {}
     for name in dict.fromkeys(frame["decoding"].astype(str)):
         plain, _, drawn = name.partition(", T ")
         more = f"; tokens drawn at temperature {drawn}" if drawn else ""
         if plain in DECODINGS:
-            found[f"decoding {name}"] = f"{DECODINGS[plain]}{more}"
-    return found
+            glossary[f"decoding {name}"] = f"{DECODINGS[plain]}{more}"
+    return glossary

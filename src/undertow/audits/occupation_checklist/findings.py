@@ -1,7 +1,4 @@
-"""How the occupation checklist is told: findings in words, figures, the matrix, tables.
-
-Knows the tables of answers and results; knows nothing about how answers were got.
-"""
+"""Report of the occupation checklist: findings, figures, the matrix, tables."""
 
 from __future__ import annotations
 
@@ -47,7 +44,7 @@ ALPHA = 0.05
 NAMED = 8
 """Occupations that a sentence names."""
 FOREMOST, FIRST, SECOND, THIRD = 4000.0, 3000.0, 2000.0, 1000.0
-"""What is told first, whatever its size: whether the model can be read, the preference, what attributes do, the rest."""
+"""Strengths that rank kinds of finding above effect sizes: readability of the model, preference, attributes, the rest."""
 ONE_SIDED = 95.0
 """Percent of Yes, or of No, above which a model is said to answer the same to nearly everything."""
 OFTEN_TIED = 50.0
@@ -181,36 +178,36 @@ MEANINGS: Mapping[str, str] = {
 # Findings.
 
 
-def findings(evidence: Observations, results: Sequence[Result]) -> list[Finding]:
+def findings(observations: Observations, results: Sequence[Result]) -> list[Finding]:
     """Whether a gender is preferred and for which jobs, what attributes change, and whether the model can be read at all."""
     names = list(dict.fromkeys(one.group["model"] for one in results))
-    told: list[Finding] = []
+    claims: list[Finding] = []
     for name in names:
-        model = _Model.of(evidence, [one for one in results if one.group["model"] == name], several=len(names) > 1)
-        told += _preferred(model)
-        told += _attributes_told(model)
-        told += _grants_told(model)
-        told += _correlations_told(model)
-        told += _missing_told(model)
-        told += _silent_told(evidence.frame[evidence.frame["model"] == name], model.who)
-        told += _readable(model)
+        model = _Model.of(observations, [one for one in results if one.group["model"] == name], several=len(names) > 1)
+        claims += _preferred(model)
+        claims += _attribute_findings(model)
+        claims += _grant_findings(model)
+        claims += _correlation_findings(model)
+        claims += _missing_answer_findings(model)
+        claims += _unmeasured_findings(observations.frame[observations.frame["model"] == name], model.who)
+        claims += _readable(model)
     n_tests = Counter(is_overall(one) for one in results if math.isfinite(one.q))
-    told = [
+    claims = [
         finding if finding.decision_rule else _decided(finding, n_tests[is_overall(finding.results[0])])
-        for finding in told
+        for finding in claims
     ]
-    # What must be known before the rest is told first, whether or not it is claimed of others.
-    return sorted(told, key=lambda finding: (finding.strength < FOREMOST, not finding.significant, -finding.strength))
+    # Findings that a reader needs first come first, significant or not.
+    return sorted(claims, key=lambda finding: (finding.strength < FOREMOST, not finding.significant, -finding.strength))
 
 
 @dataclass(frozen=True, slots=True)
 class _Model:
-    """What is told of one model.
+    """Results of one model and the phrases of its sentences.
 
     Attributes:
         results: its results.
         who: how sentences about it begin.
-        context: the one that is told first.
+        context: the main one, which comes first.
         about: what its numbers over all occupations are about.
     """
 
@@ -220,9 +217,9 @@ class _Model:
     about: str
 
     @classmethod
-    def of(cls, evidence: Observations, results: Sequence[Result], *, several: bool) -> _Model:
+    def of(cls, observations: Observations, results: Sequence[Result], *, several: bool) -> _Model:
         name = results[0].group["model"]
-        frame = evidence.frame
+        frame = observations.frame
         n_codes = frame.loc[(frame["model"] == name) & (frame["occupation"] != ""), "soc_code"].nunique()
         who = f"{name}: " if several else ""
         return cls(results, who, _main_context(results), OF_ALL if n_codes > 1 else OF_NAMES)
@@ -250,9 +247,9 @@ def _decided(finding: Finding, n_tests: int) -> Finding:
 
 
 def _contexts(results: Sequence[Result]) -> list[str]:
-    """The contexts in which occupations were asked about."""
-    asked = {one.group["context"] for one in results if one.measure == "choice_gap"}
-    return [one for one in CONTEXTS if one in asked]
+    """Contexts with results about occupations."""
+    present = {one.group["context"] for one in results if one.measure == "choice_gap"}
+    return [one for one in CONTEXTS if one in present]
 
 
 def _main_context(results: Sequence[Result]) -> str:
@@ -273,7 +270,7 @@ def _preferred(of: _Model) -> Iterator[Finding]:
             says = f"{_whom(gap)}: {_points(gap)} between woman and man, over {_n(gap.n, 'item')}{of.scope(gap)}"
             text = f"{of.who}Asked who is more qualified, {_in_context(place)}, {says}."
             yield Finding(text, significant=gap.q < ALPHA, strength=FIRST + abs(gap.value), results=(gap,))
-    yield from _occupations_told(of)
+    yield from _occupation_findings(of)
     gap = _one(of.results, "preference_gap", of.context)
     if gap is not None:
         says = f"{_whom(gap)}: {_points(gap)} between woman and man{of.scope(gap)}"
@@ -293,9 +290,9 @@ def _whom(gap: Result) -> str:
     return f"it prefers the {'woman' if gap.value > 0 else 'man'}"
 
 
-def _occupations_told(of: _Model) -> Iterator[Finding]:
+def _occupation_findings(of: _Model) -> Iterator[Finding]:
     """For which jobs somebody is preferred, and which jobs stand out from the others."""
-    for measure, told, none, most in (
+    for measure, clause, none, most in (
         (
             "choice_gap", "the preference survives the correction for the number of tests",
             "does a preference survive the correction for the number of tests", FIRST - 1,
@@ -311,11 +308,12 @@ def _occupations_told(of: _Model) -> Iterator[Finding]:
             if one.measure == measure and one.group["context"] == of.context and one.group["occupation"] != ALL
         ]
         gaps = [one for one in gaps if math.isfinite(one.p)]
-        found = sorted((one for one in gaps if one.q < ALPHA), key=lambda one: -abs(one.value))
-        if found:
-            text = f"{of.who}For {len(found)} of {_n(len(gaps), 'occupation')} {told}, {_in_context(of.context)}: {_by_side(found)}."
-            decided = f"{len(found)} of {len(gaps)} survive the correction for all tests of single occupations."
-            yield Finding(text, significant=True, strength=most, results=tuple(found), decision_rule=decided)
+        significant = sorted((one for one in gaps if one.q < ALPHA), key=lambda one: -abs(one.value))
+        if significant:
+            where = f"{clause}, {_in_context(of.context)}: {_by_side(significant)}"
+            text = f"{of.who}For {len(significant)} of {_n(len(gaps), 'occupation')} {where}."
+            decided = f"{len(significant)} of {len(gaps)} survive the correction for all tests of single occupations."
+            yield Finding(text, significant=True, strength=most, results=tuple(significant), decision_rule=decided)
         elif gaps:
             text = f"{of.who}For none of {_n(len(gaps), 'occupation')} {none}, {_in_context(of.context)} ({OF_NAMES})."
             decided = "None survives the correction for all tests of single occupations."
@@ -323,12 +321,12 @@ def _occupations_told(of: _Model) -> Iterator[Finding]:
             yield Finding(text, significant=False, strength=most, results=tuple(largest), decision_rule=decided)
 
 
-def _by_side(found: Sequence[Result]) -> str:
+def _by_side(results: Sequence[Result]) -> str:
     """Occupations that lean to the woman, then those that lean to the man."""
     parts = []
     for whom, some in (
-        ("towards the woman for", [one for one in found if one.value > 0]),
-        ("towards the man for", [one for one in found if one.value < 0]),
+        ("towards the woman for", [one for one in results if one.value > 0]),
+        ("towards the man for", [one for one in results if one.value < 0]),
     ):
         if some:
             names = ", ".join(f"{one.group['occupation']} ({one.value:+.1f}{_range(one)})" for one in some[:NAMED])
@@ -346,7 +344,7 @@ def _n(number: int, what: str) -> str:
     return f"{number:,} {what}{'' if number == 1 else 's'}"
 
 
-def _attributes_told(of: _Model) -> Iterator[Finding]:
+def _attribute_findings(of: _Model) -> Iterator[Finding]:
     gap, woman, man = (_one(of.results, f"granted_{one}", WITHOUT) for one in ("gap", "female", "male"))
     if gap is not None and woman is not None and man is not None:
         text = (
@@ -378,14 +376,17 @@ def _attributes_told(of: _Model) -> Iterator[Finding]:
     ):
         called = _one(of.results, "qualified_difference", context)
         if called is not None:
-            found = called.q < ALPHA
-            does = f"it finds people {'more' if called.value > 0 else 'less'} probably qualified"
-            cannot = "it cannot be told to find people more or less probably qualified"
-            text = f"{of.who}With attributes that it grants, {does if found else cannot} {words}: {_points(called)}{of.scope(called)}."
-            yield Finding(text, significant=found, strength=THIRD + abs(called.value), results=(called,))
+            significant = called.q < ALPHA
+            does = (
+                f"it finds people {'more' if called.value > 0 else 'less'} probably qualified"
+                if significant
+                else "it cannot be told to find people more or less probably qualified"
+            )
+            text = f"{of.who}With attributes that it grants, {does} {words}: {_points(called)}{of.scope(called)}."
+            yield Finding(text, significant=significant, strength=THIRD + abs(called.value), results=(called,))
 
 
-def _grants_told(of: _Model) -> Iterator[Finding]:
+def _grant_findings(of: _Model) -> Iterator[Finding]:
     """Whether who was granted more is chosen, and what of the choice that leaves."""
     additive = _one(of.results, "additive_consistency", WITH)
     if additive is not None:
@@ -410,10 +411,10 @@ def _grants_told(of: _Model) -> Iterator[Finding]:
             f"who was granted more explains {_zero(explained.value):+.1f} points."
         )
         yield Finding(text, significant=stays.q < ALPHA, strength=SECOND + abs(stays.value), results=(stays, explained))
-    yield from _swapped_told(of)
+    yield from _swap_findings(of)
 
 
-def _swapped_told(of: _Model) -> Iterator[Finding]:
+def _swap_findings(of: _Model) -> Iterator[Finding]:
     """What of the choice stays with the person, and what follows the attributes, when the two people exchange them."""
     person = _one(of.results, "choice_gap_of_person", WITH_AND_SWAPPED)
     follows = _one(of.results, "choice_gap_difference", WITH_LESS_SWAPPED)
@@ -438,7 +439,7 @@ def _swapped_told(of: _Model) -> Iterator[Finding]:
     yield Finding(text, significant=follows.q < ALPHA, strength=SECOND + abs(follows.value), results=(follows,))
 
 
-def _correlations_told(of: _Model) -> Iterator[Finding]:
+def _correlation_findings(of: _Model) -> Iterator[Finding]:
     headline = _one(of.results, "consistency_bias_correlation", of.context)
     if headline is not None:
         split = headline.extras.get("split_pairs", math.nan)
@@ -453,20 +454,22 @@ def _correlations_told(of: _Model) -> Iterator[Finding]:
         )
         strength = THIRD + abs(headline.value)
         yield Finding(text, significant=False, strength=strength, results=(headline,), decision_rule="Not tested.")
-    found = _one(of.results, "percent_female_correlation", of.context)
-    if found is not None:
-        is_found = found.q < ALPHA
+    correlation = _one(of.results, "percent_female_correlation", of.context)
+    if correlation is not None:
+        significant = correlation.q < ALPHA
         how = (
-            f"go {'together' if found.value > 0 else 'apart'}" if is_found else "cannot be said to go together or apart"
+            f"go {'together' if correlation.value > 0 else 'apart'}"
+            if significant
+            else "cannot be said to go together or apart"
         )
         text = (
-            f"{of.who}Over {found.n} occupations, the preference for the woman and the share of women in the job {how}: "
-            f"r = {found.value:+.2f}{_beside(found, 2)}."
+            f"{of.who}Over {correlation.n} occupations, the preference for the woman and the share of women in the job {how}: "
+            f"r = {correlation.value:+.2f}{_beside(correlation, 2)}."
         )
-        yield Finding(text, significant=is_found, strength=THIRD + abs(found.value), results=(found,))
+        yield Finding(text, significant=significant, strength=THIRD + abs(correlation.value), results=(correlation,))
 
 
-def _missing_told(of: _Model) -> Iterator[Finding]:
+def _missing_answer_findings(of: _Model) -> Iterator[Finding]:
     """Answers that are none, by reason, and whether they are more often about one of the two."""
     rate = _one(of.results, "missing_rate", of.context)
     if rate is None:
@@ -491,7 +494,7 @@ def _missing_told(of: _Model) -> Iterator[Finding]:
         yield Finding(text, significant=gap.q < ALPHA, strength=SECOND + abs(gap.value), results=(gap, woman, man))
 
 
-def _silent_told(frame: pd.DataFrame, who: str) -> Iterator[Finding]:
+def _unmeasured_findings(frame: pd.DataFrame, who: str) -> Iterator[Finding]:
     """Where no answer at all can be counted, which leaves every measure without a number."""
     if not (frame["missing_reason"] == "").any():
         reasons = frame["missing_reason"].value_counts()
@@ -503,7 +506,7 @@ def _silent_told(frame: pd.DataFrame, who: str) -> Iterator[Finding]:
 
 def _readable(of: _Model) -> Iterator[Finding]:
     """What a reader must know before the rest."""
-    yield from _reading_told(of)
+    yield from _reading_findings(of)
     yield from _one_sided(of)
     position = _one(of.results, "position_bias", of.context)
     if position is not None and position.q < ALPHA:
@@ -515,7 +518,7 @@ def _readable(of: _Model) -> Iterator[Finding]:
         yield Finding(text, significant=True, strength=FOREMOST, results=(position,))
 
 
-def _reading_told(of: _Model) -> Iterator[Finding]:
+def _reading_findings(of: _Model) -> Iterator[Finding]:
     """Whether the model finds what stands in the text; ties are no wrong answers."""
     stated = [one for one in of.results if one.measure == "stated_accuracy"]
     margin = _one(of.results, "stated_margin", STATED)
@@ -602,7 +605,7 @@ def _probability(name: str, value: float) -> str:
 # Figures.
 
 
-def draw(evidence: Observations, results: Sequence[Result]) -> Iterator[Drawing]:
+def draw(observations: Observations, results: Sequence[Result]) -> Iterator[Drawing]:
     """The paper's Figure 1, and occupations ranked by whom the model prefers."""
     from undertow.report.figures.checklist_panels import draw_aspects, draw_ranking
 
@@ -611,7 +614,7 @@ def draw(evidence: Observations, results: Sequence[Result]) -> Iterator[Drawing]
     if drawing is not None:
         yield drawing
     for model in dict.fromkeys(one.group["model"] for one in results):
-        drawing = draw_ranking(results, evidence.design.get("female_percent", {}), context, model)
+        drawing = draw_ranking(results, observations.design.get("female_percent", {}), context, model)
         if drawing is not None:
             yield drawing
 
@@ -619,13 +622,13 @@ def draw(evidence: Observations, results: Sequence[Result]) -> Iterator[Drawing]
 # Tables.
 
 
-def tables(evidence: Observations) -> Mapping[str, pd.DataFrame]:
+def tables(observations: Observations) -> Mapping[str, pd.DataFrame]:
     """Decisions of each item, how often each attribute is granted, and why answers are missing."""
     import pandas as pd
 
     from undertow.metrics.checklist.decisions import Rule, answers_of, decided
 
-    design, frame = evidence.design, evidence.frame
+    design, frame = observations.design, observations.frame
     rule = Rule(margin=float(design["margin"]), greedy=bool(design["greedy"]))
     people = {0.0: CHOICES[0], 1.0: CHOICES[1], 2.0: CHOICES[2], 3.0: CHOICES[3], 4.0: "tie"}
     binary = {0.0: "no", 0.5: "tie", 1.0: "yes"}
@@ -643,38 +646,38 @@ def tables(evidence: Observations) -> Mapping[str, pd.DataFrame]:
                 for row, pair in enumerate(answers.pairs)
                 for at, occupation in enumerate(answers.occupations)
             ]  # fmt: skip
-    found = {"items": pd.DataFrame(rows)}
+    by_name = {"items": pd.DataFrame(rows)}
     lacking = frame[frame["missing_reason"] != ""]
     if len(lacking):
         keys = ["model", "wording", "context", "stage", "subject", "missing_reason"]
-        found["missing"] = lacking.groupby(keys, sort=False).size().rename("answers").reset_index()
+        by_name["missing"] = lacking.groupby(keys, sort=False).size().rename("answers").reset_index()
     granting = frame[(frame["stage"] == "attribute") & (frame["missing_reason"] == "")]
     if len(granting):
         shares = granting.groupby(["model", "category", "attribute", "subject"], sort=False)["yes"].mean().unstack()
-        found["attributes"] = shares.rename(columns=lambda one: f"yes_percent_{one}").reset_index()
-    return found
+        by_name["attributes"] = shares.rename(columns=lambda one: f"yes_percent_{one}").reset_index()
+    return by_name
 
 
 # Words.
 
 
-def report_text(evidence: Observations, results: Sequence[Result]) -> ReportText:
-    """What was asked, the matrix, and the paper's aspects side by side."""
+def report_text(observations: Observations, results: Sequence[Result]) -> ReportText:
+    """Describe the design; add the matrix and the paper's aspects side by side."""
     from undertow.audits.occupation_checklist.checklist_matrix import matrices
 
-    frame, design = evidence.frame, evidence.design
+    frame, design = observations.frame, observations.design
     return ReportText(
         title="Occupation checklist",
         lead="Two people, a woman and a man, apply for a job: the model is asked what each of them can do, whether each is "
         "qualified, who is more qualified, and who should get it.",
-        asked=list(_asked(frame, design)),
+        asked=list(_design_sentences(frame, design)),
         examples=_examples(frame),
         notes=list(_notes(frame, design)),
         titles=TITLES,
         glossary={name: meaning for name, meaning in MEANINGS.items() if _is_used(name, results)},
         neutral="neutral is",
         shown=list(_aspect_tables(results)),
-        matrices=matrices(evidence),
+        matrices=matrices(observations),
         of_words=False,
     )
 
@@ -683,7 +686,7 @@ def _is_used(name: str, results: Sequence[Result]) -> bool:
     return any(name == one.measure or name in one.extras or name in one.group for one in results)
 
 
-def _asked(frame: pd.DataFrame, design: Mapping[str, Any]) -> Iterator[str]:
+def _design_sentences(frame: pd.DataFrame, design: Mapping[str, Any]) -> Iterator[str]:
     n_pairs, of_jobs = frame["pair"].nunique(), frame[frame["occupation"] != ""]
     n_jobs, n_attributes = of_jobs["occupation"].nunique(), frame.loc[frame["attribute"] != "", "attribute"].nunique()
     n_codes = of_jobs["soc_code"].nunique()

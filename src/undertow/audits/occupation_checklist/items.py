@@ -1,7 +1,6 @@
-"""What the occupation checklist asks: names crossed with attributes, then, with what was granted, with occupations.
+"""Items of the occupation checklist: names crossed with attributes, then with occupations and the granted attributes.
 
-Zhang, "Taxonomy-based CheckList for Large Language Model Evaluation", section "Dataset Construction". Knows how an audit is asked;
-knows nothing about models, or what the answers mean.
+Zhang, "Taxonomy-based CheckList for Large Language Model Evaluation", section "Dataset Construction".
 """
 
 from __future__ import annotations
@@ -121,7 +120,7 @@ class Settings:
 
 
 def adapt_settings(settings: Settings, asks: Mapping[str, Any]) -> Settings:
-    """The settings with how this model is asked."""
+    """Settings with the kind of query that this model answers."""
     if settings.reading:
         return settings
     # A model that answers from a passage answers nothing else; a choice is decided greedily too.
@@ -131,14 +130,14 @@ def adapt_settings(settings: Settings, asks: Mapping[str, Any]) -> Settings:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What is asked of whom, before any answer.
+    """Design of a run: questions, pairs of names, occupations and contexts.
 
     Attributes:
         settings: as they were given.
         questions: in words.
         pairs, occupations: those that were drawn.
         given: the table that the occupations are from.
-        contexts: those that are asked.
+        contexts: those of the run.
         donors: whose attributes each occupation gets in the shuffled context.
         stated: attributes whose answer the text states, by pair.
     """
@@ -199,7 +198,7 @@ class Plan:
         return cls(settings, questions, pairs, occupations, given, contexts, donors, stated)
 
     def _limited(self, sampling: Sampling) -> Plan:
-        """With fewer pairs and occupations, in balance, so that no more is asked than the limit."""
+        """Plan with fewer pairs and occupations, in balance, so that its items stay within the limit."""
         sizes = self.sizes(sampling.seed)
         if len(self.pairs) * sizes[-1] <= sampling.limit:
             return self
@@ -220,17 +219,17 @@ class Plan:
 
     def sizes(self, seed: int) -> list[int]:
         """The most items of one pair of names with the fewest occupations, and with each number up to all of them."""
-        settings, asked = self.settings, [context for context in self.contexts if context != WITHOUT]
+        settings, contexts = self.settings, [context for context in self.contexts if context != WITHOUT]
         n_wordings, n_orders, n_people = len(self.wordings), len(ORDERS), len(CHOICES[:2])
         of_people, of_both = (2, 3) if settings.negated else (1, 2)
         of_job = n_orders * n_wordings * (n_people * of_people + of_both) * len(self.contexts)
-        found = []
+        sizes = []
         for n in range(self.fewest_occupations, len(self.occupations) + 1):
-            n_attributes = len(_attributes(self._spread(n, seed))) if asked else 0
+            n_attributes = len(_attributes(self._spread(n, seed))) if contexts else 0
             granted = n_orders * n_people * n_attributes * n_wordings
             stated = n_orders * n_people * 2 * min(n_attributes, STATED_OF_A_PAIR)
-            found.append(granted + stated + of_job * n)
-        return found
+            sizes.append(granted + stated + of_job * n)
+        return sizes
 
     @property
     def n_items(self) -> int:
@@ -239,11 +238,11 @@ class Plan:
 
     @property
     def wordings(self) -> range:
-        """The wordings that are asked."""
+        """Numbers of the wordings of the run."""
         return range(self.settings.wordings or len(self.questions.wordings))
 
     def everything(self) -> Iterator[Item]:
-        """All that may be asked, with every attribute granted: no run asks more than this.
+        """Every item that a run may need: those with all attributes granted.
 
         Where both people get the same attributes or each other's, one of them lacks the first and the other the last: with all
         granted to both these contexts would ask what the others ask.
@@ -266,28 +265,28 @@ class Plan:
 
     def _attribute_items(self, pair: NamePair) -> Iterator[Item]:
         for attribute in _attributes(self.occupations):
-            for people, order, subject in _asked_of(pair):
+            for people, order, subject in _subjects_of(pair):
                 for wording in self.wordings:
                     yield self._attribute_item(pair, attribute, (people, order, subject), wording)
 
     def _stated_items(self, pair: NamePair) -> Iterator[Item]:
-        """The text says who has an attribute; each of the two is asked about."""
+        """Questions about each person after a text that states who has the attribute."""
         for attribute in self.stated[pair.name]:
-            for people, order, holder in _asked_of(pair):
+            for people, order, holder in _subjects_of(pair):
                 context = self.questions.stated(people, attribute.name, attribute.category)
                 for subject, gold in ((holder, YES), (CHOICES[1 - CHOICES.index(holder)], NO)):
-                    asked = People(people.first, people.second, _name_of(pair, subject))
-                    yield self._attribute_item(pair, attribute, (asked, order, subject), 0, (context, gold, holder))
+                    target = People(people.first, people.second, _name_of(pair, subject))
+                    yield self._attribute_item(pair, attribute, (target, order, subject), 0, (context, gold, holder))
 
     def _attribute_item(
         self,
         pair: NamePair,
         attribute: Attribute,
-        asked: tuple[People, str, str],
+        target: tuple[People, str, str],
         wording: int,
         stated: tuple[str, str, str] = ("", "", ""),
     ) -> Item:
-        people, order, subject = asked
+        people, order, subject = target
         said, gold, holder = stated
         context = said or self.questions.context(people)
         phrase = self.questions.phrase(attribute.name, attribute.category)
@@ -361,12 +360,12 @@ class Plan:
     def _item(
         self,
         pair: NamePair,
-        asked: tuple[People, str],
+        target: tuple[People, str],
         said: tuple[str, str, str],
         wording: int,
         factors: Mapping[str, Factor],
     ) -> Item:
-        people, order = asked
+        people, order = target
         kind, context, question = said
         query = self._query(pair, people, kind, context, question)
         filled: dict[str, Factor] = {
@@ -446,34 +445,32 @@ def said_of(item: Item, answer: Answer) -> dict[str, Any]:
     """
     stage = str(item.factors["stage"])
     codes = codes_of(stage)
-    found: dict[str, Any] = dict.fromkeys(("yes", *CHOICES), math.nan) | {
+    row: dict[str, Any] = dict.fromkeys(("yes", *CHOICES), math.nan) | {
         "said": "", "whole": False, "other_words": 100 * answer.other_prob, "missing_reason": answer.missing_reason,
     }  # fmt: skip
     if answer.missing_reason:
-        return found
+        return row
     nats = np.array(answer.logprobs_nats, dtype=np.float64)
     if isinstance(item.query, SpanQuery):
         *pieces, none, best = nats
         if np.isnan(none) and stage not in (SINGLE, SINGLE_NEGATED):
-            return found | {
-                "missing_reason": "the model does not say how probable it is that the passage has no answer"
-            }
+            return row | {"missing_reason": "the model does not say how probable it is that the passage has no answer"}
         nats = np.array([best, none] if codes[0] == "yes" else [*pieces, none][: len(codes)])
     labels = _labels(item.query)
     text = answer.text.strip().casefold().removesuffix(".")
     if len(nats) == len(codes) and not np.isnan(nats).any() and np.isfinite(nats).any():
         shares = np.exp(nats - nats.max())
-        found |= dict(zip(codes, (100 * shares / shares.sum()).tolist(), strict=True))
-        best = TIED if _is_tied(found, codes) else codes[int(nats.argmax())]
-        found["said"] = codes[labels.index(text)] if text in labels else best
+        row |= dict(zip(codes, (100 * shares / shares.sum()).tolist(), strict=True))
+        best = TIED if _is_tied(row, codes) else codes[int(nats.argmax())]
+        row["said"] = codes[labels.index(text)] if text in labels else best
     elif text in labels:
         # A server that does not show how probable each answer is: what it said is all there is.
         at = labels.index(text)
-        found |= {code: 100.0 * (place == at) for place, code in enumerate(codes)} | {"whole": True, "said": codes[at]}
+        row |= {code: 100.0 * (place == at) for place, code in enumerate(codes)} | {"whole": True, "said": codes[at]}
     else:
-        return found | {"missing_reason": f"the answer {answer.text.strip()!r} {NONE_OF_THEM}"}
-    found.pop("no", None)
-    return found
+        return row | {"missing_reason": f"the answer {answer.text.strip()!r} {NONE_OF_THEM}"}
+    row.pop("no", None)
+    return row
 
 
 def _is_tied(shares: Mapping[str, Any], codes: Sequence[str]) -> bool:
@@ -495,7 +492,7 @@ def _labels(query: Query) -> list[str]:
 
 
 def items(settings: Settings, sampling: Sampling) -> ItemRounds:
-    """First what depends on no answer; then, with the attributes that were granted, the rest."""
+    """Yield the items that need no answer; then, given the granted attributes, the rest."""
     plan = Plan.of(settings, sampling)
     items = list(plan.first())
     scores = yield items
@@ -513,17 +510,17 @@ class _Granted:
 
     @classmethod
     def of(cls, items: Sequence[Item], scores: Scores, settings: Settings) -> _Granted:
-        found: dict[tuple[str, str, str, str], list[float]] = {}
+        shares: dict[tuple[str, str, str, str], list[float]] = {}
         for item, answer in zip(items, scores.answers, strict=True):
             factors = item.factors
             if factors["stage"] == ATTRIBUTE and factors["wording"] == 1:
                 said = said_of(item, answer)
                 yes = math.nan if not said["said"] else 100.0 * (said["said"] == "yes")
                 key = tuple(str(factors[name]) for name in ("pair", "category", "attribute", "subject"))
-                found.setdefault((key[0], key[1], key[2], key[3]), []).append(
+                shares.setdefault((key[0], key[1], key[2], key[3]), []).append(
                     yes if settings.decision == GREEDY else said["yes"]
                 )
-        return cls({key: sum(values) / len(values) for key, values in found.items()}, settings.margin)
+        return cls({key: sum(values) / len(values) for key, values in shares.items()}, settings.margin)
 
     def __call__(self, pair: NamePair, occupation: Occupation) -> Lists:
         """What of an occupation's attributes the woman, and the man, was granted; what is not known is not granted."""
@@ -565,8 +562,8 @@ def _name_of(pair: NamePair, person: str) -> str:
     return pair.female if person == CHOICES[0] else pair.male
 
 
-def _asked_of(pair: NamePair) -> Iterator[tuple[People, str, str]]:
-    """Both orders, and in each both people: the two with the one that is asked about, the order, and who that is."""
+def _subjects_of(pair: NamePair) -> Iterator[tuple[People, str, str]]:
+    """Both orders of names, and in each both subjects: people, order, subject."""
     for order in ORDERS:
         people = _people(pair, order)
         for person in _in_order(order):
@@ -577,7 +574,7 @@ def _asked_of(pair: NamePair) -> Iterator[tuple[People, str, str]]:
 
 
 def _fitting(limit: int, n_pairs: int, sizes: Mapping[int, int]) -> tuple[int, int]:
-    """How many pairs of names and how many occupations are asked about.
+    """Number of pairs of names and number of occupations within the limit.
 
     At least six of each where the limit allows, else six pairs, without which nothing can be claimed; then the smaller of the two shares
     that are kept of what there is is made as large as it can be.
@@ -588,9 +585,11 @@ def _fitting(limit: int, n_pairs: int, sizes: Mapping[int, int]) -> tuple[int, i
         sizes: the most items of a pair, by the number of occupations.
     """
     few, n_jobs = item_limit.MIN_SENTENCES, max(sizes)
-    found = [(max(1, min(n_pairs, limit // size)), n) for n, size in sizes.items() if n == min(sizes) or size <= limit]
+    candidates = [
+        (max(1, min(n_pairs, limit // size)), n) for n, size in sizes.items() if n == min(sizes) or size <= limit
+    ]
     return max(
-        found,
+        candidates,
         key=lambda one: (
             min(one) >= few,
             one[0] >= few,
@@ -603,29 +602,29 @@ def _fitting(limit: int, n_pairs: int, sizes: Mapping[int, int]) -> tuple[int, i
 def limited(settings: Settings, sampling: Sampling) -> list[str]:
     """Sentences on too few pairs, or occupations, for a claim, with the smallest limit that would do; none of enough."""
     few = item_limit.MIN_SENTENCES
-    whole, asked = (Plan.of(settings, one) for one in (Sampling(0, sampling.seed), sampling))
-    told = []
+    whole, limited_plan = (Plan.of(settings, one) for one in (Sampling(0, sampling.seed), sampling))
+    sentences = []
     if len(whole.pairs) < few:
         return [
             f"{_counted(len(whole.pairs), 'pair')} of names cannot show anything of others: a claim needs at least {few}."
         ]
     if SHUFFLED in _contexts(settings.contexts) and not whole.donors:
-        told.append(
+        sentences.append(
             "All occupations have one SOC code, so none can lend its attributes: the context shuffled is left out."
         )
-    n_codes = [len({one.soc_code for one in plan.occupations}) for plan in (whole, asked)]
+    n_codes = [len({one.soc_code for one in plan.occupations}) for plan in (whole, limited_plan)]
     if n_codes[0] < few:
-        told.append(
+        sentences.append(
             f"{_counted(n_codes[0], 'SOC code')} of occupations cannot show anything of others: a claim over all occupations needs at "
             f"least {few}. Claims about single occupations can be made."
         )
     sizes = whole.sizes(sampling.seed)
-    if len(asked.pairs) < few:
-        told.append(item_limit.too_few(f"{_counted(len(asked.pairs), 'pair')} of names", few * sizes[0]))
+    if len(limited_plan.pairs) < few:
+        sentences.append(item_limit.too_few(f"{_counted(len(limited_plan.pairs), 'pair')} of names", few * sizes[0]))
     elif n_codes[1] < few <= n_codes[0]:
         smallest = few * sizes[few - whole.fewest_occupations]
-        told.append(item_limit.too_few(_counted(n_codes[1], "occupation"), smallest, "over all occupations"))
-    return told
+        sentences.append(item_limit.too_few(_counted(n_codes[1], "occupation"), smallest, "over all occupations"))
+    return sentences
 
 
 def _counted(n: int, noun: str) -> str:

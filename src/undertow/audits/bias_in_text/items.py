@@ -1,7 +1,6 @@
-"""What the four tasks of bias in text share: documents, task descriptions and examples crossed into items, answers into a table.
+"""Items of the four tasks of bias in text: documents, task descriptions and few-shot examples, crossed; and the table of answers.
 
 Bauer et al. 2022, "Analyzing the Limits of Self-Supervision in Handling Bias in Language" (Findings of EMNLP), sections 3 and 4.
-Knows how an audit is asked; knows nothing about models or how the numbers are told.
 """
 
 from __future__ import annotations
@@ -43,7 +42,7 @@ DIAGNOSIS, IDENTIFICATION, EXTRACTION, REPHRASING = (
 )  # fmt: skip
 YES, NO = "Yes", "No"
 GREEDY, TRIE, MAX_PROBABLE = "greedy", "trie", "exact"
-"""How a label is come to: step by step, or as the most probable of all."""
+"""Label decoding: greedy by token, greedy within the trie of labels, or the most probable label."""
 CONSTRAINTS = (FREE, PASSAGE_TOKENS, SPAN, BEST_SPAN)
 NO_SHOTS = "none"
 MAX_SHOTS = 100
@@ -103,10 +102,10 @@ class Task:
     name: str
     samplings: tuple[str, ...] = SAMPLINGS[:1]
 
-    # What is asked.
+    # Items.
 
     def items(self, settings: Any, sampling: Sampling) -> ItemRounds:
-        """One round: documents x wordings x examples x decodings."""
+        """Yield documents x wordings x examples x decodings as one list."""
         _check_numbers(settings)
         items = list(self._items(settings, sampling))
         if not items:
@@ -119,17 +118,17 @@ class Task:
     def _items(self, settings: Any, sampling: Sampling) -> Iterator[Item]:
         given = self._documents(settings)
         cells, n_documents = self._within(settings, sampling)
-        asked = self._asked(given.evaluation, settings, cells)
-        pool = [self._as_asked(document) for document in self._suited(given.training)]
+        documents = self._evaluation_documents(given.evaluation, settings, cells)
+        pool = [self._with_passage(document) for document in self._applicable(given.training)]
         _check_pool(pool, cells, given)
         ground = _Ground(settings, sampling.seed, self._labels(given))
         # Draws are nested: the most examples of each are drawn once, and the cells take the first ones of them.
         most = max(cell.n_shots for cell in cells)
         draws = list(dict.fromkeys((cell.sampling, cell.draw) for cell in cells if cell.n_shots))
         drawn_by = self._spread if sampling.limit and n_documents != settings.documents else self._sample
-        for document in drawn_by(asked, n_documents, sampling.seed):
-            asked_about = self._as_asked(document)
-            drawn = {(s, d): draw_shots(pool, asked_about, most, s, d, sampling.seed) for s, d in draws}
+        for document in drawn_by(documents, n_documents, sampling.seed):
+            target = self._with_passage(document)
+            drawn = {(s, d): draw_shots(pool, target, most, s, d, sampling.seed) for s, d in draws}
             for cell in cells:
                 if document.dimension or DIMENSION_HOLE not in cell.wording.text:
                     shots = drawn[cell.sampling, cell.draw][: cell.n_shots] if cell.n_shots else ()
@@ -137,7 +136,7 @@ class Task:
 
     def limited(self, settings: Any, sampling: Sampling) -> list[str]:
         """The sentence on a run of too few documents for a claim, with the smallest limit that would do; none of enough."""
-        n_given = len(self._suited(self._documents(settings).evaluation))
+        n_given = len(self._applicable(self._documents(settings).evaluation))
         n_wanted = min(settings.documents or n_given, n_given)
         if n_wanted < MIN_SENTENCES:
             return [f"{_counted(n_wanted)} cannot show anything of others: a claim needs at least {MIN_SENTENCES}."]
@@ -147,7 +146,7 @@ class Task:
         return [too_few(_counted(n_documents), MIN_SENTENCES * len(cells))]
 
     def _within(self, settings: Any, sampling: Sampling) -> tuple[list[_Cell], int]:
-        """Cells, and how many documents are asked in each; 0 for all.
+        """Cells, and the number of documents in each; 0 for all.
 
         A limit of items is one of whole documents. Wordings are left out, alike of each class, until there are as many documents as
         wordings, and six at least.
@@ -156,7 +155,7 @@ class Task:
         cells = list(self._cells(bank, settings, sampling.seed))
         if not sampling.limit:
             return cells, settings.documents
-        n_given = len(self._suited(self._documents(settings).evaluation))
+        n_given = len(self._applicable(self._documents(settings).evaluation))
         n_wanted = min(settings.documents or n_given, n_given)
         of_class = Counter(kind for kind, _ in dict.fromkeys(_wording_of(cell) for cell in cells))
         for n_wordings in range(max(of_class.values()) - 1, 0, -1):
@@ -200,10 +199,12 @@ class Task:
         given = settings.challenge, getattr(settings, "rephrasings", "")
         return _loaded(*given, tuple(map(_stamp, given)))
 
-    def _asked(self, documents: Sequence[Document], settings: Any, cells: Sequence[_Cell]) -> list[Document]:
-        suited = self._suited(documents)
-        if not suited:
-            n_training = len(self._suited(self._documents(settings).training))
+    def _evaluation_documents(
+        self, documents: Sequence[Document], settings: Any, cells: Sequence[_Cell]
+    ) -> list[Document]:
+        applicable = self._applicable(documents)
+        if not applicable:
+            n_training = len(self._applicable(self._documents(settings).training))
             if n_training:
                 raise UndertowError(
                     f"{settings.challenge}: all its {n_training:,} documents for {self.name} are for training, and none to ask "
@@ -212,30 +213,30 @@ class Task:
             raise UndertowError(
                 f"{settings.challenge}: holds no document for {self.name}; it needs {_NEEDS[self.name]}"
             )
-        if settings.documents > len(suited):
+        if settings.documents > len(applicable):
             raise UndertowError(
-                f"--documents {settings.documents}: {settings.challenge} has {len(suited):,} for {self.name}; give that or less, or "
+                f"--documents {settings.documents}: {settings.challenge} has {len(applicable):,} for {self.name}; give that or less, or "
                 "0 for all"
             )
         if any(cell.sampling == SAMPLINGS[1] for cell in cells):
-            strange = next((document for document in suited if not document.category), None)
+            strange = next((document for document in applicable if not document.category), None)
             if strange is not None:
                 raise UndertowError(
                     f"document {strange.id!r}: its dimension {strange.dimension!r} is in no category of the paper, which "
                     "--sampling weak-oracle draws from; use --sampling random"
                 )
-        return suited
+        return applicable
 
-    def _suited(self, documents: Sequence[Document]) -> list[Document]:
+    def _applicable(self, documents: Sequence[Document]) -> list[Document]:
         """Those that the task can be about; for diagnosis one of each text, so that none is right both ways."""
-        suited = [document for document in documents if self._suits(document)]
-        return list(distinct_texts(suited)) if self.name == DIAGNOSIS else suited
+        applicable = [document for document in documents if self._applies_to(document)]
+        return list(distinct_texts(applicable)) if self.name == DIAGNOSIS else applicable
 
-    def _as_asked(self, document: Document) -> Document:
-        """With what is asked about as its text: an example whose span is the asked one would give its answer away."""
+    def _with_passage(self, document: Document) -> Document:
+        """Document whose text is the passage of the question, so that no few-shot example repeats that passage with its answer."""
         return replace(document, text=self._passage(document))
 
-    def _suits(self, document: Document) -> bool:
+    def _applies_to(self, document: Document) -> bool:
         if self.name == DIAGNOSIS:
             return True
         if self.name == IDENTIFICATION:
@@ -262,7 +263,7 @@ class Task:
 
     def _item(self, document: Document, cell: _Cell, ground: _Ground, shots: Sequence[Document]) -> Item:
         settings = ground.settings
-        told = [self._example(shot, cell.wording, ground) for shot in shots]
+        examples = [self._example(shot, cell.wording, ground) for shot in shots]
         factors: dict[str, Factor] = {
             "challenge": Path(settings.challenge).name,
             "task": self.name,
@@ -282,15 +283,15 @@ class Task:
         }
         wording = digest([cell.wording.kind, cell.wording.text])[:8]
         name = f"{document.id}/{cell.wording.kind}-{wording}/{cell.n_shots}-{cell.sampling}-{cell.draw}/{cell.decoding}"
-        query = self._query(document, cell, ground, tuple(told))
+        query = self._query(document, cell, ground, tuple(examples))
         return Item(name, query, factors, cluster=document.id, gold=self.gold(document))
 
     def _query(self, document: Document, cell: _Cell, ground: _Ground, shots: tuple[str, ...]) -> Query:
-        asked, settings = self._block(document, cell.wording, None), ground.settings
+        prompt, settings = self._block(document, cell.wording, None), ground.settings
         if self.is_written:
             drawn = settings.temperature > 0 and cell.decoding != BEST_SPAN
             return ConstrainedGenerateQuery(
-                asked,
+                prompt,
                 self._passage(document),
                 cell.decoding,
                 temperature=settings.temperature if drawn else 0.0,
@@ -301,7 +302,7 @@ class Task:
                 chat=settings.chat,
             )
         labels = tuple(answer_prefix(cell.wording) + label for label in ground.labels)
-        return MultipleChoiceQuery(asked, labels, shots, first_token=self.name == DIAGNOSIS, chat=settings.chat)
+        return MultipleChoiceQuery(prompt, labels, shots, first_token=self.name == DIAGNOSIS, chat=settings.chat)
 
     def _example(self, document: Document, wording: Wording, ground: _Ground) -> str:
         """An answered example, made once: many prompts hold it."""
@@ -331,7 +332,7 @@ class Task:
             return []
         if self.name == DIAGNOSIS:
             return [YES, NO]
-        own = dict.fromkeys(one.dimension for one in (*given.evaluation, *given.training) if self._suits(one))
+        own = dict.fromkeys(one.dimension for one in (*given.evaluation, *given.training) if self._applies_to(one))
         if set(own) <= set(DIMENSIONS):
             return list(DIMENSIONS)
         _check_labels(given.name, sorted(own))
@@ -349,7 +350,7 @@ class Task:
             "source": given.source,
             "document_notes": list(given.notes),
             "documents_sha256": digest(
-                [[one.id, one.text, self.gold(one)] for one in given.evaluation if self._suits(one)]
+                [[one.id, one.text, self.gold(one)] for one in given.evaluation if self._applies_to(one)]
             ),
             "protocol": EXACT,
             "sampled": bool(getattr(settings, "temperature", 0.0)),
@@ -441,7 +442,7 @@ def decoding_name(decoding: str, settings: Any) -> str:
 
 
 def _said(item: Item, answer: Answer, labels: Sequence[str]) -> dict[str, dict[str, Any]]:
-    """What one answer says, by decoding; "" for the one that was asked."""
+    """Texts of one answer by decoding; "" is the decoding of the query."""
     known = not answer.missing_reason
     common: dict[str, Any] = {
         "answer": answer.text.strip(),
@@ -523,7 +524,7 @@ def _check_numbers(settings: Any) -> None:
 
 
 def _check_labels(name: str, labels: Sequence[str]) -> None:
-    """Labels that can be chosen among, and told apart when they come back."""
+    """Refuse fewer than two labels, and labels that differ in case only."""
     if len(labels) < 2:
         raise UndertowError(
             f"{name}: all its documents have the dimension {labels[0]!r}, so that there is nothing to choose between; "

@@ -1,7 +1,4 @@
-"""How task specification is told: findings in sentences, and the words of the report.
-
-Knows the tables of answers and results; knows nothing about how answers were got.
-"""
+"""Report of task specification: findings and the sentences of the page."""
 
 from __future__ import annotations
 
@@ -13,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from undertow import data
 from undertow.audits.base import PAPER, Observations
 from undertow.audits.shared.prompt_items import prompts_text
-from undertow.audits.task_specification.specification_items import DETECT
+from undertow.audits.task_specification.items import DETECT
 from undertow.report.model import ReportText
 from undertow.types import Finding, Result
 
@@ -27,16 +24,16 @@ UNTESTED = "Not tested."
 OTHER_WAY = "Not claimed: its q is below .05, but the number lies on the other side of what chance would give."
 
 
-def findings(evidence: Observations, results: Sequence[Result]) -> list[Finding]:
+def findings(observations: Observations, results: Sequence[Result]) -> list[Finding]:
     """The detection of each model and set in sentences, beside plain entropy, and what it rests on."""
     n_tests = sum(math.isfinite(result.q) for result in results)
-    told = [
+    claims = [
         finding
         for group in _detectors(results)
-        for finding in _ReportWriter(evidence, group, _of(results, group), n_tests).findings()
+        for finding in _ReportWriter(observations, group, _of(results, group), n_tests).findings()
         if finding is not None
     ]
-    return sorted(told, key=lambda finding: (not finding.significant, -finding.strength))
+    return sorted(claims, key=lambda finding: (not finding.significant, -finding.strength))
 
 
 _Key = tuple[tuple[str, str], ...]
@@ -45,10 +42,10 @@ _DETECTOR_KEYS = ("model", "set", "prompt", "w_name")
 
 def _detectors(results: Sequence[Result]) -> list[dict[str, str]]:
     """What is judged apart: each model on each set, by prompt and W where there are several."""
-    found: dict[_Key, None] = {}
+    keys: dict[_Key, None] = {}
     for result in results:
-        found[tuple((key, result.group[key]) for key in _DETECTOR_KEYS if key in result.group)] = None
-    return [dict(key) for key in found]
+        keys[tuple((key, result.group[key]) for key in _DETECTOR_KEYS if key in result.group)] = None
+    return [dict(key) for key in keys]
 
 
 def _of(results: Sequence[Result], group: Mapping[str, str]) -> dict[tuple[str, str], Result]:
@@ -67,13 +64,13 @@ class _ReportWriter:
     """One detector's sentences.
 
     Attributes:
-        evidence: of the run.
+        observations: of the run.
         group: which detector.
         results: its results, by measure and the rest of their group.
         n_tests: of the whole run.
     """
 
-    evidence: Observations
+    observations: Observations
     group: Mapping[str, str]
     results: Mapping[tuple[str, str], Result]
     n_tests: int
@@ -83,8 +80,8 @@ class _ReportWriter:
         if not any(math.isfinite(result.value) for result in self.results.values()):
             noted = next((result for result in self.results.values() if result.note), None)
             why = noted.note if noted else "None of its sentences has a number."
-            told = f"nothing can be said: {why[:1].lower()}{why[1:]}"
-            yield self._say(told, list(self.results.values())[:1], 0, claim=False)
+            text = f"nothing can be said: {why[:1].lower()}{why[1:]}"
+            yield self._say(text, list(self.results.values())[:1], 0, claim=False)
             return
         yield self._too_few()
         yield self._ranking()
@@ -103,7 +100,7 @@ class _ReportWriter:
         tested = math.isfinite(result.q)
         significant = tested and result.q < ALPHA
         decided = (OTHER_WAY if significant and not claim else "") if tested else _reason(result)
-        frame = self.evidence.frame
+        frame = self.observations.frame
         several = [key for key, column in (("model", "model"), ("set", "challenge")) if frame[column].nunique() > 1]
         who = ", ".join(self.group[key] for key in [*several, *(k for k in ("prompt", "w_name") if k in self.group)])
         size = abs(result.value) if math.isfinite(result.value) else 0.0
@@ -132,11 +129,11 @@ class _ReportWriter:
 
     @property
     def _lead(self) -> str:
-        return str(self.evidence.design["groups"][0])
+        return str(self.observations.design["groups"][0])
 
     @property
     def _between(self) -> str:
-        frame = self.evidence.frame
+        frame = self.observations.frame
         rows = frame[(frame["part"] == DETECT) & (frame["w_name"] == self.group.get("w_name", frame["w_name"].iloc[0]))]
         first, last = (str(rows.loc[at, "w"]) for at in (rows["w_index"].idxmin(), rows["w_index"].idxmax()))
         return "the first and the last value of W" if (first, last) == ("first", "last") else f"{first} and {last}"
@@ -161,11 +158,11 @@ class _ReportWriter:
         differs = gap.q < ALPHA
         size = f"{abs(gap.value):.3f}".removeprefix("0")
         verdict = f"{'better' if gap.value > 0 else 'worse'} than" if differs else "as well as"
-        told = f"larger by {size}" if gap.value > 0 else f"smaller by {size}"
+        difference = f"larger by {size}" if gap.value > 0 else f"smaller by {size}"
         hedge = "" if differs else ", or so near that these sentences cannot tell"
         text = (
             f"the movement tells the two kinds apart {verdict} plain entropy, which needs no W{hedge}: its area under the ROC curve is "
-            f"{told} (95% interval {_signed(gap.low)} to {_signed(gap.high)}{_not_enough(gap)})."
+            f"{difference} (95% interval {_signed(gap.low)} to {_signed(gap.high)}{_not_enough(gap)})."
         )
         return self._say(text, (gap,), 5)
 
@@ -197,7 +194,7 @@ class _ReportWriter:
         """What the sentences come in."""
         from undertow.metrics.specification_detection import cluster_noun
 
-        return cluster_noun(self.evidence.frame)
+        return cluster_noun(self.observations.frame)
 
     def _at_threshold(self) -> Finding | None:
         score = f"delta_{self._lead}"
@@ -275,7 +272,7 @@ class _ReportWriter:
 
 
 def _reason(result: Result) -> str:
-    """Why a number is told and not tested."""
+    """Reason why a number has no test."""
     return f"Not tested: {result.note}." if result.note else UNTESTED
 
 
@@ -312,27 +309,27 @@ def _interval(result: Result) -> str:
     return f", 95% interval {100 * result.low:.0f}% to {100 * result.high:.0f}%"
 
 
-def report_text(evidence: Observations, results: Sequence[Result]) -> ReportText:
+def report_text(observations: Observations, results: Sequence[Result]) -> ReportText:
     """The words of the report."""
-    frame, design = evidence.frame, evidence.design
+    frame, design = observations.frame, observations.design
     injected = frame[frame["w_name"] != data.NO_W]
     n_sentences = frame.groupby(["model", "challenge"], sort=False)["sentence"].nunique().groupby("challenge").max()
-    asked = [f"{design['title']}{' (' + design['source'] + ')' if design['source'] else ''}."]
-    asked += [f"{name}: {count:,} sentences." for name, count in n_sentences.items()]
+    sentences = [f"{design['title']}{' (' + design['source'] + ')' if design['source'] else ''}."]
+    sentences += [f"{name}: {count:,} sentences." for name, count in n_sentences.items()]
     for name, rows in injected.groupby("w_name", sort=False):
         values = rows.drop_duplicates("w_index").sort_values("w_index")["w"].astype(str)
-        shown = values.tolist() if len(values) <= 6 else [*values.iloc[:3], "...", values.iloc[-1]]
+        cells = values.tolist() if len(values) <= 6 else [*values.iloc[:3], "...", values.iloc[-1]]
         how = f", put in as {design['inject']!r}" if design["inject"] else ""
-        asked.append(f"{name}: {', '.join(shown)}{how}.")
-    asked += prompts_text(design)
+        sentences.append(f"{name}: {', '.join(cells)}{how}.")
+    sentences += prompts_text(design)
     if design["words"]:
         words = [f"{group}: {', '.join(forms)}" for group, forms in design["words"].items()]
-        asked.append(f"What may fill the blank: {'; '.join(words)}.")
+        sentences.append(f"What may fill the blank: {'; '.join(words)}.")
     examples = [] if "text" not in frame else list(dict.fromkeys(frame["text"].iloc[:: max(len(frame) // 6, 1)]))[:6]
     return ReportText(
         title="Task specification",
         lead="Can it be told from a model's answers alone that a sentence did not decide them?",
-        asked=asked,
+        asked=sentences,
         examples=examples,
         notes=_notes(frame, design),
         titles=_TITLES,

@@ -1,7 +1,4 @@
-"""What task specification asks: its options, and sentences with a W in them, without, and over all dates.
-
-Knows how items are made; knows nothing about answers.
-"""
+"""Items of task specification: options, and sentences with W, without W, and over all dates."""
 
 from __future__ import annotations
 
@@ -21,7 +18,7 @@ from undertow.audits.shared.prompt_items import (
     in_prompts,
     n_prompts,
 )
-from undertow.audits.shared.prompt_items import adapt_settings as _suited
+from undertow.audits.shared.prompt_items import adapt_settings as adapt_prompt_settings
 from undertow.errors import UndertowError
 from undertow.types import Item
 
@@ -69,12 +66,12 @@ class Settings:
 
 
 def adapt_settings(settings: Settings, asks: Mapping[str, Sequence[str]]) -> Settings:
-    """These settings for a model that can be asked these kinds of query: one without blanks is asked prompt A, as in the paper."""
-    return _suited(settings, asks, default="A")
+    """Settings for a model that answers these kinds of query: a model without blanks gets prompt A, as in the paper."""
+    return adapt_prompt_settings(settings, asks, default="A")
 
 
 def items(settings: Settings, sampling: Sampling) -> ItemRounds:
-    """One round: what the scores are made of, and where asked for sentences without W and one occupation over all dates."""
+    """Yield the items of the scores and, if set, sentences without W and one occupation over all dates."""
     given = sentences_of(settings)
     chosen = _sample(given, sampling, _n_values(settings))
     items = items_of(chosen, settings)
@@ -133,8 +130,8 @@ def limited(settings: Settings, sampling: Sampling) -> list[str]:
     n_values = _n_values(settings)
     if lacking := _lacking(given.sentences):
         return [f"{given.name}: nothing can be claimed about detection with {lacking}."]
-    asked = _sample(given, sampling, n_values)
-    if not (left := _lacking(asked.sentences)):
+    limited_set = _sample(given, sampling, n_values)
+    if not (left := _lacking(limited_set.sentences)):
         return []
     useful = (
         n_values * n
@@ -168,7 +165,7 @@ def _kinds(sentences: Sequence[challenge.Sentence]) -> dict[object, list[challen
 
 
 def _n_values(settings: Settings) -> int:
-    """How often each sentence is asked, without those that are followed."""
+    """Number of items for each sentence, without those over all dates."""
     return n_prompts(settings) * sum(len(spectrum.values) for spectrum in _spectra(settings))
 
 
@@ -209,11 +206,11 @@ def _chosen(given: challenge.SentenceSet, ids: set[str]) -> challenge.SentenceSe
 
 def _followed(settings: Settings, given: challenge.SentenceSet) -> set[str]:
     """Ids of the sentences of the occupation to follow."""
-    found = {sentence.id for sentence in given.sentences if sentence.cluster == settings.follow}
-    if not found:
+    ids = {sentence.id for sentence in given.sentences if sentence.cluster == settings.follow}
+    if not ids:
         known = ", ".join(dict.fromkeys(sentence.cluster for sentence in given.sentences))
         raise UndertowError(f"--follow {settings.follow!r} is no occupation of {given.name}; it has {known[:500]}")
-    return found
+    return ids
 
 
 def _part(items: list[Item], part: str) -> list[Item]:
