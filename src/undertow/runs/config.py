@@ -1,7 +1,4 @@
-"""What a user asks for, checked: an audit with its options, the models, and the place of the run folder.
-
-Knows names and options; finds no model and asks nothing.
-"""
+"""What a user asks for, checked: an audit with its options, the models, and the place of the run folder."""
 
 from __future__ import annotations
 
@@ -192,9 +189,9 @@ def changed_of(job: RunConfig, requests: ModelSelection) -> dict[str, Any]:
     return own | of_family | {name: value for name, value in common.items() if value != defaults[name]}
 
 
-def key_of_run(asked_key: str, seed: int) -> str:
+def key_of_run(request_key: str, seed: int) -> str:
     """Runs with the same key ask the same of the same model, and measure it the same way."""
-    return digest([asked_key, seed])
+    return digest([request_key, seed])
 
 
 def folder_name(job: RunConfig, requests: Sequence[ModelRequest], run_key: str) -> str:

@@ -1,7 +1,4 @@
-"""A run that is done: what its folder holds, read as results, findings and figures.
-
-Knows run folders and the audits that read them; asks and writes nothing.
-"""
+"""A run that is done: what its folder holds, read as results, findings and figures."""
 
 from __future__ import annotations
 
@@ -113,8 +110,8 @@ def finished_run(folder: Path, wanted: Mapping[str, Any]) -> Run | None:
         return None  # what got no answer is asked again
     if any(manifest.get(name) != value for name, value in wanted.items()):
         return None
-    asked_now = {"computed": 0, "tokens": 0}
-    manifest = {**manifest, "counts": manifest["counts"] | asked_now}
+    counts = {"computed": 0, "tokens": 0}
+    manifest = {**manifest, "counts": manifest["counts"] | counts}
     if "models" in manifest:
-        manifest["models"] = [part | {"counts": part["counts"] | asked_now} for part in manifest["models"]]
+        manifest["models"] = [part | {"counts": part["counts"] | counts} for part in manifest["models"]]
     return Run(folder, replace(record, manifest=manifest))

@@ -1,10 +1,8 @@
 """Run folders compared, and the folder that a comparison is written to.
 
-    comparison.html   the page: what differs in words, figures, tables, what was compared
-    comparison.csv    a row for each difference
-    comparison.json   the same for machines, and which runs they are of
-
-Knows run folders, comparisons and their words; measures nothing itself.
+comparison.html   the page: what differs in words, figures, tables, what was compared
+comparison.csv    a row for each difference
+comparison.json   the same for machines, and which runs they are of
 """
 
 from __future__ import annotations
@@ -29,7 +27,7 @@ from undertow.runs.compare.comparison_report import (
 )
 from undertow.runs.compare.differences import Comparison, Progress, corrected, silent
 from undertow.runs.compare.differences import compare as compare_records
-from undertow.runs.compare.equivalence import MARGIN, Margins, is_found, verdict
+from undertow.runs.compare.equivalence import MARGIN, Margins, is_significant, verdict
 from undertow.runs.compare.pairing import Matched, matchings, models_of
 from undertow.runs.folder.storage import Kind, Record, check_place, csv_of, read_json, read_record, write_folder
 from undertow.types import Finding, Result, as_json, digest
@@ -39,7 +37,7 @@ if TYPE_CHECKING:
 
 SCHEMA_VERSION = 1
 PAGE, TABLE, JSON = "comparison.html", "comparison.csv", "comparison.json"
-SHOWN_ROWS = 20
+MAX_ROWS = 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,12 +47,12 @@ class ComparedRuns:
     Attributes:
         comparisons: of each pair.
         of: the runs themselves.
-        asked: how they were compared.
+        options: how they were compared.
     """
 
     comparisons: Sequence[Comparison]
     of: Runs
-    asked: CompareOptions
+    options: CompareOptions
 
     def table(self) -> pd.DataFrame:
         """A row for each difference: the two runs, its verdict, the measure, its group, numbers and details."""
@@ -95,8 +93,8 @@ class ComparedRuns:
 
         said = [finding.text for finding in self.findings if not finding.significant]
         rows = [{name: on_one_line(str(cell)) for name, cell in row.items()} for row in rows_of(self.comparisons)]
-        table = pd.DataFrame(rows[:SHOWN_ROWS]).to_html(index=False, escape=True)
-        more = f"<p>And {len(rows) - SHOWN_ROWS:,} more; see .table().</p>" if len(rows) > SHOWN_ROWS else ""
+        table = pd.DataFrame(rows[:MAX_ROWS]).to_html(index=False, escape=True)
+        more = f"<p>And {len(rows) - MAX_ROWS:,} more; see .table().</p>" if len(rows) > MAX_ROWS else ""
         return f"<p>{escape(' '.join(said))}</p>{table}{more}"
 
 
@@ -203,31 +201,31 @@ class Runs:
             names.append(name)
         return names
 
-    def key(self, asked: CompareOptions) -> str:
+    def key(self, options: CompareOptions) -> str:
         """Equal for equal runs, compared in the same way."""
         keys = [str(record.manifest["run_key"]) for record in self.records]
-        return digest(["comparison", keys, asked.seed, asked.margins.texts, asked.within])
+        return digest(["comparison", keys, options.seed, options.margins.texts, options.within])
 
-    def folder(self, asked: CompareOptions) -> Path:
+    def folder(self, options: CompareOptions) -> Path:
         """Where a comparison goes that nobody has named a place for."""
         names = "_".join(_safe(folder.resolve().name) for folder in self.folders[:2])
         more = f"_and-{len(self.folders) - 2}-more" if len(self.folders) > 2 else ""
-        return Path("runs") / f"comparison_{names}{more}_{self.key(asked)[:8]}"
+        return Path("runs") / f"comparison_{names}{more}_{self.key(options)[:8]}"
 
     def pairs(self, *, within: bool) -> list[Pair]:
         """Every pair of runs; of each run the models with each other where these are asked for, or there is one run only."""
-        names, found = self.names, []
+        names, pairs = self.names, []
         for one in range(len(self.records)):
             if within or len(self.records) == 1:
                 own = models_of(self.records[one])
                 called = own if len(self.records) == 1 else [f"{model} ({names[one]})" for model in own]
-                found += [
+                pairs += [
                     Pair((one, one), [(own[a], own[b])], (called[a], called[b]))
                     for a, b in combinations(range(len(own)), 2)
                 ]
             for other in range(one + 1, len(self.records)):
-                found += self._of_runs(one, other, names)
-        return found
+                pairs += self._of_runs(one, other, names)
+        return pairs
 
     def _of_runs(self, one: int, other: int, names: Sequence[str]) -> Iterator[Pair]:
         for models in matchings(self.records[one], self.records[other]):
@@ -237,26 +235,26 @@ class Runs:
                 called.append(names[place] if is_whole else f"{models[0][at]} ({names[place]})")
             yield Pair((one, other), models, (called[0], called[1]))
 
-    def compared(self, asked: CompareOptions | None = None, progress: Progress = silent) -> ComparedRuns:
+    def compared(self, options: CompareOptions | None = None, progress: Progress = silent) -> ComparedRuns:
         """Every pair held against each other.
 
         Raises:
             UndertowError: they are not comparable, and why.
         """
-        asked = asked or CompareOptions()
+        options = options or CompareOptions()
         compared = [
             compare_records(
                 self.records[pair.at[0]],
                 self.records[pair.at[1]],
-                seed=asked.seed,
+                seed=options.seed,
                 names=pair.names,
                 progress=progress,
-                margin=asked.margins,
+                margin=options.margins,
                 models=pair.models,
             )
-            for pair in self.pairs(within=asked.within)
+            for pair in self.pairs(within=options.within)
         ]
-        return ComparedRuns(corrected(compared), self, asked)
+        return ComparedRuns(corrected(compared), self, options)
 
 
 def _safe(name: str) -> str:
@@ -280,9 +278,9 @@ def rows_of(comparisons: Sequence[Comparison]) -> list[dict[str, str]]:
 
 def _row_of(comparison: Comparison, one: Result) -> dict[str, str]:
     from undertow.report.formatting import MISSING, probability, significant
-    from undertow.runs.compare.comparison_report import decimals, digits, label, telling_keys
+    from undertow.runs.compare.comparison_report import decimals, digits, distinguishing_keys, label
 
-    titles, keys = comparison_text(comparison).titles, telling_keys(comparison.differences)
+    titles, keys = comparison_text(comparison).titles, distinguishing_keys(comparison.differences)
     places = decimals(one) if math.isfinite(one.value) else 2
     margin = one.extras.get(MARGIN, math.nan)
     return {
@@ -310,9 +308,9 @@ def plain_of(compared: ComparedRuns) -> dict[str, Any]:
     """Everything, as JSON has it: a number that is missing is null."""
     return {
         "schema_version": SCHEMA_VERSION,
-        "comparison_key": compared.of.key(compared.asked),
-        "seed": compared.asked.seed,
-        "margins": compared.asked.margins.texts,
+        "comparison_key": compared.of.key(compared.options),
+        "seed": compared.options.seed,
+        "margins": compared.options.margins.texts,
         "comparisons": [
             {
                 "audit": one.audit,
@@ -326,7 +324,7 @@ def plain_of(compared: ComparedRuns) -> dict[str, Any]:
                 "notes": list(one.notes),
                 "differences": [_plain(difference) for difference in one.differences],
             }
-            for one, pair in zip(compared.comparisons, compared.of.pairs(within=compared.asked.within), strict=True)
+            for one, pair in zip(compared.comparisons, compared.of.pairs(within=compared.options.within), strict=True)
         ],
     }
 
@@ -353,7 +351,7 @@ def _plain(one: Result) -> dict[str, Any]:
         "extras": {name: _number(value) for name, value in one.extras.items()},
         "note": one.note,
         "verdict": verdict(one),
-        "significant": is_found(one),
+        "significant": is_significant(one),
     }
 
 
@@ -392,7 +390,7 @@ def _write(compared: ComparedRuns, folder: Path) -> Path:
         text = as_json(plain_of(compared), indent=2, allow_nan=False) + "\n"
         (draft / JSON).write_text(_writable(text), encoding="utf-8")
 
-    write_folder(folder, compared.of.key(compared.asked), fill, kind=COMPARISON)
+    write_folder(folder, compared.of.key(compared.options), fill, kind=COMPARISON)
     return folder / PAGE
 
 
@@ -411,17 +409,17 @@ def _page(compared: ComparedRuns) -> str:
         PageFigure(drawing.name, svg_text(drawing), drawing.caption, drawing.alt)
         for drawing in drawings(compared.comparisons, titles)
     ]
-    folders, asked = [str(folder) for folder in compared.of.folders], compared.asked
-    seed = ["--seed", str(asked.seed)] if asked.seed else []
-    margins = [word for text in asked.margins.texts for word in ("--margin", text)]
-    within = ["--within"] if asked.within else []
+    folders, options = [str(folder) for folder in compared.of.folders], compared.options
+    seed = ["--seed", str(options.seed)] if options.seed else []
+    margins = [word for text in options.margins.texts for word in ("--margin", text)]
+    within = ["--within"] if options.within else []
     command = f"undertow compare {shlex.join([*folders, *seed, *margins, *within])}"
-    arguments = [*map(repr, folders), *([f"seed={asked.seed}"] if asked.seed else [])]
-    arguments += [f"margin={asked.margins.python}"] if asked.margins.python else []
-    arguments += ["within=True"] if asked.within else []
+    arguments = [*map(repr, folders), *([f"seed={options.seed}"] if options.seed else [])]
+    arguments += [f"margin={options.margins.python}"] if options.margins.python else []
+    arguments += ["within=True"] if options.within else []
     python = f"undertow.compare({', '.join(arguments)})"
     return render_page(
-        page_of(compared.comparisons, pictures, command, python, _provenance(circumstances(), asked.seed))
+        page_of(compared.comparisons, pictures, command, python, _provenance(circumstances(), options.seed))
     )
 
 

@@ -1,7 +1,4 @@
-"""Comparisons in words: what differs, the strongest first, and the parts of their page.
-
-Knows comparisons and the page's parts; knows nothing about how differences were got or files are written.
-"""
+"""Comparisons in words: what differs, the strongest first, and the parts of their page."""
 
 from __future__ import annotations
 
@@ -27,21 +24,21 @@ from undertow.report.model import ReportTable, ReportText
 from undertow.report.page import Page, PageFigure
 from undertow.runs.compare.differences import Comparison, statement
 from undertow.runs.compare.equivalence import (
-    CANNOT_BE_TOLD,
     DIFFERS,
     EQUIVALENT,
+    INCONCLUSIVE,
     INNER_HIGH,
     INNER_LOW,
     MARGIN,
     OVER_PROMPTS,
     VERDICTS,
     W_SPAN,
-    is_found,
+    is_significant,
     verdict,
 )
 from undertow.runs.compare.resampling import columns_known, require_columns
 from undertow.runs.folder.storage import ManifestFacts
-from undertow.runs.run_report import asked_of, beside_each_other
+from undertow.runs.run_report import beside_each_other, sample_facts
 from undertow.types import MAX_DECIMALS, Finding, Result
 
 if TYPE_CHECKING:
@@ -64,7 +61,7 @@ NOTES = (
     "A difference is the number of the later run less that of the baseline, each over the items that both answered.",
     f"The margin is the smallest difference of interest. A difference *{DIFFERS}* where q is below .05 and its 95% interval lies wholly "
     f"beyond the margin: only this is claimed. It is *{EQUIVALENT}* where its 90% interval lies wholly within (two one-sided tests). "
-    f"Of all others it *{CANNOT_BE_TOLD}* which they are: the interval says how large they could be. What has no interval is not claimed.",
+    f"Of all others it *{INCONCLUSIVE}* which they are: the interval says how large they could be. What has no interval is not claimed.",
     "The intervals are about other sentences of this kind (patterns, occupations, documents or pairs of names), and say nothing of other "
     "training seeds, prompts or languages. They come from leaving whole clusters out of both runs.",
     "Differences of slopes are judged as drifts are: the answers' differences, row by row, may have noise of each value of W, which "
@@ -84,7 +81,7 @@ GLOSSARY = {
     "baseline": "value in the baseline run, over the items of both",
     "candidate": "value in the run that is held against it, over the items of both",
     "margin": "the smallest difference of interest, in the unit of the table",
-    "verdict": f"{DIFFERS} (claimed), {EQUIVALENT}, or {CANNOT_BE_TOLD}",
+    "verdict": f"{DIFFERS} (claimed), {EQUIVALENT}, or {INCONCLUSIVE}",
     "mean_mass": "the average probability that the words of a group take; a difference of two is at these values of W, for other sentences",
     "w_effect_of_difference": "the standard deviation of what the values of W do to the difference of both runs, without the noise that "
     "the sentences leave: 0 where both answer W alike",
@@ -101,7 +98,7 @@ TITLES = {
 }
 
 
-HOW_FOUND = "A difference is claimed where q is below .05 and its 95% interval lies wholly beyond the margin."
+DECISION_RULE = "A difference is claimed where q is below .05 and its 95% interval lies wholly beyond the margin."
 NOT_TESTED = "Not tested."
 NOTHING_DIFFERS = "No difference between the runs is claimed to be more than its margin."
 ALL_ALIKE = "Where all answers are the same, there is no difference to be found."
@@ -123,7 +120,7 @@ def comparison_text(comparison: Comparison) -> ReportText:
 
 def strongest_first(differences: Sequence[Result]) -> list[Result]:
     """By how often they hold half their interval, since units differ; those that are claimed first, those without a number last."""
-    return sorted(differences, key=lambda one: (not is_found(one), -strength(one)))
+    return sorted(differences, key=lambda one: (not is_significant(one), -strength(one)))
 
 
 def strength(difference: Result) -> float:
@@ -147,7 +144,7 @@ def findings(comparisons: Sequence[Comparison], titles: Mapping[str, str]) -> li
     tested = [statement(one) for of in comparisons for one in of.differences if math.isfinite(one.q)]
     said = [
         Finding(
-            _sentence(one, of, titles, telling_keys(of.differences)),
+            _sentence(one, of, titles, distinguishing_keys(of.differences)),
             significant=True,
             strength=strength(one),
             results=(named(of, one, several=several),),
@@ -155,15 +152,17 @@ def findings(comparisons: Sequence[Comparison], titles: Mapping[str, str]) -> li
         )
         for of in comparisons
         for one in of.differences
-        if is_found(one)
+        if is_significant(one)
     ]
     said.sort(key=lambda finding: -finding.strength)
     if len(comparisons) > MAX_PAIRS:
-        return [*said, *_not_found(comparisons, tested)]
-    return [*said, *(finding for of in comparisons for finding in _not_found([of], tested, several=several))]
+        return [*said, *_not_significant(comparisons, tested)]
+    return [*said, *(finding for of in comparisons for finding in _not_significant([of], tested, several=several))]
 
 
-def _not_found(comparisons: Sequence[Comparison], tested: Sequence[str], *, several: bool = True) -> list[Finding]:
+def _not_significant(
+    comparisons: Sequence[Comparison], tested: Sequence[str], *, several: bool = True
+) -> list[Finding]:
     """How many differences are not claimed, the strongest of them first in what the sentence rests on."""
     who = "" if not several else f"{comparisons[0].candidate} against {comparisons[0].baseline}: "
     if len(comparisons) > 1:
@@ -171,20 +170,20 @@ def _not_found(comparisons: Sequence[Comparison], tested: Sequence[str], *, seve
     rows = strongest_first([named(of, one, several=several) for of in comparisons for one in of.differences])
     finite = [one for one in rows if math.isfinite(one.value)]
     lost = tuple(one for one in rows if not math.isfinite(one.value))
-    left = tuple(one for one in finite if not is_found(one))
+    left = tuple(one for one in finite if not is_significant(one))
     n_tests = tested.count(statement(left[0])) if left else 0
     said, identical = _summary(comparisons, finite), all(of.identical for of in comparisons)
-    found = [
+    tallied = [
         Finding(who + said, significant=False, strength=0.0, decision_rule=ALL_ALIKE)
         if identical
         else Finding(
-            who + said, significant=False, strength=0.0, results=left, n_tests=n_tests, decision_rule=HOW_FOUND
+            who + said, significant=False, strength=0.0, results=left, n_tests=n_tests, decision_rule=DECISION_RULE
         )
     ]
     not_had = Finding(
-        who + _lost_told(len(lost)), significant=False, strength=0.0, results=lost, decision_rule=NOT_TESTED
+        who + _lost_sentence(len(lost)), significant=False, strength=0.0, results=lost, decision_rule=NOT_TESTED
     )
-    return [*(found if said else []), *([not_had] if lost else [])]
+    return [*(tallied if said else []), *([not_had] if lost else [])]
 
 
 def _summary(comparisons: Sequence[Comparison], finite: Sequence[Result]) -> str:
@@ -199,8 +198,8 @@ def _summary(comparisons: Sequence[Comparison], finite: Sequence[Result]) -> str
         said.append(
             f"{counts[EQUIVALENT]:,} {'is' if one else 'are'} equivalent within {'its' if one else 'their'} margin"
         )
-    if counts[CANNOT_BE_TOLD]:
-        said.append(f"{counts[CANNOT_BE_TOLD]:,} can be told neither way")
+    if counts[INCONCLUSIVE]:
+        said.append(f"{counts[INCONCLUSIVE]:,} can be told neither way")
     if not said:
         return ""
     many = "1 difference" if len(finite) == 1 else f"{len(finite):,} differences"
@@ -210,15 +209,15 @@ def _summary(comparisons: Sequence[Comparison], finite: Sequence[Result]) -> str
 
 def counted(differences: Sequence[Result]) -> dict[str, int]:
     """How many of the differences that have a value are what, by verdict."""
-    found = [verdict(one) for one in differences if math.isfinite(one.value)]
-    return {one: found.count(one) for one in VERDICTS}
+    verdicts = [verdict(one) for one in differences if math.isfinite(one.value)]
+    return {one: verdicts.count(one) for one in VERDICTS}
 
 
-def _lost_told(lost: int) -> str:
+def _lost_sentence(lost: int) -> str:
     return f"{'1 number' if lost == 1 else f'{lost:,} numbers'} cannot be compared; the tables say why."
 
 
-def telling_keys(differences: Sequence[Result]) -> list[str]:
+def distinguishing_keys(differences: Sequence[Result]) -> list[str]:
     """Keys of the groups that have several levels."""
     keys = dict.fromkeys(key for one in differences for key in one.group)
     return [key for key in keys if len({one.group.get(key, "") for one in differences} - {""}) > 1]
@@ -287,29 +286,29 @@ def page_of(
 ) -> Page:
     """The page of one or more comparisons that are told together."""
     first, several = comparisons[0], len(comparisons) > 1
-    told = comparison_text(first)
+    text = comparison_text(first)
     sides = sides_of(comparisons)
-    said = findings(comparisons, told.titles)
-    claimants = "listed words" if told.of_words else "possible answers"
+    said = findings(comparisons, text.titles)
+    claimants = "listed words" if text.of_words else "possible answers"
     all_of_them = f"{', '.join(list(sides)[:-1])} and {list(sides)[-1]}"
     return Page(
-        title=f"{told.title}: {all_of_them} with each other"
+        title=f"{text.title}: {all_of_them} with each other"
         if several
-        else f"{told.title}: {first.candidate} against {first.baseline}",
+        else f"{text.title}: {first.candidate} against {first.baseline}",
         lead=f"What differs between the answers of {all_of_them} to the same questions?{_one_model(comparisons)}",
         findings=said,
         results=[_row(named(one, each, several=several)) for one in comparisons for each in one.differences],
         figures=pictures,
         shown=[*([_pairs(comparisons)] if several else []), _compared(sides)],
-        asked=told.asked,
-        examples=told.examples,
+        asked=text.asked,
+        examples=text.examples,
         asked_of={_place(at, several=several): _who(name, run) for at, (name, run) in enumerate(sides.items(), 1)},
         notes=[*notes_of(comparisons), *NOTES],
         command=command,
         python=python,
         provenance=provenance,
-        titles={**TITLES, **told.titles},
-        glossary={**told.glossary, **_glossary(comparisons)},
+        titles={**TITLES, **text.titles},
+        glossary={**text.glossary, **_glossary(comparisons)},
         neutral="no difference would give",
         basis=_basis(said, comparisons, claimants),
         nothing=ALL_ALIKE if all(one.identical for one in comparisons) else NOTHING_DIFFERS,
@@ -325,9 +324,9 @@ def _glossary(comparisons: Sequence[Comparison]) -> dict[str, str]:
 
 def _row(difference: Result) -> Result:
     """A difference as a row of the page: with its verdict, and without the numbers that only the table holds."""
-    told = verdict(difference) if math.isfinite(difference.value) else ""
+    word = verdict(difference) if math.isfinite(difference.value) else ""
     detail = {name: number for name, number in difference.extras.items() if name not in LEFT_TO_THE_TABLE}
-    return replace(difference, group={**difference.group, VERDICT: told}, extras=detail)
+    return replace(difference, group={**difference.group, VERDICT: word}, extras=detail)
 
 
 def sides_of(comparisons: Sequence[Comparison]) -> dict[str, Record]:
@@ -356,7 +355,7 @@ def _basis(said: Sequence[Finding], comparisons: Sequence[Comparison], claimants
 def _side(run: Record, facet: Mapping[str, str], claimants: str) -> dict[str, str]:
     """What one of the runs was asked, and the graph that it names."""
     graph: Mapping[str, Any] = run.manifest.get("graph") or {}
-    return asked_of(run, facet, claimants) | ({"graph": f"{graph['name']}: {graph['title']}"} if graph else {})
+    return sample_facts(run, facet, claimants) | ({"graph": f"{graph['name']}: {graph['title']}"} if graph else {})
 
 
 def _one_model(comparisons: Sequence[Comparison]) -> str:
@@ -421,17 +420,17 @@ def _compared(sides: Mapping[str, Record]) -> ReportTable:
 def _facts(name: str, run: Record) -> dict[str, str]:
     """Who a run asked, how, when, and the command that repeats it; of one of its models, if it is called so."""
     manifest = run.manifest
-    cards = {str(part["name"]): part["card"] for part in manifest.get("models", ())}
-    cards = {name: cards[name]} if name in cards else cards
+    identities = {str(part["name"]): part["card"] for part in manifest.get("models", ())}
+    identities = {name: identities[name]} if name in identities else identities
     if "model_card" in manifest:
-        cards = {str(manifest["model"]): manifest["model_card"]}
+        identities = {str(manifest["model"]): manifest["model_card"]}
     counts: Mapping[str, Any] = manifest.get("counts", {})
     return {
-        "model": name if name in cards else str(manifest["model"]),
-        "source": _of_cards(cards, "source") or str(manifest.get("recorded", "")),
-        "revision": _of_cards(cards, "revision"),
-        "dtype": _of_cards(cards, "dtype"),
-        "read by": _of_cards(cards, "scoring_method"),
+        "model": name if name in identities else str(manifest["model"]),
+        "source": _joined_facts(identities, "source") or str(manifest.get("recorded", "")),
+        "revision": _joined_facts(identities, "revision"),
+        "dtype": _joined_facts(identities, "dtype"),
+        "read by": _joined_facts(identities, "scoring_method"),
         "protocol": str(manifest["protocol"]),
         "items": f"{counts.get('items', len(run.observations)):,}",
         "missing": f"{counts.get('missing', 0):,}",
@@ -444,9 +443,9 @@ def _facts(name: str, run: Record) -> dict[str, str]:
     }
 
 
-def _of_cards(cards: Mapping[str, Mapping[str, Any]], name: str) -> str:
+def _joined_facts(identities: Mapping[str, Mapping[str, Any]], name: str) -> str:
     """A fact of each model, once where it is the same of all."""
-    facts = {model: str(card.get(name, ""))[:40] for model, card in cards.items()}
+    facts = {model: str(identity.get(name, ""))[:40] for model, identity in identities.items()}
     if len(set(facts.values())) < 2:
         return next(iter(facts.values()), "")
     return "; ".join(f"{model}: {fact}" for model, fact in facts.items())
@@ -470,14 +469,14 @@ def drawings(comparisons: Sequence[Comparison], titles: Mapping[str, str]) -> li
     drawn = []
     for (measure, unit), rows in differing[:MAX_FIGURES]:
         title = title_of(measure, titles)
-        keys = telling_keys(rows)
+        keys = distinguishing_keys(rows)
         chosen = [
             DrawnDifference(
                 ", ".join(one.group[key] for key in keys if one.group.get(key)) or _levels(one) or title,
                 one.value,
                 one.low,
                 one.high,
-                found=is_found(one),
+                found=is_significant(one),
                 equivalent=verdict(one) == EQUIVALENT,
                 margin=one.extras.get(MARGIN, 0.0),
             )
@@ -502,5 +501,5 @@ def _levels(one: Result) -> str:
     return ", ".join(filter(None, one.group.values()))
 
 
-def _how_many(shown: int, of_all: int) -> str:
-    return f"The {shown} strongest of {of_all:,}." if shown < of_all else ""
+def _how_many(n_drawn: int, of_all: int) -> str:
+    return f"The {n_drawn} strongest of {of_all:,}." if n_drawn < of_all else ""

@@ -2,7 +2,6 @@
 
 Both runs are measured without each group of clusters, and lose the same ones; docs/decisions/023 says why, and how well it covers.
 An audit that knows more of its measures than their clusters judges the differences of these itself (`differences` of an audit).
-Knows audits by their `measure` and `differences`; knows nothing about what is measured, or how differences are told.
 """
 
 from __future__ import annotations
@@ -218,8 +217,8 @@ def _names(baseline: Record, candidate: Record) -> tuple[str, str]:
     models = [str(record.manifest["model"]) for record in (baseline, candidate)]
     if models[0] != models[1]:
         return models[0], models[1]
-    cards: list[Mapping[str, Any]] = [record.manifest.get("model_card", {}) for record in (baseline, candidate)]
-    dtypes = [str(card.get("dtype", "")) for card in cards]
+    identities: list[Mapping[str, Any]] = [record.manifest.get("model_card", {}) for record in (baseline, candidate)]
+    dtypes = [str(identity.get("dtype", "")) for identity in identities]
     if dtypes[0] != dtypes[1]:
         return f"{models[0]} ({dtypes[0]})", f"{models[1]} ({dtypes[1]})"
     return f"{models[0]} (baseline)", f"{models[1]} (candidate)"
@@ -249,11 +248,11 @@ class _Measured:
 
     @classmethod
     def of(cls, audit: Audit, paired: PairedRuns, seed: int, names: Names, columns: Set[str]) -> _Measured:
-        found = []
-        for at, evidence in enumerate((paired.baseline, paired.candidate)):
-            with require_columns(evidence, names[at], columns):
+        sides = []
+        for at, observations in enumerate((paired.baseline, paired.candidate)):
+            with require_columns(observations, names[at], columns):
                 try:
-                    found.append(by_key(_shared_names(point_results(audit, evidence, seed), paired, at)))
+                    sides.append(by_key(_shared_names(point_results(audit, observations, seed), paired, at)))
                 except CorruptRunError:
                     raise
                 except UndertowError as error:
@@ -261,39 +260,39 @@ class _Measured:
                         f"{names.baseline} and {names.candidate} cannot be compared on the {paired.n_answered:,} items that both "
                         f"answered: {error}"
                     ) from error
-        first, second = found
+        first, second = sides
         return cls(audit, paired, seed, first, second, list(dict.fromkeys([*first, *second])))
 
     def values(self, frames: Sequence[pd.DataFrame]) -> tuple[list[Floats], list[Floats]]:
         """Values of both runs, and the items behind each, of a part of their rows, each [result]; NaN and 0 where there are none."""
-        evidences = (self.paired.baseline, self.paired.candidate)
-        found = [
-            by_key(_shared_names(self._results(replace(evidence, frame=frame)), self.paired, at))
-            for at, (evidence, frame) in enumerate(zip(evidences, frames, strict=True))
+        tables = (self.paired.baseline, self.paired.candidate)
+        sides = [
+            by_key(_shared_names(self._results(replace(observations, frame=frame)), self.paired, at))
+            for at, (observations, frame) in enumerate(zip(tables, frames, strict=True))
         ]
-        return self.as_arrays(found)
+        return self.as_arrays(sides)
 
-    def _results(self, evidence: Observations) -> list[Result]:
+    def _results(self, observations: Observations) -> list[Result]:
         """None where what is left is too little for the audit to be measured at all."""
-        if evidence.frame.empty:
+        if observations.frame.empty:
             return []
         try:
-            return point_results(self.audit, evidence, self.seed)
+            return point_results(self.audit, observations, self.seed)
         except UndertowError:
             return []
 
-    def as_arrays(self, found: Sequence[Mapping[Key, Result]]) -> tuple[list[Floats], list[Floats]]:
+    def as_arrays(self, sides: Sequence[Mapping[Key, Result]]) -> tuple[list[Floats], list[Floats]]:
         """Values and numbers of items by the keys, of either run, each [result]."""
-        values = [np.array([one[key].value if key in one else math.nan for key in self.keys]) for one in found]
-        counts = [np.array([float(one[key].n) if key in one else 0.0 for key in self.keys]) for one in found]
+        values = [np.array([one[key].value if key in one else math.nan for key in self.keys]) for one in sides]
+        counts = [np.array([float(one[key].n) if key in one else 0.0 for key in self.keys]) for one in sides]
         return values, counts
 
     def open_by(self, key: Key) -> float:
         """How far a difference may lie from its value, since the models did not show all probabilities; 0 where they did."""
-        found = [one[key] for one in (self.baseline, self.candidate) if key in one]
+        sides = [one[key] for one in (self.baseline, self.candidate) if key in one]
         return sum(
             max(one.value - one.extras["bound_low"], one.extras["bound_high"] - one.value)
-            for one in found
+            for one in sides
             if math.isfinite(one.value) and {"bound_low", "bound_high"} <= set(one.extras)
         )
 
@@ -335,7 +334,7 @@ def _errors(
 
     if measured.paired.identical or not measured.keys:
         return None
-    frames = [quick(evidence.frame) for evidence in (measured.paired.baseline, measured.paired.candidate)]
+    frames = [quick(observations.frame) for observations in (measured.paired.baseline, measured.paired.candidate)]
     ways, n_most = _ways(frames[0])
     groups = [groups_of(labels, n_most, measured.seed) for labels in ways]
     cells = (
@@ -349,9 +348,9 @@ def _errors(
         nonlocal done
         without, counting = [], []
         for both in zip(*(without_each(frame, *grouped) for frame in frames), strict=True):
-            found = measured.values(both)
-            without.append(found[0][1] - found[0][0])
-            counting.append(_changed(whole, found))
+            recomputed = measured.values(both)
+            without.append(recomputed[0][1] - recomputed[0][0])
+            counting.append(_changed(whole, recomputed))
             done += 1
             progress(done, total)
         return LeftOut(np.array(without), np.array(counting))
@@ -428,8 +427,8 @@ class _Rows:
         added = [self._added(result) for key, result in self.judged.items() if key not in set(self.measured.keys)]
         others = [key for key in dict.fromkeys([*own[0], *own[1]]) if key not in seen]
         missing = [self._missing(key, own) for key in others if not _of_no_model(own, key)]
-        found = [one for one in [*measured, *added, *missing] if not _is_replaced(one, self.judged)]
-        return _with_notes_by_prompt(found)
+        listed = [one for one in [*measured, *added, *missing] if not _is_replaced(one, self.judged)]
+        return _with_notes_by_prompt(listed)
 
     def _recorded(self, at: int, chosen: bool) -> list[Result]:
         compared = {one[at] for one in self.measured.paired.models}
@@ -440,19 +439,19 @@ class _Rows:
         ]
 
     def _difference(self, at: int, key: Key, own: Sequence[Mapping[Key, Result]]) -> Result:
-        found = [one.get(key) for one in (self.measured.baseline, self.measured.candidate)]
-        one = next(result for result in found if result is not None)
-        values = [math.nan if result is None else result.value for result in found]
+        sides = [one.get(key) for one in (self.measured.baseline, self.measured.candidate)]
+        one = next(result for result in sides if result is not None)
+        values = [math.nan if result is None else result.value for result in sides]
         judged = self.judged.get(key)
         value = values[1] - values[0]
         if judged is not None and math.isfinite(judged.value):
             value = judged.value if math.isfinite(value) else value
         if abs(value) <= TIE_SHARE * max(map(abs, values)):
             value = 0.0
-        n = min(0 if result is None else result.n for result in found)
+        n = min(0 if result is None else result.n for result in sides)
         result = Result(
             measure=one.measure,
-            group=_shown_group(one.group, self.measured.paired),
+            group=_displayed_group(one.group, self.measured.paired),
             value=value,
             n=n,
             n_missing=max(0, (one.n + one.n_missing - n) + self._alone(key, one.n + one.n_missing, own)),
@@ -461,7 +460,7 @@ class _Rows:
             extras={"baseline": values[0], "candidate": values[1]},
         )
         if not math.isfinite(value):
-            return replace(result, value=math.nan, note=self._why_not(found))
+            return replace(result, value=math.nan, note=self._why_not(sides))
         if judged is not None:
             errors = self._own_errors(judged)
         else:
@@ -482,8 +481,8 @@ class _Rows:
 
     def _alone(self, key: Key, n_shared: int, own: Sequence[Mapping[Key, Result]]) -> int:
         """Items behind a result that one run has alone, by what the runs themselves have recorded."""
-        asked = [one[key].n + one[key].n_missing for one in own if key in one]
-        return sum(max(0, number - n_shared) for number in asked)
+        numbers = [one[key].n + one[key].n_missing for one in own if key in one]
+        return sum(max(0, number - n_shared) for number in numbers)
 
     def _own_errors(self, judged: Result) -> _Errors:
         return _Errors(judged.low, judged.high, judged.p, judged.extras, judged.note)
@@ -514,7 +513,7 @@ class _Rows:
 
     def _added(self, judged: Result) -> Result:
         """A difference that no run has by itself."""
-        result = replace(judged, group=_shown_group(judged.group, self.measured.paired))
+        result = replace(judged, group=_displayed_group(judged.group, self.measured.paired))
         margin = self.margins.margin(result)
         errors = self._own_errors(judged)
         if self.errors is None:
@@ -526,23 +525,23 @@ class _Rows:
 
     def _missing(self, key: Key, own: Sequence[Mapping[Key, Result]]) -> Result:
         """A result that was recorded, and cannot be measured on the items of both."""
-        found = [one.get(key) for one in own]
-        one = next(result for result in found if result is not None)
+        sides = [one.get(key) for one in own]
+        one = next(result for result in sides if result is not None)
         return Result(
             measure=one.measure,
-            group=_shown_group(one.group, self.measured.paired),
+            group=_displayed_group(one.group, self.measured.paired),
             value=math.nan,
-            n_missing=max(result.n + result.n_missing for result in found if result is not None),
+            n_missing=max(result.n + result.n_missing for result in sides if result is not None),
             unit=unit_of_difference(one.unit),
             null_value=0.0,
             extras={"baseline": math.nan, "candidate": math.nan},
-            note=self._why_not(found) if None in found else "It is not measured on the items that both have.",
+            note=self._why_not(sides) if None in sides else "It is not measured on the items that both have.",
         )
 
-    def _why_not(self, found: Sequence[Result | None]) -> str:
+    def _why_not(self, sides: Sequence[Result | None]) -> str:
         """Why a difference cannot be had."""
         said = []
-        for name, result in zip(self.names, found, strict=True):
+        for name, result in zip(self.names, sides, strict=True):
             if result is None:
                 said.append(f"{name} has no such number.")
             elif not math.isfinite(result.value):
@@ -618,7 +617,7 @@ def _with_notes_by_prompt(differences: Sequence[Result]) -> list[Result]:
     ]
 
 
-def _shown_group(group: Mapping[str, str], paired: PairedRuns) -> dict[str, str]:
+def _displayed_group(group: Mapping[str, str], paired: PairedRuns) -> dict[str, str]:
     """Without the model where one is compared with one, unless it is another model of a run."""
     own = {name for one in paired.models for name in one}
     level = group.get("model", "")

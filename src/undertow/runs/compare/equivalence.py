@@ -1,7 +1,4 @@
-"""The smallest difference of interest, and what a difference is beside it: more than that, equivalent within it, or neither can be told.
-
-Knows the units of differences, and results; knows nothing about how differences were got.
-"""
+"""The smallest difference of interest, and what a difference is beside it: more than that, equivalent within it, or neither can be told."""
 
 from __future__ import annotations
 
@@ -16,8 +13,8 @@ from undertow.types import Result
 ALPHA = 0.05
 DIFFERS = "differs by more than the margin"
 EQUIVALENT = "equivalent within the margin"
-CANNOT_BE_TOLD = "cannot be told"
-VERDICTS = (DIFFERS, EQUIVALENT, CANNOT_BE_TOLD)
+INCONCLUSIVE = "cannot be told"
+VERDICTS = (DIFFERS, EQUIVALENT, INCONCLUSIVE)
 
 MARGIN, INNER_LOW, INNER_HIGH, W_SPAN = "margin", "inner_low", "inner_high", "w_span"
 """Names of numbers in `detail`: the margin, the ends of the 90% interval, and how far W goes."""
@@ -163,10 +160,10 @@ def verdict(difference: Result) -> str:
         return DIFFERS
     if difference.extras.get(INNER_LOW, math.nan) >= -margin and difference.extras.get(INNER_HIGH, math.nan) <= margin:
         return EQUIVALENT
-    return CANNOT_BE_TOLD
+    return INCONCLUSIVE
 
 
-def is_found(difference: Result) -> bool:
+def is_significant(difference: Result) -> bool:
     """Whether a difference is claimed: it differs by more than its margin."""
     return verdict(difference) == DIFFERS
 

@@ -1,6 +1,6 @@
 """What two runs have in common: the same questions, read alike, item by item; and why not, where they have not.
 
-Knows manifests and tables of observations; knows nothing about measures, or what becomes of the pairs. docs/decisions/023 says
+docs/decisions/023 says
 what is comparable, and why.
 """
 
@@ -27,7 +27,7 @@ NOT_OF_QUESTIONS = frozenset(
 """Facts of a design that are about models or for a reader, or that the texts tell; all others must be the same in both runs."""
 SHARES_HOWEVER_READ = ("task-specification",)
 """Audits whose measures take shares between the word groups, so that it does not matter how masses were read."""
-ASKED = (
+QUESTION_COLUMNS = (
     "text", "passage", "gold", "expected", "well_specified", "w_name", "w_index", "w_value", "w", "template", "wording", "decoding",
     "n_shots", "attribute_donor", "options", "cluster",
 )  # fmt: skip
@@ -105,7 +105,7 @@ def pair(baseline: Record, candidate: Record, audit: Audit, names: Names, matche
     _check_readouts(baseline.manifest, candidate.manifest, models, names)
     same_texts = True
     for one in models:
-        same_texts &= _asked_the_same((baseline, candidate), one, audit, names)
+        same_texts &= _same_questions((baseline, candidate), one, audit, names)
     keyed = [
         _KeyedRows.of(record, [one[at] for one in models], names[at]) for at, record in enumerate((baseline, candidate))
     ]
@@ -174,10 +174,10 @@ def _differing(first: Mapping[str, Any], second: Mapping[str, Any]) -> Iterator[
 
 def _both(first: Any, second: Any) -> str:
     """Two values in words, where they are short enough to be read."""
-    shown = [repr(one) for one in (first, second)]
-    if max(map(len, shown)) > 60:
+    texts = [repr(one) for one in (first, second)]
+    if max(map(len, texts)) > 60:
         return "are not the same in both"
-    return f"is {shown[0]} in the first and {shown[1]} in the second"
+    return f"is {texts[0]} in the first and {texts[1]} in the second"
 
 
 def _spaced(name: str) -> str:
@@ -265,7 +265,7 @@ def _kind(manifest: Mapping[str, Any], model: str) -> str:
     return readout if readout in (LIKELIHOOD, PROMPT) else "place"
 
 
-def _asked_the_same(records: tuple[Record, Record], models: tuple[str, str], audit: Audit, names: Names) -> bool:
+def _same_questions(records: tuple[Record, Record], models: tuple[str, str], audit: Audit, names: Names) -> bool:
     """Whether both models were asked the very same texts; of a part of them, or of others that depend on answers, False.
 
     Raises:
@@ -308,9 +308,9 @@ def _drawn(record: Record) -> bool:
 
 def _nothing_shared(first: Mapping[str, Any], second: Mapping[str, Any], names: Names) -> UndertowError:
     titles = [str(manifest["design"].get("title", "")) for manifest in (first, second)]
-    asked = f" ({titles[0]}; {titles[1]})" if titles[0] != titles[1] else ""
+    which = f" ({titles[0]}; {titles[1]})" if titles[0] != titles[1] else ""
     mend = "run one of them again with the challenge, --seed and --limit of the other"
-    return _refuse(names, f"they share no item{asked}", mend)
+    return _refuse(names, f"they share no item{which}", mend)
 
 
 # Which item is which.
@@ -353,9 +353,9 @@ class _KeyedRows:
         keys = rows[list(factors)].astype(str).agg(BETWEEN.join, axis=1) if factors else rows["item"].astype(str)
         twice = keys.duplicated()
         if twice.any():
-            shown = keys[twice].iloc[0].replace(BETWEEN, "/")
+            item = keys[twice].iloc[0].replace(BETWEEN, "/")
             raise UndertowError(
-                f"{self.name}: item {shown!r} of {model} is there twice, so that it cannot be paired; give each row one of its own"
+                f"{self.name}: item {item!r} of {model} is there twice, so that it cannot be paired; give each row one of its own"
             )
         return rows, keys
 
@@ -404,7 +404,7 @@ def _check_rows(first: pd.DataFrame, second: pd.DataFrame, names: Names) -> None
     for name in ANSWERED_BEFORE:
         if name in first and name in second:
             same_before &= (first[name].astype(str) == second[name].astype(str)).to_numpy()
-    for name in ASKED:
+    for name in QUESTION_COLUMNS:
         if name not in first or name not in second:
             continue
         sides = [_as_text(side[name]) for side in (first, second)]

@@ -1,7 +1,4 @@
-"""Measuring over and over: results by what they are, of a table and of the table without each group of its clusters.
-
-Knows an audit by its `measure` and a table by its rows; knows nothing about what is measured, or what it is compared with.
-"""
+"""Measuring over and over: results by what they are, of a table and of the table without each group of its clusters."""
 
 from __future__ import annotations
 
@@ -27,7 +24,7 @@ def key_of(result: Result) -> Key:
     return result.measure, tuple(sorted((name, level) for name, level in result.group.items() if level))
 
 
-def point_results(audit: Audit, evidence: Observations, seed: int) -> list[Result]:
+def point_results(audit: Audit, observations: Observations, seed: int) -> list[Result]:
     """What an audit measures, with the values that it always has and without what only errors need.
 
     An audit that does not know of `undertow.stats.intervals.point_estimates` gives the same values, and takes its time.
@@ -35,54 +32,54 @@ def point_results(audit: Audit, evidence: Observations, seed: int) -> list[Resul
     from undertow.stats.intervals.point_estimates import only_points, point_estimates
 
     if only_points():
-        return list(audit.measure(evidence, seed))
+        return list(audit.measure(observations, seed))
     with point_estimates():
-        return list(audit.measure(evidence, seed))
+        return list(audit.measure(observations, seed))
 
 
-def columns_known(audit: str, evidences: Sequence[Observations]) -> Set[str]:
+def columns_known(audit: str, runs: Sequence[Observations]) -> Set[str]:
     """The columns that runs of an audit have: of one of ours all of them, of any those of these runs.
 
     Args:
         audit: the audit's name.
-        evidences: runs of it.
+        runs: runs of it.
     """
     ours = next((cells for audits, cells in CELLS.items() if audit in audits), {})
-    held = {str(name) for evidence in evidences for name in evidence.frame}
+    columns = {str(name) for run in runs for name in run.frame}
     if not ours:
-        return held
-    groups = {str(group) for evidence in evidences for group in evidence.design.get("groups", ())}
-    return {*ours, *groups, "other_words", *ANSWERED_BEFORE, *held}
+        return columns
+    groups = {str(group) for run in runs for group in run.design.get("groups", ())}
+    return {*ours, *groups, "other_words", *ANSWERED_BEFORE, *columns}
 
 
 @contextmanager
-def require_columns(evidence: Observations, name: str, columns: Set[str]) -> Iterator[None]:
+def require_columns(observations: Observations, name: str, columns: Set[str]) -> Iterator[None]:
     """Tell of a column that this run lacks as such, whatever is made of its table before it is asked for.
 
     Any other fault stays what it is: a label that a table of ours lacks is no column of the run.
 
     Args:
-        evidence: what is measured, or told.
+        observations: what is measured, or told.
         name: of the run.
         columns: that runs of its audit have.
 
     Raises:
         DamagedRunError: the run has not what its audit is measured and told by.
     """
-    lacking = sorted(columns - set(map(str, evidence.frame)))
+    lacking = sorted(columns - set(map(str, observations.frame)))
     try:
         yield
     except KeyError as error:
-        asked = [column for column in lacking if _is_asked_for(column, error)]
-        if not asked or not _is_of_a_table(error):
+        missing = [column for column in lacking if _names_column(column, error)]
+        if not missing or not _is_of_a_table(error):
             raise
         raise CorruptRunError(
-            f"{name}: the run is damaged or of another version (its observations have no column {asked[0]!r}, which its audit needs); "
+            f"{name}: the run is damaged or of another version (its observations have no column {missing[0]!r}, which its audit needs); "
             "run the audit again"
         ) from error
 
 
-def _is_asked_for(column: str, error: KeyError) -> bool:
+def _names_column(column: str, error: KeyError) -> bool:
     """Whether an error of pandas is about this column: alone, or in one of the sentences that it has for several."""
     said = str(error.args[0]) if error.args else ""
     return said in (column, f"Column not found: {column}") or repr(column) in said

@@ -1,4 +1,4 @@
-"""Telling: what the page says of the precision that a run had. Knows the record, and plain values for the page."""
+"""Telling: what the page says of the precision that a run had."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from undertow.runs.folder.storage import Record
 if TYPE_CHECKING:
     from undertow.report.page import PagePrecision
 
-SHOWN_ROWS = 8
+MAX_ROWS = 8
 COLUMNS = ("result", "reduced", "float32", "error", "95% interval of the error", "of half the run's interval")
 
 
@@ -38,7 +38,7 @@ def _table(record: Record) -> ReportTable | None:
     from undertow.report.formatting import measure_title, number, significant_decimals
 
     several = table["model"].nunique() > 1
-    worst = table[table["difference_over_halfwidth"].notna()].nlargest(SHOWN_ROWS, "difference_over_halfwidth")
+    worst = table[table["difference_over_halfwidth"].notna()].nlargest(MAX_ROWS, "difference_over_halfwidth")
     groups = [name for name in table.columns if name not in NOT_OF_GROUP and (several or name != "model")]
 
     def row(of: Mapping[Any, Any]) -> list[str]:

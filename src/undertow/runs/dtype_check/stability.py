@@ -49,33 +49,33 @@ NUMBER = re.compile(r"(?<![^\s(\[])(< )?[+-]?[\d,]*\.?\d+(?=[\s%)\],;.:]|$)")
 """A number that stands for itself, and is no part of a name."""
 
 
-def table_of(agains: Iterable[Float32Check | None]) -> pd.DataFrame | None:
+def table_of(rechecks: Iterable[Float32Check | None]) -> pd.DataFrame | None:
     """The results of all models whose samples were read again; None where there are none."""
     import pandas as pd
 
-    rows = [row for again in agains if again is not None for row in again.rows]
+    rows = [row for again in rechecks if again is not None for row in again.rows]
     names = list(dict.fromkeys(name for row in rows for name in row if name not in PRECISION_NUMBERS))
     return pd.DataFrame([dict.fromkeys(names, "") | dict(row) for row in rows]) if rows else None
 
 
-def block_of(agains: Iterable[Float32Check | None]) -> dict[str, Any]:
+def block_of(rechecks: Iterable[Float32Check | None]) -> dict[str, Any]:
     """What the manifest holds under `precision`; nothing for a run whose precision cost nothing."""
-    parts = [dict(again.facts) for again in agains if again is not None]
+    parts = [dict(again.facts) for again in rechecks if again is not None]
     return {"precision": {"models": parts}} if parts else {}
 
 
-def unknown_of(agains: Iterable[Float32Check | None]) -> list[str]:
+def unknown_of(rechecks: Iterable[Float32Check | None]) -> list[str]:
     """Why it is not known what precision costs, for the notes of a run."""
     return [
         f"{again.facts['model']} was asked in {again.facts['dtype']}, and what that costs is not known: {again.facts['unknown']}"
-        for again in agains
+        for again in rechecks
         if again is not None and again.facts.get("unknown")
     ]
 
 
 def flag_unstable(
     audit: Audit,
-    evidence: Observations,
+    observations: Observations,
     results: Sequence[Result],
     manifest: Mapping[str, Any],
     table: pd.DataFrame | None,
@@ -84,7 +84,7 @@ def flag_unstable(
 
     Args:
         audit: the audit.
-        evidence: of the whole run.
+        observations: of the whole run.
         results: of the whole run.
         manifest: whose `precision` holds what is known of each model.
         table: a row for each result of the samples.
@@ -94,14 +94,14 @@ def flag_unstable(
     block = {**manifest["precision"], "could_change": [], "beyond_interval": 0, "unknown_results": 0}
     if table is not None:
         ranges = _Ranges.of(table)
-        told = audit.findings(evidence, results)
-        could = _could_change((audit, evidence), results, ranges, told)
+        findings = audit.findings(observations, results)
+        could = _could_change((audit, observations), results, ranges, findings)
         table = table.assign(
             of_half_interval=_of_half_intervals(table, results),
             could_change=[bool(could.get(_key_of_row(row))) for row in table.to_dict("records")],
         )
         named = {text for texts in could.values() for text in texts}
-        known = [finding.text for finding in told if finding.text in named]
+        known = [finding.text for finding in findings if finding.text in named]
         # What is not a finding yet comes last.
         block["could_change"] = [*known, *sorted(named - set(known))]
         block |= _counted(table, results, ranges)
@@ -110,16 +110,16 @@ def flag_unstable(
 
 
 def _could_change(
-    asked: tuple[Audit, Observations], results: Sequence[Result], ranges: _Ranges, told: Sequence[Finding]
+    audited: tuple[Audit, Observations], results: Sequence[Result], ranges: _Ranges, findings: Sequence[Finding]
 ) -> dict[Key, list[str]]:
     """Findings that turn when a result is moved by either end of its error, by result."""
-    audit, evidence = asked
+    audit, observations = audited
     could: dict[Key, list[str]] = {}
     for at, result in enumerate(results):
         for error in set(ranges.of_result(result) or ()) - {0.0}:
             moved = moved_by(result, error)
-            others = audit.findings(evidence, [*results[:at], moved, *results[at + 1 :]])
-            could.setdefault(key_of(result), []).extend(_turned(told, others, result, moved))
+            others = audit.findings(observations, [*results[:at], moved, *results[at + 1 :]])
+            could.setdefault(key_of(result), []).extend(_turned(findings, others, result, moved))
     return could
 
 
@@ -244,10 +244,10 @@ def _half_width_sds(result: Result) -> float:
     return HALF_WIDTH_SDS_OF_FEW.get(int(n_clusters)) or float(t.ppf(0.975, n_clusters - 1))
 
 
-def _turned(told: Sequence[Finding], others: Sequence[Finding], result: Result, moved: Result) -> list[str]:
+def _turned(findings: Sequence[Finding], others: Sequence[Finding], result: Result, moved: Result) -> list[str]:
     """The findings that are there and would not be, or say something else, or the other way round, once a result is moved."""
-    before, after = ({finding.text for finding in some} for some in (told, others))
-    gone = [finding for finding in told if finding.text not in after]
+    before, after = ({finding.text for finding in some} for some in (findings, others))
+    gone = [finding for finding in findings if finding.text not in after]
     come = [finding for finding in others if finding.text not in before]
     n_gone, n_come = (sum(finding.significant for finding in some) for some in (gone, come))
     if n_gone < n_come:
@@ -275,20 +275,20 @@ def said(block: Mapping[str, Any]) -> list[str]:
     Args:
         block: what the manifest holds under `precision`.
     """
-    told = [_of_model(part) for part in block["models"]]
+    sentences = [_of_model(part) for part in block["models"]]
     n_beyond, n_others, n_unknown = block["beyond_interval"], len(block["could_change"]), block["unknown_results"]
     if n_beyond:
-        told.append(
+        sentences.append(
             f"Warning: the error of {_how_many(n_beyond, 'result')} is larger than half of their 95% interval, which leaves "
             "what float32 says out."
         )
     if n_others:
-        told.append(f"Warning: in float32 {_how_many(n_others, 'finding')} could turn out otherwise.")
+        sentences.append(f"Warning: in float32 {_how_many(n_others, 'finding')} could turn out otherwise.")
     elif not n_unknown and not any(part.get("unknown") for part in block["models"]):
-        told.append("No finding turned when each result, by itself, was moved by the 95% interval of its error.")
+        sentences.append("No finding turned when each result, by itself, was moved by the 95% interval of its error.")
     if n_unknown:
-        told.append(f"Of {_how_many(n_unknown, 'result')} the sample does not tell the error.")
-    return told
+        sentences.append(f"Of {_how_many(n_unknown, 'result')} the sample does not tell the error.")
+    return sentences
 
 
 def _how_many(number: int, what: str) -> str:
@@ -296,10 +296,10 @@ def _how_many(number: int, what: str) -> str:
 
 
 def _of_model(part: Mapping[str, Any]) -> str:
-    asked = f"{part['model']} was asked in {part['dtype']}"
+    what = f"{part['model']} was asked in {part['dtype']}"
     if part.get("unknown"):
-        return f"Warning: {asked}, and what that costs is not known: {part['unknown'].rstrip('.')}."
-    return f"{asked}; {_read(part)}: {_apart(part)}{_moved(part)}."
+        return f"Warning: {what}, and what that costs is not known: {part['unknown'].rstrip('.')}."
+    return f"{what}; {_read(part)}: {_apart(part)}{_moved(part)}."
 
 
 def _read(part: Mapping[str, Any]) -> str:
@@ -311,10 +311,10 @@ def _read(part: Mapping[str, Any]) -> str:
 def _apart(part: Mapping[str, Any]) -> str:
     if not _is_known(part["turned_percent"]):
         return "no two answers can be compared"
-    turns = f"{percent(part['turned_percent'])} of the answers prefer something else"
+    preference = f"{percent(part['turned_percent'])} of the answers prefer something else"
     if not _is_known(part["rms_nats"]):
-        return turns
-    return f"log-probabilities are {part['rms_nats']:.2g} nats apart (root mean square; at most {part['largest_nats']:.2g}), {turns}"
+        return preference
+    return f"log-probabilities are {part['rms_nats']:.2g} nats apart (root mean square; at most {part['largest_nats']:.2g}), {preference}"
 
 
 def _moved(part: Mapping[str, Any]) -> str:

@@ -1,7 +1,4 @@
-"""What the fields of a run folder's JSON files hold, so that a damaged one is refused by name.
-
-Knows the fields that are read; others may hold anything.
-"""
+"""What the fields of a run folder's JSON files hold, so that a damaged one is refused by name."""
 
 from __future__ import annotations
 
@@ -12,7 +9,7 @@ from pydantic import ConfigDict, Field, TypeAdapter, ValidationError, with_confi
 from typing_extensions import TypedDict
 
 LARGEST = 2**63 - 1
-SHOWN_LETTERS = 60
+MAX_CHARS = 60
 Count = Annotated[int, Field(ge=0, le=LARGEST)]
 Number = Annotated[float, Field(ge=-1e300, le=1e300)]
 Texts = list[str]
@@ -22,7 +19,7 @@ strict = with_config(ConfigDict(strict=True))
 
 
 @strict
-class Card(TypedDict):
+class Identity(TypedDict):
     """A model card."""
 
     name: str
@@ -38,7 +35,7 @@ class Part(TypedDict):
     """One of several models."""
 
     name: str
-    card: Card
+    card: Identity
     facts: Facts
     scoring_method: str
     counts: dict[str, Count]
@@ -169,7 +166,7 @@ class Manifest(TypedDict):
     created: str
     versions: dict[str, str]
     machine: dict[str, str | Count | None]
-    model_card: NotRequired[Card]
+    model_card: NotRequired[Identity]
     models: NotRequired[Annotated[list[Part], Field(min_length=1)]]
     facts: NotRequired[Facts]
     settings: NotRequired[dict[str, Any]]
@@ -247,5 +244,5 @@ def _wrong(schema: TypeAdapter[Any], value: object, above: str = "") -> str:
         place = above + ".".join(str(part) for part in first["loc"])
         if first["type"] == "missing":
             return f"it has no {place}"
-        return f"{place} holds {repr(first['input'])[:SHOWN_LETTERS]}, and {first['msg'].removeprefix('Input ')}"
+        return f"{place} holds {repr(first['input'])[:MAX_CHARS]}, and {first['msg'].removeprefix('Input ')}"
     return ""

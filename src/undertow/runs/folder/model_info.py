@@ -1,7 +1,6 @@
 """The models of a run: their names written out, and what is known of them beside their answers.
 
-A pattern names the checkpoints of one training run; a file says what models do not tell of themselves. Knows names and
-files; loads nothing.
+A pattern names the checkpoints of one training run; a file says what models do not tell of themselves.
 """
 
 from __future__ import annotations
@@ -35,21 +34,21 @@ def written_out(names: Sequence[str]) -> list[str]:
     Raises:
         UndertowError: no name, a pattern that matches no folder, or a model that is named twice.
     """
-    found: list[str] = []
+    expanded: list[str] = []
     for name in names:
         if not has_magic(name) or is_there(Path(name)):
-            found.append(name)
+            expanded.append(name)
             continue
         folders = _matching(name)
         if not folders:
             raise UndertowError(f"{name}: no folder matches this pattern; check the path")
-        found += sorted(folders, key=lambda folder: (checkpoint(folder).get("step", math.inf), folder))
-    if not found:
+        expanded += sorted(folders, key=lambda folder: (checkpoint(folder).get("step", math.inf), folder))
+    if not expanded:
         raise UndertowError("no model is named; give one with -m, for example -m smollm2")
-    for name in found:
-        if found.count(name) > 1:
+    for name in expanded:
+        if expanded.count(name) > 1:
             raise UndertowError(f"model {name!r} is named twice; name each once")
-    return found
+    return expanded
 
 
 def _matching(pattern: str) -> list[str]:
@@ -62,19 +61,19 @@ def _matching(pattern: str) -> list[str]:
             raise UndertowError(
                 f"{pattern}: has a .. behind a wildcard, which would match a folder again and again; write it without"
             )
-        found = list(islice(_gone_through(Path(path.anchor), parts), MAX_FOLDERS + 1))
+        matches = list(islice(_gone_through(Path(path.anchor), parts), MAX_FOLDERS + 1))
     except (ValueError, RuntimeError) as error:
         raise UndertowError(f"{pattern}: is no pattern ({error}); write it as in 'run/checkpoint-*'") from error
     except OSError as error:  # a folder that is removed while it is gone through, as processes come and go in /proc
         raise UndertowError(
             f"{pattern}: {error.filename} could not be looked into ({error.strerror}); name more of the path, or run again"
         ) from error
-    if len(found) > MAX_FOLDERS:
+    if len(matches) > MAX_FOLDERS:
         raise UndertowError(
             f"{pattern}: goes through more than {MAX_FOLDERS:,} files and folders; name more of the path, or write a * for a folder "
             "that has any name"
         )
-    return list(dict.fromkeys(str(place) for place in found if place is not None and _is_folder(place)))
+    return list(dict.fromkeys(str(place) for place in matches if place is not None and _is_folder(place)))
 
 
 def _gone_through(base: Path, parts: Sequence[str]) -> Iterator[Path | None]:

@@ -1,7 +1,4 @@
-"""How a run can be repeated: its command, its Python call, versions and machine.
-
-Knows how settings are written as options; knows nothing about what they mean.
-"""
+"""How a run can be repeated: its command, its Python call, versions and machine."""
 
 from __future__ import annotations
 
@@ -36,8 +33,8 @@ def _flag(name: str, value: Any) -> list[str]:
 def python_call(audit: str, models: Sequence[str], changed: Mapping[str, Any]) -> str:
     """The same in Python."""
     arguments = "".join(f", {name}={value!r}" for name, value in changed.items())
-    asked = models[0] if len(models) == 1 else list(models)
-    return f"undertow.audit({audit!r}, model={asked!r}{arguments})"
+    argument = models[0] if len(models) == 1 else list(models)
+    return f"undertow.audit({audit!r}, model={argument!r}{arguments})"
 
 
 def score_command(source: str, changed: Mapping[str, Any]) -> str:

@@ -1,7 +1,7 @@
 """A finished run as a model: it answers again what it was asked before, and nothing else. `-m replay:FOLDER`.
 
 For comparing with a model that is gone, or far away, and for measuring its answers with other settings. Where a run asked
-several models, `replay:FOLDER@MODEL` names one. Knows run folders; knows neither torch nor how the answers were got.
+several models, `replay:FOLDER@MODEL` names one.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 SUMMARY = "the answers of a finished run: replay:FOLDER, or replay:FOLDER@MODEL where it asked several"
 PREFIX = "replay:"
 NEEDED = ("model", "text", "options", "logprobs_nats", "other_words", "missing_reason")
-UNCLAIMED_HIGH = "other_words.high"
+OTHER_WORDS_HIGH = "other_words.high"
 
 _Key: TypeAlias = tuple[str, tuple[str, ...]]
 """What was asked: the text as it is shown, and the options."""
@@ -60,7 +60,7 @@ def resolve(request: ModelRequest) -> ModelHandle | None:
     given = request.name.removeprefix(PREFIX)
     if not given.strip():
         raise UndertowError(f"{PREFIX} names no run; write {PREFIX}FOLDER, or {PREFIX}FOLDER@MODEL")
-    folder, asked_of = _place(given)
+    folder, model_name = _place(given)
     record = read_record(folder)
     missing = [name for name in NEEDED if name not in record.observations]
     if missing:
@@ -68,11 +68,11 @@ def resolve(request: ModelRequest) -> ModelHandle | None:
             f"{folder}: holds no probabilities of single words (no column {missing[0]!r}); name the folder of a spurious-correlation or "
             "task-specification run that asked a model"
         )
-    rows = _rows(record.observations, folder, asked_of)
+    rows = _rows(record.observations, folder, model_name)
     name = str(rows["model"].iloc[0])
     design = record.manifest["design"]
     readout = str(_table(folder, design, "scoring_methods").get(name, design.get("scoring_method", LIKELIHOOD)))
-    card = ModelIdentity(
+    identity = ModelIdentity(
         name=request.name,
         family="replay",
         source=f"{folder.absolute().name}: {name}",
@@ -84,8 +84,8 @@ def resolve(request: ModelRequest) -> ModelHandle | None:
     kind = GENERATION if readout == PROMPT else BLANK
     facts = _table(folder, _table(folder, design, "models"), name)
     return ModelHandle(
-        card,
-        lambda: ReplayModel(card, _answers(rows, folder), dict(facts), prompted),
+        identity,
+        lambda: ReplayModel(identity, _answers(rows, folder), dict(facts), prompted),
         {kind: (str(record.manifest["protocol"]),)},
     )
 
@@ -116,10 +116,10 @@ def _folder(text: str) -> Path:
 
 def _table(folder: Path, holder: Mapping[str, Any], name: str) -> Mapping[str, Any]:
     """A table that a manifest may have; empty where it has none."""
-    found = holder.get(name, {})
-    if not isinstance(found, Mapping):
+    value = holder.get(name, {})
+    if not isinstance(value, Mapping):
         raise UndertowError(f"{folder / MANIFEST}: is damaged ({name} is no table); run the audit again")
-    return found
+    return value
 
 
 def _prompted(said: Mapping[str, Any]) -> dict[str, Any]:
@@ -127,20 +127,20 @@ def _prompted(said: Mapping[str, Any]) -> dict[str, Any]:
     return {name: said[key] for name, key in (("chat", "chat"), ("max_tokens", "max_new_tokens")) if key in said}
 
 
-def _rows(observations: pd.DataFrame, folder: Path, asked_of: str) -> pd.DataFrame:
+def _rows(observations: pd.DataFrame, folder: Path, model_name: str) -> pd.DataFrame:
     names = list(dict.fromkeys(observations["model"].astype(str)))
     if not names:
         raise UndertowError(f"{folder / OBSERVATIONS}: holds no answers; run the audit again")
-    if asked_of and asked_of not in names:
-        raise UndertowError(f"{folder}: did not ask {asked_of!r}; it asked {', '.join(names)}")
-    if not asked_of and len(names) > 1:
+    if model_name and model_name not in names:
+        raise UndertowError(f"{folder}: did not ask {model_name!r}; it asked {', '.join(names)}")
+    if not model_name and len(names) > 1:
         raise UndertowError(f"{folder}: asked {', '.join(names)}; name one, as in {PREFIX}{folder}@{names[0]}")
-    found = observations[observations["model"].astype(str) == (asked_of or names[0])]
-    if found.empty:  # a cell that is missing is equal to nothing
+    rows = observations[observations["model"].astype(str) == (model_name or names[0])]
+    if rows.empty:  # a cell that is missing is equal to nothing
         raise UndertowError(
             f"{folder / OBSERVATIONS}: is damaged (a row does not say who was asked); run the audit again"
         )
-    return found
+    return rows
 
 
 def _answers(rows: pd.DataFrame, folder: Path) -> dict[_Key, Answer]:
@@ -178,16 +178,16 @@ def _answer(row: Mapping[Any, Any], n_options: int) -> Answer:
         raise ValueError("each option has one number")
     return Answer(
         logprobs,
-        _unclaimed_percent(row) / 100,
+        _other_percent(row) / 100,
         text=said if isinstance(said, str) else "",
         upper_bound_prob=ceilings,
         truncated_prob=float(row["truncated_prob"]) if ceilings else 0.0,
     )
 
 
-def _unclaimed_percent(row: Mapping[Any, Any]) -> float:
+def _other_percent(row: Mapping[Any, Any]) -> float:
     """What no option took of what was shown. Where bounds are given, `unclaimed` is the middle of them, and this the upper one."""
-    upper = float(row.get(UNCLAIMED_HIGH, math.nan))
+    upper = float(row.get(OTHER_WORDS_HIGH, math.nan))
     return float(row["other_words"]) if math.isnan(upper) else upper
 
 
@@ -222,12 +222,12 @@ class ReplayModel:
         if not isinstance(query, (ClozeQuery, GenerateQuery)):
             return UnsupportedQueryError("a recorded run holds sentences and prompts with words to look for only")
         options = tuple(" ".join(option.fills) for option in query.options)
-        found = self.answers.get((query.shown(), options))
+        answer = self.answers.get((query.shown(), options))
         if isinstance(query, GenerateQuery) and any(getattr(query, name) != how for name, how in self.prompted.items()):
-            found = None
-        return found or UnsupportedQueryError(f"the run {self.card.source} was not asked this")
+            answer = None
+        return answer or UnsupportedQueryError(f"the run {self.card.source} was not asked this")
 
     def estimate_cost(self, queries: Sequence[Query], protocol: str) -> CostEstimate:
         """Next to nothing, for those that were asked."""
-        n_found = sum(isinstance(self._answer(query), Answer) for query in queries)
-        return CostEstimate(0, n_found, 0.0, 0, passes="look-ups in a finished run")
+        n_answered = sum(isinstance(self._answer(query), Answer) for query in queries)
+        return CostEstimate(0, n_answered, 0.0, 0, passes="look-ups in a finished run")

@@ -153,13 +153,15 @@ class Record:
         return pd.DataFrame(rows) if rows else pd.DataFrame(columns=["measure", "value", "low", "high"])
 
 
-def write_record(record: Record, folder: Path, tell: Callable[[Path], None], *, overwrite: bool = False) -> None:
+def write_record(
+    record: Record, folder: Path, write_report: Callable[[Path], None], *, overwrite: bool = False
+) -> None:
     """Write a run folder, all of it or nothing that looks like one.
 
     Args:
         record: what is written.
         folder: where to; a folder of the same run is replaced.
-        tell: writes figures and report into the folder it is given.
+        write_report: writes figures and report into the folder it is given.
         overwrite: replace a folder of another run too.
 
     Raises:
@@ -171,7 +173,7 @@ def write_record(record: Record, folder: Path, tell: Callable[[Path], None], *, 
         record.observations.to_parquet(draft / OBSERVATIONS, index=False)
         if record.precision is not None:
             (draft / PRECISION).write_text(csv_of(record.precision), encoding="utf-8", newline="")
-        tell(draft)
+        write_report(draft)
         write_json(draft / MANIFEST, {**record.manifest, RESULTS_SHA256: _sha256(draft / RESULTS)})
 
     write_folder(folder, str(record.manifest["run_key"]), fill, overwrite=overwrite)
@@ -414,8 +416,8 @@ def _table_in(file: IO[bytes], n_bytes: int, cells: Mapping[str, str]) -> pd.Dat
         if name in table.column_names:
             column = _as_it_must(table[name], name, must)
             table = table.set_column(table.column_names.index(name), name, column)
-    found: pd.DataFrame = table.to_pandas(ignore_metadata=True)
-    return found
+    frame: pd.DataFrame = table.to_pandas(ignore_metadata=True)
+    return frame
 
 
 def _check_kinds(schema: Any, cells: Mapping[str, str]) -> None:

@@ -1,7 +1,4 @@
-"""Judging: every rule is asked of the results of a run, or of their change against a baseline, and a sentence says how it went.
-
-Knows rules and run folders; knows nothing about terminals, files of test results, or how a run came about.
-"""
+"""Judging: every rule is asked of the results of a run, or of their change against a baseline, and a sentence says how it went."""
 
 from __future__ import annotations
 
@@ -13,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from undertow.errors import UndertowError
-from undertow.runs.gates.gate_formatting import labels, printable, shown
+from undertow.runs.gates.gate_formatting import formatted, labels, printable
 from undertow.runs.gates.rules import (
     BASELINE,
     HIGH,
@@ -22,9 +19,9 @@ from undertow.runs.gates.rules import (
     MAGNITUDE_HIGH,
     MAGNITUDE_LOW,
     MAGNITUDES,
-    N_UNSCORED,
+    MISSING_PERCENT,
+    N_MISSING,
     NUMBERS,
-    UNSCORED_PERCENT,
     VALUE,
     N,
     P,
@@ -41,7 +38,7 @@ if TYPE_CHECKING:
 
 PASSED, FAILED, SKIPPED, ERROR = "passed", "failed", "skipped", "error"
 OUTCOMES = (PASSED, FAILED, SKIPPED, ERROR)
-DETECTABLE, SURELY_FOUND = "detectable_slope", 0.01
+DETECTABLE, CLEARLY_SIGNIFICANT = "detectable_slope", 0.01
 """A number of `detail` that a slope has whose p is this or more: below, nobody needs to know what such a run could find."""
 OF_OTHERS = (LOW, HIGH, MAGNITUDE_LOW, MAGNITUDE_HIGH, P, Q, DETECTABLE)
 """Numbers that say something of other sentences, which takes clusters enough."""
@@ -52,8 +49,8 @@ _NAMED: Mapping[str, str] = {
     LOW: "the low end of the 95% interval of",
     HIGH: "the high end of the 95% interval of",
     N: "the number of items behind",
-    N_UNSCORED: "the number of unscored items of",
-    UNSCORED_PERCENT: "the unscored share of",
+    N_MISSING: "the number of unscored items of",
+    MISSING_PERCENT: "the unscored share of",
 }
 """What numbers are called in a sentence, where it is not by their names."""
 
@@ -84,8 +81,8 @@ class RuleResult:
         return printable(f"{self.rule.name}[{self.label}]" if self.label else self.rule.name)
 
     @property
-    def told(self) -> str:
-        """The sentence, and what the rule is for on lines of its own."""
+    def message(self) -> str:
+        """The sentence, then the rule's `why`, each on lines of its own."""
         return "\n".join([self.sentence, *map(printable, self.rule.why.splitlines())])
 
     def as_json(self) -> dict[str, Any]:
@@ -302,9 +299,9 @@ class _Target:
 
     def _plain(self, of: str) -> float:
         result = self.result
-        if of == UNSCORED_PERCENT:
-            asked = result.n + result.n_missing
-            return 100 * result.n_missing / asked if asked else math.nan
+        if of == MISSING_PERCENT:
+            n_items = result.n + result.n_missing
+            return 100 * result.n_missing / n_items if n_items else math.nan
         return float(getattr(result, of)) if of in NUMBERS else result.extras.get(of, math.nan)
 
     def _magnitude(self, of: str) -> float:
@@ -330,7 +327,7 @@ class _Target:
             return "it has no interval"
         if of in (P, Q):
             return "it is not tested"
-        if of == UNSCORED_PERCENT:
+        if of == MISSING_PERCENT:
             return "nothing was asked"
         return "the run does not say why"
 
@@ -350,9 +347,9 @@ class _Target:
         """What stands before the number, and what behind it."""
         unit = f" {self.result.unit}" if self.result.unit else ""
         if of not in MAGNITUDES:
-            return "is", {VALUE: unit, LOW: unit, HIGH: unit, UNSCORED_PERCENT: " percent"}.get(of, "")
+            return "is", {VALUE: unit, LOW: unit, HIGH: unit, MISSING_PERCENT: " percent"}.get(of, "")
         before = {MAGNITUDE: "is", MAGNITUDE_LOW: "is at least", MAGNITUDE_HIGH: "is up to"}[of]
-        neutral = f"from neutral ({shown(self.neutral)})"
+        neutral = f"from neutral ({formatted(self.neutral)})"
         behind = f"farther {neutral} than in {self.since}" if self.since else neutral
         by = "" if of == MAGNITUDE else f", by {'the interval of the change' if self.since else 'its interval'}"
         return before, f"{unit} {behind}{by}"
@@ -386,10 +383,10 @@ class _Run:
     def judged(self, rules: Rules) -> RunReport:
         manifest = self.record.manifest
         audit = str(manifest["audit"])
-        asked = [rule for rule in rules.rules if rule.audit in ("", audit)]
-        judged = [one for rule in asked for one in self._judged(rules, rule)]
-        told = manifest["design"].get("unable", [])
-        unable = tuple(printable(str(note)) for note in told) if isinstance(told, list) else ()
+        chosen = [rule for rule in rules.rules if rule.audit in ("", audit)]
+        judged = [one for rule in chosen for one in self._judged(rules, rule)]
+        notes = manifest["design"].get("unable", [])
+        unable = tuple(printable(str(note)) for note in notes) if isinstance(notes, list) else ()
         return RunReport(self.folder, audit, str(manifest["model"]), str(manifest["run_key"]), tuple(judged), unable)
 
     def _judged(self, rules: Rules, rule: Rule) -> Iterator[RuleResult]:
@@ -402,7 +399,7 @@ class _Run:
             yield _nothing(rules, rule, unmatched)
         if rule.of not in NUMBERS and matching:
             details = dict.fromkeys(name for subject in matching for name in subject.result.extras)
-            known_elsewhere = rule.of == DETECTABLE and any(_tells_of_drift(one) for one in matching)
+            known_elsewhere = rule.of == DETECTABLE and any(_measures_drift(one) for one in matching)
             if rule.of not in details and not known_elsewhere:
                 hint = closest(rule.of, (*NUMBERS, *details))
                 known = f"; use {_listed((*NUMBERS, *details), len(NUMBERS) + MAX_NAMED)}"
@@ -414,7 +411,7 @@ class _Run:
             yield _judge(rules, rule, subject, levels)
 
 
-def _tells_of_drift(subject: _Target) -> bool:
+def _measures_drift(subject: _Target) -> bool:
     """Whether a result is tested for drift, or would be with more clusters."""
     return "n_w" in subject.result.extras and subject.result.measure.startswith("slope")
 
@@ -432,23 +429,23 @@ def _judge(rules: Rules, rule: Rule, subject: _Target, levels: Sequence[str]) ->
         said = f"{rules.where(rule)}: {rule.of if rule.of in MAGNITUDES else ''}{' of ' if rule.of in MAGNITUDES else ''}{what}"
         return RuleResult(rule, ERROR, printable(f"{said} cannot be judged: {error}"), label, group)
     except _MissingError as error:
-        if rule.of == DETECTABLE and subject.result.p < SURELY_FOUND and math.isinf(rule.at_least):
-            found = f"{what} is not needed, since it was found with p {shown(subject.result.p)}"
+        if rule.of == DETECTABLE and subject.result.p < CLEARLY_SIGNIFICANT and math.isinf(rule.at_least):
+            sentence = f"{what} is not needed, since it was found with p {formatted(subject.result.p)}"
             return RuleResult(
-                rule, PASSED, printable(f"{found}; rule {rule.name!r} allows {rule.allowed}"), label, group
+                rule, PASSED, printable(f"{sentence}; rule {rule.name!r} allows {rule.allowed}"), label, group
             )
-        outcome, told = (SKIPPED, "lets that by") if rule.allow_missing else (FAILED, "needs it")
+        outcome, consequence = (SKIPPED, "lets that by") if rule.allow_missing else (FAILED, "needs it")
         lacking = f"{rule.of} of {what}" if rule.of in MAGNITUDES else what
         return RuleResult(
             rule,
             outcome,
-            printable(f"{lacking} is missing ({str(error).rstrip('.')}), and rule {rule.name!r} {told}"),
+            printable(f"{lacking} is missing ({str(error).rstrip('.')}), and rule {rule.name!r} {consequence}"),
             label,
             group,
         )
     outcome = PASSED if rule.holds(number) else FAILED
     before, behind = subject.around(rule.of)
-    said = f"{what} {before} {shown(number, (rule.at_least, rule.at_most))}{behind}"
+    said = f"{what} {before} {formatted(number, (rule.at_least, rule.at_most))}{behind}"
     return RuleResult(
         rule, outcome, printable(f"{said}, and rule {rule.name!r} allows {rule.allowed}"), label, group, number
     )
@@ -499,9 +496,9 @@ def _where(rule: Rule, among: Sequence[_Target]) -> list[_Target]:
 
 
 def _listed(names: Sequence[str] | Mapping[str, Any], most: int = MAX_NAMED) -> str:
-    told = [name or "''" for name in names]
-    more = f" and {len(told) - most} more" if len(told) > most else ""
-    return (", ".join(told[:most]) or "none") + more
+    texts = [name or "''" for name in names]
+    more = f" and {len(texts) - most} more" if len(texts) > most else ""
+    return (", ".join(texts[:most]) or "none") + more
 
 
 def _changes(folders: tuple[Path, Path], records: tuple[Record, Record], progress: Progress) -> list[_Target]:

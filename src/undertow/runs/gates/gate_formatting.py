@@ -1,7 +1,4 @@
-"""What a gate says: numbers whose digits tell which side of a threshold they are on, levels, text that any terminal can show.
-
-Knows nothing about runs, or how a rule is judged.
-"""
+"""What a gate says: numbers whose digits tell which side of a threshold they are on, levels, text that any terminal can show."""
 
 from __future__ import annotations
 
@@ -19,14 +16,14 @@ MIN_DIGITS, MAX_DIGITS = 3, 17
 
 def printable(text: str) -> str:
     """The text with a mark for every sign that XML cannot hold, or that a terminal would obey."""
-    return "".join(sign if _is_shown(sign) else REPLACED for sign in text)
+    return "".join(sign if _is_printable(sign) else REPLACED for sign in text)
 
 
-def _is_shown(sign: str) -> bool:
+def _is_printable(sign: str) -> bool:
     return unicodedata.category(sign) not in _UNSHOWN and sign not in _TURNING and ord(sign) & 0xFFFE != 0xFFFE
 
 
-def shown(number: float, thresholds: Iterable[float] = ()) -> str:
+def formatted(number: float, thresholds: Iterable[float] = ()) -> str:
     """A number to three significant digits, or to as many as show on which side of the thresholds it is."""
     if number.is_integer() and abs(number) < 1e15:
         return f"{number:.0f}"
@@ -52,12 +49,12 @@ def labels(groups: Sequence[Mapping[str, str]], left_out: Iterable[str]) -> list
         left_out: keys that go without saying.
     """
     silent = set(left_out)
-    told = [tuple(level for key, level in group.items() if level and key not in silent) for group in groups]
-    if len(set(told)) < len(told):
-        told = [tuple(f"{key}={level}" for key, level in group.items() if level) for group in groups]
+    names = [tuple(level for key, level in group.items() if level and key not in silent) for group in groups]
+    if len(set(names)) < len(names):
+        names = [tuple(f"{key}={level}" for key, level in group.items() if level) for group in groups]
     seen: dict[tuple[str, ...], int] = {}
     apart = []
-    for one in told:
+    for one in names:
         seen[one] = seen.get(one, 0) + 1
         apart.append(one if seen[one] == 1 else (*one, f"#{seen[one]}"))
     return apart

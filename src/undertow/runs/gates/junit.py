@@ -1,7 +1,4 @@
-"""JUnit XML of a gate: a test suite for each run, a test case for each rule and result.
-
-Knows what a gate found, and what XML can hold; judges nothing.
-"""
+"""JUnit XML of a gate: a test suite for each run, a test case for each rule and result."""
 
 from __future__ import annotations
 
@@ -76,9 +73,9 @@ def _case(run: RunReport, one: RuleResult) -> ET.Element:
         kind = {"message": one.sentence}
         if one.outcome != SKIPPED:
             kind["type"] = "rule" if one.outcome == FAILED else "not judged"
-        ET.SubElement(case, _TAGS[one.outcome], kind).text = one.told
+        ET.SubElement(case, _TAGS[one.outcome], kind).text = one.message
     else:
-        ET.SubElement(case, "system-out").text = one.told
+        ET.SubElement(case, "system-out").text = one.message
     return case
 
 

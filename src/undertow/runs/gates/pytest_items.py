@@ -1,6 +1,6 @@
 """What a gate is to pytest: a test for each rule and result, collected after all others.
 
-Knows pytest, which Undertow itself does not need; judges nothing. `undertow.runs.gates.pytest_plugin` loads it where rules are named.
+`undertow.runs.gates.pytest_plugin` loads it where rules are named.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ class GateSession:
     """Judges when a session starts, and adds what was found to what it collects."""
 
     def __init__(self, rules: Path, runs: Sequence[Path], baseline: Path | None) -> None:
-        self._asked = ([_from(Path.cwd(), run) for run in runs], rules, baseline and _from(Path.cwd(), baseline))
+        self._arguments = ([_from(Path.cwd(), run) for run in runs], rules, baseline and _from(Path.cwd(), baseline))
         self._gate: GateReport | None = None
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_sessionstart(self) -> None:
         """Judge now, before workers are started: what cannot be judged ends the session as wrong usage does."""
         try:
-            self._gate = check(*self._asked)
+            self._gate = check(*self._arguments)
         except UndertowError as error:
             raise pytest.UsageError(printable(str(error))) from error
 
@@ -92,14 +92,14 @@ class RuleItem(pytest.Item):
     def setup(self) -> None:
         """What could not be judged is an error, and not a failure."""
         if self.judged.outcome == ERROR:
-            pytest.fail(self.judged.sentence, pytrace=False)
+            pytest.fail(self.judged.message, pytrace=False)
 
     def runtest(self) -> None:
         """Say how it went."""
         if self.judged.outcome == SKIPPED:
             pytest.skip(self.judged.sentence)
         if self.judged.outcome == FAILED:
-            pytest.fail(self.judged.told, pytrace=False)
+            pytest.fail(self.judged.message, pytrace=False)
 
     def reportinfo(self) -> tuple[Path, None, str]:
         """Where it is from: the rules file."""
@@ -113,5 +113,5 @@ def _from(folder: Path, path: Path) -> Path:
 
 def _properties(judged: RuleResult) -> dict[str, Any]:
     """What the JUnit file of pytest keeps beside the outcome."""
-    told = judged.as_json()
-    return {name: printable(str(told[name])) for name in ("measure", "of", "number") if told[name] is not None}
+    values = judged.as_json()
+    return {name: printable(str(values[name])) for name in ("measure", "of", "number") if values[name] is not None}

@@ -1,7 +1,4 @@
-"""Rules: thresholds on the results of a run, as a TOML file has them, and what is wrong with one in a sentence.
-
-Knows the file; knows nothing about runs, or how a rule is judged.
-"""
+"""Rules: thresholds on the results of a run, as a TOML file has them, and what is wrong with one in a sentence."""
 
 from __future__ import annotations
 
@@ -21,15 +18,15 @@ SCHEMA = 1
 MAX_BYTES = 2**20
 """A rules file larger than this is a mistake (a model or data file given by accident)."""
 BASELINE = "baseline"
-VALUE, LOW, HIGH, P, Q, N, N_UNSCORED = "value", "low", "high", "p", "q", "n", "n_missing"
+VALUE, LOW, HIGH, P, Q, N, N_MISSING = "value", "low", "high", "p", "q", "n", "n_missing"
 MAGNITUDE, MAGNITUDE_LOW, MAGNITUDE_HIGH = "magnitude", "magnitude_low", "magnitude_high"
-UNSCORED_PERCENT = "unscored_percent"
+MISSING_PERCENT = "unscored_percent"
 MAGNITUDES = (MAGNITUDE, MAGNITUDE_LOW, MAGNITUDE_HIGH)
 
 _ANY, _SIZE = (-math.inf, math.inf), (0.0, math.inf)
 NUMBERS: Mapping[str, tuple[float, float]] = {
     VALUE: _ANY, LOW: _ANY, HIGH: _ANY, MAGNITUDE: _SIZE, MAGNITUDE_LOW: _SIZE, MAGNITUDE_HIGH: _SIZE,
-    P: (0.0, 1.0), Q: (0.0, 1.0), N: _SIZE, N_UNSCORED: _SIZE, UNSCORED_PERCENT: (0.0, 100.0),
+    P: (0.0, 1.0), Q: (0.0, 1.0), N: _SIZE, N_MISSING: _SIZE, MISSING_PERCENT: (0.0, 100.0),
 }  # fmt: skip
 """Numbers that every result has, and between what they lie; any other name is one of the result's details."""
 
