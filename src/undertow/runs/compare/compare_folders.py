@@ -1,8 +1,8 @@
-"""Run folders compared, and the folder that a comparison is written to.
+"""Compare run folders, and write the comparison folder.
 
-comparison.html   the page: what differs in words, figures, tables, what was compared
+comparison.html   the page: findings, figures, tables, the compared runs
 comparison.csv    a row for each difference
-comparison.json   the same for machines, and which runs they are of
+comparison.json   the differences and the runs as JSON
 """
 
 from __future__ import annotations
@@ -42,12 +42,12 @@ MAX_ROWS = 20
 
 @dataclass(frozen=True, slots=True)
 class ComparedRuns:
-    """Runs, or the models of a run, held against each other.
+    """Comparisons of runs, or of the models of a run.
 
     Attributes:
-        comparisons: of each pair.
-        of: the runs themselves.
-        options: how they were compared.
+        comparisons: one per pair.
+        of: the runs.
+        options: the options of the comparison.
     """
 
     comparisons: Sequence[Comparison]
@@ -69,12 +69,12 @@ class ComparedRuns:
 
     @property
     def findings(self) -> list[Finding]:
-        """What differs, in plain sentences, the strongest first; then how many differences are equivalent, or cannot be told."""
+        """What differs, in plain sentences, the strongest first; then the number of equivalent and inconclusive differences."""
         return findings(self.comparisons, comparison_text(self.comparisons[0]).titles)
 
     @property
     def notes(self) -> list[str]:
-        """What was left out, and what to keep in mind."""
+        """Exclusions and caveats."""
         return notes_of(self.comparisons)
 
     def write(self, folder: str | Path) -> Path:
@@ -100,12 +100,12 @@ class ComparedRuns:
 
 @dataclass(frozen=True, slots=True)
 class CompareOptions:
-    """How runs are compared.
+    """Options of a comparison.
 
     Attributes:
         seed: of the groups that clusters are dealt into where there are many, and of flipped signs.
         margins: smallest differences of interest.
-        within: whether the models of each run are compared with each other, too.
+        within: whether to compare the models of each run with each other, too.
     """
 
     seed: int = 0
@@ -144,9 +144,9 @@ class Pair(NamedTuple):
     """Two sides to compare.
 
     Attributes:
-        at: places of the baseline's run and of the candidate's.
-        models: who is compared with whom.
-        names: what both are called.
+        at: indices of the baseline's run and of the candidate's.
+        models: pairs of models, the baseline's first.
+        names: names of both sides.
     """
 
     at: tuple[int, int]
@@ -156,11 +156,11 @@ class Pair(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Runs:
-    """Runs that are to be compared.
+    """Runs to compare.
 
     Attributes:
-        folders: as they were named, the baseline first.
-        records: what is in them.
+        folders: paths that the user named, the baseline first.
+        records: their contents.
     """
 
     folders: Sequence[Path]
@@ -171,7 +171,7 @@ class Runs:
         """Read run folders.
 
         Raises:
-            UndertowError: there is none, a single one of one model, or one is no run folder.
+            UndertowError: there is no run, or one run of one model, or a folder is not a run folder.
         """
         folders = [Path(run) for run in runs]
         records = [read_record(folder) for folder in folders]
@@ -183,7 +183,7 @@ class Runs:
 
     @property
     def names(self) -> list[str]:
-        """What runs are called: by their models, and by their folders where these are not enough; no two alike."""
+        """Unique names of the runs: by model, or by folder where models do not suffice."""
         models = [str(record.manifest["model"]) for record in self.records]
         short = [folder.resolve().name for folder in self.folders]
         alone = [len(models_of(record)) == 1 for record in self.records]
@@ -202,18 +202,18 @@ class Runs:
         return names
 
     def key(self, options: CompareOptions) -> str:
-        """Equal for equal runs, compared in the same way."""
+        """Key of the comparison: equal for equal runs and options."""
         keys = [str(record.manifest["run_key"]) for record in self.records]
         return digest(["comparison", keys, options.seed, options.margins.texts, options.within])
 
     def folder(self, options: CompareOptions) -> Path:
-        """Where a comparison goes that nobody has named a place for."""
+        """The default folder of the comparison."""
         names = "_".join(_safe(folder.resolve().name) for folder in self.folders[:2])
         more = f"_and-{len(self.folders) - 2}-more" if len(self.folders) > 2 else ""
         return Path("runs") / f"comparison_{names}{more}_{self.key(options)[:8]}"
 
     def pairs(self, *, within: bool) -> list[Pair]:
-        """Every pair of runs; of each run the models with each other where these are asked for, or there is one run only."""
+        """Every pair of runs; with `within`, or for a single run, also the pairs of models within a run."""
         names, pairs = self.names, []
         for one in range(len(self.records)):
             if within or len(self.records) == 1:
@@ -236,10 +236,10 @@ class Runs:
             yield Pair((one, other), models, (called[0], called[1]))
 
     def compared(self, options: CompareOptions | None = None, progress: Progress = silent) -> ComparedRuns:
-        """Every pair held against each other.
+        """Compare every pair.
 
         Raises:
-            UndertowError: they are not comparable, and why.
+            UndertowError: two runs are not comparable; says why.
         """
         options = options or CompareOptions()
         compared = [
@@ -265,7 +265,7 @@ def _safe(name: str) -> str:
 
 
 def rows_of(comparisons: Sequence[Comparison]) -> list[dict[str, str]]:
-    """The differences as rows of text, the strongest first; of several comparisons with which runs they are of."""
+    """The differences as rows of text, the strongest first; with the names of the runs if there are several comparisons."""
     of_all = [(of, one) for of in comparisons for one in of.differences]
     if len(comparisons) == 1:
         return [_row_of(comparisons[0], one) for one in strongest_first(comparisons[0].differences)]
@@ -296,7 +296,7 @@ def _row_of(comparison: Comparison, one: Result) -> dict[str, str]:
 
 
 def counts_of(comparisons: Sequence[Comparison]) -> list[dict[str, str]]:
-    """How many differences of each comparison are what, as rows of text."""
+    """Number of differences by comparison and verdict, as rows of text."""
     from undertow.runs.compare.comparison_report import counted
 
     return [
@@ -305,7 +305,7 @@ def counts_of(comparisons: Sequence[Comparison]) -> list[dict[str, str]]:
 
 
 def plain_of(compared: ComparedRuns) -> dict[str, Any]:
-    """Everything, as JSON has it: a number that is missing is null."""
+    """The whole comparison as JSON values; missing numbers are None."""
     return {
         "schema_version": SCHEMA_VERSION,
         "comparison_key": compared.of.key(compared.options),
@@ -363,16 +363,16 @@ def _number(value: float) -> float | None:
 
 
 def check_folder(folder: Path, key: str) -> None:
-    """Refuse, before any work is done, a place that holds something other than this comparison.
+    """Refuse a folder that holds anything but this comparison, before any work is done.
 
     Raises:
-        UndertowError: the place is taken, or no folder can be made there.
+        UndertowError: the folder is taken, or cannot be created.
     """
     check_place(folder, key, kind=COMPARISON)
 
 
 def _held_key(folder: Path) -> str:
-    """The key of the comparison in a folder; "" if there is none that can be read."""
+    """The key of the comparison in a folder; "" if none can be read."""
     try:
         return str(read_json(folder / JSON).get("comparison_key", ""))
     except UndertowError:
@@ -395,7 +395,7 @@ def _write(compared: ComparedRuns, folder: Path) -> Path:
 
 
 def _writable(text: str) -> str:
-    """A text that UTF-8 can hold: the name of a folder may have bytes that are no text."""
+    """Text that UTF-8 can encode: a folder name may contain invalid bytes."""
     return text.encode("utf-8", "replace").decode()
 
 

@@ -1,4 +1,4 @@
-"""Comparisons in words: what differs, the strongest first, and the parts of their page."""
+"""The report of a comparison: findings, figures and page."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ ALL_ALIKE = "Where all answers are the same, there is no difference to be found.
 
 
 def comparison_text(comparison: Comparison) -> ReportText:
-    """The words that the audit has for its measures, and for what both runs were asked."""
+    """The audit's report text for the items of both runs."""
     run = comparison.runs[0]
     audit = audits.load(comparison.audit)
     both = [
@@ -119,12 +119,12 @@ def comparison_text(comparison: Comparison) -> ReportText:
 
 
 def strongest_first(differences: Sequence[Result]) -> list[Result]:
-    """By how often they hold half their interval, since units differ; those that are claimed first, those without a number last."""
+    """Sort differences: significant ones first, then by size in half-widths of the interval; missing numbers last."""
     return sorted(differences, key=lambda one: (not is_significant(one), -strength(one)))
 
 
 def strength(difference: Result) -> float:
-    """Size in halves of the interval; of one without an interval, 1 where there is a difference at all, and less than 0 of none."""
+    """Size in half-widths of the interval; without an interval, 1 for any difference and below 0 for none."""
     if not math.isfinite(difference.value):
         return -1.0
     half = (difference.high - difference.low) / 2
@@ -134,11 +134,11 @@ def strength(difference: Result) -> float:
 
 
 def findings(comparisons: Sequence[Comparison], titles: Mapping[str, str]) -> list[Finding]:
-    """A sentence for each difference that is claimed, the strongest first; then how many are not.
+    """A sentence for each significant difference, the strongest first; then the number of others.
 
     Args:
-        comparisons: told together.
-        titles: of the audit's own measures, by name.
+        comparisons: comparisons of one report.
+        titles: titles of the audit's metrics, by name.
     """
     several = len(comparisons) > 1
     tested = [statement(one) for of in comparisons for one in of.differences if math.isfinite(one.q)]
@@ -163,7 +163,7 @@ def findings(comparisons: Sequence[Comparison], titles: Mapping[str, str]) -> li
 def _not_significant(
     comparisons: Sequence[Comparison], tested: Sequence[str], *, several: bool = True
 ) -> list[Finding]:
-    """How many differences are not claimed, the strongest of them first in what the sentence rests on."""
+    """Number of differences that are not significant, with the strongest first among its results."""
     who = "" if not several else f"{comparisons[0].candidate} against {comparisons[0].baseline}: "
     if len(comparisons) > 1:
         who = f"All {len(comparisons)} comparisons together: "
@@ -187,7 +187,7 @@ def _not_significant(
 
 
 def _summary(comparisons: Sequence[Comparison], finite: Sequence[Result]) -> str:
-    """How many differences are equivalent, and of how many it cannot be told; "" where all are claimed."""
+    """Number of equivalent and inconclusive differences; "" if all are significant."""
     if len(comparisons) == 1 and comparisons[0].identical:
         same = f"All answers to {comparisons[0].n_answered:,} items are the same"
         return f"{same}, so all {len(finite):,} differences are 0." if finite else f"{same}."
@@ -208,7 +208,7 @@ def _summary(comparisons: Sequence[Comparison], finite: Sequence[Result]) -> str
 
 
 def counted(differences: Sequence[Result]) -> dict[str, int]:
-    """How many of the differences that have a value are what, by verdict."""
+    """Number of differences with a value, by verdict."""
     verdicts = [verdict(one) for one in differences if math.isfinite(one.value)]
     return {one: verdicts.count(one) for one in VERDICTS}
 
@@ -224,14 +224,14 @@ def distinguishing_keys(differences: Sequence[Result]) -> list[str]:
 
 
 def label(difference: Result, titles: Mapping[str, str], keys: Sequence[str]) -> str:
-    """What a difference is of: its measure, and its levels of these keys."""
+    """Label of a difference: its metric, and its levels of these keys."""
     title = title_of(difference.measure, titles)
     levels = [level for key, level in difference.group.items() if level and key in keys]
     return f"{title} ({', '.join(levels)})" if levels else title
 
 
 def title_of(measure: str, titles: Mapping[str, str]) -> str:
-    """The title of a measure: the audit's own, or what it is called here."""
+    """The title of a metric: the audit's, or the default."""
     return titles.get(measure) or TITLES.get(measure) or measure_title(measure)
 
 
@@ -252,20 +252,20 @@ def _sentence(one: Result, comparison: Comparison, titles: Mapping[str, str], ke
 
 
 def _at_these(one: Result) -> str:
-    """That a mean mass is one over the values of W that were asked, and says nothing of others."""
+    """Note that a mean mass is a mean over the queried values of W only."""
     w_name = one.group.get("w_name", "")
     return f" at these values of {w_name}" if w_name and one.measure.removesuffix(OVER_PROMPTS) == "mean_mass" else ""
 
 
 def digits(value: float, places: int) -> str:
-    """A number with these decimals; with an exponent where they would show nothing of it."""
+    """A number with these decimals; with an exponent if it would round to 0."""
     if math.isfinite(value) and value != 0.0 and float(f"{value:.{places}f}") == 0.0 and places >= MAX_DECIMALS:
         return f"{value:.1e}".replace("-", MINUS)
     return number(value, places)
 
 
 def decimals(one: Result) -> int:
-    """As many as half the interval needs, or where there is none the difference."""
+    """Decimals for the half-width of the interval, or for the difference if there is none."""
     half = (one.high - one.low) / 2
     if not (math.isfinite(half) and half > 0):
         return significant_decimals(one.value)
@@ -284,7 +284,7 @@ def page_of(
     python: str,
     provenance: Mapping[str, str],
 ) -> Page:
-    """The page of one or more comparisons that are told together."""
+    """The page of one or more comparisons."""
     first, several = comparisons[0], len(comparisons) > 1
     text = comparison_text(first)
     sides = sides_of(comparisons)
@@ -316,21 +316,21 @@ def page_of(
 
 
 def _glossary(comparisons: Sequence[Comparison]) -> dict[str, str]:
-    """Meanings of columns, and of the measures that are compared here."""
+    """Meanings of the columns and metrics of this comparison."""
     measures = {one.measure for of in comparisons for one in of.differences}
     of_measures = {name for name in GLOSSARY if name in MEASURES or name in TITLES}
     return {name: text for name, text in GLOSSARY.items() if name not in of_measures or name in measures}
 
 
 def _row(difference: Result) -> Result:
-    """A difference as a row of the page: with its verdict, and without the numbers that only the table holds."""
+    """A difference as a row of the page, with its verdict and without numbers that only the CSV table holds."""
     word = verdict(difference) if math.isfinite(difference.value) else ""
     detail = {name: number for name, number in difference.extras.items() if name not in LEFT_TO_THE_TABLE}
     return replace(difference, group={**difference.group, VERDICT: word}, extras=detail)
 
 
 def sides_of(comparisons: Sequence[Comparison]) -> dict[str, Record]:
-    """All that were compared, by what they are called, in order."""
+    """The compared runs by name, in order."""
     sides: dict[str, Record] = {}
     for one in comparisons:
         for name, run in zip((one.baseline, one.candidate), one.runs, strict=True):
@@ -339,7 +339,7 @@ def sides_of(comparisons: Sequence[Comparison]) -> dict[str, Record]:
 
 
 def _basis(said: Sequence[Finding], comparisons: Sequence[Comparison], claimants: str) -> dict[str, dict[str, str]]:
-    """What each finding rests on beside its differences: what both runs were asked, the mass that nobody claimed, protocol, graph."""
+    """Basis of each finding: samples of both runs, mass of other words, protocol and graph."""
     by_name = {pair_name(one): one for one in comparisons}
     basis = {}
     for finding in said:
@@ -353,20 +353,20 @@ def _basis(said: Sequence[Finding], comparisons: Sequence[Comparison], claimants
 
 
 def _side(run: Record, facet: Mapping[str, str], claimants: str) -> dict[str, str]:
-    """What one of the runs was asked, and the graph that it names."""
+    """Sample of one run, and its graph."""
     graph: Mapping[str, Any] = run.manifest.get("graph") or {}
     return sample_facts(run, facet, claimants) | ({"graph": f"{graph['name']}: {graph['title']}"} if graph else {})
 
 
 def _one_model(comparisons: Sequence[Comparison]) -> str:
-    """Whose answers these all are, where runs of one model are called otherwise."""
+    """The model, where all runs are of one model and have other names."""
     models = {str(run.manifest["model"]) for one in comparisons for run in one.runs}
     names = set(sides_of(comparisons))
     return f" All runs asked {models.pop()}." if len(models) == 1 and not names & models else ""
 
 
 def _who(name: str, run: Record) -> str:
-    """A run by its name, and whom it asked, if that is not its name."""
+    """Name of a run, and its model if that is not the name."""
     model = str(run.manifest["model"])
     models = {model, *(str(part["name"]) for part in run.manifest.get("models", ()))}
     return name if name in models else f"{name}: a run of {model}"
@@ -377,7 +377,7 @@ def _place(at: int, *, several: bool) -> str:
 
 
 def notes_of(comparisons: Sequence[Comparison]) -> list[str]:
-    """Notes of each comparison, once where several have one, and with their names where not all have it."""
+    """Notes of all comparisons without repeats, with the names of the pairs where not all share a note."""
     by_note: dict[str, list[str]] = {}
     for one in comparisons:
         for note in one.notes:
@@ -388,17 +388,17 @@ def notes_of(comparisons: Sequence[Comparison]) -> list[str]:
 
 
 def pair_name(comparison: Comparison) -> str:
-    """What a comparison is called beside others."""
+    """Name of a comparison among others."""
     return f"{comparison.candidate} less {comparison.baseline}"
 
 
 def named(comparison: Comparison, difference: Result, *, several: bool) -> Result:
-    """A difference that says which run less which it is, where there are several."""
+    """A difference with the names of its runs, where there are several comparisons."""
     return replace(difference, group={RUNS: pair_name(comparison), **difference.group}) if several else difference
 
 
 def _pairs(comparisons: Sequence[Comparison]) -> ReportTable:
-    """How many differences of each comparison are what."""
+    """Table of the number of differences by verdict, for each comparison."""
     rows = [
         [one.candidate, one.baseline, f"{one.n_answered:,}", *(f"{n:,}" for n in counted(one.differences).values())]
         for one in comparisons
@@ -407,7 +407,7 @@ def _pairs(comparisons: Sequence[Comparison]) -> ReportTable:
 
 
 def _compared(sides: Mapping[str, Record]) -> ReportTable:
-    """Who the runs are, side by side; in columns of many, row by row."""
+    """Facts of the runs side by side; one row per run where there are many."""
     facts = {name: _facts(name, run) for name, run in sides.items()}
     known = list(dict.fromkeys(key for one in facts.values() for key in one))
     if len(facts) > MAX_PAIRS:
@@ -418,7 +418,7 @@ def _compared(sides: Mapping[str, Record]) -> ReportTable:
 
 
 def _facts(name: str, run: Record) -> dict[str, str]:
-    """Who a run asked, how, when, and the command that repeats it; of one of its models, if it is called so."""
+    """Model, protocol, date and command of a run; of one model, if the run has that name."""
     manifest = run.manifest
     identities = {str(part["name"]): part["card"] for part in manifest.get("models", ())}
     identities = {name: identities[name]} if name in identities else identities
@@ -444,7 +444,7 @@ def _facts(name: str, run: Record) -> dict[str, str]:
 
 
 def _joined_facts(identities: Mapping[str, Mapping[str, Any]], name: str) -> str:
-    """A fact of each model, once where it is the same of all."""
+    """A fact of each model, or one value if all are equal."""
     facts = {model: str(identity.get(name, ""))[:40] for model, identity in identities.items()}
     if len(set(facts.values())) < 2:
         return next(iter(facts.values()), "")
@@ -455,7 +455,7 @@ def _joined_facts(identities: Mapping[str, Mapping[str, Any]], name: str) -> str
 
 
 def drawings(comparisons: Sequence[Comparison], titles: Mapping[str, str]) -> list[Drawing]:
-    """A figure for each measure, those with the strongest differences first."""
+    """A figure for each metric, those with the strongest differences first."""
     from undertow.report.figures.forest_plot import DrawnDifference, describe_differences, draw_differences
     from undertow.report.style import Drawing
 
@@ -497,7 +497,7 @@ def drawings(comparisons: Sequence[Comparison], titles: Mapping[str, str]) -> li
 
 
 def _levels(one: Result) -> str:
-    """All that a difference is of, where it stands alone."""
+    """All levels of a difference, for use outside a table."""
     return ", ".join(filter(None, one.group.values()))
 
 

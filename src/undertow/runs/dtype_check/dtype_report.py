@@ -1,4 +1,4 @@
-"""Telling: what the page says of the precision that a run had."""
+"""The section of the page on reduced precision."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ COLUMNS = ("result", "reduced", "float32", "error", "95% interval of the error",
 
 
 def precision_text(record: Record) -> PagePrecision | None:
-    """What a run's precision costs it, for its page; None where it costs nothing.
+    """The page's section on reduced precision; None in float32.
 
-    A run of a version that did not read anything again has nothing to say of it.
+    A run without a float32 sample has no section.
     """
     block = record.manifest.get("precision")
     if block is None:
@@ -31,7 +31,7 @@ def precision_text(record: Record) -> PagePrecision | None:
 
 
 def _table(record: Record) -> ReportTable | None:
-    """The results that precision moves most, on the scale of their own intervals."""
+    """The results that precision moves most, in half-widths of their intervals."""
     table = record.precision
     if table is None or table.empty or table["difference_over_halfwidth"].isna().all():
         return None

@@ -1,6 +1,6 @@
-"""Reading again: a random sample of what a model was asked in reduced precision is asked in float32, and both are measured.
+"""Score a random sample of a run in reduced precision again in float32, and measure both.
 
-Whole clusters are drawn, so that the sample is a part of what was asked and holds each sentence at every W.
+The sample consists of whole clusters, so that it has each sentence at every W.
 """
 
 from __future__ import annotations
@@ -52,17 +52,17 @@ NOT_AGAIN = "not read again in float32"
 
 @dataclass(frozen=True, slots=True)
 class ReducedRun:
-    """A model of a run, asked in reduced precision.
+    """A model of a run in reduced precision.
 
     Attributes:
-        request: as it was found.
-        identity: who it is, with the precision that it ran in.
-        facts: what is known of it.
-        batches: the audit's rounds, from the first on.
-        design: what was known before it was asked.
+        request: the resolved request.
+        identity: its identity, with the dtype.
+        facts: facts about it.
+        batches: makes the audit's generator of batches.
+        design: the design before inference.
         items, answers: all of them, in order [item].
-        observations: what was observed.
-        is_local: whether models run in this process: what memory workers have, on machines of their own, it cannot know.
+        observations: the observations.
+        is_local: whether models run in this process; the memory of workers on other machines is unknown.
     """
 
     request: ModelRequest
@@ -77,17 +77,17 @@ class ReducedRun:
 
     @property
     def costs(self) -> bool:
-        """Whether its precision changes any number."""
+        """Whether its dtype changes any number."""
         return costs_precision(self.identity)
 
 
 @dataclass(frozen=True, slots=True)
 class Float32Check:
-    """What came of reading a model's sample again.
+    """The result of scoring a model's sample again.
 
     Attributes:
-        facts: of the model and its sample, for the manifest; `unknown` says why nothing came of it.
-        rows: a result each, as `undertow.runs.folder.storage.Record.precision` has them.
+        facts: facts of the model and its sample, for the manifest; `unknown` says why there is no sample.
+        rows: one per result, as in `undertow.runs.folder.storage.Record.precision`.
     """
 
     facts: Mapping[str, Any]
@@ -97,16 +97,16 @@ class Float32Check:
 def rescore_sample(
     audit: Audit, reduced: ReducedRun, sampling: tuple[int, int], run_all: RunQueries
 ) -> Float32Check | None:
-    """Read a sample again in float32 and compare; None for a model whose precision costs nothing.
+    """Score a sample again in float32 and compare; None for a model in full precision.
 
-    What this machine has no room for is not tried. Where workers load the model (`--engine ray`) that is not asked, since the process
-    that drives them does not know their memory: a worker that takes too much is killed, and the engine says so.
+    A model that does not fit into this machine's memory is not loaded. With Ray workers memory is not checked, since the driver
+    does not know theirs: a worker that takes too much is killed, and the engine reports it.
 
     Args:
         audit: the audit.
-        reduced: the model as it was asked.
-        sampling: how many items, about (0 for a tenth, but at least 200), and the seed of the run.
-        run_all: how models are asked.
+        reduced: the model and its answers.
+        sampling: approximate number of items (0 for a tenth, but at least 200), and the seed of the run.
+        run_all: runs queries on a model.
     """
     n_items, seed = sampling
     if not reduced.costs:
@@ -146,7 +146,7 @@ def rescore_sample(
 
 
 def drawn_clusters(items: Sequence[Item], n_items: int, seed: int) -> list[str]:
-    """Clusters drawn by the seed until they hold enough items, and are enough themselves, in the order of the items."""
+    """Random clusters until they hold enough items and are enough clusters, in the order of the items."""
     sizes: dict[str, int] = {}
     for item in items:
         sizes[item.cluster] = sizes.get(item.cluster, 0) + 1
@@ -163,16 +163,16 @@ def drawn_clusters(items: Sequence[Item], n_items: int, seed: int) -> list[str]:
 
 
 def least_clusters(n_clusters: int) -> int:
-    """How many clusters are drawn of so many, at least."""
+    """Fewest clusters to draw from this number."""
     return min(MIN_CLUSTERS_DRAWN, max(FEW_CLUSTERS, math.ceil(SHARE_OF_CLUSTERS * n_clusters)))
 
 
 def _followed(
     reduced: ReducedRun, chosen: Sequence[str], run_all: Callable[[list[Query]], Scores]
 ) -> tuple[list[Item], list[Answer], str]:
-    """The sample's items and answers in float32, and how these were read.
+    """The sample's items and answers in float32, and their readout.
 
-    Where a later round depends on answers, float32 follows its own. What is not in the sample is as it was.
+    Later batches depend on the float32 answers. Items outside the sample keep their answers.
     """
     inside = set(chosen)
     said = {
@@ -206,7 +206,7 @@ def _followed(
 
 
 def gaps(reduced: Sequence[tuple[Item, Answer]], full: Sequence[tuple[Item, Answer]]) -> dict[str, Any]:
-    """How far answers to the same queries differ.
+    """Differences between answers to the same queries.
 
     Returns:
         `rms_nats` and `largest_nats` over all log-probabilities that both have; `turned_percent` of the queries, where another group
@@ -272,12 +272,12 @@ def preferred(query: Query, answer: Answer) -> str | int:
 
 @dataclass(frozen=True, slots=True)
 class _Sample:
-    """What was drawn.
+    """The drawn sample.
 
     Attributes:
         chosen: its clusters.
-        n_clusters: of the run.
-        n_groups: that are left out in turn; 0 where the sample is everything.
+        n_clusters: number of clusters of the run.
+        n_groups: number of jackknife groups; 0 if the sample is the whole run.
         seed: of the run.
     """
 

@@ -1,4 +1,4 @@
-"""What the fields of a run folder's JSON files hold, so that a damaged one is refused by name."""
+"""Schemas of a run folder's JSON files, so that an invalid field is refused by name."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ strict = with_config(ConfigDict(strict=True))
 
 @strict
 class Identity(TypedDict):
-    """A model card."""
+    """A model's identity."""
 
     name: str
     family: str
@@ -54,7 +54,7 @@ class Control(TypedDict):
 
 @strict
 class Decided(TypedDict):
-    """Sentences that decide their answer: how many are right, of how many that were answered."""
+    """Result of the sanity check: right answers, of all answers."""
 
     right: Count
     of: Count
@@ -82,7 +82,7 @@ class Graph(TypedDict):
 
 @strict
 class Precision(TypedDict, total=False):
-    """What reduced precision costs."""
+    """The effect of reduced precision."""
 
     models: list[dict[str, Any]]
     said: Texts
@@ -90,7 +90,7 @@ class Precision(TypedDict, total=False):
 
 @strict
 class AnyDesign(TypedDict, total=False):
-    """What asking adds to the design of every audit."""
+    """Entries that a run adds to the design of every audit."""
 
     protocol: str
     w_notes: Texts
@@ -151,7 +151,7 @@ class ChecklistDesign(AnyDesign, total=False):
 
 @strict
 class Manifest(TypedDict):
-    """What every manifest holds, and what many do."""
+    """The manifest."""
 
     schema_version: Annotated[int, Field(ge=1, le=LARGEST)]
     audit: str
@@ -206,7 +206,7 @@ class Row(TypedDict):
 
 @strict
 class Results(TypedDict):
-    """The measures of a run."""
+    """The results of a run."""
 
     results: list[Row]
 
