@@ -367,7 +367,7 @@ def change(start: float, by: tuple[float, float, float], **more: Any) -> Result:
     low, value, high = by
     group = {key: level for key, level in DATE.items() if key != "model"}
     detail = {"baseline": start, "candidate": start + value}
-    fields: dict[str, Any] = {"unit": "percent per step", "neutral": 0.0, "detail": detail} | more
+    fields: dict[str, Any] = {"unit": "percent per step", "null_value": 0.0, "extras": detail} | more
     return Result("slope_gap", group, value, low, high, n=80, p=0.01, q=0.02, **fields)
 
 

@@ -227,12 +227,12 @@ def wrong_in_manifest(manifest: Mapping[str, Any]) -> str:
 
 
 def wrong_in_design(audit: str, design: Mapping[str, Any]) -> str:
-    """The same of the design of an audit."""
+    """The first invalid field of a design; "" if there is none."""
     return _wrong(_DESIGNS.get(audit, _ANY), design, "design.")
 
 
 def wrong_in_results(results: Mapping[str, Any]) -> str:
-    """The same of results."""
+    """The first invalid field of results; "" if there is none."""
     return _wrong(_RESULTS, results)
 
 

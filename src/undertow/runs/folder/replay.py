@@ -1,6 +1,6 @@
-"""A finished run as a model: it answers again what it was asked before, and nothing else. `-m replay:FOLDER`.
+"""A finished run as a model, which answers the queries of that run and no others: `-m replay:FOLDER`.
 
-For comparing with a model that is gone, or far away, and for measuring its answers with other settings. Where a run asked
+Use it to compare with a model that is no longer available, or to measure its answers with other settings. For a run of
 several models, `replay:FOLDER@MODEL` names one.
 """
 
@@ -48,10 +48,10 @@ _Key: TypeAlias = tuple[str, tuple[str, ...]]
 
 
 def resolve(request: ModelRequest) -> ModelHandle | None:
-    """The model whose answers a run folder holds.
+    """The model of a run folder.
 
     Raises:
-        UndertowError: it is no run folder, holds no single answers, or asked several models and none is named.
+        UndertowError: the folder is not a run folder, has no log-probabilities, or has several models and none is named.
     """
     if not request.name.startswith(PREFIX):
         return None
@@ -91,10 +91,10 @@ def resolve(request: ModelRequest) -> ModelHandle | None:
 
 
 def _place(text: str) -> tuple[Path, str]:
-    """The folder, and the model after the @ that ends it: folders and models may both have an @ in their names.
+    """Split folder and model at the right @: names of folders and models may contain one.
 
-    new@replay:old@toy    the longest part before an @ that is a folder: `new`, which asked replay:old@toy
-    me@home@toy             `me@home`, which asked toy
+    new@replay:old@toy    the longest part before an @ that is a folder: `new`, with model replay:old@toy
+    me@home@toy             `me@home`, with model toy
     """
     if _folder(text).is_dir():
         return _folder(text), ""
@@ -107,7 +107,7 @@ def _place(text: str) -> tuple[Path, str]:
 
 
 def _folder(text: str) -> Path:
-    """A path with a leading ~ written out, which no shell does after a prefix; as it is where there is no such home."""
+    """The path with a leading ~ expanded, which no shell does after a prefix; unchanged if there is no such home."""
     try:
         return Path(text).expanduser()
     except RuntimeError:
@@ -115,7 +115,7 @@ def _folder(text: str) -> Path:
 
 
 def _table(folder: Path, holder: Mapping[str, Any], name: str) -> Mapping[str, Any]:
-    """A table that a manifest may have; empty where it has none."""
+    """An optional table of a manifest; empty if missing."""
     value = holder.get(name, {})
     if not isinstance(value, Mapping):
         raise UndertowError(f"{folder / MANIFEST}: is damaged ({name} is no table); run the audit again")
@@ -123,7 +123,7 @@ def _table(folder: Path, holder: Mapping[str, Any], name: str) -> Mapping[str, A
 
 
 def _prompted(said: Mapping[str, Any]) -> dict[str, Any]:
-    """How prompts were put, by the attributes of a query; without what an older manifest does not say."""
+    """The attributes of every prompt, as far as the manifest has them."""
     return {name: said[key] for name, key in (("chat", "chat"), ("max_tokens", "max_new_tokens")) if key in said}
 
 
@@ -144,10 +144,10 @@ def _rows(observations: pd.DataFrame, folder: Path, model_name: str) -> pd.DataF
 
 
 def _answers(rows: pd.DataFrame, folder: Path) -> dict[_Key, Answer]:
-    """What was said, by what was asked.
+    """Answers by query.
 
     Raises:
-        UndertowError: a row does not hold together.
+        UndertowError: a row is inconsistent.
     """
     answers = {}
     try:
@@ -186,24 +186,24 @@ def _answer(row: Mapping[Any, Any], n_options: int) -> Answer:
 
 
 def _other_percent(row: Mapping[Any, Any]) -> float:
-    """What no option took of what was shown. Where bounds are given, `unclaimed` is the middle of them, and this the upper one."""
+    """Upper bound of the percent of other words; `other_words` is the middle of the bounds, where there are bounds."""
     upper = float(row.get(OTHER_WORDS_HIGH, math.nan))
     return float(row["other_words"]) if math.isnan(upper) else upper
 
 
 def _list(cell: Any) -> list[Any]:
-    """A cell that holds a list, which is missing where the model showed everything."""
+    """A cell with a list; () where the model showed all probabilities."""
     return [] if cell is None or (isinstance(cell, float) and math.isnan(cell)) else list(cell)
 
 
 @dataclass(frozen=True, slots=True)
 class ReplayModel:
-    """Answers by what was asked; see the module's text.
+    """A model that answers from a finished run.
 
     Attributes:
         card, notes, facts: as in `undertow.models.base.AnsweringModel`.
-        answers: what was said.
-        prompted: how every prompt was put: `chat` and `max_tokens` of `undertow.types.GenerateQuery`, where known.
+        answers: answers by query.
+        prompted: `chat` and `max_tokens` of every prompt, where known.
     """
 
     card: ModelIdentity
@@ -215,7 +215,7 @@ class ReplayModel:
     def answer(
         self, queries: Sequence[Query], protocol: str
     ) -> Iterator[Mapping[int, Answer | UnsupportedQueryError | RequestFailedError]]:
-        """What was answered before, and a reason for everything else."""
+        """The recorded answers, and an error for every other query."""
         yield {place: self._answer(query) for place, query in enumerate(queries)}
 
     def _answer(self, query: Query) -> Answer | UnsupportedQueryError:
@@ -228,6 +228,6 @@ class ReplayModel:
         return answer or UnsupportedQueryError(f"the run {self.card.source} was not asked this")
 
     def estimate_cost(self, queries: Sequence[Query], protocol: str) -> CostEstimate:
-        """Next to nothing, for those that were asked."""
+        """The number of recorded answers; looking them up costs nothing."""
         n_answered = sum(isinstance(self._answer(query), Answer) for query in queries)
         return CostEstimate(0, n_answered, 0.0, 0, passes="look-ups in a finished run")

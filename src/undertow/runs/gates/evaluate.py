@@ -1,4 +1,4 @@
-"""Judging: every rule is asked of the results of a run, or of their change against a baseline, and a sentence says how it went."""
+"""Evaluate rules on the results of a run, or on their change against a baseline."""
 
 from __future__ import annotations
 
@@ -57,15 +57,15 @@ _NAMED: Mapping[str, str] = {
 
 @dataclass(frozen=True, slots=True)
 class RuleResult:
-    """How one rule went for one result; or for none, where it found nothing to be asked of.
+    """The outcome of one rule for one result, or for no result where none matches.
 
     Attributes:
         rule: the rule.
         outcome: one of `OUTCOMES`.
-        sentence: what the number is, and what the rule allows; or why it could not be judged.
-        label: tells the result apart from the others of this rule; "" where there is none.
-        group: what the number is about; {} where there is none.
-        number: what was judged; NaN where it is missing.
+        sentence: the number and what the rule allows, or why it could not be judged.
+        label: distinguishes the results of this rule; "" without a result.
+        group: group of the result; {} without a result.
+        number: the judged number; NaN if missing.
     """
 
     rule: Rule
@@ -104,13 +104,13 @@ class RuleResult:
 
 @dataclass(frozen=True, slots=True)
 class RunReport:
-    """What the rules say of one run.
+    """The outcomes of all rules for one run.
 
     Attributes:
-        folder: the run folder, as it was named.
-        audit, model, run_key: which run it is, as its manifest has it.
-        judged: rule by rule, in the order of the rules and of the results.
-        unable: what the run says that it cannot find, whatever the answers are.
+        folder: the run folder, as the user named it.
+        audit, model, run_key: from its manifest.
+        judged: outcomes in the order of the rules and results.
+        unable: what the run states that it cannot detect, whatever the answers are.
     """
 
     folder: Path
@@ -123,12 +123,12 @@ class RunReport:
 
 @dataclass(frozen=True, slots=True)
 class GateReport:
-    """What the rules say of all runs.
+    """The outcomes of all rules for all runs.
 
     Attributes:
         rules: the rules.
         runs: at least one.
-        baseline: the run that changes are judged against; None where no rule needs one.
+        baseline: the baseline of changes; None if no rule needs one.
     """
 
     rules: Rules
@@ -137,7 +137,7 @@ class GateReport:
 
     @property
     def counts(self) -> dict[str, int]:
-        """How many went how, by outcome."""
+        """Number of rule results by outcome."""
         counts = Counter(one.outcome for run in self.runs for one in run.judged)
         return {outcome: counts[outcome] for outcome in OUTCOMES}
 
@@ -241,34 +241,34 @@ def _with_unasked(rules: Rules, runs: Sequence[RunReport]) -> Iterator[RunReport
 
 
 def _nothing(rules: Rules, rule: Rule, reason: str) -> RuleResult:
-    """A rule that found nothing to be asked of: a gate that tests nothing must not pass, unless the rule says that it may."""
+    """The result of a rule without matches: it fails unless the rule is optional."""
     return RuleResult(rule, SKIPPED if rule.optional else ERROR, printable(f"{rules.where(rule)}: {reason}"))
 
 
 class _MissingError(Exception):
-    """There is no such number; the message says why."""
+    """The number is missing; the message says why."""
 
 
 class _UnfitError(Exception):
-    """A rule asks for what a result cannot have; the message says what."""
+    """A result cannot have the number of a rule; the message says why."""
 
 
 class _FewError(Exception):
-    """A rule needs more clusters than there are; the message says how many."""
+    """A rule needs more clusters than there are; the message gives the number."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Target:
-    """What a rule is asked of: a result, or its change against the baseline.
+    """The target of a rule: a result, or its change against the baseline.
 
     Attributes:
-        result: the result; of a change, the difference.
-        group: what it is about, with the model.
-        neutral: of the result.
-        start: its value in the baseline; NaN where no change is judged.
-        start_neutral: its neutral value there.
-        since: the baseline, in words; "" where no change is judged.
-        n_clusters: how many clusters the result rests on; NaN where that is not known.
+        result: the result; for a change, the difference.
+        group: its group, with the model.
+        neutral: its null value.
+        start: its value in the baseline; NaN without a baseline.
+        start_neutral: its null value there.
+        since: the baseline, in words; "" without a baseline.
+        n_clusters: number of clusters; NaN if unknown.
     """
 
     result: Result
@@ -305,7 +305,7 @@ class _Target:
         return float(getattr(result, of)) if of in NUMBERS else result.extras.get(of, math.nan)
 
     def _magnitude(self, of: str) -> float:
-        """How far from neutral; of a change, how much farther than the baseline, which is taken as it was measured."""
+        """Distance from the null value; for a change, the growth of that distance."""
         result = self.result
         if not math.isfinite(result.value):
             return math.nan
@@ -344,7 +344,7 @@ class _Target:
         return what if of == VALUE else f"{_NAMED.get(of, f'{of} of')} {what}"
 
     def around(self, of: str) -> tuple[str, str]:
-        """What stands before the number, and what behind it."""
+        """The text before the number, and the text after it."""
         unit = f" {self.result.unit}" if self.result.unit else ""
         if of not in MAGNITUDES:
             return "is", {VALUE: unit, LOW: unit, HIGH: unit, MISSING_PERCENT: " percent"}.get(of, "")
@@ -360,10 +360,10 @@ class _Run:
     """One run, and its changes against the baseline where there is one.
 
     Attributes:
-        folder: where it lies.
-        record: what it is.
-        results: its results, as subjects.
-        changes: the differences, as subjects; None where there is no baseline.
+        folder: the run folder.
+        record: its contents.
+        results: its results, as targets.
+        changes: the differences, as targets; None without a baseline.
     """
 
     folder: Path
@@ -417,7 +417,7 @@ def _measures_drift(subject: _Target) -> bool:
 
 
 def _judge(rules: Rules, rule: Rule, subject: _Target, levels: Sequence[str]) -> RuleResult:
-    """One rule, one result."""
+    """Judge one result by one rule."""
     label, group = printable("-".join(levels)), dict(subject.group)
     what = subject.what(rule.of, levels)
     try:
@@ -452,7 +452,7 @@ def _judge(rules: Rules, rule: Rule, subject: _Target, levels: Sequence[str]) ->
 
 
 def _matching(rule: Rule, among: Sequence[_Target], run: str) -> tuple[list[_Target], str]:
-    """The results that a rule is asked of, and what of it found none; "" where everything did."""
+    """The results that match a rule, and the part of the rule that matched none; "" if all parts matched."""
     what = f"change of {rule.measure!r}" if rule.against else f"measure {rule.measure!r}"
     measures = dict.fromkeys(subject.result.measure for subject in among)
     of_measure = [subject for subject in among if subject.result.measure == rule.measure]
@@ -502,7 +502,7 @@ def _listed(names: Sequence[str] | Mapping[str, Any], most: int = MAX_NAMED) -> 
 
 
 def _changes(folders: tuple[Path, Path], records: tuple[Record, Record], progress: Progress) -> list[_Target]:
-    """The differences, with what the runs themselves say of each: neutral values, and the model where there is one only.
+    """The differences, with null values from the runs, and the model where there is only one.
 
     Raises:
         UndertowError: the two cannot be compared.
@@ -530,7 +530,7 @@ def _changes(folders: tuple[Path, Path], records: tuple[Record, Record], progres
 
 
 def _tested(difference: Result) -> Result:
-    """A change of exactly 0 is not tested, and no test would find it."""
+    """Give a change of exactly 0, which is not tested, p and q of 1."""
     has_interval = math.isfinite(difference.low)
     return replace(difference, p=1.0, q=1.0) if difference.value == 0 and has_interval else difference
 
@@ -542,9 +542,9 @@ CROSSED = ("pair", "soc_code")
 
 
 def clusters_behind(record: Record, result: Result) -> float:
-    """How many clusters a result rests on: as it says, or as its rows do; NaN where neither says so.
+    """Number of clusters of a result, from its extras or its rows; NaN if unknown.
 
-    Of items that are in clusters in two ways, the way that has fewer, if more than one.
+    For two clusterings, the smaller number that exceeds one.
     """
     if N_CLUSTERS in result.extras:
         return float(result.extras[N_CLUSTERS])
@@ -561,7 +561,7 @@ def clusters_behind(record: Record, result: Result) -> float:
 
 
 def _neutral(record: Record, difference: Result) -> float:
-    """The neutral value of what a difference is about; NaN where the run has none."""
+    """The null value of a difference's result; NaN if the run has none."""
     for result in record.results:
         if result.measure == difference.measure and all(
             result.group.get(key, level) == level for key, level in difference.group.items() if key != "model"
