@@ -12,7 +12,7 @@ from undertow import audits, models
 from undertow.audits.base import Audit
 from undertow.errors import UndertowError
 from undertow.models.base import FLOAT32, ModelRequest
-from undertow.runs.folder.model_info import written_out
+from undertow.runs.folder.model_info import expand_patterns
 from undertow.types import digest
 
 
@@ -60,9 +60,9 @@ class ModelSelection:
         """One request for each model.
 
         Raises:
-            UndertowError: as `undertow.runs.folder.model_info.written_out`, or one revision for several models.
+            UndertowError: as `undertow.runs.folder.model_info.expand_patterns`, or one revision for several models.
         """
-        names = written_out(self.names)
+        names = expand_patterns(self.names)
         if self.revision and len(names) > 1:
             raise UndertowError(f"revision {self.revision!r} cannot be of {len(names)} models; ask them one by one")
         return [ModelRequest(name, self.revision, self.dtype, self.device, self.settings) for name in names]

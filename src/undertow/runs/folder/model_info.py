@@ -25,7 +25,7 @@ KNOWN = ("parameters", "objective", "post_training")
 _STEP = re.compile(r"(?:checkpoint|step|ckpt)[-_]?(\d+)$", re.IGNORECASE)
 
 
-def written_out(names: Sequence[str]) -> list[str]:
+def expand_patterns(names: Sequence[str]) -> list[str]:
     """Replace patterns by the folders that they match, in order of training step.
 
     Raises:

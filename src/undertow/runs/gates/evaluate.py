@@ -264,18 +264,18 @@ class _Target:
     Attributes:
         result: the result; for a change, the difference.
         group: its group, with the model.
-        neutral: its null value.
+        null_value: its null value.
         start: its value in the baseline; NaN without a baseline.
-        start_neutral: its null value there.
+        start_null_value: its null value there.
         since: the baseline, in words; "" without a baseline.
         n_clusters: number of clusters; NaN if unknown.
     """
 
     result: Result
     group: Mapping[str, str]
-    neutral: float
+    null_value: float
     start: float = math.nan
-    start_neutral: float = math.nan
+    start_null_value: float = math.nan
     since: str = ""
     n_clusters: float = math.nan
 
@@ -309,18 +309,18 @@ class _Target:
         result = self.result
         if not math.isfinite(result.value):
             return math.nan
-        if math.isnan(self.neutral) or (self.since and math.isnan(self.start_neutral)):
+        if math.isnan(self.null_value) or (self.since and math.isnan(self.start_null_value)):
             raise _UnfitError(f"has no neutral value to be far from, so no {of}; judge another number of it")
         ends = [result.value] if of == MAGNITUDE else [result.low, result.value, result.high]
         if self.since:
             ends = [self.start + end for end in ends]
         if not all(map(math.isfinite, ends)):
             return math.nan
-        far = [end - self.neutral for end in ends]
+        far = [end - self.null_value for end in ends]
         farness = max(map(abs, far))
         if of == MAGNITUDE_LOW:
             farness = 0.0 if min(far) <= 0.0 <= max(far) else min(map(abs, far))
-        return farness - abs(self.start - self.start_neutral) if self.since else farness
+        return farness - abs(self.start - self.start_null_value) if self.since else farness
 
     def _reason(self, of: str) -> str:
         if of in (LOW, HIGH, MAGNITUDE_LOW, MAGNITUDE_HIGH) and math.isfinite(self.result.value):
@@ -349,8 +349,8 @@ class _Target:
         if of not in MAGNITUDES:
             return "is", {VALUE: unit, LOW: unit, HIGH: unit, MISSING_PERCENT: " percent"}.get(of, "")
         before = {MAGNITUDE: "is", MAGNITUDE_LOW: "is at least", MAGNITUDE_HIGH: "is up to"}[of]
-        neutral = f"from neutral ({formatted(self.neutral)})"
-        behind = f"farther {neutral} than in {self.since}" if self.since else neutral
+        distance = f"from neutral ({formatted(self.null_value)})"
+        behind = f"farther {distance} than in {self.since}" if self.since else distance
         by = "" if of == MAGNITUDE else f", by {'the interval of the change' if self.since else 'its interval'}"
         return before, f"{unit} {behind}{by}"
 
@@ -518,10 +518,10 @@ def _changes(folders: tuple[Path, Path], records: tuple[Record, Record], progres
         _Target(
             result=_tested(difference),
             group=model | dict(difference.group),
-            neutral=_neutral(candidate, difference),
+            null_value=_null_value(candidate, difference),
             # On the items that both runs answered, and so not always the value that the baseline itself has.
             start=difference.extras.get("baseline", math.nan),
-            start_neutral=_neutral(baseline, difference),
+            start_null_value=_null_value(baseline, difference),
             since=since,
             n_clusters=difference.extras.get(N_CLUSTERS, clusters_behind(candidate, difference)),
         )
@@ -560,7 +560,7 @@ def clusters_behind(record: Record, result: Result) -> float:
     return float(min((count for count in counts if count > 1), default=max(counts, default=math.nan)))
 
 
-def _neutral(record: Record, difference: Result) -> float:
+def _null_value(record: Record, difference: Result) -> float:
     """The null value of a difference's result; NaN if the run has none."""
     for result in record.results:
         if result.measure == difference.measure and all(
