@@ -220,7 +220,7 @@ def _run(
             rechecker = Float32Scorer(request, cluster, store, protocol, progress)
             rechecks.append(
                 dtype_check.rescore_sample(
-                    audit, replace(reduced, here=cluster is None), (job.float32_sample, job.seed), rechecker
+                    audit, replace(reduced, is_local=cluster is None), (job.float32_sample, job.seed), rechecker
                 )
             )
     observations = merge_observations(by_model, parts)
