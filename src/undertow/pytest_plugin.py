@@ -1,7 +1,7 @@
 """A plugin for pytest: `--undertow-rules` adds a test for each rule and result of a finished run.
 
 It is loaded in every pytest session of an environment that has Undertow, so it imports nothing and does nothing until a rules
-file is named. Knows options; what they ask for is judged in `undertow.runs.gates`.
+file is named.
 """
 
 from __future__ import annotations

@@ -153,7 +153,7 @@ def test_a_killed_worker_is_replaced_and_the_answers_are_those_of_one_process(
         first = asked_of(find, cluster, tmp_path, PROMPTS[:8])
         assert 1 <= opened(tmp_path) <= 2
         second = asked_of(find, cluster, tmp_path)
-        assert cluster.told() == {"name": "ray", "workers": 2, "replaced": 1}
+        assert cluster.manifest_entry() == {"name": "ray", "workers": 2, "replaced": 1}
     assert cluster.workers == []
     assert (tmp_path / "killed").exists()
     assert opened(tmp_path) <= 3

@@ -64,7 +64,7 @@ def about_dates() -> Sequence[Any]:
 def test_a_portion_has_the_same_answers_wherever_it_is_asked() -> None:
     distinct = sentences()
     planner, other = (QueryRunner(toy_found().open(), distinct, EXACT) for _ in range(2))
-    portions = [portion for portion in planner.portions(frozenset()) if isinstance(portion, WorkUnit)]
+    portions = [portion for portion in planner.work_units(frozenset()) if isinstance(portion, WorkUnit)]
     assert len(portions) > 4
     assert [portion.n_tokens for portion in portions] == sorted((one.n_tokens for one in portions), reverse=True)
     random.Random(0).shuffle(portions)
@@ -80,11 +80,11 @@ def test_the_plan_is_that_of_all_queries_whatever_is_stored() -> None:
     distinct = sentences()
     whole = [
         one
-        for one in QueryRunner(toy_found().open(), distinct, EXACT).portions(frozenset())
+        for one in QueryRunner(toy_found().open(), distinct, EXACT).work_units(frozenset())
         if isinstance(one, WorkUnit)
     ]
     kept = frozenset([*whole[1].packs[0], *whole[2].packs[0][:3]])
-    rest = list(QueryRunner(toy_found().open(), distinct, EXACT).portions(kept))
+    rest = list(QueryRunner(toy_found().open(), distinct, EXACT).work_units(kept))
     assert rest == [whole[0], replace(whole[2], packs=(whole[2].packs[0][3:],)), *whole[3:]]
 
 
@@ -102,7 +102,7 @@ def test_plain_batches_are_cut_as_the_planner_says_whatever_the_readers_budget_i
     distinct, seen = sentences(300), []
     for budget in (200, 400, 4000):
         reader = QueryRunner(plain_toy(budget), distinct, EXACT)
-        for portion in QueryRunner(plain_toy(400), distinct, EXACT).portions(frozenset()):
+        for portion in QueryRunner(plain_toy(400), distinct, EXACT).work_units(frozenset()):
             assert isinstance(portion, WorkUnit)
             assert portion.budget_tokens == 400
             list(reader.answers(portion))
@@ -122,9 +122,9 @@ def plain_toy(budget_tokens: int) -> Any:
 def test_prompts_that_matter_to_no_other_are_shared_out_evenly() -> None:
     distinct = by_digest([GenerateQuery(f"{number}: who?", SHE) for number in range(2 * MAX_FREE + 5)])
     asker = QueryRunner(toy_found().open(), distinct, EXACT)
-    portions = [one for one in asker.portions(frozenset(), MAX_FREE) if isinstance(one, WorkUnit)]
+    portions = [one for one in asker.work_units(frozenset(), MAX_FREE) if isinstance(one, WorkUnit)]
     assert [one.n_queries for one in portions] == [MAX_FREE, MAX_FREE, 5]
-    (whole,) = asker.portions(frozenset())
+    (whole,) = asker.work_units(frozenset())
     assert isinstance(whole, WorkUnit)
     assert whole.packs == (tuple(distinct),)
 
@@ -171,7 +171,7 @@ def test_what_a_pack_leaves_to_the_next_is_the_same_in_every_order_and_after_a_s
         asked("cut", stop)
     assert asked("cut") == whole
     distinct = by_digest(queries)
-    portions = list(QueryRunner(Remembering(), distinct, EXACT).portions(frozenset()))
+    portions = list(QueryRunner(Remembering(), distinct, EXACT).work_units(frozenset()))
     assert len(portions) == 4
     asker, answers = QueryRunner(Remembering(), distinct, EXACT), dict[str, Answer]()
     for portion in reversed(portions):
@@ -349,7 +349,7 @@ def test_three_idle_workers_that_die_between_rounds_do_not_end_the_run(crew: Any
             for actor in ray.actors:
                 actor.dead = n_dead > 0
             assert asked_of(cluster, sentences()) == alone(sentences())
-            assert cluster.told() == {"name": "ray", "workers": 3, "replaced": 3 * n_dead}
+            assert cluster.manifest_entry() == {"name": "ray", "workers": 3, "replaced": 3 * n_dead}
 
 
 def test_a_machine_lost_while_its_workers_are_idle_does_not_tell_against_what_they_were_to_do(crew: Any) -> None:
@@ -375,8 +375,8 @@ def test_a_place_where_no_worker_can_open_the_model_is_given_up_and_told(crew: A
     crew({}, {}, {"open": 1}, {"open": 1}, {"open": 1})
     with Cluster(n_workers=3) as cluster:
         assert asked_of(cluster, sentences()) == alone(sentences())
-        assert cluster.told() == {"name": "ray", "workers": 2, "replaced": 2}
-    assert cluster.told()["workers"] == 2
+        assert cluster.manifest_entry() == {"name": "ray", "workers": 2, "replaced": 2}
+    assert cluster.manifest_entry()["workers"] == 2
 
 
 def test_a_planner_that_is_replaced_by_one_with_another_budget_hands_nothing_out_twice(crew: Any) -> None:

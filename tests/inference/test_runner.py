@@ -28,7 +28,7 @@ def test_the_sum_over_a_path_and_what_first_tokens_leave() -> None:
 
 
 @pytest.mark.parametrize(
-    ("paths", "probs", "other_words"),
+    ("paths", "probs", "other_prob"),
     [
         ([path(1, 7, 4, start=1), path(1, 7, 5, start=1), path(1, 8, 5, start=1)], [(0.3, 0.5), (0.3, 0.1), (0.2, 0.25)], 0.5),
         # `the man` and `the woman`: what counts is the first token at the blank.
@@ -38,10 +38,10 @@ def test_the_sum_over_a_path_and_what_first_tokens_leave() -> None:
     ],
 )  # fmt: skip
 def test_first_token_that_options_share_counts_once(
-    paths: list[TokenPath], probs: list[tuple[float, ...]], unclaimed: float
+    paths: list[TokenPath], probs: list[tuple[float, ...]], other_prob: float
 ) -> None:
     answer = _answer(EncodedQuery(tuple(paths)), [logs(*of_path) for of_path in probs])
-    assert answer.other_prob == pytest.approx(unclaimed)
+    assert answer.other_prob == pytest.approx(other_prob)
 
 
 def test_an_option_spelled_like_an_earlier_one_has_no_number_of_its_own() -> None:

@@ -125,7 +125,7 @@ def test_one_file_will_do_and_the_audit_need_not_be_named(log: Log) -> None:
     (folder / f"results_{DATE}.json").unlink()
     assert (is_log(file), is_log(folder)) == (True, True)
     logged = read_log(file)
-    assert (logged.audit, set(logged.evidence.frame["model"])) == ("spurious-correlation", {"toy"})
+    assert (logged.audit, set(logged.observations.frame["model"])) == ("spurious-correlation", {"toy"})
 
 
 def test_the_older_way_to_log_is_read_too(log: Log, asked: Path) -> None:
@@ -135,7 +135,7 @@ def test_the_older_way_to_log_is_read_too(log: Log, asked: Path) -> None:
         sample["resps"] = [[[float(nats), False]] for ((nats, _),) in sample["resps"]]
         return sample
 
-    frame = read_log(log(older)).evidence.frame
+    frame = read_log(log(older)).observations.frame
     run = undertow.load_run(asked / "run").observations
     np.testing.assert_array_equal(frame["female"], run["female"])
 
@@ -145,8 +145,8 @@ def test_models_of_several_folders_stand_beside_each_other(log: Log, tmp_path: P
     log(model="/somewhere/two", config={"model_num_parameters": "unknown"})
     log(model="/elsewhere/two")
     logged = read_log(tmp_path / "logs")
-    assert set(logged.evidence.frame["model"]) == {"org/one", "two", "/somewhere/two"}
-    assert logged.evidence.design["models"]["org/one"] == {"parameters": 1000.0}
+    assert set(logged.observations.frame["model"]) == {"org/one", "two", "/somewhere/two"}
+    assert logged.observations.design["models"]["org/one"] == {"parameters": 1000.0}
     assert "org/one: the harness ran it in bfloat16" in logged.notes
 
 
@@ -154,7 +154,7 @@ def test_logs_of_other_tasks_are_left_alone_and_those_of_two_exports_are_not_mix
     folder = log()
     other = {"doc_id": 0, "doc": {"question": "?"}, "resps": [[["-1", "True"]]]}
     (folder / f"samples_hellaswag_{DATE}.jsonl").write_text(json.dumps(other) + "\n")
-    assert set(read_log(tmp_path / "logs").evidence.frame["challenge"]) == {"mgc"}
+    assert set(read_log(tmp_path / "logs").observations.frame["challenge"]) == {"mgc"}
     integrations.export("lm-eval", "spurious-correlation", tmp_path / "tasks", w="date", date_count=3, limit=9)
     write_log(tmp_path / "tasks", tmp_path / "logs", {item: [-1.0] * 3 for item in items_of(tmp_path)}, model="another")
     assert_refused(("logs",), read_log, tmp_path / "logs")
@@ -196,21 +196,21 @@ def test_sentences_of_an_own_file_that_are_lacking_are_told_in_a_note(tmp_path: 
     write_log(tmp_path / "tasks", tmp_path / "logs", known, edit=lambda sample: sample if sample["doc_id"] else None)
     Path(challenge).unlink()
     logged = read_log(tmp_path / "logs")
-    assert len(logged.evidence.frame) == 5
+    assert len(logged.observations.frame) == 5
     assert "5 of the 6" in logged.notes[1]
     # Hand-computed: shares of e^-1, e^-2 and e^-3.
     total = math.exp(-1) + math.exp(-2) + math.exp(-3)
-    assert logged.evidence.frame["female"].to_numpy() == pytest.approx(100 * math.exp(-1) / total)
+    assert logged.observations.frame["female"].to_numpy() == pytest.approx(100 * math.exp(-1) / total)
 
 
 @pytest.mark.parametrize("said", [["nan", "-1", "-1"], ["", "-1", "-1"], ["2.5", "-1", "-1"], ["-inf", "-inf", "-inf"]])
 def test_answers_without_numbers_are_unscored_with_a_reason(said: list[str], log: Log) -> None:
-    frame = read_log(log(changed("filtered_resps", [[one, "False"] for one in said], at=4))).evidence.frame
+    frame = read_log(log(changed("filtered_resps", [[one, "False"] for one in said], at=4))).observations.frame
     assert [place for place, reason in enumerate(frame["missing_reason"]) if reason] == [4]
     assert math.isnan(frame["female"].iloc[4])
     # a word that is impossible has no mass
     sure = [["-1.5", "True"], ["-inf", "False"], ["-inf", "False"]]
-    frame = read_log(log(changed("filtered_resps", sure))).evidence.frame
+    frame = read_log(log(changed("filtered_resps", sure))).observations.frame
     assert list(frame[["female", "male", "neutral"]].iloc[3]) == [100.0, 0.0, 0.0]
 
 
@@ -218,7 +218,7 @@ def test_capitals_that_a_model_does_not_see_count_once(tmp_path: Path) -> None:
     challenge = own_challenge(tmp_path, "{blank} ran", '[groups]\nfemale = ["she", "She"]\nmale = ["he"]')
     integrations.export("lm-eval", "spurious-correlation", tmp_path / "tasks", challenge=challenge, date_count=3)
     write_log(tmp_path / "tasks", tmp_path / "logs", {item: [-1.0, -1.0, -1.0] for item in items_of(tmp_path)})
-    frame = read_log(tmp_path / "logs").evidence.frame
+    frame = read_log(tmp_path / "logs").observations.frame
     assert frame["female"].to_numpy() == pytest.approx([50.0] * 3)
 
 
@@ -261,7 +261,7 @@ def test_a_log_that_was_cut_off_is_refused_until_the_line_is_gone(log: Log) -> N
     file.write_text("\n".join([*lines[:10], lines[10][:100]]), encoding="utf-8")
     assert_refused((file.name, "line 11"), read_log, file)
     file.write_text("\n".join(lines[:10]), encoding="utf-8")
-    frame = read_log(file).evidence.frame
+    frame = read_log(file).observations.frame
     assert (frame["missing_reason"] == NO_ANSWER).sum() == LIMIT - 10
 
 
@@ -276,7 +276,7 @@ def test_the_same_sentence_twice_is_refused_with_both_places(log: Log, tmp_path:
     log(date="2026-02-01T10-00-00.000000")
     assert_refused(("2026-02-01", "2026-01-31", "'mgc/date/1801"), read_log, tmp_path / "logs")
     newer = next(folder.glob("samples_*2026-02-01*"))
-    assert len(read_log(newer).evidence.frame) == LIMIT
+    assert len(read_log(newer).observations.frame) == LIMIT
 
 
 def test_questions_and_another_audit_protocol_or_mapping_are_refused(asked: Path, log: Log, tmp_path: Path) -> None:
@@ -316,7 +316,7 @@ def test_options_of_a_log_open_and_fetch_nothing(log: Log, tmp_path: Path, monke
 
     folder = log(told)
     monkeypatch.setattr("undertow.data.templates.covariates.read_text", lambda path: pytest.fail(f"{path} was opened"))
-    assert len(read_log(folder).evidence.frame) == LIMIT - 1
+    assert len(read_log(folder).observations.frame) == LIMIT - 1
     lacking.append("gaps")
     assert_refused(("spurious-correlation", "gaps"), read_log, log(told))
 

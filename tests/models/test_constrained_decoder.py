@@ -706,7 +706,7 @@ def test_sections_say_the_same_in_any_order(monkeypatch: pytest.MonkeyPatch) -> 
     said = []
     for backwards in (False, True):
         asker, answers = QueryRunner(model(), dict(distinct), EXACT), dict[str, Answer]()
-        portions = [portion for portion in asker.portions(frozenset()) if isinstance(portion, WorkUnit)]
+        portions = [portion for portion in asker.work_units(frozenset()) if isinstance(portion, WorkUnit)]
         assert len(portions) > 4
         for portion in reversed(portions) if backwards else portions:
             for arrived in asker.answers(portion):

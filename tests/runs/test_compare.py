@@ -27,7 +27,15 @@ from undertow.runs.compare import Comparison, compare, differences
 from undertow.runs.compare.compare_folders import JSON, PAGE, TABLE, CompareOptions, Runs
 from undertow.runs.compare.compare_folders import compare as compare_folders
 from undertow.runs.compare.comparison_report import digits
-from undertow.runs.compare.equivalence import CANNOT_BE_TOLD, DIFFERS, EQUIVALENT, VERDICTS, Margins, is_found, verdict
+from undertow.runs.compare.equivalence import (
+    DIFFERS,
+    EQUIVALENT,
+    INCONCLUSIVE,
+    VERDICTS,
+    Margins,
+    is_significant,
+    verdict,
+)
 from undertow.runs.compare.pairing import Names, pair
 from undertow.runs.compare.resampling import by_key, point_results
 from undertow.runs.folder.storage import Record, read_record, write_record
@@ -211,7 +219,7 @@ def test_equal_numbers_of_other_answers_are_a_tie_without_an_interval() -> None:
         found = difference(compare(record(table(LEVELS)), second), "mean_mass", "other_words")
         assert found.value == 0.0
         assert np.isnan([found.low, found.high, found.p, found.q]).all()
-        assert (verdict(found), is_found(found)) == (CANNOT_BE_TOLD, False)
+        assert (verdict(found), is_significant(found)) == (INCONCLUSIVE, False)
         assert "says little about others" in found.note
 
 
@@ -223,7 +231,7 @@ def test_the_same_difference_everywhere_has_no_interval_and_is_not_claimed() -> 
     found = difference(compare(first, second), "mean_mass")
     assert found.value == pytest.approx(8.0)
     assert np.isnan([found.low, found.p]).all()
-    assert verdict(found) == CANNOT_BE_TOLD
+    assert verdict(found) == INCONCLUSIVE
 
 
 def test_below_six_clusters_nothing_is_claimed_and_the_note_says_why() -> None:
@@ -234,13 +242,13 @@ def test_below_six_clusters_nothing_is_claimed_and_the_note_says_why() -> None:
         ]
         for one in compare(*sides).differences:
             assert np.isnan([one.low, one.high, one.p, one.q]).all()
-            assert verdict(one) == CANNOT_BE_TOLD
+            assert verdict(one) == INCONCLUSIVE
         found = difference(compare(*sides), "mean_mass")
         assert math.isfinite(found.value)
         assert "single cluster" in found.note if n == 1 else "at least 6" in found.note
         same = compare(sides[0], sides[0])
         assert same.identical
-        assert {verdict(one) for one in same.differences} == {CANNOT_BE_TOLD}
+        assert {verdict(one) for one in same.differences} == {INCONCLUSIVE}
 
 
 def test_what_is_unscored_in_one_is_left_out_of_both() -> None:
@@ -599,13 +607,13 @@ def leaning(by: float, spread: float, model: str = "two", n: int = 12) -> Record
     [
         # With 12 clusters the 95% interval is by +- 2.201 spread / sqrt(12), the 90% interval +- 1.796 spread / sqrt(12).
         (1.0, 1.0, 0.3, DIFFERS),  # 0.365 to 1.635
-        (1.0, 1.0, 0.4, CANNOT_BE_TOLD),
-        (1.0, 1.0, 1.5, CANNOT_BE_TOLD),  # 90%: 0.482 to 1.518
+        (1.0, 1.0, 0.4, INCONCLUSIVE),
+        (1.0, 1.0, 1.5, INCONCLUSIVE),  # 90%: 0.482 to 1.518
         (1.0, 1.0, 1.55, EQUIVALENT),
         (-1.0, 1.0, 0.3, DIFFERS),
-        (0.0, 0.05, 0.0, CANNOT_BE_TOLD),
+        (0.0, 0.05, 0.0, INCONCLUSIVE),
         (0.0, 0.05, None, EQUIVALENT),  # 90%: 0.026 to either side
-        (0.04, 0.05, None, CANNOT_BE_TOLD),
+        (0.04, 0.05, None, INCONCLUSIVE),
         (0.09, 0.05, None, DIFFERS),  # 0.058 to 0.122
     ],
 )
@@ -671,7 +679,7 @@ def test_slopes_are_judged_by_the_differences_of_the_answers() -> None:
     assert odds.low < odds.value < odds.high
     r = difference(of, "pearson_r")
     assert np.isnan([r.low, r.p]).all()
-    assert verdict(r) == CANNOT_BE_TOLD
+    assert verdict(r) == INCONCLUSIVE
 
 
 def test_of_several_prompts_the_mean_decides() -> None:
@@ -711,7 +719,7 @@ def test_runs_that_hardly_differ_have_no_claimed_difference(by: float) -> None:
     first = drawn(12, 10)[0]
     of = compare(first, perturbed(first, by))
     assert of.identical == (by < 1e-8)
-    assert not any(map(is_found, of.differences))
+    assert not any(map(is_significant, of.differences))
     own = [one for one in of.differences if one.measure != "pearson_r" or of.identical]
     moved = [one for one in own if one.group["pronoun"] != "other_words"]
     assert {verdict(one) for one in moved} == {EQUIVALENT}
@@ -731,7 +739,7 @@ def test_sentences_that_share_one_reading_have_no_interval() -> None:
     found = difference(compare(one, two), "mean_mass", "other_words")
     assert found.value == pytest.approx(0.2)
     assert np.isnan([found.low, found.high, found.p]).all()
-    assert verdict(found) == CANNOT_BE_TOLD
+    assert verdict(found) == INCONCLUSIVE
 
 
 @pytest.mark.parametrize(
@@ -748,7 +756,7 @@ def test_what_a_rounding_decides_is_not_claimed(load_outside: Callable[[str], No
     (found,) = compare(outside((scores - 1e-12).tolist(), "x"), outside((scores + 1e-12).tolist(), "y")).differences
     assert found.value == 1.0
     assert math.isnan(found.low)
-    assert verdict(found) == CANNOT_BE_TOLD
+    assert verdict(found) == INCONCLUSIVE
 
 
 def test_what_a_server_hides_widens_the_interval() -> None:
@@ -763,7 +771,7 @@ def test_what_a_server_hides_widens_the_interval() -> None:
     )
     one, other = (difference(of, "mean_mass") for of in (shown, hidden))
     assert [other.value, other.low, other.high] == pytest.approx([one.value, one.low - 3, one.high + 3])
-    assert (verdict(one), verdict(other)) == (DIFFERS, CANNOT_BE_TOLD)
+    assert (verdict(one), verdict(other)) == (DIFFERS, INCONCLUSIVE)
     assert other.p == 1.0
 
 

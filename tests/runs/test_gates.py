@@ -22,7 +22,7 @@ from helpers.hostile_text import PAYLOADS as PAGES
 from undertow.runs.folder.storage import Record, write_record
 from undertow.runs.gates import ERROR, FAILED, PASSED, SKIPPED, RuleResult, write_junit
 from undertow.runs.gates import gate as check
-from undertow.runs.gates.gate_formatting import labels, printable, shown
+from undertow.runs.gates.gate_formatting import formatted, labels, printable
 from undertow.types import Result
 
 MANIFEST: Mapping[str, Any] = {
@@ -153,7 +153,7 @@ def test_magnitudes_are_distances_from_neutral(
 )
 def test_a_number_is_shown_on_its_own_side_of_a_threshold(number: float, threshold: float) -> None:
     for at in (threshold, math.nextafter(number, math.inf), math.nextafter(number, -math.inf), number):
-        said = float(shown(number, [at]))
+        said = float(formatted(number, [at]))
         assert (said > at, said < at) == (number > at, number < at)
 
 

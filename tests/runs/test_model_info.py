@@ -10,7 +10,7 @@ import pytest
 
 from undertow.errors import UndertowError
 from undertow.runs.folder import model_info
-from undertow.runs.folder.model_info import checkpoint, read_about, written_out
+from undertow.runs.folder.model_info import checkpoint, expand_patterns, read_about
 
 
 def assert_refused(names: tuple[object, ...], read: Callable[[Any], object], argument: Any) -> None:
@@ -35,27 +35,27 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_a_pattern_stands_for_the_folders_that_it_matches_by_training_step(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert written_out(["run/checkpoint-*"]) == ["run/checkpoint-3", "run/checkpoint-20", "run/checkpoint-1000"]
-    assert written_out(["run/checkpoint-?"]) == ["run/checkpoint-3"]
-    assert written_out(["r*/checkpoint-[23]*"]) == ["run/checkpoint-3", "run/checkpoint-20"]
+    assert expand_patterns(["run/checkpoint-*"]) == ["run/checkpoint-3", "run/checkpoint-20", "run/checkpoint-1000"]
+    assert expand_patterns(["run/checkpoint-?"]) == ["run/checkpoint-3"]
+    assert expand_patterns(["r*/checkpoint-[23]*"]) == ["run/checkpoint-3", "run/checkpoint-20"]
     given = ["toy:slope=2", "run/checkpoint-?0*", "smollm2"]
-    assert written_out(given) == ["toy:slope=2", "run/checkpoint-20", "run/checkpoint-1000", "smollm2"]
+    assert expand_patterns(given) == ["toy:slope=2", "run/checkpoint-20", "run/checkpoint-1000", "smollm2"]
     # Folders without a step come last by name.
     steps = ["run/checkpoint-3", "run/checkpoint-20", "run/checkpoint-1000"]
-    assert written_out(["run/*"]) == [*steps, "run/best", "run/final"]
+    assert expand_patterns(["run/*"]) == [*steps, "run/best", "run/final"]
     monkeypatch.setenv("HOME", str(folder))
     for pattern in (f"{folder}/run/f*", "~/run/f*"):
-        assert written_out([pattern]) == [f"{folder}/run/final"]
-    assert written_out(["/".join(["**"] * 1200 + ["best"])]) == ["run/best"]
+        assert expand_patterns([pattern]) == [f"{folder}/run/final"]
+    assert expand_patterns(["/".join(["**"] * 1200 + ["best"])]) == ["run/best"]
 
 
 @pytest.mark.parametrize("pattern", ["**/checkpoint-*", "run/**/checkpoint-*", "**/**/checkpoint-*"])
 def test_a_pattern_may_go_through_folders_at_any_depth(pattern: str, folder: Path) -> None:
     (folder / "run/later/on/checkpoint-7").mkdir(parents=True)
     steps = ["run/checkpoint-3", "run/later/on/checkpoint-7", "run/checkpoint-20", "run/checkpoint-1000"]
-    assert written_out([pattern]) == steps
-    assert written_out(["run/la*", "run/later/**/checkpoint-*"]) == ["run/later", "run/later/on/checkpoint-7"]
-    assert written_out(["run/later/**"]) == ["run/later/on/checkpoint-7", "run/later", "run/later/on"]
+    assert expand_patterns([pattern]) == steps
+    assert expand_patterns(["run/la*", "run/later/**/checkpoint-*"]) == ["run/later", "run/later/on/checkpoint-7"]
+    assert expand_patterns(["run/later/**"]) == ["run/later/on/checkpoint-7", "run/later", "run/later/on"]
 
 
 @pytest.mark.parametrize("pattern", ["**/checkpoint-*", "**/nosuch", "run/*"])
@@ -63,8 +63,8 @@ def test_a_pattern_that_goes_through_too_many_folders_is_refused(
     pattern: str, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(model_info, "MAX_FOLDERS", 4)
-    assert_refused((pattern, 4), written_out, [pattern])
-    assert written_out(["run/b*"]) == ["run/best"]
+    assert_refused((pattern, 4), expand_patterns, [pattern])
+    assert expand_patterns(["run/b*"]) == ["run/best"]
 
 
 @pytest.mark.parametrize(
@@ -77,20 +77,20 @@ def test_a_pattern_that_goes_through_too_many_folders_is_refused(
     ],
 )  # fmt: skip
 def test_a_pattern_that_goes_back_or_matches_no_folder_is_refused(pattern: str, folder: Path) -> None:
-    assert_refused((pattern,), written_out, [pattern])
-    assert written_out(["run/../run/b*"]) == ["run/../run/best"]
+    assert_refused((pattern,), expand_patterns, [pattern])
+    assert expand_patterns(["run/../run/b*"]) == ["run/../run/best"]
 
 
 def test_a_folder_whose_name_looks_like_a_pattern_is_itself(folder: Path) -> None:
     (folder / "model[1]").mkdir()
     (folder / "model1").mkdir()
-    assert written_out(["model[1]"]) == ["model[1]"]
-    assert written_out(["model[12]"]) == ["model1"]
+    assert expand_patterns(["model[1]"]) == ["model[1]"]
+    assert expand_patterns(["model[12]"]) == ["model1"]
 
 
 @pytest.mark.parametrize("names", [["toy", "toy:slope=3", "toy"], ["run/checkpoint-20", "run/checkpoint-*"], []])
 def test_no_model_and_a_model_named_twice_are_refused(names: list[str], folder: Path) -> None:
-    assert_refused((repr(names[0]),) if names else ("-m",), written_out, names)
+    assert_refused((repr(names[0]),) if names else ("-m",), expand_patterns, names)
 
 
 @pytest.mark.parametrize(

@@ -1,1 +1,1 @@
-"""HOW probabilities are got: the plan, the asking, the store. Knows no model family and no challenge."""
+"""Inference: planner, runner, answer cache and engines."""

@@ -1,8 +1,7 @@
-"""The answer store: what a model said once is not asked again.
+"""Answers kept in SQLite, so that no query is computed twice.
 
-One SQLite file in WAL mode, keyed by model card and query. Each forward pass is one transaction, so a process that
-is killed loses at most the pass it was in, and each is on the disk before the next is asked for. Knows nothing about models
-beyond their cards.
+One SQLite file in WAL mode, keyed by model identity and query digest. Each batch is one transaction, written to
+disk before the next batch starts, so a process that is killed loses at most the batch in progress.
 """
 
 from __future__ import annotations
@@ -50,19 +49,19 @@ CREATE TABLE IF NOT EXISTS answers (
     PRIMARY KEY (model, query)
 ) WITHOUT ROWID;
 """
-ASK_AT_ONCE = 500
+MAX_QUERIES_PER_SELECT = 500
 """Queries in one SELECT; SQLite allows 32,766 variables, older builds 999."""
 
 
 @dataclass(frozen=True, slots=True)
 class CacheEntry:
-    """What the store holds of one model.
+    """The answers of one model in the cache.
 
     Attributes:
-        model, revision, dtype, protocol: which model, and how it was read.
-        n_answers: how many answers.
-        used: when it was last written to, in seconds since the epoch.
-        key: the model's half of the keys.
+        model, revision, dtype, protocol: the model and how it was read.
+        n_answers: number of answers.
+        used: time of the last write, in seconds since the epoch.
+        key: the model's part of the cache keys.
     """
 
     model: str
@@ -75,14 +74,14 @@ class CacheEntry:
 
 
 class CorruptCacheError(UndertowError):
-    """The file holds something other than what was written; it is as it was found."""
+    """The cache file is corrupt; it has not been changed."""
 
 
 class AnswerCache:
-    """Answers by model card and query, in one file. A file that is damaged says so when it is used, and can be set aside.
+    """Answers by model identity and query, in one file. A corrupt file raises on first use; `quarantine` moves it aside.
 
     Raises:
-        UndertowError: the file is damaged, cannot be written, is locked for too long, or the disk is full.
+        UndertowError: the file is corrupt, cannot be written, is locked for too long, or the disk is full.
     """
 
     def __init__(self, path: Path) -> None:
@@ -137,10 +136,10 @@ class AnswerCache:
         self._database.close()
 
     def quarantine(self) -> None:
-        """Move a file that is damaged out of the way, say so, and begin a new one; one that another process has begun is used.
+        """Move a corrupt file aside, report it, and open a new one (or one that another process has started).
 
         Raises:
-            UndertowError: it cannot be moved, or no new one can be made.
+            UndertowError: the file cannot be moved, or no new one can be created.
         """
         damage, aside = self._damage, None
         self._database.close()
@@ -162,44 +161,44 @@ class AnswerCache:
 
     def get(self, model_key: str, queries: Sequence[str]) -> dict[str, Answer]:
         """The stored answers among these queries, by query digest."""
-        found: dict[str, Answer] = {}
+        answers: dict[str, Answer] = {}
         with self._explained():
-            for start in range(0, len(queries), ASK_AT_ONCE):
-                asked = queries[start : start + ASK_AT_ONCE]
-                marks = ",".join("?" * len(asked))
+            for start in range(0, len(queries), MAX_QUERIES_PER_SELECT):
+                batch = queries[start : start + MAX_QUERIES_PER_SELECT]
+                marks = ",".join("?" * len(batch))
                 rows = self._rows(
                     "SELECT query, numbers, unscored, written, hidden, dropped, spelled FROM answers "  # noqa: S608 - marks alone
                     f"WHERE model = ? AND query IN ({marks})",
-                    (model_key, *asked),
+                    (model_key, *batch),
                 )
                 for query, *columns in rows:
                     # One answer that is cut short is asked again; the others are not to be had for nothing.
                     with suppress(sqlite3.DatabaseError):
-                        found[query] = self._unpack(query, columns)
-        return found
+                        answers[query] = self._unpack(query, columns)
+        return answers
 
     def notes(self, model_key: str) -> tuple[str, ...]:
-        """How the model was read when its answers were stored; () if none are."""
+        """Notes on how the stored answers were read; () without answers."""
         with self._explained():
             rows = self._rows("SELECT notes FROM models WHERE key = ?", (model_key,))
             return tuple(_parsed(rows[0][0])) if rows else ()
 
     def facts(self, model_key: str) -> dict[str, str | float]:
-        """What was known of the model when its answers were stored: its parameters and training; {} if nothing."""
+        """Facts about the model when its answers were stored, such as parameters and training; {} without any."""
         with self._explained():
             rows = self._rows("SELECT facts FROM models WHERE key = ?", (model_key,))
             return dict(_parsed(rows[0][0])) if rows else {}
 
     def put(
         self,
-        card: ModelIdentity,
+        identity: ModelIdentity,
         protocol: str,
         answers: Mapping[str, Answer],
         notes: Sequence[str] = (),
         facts: Mapping[str, str | float] | None = None,
     ) -> None:
-        """Keep answers, all or none of them, how the model was read to get them, and what is known of it."""
-        key = card.key(protocol)
+        """Store answers, notes and facts in one transaction."""
+        key = identity.key(protocol)
         with self._explained():
             is_another = self._is_another()
         if is_another:
@@ -212,7 +211,7 @@ class AnswerCache:
                 "ON CONFLICT (key) DO UPDATE SET notes = excluded.notes, used = excluded.used, facts = excluded.facts",
                 (
                     key,
-                    json.dumps(asdict(card)),
+                    json.dumps(asdict(identity)),
                     protocol,
                     json.dumps(list(notes)),
                     time.time(),
@@ -238,7 +237,7 @@ class AnswerCache:
             )
 
     def _is_another(self) -> bool:
-        """Whether another file lies there than the one that was opened, or none."""
+        """Whether the path now holds another file than the one that is open, or none."""
         try:
             return _identity(self.path) != self._file
         except OSError as error:
@@ -248,19 +247,19 @@ class AnswerCache:
             ) from error
 
     def summary(self) -> list[CacheEntry]:
-        """What is stored, by model, the most recently used first."""
+        """The models in the cache, the most recently used first."""
         with self._explained():
             rows = self._rows(
                 "SELECT key, card, protocol, used, (SELECT count(*) FROM answers WHERE model = key) FROM models ORDER BY used DESC"
             )
-            cards = [(key, _parsed(card), protocol, used, n) for key, card, protocol, used, n in rows]
+            models = [(key, _parsed(identity), protocol, used, n) for key, identity, protocol, used, n in rows]
         return [
-            CacheEntry(card["name"], card["revision"], card["dtype"], protocol, n, used, key)
-            for key, card, protocol, used, n in cards
+            CacheEntry(identity["name"], identity["revision"], identity["dtype"], protocol, n, used, key)
+            for key, identity, protocol, used, n in models
         ]
 
     def prune(self, keys: Sequence[str]) -> int:
-        """Forget the answers of these models; returns how many there were."""
+        """Delete the answers of these models; returns their number."""
         with self._explained():
             with self._transaction():
                 n_answers = 0
@@ -283,27 +282,27 @@ class AnswerCache:
             raise
 
     def _rows(self, statement: str, values: Sequence[object] = ()) -> list[Any]:
-        """What a statement gives, waiting for a process that holds the file."""
+        """Rows of a statement; waits for a process that locks the file."""
         return self._patiently(lambda: self._database.execute(statement, values).fetchall())
 
-    def _patiently(self, does: Callable[[], T]) -> T:
-        """Of a long wait the user is told once."""
-        started, told = time.monotonic(), False
+    def _patiently(self, action: Callable[[], T]) -> T:
+        """Retry while the file is locked; report a long wait once."""
+        started, is_announced = time.monotonic(), False
         while True:
             try:
-                return does()
+                return action()
             except sqlite3.OperationalError as error:
                 waited_s = time.monotonic() - started
                 if _code(error) & 0xFF not in BUSY or waited_s > WAIT_S:
                     raise
-            if waited_s > SAY_S and not told:
-                told = True
+            if waited_s > SAY_S and not is_announced:
+                is_announced = True
                 say(f"{self.path}: waiting for another process that holds the answer store")
             time.sleep(0.02)
 
     @contextmanager
     def _explained(self) -> Iterator[None]:
-        """Turn what SQLite and the file system say into one sentence that a user can act on."""
+        """Turn errors of SQLite and the file system into one sentence that a user can act on."""
         if self._damage is not None:
             raise self._damage
         try:
@@ -329,10 +328,12 @@ class AnswerCache:
             raise sqlite3.DatabaseError(f"what answer {query[:12]} does not show is cut short")
         if not isinstance(spelled, bytes) or len(spelled) not in (0, len(numbers) - 8):
             raise sqlite3.DatabaseError(f"how the options of answer {query[:12]} are spelled is cut short")
-        unclaimed, *logprobs = np.frombuffer(numbers, dtype="<f8").tolist()
+        other_prob, *logprobs = np.frombuffer(numbers, dtype="<f8").tolist()
         unseen, *ceilings = np.frombuffer(hidden, dtype="<f8").tolist() if hidden else [0.0]
         n_tokens = tuple(np.frombuffer(spelled, dtype="<i8").tolist())
-        return Answer(tuple(logprobs), unclaimed, missing_reason, text, tuple(ceilings), unseen, int(dropped), n_tokens)
+        return Answer(
+            tuple(logprobs), other_prob, missing_reason, text, tuple(ceilings), unseen, int(dropped), n_tokens
+        )
 
 
 def _parsed(text: object) -> Any:
@@ -347,7 +348,7 @@ def _pack(answer: Answer) -> bytes:
 
 
 def _whole(text: str) -> str:
-    """Text that can be written: half a character, as a server may send it, becomes a question mark."""
+    """Text that can be encoded: a lone surrogate, as a server may send, becomes a question mark."""
     return text.encode("utf-8", "replace").decode()
 
 
@@ -378,21 +379,21 @@ def _unusable(path: Path, error: sqlite3.Error) -> str:
 
 
 def _code(error: sqlite3.Error) -> int:
-    """SQLite's own number; 0 for what it did not say itself."""
+    """SQLite's extended error code; 0 for an error that Python raised."""
     return int(getattr(error, "sqlite_errorcode", 0) or 0)
 
 
 def _identity(path: Path) -> tuple[int, int] | None:
-    """Which file lies there; None if there is none."""
+    """Device and inode of the file; None if there is no file."""
     try:
-        found = path.stat()
+        status = path.stat()
     except FileNotFoundError:
         return None
-    return found.st_dev, found.st_ino
+    return status.st_dev, status.st_ino
 
 
 def _moved_aside(path: Path) -> Path:
-    """The file first: what is left of the others without it belongs to no answers, and SQLite removes it."""
+    """Move the database before its WAL and index: without it they belong to no answers, and SQLite removes them."""
     aside, number = path.with_name(f"{path.name}.damaged"), 1
     while aside.exists():
         number += 1

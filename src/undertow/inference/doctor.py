@@ -1,7 +1,4 @@
-"""What a model can be asked here, and how well this machine does it: loaded, asked sentences that decide their answer, timed.
-
-Knows models and how they are asked; keeps nothing, and reads no stored answer.
-"""
+"""Check a model on this machine: which queries it supports, whether it reads, how fast it is, what bfloat16 costs."""
 
 from __future__ import annotations
 
@@ -20,7 +17,7 @@ from undertow import models
 from undertow.errors import UndertowError
 from undertow.inference.answer_cache import AnswerCache
 from undertow.inference.runner import Progress, RunnerResult
-from undertow.inference.sanity_check import SanityCheck, ask_decided, decided_items, judged, shares
+from undertow.inference.sanity_check import SanityCheck, decided_items, judged, query_decided, shares
 from undertow.models.backend.dtype import BFLOAT16, FLOAT16, WITHOUT_ARITHMETIC
 from undertow.models.base import FLOAT32, ModelHandle, ModelRequest
 from undertow.types import (
@@ -50,18 +47,18 @@ CAN = {
 
 @dataclass(frozen=True, slots=True)
 class Checkup:
-    """What was found.
+    """Results of a check.
 
     Attributes:
-        model: as it was named.
-        card: who it is, field by field.
+        model: the name that the user gave.
+        card: its identity, field by field.
         facts: parameters, objective and training, where known.
-        asks: kinds of query that it can be asked, each with its protocols.
-        notes: how it is read.
-        reading: how many decided sentences it gets right; None where it can be asked none.
+        asks: supported kinds of query, each with its protocols.
+        notes: notes on how it is read.
+        reading: how many decided sentences it gets right; None where it supports none.
         load_s: seconds to load it.
-        items_per_s: decided sentences answered a second, by the kind of query that they were asked as; {} without answers.
-        dtype: what its arithmetic runs in.
+        items_per_s: decided sentences answered a second, by kind of query; {} without answers.
+        dtype: precision of the arithmetic.
         dtype_gap_nats: largest difference of a log-probability between bfloat16 and float32 on the sample; NaN if not compared.
         dtype_flips: share of the sample in which the most probable group differs between the two; NaN if not compared.
         dtype_note: why the two were not compared; "" where they were.
@@ -86,65 +83,65 @@ def _silent(done: int, total: int) -> None:
 
 
 def examine(request: ModelRequest, *, compare_dtypes: bool = False, progress: Progress = _silent) -> Checkup:
-    """Load a model, ask it decided sentences, and read them in bfloat16 too if wanted.
+    """Load a model, query sentences that decide their answer, and compare dtypes if requested.
 
     Args:
         request: the model.
-        compare_dtypes: whether it is loaded a second time, in the other precision.
+        compare_dtypes: whether to load the model again in the other precision.
         progress: called with (sentences answered, sentences in all).
 
     Raises:
-        UndertowError: it cannot be found or loaded.
+        UndertowError: the model cannot be found or loaded.
     """
-    found = models.resolve(request)
+    handle = models.resolve(request)
     started = time.perf_counter()
-    model = found.open()
+    model = handle.open()
     load_s = time.perf_counter() - started
-    opened = replace(found, open=lambda: model)
-    items = decided_items(found)
-    asked = _ask(opened, items, progress) if items else None
-    reading = judged(items, asked.scores.answers) if asked else None
+    opened = replace(handle, open=lambda: model)
+    items = decided_items(handle)
+    result = _query_sentences(opened, items, progress) if items else None
+    reading = judged(items, result.scores.answers) if result else None
     checkup = Checkup(
         model=request.name,
-        card={name: str(getattr(found.identity, name)) for name in ("family", "source", "revision", "scoring_method")},
+        card={name: str(getattr(handle.identity, name)) for name in ("family", "source", "revision", "scoring_method")},
         facts=dict(getattr(model, "facts", {})),
-        asks=dict(found.capabilities),
+        asks=dict(handle.capabilities),
         notes=tuple(model.notes),
         reading=reading,
         load_s=load_s,
-        items_per_s={kind_of(items[0].query): reading.answered / asked.seconds}
-        if asked and reading and reading.answered
+        items_per_s={kind_of(items[0].query): reading.answered / result.seconds}
+        if result and reading and reading.answered
         else {},
-        dtype=found.identity.dtype,
+        dtype=handle.identity.dtype,
     )
     if not compare_dtypes:
         return checkup
-    gap, flips, why = _dtype_gap(request, opened, items, asked)
+    gap, flips, why = _dtype_gap(request, opened, items, result)
     return replace(checkup, dtype_gap_nats=gap, dtype_flips=flips, dtype_note=why)
 
 
 def _usual_reason(answers: Sequence[Answer]) -> str:
-    """Why most of the unscored ones are; "" where there are none."""
+    """The most frequent reason for a missing answer; "" without missing answers."""
     reasons = Counter(answer.missing_reason for answer in answers if answer.missing_reason)
     return reasons.most_common(1)[0][0] if reasons else ""
 
 
-def _ask(found: ModelHandle, items: Sequence[Item], progress: Progress = _silent) -> RunnerResult:
-    """Ask with a store that is forgotten, so that nothing is answered from memory."""
+def _query_sentences(handle: ModelHandle, items: Sequence[Item], progress: Progress = _silent) -> RunnerResult:
+    """Query with a temporary cache, so that every answer is computed."""
     with tempfile.TemporaryDirectory() as folder, AnswerCache(Path(folder) / "answers.sqlite") as store:
-        return ask_decided(found, items, store, progress)
+        return query_decided(handle, items, store, progress)
 
 
 def _dtype_gap(
-    request: ModelRequest, opened: ModelHandle, items: Sequence[Item], asked: RunnerResult | None
+    request: ModelRequest, opened: ModelHandle, items: Sequence[Item], result: RunnerResult | None
 ) -> tuple[float, float, str]:
-    """How far answers in the other precision are off, or why that cannot be said."""
+    """Largest gap and share of flips between the two precisions, or why they cannot be compared."""
     why = _why_not_compared(opened)
-    if why or asked is None:
+    if why or result is None:
         return math.nan, math.nan, why
     try:
         other = models.resolve(replace(request, dtype=BFLOAT16 if opened.identity.dtype == FLOAT32 else FLOAT32))
-        answers = [asked.scores.answers, _ask(other, items).scores.answers]
+        answers = [result.scores.answers, _query_sentences(other, items).scores.answers]
     except UndertowError as error:
         return math.nan, math.nan, str(error)
     gaps, flips = [], []
@@ -177,13 +174,13 @@ def _gap_nats(one: Answer, two: Answer) -> float:
 
 
 def machine() -> str:
-    """The processor cores that are free to use."""
+    """The processor cores available to this process."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     return f"{cores} core{'s' if cores != 1 else ''}"
 
 
 def kinds(checkup: Checkup) -> dict[str, str]:
-    """Every kind of query, and whether and how the model can be asked it."""
+    """Every kind of query, with the protocols that the model supports."""
     said = {kind: kind for kind in checkup.asks} | CAN
     return {
         words: f"yes, by protocol {' or '.join(checkup.asks[kind])}" if kind in checkup.asks else "no"

@@ -1,7 +1,4 @@
-"""Where models run: in this process, or in workers of a cluster. No part of what is asked, nor of what is answered.
-
-Knows the names of engines and which models they are for; knows nothing about audits.
-"""
+"""Where models run: in this process, or in Ray workers. The engine never changes queries or answers."""
 
 from __future__ import annotations
 
@@ -25,7 +22,7 @@ LOCAL, RAY = "local", "ray"
 
 @dataclass(frozen=True, slots=True)
 class EngineChoice:
-    """Where a user wants models to run.
+    """The engine that a user chooses.
 
     Attributes:
         name: `here` or `ray`.
@@ -37,10 +34,10 @@ class EngineChoice:
     workers: int = 0
 
     def check(self) -> None:
-        """Refuse what cannot be, before anything is looked for.
+        """Refuse invalid options before any model is resolved.
 
         Raises:
-            UndertowError: an engine that is not known or not installed, or options that belong to another one.
+            UndertowError: the engine is unknown or not installed, or an option belongs to another engine.
         """
         if self.name not in (LOCAL, RAY):
             raise UndertowError(f"engine {self.name!r} is not known; use {LOCAL} or {RAY}")
@@ -53,15 +50,15 @@ class EngineChoice:
             check_ray()
             check_address(self.address)
 
-    def check_models(self, cards: Sequence[ModelIdentity], device: str) -> None:
-        """Refuse models that it is not for.
+    def check_models(self, identities: Sequence[ModelIdentity], device: str) -> None:
+        """Refuse models that the engine does not support.
 
         Raises:
-            UndertowError: a model that its server runs, or one GPU for all workers.
+            UndertowError: a server runs the model, or all workers would share one GPU.
         """
         if self.name != RAY:
             return
-        served = [card for card in cards if card.family in models.takers("concurrency")]
+        served = [identity for identity in identities if identity.family in models.takers("concurrency")]
         if served:
             raise UndertowError(
                 f"{served[0].name} is run by its server, so workers would gain nothing; leave --engine out, and raise --concurrency"
@@ -72,22 +69,22 @@ class EngineChoice:
             )
 
     def opened(self, device: str) -> AbstractContextManager[Cluster | None]:
-        """The cluster, which is joined when there is something to ask; None for this process."""
+        """The cluster, joined when the first query is computed; None for this process."""
         if self.name != RAY:
             return nullcontext()
         return Cluster(self.address, self.workers, device != "cpu", versions=versions_that_answer)
 
     @property
     def options(self) -> dict[str, Any]:
-        """Those that are not at their defaults, under the names that command line and Python share."""
+        """Options that differ from their defaults, by their names on the command line and in Python."""
         given = {"engine": self.name, "address": self.address, "workers": self.workers}
         return {name: value for name, value in given.items() if value not in (LOCAL, "", 0)}
 
 
-def engine_of(cluster: Cluster | None, request: ModelRequest, found: ModelHandle) -> Engine:
-    """Where a model is asked: in this process, or by workers, which find it by themselves."""
+def engine_of(cluster: Cluster | None, request: ModelRequest, handle: ModelHandle) -> Engine:
+    """The engine of a model: this process, or workers that each resolve the model themselves."""
     if cluster is None:
         return local_engine
     # On another machine `auto` might be another precision.
-    dtype = found.identity.dtype if found.identity.dtype in DTYPES else request.dtype
+    dtype = handle.identity.dtype if handle.identity.dtype in DTYPES else request.dtype
     return cluster.engine(partial(models.resolve, replace(request, dtype=dtype)))

@@ -1,8 +1,7 @@
-"""The plan: which queries go into which forward pass, and where each answer's numbers come back from.
+"""Plan forward passes: which queries go into which pass, and where each answer's log-probabilities are read.
 
-Pure and torch-free. Whole queries are packed, never parts of one, so that a pack that was computed is a pack of
-answers that can be kept; and the plan depends on the queries alone, so that a run that was cut off packs the
-same way when it is taken up again, and its numbers are bit for bit those of a run that was not.
+Pure and torch-free. A pack holds whole queries, so a computed pack is a batch of complete answers. The plan depends
+on the queries alone, so an interrupted run that resumes packs the same way and gives bit-identical numbers.
 
     queries -> packs (token budget, longest first) -> one TokenTree, or TokenBatches of one exact length
             -> reads, each distinct one once -> log-probabilities back per path (inverse permutation)
@@ -37,12 +36,12 @@ Readers: TypeAlias = tuple[Callable[[PackedTree], Floats], Callable[[TokenBatch]
 
 @dataclass(frozen=True, slots=True)
 class Pack:
-    """Queries that are asked in one go.
+    """Queries of one forward pass.
 
     Attributes:
-        queries: their places in the list that was planned [query].
-        n_tokens: tokens that are fed.
-        as_tree: whether one tree is read, or plain batches.
+        queries: indices into the planned list [query].
+        n_tokens: number of tokens to feed.
+        as_tree: whether the pack is one prefix tree, or plain batches.
     """
 
     queries: tuple[int, ...]
@@ -51,7 +50,7 @@ class Pack:
 
 
 def plan(encoded: Sequence[EncodedQuery], limits: BatchLimits) -> list[Pack]:
-    """Packs that cover every query exactly once, the largest first, so that memory runs out early or not at all."""
+    """Packs that cover every query exactly once, the largest first, so that a lack of memory shows early."""
     tree = [index for index, query in enumerate(encoded) if _depth(query) <= limits.tree_depth]
     plain = [index for index, query in enumerate(encoded) if _depth(query) > limits.tree_depth]
     # Neighbours in this order share prefixes, or lengths.
@@ -73,7 +72,7 @@ def _lengths(query: EncodedQuery) -> list[tuple[int, int]]:
 
 
 class _Trie:
-    """Every prefix of every path under one number, so that what two queries share is counted once."""
+    """A number for every prefix of every path, so that a prefix that queries share is counted once."""
 
     def __init__(self) -> None:
         self.children: dict[tuple[int, int], int] = {}
@@ -96,7 +95,7 @@ def _whole(query: EncodedQuery) -> dict[Hashable, int]:
 
 
 def _cut(needs: Sequence[tuple[int, dict[Hashable, int]]], budget_tokens: int, *, as_tree: bool) -> list[Pack]:
-    """Fill a pack query by query; the query that would overflow it opens the next one."""
+    """Fill packs query by query; a query that would overflow a pack opens the next one."""
     packs: list[Pack] = []
     members: list[int] = []
     held: set[Hashable] = set()
@@ -200,12 +199,12 @@ def _batch(rows: Sequence[_Fed], reads: _Reads) -> TokenBatch:
 def read_pack(
     queries: Sequence[EncodedQuery], budget_tokens: int, readers: Readers, *, as_tree: bool
 ) -> list[list[Floats]]:
-    """Log-probabilities of every read of every path, in the order they were asked [query][path][read].
+    """Log-probabilities of every read of every path, in the order of the queries [query][path][read].
 
-    Where memory runs out, each half is read by itself, down to single queries.
+    If memory runs out, read each half by itself, down to single queries.
 
     Raises:
-        OutOfRoomError: one query alone has no room.
+        OutOfRoomError: a single query does not fit.
     """
     try:
         return _read_at_once(queries, budget_tokens, readers, as_tree=as_tree)

@@ -1,14 +1,13 @@
-"""Asking with Ray: workers that each hold the model, on this machine or on a cluster, and portions handed out to them.
+"""Inference with Ray: workers on this machine or a cluster each hold the model and compute work units.
 
     driver (this process)              workers (Ray actors)
-    queries, once              ---->   each finds and opens the model itself, once
+    queries, once              ---->   each resolves and opens the model itself, once
                                <----   one of them makes the plan
-    a portion to whoever is free --->  at most two under way at each
-    the store                  <----   answers, as they arrive
+    a work unit, if free       ---->   at most two in progress at each
+    the cache                  <----   answers, as they arrive
 
-The plan is that of a single process, and a portion's answers depend on the portion alone, so it does not matter who
-answers what, nor how often it is begun. A worker that is lost is replaced, and what it had not answered is asked again.
-Knows Ray, imported when a cluster is joined; knows no model family, and does not touch the store.
+The plan is that of a single process, and the answers of a work unit depend on the unit alone, so any worker may compute
+it, and more than once. A lost worker is replaced, and its unfinished work units are computed again.
 """
 
 from __future__ import annotations
@@ -37,7 +36,7 @@ from undertow.inference.runner import AnswerBatch, Engine, ModelLoaded, QueryRun
 from undertow.models.base import EXACT, ModelHandle
 from undertow.types import Answer, ModelIdentity, Query
 
-Find: TypeAlias = Callable[[], ModelHandle]
+Resolve: TypeAlias = Callable[[], ModelHandle]
 """Finds the model where it is called; it is sent to the workers, so it must be picklable."""
 Versions: TypeAlias = Callable[[], Mapping[str, str]]
 """Tells the versions, by package, that must be the same wherever a model is asked; picklable too."""
@@ -74,7 +73,7 @@ LOOPBACK_SWITCH = "ENABLE_RAY_CLUSTER"
 
 @dataclass(frozen=True, slots=True)
 class WorkerStarted:
-    """A worker has begun to run.
+    """A worker runs.
 
     Attributes:
         host: its machine.
@@ -92,15 +91,15 @@ class WorkerStarted:
 
 @dataclass(frozen=True, slots=True)
 class TaskStarted:
-    """A worker is at what it was told to do, so if it is lost now, that may be why."""
+    """A worker has started a call; if it is lost now, that call may be the cause."""
 
 
 @dataclass(frozen=True, slots=True)
 class WorkerError:
-    """A worker cannot go on.
+    """A worker cannot continue.
 
     Attributes:
-        sentence: what a user can mend.
+        sentence: the error, and how to fix it.
     """
 
     sentence: str
@@ -108,12 +107,12 @@ class WorkerError:
 
 @dataclass(frozen=True, slots=True)
 class Allocation:
-    """How a cluster is divided among workers.
+    """The share of the cluster of each worker.
 
     Attributes:
-        n_workers: how many.
-        cpus, gpus: what each asks the cluster for.
-        threads: of each.
+        n_workers: number of workers.
+        cpus, gpus: resources that each requests.
+        threads: threads of each.
     """
 
     n_workers: int
@@ -123,14 +122,14 @@ class Allocation:
 
 
 def shares(nodes: Sequence[Mapping[str, float]], n_workers: int, *, on_gpu: bool) -> Allocation:
-    """Divide a cluster: a worker for every GPU, or else for every machine, if it is not said how many.
+    """Divide a cluster: by default one worker for every GPU, or else for every machine.
 
-    Each worker holds the model, so by default memory is needed once for each GPU or machine, as it is by a single process.
+    Each worker holds the model, so the default needs its memory once for each GPU or machine.
 
     Args:
         nodes: what each machine has, as Ray says it (`CPU`, `GPU`).
-        n_workers: how many are wanted; 0 for as many as fit.
-        on_gpu: whether a model is run on GPUs where there are any.
+        n_workers: requested number; 0 for the default.
+        on_gpu: whether models use GPUs where there are any.
 
     Raises:
         UndertowError: there are fewer GPUs or processors than workers.
@@ -163,7 +162,7 @@ def _counted(number: int, noun: str) -> str:
 
 
 class Worker:
-    """What runs in each worker's process. Every method yields; what is yielded is sent at once."""
+    """The actor in each worker's process. Every method is a generator whose items are sent at once."""
 
     def __init__(self, folder: str, threads: str) -> None:
         # Before torch is there, which reads it once.
@@ -172,54 +171,54 @@ class Worker:
         if Path(folder).is_dir():
             os.chdir(folder)
         self.model: Any = None
-        self.asker: QueryRunner | None = None
+        self.runner: QueryRunner | None = None
 
     def open(
-        self, find: Find, key: str, versions: Versions, expected: Mapping[str, str]
+        self, resolve: Resolve, key: str, versions: Versions, expected: Mapping[str, str]
     ) -> Iterator[WorkerStarted | ModelLoaded | WorkerError]:
-        """Find the model, see that it is the driver's, read by the same versions, and open it."""
+        """Resolve the model, check its identity and versions against the driver's, and open it."""
         placed = WorkerStarted(socket.gethostname(), os.getpid())
         yield placed
-        yield from _or_refused(self._opened(find, key, (versions, expected), placed.where))
+        yield from _or_refused(self._opened(resolve, key, (versions, expected), placed.where))
 
     def _opened(
-        self, find: Find, key: str, versions: tuple[Versions, Mapping[str, str]], where: str
+        self, resolve: Resolve, key: str, versions: tuple[Versions, Mapping[str, str]], where: str
     ) -> Iterator[ModelLoaded]:
         _check_versions(versions[0](), versions[1], where)
-        found = find()
-        if found.identity.key(EXACT) != key:
+        handle = resolve()
+        if handle.identity.key(EXACT) != key:
             raise UndertowError(
-                f"{found.identity.name}: on {where} is another model than where the run was started; put the same files there"
+                f"{handle.identity.name}: on {where} is another model than where the run was started; put the same files there"
             )
-        self.model = found.open()
+        self.model = handle.open()
         yield ModelLoaded(facts_of(self.model))
 
     def hear(self, queries: dict[str, Query], protocol: str) -> Iterator[WorkerError]:
-        """The queries that will be asked."""
-        self.asker = QueryRunner(self.model, queries, protocol)
+        """Receive the queries."""
+        self.runner = QueryRunner(self.model, queries, protocol)
         yield from ()
 
     def plan(self, stored: frozenset[str]) -> Iterator[TaskStarted | WorkUnit | AnswerBatch | WorkerError]:
-        """What there is to ask."""
+        """Yield the work units that are left."""
         yield TaskStarted()
-        yield from _or_refused(self._heard().portions(stored, MAX_FREE))
+        yield from _or_refused(self._heard().work_units(stored, MAX_FREE))
 
-    def answer(self, portion: WorkUnit) -> Iterator[TaskStarted | AnswerBatch | WorkerError]:
-        """Ask it."""
+    def answer(self, unit: WorkUnit) -> Iterator[TaskStarted | AnswerBatch | WorkerError]:
+        """Compute a work unit."""
         yield TaskStarted()
-        yield from _or_refused(self._heard().answers(portion))
+        yield from _or_refused(self._heard().answers(unit))
 
     def _heard(self) -> QueryRunner:
-        if self.asker is None:
+        if self.runner is None:
             raise RuntimeError("a worker was told to plan or answer before it heard the queries")
-        return self.asker
+        return self.runner
 
 
 def _check_versions(there: Mapping[str, str], expected: Mapping[str, str], where: str) -> None:
-    """Other versions may round otherwise, or mean something else by the same message.
+    """Refuse other versions, which may round differently or change the protocol.
 
     Raises:
-        UndertowError: a package is another version here than where the run was started.
+        UndertowError: a package has another version on this worker.
     """
     for package, wanted in expected.items():
         has = there.get(package, "not installed")
@@ -230,7 +229,7 @@ def _check_versions(there: Mapping[str, str], expected: Mapping[str, str], where
 
 
 def _or_refused(said: Iterator[Any]) -> Iterator[Any]:
-    """What a user can mend goes to the driver as a sentence; everything else is an error of ours, or of the machine."""
+    """Send an `UndertowError` to the driver as a sentence; every other exception propagates."""
     try:
         # Not `yield from`: Ray sends values in, which plain iterators do not take.
         for one in said:  # noqa: UP028
@@ -241,24 +240,24 @@ def _or_refused(said: Iterator[Any]) -> Iterator[Any]:
 
 @dataclass(slots=True)
 class _Call:
-    """Something that a worker was told to do.
+    """A call to a worker.
 
     Attributes:
         what: the worker's method.
-        said: what comes of it, as references that Ray will have.
-        portion: that is answered, if it is one.
-        begun: whether the worker is at it.
+        said: its results, as Ray references.
+        unit: the work unit that it computes, if any.
+        begun: whether the worker has started it.
     """
 
     what: str
     said: Any
-    portion: WorkUnit | None = None
+    unit: WorkUnit | None = None
     begun: bool = False
 
     @property
     def subject(self) -> WorkUnit | str:
-        """What is to blame if the worker is lost over it."""
-        return self.portion or self.what
+        """The work unit or method that counts a strike if the worker is lost."""
+        return self.unit or self.what
 
 
 @dataclass(slots=True, eq=False)
@@ -266,12 +265,12 @@ class _WorkerHandle:
     """A worker, as the driver sees it.
 
     Attributes:
-        actor: Ray's.
-        calls: what it was told, in the order in which it does it.
-        placed: where it runs; None while it waits for a place.
+        actor: the Ray actor.
+        calls: its calls, in order.
+        placed: where it runs; None until Ray schedules it.
         opened: whether it holds the model.
-        notes: what its model said last about how it was read.
-        strikes: how many in a row were lost in its place, by what they were told to do.
+        notes: the latest notes on how its model is read.
+        strikes: consecutive losses in its place, by call.
     """
 
     actor: Any
@@ -281,34 +280,34 @@ class _WorkerHandle:
     notes: tuple[str, ...] = ()
     strikes: Counter[WorkUnit | str] = field(default_factory=Counter)
 
-    def tell(self, what: str, *given: Any, portion: WorkUnit | None = None) -> None:
-        """Have it do something, after all else."""
+    def send(self, what: str, *given: Any, unit: WorkUnit | None = None) -> None:
+        """Queue a call after all others."""
         said = getattr(self.actor, what).options(num_returns="streaming").remote(*given)
-        self.calls.append(_Call(what, said, portion))
+        self.calls.append(_Call(what, said, unit))
 
     @property
-    def portions(self) -> list[WorkUnit]:
-        """What it has not answered yet."""
-        return [call.portion for call in self.calls if call.portion is not None]
+    def work_units(self) -> list[WorkUnit]:
+        """Its unfinished work units."""
+        return [call.unit for call in self.calls if call.unit is not None]
 
     @property
     def plans(self) -> bool:
-        """Whether it makes the plan now."""
+        """Whether it is planning."""
         return any(call.what == "plan" for call in self.calls)
 
 
 @dataclass(slots=True)
 class Cluster:
-    """Where a run's models are asked: joined when the first question must be asked, left at the end.
+    """The cluster of a run: joined when the first query must be computed, left at the end.
 
     Attributes:
         address: "" for a cluster of this machine's own, which ends with the run; `auto` or host:port to join one.
         n_workers: 0 for as many as there are GPUs or machines.
         on_gpu: whether the models run on GPUs where there are any.
-        patience_s: how long no worker at all may find a place.
-        versions: what workers must have as this process has it.
-        n_hired: workers of the crew, once a cluster was joined: as many as were wanted, less those that were given up.
-        n_replaced: lost workers that others took the place of.
+        patience_s: longest wait until Ray schedules the first worker.
+        versions: package versions that workers must share with this process.
+        n_hired: number of workers: those requested, less those given up.
+        n_replaced: number of lost workers that were replaced.
     """
 
     address: str = ""
@@ -337,21 +336,26 @@ class Cluster:
 
     @property
     def workers(self) -> list[WorkerStarted]:
-        """Those that run now."""
+        """The workers that run now."""
         return [worker.placed for worker in (self._crew.hired if self._crew else []) if worker.placed is not None]
 
-    def told(self) -> dict[str, str | int]:
-        """What the manifest says of it; no workers where nothing was left to ask."""
+    def manifest_entry(self) -> dict[str, str | int]:
+        """The `engine` entry of the manifest; 0 workers where every answer was cached."""
         return {"name": "ray", "workers": self.n_hired, "replaced": self.n_replaced}
 
-    def engine(self, find: Find) -> Engine:
-        """The engine for one model, which each worker finds by itself."""
-        return partial(self._arriving, find)
+    def engine(self, resolve: Resolve) -> Engine:
+        """The engine for one model, which each worker resolves itself."""
+        return partial(self._arriving, resolve)
 
     def _arriving(
-        self, find: Find, found: ModelHandle, distinct: dict[str, Query], stored: Mapping[str, Answer], protocol: str
+        self,
+        resolve: Resolve,
+        handle: ModelHandle,
+        distinct: dict[str, Query],
+        stored: Mapping[str, Answer],
+        protocol: str,
     ) -> Iterator[ModelLoaded | AnswerBatch]:
-        crew = self._crew_for(find, found.identity)
+        crew = self._crew_for(resolve, handle.identity)
         before = crew.n_replaced
         try:
             yield from _Dispatch(crew, distinct, frozenset(stored), protocol).arriving()
@@ -359,12 +363,12 @@ class Cluster:
             self.n_replaced += crew.n_replaced - before
             self.n_hired = len(crew.hired)
 
-    def _crew_for(self, find: Find, card: ModelIdentity) -> _WorkerPool:
-        """Workers that hold this model: those of the round before, or new ones in their place."""
-        if self._crew is None or self._crew.card != card:
+    def _crew_for(self, resolve: Resolve, identity: ModelIdentity) -> _WorkerPool:
+        """Workers that hold this model: the current pool, or a new one."""
+        if self._crew is None or self._crew.identity != identity:
             self._join()
             self._dismiss()
-            self._crew = _WorkerPool((find, card, self.versions), self._shares(), self.patience_s)
+            self._crew = _WorkerPool((resolve, identity, self.versions), self._shares(), self.patience_s)
             self.n_hired = self._crew.shares.n_workers
         return self._crew
 
@@ -380,7 +384,7 @@ class Cluster:
         return shares(nodes, self.n_workers, on_gpu=self.on_gpu)
 
     def _join(self) -> None:
-        """Start a cluster, or join the one that was named; a program that has joined one already stays in it."""
+        """Start a cluster, or join the named one; a program that has already joined one stays in it."""
         with _environment(ON_IMPORT):
             import ray
 
@@ -403,7 +407,7 @@ class Cluster:
 
 
 def start(n_cpus: int) -> None:
-    """Start a cluster of this machine and this process alone, of so many processors, which ends with this process.
+    """Start a local cluster with this number of processors, which ends with this process.
 
     Raises:
         UndertowError: it can be reached from elsewhere.
@@ -435,7 +439,7 @@ def start(n_cpus: int) -> None:
 
 
 def leave() -> None:
-    """Leave the cluster; one that this process has started ends."""
+    """Leave the cluster; stop it if this process started it."""
     import ray
 
     ray.shutdown()
@@ -474,10 +478,10 @@ def _is_loopback(address: str) -> bool:
 
 
 class _WorkerPool:
-    """Workers that hold one model, from round to round."""
+    """Workers that hold one model, kept between batches of items."""
 
-    def __init__(self, model: tuple[Find, ModelIdentity, Versions], divided: Allocation, patience_s: float) -> None:
-        (self.find, self.card, self.versions), self.shares, self.patience_s = model, divided, patience_s
+    def __init__(self, model: tuple[Resolve, ModelIdentity, Versions], divided: Allocation, patience_s: float) -> None:
+        (self.resolve, self.identity, self.versions), self.shares, self.patience_s = model, divided, patience_s
         self.hired: list[_WorkerHandle] = []
         self.facts: Mapping[str, str | float] | None = None
         self.n_replaced = 0
@@ -486,7 +490,7 @@ class _WorkerPool:
             self.hire()
 
     def hire(self) -> _WorkerHandle:
-        """One more, told to open the model."""
+        """Start one more worker, which opens the model."""
         import ray
 
         if not any(worker.placed for worker in self.hired):
@@ -497,27 +501,27 @@ class _WorkerPool:
             .remote(str(Path.cwd()), os.environ.get(THREADS) or str(self.shares.threads))
         )
         worker = _WorkerHandle(actor)
-        worker.tell("open", self.find, self.card.key(EXACT), self.versions, dict(self.versions()))
+        worker.send("open", self.resolve, self.identity.key(EXACT), self.versions, dict(self.versions()))
         self.hired.append(worker)
         return worker
 
     def let_go(self, worker: _WorkerHandle) -> None:
-        """End its process, whatever it does."""
+        """Kill its process."""
         import ray
 
         self.hired.remove(worker)
         ray.kill(worker.actor)
 
     def dismiss(self) -> None:
-        """End all."""
+        """Kill all workers."""
         for worker in list(self.hired):
             self.let_go(worker)
 
     def check_patience(self) -> None:
-        """Refuse to wait for ever.
+        """Stop waiting after `patience_s`.
 
         Raises:
-            UndertowError: no worker has found a place for too long.
+            UndertowError: Ray has scheduled no worker in that time.
         """
         import ray
 
@@ -525,18 +529,18 @@ class _WorkerPool:
             return
         has, free = ray.cluster_resources(), ray.available_resources()
         wanted = {"CPU": self.shares.cpus, "GPU": self.shares.gpus}
-        asked = " and ".join(f"{number} {kind}" for kind, number in wanted.items() if number)
+        needs = " and ".join(f"{number} {kind}" for kind, number in wanted.items() if number)
         there = " and ".join(
             f"{free.get(kind, 0):g} of {has.get(kind, 0):g} {kind}" for kind, number in wanted.items() if number
         )
         raise UndertowError(
-            f"no worker found a place in the cluster within {self.patience_s:.0f} seconds: each asks for {asked}, and {there} are "
+            f"no worker found a place in the cluster within {self.patience_s:.0f} seconds: each asks for {needs}, and {there} are "
             "free; wait until others are done, or ask for less with --workers or --device"
         )
 
 
 class _Dispatch:
-    """Queries, asked of a crew."""
+    """The queries of one engine call, dispatched to a worker pool."""
 
     def __init__(self, crew: _WorkerPool, distinct: dict[str, Query], stored: frozenset[str], protocol: str) -> None:
         import ray
@@ -550,11 +554,11 @@ class _Dispatch:
         self.suspects: set[WorkUnit] = set()
         for worker in crew.hired:
             worker.notes = ()
-            worker.tell("hear", self.queries, protocol)
+            worker.send("hear", self.queries, protocol)
         self.gone_notes: tuple[str, ...] = ()
 
     def arriving(self) -> Iterator[ModelLoaded | AnswerBatch]:
-        """What comes, until all is answered."""
+        """Yield results until every query has an answer."""
         if self.crew.facts is not None:
             yield ModelLoaded(self.crew.facts)
         while not self._done():
@@ -565,25 +569,25 @@ class _Dispatch:
                     yield from self._heard(worker)
 
     def _done(self) -> bool:
-        return self.all_planned and not self.waiting and not any(worker.portions for worker in self.crew.hired)
+        return self.all_planned and not self.waiting and not any(worker.work_units for worker in self.crew.hired)
 
     def _hand_out(self) -> None:
-        """The plan to one that is free, and portions to all who have few, each a first one before any a second."""
+        """Send the plan to a free worker, and work units to all that have few: a first unit to each before any second."""
         ready = [worker for worker in self.crew.hired if worker.opened]
         if not self.all_planned and ready and not any(worker.plans for worker in self.crew.hired):
-            min(ready, key=lambda worker: len(worker.calls)).tell("plan", self.stored)
+            min(ready, key=lambda worker: len(worker.calls)).send("plan", self.stored)
         for n_at_each in range(AT_EACH):
             for worker in ready:
-                if self.waiting and len(worker.portions) == n_at_each and not worker.plans and self._may_join(worker):
-                    portion = self.waiting.popleft()
-                    worker.tell("answer", portion, portion=portion)
+                if self.waiting and len(worker.work_units) == n_at_each and not worker.plans and self._may_join(worker):
+                    unit = self.waiting.popleft()
+                    worker.send("answer", unit, unit=unit)
 
     def _may_join(self, worker: _WorkerHandle) -> bool:
-        """Whether the next portion may wait behind those of a worker: a suspect is by itself, so that it is known what killed."""
-        return not worker.portions or not self.suspects & {self.waiting[0], *worker.portions}
+        """Whether the next work unit may queue at a worker: a suspect runs alone, so that the cause of a loss is known."""
+        return not worker.work_units or not self.suspects & {self.waiting[0], *worker.work_units}
 
     def _with_news(self) -> list[_WorkerHandle]:
-        """Workers that have said something, or are lost; waits a moment for one."""
+        """Workers with new results, or lost ones; waits a moment for the first."""
         import ray
 
         fronts = {id(worker.calls[0].said): worker for worker in self.crew.hired if worker.calls}
@@ -613,7 +617,7 @@ class _Dispatch:
             self._lost(worker, error)
             return
         if isinstance(said, WorkerError):
-            raise UndertowError(_told_from(worker, said.sentence))
+            raise UndertowError(_with_machine(worker, said.sentence))
         if isinstance(said, TaskStarted):
             call.begun = True
         elif isinstance(said, WorkerStarted):
@@ -623,39 +627,39 @@ class _Dispatch:
             if self.crew.facts is None:
                 self.crew.facts = said.facts
                 yield said
-            check_weights(self.crew.card.name, self.crew.facts, said.facts)
+            check_weights(self.crew.identity.name, self.crew.facts, said.facts)
         elif isinstance(said, WorkUnit):
             self._take_in(said)
         else:
             worker.notes = said.notes
             yield replace(said, notes=self._notes())
 
-    def _take_in(self, portion: WorkUnit) -> None:
-        """A part of the plan, less what has been planned: one that is made again, as its maker was lost, may cut otherwise."""
-        packs = (tuple(digest for digest in pack if digest not in self.planned) for pack in portion.packs)
-        left = replace(portion, packs=tuple(pack for pack in packs if pack))
+    def _take_in(self, unit: WorkUnit) -> None:
+        """Add a part of the plan, less what is planned already: a plan repeated after a loss may cut differently."""
+        packs = (tuple(digest for digest in pack if digest not in self.planned) for pack in unit.packs)
+        left = replace(unit, packs=tuple(pack for pack in packs if pack))
         if left.packs:
             self.planned.update(digest for pack in left.packs for digest in pack)
             self.waiting.append(left)
             self.strikes["plan"] = 0
 
     def _notes(self) -> tuple[str, ...]:
-        """What any worker has said so far about how it reads."""
+        """The notes of all workers so far."""
         said = (note for worker in self.crew.hired for note in worker.notes)
         return tuple(dict.fromkeys([*self.gone_notes, *said]))
 
     def _lost(self, worker: _WorkerHandle, error: Exception) -> None:
-        """Replace a worker, and put back what it had; what it was at has a strike, or else its place in the crew.
+        """Replace a lost worker and queue its work units again; the current call (or the place in the pool) gets a strike.
 
         Raises:
-            UndertowError: too many were lost over the same thing.
+            UndertowError: too many workers were lost over the same call.
         """
         call = worker.calls[0]
         # One that was gone before it began, with its machine perhaps, says nothing of what it was to do.
         strikes, subject = (self.strikes, call.subject) if call.begun else (worker.strikes, call.what)
         strikes[subject] += 1
-        self.suspects.update(worker.portions)
-        self.waiting.extendleft(reversed(worker.portions))
+        self.suspects.update(worker.work_units)
+        self.waiting.extendleft(reversed(worker.work_units))
         self.gone_notes = tuple(dict.fromkeys([*self.gone_notes, *worker.notes]))
         self.crew.let_go(worker)
         if strikes[subject] >= STRIKES:
@@ -665,12 +669,12 @@ class _Dispatch:
             raise UndertowError(_hopeless(subject, error))
         successor = self.crew.hire()
         successor.strikes = worker.strikes
-        successor.tell("hear", self.queries, self.protocol)
+        successor.send("hear", self.queries, self.protocol)
         self.crew.n_replaced += 1
 
 
-def _told_from(worker: _WorkerHandle, sentence: str) -> str:
-    """What a worker cannot do, with its machine where that is another one."""
+def _with_machine(worker: _WorkerHandle, sentence: str) -> str:
+    """A worker's error, with its machine where that is another one."""
     placed = worker.placed
     return sentence if placed is None or placed.host == socket.gethostname() else f"{sentence} (on {placed.where})"
 

@@ -1,8 +1,7 @@
-"""Asking: queries in, answers out, whatever is stored not asked again.
+"""The runner: queries in, answers out, with the answer cache in between.
 
-Texts to be read go through the plan, pack by pack; prompts to be answered go to the model whole. Where the model runs is
-the engine's business: it opens the model and yields what arrives, and only here is anything stored. Knows the plan, the
-store and what a model offers; knows nothing about any model family or challenge.
+Queries that are scored token by token go through the planner, pack by pack; prompts go to the model whole. The engine
+opens the model and yields answers as they arrive; only the runner writes to the cache.
 """
 
 from __future__ import annotations
@@ -66,17 +65,17 @@ KIND_WORDS = {
 
 @dataclass(frozen=True, slots=True)
 class RunnerResult:
-    """Answers, and what it took to get them.
+    """Answers, and the cost of getting them.
 
     Attributes:
         scores: in the order of the queries.
-        n_distinct: different queries among them.
-        n_computed: queries that were not in the store.
-        n_tokens: tokens fed for these; of whole answers, an estimate.
-        seconds: time spent asking, loading the model not counted.
-        notes: what the model said about how it was read, now or when its answers were stored.
-        facts: what is known of the model: `parameters`, `objective`, `post_training`; without those that are not.
-        n_lost: queries that got no answer this time, and are asked again next time.
+        n_distinct: number of distinct queries.
+        n_computed: queries that were not in the cache.
+        n_tokens: tokens fed for these; an estimate for generated answers.
+        seconds: time spent computing, without loading the model.
+        notes: notes on how the model was read, now or when its answers were stored.
+        facts: facts about the model where known: `parameters`, `objective`, `post_training`.
+        n_lost: queries whose request failed; the next run tries them again.
     """
 
     scores: Scores
@@ -91,17 +90,17 @@ class RunnerResult:
 
 @dataclass(frozen=True, slots=True)
 class RunEstimate:
-    """What a run will take.
+    """The estimated cost of a run.
 
     Attributes:
-        n_queries, n_distinct, n_stored: queries, different ones, and those already answered.
+        n_queries, n_distinct, n_stored: queries, distinct ones, and those in the cache.
         n_tokens: tokens to feed for the rest.
         n_passes: forward passes, or requests.
-        seconds: estimated from one timed pass; 0 if nothing is left to ask, NaN where it cannot be said.
+        seconds: estimated from one timed pass; 0 if nothing is left, NaN where unknown.
         memory_bytes: weights and the largest pass, estimated.
-        passes: what `n_passes` counts.
-        notes: sentences on the design: its W lists, and what keeps it from finding anything.
-        n_controls: queries beside these, that are in no measure: sentences that decide their answer, for comparison.
+        passes: the unit that `n_passes` counts.
+        notes: notes on the design: its W lists, and limits of its power.
+        n_controls: further queries that enter no measure: sentences that decide their answer, for comparison.
     """
 
     n_queries: int
@@ -117,7 +116,7 @@ class RunEstimate:
 
     @classmethod
     def of_all(cls, estimates: Sequence[RunEstimate]) -> RunEstimate:
-        """Of several models, asked one after another."""
+        """The total over models that run one after another."""
         return cls(
             n_queries=sum(one.n_queries for one in estimates),
             n_distinct=sum(one.n_distinct for one in estimates),
@@ -132,10 +131,10 @@ class RunEstimate:
 
 @dataclass(frozen=True, slots=True)
 class ModelLoaded:
-    """A model is loaded, and asking begins.
+    """A model is loaded.
 
     Attributes:
-        facts: what is known of it; see `Asked`.
+        facts: facts about it; see `RunnerResult`.
     """
 
     facts: Mapping[str, str | float] = field(default_factory=dict)
@@ -143,13 +142,13 @@ class ModelLoaded:
 
 @dataclass(frozen=True, slots=True)
 class AnswerBatch:
-    """What came back at once.
+    """Answers that arrive together.
 
     Attributes:
         answers: by query digest.
-        lost: why others got none this time, by query digest.
+        lost: why requests failed, by query digest.
         n_tokens: tokens fed for the answers.
-        notes: what the model says about how it was read, so far.
+        notes: notes on how the model was read, so far.
     """
 
     answers: dict[str, Answer]
@@ -160,13 +159,13 @@ class AnswerBatch:
 
 @dataclass(frozen=True, slots=True)
 class WorkUnit:
-    """Queries whose answers depend on no others: a pack, or several that are answered one behind another.
+    """Queries whose answers depend on no others: one pack, or several that are computed in order.
 
     Attributes:
-        packs: the queries that are asked in one go, by digest [pack][query].
-        n_tokens: tokens to feed; 0 where queries are answered whole.
-        as_tree: whether one tree is read, or plain batches; None where queries are answered whole.
-        budget_tokens: of a plain batch, as the planner has it, so that every reader cuts the same ones.
+        packs: query digests of each pass [pack][query].
+        n_tokens: tokens to feed; 0 for prompts.
+        as_tree: whether the pack is one tree, or plain batches; None for prompts.
+        budget_tokens: token budget of a plain batch, so that every worker cuts the same batches.
     """
 
     packs: tuple[tuple[str, ...], ...]
@@ -176,7 +175,7 @@ class WorkUnit:
 
     @property
     def n_queries(self) -> int:
-        """How many."""
+        """Number of queries."""
         return sum(map(len, self.packs))
 
 
@@ -188,27 +187,27 @@ it opens the model, says so once, and yields what arrives. What is yielded is st
 
 
 def local_engine(
-    found: ModelHandle, distinct: dict[str, Query], stored: Mapping[str, Answer], protocol: str
+    handle: ModelHandle, distinct: dict[str, Query], stored: Mapping[str, Answer], protocol: str
 ) -> Iterator[ModelLoaded | AnswerBatch]:
     """The engine that runs the model in this process."""
-    model = found.open()
+    model = handle.open()
     yield ModelLoaded(facts_of(model))
-    asker = QueryRunner(model, distinct, protocol)
-    for portion in asker.portions(frozenset(stored)):
-        if isinstance(portion, AnswerBatch):
-            yield portion
+    runner = QueryRunner(model, distinct, protocol)
+    for unit in runner.work_units(frozenset(stored)):
+        if isinstance(unit, AnswerBatch):
+            yield unit
         else:
-            yield from asker.answers(portion)
+            yield from runner.answers(unit)
 
 
 def facts_of(model: LoadedModel) -> dict[str, str | float]:
-    """What is known of a loaded model: its own `facts`, and `weights`, a fingerprint of those that answer."""
+    """Facts about a loaded model: its own `facts`, and `weights`, a fingerprint of its weights."""
     weights = getattr(getattr(model, "network", None), "weights_digest", "")
     return {**getattr(model, "facts", {}), **({"weights": weights} if weights else {})}
 
 
 def check_weights(name: str, before: Mapping[str, str | float], now: Mapping[str, str | float]) -> None:
-    """Refuse a model whose weights are others than those of the same files before, read by the same version.
+    """Refuse a model whose weights differ from those that the same files and version gave before.
 
     Raises:
         UndertowError: they differ.
@@ -222,7 +221,7 @@ def check_weights(name: str, before: Mapping[str, str | float], now: Mapping[str
 
 
 def run_queries(  # noqa: PLR0913 - what is asked of whom, and where
-    found: ModelHandle,
+    handle: ModelHandle,
     queries: Sequence[Query],
     store: AnswerCache,
     protocol: str,
@@ -230,11 +229,11 @@ def run_queries(  # noqa: PLR0913 - what is asked of whom, and where
     *,
     engine: Engine = local_engine,
 ) -> RunnerResult:
-    """Answers to all queries, in order. What arrives is stored before more is asked."""
-    check_asks(found, queries, protocol)
+    """Answers to all queries, in order. Each batch is stored before the next is computed."""
+    check_asks(handle, queries, protocol)
     digests = [query_digest(query) for query in queries]
     distinct = dict(zip(digests, queries, strict=True))
-    key = found.identity.key(protocol)
+    key = handle.identity.key(protocol)
     answers, said, facts = _with_recovery(
         store, lambda: (store.get(key, list(distinct)), store.notes(key), store.facts(key))
     )
@@ -244,16 +243,16 @@ def run_queries(  # noqa: PLR0913 - what is asked of whom, and where
     progress(len(answers), len(distinct))
     if n_stored < len(distinct):
         started = time.perf_counter()
-        for arrived in engine(found, distinct, answers, protocol):
+        for arrived in engine(handle, distinct, answers, protocol):
             if isinstance(arrived, ModelLoaded):
-                check_weights(found.identity.name, facts, arrived.facts)
+                check_weights(handle.identity.name, facts, arrived.facts)
                 started, facts = time.perf_counter(), dict(arrived.facts)
                 continue
             # What was said of earlier answers still holds of them.
             notes = tuple(dict.fromkeys([*said, *arrived.notes]))
             fresh = {digest: answer for digest, answer in arrived.answers.items() if digest not in answers}
             if fresh:
-                _with_recovery(store, partial(store.put, found.identity, protocol, fresh, notes, facts))
+                _with_recovery(store, partial(store.put, handle.identity, protocol, fresh, notes, facts))
             answers |= fresh
             lost |= {digest: Answer.none(reason) for digest, reason in arrived.lost.items()}
             lost = {digest: answer for digest, answer in lost.items() if digest not in answers}
@@ -267,7 +266,7 @@ def run_queries(  # noqa: PLR0913 - what is asked of whom, and where
     if unseen:
         notes = (*notes, f"{NOT_SEEN}: {', '.join(unseen)}")
     readout = (
-        found.identity.scoring_method
+        handle.identity.scoring_method
         if any(isinstance(query, (ClozeQuery, ContinuationQuery)) for query in queries)
         else PROMPT
     )
@@ -284,7 +283,7 @@ def run_queries(  # noqa: PLR0913 - what is asked of whom, and where
 
 
 def _with_recovery(store: AnswerCache, does: Callable[[], T]) -> T:
-    """What is asked can be asked anew: a store that turns out to be damaged is set aside, and asking goes on."""
+    """Run an action on the cache; if the cache is corrupt, move it aside and continue with a new one."""
     try:
         return does()
     except CorruptCacheError:
@@ -293,7 +292,7 @@ def _with_recovery(store: AnswerCache, does: Callable[[], T]) -> T:
 
 
 def _never_seen(distinct: Mapping[str, Query], answers: Mapping[str, Answer]) -> list[str]:
-    """Words that have no number in an answer, though no word that is spelled like them counts for them."""
+    """Options without a log-probability that no option of the same spelling covers."""
     unseen: dict[str, None] = {}
     for digest, query in distinct.items():
         answer = answers.get(digest)
@@ -309,31 +308,32 @@ def _never_seen(distinct: Mapping[str, Query], answers: Mapping[str, Answer]) ->
     return list(unseen)
 
 
-def check_asks(found: ModelHandle, queries: Sequence[Query], protocol: str) -> None:
-    """Refuse queries that this model cannot be asked, and a protocol that it cannot be read under.
+def check_asks(handle: ModelHandle, queries: Sequence[Query], protocol: str) -> None:
+    """Refuse kinds of query, or a protocol, that the model does not support.
 
     Raises:
-        UndertowError: says what it can be.
+        UndertowError: names the supported kinds or protocols.
     """
     for kind in dict.fromkeys(map(kind_of, queries)):
-        if kind not in found.capabilities:
-            can = " and ".join(KIND_WORDS.get(one, one) for one in found.capabilities)
-            raise UndertowError(f"{found.identity.name}: cannot be asked {KIND_WORDS[kind]}; it can be asked {can}")
-        if protocol not in found.capabilities[kind]:
-            how = found.identity.scoring_method if kind in (BLANK, CONTINUATIONS) else "prompts"
+        if kind not in handle.capabilities:
+            can = " and ".join(KIND_WORDS.get(one, one) for one in handle.capabilities)
+            raise UndertowError(f"{handle.identity.name}: cannot be asked {KIND_WORDS[kind]}; it can be asked {can}")
+        if protocol not in handle.capabilities[kind]:
+            how = handle.identity.scoring_method if kind in (BLANK, CONTINUATIONS) else "prompts"
+            known = " or ".join(handle.capabilities[kind])
             raise UndertowError(
-                f"{found.identity.name}: is read by {how}, which has no protocol {protocol!r}; use {' or '.join(found.capabilities[kind])}"
+                f"{handle.identity.name}: is read by {how}, which has no protocol {protocol!r}; use {known}"
             )
 
 
-def estimate(found: ModelHandle, queries: Sequence[Query], store: AnswerCache, protocol: str) -> RunEstimate:
-    """What asking would take. Loads the model and times a little of it if anything is left to ask."""
-    check_asks(found, queries, protocol)
+def estimate(handle: ModelHandle, queries: Sequence[Query], store: AnswerCache, protocol: str) -> RunEstimate:
+    """Estimate the cost of a run. Loads the model and times one pass if any query is left."""
+    check_asks(handle, queries, protocol)
     distinct = {query_digest(query): query for query in queries}
-    stored = store.get(found.identity.key(protocol), list(distinct))
+    stored = store.get(handle.identity.key(protocol), list(distinct))
     if len(stored) == len(distinct):
         return RunEstimate(len(queries), len(distinct), len(stored), 0, 0, 0.0, 0)
-    model = found.open()
+    model = handle.open()
     read, whole = _by_route(model, distinct)
     efforts = [_effort_of_reading(cast(TokenModel, model), read, stored, protocol)] if read else []
     left = [query for digest, query in whole.items() if digest not in stored]
@@ -353,12 +353,12 @@ def estimate(found: ModelHandle, queries: Sequence[Query], store: AnswerCache, p
 
 @dataclass(slots=True)
 class QueryRunner:
-    """A loaded model and the queries that it is asked: what there is to ask, and asking it.
+    """A loaded model and its queries: plans work units and computes them.
 
     Attributes:
-        model: loaded.
+        model: the loaded model.
         distinct: the queries, by digest.
-        protocol: how they are read.
+        protocol: the protocol.
     """
 
     model: LoadedModel
@@ -366,14 +366,14 @@ class QueryRunner:
     protocol: str
     _encoded: dict[str, EncodedQuery] = field(default_factory=dict)
 
-    def portions(self, stored: Collection[str], most_free: int = 2**62) -> Iterator[WorkUnit | AnswerBatch]:
-        """What is left to ask, in the order of the plan; of queries that cannot be asked, their answers.
+    def work_units(self, stored: Collection[str], most_free: int = 2**62) -> Iterator[WorkUnit | AnswerBatch]:
+        """Work units that are left, in the order of the plan; answers for queries that the model cannot score.
 
-        The plan is over all queries, whatever is stored. So it is the same wherever it is made.
+        The plan covers all queries, stored ones too, so it is the same on every worker.
 
         Args:
-            stored: queries that are answered.
-            most_free: queries of one portion, at most, where the model has no packs, so that none matters to another.
+            stored: digests of answered queries.
+            most_free: most queries of a work unit, where the model has no packs.
         """
         read, whole = _by_route(self.model, self.distinct)
         if read:
@@ -383,26 +383,26 @@ class QueryRunner:
             yield from _passes(cast(TokenModel, self.model), self._encoded, {*stored, *refused})
         yield from map(WorkUnit, _left_to_answer(self.model, whole, stored, most_free))
 
-    def answers(self, portion: WorkUnit) -> Iterator[AnswerBatch]:
-        """What the model says to it, as it arrives; an asker that has not planned can be asked too."""
-        if portion.as_tree is None:
+    def answers(self, unit: WorkUnit) -> Iterator[AnswerBatch]:
+        """Answers of a work unit, as they arrive; `work_units` need not have been called before."""
+        if unit.as_tree is None:
             if hasattr(self.model, "forget"):
                 self.model.forget()
-            for pack in portion.packs:
+            for pack in unit.packs:
                 yield from self._answered_whole(pack)
                 give_back_pages()
             return
-        model, (members,) = cast(TokenModel, self.model), portion.packs
+        model, (members,) = cast(TokenModel, self.model), unit.packs
         unknown = {
             digest: cast(ScoredQuery, self.distinct[digest]) for digest in members if digest not in self._encoded
         }
         encoded = self._encoded | _encode(model, unknown)[0] if unknown else self._encoded
-        fresh = _read(model, encoded, portion, self.protocol)
+        fresh = _read(model, encoded, unit, self.protocol)
         give_back_pages()
-        yield AnswerBatch(fresh, n_tokens=portion.n_tokens, notes=model.notes)
+        yield AnswerBatch(fresh, n_tokens=unit.n_tokens, notes=model.notes)
 
     def _answered_whole(self, pack: Sequence[str]) -> Iterator[AnswerBatch]:
-        """Where memory runs out, what has no answer yet is asked in halves, down to single queries."""
+        """Answers to prompts; if memory runs out, compute the rest in halves, down to single queries."""
         queries = [self.distinct[digest] for digest in pack]
         left = dict.fromkeys(pack)
         try:
@@ -422,7 +422,7 @@ class QueryRunner:
 
 
 def _by_route(model: LoadedModel, distinct: dict[str, Query]) -> tuple[dict[str, ScoredQuery], dict[str, Query]]:
-    """Queries that are read token by token, and those that the model answers whole."""
+    """Queries that are scored token by token, and prompts."""
     reads = hasattr(model, "encode")
     read = {
         digest: query
@@ -435,7 +435,7 @@ def _by_route(model: LoadedModel, distinct: dict[str, Query]) -> tuple[dict[str,
 def _left_to_answer(
     model: LoadedModel, whole: dict[str, Query], stored: Collection[str], most_free: int
 ) -> Iterator[tuple[tuple[str, ...], ...]]:
-    """The packs of each portion, by a plan over all queries, less what is answered, as for sentences."""
+    """The packs of each work unit, by a plan over all prompts, less those that are answered."""
     digests = list(whole)
     if all(digest in stored for digest in digests):
         return
@@ -447,13 +447,13 @@ def _left_to_answer(
                 yield packs
         return
     if hasattr(model, "packs"):
-        found: Iterable[list[str]] = (
+        remaining: Iterable[list[str]] = (
             [digests[place] for place in places] for places in model.packs(list(whole.values()))
         )
     else:
         free = [digest for digest in digests if digest not in stored]
-        found = (free[start : start + most_free] for start in range(0, len(free), most_free))
-    for pack in found:
+        remaining = (free[start : start + most_free] for start in range(0, len(free), most_free))
+    for pack in remaining:
         left = tuple(digest for digest in pack if digest not in stored)
         if left:
             yield (left,)
@@ -500,7 +500,7 @@ def _encode(model: TokenModel, distinct: dict[str, ScoredQuery]) -> tuple[dict[s
 
 
 def _passes(model: TokenModel, encoded: dict[str, EncodedQuery], answered: Collection[str]) -> list[WorkUnit]:
-    """The plan over all queries, less what is answered."""
+    """The plan over all queries, less those that are answered."""
     digests = list(encoded)
     left = []
     for pack in plan(list(encoded.values()), model.limits):
@@ -510,29 +510,29 @@ def _passes(model: TokenModel, encoded: dict[str, EncodedQuery], answered: Colle
     return left
 
 
-def _read(model: TokenModel, encoded: dict[str, EncodedQuery], portion: WorkUnit, protocol: str) -> dict[str, Answer]:
-    (members,) = portion.packs
+def _read(model: TokenModel, encoded: dict[str, EncodedQuery], unit: WorkUnit, protocol: str) -> dict[str, Answer]:
+    (members,) = unit.packs
     queries = [encoded[digest] for digest in members]
     read_batch = partial(cast(TopModel, model).read_top, top=PAPER_TOP) if protocol == PAPER else model.read_batch
     readers = model.read_tree, read_batch
-    values = read_pack(queries, portion.budget_tokens, readers, as_tree=bool(portion.as_tree))
+    values = read_pack(queries, unit.budget_tokens, readers, as_tree=bool(unit.as_tree))
     return {digest: _answer(query, reads) for digest, query, reads in zip(members, queries, values, strict=True)}
 
 
 def _answer(query: EncodedQuery, reads_nats: Sequence[Floats]) -> Answer:
-    """An option's log-likelihood is the sum over its paths; what the first tokens at the blank leave is unclaimed."""
+    """Sum each option's log-likelihood over its paths; the first tokens at the blank leave the rest to other words."""
     logprobs = [float(sum(reads_nats[path].sum() for path in parts)) for parts in query.option_paths]
     # Minus infinity is an answer: nothing, since the token was not among those that the protocol looks at.
     if any(math.isnan(value) or value == math.inf for value in logprobs):
         return Answer.none("the model gave a probability that is not a number")
     counted = tuple(math.nan if option in query.duplicate_options else value for option, value in enumerate(logprobs))
-    return Answer(counted, _unclaimed(query, reads_nats), n_tokens=query.n_tokens)
+    return Answer(counted, _other_prob(query, reads_nats), n_tokens=query.n_tokens)
 
 
-def _unclaimed(query: EncodedQuery, reads_nats: Sequence[Floats]) -> float:
-    """One less the probability of the options' first tokens; NaN where these do not share a distribution.
+def _other_prob(query: EncodedQuery, reads_nats: Sequence[Floats]) -> float:
+    """One minus the probability of the options' first tokens; NaN where these do not share a distribution.
 
-    A masked model gives a word of two tokens another text to look at (two masks) than a word of one.
+    A masked model reads a word of two tokens in another text (two masks) than a word of one.
     """
     claimed: dict[tuple[tuple[int, ...], int, int], float] = {}
     for first, *_ in query.option_paths:

@@ -1,11 +1,11 @@
-"""Sentences that decide their blank, in pairs of opposite answers: they show whether a model reads.
+"""A sanity check: sentences that decide their blank, in pairs with opposite answers.
 
-It may give one word whatever it is asked.
+A model may prefer one word whatever the sentence.
 
     My mother forgot where ___ had parked the car.    she
     My father forgot where ___ had parked the car.    he
 
-A model that always prefers the same word gets one of each pair right, which is chance. Knows how models are asked; keeps nothing.
+A model that always prefers the same word gets one of each pair right, which is chance.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from undertow.inference.runner import Engine, Progress, RunnerResult, local_engi
 from undertow.models.base import EXACT, ModelHandle
 from undertow.types import BLANK, GENERATION, Answer, ClozeQuery, Floats, GenerateQuery, Item, Option, kind_of
 
-Asking: TypeAlias = ClozeQuery | GenerateQuery
-"""How a decided sentence is asked."""
+DecidedQuery: TypeAlias = ClozeQuery | GenerateQuery
+"""The query of a decided sentence."""
 
 PAIRS = (
     ("The woman", "The man", " sat down because ", " was tired."),
@@ -47,15 +47,15 @@ ALIKE = 1e-9
 
 @dataclass(frozen=True, slots=True)
 class SanityCheck:
-    """How many decided sentences a model gets right.
+    """Number of decided sentences that a model gets right.
 
     Attributes:
-        right: in which it prefers the right word; with two equal words it prefers none.
-        answered: that have an answer.
+        right: sentences where it prefers the right word; a tie is wrong.
+        answered: sentences with an answer.
         low_percent: lower end of the exact 95% interval (Clopper and Pearson) of the share that is right; NaN without answers.
         high_percent: upper end.
-        unscored: why a sentence has no answer; "" where all have one.
-        could_turn: right or wrong answers that the part of the distribution which a server does not show could turn.
+        missing_reason: why a sentence has no answer; "" where all have one.
+        could_turn: answers that probability hidden by a server could turn.
     """
 
     right: int
@@ -66,7 +66,7 @@ class SanityCheck:
     could_turn: int = 0
 
     def counted(self) -> dict[str, int]:
-        """What the manifest of a run holds."""
+        """The entry of the manifest."""
         return {"right": self.right, "of": self.answered}
 
     @property
@@ -76,20 +76,20 @@ class SanityCheck:
 
     @property
     def verdict(self) -> str:
-        """What follows from it, in words."""
+        """The verdict in words."""
         if not self.answered:
             return f"no sentence has an answer: {self.missing_reason}"
-        shown = f"; what it does not show could turn {self.could_turn} of them" if self.could_turn else ""
+        caveat = f"; what it does not show could turn {self.could_turn} of them" if self.could_turn else ""
         return (
             f"{self.right} of {self.answered} right (95% interval {self.low_percent:.0f}% to {self.high_percent:.0f}%), which is "
-            f"{'better' if self.reads else 'no better'} than chance (50%){shown}"
+            f"{'better' if self.reads else 'no better'} than chance (50%){caveat}"
         )
 
 
-def decided_items(found: ModelHandle, n: int = N_ALL) -> list[Item]:
-    """The first `n` sentences, women and men in turn, in a form that this model can be asked; [] where there is none.
+def decided_items(handle: ModelHandle, n: int = N_ALL) -> list[Item]:
+    """The first `n` sentences, women and men in turn, as queries that this model supports; [] where there is none.
 
-    Blanks have one word a group, since a word that a tokenizer does not know loses the sentence.
+    Each group has one word, since a word that a tokenizer lacks loses the sentence.
     """
     options = tuple(Option(group, tuple(forms)) for group, forms in WORDS.items())
     items = [
@@ -103,24 +103,24 @@ def decided_items(found: ModelHandle, n: int = N_ALL) -> list[Item]:
         for number, (woman, man, before, after) in enumerate(PAIRS)
         for gold, subject in ((SHE, woman), (HE, man))
     ][:n]
-    if BLANK in found.capabilities:
+    if BLANK in handle.capabilities:
         return items
-    if GENERATION in found.capabilities:
+    if GENERATION in handle.capabilities:
         return data.AnswerMode(data.load_prompts("B"), max_tokens=5).items(items, data.watched(WORDS))
     return []
 
 
-def ask_decided(
-    found: ModelHandle, items: Sequence[Item], store: AnswerCache, progress: Progress, *, engine: Engine = local_engine
+def query_decided(
+    handle: ModelHandle, items: Sequence[Item], store: AnswerCache, progress: Progress, *, engine: Engine = local_engine
 ) -> RunnerResult:
-    """Ask decided sentences in one batch, under `exact` where the model has that."""
+    """Query decided sentences, under `exact` where the model supports it."""
     queries = [item.query for item in items]
-    protocols = found.capabilities[kind_of(queries[0])]
-    return run_queries(found, queries, store, EXACT if EXACT in protocols else protocols[0], progress, engine=engine)
+    protocols = handle.capabilities[kind_of(queries[0])]
+    return run_queries(handle, queries, store, EXACT if EXACT in protocols else protocols[0], progress, engine=engine)
 
 
 def judged(items: Sequence[Item], answers: Sequence[Answer]) -> SanityCheck:
-    """How many of these sentences are answered rightly."""
+    """Count the right answers."""
     from undertow.stats.calibration import share
 
     reasons = [answer.missing_reason for answer in answers if answer.missing_reason]
@@ -132,14 +132,14 @@ def judged(items: Sequence[Item], answers: Sequence[Answer]) -> SanityCheck:
         other = HE if item.gold == SHE else SHE
         right.append(of_group[str(item.gold)] > of_group[other] * (1 + ALIKE))
         n_could_turn += _could_turn(item.query, answer)
-    told = share(right)
+    estimate = share(right)
     return SanityCheck(
-        sum(right), len(right), 100 * told.low, 100 * told.high, reasons[0] if reasons else "", n_could_turn
+        sum(right), len(right), 100 * estimate.low, 100 * estimate.high, reasons[0] if reasons else "", n_could_turn
     )
 
 
-def shares(query: Asking, answer: Answer) -> dict[str, float]:
-    """What each group has of what all have; 0 for each where none has anything, {} where unscored."""
+def shares(query: DecidedQuery, answer: Answer) -> dict[str, float]:
+    """Share of each group in the mass of all; 0 for each where none has mass, {} where the answer is missing."""
     if answer.missing_reason:
         return {}
     # An option that is spelled like an earlier one (NaN) counts with it. Whole sentences are too improbable for exp alone.
@@ -151,7 +151,7 @@ def shares(query: Asking, answer: Answer) -> dict[str, float]:
     return {group: prob / total for group, prob in by_group.items()}
 
 
-def _by_group(query: Asking, values: Sequence[float] | Floats) -> dict[str, float]:
+def _by_group(query: DecidedQuery, values: Sequence[float] | Floats) -> dict[str, float]:
     """Sums of the options' values [option]."""
     sums: dict[str, float] = {}
     for option, value in zip(query.options, values, strict=True):
@@ -159,8 +159,8 @@ def _by_group(query: Asking, values: Sequence[float] | Floats) -> dict[str, floa
     return sums
 
 
-def _could_turn(query: Asking, answer: Answer) -> bool:
-    """Whether what was not shown could put another group before the one that has most of what was."""
+def _could_turn(query: DecidedQuery, answer: Answer) -> bool:
+    """Whether hidden probability could put another group first."""
     if not answer.upper_bound_prob:
         return False
     seen = _by_group(query, np.nan_to_num(np.exp(np.array(answer.logprobs_nats))))

@@ -11,7 +11,7 @@ from pathlib import Path
 
 @cache
 def code_sha256() -> str:
-    """SHA-256 over the package's own files: what measured and told a run, to the letter (64 hex digits)."""
+    """SHA-256 over the package's own files: the code behind a run (64 hex digits)."""
     package = Path(__file__).parents[1]
     whole = hashlib.sha256()
     for path in sorted(package.rglob("*")):
@@ -21,13 +21,13 @@ def code_sha256() -> str:
 
 
 def versions_that_answer() -> dict[str, str]:
-    """What must be the same wherever one run's questions are answered: this very code, and the packages that run models."""
+    """Versions that all workers of a run must share: this code, and the packages that run models."""
     own = f"{version('undertow')} (files {code_sha256()[:12]})"
     return {"undertow": own, **_versions(("torch", "transformers"))}
 
 
 def _versions(packages: Sequence[str]) -> dict[str, str]:
-    """Of those that are installed."""
+    """Versions of the installed ones."""
     versions = {}
     for package in packages:
         try:

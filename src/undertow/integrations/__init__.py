@@ -1,7 +1,4 @@
-"""The questions of an audit in the form of other tools, one file for each form. Listing the formats imports none of them.
-
-Knows how questions are had from an audit and how a folder is written; each format knows its own tool.
-"""
+"""Export an audit's items for other tools, one module per format. Listing the formats imports none of them."""
 
 from __future__ import annotations
 
@@ -50,7 +47,7 @@ def load(name: str) -> Format:
 
 
 def supported_audits(chosen: Format) -> list[str]:
-    """The audits whose questions a format can hold."""
+    """The audits whose items a format can hold."""
     of_documents = () if CHOICE in chosen.HOLDS else data.TASKS
     return [one for one in audits.names() if one not in of_documents and not hasattr(audits.load(one), "max_items")]
 
@@ -65,32 +62,32 @@ def export(  # noqa: PLR0913 - a keyword for each choice a user has
     overwrite: bool = False,
     **options: Any,
 ) -> Exported:
-    """Write the questions of an audit for another tool to ask.
+    """Export the items of an audit for another tool.
 
     Args:
         format: `lm-eval`, `inspect` or `datasets`.
         audit: name of the audit, for example `spurious-correlation`.
         out: the folder to write.
-        seed: chooses the questions, where there is a limit.
+        seed: of sampling, where there is a limit.
         limit: about so many items, counted as `undertow run AUDIT --help` says; 0 for all.
         overwrite: replace a folder that holds another export.
         options: the audit's own, for example `challenge="mgc", w="date,place"`.
 
     Raises:
-        UndertowError: the format cannot hold what the audit asks, an option is wrong, or the place is taken.
+        UndertowError: the format cannot hold the audit's items, an option is wrong, or the folder is taken.
     """
     chosen, folder = load(format), Path(out)
     _check_place(folder, overwrite=overwrite)
-    asked = asked_of(chosen, format, RunConfig(audit, options, "", seed, limit), folder)
-    written = _write(chosen, format, asked, folder, overwrite=overwrite)
-    return Exported(folder, format, audit, written.names, len(asked.items), written.next_steps)
+    request = export_request(chosen, format, RunConfig(audit, options, "", seed, limit), folder)
+    written = _write(chosen, format, request, folder, overwrite=overwrite)
+    return Exported(folder, format, audit, written.names, len(request.items), written.next_steps)
 
 
-def asked_of(chosen: Format, format_name: str, job: RunConfig, folder: Path) -> ExportRequest:
-    """The questions of an audit, as far as a format can hold them.
+def export_request(chosen: Format, format_name: str, job: RunConfig, folder: Path) -> ExportRequest:
+    """The items of an audit, checked against what a format can hold.
 
     Raises:
-        UndertowError: an option is wrong, or it asks something that the format cannot hold.
+        UndertowError: an option is wrong, or the format cannot hold the audit's items.
     """
     audit, settings, protocol = resolve_config(job)
     if hasattr(audit, "max_items"):
@@ -135,7 +132,7 @@ _KINDS = {
 
 
 def changed(settings: Any) -> dict[str, Any]:
-    """The options that are not at their defaults."""
+    """The options that differ from their defaults."""
     given = asdict(settings)
     return {option.name: given[option.name] for option in fields(settings) if given[option.name] != option.default}
 
@@ -162,15 +159,17 @@ def _check_place(folder: Path, *, overwrite: bool) -> None:
         )
 
 
-def _write(chosen: Format, format_name: str, asked: ExportRequest, folder: Path, *, overwrite: bool) -> ExportedFiles:
-    """All of it or nothing: it is written beside its place and moved there."""
+def _write(chosen: Format, format_name: str, request: ExportRequest, folder: Path, *, overwrite: bool) -> ExportedFiles:
+    """Write the export beside its place and move it there, all or nothing."""
     try:
         folder.absolute().parent.mkdir(parents=True, exist_ok=True)
         with draft_folder(folder.absolute().parent, DRAFT_PREFIX) as beside:
             draft = beside / "export"
             draft.mkdir()
-            written = chosen.write(asked, draft, folder.absolute())
-            (draft / MARK).write_text(as_json(_marked(format_name, asked, written), indent=2) + "\n", encoding="utf-8")
+            written = chosen.write(request, draft, folder.absolute())
+            (draft / MARK).write_text(
+                as_json(_marked(format_name, request, written), indent=2) + "\n", encoding="utf-8"
+            )
             with locked(folder.absolute().parent):
                 _check_place(folder, overwrite=overwrite)  # it may be taken meanwhile
                 if folder.exists():
@@ -183,16 +182,16 @@ def _write(chosen: Format, format_name: str, asked: ExportRequest, folder: Path,
     return written
 
 
-def _marked(format_name: str, asked: ExportRequest, written: ExportedFiles) -> dict[str, Any]:
+def _marked(format_name: str, request: ExportRequest, written: ExportedFiles) -> dict[str, Any]:
     return {
         "format": format_name,
-        "audit": asked.audit,
-        "options": dict(asked.options),
-        "seed": asked.seed,
-        "limit": asked.limit,
+        "audit": request.audit,
+        "options": dict(request.options),
+        "seed": request.seed,
+        "limit": request.limit,
         "names": list(written.names),
-        "items": len(asked.items),
-        "challenge_sha256": asked.challenge_sha256,
-        "command": asked.command,
+        "items": len(request.items),
+        "challenge_sha256": request.challenge_sha256,
+        "command": request.command,
         "undertow": version("undertow"),
     }

@@ -1,4 +1,4 @@
-"""Tables whose columns have other names than ours: a small file says which is which.
+"""Read tables whose columns have other names, with a TOML file that maps them.
 
     unit = "probability"                 percent (if it is left out), probability, or logprob
     [columns]                            our name = the table's
@@ -8,8 +8,7 @@
     [constants]                          our name = what it is in every row
     model = "gpt-x"
 
-A table is written out once more under our names, each row on the line that it was on, and read like any other: there is one
-way in. Knows columns and units; what a table must have beside them is for the audit that reads it to say.
+The table is rewritten with our column names, each row on its old line, and then read like any other recorded table.
 """
 
 from __future__ import annotations
@@ -43,15 +42,15 @@ _LINE = re.compile(r"\bline (\d+)")
 
 @dataclass(frozen=True, slots=True)
 class Names:
-    """What a mapping file says.
+    """A column mapping.
 
     Attributes:
         path: the file.
-        columns: the table's name of each of our columns.
-        groups: the table's columns of each word group: one, or that at the first W value and that at the last.
-        constants: what a column is in every row.
-        unit: of the masses.
-        sha256: of the file.
+        columns: the table's column for each of our columns.
+        groups: the table's columns of each word group: one, or one at the first W value and one at the last.
+        constants: columns with one value in every row.
+        unit: unit of the masses.
+        sha256: SHA-256 of the file.
     """
 
     path: Path
@@ -68,10 +67,10 @@ class Names:
 
 
 def read_names(path: Path) -> Names:
-    """A mapping file.
+    """Read a mapping file.
 
     Raises:
-        UndertowError: it is not what it should be; names the key.
+        UndertowError: the file is not a valid mapping; names the key.
     """
     said = read_toml(path)
     for name in said:
@@ -102,16 +101,16 @@ def read_names(path: Path) -> Names:
 
 
 def read_mapped(path: Path, names: Names, audit: Audit, protocol: str) -> tuple[Observations, str]:
-    """A recorded table whose columns are called otherwise, and the protocol that it was recorded under.
+    """Read a recorded table through a column mapping; returns the observations and their protocol.
 
     Args:
         path: the table.
-        names: which column is which.
+        names: the mapping.
         audit: the audit that reads it.
         protocol: as in the audit's `load_recorded`.
 
     Raises:
-        UndertowError: the file has no such column, or holds what the audit cannot read; names file, key, and line.
+        UndertowError: a column is missing, or the audit cannot read a cell; names file, key and line.
     """
     from undertow.audits.recorded_tables import read_cells
 
@@ -122,17 +121,17 @@ def read_mapped(path: Path, names: Names, audit: Audit, protocol: str) -> tuple[
         place = Path(folder) / WRITTEN
         place.write_text(written, encoding="utf-8", newline="")
         try:
-            evidence, recorded = audit.load_recorded(place, protocol)
+            observations, recorded = audit.load_recorded(place, protocol)
         except UndertowError as error:
             said = str(error).replace(str(place), str(path))
             # Of Parquet, rows are counted, and its first row is on the second line of what was written.
-            told = said if by_line else _LINE.sub(lambda match: f"row {int(match[1]) - 1}", said)
-            raise UndertowError(f"{told} (columns as in {names.path})") from error
+            message = said if by_line else _LINE.sub(lambda match: f"row {int(match[1]) - 1}", said)
+            raise UndertowError(f"{message} (columns as in {names.path})") from error
     design = {
         name: value.replace(WRITTEN, path.name) if isinstance(value, str) else value
-        for name, value in evidence.design.items()
+        for name, value in observations.design.items()
     }
-    return replace(evidence, design=design), recorded
+    return replace(observations, design=design), recorded
 
 
 def _table(path: Path, said: Mapping[str, Any], part: str) -> dict[str, Any]:
@@ -165,7 +164,7 @@ def _columns(path: Path, key: str, value: Any) -> tuple[str, ...]:
 
 
 def _renamed(table: Table, names: Names) -> dict[str, list[str]]:
-    """Our columns, with the table's cells in them; without word groups, the table's other columns too."""
+    """Cells by our column names; without word groups, with the table's other columns too."""
     from undertow.audits.recorded_tables import MARK, NEEDED, OPTIONAL, refuse_index
 
     own = (*NEEDED, *OPTIONAL)
@@ -180,24 +179,24 @@ def _renamed(table: Table, names: Names) -> dict[str, list[str]]:
     if not names.groups:
         # What is written anew no longer says which columns were the names of rows.
         refuse_index(table, [name for name in kept if name not in own and not name.startswith(("w_first_", "w_last_"))])
-    found = kept | {name: cells[column] for name, column in names.columns.items()}
-    if "other_words" in found and names.groups:
-        found["other_words"] = _percents(table, names.columns.get("other_words", "other_words"), names)
-    found |= {name: [value] * len(table.places) for name, value in names.constants.items()}
+    mapped = kept | {name: cells[column] for name, column in names.columns.items()}
+    if "other_words" in mapped and names.groups:
+        mapped["other_words"] = _percents(table, names.columns.get("other_words", "other_words"), names)
+    mapped |= {name: [value] * len(table.places) for name, value in names.constants.items()}
     for group, columns in names.groups.items():
         called = [f"w_first_{group}", f"w_last_{group}"] if len(columns) > 1 else [f"{MARK}{group}"]
         for name, column in zip(called, columns, strict=True):
-            found[name] = _percents(table, column, names)
+            mapped[name] = _percents(table, column, names)
     if names.groups:
-        found["unit"] = [PERCENT] * len(table.places)
+        mapped["unit"] = [PERCENT] * len(table.places)
     if names.groups and not names.at_ends:
-        _add_w(found, names)
-        _check_needed(found, names, list(cells), NEEDED)
-    return found
+        _add_w(mapped, names)
+        _check_needed(mapped, names, list(cells), NEEDED)
+    return mapped
 
 
 def _check_names(names: Names, columns: Sequence[str], own: Sequence[str]) -> None:
-    """Refuse a column that the table has not, and names that would be taken for something else."""
+    """Refuse columns that the table lacks, and ambiguous names."""
     keys = {f"columns.{name}": column for name, column in names.columns.items()}
     keys |= {f"groups.{name}": column for name, of_group in names.groups.items() for column in of_group[:1]}
     keys |= {f"groups.{name} (last)": of_group[1] for name, of_group in names.groups.items() if of_group[1:]}
@@ -221,26 +220,28 @@ def _check_names(names: Names, columns: Sequence[str], own: Sequence[str]) -> No
 
 
 def _some(columns: Sequence[str]) -> str:
-    shown = ", ".join(columns[:12])
-    return f"{shown} and {len(columns) - 12} more" if len(columns) > 12 else shown
+    listed = ", ".join(columns[:12])
+    return f"{listed} and {len(columns) - 12} more" if len(columns) > 12 else listed
 
 
-def _add_w(found: dict[str, list[str]], names: Names) -> None:
-    """The name of W and the place of each value, where the table does not say them."""
-    if "w" not in found:
+def _add_w(mapped: dict[str, list[str]], names: Names) -> None:
+    """Add `w_name` and `w_index` where the table has none."""
+    if "w" not in mapped:
         return
-    if "w_name" not in found:
-        found["w_name"] = [names.columns.get("w", "w")] * len(found["w"])
-    if "w_index" not in found:
+    if "w_name" not in mapped:
+        mapped["w_name"] = [names.columns.get("w", "w")] * len(mapped["w"])
+    if "w_index" not in mapped:
         lists: dict[str, list[str]] = {}
-        for name, value in zip(found["w_name"], found["w"], strict=True):
+        for name, value in zip(mapped["w_name"], mapped["w"], strict=True):
             lists.setdefault(name, []).append(value)
         places = {name: {value: at for at, value in enumerate(_ordered(values))} for name, values in lists.items()}
-        found["w_index"] = [str(places[name][value]) for name, value in zip(found["w_name"], found["w"], strict=True)]
+        mapped["w_index"] = [
+            str(places[name][value]) for name, value in zip(mapped["w_name"], mapped["w"], strict=True)
+        ]
 
 
 def _ordered(values: Sequence[str]) -> list[str]:
-    """Each value once: by size where all are numbers, else as they first come."""
+    """Distinct values: by size where all are numbers, else in order of appearance."""
     distinct = list(dict.fromkeys(values))
     try:
         numbers = {value: float(value) for value in distinct}
@@ -249,10 +250,10 @@ def _ordered(values: Sequence[str]) -> list[str]:
     return sorted(distinct, key=numbers.__getitem__) if all(map(math.isfinite, numbers.values())) else distinct
 
 
-def _check_needed(found: Mapping[str, Any], names: Names, columns: Sequence[str], needed: Sequence[str]) -> None:
+def _check_needed(mapped: Mapping[str, Any], names: Names, columns: Sequence[str], needed: Sequence[str]) -> None:
     # W comes first: its name and its places follow from it.
     for name in sorted(needed, key="w".__ne__):
-        if name not in found:
+        if name not in mapped:
             raise UndertowError(
                 f"{names.path}: nothing says {name!r}; name its column in [columns] (the table has {_some(columns)}"
                 f"{closest(name, columns)}), or what it is in every row in [constants]"
@@ -260,7 +261,7 @@ def _check_needed(found: Mapping[str, Any], names: Names, columns: Sequence[str]
 
 
 def _percents(table: Table, column: str, names: Names) -> list[str]:
-    """A column of masses in percent; cells that are empty stay so."""
+    """A column of masses in percent; empty cells stay empty."""
     from undertow.audits.recorded_tables import NO_VALUE
 
     cells = [str(cell).strip() for cell in table.cells[column]]
@@ -289,7 +290,7 @@ def _percent(cell: str, where: str, names: Names) -> str:
 
 
 def _written(table: Table, columns: Mapping[str, Sequence[str]]) -> str:
-    """CSV, each row on the line where it ended before, so that what is wrong with one is said of the right line."""
+    """CSV with each row on the line where it ended before, so that errors name the right line."""
     lines = [_line(list(columns))]
     for row, place in enumerate(table.places):
         number = place.removeprefix("line ")

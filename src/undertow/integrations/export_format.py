@@ -1,7 +1,4 @@
-"""What is exported, and what a format must offer. A format is one file in this folder; its name, with dashes, is what users call it.
-
-Knows the shape of an export; knows nothing about any one format, about models, or about what answers are measured by.
-"""
+"""Types of an export, and the protocol that a format module implements."""
 
 from __future__ import annotations
 
@@ -18,16 +15,16 @@ from undertow.types import Item
 
 @dataclass(frozen=True, slots=True)
 class ExportRequest:
-    """The questions of an audit, as a run would ask them.
+    """The items of an audit, as a run would query them.
 
     Attributes:
-        audit: its name.
-        options: of the audit, those that are not at their defaults.
-        seed, limit: which of its questions these are.
-        items: the questions, in the order of a run.
-        design: what the measures need beside the answers.
-        challenge_sha256: over the items; equal for equal questions.
-        command: the command line that exports the same again.
+        audit: name of the audit.
+        options: its options that differ from their defaults.
+        seed, limit: of sampling.
+        items: the items, in the order of a run.
+        design: what the metrics need beside the answers.
+        challenge_sha256: SHA-256 over the items.
+        command: the command line that repeats the export.
     """
 
     audit: str
@@ -42,7 +39,7 @@ class ExportRequest:
 
 @dataclass(frozen=True, slots=True)
 class ExportedFiles:
-    """What a format says of what it wrote.
+    """The result of `Format.write`.
 
     Attributes:
         names: tasks or splits, by which the other tool calls them.
@@ -54,39 +51,39 @@ class ExportedFiles:
 
 
 class Format(Protocol):
-    """One form in which questions leave.
+    """An export format.
 
     Attributes:
         SUMMARY: one line for `undertow export --help`.
-        HOLDS: kinds of query that it can hold; see `undertow.types.kind_of`.
-        REFUSAL: why it holds no others, and what to do; what is refused stands before it.
+        HOLDS: supported kinds of query; see `undertow.types.kind_of`.
+        REFUSAL: end of the error for other kinds: why, and how to fix it.
     """
 
     SUMMARY: str
     HOLDS: tuple[str, ...]
     REFUSAL: str
 
-    def write(self, asked: ExportRequest, draft: Path, folder: Path) -> ExportedFiles:
-        """Write into `draft`, which will lie at `folder`."""
+    def write(self, request: ExportRequest, draft: Path, folder: Path) -> ExportedFiles:
+        """Write the export into `draft`, which is moved to `folder` afterwards."""
         ...
 
 
 def in_markdown(text: str) -> str:
-    """A text within a line or cell of Markdown, shown as it is: it ends neither, and marks nothing."""
+    """Text escaped for a line or cell of Markdown."""
     line = html.escape(on_one_line(text.strip()), quote=False)
     marked = re.sub(r"([\\`*\[\]|#~]|(?<!\w)_|_(?!\w))", r"\\\1", line)
     return re.sub(r"^(\d*)(?=[-+=.)])", r"\1\\", marked)
 
 
 def code(text: str) -> str:
-    """The same as code, between more backticks than stand in it."""
+    """Text as Markdown code, between more backticks than it contains."""
     line = on_one_line(text)
     ticks = "`" * (max(map(len, re.findall("`+", line)), default=0) + 1)
     return f"{ticks}{line}{ticks}" if len(ticks) == 1 else f"{ticks} {line} {ticks}"
 
 
 def named_files(options: Mapping[str, Any]) -> list[str]:
-    """Files and folders that options name, alone or in a list with commas, where they exist."""
+    """Existing files and folders that options name, alone or in a list with commas."""
     texts = [value for value in options.values() if isinstance(value, str)]
     parts = [part.strip().removeprefix("simplified:") for text in texts for part in text.split(",")]
     return [part for part in parts if part and _exists(part)]
@@ -101,14 +98,14 @@ def _exists(text: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Exported:
-    """A folder that another tool reads.
+    """An exported folder.
 
     Attributes:
-        folder: where it is.
-        format: the form.
-        audit: whose questions it holds.
-        names: tasks or splits, by which the other tool calls them.
-        n_items: questions.
+        folder: path of the folder.
+        format: name of the format.
+        audit: name of the audit.
+        names: tasks or splits, as the other tool calls them.
+        n_items: number of items.
         next_steps: command lines that use it, in order.
     """
 
@@ -120,7 +117,7 @@ class Exported:
     next_steps: Sequence[str]
 
     def _repr_html_(self) -> str:
-        """What a notebook shows; every text in it is shown as text."""
+        """HTML for notebooks; every text is escaped."""
         rows = {
             "folder": str(self.folder),
             "format": self.format,
@@ -128,7 +125,7 @@ class Exported:
             "named": ", ".join(self.names),
             "items": f"{self.n_items:,}",
         }
-        shown = [(name, html.escape(on_one_line(text))) for name, text in rows.items()]
-        cells = "".join(f"<tr><th>{name}</th><td>{text}</td></tr>" for name, text in shown)
+        escaped = [(name, html.escape(on_one_line(text))) for name, text in rows.items()]
+        cells = "".join(f"<tr><th>{name}</th><td>{text}</td></tr>" for name, text in escaped)
         steps = "".join(f"<pre>{html.escape(on_one_line(step))}</pre>" for step in self.next_steps)
         return f"<table>{cells}</table>{steps}"

@@ -1,7 +1,4 @@
-"""A dataset folder that `datasets.load_dataset` reads without any code: one Parquet file, and a card.
-
-Knows the layout of such a folder, and whose texts the package's challenges hold; the library is never imported.
-"""
+"""A dataset folder that `datasets.load_dataset` reads without any code: one Parquet file, and a dataset card."""
 
 from __future__ import annotations
 
@@ -47,16 +44,16 @@ COLUMNS = {
 }
 
 
-def write(asked: ExportRequest, draft: Path, folder: Path) -> ExportedFiles:
-    """The questions as Parquet, and the card that says what they are."""
+def write(request: ExportRequest, draft: Path, folder: Path) -> ExportedFiles:
+    """Write the items as Parquet, with a dataset card."""
     import pandas as pd
 
-    frame = pd.DataFrame([_row(item) for item in asked.items])
+    frame = pd.DataFrame([_row(item) for item in request.items])
     order = [*FIRST, *(str(name) for name in frame if name not in (*FIRST, "cluster", "gold")), "cluster", "gold"]
     (draft / DATA).parent.mkdir()
     frame[order].to_parquet(draft / DATA, index=False)
     step = f"python -c {shlex.quote(f'import datasets; print(datasets.load_dataset({str(folder)!r}))')}"
-    (draft / "README.md").write_text(_card(asked, order), encoding="utf-8")
+    (draft / "README.md").write_text(_dataset_card(request, order), encoding="utf-8")
     return ExportedFiles((SPLIT,), (step,))
 
 
@@ -89,16 +86,16 @@ def _options(query: Query) -> tuple[list[str], list[str]]:
     return (list(query.candidates) if isinstance(query, SpanQuery) else []), []
 
 
-def _licence(asked: ExportRequest) -> tuple[str, str]:
-    """The licence by the name that the hub knows it by, and whose texts they are."""
-    files = [part for part in named_files(asked.options) if Path(part).is_file()]
-    if files or asked.design.get("source") == "":
+def _licence(request: ExportRequest) -> tuple[str, str]:
+    """The hub's name of the licence, and the owner of the texts."""
+    files = [part for part in named_files(request.options) if Path(part).is_file()]
+    if files or request.design.get("source") == "":
         return (
             "unknown",
             f"The texts, or some of them, are from {', '.join(map(in_markdown, files)) or 'a file'}: say whose they are before "
             "you pass them on.",
         )
-    if "winogender" in str(asked.options.get("challenge", "")):
+    if "winogender" in str(request.options.get("challenge", "")):
         return (
             "mit",
             "The sentences are the Winogender schemas of Rudinger, Naradowsky, Leonard and Van Durme 2018, *Gender Bias in "
@@ -110,23 +107,23 @@ def _licence(asked: ExportRequest) -> tuple[str, str]:
     )
 
 
-def _card(asked: ExportRequest, columns: Sequence[str]) -> str:
-    licence, whose = _licence(asked)
-    title = str(asked.design.get("title") or asked.audit)
+def _dataset_card(request: ExportRequest, columns: Sequence[str]) -> str:
+    licence, whose = _licence(request)
+    title = str(request.design.get("title") or request.audit)
     head = {
         "license": licence,
-        "pretty_name": f"{title} ({asked.audit})",
+        "pretty_name": f"{title} ({request.audit})",
         "tags": ["bias", "underspecification", "undertow"],
-        "size_categories": [_size(len(asked.items))],
+        "size_categories": [_size(len(request.items))],
     }
     about = "\n".join(f"{name}: {as_json(value)}" for name, value in head.items())
     rest = [name for name in columns if name not in (*FIRST, "cluster", "gold", "w_name", "w_index", "w_value", "w")]
     rows = [f"| {name} | {means} |" for name, means in COLUMNS.items() if name.split(",")[0] in columns]
     rows += [f"| {', '.join(map(in_markdown, rest))} | factors of the design |"] if rest else []
     table = "\n".join(rows)
-    words: Mapping[str, Sequence[str]] = asked.design.get("words", {})
+    words: Mapping[str, Sequence[str]] = request.design.get("words", {})
     groups = "; ".join(f"{in_markdown(group)}: {', '.join(map(in_markdown, forms))}" for group, forms in words.items())
-    notes = "".join(f"- {in_markdown(note)}\n" for note in asked.design.get("notes", []))
+    notes = "".join(f"- {in_markdown(note)}\n" for note in request.design.get("notes", []))
     return f"""\
 ---
 {about}
@@ -139,7 +136,7 @@ configs:
 
 # {in_markdown(title)}
 
-{len(asked.items):,} questions of the audit `{asked.audit}` of Undertow, as a run asks them. There is one split, `{SPLIT}`: it is for
+{len(request.items):,} questions of the audit `{request.audit}` of Undertow, as a run asks them. There is one split, `{SPLIT}`: it is for
 asking, and not for training.
 
 | column | what it is |
@@ -152,8 +149,8 @@ asking, and not for training.
 
 {whose}
 
-Source: {in_markdown(asked.design.get("source") or "not told")}. SHA-256 of what is asked: `{asked.challenge_sha256}`.
-Export again: {code(asked.command)}.
+Source: {in_markdown(request.design.get("source") or "not told")}. SHA-256 of what is asked: `{request.challenge_sha256}`.
+Export again: {code(request.command)}.
 
 {notes}
 ## What they do not show
@@ -164,6 +161,6 @@ people are named by none of these words, and a model whose answers do not move i
 
 
 def _size(n_items: int) -> str:
-    """As the hub files datasets."""
+    """The hub's size category."""
     steps = ((1_000, "n<1K"), (10_000, "1K<n<10K"), (100_000, "10K<n<100K"))
     return next((name for limit, name in steps if n_items < limit), "100K<n<1M")

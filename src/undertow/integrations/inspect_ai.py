@@ -1,7 +1,7 @@
-"""A task of Inspect: a Python file with its scorer, and the prompts that it asks.
+"""A task of Inspect: a Python file with its scorer, and a file of prompts.
 
-Chat models are asked by instruction prompts (McMilin 2024, appendix A.1), so sentences leave in prompts A, B and C, or those
-that are named. Knows Inspect's files; Inspect itself is never imported. `inspect_task.txt` is the Python file as it is written.
+Chat models answer instruction prompts (McMilin 2024, appendix A.1), so sentences are exported in prompts A, B and C, or the
+prompts that the options name. `inspect_task.txt` is the Python file as it is written.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ TASK, DATA = "task.py", "items.jsonl"
 NAMES = ("undertow_prompts",)
 
 
-def write(asked: ExportRequest, draft: Path, folder: Path) -> ExportedFiles:
-    """The task, its prompts, and what to know of it."""
-    rows = [_row(item, text) for item, text in zip(asked.items, carried_texts(asked), strict=True)]
+def write(request: ExportRequest, draft: Path, folder: Path) -> ExportedFiles:
+    """Write the task, its prompts and a README."""
+    rows = [_row(item, text) for item, text in zip(request.items, carried_texts(request), strict=True)]
     lines = [as_json(row) for row in rows]
     (draft / DATA).write_text("\n".join([*lines, ""]), encoding="utf-8")
     code = resources.files("undertow.integrations").joinpath("inspect_task.txt").read_text(encoding="utf-8")
@@ -35,17 +35,17 @@ def write(asked: ExportRequest, draft: Path, folder: Path) -> ExportedFiles:
     task = str(folder / TASK)
     # A path from the root is taken only with the name of a task behind it.
     steps = [shlex.join(["inspect", "eval", f"{task}@{NAMES[0]}", "--model", "MODEL"])]
-    if asked.audit == "spurious-correlation":
+    if request.audit == "spurious-correlation":
         steps += [
             f"{shlex.join(['python', task])} logs/LOG.eval > masses.csv",
-            f"undertow score masses.csv --audit {asked.audit}",
+            f"undertow score masses.csv --audit {request.audit}",
         ]
-    (draft / "README.md").write_text(_readme(asked, steps), encoding="utf-8")
+    (draft / "README.md").write_text(_readme(request, steps), encoding="utf-8")
     return ExportedFiles(NAMES, steps)
 
 
 def _row(item: Item, carried: str) -> dict[str, Any]:
-    """A sample as Inspect's own reader takes it: id, input, target and metadata."""
+    """A sample in Inspect's JSON format: id, input, target and metadata."""
     query = item.query
     if not isinstance(query, GenerateQuery):
         raise TypeError(f"{type(query).__name__} is no prompt")
@@ -69,7 +69,7 @@ def _row(item: Item, carried: str) -> dict[str, Any]:
     }
 
 
-def _readme(asked: ExportRequest, steps: list[str]) -> str:
+def _readme(request: ExportRequest, steps: list[str]) -> str:
     more = (
         f"""
 The second command writes the masses of a log as a table, and the third measures it:
@@ -83,9 +83,9 @@ The second command writes the masses of a log as a table, and the third measures
         else ""
     )
     return f"""\
-# {in_markdown(asked.design.get("title", asked.audit))}, for Inspect
+# {in_markdown(request.design.get("title", request.audit))}, for Inspect
 
-{len(asked.items):,} prompts of the audit `{asked.audit}` of Undertow.
+{len(request.items):,} prompts of the audit `{request.audit}` of Undertow.
 
 ```sh
 {steps[0]}
@@ -99,5 +99,5 @@ The second command writes the masses of a log as a table, and the third measures
 - The word groups are categories of words. They are not categories of people, and a model whose answers do not move is not
   thereby shown to be fair.
 
-Export again: {code(asked.command)}. Source of the sentences: {in_markdown(asked.design.get("source") or "not told")}.
+Export again: {code(request.command)}. Source of the sentences: {in_markdown(request.design.get("source") or "not told")}.
 """

@@ -1,7 +1,7 @@
-"""What every exported question carries, so that its answer can be measured wherever it comes back from.
+"""Encode an item as JSON inside an export, so that its answer can be scored later.
 
-A question is one JSON text in one column: readers of tables guess the types of columns, and would turn a missing factor into
-null or a date into a time. Knows how it is written and read; knows nothing about the tools that carry it.
+An item is one JSON text in one column: readers of tables guess column types, and would turn a missing factor into null or
+a date into a time.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ VERSION = 1
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """Which questions a question is one of: equal for all of one export.
+    """The export that an item belongs to.
 
     Attributes:
         audit, options, seed, limit, challenge_sha256: as in `undertow.integrations.export_format.ExportRequest`.
-        design_json: its design, as canonical JSON.
-        n_items: how many there are.
+        design_json: the design, as canonical JSON.
+        n_items: number of exported items.
     """
 
     audit: str
@@ -39,25 +39,25 @@ class Origin:
 
     @property
     def options(self) -> dict[str, Any]:
-        """Of the audit, those that are not at their defaults."""
-        found: dict[str, Any] = json.loads(self.options_json)
-        return found
+        """The audit's options that differ from their defaults."""
+        parsed: dict[str, Any] = json.loads(self.options_json)
+        return parsed
 
     @property
     def design(self) -> dict[str, Any]:
-        """What the measures need beside the answers."""
-        found: dict[str, Any] = json.loads(self.design_json)
-        return found
+        """What the metrics need beside the answers."""
+        parsed: dict[str, Any] = json.loads(self.design_json)
+        return parsed
 
 
 @dataclass(frozen=True, slots=True)
 class CarriedItem:
-    """A question that came back.
+    """A decoded item.
 
     Attributes:
-        origin: what it is one of.
-        place: in the order of a run, from 0.
-        item: the question.
+        origin: the export that it belongs to.
+        place: its index in the order of a run.
+        item: the item.
     """
 
     origin: Origin
@@ -65,19 +65,21 @@ class CarriedItem:
     item: Item
 
 
-def carried_texts(asked: ExportRequest) -> list[str]:
-    """What each question carries [item]."""
+def carried_texts(request: ExportRequest) -> list[str]:
+    """The JSON text of each item [item]."""
     origin = {
         "version": VERSION,
-        "audit": asked.audit,
-        "options": dict(asked.options),
-        "seed": asked.seed,
-        "limit": asked.limit,
-        "challenge_sha256": asked.challenge_sha256,
-        "design": dict(asked.design),
-        "n_items": len(asked.items),
+        "audit": request.audit,
+        "options": dict(request.options),
+        "seed": request.seed,
+        "limit": request.limit,
+        "challenge_sha256": request.challenge_sha256,
+        "design": dict(request.design),
+        "n_items": len(request.items),
     }
-    return [as_json({**origin, "place": place, "item": _item_as_json(item)}) for place, item in enumerate(asked.items)]
+    return [
+        as_json({**origin, "place": place, "item": _item_as_json(item)}) for place, item in enumerate(request.items)
+    ]
 
 
 LARGEST = 2**63 - 1
@@ -85,27 +87,27 @@ LARGEST = 2**63 - 1
 
 
 def read_carried(text: str) -> CarriedItem:
-    """A question from what it carries.
+    """Decode an item.
 
     Raises:
-        ValueError: it is damaged, or of a newer version; says what is wrong.
+        ValueError: the text is corrupt, or of a newer version; says what is wrong.
     """
     try:
-        found = json.loads(text)
-        if not isinstance(found, dict) or not isinstance(found.get("version"), int):
+        parsed = json.loads(text)
+        if not isinstance(parsed, dict) or not isinstance(parsed.get("version"), int):
             raise ValueError("it is no question of undertow export")
-        if found["version"] > VERSION:
+        if parsed["version"] > VERSION:
             raise ValueError("it was written by a newer Undertow; update to read it")
         origin = Origin(
-            audit=_of_type(found["audit"], str),
-            options_json=_canonical(_of_type(found["options"], dict)),
-            seed=_of_type(found["seed"], int),
-            limit=_of_type(found["limit"], int),
-            challenge_sha256=_of_type(found["challenge_sha256"], str),
-            design_json=_canonical(_of_type(found["design"], dict)),
-            n_items=_of_type(found["n_items"], int),
+            audit=_of_type(parsed["audit"], str),
+            options_json=_canonical(_of_type(parsed["options"], dict)),
+            seed=_of_type(parsed["seed"], int),
+            limit=_of_type(parsed["limit"], int),
+            challenge_sha256=_of_type(parsed["challenge_sha256"], str),
+            design_json=_canonical(_of_type(parsed["design"], dict)),
+            n_items=_of_type(parsed["n_items"], int),
         )
-        return CarriedItem(origin, _of_type(found["place"], int), _item_of(found["item"]))
+        return CarriedItem(origin, _of_type(parsed["place"], int), _item_of(parsed["item"]))
     except RecursionError as error:
         raise ValueError("it is nested too deeply") from error
     except KeyError as error:
@@ -127,40 +129,44 @@ def _of_type(value: Any, kind: type) -> Any:
 def _item_as_json(item: Item) -> dict[str, Any]:
     query = item.query
     if isinstance(query, ClozeQuery):
-        asked: dict[str, Any] = {"kind": "blank", "pieces": list(query.pieces)}
+        encoded: dict[str, Any] = {"kind": "blank", "pieces": list(query.pieces)}
     elif isinstance(query, GenerateQuery):
-        asked = {
+        encoded = {
             "kind": "generation", "prompt": query.prompt, "max_tokens": query.max_tokens, "chat": query.chat
         }  # fmt: skip
     else:
         raise TypeError(f"{type(query).__name__} has no options to carry")
-    asked["options"] = [[option.group, list(option.fills)] for option in query.options]
-    return {"id": item.id, "query": asked, "factors": dict(item.factors), "cluster": item.cluster, "gold": item.gold}
+    encoded["options"] = [[option.group, list(option.fills)] for option in query.options]
+    return {"id": item.id, "query": encoded, "factors": dict(item.factors), "cluster": item.cluster, "gold": item.gold}
 
 
-def _item_of(found: Mapping[str, Any]) -> Item:
-    asked = found["query"]
+def _item_of(fields: Mapping[str, Any]) -> Item:
+    encoded = fields["query"]
     options = tuple(
-        Option(_of_type(group, str), tuple(_of_type(fill, str) for fill in fills)) for group, fills in asked["options"]
+        Option(_of_type(group, str), tuple(_of_type(fill, str) for fill in fills))
+        for group, fills in encoded["options"]
     )
     query: ClozeQuery | GenerateQuery
-    if asked["kind"] == "blank":
-        query = ClozeQuery(tuple(_of_type(piece, str) for piece in asked["pieces"]), options)
-    elif asked["kind"] == "generation":
+    if encoded["kind"] == "blank":
+        query = ClozeQuery(tuple(_of_type(piece, str) for piece in encoded["pieces"]), options)
+    elif encoded["kind"] == "generation":
         query = GenerateQuery(
-            _of_type(asked["prompt"], str), options, _of_type(asked["max_tokens"], int), _of_type(asked["chat"], bool)
+            _of_type(encoded["prompt"], str),
+            options,
+            _of_type(encoded["max_tokens"], int),
+            _of_type(encoded["chat"], bool),
         )
     else:
-        raise ValueError(f"it is of an unknown kind, {str(asked['kind'])[:40]!r}")
-    factors = _of_type(found["factors"], dict)
+        raise ValueError(f"it is of an unknown kind, {str(encoded['kind'])[:40]!r}")
+    factors = _of_type(fields["factors"], dict)
     for name, level in factors.items():
         if not isinstance(level, (str, int, float, bool)) or (isinstance(level, int) and abs(level) > LARGEST):
             raise TypeError(f"factor {name!r} is {str(level)[:40]!r}")
-    gold = found["gold"]
+    gold = fields["gold"]
     return Item(
-        _of_type(found["id"], str),
+        _of_type(fields["id"], str),
         query,
         factors,
-        _of_type(found["cluster"], str),
+        _of_type(fields["cluster"], str),
         None if gold is None else _of_type(gold, str),
     )

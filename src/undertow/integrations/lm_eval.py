@@ -1,10 +1,9 @@
-"""Tasks of lm-evaluation-harness: a YAML file and a data file for every W list, and no code.
+"""Export tasks of lm-evaluation-harness: a YAML file and a data file for every W list.
 
     In 1801, ___ was a child.    context "In 1801,"    choices " she was a child.", " he was a child.", ...
 
 Its task type `multiple_choice` asks for the log-likelihood of each choice after the context, which is what Undertow reads
-(docs/decisions/003-what-likelihood-reads.md), and logs it with `--log_samples`; `undertow score` reads that log. Knows
-the harness's file formats; the harness itself is never imported.
+(docs/decisions/003-what-likelihood-reads.md), and logs it with `--log_samples`; `undertow score` reads that log.
 """
 
 from __future__ import annotations
@@ -31,18 +30,18 @@ CONTEXT, CHOICES, GROUPS = "context", "choices", "groups"
 
 
 def context_and_choices(query: ClozeQuery) -> tuple[str, list[str]]:
-    """What the harness is given: the text before the blank, without the space that ends it, and what may follow [option].
+    """The harness's context and choices: the text before the blank, without its final space, and the continuations [option].
 
-    The space belongs to the word behind it, as tokenizers have it; a sentence that begins with its blank has no context.
+    Tokenizers attach the space to the word after it. A sentence that begins with its blank has an empty context.
     """
     context = query.pieces[0].rstrip()
     return context, [text.removeprefix(context) for text in query.texts()]
 
 
-def write(asked: ExportRequest, draft: Path, folder: Path) -> ExportedFiles:
-    """One task for each challenge and W list."""
+def write(request: ExportRequest, draft: Path, folder: Path) -> ExportedFiles:
+    """Write one task for each challenge and W list."""
     rows: dict[tuple[str, str], list[str]] = {}
-    for item, text in zip(asked.items, carried_texts(asked), strict=True):
+    for item, text in zip(request.items, carried_texts(request), strict=True):
         about = (str(item.factors["challenge"]), str(item.factors["w_name"]))
         rows.setdefault(about, []).append(_row(item, text))
     tasks = _task_names(list(rows))
@@ -51,8 +50,8 @@ def write(asked: ExportRequest, draft: Path, folder: Path) -> ExportedFiles:
         (draft / f"{task}.yaml").write_text(_yaml(task, folder / f"{task}.jsonl"), encoding="utf-8")
     run = ["lm_eval", "--model", "hf", "--model_args", "pretrained=MODEL", "--include_path", str(folder)]
     logged = ["--tasks", ",".join(tasks), "--log_samples", "--output_path", "LOGS"]
-    steps = [shlex.join([*run, *logged]), f"undertow score LOGS --audit {asked.audit}"]
-    (draft / "README.md").write_text(_readme(asked, tasks, steps), encoding="utf-8")
+    steps = [shlex.join([*run, *logged]), f"undertow score LOGS --audit {request.audit}"]
+    (draft / "README.md").write_text(_readme(request, tasks, steps), encoding="utf-8")
     return ExportedFiles(tasks, steps)
 
 
@@ -65,7 +64,7 @@ def _row(item: Item, carried: str) -> str:
 
 
 def _task_names(abouts: Sequence[tuple[str, str]]) -> list[str]:
-    """`undertow_mgc_date`: letters, digits and underscores, each its own [task]."""
+    """Unique names such as `undertow_mgc_date`, of letters, digits and underscores [task]."""
     names: list[str] = []
     for challenge, w_name in abouts:
         plain = "_".join(re.sub(r"[^a-z0-9]+", "_", part.lower()).strip("_") or "x" for part in (challenge, w_name))
@@ -76,7 +75,7 @@ def _task_names(abouts: Sequence[tuple[str, str]]) -> list[str]:
 
 
 def _yaml(task: str, data: Path) -> str:
-    """A JSON text is a YAML text too."""
+    """YAML with JSON values."""
     return f"""\
 # Written by undertow export. The harness looks for data from where it is started, hence the whole path.
 task: {task}
@@ -101,14 +100,14 @@ metadata:
 """
 
 
-def _readme(asked: ExportRequest, tasks: Sequence[str], steps: Sequence[str]) -> str:
-    first = asked.items[0].query
+def _readme(request: ExportRequest, tasks: Sequence[str], steps: Sequence[str]) -> str:
+    first = request.items[0].query
     words = ", ".join(in_markdown(option.fills[0]) for option in first.options) if isinstance(first, ClozeQuery) else ""
     named = ", ".join(f"`{task}`" for task in tasks)
     return f"""\
-# {in_markdown(asked.design.get("title", asked.audit))}, for lm-evaluation-harness
+# {in_markdown(request.design.get("title", request.audit))}, for lm-evaluation-harness
 
-{len(asked.items):,} sentences of the audit `{asked.audit}` of Undertow, in {len(tasks)} task{"s" if tasks[1:] else ""}: {named}.
+{len(request.items):,} sentences of the audit `{request.audit}` of Undertow, in {len(tasks)} task{"s" if tasks[1:] else ""}: {named}.
 
 ```sh
 {steps[0]}
@@ -121,9 +120,9 @@ def _readme(asked: ExportRequest, tasks: Sequence[str], steps: Sequence[str]) ->
 - Leave few-shot examples, chat templates and system instructions out: the sentences are read as they stand. `undertow score`
   refuses a log in which anything stood around them.
 - `--log_samples` is what is measured; the sample files hold all that is needed, wherever they are copied to.
-- If this folder is moved, change the path in the YAML files, or export again: {code(asked.command)}.
+- If this folder is moved, change the path in the YAML files, or export again: {code(request.command)}.
 - The word groups are categories of words. They are not categories of people, and a model whose answers do not move is not
   thereby shown to be fair.
 
-Source of the sentences: {in_markdown(asked.design.get("source") or "not told")}.
+Source of the sentences: {in_markdown(request.design.get("source") or "not told")}.
 """

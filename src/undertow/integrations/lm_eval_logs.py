@@ -1,10 +1,9 @@
-"""Logged samples of lm-evaluation-harness, of the tasks that `undertow export lm-eval` writes.
+"""Read samples that lm-evaluation-harness logged for tasks of `undertow export lm-eval`.
 
     LOGS/MODEL/samples_undertow_mgc_date_2026-01-31T10-00-00.000000.jsonl    a line for every sentence
-    LOGS/MODEL/results_2026-01-31T10-00-00.000000.json                       which model it was, how it was run
+    LOGS/MODEL/results_2026-01-31T10-00-00.000000.json                       the model and its configuration
 
-Each sample carries its question, so that nothing but the log is needed. Knows the harness's log; knows nothing about how
-answers are measured.
+Each sample carries its item, so that nothing but the log is needed.
 """
 
 from __future__ import annotations
@@ -44,78 +43,78 @@ PLAIN_DTYPES = ("", "float32", "torch.float32")
 
 @dataclass(frozen=True, slots=True)
 class LmEvalLog:
-    """What a log says, ready to be measured.
+    """The contents of a log, ready to be measured.
 
     Attributes:
-        audit: whose questions were asked.
-        evidence: the answers.
-        seed: that chose the questions.
-        notes: what a reader should know of the log.
-        sha256: over the files that were read.
+        audit: name of the audit.
+        observations: the answers.
+        seed: of the export.
+        notes: caveats of the log.
+        sha256: SHA-256 over the files.
     """
 
     audit: str
-    evidence: Observations
+    observations: Observations
     seed: int
     notes: Sequence[str]
     sha256: str
 
 
 def is_log(path: Path) -> bool:
-    """Whether a path is a file of logged samples, or a folder with some."""
+    """Whether a path is a file of logged samples, or a folder that contains some."""
     if path.is_dir():
         return not (path / MANIFEST).is_file() and next(path.rglob(SAMPLES), None) is not None
     return path.name.endswith(".jsonl")
 
 
 def read_log(path: Path, audit: str = "") -> LmEvalLog:
-    """The answers of a log, of one model or several.
+    """Read the answers of a log, of one model or several.
 
-    Sentences of a task that its log lacks (it was cut short, or asked with a limit) are unscored, as far as they are known:
-    those of a user's own challenge file are not, and are told in a note.
+    Sentences that the log of a task lacks (an interrupted run, or a limit) are missing. Sentences of a user's own challenge
+    file cannot be listed, so a note gives their number.
 
     Args:
-        path: the folder that the harness was given with `--output_path`, or one of its sample files.
-        audit: the audit that it is taken for; "" for whichever it is.
+        path: the harness's `--output_path`, or one of its sample files.
+        audit: the expected audit; "" for any.
 
     Raises:
-        UndertowError: a file is damaged or holds another tool's tasks, a sentence was asked twice or within other text, or questions
-            of several exports are mixed.
+        UndertowError: a file is corrupt or holds other tasks, a sentence appears twice or within other text, or the samples
+            belong to several exports.
     """
     files = sorted(path.rglob(SAMPLES)) if path.is_dir() else [path]
-    found = _LogFiles(path)
+    logs = _LogFiles(path)
     for file in files:
-        found.read(file)
-    if found.origin is None:
+        logs.read(file)
+    if logs.origin is None:
         raise UndertowError(
             f"{path}: holds no samples of tasks that undertow export lm-eval wrote; name the folder given with --output_path, and "
             "run the harness with --log_samples"
         )
-    origin = found.origin
+    origin = logs.origin
     if audit and audit != origin.audit:
         raise UndertowError(f"{path}: holds answers to {origin.audit}, not to {audit}; leave --audit out")
     return LmEvalLog(
         audit=origin.audit,
-        evidence=_evidence(found, origin),
+        observations=_observations(logs, origin),
         seed=origin.seed,
-        notes=_notes(found, origin),
-        sha256=found.digest.hexdigest(),
+        notes=_notes(logs, origin),
+        sha256=logs.digest.hexdigest(),
     )
 
 
 @dataclass(slots=True)
 class _LogFiles:
-    """What the files hold so far.
+    """The contents of the files read so far.
 
     Attributes:
-        path: what the user named.
-        origin: which questions they are; None before the first.
-        first_file: where that was.
-        answers: of each model, by the question's place: the question, the answer, and where it stands.
-        facts: what the harness says of each model.
-        dtypes: the precision that it ran each model in, where it says so.
-        full_names: what the harness calls each model.
-        digest: over the files.
+        path: the path that the user named.
+        origin: the export; None before the first sample.
+        first_file: file of the first sample.
+        answers: by model and item index: the item, its answer, and file and line.
+        facts: the harness's facts about each model.
+        dtypes: the precision of each model, where the harness logs it.
+        full_names: the harness's name of each model.
+        digest: SHA-256 over the files.
     """
 
     path: Path
@@ -128,7 +127,7 @@ class _LogFiles:
     digest: Any = field(default_factory=hashlib.sha256)
 
     def read(self, file: Path) -> None:
-        """Take in the samples of a file; of other tools' tasks there may be files beside ours."""
+        """Add the samples of a file; skip files of other tasks."""
         model = ""
         for number, sample in _samples(file, self.digest):
             where = f"{file}, line {number}"
@@ -159,7 +158,7 @@ class _LogFiles:
         self.first_file = self.first_file or file
 
     def _model(self, file: Path) -> str:
-        """Whom a file is about, by the results of the same moment beside it; else by its folder."""
+        """The model of a file, by the results file with the same timestamp, else by its folder."""
         dated = _DATE.search(file.name)
         results = sorted(file.parent.glob(f"*_{dated[1]}.json")) if dated else []
         said = _read_results(results[0]) if results else {}
@@ -173,14 +172,14 @@ class _LogFiles:
         return model
 
     def _called(self, full: str) -> str:
-        """A model's name; of a path its last part, as long as no other path has the same."""
+        """A model's name; for a path its last part, unless another path has the same."""
         is_path = full.startswith(("/", "./", "../", "~"))
         short = (Path(full).name if is_path else full) or "recorded"
         return short if self.full_names.setdefault(short, full) == full else full
 
 
 def _samples(file: Path, digest: Any) -> Iterator[tuple[int, dict[str, Any]]]:
-    """Line numbers and samples."""
+    """Yield line numbers and samples."""
     plain_size(file)
     try:
         content = file.read_bytes()
@@ -202,7 +201,7 @@ def _samples(file: Path, digest: Any) -> Iterator[tuple[int, dict[str, Any]]]:
 
 
 def _question(sample: Mapping[str, Any], where: str) -> CarriedItem | None:
-    """What a sample was asked; None if it is of another task."""
+    """The item of a sample; None for a sample of another task."""
     doc = sample.get("doc")
     text = doc.get(COLUMN) if isinstance(doc, Mapping) else None
     if not isinstance(doc, Mapping) or text is None:
@@ -219,8 +218,8 @@ def _question(sample: Mapping[str, Any], where: str) -> CarriedItem | None:
     context, choices = context_and_choices(query)
     if doc.get(CONTEXT) != context or doc.get(CHOICES) != choices:
         raise UndertowError(f"{where}: its text is not that of its question; export and run the task again")
-    asked = _arguments(sample.get("arguments"))
-    if asked and asked != [[context, choice] for choice in choices]:
+    arguments = _arguments(sample.get("arguments"))
+    if arguments and arguments != [[context, choice] for choice in choices]:
         raise UndertowError(
             f"{where}: the sentence was not asked as it stands; run the task without examples, chat template and system instruction"
         )
@@ -228,7 +227,7 @@ def _question(sample: Mapping[str, Any], where: str) -> CarriedItem | None:
 
 
 def _arguments(given: Any) -> list[list[Any]]:
-    """The (context, continuation) pairs that were asked, as any version of the harness logs them; [] where it does not."""
+    """The logged (context, continuation) pairs, for every version of the harness; [] where it logs none."""
     pairs = list(given.values()) if isinstance(given, Mapping) else given
     if not isinstance(pairs, list):
         return []
@@ -241,9 +240,9 @@ def _arguments(given: Any) -> list[list[Any]]:
 
 
 def _answer(sample: Mapping[str, Any], item: Item, where: str) -> Answer:
-    """Log-likelihoods of the options; what no option took is not in such a log.
+    """Log-likelihoods of the options; such a log has no mass of other words.
 
-    Options that differ in capitals only and are equal to the last digit are one text to the model, and count once.
+    Options that differ in case only and have equal log-likelihoods are one text to the model, and count once.
     """
     query = item.query
     if not isinstance(query, ClozeQuery):
@@ -267,7 +266,7 @@ def _answer(sample: Mapping[str, Any], item: Item, where: str) -> Answer:
 
 
 def _number(logged: Any) -> float:
-    """The log-likelihood of (log-likelihood, whether greedy), which stand as text, and in `resps` within one more list."""
+    """The log-likelihood in a pair (log-likelihood, is greedy); the pair holds text, in `resps` inside one more list."""
     while isinstance(logged, list) and logged:
         logged = logged[0]
     try:
@@ -277,7 +276,7 @@ def _number(logged: Any) -> float:
 
 
 def _read_results(path: Path) -> Mapping[str, Any]:
-    """What the harness says of the run; nothing where that is damaged, since the samples hold all that is measured."""
+    """The harness's results file; {} if it is corrupt, since the samples hold all that is measured."""
     content = whole_file(path, MAX_RESULT_BYTES, "results of lm-evaluation-harness")
     try:
         said = json.loads(content)
@@ -286,7 +285,7 @@ def _read_results(path: Path) -> Mapping[str, Any]:
     return said if isinstance(said, Mapping) else {}
 
 
-def _evidence(found: _LogFiles, origin: Origin) -> Observations:
+def _observations(logs: _LogFiles, origin: Origin) -> Observations:
     import pandas as pd
 
     audit = audits.load(origin.audit)
@@ -294,24 +293,24 @@ def _evidence(found: _LogFiles, origin: Origin) -> Observations:
     lacking = [name for name in audit.design(audit.Settings()) if name not in design]
     if lacking:
         raise UndertowError(
-            f"{found.first_file}: its questions do not say what {origin.audit} needs to know ({lacking[0]}); export and run the task again"
+            f"{logs.first_file}: its questions do not say what {origin.audit} needs to know ({lacking[0]}); export and run the task again"
         )
-    _check_design(origin, f"{found.first_file}: its questions")
+    _check_design(origin, f"{logs.first_file}: its questions")
     frames, last = [], None
-    for model, answered in found.answers.items():
+    for model, answered in logs.answers.items():
         items, answers = _in_order(answered, _known(origin))
-        _check_factors(items, str(found.first_file))
+        _check_factors(items, str(logs.first_file))
         last = audit.observe(design, items, Scores(tuple(answers), LIKELIHOOD), model)
         frames.append(last.frame)
     if last is None:
-        raise UndertowError(f"{found.path}: holds no answers; run the harness again")
-    known = {model: found.facts.get(model, {}) for model in found.answers}
-    more = {"models": known, "scoring_methods": dict.fromkeys(found.answers, LIKELIHOOD)}
+        raise UndertowError(f"{logs.path}: holds no answers; run the harness again")
+    known = {model: logs.facts.get(model, {}) for model in logs.answers}
+    more = {"models": known, "scoring_methods": dict.fromkeys(logs.answers, LIKELIHOOD)}
     return Observations(pd.concat(frames, ignore_index=True), {**last.design, **more})
 
 
 def _check_design(origin: Origin, where: str) -> None:
-    """Refuse a field that is not what every design of ours holds; names it."""
+    """Refuse a design with an invalid field; names it."""
     from undertow.runs.folder.json_schema import wrong_in_design
 
     design = origin.design
@@ -327,7 +326,7 @@ def _check_design(origin: Origin, where: str) -> None:
 
 
 def _check_factors(items: Sequence[Item], where: str) -> None:
-    """Refuse a question one of whose factors is of another kind than that of others."""
+    """Refuse items whose factors have different types."""
     kinds: dict[str, type] = {}
     for item in items:
         for name, level in item.factors.items():
@@ -342,13 +341,13 @@ def _check_factors(items: Sequence[Item], where: str) -> None:
 def _in_order(
     answered: Mapping[int, tuple[Item, Answer, str]], known: Sequence[Item]
 ) -> tuple[list[Item], list[Answer]]:
-    """Questions and answers in the order of a run; questions of the logged tasks that have no answer are unscored."""
+    """Items and answers in the order of a run; items of the logged tasks without an answer are missing."""
     tasks = {_task(item) for item, _, _ in answered.values()}
-    asked = {place: item for place, item in enumerate(known) if _task(item) in tasks}
-    asked |= {place: item for place, (item, _, _) in answered.items()}
-    places = sorted(asked)
+    items_by_place = {place: item for place, item in enumerate(known) if _task(item) in tasks}
+    items_by_place |= {place: item for place, (item, _, _) in answered.items()}
+    places = sorted(items_by_place)
     answers = [answered[place][1] if place in answered else Answer.none(NO_ANSWER) for place in places]
-    return [asked[place] for place in places], answers
+    return [items_by_place[place] for place in places], answers
 
 
 def _task(item: Item) -> tuple[str, str]:
@@ -356,9 +355,9 @@ def _task(item: Item) -> tuple[str, str]:
 
 
 def _known(origin: Origin) -> Sequence[Item]:
-    """All questions of the export, made again; none where they are not what they were, or were a user's own.
+    """All items of the export, built again; () if they have changed, or come from a user's own files.
 
-    A log may come from anywhere, so nothing is opened or fetched that it names.
+    A log is untrusted, so no file that it names is opened or fetched.
     """
     options = origin.options
     if options.get("challenge", "") not in ("", *data.names(), *OWN) or named_files(options):
@@ -371,13 +370,13 @@ def _known(origin: Origin) -> Sequence[Item]:
     return items if data.challenge_digest(items) == origin.challenge_sha256 else ()
 
 
-def _notes(found: _LogFiles, origin: Origin) -> list[str]:
+def _notes(logs: _LogFiles, origin: Origin) -> list[str]:
     notes = ["answers are those that lm-evaluation-harness logged; no model was asked"]
-    for model, answered in found.answers.items():
+    for model, answered in logs.answers.items():
         if len(answered) < origin.n_items:
             notes.append(
                 f"{model}: the log answers {len(answered):,} of the {origin.n_items:,} sentences that were exported"
             )
-        if found.dtypes.get(model, "") not in PLAIN_DTYPES:
-            notes.append(f"{model}: the harness ran it in {found.dtypes[model].removeprefix('torch.')}")
+        if logs.dtypes.get(model, "") not in PLAIN_DTYPES:
+            notes.append(f"{model}: the harness ran it in {logs.dtypes[model].removeprefix('torch.')}")
     return notes

@@ -1,7 +1,4 @@
-"""The causal graph that an audit names: what the manifest keeps of it, and what the findings rest on under it.
-
-Knows audits by what their findings rest on, and graphs; asks and measures nothing.
-"""
+"""The causal graph that an audit names: its manifest entry, and the assumptions of the findings under it."""
 
 from __future__ import annotations
 
@@ -21,10 +18,10 @@ if TYPE_CHECKING:
 
 
 def named_graph(audit: str, graph: str) -> dict[str, str]:
-    """What the manifest keeps of the graph that an audit names; nothing where it names none.
+    """The manifest's entry of the graph that an audit names; {} without a graph.
 
     Raises:
-        UndertowError: it is no graph, or no finding of the audit rests on one.
+        UndertowError: the graph is invalid, or no finding of the audit rests on one.
     """
     if not graph:
         return {}
@@ -43,15 +40,15 @@ def named_graph(audit: str, graph: str) -> dict[str, str]:
 
 
 def _rests_on(audit: str) -> str:
-    """Which kind the findings of an audit are; "" where a graph says nothing of them."""
+    """The kind of an audit's findings; "" if they rest on no graph."""
     return str(getattr(audits.load(audit), "RESTS_ON", ""))
 
 
 def grounds_of(record: Record) -> Grounds | None:
-    """What the findings of a run rest on under the graph that it names; None where it names none.
+    """The assumptions of a run's findings under its graph; None without a graph.
 
     Raises:
-        UndertowError: what the manifest keeps of the graph is damaged.
+        UndertowError: the graph in the manifest is corrupt.
     """
     if "graph" not in record.manifest:
         return None
@@ -63,23 +60,23 @@ def grounds_of(record: Record) -> Grounds | None:
 
 
 def grounds_text(record: Record) -> tuple[PageGrounds, Drawing] | None:
-    """The same as plain values for the page, and the graph drawn."""
-    found = grounds_of(record)
-    if found is None:
+    """The assumptions as plain values for the page, and a drawing of the graph."""
+    stated = grounds_of(record)
+    if stated is None:
         return None
     from undertow.causal.describe import GRANTED, graph_view
     from undertow.report.figures.causal_graph import GraphShape, draw_graph
     from undertow.report.page import PageAssumption, PageGrounds
 
-    named = found.named
-    rows = [PageAssumption(row.claim, row.holds, GRANTED[row.holds], row.because) for row in found.assumptions]
+    named = stated.named
+    rows = [PageAssumption(row.claim, row.holds, GRANTED[row.holds], row.because) for row in stated.assumptions]
     grounds = PageGrounds(
-        kind=found.kind,
+        kind=stated.kind,
         graph=named.graph.text(),
-        about=[found.about, found.about_w],
-        tally=found.tally,
+        about=[stated.about, stated.about_w],
+        tally=stated.tally,
         assumptions=rows,
-        doubt=found.doubt,
+        doubt=stated.doubt,
     )
     drawing = draw_graph(
         GraphShape(**graph_view(named.graph)), named.title or Path(named.name).name or "The graph named"

@@ -1,7 +1,4 @@
-"""The models of a run, found and asked: each with what it is asked, and what it answered over all rounds.
-
-Knows audits and models; measures nothing and writes nothing but the answers to the store.
-"""
+"""Resolve and query the models of a run, and collect their answers."""
 
 from __future__ import annotations
 
@@ -25,9 +22,9 @@ from undertow.inference.sanity_check import (
     N_SHORT,
     SanityCheck,
     are_english_pronouns,
-    ask_decided,
     decided_items,
     judged,
+    query_decided,
 )
 from undertow.models.base import ModelHandle, ModelRequest
 from undertow.runs import dtype_check
@@ -41,20 +38,20 @@ NOT_JUDGED = ("replay", "toy")
 
 @dataclass(frozen=True, slots=True)
 class ModelUnderTest:
-    """One model of a run, not asked yet.
+    """One model of a run, before it is queried.
 
     Attributes:
-        found: the model.
-        settings: the audit's, suited to it.
-        rounds: of the audit, the first one drawn.
-        first: items of the first round.
-        design: what the measures need beside the table.
-        controls: items that are asked beside all rounds, and are in no measure.
+        handle: the model.
+        settings: the audit's settings, adapted to the model.
+        batches: generator of the audit's batches of items, after the first.
+        first: items of the first batch.
+        design: what the metrics need beside the table.
+        controls: further items that enter no measure.
     """
 
-    found: ModelHandle
+    handle: ModelHandle
     settings: Any
-    rounds: ItemRounds
+    batches: ItemRounds
     first: list[Item]
     design: Mapping[str, Any]
     controls: Sequence[Item] = ()
@@ -63,25 +60,25 @@ class ModelUnderTest:
     def of(cls, job: RunConfig, request: ModelRequest) -> ModelUnderTest:
         """Find the model and what it will be asked; refuse what it cannot be asked."""
         audit, settings, protocol = resolve_config(job)
-        found = models.resolve(request)
-        settings = getattr(audit, "adapt_settings", lambda given, _: given)(settings, found.capabilities)
+        handle = models.resolve(request)
+        settings = getattr(audit, "adapt_settings", lambda given, _: given)(settings, handle.capabilities)
         sampling = Sampling(job.limit, job.seed)
-        rounds = audit.items(settings, sampling)
-        first = next(rounds)
-        check_asks(found, [item.query for item in first], protocol)
+        batches = audit.items(settings, sampling)
+        first = next(batches)
+        check_asks(handle, [item.query for item in first], protocol)
         design = {**audit.design(settings), "protocol": protocol}
         if hasattr(audit, "limited"):
             unable = audit.limited(settings, sampling)
             design["w_notes"] = [*design.get("w_notes", []), *unable]
             design |= {"unable": unable} if unable else {}
         controls = audit.controls(settings) if hasattr(audit, "controls") else ()
-        return cls(found, settings, rounds, first, design, controls)
+        return cls(handle, settings, batches, first, design, controls)
 
     @property
     def decided(self) -> list[Item]:
         """The five decided sentences, where the word groups are English pronouns and the model may read."""
-        asks = are_english_pronouns(self.design.get("words", {})) and self.found.identity.family not in NOT_JUDGED
-        return decided_items(self.found, N_SHORT) if asks else []
+        asks = are_english_pronouns(self.design.get("words", {})) and self.handle.identity.family not in NOT_JUDGED
+        return decided_items(self.handle, N_SHORT) if asks else []
 
     @property
     def lists(self) -> list[str]:
@@ -99,22 +96,22 @@ class ModelUnderTest:
     def key(self, job: RunConfig) -> str:
         """Equal for equal questions to the same model."""
         protocol = str(self.design["protocol"])
-        return digest([job.audit, self.found.identity.key(protocol), challenge_digest(self.first), self.design])
+        return digest([job.audit, self.handle.identity.key(protocol), challenge_digest(self.first), self.design])
 
-    def as_asked(
-        self, job: RunConfig, request: ModelRequest, answered: AuditResponses, evidence: Observations
+    def reduced_run(
+        self, job: RunConfig, request: ModelRequest, answered: AuditResponses, observations: Observations
     ) -> dtype_check.ReducedRun:
         """The model with its answers, and how it is asked once more from the start."""
         audit, settings, sampling = audits.load(job.audit), self.settings, Sampling(job.limit, job.seed)
         return dtype_check.ReducedRun(
             request=request,
-            card=self.found.identity,
+            identity=self.handle.identity,
             facts=answered.facts,
-            rounds=lambda: audit.items(settings, sampling),
+            batches=lambda: audit.items(settings, sampling),
             design=self.design,
             items=answered.items,
             answers=answered.scores.answers,
-            evidence=evidence,
+            observations=observations,
         )
 
 
@@ -122,15 +119,15 @@ def models_under_test(job: RunConfig, requests: Sequence[ModelRequest]) -> tuple
     """The models and their keys.
 
     Raises:
-        UndertowError: one model under two names, or an option that no model of the run takes: something else was meant.
+        UndertowError: two names resolve to one model, or no model of the run takes an option.
     """
     subjects = [ModelUnderTest.of(job, request) for request in requests]
     keys = [subject.key(job) for subject in subjects]
-    names = [subject.found.identity.name for subject in subjects]
+    names = [subject.handle.identity.name for subject in subjects]
     for at, key in enumerate(keys):
         if key in keys[:at]:
             raise UndertowError(f"{names[keys.index(key)]} and {names[at]} are one model; name it once")
-    families = {subject.found.identity.family for subject in subjects}
+    families = {subject.handle.identity.family for subject in subjects}
     for name in requests[0].settings:
         takers = models.takers(name)
         if not families & set(takers):
@@ -142,7 +139,7 @@ def models_under_test(job: RunConfig, requests: Sequence[ModelRequest]) -> tuple
 
 
 def max_items(job: RunConfig, subject: ModelUnderTest) -> list[Item]:
-    """The items of a model, at most: later rounds depend on answers, and an audit that has any says what they may be."""
+    """The most items that a model may get: later batches depend on answers, and the audit's `max_items` bounds them."""
     audit = audits.load(job.audit)
     if not hasattr(audit, "max_items"):
         return subject.first
@@ -152,78 +149,78 @@ def max_items(job: RunConfig, subject: ModelUnderTest) -> list[Item]:
 
 @dataclass(frozen=True, slots=True)
 class AuditResponses:
-    """All rounds of an audit, asked.
+    """The answers to all batches of an audit.
 
     Attributes:
-        items: of all rounds.
-        asked: a round each.
-        controls: items that are asked beside them, of which nothing is measured, with their scores.
-        reading: of five decided sentences, how many are right; None where they were not asked.
+        items: items of all batches.
+        results: one runner result per batch.
+        controls: further items that enter no measure, with their scores.
+        reading: result of the sanity check on five sentences; None without it.
     """
 
     items: list[Item]
-    asked: list[RunnerResult]
+    results: list[RunnerResult]
     controls: tuple[Sequence[Item], Scores] = ((), Scores(()))
     reading: SanityCheck | None = None
 
     @property
     def scores(self) -> Scores:
         """Those of all rounds, in the order of the items."""
-        answers = tuple(answer for asked in self.asked for answer in asked.scores.answers)
-        return Scores(answers, self.asked[0].scores.readout) if self.asked else Scores(answers)
+        answers = tuple(answer for result in self.results for answer in result.scores.answers)
+        return Scores(answers, self.results[0].scores.readout) if self.results else Scores(answers)
 
     @property
     def counts(self) -> dict[str, int]:
         """How many items, distinct queries, computed now, tokens, unscored, and lost."""
         return {
             "items": len(self.items),
-            "queries": self.asked[0].n_distinct
-            if len(self.asked) == 1
+            "queries": self.results[0].n_distinct
+            if len(self.results) == 1
             else len({query_digest(item.query) for item in self.items}),  # a later round may ask what was asked before
-            "computed": sum(asked.n_computed for asked in self.asked),
-            "tokens": sum(asked.n_tokens for asked in self.asked),
+            "computed": sum(result.n_computed for result in self.results),
+            "tokens": sum(result.n_tokens for result in self.results),
             "missing": sum(bool(reason) for reason in self.scores.missing_reasons),
-            "lost": sum(asked.n_lost for asked in self.asked),
+            "lost": sum(result.n_lost for result in self.results),
             "controls": len(self.controls[0]),
         }
 
     @property
     def facts(self) -> dict[str, str | float]:
         """What the model tells of itself."""
-        return {name: fact for asked in self.asked for name, fact in asked.facts.items() if fact}
+        return {name: fact for result in self.results for name, fact in result.facts.items() if fact}
 
     @property
     def notes(self) -> list[str]:
         """What a reader should know of the answers, each once."""
-        return list(dict.fromkeys(note for asked in self.asked for note in asked.notes))
+        return list(dict.fromkeys(note for result in self.results for note in result.notes))
 
     @property
     def seconds(self) -> float:
         """What asking took."""
-        return sum(asked.seconds for asked in self.asked)
+        return sum(result.seconds for result in self.results)
 
 
 def query_model(
     subject: ModelUnderTest, store: AnswerCache, protocol: str, progress: Progress, *, engine: Engine
 ) -> AuditResponses:
-    """Ask a model all that it is asked; what the store has is not computed again.
+    """Query a model with all batches and controls, through the answer cache.
 
-    Controls are asked last, and only of a model that tells how much of its probability went to no option.
+    Controls come last, and only for a model that gives the probability of other words.
     """
-    found = replace(subject.found, open=cache(subject.found.open))  # once for all rounds
-    answered = _ask_rounds(
+    handle = replace(subject.handle, open=cache(subject.handle.open))  # once for all rounds
+    answered = _query_batches(
         subject.first,
-        subject.rounds,
-        lambda queries: run_queries(found, queries, store, protocol, progress, engine=engine),
+        subject.batches,
+        lambda queries: run_queries(handle, queries, store, protocol, progress, engine=engine),
     )
     if subject.decided:
-        asked = ask_decided(found, subject.decided, store, _silent, engine=engine)
-        answered = replace(answered, reading=judged(subject.decided, asked.scores.answers))
+        result = query_decided(handle, subject.decided, store, _silent, engine=engine)
+        answered = replace(answered, reading=judged(subject.decided, result.scores.answers))
     if not subject.controls or np.isnan(answered.scores.other_prob).all():
         return answered
     queries = [item.query for item in subject.controls]
-    asked = run_queries(found, queries, store, protocol, _silent, engine=engine)
-    return replace(answered, controls=(subject.controls, asked.scores))
+    result = run_queries(handle, queries, store, protocol, _silent, engine=engine)
+    return replace(answered, controls=(subject.controls, result.scores))
 
 
 def _silent(done: int, total: int) -> None:
@@ -231,13 +228,13 @@ def _silent(done: int, total: int) -> None:
 
 
 def observe(audit: Audit, subject: ModelUnderTest, answered: AuditResponses, model: str) -> Observations:
-    """What was observed of a model; its design tells what became of the controls, under `controls`."""
-    evidence: Observations = audit.observe(subject.design, answered.items, answered.scores, model)
+    """The observations of a model; `design["controls"]` has the answers to its controls."""
+    observations: Observations = audit.observe(subject.design, answered.items, answered.scores, model)
     items, scores = answered.controls
     if not items:
-        return evidence
+        return observations
     rows = audit.observe(subject.design, items, scores, model).frame
-    told = [
+    controls = [
         {
             "prompt": prompt,
             "text": text,
@@ -248,19 +245,19 @@ def observe(audit: Audit, subject: ModelUnderTest, answered: AuditResponses, mod
             rows["prompt"], rows["text"], map(float, rows["other_words"]), rows["missing_reason"], strict=True
         )
     ]
-    return replace(evidence, design={**evidence.design, "controls": {model: told}})
+    return replace(observations, design={**observations.design, "controls": {model: controls}})
 
 
-def _ask_rounds(
-    items: list[Item], rounds: ItemRounds, ask_all: Callable[[list[Query]], RunnerResult]
+def _query_batches(
+    items: list[Item], batches: ItemRounds, run_all: Callable[[list[Query]], RunnerResult]
 ) -> AuditResponses:
     answered = AuditResponses([], [])
     while items:
-        asked = ask_all([item.query for item in items])
+        result = run_all([item.query for item in items])
         answered.items.extend(items)
-        answered.asked.append(asked)
+        answered.results.append(result)
         try:
-            items = rounds.send(asked.scores)
+            items = batches.send(result.scores)
         except StopIteration:
             break
     return answered
@@ -268,7 +265,7 @@ def _ask_rounds(
 
 @dataclass(frozen=True, slots=True)
 class Float32Scorer:
-    """Has the model of a request asked in another precision, where the run has it asked."""
+    """Query the model of a request in another precision, on the engine of the run."""
 
     request: ModelRequest
     cluster: Cluster | None
@@ -276,10 +273,10 @@ class Float32Scorer:
     protocol: str
     progress: Progress
 
-    def __call__(self, found: ModelHandle, queries: list[Query]) -> Scores:
+    def __call__(self, handle: ModelHandle, queries: list[Query]) -> Scores:
         """The answers of the model as it was found, in that precision."""
-        engine = engine_of(self.cluster, self.request, found)
-        return run_queries(found, queries, self.store, self.protocol, self.progress, engine=engine).scores
+        engine = engine_of(self.cluster, self.request, handle)
+        return run_queries(handle, queries, self.store, self.protocol, self.progress, engine=engine).scores
 
 
 BY_MODEL = ("controls", "tokens_of_word")
@@ -289,11 +286,11 @@ BY_MODEL = ("controls", "tokens_of_word")
 def model_manifest(
     name: str, subject: ModelUnderTest, answered: AuditResponses, said: Mapping[str, Facts]
 ) -> dict[str, Any]:
-    """What the manifest says of one model."""
+    """The manifest's entry of one model."""
     return {
         "name": name,
         # A model that has other ways too may have been asked by prompts only.
-        "card": asdict(subject.found.identity) | {"scoring_method": answered.scores.readout},
+        "card": asdict(subject.handle.identity) | {"scoring_method": answered.scores.readout},
         "settings": asdict(subject.settings),
         "facts": {**answered.facts, **checkpoint(name), **said.get(name, {})},
         "scoring_method": answered.scores.readout,
@@ -313,29 +310,29 @@ def notes_of(parts: Sequence[Mapping[str, Any]]) -> list[str]:
 
 
 def unused_model_info(said: Mapping[str, Facts], names: Sequence[str]) -> list[str]:
-    """A misspelled name in a file about models would go unnoticed otherwise."""
+    """Notes on names in a model-info file that no model of the run has, such as misspelled ones."""
     strange = [name for name in said if name not in names]
     return [f"the file about models names {', '.join(strange)} too, which this run does not ask"] if strange else []
 
 
-def merge_observations(evidences: Sequence[Observations], parts: Sequence[Mapping[str, Any]]) -> Observations:
-    """The tables of several models under each other, and what is known of each model."""
-    design = dict(evidences[0].design)
+def merge_observations(parts_observed: Sequence[Observations], parts: Sequence[Mapping[str, Any]]) -> Observations:
+    """Concatenate the tables of several models, and merge their designs."""
+    design = dict(parts_observed[0].design)
     for name in ("words", "prompts"):
-        design[name] = _joined([evidence.design.get(name, {}) for evidence in evidences])
+        design[name] = _joined([one.design.get(name, {}) for one in parts_observed])
     for name in BY_MODEL:
-        told = {model: facts for one in evidences for model, facts in one.design.get(name, {}).items()}
-        design |= {name: told} if told else {}
+        facts_by_model = {model: facts for one in parts_observed for model, facts in one.design.get(name, {}).items()}
+        design |= {name: facts_by_model} if facts_by_model else {}
     for name in ("w_notes", "unable"):
-        if any(name in one.design for one in evidences):
-            design[name] = list(dict.fromkeys(note for one in evidences for note in one.design.get(name, [])))
+        if any(name in one.design for one in parts_observed):
+            design[name] = list(dict.fromkeys(note for one in parts_observed for note in one.design.get(name, [])))
     design["models"] = {part["name"]: part["facts"] for part in parts}
     design["scoring_methods"] = {part["name"]: part["scoring_method"] for part in parts}
-    if len(evidences) == 1:
-        return Observations(evidences[0].frame, design)
+    if len(parts_observed) == 1:
+        return Observations(parts_observed[0].frame, design)
     import pandas as pd
 
-    frame = pd.concat([evidence.frame for evidence in evidences], ignore_index=True)
+    frame = pd.concat([one.frame for one in parts_observed], ignore_index=True)
     if "answer" in frame:
         frame["answer"] = frame["answer"].fillna("")
     return Observations(frame, design)

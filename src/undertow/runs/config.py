@@ -1,7 +1,4 @@
-"""What a user asks for, checked: an audit with its options, the models, and the place of the run folder.
-
-Knows names and options; finds no model and asks nothing.
-"""
+"""The configuration of a run, checked: an audit with its options, the models, and the run folder."""
 
 from __future__ import annotations
 
@@ -15,23 +12,23 @@ from undertow import audits, models
 from undertow.audits.base import Audit
 from undertow.errors import UndertowError
 from undertow.models.base import FLOAT32, ModelRequest
-from undertow.runs.folder.model_info import written_out
+from undertow.runs.folder.model_info import expand_patterns
 from undertow.types import digest
 
 
 @dataclass(frozen=True, slots=True)
 class RunConfig:
-    """What a user asks for, beside the model.
+    """The configuration of a run, without its models.
 
     Attributes:
-        audit: its name.
+        audit: name of the audit.
         options: the audit's own options, by name.
         protocol: "" for the audit's default.
         seed: of everything random.
         limit: ask about so many items, counted as `undertow run AUDIT --help` says; 0 for all.
-        model_info: path of a file that says what models do not tell of themselves; "" for none.
+        model_info: path of a file with facts about models; "" for none.
         graph: a causal graph by name, file or text; "" for none.
-        float32_sample: of a run in reduced precision, how many items are read again in float32; 0 for a tenth.
+        float32_sample: in reduced precision, number of items to score again in float32; 0 for a tenth.
     """
 
     audit: str
@@ -46,10 +43,10 @@ class RunConfig:
 
 @dataclass(frozen=True, slots=True)
 class ModelSelection:
-    """The models that a user names, and how they are to be run.
+    """The models of a run, and how to load them.
 
     Attributes:
-        names: as they were given; a pattern stands for several.
+        names: names that the user gave; a pattern stands for several.
         revision, dtype, device, settings: as in `undertow.models.base.ModelRequest`.
     """
 
@@ -63,9 +60,9 @@ class ModelSelection:
         """One request for each model.
 
         Raises:
-            UndertowError: as `undertow.runs.folder.model_info.written_out`, or one revision for several models.
+            UndertowError: as `undertow.runs.folder.model_info.expand_patterns`, or one revision for several models.
         """
-        names = written_out(self.names)
+        names = expand_patterns(self.names)
         if self.revision and len(names) > 1:
             raise UndertowError(f"revision {self.revision!r} cannot be of {len(names)} models; ask them one by one")
         return [ModelRequest(name, self.revision, self.dtype, self.device, self.settings) for name in names]
@@ -73,11 +70,11 @@ class ModelSelection:
 
 @dataclass(frozen=True, slots=True)
 class OutputDir:
-    """Where a run folder goes.
+    """The place of the run folder.
 
     Attributes:
-        folder: None to choose one.
-        overwrite: whether another run there is replaced.
+        folder: the run folder; None for the default.
+        overwrite: whether to replace another run there.
     """
 
     folder: Path | None = None
@@ -90,10 +87,10 @@ def names_of(model: str | Path | Sequence[str | Path]) -> list[str]:
 
 
 def check_recheck(float32_sample: int, dtype: str) -> None:
-    """Refuse a number of items to read again that no run can have.
+    """Refuse an invalid `float32_sample`.
 
     Raises:
-        UndertowError: it is negative, or the run is in float32 already.
+        UndertowError: the number is negative, or the run is in float32 already.
     """
     if float32_sample < 0:
         raise UndertowError(f"recheck {float32_sample} is negative; leave it out to read a tenth of the items again")
@@ -104,7 +101,7 @@ def check_recheck(float32_sample: int, dtype: str) -> None:
 
 
 def resolve_config(job: RunConfig) -> tuple[Audit, Any, str]:
-    """The audit of a job, its settings and its protocol, checked.
+    """The audit of a run, its settings and its protocol, checked.
 
     Raises:
         UndertowError: there is no such audit, option or protocol.
@@ -124,10 +121,10 @@ def resolve_config(job: RunConfig) -> tuple[Audit, Any, str]:
 
 
 def sorted_options(audit: str, options: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The audit's own options, and those of model families, which are looked at only where one is not the audit's.
+    """The audit's own options, and those of model families.
 
     Raises:
-        UndertowError: an option of neither, or a value of another type.
+        UndertowError: an option belongs to neither, or a value has another type.
     """
     known = {option.name for option in fields(audits.load(audit).Settings)}
     own = {name: value for name, value in options.items() if name in known}
@@ -150,7 +147,7 @@ def sorted_options(audit: str, options: Mapping[str, Any]) -> tuple[dict[str, An
 
 
 def known_in_order(audit: str) -> list[str]:
-    """The audit's own options, as they are listed."""
+    """The audit's own options, in the order of its settings."""
     return [option.name for option in fields(audits.load(audit).Settings)]
 
 
@@ -192,9 +189,9 @@ def changed_of(job: RunConfig, requests: ModelSelection) -> dict[str, Any]:
     return own | of_family | {name: value for name, value in common.items() if value != defaults[name]}
 
 
-def key_of_run(asked_key: str, seed: int) -> str:
+def key_of_run(request_key: str, seed: int) -> str:
     """Runs with the same key ask the same of the same model, and measure it the same way."""
-    return digest([asked_key, seed])
+    return digest([request_key, seed])
 
 
 def folder_name(job: RunConfig, requests: Sequence[ModelRequest], run_key: str) -> str:

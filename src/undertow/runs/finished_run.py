@@ -1,7 +1,4 @@
-"""A run that is done: what its folder holds, read as results, findings and figures.
-
-Knows run folders and the audits that read them; asks and writes nothing.
-"""
+"""A finished run: results, findings and figures from its folder."""
 
 from __future__ import annotations
 
@@ -91,17 +88,17 @@ class Run:
 
 
 def audit_of(record: Record) -> Audit:
-    """The audit that a run folder holds."""
+    """The audit of a run."""
     return audits.load(str(record.manifest["audit"]))
 
 
 def observations_of(record: Record) -> Observations:
-    """What was observed in it."""
+    """The observations of a run."""
     return Observations(record.observations, ManifestFacts(record.manifest["design"], MANIFEST, "its design"))
 
 
 def finished_run(folder: Path, wanted: Mapping[str, Any]) -> Run | None:
-    """The run that was asked for, if its folder holds it whole, measured and told by this very code."""
+    """The run in a folder, if it is complete and has the wanted key, command and code version; else None."""
     if not (folder / "report.html").is_file() or not (folder / "figures").is_dir():
         return None
     try:
@@ -113,8 +110,8 @@ def finished_run(folder: Path, wanted: Mapping[str, Any]) -> Run | None:
         return None  # what got no answer is asked again
     if any(manifest.get(name) != value for name, value in wanted.items()):
         return None
-    asked_now = {"computed": 0, "tokens": 0}
-    manifest = {**manifest, "counts": manifest["counts"] | asked_now}
+    counts = {"computed": 0, "tokens": 0}
+    manifest = {**manifest, "counts": manifest["counts"] | counts}
     if "models" in manifest:
-        manifest["models"] = [part | {"counts": part["counts"] | asked_now} for part in manifest["models"]]
+        manifest["models"] = [part | {"counts": part["counts"] | counts} for part in manifest["models"]]
     return Run(folder, replace(record, manifest=manifest))

@@ -1,8 +1,7 @@
-"""One sentence in, a verdict with its evidence out: whether it decides its blank, or an answer would be a guess.
+"""Judge whether a sentence decides its blank, or any answer would be a guess.
 
-A `Guard` asks a model a schema set once, learns from it how far this model's answers move where a sentence decides and
-where it does not, and then judges any sentence with a blank. It knows the task-specification audit and how questions
-are asked; it knows nothing of terminals or files of sentences.
+A `Guard` queries a model with a schema set once, learns how far its answers move with W in sentences that decide their blank
+and in those that do not, and then judges any sentence with a blank.
 """
 
 from __future__ import annotations
@@ -44,7 +43,7 @@ Options = str | Mapping[str, Sequence[str]]
 """Word groups: `female: she, her; male: he`, or the same as a table of lists."""
 
 
-SHOWN_SCORES = ("total_variation", "jensen_shannon", "entropy")
+SCORES = ("total_variation", "jensen_shannon", "entropy")
 
 
 def _silent(done: int, total: int) -> None:
@@ -53,20 +52,20 @@ def _silent(done: int, total: int) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What was found out about one sentence.
+    """The verdict on one sentence.
 
     Attributes:
         text: the sentence, its blank marked `{blank}`.
-        unspecified: True where the answer is a guess, since nothing in the sentence decides it; None where that could not be
-            asked.
-        chance_percent: that it is, both kinds taken for equally common; NaN for word groups that the schema set has not.
+        unspecified: True where the answer is a guess, since nothing in the sentence decides it; None without
+            an answer.
+        chance_percent: probability that it is unspecified, with a prior of 50%; NaN for word groups that the schema set lacks.
         advice: what to do with it, in one sentence.
         rests_on: the score that the verdict rests on, and how well it does on the schema set, in one sentence.
         percent: share of each word group of what they have together, by W value.
-        scores: movements and entropy, and where they stand among the schema set's sentences.
-        unclaimed_percent: the largest share, over the W values, that none of the words took.
-        unscored: why there is no verdict; "" where there is.
-        notes: what a reader must know of how the model was asked.
+        scores: movements and entropy, with their ranks among the schema set's sentences.
+        unclaimed_percent: the largest share of other words, over the W values.
+        missing_reason: why there is no verdict; "" where there is one.
+        notes: caveats on how the model was queried.
     """
 
     text: str
@@ -81,7 +80,7 @@ class Verdict:
     notes: tuple[str, ...] = ()
 
     def as_json(self) -> dict[str, Any]:
-        """Plain values, for JSON; what is not a number is None."""
+        """Plain values for JSON; NaN becomes None."""
         plain: dict[str, Any] = _without_nan(asdict(self))
         return plain
 
@@ -90,22 +89,24 @@ class Guard:
     """Judges sentences for one model.
 
     Args:
-        found: the model; it is loaded at the first question that is not answered already, and kept.
-        settings: of the task-specification audit: the schema set, W and how it goes in.
-        progress: called with (queries done, queries in all) while the schema set is asked.
+        handle: the model; loaded at the first query that is not cached, and kept.
+        settings: settings of the task-specification audit: schema set, W and its injection.
+        progress: called with (queries done, queries in all) for the schema set.
 
     Attributes:
-        reference: what it learned from the schema set.
-        notes: what a reader of any verdict must know of how the model was asked.
+        reference: the reference distribution from the schema set.
+        notes: caveats of every verdict.
 
     Raises:
-        UndertowError: the model or the set cannot be had, or it answers too few sentences.
+        UndertowError: the model or the set cannot be loaded, or too few sentences have an answer.
     """
 
-    def __init__(self, found: ModelHandle, settings: task_specification.Settings, progress: Progress = _silent) -> None:
+    def __init__(
+        self, handle: ModelHandle, settings: task_specification.Settings, progress: Progress = _silent
+    ) -> None:
         from undertow.metrics.reference_distribution import Reference
 
-        self._found = replace(found, open=cache(found.open))
+        self._handle = replace(handle, open=cache(handle.open))
         self._settings = settings
         items = next(task_specification.items(settings, Sampling()))
         design = task_specification.design(settings)
@@ -116,30 +117,30 @@ class Guard:
                 "compared with it; add a column well_specified, or use undertow-schemas"
             )
         self.reference: Reference = Reference.of(scored, design["words"])
-        self.notes = _notes(found.identity)
+        self.notes = _notes(handle.identity)
 
     def __call__(self, text: str, options: Options = "") -> Verdict:
         """The verdict on one sentence with a blank (`{blank}`, `[MASK]` or `___`).
 
         Args:
             text: the sentence.
-            options: what may fill the blank, by group; pronouns if not given, in the case that the model finds likeliest there.
+            options: words for the blank, by group; by default pronouns, in the case that the model finds likeliest.
 
         Raises:
-            UndertowError: the sentence has no blank, or the options are not what they should be.
+            UndertowError: the sentence has no blank, or the options are invalid.
         """
         (verdict,) = self.check([(text, options)])
         return verdict
 
     def check(self, sentences: Iterable[tuple[str, Options]], progress: Progress = _silent) -> list[Verdict]:
-        """Verdicts on many sentences, (text, options) each, asked together.
+        """Verdicts on many sentences, (text, options) each, in one batch.
 
         Raises:
-            UndertowError: as for one; nothing is asked then.
+            UndertowError: a sentence is invalid; then no model is queried.
         """
-        asked = [(number, variant) for number, one in enumerate(sentences) for variant in _variants(number, *one)]
+        numbered = [(number, variant) for number, one in enumerate(sentences) for variant in _variants(number, *one)]
         together: dict[tuple[str, ...], list[tuple[int, challenge.SentenceSet]]] = {}
-        for number, variant in asked:
+        for number, variant in numbered:
             together.setdefault(variant.groups, []).append((number, variant))
         best: dict[int, tuple[float, Verdict]] = {}
         for variants in together.values():
@@ -151,7 +152,7 @@ class Guard:
     def _judged(
         self, variants: Sequence[tuple[int, challenge.SentenceSet]], progress: Progress
     ) -> Iterator[tuple[int, float, Verdict]]:
-        """Sentences with the same groups, asked together: number, how likely the model finds the text, verdict."""
+        """Judge sentences with the same groups together: number, log-likelihood of the text, verdict."""
         by_id = {given.sentences[0].id: (number, given) for number, given in variants}
         first = variants[0][1]
         words = {
@@ -172,8 +173,8 @@ class Guard:
         self, row: Mapping[Any, Any], chance: float, rows: pd.DataFrame, given: challenge.SentenceSet
     ) -> Verdict:
         text = given.title
-        percent = {str(asked["w"]): _shares(asked, given.groups) for asked in rows.to_dict("records")}
-        scores = {name: self.reference.standing(name, float(row[name])) for name in self._shown(given)}
+        percent = {str(cells["w"]): _shares(cells, given.groups) for cells in rows.to_dict("records")}
+        scores = {name: self.reference.standing(name, float(row[name])) for name in self._score_names(given)}
         if row["missing_reason"]:
             return Verdict(
                 text,
@@ -189,21 +190,21 @@ class Guard:
             )
         moved = float(row["total_variation"])
         unspecified = chance > 50 if math.isfinite(chance) else moved > self.reference.thresholds["total_variation"]
-        unclaimed = float(rows["other_words"].max())
+        other_percent = float(rows["other_words"].max())
         return Verdict(
             text=text,
             unspecified=unspecified,
             chance_percent=chance,
-            advice=_advice(row, given, unspecified=unspecified) + _caution(unclaimed, self._accuracy(chance)),
+            advice=_advice(row, given, unspecified=unspecified) + _caution(other_percent, self._accuracy(chance)),
             rests_on=self._rests_on(chance),
             percent=percent,
             scores=scores,
-            unclaimed_percent=unclaimed,
+            unclaimed_percent=other_percent,
             notes=self.notes,
         )
 
-    def _shown(self, given: challenge.SentenceSet) -> list[str]:
-        return [*(f"delta_{group}" for group in given.groups), *SHOWN_SCORES]
+    def _score_names(self, given: challenge.SentenceSet) -> list[str]:
+        return [*(f"delta_{group}" for group in given.groups), *SCORES]
 
     def _accuracy(self, chance: float) -> float:
         return self.reference.accuracy[_basis(chance)]
@@ -224,9 +225,9 @@ class Guard:
         self, items: list[Item], design: Mapping[str, Any], progress: Progress
     ) -> tuple[pd.DataFrame, pd.DataFrame]:
         with AnswerCache(cache_file()) as store:
-            asked = run_queries(self._found, [item.query for item in items], store, EXACT, progress)
-        evidence = task_specification.observe(design, items, asked.scores, self._found.identity.name)
-        return task_specification.scored(evidence), evidence.frame
+            result = run_queries(self._handle, [item.query for item in items], store, EXACT, progress)
+        observations = task_specification.observe(design, items, result.scores, self._handle.identity.name)
+        return task_specification.scored(observations), observations.frame
 
 
 def guard(  # noqa: PLR0913 - a keyword for each choice a user has
@@ -245,17 +246,17 @@ def guard(  # noqa: PLR0913 - a keyword for each choice a user has
     device: str = "auto",
     progress: Progress = _silent,
 ) -> Guard:
-    """A function from a sentence with a blank to a `Verdict`, for one model.
+    """A guard for one model: a function from a sentence with a blank to a `Verdict`.
 
-    The first call for a model asks it the schema set (about a minute for a small one on two cores); its answers are
-    stored, so that later ones take seconds.
+    The first call for a model queries the schema set (about a minute for a small model on two cores); later calls read the
+    answer cache and take seconds.
 
     Args:
         model: a name of `undertow list models`, a hub id, or the path of a folder or GGUF file.
         challenge: the schema set to learn from; it must say which sentences decide their blank.
         data_dir: folder with the published files of winogender, where that is the set.
         w: the W list: date, place, subreddit, or a file.
-        inject: how W goes into a sentence.
+        inject: template that puts W into a sentence.
         date_start: first year of the list of dates.
         date_stop: last year.
         date_count: number of years.
@@ -284,26 +285,28 @@ def guard(  # noqa: PLR0913 - a keyword for each choice a user has
 
 
 def check_sentence(text: str, options: Options = "") -> None:
-    """Refuse a sentence that cannot be judged, before any model is asked.
+    """Refuse a sentence that cannot be judged, before any model is queried.
 
     Raises:
-        UndertowError: it has no blank, or several, or the options are not what they should be.
+        UndertowError: it has no blank, or several, or the options are invalid.
     """
     _variants(0, text, options)
 
 
-def _notes(card: ModelIdentity) -> tuple[str, ...]:
-    """What reduced precision does to verdicts is not known: unlike a run, a guard reads nothing again."""
-    if not costs_precision(card):
+def _notes(identity: ModelIdentity) -> tuple[str, ...]:
+    """Note on reduced precision: unlike a run, a guard does not rescore a sample in float32."""
+    if not costs_precision(identity):
         return ()
-    return (f"{card.name} was asked in {card.dtype}; verdicts in reduced precision are not checked against float32.",)
+    return (
+        f"{identity.name} was asked in {identity.dtype}; verdicts in reduced precision are not checked against float32.",
+    )
 
 
 CASES = ("nominative", "accusative", "possessive")
 
 
 def _variants(number: int, text: str, options: Options = "") -> list[challenge.SentenceSet]:
-    """The sentence with the options; or with the pronouns of each case, of which the likeliest will be taken."""
+    """The sentence with the options, or with the pronouns of each case; the likeliest case is used."""
     if options:
         return [challenge.single(str(number), text, options)]
     cases = CASES[:1] if "{verb:" in text else CASES
@@ -311,14 +314,14 @@ def _variants(number: int, text: str, options: Options = "") -> list[challenge.S
 
 
 def _likelihood_nats(rows: pd.DataFrame) -> float:
-    """How likely the text is with any of its options, by the mean over W; minus infinity where it could not be asked."""
+    """Log-likelihood of the text with any of its options, mean over W; minus infinity if an answer is missing."""
     if (rows["missing_reason"] != "").any():
         return -math.inf
     return float(np.mean([np.logaddexp.reduce(np.array(one)[~np.isnan(one)]) for one in rows["logprobs_nats"]]))
 
 
 def _shares(row: Mapping[Any, Any], groups: Sequence[str]) -> dict[str, float]:
-    """Percent of each group of what all groups have; NaN where nothing was scored."""
+    """Percent of each group in the mass of all groups; NaN without answers."""
     total = sum(float(row[group]) for group in groups)
     return {group: 100 * float(row[group]) / total if total else math.nan for group in groups}
 
@@ -338,24 +341,24 @@ def _advice(row: Mapping[Any, Any], given: challenge.SentenceSet, *, unspecified
     )
 
 
-MOSTLY_UNCLAIMED_PERCENT = 95.0
+MAX_OTHER_PERCENT = 95.0
 
 
 HARDLY_BETTER_THAN_CHANCE = 0.6
 
 
 def _basis(chance: float) -> str:
-    """The score that a verdict rests on."""
+    """The name of the score that a verdict rests on."""
     return "combined" if math.isfinite(chance) else "total_variation"
 
 
-def _caution(unclaimed_percent: float, accuracy: float) -> str:
-    """What a reader must know before acting on it."""
+def _caution(other_percent: float, accuracy: float) -> str:
+    """Caveats of a verdict."""
     said = ""
     if accuracy < HARDLY_BETTER_THAN_CHANCE:
         said += f" But on sentences of known kind this model's verdicts are hardly better than chance ({100 * accuracy:.0f}%)."
-    if unclaimed_percent > MOSTLY_UNCLAIMED_PERCENT:
-        said += f" But {unclaimed_percent:.0f}% of the model's probability went to other words, so what these share says little."
+    if other_percent > MAX_OTHER_PERCENT:
+        said += f" But {other_percent:.0f}% of the model's probability went to other words, so what these share says little."
     return said
 
 
@@ -390,14 +393,14 @@ class Line:
 
 
 def read_lines(path: Path, options: str = "") -> list[Line]:
-    """Every line of a JSONL file, checked before any model is asked; empty lines are skipped.
+    """Read and check every line of a JSONL file; skip empty lines.
 
     Args:
         path: the file; each line has `text`, and may have `options`.
         options: for the lines that have none.
 
     Raises:
-        UndertowError: the file cannot be read, or a line is not what it must be; names the line.
+        UndertowError: the file cannot be read, or a line is invalid; names the line.
     """
     text = text_of(whole_file(path, MAX_BYTES, "a file of sentences"), path)
     lines = [
@@ -432,10 +435,10 @@ def _line(row: str, options: str, where: str) -> Line:
 
 
 def check_out(out: Path | None) -> None:
-    """Refuse to write over a file, before any model is asked.
+    """Refuse to overwrite a file, before any model is queried.
 
     Raises:
-        UndertowError: the file is there already, or its folder is not.
+        UndertowError: the file exists already, or its folder does not.
     """
     if out is not None and not out.absolute().parent.is_dir():
         raise UndertowError(f"{out}: its folder is not there; make it first, or name another file with --out")
@@ -444,7 +447,7 @@ def check_out(out: Path | None) -> None:
 
 
 def without_nan(value: Any) -> Any:
-    """The same without numbers that JSON has not: these become null."""
+    """Replace NaN and infinity by None, for JSON."""
     if isinstance(value, float):
         return value if math.isfinite(value) else None
     if isinstance(value, Mapping):
@@ -453,10 +456,10 @@ def without_nan(value: Any) -> Any:
 
 
 def write_verdicts(guard: Guard, lines: Sequence[Line], out: Path | None) -> None:
-    """One JSON object for each line, in order: its own keys, then the verdict; to standard output where there is no file.
+    """Write one JSON object per line, in order: its own keys, then the verdict; to standard output without a file.
 
     Raises:
-        UndertowError: a model or file fault; what was answered is stored, and what was judged is written.
+        UndertowError: a model or file error; answers so far stay in the cache, and verdicts so far are written.
     """
     with _opened(out) as file:
         for start in range(0, len(lines), AT_ONCE):

@@ -1,6 +1,6 @@
-"""The whole pipeline on one screen: find the model, ask the audit's rounds, measure, write the run folder, tell.
+"""The whole pipeline: resolve the models, query them with the audit's items, measure, write the run folder and its report.
 
-challenge -> items -> queries -> (plan, store, model) -> scores -> evidence -> results -> record -> figures, page
+challenge -> items -> queries -> (planner, cache, model) -> scores -> observations -> results -> record -> figures, page
 """
 
 from __future__ import annotations
@@ -127,9 +127,9 @@ def audit(  # noqa: PLR0913 - a keyword for each choice a user has
     own, of_family = sorted_options(name, options)
     check_recheck(float32_sample, dtype)
     job = RunConfig(name, own, protocol, seed, limit, str(model_info), str(graph), float32_sample)
-    asked = ModelSelection(names_of(model), revision, dtype, device, of_family)
+    selection = ModelSelection(names_of(model), revision, dtype, device, of_family)
     choice = EngineChoice(engine, ray_address, workers)
-    return _run(job, asked, OutputDir(Path(out) if out else None, overwrite), progress, engine=choice)
+    return _run(job, selection, OutputDir(Path(out) if out else None, overwrite), progress, engine=choice)
 
 
 def dry_run(  # noqa: PLR0913 - as `run`
@@ -150,12 +150,12 @@ def dry_run(  # noqa: PLR0913 - as `run`
     workers: int = 0,
     **options: Any,
 ) -> RunEstimate:
-    """What a run will take: queries, tokens, seconds, memory; of several models, in all. It is for a single process.
+    """Estimate the cost of a run in a single process: queries, tokens, seconds, memory; the total for several models.
 
-    What a run in reduced precision reads again in float32 comes on top of that.
+    The float32 sample of a run in reduced precision is not included.
 
     Raises:
-        UndertowError: as `run`.
+        UndertowError: as `audit`.
     """
     choice = EngineChoice(engine, ray_address, workers)
     choice.check()
@@ -166,11 +166,11 @@ def dry_run(  # noqa: PLR0913 - as `run`
     read_about(Path(model_info) if model_info else None)
     named_graph(name, str(graph))
     subjects, _ = models_under_test(job, requests.each())
-    choice.check_models([subject.found.identity for subject in subjects], device)
+    choice.check_models([subject.handle.identity for subject in subjects], device)
     with AnswerCache(cache_file()) as store:
         estimated = RunEstimate.of_all(
             [
-                estimate(one.found, [item.query for item in max_items(job, one)], store, str(one.design["protocol"]))
+                estimate(one.handle, [item.query for item in max_items(job, one)], store, str(one.design["protocol"]))
                 for one in subjects
             ]
         )
@@ -189,13 +189,13 @@ def _run(
     # What is wrong with the audit's options is said before any model is looked for.
     audit, settings, protocol = resolve_config(job)
     next(audit.items(settings, Sampling(job.limit, job.seed)))
-    asked = requests.each()
-    subjects, keys = models_under_test(job, asked)
-    asked_key = keys[0] if len(keys) == 1 else digest(keys)
-    run_key = key_of_run(asked_key, job.seed)
-    folder = place.folder or Path("runs") / folder_name(job, asked, run_key)
+    models = requests.each()
+    subjects, keys = models_under_test(job, models)
+    request_key = keys[0] if len(keys) == 1 else digest(keys)
+    run_key = key_of_run(request_key, job.seed)
+    folder = place.folder or Path("runs") / folder_name(job, models, run_key)
     check_place(folder, run_key, overwrite=place.overwrite)
-    engine.check_models([subject.found.identity for subject in subjects], requests.device)
+    engine.check_models([subject.handle.identity for subject in subjects], requests.device)
     changed = changed_of(job, requests) | engine.options
     command = shell_command(job.audit, requests.names, changed)
     # The graph is no part of the key: it changes nothing that is asked or measured, only what is told of it.
@@ -209,29 +209,29 @@ def _run(
     finished = None if place.overwrite else finished_run(folder, wanted)
     if finished is not None:
         return finished
-    evidences, parts, agains = [], [], []
+    by_model, parts, rechecks = [], [], []
     with AnswerCache(cache_file()) as store, engine.opened(requests.device) as cluster:
-        for request, subject in zip(asked, subjects, strict=True):
-            runs = engine_of(cluster, request, subject.found)
+        for request, subject in zip(models, subjects, strict=True):
+            runs = engine_of(cluster, request, subject.handle)
             answered = query_model(subject, store, protocol, progress, engine=runs)
-            evidences.append(observe(audit, subject, answered, request.name))
+            by_model.append(observe(audit, subject, answered, request.name))
             parts.append(model_manifest(request.name, subject, answered, said))
-            reduced = subject.as_asked(job, request, answered, evidences[-1])
+            reduced = subject.reduced_run(job, request, answered, by_model[-1])
             rechecker = Float32Scorer(request, cluster, store, protocol, progress)
-            agains.append(
+            rechecks.append(
                 dtype_check.rescore_sample(
-                    audit, replace(reduced, here=cluster is None), (job.float32_sample, job.seed), rechecker
+                    audit, replace(reduced, is_local=cluster is None), (job.float32_sample, job.seed), rechecker
                 )
             )
-    evidence = merge_observations(evidences, parts)
+    observations = merge_observations(by_model, parts)
     manifest = {
         "schema_version": SCHEMA_VERSION,
         "run_key": run_key,
-        "asked_key": asked_key,
+        "asked_key": request_key,
         "about_sha256": digest(said),
         **({"graph": graph} if graph else {}),
         "audit": job.audit,
-        "model": ", ".join(request.name for request in asked),
+        "model": ", ".join(request.name for request in models),
         **({"model_card": parts[0]["card"], "facts": parts[0]["facts"]} if len(parts) == 1 else {"models": parts}),
         **(
             {"reading": {part["name"]: part["reading"] for part in parts if "reading" in part}}
@@ -245,37 +245,37 @@ def _run(
         "challenge_sha256": digest([part["challenge_sha256"] for part in parts])
         if parts[1:]
         else parts[0]["challenge_sha256"],
-        "design": dict(evidence.design),
+        "design": dict(observations.design),
         "counts": {name: sum(part["counts"][name] for part in parts) for name in parts[0]["counts"]},
         "notes": [
             *notes_of(parts),
-            *dtype_check.unknown_of(agains),
-            *unused_model_info(said, [request.name for request in asked]),
+            *dtype_check.unknown_of(rechecks),
+            *unused_model_info(said, [request.name for request in models]),
         ],
         "command": command,
         "python": python_call(job.audit, requests.names, changed),
-        **dtype_check.block_of(agains),
-        **({"engine": cluster.told()} if cluster is not None else {}),
+        **dtype_check.block_of(rechecks),
+        **({"engine": cluster.manifest_entry()} if cluster is not None else {}),
         **circumstances(),
         "timing": {"asking_s": sum(part["seconds"] for part in parts), "total_s": time.perf_counter() - started},
     }
-    observed = CollectedRun(audit, evidence, dtype_check.table_of(agains))
+    observed = CollectedRun(audit, observations, dtype_check.table_of(rechecks))
     return finish(observed, manifest, OutputDir(folder, place.overwrite))
 
 
 @dataclass(frozen=True, slots=True)
 class CollectedRun:
-    """What a run is measured from.
+    """The observations of a run, before it is measured.
 
     Attributes:
         audit: the audit.
-        evidence: what was observed.
-        again: of a run in reduced precision, the results of the sample that was read again in float32.
+        observations: the observations.
+        recheck: in reduced precision, the results of the sample that was scored again in float32.
     """
 
     audit: Audit
-    evidence: Observations
-    again: pd.DataFrame | None = None
+    observations: Observations
+    recheck: pd.DataFrame | None = None
 
 
 def finish(
@@ -285,39 +285,39 @@ def finish(
     *,
     noted: Callable[[Sequence[Result]], list[str]] | None = None,
 ) -> Run:
-    """Measure, and write the run folder.
+    """Measure the observations and write the run folder.
 
     Args:
-        observed: what is measured.
+        observed: audit and observations.
         manifest: of the run.
-        place: where the folder goes.
-        noted: the notes of the run, where they depend on what was measured; else those of the manifest.
+        place: the run folder.
+        noted: notes from the results, in place of the manifest's.
 
     Raises:
-        UndertowError: the place is taken, or cannot be written.
+        UndertowError: the folder is taken, or cannot be written.
     """
-    audit, evidence = observed.audit, observed.evidence
-    results = audit.measure(evidence, int(manifest["seed"]))
+    audit, observations = observed.audit, observed.observations
+    results = audit.measure(observations, int(manifest["seed"]))
     if noted is not None:
         manifest = {**manifest, "notes": noted(results)}
-    told, table = dtype_check.flag_unstable(audit, evidence, results, manifest, observed.again)
-    record = Record(told, evidence.frame, results, table)
+    flagged, table = dtype_check.flag_unstable(audit, observations, results, manifest, observed.recheck)
+    record = Record(flagged, observations.frame, results, table)
     if place.folder is None:
         raise TypeError("a finished run has a folder")
-    write_record(record, place.folder, write_report(audit, evidence, record), overwrite=place.overwrite)
+    write_record(record, place.folder, write_report(audit, observations, record), overwrite=place.overwrite)
     return Run(place.folder, record)
 
 
-def write_report(audit: Audit, evidence: Observations, record: Record) -> Callable[[Path], None]:
-    """What writes tables, figures and page of a run into a folder."""
+def write_report(audit: Audit, observations: Observations, record: Record) -> Callable[[Path], None]:
+    """A function that writes tables, figures and page of a run into a folder."""
 
-    def tell(folder: Path) -> None:
+    def write(folder: Path) -> None:
         from undertow.runs.run_report import render_run, write_tables
 
-        write_tables(folder, audit.tables(evidence))
-        drawings = list(audit.draw(evidence, record.results))
-        told, findings = audit.report_text(evidence, record.results), audit.findings(evidence, record.results)
+        write_tables(folder, audit.tables(observations))
+        drawings = list(audit.draw(observations, record.results))
+        text, findings = audit.report_text(observations, record.results), audit.findings(observations, record.results)
         grounds, costs = grounds_text(record), dtype_check.precision_text(record)
-        render_run(folder, record, told, findings, drawings, grounds=grounds, precision=costs)
+        render_run(folder, record, text, findings, drawings, grounds=grounds, precision=costs)
 
-    return tell
+    return write

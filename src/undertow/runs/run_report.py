@@ -1,7 +1,4 @@
-"""From a record to the files that tell it: figures and the page, in a run folder.
-
-Knows the manifest's entries and the page's parts; knows nothing about how anything was measured.
-"""
+"""Write the tables, figures and page of a run folder."""
 
 from __future__ import annotations
 
@@ -37,7 +34,7 @@ def write_tables(folder: Path, tables: Mapping[str, pd.DataFrame]) -> None:
 def render_run(  # noqa: PLR0913 - each is a part of the page
     folder: Path,
     record: Record,
-    told: ReportText,
+    text: ReportText,
     findings: Sequence[Finding],
     drawings: Sequence[Drawing],
     *,
@@ -49,43 +46,43 @@ def render_run(  # noqa: PLR0913 - each is a part of the page
     Args:
         folder: of the run.
         record: of the run.
-        told: the words of its page.
+        text: the audit's texts and tables for the page.
         findings: in any order.
         drawings: in the order to be shown.
-        grounds: what the findings rest on, and the graph that says so, drawn; None where the run names no graph.
-        precision: what the run's precision costs; None where it costs nothing.
+        grounds: assumptions of the findings and a drawing of the graph; None without a graph.
+        precision: effects of reduced precision; None in float32.
     """
     figures = folder / "figures"
     shutil.rmtree(figures, ignore_errors=True)
     figures.mkdir()
     pictures = [_picture(drawing, figures) for drawing in drawings]
     page = Page(
-        title=f"{told.title}: {record.manifest['model']}",
-        lead=told.lead,
+        title=f"{text.title}: {record.manifest['model']}",
+        lead=text.lead,
         findings=findings,
         results=record.results,
         figures=pictures,
-        asked=told.asked,
-        examples=told.examples,
-        asked_of=_card(record.manifest),
-        notes=[*reading_caveats(record.manifest), *told.notes, *(NOTES if told.of_words else NOTES[:1])],
+        asked=text.asked,
+        examples=text.examples,
+        asked_of=_model_rows(record.manifest),
+        notes=[*reading_caveats(record.manifest), *text.notes, *(NOTES if text.of_words else NOTES[:1])],
         command=str(record.manifest["command"]),
         python=str(record.manifest["python"]),
         provenance=_provenance(record.manifest),
-        titles=told.titles,
-        glossary=told.glossary,
-        neutral=told.neutral,
-        shown=told.shown,
-        matrices=told.matrices,
+        titles=text.titles,
+        glossary=text.glossary,
+        neutral=text.neutral,
+        shown=text.shown,
+        matrices=text.matrices,
         grounds=replace(grounds[0], figure=_picture(grounds[1], figures)) if grounds else None,
         precision=precision,
-        basis=_basis(record, findings, "listed words" if told.of_words else "possible answers"),
+        basis=_basis(record, findings, "listed words" if text.of_words else "possible answers"),
     )
     (folder / "report.html").write_text(render_page(page), encoding="utf-8")
 
 
 def _picture(drawing: Drawing, figures: Path) -> PageFigure:
-    """A drawing, saved, as the page holds it."""
+    """Save a drawing; returns its entry for the page."""
     from undertow.report.style import file_stem, save_drawing
 
     save_drawing(drawing, figures)
@@ -103,26 +100,28 @@ FACETS = {
 
 
 def _basis(record: Record, findings: Sequence[Finding], claimants: str) -> dict[str, dict[str, str]]:
-    """Rows for each finding that names its results: what was asked, the mass that no answer took, protocol and read-out."""
-    told: dict[tuple[tuple[str, str], ...], dict[str, str]] = {}
+    """For each finding with results: sample, mass of other words, protocol and scoring method."""
+    by_facet: dict[tuple[tuple[str, str], ...], dict[str, str]] = {}
     basis = {}
     for finding in findings:
         facets = list(dict.fromkeys(_facet(result) for result in finding.results))
         for facet in facets:
-            if facet not in told:
-                told[facet] = asked_of(record, dict(facet), claimants)
+            if facet not in by_facet:
+                by_facet[facet] = sample_facts(record, dict(facet), claimants)
         if facets:
-            basis[finding.text] = beside_each_other([(dict(facet).get("model", ""), told[facet]) for facet in facets])
+            basis[finding.text] = beside_each_other(
+                [(dict(facet).get("model", ""), by_facet[facet]) for facet in facets]
+            )
     return basis
 
 
 def _facet(result: Result) -> tuple[tuple[str, str], ...]:
-    """Who was asked what, as columns and levels of the observations."""
+    """The columns and levels of a finding's results."""
     return tuple((FACETS[key], level) for key, level in result.group.items() if key in FACETS)
 
 
 def beside_each_other(parts: Sequence[tuple[str, Mapping[str, str]]]) -> dict[str, str]:
-    """Rows of several facets as one: said once where they are the same, else by name, as of a model or a run."""
+    """Join rows of several facets: once where they are equal, else by the name of the model or run."""
     rows = {}
     for name in dict.fromkeys(name for _, part in parts for name in part):
         said = list(dict.fromkeys((model, part[name]) for model, part in parts if name in part))
@@ -131,23 +130,23 @@ def beside_each_other(parts: Sequence[tuple[str, Mapping[str, str]]]) -> dict[st
     return rows
 
 
-def asked_of(record: Record, facet: Mapping[str, str], claimants: str) -> dict[str, str]:
-    """How many texts and clusters a run has of a facet, the mass that none of the claimants took, and how it was read.
+def sample_facts(record: Record, facet: Mapping[str, str], claimants: str) -> dict[str, str]:
+    """Number of texts and clusters of a facet, mass of other words, and scoring method.
 
     Args:
         record: of the run.
-        facet: columns of the observations and their levels; of others nothing is asked.
-        claimants: what could have taken the mass, in words.
+        facet: columns of the observations and their levels.
+        claimants: words for the options, such as "listed words".
     """
     rows = _rows_of(record.observations, facet)
-    asked = _count(len(rows), "text")
+    sample = _count(len(rows), "text")
     if "cluster" in rows:
-        asked += f" in {_count(rows['cluster'].nunique(), 'cluster')}"
+        sample += f" in {_count(rows['cluster'].nunique(), 'cluster')}"
     if "missing_reason" in rows:
-        asked += f", {(rows['missing_reason'] != '').sum():,} unscored"
+        sample += f", {(rows['missing_reason'] != '').sum():,} unscored"
     return {
-        "asked": asked,
-        **({"unclaimed mass": _unclaimed(rows, claimants)} if "other_words" in rows else {}),
+        "asked": sample,
+        **({"unclaimed mass": _other_mass(rows, claimants)} if "other_words" in rows else {}),
         "protocol": "; ".join(filter(None, [str(record.manifest["protocol"]), _reading(record.manifest, facet)])),
     }
 
@@ -157,7 +156,7 @@ def _count(of: int, what: str) -> str:
 
 
 def _rows_of(frame: pd.DataFrame, facet: Mapping[str, str]) -> pd.DataFrame:
-    """Observations of a facet; a level that no row has says something else than its column."""
+    """Observations of a facet; ignores a level that its column does not contain."""
     rows = frame
     for column, level in facet.items():
         own = rows[column].astype(str) == level if column in rows else None
@@ -166,30 +165,30 @@ def _rows_of(frame: pd.DataFrame, facet: Mapping[str, str]) -> pd.DataFrame:
     return rows
 
 
-def _unclaimed(rows: pd.DataFrame, claimants: str) -> str:
-    """The mean of what none of the options took, every value of W counting the same, as in the table of means."""
+def _other_mass(rows: pd.DataFrame, claimants: str) -> str:
+    """Mean mass of other words, with equal weight for every value of W, as in the table of means."""
     means = rows.groupby("w_index")["other_words"].mean() if "w_index" in rows else rows["other_words"]
     mean = float(means.mean())
     return f"{number(mean, 1)}% on average went to none of the {claimants}" if math.isfinite(mean) else "not known"
 
 
 def _reading(manifest: Mapping[str, Any], facet: Mapping[str, str]) -> str:
-    """How a model was read, and in which arithmetic; "" where that is not known, as of a recorded table."""
+    """Scoring method and dtype of a model; "" where unknown, as for a recorded table."""
     parts = {part["name"]: part["card"] for part in manifest.get("models", [])}
-    card = parts.get(facet.get("model", ""), manifest.get("model_card", {}))
-    return f"read by {card['scoring_method']}, in {card['dtype']}" if card else ""
+    identity = parts.get(facet.get("model", ""), manifest.get("model_card", {}))
+    return f"read by {identity['scoring_method']}, in {identity['dtype']}" if identity else ""
 
 
-def _card(manifest: Mapping[str, Any]) -> dict[str, str]:
-    card = {name.replace("_", " "): str(value) for name, value in manifest.get("model_card", {}).items() if value}
+def _model_rows(manifest: Mapping[str, Any]) -> dict[str, str]:
+    rows = {name.replace("_", " "): str(value) for name, value in manifest.get("model_card", {}).items() if value}
     for part in manifest.get("models", []):
         of = part["card"]
-        card[part["name"]] = (
+        rows[part["name"]] = (
             f"{of['family']}, read by {part['scoring_method']}, {of['dtype']}, {of['source']} at {of['revision'][:16]}"
         )
-    if not card:
-        card = {"models": str(manifest["model"]), "recorded in": str(manifest.get("recorded", ""))}
-    return card | {"protocol": str(manifest["protocol"])}
+    if not rows:
+        rows = {"models": str(manifest["model"]), "recorded in": str(manifest.get("recorded", ""))}
+    return rows | {"protocol": str(manifest["protocol"])}
 
 
 def _provenance(manifest: Mapping[str, Any]) -> dict[str, str]:

@@ -1,7 +1,4 @@
-"""Runs without a model: answers got elsewhere measured, a saved run measured anew, told anew, or opened.
-
-Knows run folders, tables, and logs of other tools; asks nothing.
-"""
+"""Runs without inference: score recorded answers or logs, measure a saved run again, render its report, or load it."""
 
 from __future__ import annotations
 
@@ -99,23 +96,23 @@ def score(  # noqa: PLR0913 - likewise
             raise UndertowError(
                 f"{source}: a run knows its models; leave --model-info out, or run the audit again with it"
             )
-        asked = _Options(audit, protocol, seed, str(graph))
-        return _score_run(source, asked, OutputDir(Path(out) if out else source, overwrite))
+        options = _Options(audit, protocol, seed, str(graph))
+        return _score_run(source, options, OutputDir(Path(out) if out else source, overwrite))
     if not source.exists():
         raise UndertowError(f"{source}: there is no such run folder or recorded table; check the path")
     if audit:  # what is wrong with an option is said before anything is read
         audits.load(audit)
         named_graph(audit, str(graph))
     got = _logged(source, audit, protocol) if logged else _recorded(source, audit, protocol, str(columns))
-    audit, evidence, chosen_seed = got.audit, got.evidence, got.seed if seed is None else seed
+    audit, observations, chosen_seed = got.audit, got.observations, got.seed if seed is None else seed
     chosen = audits.load(audit)
     named = named_graph(audit, str(graph))
     if said:
-        known = {name: {**facts, **said.get(name, {})} for name, facts in evidence.design.get("models", {}).items()}
-        evidence = replace(evidence, design={**evidence.design, "models": {**said, **known}})
-    models_asked = list(dict.fromkeys(evidence.frame["model"].astype(str)))
-    asked_key = digest([audit, got.protocol, got.sha256, *([said] if said else [])])
-    run_key = key_of_run(asked_key, chosen_seed)
+        known = {name: {**facts, **said.get(name, {})} for name, facts in observations.design.get("models", {}).items()}
+        observations = replace(observations, design={**observations.design, "models": {**said, **known}})
+    model_names = list(dict.fromkeys(observations.frame["model"].astype(str)))
+    request_key = digest([audit, got.protocol, got.sha256, *([said] if said else [])])
+    run_key = key_of_run(request_key, chosen_seed)
     folder = Path(out) if out else Path("runs") / f"{audit}_{safe_name(source.name)}_{run_key[:8]}"
     check_place(folder, run_key, overwrite=overwrite)
     given = {"audit": audit, "protocol": protocol, "seed": "" if chosen_seed == got.seed else chosen_seed}
@@ -125,38 +122,41 @@ def score(  # noqa: PLR0913 - likewise
         "schema_version": SCHEMA_VERSION,
         "run_key": run_key,
         "audit": audit,
-        "model": ", ".join(models_asked),
-        "asked_key": asked_key,
+        "model": ", ".join(model_names),
+        "asked_key": request_key,
         **({"graph": named} if named else {}),
         "recorded": source.name,
         "challenge_sha256": got.sha256,
         "protocol": got.protocol,
         "seed": chosen_seed,
-        "design": dict(evidence.design),
-        "counts": {"items": len(evidence.frame), "missing": int((evidence.frame["missing_reason"] != "").sum())},
+        "design": dict(observations.design),
+        "counts": {
+            "items": len(observations.frame),
+            "missing": int((observations.frame["missing_reason"] != "").sum()),
+        },
         "notes": list(got.notes),
         "command": score_command(str(source), changed),
         "python": score_call(str(source), changed),
         **circumstances(),
     }
-    return finish(CollectedRun(chosen, evidence), manifest, OutputDir(folder, overwrite))
+    return finish(CollectedRun(chosen, observations), manifest, OutputDir(folder, overwrite))
 
 
 @dataclass(frozen=True, slots=True)
 class _Recorded:
-    """Answers that were got elsewhere.
+    """Recorded answers.
 
     Attributes:
-        audit: whose questions they answer.
-        evidence: the answers.
-        protocol: that they were got under.
-        sha256: of the files that hold them, and of what says how these are to be read.
-        notes: what a reader should know of them.
-        seed: that the questions were chosen by, which is that of the measures too if no other is given.
+        audit: name of the audit.
+        observations: the answers.
+        protocol: the protocol of the recording.
+        sha256: SHA-256 of the files and of the column mapping.
+        notes: caveats of the recording.
+        seed: of the export, and of the measures if no other is given.
     """
 
     audit: str
-    evidence: Observations
+    observations: Observations
     protocol: str
     sha256: str
     notes: Sequence[str]
@@ -174,27 +174,27 @@ def _recorded(source: Path, audit: str, protocol: str, columns: str) -> _Recorde
         sha256 = hashlib.file_digest(file, "sha256").hexdigest()
     if columns:
         names = read_names(Path(columns))
-        evidence, recorded = read_mapped(source, names, chosen, protocol)
+        observations, recorded = read_mapped(source, names, chosen, protocol)
         sha256 = digest([sha256, names.sha256])
     else:
-        evidence, recorded = chosen.load_recorded(source, protocol)
-    return _Recorded(audit, evidence, recorded, sha256, ["measured from recorded answers; no model was asked"])
+        observations, recorded = chosen.load_recorded(source, protocol)
+    return _Recorded(audit, observations, recorded, sha256, ["measured from recorded answers; no model was asked"])
 
 
 def _logged(source: Path, audit: str, protocol: str) -> _Recorded:
     logged = read_log(source, audit)
-    recorded = str(logged.evidence.design["protocol"])
+    recorded = str(logged.observations.design["protocol"])
     if protocol and protocol != recorded:
         raise UndertowError(
             f"{source}: holds log-likelihoods of whole texts (protocol {recorded}), from which {protocol} cannot be had; leave "
             "--protocol out"
         )
-    return _Recorded(logged.audit, logged.evidence, recorded, logged.sha256, logged.notes, logged.seed)
+    return _Recorded(logged.audit, logged.observations, recorded, logged.sha256, logged.notes, logged.seed)
 
 
 @dataclass(frozen=True, slots=True)
 class _Options:
-    """What a user says of a run folder that is to be measured anew; "" and None for nothing."""
+    """Options of scoring a run folder; "" and None for unset."""
 
     audit: str
     protocol: str
@@ -202,13 +202,13 @@ class _Options:
     graph: str
 
 
-def _score_run(source: Path, asked: _Options, place: OutputDir) -> Run:
-    record, seed = read_record(source), asked.seed
-    if asked.audit and asked.audit != record.manifest["audit"]:
+def _score_run(source: Path, options: _Options, place: OutputDir) -> Run:
+    record, seed = read_record(source), options.seed
+    if options.audit and options.audit != record.manifest["audit"]:
         raise UndertowError(
-            f"{source}: holds a run of {record.manifest['audit']}, not of {asked.audit}; leave --audit out"
+            f"{source}: holds a run of {record.manifest['audit']}, not of {options.audit}; leave --audit out"
         )
-    if asked.protocol and asked.protocol != record.manifest.get("protocol"):
+    if options.protocol and options.protocol != record.manifest.get("protocol"):
         raise UndertowError(
             f"{source}: was run under protocol {record.manifest.get('protocol')}; another one cannot be had from its answers"
         )
@@ -220,7 +220,7 @@ def _score_run(source: Path, asked: _Options, place: OutputDir) -> Run:
             "command": score_command(str(source), {"seed": seed}),
             "python": score_call(str(source), {"seed": seed}),
         }
-    manifest = _with_graph(manifest, asked.graph, source)
+    manifest = _with_graph(manifest, options.graph, source)
     # Measuring a run anew in its own folder is what was asked for, whatever its key becomes.
     if place.folder is not None:
         refuse_zero_byte(place.folder)
@@ -237,7 +237,7 @@ def _score_run(source: Path, asked: _Options, place: OutputDir) -> Run:
 
 
 def _measured_otherwise(recorded: Sequence[Result], results: Sequence[Result]) -> list[str]:
-    """What to say where numbers of a run that is measured anew are not those that it had; nothing where all are."""
+    """Notes on numbers that changed when a run was measured again; [] without changes."""
     before, now = by_key(recorded), by_key(results)
     moved = {key: _moved(before[key], now[key]) for key in before.keys() & now.keys()}
     n_other = sum(map(bool, moved.values())) + len(before.keys() ^ now.keys())
@@ -252,7 +252,7 @@ def _measured_otherwise(recorded: Sequence[Result], results: Sequence[Result]) -
 
 
 def _moved(before: Result, now: Result) -> list[str]:
-    """The numbers of a result that differ; two that are missing do not."""
+    """Names of the numbers that differ; two missing numbers are equal."""
     pairs = {name: (getattr(before, name), getattr(now, name)) for name in NUMBERS}
     return [
         name
@@ -263,7 +263,7 @@ def _moved(before: Result, now: Result) -> list[str]:
 
 
 def _with_graph(manifest: Mapping[str, Any], graph: str, source: Path) -> dict[str, Any]:
-    """A manifest that names this graph, and says so in what repeats the run; as it is where no graph is given."""
+    """The manifest with this graph, also in its command and Python call; unchanged without a graph."""
     named = named_graph(str(manifest["audit"]), graph)
     if not named:
         return dict(manifest)
@@ -280,14 +280,14 @@ def _with_graph(manifest: Mapping[str, Any], graph: str, source: Path) -> dict[s
 
 
 def render_report(folder: str | Path, graph: str | Path = "") -> Path:
-    """Write figures and page of a run folder anew; returns the page.
+    """Render figures and page of a run folder again; returns the page.
 
     Args:
         folder: the run folder.
         graph: the causal graph that the findings are to be read under, by name, file or text; the run's own if not given.
 
     Raises:
-        UndertowError: it is no run folder, or cannot be written, or the graph is none.
+        UndertowError: the folder is not a run folder or cannot be written, or the graph is invalid.
     """
     record = read_record(Path(folder))
     record = replace(record, manifest=_with_graph(record.manifest, str(graph), Path(folder)))
@@ -312,35 +312,36 @@ def relate(folders: Sequence[str | Path], sizes: Mapping[str, float]) -> tuple[l
         sizes: number of parameters, by model.
 
     Raises:
-        UndertowError: one is no run folder, none of them says how well anything is detected, or a model of one kind of run is
-            in none of the other.
+        UndertowError: a folder is not a run folder, no run has an AUROC, or a model of one kind of run is missing from the other.
     """
     from undertow.metrics.model_scaling import AREA, GAP, points, relations
 
     results = [result for folder in folders for result in read_record(Path(folder)).results]
-    found = points(results, sizes)
-    if not found:
+    measured = points(results, sizes)
+    if not measured:
         raise UndertowError(
             "none of these runs holds an AUROC; name at least one run folder of task-specification whose sentences are of known kind"
         )
-    strange = sorted(set(sizes) - {point.model for point in found})
+    strange = sorted(set(sizes) - {point.model for point in measured})
     if strange:
         raise UndertowError(
-            f"--size names {strange[0]!r}, which none of these runs asked; they asked {', '.join(sorted({p.model for p in found}))}"
+            f"--size names {strange[0]!r}, which none of these runs asked; they asked {', '.join(sorted({p.model for p in measured}))}"
         )
-    asked = {
+    notes_by_model = {
         measure: {str(one.group["model"]): one.note for one in results if one.measure == measure}
         for measure in (AREA, GAP)
     }
-    silent = sorted(asked[AREA].keys() - {point.model for point in found})
+    silent = sorted(notes_by_model[AREA].keys() - {point.model for point in measured})
     if silent:
         raise UndertowError(
-            f"no AUROC of {silent[0]} could be measured ({asked[AREA][silent[0]].rstrip('.')}); leave its run out, or run it again"
+            f"no AUROC of {silent[0]} could be measured ({notes_by_model[AREA][silent[0]].rstrip('.')}); leave its run out, or run it again"
         )
-    alone = [sorted(asked[one].keys() - asked[other].keys()) for one, other in ((AREA, GAP), (GAP, AREA))]
-    if asked[GAP] and all(alone):
+    alone = [
+        sorted(notes_by_model[one].keys() - notes_by_model[other].keys()) for one, other in ((AREA, GAP), (GAP, AREA))
+    ]
+    if notes_by_model[GAP] and all(alone):
         raise UndertowError(
             f"the runs of task-specification asked {', '.join(alone[0])} and those of spurious-correlation {', '.join(alone[1])}; name "
             "runs of the same models, called alike"
         )
-    return found, list(relations(found))
+    return measured, list(relations(measured))

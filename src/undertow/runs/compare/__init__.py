@@ -1,6 +1,6 @@
-"""Two runs beside each other: paired item by item, with clustered intervals of every difference, or refused with the reason.
+"""Compare two runs: pair them item by item, with clustered intervals of every difference, or refuse with the reason.
 
-Knows run folders, audits and pages; asks no model. docs/comparing.md is for readers, docs/decisions/023 says why it is done so.
+See docs/comparing.md; docs/decisions/023 gives the reasons.
 """
 
 from undertow.runs.compare.differences import Comparison, Progress, compare

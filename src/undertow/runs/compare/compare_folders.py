@@ -1,10 +1,8 @@
-"""Run folders compared, and the folder that a comparison is written to.
+"""Compare run folders, and write the comparison folder.
 
-    comparison.html   the page: what differs in words, figures, tables, what was compared
-    comparison.csv    a row for each difference
-    comparison.json   the same for machines, and which runs they are of
-
-Knows run folders, comparisons and their words; measures nothing itself.
+comparison.html   the page: findings, figures, tables, the compared runs
+comparison.csv    a row for each difference
+comparison.json   the differences and the runs as JSON
 """
 
 from __future__ import annotations
@@ -29,7 +27,7 @@ from undertow.runs.compare.comparison_report import (
 )
 from undertow.runs.compare.differences import Comparison, Progress, corrected, silent
 from undertow.runs.compare.differences import compare as compare_records
-from undertow.runs.compare.equivalence import MARGIN, Margins, is_found, verdict
+from undertow.runs.compare.equivalence import MARGIN, Margins, is_significant, verdict
 from undertow.runs.compare.pairing import Matched, matchings, models_of
 from undertow.runs.folder.storage import Kind, Record, check_place, csv_of, read_json, read_record, write_folder
 from undertow.types import Finding, Result, as_json, digest
@@ -39,22 +37,22 @@ if TYPE_CHECKING:
 
 SCHEMA_VERSION = 1
 PAGE, TABLE, JSON = "comparison.html", "comparison.csv", "comparison.json"
-SHOWN_ROWS = 20
+MAX_ROWS = 20
 
 
 @dataclass(frozen=True, slots=True)
 class ComparedRuns:
-    """Runs, or the models of a run, held against each other.
+    """Comparisons of runs, or of the models of a run.
 
     Attributes:
-        comparisons: of each pair.
-        of: the runs themselves.
-        asked: how they were compared.
+        comparisons: one per pair.
+        of: the runs.
+        options: the options of the comparison.
     """
 
     comparisons: Sequence[Comparison]
     of: Runs
-    asked: CompareOptions
+    options: CompareOptions
 
     def table(self) -> pd.DataFrame:
         """A row for each difference: the two runs, its verdict, the measure, its group, numbers and details."""
@@ -71,12 +69,12 @@ class ComparedRuns:
 
     @property
     def findings(self) -> list[Finding]:
-        """What differs, in plain sentences, the strongest first; then how many differences are equivalent, or cannot be told."""
+        """What differs, in plain sentences, the strongest first; then the number of equivalent and inconclusive differences."""
         return findings(self.comparisons, comparison_text(self.comparisons[0]).titles)
 
     @property
     def notes(self) -> list[str]:
-        """What was left out, and what to keep in mind."""
+        """Exclusions and caveats."""
         return notes_of(self.comparisons)
 
     def write(self, folder: str | Path) -> Path:
@@ -95,19 +93,19 @@ class ComparedRuns:
 
         said = [finding.text for finding in self.findings if not finding.significant]
         rows = [{name: on_one_line(str(cell)) for name, cell in row.items()} for row in rows_of(self.comparisons)]
-        table = pd.DataFrame(rows[:SHOWN_ROWS]).to_html(index=False, escape=True)
-        more = f"<p>And {len(rows) - SHOWN_ROWS:,} more; see .table().</p>" if len(rows) > SHOWN_ROWS else ""
+        table = pd.DataFrame(rows[:MAX_ROWS]).to_html(index=False, escape=True)
+        more = f"<p>And {len(rows) - MAX_ROWS:,} more; see .table().</p>" if len(rows) > MAX_ROWS else ""
         return f"<p>{escape(' '.join(said))}</p>{table}{more}"
 
 
 @dataclass(frozen=True, slots=True)
 class CompareOptions:
-    """How runs are compared.
+    """Options of a comparison.
 
     Attributes:
         seed: of the groups that clusters are dealt into where there are many, and of flipped signs.
         margins: smallest differences of interest.
-        within: whether the models of each run are compared with each other, too.
+        within: whether to compare the models of each run with each other, too.
     """
 
     seed: int = 0
@@ -146,9 +144,9 @@ class Pair(NamedTuple):
     """Two sides to compare.
 
     Attributes:
-        at: places of the baseline's run and of the candidate's.
-        models: who is compared with whom.
-        names: what both are called.
+        at: indices of the baseline's run and of the candidate's.
+        models: pairs of models, the baseline's first.
+        names: names of both sides.
     """
 
     at: tuple[int, int]
@@ -158,11 +156,11 @@ class Pair(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Runs:
-    """Runs that are to be compared.
+    """Runs to compare.
 
     Attributes:
-        folders: as they were named, the baseline first.
-        records: what is in them.
+        folders: paths that the user named, the baseline first.
+        records: their contents.
     """
 
     folders: Sequence[Path]
@@ -173,7 +171,7 @@ class Runs:
         """Read run folders.
 
         Raises:
-            UndertowError: there is none, a single one of one model, or one is no run folder.
+            UndertowError: there is no run, or one run of one model, or a folder is not a run folder.
         """
         folders = [Path(run) for run in runs]
         records = [read_record(folder) for folder in folders]
@@ -185,7 +183,7 @@ class Runs:
 
     @property
     def names(self) -> list[str]:
-        """What runs are called: by their models, and by their folders where these are not enough; no two alike."""
+        """Unique names of the runs: by model, or by folder where models do not suffice."""
         models = [str(record.manifest["model"]) for record in self.records]
         short = [folder.resolve().name for folder in self.folders]
         alone = [len(models_of(record)) == 1 for record in self.records]
@@ -203,31 +201,31 @@ class Runs:
             names.append(name)
         return names
 
-    def key(self, asked: CompareOptions) -> str:
-        """Equal for equal runs, compared in the same way."""
+    def key(self, options: CompareOptions) -> str:
+        """Key of the comparison: equal for equal runs and options."""
         keys = [str(record.manifest["run_key"]) for record in self.records]
-        return digest(["comparison", keys, asked.seed, asked.margins.texts, asked.within])
+        return digest(["comparison", keys, options.seed, options.margins.texts, options.within])
 
-    def folder(self, asked: CompareOptions) -> Path:
-        """Where a comparison goes that nobody has named a place for."""
+    def folder(self, options: CompareOptions) -> Path:
+        """The default folder of the comparison."""
         names = "_".join(_safe(folder.resolve().name) for folder in self.folders[:2])
         more = f"_and-{len(self.folders) - 2}-more" if len(self.folders) > 2 else ""
-        return Path("runs") / f"comparison_{names}{more}_{self.key(asked)[:8]}"
+        return Path("runs") / f"comparison_{names}{more}_{self.key(options)[:8]}"
 
     def pairs(self, *, within: bool) -> list[Pair]:
-        """Every pair of runs; of each run the models with each other where these are asked for, or there is one run only."""
-        names, found = self.names, []
+        """Every pair of runs; with `within`, or for a single run, also the pairs of models within a run."""
+        names, pairs = self.names, []
         for one in range(len(self.records)):
             if within or len(self.records) == 1:
                 own = models_of(self.records[one])
                 called = own if len(self.records) == 1 else [f"{model} ({names[one]})" for model in own]
-                found += [
+                pairs += [
                     Pair((one, one), [(own[a], own[b])], (called[a], called[b]))
                     for a, b in combinations(range(len(own)), 2)
                 ]
             for other in range(one + 1, len(self.records)):
-                found += self._of_runs(one, other, names)
-        return found
+                pairs += self._of_runs(one, other, names)
+        return pairs
 
     def _of_runs(self, one: int, other: int, names: Sequence[str]) -> Iterator[Pair]:
         for models in matchings(self.records[one], self.records[other]):
@@ -237,26 +235,26 @@ class Runs:
                 called.append(names[place] if is_whole else f"{models[0][at]} ({names[place]})")
             yield Pair((one, other), models, (called[0], called[1]))
 
-    def compared(self, asked: CompareOptions | None = None, progress: Progress = silent) -> ComparedRuns:
-        """Every pair held against each other.
+    def compared(self, options: CompareOptions | None = None, progress: Progress = silent) -> ComparedRuns:
+        """Compare every pair.
 
         Raises:
-            UndertowError: they are not comparable, and why.
+            UndertowError: two runs are not comparable; says why.
         """
-        asked = asked or CompareOptions()
+        options = options or CompareOptions()
         compared = [
             compare_records(
                 self.records[pair.at[0]],
                 self.records[pair.at[1]],
-                seed=asked.seed,
+                seed=options.seed,
                 names=pair.names,
                 progress=progress,
-                margin=asked.margins,
+                margin=options.margins,
                 models=pair.models,
             )
-            for pair in self.pairs(within=asked.within)
+            for pair in self.pairs(within=options.within)
         ]
-        return ComparedRuns(corrected(compared), self, asked)
+        return ComparedRuns(corrected(compared), self, options)
 
 
 def _safe(name: str) -> str:
@@ -267,7 +265,7 @@ def _safe(name: str) -> str:
 
 
 def rows_of(comparisons: Sequence[Comparison]) -> list[dict[str, str]]:
-    """The differences as rows of text, the strongest first; of several comparisons with which runs they are of."""
+    """The differences as rows of text, the strongest first; with the names of the runs if there are several comparisons."""
     of_all = [(of, one) for of in comparisons for one in of.differences]
     if len(comparisons) == 1:
         return [_row_of(comparisons[0], one) for one in strongest_first(comparisons[0].differences)]
@@ -280,9 +278,9 @@ def rows_of(comparisons: Sequence[Comparison]) -> list[dict[str, str]]:
 
 def _row_of(comparison: Comparison, one: Result) -> dict[str, str]:
     from undertow.report.formatting import MISSING, probability, significant
-    from undertow.runs.compare.comparison_report import decimals, digits, label, telling_keys
+    from undertow.runs.compare.comparison_report import decimals, digits, distinguishing_keys, label
 
-    titles, keys = comparison_text(comparison).titles, telling_keys(comparison.differences)
+    titles, keys = comparison_text(comparison).titles, distinguishing_keys(comparison.differences)
     places = decimals(one) if math.isfinite(one.value) else 2
     margin = one.extras.get(MARGIN, math.nan)
     return {
@@ -298,7 +296,7 @@ def _row_of(comparison: Comparison, one: Result) -> dict[str, str]:
 
 
 def counts_of(comparisons: Sequence[Comparison]) -> list[dict[str, str]]:
-    """How many differences of each comparison are what, as rows of text."""
+    """Number of differences by comparison and verdict, as rows of text."""
     from undertow.runs.compare.comparison_report import counted
 
     return [
@@ -307,12 +305,12 @@ def counts_of(comparisons: Sequence[Comparison]) -> list[dict[str, str]]:
 
 
 def plain_of(compared: ComparedRuns) -> dict[str, Any]:
-    """Everything, as JSON has it: a number that is missing is null."""
+    """The whole comparison as JSON values; missing numbers are None."""
     return {
         "schema_version": SCHEMA_VERSION,
-        "comparison_key": compared.of.key(compared.asked),
-        "seed": compared.asked.seed,
-        "margins": compared.asked.margins.texts,
+        "comparison_key": compared.of.key(compared.options),
+        "seed": compared.options.seed,
+        "margins": compared.options.margins.texts,
         "comparisons": [
             {
                 "audit": one.audit,
@@ -326,7 +324,7 @@ def plain_of(compared: ComparedRuns) -> dict[str, Any]:
                 "notes": list(one.notes),
                 "differences": [_plain(difference) for difference in one.differences],
             }
-            for one, pair in zip(compared.comparisons, compared.of.pairs(within=compared.asked.within), strict=True)
+            for one, pair in zip(compared.comparisons, compared.of.pairs(within=compared.options.within), strict=True)
         ],
     }
 
@@ -353,7 +351,7 @@ def _plain(one: Result) -> dict[str, Any]:
         "extras": {name: _number(value) for name, value in one.extras.items()},
         "note": one.note,
         "verdict": verdict(one),
-        "significant": is_found(one),
+        "significant": is_significant(one),
     }
 
 
@@ -365,16 +363,16 @@ def _number(value: float) -> float | None:
 
 
 def check_folder(folder: Path, key: str) -> None:
-    """Refuse, before any work is done, a place that holds something other than this comparison.
+    """Refuse a folder that holds anything but this comparison, before any work is done.
 
     Raises:
-        UndertowError: the place is taken, or no folder can be made there.
+        UndertowError: the folder is taken, or cannot be created.
     """
     check_place(folder, key, kind=COMPARISON)
 
 
 def _held_key(folder: Path) -> str:
-    """The key of the comparison in a folder; "" if there is none that can be read."""
+    """The key of the comparison in a folder; "" if none can be read."""
     try:
         return str(read_json(folder / JSON).get("comparison_key", ""))
     except UndertowError:
@@ -392,12 +390,12 @@ def _write(compared: ComparedRuns, folder: Path) -> Path:
         text = as_json(plain_of(compared), indent=2, allow_nan=False) + "\n"
         (draft / JSON).write_text(_writable(text), encoding="utf-8")
 
-    write_folder(folder, compared.of.key(compared.asked), fill, kind=COMPARISON)
+    write_folder(folder, compared.of.key(compared.options), fill, kind=COMPARISON)
     return folder / PAGE
 
 
 def _writable(text: str) -> str:
-    """A text that UTF-8 can hold: the name of a folder may have bytes that are no text."""
+    """Text that UTF-8 can encode: a folder name may contain invalid bytes."""
     return text.encode("utf-8", "replace").decode()
 
 
@@ -411,17 +409,17 @@ def _page(compared: ComparedRuns) -> str:
         PageFigure(drawing.name, svg_text(drawing), drawing.caption, drawing.alt)
         for drawing in drawings(compared.comparisons, titles)
     ]
-    folders, asked = [str(folder) for folder in compared.of.folders], compared.asked
-    seed = ["--seed", str(asked.seed)] if asked.seed else []
-    margins = [word for text in asked.margins.texts for word in ("--margin", text)]
-    within = ["--within"] if asked.within else []
+    folders, options = [str(folder) for folder in compared.of.folders], compared.options
+    seed = ["--seed", str(options.seed)] if options.seed else []
+    margins = [word for text in options.margins.texts for word in ("--margin", text)]
+    within = ["--within"] if options.within else []
     command = f"undertow compare {shlex.join([*folders, *seed, *margins, *within])}"
-    arguments = [*map(repr, folders), *([f"seed={asked.seed}"] if asked.seed else [])]
-    arguments += [f"margin={asked.margins.python}"] if asked.margins.python else []
-    arguments += ["within=True"] if asked.within else []
+    arguments = [*map(repr, folders), *([f"seed={options.seed}"] if options.seed else [])]
+    arguments += [f"margin={options.margins.python}"] if options.margins.python else []
+    arguments += ["within=True"] if options.within else []
     python = f"undertow.compare({', '.join(arguments)})"
     return render_page(
-        page_of(compared.comparisons, pictures, command, python, _provenance(circumstances(), asked.seed))
+        page_of(compared.comparisons, pictures, command, python, _provenance(circumstances(), options.seed))
     )
 
 

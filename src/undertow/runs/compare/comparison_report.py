@@ -1,7 +1,4 @@
-"""Comparisons in words: what differs, the strongest first, and the parts of their page.
-
-Knows comparisons and the page's parts; knows nothing about how differences were got or files are written.
-"""
+"""The report of a comparison: findings, figures and page."""
 
 from __future__ import annotations
 
@@ -27,21 +24,21 @@ from undertow.report.model import ReportTable, ReportText
 from undertow.report.page import Page, PageFigure
 from undertow.runs.compare.differences import Comparison, statement
 from undertow.runs.compare.equivalence import (
-    CANNOT_BE_TOLD,
     DIFFERS,
     EQUIVALENT,
+    INCONCLUSIVE,
     INNER_HIGH,
     INNER_LOW,
     MARGIN,
     OVER_PROMPTS,
     VERDICTS,
     W_SPAN,
-    is_found,
+    is_significant,
     verdict,
 )
 from undertow.runs.compare.resampling import columns_known, require_columns
 from undertow.runs.folder.storage import ManifestFacts
-from undertow.runs.run_report import asked_of, beside_each_other
+from undertow.runs.run_report import beside_each_other, sample_facts
 from undertow.types import MAX_DECIMALS, Finding, Result
 
 if TYPE_CHECKING:
@@ -64,7 +61,7 @@ NOTES = (
     "A difference is the number of the later run less that of the baseline, each over the items that both answered.",
     f"The margin is the smallest difference of interest. A difference *{DIFFERS}* where q is below .05 and its 95% interval lies wholly "
     f"beyond the margin: only this is claimed. It is *{EQUIVALENT}* where its 90% interval lies wholly within (two one-sided tests). "
-    f"Of all others it *{CANNOT_BE_TOLD}* which they are: the interval says how large they could be. What has no interval is not claimed.",
+    f"Of all others it *{INCONCLUSIVE}* which they are: the interval says how large they could be. What has no interval is not claimed.",
     "The intervals are about other sentences of this kind (patterns, occupations, documents or pairs of names), and say nothing of other "
     "training seeds, prompts or languages. They come from leaving whole clusters out of both runs.",
     "Differences of slopes are judged as drifts are: the answers' differences, row by row, may have noise of each value of W, which "
@@ -84,7 +81,7 @@ GLOSSARY = {
     "baseline": "value in the baseline run, over the items of both",
     "candidate": "value in the run that is held against it, over the items of both",
     "margin": "the smallest difference of interest, in the unit of the table",
-    "verdict": f"{DIFFERS} (claimed), {EQUIVALENT}, or {CANNOT_BE_TOLD}",
+    "verdict": f"{DIFFERS} (claimed), {EQUIVALENT}, or {INCONCLUSIVE}",
     "mean_mass": "the average probability that the words of a group take; a difference of two is at these values of W, for other sentences",
     "w_effect_of_difference": "the standard deviation of what the values of W do to the difference of both runs, without the noise that "
     "the sentences leave: 0 where both answer W alike",
@@ -101,14 +98,14 @@ TITLES = {
 }
 
 
-HOW_FOUND = "A difference is claimed where q is below .05 and its 95% interval lies wholly beyond the margin."
+DECISION_RULE = "A difference is claimed where q is below .05 and its 95% interval lies wholly beyond the margin."
 NOT_TESTED = "Not tested."
 NOTHING_DIFFERS = "No difference between the runs is claimed to be more than its margin."
 ALL_ALIKE = "Where all answers are the same, there is no difference to be found."
 
 
 def comparison_text(comparison: Comparison) -> ReportText:
-    """The words that the audit has for its measures, and for what both runs were asked."""
+    """The audit's report text for the items of both runs."""
     run = comparison.runs[0]
     audit = audits.load(comparison.audit)
     both = [
@@ -122,12 +119,12 @@ def comparison_text(comparison: Comparison) -> ReportText:
 
 
 def strongest_first(differences: Sequence[Result]) -> list[Result]:
-    """By how often they hold half their interval, since units differ; those that are claimed first, those without a number last."""
-    return sorted(differences, key=lambda one: (not is_found(one), -strength(one)))
+    """Sort differences: significant ones first, then by size in half-widths of the interval; missing numbers last."""
+    return sorted(differences, key=lambda one: (not is_significant(one), -strength(one)))
 
 
 def strength(difference: Result) -> float:
-    """Size in halves of the interval; of one without an interval, 1 where there is a difference at all, and less than 0 of none."""
+    """Size in half-widths of the interval; without an interval, 1 for any difference and below 0 for none."""
     if not math.isfinite(difference.value):
         return -1.0
     half = (difference.high - difference.low) / 2
@@ -137,17 +134,17 @@ def strength(difference: Result) -> float:
 
 
 def findings(comparisons: Sequence[Comparison], titles: Mapping[str, str]) -> list[Finding]:
-    """A sentence for each difference that is claimed, the strongest first; then how many are not.
+    """A sentence for each significant difference, the strongest first; then the number of others.
 
     Args:
-        comparisons: told together.
-        titles: of the audit's own measures, by name.
+        comparisons: comparisons of one report.
+        titles: titles of the audit's metrics, by name.
     """
     several = len(comparisons) > 1
     tested = [statement(one) for of in comparisons for one in of.differences if math.isfinite(one.q)]
     said = [
         Finding(
-            _sentence(one, of, titles, telling_keys(of.differences)),
+            _sentence(one, of, titles, distinguishing_keys(of.differences)),
             significant=True,
             strength=strength(one),
             results=(named(of, one, several=several),),
@@ -155,40 +152,42 @@ def findings(comparisons: Sequence[Comparison], titles: Mapping[str, str]) -> li
         )
         for of in comparisons
         for one in of.differences
-        if is_found(one)
+        if is_significant(one)
     ]
     said.sort(key=lambda finding: -finding.strength)
     if len(comparisons) > MAX_PAIRS:
-        return [*said, *_not_found(comparisons, tested)]
-    return [*said, *(finding for of in comparisons for finding in _not_found([of], tested, several=several))]
+        return [*said, *_not_significant(comparisons, tested)]
+    return [*said, *(finding for of in comparisons for finding in _not_significant([of], tested, several=several))]
 
 
-def _not_found(comparisons: Sequence[Comparison], tested: Sequence[str], *, several: bool = True) -> list[Finding]:
-    """How many differences are not claimed, the strongest of them first in what the sentence rests on."""
+def _not_significant(
+    comparisons: Sequence[Comparison], tested: Sequence[str], *, several: bool = True
+) -> list[Finding]:
+    """Number of differences that are not significant, with the strongest first among its results."""
     who = "" if not several else f"{comparisons[0].candidate} against {comparisons[0].baseline}: "
     if len(comparisons) > 1:
         who = f"All {len(comparisons)} comparisons together: "
     rows = strongest_first([named(of, one, several=several) for of in comparisons for one in of.differences])
     finite = [one for one in rows if math.isfinite(one.value)]
     lost = tuple(one for one in rows if not math.isfinite(one.value))
-    left = tuple(one for one in finite if not is_found(one))
+    left = tuple(one for one in finite if not is_significant(one))
     n_tests = tested.count(statement(left[0])) if left else 0
     said, identical = _summary(comparisons, finite), all(of.identical for of in comparisons)
-    found = [
+    tallied = [
         Finding(who + said, significant=False, strength=0.0, decision_rule=ALL_ALIKE)
         if identical
         else Finding(
-            who + said, significant=False, strength=0.0, results=left, n_tests=n_tests, decision_rule=HOW_FOUND
+            who + said, significant=False, strength=0.0, results=left, n_tests=n_tests, decision_rule=DECISION_RULE
         )
     ]
     not_had = Finding(
-        who + _lost_told(len(lost)), significant=False, strength=0.0, results=lost, decision_rule=NOT_TESTED
+        who + _lost_sentence(len(lost)), significant=False, strength=0.0, results=lost, decision_rule=NOT_TESTED
     )
-    return [*(found if said else []), *([not_had] if lost else [])]
+    return [*(tallied if said else []), *([not_had] if lost else [])]
 
 
 def _summary(comparisons: Sequence[Comparison], finite: Sequence[Result]) -> str:
-    """How many differences are equivalent, and of how many it cannot be told; "" where all are claimed."""
+    """Number of equivalent and inconclusive differences; "" if all are significant."""
     if len(comparisons) == 1 and comparisons[0].identical:
         same = f"All answers to {comparisons[0].n_answered:,} items are the same"
         return f"{same}, so all {len(finite):,} differences are 0." if finite else f"{same}."
@@ -199,8 +198,8 @@ def _summary(comparisons: Sequence[Comparison], finite: Sequence[Result]) -> str
         said.append(
             f"{counts[EQUIVALENT]:,} {'is' if one else 'are'} equivalent within {'its' if one else 'their'} margin"
         )
-    if counts[CANNOT_BE_TOLD]:
-        said.append(f"{counts[CANNOT_BE_TOLD]:,} can be told neither way")
+    if counts[INCONCLUSIVE]:
+        said.append(f"{counts[INCONCLUSIVE]:,} can be told neither way")
     if not said:
         return ""
     many = "1 difference" if len(finite) == 1 else f"{len(finite):,} differences"
@@ -209,30 +208,30 @@ def _summary(comparisons: Sequence[Comparison], finite: Sequence[Result]) -> str
 
 
 def counted(differences: Sequence[Result]) -> dict[str, int]:
-    """How many of the differences that have a value are what, by verdict."""
-    found = [verdict(one) for one in differences if math.isfinite(one.value)]
-    return {one: found.count(one) for one in VERDICTS}
+    """Number of differences with a value, by verdict."""
+    verdicts = [verdict(one) for one in differences if math.isfinite(one.value)]
+    return {one: verdicts.count(one) for one in VERDICTS}
 
 
-def _lost_told(lost: int) -> str:
+def _lost_sentence(lost: int) -> str:
     return f"{'1 number' if lost == 1 else f'{lost:,} numbers'} cannot be compared; the tables say why."
 
 
-def telling_keys(differences: Sequence[Result]) -> list[str]:
+def distinguishing_keys(differences: Sequence[Result]) -> list[str]:
     """Keys of the groups that have several levels."""
     keys = dict.fromkeys(key for one in differences for key in one.group)
     return [key for key in keys if len({one.group.get(key, "") for one in differences} - {""}) > 1]
 
 
 def label(difference: Result, titles: Mapping[str, str], keys: Sequence[str]) -> str:
-    """What a difference is of: its measure, and its levels of these keys."""
+    """Label of a difference: its metric, and its levels of these keys."""
     title = title_of(difference.measure, titles)
     levels = [level for key, level in difference.group.items() if level and key in keys]
     return f"{title} ({', '.join(levels)})" if levels else title
 
 
 def title_of(measure: str, titles: Mapping[str, str]) -> str:
-    """The title of a measure: the audit's own, or what it is called here."""
+    """The title of a metric: the audit's, or the default."""
     return titles.get(measure) or TITLES.get(measure) or measure_title(measure)
 
 
@@ -253,20 +252,20 @@ def _sentence(one: Result, comparison: Comparison, titles: Mapping[str, str], ke
 
 
 def _at_these(one: Result) -> str:
-    """That a mean mass is one over the values of W that were asked, and says nothing of others."""
+    """Note that a mean mass is a mean over the queried values of W only."""
     w_name = one.group.get("w_name", "")
     return f" at these values of {w_name}" if w_name and one.measure.removesuffix(OVER_PROMPTS) == "mean_mass" else ""
 
 
 def digits(value: float, places: int) -> str:
-    """A number with these decimals; with an exponent where they would show nothing of it."""
+    """A number with these decimals; with an exponent if it would round to 0."""
     if math.isfinite(value) and value != 0.0 and float(f"{value:.{places}f}") == 0.0 and places >= MAX_DECIMALS:
         return f"{value:.1e}".replace("-", MINUS)
     return number(value, places)
 
 
 def decimals(one: Result) -> int:
-    """As many as half the interval needs, or where there is none the difference."""
+    """Decimals for the half-width of the interval, or for the difference if there is none."""
     half = (one.high - one.low) / 2
     if not (math.isfinite(half) and half > 0):
         return significant_decimals(one.value)
@@ -285,31 +284,31 @@ def page_of(
     python: str,
     provenance: Mapping[str, str],
 ) -> Page:
-    """The page of one or more comparisons that are told together."""
+    """The page of one or more comparisons."""
     first, several = comparisons[0], len(comparisons) > 1
-    told = comparison_text(first)
+    text = comparison_text(first)
     sides = sides_of(comparisons)
-    said = findings(comparisons, told.titles)
-    claimants = "listed words" if told.of_words else "possible answers"
+    said = findings(comparisons, text.titles)
+    claimants = "listed words" if text.of_words else "possible answers"
     all_of_them = f"{', '.join(list(sides)[:-1])} and {list(sides)[-1]}"
     return Page(
-        title=f"{told.title}: {all_of_them} with each other"
+        title=f"{text.title}: {all_of_them} with each other"
         if several
-        else f"{told.title}: {first.candidate} against {first.baseline}",
+        else f"{text.title}: {first.candidate} against {first.baseline}",
         lead=f"What differs between the answers of {all_of_them} to the same questions?{_one_model(comparisons)}",
         findings=said,
         results=[_row(named(one, each, several=several)) for one in comparisons for each in one.differences],
         figures=pictures,
         shown=[*([_pairs(comparisons)] if several else []), _compared(sides)],
-        asked=told.asked,
-        examples=told.examples,
+        asked=text.asked,
+        examples=text.examples,
         asked_of={_place(at, several=several): _who(name, run) for at, (name, run) in enumerate(sides.items(), 1)},
         notes=[*notes_of(comparisons), *NOTES],
         command=command,
         python=python,
         provenance=provenance,
-        titles={**TITLES, **told.titles},
-        glossary={**told.glossary, **_glossary(comparisons)},
+        titles={**TITLES, **text.titles},
+        glossary={**text.glossary, **_glossary(comparisons)},
         neutral="no difference would give",
         basis=_basis(said, comparisons, claimants),
         nothing=ALL_ALIKE if all(one.identical for one in comparisons) else NOTHING_DIFFERS,
@@ -317,21 +316,21 @@ def page_of(
 
 
 def _glossary(comparisons: Sequence[Comparison]) -> dict[str, str]:
-    """Meanings of columns, and of the measures that are compared here."""
+    """Meanings of the columns and metrics of this comparison."""
     measures = {one.measure for of in comparisons for one in of.differences}
     of_measures = {name for name in GLOSSARY if name in MEASURES or name in TITLES}
     return {name: text for name, text in GLOSSARY.items() if name not in of_measures or name in measures}
 
 
 def _row(difference: Result) -> Result:
-    """A difference as a row of the page: with its verdict, and without the numbers that only the table holds."""
-    told = verdict(difference) if math.isfinite(difference.value) else ""
+    """A difference as a row of the page, with its verdict and without numbers that only the CSV table holds."""
+    word = verdict(difference) if math.isfinite(difference.value) else ""
     detail = {name: number for name, number in difference.extras.items() if name not in LEFT_TO_THE_TABLE}
-    return replace(difference, group={**difference.group, VERDICT: told}, extras=detail)
+    return replace(difference, group={**difference.group, VERDICT: word}, extras=detail)
 
 
 def sides_of(comparisons: Sequence[Comparison]) -> dict[str, Record]:
-    """All that were compared, by what they are called, in order."""
+    """The compared runs by name, in order."""
     sides: dict[str, Record] = {}
     for one in comparisons:
         for name, run in zip((one.baseline, one.candidate), one.runs, strict=True):
@@ -340,7 +339,7 @@ def sides_of(comparisons: Sequence[Comparison]) -> dict[str, Record]:
 
 
 def _basis(said: Sequence[Finding], comparisons: Sequence[Comparison], claimants: str) -> dict[str, dict[str, str]]:
-    """What each finding rests on beside its differences: what both runs were asked, the mass that nobody claimed, protocol, graph."""
+    """Basis of each finding: samples of both runs, mass of other words, protocol and graph."""
     by_name = {pair_name(one): one for one in comparisons}
     basis = {}
     for finding in said:
@@ -354,20 +353,20 @@ def _basis(said: Sequence[Finding], comparisons: Sequence[Comparison], claimants
 
 
 def _side(run: Record, facet: Mapping[str, str], claimants: str) -> dict[str, str]:
-    """What one of the runs was asked, and the graph that it names."""
+    """Sample of one run, and its graph."""
     graph: Mapping[str, Any] = run.manifest.get("graph") or {}
-    return asked_of(run, facet, claimants) | ({"graph": f"{graph['name']}: {graph['title']}"} if graph else {})
+    return sample_facts(run, facet, claimants) | ({"graph": f"{graph['name']}: {graph['title']}"} if graph else {})
 
 
 def _one_model(comparisons: Sequence[Comparison]) -> str:
-    """Whose answers these all are, where runs of one model are called otherwise."""
+    """The model, where all runs are of one model and have other names."""
     models = {str(run.manifest["model"]) for one in comparisons for run in one.runs}
     names = set(sides_of(comparisons))
     return f" All runs asked {models.pop()}." if len(models) == 1 and not names & models else ""
 
 
 def _who(name: str, run: Record) -> str:
-    """A run by its name, and whom it asked, if that is not its name."""
+    """Name of a run, and its model if that is not the name."""
     model = str(run.manifest["model"])
     models = {model, *(str(part["name"]) for part in run.manifest.get("models", ()))}
     return name if name in models else f"{name}: a run of {model}"
@@ -378,7 +377,7 @@ def _place(at: int, *, several: bool) -> str:
 
 
 def notes_of(comparisons: Sequence[Comparison]) -> list[str]:
-    """Notes of each comparison, once where several have one, and with their names where not all have it."""
+    """Notes of all comparisons without repeats, with the names of the pairs where not all share a note."""
     by_note: dict[str, list[str]] = {}
     for one in comparisons:
         for note in one.notes:
@@ -389,17 +388,17 @@ def notes_of(comparisons: Sequence[Comparison]) -> list[str]:
 
 
 def pair_name(comparison: Comparison) -> str:
-    """What a comparison is called beside others."""
+    """Name of a comparison among others."""
     return f"{comparison.candidate} less {comparison.baseline}"
 
 
 def named(comparison: Comparison, difference: Result, *, several: bool) -> Result:
-    """A difference that says which run less which it is, where there are several."""
+    """A difference with the names of its runs, where there are several comparisons."""
     return replace(difference, group={RUNS: pair_name(comparison), **difference.group}) if several else difference
 
 
 def _pairs(comparisons: Sequence[Comparison]) -> ReportTable:
-    """How many differences of each comparison are what."""
+    """Table of the number of differences by verdict, for each comparison."""
     rows = [
         [one.candidate, one.baseline, f"{one.n_answered:,}", *(f"{n:,}" for n in counted(one.differences).values())]
         for one in comparisons
@@ -408,7 +407,7 @@ def _pairs(comparisons: Sequence[Comparison]) -> ReportTable:
 
 
 def _compared(sides: Mapping[str, Record]) -> ReportTable:
-    """Who the runs are, side by side; in columns of many, row by row."""
+    """Facts of the runs side by side; one row per run where there are many."""
     facts = {name: _facts(name, run) for name, run in sides.items()}
     known = list(dict.fromkeys(key for one in facts.values() for key in one))
     if len(facts) > MAX_PAIRS:
@@ -419,19 +418,19 @@ def _compared(sides: Mapping[str, Record]) -> ReportTable:
 
 
 def _facts(name: str, run: Record) -> dict[str, str]:
-    """Who a run asked, how, when, and the command that repeats it; of one of its models, if it is called so."""
+    """Model, protocol, date and command of a run; of one model, if the run has that name."""
     manifest = run.manifest
-    cards = {str(part["name"]): part["card"] for part in manifest.get("models", ())}
-    cards = {name: cards[name]} if name in cards else cards
+    identities = {str(part["name"]): part["card"] for part in manifest.get("models", ())}
+    identities = {name: identities[name]} if name in identities else identities
     if "model_card" in manifest:
-        cards = {str(manifest["model"]): manifest["model_card"]}
+        identities = {str(manifest["model"]): manifest["model_card"]}
     counts: Mapping[str, Any] = manifest.get("counts", {})
     return {
-        "model": name if name in cards else str(manifest["model"]),
-        "source": _of_cards(cards, "source") or str(manifest.get("recorded", "")),
-        "revision": _of_cards(cards, "revision"),
-        "dtype": _of_cards(cards, "dtype"),
-        "read by": _of_cards(cards, "scoring_method"),
+        "model": name if name in identities else str(manifest["model"]),
+        "source": _joined_facts(identities, "source") or str(manifest.get("recorded", "")),
+        "revision": _joined_facts(identities, "revision"),
+        "dtype": _joined_facts(identities, "dtype"),
+        "read by": _joined_facts(identities, "scoring_method"),
         "protocol": str(manifest["protocol"]),
         "items": f"{counts.get('items', len(run.observations)):,}",
         "missing": f"{counts.get('missing', 0):,}",
@@ -444,9 +443,9 @@ def _facts(name: str, run: Record) -> dict[str, str]:
     }
 
 
-def _of_cards(cards: Mapping[str, Mapping[str, Any]], name: str) -> str:
-    """A fact of each model, once where it is the same of all."""
-    facts = {model: str(card.get(name, ""))[:40] for model, card in cards.items()}
+def _joined_facts(identities: Mapping[str, Mapping[str, Any]], name: str) -> str:
+    """A fact of each model, or one value if all are equal."""
+    facts = {model: str(identity.get(name, ""))[:40] for model, identity in identities.items()}
     if len(set(facts.values())) < 2:
         return next(iter(facts.values()), "")
     return "; ".join(f"{model}: {fact}" for model, fact in facts.items())
@@ -456,7 +455,7 @@ def _of_cards(cards: Mapping[str, Mapping[str, Any]], name: str) -> str:
 
 
 def drawings(comparisons: Sequence[Comparison], titles: Mapping[str, str]) -> list[Drawing]:
-    """A figure for each measure, those with the strongest differences first."""
+    """A figure for each metric, those with the strongest differences first."""
     from undertow.report.figures.forest_plot import DrawnDifference, describe_differences, draw_differences
     from undertow.report.style import Drawing
 
@@ -470,14 +469,14 @@ def drawings(comparisons: Sequence[Comparison], titles: Mapping[str, str]) -> li
     drawn = []
     for (measure, unit), rows in differing[:MAX_FIGURES]:
         title = title_of(measure, titles)
-        keys = telling_keys(rows)
+        keys = distinguishing_keys(rows)
         chosen = [
             DrawnDifference(
                 ", ".join(one.group[key] for key in keys if one.group.get(key)) or _levels(one) or title,
                 one.value,
                 one.low,
                 one.high,
-                found=is_found(one),
+                found=is_significant(one),
                 equivalent=verdict(one) == EQUIVALENT,
                 margin=one.extras.get(MARGIN, 0.0),
             )
@@ -498,9 +497,9 @@ def drawings(comparisons: Sequence[Comparison], titles: Mapping[str, str]) -> li
 
 
 def _levels(one: Result) -> str:
-    """All that a difference is of, where it stands alone."""
+    """All levels of a difference, for use outside a table."""
     return ", ".join(filter(None, one.group.values()))
 
 
-def _how_many(shown: int, of_all: int) -> str:
-    return f"The {shown} strongest of {of_all:,}." if shown < of_all else ""
+def _how_many(n_drawn: int, of_all: int) -> str:
+    return f"The {n_drawn} strongest of {of_all:,}." if n_drawn < of_all else ""

@@ -1,8 +1,7 @@
-"""The differences of two runs: every measure on the items that both answered, with an interval, and a test against a margin.
+"""Differences of two runs: every metric on the items that both answered, with an interval and a test against a margin.
 
-Both runs are measured without each group of clusters, and lose the same ones; docs/decisions/023 says why, and how well it covers.
-An audit that knows more of its measures than their clusters judges the differences of these itself (`differences` of an audit).
-Knows audits by their `measure` and `differences`; knows nothing about what is measured, or how differences are told.
+The interval is a paired jackknife: both runs are measured without each group of clusters; docs/decisions/023 gives reasons and
+coverage. An audit may compute the differences of some metrics itself (its `differences`).
 """
 
 from __future__ import annotations
@@ -76,24 +75,23 @@ HIDDEN = "The models do not show all probabilities: the interval covers whatever
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """Two runs beside each other.
+    """A comparison of two runs.
 
     Attributes:
-        baseline: what the baseline run is called: its model, or more where both have one name.
-        candidate: what the other run is called.
+        baseline: name of the baseline run: its model, or more where both have the same model.
+        candidate: name of the other run.
         differences: of each measure and group, candidate less baseline, with a 95% interval, p of a difference no larger than the margin,
-            and Benjamini-Hochberg q over all tests of the same `statement`, in comparisons told with it too; `detail` has the value of
-            either on the items of both, `margin`, `inner_low` and `inner_high` (90% interval), and on how many clusters it rests.
-            `comparing.verdicts.verdict` says what follows.
-        notes: what was left out, and what to keep in mind.
-        audit: the audit.
+            and Benjamini-Hochberg q over all tests of the same `statement`, over all comparisons of one report; `extras` has both values,
+            `margin`, `inner_low` and `inner_high` (90% interval), and the number of clusters. See `equivalence.verdict`.
+        notes: exclusions and caveats.
+        audit: name of the audit.
         seed: of groups and of flipped signs.
-        n_items: items that both were asked.
-        n_answered: of these, items that both have an answer to.
-        n_alone: items that only the baseline was asked, and only the candidate.
+        n_items: items of both runs.
+        n_answered: of these, items with an answer in both.
+        n_alone: items of the baseline only, and of the candidate only.
         identical: whether all answers are the same, to nine digits.
-        runs: both, as they were recorded.
-        shared: both, with nothing but the items of both; a row that one has no answer to is unscored in either.
+        runs: both records.
+        shared: observations of both on their shared items; a row without an answer in one is missing in both.
     """
 
     baseline: str
@@ -133,14 +131,14 @@ def compare(  # noqa: PLR0913 - two runs, and a keyword for each choice
     """Compare two runs of one audit, item by item.
 
     Args:
-        baseline: the run that the other is held against.
-        candidate: the other; or the same, of which other models are compared.
+        baseline: the baseline run.
+        candidate: the other run, or the same run with other models.
         seed: of the groups that clusters are dealt into where there are many, and of flipped signs.
-        names: what the runs are called; their models if not given.
+        names: names of the runs; by default their models.
         progress: called with (tables measured, tables in all).
         margin: the smallest difference of interest, in the unit of each measure; or by measure; the defaults of
             `undertow.runs.compare.equivalence` if not given.
-        models: pairs of models to compare, the baseline's first; one with one, or those with the same names, if not given.
+        models: pairs of models to compare, the baseline's first; by default one with one, or those with the same names.
 
     Raises:
         UndertowError: the runs are not comparable, and why; or the seed is negative, or a margin.
@@ -183,7 +181,7 @@ def compare(  # noqa: PLR0913 - two runs, and a keyword for each choice
 
 
 def corrected(comparisons: Sequence[Comparison]) -> list[Comparison]:
-    """Comparisons that are told together, each q for the tests of the same statement in all of them.
+    """Comparisons of one report, with q over the tests of the same statement in all of them.
 
     Slopes are one statement, effects of W another, and all other measures a third: means and effects at these values of W often do
     differ, and under one correction with them a slope of no drift would be claimed too easily. Where masses were averaged over several
@@ -203,7 +201,7 @@ def corrected(comparisons: Sequence[Comparison]) -> list[Comparison]:
 
 
 def statement(difference: Result) -> str:
-    """Which tests a difference is corrected with: those of slopes, of effects of W, or of all other measures."""
+    """The family of tests of a difference: slopes, effects of W, or all other metrics."""
     if PER in difference.unit:
         return "slopes"
     return "effects of W" if difference.measure.removesuffix(OVER_PROMPTS) == EFFECT_OF_W else "all others"
@@ -214,12 +212,12 @@ def _is_by_prompt(difference: Result, of: Comparison) -> bool:
 
 
 def _names(baseline: Record, candidate: Record) -> tuple[str, str]:
-    """Models, with the precision where that tells them apart, or else by their place."""
+    """Names by model, with the dtype if models are equal, else `baseline` and `candidate`."""
     models = [str(record.manifest["model"]) for record in (baseline, candidate)]
     if models[0] != models[1]:
         return models[0], models[1]
-    cards: list[Mapping[str, Any]] = [record.manifest.get("model_card", {}) for record in (baseline, candidate)]
-    dtypes = [str(card.get("dtype", "")) for card in cards]
+    identities: list[Mapping[str, Any]] = [record.manifest.get("model_card", {}) for record in (baseline, candidate)]
+    dtypes = [str(identity.get("dtype", "")) for identity in identities]
     if dtypes[0] != dtypes[1]:
         return f"{models[0]} ({dtypes[0]})", f"{models[1]} ({dtypes[1]})"
     return f"{models[0]} (baseline)", f"{models[1]} (candidate)"
@@ -236,8 +234,8 @@ class _Measured:
         audit: the audit.
         paired: the items.
         seed: of groups and of flipped signs.
-        baseline, candidate: results by what they are.
-        keys: of all that either run has, in order.
+        baseline, candidate: results by key.
+        keys: keys of either run, in order.
     """
 
     audit: Audit
@@ -249,11 +247,11 @@ class _Measured:
 
     @classmethod
     def of(cls, audit: Audit, paired: PairedRuns, seed: int, names: Names, columns: Set[str]) -> _Measured:
-        found = []
-        for at, evidence in enumerate((paired.baseline, paired.candidate)):
-            with require_columns(evidence, names[at], columns):
+        sides = []
+        for at, observations in enumerate((paired.baseline, paired.candidate)):
+            with require_columns(observations, names[at], columns):
                 try:
-                    found.append(by_key(_shared_names(point_results(audit, evidence, seed), paired, at)))
+                    sides.append(by_key(_shared_names(point_results(audit, observations, seed), paired, at)))
                 except CorruptRunError:
                     raise
                 except UndertowError as error:
@@ -261,45 +259,45 @@ class _Measured:
                         f"{names.baseline} and {names.candidate} cannot be compared on the {paired.n_answered:,} items that both "
                         f"answered: {error}"
                     ) from error
-        first, second = found
+        first, second = sides
         return cls(audit, paired, seed, first, second, list(dict.fromkeys([*first, *second])))
 
     def values(self, frames: Sequence[pd.DataFrame]) -> tuple[list[Floats], list[Floats]]:
-        """Values of both runs, and the items behind each, of a part of their rows, each [result]; NaN and 0 where there are none."""
-        evidences = (self.paired.baseline, self.paired.candidate)
-        found = [
-            by_key(_shared_names(self._results(replace(evidence, frame=frame)), self.paired, at))
-            for at, (evidence, frame) in enumerate(zip(evidences, frames, strict=True))
+        """Values and numbers of items of both runs on a part of their rows, each [result]; NaN and 0 if missing."""
+        tables = (self.paired.baseline, self.paired.candidate)
+        sides = [
+            by_key(_shared_names(self._results(replace(observations, frame=frame)), self.paired, at))
+            for at, (observations, frame) in enumerate(zip(tables, frames, strict=True))
         ]
-        return self.as_arrays(found)
+        return self.as_arrays(sides)
 
-    def _results(self, evidence: Observations) -> list[Result]:
-        """None where what is left is too little for the audit to be measured at all."""
-        if evidence.frame.empty:
+    def _results(self, observations: Observations) -> list[Result]:
+        """Results; [] if too little is left to measure."""
+        if observations.frame.empty:
             return []
         try:
-            return point_results(self.audit, evidence, self.seed)
+            return point_results(self.audit, observations, self.seed)
         except UndertowError:
             return []
 
-    def as_arrays(self, found: Sequence[Mapping[Key, Result]]) -> tuple[list[Floats], list[Floats]]:
-        """Values and numbers of items by the keys, of either run, each [result]."""
-        values = [np.array([one[key].value if key in one else math.nan for key in self.keys]) for one in found]
-        counts = [np.array([float(one[key].n) if key in one else 0.0 for key in self.keys]) for one in found]
+    def as_arrays(self, sides: Sequence[Mapping[Key, Result]]) -> tuple[list[Floats], list[Floats]]:
+        """Values and numbers of items of both runs, each [result]."""
+        values = [np.array([one[key].value if key in one else math.nan for key in self.keys]) for one in sides]
+        counts = [np.array([float(one[key].n) if key in one else 0.0 for key in self.keys]) for one in sides]
         return values, counts
 
     def open_by(self, key: Key) -> float:
-        """How far a difference may lie from its value, since the models did not show all probabilities; 0 where they did."""
-        found = [one[key] for one in (self.baseline, self.candidate) if key in one]
+        """Largest error of a difference from probability that the models did not show; 0 if they showed all."""
+        sides = [one[key] for one in (self.baseline, self.candidate) if key in one]
         return sum(
             max(one.value - one.extras["bound_low"], one.extras["bound_high"] - one.value)
-            for one in found
+            for one in sides
             if math.isfinite(one.value) and {"bound_low", "bound_high"} <= set(one.extras)
         )
 
 
 def _shared_names(results: Sequence[Result], paired: PairedRuns, at: int) -> list[Result]:
-    """Results under names that both runs share: where one model is compared with one, without any."""
+    """Results with keys that both runs share: without the model where one model is compared with one."""
     if len(paired.models) > 1:
         return list(results)
     own = paired.models[0][at]
@@ -313,7 +311,7 @@ def _without_model(result: Result, own: str) -> Result:
 
 
 def _judged(measured: _Measured, margins: Margins) -> dict[Key, Result]:
-    """Differences that the audit judges itself, by what they are; {} where it judges none."""
+    """Differences that the audit computes itself, by key; {} if it computes none."""
     differences = getattr(measured.audit, "differences", None)
     if differences is None:
         return {}
@@ -330,12 +328,12 @@ def _judged(measured: _Measured, margins: Margins) -> dict[Key, Result]:
 def _errors(
     measured: _Measured, judged: Mapping[Key, Result], margins: Margins, progress: Progress
 ) -> PairedErrors | None:
-    """Of the differences [result]; None where all answers are the same, so that nothing can differ."""
+    """Jackknife errors of the differences [result]; None if all answers are equal."""
     from undertow.stats.significance.paired_differences import LeftOut, paired_errors
 
     if measured.paired.identical or not measured.keys:
         return None
-    frames = [quick(evidence.frame) for evidence in (measured.paired.baseline, measured.paired.candidate)]
+    frames = [quick(observations.frame) for observations in (measured.paired.baseline, measured.paired.candidate)]
     ways, n_most = _ways(frames[0])
     groups = [groups_of(labels, n_most, measured.seed) for labels in ways]
     cells = (
@@ -349,9 +347,9 @@ def _errors(
         nonlocal done
         without, counting = [], []
         for both in zip(*(without_each(frame, *grouped) for frame in frames), strict=True):
-            found = measured.values(both)
-            without.append(found[0][1] - found[0][0])
-            counting.append(_changed(whole, found))
+            recomputed = measured.values(both)
+            without.append(recomputed[0][1] - recomputed[0][0])
+            counting.append(_changed(whole, recomputed))
             done += 1
             progress(done, total)
         return LeftOut(np.array(without), np.array(counting))
@@ -367,13 +365,13 @@ def _errors(
 
 
 def _margin(measured: _Measured, margins: Margins, key: Key) -> float:
-    """The margin of a measured difference that the audit does not judge itself."""
+    """The margin of a difference that the audit does not compute itself."""
     one = measured.baseline.get(key) or measured.candidate[key]
     return margins.margin(replace(one, unit=unit_of_difference(one.unit)))
 
 
 def _changed(whole: tuple[list[Floats], list[Floats]], left: tuple[list[Floats], list[Floats]]) -> NDArray[np.bool_]:
-    """Whether a group has anything of a result: without it the number of items or the value is another one [result]."""
+    """Whether a result depends on a left-out group: its value or number of items changes [result]."""
     changed = np.zeros(len(whole[0][0]), dtype=np.bool_)
     for before, after in zip(whole[1], left[1], strict=True):
         changed |= before != after
@@ -383,7 +381,7 @@ def _changed(whole: tuple[list[Floats], list[Floats]], left: tuple[list[Floats],
 
 
 def _ways(frame: pd.DataFrame) -> tuple[list[list[str]], int]:
-    """Labels of the clusters of each row, in one way or in two [way][row], and up to how many are left out one by one."""
+    """Cluster labels of each row, for one or two clusterings [way][row], and the most clusters to leave out one by one."""
     if not all(name in frame for name in CROSSED):
         # An audit that names no clusters takes its items for independent.
         return [frame["cluster" if "cluster" in frame else "item"].astype(str).tolist()], MAX_GROUPS
@@ -401,15 +399,15 @@ def _ways(frame: pd.DataFrame) -> tuple[list[list[str]], int]:
 
 @dataclass(frozen=True, slots=True)
 class _Rows:
-    """What becomes differences.
+    """Builds the rows of differences.
 
     Attributes:
         measured: both runs, on the items of both.
-        errors: of the differences; None where all answers are the same.
-        judged: differences that the audit judges itself.
+        errors: jackknife errors; None if all answers are equal.
+        judged: differences that the audit computes itself.
         margins: smallest differences of interest.
-        runs: as they were recorded.
-        names: what they are called.
+        runs: both records.
+        names: names of both.
     """
 
     measured: _Measured
@@ -420,7 +418,7 @@ class _Rows:
     names: Names
 
     def all(self, *, chosen: bool) -> list[Result]:
-        """Of each result that either run has; of those of other models too, unless it was chosen whom to compare."""
+        """A difference for each result of either run; also for other models, unless the caller chose pairs of models."""
         paired = self.measured.paired
         own = [by_key(_shared_names(self._recorded(at, chosen), paired, at)) for at in (0, 1)]
         measured = [self._difference(at, key, own) for at, key in enumerate(self.measured.keys)]
@@ -428,8 +426,8 @@ class _Rows:
         added = [self._added(result) for key, result in self.judged.items() if key not in set(self.measured.keys)]
         others = [key for key in dict.fromkeys([*own[0], *own[1]]) if key not in seen]
         missing = [self._missing(key, own) for key in others if not _of_no_model(own, key)]
-        found = [one for one in [*measured, *added, *missing] if not _is_replaced(one, self.judged)]
-        return _with_notes_by_prompt(found)
+        listed = [one for one in [*measured, *added, *missing] if not _is_replaced(one, self.judged)]
+        return _with_notes_by_prompt(listed)
 
     def _recorded(self, at: int, chosen: bool) -> list[Result]:
         compared = {one[at] for one in self.measured.paired.models}
@@ -440,19 +438,19 @@ class _Rows:
         ]
 
     def _difference(self, at: int, key: Key, own: Sequence[Mapping[Key, Result]]) -> Result:
-        found = [one.get(key) for one in (self.measured.baseline, self.measured.candidate)]
-        one = next(result for result in found if result is not None)
-        values = [math.nan if result is None else result.value for result in found]
+        sides = [one.get(key) for one in (self.measured.baseline, self.measured.candidate)]
+        one = next(result for result in sides if result is not None)
+        values = [math.nan if result is None else result.value for result in sides]
         judged = self.judged.get(key)
         value = values[1] - values[0]
         if judged is not None and math.isfinite(judged.value):
             value = judged.value if math.isfinite(value) else value
         if abs(value) <= TIE_SHARE * max(map(abs, values)):
             value = 0.0
-        n = min(0 if result is None else result.n for result in found)
+        n = min(0 if result is None else result.n for result in sides)
         result = Result(
             measure=one.measure,
-            group=_shown_group(one.group, self.measured.paired),
+            group=_displayed_group(one.group, self.measured.paired),
             value=value,
             n=n,
             n_missing=max(0, (one.n + one.n_missing - n) + self._alone(key, one.n + one.n_missing, own)),
@@ -461,7 +459,7 @@ class _Rows:
             extras={"baseline": values[0], "candidate": values[1]},
         )
         if not math.isfinite(value):
-            return replace(result, value=math.nan, note=self._why_not(found))
+            return replace(result, value=math.nan, note=self._why_not(sides))
         if judged is not None:
             errors = self._own_errors(judged)
         else:
@@ -476,20 +474,20 @@ class _Rows:
 
     @property
     def _n_clusters(self) -> int:
-        """Clusters that both runs were asked; where items are in clusters in two ways, of the way that has fewer."""
+        """Number of shared clusters; for two clusterings, the smaller number."""
         counts = [len(set(labels)) for labels in _ways(self.measured.paired.baseline.frame)[0]]
         return min((count for count in counts if count > 1), default=1)
 
     def _alone(self, key: Key, n_shared: int, own: Sequence[Mapping[Key, Result]]) -> int:
-        """Items behind a result that one run has alone, by what the runs themselves have recorded."""
-        asked = [one[key].n + one[key].n_missing for one in own if key in one]
-        return sum(max(0, number - n_shared) for number in asked)
+        """Number of items of a result that only one run has."""
+        numbers = [one[key].n + one[key].n_missing for one in own if key in one]
+        return sum(max(0, number - n_shared) for number in numbers)
 
     def _own_errors(self, judged: Result) -> _Errors:
         return _Errors(judged.low, judged.high, judged.p, judged.extras, judged.note)
 
     def _clustered(self, at: int, result: Result) -> _Errors:
-        """Errors by leaving out clusters."""
+        """Errors from leaving out clusters."""
         if self.errors is None:
             return _Errors()
         low, high, inner_low, inner_high, p = (
@@ -513,8 +511,8 @@ class _Rows:
         return _Errors(low, high, p, {**none.detail, INNER_LOW: inner_low, INNER_HIGH: inner_high})
 
     def _added(self, judged: Result) -> Result:
-        """A difference that no run has by itself."""
-        result = replace(judged, group=_shown_group(judged.group, self.measured.paired))
+        """A difference that the audit adds."""
+        result = replace(judged, group=_displayed_group(judged.group, self.measured.paired))
         margin = self.margins.margin(result)
         errors = self._own_errors(judged)
         if self.errors is None:
@@ -525,24 +523,24 @@ class _Rows:
         return replace(result, low=errors.low, high=errors.high, p=p, extras=detail, note=errors.note)
 
     def _missing(self, key: Key, own: Sequence[Mapping[Key, Result]]) -> Result:
-        """A result that was recorded, and cannot be measured on the items of both."""
-        found = [one.get(key) for one in own]
-        one = next(result for result in found if result is not None)
+        """The row of a recorded result that cannot be measured on the shared items."""
+        sides = [one.get(key) for one in own]
+        one = next(result for result in sides if result is not None)
         return Result(
             measure=one.measure,
-            group=_shown_group(one.group, self.measured.paired),
+            group=_displayed_group(one.group, self.measured.paired),
             value=math.nan,
-            n_missing=max(result.n + result.n_missing for result in found if result is not None),
+            n_missing=max(result.n + result.n_missing for result in sides if result is not None),
             unit=unit_of_difference(one.unit),
             null_value=0.0,
             extras={"baseline": math.nan, "candidate": math.nan},
-            note=self._why_not(found) if None in found else "It is not measured on the items that both have.",
+            note=self._why_not(sides) if None in sides else "It is not measured on the items that both have.",
         )
 
-    def _why_not(self, found: Sequence[Result | None]) -> str:
-        """Why a difference cannot be had."""
+    def _why_not(self, sides: Sequence[Result | None]) -> str:
+        """Why a difference is missing."""
         said = []
-        for name, result in zip(self.names, found, strict=True):
+        for name, result in zip(self.names, sides, strict=True):
             if result is None:
                 said.append(f"{name} has no such number.")
             elif not math.isfinite(result.value):
@@ -574,7 +572,7 @@ def too_few(n_clusters: int) -> str:
 
 
 def _of_identical(result: Result, errors: _Errors, n_clusters: int) -> _Errors:
-    """Where all answers are the same, nothing differs by anything, if there are clusters enough to say so of others."""
+    """Errors of identical runs: all zero, if there are enough clusters for an interval."""
     detail = {name: number for name, number in errors.detail.items() if name in ("n_clusters", "n_w", "w_span")}
     if result.value != 0.0:
         return _Errors(detail=detail, note=ROUNDED)
@@ -584,7 +582,7 @@ def _of_identical(result: Result, errors: _Errors, n_clusters: int) -> _Errors:
 
 
 def _widened(errors: _Errors, by: float) -> _Errors:
-    """An interval that covers what was not shown, too."""
+    """Widen an interval by the probability that the models did not show."""
     if by == 0 or math.isnan(errors.low):
         return errors
     inner = {name: errors.detail[name] + sign * by for name, sign in ((INNER_LOW, -1), (INNER_HIGH, 1))}
@@ -598,13 +596,13 @@ def _widened(errors: _Errors, by: float) -> _Errors:
 
 
 def _is_replaced(one: Result, judged: Mapping[Key, Result]) -> bool:
-    """Whether the audit has a measure for differences in place of this one, named so with the ending `_of_difference`."""
+    """Whether the audit replaces this metric by one with the suffix `_of_difference`."""
     measure, ending = one.measure.removesuffix(OVER_PROMPTS), OVER_PROMPTS if one.measure.endswith(OVER_PROMPTS) else ""
     return any(of == f"{measure}_of_difference{ending}" for of, _ in judged)
 
 
 def _with_notes_by_prompt(differences: Sequence[Result]) -> list[Result]:
-    """Results by prompt say that those over prompts decide, where there are such."""
+    """Note on results by prompt that results over prompts decide, where there are such."""
 
     def facet(one: Result) -> tuple[str, tuple[tuple[str, str], ...]]:
         return one.measure, tuple(sorted((name, level) for name, level in one.group.items() if name != "prompt"))
@@ -618,8 +616,8 @@ def _with_notes_by_prompt(differences: Sequence[Result]) -> list[Result]:
     ]
 
 
-def _shown_group(group: Mapping[str, str], paired: PairedRuns) -> dict[str, str]:
-    """Without the model where one is compared with one, unless it is another model of a run."""
+def _displayed_group(group: Mapping[str, str], paired: PairedRuns) -> dict[str, str]:
+    """The group without the model where one model is compared with one, unless it is another model of a run."""
     own = {name for one in paired.models for name in one}
     level = group.get("model", "")
     of_others = len(paired.models) > 1 or (level not in ("", "all") and level not in own)
@@ -627,12 +625,12 @@ def _shown_group(group: Mapping[str, str], paired: PairedRuns) -> dict[str, str]
 
 
 def _of_no_model(own: Sequence[Mapping[Key, Result]], key: Key) -> bool:
-    """Whether a result rests on nobody's answers, as that of a baseline which needs no model."""
+    """Whether a result uses no model's answers, such as a baseline without a model."""
     return any(one[key].group.get("model") == "" for one in own if key in one)
 
 
 def _notes(paired: PairedRuns, names: Names) -> list[str]:
-    """What was compared, and what was left out."""
+    """Notes on what was compared and excluded."""
     said = [f"{paired.n_answered:,} items that both answered were compared."]
     n_unanswered = paired.n_items - paired.n_answered
     if n_unanswered:
@@ -649,7 +647,7 @@ def _notes(paired: PairedRuns, names: Names) -> list[str]:
 
 
 def _of_groups(paired: PairedRuns) -> list[str]:
-    """That groups stand for clusters, where there are many."""
+    """Note that clusters are grouped, where there are many."""
     ways, n_most = _ways(paired.baseline.frame)
     many = [] if paired.identical else [number for number in (len(set(labels)) for labels in ways) if number > n_most]
     return [
@@ -667,7 +665,7 @@ def _were(number: int) -> str:
 
 
 def _of_precision(runs: Sequence[Record], names: Names) -> list[str]:
-    """What a reader must know of runs in reduced precision, or that were measured by other versions."""
+    """Caveats of runs in reduced precision, or from other versions."""
     said = []
     for run, name in zip(runs, names, strict=True):
         block = run.manifest.get("precision", {})

@@ -1,7 +1,4 @@
-"""The smallest difference of interest, and what a difference is beside it: more than that, equivalent within it, or neither can be told.
-
-Knows the units of differences, and results; knows nothing about how differences were got.
-"""
+"""Margins (smallest differences of interest) and verdicts: differs, equivalent, or inconclusive."""
 
 from __future__ import annotations
 
@@ -16,8 +13,8 @@ from undertow.types import Result
 ALPHA = 0.05
 DIFFERS = "differs by more than the margin"
 EQUIVALENT = "equivalent within the margin"
-CANNOT_BE_TOLD = "cannot be told"
-VERDICTS = (DIFFERS, EQUIVALENT, CANNOT_BE_TOLD)
+INCONCLUSIVE = "cannot be told"
+VERDICTS = (DIFFERS, EQUIVALENT, INCONCLUSIVE)
 
 MARGIN, INNER_LOW, INNER_HIGH, W_SPAN = "margin", "inner_low", "inner_high", "w_span"
 """Names of numbers in `detail`: the margin, the ends of the 90% interval, and how far W goes."""
@@ -43,11 +40,11 @@ def unit_of_difference(unit: str) -> str:
 
 
 def default_margin(unit: str, span: float = math.nan) -> float:
-    """The margin of a difference that nobody has given one for.
+    """The default margin of a difference.
 
     Args:
         unit: of the difference.
-        span: how far W goes, of a slope; NaN where that is not known.
+        span: range of W, for a slope; NaN if unknown.
     """
     of, _, per = unit.partition(PER)
     if not per:
@@ -62,8 +59,8 @@ class Margins:
     """Smallest differences of interest.
 
     Attributes:
-        of_all: of every measure, in the unit of its difference; NaN for the defaults.
-        of: by measure, before these; one of a measure is that of its average over prompts too.
+        of_all: margin of every metric, in the unit of its difference; NaN for the defaults.
+        of: margins by metric, which take precedence; also for the metric's average over prompts.
     """
 
     of_all: float = math.nan
@@ -74,7 +71,7 @@ class Margins:
         """Margins as a caller names them: one number, numbers by measure ("" for all others), or None for the defaults.
 
         Raises:
-            UndertowError: one is no number, or below 0.
+            UndertowError: a margin is not a number, or below 0.
         """
         if margin is None:
             return cls()
@@ -88,7 +85,7 @@ class Margins:
         """Margins as a command line names them: `0.1`, `slope=0.01`, several with commas or one by one.
 
         Raises:
-            UndertowError: a text is something else, or names a measure twice.
+            UndertowError: a text has another form, or names a metric twice.
         """
         of_all, of = math.nan, {}
         for text in (part.strip() for one in texts for part in one.split(",")):
@@ -108,10 +105,10 @@ class Margins:
         return cls(of_all, of)
 
     def check(self, measures: Iterable[str]) -> None:
-        """Refuse a measure that is not compared.
+        """Refuse a metric that is not compared.
 
         Raises:
-            UndertowError: there is none of that name; names the nearest.
+            UndertowError: there is no metric of that name; suggests the nearest.
         """
         known = dict.fromkeys(measures)
         for name in self.of:
@@ -131,13 +128,13 @@ class Margins:
 
     @property
     def texts(self) -> list[str]:
-        """As a command line names them."""
+        """Margins as options of the command line."""
         of_all = [] if math.isnan(self.of_all) else [f"{self.of_all:.15g}"]
         return of_all + [f"{name}={number:.15g}" for name, number in self.of.items()]
 
     @property
     def python(self) -> str:
-        """As Python names them; "" for the defaults."""
+        """Margins as a Python expression; "" for the defaults."""
         if not self.of:
             return "" if math.isnan(self.of_all) else repr(self.of_all)
         of_all = {} if math.isnan(self.of_all) else {"": self.of_all}
@@ -152,27 +149,27 @@ def _checked(number: float, name: str) -> float:
 
 
 def verdict(difference: Result) -> str:
-    """What a difference is: one of `VERDICTS`.
+    """The verdict on a difference: one of `VERDICTS`.
 
     It differs by more than its margin where q is below .05 and the 95% interval lies wholly beyond the margin, on either side of 0. It
     is equivalent within it where the 90% interval lies wholly within: two one-sided tests at .05 (Schuirmann 1987, "A Comparison of
-    the Two One-Sided Tests Procedure and the Power Approach"). Without an interval nothing can be told.
+    the Two One-Sided Tests Procedure and the Power Approach"). Without an interval it is inconclusive.
     """
     margin = difference.extras.get(MARGIN, 0.0)
     if difference.q < ALPHA and (difference.low > margin or difference.high < -margin):
         return DIFFERS
     if difference.extras.get(INNER_LOW, math.nan) >= -margin and difference.extras.get(INNER_HIGH, math.nan) <= margin:
         return EQUIVALENT
-    return CANNOT_BE_TOLD
+    return INCONCLUSIVE
 
 
-def is_found(difference: Result) -> bool:
-    """Whether a difference is claimed: it differs by more than its margin."""
+def is_significant(difference: Result) -> bool:
+    """Whether a difference is significant: it differs by more than its margin."""
     return verdict(difference) == DIFFERS
 
 
 def fewest_clusters() -> int:
-    """Clusters behind an interval or a claim, at least."""
+    """Fewest clusters for an interval or a claim."""
     from undertow.stats import MIN_CLUSTERS  # statistics take most of a second to load
 
     return MIN_CLUSTERS

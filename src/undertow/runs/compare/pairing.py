@@ -1,8 +1,4 @@
-"""What two runs have in common: the same questions, read alike, item by item; and why not, where they have not.
-
-Knows manifests and tables of observations; knows nothing about measures, or what becomes of the pairs. docs/decisions/023 says
-what is comparable, and why.
-"""
+"""Pair two runs item by item, or refuse runs that are not comparable; docs/decisions/023 says which runs are."""
 
 from __future__ import annotations
 
@@ -27,7 +23,7 @@ NOT_OF_QUESTIONS = frozenset(
 """Facts of a design that are about models or for a reader, or that the texts tell; all others must be the same in both runs."""
 SHARES_HOWEVER_READ = ("task-specification",)
 """Audits whose measures take shares between the word groups, so that it does not matter how masses were read."""
-ASKED = (
+QUESTION_COLUMNS = (
     "text", "passage", "gold", "expected", "well_specified", "w_name", "w_index", "w_value", "w", "template", "wording", "decoding",
     "n_shots", "attribute_donor", "options", "cluster",
 )  # fmt: skip
@@ -50,7 +46,7 @@ Matched: TypeAlias = Sequence[tuple[str, str]]
 
 
 class Names(NamedTuple):
-    """What the two runs are called."""
+    """The names of the two runs."""
 
     baseline: str
     candidate: str
@@ -61,13 +57,13 @@ class PairedRuns:
     """Two runs on the items that both have, the same rows in the same order.
 
     Attributes:
-        baseline, candidate: what was observed; a row that one has no answer to is unscored in both.
-        models: who is compared with whom, by the names that they have in the runs.
-        n_items: rows.
-        n_answered: of these, with an answer in both.
-        n_alone: rows of compared models that one run has alone: the baseline, the candidate.
+        baseline, candidate: observations; a row without an answer in one is missing in both.
+        models: pairs of models, by their names in the runs.
+        n_items: number of rows.
+        n_answered: of these, rows with an answer in both.
+        n_alone: rows of compared models in the baseline only, and in the candidate only.
         identical: whether all answers are the same, to nine digits.
-        others: models of the baseline, and of the candidate, that are not compared, where nobody chose who is.
+        others: models of the baseline, and of the candidate, that are not compared, unless the caller chose pairs.
     """
 
     baseline: Observations
@@ -81,17 +77,17 @@ class PairedRuns:
 
 
 def pair(baseline: Record, candidate: Record, audit: Audit, names: Names, matched: Matched = ()) -> PairedRuns:
-    """Put the answers of two runs beside each other.
+    """Pair the answers of two runs.
 
     Args:
-        baseline: the run that the other is held against.
-        candidate: the other; or the same, of which other models are compared.
+        baseline: the baseline run.
+        candidate: the other run, or the same run with other models.
         audit: their audit.
-        names: what they are called.
-        matched: who is compared with whom; found by `matched_models` if not given.
+        names: their names.
+        matched: pairs of models; by default those of `matched_models`.
 
     Raises:
-        UndertowError: they are not comparable; says what differs, in both, and how to mend it.
+        UndertowError: they are not comparable; says what differs and how to fix it.
     """
     _check_audits(baseline.manifest, candidate.manifest, names)
     for record, name in zip((baseline, candidate), names, strict=True):
@@ -105,7 +101,7 @@ def pair(baseline: Record, candidate: Record, audit: Audit, names: Names, matche
     _check_readouts(baseline.manifest, candidate.manifest, models, names)
     same_texts = True
     for one in models:
-        same_texts &= _asked_the_same((baseline, candidate), one, audit, names)
+        same_texts &= _same_questions((baseline, candidate), one, audit, names)
     keyed = [
         _KeyedRows.of(record, [one[at] for one in models], names[at]) for at, record in enumerate((baseline, candidate))
     ]
@@ -144,7 +140,7 @@ def _refuse(names: Names, why: str, mend: str) -> UndertowError:
 
 
 def _check_audits(first: Mapping[str, Any], second: Mapping[str, Any], names: Names) -> None:
-    """The same audit, protocol and design."""
+    """Refuse runs with another audit, protocol or design."""
     if first["audit"] != second["audit"]:
         why = f"the first is a run of {first['audit']}, the second one of {second['audit']}"
         raise _refuse(names, why, "compare runs of one audit")
@@ -157,12 +153,12 @@ def _check_audits(first: Mapping[str, Any], second: Mapping[str, Any], names: Na
 
 
 def _facts(design: Mapping[str, Any]) -> dict[str, Any]:
-    """What a design says of the questions."""
+    """The entries of a design that define the queries."""
     return {name: value for name, value in design.items() if name not in NOT_OF_QUESTIONS}
 
 
 def _differing(first: Mapping[str, Any], second: Mapping[str, Any]) -> Iterator[tuple[str, Any, Any]]:
-    """Entries that both have, and that are not the same; of tables, those whose common entries are not."""
+    """Shared entries that differ; for tables, those whose shared entries differ."""
     for name, value in first.items():
         if name not in second or second[name] == value:
             continue
@@ -173,11 +169,11 @@ def _differing(first: Mapping[str, Any], second: Mapping[str, Any]) -> Iterator[
 
 
 def _both(first: Any, second: Any) -> str:
-    """Two values in words, where they are short enough to be read."""
-    shown = [repr(one) for one in (first, second)]
-    if max(map(len, shown)) > 60:
+    """Two values in words, if they are short."""
+    texts = [repr(one) for one in (first, second)]
+    if max(map(len, texts)) > 60:
         return "are not the same in both"
-    return f"is {shown[0]} in the first and {shown[1]} in the second"
+    return f"is {texts[0]} in the first and {texts[1]} in the second"
 
 
 def _spaced(name: str) -> str:
@@ -185,10 +181,10 @@ def _spaced(name: str) -> str:
 
 
 def matched_models(baseline: Record, candidate: Record, names: Names) -> list[tuple[str, str]]:
-    """Who is compared with whom: one model with one whatever their names, several by their names.
+    """Pairs of models: one with one whatever their names, several by name.
 
     Raises:
-        UndertowError: several models, and no name that both runs have.
+        UndertowError: several models, and no name in both runs.
     """
     first, second = (models_of(record) for record in (baseline, candidate))
     if len(first) == len(second) == 1:
@@ -201,7 +197,7 @@ def matched_models(baseline: Record, candidate: Record, names: Names) -> list[tu
 
 
 def matchings(baseline: Record, candidate: Record) -> list[Matched]:
-    """Every comparison of the models of two runs.
+    """All comparisons between the models of two runs.
 
     One model is compared with one, whatever their names; of several those of one name together, and each that only one run has with
     each of the other.
@@ -244,7 +240,7 @@ KINDS = {
 
 
 def _check_readouts(first: Mapping[str, Any], second: Mapping[str, Any], models: Matched, names: Names) -> None:
-    """Masses of word groups are on one scale; of recorded ones it is known that they are no shares."""
+    """Refuse masses of word groups on different scales."""
     if "groups" not in first["design"] or first["audit"] in SHARES_HOWEVER_READ:
         return
     for one in models:
@@ -257,7 +253,7 @@ def _check_readouts(first: Mapping[str, Any], second: Mapping[str, Any], models:
 
 
 def _kind(manifest: Mapping[str, Any], model: str) -> str:
-    """How masses were read, one of `KINDS`."""
+    """How masses were measured, one of `KINDS`."""
     design = manifest["design"]
     readout = str(design.get("scoring_methods", {}).get(model, design.get("scoring_method", "")))
     if not readout:
@@ -265,11 +261,11 @@ def _kind(manifest: Mapping[str, Any], model: str) -> str:
     return readout if readout in (LIKELIHOOD, PROMPT) else "place"
 
 
-def _asked_the_same(records: tuple[Record, Record], models: tuple[str, str], audit: Audit, names: Names) -> bool:
-    """Whether both models were asked the very same texts; of a part of them, or of others that depend on answers, False.
+def _same_questions(records: tuple[Record, Record], models: tuple[str, str], audit: Audit, names: Names) -> bool:
+    """Whether both models got exactly the same texts; False for a part of them, or for texts that depend on answers.
 
     Raises:
-        UndertowError: they were asked other texts.
+        UndertowError: they got other texts.
     """
     first, second = (_of_model(record.manifest, name) for record, name in zip(records, models, strict=True))
     if first.get("challenge_sha256") == second.get("challenge_sha256"):
@@ -294,13 +290,13 @@ def _asked_the_same(records: tuple[Record, Record], models: tuple[str, str], aud
 
 
 def _of_model(manifest: Mapping[str, Any], model: str) -> Mapping[str, Any]:
-    """What a manifest says of one model."""
+    """The manifest's entry of one model."""
     parts: Sequence[Mapping[str, Any]] = manifest.get("models", ())
     return next((part for part in parts if part["name"] == model), manifest)
 
 
 def _drawn(record: Record) -> bool:
-    """Whether chance, and so the seed, decides what stands before a question, or what is answered to it."""
+    """Whether the seed decides the examples before a query, or the sampled answer."""
     frame = record.observations
     examples = "n_shots" in frame and bool((frame["n_shots"] > 0).any())
     return examples or bool(record.manifest["design"].get("sampled"))
@@ -308,9 +304,9 @@ def _drawn(record: Record) -> bool:
 
 def _nothing_shared(first: Mapping[str, Any], second: Mapping[str, Any], names: Names) -> UndertowError:
     titles = [str(manifest["design"].get("title", "")) for manifest in (first, second)]
-    asked = f" ({titles[0]}; {titles[1]})" if titles[0] != titles[1] else ""
+    which = f" ({titles[0]}; {titles[1]})" if titles[0] != titles[1] else ""
     mend = "run one of them again with the challenge, --seed and --limit of the other"
-    return _refuse(names, f"they share no item{asked}", mend)
+    return _refuse(names, f"they share no item{which}", mend)
 
 
 # Which item is which.
@@ -318,12 +314,12 @@ def _nothing_shared(first: Mapping[str, Any], second: Mapping[str, Any], names: 
 
 @dataclass(frozen=True, slots=True)
 class _KeyedRows:
-    """The rows of a run's compared models, and what each is by its factors.
+    """The rows of a run's compared models, with keys from their factors.
 
     Attributes:
-        name: of the run.
-        rows: of these models.
-        model: whose each row is [row].
+        name: name of the run.
+        rows: rows of these models.
+        model: model of each row [row].
     """
 
     name: str
@@ -344,18 +340,18 @@ class _KeyedRows:
         return cls(name, frame[chosen].reset_index(drop=True), model[chosen].reset_index(drop=True))
 
     def of_model(self, model: str, factors: Sequence[str]) -> tuple[pd.DataFrame, pd.Series[Any]]:
-        """The rows of one model, and their keys: these factors, or the item's name where there are none.
+        """The rows of one model, and their keys: these factors, or the item's name without factors.
 
         Raises:
-            UndertowError: two of them are one item.
+            UndertowError: two rows have the same key.
         """
         rows = self.rows[self.model == model].reset_index(drop=True)
         keys = rows[list(factors)].astype(str).agg(BETWEEN.join, axis=1) if factors else rows["item"].astype(str)
         twice = keys.duplicated()
         if twice.any():
-            shown = keys[twice].iloc[0].replace(BETWEEN, "/")
+            item = keys[twice].iloc[0].replace(BETWEEN, "/")
             raise UndertowError(
-                f"{self.name}: item {shown!r} of {model} is there twice, so that it cannot be paired; give each row one of its own"
+                f"{self.name}: item {item!r} of {model} is there twice, so that it cannot be paired; give each row one of its own"
             )
         return rows, keys
 
@@ -364,7 +360,7 @@ BETWEEN = "\x1f"
 
 
 def _factors(tables: Sequence[pd.DataFrame], *, of_tables: bool) -> list[str]:
-    """Columns that tell items apart in both; a cluster names a text in recorded tables only."""
+    """Shared columns that identify items; a cluster identifies a text in recorded tables only."""
     shared = [name for name in tables[0] if name in tables[1]]
     names = [name for name in FACTORS if name in shared]
     if any(name in names for name in NAMED_BY):
@@ -375,7 +371,7 @@ def _factors(tables: Sequence[pd.DataFrame], *, of_tables: bool) -> list[str]:
 def _matched(
     keyed: Sequence[_KeyedRows], models: tuple[str, str], factors: Sequence[str]
 ) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """The rows that both have, in the order of the first."""
+    """The shared rows, in the order of the first."""
     import pandas as pd
 
     (first, keys), (second, others) = (one.of_model(model, factors) for one, model in zip(keyed, models, strict=True))
@@ -393,10 +389,10 @@ def _stacked(parts: Sequence[pd.DataFrame]) -> pd.DataFrame:
 
 
 def _check_rows(first: pd.DataFrame, second: pd.DataFrame, names: Names) -> None:
-    """What was asked is the same, row by row.
+    """Refuse rows with different queries.
 
     Raises:
-        UndertowError: it is not; names the first item where it is not.
+        UndertowError: a query differs; names the first such item.
     """
     import numpy as np
 
@@ -404,7 +400,7 @@ def _check_rows(first: pd.DataFrame, second: pd.DataFrame, names: Names) -> None
     for name in ANSWERED_BEFORE:
         if name in first and name in second:
             same_before &= (first[name].astype(str) == second[name].astype(str)).to_numpy()
-    for name in ASKED:
+    for name in QUESTION_COLUMNS:
         if name not in first or name not in second:
             continue
         sides = [_as_text(side[name]) for side in (first, second)]
@@ -421,7 +417,7 @@ def _check_rows(first: pd.DataFrame, second: pd.DataFrame, names: Names) -> None
 
 
 def _as_text(column: pd.Series[Any]) -> pd.Series[Any]:
-    """Its cells as text: whole numbers that missing ones have made decimals of, and lists however they are kept, are alike."""
+    """Cells as text, where integers equal floats and lists compare by content."""
     import pandas as pd
 
     if pd.api.types.is_numeric_dtype(column) and not pd.api.types.is_bool_dtype(column):
@@ -434,7 +430,7 @@ def _as_text(column: pd.Series[Any]) -> pd.Series[Any]:
 def _answered_in_both(
     first: pd.DataFrame, second: pd.DataFrame, design: Mapping[str, Any]
 ) -> tuple[pd.DataFrame, pd.DataFrame, Any]:
-    """Both tables with a row unscored where it is so in either, and which rows are answered in both [row]."""
+    """Both tables with a row missing where it is missing in either, and the rows answered in both [row]."""
     import numpy as np
     import pandas as pd
 
@@ -464,13 +460,13 @@ def _answered_in_both(
 
 
 def _identical(first: pd.DataFrame, second: pd.DataFrame) -> bool:
-    """Whether every answer is the same; who was asked is not looked at."""
+    """Whether all answers are equal, ignoring the model."""
     names = [name for name in first if name not in ("item", "model", "missing_reason")]
     return set(first) == set(second) and all(_same(first[name], second[name]) for name in names)
 
 
 def _same(first: pd.Series[Any], second: pd.Series[Any]) -> bool:
-    """Whether two columns hold the same: numbers to nine digits, lists by what is in them."""
+    """Whether two columns are equal: numbers to nine digits, lists by content."""
     import numpy as np
 
     numbers, others = _flat_numbers(first), _flat_numbers(second)
@@ -486,7 +482,7 @@ def _same(first: pd.Series[Any], second: pd.Series[Any]) -> bool:
 
 
 def _flat_numbers(column: pd.Series[Any]) -> tuple[Any, Any] | None:
-    """All numbers of a column, and how many each cell has; None where it holds something else, or whole numbers."""
+    """All numbers of a column, and their number per cell; None for integers and other types."""
     import numpy as np
     import pandas as pd
 

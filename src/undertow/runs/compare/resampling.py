@@ -1,7 +1,4 @@
-"""Measuring over and over: results by what they are, of a table and of the table without each group of its clusters.
-
-Knows an audit by its `measure` and a table by its rows; knows nothing about what is measured, or what it is compared with.
-"""
+"""Measure a table, and the table without each group of clusters; results by key."""
 
 from __future__ import annotations
 
@@ -23,67 +20,65 @@ Key: TypeAlias = tuple[str, tuple[tuple[str, str], ...]]
 
 
 def key_of(result: Result) -> Key:
-    """What a result is. An empty level says as much as none, and a table has no other way to write it."""
+    """The key of a result. An empty level counts as none, since a table cannot tell them apart."""
     return result.measure, tuple(sorted((name, level) for name, level in result.group.items() if level))
 
 
-def point_results(audit: Audit, evidence: Observations, seed: int) -> list[Result]:
-    """What an audit measures, with the values that it always has and without what only errors need.
+def point_results(audit: Audit, observations: Observations, seed: int) -> list[Result]:
+    """The results of an audit without the work that only intervals and tests need.
 
-    An audit that does not know of `undertow.stats.intervals.point_estimates` gives the same values, and takes its time.
+    An audit that ignores `undertow.stats.intervals.point_estimates` gives the same values, but takes longer.
     """
     from undertow.stats.intervals.point_estimates import only_points, point_estimates
 
     if only_points():
-        return list(audit.measure(evidence, seed))
+        return list(audit.measure(observations, seed))
     with point_estimates():
-        return list(audit.measure(evidence, seed))
+        return list(audit.measure(observations, seed))
 
 
-def columns_known(audit: str, evidences: Sequence[Observations]) -> Set[str]:
-    """The columns that runs of an audit have: of one of ours all of them, of any those of these runs.
+def columns_known(audit: str, runs: Sequence[Observations]) -> Set[str]:
+    """The columns that runs of an audit may have: those of the audit's schema, and those of these runs.
 
     Args:
         audit: the audit's name.
-        evidences: runs of it.
+        runs: runs of it.
     """
     ours = next((cells for audits, cells in CELLS.items() if audit in audits), {})
-    held = {str(name) for evidence in evidences for name in evidence.frame}
+    columns = {str(name) for run in runs for name in run.frame}
     if not ours:
-        return held
-    groups = {str(group) for evidence in evidences for group in evidence.design.get("groups", ())}
-    return {*ours, *groups, "other_words", *ANSWERED_BEFORE, *held}
+        return columns
+    groups = {str(group) for run in runs for group in run.design.get("groups", ())}
+    return {*ours, *groups, "other_words", *ANSWERED_BEFORE, *columns}
 
 
 @contextmanager
-def require_columns(evidence: Observations, name: str, columns: Set[str]) -> Iterator[None]:
-    """Tell of a column that this run lacks as such, whatever is made of its table before it is asked for.
-
-    Any other fault stays what it is: a label that a table of ours lacks is no column of the run.
+def require_columns(observations: Observations, name: str, columns: Set[str]) -> Iterator[None]:
+    """Turn a KeyError of pandas about a missing column of this run into a `CorruptRunError`; other errors propagate.
 
     Args:
-        evidence: what is measured, or told.
-        name: of the run.
-        columns: that runs of its audit have.
+        observations: of the run.
+        name: name of the run.
+        columns: columns that runs of its audit have.
 
     Raises:
-        DamagedRunError: the run has not what its audit is measured and told by.
+        CorruptRunError: the run lacks a column that its audit needs.
     """
-    lacking = sorted(columns - set(map(str, evidence.frame)))
+    lacking = sorted(columns - set(map(str, observations.frame)))
     try:
         yield
     except KeyError as error:
-        asked = [column for column in lacking if _is_asked_for(column, error)]
-        if not asked or not _is_of_a_table(error):
+        missing = [column for column in lacking if _names_column(column, error)]
+        if not missing or not _is_of_a_table(error):
             raise
         raise CorruptRunError(
-            f"{name}: the run is damaged or of another version (its observations have no column {asked[0]!r}, which its audit needs); "
+            f"{name}: the run is damaged or of another version (its observations have no column {missing[0]!r}, which its audit needs); "
             "run the audit again"
         ) from error
 
 
-def _is_asked_for(column: str, error: KeyError) -> bool:
-    """Whether an error of pandas is about this column: alone, or in one of the sentences that it has for several."""
+def _names_column(column: str, error: KeyError) -> bool:
+    """Whether an error of pandas names this column."""
     said = str(error.args[0]) if error.args else ""
     return said in (column, f"Column not found: {column}") or repr(column) in said
 
@@ -97,12 +92,12 @@ def _is_of_a_table(error: KeyError) -> bool:
 
 
 def by_key(results: Sequence[Result]) -> dict[Key, Result]:
-    """Results by what they are; of several that are alike the last."""
+    """Results by key; the last of several with one key."""
     return {key_of(result): result for result in results}
 
 
 def quick(frame: pd.DataFrame) -> pd.DataFrame:
-    """The same table, its texts as plain objects: parts of it are taken and gone through in half the time."""
+    """The table with texts as plain objects, which halves the time to slice it."""
     import pandas as pd
 
     texts = [name for name in frame if pd.api.types.is_string_dtype(frame[name])]
@@ -125,7 +120,7 @@ def without_each(frame: pd.DataFrame, group: Sequence[int] | NDArray[Any], n_gro
 
 
 def groups_of(labels: Sequence[str], n_most: int, seed: int) -> tuple[NDArray[Any], int]:
-    """Which group each row is in, by the labels of its cluster: a group for each cluster, or as many as may be, dealt at random.
+    """The group of each row: one per cluster, or `n_most` random groups of clusters.
 
     Returns:
         Groups from 0 on [row], and how many there are.

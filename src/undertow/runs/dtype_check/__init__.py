@@ -1,6 +1,6 @@
-"""What reduced precision costs a run: a sample read again in float32, the error of its results, and findings that could change.
+"""The effect of reduced precision: a sample scored again in float32, the error of its results, and findings that could change.
 
-docs/decisions/021 says how and why. Knows audits, and models by finding them; how a model is asked it is told.
+See docs/decisions/021.
 """
 
 from undertow.runs.dtype_check.dtype_report import precision_text

@@ -1,4 +1,4 @@
-"""Telling: what the page says of the precision that a run had. Knows the record, and plain values for the page."""
+"""The section of the page on reduced precision."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from undertow.runs.folder.storage import Record
 if TYPE_CHECKING:
     from undertow.report.page import PagePrecision
 
-SHOWN_ROWS = 8
+MAX_ROWS = 8
 COLUMNS = ("result", "reduced", "float32", "error", "95% interval of the error", "of half the run's interval")
 
 
 def precision_text(record: Record) -> PagePrecision | None:
-    """What a run's precision costs it, for its page; None where it costs nothing.
+    """The page's section on reduced precision; None in float32.
 
-    A run of a version that did not read anything again has nothing to say of it.
+    A run without a float32 sample has no section.
     """
     block = record.manifest.get("precision")
     if block is None:
@@ -31,14 +31,14 @@ def precision_text(record: Record) -> PagePrecision | None:
 
 
 def _table(record: Record) -> ReportTable | None:
-    """The results that precision moves most, on the scale of their own intervals."""
+    """The results that precision moves most, in half-widths of their intervals."""
     table = record.precision
     if table is None or table.empty or table["difference_over_halfwidth"].isna().all():
         return None
     from undertow.report.formatting import measure_title, number, significant_decimals
 
     several = table["model"].nunique() > 1
-    worst = table[table["difference_over_halfwidth"].notna()].nlargest(SHOWN_ROWS, "difference_over_halfwidth")
+    worst = table[table["difference_over_halfwidth"].notna()].nlargest(MAX_ROWS, "difference_over_halfwidth")
     groups = [name for name in table.columns if name not in NOT_OF_GROUP and (several or name != "model")]
 
     def row(of: Mapping[Any, Any]) -> list[str]:

@@ -1,7 +1,6 @@
-"""Reading again: a random sample of what a model was asked in reduced precision is asked in float32, and both are measured.
+"""Score a random sample of a run in reduced precision again in float32, and measure both.
 
-Whole clusters are drawn, so that the sample is a part of what was asked and holds each sentence at every W. Knows nothing about what
-the results mean.
+The sample consists of whole clusters, so that it has each sentence at every W.
 """
 
 from __future__ import annotations
@@ -37,7 +36,7 @@ from undertow.types import (
 if TYPE_CHECKING:
     import pandas as pd
 
-AskAll: TypeAlias = Callable[[ModelHandle, list[Query]], Scores]
+RunQueries: TypeAlias = Callable[[ModelHandle, list[Query]], Scores]
 """Has a model asked, whatever is stored not asked again."""
 
 SHARE, MIN_ITEMS = 0.1, 200
@@ -53,42 +52,42 @@ NOT_AGAIN = "not read again in float32"
 
 @dataclass(frozen=True, slots=True)
 class ReducedRun:
-    """A model of a run, asked in reduced precision.
+    """A model of a run in reduced precision.
 
     Attributes:
-        request: as it was found.
-        card: who it is, with the precision that it ran in.
-        facts: what is known of it.
-        rounds: the audit's rounds, from the first on.
-        design: what was known before it was asked.
+        request: the resolved request.
+        identity: its identity, with the dtype.
+        facts: facts about it.
+        batches: makes the audit's generator of batches.
+        design: the design before inference.
         items, answers: all of them, in order [item].
-        evidence: what was observed.
-        here: whether models run in this process: what memory workers have, on machines of their own, it cannot know.
+        observations: the observations.
+        is_local: whether models run in this process; the memory of workers on other machines is unknown.
     """
 
     request: ModelRequest
-    card: ModelIdentity
+    identity: ModelIdentity
     facts: Mapping[str, str | float]
-    rounds: Callable[[], ItemRounds]
+    batches: Callable[[], ItemRounds]
     design: Mapping[str, Any]
     items: Sequence[Item]
     answers: Sequence[Answer]
-    evidence: Observations
-    here: bool = True
+    observations: Observations
+    is_local: bool = True
 
     @property
     def costs(self) -> bool:
-        """Whether its precision changes any number."""
-        return costs_precision(self.card)
+        """Whether its dtype changes any number."""
+        return costs_precision(self.identity)
 
 
 @dataclass(frozen=True, slots=True)
 class Float32Check:
-    """What came of reading a model's sample again.
+    """The result of scoring a model's sample again.
 
     Attributes:
-        facts: of the model and its sample, for the manifest; `unknown` says why nothing came of it.
-        rows: a result each, as `undertow.runs.folder.storage.Record.precision` has them.
+        facts: facts of the model and its sample, for the manifest; `unknown` says why there is no sample.
+        rows: one per result, as in `undertow.runs.folder.storage.Record.precision`.
     """
 
     facts: Mapping[str, Any]
@@ -96,24 +95,24 @@ class Float32Check:
 
 
 def rescore_sample(
-    audit: Audit, reduced: ReducedRun, sampling: tuple[int, int], ask_all: AskAll
+    audit: Audit, reduced: ReducedRun, sampling: tuple[int, int], run_all: RunQueries
 ) -> Float32Check | None:
-    """Read a sample again in float32 and compare; None for a model whose precision costs nothing.
+    """Score a sample again in float32 and compare; None for a model in full precision.
 
-    What this machine has no room for is not tried. Where workers load the model (`--engine ray`) that is not asked, since the process
-    that drives them does not know their memory: a worker that takes too much is killed, and the engine says so.
+    A model that does not fit into this machine's memory is not loaded. With Ray workers memory is not checked, since the driver
+    does not know theirs: a worker that takes too much is killed, and the engine reports it.
 
     Args:
         audit: the audit.
-        reduced: the model as it was asked.
-        sampling: how many items, about (0 for a tenth, but at least 200), and the seed of the run.
-        ask_all: how models are asked.
+        reduced: the model and its answers.
+        sampling: approximate number of items (0 for a tenth, but at least 200), and the seed of the run.
+        run_all: runs queries on a model.
     """
     n_items, seed = sampling
     if not reduced.costs:
         return None
-    facts = {"model": reduced.request.name, "dtype": reduced.card.dtype, "of_items": len(reduced.items)}
-    if reduced.here:
+    facts = {"model": reduced.request.name, "dtype": reduced.identity.dtype, "of_items": len(reduced.items)}
+    if reduced.is_local:
         parameters = float(reduced.facts.get("parameters", 0))
         reason = no_room(parameters, reduced.request.device, gguf=is_gguf(reduced.request.name))
         if reason:
@@ -121,33 +120,33 @@ def rescore_sample(
     chosen = drawn_clusters(reduced.items, n_items, seed)
     started = time.perf_counter()
     try:
-        found = models.resolve(replace(reduced.request, dtype=FLOAT32))
-        items, answers, readout = _followed(reduced, chosen, lambda queries: ask_all(found, queries))
+        handle = models.resolve(replace(reduced.request, dtype=FLOAT32))
+        items, answers, readout = _followed(reduced, chosen, lambda queries: run_all(handle, queries))
     except (UndertowError, MemoryError) as error:
         return Float32Check({**facts, "unknown": str(error) or "memory ran out"})
     seconds = time.perf_counter() - started
     full = audit.observe(reduced.design, items, Scores(tuple(answers), readout), reduced.request.name)
-    frame = reduced.evidence.frame
-    before = replace(reduced.evidence, frame=frame[frame["cluster"].isin(chosen)].reset_index(drop=True))
+    frame = reduced.observations.frame
+    before = replace(reduced.observations, frame=frame[frame["cluster"].isin(chosen)].reset_index(drop=True))
     n_clusters = len({item.cluster for item in reduced.items})
     n_groups = 0 if len(chosen) == n_clusters else min(GROUPS, len(chosen))
     sample = _Sample(chosen, n_clusters, n_groups, seed)
-    asked = [
+    answered = [
         (item, answer) for item, answer in zip(reduced.items, reduced.answers, strict=True) if item.cluster in chosen
     ]
     facts |= {
-        "items": len(asked),
+        "items": len(answered),
         "clusters": len(chosen),
         "of_clusters": n_clusters,
         "groups": n_groups,
-        **gaps(asked, list(zip(items, answers, strict=True))),
+        **gaps(answered, list(zip(items, answers, strict=True))),
         "reading_s": seconds,
     }
     return Float32Check(facts, [{"model": reduced.request.name, **row} for row in _errors(audit, before, full, sample)])
 
 
 def drawn_clusters(items: Sequence[Item], n_items: int, seed: int) -> list[str]:
-    """Clusters drawn by the seed until they hold enough items, and are enough themselves, in the order of the items."""
+    """Random clusters until they hold enough items and are enough clusters, in the order of the items."""
     sizes: dict[str, int] = {}
     for item in items:
         sizes[item.cluster] = sizes.get(item.cluster, 0) + 1
@@ -164,16 +163,16 @@ def drawn_clusters(items: Sequence[Item], n_items: int, seed: int) -> list[str]:
 
 
 def least_clusters(n_clusters: int) -> int:
-    """How many clusters are drawn of so many, at least."""
+    """Fewest clusters to draw from this number."""
     return min(MIN_CLUSTERS_DRAWN, max(FEW_CLUSTERS, math.ceil(SHARE_OF_CLUSTERS * n_clusters)))
 
 
 def _followed(
-    reduced: ReducedRun, chosen: Sequence[str], ask_all: Callable[[list[Query]], Scores]
+    reduced: ReducedRun, chosen: Sequence[str], run_all: Callable[[list[Query]], Scores]
 ) -> tuple[list[Item], list[Answer], str]:
-    """The sample's items and answers in float32, and how these were read.
+    """The sample's items and answers in float32, and their readout.
 
-    Where a later round depends on answers, float32 follows its own. What is not in the sample is as it was.
+    Later batches depend on the float32 answers. Items outside the sample keep their answers.
     """
     inside = set(chosen)
     said = {
@@ -181,23 +180,23 @@ def _followed(
         for item, answer in zip(reduced.items, reduced.answers, strict=True)
         if item.cluster not in inside
     }
-    rounds = reduced.rounds()
+    batches = reduced.batches()
     items: list[Item] = []
     answers: list[Answer] = []
-    asked, readout = next(rounds), ""
-    while asked:
-        sampled = [item for item in asked if item.cluster in inside]
-        scores = ask_all([item.query for item in sampled]) if sampled else Scores(())
+    items_of_batch, readout = next(batches), ""
+    while items_of_batch:
+        sampled = [item for item in items_of_batch if item.cluster in inside]
+        scores = run_all([item.query for item in sampled]) if sampled else Scores(())
         items += sampled
         answers += scores.answers
         readout = readout or (scores.readout if sampled else "")
         fresh = iter(scores.answers)
         everything = tuple(
             next(fresh) if item.cluster in inside else said.get(query_digest(item.query), Answer.none(NOT_AGAIN))
-            for item in asked
+            for item in items_of_batch
         )
         try:
-            asked = rounds.send(Scores(everything, scores.readout))
+            items_of_batch = batches.send(Scores(everything, scores.readout))
         except StopIteration:
             break
     return items, answers, readout
@@ -207,7 +206,7 @@ def _followed(
 
 
 def gaps(reduced: Sequence[tuple[Item, Answer]], full: Sequence[tuple[Item, Answer]]) -> dict[str, Any]:
-    """How far answers to the same queries differ.
+    """Differences between answers to the same queries.
 
     Returns:
         `rms_nats` and `largest_nats` over all log-probabilities that both have; `turned_percent` of the queries, where another group
@@ -220,16 +219,16 @@ def gaps(reduced: Sequence[tuple[Item, Answer]], full: Sequence[tuple[Item, Answ
         for item, answer in reduced
         if (digest := query_digest(item.query)) in of_full
     }
-    found, turned, one_sided = [np.zeros(0)], [], 0
+    distances, turned, one_sided = [np.zeros(0)], [], 0
     for query, one, other in pairs.values():
         if bool(one.missing_reason) != bool(other.missing_reason):
             one_sided += 1
         elif not one.missing_reason:
             apart = differences_nats(one, other)
             one_sided += not np.isfinite(apart).all()
-            found.append(apart[np.isfinite(apart)])
+            distances.append(apart[np.isfinite(apart)])
             turned.append(preferred(query, one) != preferred(query, other))
-    nats = np.concatenate(found)
+    nats = np.concatenate(distances)
     return {
         "queries": len(pairs),
         "rms_nats": float(np.sqrt(np.mean(nats**2))) if len(nats) else math.nan,
@@ -273,12 +272,12 @@ def preferred(query: Query, answer: Answer) -> str | int:
 
 @dataclass(frozen=True, slots=True)
 class _Sample:
-    """What was drawn.
+    """The drawn sample.
 
     Attributes:
         chosen: its clusters.
-        n_clusters: of the run.
-        n_groups: that are left out in turn; 0 where the sample is everything.
+        n_clusters: number of clusters of the run.
+        n_groups: number of jackknife groups; 0 if the sample is the whole run.
         seed: of the run.
     """
 
@@ -302,14 +301,14 @@ def _errors(audit: Audit, reduced: Observations, full: Observations, sample: _Sa
     """A row for each result of the sample: its value in both precisions, and their difference with its interval."""
     from undertow.stats.intervals.jackknife import jackknife_interval
 
-    told = point_results(audit, reduced, sample.seed)
-    keys = [key_of(result) for result in told]
+    results = point_results(audit, reduced, sample.seed)
+    keys = [key_of(result) for result in results]
 
-    def values(evidence: Observations) -> Floats:
-        of_key = {key_of(result): result.value for result in point_results(audit, evidence, sample.seed)}
+    def values(observations: Observations) -> Floats:
+        of_key = {key_of(result): result.value for result in point_results(audit, observations, sample.seed)}
         return np.array([of_key.get(key, math.nan) for key in keys], dtype=np.float64)
 
-    first, second = np.array([result.value for result in told], dtype=np.float64), values(full)
+    first, second = np.array([result.value for result in results], dtype=np.float64), values(full)
     without = [
         values(replace(reduced, frame=one)) - values(replace(full, frame=other))
         for one, other in zip(sample.without_each(reduced.frame), sample.without_each(full.frame), strict=True)
@@ -319,7 +318,7 @@ def _errors(audit: Audit, reduced: Observations, full: Observations, sample: _Sa
         np.reshape(without, (len(without), len(keys))),
         sampled=len(sample.chosen) / sample.n_clusters,
     )
-    for at, result in enumerate(told):
+    for at, result in enumerate(results):
         yield {
             "measure": result.measure,
             **{name: level for name, level in result.group.items() if name != "model"},

@@ -1,7 +1,6 @@
-"""Judging: which findings of a run could be others in float32, given the error of its results.
+"""Find the findings that could change in float32, given the error of each result.
 
-Each result is moved by both ends of its error, and the audit tells its findings anew: how a finding is claimed, and of how many results,
-the audit alone knows.
+Each result is moved by both ends of its error, and the audit computes its findings again.
 """
 
 from __future__ import annotations
@@ -49,44 +48,44 @@ NUMBER = re.compile(r"(?<![^\s(\[])(< )?[+-]?[\d,]*\.?\d+(?=[\s%)\],;.:]|$)")
 """A number that stands for itself, and is no part of a name."""
 
 
-def table_of(agains: Iterable[Float32Check | None]) -> pd.DataFrame | None:
-    """The results of all models whose samples were read again; None where there are none."""
+def table_of(rechecks: Iterable[Float32Check | None]) -> pd.DataFrame | None:
+    """The results of all float32 samples; None without samples."""
     import pandas as pd
 
-    rows = [row for again in agains if again is not None for row in again.rows]
+    rows = [row for again in rechecks if again is not None for row in again.rows]
     names = list(dict.fromkeys(name for row in rows for name in row if name not in PRECISION_NUMBERS))
     return pd.DataFrame([dict.fromkeys(names, "") | dict(row) for row in rows]) if rows else None
 
 
-def block_of(agains: Iterable[Float32Check | None]) -> dict[str, Any]:
-    """What the manifest holds under `precision`; nothing for a run whose precision cost nothing."""
-    parts = [dict(again.facts) for again in agains if again is not None]
+def block_of(rechecks: Iterable[Float32Check | None]) -> dict[str, Any]:
+    """The `precision` entry of the manifest; {} in float32."""
+    parts = [dict(again.facts) for again in rechecks if again is not None]
     return {"precision": {"models": parts}} if parts else {}
 
 
-def unknown_of(agains: Iterable[Float32Check | None]) -> list[str]:
-    """Why it is not known what precision costs, for the notes of a run."""
+def unknown_of(rechecks: Iterable[Float32Check | None]) -> list[str]:
+    """Notes on models whose effect of precision is unknown."""
     return [
         f"{again.facts['model']} was asked in {again.facts['dtype']}, and what that costs is not known: {again.facts['unknown']}"
-        for again in agains
+        for again in rechecks
         if again is not None and again.facts.get("unknown")
     ]
 
 
 def flag_unstable(
     audit: Audit,
-    evidence: Observations,
+    observations: Observations,
     results: Sequence[Result],
     manifest: Mapping[str, Any],
     table: pd.DataFrame | None,
 ) -> tuple[dict[str, Any], pd.DataFrame | None]:
-    """Manifest and table with what could change in them; as they are for a run whose precision cost nothing.
+    """Manifest and table with the findings and results that could change; unchanged in float32.
 
     Args:
         audit: the audit.
-        evidence: of the whole run.
+        observations: of the whole run.
         results: of the whole run.
-        manifest: whose `precision` holds what is known of each model.
+        manifest: manifest with a `precision` entry for each model.
         table: a row for each result of the samples.
     """
     if "precision" not in manifest:
@@ -94,14 +93,14 @@ def flag_unstable(
     block = {**manifest["precision"], "could_change": [], "beyond_interval": 0, "unknown_results": 0}
     if table is not None:
         ranges = _Ranges.of(table)
-        told = audit.findings(evidence, results)
-        could = _could_change((audit, evidence), results, ranges, told)
+        findings = audit.findings(observations, results)
+        could = _could_change((audit, observations), results, ranges, findings)
         table = table.assign(
             difference_over_halfwidth=_of_half_intervals(table, results),
             could_change=[bool(could.get(_key_of_row(row))) for row in table.to_dict("records")],
         )
         named = {text for texts in could.values() for text in texts}
-        known = [finding.text for finding in told if finding.text in named]
+        known = [finding.text for finding in findings if finding.text in named]
         # What is not a finding yet comes last.
         block["could_change"] = [*known, *sorted(named - set(known))]
         block |= _counted(table, results, ranges)
@@ -110,21 +109,21 @@ def flag_unstable(
 
 
 def _could_change(
-    asked: tuple[Audit, Observations], results: Sequence[Result], ranges: _Ranges, told: Sequence[Finding]
+    audited: tuple[Audit, Observations], results: Sequence[Result], ranges: _Ranges, findings: Sequence[Finding]
 ) -> dict[Key, list[str]]:
-    """Findings that turn when a result is moved by either end of its error, by result."""
-    audit, evidence = asked
+    """Findings that change when a result is moved by either end of its error, by result."""
+    audit, observations = audited
     could: dict[Key, list[str]] = {}
     for at, result in enumerate(results):
         for error in set(ranges.of_result(result) or ()) - {0.0}:
             moved = moved_by(result, error)
-            others = audit.findings(evidence, [*results[:at], moved, *results[at + 1 :]])
-            could.setdefault(key_of(result), []).extend(_turned(told, others, result, moved))
+            others = audit.findings(observations, [*results[:at], moved, *results[at + 1 :]])
+            could.setdefault(key_of(result), []).extend(_turned(findings, others, result, moved))
     return could
 
 
 def _counted(table: pd.DataFrame, results: Sequence[Result], ranges: _Ranges) -> dict[str, int]:
-    """Of what is tested: results whose error is beyond their interval, and results whose error is not known."""
+    """Number of tested results whose error exceeds their interval, and whose error is unknown."""
     read = set(table["model"])
     tested = [one for one in results if _has_interval(one) and one.group.get("model") in read]
     halves = _halves(results)
@@ -136,12 +135,12 @@ def _counted(table: pd.DataFrame, results: Sequence[Result], ranges: _Ranges) ->
 
 
 def _has_interval(result: Result) -> bool:
-    """Whether it is compared with a neutral value, and has an interval."""
+    """Whether a result has a null value and an interval."""
     return all(map(math.isfinite, (result.null_value, result.value, result.low, result.high)))
 
 
 def _halves(results: Sequence[Result]) -> dict[Key, float]:
-    """Half the interval of each result that is tested, where that is not of rounding only."""
+    """Half-width of the interval of each tested result, if it exceeds rounding."""
     return {
         key_of(one): (one.high - one.low) / 2
         for one in results
@@ -150,9 +149,9 @@ def _halves(results: Sequence[Result]) -> dict[Key, float]:
 
 
 def _of_half_intervals(table: pd.DataFrame, results: Sequence[Result]) -> list[float]:
-    """The farther end of each error, in halves of the interval that the run's result has [row].
+    """The farther end of each error, in half-widths of the run's interval [row].
 
-    NaN for a result that has none, or none of any width, and for one that is compared with nothing, as a mean mass.
+    NaN for a result without an interval of some width, or without a null value, such as a mean mass.
     """
     halves = _halves(results)
     rows = table.to_dict("records")
@@ -160,7 +159,7 @@ def _of_half_intervals(table: pd.DataFrame, results: Sequence[Result]) -> list[f
 
 
 def _largest(model: str, table: pd.DataFrame) -> dict[str, float]:
-    """The largest of them of one model; nothing for a model that was not read again."""
+    """The largest of one model; {} for a model without a sample."""
     rows = table.loc[table["model"] == model, "difference_over_halfwidth"]
     return {"difference_over_halfwidth": float(rows.max())} if len(rows) else {}
 
@@ -172,11 +171,11 @@ def _key_of_row(row: Mapping[Any, Any]) -> Key:
 
 @dataclass(frozen=True, slots=True)
 class _Ranges:
-    """Between which ends the error of a result lies.
+    """Intervals of the errors of results.
 
     Attributes:
-        own: of results that the sample measured with an interval.
-        of_measure: of all results of a measure, by model; for those that it has not.
+        own: by result, where the sample gave an interval.
+        of_measure: by model and metric, for other results.
     """
 
     own: Mapping[Key, tuple[float, float]]
@@ -198,12 +197,12 @@ class _Ranges:
         return cls(own, widest)
 
     def of_result(self, result: Result) -> tuple[float, float] | None:
-        """Both ends; None where nothing is known of the error."""
+        """Both ends; None if the error is unknown."""
         return self.own.get(key_of(result)) or self.of_measure.get((result.group.get("model", ""), result.measure))
 
 
 def moved_by(result: Result, error: float) -> Result:
-    """The result as it would be without an error: value and interval moved, p and q as far as their distribution stays what it is."""
+    """The result without an error: value and interval shift, p and q follow with the same standard error."""
     detail = {name: number - error if name in MOVE_WITH_VALUE else number for name, number in result.extras.items()}
     value, low, high = result.value - error, result.low - error, result.high - error
     if result.measure in STANDARD_DEVIATIONS:
@@ -218,7 +217,7 @@ def moved_by(result: Result, error: float) -> Result:
 
 
 def _moved_test(test: tuple[float, float], result: Result, value: float) -> tuple[float, float]:
-    """A p grows and shrinks with the distance from the neutral value, on the scale that it has itself, and q as p does."""
+    """Recompute p from the distance to the null value with the same standard error; scale q as p."""
     from scipy.stats import norm
 
     p, q = test
@@ -232,9 +231,9 @@ def _moved_test(test: tuple[float, float], result: Result, value: float) -> tupl
 
 
 def _half_width_sds(result: Result) -> float:
-    """Standard errors in half of its interval, where it says how many clusters that is over.
+    """Standard errors in the half-width of an interval, by the number of clusters.
 
-    A result that does not say so is taken for one over many: where they are few, its standard error comes out too large.
+    A result without that number counts as one over many clusters: with few, its standard error is overestimated.
     """
     from scipy.stats import t
 
@@ -244,10 +243,10 @@ def _half_width_sds(result: Result) -> float:
     return HALF_WIDTH_SDS_OF_FEW.get(int(n_clusters)) or float(t.ppf(0.975, n_clusters - 1))
 
 
-def _turned(told: Sequence[Finding], others: Sequence[Finding], result: Result, moved: Result) -> list[str]:
-    """The findings that are there and would not be, or say something else, or the other way round, once a result is moved."""
-    before, after = ({finding.text for finding in some} for some in (told, others))
-    gone = [finding for finding in told if finding.text not in after]
+def _turned(findings: Sequence[Finding], others: Sequence[Finding], result: Result, moved: Result) -> list[str]:
+    """Findings that appear, vanish or change when a result is moved."""
+    before, after = ({finding.text for finding in some} for some in (findings, others))
+    gone = [finding for finding in findings if finding.text not in after]
     come = [finding for finding in others if finding.text not in before]
     n_gone, n_come = (sum(finding.significant for finding in some) for some in (gone, come))
     if n_gone < n_come:
@@ -262,7 +261,7 @@ def _turned(told: Sequence[Finding], others: Sequence[Finding], result: Result, 
 
 
 def _wording(text: str) -> str:
-    """A finding without its numbers: one that says of another model or dimension that it does best is another finding."""
+    """A finding without its numbers, so that one about another model or dimension is another finding."""
     return NUMBER.sub("#", text)
 
 
@@ -270,25 +269,25 @@ def _wording(text: str) -> str:
 
 
 def said(block: Mapping[str, Any]) -> list[str]:
-    """A sentence for each model on what its precision costs, and others on what that does to results and findings.
+    """Sentences on the effect of precision: one for each model, then on results and findings.
 
     Args:
-        block: what the manifest holds under `precision`.
+        block: the manifest's `precision` entry.
     """
-    told = [_of_model(part) for part in block["models"]]
+    sentences = [_of_model(part) for part in block["models"]]
     n_beyond, n_others, n_unknown = block["beyond_interval"], len(block["could_change"]), block["unknown_results"]
     if n_beyond:
-        told.append(
+        sentences.append(
             f"Warning: the error of {_how_many(n_beyond, 'result')} is larger than half of their 95% interval, which leaves "
             "what float32 says out."
         )
     if n_others:
-        told.append(f"Warning: in float32 {_how_many(n_others, 'finding')} could turn out otherwise.")
+        sentences.append(f"Warning: in float32 {_how_many(n_others, 'finding')} could turn out otherwise.")
     elif not n_unknown and not any(part.get("unknown") for part in block["models"]):
-        told.append("No finding turned when each result, by itself, was moved by the 95% interval of its error.")
+        sentences.append("No finding turned when each result, by itself, was moved by the 95% interval of its error.")
     if n_unknown:
-        told.append(f"Of {_how_many(n_unknown, 'result')} the sample does not tell the error.")
-    return told
+        sentences.append(f"Of {_how_many(n_unknown, 'result')} the sample does not tell the error.")
+    return sentences
 
 
 def _how_many(number: int, what: str) -> str:
@@ -296,10 +295,10 @@ def _how_many(number: int, what: str) -> str:
 
 
 def _of_model(part: Mapping[str, Any]) -> str:
-    asked = f"{part['model']} was asked in {part['dtype']}"
+    what = f"{part['model']} was asked in {part['dtype']}"
     if part.get("unknown"):
-        return f"Warning: {asked}, and what that costs is not known: {part['unknown'].rstrip('.')}."
-    return f"{asked}; {_read(part)}: {_apart(part)}{_moved(part)}."
+        return f"Warning: {what}, and what that costs is not known: {part['unknown'].rstrip('.')}."
+    return f"{what}; {_read(part)}: {_apart(part)}{_moved(part)}."
 
 
 def _read(part: Mapping[str, Any]) -> str:
@@ -311,10 +310,10 @@ def _read(part: Mapping[str, Any]) -> str:
 def _apart(part: Mapping[str, Any]) -> str:
     if not _is_known(part["turned_percent"]):
         return "no two answers can be compared"
-    turns = f"{percent(part['turned_percent'])} of the answers prefer something else"
+    preference = f"{percent(part['turned_percent'])} of the answers prefer something else"
     if not _is_known(part["rms_nats"]):
-        return turns
-    return f"log-probabilities are {part['rms_nats']:.2g} nats apart (root mean square; at most {part['largest_nats']:.2g}), {turns}"
+        return preference
+    return f"log-probabilities are {part['rms_nats']:.2g} nats apart (root mean square; at most {part['largest_nats']:.2g}), {preference}"
 
 
 def _moved(part: Mapping[str, Any]) -> str:
@@ -328,10 +327,10 @@ def _moved(part: Mapping[str, Any]) -> str:
 
 
 def _is_known(number: float | None) -> bool:
-    """A number that is missing is NaN, and null in a manifest that was read."""
+    """Whether a number is known: missing ones are NaN, or None from a manifest."""
     return number is not None and math.isfinite(number)
 
 
 def percent(value: float) -> str:
-    """A share of a hundred or more, without decimals that say nothing."""
+    """A percentage with two significant digits."""
     return f"{value:,.0f}%" if value >= 10 else f"{value:.2g}%"

@@ -1,7 +1,4 @@
-"""What the fields of a run folder's JSON files hold, so that a damaged one is refused by name.
-
-Knows the fields that are read; others may hold anything.
-"""
+"""Schemas of a run folder's JSON files, so that an invalid field is refused by name."""
 
 from __future__ import annotations
 
@@ -12,7 +9,7 @@ from pydantic import ConfigDict, Field, TypeAdapter, ValidationError, with_confi
 from typing_extensions import TypedDict
 
 LARGEST = 2**63 - 1
-SHOWN_LETTERS = 60
+MAX_CHARS = 60
 Count = Annotated[int, Field(ge=0, le=LARGEST)]
 Number = Annotated[float, Field(ge=-1e300, le=1e300)]
 Texts = list[str]
@@ -22,8 +19,8 @@ strict = with_config(ConfigDict(strict=True))
 
 
 @strict
-class Card(TypedDict):
-    """A model card."""
+class Identity(TypedDict):
+    """A model's identity."""
 
     name: str
     family: str
@@ -38,7 +35,7 @@ class Part(TypedDict):
     """One of several models."""
 
     name: str
-    card: Card
+    card: Identity
     facts: Facts
     scoring_method: str
     counts: dict[str, Count]
@@ -57,7 +54,7 @@ class Control(TypedDict):
 
 @strict
 class Decided(TypedDict):
-    """Sentences that decide their answer: how many are right, of how many that were answered."""
+    """Result of the sanity check: right answers, of all answers."""
 
     right: Count
     of: Count
@@ -85,7 +82,7 @@ class Graph(TypedDict):
 
 @strict
 class Precision(TypedDict, total=False):
-    """What reduced precision costs."""
+    """The effect of reduced precision."""
 
     models: list[dict[str, Any]]
     said: Texts
@@ -93,7 +90,7 @@ class Precision(TypedDict, total=False):
 
 @strict
 class AnyDesign(TypedDict, total=False):
-    """What asking adds to the design of every audit."""
+    """Entries that a run adds to the design of every audit."""
 
     protocol: str
     w_notes: Texts
@@ -154,7 +151,7 @@ class ChecklistDesign(AnyDesign, total=False):
 
 @strict
 class Manifest(TypedDict):
-    """What every manifest holds, and what many do."""
+    """The manifest."""
 
     schema_version: Annotated[int, Field(ge=1, le=LARGEST)]
     audit: str
@@ -169,7 +166,7 @@ class Manifest(TypedDict):
     created: str
     versions: dict[str, str]
     machine: dict[str, str | Count | None]
-    model_card: NotRequired[Card]
+    model_card: NotRequired[Identity]
     models: NotRequired[Annotated[list[Part], Field(min_length=1)]]
     facts: NotRequired[Facts]
     settings: NotRequired[dict[str, Any]]
@@ -209,7 +206,7 @@ class Row(TypedDict):
 
 @strict
 class Results(TypedDict):
-    """The measures of a run."""
+    """The results of a run."""
 
     results: list[Row]
 
@@ -230,12 +227,12 @@ def wrong_in_manifest(manifest: Mapping[str, Any]) -> str:
 
 
 def wrong_in_design(audit: str, design: Mapping[str, Any]) -> str:
-    """The same of the design of an audit."""
+    """The first invalid field of a design; "" if there is none."""
     return _wrong(_DESIGNS.get(audit, _ANY), design, "design.")
 
 
 def wrong_in_results(results: Mapping[str, Any]) -> str:
-    """The same of results."""
+    """The first invalid field of results; "" if there is none."""
     return _wrong(_RESULTS, results)
 
 
@@ -247,5 +244,5 @@ def _wrong(schema: TypeAdapter[Any], value: object, above: str = "") -> str:
         place = above + ".".join(str(part) for part in first["loc"])
         if first["type"] == "missing":
             return f"it has no {place}"
-        return f"{place} holds {repr(first['input'])[:SHOWN_LETTERS]}, and {first['msg'].removeprefix('Input ')}"
+        return f"{place} holds {repr(first['input'])[:MAX_CHARS]}, and {first['msg'].removeprefix('Input ')}"
     return ""

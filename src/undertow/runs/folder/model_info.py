@@ -1,8 +1,4 @@
-"""The models of a run: their names written out, and what is known of them beside their answers.
-
-A pattern names the checkpoints of one training run; a file says what models do not tell of themselves. Knows names and
-files; loads nothing.
-"""
+"""The models of a run: expand patterns of names, and read facts about models from a file."""
 
 from __future__ import annotations
 
@@ -29,31 +25,31 @@ KNOWN = ("parameters", "objective", "post_training")
 _STEP = re.compile(r"(?:checkpoint|step|ckpt)[-_]?(\d+)$", re.IGNORECASE)
 
 
-def written_out(names: Sequence[str]) -> list[str]:
-    """Names with patterns replaced by the folders they match, by training step.
+def expand_patterns(names: Sequence[str]) -> list[str]:
+    """Replace patterns by the folders that they match, in order of training step.
 
     Raises:
-        UndertowError: no name, a pattern that matches no folder, or a model that is named twice.
+        UndertowError: there is no name, a pattern matches no folder, or a model appears twice.
     """
-    found: list[str] = []
+    expanded: list[str] = []
     for name in names:
         if not has_magic(name) or is_there(Path(name)):
-            found.append(name)
+            expanded.append(name)
             continue
         folders = _matching(name)
         if not folders:
             raise UndertowError(f"{name}: no folder matches this pattern; check the path")
-        found += sorted(folders, key=lambda folder: (checkpoint(folder).get("step", math.inf), folder))
-    if not found:
+        expanded += sorted(folders, key=lambda folder: (checkpoint(folder).get("step", math.inf), folder))
+    if not expanded:
         raise UndertowError("no model is named; give one with -m, for example -m smollm2")
-    for name in found:
-        if found.count(name) > 1:
+    for name in expanded:
+        if expanded.count(name) > 1:
             raise UndertowError(f"model {name!r} is named twice; name each once")
-    return found
+    return expanded
 
 
 def _matching(pattern: str) -> list[str]:
-    """The folders that a pattern matches; a ~ in it is the home folder, since a pattern in quotes passes the shell by."""
+    """The folders that a pattern matches, with ~ expanded, since the shell does not expand it in quotes."""
     try:
         path = Path(pattern).expanduser()
         parts = path.relative_to(path.anchor).parts
@@ -62,25 +58,25 @@ def _matching(pattern: str) -> list[str]:
             raise UndertowError(
                 f"{pattern}: has a .. behind a wildcard, which would match a folder again and again; write it without"
             )
-        found = list(islice(_gone_through(Path(path.anchor), parts), MAX_FOLDERS + 1))
+        matches = list(islice(_gone_through(Path(path.anchor), parts), MAX_FOLDERS + 1))
     except (ValueError, RuntimeError) as error:
         raise UndertowError(f"{pattern}: is no pattern ({error}); write it as in 'run/checkpoint-*'") from error
     except OSError as error:  # a folder that is removed while it is gone through, as processes come and go in /proc
         raise UndertowError(
             f"{pattern}: {error.filename} could not be looked into ({error.strerror}); name more of the path, or run again"
         ) from error
-    if len(found) > MAX_FOLDERS:
+    if len(matches) > MAX_FOLDERS:
         raise UndertowError(
             f"{pattern}: goes through more than {MAX_FOLDERS:,} files and folders; name more of the path, or write a * for a folder "
             "that has any name"
         )
-    return list(dict.fromkeys(str(place) for place in found if place is not None and _is_folder(place)))
+    return list(dict.fromkeys(str(place) for place in matches if place is not None and _is_folder(place)))
 
 
 def _gone_through(base: Path, parts: Sequence[str]) -> Iterator[Path | None]:
-    """What a pattern matches below a folder, and None for everything that its wildcards go through on the way.
+    """Yield matches below a folder, and None for every other entry that a wildcard visits.
 
-    `Path.glob` by itself goes through all of it before its first match, or without one: nothing counts them then.
+    `Path.glob` alone may visit everything before its first match, so that a caller cannot stop it.
     """
     at = next((at for at, part in enumerate(parts) if has_magic(part)), len(parts))
     folder, after = base.joinpath(*parts[:at]), parts[at + 1 :]
@@ -98,7 +94,7 @@ def _gone_through(base: Path, parts: Sequence[str]) -> Iterator[Path | None]:
 
 
 def _is_folder(place: Path) -> bool:
-    """Whether a folder is there that can be entered; `Path.is_dir` stops all others at one that cannot."""
+    """Whether the path is a readable folder; unlike `Path.is_dir` it never raises."""
     return os.path.isdir(place)  # noqa: PTH112
 
 
@@ -110,10 +106,10 @@ def checkpoint(name: str) -> dict[str, str | float]:
 
 
 def read_about(path: Path | None) -> dict[str, dict[str, str | float]]:
-    """What a file says of models, by name: `[models.NAME]` with parameters, objective and post_training.
+    """Read facts about models by name: `[models.NAME]` with parameters, objective and post_training.
 
     Raises:
-        UndertowError: the file is not what it should be; names the entry.
+        UndertowError: the file is invalid; names the entry.
     """
     if path is None:
         return {}
@@ -153,6 +149,6 @@ def _entry(model: str, entry: object, path: Path) -> dict[str, str | float]:
 
 
 def _dotted(name: str, table: Mapping[str, object]) -> str:
-    """The name that dots without quotes took apart: [models.A-1.7B] is a table `7B` in a table `A-1`."""
+    """Rejoin a name that TOML split at its dots: [models.A-1.7B] is a table `7B` in a table `A-1`."""
     inner = [(key, value) for key, value in table.items() if isinstance(value, dict)]
     return _dotted(f"{name}.{inner[0][0]}", inner[0][1]) if inner else name

@@ -1,7 +1,4 @@
-"""How a run can be repeated: its command, its Python call, versions and machine.
-
-Knows how settings are written as options; knows nothing about what they mean.
-"""
+"""The provenance of a run: its command, its Python call, versions and machine."""
 
 from __future__ import annotations
 
@@ -21,23 +18,23 @@ PACKAGES = ("numpy", "scipy", "pandas", "torch", "transformers", "tokenizers", "
 
 
 def shell_command(audit: str, models: Sequence[str], changed: Mapping[str, Any]) -> str:
-    """The command line of a run, with the options that are not at their defaults."""
+    """The command line of a run, with options that differ from their defaults."""
     flags = [part for name, value in changed.items() for part in _flag(name.replace("_", "-"), value)]
     return shlex.join(["undertow", "run", audit, *(part for model in models for part in ("-m", model)), *flags])
 
 
 def _flag(name: str, value: Any) -> list[str]:
-    """One option; one that is on or off has no value."""
+    """One option; a boolean is a flag without a value."""
     if isinstance(value, bool):
         return [f"--{name}" if value else f"--no-{name}"]
     return [f"--{name}", str(value)]
 
 
 def python_call(audit: str, models: Sequence[str], changed: Mapping[str, Any]) -> str:
-    """The same in Python."""
+    """The Python call of a run."""
     arguments = "".join(f", {name}={value!r}" for name, value in changed.items())
-    asked = models[0] if len(models) == 1 else list(models)
-    return f"undertow.audit({audit!r}, model={asked!r}{arguments})"
+    argument = models[0] if len(models) == 1 else list(models)
+    return f"undertow.audit({audit!r}, model={argument!r}{arguments})"
 
 
 def score_command(source: str, changed: Mapping[str, Any]) -> str:
@@ -47,7 +44,7 @@ def score_command(source: str, changed: Mapping[str, Any]) -> str:
 
 
 def score_call(source: str, changed: Mapping[str, Any]) -> str:
-    """The same in Python."""
+    """The Python call that measures a run or table."""
     arguments = "".join(f", {name}={value!r}" for name, value in changed.items())
     return f"undertow.score({source!r}{arguments})"
 
@@ -56,7 +53,7 @@ def command_with(command: str, name: str, value: str) -> str:
     """A command line with this option last, and only once.
 
     Raises:
-        ValueError: it is no command line.
+        ValueError: the text is not a command line.
     """
     words, flag = shlex.split(command), f"--{name}"
     if flag in words:
@@ -66,10 +63,10 @@ def command_with(command: str, name: str, value: str) -> str:
 
 
 def call_with(call: str, name: str, value: str) -> str:
-    """The same in Python.
+    """A Python call with this argument last, and only once.
 
     Raises:
-        ValueError: it is no call.
+        ValueError: the text is not a call.
     """
     try:
         tree = ast.parse(call, mode="eval").body
@@ -83,7 +80,7 @@ def call_with(call: str, name: str, value: str) -> str:
 
 
 def circumstances() -> dict[str, Any]:
-    """When, with what and on what, as far as it helps to repeat a run."""
+    """Time, package versions and machine, for repeating a run."""
     versions = {"undertow": version("undertow"), "python": platform.python_version(), **_versions(PACKAGES)}
     machine = {"system": platform.system(), "release": platform.release(), "processor": _processor(), "cores": _cores()}
     created = datetime.now(UTC).isoformat(timespec="seconds")

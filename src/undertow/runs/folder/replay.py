@@ -1,7 +1,7 @@
-"""A finished run as a model: it answers again what it was asked before, and nothing else. `-m replay:FOLDER`.
+"""A finished run as a model, which answers the queries of that run and no others: `-m replay:FOLDER`.
 
-For comparing with a model that is gone, or far away, and for measuring its answers with other settings. Where a run asked
-several models, `replay:FOLDER@MODEL` names one. Knows run folders; knows neither torch nor how the answers were got.
+Use it to compare with a model that is no longer available, or to measure its answers with other settings. For a run of
+several models, `replay:FOLDER@MODEL` names one.
 """
 
 from __future__ import annotations
@@ -41,17 +41,17 @@ if TYPE_CHECKING:
 SUMMARY = "the answers of a finished run: replay:FOLDER, or replay:FOLDER@MODEL where it asked several"
 PREFIX = "replay:"
 NEEDED = ("model", "text", "options", "logprobs_nats", "other_words", "missing_reason")
-UNCLAIMED_HIGH = "other_words.high"
+OTHER_WORDS_HIGH = "other_words.high"
 
 _Key: TypeAlias = tuple[str, tuple[str, ...]]
 """What was asked: the text as it is shown, and the options."""
 
 
 def resolve(request: ModelRequest) -> ModelHandle | None:
-    """The model whose answers a run folder holds.
+    """The model of a run folder.
 
     Raises:
-        UndertowError: it is no run folder, holds no single answers, or asked several models and none is named.
+        UndertowError: the folder is not a run folder, has no log-probabilities, or has several models and none is named.
     """
     if not request.name.startswith(PREFIX):
         return None
@@ -60,7 +60,7 @@ def resolve(request: ModelRequest) -> ModelHandle | None:
     given = request.name.removeprefix(PREFIX)
     if not given.strip():
         raise UndertowError(f"{PREFIX} names no run; write {PREFIX}FOLDER, or {PREFIX}FOLDER@MODEL")
-    folder, asked_of = _place(given)
+    folder, model_name = _place(given)
     record = read_record(folder)
     missing = [name for name in NEEDED if name not in record.observations]
     if missing:
@@ -68,11 +68,11 @@ def resolve(request: ModelRequest) -> ModelHandle | None:
             f"{folder}: holds no probabilities of single words (no column {missing[0]!r}); name the folder of a spurious-correlation or "
             "task-specification run that asked a model"
         )
-    rows = _rows(record.observations, folder, asked_of)
+    rows = _rows(record.observations, folder, model_name)
     name = str(rows["model"].iloc[0])
     design = record.manifest["design"]
     readout = str(_table(folder, design, "scoring_methods").get(name, design.get("scoring_method", LIKELIHOOD)))
-    card = ModelIdentity(
+    identity = ModelIdentity(
         name=request.name,
         family="replay",
         source=f"{folder.absolute().name}: {name}",
@@ -84,17 +84,17 @@ def resolve(request: ModelRequest) -> ModelHandle | None:
     kind = GENERATION if readout == PROMPT else BLANK
     facts = _table(folder, _table(folder, design, "models"), name)
     return ModelHandle(
-        card,
-        lambda: ReplayModel(card, _answers(rows, folder), dict(facts), prompted),
+        identity,
+        lambda: ReplayModel(identity, _answers(rows, folder), dict(facts), prompted),
         {kind: (str(record.manifest["protocol"]),)},
     )
 
 
 def _place(text: str) -> tuple[Path, str]:
-    """The folder, and the model after the @ that ends it: folders and models may both have an @ in their names.
+    """Split folder and model at the right @: names of folders and models may contain one.
 
-    new@replay:old@toy    the longest part before an @ that is a folder: `new`, which asked replay:old@toy
-    me@home@toy             `me@home`, which asked toy
+    new@replay:old@toy    the longest part before an @ that is a folder: `new`, with model replay:old@toy
+    me@home@toy             `me@home`, with model toy
     """
     if _folder(text).is_dir():
         return _folder(text), ""
@@ -107,7 +107,7 @@ def _place(text: str) -> tuple[Path, str]:
 
 
 def _folder(text: str) -> Path:
-    """A path with a leading ~ written out, which no shell does after a prefix; as it is where there is no such home."""
+    """The path with a leading ~ expanded, which no shell does after a prefix; unchanged if there is no such home."""
     try:
         return Path(text).expanduser()
     except RuntimeError:
@@ -115,39 +115,39 @@ def _folder(text: str) -> Path:
 
 
 def _table(folder: Path, holder: Mapping[str, Any], name: str) -> Mapping[str, Any]:
-    """A table that a manifest may have; empty where it has none."""
-    found = holder.get(name, {})
-    if not isinstance(found, Mapping):
+    """An optional table of a manifest; empty if missing."""
+    value = holder.get(name, {})
+    if not isinstance(value, Mapping):
         raise UndertowError(f"{folder / MANIFEST}: is damaged ({name} is no table); run the audit again")
-    return found
+    return value
 
 
 def _prompted(said: Mapping[str, Any]) -> dict[str, Any]:
-    """How prompts were put, by the attributes of a query; without what an older manifest does not say."""
+    """The attributes of every prompt, as far as the manifest has them."""
     return {name: said[key] for name, key in (("chat", "chat"), ("max_tokens", "max_new_tokens")) if key in said}
 
 
-def _rows(observations: pd.DataFrame, folder: Path, asked_of: str) -> pd.DataFrame:
+def _rows(observations: pd.DataFrame, folder: Path, model_name: str) -> pd.DataFrame:
     names = list(dict.fromkeys(observations["model"].astype(str)))
     if not names:
         raise UndertowError(f"{folder / OBSERVATIONS}: holds no answers; run the audit again")
-    if asked_of and asked_of not in names:
-        raise UndertowError(f"{folder}: did not ask {asked_of!r}; it asked {', '.join(names)}")
-    if not asked_of and len(names) > 1:
+    if model_name and model_name not in names:
+        raise UndertowError(f"{folder}: did not ask {model_name!r}; it asked {', '.join(names)}")
+    if not model_name and len(names) > 1:
         raise UndertowError(f"{folder}: asked {', '.join(names)}; name one, as in {PREFIX}{folder}@{names[0]}")
-    found = observations[observations["model"].astype(str) == (asked_of or names[0])]
-    if found.empty:  # a cell that is missing is equal to nothing
+    rows = observations[observations["model"].astype(str) == (model_name or names[0])]
+    if rows.empty:  # a cell that is missing is equal to nothing
         raise UndertowError(
             f"{folder / OBSERVATIONS}: is damaged (a row does not say who was asked); run the audit again"
         )
-    return found
+    return rows
 
 
 def _answers(rows: pd.DataFrame, folder: Path) -> dict[_Key, Answer]:
-    """What was said, by what was asked.
+    """Answers by query.
 
     Raises:
-        UndertowError: a row does not hold together.
+        UndertowError: a row is inconsistent.
     """
     answers = {}
     try:
@@ -178,32 +178,32 @@ def _answer(row: Mapping[Any, Any], n_options: int) -> Answer:
         raise ValueError("each option has one number")
     return Answer(
         logprobs,
-        _unclaimed_percent(row) / 100,
+        _other_percent(row) / 100,
         text=said if isinstance(said, str) else "",
         upper_bound_prob=ceilings,
         truncated_prob=float(row["truncated_prob"]) if ceilings else 0.0,
     )
 
 
-def _unclaimed_percent(row: Mapping[Any, Any]) -> float:
-    """What no option took of what was shown. Where bounds are given, `unclaimed` is the middle of them, and this the upper one."""
-    upper = float(row.get(UNCLAIMED_HIGH, math.nan))
+def _other_percent(row: Mapping[Any, Any]) -> float:
+    """Upper bound of the percent of other words; `other_words` is the middle of the bounds, where there are bounds."""
+    upper = float(row.get(OTHER_WORDS_HIGH, math.nan))
     return float(row["other_words"]) if math.isnan(upper) else upper
 
 
 def _list(cell: Any) -> list[Any]:
-    """A cell that holds a list, which is missing where the model showed everything."""
+    """A cell with a list; () where the model showed all probabilities."""
     return [] if cell is None or (isinstance(cell, float) and math.isnan(cell)) else list(cell)
 
 
 @dataclass(frozen=True, slots=True)
 class ReplayModel:
-    """Answers by what was asked; see the module's text.
+    """A model that answers from a finished run.
 
     Attributes:
         card, notes, facts: as in `undertow.models.base.AnsweringModel`.
-        answers: what was said.
-        prompted: how every prompt was put: `chat` and `max_tokens` of `undertow.types.GenerateQuery`, where known.
+        answers: answers by query.
+        prompted: `chat` and `max_tokens` of every prompt, where known.
     """
 
     card: ModelIdentity
@@ -215,19 +215,19 @@ class ReplayModel:
     def answer(
         self, queries: Sequence[Query], protocol: str
     ) -> Iterator[Mapping[int, Answer | UnsupportedQueryError | RequestFailedError]]:
-        """What was answered before, and a reason for everything else."""
+        """The recorded answers, and an error for every other query."""
         yield {place: self._answer(query) for place, query in enumerate(queries)}
 
     def _answer(self, query: Query) -> Answer | UnsupportedQueryError:
         if not isinstance(query, (ClozeQuery, GenerateQuery)):
             return UnsupportedQueryError("a recorded run holds sentences and prompts with words to look for only")
         options = tuple(" ".join(option.fills) for option in query.options)
-        found = self.answers.get((query.shown(), options))
+        answer = self.answers.get((query.shown(), options))
         if isinstance(query, GenerateQuery) and any(getattr(query, name) != how for name, how in self.prompted.items()):
-            found = None
-        return found or UnsupportedQueryError(f"the run {self.card.source} was not asked this")
+            answer = None
+        return answer or UnsupportedQueryError(f"the run {self.card.source} was not asked this")
 
     def estimate_cost(self, queries: Sequence[Query], protocol: str) -> CostEstimate:
-        """Next to nothing, for those that were asked."""
-        n_found = sum(isinstance(self._answer(query), Answer) for query in queries)
-        return CostEstimate(0, n_found, 0.0, 0, passes="look-ups in a finished run")
+        """The number of recorded answers; looking them up costs nothing."""
+        n_answered = sum(isinstance(self._answer(query), Answer) for query in queries)
+        return CostEstimate(0, n_answered, 0.0, 0, passes="look-ups in a finished run")

@@ -1,13 +1,13 @@
-"""The run folder: manifest, observations, results. The only file format, and the only module that knows it.
+"""Read and write run folders: manifest, observations and results.
 
-    manifest.json          who was asked what, when, with which versions and seed
+    manifest.json          models, settings, time, versions and seed
     observations.parquet   a row per item, factors as columns
-    results.json, .csv     the measures
-    precision.csv          of a run in reduced precision: results of a sample in it and in float32
-    tables/  figures/  report.html  how it is told, written by whoever tells it
+    results.json, .csv     the results
+    precision.csv          in reduced precision: results of a sample in that precision and in float32
+    tables/  figures/  report.html  the report, written by a callback
 
-A folder is written beside its place and moved there, the manifest last: a folder with a manifest is complete. Folders of another
-kind, as of a comparison, are checked and written in the same way (`Kind`).
+A folder is written beside its place and moved there, the manifest last, so a folder with a manifest is complete. Other kinds
+of folder, such as comparisons, are written in the same way (`Kind`).
 """
 
 from __future__ import annotations
@@ -104,19 +104,19 @@ FORMULA_SIGNS = (
 
 
 class CorruptRunError(UndertowError):
-    """A run does not hold what its audit needs, or holds something else."""
+    """A run folder is corrupt: an entry is missing or invalid."""
 
 
 class ManifestFacts(dict[str, Any]):
-    """What a file of a run folder says; what it does not say is refused where it is asked for.
+    """The contents of a JSON file of a run folder; a missing key raises when it is read.
 
     Args:
-        held: what it says.
+        held: the contents.
         where: the file.
-        what: is lacking where it is, for the message.
+        what: noun for a missing key, for the message.
 
     Raises:
-        DamagedRunError: when something is asked for that it lacks.
+        CorruptRunError: on access to a missing key.
     """
 
     def __init__(self, held: Mapping[str, Any], where: str, what: str) -> None:
@@ -132,10 +132,10 @@ class Record:
     """A finished audit.
 
     Attributes:
-        manifest: JSON-serialisable facts; holds at least what `run_schema.Manifest` names.
+        manifest: JSON-serialisable facts, with at least the keys of `json_schema.Manifest`.
         observations: a row per item, factors as columns.
         results: the measures.
-        precision: of a run in reduced precision, a row for each result of the sample that was read again: model, measure and
+        precision: in reduced precision, a row for each result of the sample that was scored again: model, measure and
             group, the value in reduced precision and in float32, their difference (`error`) with its 95% interval, the farther end
             of that in halves of the run's interval, and whether a finding could change; None for other runs.
     """
@@ -153,17 +153,19 @@ class Record:
         return pd.DataFrame(rows) if rows else pd.DataFrame(columns=["measure", "value", "low", "high"])
 
 
-def write_record(record: Record, folder: Path, tell: Callable[[Path], None], *, overwrite: bool = False) -> None:
-    """Write a run folder, all of it or nothing that looks like one.
+def write_record(
+    record: Record, folder: Path, write_report: Callable[[Path], None], *, overwrite: bool = False
+) -> None:
+    """Write a run folder, all or nothing.
 
     Args:
-        record: what is written.
-        folder: where to; a folder of the same run is replaced.
-        tell: writes figures and report into the folder it is given.
+        record: the run.
+        folder: the run folder; a folder of the same run is replaced.
+        write_report: writes figures and report into the folder it is given.
         overwrite: replace a folder of another run too.
 
     Raises:
-        UndertowError: the place is taken by something else, or cannot be written.
+        UndertowError: the folder is taken, or cannot be written.
     """
 
     def fill(draft: Path) -> None:
@@ -171,7 +173,7 @@ def write_record(record: Record, folder: Path, tell: Callable[[Path], None], *, 
         record.observations.to_parquet(draft / OBSERVATIONS, index=False)
         if record.precision is not None:
             (draft / PRECISION).write_text(csv_of(record.precision), encoding="utf-8", newline="")
-        tell(draft)
+        write_report(draft)
         write_json(draft / MANIFEST, {**record.manifest, RESULTS_SHA256: _sha256(draft / RESULTS)})
 
     write_folder(folder, str(record.manifest["run_key"]), fill, overwrite=overwrite)
@@ -179,16 +181,16 @@ def write_record(record: Record, folder: Path, tell: Callable[[Path], None], *, 
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """What folders of one kind hold.
+    """A kind of folder, and the files in it.
 
     Attributes:
-        noun: what they are of.
-        last: the file that says whose a folder is; it is written last, so that a folder that has it is complete.
-        parts: what may be in one.
-        key: reads its key; "" where there is none that can be read.
-        stale: files that would be taken for those of a rewritten folder that has none.
-        replace: how a folder that holds another may be had all the same; "" for not at all.
-        kept: what is not lost where a folder cannot be written; "" for nothing.
+        noun: its noun in messages.
+        last: the file with its key, written last, so that a folder with this file is complete.
+        parts: names that it may contain.
+        key: reads the key of a folder; "" if none can be read.
+        stale: files of an older folder to remove, since the new one may not have them.
+        replace: how to replace another folder, for messages; "" if impossible.
+        kept: what a failed write does not lose, for messages; "" for nothing.
     """
 
     noun: str
@@ -201,7 +203,7 @@ class Kind:
 
 
 def _held_key(folder: Path) -> str:
-    """The key of the run in a folder; "" if there is none that can be read."""
+    """The key of the run in a folder; "" if none can be read."""
     try:
         return str(_read_manifest(folder)["run_key"])
     except UndertowError:
@@ -217,14 +219,14 @@ RUN = Kind(
 def write_folder(
     folder: Path, key: str, fill: Callable[[Path], None], *, overwrite: bool = False, kind: Kind = RUN
 ) -> None:
-    """Write a folder, all of it or nothing that looks like one.
+    """Write a folder, all or nothing.
 
     Args:
-        folder: where to; one with the same key is replaced.
-        key: says whose it is.
-        fill: writes all of it into the folder that it is given.
+        folder: the folder; one with the same key is replaced.
+        key: its key.
+        fill: writes all files into the folder it is given.
         overwrite: replace a folder with another key too.
-        kind: what it is.
+        kind: its kind.
 
     Raises:
         UndertowError: the place is taken by something else, or cannot be written.
@@ -249,7 +251,7 @@ def write_folder(
 
 
 def check_place(folder: Path, key: str, *, overwrite: bool = False, kind: Kind = RUN) -> None:
-    """Refuse, before any work is done, a place that holds something other than this run, or what else has this key.
+    """Refuse a folder that holds anything but the folder with this key, before any work is done.
 
     Raises:
         UndertowError: the place is taken, or no folder can be made there.
@@ -262,10 +264,10 @@ def check_place(folder: Path, key: str, *, overwrite: bool = False, kind: Kind =
 
 
 def refuse_zero_byte(folder: Path) -> None:
-    """Refuse a name that no system knows, and that Python meets with an error of its own.
+    """Refuse a path with a zero byte, which no file system supports.
 
     Raises:
-        UndertowError: it holds one.
+        UndertowError: the path contains one.
     """
     if "\0" in str(folder):
         raise UndertowError(
@@ -292,7 +294,7 @@ def _refuse_place(folder: Path, key: str, *, overwrite: bool, kind: Kind) -> Non
 
 
 def _is_empty(folder: Path) -> bool:
-    """Whether a run can be put there without anything making room for it."""
+    """Whether the folder is free: missing, or empty."""
     nearest = next(place for place in [folder, *folder.absolute().parents] if place.exists())
     if not nearest.is_dir():
         raise UndertowError(f"{nearest}: is a file; name a folder with --out")
@@ -318,7 +320,7 @@ def _move(draft: Path, folder: Path, kind: Kind) -> None:
 
 
 def _settle(draft: Path) -> None:
-    """On the disk before it is moved: else a power cut leaves a folder with a manifest and nothing behind it."""
+    """Flush the files to disk before the move, so that a power cut cannot leave a manifest without data."""
     for path in [draft, *draft.rglob("*")]:
         if path.is_dir():
             _settle_folder(path)
@@ -339,10 +341,10 @@ def _settle_folder(folder: Path) -> None:
 
 
 def read_record(folder: Path) -> Record:
-    """A run folder as it was written.
+    """Read a run folder.
 
     Raises:
-        UndertowError: it is no run folder, is damaged, or was written by a newer version.
+        UndertowError: the folder is not a run folder, is corrupt, or was written by a newer version.
     """
     from pyarrow import ArrowException
 
@@ -373,7 +375,7 @@ def read_record(folder: Path) -> Record:
 
 
 def _unnamed(design: Mapping[str, Any], observations: pd.DataFrame, results: Sequence[Result]) -> str:
-    """Which word group or label the design leaves out, though other places of the run name it; "" if none."""
+    """A word group or label that the run uses but the design lacks; "" if none."""
     named = {
         *design.get("words", ()),
         *(
@@ -414,12 +416,12 @@ def _table_in(file: IO[bytes], n_bytes: int, cells: Mapping[str, str]) -> pd.Dat
         if name in table.column_names:
             column = _as_it_must(table[name], name, must)
             table = table.set_column(table.column_names.index(name), name, column)
-    found: pd.DataFrame = table.to_pandas(ignore_metadata=True)
-    return found
+    frame: pd.DataFrame = table.to_pandas(ignore_metadata=True)
+    return frame
 
 
 def _check_kinds(schema: Any, cells: Mapping[str, str]) -> None:
-    """Refuse columns that do not hold what they must; a list may stand in a column of none of the kinds, as options do."""
+    """Refuse columns with cells of another type; a list may stand in a column of none of the kinds, as options do."""
     from pyarrow import types
 
     if len(set(schema.names)) < len(schema.names):
@@ -451,7 +453,7 @@ def _as_it_must(column: Any, name: str, must: str) -> Any:
 
 
 def _cells_of(manifest: Mapping[str, Any]) -> dict[str, str]:
-    """What the columns of a run must hold, as far as its audit is one of ours; docs/run-folder.md lists them."""
+    """The types of the columns of a built-in audit; docs/run-folder.md lists them."""
     cells = next((kinds for ours, kinds in CELLS.items() if manifest["audit"] in ours), {})
     groups = manifest["design"].get("groups")
     masses = [*map(str, groups if isinstance(groups, list) else ()), "other_words"] if cells else []
@@ -570,7 +572,7 @@ def _write_results(record: Record, folder: Path) -> None:
 
 
 def csv_of(table: pd.DataFrame, float_format: str | None = None) -> str:
-    """A table as CSV that a spreadsheet takes for text: what looks like a formula gets an apostrophe in front."""
+    """A table as CSV that is safe in spreadsheets: an apostrophe precedes cells that look like formulas."""
     text = table.rename(columns=_harmless).map(_harmless)
     written: str = text.to_csv(index=False, lineterminator="\n", float_format=float_format)
     return written
@@ -593,7 +595,7 @@ def _row(result: Result) -> dict[str, Any]:
 
 
 def write_json(path: Path, value: Any) -> None:
-    """Write a value as JSON, in which a number that is missing is null."""
+    """Write a value as JSON, with missing numbers as null."""
     text = as_json(_plain(value), indent=2, allow_nan=False) + "\n"
     with path.open("w", encoding="utf-8") as file:
         file.write(text)
@@ -602,7 +604,7 @@ def write_json(path: Path, value: Any) -> None:
 
 
 def _plain(value: Any) -> Any:
-    """JSON has no NaN: a number that is missing is null."""
+    """Replace NaN by None, since JSON has no NaN."""
     if isinstance(value, Mapping):
         return {str(key): _plain(entry) for key, entry in value.items()}
     if isinstance(value, (list, tuple)):
@@ -613,14 +615,14 @@ def _plain(value: Any) -> Any:
 
 
 def read_json(path: Path, most_bytes: int | None = None) -> dict[str, Any]:
-    """The JSON object in a file of a folder of ours.
+    """Read a JSON object from a file of a run folder.
 
     Args:
         path: the file.
-        most_bytes: what is larger is not read; None for what results may be.
+        most_bytes: size limit; None for the limit of results.
 
     Raises:
-        UndertowError: there is none that can be read, or it is far too large, or says one thing twice.
+        UndertowError: the file cannot be read, is too large, or repeats a key.
     """
     content = whole_file(path, MAX_RESULTS_BYTES if most_bytes is None else most_bytes, "a file of a run folder")
     try:

@@ -1,7 +1,4 @@
-"""Gates: rules on the numbers of a run, judged so that a build can stop where a model got worse.
-
-Knows run folders and their results; asks no model, and measures nothing but the change against a baseline.
-"""
+"""Gates: rules on the numbers of a run, so that a build fails when a model gets worse."""
 
 from undertow.runs.gates.evaluate import (
     ERROR,

@@ -1,7 +1,4 @@
-"""Judging: every rule is asked of the results of a run, or of their change against a baseline, and a sentence says how it went.
-
-Knows rules and run folders; knows nothing about terminals, files of test results, or how a run came about.
-"""
+"""Evaluate rules on the results of a run, or on their change against a baseline."""
 
 from __future__ import annotations
 
@@ -13,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from undertow.errors import UndertowError
-from undertow.runs.gates.gate_formatting import labels, printable, shown
+from undertow.runs.gates.gate_formatting import formatted, labels, printable
 from undertow.runs.gates.rules import (
     BASELINE,
     HIGH,
@@ -22,9 +19,9 @@ from undertow.runs.gates.rules import (
     MAGNITUDE_HIGH,
     MAGNITUDE_LOW,
     MAGNITUDES,
-    N_UNSCORED,
+    MISSING_PERCENT,
+    N_MISSING,
     NUMBERS,
-    UNSCORED_PERCENT,
     VALUE,
     N,
     P,
@@ -41,7 +38,7 @@ if TYPE_CHECKING:
 
 PASSED, FAILED, SKIPPED, ERROR = "passed", "failed", "skipped", "error"
 OUTCOMES = (PASSED, FAILED, SKIPPED, ERROR)
-DETECTABLE, SURELY_FOUND = "detectable_slope", 0.01
+DETECTABLE, CLEARLY_SIGNIFICANT = "detectable_slope", 0.01
 """A number of `detail` that a slope has whose p is this or more: below, nobody needs to know what such a run could find."""
 OF_OTHERS = (LOW, HIGH, MAGNITUDE_LOW, MAGNITUDE_HIGH, P, Q, DETECTABLE)
 """Numbers that say something of other sentences, which takes clusters enough."""
@@ -52,23 +49,23 @@ _NAMED: Mapping[str, str] = {
     LOW: "the low end of the 95% interval of",
     HIGH: "the high end of the 95% interval of",
     N: "the number of items behind",
-    N_UNSCORED: "the number of unscored items of",
-    UNSCORED_PERCENT: "the unscored share of",
+    N_MISSING: "the number of unscored items of",
+    MISSING_PERCENT: "the unscored share of",
 }
 """What numbers are called in a sentence, where it is not by their names."""
 
 
 @dataclass(frozen=True, slots=True)
 class RuleResult:
-    """How one rule went for one result; or for none, where it found nothing to be asked of.
+    """The outcome of one rule for one result, or for no result where none matches.
 
     Attributes:
         rule: the rule.
         outcome: one of `OUTCOMES`.
-        sentence: what the number is, and what the rule allows; or why it could not be judged.
-        label: tells the result apart from the others of this rule; "" where there is none.
-        group: what the number is about; {} where there is none.
-        number: what was judged; NaN where it is missing.
+        sentence: the number and what the rule allows, or why it could not be judged.
+        label: distinguishes the results of this rule; "" without a result.
+        group: group of the result; {} without a result.
+        number: the judged number; NaN if missing.
     """
 
     rule: Rule
@@ -84,8 +81,8 @@ class RuleResult:
         return printable(f"{self.rule.name}[{self.label}]" if self.label else self.rule.name)
 
     @property
-    def told(self) -> str:
-        """The sentence, and what the rule is for on lines of its own."""
+    def message(self) -> str:
+        """The sentence, then the rule's `why`, each on lines of its own."""
         return "\n".join([self.sentence, *map(printable, self.rule.why.splitlines())])
 
     def as_json(self) -> dict[str, Any]:
@@ -107,13 +104,13 @@ class RuleResult:
 
 @dataclass(frozen=True, slots=True)
 class RunReport:
-    """What the rules say of one run.
+    """The outcomes of all rules for one run.
 
     Attributes:
-        folder: the run folder, as it was named.
-        audit, model, run_key: which run it is, as its manifest has it.
-        judged: rule by rule, in the order of the rules and of the results.
-        unable: what the run says that it cannot find, whatever the answers are.
+        folder: the run folder, as the user named it.
+        audit, model, run_key: from its manifest.
+        judged: outcomes in the order of the rules and results.
+        unable: what the run states that it cannot detect, whatever the answers are.
     """
 
     folder: Path
@@ -126,12 +123,12 @@ class RunReport:
 
 @dataclass(frozen=True, slots=True)
 class GateReport:
-    """What the rules say of all runs.
+    """The outcomes of all rules for all runs.
 
     Attributes:
         rules: the rules.
         runs: at least one.
-        baseline: the run that changes are judged against; None where no rule needs one.
+        baseline: the baseline of changes; None if no rule needs one.
     """
 
     rules: Rules
@@ -140,7 +137,7 @@ class GateReport:
 
     @property
     def counts(self) -> dict[str, int]:
-        """How many went how, by outcome."""
+        """Number of rule results by outcome."""
         counts = Counter(one.outcome for run in self.runs for one in run.judged)
         return {outcome: counts[outcome] for outcome in OUTCOMES}
 
@@ -244,41 +241,41 @@ def _with_unasked(rules: Rules, runs: Sequence[RunReport]) -> Iterator[RunReport
 
 
 def _nothing(rules: Rules, rule: Rule, reason: str) -> RuleResult:
-    """A rule that found nothing to be asked of: a gate that tests nothing must not pass, unless the rule says that it may."""
+    """The result of a rule without matches: it fails unless the rule is optional."""
     return RuleResult(rule, SKIPPED if rule.optional else ERROR, printable(f"{rules.where(rule)}: {reason}"))
 
 
 class _MissingError(Exception):
-    """There is no such number; the message says why."""
+    """The number is missing; the message says why."""
 
 
 class _UnfitError(Exception):
-    """A rule asks for what a result cannot have; the message says what."""
+    """A result cannot have the number of a rule; the message says why."""
 
 
 class _FewError(Exception):
-    """A rule needs more clusters than there are; the message says how many."""
+    """A rule needs more clusters than there are; the message gives the number."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Target:
-    """What a rule is asked of: a result, or its change against the baseline.
+    """The target of a rule: a result, or its change against the baseline.
 
     Attributes:
-        result: the result; of a change, the difference.
-        group: what it is about, with the model.
-        neutral: of the result.
-        start: its value in the baseline; NaN where no change is judged.
-        start_neutral: its neutral value there.
-        since: the baseline, in words; "" where no change is judged.
-        n_clusters: how many clusters the result rests on; NaN where that is not known.
+        result: the result; for a change, the difference.
+        group: its group, with the model.
+        null_value: its null value.
+        start: its value in the baseline; NaN without a baseline.
+        start_null_value: its null value there.
+        since: the baseline, in words; "" without a baseline.
+        n_clusters: number of clusters; NaN if unknown.
     """
 
     result: Result
     group: Mapping[str, str]
-    neutral: float
+    null_value: float
     start: float = math.nan
-    start_neutral: float = math.nan
+    start_null_value: float = math.nan
     since: str = ""
     n_clusters: float = math.nan
 
@@ -302,35 +299,35 @@ class _Target:
 
     def _plain(self, of: str) -> float:
         result = self.result
-        if of == UNSCORED_PERCENT:
-            asked = result.n + result.n_missing
-            return 100 * result.n_missing / asked if asked else math.nan
+        if of == MISSING_PERCENT:
+            n_items = result.n + result.n_missing
+            return 100 * result.n_missing / n_items if n_items else math.nan
         return float(getattr(result, of)) if of in NUMBERS else result.extras.get(of, math.nan)
 
     def _magnitude(self, of: str) -> float:
-        """How far from neutral; of a change, how much farther than the baseline, which is taken as it was measured."""
+        """Distance from the null value; for a change, the growth of that distance."""
         result = self.result
         if not math.isfinite(result.value):
             return math.nan
-        if math.isnan(self.neutral) or (self.since and math.isnan(self.start_neutral)):
+        if math.isnan(self.null_value) or (self.since and math.isnan(self.start_null_value)):
             raise _UnfitError(f"has no neutral value to be far from, so no {of}; judge another number of it")
         ends = [result.value] if of == MAGNITUDE else [result.low, result.value, result.high]
         if self.since:
             ends = [self.start + end for end in ends]
         if not all(map(math.isfinite, ends)):
             return math.nan
-        far = [end - self.neutral for end in ends]
+        far = [end - self.null_value for end in ends]
         farness = max(map(abs, far))
         if of == MAGNITUDE_LOW:
             farness = 0.0 if min(far) <= 0.0 <= max(far) else min(map(abs, far))
-        return farness - abs(self.start - self.start_neutral) if self.since else farness
+        return farness - abs(self.start - self.start_null_value) if self.since else farness
 
     def _reason(self, of: str) -> str:
         if of in (LOW, HIGH, MAGNITUDE_LOW, MAGNITUDE_HIGH) and math.isfinite(self.result.value):
             return "it has no interval"
         if of in (P, Q):
             return "it is not tested"
-        if of == UNSCORED_PERCENT:
+        if of == MISSING_PERCENT:
             return "nothing was asked"
         return "the run does not say why"
 
@@ -347,13 +344,13 @@ class _Target:
         return what if of == VALUE else f"{_NAMED.get(of, f'{of} of')} {what}"
 
     def around(self, of: str) -> tuple[str, str]:
-        """What stands before the number, and what behind it."""
+        """The text before the number, and the text after it."""
         unit = f" {self.result.unit}" if self.result.unit else ""
         if of not in MAGNITUDES:
-            return "is", {VALUE: unit, LOW: unit, HIGH: unit, UNSCORED_PERCENT: " percent"}.get(of, "")
+            return "is", {VALUE: unit, LOW: unit, HIGH: unit, MISSING_PERCENT: " percent"}.get(of, "")
         before = {MAGNITUDE: "is", MAGNITUDE_LOW: "is at least", MAGNITUDE_HIGH: "is up to"}[of]
-        neutral = f"from neutral ({shown(self.neutral)})"
-        behind = f"farther {neutral} than in {self.since}" if self.since else neutral
+        distance = f"from neutral ({formatted(self.null_value)})"
+        behind = f"farther {distance} than in {self.since}" if self.since else distance
         by = "" if of == MAGNITUDE else f", by {'the interval of the change' if self.since else 'its interval'}"
         return before, f"{unit} {behind}{by}"
 
@@ -363,10 +360,10 @@ class _Run:
     """One run, and its changes against the baseline where there is one.
 
     Attributes:
-        folder: where it lies.
-        record: what it is.
-        results: its results, as subjects.
-        changes: the differences, as subjects; None where there is no baseline.
+        folder: the run folder.
+        record: its contents.
+        results: its results, as targets.
+        changes: the differences, as targets; None without a baseline.
     """
 
     folder: Path
@@ -386,10 +383,10 @@ class _Run:
     def judged(self, rules: Rules) -> RunReport:
         manifest = self.record.manifest
         audit = str(manifest["audit"])
-        asked = [rule for rule in rules.rules if rule.audit in ("", audit)]
-        judged = [one for rule in asked for one in self._judged(rules, rule)]
-        told = manifest["design"].get("unable", [])
-        unable = tuple(printable(str(note)) for note in told) if isinstance(told, list) else ()
+        chosen = [rule for rule in rules.rules if rule.audit in ("", audit)]
+        judged = [one for rule in chosen for one in self._judged(rules, rule)]
+        notes = manifest["design"].get("unable", [])
+        unable = tuple(printable(str(note)) for note in notes) if isinstance(notes, list) else ()
         return RunReport(self.folder, audit, str(manifest["model"]), str(manifest["run_key"]), tuple(judged), unable)
 
     def _judged(self, rules: Rules, rule: Rule) -> Iterator[RuleResult]:
@@ -402,7 +399,7 @@ class _Run:
             yield _nothing(rules, rule, unmatched)
         if rule.of not in NUMBERS and matching:
             details = dict.fromkeys(name for subject in matching for name in subject.result.extras)
-            known_elsewhere = rule.of == DETECTABLE and any(_tells_of_drift(one) for one in matching)
+            known_elsewhere = rule.of == DETECTABLE and any(_measures_drift(one) for one in matching)
             if rule.of not in details and not known_elsewhere:
                 hint = closest(rule.of, (*NUMBERS, *details))
                 known = f"; use {_listed((*NUMBERS, *details), len(NUMBERS) + MAX_NAMED)}"
@@ -414,13 +411,13 @@ class _Run:
             yield _judge(rules, rule, subject, levels)
 
 
-def _tells_of_drift(subject: _Target) -> bool:
+def _measures_drift(subject: _Target) -> bool:
     """Whether a result is tested for drift, or would be with more clusters."""
     return "n_w" in subject.result.extras and subject.result.measure.startswith("slope")
 
 
 def _judge(rules: Rules, rule: Rule, subject: _Target, levels: Sequence[str]) -> RuleResult:
-    """One rule, one result."""
+    """Judge one result by one rule."""
     label, group = printable("-".join(levels)), dict(subject.group)
     what = subject.what(rule.of, levels)
     try:
@@ -432,30 +429,30 @@ def _judge(rules: Rules, rule: Rule, subject: _Target, levels: Sequence[str]) ->
         said = f"{rules.where(rule)}: {rule.of if rule.of in MAGNITUDES else ''}{' of ' if rule.of in MAGNITUDES else ''}{what}"
         return RuleResult(rule, ERROR, printable(f"{said} cannot be judged: {error}"), label, group)
     except _MissingError as error:
-        if rule.of == DETECTABLE and subject.result.p < SURELY_FOUND and math.isinf(rule.at_least):
-            found = f"{what} is not needed, since it was found with p {shown(subject.result.p)}"
+        if rule.of == DETECTABLE and subject.result.p < CLEARLY_SIGNIFICANT and math.isinf(rule.at_least):
+            sentence = f"{what} is not needed, since it was found with p {formatted(subject.result.p)}"
             return RuleResult(
-                rule, PASSED, printable(f"{found}; rule {rule.name!r} allows {rule.allowed}"), label, group
+                rule, PASSED, printable(f"{sentence}; rule {rule.name!r} allows {rule.allowed}"), label, group
             )
-        outcome, told = (SKIPPED, "lets that by") if rule.allow_missing else (FAILED, "needs it")
+        outcome, consequence = (SKIPPED, "lets that by") if rule.allow_missing else (FAILED, "needs it")
         lacking = f"{rule.of} of {what}" if rule.of in MAGNITUDES else what
         return RuleResult(
             rule,
             outcome,
-            printable(f"{lacking} is missing ({str(error).rstrip('.')}), and rule {rule.name!r} {told}"),
+            printable(f"{lacking} is missing ({str(error).rstrip('.')}), and rule {rule.name!r} {consequence}"),
             label,
             group,
         )
     outcome = PASSED if rule.holds(number) else FAILED
     before, behind = subject.around(rule.of)
-    said = f"{what} {before} {shown(number, (rule.at_least, rule.at_most))}{behind}"
+    said = f"{what} {before} {formatted(number, (rule.at_least, rule.at_most))}{behind}"
     return RuleResult(
         rule, outcome, printable(f"{said}, and rule {rule.name!r} allows {rule.allowed}"), label, group, number
     )
 
 
 def _matching(rule: Rule, among: Sequence[_Target], run: str) -> tuple[list[_Target], str]:
-    """The results that a rule is asked of, and what of it found none; "" where everything did."""
+    """The results that match a rule, and the part of the rule that matched none; "" if all parts matched."""
     what = f"change of {rule.measure!r}" if rule.against else f"measure {rule.measure!r}"
     measures = dict.fromkeys(subject.result.measure for subject in among)
     of_measure = [subject for subject in among if subject.result.measure == rule.measure]
@@ -499,13 +496,13 @@ def _where(rule: Rule, among: Sequence[_Target]) -> list[_Target]:
 
 
 def _listed(names: Sequence[str] | Mapping[str, Any], most: int = MAX_NAMED) -> str:
-    told = [name or "''" for name in names]
-    more = f" and {len(told) - most} more" if len(told) > most else ""
-    return (", ".join(told[:most]) or "none") + more
+    texts = [name or "''" for name in names]
+    more = f" and {len(texts) - most} more" if len(texts) > most else ""
+    return (", ".join(texts[:most]) or "none") + more
 
 
 def _changes(folders: tuple[Path, Path], records: tuple[Record, Record], progress: Progress) -> list[_Target]:
-    """The differences, with what the runs themselves say of each: neutral values, and the model where there is one only.
+    """The differences, with null values from the runs, and the model where there is only one.
 
     Raises:
         UndertowError: the two cannot be compared.
@@ -521,10 +518,10 @@ def _changes(folders: tuple[Path, Path], records: tuple[Record, Record], progres
         _Target(
             result=_tested(difference),
             group=model | dict(difference.group),
-            neutral=_neutral(candidate, difference),
+            null_value=_null_value(candidate, difference),
             # On the items that both runs answered, and so not always the value that the baseline itself has.
             start=difference.extras.get("baseline", math.nan),
-            start_neutral=_neutral(baseline, difference),
+            start_null_value=_null_value(baseline, difference),
             since=since,
             n_clusters=difference.extras.get(N_CLUSTERS, clusters_behind(candidate, difference)),
         )
@@ -533,7 +530,7 @@ def _changes(folders: tuple[Path, Path], records: tuple[Record, Record], progres
 
 
 def _tested(difference: Result) -> Result:
-    """A change of exactly 0 is not tested, and no test would find it."""
+    """Give a change of exactly 0, which is not tested, p and q of 1."""
     has_interval = math.isfinite(difference.low)
     return replace(difference, p=1.0, q=1.0) if difference.value == 0 and has_interval else difference
 
@@ -545,9 +542,9 @@ CROSSED = ("pair", "soc_code")
 
 
 def clusters_behind(record: Record, result: Result) -> float:
-    """How many clusters a result rests on: as it says, or as its rows do; NaN where neither says so.
+    """Number of clusters of a result, from its extras or its rows; NaN if unknown.
 
-    Of items that are in clusters in two ways, the way that has fewer, if more than one.
+    For two clusterings, the smaller number that exceeds one.
     """
     if N_CLUSTERS in result.extras:
         return float(result.extras[N_CLUSTERS])
@@ -563,8 +560,8 @@ def clusters_behind(record: Record, result: Result) -> float:
     return float(min((count for count in counts if count > 1), default=max(counts, default=math.nan)))
 
 
-def _neutral(record: Record, difference: Result) -> float:
-    """The neutral value of what a difference is about; NaN where the run has none."""
+def _null_value(record: Record, difference: Result) -> float:
+    """The null value of a difference's result; NaN if the run has none."""
     for result in record.results:
         if result.measure == difference.measure and all(
             result.group.get(key, level) == level for key, level in difference.group.items() if key != "model"

@@ -1,7 +1,4 @@
-"""What a gate says: numbers whose digits tell which side of a threshold they are on, levels, text that any terminal can show.
-
-Knows nothing about runs, or how a rule is judged.
-"""
+"""Format numbers, labels and text in the messages of a gate."""
 
 from __future__ import annotations
 
@@ -18,16 +15,16 @@ MIN_DIGITS, MAX_DIGITS = 3, 17
 
 
 def printable(text: str) -> str:
-    """The text with a mark for every sign that XML cannot hold, or that a terminal would obey."""
-    return "".join(sign if _is_shown(sign) else REPLACED for sign in text)
+    """The text with a replacement for control characters and for characters that XML cannot hold."""
+    return "".join(sign if _is_printable(sign) else REPLACED for sign in text)
 
 
-def _is_shown(sign: str) -> bool:
+def _is_printable(sign: str) -> bool:
     return unicodedata.category(sign) not in _UNSHOWN and sign not in _TURNING and ord(sign) & 0xFFFE != 0xFFFE
 
 
-def shown(number: float, thresholds: Iterable[float] = ()) -> str:
-    """A number to three significant digits, or to as many as show on which side of the thresholds it is."""
+def formatted(number: float, thresholds: Iterable[float] = ()) -> str:
+    """A number to three significant digits, or to as many as show on which side of the thresholds it lies."""
     if number.is_integer() and abs(number) < 1e15:
         return f"{number:.0f}"
     before_point = math.floor(math.log10(abs(number))) + 1
@@ -45,19 +42,19 @@ def _side(number: float, threshold: float) -> int:
 
 
 def labels(groups: Sequence[Mapping[str, str]], left_out: Iterable[str]) -> list[tuple[str, ...]]:
-    """What tells results apart, a few words each: their levels; with their keys where levels alone do not [result].
+    """Short labels that distinguish results: their levels, with keys where levels are ambiguous [result].
 
     Args:
-        groups: of the results [result].
-        left_out: keys that go without saying.
+        groups: groups of the results [result].
+        left_out: keys to leave out.
     """
     silent = set(left_out)
-    told = [tuple(level for key, level in group.items() if level and key not in silent) for group in groups]
-    if len(set(told)) < len(told):
-        told = [tuple(f"{key}={level}" for key, level in group.items() if level) for group in groups]
+    names = [tuple(level for key, level in group.items() if level and key not in silent) for group in groups]
+    if len(set(names)) < len(names):
+        names = [tuple(f"{key}={level}" for key, level in group.items() if level) for group in groups]
     seen: dict[tuple[str, ...], int] = {}
     apart = []
-    for one in told:
+    for one in names:
         seen[one] = seen.get(one, 0) + 1
         apart.append(one if seen[one] == 1 else (*one, f"#{seen[one]}"))
     return apart

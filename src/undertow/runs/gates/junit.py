@@ -1,7 +1,4 @@
-"""JUnit XML of a gate: a test suite for each run, a test case for each rule and result.
-
-Knows what a gate found, and what XML can hold; judges nothing.
-"""
+"""Write JUnit XML: a test suite for each run, a test case for each rule and result."""
 
 from __future__ import annotations
 
@@ -23,7 +20,7 @@ _NO_TIME = "0.000"
 
 
 def write_junit(gate: GateReport, path: Path) -> None:
-    """Write what a gate found, beside its place and moved there; the same findings give the same bytes.
+    """Write the report of a gate atomically; equal reports give equal bytes.
 
     Raises:
         UndertowError: the file cannot be written.
@@ -35,7 +32,7 @@ def write_junit(gate: GateReport, path: Path) -> None:
 
 
 def write_refusal(sentence: str, path: Path) -> None:
-    """Write one error: what could not be judged must not leave the file of an earlier check behind, which may say that all passed.
+    """Write one error, so that a failed gate does not leave an older file that says that all rules passed.
 
     Raises:
         UndertowError: the file cannot be written.
@@ -76,9 +73,9 @@ def _case(run: RunReport, one: RuleResult) -> ET.Element:
         kind = {"message": one.sentence}
         if one.outcome != SKIPPED:
             kind["type"] = "rule" if one.outcome == FAILED else "not judged"
-        ET.SubElement(case, _TAGS[one.outcome], kind).text = one.told
+        ET.SubElement(case, _TAGS[one.outcome], kind).text = one.message
     else:
-        ET.SubElement(case, "system-out").text = one.told
+        ET.SubElement(case, "system-out").text = one.message
     return case
 
 

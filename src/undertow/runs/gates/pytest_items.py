@@ -1,6 +1,6 @@
-"""What a gate is to pytest: a test for each rule and result, collected after all others.
+"""Pytest items of a gate: a test for each rule and result, collected after all others.
 
-Knows pytest, which Undertow itself does not need; judges nothing. `undertow.pytest_plugin` loads it where rules are named.
+`undertow.pytest_plugin` loads it where rules are named.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ ROOT = "undertow"
 
 
 class GateSession:
-    """Judges when a session starts, and adds what was found to what it collects."""
+    """Runs the gate when a session starts, and adds its results to the collection."""
 
     def __init__(self, rules: Path, runs: Sequence[Path], baseline: Path | None) -> None:
-        self._asked = ([_from(Path.cwd(), run) for run in runs], rules, baseline and _from(Path.cwd(), baseline))
+        self._arguments = ([_from(Path.cwd(), run) for run in runs], rules, baseline and _from(Path.cwd(), baseline))
         self._gate: GateReport | None = None
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_sessionstart(self) -> None:
-        """Judge now, before workers are started: what cannot be judged ends the session as wrong usage does."""
+        """Run the gate before pytest starts workers; an error ends the session as a usage error."""
         try:
-            self._gate = check(*self._asked)
+            self._gate = check(*self._arguments)
         except UndertowError as error:
             raise pytest.UsageError(printable(str(error))) from error
 
@@ -39,7 +39,7 @@ class GateSession:
     def pytest_make_collect_report(
         self, collector: pytest.Collector
     ) -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
-        """One collector more for the session, so that its tests are counted and chosen like all others."""
+        """Add a collector to the session, so that its tests are counted and selected like others."""
         report = yield
         if self._gate is not None and isinstance(collector, pytest.Session) and report.passed:
             report.result = [*report.result, GateCollector.of(collector, self._gate)]
@@ -73,7 +73,7 @@ class GateCollector(pytest.Collector):
 
 
 class RuleItem(pytest.Item):
-    """One rule asked of one result; it has been judged already."""
+    """The outcome of one rule for one result."""
 
     judged: RuleResult
     rules: Path
@@ -90,28 +90,28 @@ class RuleItem(pytest.Item):
         return item
 
     def setup(self) -> None:
-        """What could not be judged is an error, and not a failure."""
+        """Report a rule that could not be judged as an error, not a failure."""
         if self.judged.outcome == ERROR:
-            pytest.fail(self.judged.sentence, pytrace=False)
+            pytest.fail(self.judged.message, pytrace=False)
 
     def runtest(self) -> None:
-        """Say how it went."""
+        """Pass, fail or skip."""
         if self.judged.outcome == SKIPPED:
             pytest.skip(self.judged.sentence)
         if self.judged.outcome == FAILED:
-            pytest.fail(self.judged.told, pytrace=False)
+            pytest.fail(self.judged.message, pytrace=False)
 
     def reportinfo(self) -> tuple[Path, None, str]:
-        """Where it is from: the rules file."""
+        """Location of the test: the rules file."""
         return self.rules, None, self.name
 
 
 def _from(folder: Path, path: Path) -> Path:
-    """As it is named from a folder that holds it."""
+    """The path relative to a parent folder."""
     return path.relative_to(folder) if path.is_relative_to(folder) else path
 
 
 def _properties(judged: RuleResult) -> dict[str, Any]:
-    """What the JUnit file of pytest keeps beside the outcome."""
-    told = judged.as_json()
-    return {name: printable(str(told[name])) for name in ("measure", "of", "number") if told[name] is not None}
+    """Properties of the test in pytest's JUnit file."""
+    values = judged.as_json()
+    return {name: printable(str(values[name])) for name in ("measure", "of", "number") if values[name] is not None}

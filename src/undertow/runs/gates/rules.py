@@ -1,7 +1,4 @@
-"""Rules: thresholds on the results of a run, as a TOML file has them, and what is wrong with one in a sentence.
-
-Knows the file; knows nothing about runs, or how a rule is judged.
-"""
+"""Rules: read thresholds on the results of a run from a TOML file, and check them."""
 
 from __future__ import annotations
 
@@ -21,36 +18,36 @@ SCHEMA = 1
 MAX_BYTES = 2**20
 """A rules file larger than this is a mistake (a model or data file given by accident)."""
 BASELINE = "baseline"
-VALUE, LOW, HIGH, P, Q, N, N_UNSCORED = "value", "low", "high", "p", "q", "n", "n_missing"
+VALUE, LOW, HIGH, P, Q, N, N_MISSING = "value", "low", "high", "p", "q", "n", "n_missing"
 MAGNITUDE, MAGNITUDE_LOW, MAGNITUDE_HIGH = "magnitude", "magnitude_low", "magnitude_high"
-UNSCORED_PERCENT = "unscored_percent"
+MISSING_PERCENT = "unscored_percent"
 MAGNITUDES = (MAGNITUDE, MAGNITUDE_LOW, MAGNITUDE_HIGH)
 
 _ANY, _SIZE = (-math.inf, math.inf), (0.0, math.inf)
 NUMBERS: Mapping[str, tuple[float, float]] = {
     VALUE: _ANY, LOW: _ANY, HIGH: _ANY, MAGNITUDE: _SIZE, MAGNITUDE_LOW: _SIZE, MAGNITUDE_HIGH: _SIZE,
-    P: (0.0, 1.0), Q: (0.0, 1.0), N: _SIZE, N_UNSCORED: _SIZE, UNSCORED_PERCENT: (0.0, 100.0),
+    P: (0.0, 1.0), Q: (0.0, 1.0), N: _SIZE, N_MISSING: _SIZE, MISSING_PERCENT: (0.0, 100.0),
 }  # fmt: skip
 """Numbers that every result has, and between what they lie; any other name is one of the result's details."""
 
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """What must hold of every result that it is asked of.
+    """A condition on every result that it matches.
 
     Attributes:
-        number: its place in the file, from 1.
-        name: tells it apart from the others.
-        measure: of the results that it is asked of.
+        number: its position in the file, from 1.
+        name: its unique name.
+        measure: measure of the results that it matches.
         where: levels that a result's group must have, any one of those listed for each key.
         of: which number of the result is judged: one of `NUMBERS`, or a name of its details.
-        at_most: the largest number that passes; infinite where there is none.
-        at_least: the smallest number that passes; minus infinite where there is none.
+        at_most: the largest number that passes; infinite if unset.
+        at_least: the smallest number that passes; minus infinite if unset.
         against: `BASELINE`, where the change against a baseline run is judged; "" for the result itself.
-        audit: of the runs that it is asked of; "" for any.
-        optional: whether it may find nothing to be asked of.
-        allow_missing: whether a number that is missing is let by.
-        why: what the rule is for, told where it fails.
+        audit: audit of the runs that it applies to; "" for any.
+        optional: whether it may match no result.
+        allow_missing: whether a missing number passes.
+        why: purpose of the rule, shown when it fails.
     """
 
     number: int
@@ -67,7 +64,7 @@ class Rule:
     why: str = ""
 
     def holds(self, number: float) -> bool:
-        """Whether a number passes; the thresholds themselves do, and what is no number does not."""
+        """Whether a number passes; the thresholds pass, NaN does not."""
         return self.at_least <= number <= self.at_most
 
     @property
@@ -87,8 +84,8 @@ class Rules:
     Attributes:
         path: the file.
         rules: at least one, in the order of the file.
-        description: what the file says of itself.
-        sha256: of its bytes.
+        description: the file's description.
+        sha256: SHA-256 of the file.
     """
 
     path: Path
@@ -97,12 +94,12 @@ class Rules:
     sha256: str
 
     def where(self, rule: Rule) -> str:
-        """How a rule is named to whoever has to mend it."""
+        """Location of the rule, for messages."""
         return f"{self.path}, rule {rule.number} ({rule.name!r})"
 
 
 def threshold(number: float) -> str:
-    """As it was written, or nearly so."""
+    """A threshold as text."""
     return f"{number:.15g}"
 
 
@@ -116,7 +113,7 @@ def read_rules(path: Path) -> Rules:
     """The rules of a TOML file.
 
     Raises:
-        UndertowError: the file cannot be read, or is not what it must be; names file, rule and key.
+        UndertowError: the file cannot be read, or is invalid; names file, rule and key.
     """
     content = whole_file(path, MAX_BYTES, "a file of rules")
     table = _table(path, content)
@@ -196,7 +193,7 @@ def _check_keys(table: Mapping[str, Any], known: Iterable[str], where: str) -> N
 
 
 def _typed(row: Mapping[str, Any], key: str, default: Any, where: str) -> Any:
-    """What stands there, if it is of the right kind; TOML's true is no number here, though Python's is."""
+    """The value, if it has the right type; unlike in Python, true is not a number."""
     kind, words = _KINDS[key]
     value = row.get(key, default)
     if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
@@ -217,7 +214,7 @@ def _levels(given: Mapping[str, Any], where: str) -> dict[str, tuple[str, ...]]:
 
 
 def _level(key: str, value: object, where: str) -> tuple[str, ...]:
-    """Levels are text in a run; years may be written as the numbers that they are."""
+    """A level as text; numbers such as years are allowed."""
     several = value if isinstance(value, list) else [value]
     if not several or not all(isinstance(one, (str, int)) and not isinstance(one, bool) for one in several):
         raise UndertowError(
@@ -240,7 +237,7 @@ def _threshold(row: Mapping[str, Any], key: str, default: float, where: str) -> 
 
 
 def _check_thresholds(rule: Rule, where: str) -> None:
-    """Refuse what can never fail, and what can never pass: neither is a gate."""
+    """Refuse thresholds that always pass or always fail."""
     if math.isinf(rule.at_most) and math.isinf(rule.at_least):
         raise UndertowError(f"{where}: sets no threshold; give at_most, at_least or both")
     if rule.at_least > rule.at_most:
