@@ -67,14 +67,14 @@ def _work(coming: Future[bytes], url: str, most_bytes: int) -> None:
 def _read(url: str, most_bytes: int) -> bytes:
     # Some sites refuse the names that Python's clients give themselves, so ours is said.
     request = urllib.request.Request(url, headers={"User-Agent": f"undertow/{version('undertow')}"})  # noqa: S310 - of a fixed address
-    found = bytearray()
+    content = bytearray()
     with urllib.request.build_opener(_SafeRedirects).open(request, timeout=SILENT_S) as answer:
-        while len(found) <= most_bytes and (chunk := answer.read(min(CHUNK_BYTES, most_bytes + 1 - len(found)))):
-            found += chunk
+        while len(content) <= most_bytes and (chunk := answer.read(min(CHUNK_BYTES, most_bytes + 1 - len(content)))):
+            content += chunk
         # Read in parts, http.client takes what is cut short for whole.
-        if len(found) <= most_bytes and answer.length:
+        if len(content) <= most_bytes and answer.length:
             raise http.client.IncompleteRead(b"", answer.length)
-    return bytes(found)
+    return bytes(content)
 
 
 class _SafeRedirects(urllib.request.HTTPRedirectHandler):

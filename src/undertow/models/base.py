@@ -219,7 +219,7 @@ class TokenModel(Protocol):
         limits: what it can take.
     """
 
-    card: ModelIdentity
+    identity: ModelIdentity
     notes: tuple[str, ...]
     limits: BatchLimits
 
@@ -282,7 +282,7 @@ class AnsweringModel(Protocol):
             sentences too may have `prompt_notes` beside them.
     """
 
-    card: ModelIdentity
+    identity: ModelIdentity
     notes: tuple[str, ...]
 
     def answer(

@@ -67,9 +67,9 @@ def published() -> DocumentSet:
     Raises:
         UndertowError: the files cannot be had or kept, or are not what they should be.
     """
-    found = cad_download.fetched()
-    documents = read_cad(found.path)
-    return replace(documents, notes=(*documents.notes, *found.notes))
+    cad_files = cad_download.fetched()
+    documents = read_cad(cad_files.path)
+    return replace(documents, notes=(*documents.notes, *cad_files.notes))
 
 
 def is_full(columns: Collection[str]) -> bool:
@@ -133,13 +133,13 @@ def read_folder(folder: Path) -> DocumentSet:
     splits = [path for path, names in columns.items() if is_split(names) and not is_full(names)]
     chosen = []
     for part in ("train", "dev", "test"):
-        found = [path for path in splits if f"_{part}" in path.name.lower()]
-        if not found:
+        matches = [path for path in splits if f"_{part}" in path.name.lower()]
+        if not matches:
             raise UndertowError(
                 f"{folder}: holds neither a full file of CAD nor a split file named like cad_v1_1_{part}.tsv; name the folder with"
                 " the unpacked files, or one of them"
             )
-        chosen.append(_only(found, f"{folder}: holds several files of the split {part}"))
+        chosen.append(_only(matches, f"{folder}: holds several files of the split {part}"))
     return read_splits(chosen)
 
 

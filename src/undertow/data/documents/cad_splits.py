@@ -30,12 +30,12 @@ class Ids:
 
     def unique(self, name: str) -> str:
         """The id, with a number if it is taken."""
-        found, number = name, 1
-        while found in self._taken:
+        unique, number = name, 1
+        while unique in self._taken:
             number += 1
-            found = f"{name}#{number}"
-        self._taken.add(found)
-        return found
+            unique = f"{name}#{number}"
+        self._taken.add(unique)
+        return unique
 
 
 def is_too_long(text: str, split: str) -> bool:

@@ -32,12 +32,12 @@ def checklist_table(name: str) -> list[dict[str, str]]:
 def _questions() -> list[dict[str, str]]:
     questions = load_questions()
     shared = [{"wording": "all", "part": name, "text": text} for name, text in questions.texts.items()]
-    asked = [
+    questions_by_wording = [
         {"wording": str(number), "part": kind, "text": texts[kind]}
         for number, texts in enumerate(questions.wordings, 1)
         for kind in KINDS
     ]
-    return shared + asked
+    return shared + questions_by_wording
 
 
 def _occupations() -> list[dict[str, str]]:

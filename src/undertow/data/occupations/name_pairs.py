@@ -69,11 +69,11 @@ def read_names(path: Path, needed: Sequence[str]) -> Rows:
 
 
 def _cell(text: str, where: str) -> str:
-    found = unicodedata.normalize("NFC", " ".join(text.split()))
-    control = next((char for char in found if unicodedata.category(char) == "Cc"), "")
+    cell = unicodedata.normalize("NFC", " ".join(text.split()))
+    control = next((char for char in cell if unicodedata.category(char) == "Cc"), "")
     if control:
         raise UndertowError(f"{where}: holds the control character {control!r}; save the file as plain text")
-    return found
+    return cell
 
 
 def _read(path: Path) -> list[NamePair]:

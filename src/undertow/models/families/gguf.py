@@ -27,4 +27,4 @@ def resolve(request: ModelRequest) -> ModelHandle | None:
     path = request.name.removeprefix(GGUF_PREFIX)
     if not path.strip():
         raise UndertowError("gguf: names no file; write gguf:PATH")
-    return causal.found(request, find_gguf(path_of(path)))
+    return causal.model_handle(request, find_gguf(path_of(path)))

@@ -52,27 +52,27 @@ def resolve(request: ModelRequest) -> ModelHandle | None:
     weights = find_weights(request, ARCHITECTURES)
     if weights is None:
         return None
-    card = weights.card(request, "token_classifier", READOUT)
-    return ModelHandle(card, partial(_open, card, weights, request.device), ASKS)
+    identity = weights.identity(request, "token_classifier", READOUT)
+    return ModelHandle(identity, partial(_open, identity, weights, request.device), ASKS)
 
 
-def _open(card: ModelIdentity, weights: Weights, device: str) -> TokenClassifierModel:
-    with loading_errors(card.name):
+def _open(identity: ModelIdentity, weights: Weights, device: str) -> TokenClassifierModel:
+    with loading_errors(identity.name):
         from transformers import AutoModelForTokenClassification
 
-        tokenizer = load_tokenizer(card.name, weights)
+        tokenizer = load_tokenizer(identity.name, weights)
         if tokenizer.mask_token_id is None:
             raise UndertowError(
-                f"{card.name}: its tokenizer has no mask token, so no word can be hidden; name a model that was fine-tuned on masked words"
+                f"{identity.name}: its tokenizer has no mask token, so no word can be hidden; name a model that was fine-tuned on masked words"
             )
         return load_checked(
-            card,
+            identity,
             weights,
             device,
             kind=AutoModelForTokenClassification,
             trained_to="label words",
             tokenizer=tokenizer,
-            wrap=partial(TokenClassifierModel.of, card, tokenizer=tokenizer),
+            wrap=partial(TokenClassifierModel.of, identity, tokenizer=tokenizer),
         )
 
 
@@ -97,7 +97,7 @@ class _EncodedSentence:
 class TokenClassifierModel:
     """A loaded model that labels words; see `undertow.models.base.AnsweringModel`."""
 
-    card: ModelIdentity
+    identity: ModelIdentity
     network: Any
     tokenizer: Any
     labels: tuple[str, ...]
@@ -106,15 +106,15 @@ class TokenClassifierModel:
     notes: tuple[str, ...]
 
     @classmethod
-    def of(cls, card: ModelIdentity, network: Any, tokenizer: Any) -> TokenClassifierModel:
+    def of(cls, identity: ModelIdentity, network: Any, tokenizer: Any) -> TokenClassifierModel:
         """Wrap a network and its tokenizer, and try whether it can be read."""
         names = network.config.id2label
         labels = tuple(str(names[number]) for number in range(network.config.num_labels))
         model = cls(
-            card, network, tokenizer, labels, context_tokens(network, tokenizer), CPU_BUDGET_TOKENS, (HOW_READ,)
+            identity, network, tokenizer, labels, context_tokens(network, tokenizer), CPU_BUDGET_TOKENS, (HOW_READ,)
         )
         model.budget_tokens = affordable_tokens(
-            network, model.memory_bytes, processor=CPU_BUDGET_TOKENS, card=GPU_BUDGET_TOKENS
+            network, model.memory_bytes, processor=CPU_BUDGET_TOKENS, gpu=GPU_BUDGET_TOKENS
         )
         (tokens,) = model._tokens([TRIED])
         model._nats([_EncodedSentence(0, tokens, tokens.index(tokenizer.mask_token_id), ())])

@@ -326,7 +326,7 @@ class GreedyDecoder:
         try:
             with torch.inference_mode():
                 expected = self._plain([prompts[row] for row in compared], CHECK_STEPS, reader)
-                found = self._in_tree(prompts, CHECK_STEPS, reader)
+                actual = self._in_tree(prompts, CHECK_STEPS, reader)
         except REFUSALS as error:
             if is_oom(error):
                 raise
@@ -334,7 +334,7 @@ class GreedyDecoder:
         finally:
             self.ends = ends
         limit = AGREEMENT_NATS[_dtype(self.network)]
-        if all(_agree(one, found[row], limit) for one, row in zip(expected, compared, strict=True)):
+        if all(_agree(one, actual[row], limit) for one, row in zip(expected, compared, strict=True)):
             return ""
         return "it answers a tree of prompts differently from the prompts one by one"
 
@@ -376,8 +376,8 @@ class _Reader:
             probs = probs.masked_fill(~among_top(logits, tokens, self.top), 0.0)
         sums = torch.zeros(len(logits), n_options, device=logits.device).index_add_(1, owners, probs)
         without = torch.tensor([not tokens for tokens in self.options.ids], device=logits.device)
-        found: list[list[float]] = sums.masked_fill(without, torch.nan).double().cpu().tolist()
-        return found
+        by_option: list[list[float]] = sums.masked_fill(without, torch.nan).double().cpu().tolist()
+        return by_option
 
 
 def _size(pack: Sequence[_Prompt]) -> int:

@@ -69,8 +69,8 @@ def pieces_of(passage: str) -> tuple[Piece, ...]:
     """Words and punctuation marks of a passage, in order."""
     kinds = "".join(map(_kind, passage))
     return tuple(
-        Piece(passage[slice(*found.span(1))], passage[slice(*found.span(2))], found.start(2))
-        for found in PIECE.finditer(kinds)
+        Piece(passage[slice(*match.span(1))], passage[slice(*match.span(2))], match.start(2))
+        for match in PIECE.finditer(kinds)
     )
 
 
@@ -218,7 +218,7 @@ class ShuffledGrammar:
 def span_in(passage: str, text: str, *, cut: bool) -> str | None:
     """The piece of the passage that a text is, of one that was cut off its whole words; None if it is none."""
     span = text.strip()
-    starts = [found.start() for found in re.finditer(f"(?={re.escape(span)})", passage)] if span else []
+    starts = [match.start() for match in re.finditer(f"(?={re.escape(span)})", passage)] if span else []
     if not starts:
         return None
     ends = [piece.end for piece in pieces_of(passage)]

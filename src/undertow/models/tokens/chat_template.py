@@ -12,7 +12,7 @@ from typing import Any
 
 from undertow.models.base import UnsupportedQueryError
 
-TOLD_DATE = date(2024, 7, 26)
+FIXED_DATE = date(2024, 7, 26)
 """What a template that asks for the date is told: the day that Llama 3 templates name where there is no clock."""
 
 CLOCK = "strftime_now"
@@ -39,14 +39,14 @@ def _with_fixed_date(template: str) -> str:
     if CLOCK not in template:
         return template
     forms = dict.fromkeys(_FORM.findall(template))
-    told = "".join(
-        f"{{%- if form == {form!r} -%}}{TOLD_DATE.strftime(form)}{{%- endif -%}}" for form in forms if "%}" not in form
+    branches = "".join(
+        f"{{%- if form == {form!r} -%}}{FIXED_DATE.strftime(form)}{{%- endif -%}}" for form in forms if "%}" not in form
     )
-    return f"{{%- macro {CLOCK}(form) -%}}{told}{{%- endmacro -%}}{template}"
+    return f"{{%- macro {CLOCK}(form) -%}}{branches}{{%- endmacro -%}}{template}"
 
 
 def template_notes(tokenizer: Any) -> list[str]:
     """What a reader must know of the template."""
     if CLOCK not in str(tokenizer.chat_template or ""):
         return []
-    return [f"the chat template writes a date into each prompt; it was told {TOLD_DATE.isoformat()}"]
+    return [f"the chat template writes a date into each prompt; it was told {FIXED_DATE.isoformat()}"]

@@ -30,12 +30,12 @@ class FillSpan:
 
 def spans(query: ClozeQuery, number: int) -> list[tuple[int, int]]:
     """Where each fill of an option stands in its text: (first character, one past the last)."""
-    found, at = [], 0
+    places, at = [], 0
     for piece, fill in zip(query.pieces[:-1], query.options[number].fills, strict=True):
         at += len(piece)
-        found.append((at, at + len(fill)))
+        places.append((at, at + len(fill)))
         at += len(fill)
-    return found
+    return places
 
 
 def placed(

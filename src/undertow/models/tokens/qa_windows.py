@@ -250,14 +250,14 @@ def places_of(passage: str, piece: str) -> list[Span]:
 
     *Al* is not in *Alice*. Between scripts that put no space between words every place counts.
     """
-    found = []
+    places = []
     first = passage.find(piece)
     while first >= 0:
         end = first + len(piece)
         if not _one_word(passage[first - 1 : first + 1] if first else "") and not _one_word(passage[end - 1 : end + 1]):
-            found.append((first, end))
+            places.append((first, end))
         first = passage.find(piece, first + 1)
-    return found
+    return places
 
 
 def _one_word(pair: str) -> bool:

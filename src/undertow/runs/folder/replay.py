@@ -72,7 +72,7 @@ def resolve(request: ModelRequest) -> ModelHandle | None:
     name = str(rows["model"].iloc[0])
     design = record.manifest["design"]
     readout = str(_table(folder, design, "scoring_methods").get(name, design.get("scoring_method", LIKELIHOOD)))
-    card = ModelIdentity(
+    identity = ModelIdentity(
         name=request.name,
         family="replay",
         source=f"{folder.absolute().name}: {name}",
@@ -84,8 +84,8 @@ def resolve(request: ModelRequest) -> ModelHandle | None:
     kind = GENERATION if readout == PROMPT else BLANK
     facts = _table(folder, _table(folder, design, "models"), name)
     return ModelHandle(
-        card,
-        lambda: ReplayModel(card, _answers(rows, folder), dict(facts), prompted),
+        identity,
+        lambda: ReplayModel(identity, _answers(rows, folder), dict(facts), prompted),
         {kind: (str(record.manifest["protocol"]),)},
     )
 
@@ -201,12 +201,12 @@ class ReplayModel:
     """Answers by what was asked; see the module's text.
 
     Attributes:
-        card, notes, facts: as in `undertow.models.base.AnsweringModel`.
+        identity, notes, facts: as in `undertow.models.base.AnsweringModel`.
         answers: what was said.
         prompted: how every prompt was put: `chat` and `max_tokens` of `undertow.types.GenerateQuery`, where known.
     """
 
-    card: ModelIdentity
+    identity: ModelIdentity
     answers: Mapping[_Key, Answer]
     facts: Mapping[str, str | float]
     prompted: Mapping[str, Any]
@@ -225,7 +225,7 @@ class ReplayModel:
         found = self.answers.get((query.shown(), options))
         if isinstance(query, GenerateQuery) and any(getattr(query, name) != how for name, how in self.prompted.items()):
             found = None
-        return found or UnsupportedQueryError(f"the run {self.card.source} was not asked this")
+        return found or UnsupportedQueryError(f"the run {self.identity.source} was not asked this")
 
     def estimate_cost(self, queries: Sequence[Query], protocol: str) -> CostEstimate:
         """Next to nothing, for those that were asked."""
