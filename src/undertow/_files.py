@@ -326,7 +326,7 @@ def first_line(error: BaseException, redact: Callable[[str], str] = str) -> str:
 
     Args:
         error: the fault.
-        shown: takes out of the line what nobody should see; before it is cut, since half of a secret is no longer known for one.
+        redact: removes secrets from the line before it is cut, since half of a secret is no longer recognized.
     """
     return redact((str(error).strip().splitlines() or [type(error).__name__])[0])[:MAX_SAID_CHARS]
 

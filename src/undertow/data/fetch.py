@@ -1,6 +1,6 @@
 """Fetching a published file: bounded in bytes and in time, and never over a way that is open where the address is not.
 
-Knows addresses and what may go wrong on the way; knows nothing of what is fetched. Whoever asks compares hashes.
+The caller compares hashes.
 
 A reason names no proxy and repeats nothing that a server said, since the one may hold a password and the other anything.
 """

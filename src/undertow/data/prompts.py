@@ -1,7 +1,7 @@
 """Instruction prompts: a sentence with its blank marked, and words around it that ask for what is missing.
 
 The published prompts lie in `prompts.toml`, in the format that users write. McMilin 2024, "Underspecification in Language
-Modeling Tasks" (AAAI), appendices A.1 and B.2. Knows text; knows nothing about who answers or how an answer is read.
+Modeling Tasks" (AAAI), appendices A.1 and B.2.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""Finding the model that a user names: every family is asked in turn whether it is one of its own.
-
-Knows the files of this folder by name and nothing of what is in them; torch is not imported by looking.
-"""
+"""Finding the model that a user names: every family is asked in turn whether it is one of its own."""
 
 from __future__ import annotations
 
@@ -95,7 +92,7 @@ def resolve(request: ModelRequest) -> ModelHandle:
     # A name before a colon, or alone, picks its family: no other is imported.
     own = request.name.partition(":")[0]
     for name in [own] if own in _names() else _names():
-        # The card says what a model runs in: no family is told `auto`.
+        # The identity holds the dtype that the model runs in: no family gets `auto`.
         with_dtype = replace(request, dtype=supported_dtype(request.dtype, name, request.device))
         handle: ModelHandle | None = _module(name).resolve(with_dtype)
         if handle is not None:

@@ -1,8 +1,7 @@
 """CAD, the Contextual Abuse Dataset: the documents of Bauer et al. 2022, read from its published file.
 
 Vidgen, Nguyen, Margetts, Rossini and Tromble 2021, "Introducing CAD: the Contextual Abuse Dataset"; CC BY 4.0. Its texts are
-abusive, and none of them is part of this project. Knows the full file and where it is from; how its cells are written is in
-`_cad_values`, the split files are in `_cad_splits`.
+abusive, and none of them is part of this project.
 
 The public address is Zenodo record 4881008: `data.zip`, which holds `cad_v1_1.tsv` (all annotations, 23 columns) and
 `cad_v1_1_train.tsv`, `_dev`, `_test` (id, text, labels) in its folder `data`, and version 1 of each, of which 95 entries were

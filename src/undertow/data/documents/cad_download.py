@@ -1,7 +1,5 @@
 """CAD's files: fetched once from their public address, known by what is known of them, and kept.
 
-Knows the address, the archive and what its files must agree in; knows nothing of which documents are wanted.
-
 What can be told of the archive, and what not:
 
 - Its three split files have the SHA-256 of version 1.1.

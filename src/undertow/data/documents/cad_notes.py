@@ -1,6 +1,6 @@
 """What a reader must know about documents from CAD: how many there are beside the paper's, and what was left out.
 
-Bauer et al. 2022, section 4.1 and tables A1 and A2. Knows counts; knows nothing of files.
+Bauer et al. 2022, section 4.1 and tables A1 and A2.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """CAD's split files: `id`, `text` and the primary categories of each text, no rationale. They serve diagnosis only.
 
 Written by CAD's authors from the full file, without its slurs: a text that is annotated as a slur alone stands there as neutral.
-Knows these files; knows nothing of the full one.
 """
 
 from __future__ import annotations

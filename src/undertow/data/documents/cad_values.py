@@ -1,6 +1,6 @@
 """CAD's cells: what its categories, targets, splits, texts and rationales look like, and which of ours they are.
 
-Knows how the files of CAD are written; knows nothing of which documents are wanted. What is known, and from where:
+What is known, and from where:
 
 - Rows, columns, primary categories, splits and NA: the code and the notebook of CAD's authors (dongpng/cad_naacl2021: `src/check_data.py`,
   `src/contextual_abuse_dataset.py`, `src/data_analysis.ipynb`). Primary: Neutral, IdentityDirectedAbuse, AffiliationDirectedAbuse,

@@ -1,7 +1,7 @@
 """Texts that are biased on a known dimension, or not: what the four tasks of bias in text are asked about.
 
 A document has its biased span, the dimension of its bias and a rephrasing of the span, as far as its source gives them. Files of
-one's own are tables with the columns `id split text biased dimension span rephrasing`. Knows text; knows nothing of prompts.
+one's own are tables with the columns `id split text biased dimension span rephrasing`.
 """
 
 from __future__ import annotations

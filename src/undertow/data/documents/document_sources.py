@@ -1,7 +1,4 @@
-"""Finding documents by name: the package's own statements, a user's table, or CAD.
-
-Knows where each kind is read; knows nothing about how any of them is written down.
-"""
+"""Finding documents by name: the package's own statements, a user's table, or CAD."""
 
 from __future__ import annotations
 

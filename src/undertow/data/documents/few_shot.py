@@ -1,7 +1,7 @@
 """Answered examples: which documents stand before the one that is asked about, and how each is put together with its answer.
 
 Bauer et al. 2022, "Analyzing the Limits of Self-Supervision in Handling Bias in Language" (Findings of EMNLP), section 4.4 and
-appendix A.2. Knows documents and task descriptions; knows nothing about what the right answer is, or who gives it.
+appendix A.2.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 Variants are templates crossed with the words of their slots. The published ones lie in `descriptions.toml`, in the format that
 users write. Bauer et al. 2022, "Analyzing the Limits of Self-Supervision in Handling Bias in Language" (Findings of EMNLP),
-section 3 and appendix A.3. Knows text; knows nothing about documents, answers or models.
+section 3 and appendix A.3.
 """
 
 from __future__ import annotations

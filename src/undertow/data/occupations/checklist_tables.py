@@ -1,7 +1,4 @@
-"""What the occupation checklist is made of, as tables to be printed: its questions, occupations and pairs of names.
-
-Knows how they are laid out for a reader; knows nothing about how they are asked.
-"""
+"""What the occupation checklist is made of, as tables to be printed: its questions, occupations and pairs of names."""
 
 from __future__ import annotations
 

@@ -2,7 +2,7 @@
 
 The package's 70 pairs are facts of the word lists of UNQOVER (Li, Khot, Khashabi, Sabharwal and Srikumar 2020, "UNQOVERing
 Stereotyping Biases via Underspecified Questions", Apache-2.0), which Zhang, "Taxonomy-based CheckList for Large Language Model
-Evaluation", takes too. Knows names; knows nothing of what is asked about them.
+Evaluation", takes too.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 The package's own are the 62 of Zhang, "Taxonomy-based CheckList for Large Language Model Evaluation", with the top 5 of each
 category by importance in the O*NET 30.2 database. Others come from a user's table, or from the text release of any O*NET
-database. Knows tables; knows nothing of the questions that are made of them.
+database.
 """
 
 from __future__ import annotations

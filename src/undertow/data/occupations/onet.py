@@ -1,7 +1,7 @@
 """What occupations need most, from the text release of the O*NET database in a user's folder.
 
 Takes the elements of each category with the highest importance (rows of scale IM), equal ones by the alphabet. Columns are found
-by name, so that any release with these names is read. Knows the release's files; knows nothing of what is asked.
+by name, so that any release with these names is read.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 Each schema has a professional and a participant; the participant is *the man*, *the woman*, *someone* or the schema's
 own. A sentence decides its pronoun only where that is the participant's and the participant is a man or a woman.
 McMilin 2024, "Underspecification in Language Modeling Tasks" (AAAI), section 5.1 and appendices A.2 and A.3, after
-Rudinger et al. 2018, "Gender Bias in Coreference Resolution". Knows the design; the sentences are in files.
+Rudinger et al. 2018, "Gender Bias in Coreference Resolution".
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _JOINTS_OF_A_NOUN = re.compile(r"because|although|though|so|if|whether|while|whe
 _LEANING = re.compile(r"\b(it|its|one|ones|there|them)\b", re.IGNORECASE)
 """What stands for something that was named in the part that is dropped."""
 _SPEECH_VERB = re.compile(r"said|says|explained|warned|added|admitted|thought|knew|realized|confirmed|promised|\{.*")
-"""What stands before a *that* which opens such a clause: telling, or who is told. Else it is as in *the violin that*."""
+"""What stands before a *that* which opens such a clause: a verb of speech, or its addressee. Else it is as in *the violin that*."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,6 @@
 """Sentences from a user's table: CSV or TSV with a column `sentence`, its blank marked, and any factors beside it.
 
-The published Simplified file (`sentid`, `sentence`) is such a table: its ids say occupation and class. Knows the columns;
-knows nothing about who wrote the sentences. McMilin 2024 (AAAI), appendix A.3.
+The published Simplified file (`sentid`, `sentence`) is such a table: its ids say occupation and class. McMilin 2024 (AAAI), appendix A.3.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Winogender: the published schemas, read from their two files, which are fetched once and checked.
 
 Rudinger, Naradowsky, Leonard and Van Durme 2018, "Gender Bias in Coreference Resolution"; winogender-schemas, MIT licence.
-None of its sentences is part of this project. Knows the files and where they are from.
+None of its sentences is part of this project.
 """
 
 from __future__ import annotations

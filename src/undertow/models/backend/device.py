@@ -1,7 +1,4 @@
-"""What a graphics card wants otherwise than a processor: how tokens travel to it, and how many at a time.
-
-Knows torch, imported when it is needed; knows no family.
-"""
+"""Differences between a GPU and a processor: how tokens are copied to it, and how many are fed at a time."""
 
 from __future__ import annotations
 
@@ -14,15 +11,15 @@ if TYPE_CHECKING:
     import torch
 
 SHARE_OF_GPU = 0.7
-"""Of a card's memory, for weights and one pass: estimates of activations are rough. It is the whole memory that counts and not what
+"""Of a GPU's memory, for weights and one pass: estimates of activations are rough. It is the whole memory that counts and not what
 happens to be free, so that a run that is taken up again packs as before; a pack that has no room after all is read in halves."""
 LOGITS_AT_ONCE, LOGITS_AT_ONCE_ON_GPU = 2**22, 2**26
 """Logits held at a time: 16 MiB in float32, whatever the vocabulary (four times as many were no faster on a processor); 256 MiB on a
-card, which needs larger products to be busy."""
+GPU, which needs larger products to be busy."""
 
 
 def on_device(array: Ints, device: torch.device) -> torch.Tensor:
-    """An array where a network is; to a card from pinned memory, so that the processor need not wait for the copy."""
+    """An array where a network is; to a GPU from pinned memory, so that the processor need not wait for the copy."""
     import torch
 
     tensor = torch.from_numpy(array)
@@ -50,8 +47,8 @@ def affordable_tokens(
         network: on its device.
         memory_bytes: what weights and a pass of so many tokens take, estimated.
         processor: tokens for a processor.
-        card: tokens for a card, at most.
-        whole_bytes: gives a card's memory; torch's own if not given.
+        gpu: tokens for a GPU, at most.
+        whole_bytes: gives a GPU's memory; torch's own if not given.
     """
     if network.device.type != "cuda":
         return processor

@@ -1,6 +1,6 @@
 """Which precision `auto` is: bfloat16 where this machine is fast at it, else float32; and whether float32 has room.
 
-Knows processors and GPUs by what they say of themselves; knows no model. Torch is asked only where there may be a GPU, or where the
+Torch is asked only where there may be a GPU, or where the
 system does not say what its processor can do: a finished run is to be opened without waiting for torch.
 """
 

@@ -1,7 +1,7 @@
 """Log-probabilities read off a network at a few places, a few rows of logits at a time, whatever the family.
 
 The head is the widest part of a small model: it is applied at the places that are read and nowhere else, so that [row, position,
-vocabulary] is never held. Whether a network's head can be applied so is tried, not looked up. Knows torch; knows no family.
+vocabulary] is never held. Whether a network's head can be applied so is tried, not looked up.
 """
 
 from __future__ import annotations

@@ -5,8 +5,6 @@ comes with torch too, does better if it may keep the weights in a layout of its 
 1e-6), at up to twice the speed. In bfloat16, where a processor has instructions for it, torch uses oneDNN already, but lays the
 weights out anew for every product. The choice depends on the build of torch and on the processor alone, never on a timing, so
 that runs repeat to the bit.
-
-Knows torch; knows no family.
 """
 
 from __future__ import annotations

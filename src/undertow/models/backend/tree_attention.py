@@ -9,7 +9,7 @@ to the columns that any of its nodes sees: the ancestors of its first node, and 
 
 A pack of n tokens at depth d costs n x (width + d) instead of n x n. The networks of transformers look their attention up by name,
 and hand it what their forward was given; under the name registered here they find one that takes blocks where it is handed
-blocks, and is torch's own where it is not. Knows torch and transformers' interface of attention; knows no family.
+blocks, and is torch's own where it is not.
 """
 
 from __future__ import annotations

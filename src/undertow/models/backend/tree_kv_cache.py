@@ -1,9 +1,7 @@
 """Keys and values of a growing tree of tokens: each is fed once, and seen by its descendants only.
 
-    fed      the cats sat | on  by | mats       column   0   1   2   3  4   5
-                    sat → on, by; on → mats     mats sees 0, 1, 2, 3, 5 at depths 0, 1, 2, 3, 4
-
-Knows a network's cache and mask; knows nothing about what the tokens are.
+fed      the cats sat | on  by | mats       column   0   1   2   3  4   5
+                sat → on, by; on → mats     mats sees 0, 1, 2, 3, 5 at depths 0, 1, 2, 3, 4
 """
 
 from __future__ import annotations

@@ -7,8 +7,6 @@ equal to depth, and the head applied a slice of rows at a time, so that [tokens,
              In  X   she  was  is    he   was
     sees     0  01  012 0123 012,4 01,5 01,56    node j sees i  iff  i <= j < ends[i]
     depth    0   1   2    3    3     2    3
-
-Knows torch and transformers; both are imported when a model is opened, not before. Knows nothing about what is asked.
 """
 
 from __future__ import annotations

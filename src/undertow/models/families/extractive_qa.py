@@ -7,8 +7,7 @@
 The numbers are those of the question-answering pipeline that transformers had until 5.0: a softmax over the tokens of the passage
 and the opening one, pieces of no more than 15 tokens, windows on long passages, of which the one that is least sure that
 there is no answer says how probable none is. From 4.53 on that pipeline adds up the pieces that are the same words; here, as before,
-the best one counts. Knows torch and transformers; both are imported when a model is opened, not before. Knows nothing about
-what is asked.
+the best one counts.
 """
 
 from __future__ import annotations
@@ -112,7 +111,7 @@ def _open(identity: ModelIdentity, weights: Weights, device: str) -> ExtractiveQ
 
 
 def _needs_token_types(tokenizer: Any, said: Mapping[str, Any]) -> bool:
-    """Whether a model was told which tokens are of the question, though transformers 5 would not tell it.
+    """Whether a model was trained with token types, though transformers 5 would not pass them.
 
     A tokenizer of no particular class told so, by default, until 5.0, and wrote one of the class's older names into its files.
     """

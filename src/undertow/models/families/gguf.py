@@ -1,7 +1,6 @@
 """Any GGUF file by its path, whatever it is called: `-m gguf:FILE`.
 
-A path that ends in .gguf needs no prefix; this is for files of another name, such as those of a download cache. Knows where
-weights are looked for and which family reads them; knows neither torch nor transformers.
+A path that ends in .gguf needs no prefix; this is for files of another name, such as those of a download cache.
 """
 
 from __future__ import annotations

@@ -8,8 +8,6 @@ A word of several tokens is read whole, left to right: as many masks as it has t
 
         [MASK] [MASK]   log P(ze)
           ze   [MASK]   log P(##r | ze)
-
-Knows torch and transformers; both are imported when a model is opened, not before. Knows nothing about what is asked.
 """
 
 from __future__ import annotations

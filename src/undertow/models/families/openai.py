@@ -5,7 +5,7 @@ carries how much each option may have had beyond what was seen (protocol `exact`
 read theirs, by the five most probable tokens alone (protocol `paper`).
 
 How responses are got is `undertow.models.openai.client`, how they are read `undertow.models.openai.logprobs`, and how answers are kept
-within limits `undertow.models.openai.constrained`. Knows nothing about what is asked.
+within limits `undertow.models.openai.constrained`.
 """
 
 from __future__ import annotations

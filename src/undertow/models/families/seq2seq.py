@@ -5,8 +5,7 @@
                                 ^ log P(she), log P(he)                                                  ^ log P(she), log P(he)
 
 A word of several tokens is read whole, each token after those before it; so is a second blank, after the first one's fill.
-The encoder reads a sentence once, whatever the number of options. Knows torch and transformers; both are imported when a
-model is opened, not before. Knows nothing about what is asked.
+The encoder reads a sentence once, whatever the number of options.
 """
 
 from __future__ import annotations

@@ -5,8 +5,6 @@
 
 A label stands for the word group of its name. Its probability is divided equally among the options of that group, whose sum is then
 exactly the group's; which word of a group it would be, such a head does not say. McMilin 2022 (ICML workshop), section 4.4.
-
-Knows torch and transformers; both are imported when a model is opened, not before. Knows nothing about what is asked.
 """
 
 from __future__ import annotations
@@ -63,7 +61,8 @@ def _open(identity: ModelIdentity, weights: Weights, device: str) -> TokenClassi
         tokenizer = load_tokenizer(identity.name, weights)
         if tokenizer.mask_token_id is None:
             raise UndertowError(
-                f"{identity.name}: its tokenizer has no mask token, so no word can be hidden; name a model that was fine-tuned on masked words"
+                f"{identity.name}: its tokenizer has no mask token, so no word can be hidden; name a model that was fine-tuned "
+                "on masked words"
             )
         return load_checked(
             identity,

@@ -8,7 +8,7 @@ once for all that stands behind it. A choice takes no step: its labels hang on t
                           Task: Generate ... Answer:   → gender | race | political → affiliation
     pack 2   (kept)       Question: What ... Answer:   → ...
 
-Networks whose cache takes no tree are asked in plain batches of one length. Knows torch; knows nothing of what prompts say.
+Networks whose cache takes no tree are asked in plain batches of one length.
 """
 
 from __future__ import annotations
@@ -277,7 +277,7 @@ class ConstrainedDecoder:
         grown = self._grown(paths)
         trunk, branches, logits, device = grown.trunk, grown.branches, grown.logits_of(paths), grown.logits.device
         leaves = torch.tensor([branches.nodes_of[path][-1] for path in paths], device=device)
-        sees = ancestor_mask(torch.from_numpy(branches.ends).to(device), leaves)  # [hand, column]
+        sees = ancestor_mask(torch.from_numpy(branches.ends).to(device), leaves)  # [sequence, column]
         depths = torch.from_numpy(branches.depths).to(device)[leaves]
         going = list(sequences)
         while going:

@@ -4,7 +4,7 @@
                                                          the cats          of | end
 
 A constraint is a state: it says which tokens may come next and whether the answer may end here, and a token leads to the next
-state. Knows tokens as numbers; knows no network, tokenizer or text.
+state.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
     logits of a step   ->  the allowed tokens  ->  the most probable, or one that is drawn  ->  the next state of the constraint
 
-How the logits are got is the family's own business: a causal network's tree, or a decoder's rows. Knows torch; knows no network.
+The family computes the logits: from a causal network's tree, or from a decoder's rows.
 """
 
 from __future__ import annotations
@@ -299,7 +299,7 @@ class DecodingState:
 
 
 def decode_step(sequences: Sequence[DecodingState], logits: torch.Tensor, stops: Stops) -> None:
-    """The next token of each answer, from the logits of a step [hand, vocabulary]."""
+    """The next token of each answer, from the logits of a step [sequence, vocabulary]."""
     norms = logits.logsumexp(-1)
     for sequence, row, norm in zip(sequences, logits, norms.tolist(), strict=True):
         sequence.advance(row, norm, stops.of(sequence.query))
@@ -308,7 +308,7 @@ def decode_step(sequences: Sequence[DecodingState], logits: torch.Tensor, stops:
 
 
 def forced_generate_kwargs(sequences: Sequence[DecodingState], stops: Stops) -> dict[str, Any]:
-    """How a network's own search is told each token that was chosen here: arguments of its `generate`, one row a hand."""
+    """How a network's own search is told each token that was chosen here: arguments of its `generate`, one row per sequence."""
     import torch
     from transformers import GenerationConfig, LogitsProcessorList
 

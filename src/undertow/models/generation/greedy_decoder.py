@@ -6,8 +6,7 @@ going on, in one forward pass over the cache of the whole tree. A mask lets each
     prompts   Fill in : In 1801 _ was a child        cache   [ tree of all prompts | step 1 | step 2 | ... ]
                               └ In 1953 _ was ...            every answer sees its own path in it, and nothing else
 
-Networks whose cache takes no such mask are decoded in plain batches of prompts of one length. Knows torch and
-transformers; knows nothing about what the prompts say or what is made of the answers.
+Networks whose cache takes no such mask are decoded in plain batches of prompts of one length.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Prompts with answered examples in tokens, with the labels that may answer them or the passage that an answer is made of.
 
-Examples that have no room are left out from the front. Knows tokenizers; knows neither torch nor any network.
+Examples that have no room are left out from the front.
 """
 
 from __future__ import annotations

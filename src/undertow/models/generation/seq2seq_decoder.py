@@ -5,8 +5,7 @@
               <pad> political        -> affiliation | end
 
 Prompts of one exact length are answered in one go, without padding. A label's beginnings are read in one row: a decoder looks
-back only, so each place says what a row that ends there would say. Knows torch and transformers; knows nothing of what prompts
-say, nor how a network's head is applied.
+back only, so each place says what a row that ends there would say.
 """
 
 from __future__ import annotations

@@ -50,7 +50,7 @@ def load_checked(  # noqa: PLR0913 - what is loaded, how, and what becomes of it
     """Load a network whole, put it on its device, pack its weights, and wrap it.
 
     Args:
-        card: who it is.
+        identity: who it is.
         weights: its files.
         device: that the user asked for; see `chosen_device`.
         kind: the class of transformers that loads it, such as `AutoModelForCausalLM`.

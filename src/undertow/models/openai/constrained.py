@@ -4,7 +4,7 @@ A server that takes grammars (llama.cpp, vLLM) keeps its answers to them, and sh
 has its label and no log-probabilities, but for labels that are compared by their first tokens, where the server shows these.
 Whether it kept to the grammar is checked in every answer.
 
-Grammars are `undertow.models.openai.gbnf`, requests `undertow.models.openai.client`. Knows nothing about what is asked.
+Grammars are `undertow.models.openai.gbnf`, requests `undertow.models.openai.client`.
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ class ServerDecoder:
     Attributes:
         server: one of `SERVERS`, "" until it is known.
         endpoints: what they show.
-        told: whether the user said which server it is.
+        named_by_user: whether the user named the server.
         owner: whose the model is, by the server's list; "" if that is not known.
         n_outside: answers in a row, from the first on, that did not keep to their constraint.
     """

@@ -10,8 +10,6 @@ Under a grammar of letters a model may begin *animals* with its token for *a*, w
 llama.cpp also reads grammars of tokens, by their numbers:
 
     labels     root ::= <[6283]> | <[5096]> <[284]>
-
-Knows text; knows nothing about requests.
 """
 
 from __future__ import annotations

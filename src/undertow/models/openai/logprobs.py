@@ -6,7 +6,7 @@
 A server's tokenizer is not known, so a word may be several tokens; any shown token that the word begins with may be its first.
 
 Servers show log-probabilities in two shapes: lists side by side (completions, as they were first), and one list of tokens
-(chat, and completions of some servers). Knows both; knows nothing about how a response was got.
+(chat, and completions of some servers).
 """
 
 from __future__ import annotations

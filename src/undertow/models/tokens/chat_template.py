@@ -1,7 +1,7 @@
 """A prompt inside a model's own chat template, the same on every day.
 
 Some templates write today's date into the system message. An audit of dates must not depend on the day that it is run on, and
-stored answers must not differ by it, so such a template is told one fixed date. Knows tokenizers by `apply_chat_template`.
+stored answers must not differ by it, so such a template is told one fixed date.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any
 from undertow.models.base import UnsupportedQueryError
 
 FIXED_DATE = date(2024, 7, 26)
-"""What a template that asks for the date is told: the day that Llama 3 templates name where there is no clock."""
+"""The date that a template which asks for it gets: the day that Llama 3 templates name where there is no clock."""
 
 CLOCK = "strftime_now"
 _FORM = re.compile(CLOCK + r"\(\s*['\"]([^'\"]+)['\"]")

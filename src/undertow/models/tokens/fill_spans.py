@@ -1,9 +1,7 @@
 """Which tokens of a text are the words that fill its blanks, told from the characters that each token stands for.
 
-    text      In 1953 , she was a teenager .        tokens of the fill: those whose characters are the fill's alone,
-                        ^^^                          but for a space before it
-
-Knows offsets as tokenizers give them; knows neither torch nor any network.
+text      In 1953 , she was a teenager .        tokens of the fill: those whose characters are the fill's alone,
+                    ^^^                          but for a space before it
 """
 
 from __future__ import annotations

@@ -8,8 +8,6 @@ question-answering pipeline of transformers has it cut them:
 
     [CLS] Who met James ? [SEP] Mary met [SEP]
     [CLS] Who met James ? [SEP] met James [SEP]        the pieces of one window are compared with those of another
-
-Knows tokenizers that say which characters a token stands for; knows neither torch nor any network.
 """
 
 from __future__ import annotations
