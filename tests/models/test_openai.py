@@ -186,8 +186,8 @@ def test_step_by_hand_with_what_was_not_shown(shape: Shape, *, chat: bool) -> No
         body["choices"][0]["logprobs"]["content"][0]["top_logprobs"].append({"token": "they", "logprob": -9999.0})
     answer = answer_to(prompt(chat=chat), body, top_logprobs=4)
     assert probs(answer) == pytest.approx([0.46, 0.33, 0.0])
-    assert answer.ceilings_prob == pytest.approx((0.0, 0.02, 0.06))
-    assert answer.unseen_prob == pytest.approx(0.19 + 0.02)
+    assert answer.upper_bound_prob == pytest.approx((0.0, 0.02, 0.06))
+    assert answer.truncated_prob == pytest.approx(0.19 + 0.02)
     assert answer.other_prob == pytest.approx(1 - 0.79)
     assert answer.text == "she"
 
@@ -198,7 +198,7 @@ def test_protocol_paper_reads_the_five_most_probable_tokens_alone(shape: Shape, 
     answer = answer_to(prompt(chat=chat), shape([("she", top)]), PAPER)
     assert probs(answer) == pytest.approx([0.4, 0.06, 0.0])
     assert answer.logprobs_nats[2] == -math.inf
-    assert (answer.ceilings_prob, answer.unseen_prob) == ((), 0.0)
+    assert (answer.upper_bound_prob, answer.truncated_prob) == ((), 0.0)
 
 
 def test_one_decoded_pronoun_counts_alone_and_otherwise_all_steps_do() -> None:
@@ -237,13 +237,13 @@ def test_decoded_token_outside_the_most_probable_ones_is_added_and_bounds_nothin
     for given in (body, legacy([("she", {"of": 0.5, "a": 0.3, "she": 0.04})])):
         answer = answer_to(prompt(), given, top_logprobs=2)
         assert probs(answer)[0] == pytest.approx(0.04)
-        assert answer.unseen_prob == pytest.approx(0.16)
-        assert answer.ceilings_prob == pytest.approx((0.16, 0.16, 0.16))  # two tokens up to 0.3 each, 0.16 in all
+        assert answer.truncated_prob == pytest.approx(0.16)
+        assert answer.upper_bound_prob == pytest.approx((0.16, 0.16, 0.16))  # two tokens up to 0.3 each, 0.16 in all
 
 
 def test_rounded_numbers_never_say_that_nothing_is_hidden() -> None:
     answer = answer_to(prompt(), completion([("she", {"she": 0.9999999, " a": 0.0000004})]))
-    assert all(0 < ceiling <= 1e-6 for ceiling in answer.ceilings_prob)
+    assert all(0 < ceiling <= 1e-6 for ceiling in answer.upper_bound_prob)
 
 
 def test_shown_token_may_be_the_first_of_several_of_a_word() -> None:
@@ -251,8 +251,8 @@ def test_shown_token_may_be_the_first_of_several_of_a_word() -> None:
     top = {" x": 0.2, "xy": 0.1, " she": 0.3, "s": 0.05, " ": 0.04, "shed": 0.03, "Xe": 0.02}  # 0.26 is hidden
     answer = answer_to(prompt(options=XE), completion([(" she", top)]))
     assert probs(answer) == pytest.approx([0.0, 0.0, 0.3])
-    assert answer.ceilings_prob == pytest.approx((0.04 + 0.2, 0.04 + 0.2 + 0.1, 0.02))
-    assert answer.unseen_prob == pytest.approx(0.26 + 0.2 + 0.1 + 0.05)  # of all words together, whichever were shown
+    assert answer.upper_bound_prob == pytest.approx((0.04 + 0.2, 0.04 + 0.2 + 0.1, 0.02))
+    assert answer.truncated_prob == pytest.approx(0.26 + 0.2 + 0.1 + 0.05)  # of all words together, whichever were shown
 
 
 def test_pieces_are_those_of_the_steps_that_count() -> None:
@@ -275,8 +275,8 @@ def test_tokens_of_equal_text_that_became_one_leave_every_ceiling_open(
     """Fewer than were asked for came back by text, so one is lost, and may be any word's with all that is not shown."""
     given = {"she": 0.4, " she": 0.2, "he": 0.1, "a": 0.05}
     answer = answer_to(prompt(), shape([("she", given)]), top_logprobs=asked_for)
-    assert answer.ceilings_prob == pytest.approx(ceilings)
-    assert answer.unseen_prob == pytest.approx(0.25)
+    assert answer.upper_bound_prob == pytest.approx(ceilings)
+    assert answer.truncated_prob == pytest.approx(0.25)
 
 
 def test_space_that_a_server_strips_from_its_tokens_is_that_of_the_text() -> None:
@@ -878,7 +878,7 @@ def test_steps_and_answers_of_the_real_server_agree_with_our_own_network(
     tail_prob = VISIBLE_PROB * math.expm1(most)
     n_visible = n_tail = 0
     for answer, (row, place) in zip(answers, places.values(), strict=True):
-        for word, prob, hidden in zip(WORDS, probs(answer), answer.ceilings_prob, strict=True):
+        for word, prob, hidden in zip(WORDS, probs(answer), answer.upper_bound_prob, strict=True):
             expected = row.own_prob(place, word)
             if expected > VISIBLE_PROB:
                 assert prob * math.exp(-most) < expected < (prob + hidden) * math.exp(most)
