@@ -23,7 +23,7 @@ from rows import LIKELIHOOD, MASKED, SCHEMAS
 from tables import GIGA, MEGA, Entry, promise, show
 from undertow._files import cache_folder
 from undertow.errors import UndertowError
-from undertow.models.backend.dtype import AUTO, BFLOAT16, CPU, dtype_here
+from undertow.models.backend.dtype import AUTO, BFLOAT16, CPU, supported_dtype
 from undertow.models.base import FLOAT32
 from worker import Timed, Work, Worker, say, texts_of
 
@@ -189,7 +189,7 @@ def startup(plan: Namespace) -> Entry:
 def bfloat16(plan: Namespace) -> Entry:
     """The same likelihood work in bfloat16 beside float32, each in a process, in turns, with the machine's limit before each."""
     work = Work.of(LIKELIHOOD, plan, alone=True)
-    auto = dtype_here(AUTO, work.row.family, CPU)
+    auto = supported_dtype(AUTO, work.row.family, CPU)
     what = f"bfloat16: at least {LEAST_RATIO:g} times the rate of float32, where `--dtype {AUTO}` chooses it"
     workers = [Worker.of_engine(work)]
     if not workers[0].do(limit.has_bfloat16):

@@ -109,7 +109,7 @@ def needed(loaded: Loaded, places: Sequence[int]) -> dict[str, int]:
     encoded: list[EncodedQuery] = []
     for query in loaded.model.encode([loaded.queries[place] for place in places]):
         if not isinstance(query, EncodedQuery):
-            raise UndertowError(f"{loaded.model.card.name}: {query}; name a model that can score all items")
+            raise UndertowError(f"{loaded.model.identity.name}: {query}; name a model that can score all items")
         encoded.append(query)
     if encoded[0].bidirectional:
         batches, _ = cut_batches(encoded, UNLIMITED)

@@ -39,7 +39,7 @@ LLAMA_TOKENS = 256_000
 class Plain:
     """A model as transformers has it; `decoder` says which tokens end an answer, and is None for a masked model."""
 
-    card: ModelIdentity
+    identity: ModelIdentity
     network: Any
     tokenizer: Any
     decoder: GreedyDecoder | None

@@ -157,7 +157,7 @@ def _load(contender: str, row_name: str, model_name: str, dtype: str, threads: i
     HELD.loaded = Loaded(model, prepare, queries, memory)
     with suppress(OSError):  # resets the peak; only Linux can, elsewhere it is the highest of all
         Path("/proc/self/clear_refs").write_text("5", encoding="ascii")
-    return Ready(model.card.source, model.card.revision, model.card.dtype, torch.get_num_threads())
+    return Ready(model.identity.source, model.identity.revision, model.identity.dtype, torch.get_num_threads())
 
 
 def _apply(what: Callable[..., Any], *arguments: Any) -> Any:

@@ -89,7 +89,7 @@ def is_plain_file(path: Path) -> bool:
     Raises:
         UndertowError: the system cannot say, as of a name that is too long.
     """
-    return _told(path, path.is_file)
+    return _check_path(path, path.is_file)
 
 
 def is_folder(path: Path) -> bool:
@@ -98,12 +98,12 @@ def is_folder(path: Path) -> bool:
     Raises:
         UndertowError: the system cannot say, as of a name that is too long.
     """
-    return _told(path, path.is_dir)
+    return _check_path(path, path.is_dir)
 
 
-def _told(path: Path, asked: Callable[[], bool]) -> bool:
+def _check_path(path: Path, check: Callable[[], bool]) -> bool:
     try:
-        return asked()
+        return check()
     except OSError as error:
         raise UndertowError(f"{path}: cannot be read ({error.strerror or error}); check the path") from error
 
@@ -126,18 +126,18 @@ def plain_size(path: Path) -> int:
         UndertowError: it is not there, or is no plain file.
     """
     try:
-        found = path.stat()
+        status = path.stat()
     except OSError as error:
         raise UndertowError(f"{path}: cannot be read ({error.strerror or error}); check the path") from error
     except ValueError as error:
         raise UndertowError(f"{str(path)!r}: cannot be read ({error}); check the path") from error
-    if stat.S_ISDIR(found.st_mode):
+    if stat.S_ISDIR(status.st_mode):
         raise UndertowError(f"{path}: cannot be read (Is a directory); check the path")
-    if not stat.S_ISREG(found.st_mode):
+    if not stat.S_ISREG(status.st_mode):
         raise UndertowError(
             f"{path}: cannot be read (it is a pipe or a device, and no file); save what it gives as a file first"
         )
-    return found.st_size
+    return status.st_size
 
 
 def text_of(content: bytes, path: Path) -> str:
@@ -226,22 +226,22 @@ def parquet_table(
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    told = pq.ParquetFile(file)
-    check(told.schema_arrow)
-    about = told.metadata
+    parquet_file = pq.ParquetFile(file)
+    check(parquet_file.schema_arrow)
+    about = parquet_file.metadata
     n_cells = about.num_rows * about.num_columns
     if n_cells > most_cells:
         raise TooLargeError(f"holds {n_cells:,} cells, and at most {most_cells:,} are read")
-    leaves = [told.schema.column(at) for at in range(about.num_columns)]
+    leaves = [parquet_file.schema.column(at) for at in range(about.num_columns)]
     # A list counts as one cell, whatever is in it.
     chunks = [about.row_group(at).column(leaf) for at in range(about.num_row_groups) for leaf in range(len(leaves))]
-    _check_bytes(sum(_told_bytes(chunk) for chunk in chunks), most_bytes)
+    _check_bytes(sum(_min_bytes(chunk) for chunk in chunks), most_bytes)
     texts = [
         leaf.path
         for leaf in leaves
         if leaf.physical_type == "BYTE_ARRAY" and leaf.logical_type.type in ("STRING", "NONE")
     ]
-    kinds = pa.schema([pa.field(field.name, _spelled_out(field.type)) for field in told.schema_arrow])
+    kinds = pa.schema([pa.field(field.name, _spelled_out(field.type)) for field in parquet_file.schema_arrow])
     parts, n_bytes = [], 0
     opened = pq.ParquetFile(file, read_dictionary=texts)
     for part in opened.iter_batches(batch_size=max(1, min(_PART_ROWS, _PART_CELLS // max(1, len(leaves))))):
@@ -253,7 +253,7 @@ def parquet_table(
     return pa.Table.from_batches(parts, schema=kinds)
 
 
-def _told_bytes(chunk: Any) -> int:
+def _min_bytes(chunk: Any) -> int:
     """What part of a column takes at least, by what the file tells of it: pages unpacked, or values one by one."""
     of_one = 8 if chunk.physical_type in ("INT64", "DOUBLE") else 1 if chunk.physical_type == "BOOLEAN" else 4
     return max(int(chunk.total_uncompressed_size), of_one * int(chunk.num_values))
@@ -321,23 +321,23 @@ HALF_CHARACTER = "holds half of a character (a lone surrogate)"
 """What a text that is not whole does, as an error has it."""
 
 
-def first_line(error: BaseException, shown: Callable[[str], str] = str) -> str:
+def first_line(error: BaseException, redact: Callable[[str], str] = str) -> str:
     """What a library says of a fault, short enough to stand within a sentence of ours.
 
     Args:
         error: the fault.
-        shown: takes out of the line what nobody should see; before it is cut, since half of a secret is no longer known for one.
+        redact: removes secrets from the line before it is cut, since half of a secret is no longer recognized.
     """
-    return shown((str(error).strip().splitlines() or [type(error).__name__])[0])[:MAX_SAID_CHARS]
+    return redact((str(error).strip().splitlines() or [type(error).__name__])[0])[:MAX_SAID_CHARS]
 
 
 def _named_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) < len(pairs):
+    pairs_by_name = dict(pairs)
+    if len(pairs_by_name) < len(pairs):
         seen: set[str] = set()
         twice = next(name for name, _ in pairs if name in seen or seen.add(name))  # type: ignore[func-returns-value]
         raise ValueError(f"{twice[:60]!r} is there twice")
-    return found
+    return pairs_by_name
 
 
 def _check_depth(value: Any) -> None:
@@ -392,13 +392,13 @@ def locked(folder: Path) -> Iterator[None]:
     """
     lock = _descriptor(folder)
     try:
-        started, told = time.monotonic(), False
+        started, reported = time.monotonic(), False
         while lock is not None and _taken(lock) is False:
             waited_s = time.monotonic() - started
             if waited_s > WAIT_S:
                 raise TimeoutError(0, f"another process has held it for {WAIT_S:.0f} seconds", str(folder))
-            if waited_s > SAY_S and not told:
-                told = True
+            if waited_s > SAY_S and not reported:
+                reported = True
                 say(f"{folder}: waiting for another process that holds this folder")
             time.sleep(0.02)
         yield

@@ -1,8 +1,8 @@
 """The nouns that flow through every room. Read this first.
 
-A *audit* turns a challenge set into `Item`s; each item carries one `Query`, the unit of compute and of
+An *audit* turns a challenge set into `Item`s; each item carries one `Query`, the unit of compute and of
 caching. A *model*, described by its `ModelIdentity`, gives each query an `Answer`; answers in item order are
-`Scores`. *Measures* turn scores into `Result`s. This module knows nothing about how any of that happens.
+`Scores`. *Metrics* turn scores into `Result`s.
 """
 
 from __future__ import annotations
@@ -283,7 +283,7 @@ class Item:
 
     Attributes:
         id: unique in its challenge set, and readable.
-        query: what is asked.
+        query: the query.
         factors: the levels of the design in this cell, by factor name.
         cluster: items that share it are not independent; intervals and tests take them as one unit.
         gold: the right answer, where there is one.
@@ -298,7 +298,7 @@ class Item:
 
 @dataclass(frozen=True, slots=True)
 class ModelIdentity:
-    """Who was asked: everything that makes a stored answer valid for this model and no other.
+    """The identity of a model: everything that makes a stored answer valid for this model and no other.
 
     Attributes:
         name: what the user called it.
@@ -337,7 +337,7 @@ class Answer:
             model spells like an earlier one of its group (*He* and *he* to an uncased one), and which counts with it;
             minus infinity for one that is not among the tokens that the protocol looks at. Of a written answer one, its own.
         other_prob: the probability that none of the options took, in 0 to 1; NaN where not readable.
-        missing_reason: why there are no numbers; "" where there are. Unscored is never zero.
+        missing_reason: why there are no numbers; "" where there are. A missing value is never zero.
         text: what the model wrote, where it was asked to write.
         upper_bound_prob: probability that each option may have had beyond what was seen of it [option], of a model that shows
             the most probable tokens only; () where everything was seen.
@@ -368,7 +368,7 @@ class Scores:
 
     Attributes:
         answers: one per item [item].
-        scoring_method: how they were read: by `likelihood`, options are compared with each other only; at a `mask`, each has a
+        readout: how they were read: by `likelihood`, options are compared with each other only; at a `mask`, each has a
             probability of its own.
     """
 
@@ -377,7 +377,7 @@ class Scores:
 
     @property
     def other_prob(self) -> Floats:
-        """Probability that no option took [item]; NaN where unscored."""
+        """Probability that no option took [item]; NaN where missing."""
         import numpy as np
 
         return np.array([answer.other_prob for answer in self.answers], dtype=np.float64)
@@ -388,7 +388,7 @@ class Scores:
         return [answer.missing_reason for answer in self.answers]
 
     def logprobs_nats(self, index: int) -> Floats:
-        """Log-probabilities of one item's options [option]; empty where unscored."""
+        """Log-probabilities of one item's options [option]; empty where missing."""
         import numpy as np
 
         return np.array(self.answers[index].logprobs_nats, dtype=np.float64)
@@ -409,7 +409,7 @@ class Result:
         null_value: the value that no bias would give; NaN where there is none. Not "higher is better".
         p: p-value of the test that the page of the audit names; NaN where the measure is not tested.
         q: Benjamini-Hochberg adjusted p-value over the tests of the run; NaN where not tested.
-        detail: further numbers by name, for example the smallest slope that the design could detect.
+        extras: further numbers by name, for example the smallest slope that the design could detect.
         note: why a number is missing, or what to keep in mind; "" otherwise.
     """
 
@@ -461,12 +461,12 @@ class Finding:
 
     Attributes:
         text: the sentence.
-        found: True where the effect survived correction for multiplicity, False where nothing was found.
+        significant: whether the effect survives correction for multiplicity.
         strength: orders findings within a report, larger first (for example |slope| x steps, in percent).
-        rests: whether it rests on what its audit's findings rest on (`RESTS_ON` of the audit), and not on the answers alone.
-        of: the results that it tells, the one that decides it first; () where nobody says which.
+        causal_claim: whether it rests on the audit's causal assumptions (`RESTS_ON` of the audit), and not on the answers alone.
+        results: the results that it reports, the deciding one first; () where unknown.
         n_tests: how many tests the q of that result is corrected for; 0 where no q decides.
-        decided: how it was decided, in a sentence, where the q of that result does not say it alone; "" where it does.
+        decision_rule: how it was decided, in a sentence, where not by the q of that result alone; "" otherwise.
     """
 
     text: str

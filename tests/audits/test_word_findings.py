@@ -332,7 +332,7 @@ def test_control_sentences_are_asked_of_english_pronouns(words: dict[str, list[s
 class Elsewhere:
     """Gives the words of undecided sentences, which begin with *In*, another probability than those of others."""
 
-    card: ModelIdentity
+    identity: ModelIdentity
     undecided_prob: float
     decided_prob: float
     asked: list[str] = field(default_factory=list)
@@ -374,7 +374,7 @@ def elsewhere(monkeypatch: pytest.MonkeyPatch) -> Callable[..., tuple[Elsewhere,
             opened.append(name)
             return model
 
-        known[name] = ModelHandle(model.card, open_one, {BLANK: (EXACT,)})
+        known[name] = ModelHandle(model.identity, open_one, {BLANK: (EXACT,)})
         return model, opened
 
     return add

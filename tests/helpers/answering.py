@@ -29,7 +29,7 @@ ASKS: Mapping[str, Mapping[str, tuple[str, ...]]] = {
 
 def found_as(model: Any) -> ModelHandle:
     """A loaded model as its family finds it."""
-    return ModelHandle(model.card, lambda: model, capabilities=ASKS[model.card.family])
+    return ModelHandle(model.identity, lambda: model, capabilities=ASKS[model.identity.family])
 
 
 def opened(family: Any, folder: str, dtype: str = "float32", **settings: Any) -> Any:

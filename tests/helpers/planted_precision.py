@@ -38,7 +38,7 @@ class Planted:
     def resolve(self, request: ModelRequest) -> ModelHandle:
         found = toy.resolve(ModelRequest("toy"))
         assert found is not None
-        card = replace(
+        identity = replace(
             found.identity,
             name=request.name,
             family="planted",
@@ -51,14 +51,14 @@ class Planted:
             self.opened.append(request.dtype)
             if self.refused and request.dtype == "float32":
                 raise UndertowError(self.refused)
-            return _Open(card, self, found.open())
+            return _Open(identity, self, found.open())
 
-        return ModelHandle(card, opened, found.capabilities)
+        return ModelHandle(identity, opened, found.capabilities)
 
 
 @dataclass(frozen=True, slots=True)
 class _Open:
-    card: ModelIdentity
+    identity: ModelIdentity
     planted: Planted
     toy: toy.ToyModel
     notes: tuple[str, ...] = ()
@@ -71,7 +71,7 @@ class _Open:
         self, queries: Sequence[Query], protocol: str
     ) -> Iterator[Mapping[int, Answer | UnsupportedQueryError | RequestFailedError]]:
         for place, query in enumerate(queries):
-            self.planted.asked[self.card.dtype].append(query)
+            self.planted.asked[self.identity.dtype].append(query)
             yield {place: self._said(query, protocol)}
 
     def _said(self, query: Query, protocol: str) -> Answer | UnsupportedQueryError | RequestFailedError:
@@ -79,7 +79,7 @@ class _Open:
             said: Answer | UnsupportedQueryError | RequestFailedError = at_the_blank(query)
         else:
             ((_, said),) = next(iter(self.toy.answer([query], protocol))).items()
-        if self.card.dtype == "float32" or not isinstance(said, Answer):
+        if self.identity.dtype == "float32" or not isinstance(said, Answer):
             return said
         return self.planted.err(query, said)
 

@@ -20,7 +20,7 @@ Say = Callable[[Query], "Answer | UnsupportedQueryError"]
 class Scripted:
     """A model that says what its script has, and remembers what it was asked."""
 
-    card: ModelIdentity
+    identity: ModelIdentity
     say: Say
     asked: list[Query] = field(default_factory=list)
     notes: tuple[str, ...] = ()
@@ -37,9 +37,9 @@ class Scripted:
 
 
 def scripted(name: str, say: Say) -> tuple[ModelHandle, Scripted]:
-    card = ModelIdentity(name, "scripted", "the tests", f"{name} of the tests", "as written", "likelihood")
-    model = Scripted(card, say)
-    return ModelHandle(card, lambda: model, {CHOICE: (EXACT,), WRITING: (EXACT,)}), model
+    identity = ModelIdentity(name, "scripted", "the tests", f"{name} of the tests", "as written", "likelihood")
+    model = Scripted(identity, say)
+    return ModelHandle(identity, lambda: model, {CHOICE: (EXACT,), WRITING: (EXACT,)}), model
 
 
 Script = Callable[..., Scripted]

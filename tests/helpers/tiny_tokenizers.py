@@ -136,7 +136,7 @@ def model_of(network: Any, tokenizer: Any) -> Any:
     """The network as the package opens it."""
     from undertow.models.families.causal import CausalModel
 
-    card = ModelIdentity(
+    identity = ModelIdentity(
         "small", "causal", "drawn", f"{type(network).__name__} {len(tokenizer)}", "float32", "likelihood"
     )
-    return CausalModel.of(card, network, tokenizer)
+    return CausalModel.of(identity, network, tokenizer)

@@ -108,11 +108,11 @@ PROMPTS = [GenerateQuery(f"{number}: who?", (Option("female", ("she",)),)) for n
 
 def made(folder: Path, says: Callable[[int, Path], float]) -> Any:
     """Finds a model that answers prompts by their number, eight in a pack; each opening is noted down."""
-    card = ModelIdentity("made", "tests", "the tests", "1", "float32", "prompt")
+    identity = ModelIdentity("made", "tests", "the tests", "1", "float32", "prompt")
 
     class Made:
         def __init__(self) -> None:
-            self.card, self.facts = card, {"parameters": 3.0}
+            self.identity, self.facts = identity, {"parameters": 3.0}
             self.notes: tuple[str, ...] = ("made by hand",)
             (folder / f"opened by {os.getpid()}").write_text("once", encoding="utf-8")
 
@@ -125,7 +125,7 @@ def made(folder: Path, says: Callable[[int, Path], float]) -> Any:
             for half in (range(4), range(4, len(numbers))):
                 yield {place: Answer((says(numbers[place], folder),), 0.5, text="she") for place in half}
 
-    return lambda: ModelHandle(card, Made, {GENERATION: (EXACT,)})
+    return lambda: ModelHandle(identity, Made, {GENERATION: (EXACT,)})
 
 
 def asked_of(find: Any, cluster: Cluster, folder: Path, queries: Sequence[Query] = PROMPTS) -> RunnerResult:

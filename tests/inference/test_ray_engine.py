@@ -132,7 +132,7 @@ def test_prompts_that_matter_to_no_other_are_shared_out_evenly() -> None:
 class Remembering:
     """Answers a prompt by its number and by how many it was asked since it was last told to forget."""
 
-    card = ModelIdentity("remembering", "tests", "the tests", "1", "float32", "prompt")
+    identity = ModelIdentity("remembering", "tests", "the tests", "1", "float32", "prompt")
     notes: tuple[str, ...] = ()
 
     def __init__(self) -> None:
@@ -155,7 +155,7 @@ class Remembering:
 
 def test_what_a_pack_leaves_to_the_next_is_the_same_in_every_order_and_after_a_stop(tmp_path: Path) -> None:
     queries = [GenerateQuery(f"{number}: who?", SHE) for number in range(20)]
-    found = ModelHandle(Remembering.card, Remembering, {GENERATION: (EXACT,)})
+    found = ModelHandle(Remembering.identity, Remembering, {GENERATION: (EXACT,)})
 
     def stop(done: int, total: int) -> None:
         if done == 9:

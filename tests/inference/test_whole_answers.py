@@ -58,7 +58,7 @@ class Server:
         asked: numbers of the prompts that it was asked, each time.
     """
 
-    card: ModelIdentity = CARD
+    identity: ModelIdentity = CARD
     notes: tuple[str, ...] = ()
     facts: Mapping[str, str | float] = field(default_factory=dict)
     replies: dict[int, Reply] = field(default_factory=dict)
@@ -87,7 +87,7 @@ class Server:
             self.n_opened += 1
             return self
 
-        return ModelHandle(self.card, opened, {GENERATION: (EXACT, PAPER)})
+        return ModelHandle(self.identity, opened, {GENERATION: (EXACT, PAPER)})
 
 
 @pytest.fixture
@@ -100,10 +100,10 @@ def asked(server: Server, place: Path, queries: Sequence[Query] = PROMPTS, proto
         return run_queries(server.found, queries, store, protocol, lambda done, total: None)
 
 
-def stored(place: Path, queries: Sequence[Query] = PROMPTS, card: ModelIdentity = CARD) -> dict[int, Answer]:
+def stored(place: Path, queries: Sequence[Query] = PROMPTS, identity: ModelIdentity = CARD) -> dict[int, Answer]:
     """What is in the file, by number of the prompt."""
     with AnswerCache(place) as store:
-        kept = store.get(card.key(EXACT), [query_digest(query) for query in queries])
+        kept = store.get(identity.key(EXACT), [query_digest(query) for query in queries])
     return {number: kept[query_digest(query)] for number, query in enumerate(queries) if query_digest(query) in kept}
 
 

@@ -204,7 +204,7 @@ def searched(passage: Tokens, after: Table, most: int) -> tuple[SpanSearch, list
         asked += [written for written, _ in wanted]
         for written, state in wanted:
             nats = after(written)
-            search.tell(written, {token: nats[token] for token in (*state.allowed, END)})
+            search.extend(written, {token: nats[token] for token in (*state.allowed, END)})
     assert not search.going
     return search, asked
 
@@ -233,7 +233,7 @@ def test_a_search_leaves_out_what_is_less_probable_than_what_it_found() -> None:
     while wanted := search.wanted(1):
         n_asked += 1
         ((written, _),) = wanted
-        search.tell(written, after(written))
+        search.extend(written, after(written))
     assert search.best == (0, 1)
     assert search.best_nats == pytest.approx(3 * math.log(0.9))
     assert n_asked == 3
@@ -243,10 +243,10 @@ def test_a_span_that_ends_its_passage_in_one_place_only_still_needs_its_end() ->
     """*1* is the last token, but also goes on elsewhere."""
     search = SpanSearch.of((1, 2, 1))
     search.wanted(8)
-    search.tell((), {1: math.log(0.9), 2: math.log(0.05), END: -9.0})
+    search.extend((), {1: math.log(0.9), 2: math.log(0.05), END: -9.0})
     assert [written for written, _ in search.wanted(8)] == [(1,), (2,)]
-    search.tell((1,), {2: math.log(0.5), END: math.log(0.01)})
-    search.tell((2,), {1: math.log(0.5), END: math.log(0.2)})
+    search.extend((1,), {2: math.log(0.5), END: math.log(0.01)})
+    search.extend((2,), {1: math.log(0.5), END: math.log(0.2)})
     assert search.best == (2, 1)
     assert search.best_nats == pytest.approx(math.log(0.025))
     assert [written for written, _ in search.wanted(8)] == [(1, 2)]

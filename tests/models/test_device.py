@@ -29,7 +29,7 @@ def squared(tokens: int) -> int:
     [(80, linear, 8192), (8, linear, 4096), (4, linear, 1024), (0.1, linear, 400), (16, squared, 2048)],
 )
 def test_a_card_is_given_what_it_has_room_for_beside_the_weights(gib: float, memory_bytes: Any, expected: int) -> None:
-    limits: Any = {"processor": 400, "card": 8192, "whole_bytes": lambda _: gib * 2**30}
+    limits: Any = {"processor": 400, "gpu": 8192, "whole_bytes": lambda _: gib * 2**30}
     assert affordable_tokens(network_on("cuda:1"), memory_bytes, **limits) == expected
     assert affordable_tokens(network_on("cpu"), memory_bytes, **limits) == 400
 

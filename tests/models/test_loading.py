@@ -269,7 +269,7 @@ def test_an_adapter_is_read_with_its_base(adapter: Path, folder_of: Callable[[st
     with torch.no_grad():
         assert torch.allclose(opened.network(tokens).logits, plain(tokens).logits, atol=1e-5)
         assert not torch.allclose(opened.network(tokens).logits, alone.network(tokens).logits, atol=1e-2)
-    assert opened.card.revision != alone.card.revision
+    assert opened.identity.revision != alone.identity.revision
     assert any("adapter" in note for note in opened.notes)
 
 

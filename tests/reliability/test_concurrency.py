@@ -140,13 +140,13 @@ def said(model: str, number: int) -> Answer:
 
 
 def found(model: str) -> ModelHandle:
-    card = ModelIdentity(model, "tests", "the tests", model, "float32", "prompt")
+    identity = ModelIdentity(model, "tests", "the tests", model, "float32", "prompt")
 
     class Made:
         notes = ()
 
         def __init__(self) -> None:
-            self.card = card
+            self.identity = identity
 
         def packs(self, queries: Sequence[Query]) -> list[list[int]]:
             return [list(range(start, min(start + 7, len(queries)))) for start in range(0, len(queries), 7)]
@@ -156,7 +156,7 @@ def found(model: str) -> ModelHandle:
                 assert isinstance(query, GenerateQuery)
                 yield {place: said(model, int(query.prompt.partition(":")[0]))}
 
-    return ModelHandle(card, Made, {GENERATION: (EXACT,)})
+    return ModelHandle(identity, Made, {GENERATION: (EXACT,)})
 
 
 def numbers_of(seed: int) -> list[int]:

@@ -240,11 +240,15 @@ Add = Callable[[Callable[[Query], Answer | UnsupportedQueryError]], None]
 def script(monkeypatch: pytest.MonkeyPatch) -> Add:
     """Makes the model `scripted`, which says what it is told to, whatever the kind of query."""
     before = models.resolve
-    card = ModelIdentity("scripted", "scripted", "the tests", "one", "as written", LIKELIHOOD)
+    identity = ModelIdentity("scripted", "scripted", "the tests", "one", "as written", LIKELIHOOD)
 
     def add(say: Callable[[Query], Answer | UnsupportedQueryError]) -> None:
-        found = ModelHandle(card, lambda: Scripted(card, say), dict.fromkeys((BLANK, CHOICE, WRITING), (EXACT,)))
-        monkeypatch.setattr(models, "resolve", lambda request: found if request.name == card.name else before(request))
+        found = ModelHandle(
+            identity, lambda: Scripted(identity, say), dict.fromkeys((BLANK, CHOICE, WRITING), (EXACT,))
+        )
+        monkeypatch.setattr(
+            models, "resolve", lambda request: found if request.name == identity.name else before(request)
+        )
 
     return add
 

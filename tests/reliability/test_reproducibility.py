@@ -151,7 +151,7 @@ def questions(limit: int) -> list[Query]:
 
 def logprobs(model: Any, queries: list[Query], store: Path) -> np.ndarray[Any, np.dtype[np.float64]]:
     """Of each option of each query [query, option]."""
-    found = ModelHandle(model.card, lambda: model)
+    found = ModelHandle(model.identity, lambda: model)
     with AnswerCache(store) as kept:
         answers = run_queries(found, queries, kept, EXACT, lambda done, total: None).scores.answers
     assert not any(answer.missing_reason for answer in answers)

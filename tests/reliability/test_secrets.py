@@ -159,9 +159,9 @@ def chain_of(error: BaseException | None) -> Iterator[BaseException]:
 CRASH = """
 import sys
 from undertow.models.openai import logprobs as _openai_steps; from undertow.models.families import openai
-def shown_of(choice):
+def top_logprobs_of(choice):
     raise RuntimeError("a fault of our own")
-openai.shown_of = shown_of
+openai.top_logprobs_of = top_logprobs_of
 from undertow.cli import main
 main()
 """

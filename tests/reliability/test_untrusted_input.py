@@ -119,7 +119,7 @@ def test_a_template_that_nothing_holds_back_reaches_out(attack: str, tmp_path: P
 def test_pickles_beside_the_weights_are_not_read_and_alone_are_refused(folder: Path, left: Path) -> None:
     for name in PICKLES:
         (folder / name).write_bytes(pickle.dumps(Attack(left)))
-    assert opened(folder).card.family == "causal"
+    assert opened(folder).identity.family == "causal"
     (folder / "model.safetensors").unlink()
     with pytest.raises(UndertowError, match="safetensors"):
         opened(folder)
@@ -146,7 +146,7 @@ def test_code_of_a_model_is_not_run(folder: Path, left: Path) -> None:
     own = dict.fromkeys(("AutoConfig", "AutoModelForCausalLM", "AutoModel"), "own.Own")
     change(folder / "config.json", auto_map=own)
     change(folder / "tokenizer_config.json", auto_map={"AutoTokenizer": ["own.Own", "own.Own"]})
-    assert opened(folder).card.family == "causal"
+    assert opened(folder).identity.family == "causal"
     change(folder / "config.json", model_type="own", architectures=["OwnForCausalLM"])
     with pytest.raises(UndertowError, match="model"):
         opened(folder)

@@ -141,17 +141,17 @@ def test_auto_is_float32_where_onednn_may_not_use_what_the_processor_has(monkeyp
 
 def test_what_every_core_can_do_counts() -> None:
     x86 = "processor\t: 0\nflags\t\t: fpu avx512f avx512_bf16\n\nprocessor\t: 1\nflags\t\t: fpu avx512f\n"
-    assert precisions.told_instructions(x86) == {"fpu", "avx512f"}
-    assert precisions.told_instructions("vendor_id\t: GenuineIntel\n" + x86) == {"GenuineIntel", "fpu", "avx512f"}
-    assert precisions.told_instructions("Features\t: fp asimd bf16\nCPU part: 0xd4f\n") == {"fp", "asimd", "bf16"}
-    assert precisions.told_instructions("") == frozenset()
+    assert precisions.parse_instructions(x86) == {"fpu", "avx512f"}
+    assert precisions.parse_instructions("vendor_id\t: GenuineIntel\n" + x86) == {"GenuineIntel", "fpu", "avx512f"}
+    assert precisions.parse_instructions("Features\t: fp asimd bf16\nCPU part: 0xd4f\n") == {"fp", "asimd", "bf16"}
+    assert precisions.parse_instructions("") == frozenset()
 
 
 def test_other_precisions_and_families_without_arithmetic_are_what_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(precisions, "processor_instructions", lambda: frozenset({"amx_bf16"}))
-    assert precisions.dtype_here("float16", "causal", "cpu") == "float16"
-    assert precisions.dtype_here("auto", "causal", "cpu") == "bfloat16"
-    assert precisions.dtype_here("auto", "toy", "cpu") == "float32"
+    assert precisions.supported_dtype("float16", "causal", "cpu") == "float16"
+    assert precisions.supported_dtype("auto", "causal", "cpu") == "bfloat16"
+    assert precisions.supported_dtype("auto", "toy", "cpu") == "float32"
     assert models.resolve(ModelRequest("toy", dtype="auto")).identity.dtype == "float32"
 
 

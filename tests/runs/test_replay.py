@@ -31,7 +31,7 @@ FACTS: Mapping[str, str | float] = {"parameters": 9e9, "objective": "autoregress
 class Hiding:
     """Answers prompts as the toy does, and hides a twentieth of each distribution."""
 
-    card: ModelIdentity
+    identity: ModelIdentity
     notes: tuple[str, ...] = ("asked far away",)
 
     @property
@@ -54,8 +54,8 @@ class Hiding:
 @pytest.fixture(autouse=True)
 def hiding(monkeypatch: pytest.MonkeyPatch) -> None:
     """A model of that family, called `hiding`."""
-    card = ModelIdentity("hiding", "hiding", "far away", "1", "as served", "top")
-    found = ModelHandle(card, lambda: Hiding(card), {GENERATION: (EXACT, PAPER)})
+    identity = ModelIdentity("hiding", "hiding", "far away", "1", "as served", "top")
+    found = ModelHandle(identity, lambda: Hiding(identity), {GENERATION: (EXACT, PAPER)})
     own = models.resolve
     monkeypatch.setattr(models, "resolve", lambda request: found if request.name == "hiding" else own(request))
 

@@ -65,7 +65,7 @@ class Served:
     `asked` counts the prompts over all of its lives; every one whose number is in `lost` gets no answer.
     """
 
-    card: ModelIdentity
+    identity: ModelIdentity
     asked: list[int]
     lost: frozenset[int] = frozenset()
     reason: str = ""
@@ -104,8 +104,8 @@ def add(monkeypatch: pytest.MonkeyPatch) -> Add:
 
     def add(name: str, kinds: Mapping[str, tuple[str, ...]] | None = None, **how: Any) -> list[int]:
         asked: list[int] = []
-        card = ModelIdentity(name, "served", "far away", f"{name} {sorted(how)}", "as served", "top")
-        found = ModelHandle(card, lambda: Served(card, asked, **how), kinds or {GENERATION: (EXACT, PAPER)})
+        identity = ModelIdentity(name, "served", "far away", f"{name} {sorted(how)}", "as served", "top")
+        found = ModelHandle(identity, lambda: Served(identity, asked, **how), kinds or {GENERATION: (EXACT, PAPER)})
         before = models.resolve
         monkeypatch.setattr(models, "resolve", lambda request: found if request.name == name else before(request))
         return asked

@@ -110,7 +110,7 @@ def show_challenge(  # noqa: PLR0913 - an option each
         shown = [{"w_name": row["w_name"], "w": row["w"], "text": row["text"]} for row in rows]
         say_table(shown)
         words_shown = "; ".join(f"{group}: {', '.join(forms)}" for group, forms in groups.items())
-        for line in (*(spectrum.told() for spectrum in spectra), *notes):
+        for line in (*(spectrum.summary() for spectrum in spectra), *notes):
             say(one_line(line))
         say(f"{len(rows):,} texts; the blank takes {words_shown}")
 

@@ -296,7 +296,7 @@ def _own(curve: _Curve) -> dict[str, Any]:
 
 def _say(curves: Sequence[_Curve], given: Mapping[str, float | None], shown: ObservedNoise | None) -> None:
     for curve in curves:
-        say(one_line(curve.spectrum.told()))
+        say(one_line(curve.spectrum.summary()))
         for note in (*curve.spectrum.notes, curve.sizes.limitation()):
             if note:
                 say(one_line(note))

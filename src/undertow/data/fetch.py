@@ -1,6 +1,6 @@
 """Fetching a published file: bounded in bytes and in time, and never over a way that is open where the address is not.
 
-Knows addresses and what may go wrong on the way; knows nothing of what is fetched. Whoever asks compares hashes.
+The caller compares hashes.
 
 A reason names no proxy and repeats nothing that a server said, since the one may hold a password and the other anything.
 """
@@ -67,14 +67,14 @@ def _work(coming: Future[bytes], url: str, most_bytes: int) -> None:
 def _read(url: str, most_bytes: int) -> bytes:
     # Some sites refuse the names that Python's clients give themselves, so ours is said.
     request = urllib.request.Request(url, headers={"User-Agent": f"undertow/{version('undertow')}"})  # noqa: S310 - of a fixed address
-    found = bytearray()
+    content = bytearray()
     with urllib.request.build_opener(_SafeRedirects).open(request, timeout=SILENT_S) as answer:
-        while len(found) <= most_bytes and (chunk := answer.read(min(CHUNK_BYTES, most_bytes + 1 - len(found)))):
-            found += chunk
+        while len(content) <= most_bytes and (chunk := answer.read(min(CHUNK_BYTES, most_bytes + 1 - len(content)))):
+            content += chunk
         # Read in parts, http.client takes what is cut short for whole.
-        if len(found) <= most_bytes and answer.length:
+        if len(content) <= most_bytes and answer.length:
             raise http.client.IncompleteRead(b"", answer.length)
-    return bytes(found)
+    return bytes(content)
 
 
 class _SafeRedirects(urllib.request.HTTPRedirectHandler):

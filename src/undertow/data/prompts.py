@@ -1,7 +1,7 @@
 """Instruction prompts: a sentence with its blank marked, and words around it that ask for what is missing.
 
 The published prompts lie in `prompts.toml`, in the format that users write. McMilin 2024, "Underspecification in Language
-Modeling Tasks" (AAAI), appendices A.1 and B.2. Knows text; knows nothing about who answers or how an answer is read.
+Modeling Tasks" (AAAI), appendices A.1 and B.2.
 """
 
 from __future__ import annotations
@@ -117,7 +117,7 @@ def load_prompts(names: str, mask: str = "") -> tuple[Prompt, ...]:
 
 
 def _prompts(table: Mapping[str, Any], where: str) -> dict[str, Prompt]:
-    found = {}
+    prompts = {}
     for name, entry in table.items():
         place = f"{where}, prompt {name!r}"
         if not isinstance(entry, Mapping) or not isinstance(entry.get("text"), str):
@@ -132,10 +132,10 @@ def _prompts(table: Mapping[str, Any], where: str) -> dict[str, Prompt]:
             raise UndertowError(f"{place}: its mask must be the text that marks the blank, such as {MASK}")
         if not name.strip() or len(name) > LETTERS_OF_A_NAME:
             raise UndertowError(f"{place}: give it a name of 1 to {LETTERS_OF_A_NAME} letters")
-        found[name] = Prompt(name, text, mask)
-    if not found:
+        prompts[name] = Prompt(name, text, mask)
+    if not prompts:
         raise UndertowError(f'{where}: holds no prompt; write [name] and text = "... {HOLE} ..."')
-    return found
+    return prompts
 
 
 def masked(query: ClozeQuery, mask: str) -> str:
@@ -170,13 +170,13 @@ def watched(words: Mapping[str, Sequence[str]]) -> dict[str, list[str]]:
         published = word_lists()["aaai"]
         return {group: list(published[group]) for group in words}
     owners = {form: group for group, forms in words.items() for form in forms}
-    found: dict[str, list[str]] = {}
+    words_by_group: dict[str, list[str]] = {}
     for group, forms in words.items():
         capitals = [form[:1].upper() + form[1:] for form in forms]
-        found[group] = list(
+        words_by_group[group] = list(
             dict.fromkeys(form for form in [*forms, *capitals] if owners.setdefault(form, group) == group)
         )
-    return found
+    return words_by_group
 
 
 def are_pronouns(words: Mapping[str, Sequence[str]]) -> bool:

@@ -1,7 +1,4 @@
-"""Reading a user's text files so that what is wrong with them is said in one sentence.
-
-Knows about files and encodings; knows nothing about what the files mean.
-"""
+"""Reading a user's text files so that what is wrong with them is said in one sentence."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""WHO is asked: one file per model family. The only room that knows torch and transformers."""
+"""Language models, one file per family. Only this package and `lab` import torch and transformers."""
 
 from undertow.models.registry import families, parsed_settings, resolve, settings, takers
 

@@ -1,8 +1,7 @@
-"""What a model family must offer, and the shapes in which tokens travel to it and log-probabilities back.
+"""The interface of a model family, and the arrays that carry tokens to it and log-probabilities back.
 
-A family is one file in this folder with a function `resolve(request) -> ModelHandle | None`. `ModelHandle` knows the model's
-card without loading its weights, so that a run whose answers are all stored never loads them. This module
-knows neither torch nor any family.
+A family is one file in `families/` with a function `resolve(request) -> ModelHandle | None`. A `ModelHandle` holds the model's
+identity without its weights, so that a run whose answers are all cached never loads them.
 """
 
 from __future__ import annotations
@@ -84,10 +83,10 @@ class EncodedQuery:
 
     Attributes:
         paths: texts to be read; where `options` is empty, one for each option, in the query's order.
-        repeats: options that are spelled like an earlier one of their group, and count once.
+        duplicate_options: options that are spelled like an earlier one of their group, and count once.
         options: the paths whose reads make up each option, where an option takes several; its first read is that of the
             first path.
-        sees_all: whether a read depends on the whole text (a masked model) and not on what stands before it only.
+        bidirectional: whether a read depends on the whole text (a masked model) and not on what stands before it only.
     """
 
     paths: tuple[TokenPath, ...]
@@ -214,12 +213,12 @@ class TokenModel(Protocol):
     """A loaded model whose tokens we see.
 
     Attributes:
-        card: who it is.
+        identity: the model's identity.
         notes: what a reader of the results must know about how it was read, for the manifest.
         limits: what it can take.
     """
 
-    card: ModelIdentity
+    identity: ModelIdentity
     notes: tuple[str, ...]
     limits: BatchLimits
 
@@ -277,12 +276,12 @@ class AnsweringModel(Protocol):
     called before each of them; so a section's answers depend on the section alone, and one that is half done is done again.
 
     Attributes:
-        card: who it is.
+        identity: the model's identity.
         notes: what a reader of the results must know about how it was read; may grow while it answers. A model that reads
             sentences too may have `prompt_notes` beside them.
     """
 
-    card: ModelIdentity
+    identity: ModelIdentity
     notes: tuple[str, ...]
 
     def answer(
@@ -315,9 +314,9 @@ class ModelHandle:
     """A model that exists, not loaded yet.
 
     Attributes:
-        card: who it is.
+        identity: the model's identity.
         open: loads it.
-        asks: kinds of query that it can be asked, each with the protocols that it can be read under.
+        capabilities: kinds of query that it answers, each with the protocols that it supports.
     """
 
     identity: ModelIdentity

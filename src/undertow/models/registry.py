@@ -1,7 +1,4 @@
-"""Finding the model that a user names: every family is asked in turn whether it is one of its own.
-
-Knows the files of this folder by name and nothing of what is in them; torch is not imported by looking.
-"""
+"""Finding the model that a user names: every family is asked in turn whether it is one of its own."""
 
 from __future__ import annotations
 
@@ -17,7 +14,7 @@ from typing import Any
 from undertow._files import say
 from undertow.errors import UndertowError
 from undertow.models import families as families_folder
-from undertow.models.backend.dtype import AUTO, dtype_here, slow_dtype_warning
+from undertow.models.backend.dtype import AUTO, slow_dtype_warning, supported_dtype
 from undertow.models.base import DTYPES, ModelHandle, ModelRequest
 
 ENTRY_POINTS = "undertow.models"
@@ -35,12 +32,12 @@ def families() -> dict[str, str]:
 
 def settings() -> dict[str, Field[Any]]:
     """The families' own settings, by name: fields of their `Settings`, with default and help. Loads no model library."""
-    found: dict[str, Field[Any]] = {}
+    by_name: dict[str, Field[Any]] = {}
     for name in _names():
         own = getattr(_module(name), "Settings", None)
         if own is not None:
-            found = {option.name: option for option in fields(own)} | found
-    return found
+            by_name = {option.name: option for option in fields(own)} | by_name
+    return by_name
 
 
 def takers(setting: str) -> list[str]:
@@ -64,17 +61,17 @@ def parsed_settings(given: Sequence[str]) -> dict[str, Any]:
         UndertowError: no family has such a setting, or the value is of another type.
     """
     known = settings()
-    found: dict[str, Any] = {}
+    values: dict[str, Any] = {}
     for text in given:
         name, equals, value = text.partition("=")
         if not equals or name not in known:
             raise UndertowError(f"setting {text!r}: write it as name=value; there are {', '.join(known) or 'none'}")
         kind: Any = type(known[name].default)
         try:
-            found[name] = value.lower() in ("true", "yes", "1") if kind is bool else kind(value)
+            values[name] = value.lower() in ("true", "yes", "1") if kind is bool else kind(value)
         except ValueError as error:
             raise UndertowError(f"setting {name} must be of type {kind.__name__}, not {value!r}") from error
-    return found
+    return values
 
 
 def resolve(request: ModelRequest) -> ModelHandle:
@@ -95,13 +92,13 @@ def resolve(request: ModelRequest) -> ModelHandle:
     # A name before a colon, or alone, picks its family: no other is imported.
     own = request.name.partition(":")[0]
     for name in [own] if own in _names() else _names():
-        # The card says what a model runs in: no family is told `auto`.
-        asked = replace(request, dtype=dtype_here(request.dtype, name, request.device))
-        found: ModelHandle | None = _module(name).resolve(asked)
-        if found is not None:
+        # The identity holds the dtype that the model runs in: no family gets `auto`.
+        with_dtype = replace(request, dtype=supported_dtype(request.dtype, name, request.device))
+        handle: ModelHandle | None = _module(name).resolve(with_dtype)
+        if handle is not None:
             if warning := slow_dtype_warning(request.dtype, name, request.device):
                 _say_once(warning)
-            return found
+            return handle
     raise UndertowError(
         f"{request.name}: no model family here reads its architecture; `undertow list models` says what can be read"
     )

@@ -1,8 +1,7 @@
 """CAD, the Contextual Abuse Dataset: the documents of Bauer et al. 2022, read from its published file.
 
 Vidgen, Nguyen, Margetts, Rossini and Tromble 2021, "Introducing CAD: the Contextual Abuse Dataset"; CC BY 4.0. Its texts are
-abusive, and none of them is part of this project. Knows the full file and where it is from; how its cells are written is in
-`_cad_values`, the split files are in `_cad_splits`.
+abusive, and none of them is part of this project.
 
 The public address is Zenodo record 4881008: `data.zip`, which holds `cad_v1_1.tsv` (all annotations, 23 columns) and
 `cad_v1_1_train.tsv`, `_dev`, `_test` (id, text, labels) in its folder `data`, and version 1 of each, of which 95 entries were
@@ -67,9 +66,9 @@ def published() -> DocumentSet:
     Raises:
         UndertowError: the files cannot be had or kept, or are not what they should be.
     """
-    found = cad_download.fetched()
-    documents = read_cad(found.path)
-    return replace(documents, notes=(*documents.notes, *found.notes))
+    cad_files = cad_download.fetched()
+    documents = read_cad(cad_files.path)
+    return replace(documents, notes=(*documents.notes, *cad_files.notes))
 
 
 def is_full(columns: Collection[str]) -> bool:
@@ -133,13 +132,13 @@ def read_folder(folder: Path) -> DocumentSet:
     splits = [path for path, names in columns.items() if is_split(names) and not is_full(names)]
     chosen = []
     for part in ("train", "dev", "test"):
-        found = [path for path in splits if f"_{part}" in path.name.lower()]
-        if not found:
+        matches = [path for path in splits if f"_{part}" in path.name.lower()]
+        if not matches:
             raise UndertowError(
                 f"{folder}: holds neither a full file of CAD nor a split file named like cad_v1_1_{part}.tsv; name the folder with"
                 " the unpacked files, or one of them"
             )
-        chosen.append(_only(found, f"{folder}: holds several files of the split {part}"))
+        chosen.append(_only(matches, f"{folder}: holds several files of the split {part}"))
     return read_splits(chosen)
 
 

@@ -1,7 +1,5 @@
 """CAD's files: fetched once from their public address, known by what is known of them, and kept.
 
-Knows the address, the archive and what its files must agree in; knows nothing of which documents are wanted.
-
 What can be told of the archive, and what not:
 
 - Its three split files have the SHA-256 of version 1.1.
@@ -155,12 +153,12 @@ def _fetch(folder: Path) -> _Agreement:
 def _downloaded() -> bytes:
     """The archive."""
     try:
-        found = downloaded(SOURCE_URL, MAX_ARCHIVE_BYTES)
+        content = downloaded(SOURCE_URL, MAX_ARCHIVE_BYTES)
     except DownloadError as error:
         raise UndertowError(f"{NAME}: {SOURCE_URL} cannot be had ({error}); go online once, or {_BY_HAND}") from error
-    if len(found) > MAX_ARCHIVE_BYTES:
+    if len(content) > MAX_ARCHIVE_BYTES:
         raise UndertowError(f"{NAME}: what {SOURCE_URL} gave is larger than {MAX_ARCHIVE_BYTES // 2**20} MiB; {_AGAIN}")
-    return found
+    return content
 
 
 def _unpacked(archive: bytes) -> dict[str, bytes]:
@@ -219,11 +217,11 @@ def _agreement(folder: Path) -> _Agreement:
     n_columns = len(header(path))
     if n_columns != N_COLUMNS:
         raise UndertowError(f"{path}: has {n_columns} columns, where CAD's full file has {N_COLUMNS}")
-    expected, found = _split_entries(folder), _full_entries(path)
-    n_lacking = len(expected.keys() - found.keys())
+    expected, entries = _split_entries(folder), _full_entries(path)
+    n_lacking = len(expected.keys() - entries.keys())
     if n_lacking:
         raise UndertowError(f"{path}: lacks {n_lacking:,} of the {len(expected):,} entries of the split files")
-    agreement = _Agreement(sum(found[name] == entry for name, entry in expected.items()), len(found))
+    agreement = _Agreement(sum(entries[name] == entry for name, entry in expected.items()), len(entries))
     if agreement.n_same < MIN_SAME * agreement.n_all:
         raise UndertowError(
             f"{path}: only {agreement.n_same:,} of the {agreement.n_all:,} entries that it has in the three splits are the same in"

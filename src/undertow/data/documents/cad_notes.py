@@ -1,6 +1,6 @@
 """What a reader must know about documents from CAD: how many there are beside the paper's, and what was left out.
 
-Bauer et al. 2022, section 4.1 and tables A1 and A2. Knows counts; knows nothing of files.
+Bauer et al. 2022, section 4.1 and tables A1 and A2.
 """
 
 from __future__ import annotations
@@ -44,37 +44,37 @@ def task_notes(evaluation: Sequence[Document], training: Sequence[Document]) -> 
 
 def diagnosis_notes(evaluation: Sequence[Document], training: Sequence[Document]) -> tuple[str, ...]:
     """How many distinct texts are biased and how many not, beside table A1."""
-    told = []
+    notes = []
     for name, part in (("evaluation", evaluation), ("training", training)):
         if not part:
             continue
         texts = distinct_texts(part)
         yes = sum(document.biased for document in texts)
         of_paper = PAPER_YES_NO[name]
-        told.append(
+        notes.append(
             f"diagnosis: {len(texts):,} distinct {name} texts, {yes:,} biased and {len(texts) - yes:,} not"
             f" (the paper has {sum(of_paper):,}: {of_paper[0]} and {of_paper[1]})"
         )
         both = {d.text for d in part if d.biased} & {d.text for d in part if not d.biased}
         if both:
-            told.append(f"{len(both):,} {name} texts stand both as biased and as not; diagnosis counts them as biased")
-    return (*told, NEUTRAL_CHOICE)
+            notes.append(f"{len(both):,} {name} texts stand both as biased and as not; diagnosis counts them as biased")
+    return (*notes, NEUTRAL_CHOICE)
 
 
 def left_out_note(left_out: Mapping[str, int]) -> tuple[str, ...]:
     """How many rows are not here, by the first reason of each."""
-    told = ", ".join(f"{n:,} {reason}" for reason, n in left_out.items() if n)
-    return (f"left out: {told}",) if told else ()
+    reasons = ", ".join(f"{n:,} {reason}" for reason, n in left_out.items() if n)
+    return (f"left out: {reasons}",) if reasons else ()
 
 
 def stranger_note(strangers: Mapping[str, int]) -> tuple[str, ...]:
     """Targets that are on none of the eleven dimensions, with how often each came."""
-    told = ", ".join(f"{name!r} {n:,}" for name, n in Counter(strangers).most_common())
-    return (f"targets that are not known to be on one of the eleven dimensions: {told}",) if told else ()
+    names = ", ".join(f"{name!r} {n:,}" for name, n in Counter(strangers).most_common())
+    return (f"targets that are not known to be on one of the eleven dimensions: {names}",) if names else ()
 
 
 def _dimensions(name: str, biased: Sequence[Document]) -> str:
-    found = Counter(document.dimension for document in biased)
+    counts = Counter(document.dimension for document in biased)
     pairs = zip(DIMENSIONS, PAPER_DIMENSIONS[name], strict=True)
-    told = ", ".join(f"{dimension} {found[dimension]:,} ({n})" for dimension, n in pairs)
-    return f"identification, {name} (the paper): {told}"
+    counts_text = ", ".join(f"{dimension} {counts[dimension]:,} ({n})" for dimension, n in pairs)
+    return f"identification, {name} (the paper): {counts_text}"

@@ -1,7 +1,6 @@
 """CAD's split files: `id`, `text` and the primary categories of each text, no rationale. They serve diagnosis only.
 
 Written by CAD's authors from the full file, without its slurs: a text that is annotated as a slur alone stands there as neutral.
-Knows these files; knows nothing of the full one.
 """
 
 from __future__ import annotations
@@ -30,12 +29,12 @@ class Ids:
 
     def unique(self, name: str) -> str:
         """The id, with a number if it is taken."""
-        found, number = name, 1
-        while found in self._taken:
+        unique, number = name, 1
+        while unique in self._taken:
             number += 1
-            found = f"{name}#{number}"
-        self._taken.add(found)
-        return found
+            unique = f"{name}#{number}"
+        self._taken.add(unique)
+        return unique
 
 
 def is_too_long(text: str, split: str) -> bool:

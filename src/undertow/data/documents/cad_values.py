@@ -1,6 +1,6 @@
 """CAD's cells: what its categories, targets, splits, texts and rationales look like, and which of ours they are.
 
-Knows how the files of CAD are written; knows nothing of which documents are wanted. What is known, and from where:
+What is known, and from where:
 
 - Rows, columns, primary categories, splits and NA: the code and the notebook of CAD's authors (dongpng/cad_naacl2021: `src/check_data.py`,
   `src/contextual_abuse_dataset.py`, `src/data_analysis.ipynb`). Primary: Neutral, IdentityDirectedAbuse, AffiliationDirectedAbuse,
@@ -118,8 +118,8 @@ def dimension_of(cell: str) -> str:
     whole = _words(cell)
     if whole in _DIMENSION_OF:
         return _DIMENSION_OF[whole]
-    found = {_DIMENSION_OF.get(_words(part), "") for part in cell.split("/")}
-    return found.pop() if len(found) == 1 else ""
+    dimensions = {_DIMENSION_OF.get(_words(part), "") for part in cell.split("/")}
+    return dimensions.pop() if len(dimensions) == 1 else ""
 
 
 def is_na(cell: str) -> bool:
@@ -143,9 +143,9 @@ def find_span(cell: str, text: str) -> str:
             return way
     for flags in (0, re.IGNORECASE):
         for way in ways:
-            found = re.search(r"\s+".join(map(re.escape, way.split())), text, flags)
-            if found:
-                return found.group()
+            match = re.search(r"\s+".join(map(re.escape, way.split())), text, flags)
+            if match:
+                return match.group()
     return ""
 
 

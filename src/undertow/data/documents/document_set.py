@@ -1,7 +1,7 @@
 """Texts that are biased on a known dimension, or not: what the four tasks of bias in text are asked about.
 
 A document has its biased span, the dimension of its bias and a rephrasing of the span, as far as its source gives them. Files of
-one's own are tables with the columns `id split text biased dimension span rephrasing`. Knows text; knows nothing of prompts.
+one's own are tables with the columns `id split text biased dimension span rephrasing`.
 """
 
 from __future__ import annotations
@@ -102,8 +102,8 @@ def own_set() -> DocumentSet:
         UndertowError: their file is not what it should be.
     """
     with resources.as_file(resources.files("undertow.data").joinpath("resources", "sets", f"{OWN}.tsv")) as path:
-        found = read_documents(path)
-    return DocumentSet(OWN, OWN_TITLE, OWN_TITLE, found.evaluation, found.training, found.notes)
+        documents = read_documents(path)
+    return DocumentSet(OWN, OWN_TITLE, OWN_TITLE, documents.evaluation, documents.training, documents.notes)
 
 
 def read_documents(path: Path) -> DocumentSet:
@@ -165,10 +165,10 @@ def file_text(path: Path) -> str:
     Raises:
         UndertowError: it cannot be read, is too large, is not UTF-8 or holds a zero byte; the last two name the line.
     """
-    found = _bytes(path, lambda file: file.read(MAX_BYTES + 1))
-    if len(found) > MAX_BYTES:
+    content = _bytes(path, lambda file: file.read(MAX_BYTES + 1))
+    if len(content) > MAX_BYTES:
         raise UndertowError(f"{path}: is too large for a table of documents; at most {MAX_BYTES // 2**20} MiB are read")
-    return _decoded(found, path)
+    return _decoded(content, path)
 
 
 def header(path: Path) -> tuple[str, ...]:
@@ -227,21 +227,23 @@ def _bytes(path: Path, read: Callable[[IO[bytes]], bytes]) -> bytes:
         raise UndertowError(f"{path}: cannot be read ({error.strerror}); check the path") from error
 
 
-def _decoded(found: bytes, path: Path) -> str:
-    found = found.removeprefix(codecs.BOM_UTF8)
-    zero = found.find(b"\0")
+def _decoded(content: bytes, path: Path) -> str:
+    content = content.removeprefix(codecs.BOM_UTF8)
+    zero = content.find(b"\0")
     if zero >= 0:
-        raise UndertowError(f"{path}, line {_line(found, zero)}: holds a zero byte; save the file as plain UTF-8 text")
+        raise UndertowError(
+            f"{path}, line {_line(content, zero)}: holds a zero byte; save the file as plain UTF-8 text"
+        )
     try:
-        return found.decode()
+        return content.decode()
     except UnicodeDecodeError as error:
         raise UndertowError(
-            f"{path}, line {_line(found, error.start)}: byte {error.start} is not UTF-8; save the file as UTF-8 text"
+            f"{path}, line {_line(content, error.start)}: byte {error.start} is not UTF-8; save the file as UTF-8 text"
         ) from error
 
 
-def _line(found: bytes, place: int) -> int:
-    return found.count(b"\n", 0, place) + 1
+def _line(content: bytes, place: int) -> int:
+    return content.count(b"\n", 0, place) + 1
 
 
 def _lines(text: str, path: Path) -> list[tuple[int, list[str]]]:

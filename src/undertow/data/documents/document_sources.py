@@ -1,7 +1,4 @@
-"""Finding documents by name: the package's own statements, a user's table, or CAD.
-
-Knows where each kind is read; knows nothing about how any of them is written down.
-"""
+"""Finding documents by name: the package's own statements, a user's table, or CAD."""
 
 from __future__ import annotations
 
@@ -70,13 +67,13 @@ def documents_table(name: str) -> list[dict[str, str]]:
     Raises:
         UndertowError: as `load_documents`.
     """
-    found = load_documents(name)
+    loaded = load_documents(name)
     return [
         {
             "id": one.id, "split": split, "biased": "yes" if one.biased else "no", "dimension": one.dimension,
             "span": one.span, "rephrasing": one.rephrasing, "text": one.text,
         }
-        for split, documents in (("evaluation", found.evaluation), ("train", found.training))
+        for split, documents in (("evaluation", loaded.evaluation), ("train", loaded.training))
         for one in documents
     ]  # fmt: skip
 
@@ -92,8 +89,8 @@ def load_documents(name: str, rephrasings: str = "") -> DocumentSet:
     Raises:
         UndertowError: no such set or file, one that is not what it should be, or rephrasings of which none has a place.
     """
-    found = _load(name)
-    return _rephrased(found, Path(rephrasings)) if rephrasings else found
+    loaded = _load(name)
+    return _rephrased(loaded, Path(rephrasings)) if rephrasings else loaded
 
 
 def _load(name: str) -> DocumentSet:
@@ -132,8 +129,8 @@ def _rephrased(documents: DocumentSet, path: Path) -> DocumentSet:
             f"{path}: none of its {len(pairs):,} spans is one of {documents.name}; give pairs of this set's spans, or leave them out"
         )
     note = (
-        f"rephrasings of {path.name}: {len(used):,} of {len(pairs):,} have their span here, in {_n_found(evaluation):,}"
-        f" evaluation and {_n_found(training):,} training documents"
+        f"rephrasings of {path.name}: {len(used):,} of {len(pairs):,} have their span here, in {_n_matched(evaluation):,}"
+        f" evaluation and {_n_matched(training):,} training documents"
     )
     return replace(
         documents,
@@ -170,7 +167,7 @@ def _with_rephrasings(
     )
 
 
-def _n_found(keys: Sequence[Key | None]) -> int:
+def _n_matched(keys: Sequence[Key | None]) -> int:
     return sum(key is not None for key in keys)
 
 

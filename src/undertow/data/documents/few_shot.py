@@ -1,7 +1,7 @@
 """Answered examples: which documents stand before the one that is asked about, and how each is put together with its answer.
 
 Bauer et al. 2022, "Analyzing the Limits of Self-Supervision in Handling Bias in Language" (Findings of EMNLP), section 4.4 and
-appendix A.2. Knows documents and task descriptions; knows nothing about what the right answer is, or who gives it.
+appendix A.2.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def draw_shots(  # noqa: PLR0913, PLR0917 - where from, for whom, and the four t
     if sampling == RANDOM:
         candidates = _distinct(_shuffled(documents, rng), {target.text})
     elif sampling == WEAK_ORACLE:
-        candidates = _by_turns(documents, target, rng)
+        candidates = _round_robin(documents, target, rng)
     else:
         raise UndertowError(f"there is no sampling called {sampling!r}; use one of {', '.join(SAMPLINGS)}")
     return tuple(islice(candidates, n))
@@ -76,8 +76,8 @@ def prompt_of(document_text: str, wording: Wording, answer: str | None, dimensio
             f"class {wording.kind!r} of {wording.task} names the dimension of bias, and a document has none; "
             "fill in its dimension, or leave the class out"
         )
-    asked = f"{document_text}\n{wording.text.replace(DIMENSION_HOLE, dimension)}"
-    return asked if answer is None else f"{asked}{answer_prefix(wording)}{answer}\n\n"
+    question = f"{document_text}\n{wording.text.replace(DIMENSION_HOLE, dimension)}"
+    return question if answer is None else f"{question}{answer_prefix(wording)}{answer}\n\n"
 
 
 def answer_prefix(wording: Wording) -> str:
@@ -97,7 +97,7 @@ def _distinct(documents: Iterable[Document], taken: set[str]) -> Iterator[Docume
             yield document
 
 
-def _by_turns(documents: Sequence[Document], target: Document, rng: np.random.Generator) -> Iterator[Document]:
+def _round_robin(documents: Sequence[Document], target: Document, rng: np.random.Generator) -> Iterator[Document]:
     """One of each dimension of the target's category, again and again; dimensions that have run out are passed over."""
     if not target.category:
         raise UndertowError(

@@ -2,7 +2,7 @@
 
 Variants are templates crossed with the words of their slots. The published ones lie in `descriptions.toml`, in the format that
 users write. Bauer et al. 2022, "Analyzing the Limits of Self-Supervision in Handling Bias in Language" (Findings of EMNLP),
-section 3 and appendix A.3. Knows text; knows nothing about documents, answers or models.
+section 3 and appendix A.3.
 """
 
 from __future__ import annotations
@@ -83,8 +83,8 @@ def wordings(task: str, own: Path | None = None) -> list[Wording]:
     """
     if task not in TASKS:
         raise UndertowError(f"there is no task called {task!r}{closest(task, TASKS)}; use one of {', '.join(TASKS)}")
-    found = list(_published()[task])
-    return found if own is None else found + _own(own)[task]
+    published = list(_published()[task])
+    return published if own is None else published + _own(own)[task]
 
 
 def chosen(wordings: Sequence[Wording], per_class: int, seed: int) -> list[Wording]:
@@ -199,13 +199,13 @@ def _once_more(task: str, kind: str, table: Mapping[str, Any]) -> list[Wording]:
     """Several classes as one, with other words in some slots; slots that not all of them have become one, `form`."""
     classes = {form: _slots(table[form]) for form in table[kind]["again"]}
     shared = set.intersection(*(set(slots) for slots in classes.values()))
-    found = []
+    variants = []
     for form, slots in classes.items():
         for wording in _crossed(task, kind, _Class({"": table[form]["text"]}, slots | _slots(table[kind]))):
             of_form = [level for slot, level in wording.slots.items() if slot not in shared]
             rest = {slot: level for slot, level in wording.slots.items() if slot in shared}
-            found.append(Wording(task, kind, wording.text, {"form": " ".join([form, *of_form]), **rest}))
-    return found
+            variants.append(Wording(task, kind, wording.text, {"form": " ".join([form, *of_form]), **rest}))
+    return variants
 
 
 def _slots(entry: Mapping[str, Any]) -> dict[str, Levels]:
@@ -218,16 +218,16 @@ def _levels(words: Any) -> Levels:
 
 def _crossed(task: str, kind: str, spec: _Class) -> list[Wording]:
     """Every combination, the last slot of the text changing fastest."""
-    found = []
+    variants = []
     for name, text in spec.texts.items():
         template = Template(text)
         names = [hole for hole in dict.fromkeys(template.holes()) if hole in spec.slots]
         for levels in product(*(spec.slots[slot] for slot in names)):
-            told = dict(zip(names, levels, strict=True))
-            words = {slot: spec.slots[slot][level] for slot, level in told.items()}
+            levels_by_slot = dict(zip(names, levels, strict=True))
+            words = {slot: spec.slots[slot][level] for slot, level in levels_by_slot.items()}
             filled = template.text_with(words | {DIMENSION: DIMENSION_HOLE})
-            found.append(Wording(task, kind, filled, ({"text": name} if name else {}) | told))
-    return found
+            variants.append(Wording(task, kind, filled, ({"text": name} if name else {}) | levels_by_slot))
+    return variants
 
 
 # A user's own.
@@ -235,7 +235,7 @@ def _crossed(task: str, kind: str, spec: _Class) -> list[Wording]:
 
 def _own(path: Path) -> dict[str, list[Wording]]:
     """The classes of a file, by task; all of it is looked at, whichever task is asked for."""
-    found: dict[str, list[Wording]] = {task: [] for task in TASKS}
+    by_task: dict[str, list[Wording]] = {task: [] for task in TASKS}
     for task, table in read_toml(path).items():
         if task not in TASKS:
             raise UndertowError(
@@ -244,10 +244,10 @@ def _own(path: Path) -> dict[str, list[Wording]]:
         if not isinstance(table, Mapping):
             raise UndertowError(f"{path}, {task}: needs classes; write [{task}.instruction] and a text below it")
         for kind, entry in table.items():
-            found[task] += _own_class(path, task, kind, entry)
-    if not any(found.values()):
+            by_task[task] += _own_class(path, task, kind, entry)
+    if not any(by_task.values()):
         raise UndertowError(f"{path}: holds no class; write [{TASKS[1]}.instruction] and a text below it")
-    return found
+    return by_task
 
 
 def _own_class(path: Path, task: str, kind: str, entry: Any) -> list[Wording]:
@@ -265,15 +265,15 @@ def _own_class(path: Path, task: str, kind: str, entry: Any) -> list[Wording]:
         raise UndertowError(
             f"{place}: its texts and slots make {n} variants; leave levels out, {MAX_VARIANTS} are read"
         )
-    found = _crossed(task, kind, spec)
-    twice = [text for text, times in Counter(wording.text for wording in found).items() if times > 1]
+    variants = _crossed(task, kind, spec)
+    twice = [text for text, times in Counter(wording.text for wording in variants).items() if times > 1]
     if twice:
         raise UndertowError(f"{place}: two of its variants read {twice[0]!r}; give slots words that tell them apart")
-    if not all(wording.text.strip() for wording in found):
+    if not all(wording.text.strip() for wording in variants):
         raise UndertowError(f"{place}: one of its variants says nothing, as the class null does; add words to its text")
-    if task != REPHRASING and any(DIMENSION_HOLE in wording.text for wording in found):
+    if task != REPHRASING and any(DIMENSION_HOLE in wording.text for wording in variants):
         raise UndertowError(f"{place}: only texts of {REPHRASING} can hold {DIMENSION_HOLE}; leave it out")
-    return found
+    return variants
 
 
 def _check_name(place: str, kind: str) -> None:
@@ -332,7 +332,7 @@ def _check_holes(place: str, task: str, spec: _Class) -> None:
             f"{place}, slot 'text': this name is kept for which text it is; call the slot something else"
         )
     for name, text in spec.texts.items():
-        here = f"text {name}" if name else "the text"
+        which = f"text {name}" if name else "the text"
         try:
             holes = Template(text).holes()
         except UndertowError as error:
@@ -343,9 +343,9 @@ def _check_holes(place: str, task: str, spec: _Class) -> None:
                 raise UndertowError(f"{place}: only texts of {REPHRASING} can hold {DIMENSION_HOLE}; leave it out")
             if hole not in kept:
                 raise UndertowError(
-                    f"{place}, slot {hole!r}: {here} has {{{hole}}}, and there are no words for it"
+                    f"{place}, slot {hole!r}: {which} has {{{hole}}}, and there are no words for it"
                     f"{closest(hole, spec.slots)}; list them under slots"
                 )
         for slot in spec.slots:
             if slot not in holes:
-                raise UndertowError(f"{place}, slot {slot!r}: {here} has no {{{slot}}}; write it where the words go")
+                raise UndertowError(f"{place}, slot {slot!r}: {which} has no {{{slot}}}; write it where the words go")

@@ -1,7 +1,4 @@
-"""What the occupation checklist is made of, as tables to be printed: its questions, occupations and pairs of names.
-
-Knows how they are laid out for a reader; knows nothing about how they are asked.
-"""
+"""What the occupation checklist is made of, as tables to be printed: its questions, occupations and pairs of names."""
 
 from __future__ import annotations
 
@@ -32,12 +29,12 @@ def checklist_table(name: str) -> list[dict[str, str]]:
 def _questions() -> list[dict[str, str]]:
     questions = load_questions()
     shared = [{"wording": "all", "part": name, "text": text} for name, text in questions.texts.items()]
-    asked = [
+    questions_by_wording = [
         {"wording": str(number), "part": kind, "text": texts[kind]}
         for number, texts in enumerate(questions.wordings, 1)
         for kind in KINDS
     ]
-    return shared + asked
+    return shared + questions_by_wording
 
 
 def _occupations() -> list[dict[str, str]]:

@@ -2,7 +2,7 @@
 
 The package's 70 pairs are facts of the word lists of UNQOVER (Li, Khot, Khashabi, Sabharwal and Srikumar 2020, "UNQOVERing
 Stereotyping Biases via Underspecified Questions", Apache-2.0), which Zhang, "Taxonomy-based CheckList for Large Language Model
-Evaluation", takes too. Knows names; knows nothing of what is asked about them.
+Evaluation", takes too.
 """
 
 from __future__ import annotations
@@ -69,11 +69,11 @@ def read_names(path: Path, needed: Sequence[str]) -> Rows:
 
 
 def _cell(text: str, where: str) -> str:
-    found = unicodedata.normalize("NFC", " ".join(text.split()))
-    control = next((char for char in found if unicodedata.category(char) == "Cc"), "")
+    cell = unicodedata.normalize("NFC", " ".join(text.split()))
+    control = next((char for char in cell if unicodedata.category(char) == "Cc"), "")
     if control:
         raise UndertowError(f"{where}: holds the control character {control!r}; save the file as plain text")
-    return found
+    return cell
 
 
 def _read(path: Path) -> list[NamePair]:

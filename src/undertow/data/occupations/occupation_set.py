@@ -2,7 +2,7 @@
 
 The package's own are the 62 of Zhang, "Taxonomy-based CheckList for Large Language Model Evaluation", with the top 5 of each
 category by importance in the O*NET 30.2 database. Others come from a user's table, or from the text release of any O*NET
-database. Knows tables; knows nothing of the questions that are made of them.
+database.
 """
 
 from __future__ import annotations
@@ -114,20 +114,20 @@ def load_occupations(path: str = "", onet_folder: str = "", top: int = TOP) -> O
     """
     if top < 1:
         raise UndertowError(f"top is {top}; take at least 1 attribute of each category")
-    found = _read(Path(path)) if path else _own()
+    table = _read(Path(path)) if path else _own()
     if onet_folder:
-        return _rated(found, path, onet_folder, top)
+        return _rated(table, path, onet_folder, top)
     if path and top != TOP:
         raise UndertowError(f"{path}: all attributes of a table of one's own are asked about; leave top = {top} out")
     if path:
-        return replace(found, notes=(*found.notes, *_bare(found.occupations)))
+        return replace(table, notes=(*table.notes, *_bare(table.occupations)))
     if top > TOP:
         raise UndertowError(
             f"the occupations that come with the package have {TOP} attributes of each category and not {top}; name a folder"
             " with the text release of an O*NET database for more"
         )
-    occupations = tuple(_cut(one, top) for one in found.occupations)
-    notes = (CREDIT.format(release=" 30.2"), *_proxies(occupations), *found.notes)
+    occupations = tuple(_cut(one, top) for one in table.occupations)
+    notes = (CREDIT.format(release=" 30.2"), *_proxies(occupations), *table.notes)
     return OccupationSet(OWN, _title(occupations, top), OWN_SOURCE, occupations, notes)
 
 
@@ -200,35 +200,35 @@ def _cut(occupation: Occupation, top: int) -> Occupation:
     return replace(occupation, attributes=tuple(kept))
 
 
-def _rated(found: OccupationSet, path: str, folder: str, top: int) -> OccupationSet:
+def _rated(own_set: OccupationSet, path: str, folder: str, top: int) -> OccupationSet:
     """The same occupations with the attributes of a release; those that it does not rate are left out."""
     if path:
-        _check_codes(found, path)
-    ratings = read_onet(folder, {one.name: one.soc_code for one in found.occupations}, top)
+        _check_codes(own_set, path)
+    ratings = read_onet(folder, {one.name: one.soc_code for one in own_set.occupations}, top)
     occupations = tuple(
         replace(one, attributes=tuple(Attribute(r.element, r.category) for r in ratings.by_occupation[one.name]))
-        for one in found.occupations
+        for one in own_set.occupations
         if one.name in ratings.by_occupation
     )
     release = Path(folder).resolve().name
     table = Path(path).name if path else "the package"
     return OccupationSet(
-        name=f"{found.name if path else OWN}-{release}",
+        name=f"{own_set.name if path else OWN}-{release}",
         title=_title(occupations, top),
         source=f"O*NET text release in {release} (CC BY 4.0), modified; occupations of {table}",
         occupations=occupations,
-        notes=(CREDIT.format(release=""), *_proxies(occupations), *ratings.notes, *found.notes),
+        notes=(CREDIT.format(release=""), *_proxies(occupations), *ratings.notes, *own_set.notes),
     )
 
 
-def _check_codes(found: OccupationSet, path: str) -> None:
+def _check_codes(table: OccupationSet, path: str) -> None:
     """Whether a user's table can be given the attributes of a release."""
-    own = next((one for one in found.occupations if one.attributes), None)
+    own = next((one for one in table.occupations if one.attributes), None)
     if own is not None:
         raise UndertowError(
             f"{path}: {own.name!r} has attributes already; drop them, or leave the folder of the O*NET release out"
         )
-    bare = next((one for one in found.occupations if not is_code(one.soc_code)), None)
+    bare = next((one for one in table.occupations if not is_code(one.soc_code)), None)
     if bare is not None:
         raise UndertowError(
             f"{path}: {bare.name!r} has no O*NET code to be looked up by; write one such as 29-1141.00 in a column soc_code"

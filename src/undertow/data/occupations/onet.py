@@ -1,7 +1,7 @@
 """What occupations need most, from the text release of the O*NET database in a user's folder.
 
 Takes the elements of each category with the highest importance (rows of scale IM), equal ones by the alphabet. Columns are found
-by name, so that any release with these names is read. Knows the release's files; knows nothing of what is asked.
+by name, so that any release with these names is read.
 """
 
 from __future__ import annotations
@@ -145,7 +145,7 @@ def read_onet(folder: str | Path, wanted: Mapping[str, str], top: int = 5) -> Ra
             f"{bad!r} has the code {wanted[bad]!r}, which no O*NET release has; write one such as 29-1141.00, or 25-1xxx.00 for several"
         )
     categories = [_read_category(Path(folder), name) for name in FILES]
-    found: dict[str, tuple[Rating, ...]] = {}
+    ratings: dict[str, tuple[Rating, ...]] = {}
     left_out: list[str] = []
     imprecise: list[str] = []
     for occupation, pattern in wanted.items():
@@ -153,24 +153,24 @@ def read_onet(folder: str | Path, wanted: Mapping[str, str], top: int = 5) -> Ra
         if lacking:
             left_out.append(f"{occupation} ({pattern}, no {' or '.join(lacking)})")
             continue
-        found[occupation] = tuple(rating for category in categories for rating in category.top(pattern, top))
+        ratings[occupation] = tuple(rating for category in categories for rating in category.top(pattern, top))
         imprecise += [
             f"{name} of {occupation}" for category in categories for name in category.imprecise_of(pattern, top)
         ]
-    if not found:
+    if not ratings:
         raise UndertowError(
             f"{folder}: rates none of the occupations, such as {left_out[0]}; check their codes, or take another release"
         )
-    return Ratings(found, tuple(_notes(left_out, imprecise)))
+    return Ratings(ratings, tuple(_notes(left_out, imprecise)))
 
 
 def _notes(left_out: Sequence[str], imprecise: Sequence[str]) -> Iterator[str]:
     if left_out:
         yield f"left out, because the O*NET release does not rate them in every category: {', '.join(left_out)}"
     if imprecise:
-        shown = ", ".join(imprecise[:_EXAMPLES]) + (", ..." if len(imprecise) > _EXAMPLES else "")
+        examples = ", ".join(imprecise[:_EXAMPLES]) + (", ..." if len(imprecise) > _EXAMPLES else "")
         yield (
-            f"{len(imprecise)} of the attributes rest on values that the O*NET release calls imprecise ({SUPPRESS}): {shown}"
+            f"{len(imprecise)} of the attributes rest on values that the O*NET release calls imprecise ({SUPPRESS}): {examples}"
         )
 
 

@@ -2,7 +2,6 @@
 
 A question is about two people in one order, and may be about one of them, an attribute or an occupation. The wordings lie in
 `questions.toml`, in the format that users write. Zhang, "Taxonomy-based CheckList for Large Language Model Evaluation", Table 1.
-Knows text; knows nothing about names, occupations' attributes or answers.
 """
 
 from __future__ import annotations

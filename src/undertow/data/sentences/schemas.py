@@ -3,7 +3,7 @@
 Each schema has a professional and a participant; the participant is *the man*, *the woman*, *someone* or the schema's
 own. A sentence decides its pronoun only where that is the participant's and the participant is a man or a woman.
 McMilin 2024, "Underspecification in Language Modeling Tasks" (AAAI), section 5.1 and appendices A.2 and A.3, after
-Rudinger et al. 2018, "Gender Bias in Coreference Resolution". Knows the design; the sentences are in files.
+Rudinger et al. 2018, "Gender Bias in Coreference Resolution".
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ _JOINTS_OF_A_NOUN = re.compile(r"because|although|though|so|if|whether|while|whe
 """Before a possessive the others may be prepositions, as in *after her shift*."""
 _LEANING = re.compile(r"\b(it|its|one|ones|there|them)\b", re.IGNORECASE)
 """What stands for something that was named in the part that is dropped."""
-_TELLING = re.compile(r"said|says|explained|warned|added|admitted|thought|knew|realized|confirmed|promised|\{.*")
-"""What stands before a *that* which opens such a clause: telling, or who is told. Else it is as in *the violin that*."""
+_SPEECH_VERB = re.compile(r"said|says|explained|warned|added|admitted|thought|knew|realized|confirmed|promised|\{.*")
+"""What stands before a *that* which opens such a clause: a verb of speech, or its addressee. Else it is as in *the violin that*."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,9 +204,9 @@ def _clause(template: str, case: str) -> str:
     """The clause that the blank opens, if it can be said without the participant; else ""."""
     before, _, after = template.partition("{blank}")
     *_, last_but_one, last = ["", "", *re.findall(r"\{?[a-z]+\}?", before.lower())]
-    told = last == "that" and _TELLING.fullmatch(last_but_one)
+    reports_speech = last == "that" and _SPEECH_VERB.fullmatch(last_but_one)
     joints = _JOINTS_OF_A_NOUN if case == "possessive" else _JOINTS
-    if not (told or joints.fullmatch(last)) or "{" in after.replace("{verb:", "") or _LEANING.search(after):
+    if not (reports_speech or joints.fullmatch(last)) or "{" in after.replace("{verb:", "") or _LEANING.search(after):
         return ""
     return f"{{blank}}{after}"
 

@@ -1,8 +1,7 @@
 """Sentences with a blank and no W yet, and putting a W into them.
 
 A `SentenceSet` says what is asked; an `Injection` says how a value of W goes in front of a sentence or after it. Any set
-goes with any injection and any W list. Knows nothing about where sentences are from (`schemas`, `winogender`, `tables`,
-`catalog`) or what is made of the answers.
+goes with any injection and any W list.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""Finding sentences by name, to put any W into: the package's own, published ones, or a user's file.
-
-Knows where each kind is read; knows nothing about how any of them is written down.
-"""
+"""Finding sentences by name, to put any W into: the package's own, published ones, or a user's file."""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
 """Sentences from a user's table: CSV or TSV with a column `sentence`, its blank marked, and any factors beside it.
 
-The published Simplified file (`sentid`, `sentence`) is such a table: its ids say occupation and class. Knows the columns;
-knows nothing about who wrote the sentences. McMilin 2024 (AAAI), appendix A.3.
+The published Simplified file (`sentid`, `sentence`) is such a table: its ids say occupation and class. McMilin 2024 (AAAI), appendix A.3.
 """
 
 from __future__ import annotations
@@ -118,10 +117,10 @@ def marked(text: str) -> str:
     Raises:
         UndertowError: it has no blank, or several.
     """
-    found = MARKS.findall(text)
-    if len(found) != 1:
+    marks = MARKS.findall(text)
+    if len(marks) != 1:
         raise UndertowError(
-            f"{text!r}: has {len(found) or 'no'} blank{'s' if len(found) > 1 else ''}; mark one, as {{blank}}, [MASK] or ___"
+            f"{text!r}: has {len(marks) or 'no'} blank{'s' if len(marks) > 1 else ''}; mark one, as {{blank}}, [MASK] or ___"
         )
     return MARKS.sub("{blank}", text)
 
@@ -215,7 +214,7 @@ def read_schemas(path: Path) -> SchemaSource:
             f"{path}: has no column {missing[0]!r}; a table of schemas needs {', '.join(SCHEMA_COLUMNS)}"
         )
     shares: dict[str, float] = {}
-    found = []
+    schemas = []
     for line, row in rows:
         where = f"{path}, line {line}"
         if row["case"] not in PRONOUNS:
@@ -232,17 +231,17 @@ def read_schemas(path: Path) -> SchemaSource:
             shares[row["occupation"]] = _number(row["percent_female"], where)
         elif row["occupation"] in own_shares():
             shares[row["occupation"]] = own_shares()[row["occupation"]]
-        found.append(
+        schemas.append(
             Schema(
                 row["occupation"], row["participant"], _whole(row["coreferent"], where), row["case"], row["template"]
             )
         )
-    for (occupation, coreferent), n in Counter((schema.occupation, schema.coreferent) for schema in found).items():
+    for (occupation, coreferent), n in Counter((schema.occupation, schema.coreferent) for schema in schemas).items():
         if n > 1:
             raise UndertowError(
                 f"{path}: has two schemas of {occupation!r} with coreferent {coreferent}; give each once"
             )
-    return SchemaSource(path.stem, f"schemas of {path.name}", path.name, tuple(found), shares)
+    return SchemaSource(path.stem, f"schemas of {path.name}", path.name, tuple(schemas), shares)
 
 
 def _words(options: Words, case: str = UNKNOWN_CASE) -> dict[str, tuple[str, ...]]:

@@ -1,7 +1,7 @@
 """Winogender: the published schemas, read from their two files, which are fetched once and checked.
 
 Rudinger, Naradowsky, Leonard and Van Durme 2018, "Gender Bias in Coreference Resolution"; winogender-schemas, MIT licence.
-None of its sentences is part of this project. Knows the files and where they are from.
+None of its sentences is part of this project.
 """
 
 from __future__ import annotations
@@ -73,17 +73,17 @@ def _fetch(name: str, folder: Path) -> None:
     url = f"{SOURCE_URL}/{name}"
     by_hand = f"fetch {' and '.join(FILES)} yourself and name their folder with --data-dir"
     try:
-        found = downloaded(url, MAX_BYTES)
+        content = downloaded(url, MAX_BYTES)
     except DownloadError as error:
         raise UndertowError(f"winogender: {url} cannot be had ({error}); go online once, or {by_hand}") from error
-    if hashlib.sha256(found).hexdigest() != FILES[name]:
+    if hashlib.sha256(content).hexdigest() != FILES[name]:
         raise UndertowError(
             f"winogender: what {url} gave is not the published file (its SHA-256 differs); nothing was kept: try again, or {by_hand}"
         )
     folder.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=folder) as aside:
         part = Path(aside) / name
-        part.write_bytes(found)
+        part.write_bytes(content)
         part.replace(folder / name)
 
 

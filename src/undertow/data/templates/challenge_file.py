@@ -1,7 +1,4 @@
-"""Finding a challenge set by name and reading its file, with one sentence for whatever is wrong with it.
-
-Knows the file format (docs/challenge-files.md); knows nothing about how the design is crossed.
-"""
+"""Finding a challenge set by name and reading its file, with one sentence for whatever is wrong with it."""
 
 from __future__ import annotations
 

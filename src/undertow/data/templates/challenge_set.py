@@ -176,12 +176,17 @@ def challenge_digest(items: Sequence[Item]) -> str:
     """
     return digest(
         [
-            {"id": item.id, "query": asdict(item.query), "factors": _asked(item.factors), "cluster": item.cluster}
+            {
+                "id": item.id,
+                "query": asdict(item.query),
+                "factors": _digest_factors(item.factors),
+                "cluster": item.cluster,
+            }
             for item in items
         ]
     )
 
 
-def _asked(factors: Mapping[str, Factor]) -> dict[str, Factor]:
+def _digest_factors(factors: Mapping[str, Factor]) -> dict[str, Factor]:
     repeats = "w_value" in factors and factors["w_value"] == factors.get("w_index")
     return {name: level for name, level in factors.items() if name != "w_value" or not repeats}

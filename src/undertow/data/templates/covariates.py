@@ -88,7 +88,7 @@ class Covariate:
         """The order, scale and unit of the list, and whether its steps are uneven, as a run's design holds them."""
         return {"order": self.order, "scale": self.scale, "unit": self.unit, "uneven": self.is_uneven}
 
-    def told(self) -> str:
+    def summary(self) -> str:
         """One line on the list: its size, its ends, its order and its scale."""
         return list_text(self.name, self.values, self.covariate())
 

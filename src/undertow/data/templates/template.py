@@ -1,12 +1,10 @@
 """One template: a sentence with named holes, and what becomes of it when they are filled.
 
-Knows about holes and capitals; knows nothing about which words fill them.
-
-    In {w}, {blank} {verb} {stage}.
-        |      |       |      `-- slots: crossed with each other, part of the design
-        |      |       `--------- slot
-        |      `----------------- blank: what the model decides; stays open in the query
-        `------------------------ w: the injected value
+In {w}, {blank} {verb} {stage}.
+    |      |       |      `-- slots: crossed with each other, part of the design
+    |      |       `--------- slot
+    |      `----------------- blank: what the model decides; stays open in the query
+    `------------------------ w: the injected value
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""What a graphics card wants otherwise than a processor: how tokens travel to it, and how many at a time.
-
-Knows torch, imported when it is needed; knows no family.
-"""
+"""Differences between a GPU and a processor: how tokens are copied to it, and how many are fed at a time."""
 
 from __future__ import annotations
 
@@ -13,16 +10,16 @@ from undertow.models.base import Ints
 if TYPE_CHECKING:
     import torch
 
-SHARE_OF_CARD = 0.7
-"""Of a card's memory, for weights and one pass: estimates of activations are rough. It is the whole memory that counts and not what
+SHARE_OF_GPU = 0.7
+"""Of a GPU's memory, for weights and one pass: estimates of activations are rough. It is the whole memory that counts and not what
 happens to be free, so that a run that is taken up again packs as before; a pack that has no room after all is read in halves."""
-LOGITS_AT_ONCE, LOGITS_AT_ONCE_ON_CARDS = 2**22, 2**26
+LOGITS_AT_ONCE, LOGITS_AT_ONCE_ON_GPU = 2**22, 2**26
 """Logits held at a time: 16 MiB in float32, whatever the vocabulary (four times as many were no faster on a processor); 256 MiB on a
-card, which needs larger products to be busy."""
+GPU, which needs larger products to be busy."""
 
 
 def on_device(array: Ints, device: torch.device) -> torch.Tensor:
-    """An array where a network is; to a card from pinned memory, so that the processor need not wait for the copy."""
+    """An array where a network is; to a GPU from pinned memory, so that the processor need not wait for the copy."""
     import torch
 
     tensor = torch.from_numpy(array)
@@ -33,7 +30,7 @@ def on_device(array: Ints, device: torch.device) -> torch.Tensor:
 
 def logits_at_once(device: torch.device) -> int:
     """How many logits are held at a time."""
-    return LOGITS_AT_ONCE_ON_CARDS if device.type == "cuda" else LOGITS_AT_ONCE
+    return LOGITS_AT_ONCE_ON_GPU if device.type == "cuda" else LOGITS_AT_ONCE
 
 
 def affordable_tokens(
@@ -41,7 +38,7 @@ def affordable_tokens(
     memory_bytes: Callable[[int], int],
     *,
     processor: int,
-    card: int,
+    gpu: int,
     whole_bytes: Callable[..., Any] | None = None,
 ) -> int:
     """Tokens of one pass that use the device well and have room on it.
@@ -50,15 +47,15 @@ def affordable_tokens(
         network: on its device.
         memory_bytes: what weights and a pass of so many tokens take, estimated.
         processor: tokens for a processor.
-        card: tokens for a card, at most.
-        whole_bytes: gives a card's memory; torch's own if not given.
+        gpu: tokens for a GPU, at most.
+        whole_bytes: gives a GPU's memory; torch's own if not given.
     """
     if network.device.type != "cuda":
         return processor
     whole = (whole_bytes or _whole_bytes)(network.device)
-    least = min(processor, card)
-    tokens = card
-    while tokens > least and memory_bytes(tokens) > SHARE_OF_CARD * whole:
+    least = min(processor, gpu)
+    tokens = gpu
+    while tokens > least and memory_bytes(tokens) > SHARE_OF_GPU * whole:
         tokens //= 2
     return max(tokens, least)
 

@@ -1,6 +1,6 @@
 """Which precision `auto` is: bfloat16 where this machine is fast at it, else float32; and whether float32 has room.
 
-Knows processors and GPUs by what they say of themselves; knows no model. Torch is asked only where there may be a GPU, or where the
+Torch is asked only where there may be a GPU, or where the
 system does not say what its processor can do: a finished run is to be opened without waiting for torch.
 """
 
@@ -39,9 +39,9 @@ PEAK, GGUF_PEAK = 2.0, 3.0
 is there beside what it becomes, and 3 for GGUF, whose weights are unpacked in copies."""
 
 
-def costs_precision(card: ModelIdentity) -> bool:
+def costs_precision(identity: ModelIdentity) -> bool:
     """Whether a model's precision changes any number that it answers."""
-    return card.dtype in REDUCED and card.family not in WITHOUT_ARITHMETIC
+    return identity.dtype in REDUCED and identity.family not in WITHOUT_ARITHMETIC
 
 
 def auto_dtype(kind: str, instructions: Collection[str], *, cuda_has_bfloat16: bool) -> str:
@@ -59,7 +59,7 @@ def auto_dtype(kind: str, instructions: Collection[str], *, cuda_has_bfloat16: b
 def slow_dtype_warning(wanted: str, family: str, device: str) -> str:
     """One sentence where the processor can only emulate the bfloat16 that a user asks for; "" otherwise.
 
-    The arguments are those of `dtype_here`.
+    The arguments are those of `supported_dtype`.
     """
     if wanted != BFLOAT16 or family in WITHOUT_ARITHMETIC or _kind(device) != CPU:
         return ""
@@ -77,7 +77,7 @@ def _has_fast_bfloat16(instructions: Collection[str]) -> bool:
     )
 
 
-def dtype_here(wanted: str, family: str, device: str) -> str:
+def supported_dtype(wanted: str, family: str, device: str) -> str:
     """What a precision is on this machine: itself, or what `auto` is for a family on a device.
 
     Args:
@@ -123,7 +123,7 @@ def _cuda_has_bfloat16(device: str) -> bool:
 def processor_instructions(cpuinfo: Path = Path("/proc/cpuinfo")) -> frozenset[str]:
     """What the processor can do, and who made it, by the names that Linux has for them; () where that cannot be said."""
     if cpuinfo.is_file():
-        return told_instructions(cpuinfo.read_text(encoding="utf-8", errors="replace"))
+        return parse_instructions(cpuinfo.read_text(encoding="utf-8", errors="replace"))
     with suppress(ImportError):
         import torch
 
@@ -133,7 +133,7 @@ def processor_instructions(cpuinfo: Path = Path("/proc/cpuinfo")) -> frozenset[s
     return frozenset()
 
 
-def told_instructions(cpuinfo: str) -> frozenset[str]:
+def parse_instructions(cpuinfo: str) -> frozenset[str]:
     """The words of the lines `flags` (x86) or `Features` (ARM) that every core has in common, and those of `vendor_id`."""
     lines = [(name.strip(), words.split()) for name, _, words in (line.partition(":") for line in cpuinfo.splitlines())]
     cores = [frozenset(words) for name, words in lines if name in ("flags", "Features")]

@@ -1,7 +1,4 @@
-"""What the families that run on torch share: a device, words for memory that runs out, options that are spelled alike.
-
-Knows torch, imported when it is needed; knows no family.
-"""
+"""What the families that run on torch share: a device, words for memory that runs out, options that are spelled alike."""
 
 from __future__ import annotations
 

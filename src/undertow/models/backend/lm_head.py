@@ -1,7 +1,7 @@
 """Log-probabilities read off a network at a few places, a few rows of logits at a time, whatever the family.
 
 The head is the widest part of a small model: it is applied at the places that are read and nowhere else, so that [row, position,
-vocabulary] is never held. Whether a network's head can be applied so is tried, not looked up. Knows torch; knows no family.
+vocabulary] is never held. Whether a network's head can be applied so is tried, not looked up.
 """
 
 from __future__ import annotations
@@ -53,12 +53,12 @@ def read_at(
     logprobs = torch.full((len(tokens),), torch.nan, dtype=torch.float32, device=device)
     start = 0
     for logits in slices_at(distinct):
-        here = (at >= start) & (at < start + len(logits))
-        rows = at[here] - start
-        found = logits.log_softmax(-1)[rows, wanted[here]]
+        in_slice = (at >= start) & (at < start + len(logits))
+        rows = at[in_slice] - start
+        values = logits.log_softmax(-1)[rows, wanted[in_slice]]
         if top:
-            found = found.masked_fill(~among_top(logits[rows], wanted[here][:, None], top)[:, 0], -torch.inf)
-        logprobs[here] = found
+            values = values.masked_fill(~among_top(logits[rows], wanted[in_slice][:, None], top)[:, 0], -torch.inf)
+        logprobs[in_slice] = values
         start += len(logits)
     return logprobs.cpu().numpy().astype(np.float64)
 
@@ -80,7 +80,7 @@ def read_in_columns(rows: torch.Tensor, row_of_read: Ints, tokens: Ints, head: A
     import torch
 
     at, wanted = torch.from_numpy(row_of_read), torch.from_numpy(tokens)
-    found = torch.full((len(tokens),), torch.nan)  # what no column holds has no number
+    wanted_logits = torch.full((len(tokens),), torch.nan)  # what no column holds has no number
     parts = []
     for left in range(0, len(head.weight), COLUMNS_AT_ONCE):
         right = min(left + COLUMNS_AT_ONCE, len(head.weight))
@@ -90,11 +90,11 @@ def read_in_columns(rows: torch.Tensor, row_of_read: Ints, tokens: Ints, head: A
         for start in range(0, len(rows), ROWS_AT_ONCE):
             stop = min(start + ROWS_AT_ONCE, len(rows))
             logits = linear(rows[start:stop], packed, bias)
-            here = ((wanted >= left) & (wanted < right) & (at >= start) & (at < stop)).nonzero()[:, 0]
-            found[here] = logits[at[here] - start, wanted[here] - left].float()
+            reads = ((wanted >= left) & (wanted < right) & (at >= start) & (at < stop)).nonzero()[:, 0]
+            wanted_logits[reads] = logits[at[reads] - start, wanted[reads] - left].float()
             normalisers[start:stop] = logits.amax(-1) - logits.log_softmax(-1, dtype=torch.float32).amax(-1)
         parts.append(normalisers)
-    return (found - torch.stack(parts).logsumexp(0)[at]).numpy().astype(np.float64)
+    return (wanted_logits - torch.stack(parts).logsumexp(0)[at]).numpy().astype(np.float64)
 
 
 def takes_columns(head: Any, n_rows: int) -> bool:
@@ -150,12 +150,12 @@ def head_is_position_wise(
         mend = "fetch it again" if dtype != "float16" else "choose --dtype bfloat16 or float32"
         raise UndertowError(f"{name}: its weights give probabilities that are not numbers; {mend}")
     try:
-        found = torch.cat(list(slices()))
+        actual = torch.cat(list(slices()))
     except REFUSALS as error:
         if is_oom(error):
             raise
         return False
-    if found.shape != expected.shape:
+    if actual.shape != expected.shape:
         return False
-    gap = (found.log_softmax(-1) - expected.log_softmax(-1)).abs().max()
+    gap = (actual.log_softmax(-1) - expected.log_softmax(-1)).abs().max()
     return bool(gap <= AGREEMENT_NATS[dtype])

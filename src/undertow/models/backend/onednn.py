@@ -5,8 +5,6 @@ comes with torch too, does better if it may keep the weights in a layout of its 
 1e-6), at up to twice the speed. In bfloat16, where a processor has instructions for it, torch uses oneDNN already, but lays the
 weights out anew for every product. The choice depends on the build of torch and on the processor alone, never on a timing, so
 that runs repeat to the bit.
-
-Knows torch; knows no family.
 """
 
 from __future__ import annotations
@@ -104,14 +102,14 @@ def _gate_in_place(module: Any) -> list[Callable[[], None]]:
 
     def forward(self: Any, rows: torch.Tensor) -> torch.Tensor:
         gate = torch.nn.functional.silu(self.gate_proj(rows), inplace=True)
-        found: torch.Tensor = self.down_proj(gate.mul_(self.up_proj(rows)))
-        return found
+        actual: torch.Tensor = self.down_proj(gate.mul_(self.up_proj(rows)))
+        return actual
 
     with torch.inference_mode():
         dtype = module.gate_proj.weight.dtype
         rows = torch.randn(4, module.gate_proj.in_features, generator=torch.Generator().manual_seed(0)).to(dtype)
-        expected, found = module(rows), forward(module, rows)
-    if not torch.equal(expected, found):
+        expected, actual = module(rows), forward(module, rows)
+    if not torch.equal(expected, actual):
         return []
     module.forward = MethodType(forward, module)
 
@@ -161,12 +159,12 @@ def _multiply_in_columns(module: Any) -> Callable[[], None]:
     import torch
 
     def forward(self: Any, rows: torch.Tensor) -> torch.Tensor:
-        found = rows.new_empty(*rows.shape[:-1], len(self.weight))
+        actual = rows.new_empty(*rows.shape[:-1], len(self.weight))
         for left in range(0, len(self.weight), COLUMNS_AT_ONCE):
             block = slice(left, left + COLUMNS_AT_ONCE)
             bias = None if self.bias is None else self.bias[block]
-            found[..., block] = torch.nn.functional.linear(rows, self.weight[block], bias)
-        return found
+            actual[..., block] = torch.nn.functional.linear(rows, self.weight[block], bias)
+        return actual
 
     module.forward = MethodType(forward, module)
 

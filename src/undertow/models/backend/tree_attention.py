@@ -9,7 +9,7 @@ to the columns that any of its nodes sees: the ancestors of its first node, and 
 
 A pack of n tokens at depth d costs n x (width + d) instead of n x n. The networks of transformers look their attention up by name,
 and hand it what their forward was given; under the name registered here they find one that takes blocks where it is handed
-blocks, and is torch's own where it is not. Knows torch and transformers' interface of attention; knows no family.
+blocks, and is torch's own where it is not.
 """
 
 from __future__ import annotations
@@ -78,9 +78,9 @@ class AttentionBlocks:
         """What blocks see: [1, head, node, dim] as [block, column, head, dim]."""
         return heads[0].transpose(0, 1)[self.columns].view(len(self.mask), -1, heads.shape[1], heads.shape[3])
 
-    def merge(self, found: torch.Tensor) -> torch.Tensor:
+    def merge(self, outputs: torch.Tensor) -> torch.Tensor:
         """What blocks found, node by node: [block, node, head, dim] as [1, node, head, dim]."""
-        return found.flatten(0, 1)[: self.n_nodes][None]
+        return outputs.flatten(0, 1)[: self.n_nodes][None]
 
     def mask_by_heads(self, n_keys: int, n_each: int) -> torch.Tensor:
         """The mask of products that have the queries of one head of keys under each other [block x key head, query head x node, column]."""
@@ -108,10 +108,10 @@ def _cut(ends: Ints, width: int) -> tuple[Ints, Any]:
     sees = np.zeros((len(starts), width, above + width), dtype=bool)
     for block, (start, known) in enumerate(zip(starts, ancestors, strict=True)):
         nodes = np.arange(start, min(start + width, len(ends)))
-        here = np.concatenate([known, nodes])
+        visible = np.concatenate([known, nodes])
         places = np.concatenate([np.arange(len(known)), above + np.arange(len(nodes))])
-        columns[block, places] = here
-        sees[block, : len(nodes), places] = ((here <= nodes[:, None]) & (nodes[:, None] < ends[here])).T
+        columns[block, places] = visible
+        sees[block, : len(nodes), places] = ((visible <= nodes[:, None]) & (nodes[:, None] < ends[visible])).T
     return columns, sees
 
 
@@ -149,8 +149,8 @@ def _attention(  # noqa: PLR0913, PLR0917 - as transformers calls it
     fits = tree_blocks is not None and query.shape[::2] == key.shape[::2] == (1, tree_blocks.n_nodes)
     plain = all(name in PLAIN or said is None for name, said in more.items())
     if tree_blocks is None or not fits or not plain:
-        found: tuple[torch.Tensor, None] = sdpa_attention_forward(module, query, key, value, attention_mask, **more)
-        return found
+        output: tuple[torch.Tensor, None] = sdpa_attention_forward(module, query, key, value, attention_mask, **more)
+        return output
     if query.device.type == "cpu":
         return _by_products(tree_blocks, query, key, value, more.get("scaling")), None
     return _by_kernel(tree_blocks, module, (query, key, value), more), None
@@ -163,11 +163,11 @@ def _by_kernel(
     from transformers.integrations.sdpa_attention import sdpa_attention_forward
 
     query, key, value = inputs
-    asked, keys, values = (
+    queries, keys, values = (
         one.transpose(1, 2) for one in (blocks.split_queries(query), blocks.gather_keys(key), blocks.gather_keys(value))
     )
-    found, _ = sdpa_attention_forward(module, asked, keys, values, blocks.mask[:, None], **more)
-    return blocks.merge(found)
+    output, _ = sdpa_attention_forward(module, queries, keys, values, blocks.mask[:, None], **more)
+    return blocks.merge(output)
 
 
 def _by_products(
@@ -177,17 +177,17 @@ def _by_products(
     import torch
 
     n_keys, n_each = key.shape[1], query.shape[1] // key.shape[1]
-    asked = blocks.split_queries(query)
-    asked = asked.view(*asked.shape[:2], n_keys, n_each, -1)  # [block, node, key head, query head, dim]
-    asked = asked.permute(0, 2, 3, 1, 4).flatten(2, 3).flatten(0, 1)
+    queries = blocks.split_queries(query)
+    queries = queries.view(*queries.shape[:2], n_keys, n_each, -1)  # [block, node, key head, query head, dim]
+    queries = queries.permute(0, 2, 3, 1, 4).flatten(2, 3).flatten(0, 1)
     keys, values = (blocks.gather_keys(one).transpose(1, 2).flatten(0, 1) for one in (key, value))
     scores = torch.baddbmm(
         blocks.mask_by_heads(n_keys, n_each),
-        asked,
+        queries,
         keys.mT,
         alpha=query.shape[-1] ** -0.5 if scaling is None else scaling,
     )
     # Normalised in float32, whatever the products are in.
-    found = torch.bmm(scores.softmax(-1, dtype=torch.float32).to(values.dtype), values)
-    found = found.view(len(blocks.mask), n_keys, n_each, -1, found.shape[-1])
-    return blocks.merge(found.permute(0, 3, 1, 2, 4).flatten(2, 3))
+    output = torch.bmm(scores.softmax(-1, dtype=torch.float32).to(values.dtype), values)
+    output = output.view(len(blocks.mask), n_keys, n_each, -1, output.shape[-1])
+    return blocks.merge(output.permute(0, 3, 1, 2, 4).flatten(2, 3))

@@ -1,9 +1,7 @@
 """Keys and values of a growing tree of tokens: each is fed once, and seen by its descendants only.
 
-    fed      the cats sat | on  by | mats       column   0   1   2   3  4   5
-                    sat → on, by; on → mats     mats sees 0, 1, 2, 3, 5 at depths 0, 1, 2, 3, 4
-
-Knows a network's cache and mask; knows nothing about what the tokens are.
+fed      the cats sat | on  by | mats       column   0   1   2   3  4   5
+                sat → on, by; on → mats     mats sees 0, 1, 2, 3, 5 at depths 0, 1, 2, 3, 4
 """
 
 from __future__ import annotations
@@ -88,17 +86,17 @@ class TreeKVCache:
         tokens, depths, ends = (
             torch.from_numpy(one).to(device) for one in (branches.tokens, branches.depths, branches.ends)
         )
-        found = []
+        parts = []
         for start in range(n_known, len(tokens), at_once):
             stop = min(start + at_once, len(tokens))
             sees = ancestor_mask(ends[:stop], torch.arange(start, stop, device=device))
-            here = nodes[(nodes >= start) & (nodes < stop)] - start
+            positions = nodes[(nodes >= start) & (nodes < stop)] - start
             # A network that is asked for no logits gives all of them.
-            rows = here if len(here) else torch.zeros(1, dtype=torch.int64, device=device)
+            rows = positions if len(positions) else torch.zeros(1, dtype=torch.int64, device=device)
             logits = self.feed(tokens[start:stop], depths[start:stop], sees, rows)
-            if len(here):
-                found.append(logits)
-        return found
+            if len(positions):
+                parts.append(logits)
+        return parts
 
     def keep_path(self, path: tuple[int, ...], columns: torch.Tensor) -> None:
         """Forget all but the columns of one path from the root, in its order [token]."""

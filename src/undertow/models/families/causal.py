@@ -7,8 +7,6 @@ equal to depth, and the head applied a slice of rows at a time, so that [tokens,
              In  X   she  was  is    he   was
     sees     0  01  012 0123 012,4 01,5 01,56    node j sees i  iff  i <= j < ends[i]
     depth    0   1   2    3    3     2    3
-
-Knows torch and transformers; both are imported when a model is opened, not before. Knows nothing about what is asked.
 """
 
 from __future__ import annotations
@@ -101,29 +99,29 @@ def resolve(request: ModelRequest) -> ModelHandle | None:
         UndertowError: it cannot be found, or is of another family.
     """
     weights = find_weights(request, ARCHITECTURES)
-    return None if weights is None else found(request, weights)
+    return None if weights is None else model_handle(request, weights)
 
 
-def found(request: ModelRequest, weights: Weights) -> ModelHandle:
+def model_handle(request: ModelRequest, weights: Weights) -> ModelHandle:
     """The causal model with these weights."""
-    card = weights.card(request, "causal", "likelihood")
-    return ModelHandle(card, partial(_open, card, weights, request.device), capabilities=ASKS)
+    identity = weights.identity(request, "causal", "likelihood")
+    return ModelHandle(identity, partial(_open, identity, weights, request.device), capabilities=ASKS)
 
 
-def _open(card: ModelIdentity, weights: Weights, device: str) -> CausalModel:
+def _open(identity: ModelIdentity, weights: Weights, device: str) -> CausalModel:
     check_head(weights)
-    with loading_errors(card.name), parsed_once(weights.options):
+    with loading_errors(identity.name), parsed_once(weights.options):
         from transformers import AutoModelForCausalLM
 
-        tokenizer = load_tokenizer(card.name, weights)
+        tokenizer = load_tokenizer(identity.name, weights)
         return load_checked(
-            card,
+            identity,
             weights,
             device,
             kind=AutoModelForCausalLM,
             trained_to="continue texts",
             tokenizer=tokenizer,
-            wrap=partial(CausalModel.of, card, tokenizer=tokenizer),
+            wrap=partial(CausalModel.of, identity, tokenizer=tokenizer),
         )
 
 
@@ -131,7 +129,7 @@ def _open(card: ModelIdentity, weights: Weights, device: str) -> CausalModel:
 class CausalModel:
     """A loaded causal model; see `undertow.models.base.TokenModel`."""
 
-    card: ModelIdentity
+    identity: ModelIdentity
     network: Any
     tokenizer: Any
     limits: BatchLimits
@@ -145,13 +143,15 @@ class CausalModel:
     _writer: ConstrainedDecoder | None = None
 
     @classmethod
-    def of(cls, card: ModelIdentity, network: Any, tokenizer: Any) -> CausalModel:
+    def of(cls, identity: ModelIdentity, network: Any, tokenizer: Any) -> CausalModel:
         """Wrap a network and its tokenizer, and find out whether its attention can take a tree."""
         config = network.config.get_text_config()
         context = int(getattr(config, "max_position_embeddings", 0) or 2**20)
         n_before, n_after = _added_tokens(tokenizer)
         decoder = GreedyDecoder.of(network, tokenizer, context, 0)
-        model = cls(card, network, tokenizer, BatchLimits(CPU_BUDGET_TOKENS, context), (), context, n_after, decoder)
+        model = cls(
+            identity, network, tokenizer, BatchLimits(CPU_BUDGET_TOKENS, context), (), context, n_after, decoder
+        )
         refusal = _check_reading(model)
         depth = 0 if refusal else min(context, _window(config))
         model.limits, decoder.tree_depth = BatchLimits(model.limits.budget_tokens, depth), depth
@@ -167,8 +167,8 @@ class CausalModel:
         bare, spaced = self._tokens([before.rstrip() for before in befores]), self._tokens(befores)
         whole = iter(self._tokens([text for options in texts for text in options]))
         encoded = []
-        for query, asked, contexts in zip(queries, texts, zip(bare, spaced, strict=True), strict=True):
-            encoded.append(self._encoded(query, contexts, [next(whole) for _ in asked]))
+        for query, options, contexts in zip(queries, texts, zip(bare, spaced, strict=True), strict=True):
+            encoded.append(self._encoded(query, contexts, [next(whole) for _ in options]))
         return encoded
 
     def _tokens(self, texts: Sequence[str]) -> list[list[int]]:
@@ -276,12 +276,12 @@ class CausalModel:
         self, queries: Sequence[Query], protocol: str
     ) -> Iterator[Mapping[int, Answer | UnsupportedQueryError | RequestFailedError]]:
         """Answers to prompts; see `undertow.models.base.AnsweringModel`."""
-        for places, asked, by_decoder in _sorted_out(queries):
+        for places, group, by_decoder in _sorted_out(queries):
             answers = (
-                self.decoder.answers(cast(Sequence[GenerateQuery], asked), protocol, self._tokens_of)
+                self.decoder.answers(cast(Sequence[GenerateQuery], group), protocol, self._tokens_of)
                 if by_decoder
                 else self.writer.answers(
-                    cast(Sequence[MultipleChoiceQuery | ConstrainedGenerateQuery], asked), protocol
+                    cast(Sequence[MultipleChoiceQuery | ConstrainedGenerateQuery], group), protocol
                 )
             )
             for some in answers:
@@ -296,14 +296,14 @@ class CausalModel:
 
     def sections(self, queries: Sequence[Query]) -> Iterator[list[list[int]]]:
         """Packs that share what is kept from one to the next; of greedy answers nothing is, so each is by itself."""
-        for places, asked, by_decoder in _sorted_out(queries):
+        for places, group, by_decoder in _sorted_out(queries):
             if by_decoder:
-                greedy = self.decoder.packs(cast(Sequence[GenerateQuery], asked), self._tokens_of)
+                greedy = self.decoder.packs(cast(Sequence[GenerateQuery], group), self._tokens_of)
                 yield from ([[places[at] for at in pack]] for pack in greedy)
                 continue
             packs = (
                 [places[at] for at in pack]
-                for pack in self.writer.packs(cast(Sequence[MultipleChoiceQuery | ConstrainedGenerateQuery], asked))
+                for pack in self.writer.packs(cast(Sequence[MultipleChoiceQuery | ConstrainedGenerateQuery], group))
             )
             while section := list(islice(packs, SECTION)):
                 yield section
@@ -316,12 +316,12 @@ class CausalModel:
     def estimate_cost(self, queries: Sequence[Query], protocol: str) -> CostEstimate:
         """What answering takes."""
         efforts = [
-            self.decoder.estimate_cost(cast(Sequence[GenerateQuery], asked), self._tokens_of, self.memory_bytes(1))
+            self.decoder.estimate_cost(cast(Sequence[GenerateQuery], group), self._tokens_of, self.memory_bytes(1))
             if by_decoder
             else self.writer.estimate_cost(
-                cast(Sequence[MultipleChoiceQuery | ConstrainedGenerateQuery], asked), self.memory_bytes(1)
+                cast(Sequence[MultipleChoiceQuery | ConstrainedGenerateQuery], group), self.memory_bytes(1)
             )
-            for _, asked, by_decoder in _sorted_out(queries)
+            for _, group, by_decoder in _sorted_out(queries)
         ]
         return CostEstimate(
             sum(one.n_tokens for one in efforts),
@@ -368,7 +368,7 @@ class CausalModel:
 def _budget(model: CausalModel, *, in_blocks: bool) -> int:
     """Tokens of a pass that use the machine well."""
     processor = _processor_tokens(model.network) if in_blocks else CPU_BUDGET_TOKENS
-    return affordable_tokens(model.network, model.memory_bytes, processor=processor, card=GPU_BUDGET_TOKENS)
+    return affordable_tokens(model.network, model.memory_bytes, processor=processor, gpu=GPU_BUDGET_TOKENS)
 
 
 def _processor_tokens(network: Any) -> int:
@@ -418,17 +418,17 @@ def _check_reading(model: CausalModel) -> str:
         shared_logits = logits[:, SHARED - 1]
         if not torch.isfinite(logits[:, -1]).all():
             raise UndertowError(
-                f"{model.card.name}: its weights give probabilities that are not numbers; fetch it again"
+                f"{model.identity.name}: its weights give probabilities that are not numbers; fetch it again"
             )
-        if (shared_logits[0] - shared_logits[-1]).abs().max() > AGREEMENT_NATS[model.card.dtype]:
+        if (shared_logits[0] - shared_logits[-1]).abs().max() > AGREEMENT_NATS[model.identity.dtype]:
             raise UndertowError(
-                f"{model.card.name}: what it says of a token depends on those after it, so it is no causal model"
+                f"{model.identity.name}: what it says of a token depends on those after it, so it is no causal model"
             )
         expected = logits[:, -1].log_softmax(-1).cpu().numpy()[range(len(last)), last]
 
     def trouble(read: Callable[[], Floats]) -> str:
         try:
-            differs = not np.abs(read() - expected).max() <= AGREEMENT_NATS[model.card.dtype]
+            differs = not np.abs(read() - expected).max() <= AGREEMENT_NATS[model.identity.dtype]
         except REFUSALS as error:
             if is_oom(error):
                 raise
@@ -438,15 +438,15 @@ def _check_reading(model: CausalModel) -> str:
     batch = TokenBatch(fed, np.arange(len(fed)), np.full(len(fed), LENGTH - 1), last)
     model.head_apart = True
     model.head_apart = not trouble(lambda: model.read_batch(batch))
-    found = ""
+    problem = ""
     # A network that does not hand on what it does not know would let each node see all others.
     for in_blocks in [True, False] if attend_in_blocks(model.network) else [False]:
         model.in_blocks = in_blocks
         model.limits = BatchLimits(_budget(model, in_blocks=in_blocks), model.limits.tree_depth)
-        found = trouble(lambda: _read_ends(model, draws)[tried])
-        if not found:
+        problem = trouble(lambda: _read_ends(model, draws)[tried])
+        if not problem:
             break
-    return found
+    return problem
 
 
 def _read_ends(model: CausalModel, draws: Ints) -> Floats:

@@ -7,8 +7,7 @@
 The numbers are those of the question-answering pipeline that transformers had until 5.0: a softmax over the tokens of the passage
 and the opening one, pieces of no more than 15 tokens, windows on long passages, of which the one that is least sure that
 there is no answer says how probable none is. From 4.53 on that pipeline adds up the pieces that are the same words; here, as before,
-the best one counts. Knows torch and transformers; both are imported when a model is opened, not before. Knows nothing about
-what is asked.
+the best one counts.
 """
 
 from __future__ import annotations
@@ -69,12 +68,12 @@ def resolve(request: ModelRequest) -> ModelHandle | None:
     weights = find_weights(request, ARCHITECTURES)
     if weights is None:
         return None
-    card = weights.card(request, "extractive_qa", READOUT)
-    return ModelHandle(card, partial(_open, card, weights, request.device), ASKS)
+    identity = weights.identity(request, "extractive_qa", READOUT)
+    return ModelHandle(identity, partial(_open, identity, weights, request.device), ASKS)
 
 
-def _open(card: ModelIdentity, weights: Weights, device: str) -> ExtractiveQAModel:
-    with loading_errors(card.name):
+def _open(identity: ModelIdentity, weights: Weights, device: str) -> ExtractiveQAModel:
+    with loading_errors(identity.name):
         from transformers import (
             MODEL_FOR_QUESTION_ANSWERING_MAPPING,
             AutoConfig,
@@ -85,34 +84,34 @@ def _open(card: ModelIdentity, weights: Weights, device: str) -> ExtractiveQAMod
         config = AutoConfig.from_pretrained(weights.location, **weights.options)
         if type(config) not in MODEL_FOR_QUESTION_ANSWERING_MAPPING:
             raise UndertowError(
-                f"{card.name}: is a model of the kind {config.model_type}, which does not answer from a text; name one such as BERT "
+                f"{identity.name}: is a model of the kind {config.model_type}, which does not answer from a text; name one such as BERT "
                 "or RoBERTa, trained on SQuAD"
             )
-        tokenizer = load_tokenizer(card.name, weights)
+        tokenizer = load_tokenizer(identity.name, weights)
         if not tokenizer.is_fast:
             raise UndertowError(
-                f"{card.name}: its tokenizer does not say which characters a token stands for; save a fast one (tokenizer.json)"
+                f"{identity.name}: its tokenizer does not say which characters a token stands for; save a fast one (tokenizer.json)"
             )
-        if _told_types(tokenizer, get_tokenizer_config(weights.location, **weights.options)):
+        if _needs_token_types(tokenizer, get_tokenizer_config(weights.location, **weights.options)):
             tokenizer.model_input_names = [*tokenizer.model_input_names, "token_type_ids"]
         strange = [name for name in tokenizer.model_input_names if name not in FEEDS]
         if strange:
             raise UndertowError(
-                f"{card.name}: is told more than a text ({', '.join(strange)}); name a model that reads texts alone"
+                f"{identity.name}: is told more than a text ({', '.join(strange)}); name a model that reads texts alone"
             )
         return load_checked(
-            card,
+            identity,
             weights,
             device,
             kind=AutoModelForQuestionAnswering,
             trained_to="answer from passages",
             tokenizer=tokenizer,
-            wrap=partial(ExtractiveQAModel.of, card, tokenizer=tokenizer),
+            wrap=partial(ExtractiveQAModel.of, identity, tokenizer=tokenizer),
         )
 
 
-def _told_types(tokenizer: Any, said: Mapping[str, Any]) -> bool:
-    """Whether a model was told which tokens are of the question, though transformers 5 would not tell it.
+def _needs_token_types(tokenizer: Any, said: Mapping[str, Any]) -> bool:
+    """Whether a model was trained with token types, though transformers 5 would not pass them.
 
     A tokenizer of no particular class told so, by default, until 5.0, and wrote one of the class's older names into its files.
     """
@@ -157,7 +156,7 @@ class _SpanScores:
 class ExtractiveQAModel:
     """A loaded model that answers from passages; see `undertow.models.base.AnsweringModel`."""
 
-    card: ModelIdentity
+    identity: ModelIdentity
     network: Any
     poser: QAEncoder
     feeds: tuple[str, ...]
@@ -165,12 +164,12 @@ class ExtractiveQAModel:
     notes: tuple[str, ...]
 
     @classmethod
-    def of(cls, card: ModelIdentity, network: Any, tokenizer: Any) -> ExtractiveQAModel:
+    def of(cls, identity: ModelIdentity, network: Any, tokenizer: Any) -> ExtractiveQAModel:
         """Wrap a network and its tokenizer, and find out whether it can be read."""
         takes = inspect.signature(network.forward).parameters
         feeds = tuple(name for name in FEEDS if name in tokenizer.model_input_names and name in takes)
         model = cls(
-            card,
+            identity,
             network,
             QAEncoder(tokenizer, context_tokens(network, tokenizer)),
             feeds,
@@ -178,7 +177,7 @@ class ExtractiveQAModel:
             (HOW_READ, UNKNOWN_TRAINING),
         )
         model.budget_tokens = affordable_tokens(
-            network, model.memory_bytes, processor=CPU_BUDGET_TOKENS, card=GPU_BUDGET_TOKENS
+            network, model.memory_bytes, processor=CPU_BUDGET_TOKENS, gpu=GPU_BUDGET_TOKENS
         )
         (tried,) = model.poser.posed([TRIED])
         if isinstance(tried, EncodedQuestion):
@@ -241,14 +240,14 @@ class ExtractiveQAModel:
 
     def _posed(self, queries: Sequence[Query]) -> tuple[list[EncodedQuestion], dict[int, UnsupportedQueryError]]:
         """Queries in tokens, and why others cannot be asked, by their places."""
-        asked = [place for place, query in enumerate(queries) if isinstance(query, SpanQuery)]
+        answerable = [place for place, query in enumerate(queries) if isinstance(query, SpanQuery)]
         refused = {
             place: UnsupportedQueryError("a model that answers from a passage can be asked nothing else")
-            for place in set(range(len(queries))).difference(asked)
+            for place in set(range(len(queries))).difference(answerable)
         }
         posed = []
         extractions = [query for query in queries if isinstance(query, SpanQuery)]
-        for place, one in zip(asked, self.poser.posed(extractions), strict=True):
+        for place, one in zip(answerable, self.poser.posed(extractions), strict=True):
             if isinstance(one, UnsupportedQueryError):
                 refused[place] = one
             else:
@@ -314,8 +313,8 @@ class ExtractiveQAModel:
         with torch.inference_mode(), oom_errors():
             said = self.network(**{name: given[name] for name in self.feeds})
             both = torch.stack([said.start_logits, said.end_logits], 1)
-            found: Floats = both.float().cpu().numpy().astype(np.float64)
-        return found
+            logits: Floats = both.float().cpu().numpy().astype(np.float64)
+        return logits
 
 
 def _answer(posed: EncodedQuestion, reads: Sequence[_SpanScores]) -> Answer | UnsupportedQueryError:

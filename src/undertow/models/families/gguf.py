@@ -1,7 +1,6 @@
 """Any GGUF file by its path, whatever it is called: `-m gguf:FILE`.
 
-A path that ends in .gguf needs no prefix; this is for files of another name, such as those of a download cache. Knows where
-weights are looked for and which family reads them; knows neither torch nor transformers.
+A path that ends in .gguf needs no prefix; this is for files of another name, such as those of a download cache.
 """
 
 from __future__ import annotations
@@ -27,4 +26,4 @@ def resolve(request: ModelRequest) -> ModelHandle | None:
     path = request.name.removeprefix(GGUF_PREFIX)
     if not path.strip():
         raise UndertowError("gguf: names no file; write gguf:PATH")
-    return causal.found(request, find_gguf(path_of(path)))
+    return causal.model_handle(request, find_gguf(path_of(path)))

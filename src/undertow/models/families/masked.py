@@ -8,8 +8,6 @@ A word of several tokens is read whole, left to right: as many masks as it has t
 
         [MASK] [MASK]   log P(ze)
           ze   [MASK]   log P(##r | ze)
-
-Knows torch and transformers; both are imported when a model is opened, not before. Knows nothing about what is asked.
 """
 
 from __future__ import annotations
@@ -64,29 +62,31 @@ def resolve(request: ModelRequest) -> ModelHandle | None:
     weights = find_weights(request, ARCHITECTURES)
     if weights is None:
         return None
-    card = weights.card(request, "masked", READOUT)
-    return ModelHandle(card, partial(_open, card, weights, request.device), capabilities={BLANK: (EXACT, PAPER)})
+    identity = weights.identity(request, "masked", READOUT)
+    return ModelHandle(
+        identity, partial(_open, identity, weights, request.device), capabilities={BLANK: (EXACT, PAPER)}
+    )
 
 
-def _open(card: ModelIdentity, weights: Weights, device: str) -> MaskedModel:
-    with loading_errors(card.name):
+def _open(identity: ModelIdentity, weights: Weights, device: str) -> MaskedModel:
+    with loading_errors(identity.name):
         from transformers import AutoModelForMaskedLM
 
-        tokenizer = load_tokenizer(card.name, weights)
+        tokenizer = load_tokenizer(identity.name, weights)
         if tokenizer.mask_token_id is None:
-            raise UndertowError(f"{card.name}: its tokenizer has no mask token, so nothing can be masked")
+            raise UndertowError(f"{identity.name}: its tokenizer has no mask token, so nothing can be masked")
         if not tokenizer.is_fast:
             raise UndertowError(
-                f"{card.name}: its tokenizer does not say which characters a token stands for; save a fast one (tokenizer.json)"
+                f"{identity.name}: its tokenizer does not say which characters a token stands for; save a fast one (tokenizer.json)"
             )
         return load_checked(
-            card,
+            identity,
             weights,
             device,
             kind=AutoModelForMaskedLM,
             trained_to="fill masks",
             tokenizer=tokenizer,
-            wrap=partial(MaskedModel.of, card, tokenizer=tokenizer),
+            wrap=partial(MaskedModel.of, identity, tokenizer=tokenizer),
         )
 
 
@@ -94,7 +94,7 @@ def _open(card: ModelIdentity, weights: Weights, device: str) -> MaskedModel:
 class MaskedModel:
     """A loaded masked model; see `undertow.models.base.TokenModel`."""
 
-    card: ModelIdentity
+    identity: ModelIdentity
     network: Any
     tokenizer: Any
     limits: BatchLimits
@@ -103,10 +103,12 @@ class MaskedModel:
     head_apart: bool = True
 
     @classmethod
-    def of(cls, card: ModelIdentity, network: Any, tokenizer: Any) -> MaskedModel:
+    def of(cls, identity: ModelIdentity, network: Any, tokenizer: Any) -> MaskedModel:
         """Wrap a network and its tokenizer, and find out whether its head can be applied to single rows."""
-        model = cls(card, network, tokenizer, BatchLimits(CPU_BUDGET_TOKENS, 0), (), context_tokens(network, tokenizer))
-        budget = affordable_tokens(network, model.memory_bytes, processor=CPU_BUDGET_TOKENS, card=GPU_BUDGET_TOKENS)
+        model = cls(
+            identity, network, tokenizer, BatchLimits(CPU_BUDGET_TOKENS, 0), (), context_tokens(network, tokenizer)
+        )
+        budget = affordable_tokens(network, model.memory_bytes, processor=CPU_BUDGET_TOKENS, gpu=GPU_BUDGET_TOKENS)
         model.limits = BatchLimits(budget, 0)
         model.head_apart = _head_stands_alone(model)
         model.notes = ("read at the mask: probabilities are of the word in its place, not of the whole sentence",)
@@ -241,4 +243,6 @@ def _head_stands_alone(model: MaskedModel) -> bool:
     places = np.array([3, 12])
     with torch.inference_mode():
         expected = model.network(input_ids=tokens).logits.flatten(0, 1)[torch.from_numpy(places)].float()
-        return head_is_position_wise(model.card.name, model.card.dtype, expected, lambda: model._logits(tokens, places))
+        return head_is_position_wise(
+            model.identity.name, model.identity.dtype, expected, lambda: model._logits(tokens, places)
+        )

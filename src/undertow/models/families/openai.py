@@ -5,7 +5,7 @@ carries how much each option may have had beyond what was seen (protocol `exact`
 read theirs, by the five most probable tokens alone (protocol `paper`).
 
 How responses are got is `undertow.models.openai.client`, how they are read `undertow.models.openai.logprobs`, and how answers are kept
-within limits `undertow.models.openai.constrained`. Knows nothing about what is asked.
+within limits `undertow.models.openai.constrained`.
 """
 
 from __future__ import annotations
@@ -42,10 +42,10 @@ from undertow.models.openai.logprobs import (
     answer_in,
     is_one_hot,
     served_answer,
-    shown_of,
     spaced,
     step_of,
     text_of,
+    top_logprobs_of,
     without_end,
     words_of,
 )
@@ -117,7 +117,7 @@ def resolve(request: ModelRequest) -> ModelHandle | None:
         raise UndertowError(f"{request.name}: is served in the precision that its server runs; leave --dtype out")
     settings = _settings(request.settings)
     address = address_of(settings.base_url)
-    card = ModelIdentity(
+    identity = ModelIdentity(
         name=request.name,
         family="openai",
         source=f"{address.host}{address.path} {model}",  # the name alone is not part of what an answer is stored under
@@ -126,7 +126,7 @@ def resolve(request: ModelRequest) -> ModelHandle | None:
         scoring_method=_readout(settings, address),
     )
     budget = http.Budget(settings.max_requests, settings.max_api_tokens)
-    return ModelHandle(card, partial(OpenAIModel, card, model, address, settings, budget), ASKS)
+    return ModelHandle(identity, partial(OpenAIModel, identity, model, address, settings, budget), ASKS)
 
 
 def _settings(given: Mapping[str, str | int | float | bool]) -> Settings:
@@ -178,7 +178,7 @@ class _OneHot:
 class OpenAIModel:
     """A model behind a server; see `undertow.models.base.AnsweringModel`."""
 
-    card: ModelIdentity
+    identity: ModelIdentity
     model: str
     address: Address
     settings: Settings
@@ -203,11 +203,11 @@ class OpenAIModel:
         Raises:
             UndertowError: the server refuses, cannot be reached, shows no log-probabilities, or the budget is spent.
         """
-        asked = [query for query in queries if isinstance(query, GeneratedQuery)]
-        if len(asked) < len(queries):
-            raise UndertowError(f"{self.card.name}: can be asked prompts only; add --prompts A,B,C")
+        prompts = [query for query in queries if isinstance(query, GeneratedQuery)]
+        if len(prompts) < len(queries):
+            raise UndertowError(f"{self.identity.name}: can be asked prompts only; add --prompts A,B,C")
         tops = {
-            _top(self.settings, self.address, chat=query.chat) for query in asked if isinstance(query, GenerateQuery)
+            _top(self.settings, self.address, chat=query.chat) for query in prompts if isinstance(query, GenerateQuery)
         }
         if protocol == PAPER and min(tops, default=PAPER_TOP) < PAPER_TOP:
             raise UndertowError(
@@ -219,14 +219,14 @@ class OpenAIModel:
             caller = http.OpenAIClient(self.address, self.model, key, settings.timeout_s, settings.retries, self.budget)
             try:
                 limited = [
-                    query for query in asked if isinstance(query, MultipleChoiceQuery | ConstrainedGenerateQuery)
+                    query for query in prompts if isinstance(query, MultipleChoiceQuery | ConstrainedGenerateQuery)
                 ]
                 if limited:
-                    submit(self._writer.find_out(caller)).result()
+                    submit(self._writer.detect_server(caller)).result()
                     self._writer.check(limited, self.address.host)
                     self._writer.note(limited)
                     self._tell()
-                yield from self._arriving(caller, submit, asked, protocol)
+                yield from self._arriving(caller, submit, prompts, protocol)
             finally:
                 submit(caller.close()).result()
 
@@ -317,28 +317,33 @@ class OpenAIModel:
             HalfAnswerError: a piece is missing.
             UndertowError: this server does not show what is read.
         """
-        finish, text, shown = str(choice.get("finish_reason")), text_of(choice), shown_of(choice)
+        finish, text, top_logprobs = str(choice.get("finish_reason")), text_of(choice), top_logprobs_of(choice)
         if finish == "content_filter":
             return UnsupportedQueryError(FILTERED)
         if finish == "length" and not text:
             return UnsupportedQueryError(SPENT)
-        if finish != "stop" and not text and not shown:
+        if finish != "stop" and not text and not top_logprobs:
             raise HalfAnswerError("a response with nothing in it")
-        if text and not shown:
+        if text and not top_logprobs:
             if self._shows:
                 raise HalfAnswerError("an answer without log-probabilities")
             raise UndertowError(
                 f"{self.address.host}: does not give log-probabilities with the answers of {self.model}; choose a server "
                 "and a model that do"
             )
-        written = without_end(shown, text, finish)
+        written = without_end(top_logprobs, text, finish)
         one_hot = is_one_hot(written)
-        if wanted.protocol == PAPER and shown and not one_hot and max(len(step.top) for step in shown) < PAPER_TOP:
+        if (
+            wanted.protocol == PAPER
+            and top_logprobs
+            and not one_hot
+            and max(len(step.top) for step in top_logprobs) < PAPER_TOP
+        ):
             raise UndertowError(
                 f"{self.address.host}: shows fewer than the {PAPER_TOP} tokens of each step that protocol {PAPER} reads; use "
                 f"--protocol {EXACT}"
             )
-        self._shows = self._shows or bool(shown)
+        self._shows = self._shows or bool(top_logprobs)
         self._sightings.add(written, wanted)
         steps = [step_of(step, wanted) for step in written]
         text = text or "".join(step.token for step in steps)
@@ -404,8 +409,8 @@ class _Losses:
 def _params(prompt: GenerateQuery, top: int) -> dict[str, Any]:
     """What both endpoints are asked alike, and what each calls by its own name."""
     params: dict[str, Any] = {"max_tokens": prompt.max_tokens, "temperature": 0, "seed": 0}
-    shown = {"logprobs": True, "top_logprobs": top} if prompt.chat else {"logprobs": top}
-    return params | prompt_in(prompt.prompt, chat=prompt.chat) | shown
+    logprob_params = {"logprobs": True, "top_logprobs": top} if prompt.chat else {"logprobs": top}
+    return params | prompt_in(prompt.prompt, chat=prompt.chat) | logprob_params
 
 
 def _n_tokens(query: GeneratedQuery) -> int:

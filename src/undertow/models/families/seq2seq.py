@@ -5,8 +5,7 @@
                                 ^ log P(she), log P(he)                                                  ^ log P(she), log P(he)
 
 A word of several tokens is read whole, each token after those before it; so is a second blank, after the first one's fill.
-The encoder reads a sentence once, whatever the number of options. Knows torch and transformers; both are imported when a
-model is opened, not before. Knows nothing about what is asked.
+The encoder reads a sentence once, whatever the number of options.
 """
 
 from __future__ import annotations
@@ -123,8 +122,8 @@ def resolve(request: ModelRequest) -> ModelHandle | None:
     if weights is None:
         return None
     modes = _modes(request.settings.get("mode", AUTO), weights.source)
-    card = weights.card(request, "seq2seq", modes.readout)
-    return ModelHandle(card, partial(_open, card, weights, request.device, modes), ASKS)
+    identity = weights.identity(request, "seq2seq", modes.readout)
+    return ModelHandle(identity, partial(_open, identity, weights, request.device, modes), ASKS)
 
 
 def _modes(wanted: object, source: str) -> _Modes:
@@ -137,8 +136,8 @@ def _modes(wanted: object, source: str) -> _Modes:
     return _Modes("NLU", "S2S") if wanted == AUTO and "ul2" in words and "flan" not in words else _Modes()
 
 
-def _open(card: ModelIdentity, weights: Weights, device: str, modes: _Modes) -> Seq2SeqModel:
-    with loading_errors(card.name):
+def _open(identity: ModelIdentity, weights: Weights, device: str, modes: _Modes) -> Seq2SeqModel:
+    with loading_errors(identity.name):
         from transformers import (
             MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING,
             AutoConfig,
@@ -149,27 +148,27 @@ def _open(card: ModelIdentity, weights: Weights, device: str, modes: _Modes) -> 
         config = AutoConfig.from_pretrained(weights.location, **weights.options)
         if type(config) not in MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING or not config.is_encoder_decoder:
             raise UndertowError(
-                f"{card.name}: is a model of the kind {config.model_type}, which is no text encoder-decoder; name one such as "
+                f"{identity.name}: is a model of the kind {config.model_type}, which is no text encoder-decoder; name one such as "
                 "T5, UL2 or BART"
             )
-        tokenizer = load_tokenizer(card.name, weights)
+        tokenizer = load_tokenizer(identity.name, weights)
         if not tokenizer.is_fast:
             raise UndertowError(
-                f"{card.name}: its tokenizer does not say which characters a token stands for; save a fast one (tokenizer.json)"
+                f"{identity.name}: its tokenizer does not say which characters a token stands for; save a fast one (tokenizer.json)"
             )
-        marks = _marks(card, config, tokenizer)
+        marks = _marks(identity, config, tokenizer)
         if modes.blanks and not marks.sentinels:
-            raise UndertowError(f"{card.name}: has no modes, which are UL2's; use mode {AUTO} or {NONE}")
+            raise UndertowError(f"{identity.name}: has no modes, which are UL2's; use mode {AUTO} or {NONE}")
         said, _ = PreTrainedConfig.get_config_dict(weights.location, **weights.options)
 
         def wrap(network: Any) -> Seq2SeqModel:
             if said.get("tie_word_embeddings") is False:
                 # A head of its own: what goes into it is not scaled. transformers 5 forgets this of umT5.
                 network.config.tie_word_embeddings = False
-            return Seq2SeqModel.of(card, network, tokenizer, marks, modes)
+            return Seq2SeqModel.of(identity, network, tokenizer, marks, modes)
 
         kind, what = AutoModelForSeq2SeqLM, "fill gaps"
-        return load_checked(card, weights, device, kind=kind, trained_to=what, tokenizer=tokenizer, wrap=wrap)
+        return load_checked(identity, weights, device, kind=kind, trained_to=what, tokenizer=tokenizer, wrap=wrap)
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,7 +195,7 @@ class Marks:
         return self.tokens[:n_blanks]
 
 
-def _marks(card: ModelIdentity, config: Any, tokenizer: Any) -> Marks:
+def _marks(identity: ModelIdentity, config: Any, tokenizer: Any) -> Marks:
     from transformers import MODEL_FOR_MASKED_LM_MAPPING
 
     sentinels: list[int] = []
@@ -208,7 +207,7 @@ def _marks(card: ModelIdentity, config: Any, tokenizer: Any) -> Marks:
     if tokenizer.mask_token_id is not None and type(config) in MODEL_FOR_MASKED_LM_MAPPING:
         return Marks((int(tokenizer.mask_token_id),), sentinels=False)
     raise UndertowError(
-        f"{card.name}: has neither sentinels ({SENTINEL.format(0)}) nor a mask token that it was trained to fill, so it can fill "
+        f"{identity.name}: has neither sentinels ({SENTINEL.format(0)}) nor a mask token that it was trained to fill, so it can fill "
         "no blank; name a model such as T5, UL2 or BART"
     )
 
@@ -289,7 +288,7 @@ class _Recorder:
 class Seq2SeqModel:
     """A loaded encoder-decoder; see `undertow.models.base.TokenModel` and `AnsweringModel`."""
 
-    card: ModelIdentity
+    identity: ModelIdentity
     network: Any
     tokenizer: Any
     marks: Marks
@@ -306,16 +305,16 @@ class Seq2SeqModel:
     _writer: Seq2SeqDecoder | None = None
 
     @classmethod
-    def of(cls, card: ModelIdentity, network: Any, tokenizer: Any, marks: Marks, modes: _Modes) -> Seq2SeqModel:
+    def of(cls, identity: ModelIdentity, network: Any, tokenizer: Any, marks: Marks, modes: _Modes) -> Seq2SeqModel:
         """Wrap a network and its tokenizer, and find out whether its head can be applied to single rows."""
         from transformers import GenerationConfig
 
-        opening = _opening(card, network, tokenizer)
+        opening = _opening(identity, network, tokenizer)
         greedy = _greedy(network, tokenizer, opening)
         # What a checkpoint says of generation (penalties, forced tokens) would fill in what a call leaves open.
         network.generation_config = GenerationConfig(**greedy)
         model = cls(
-            card,
+            identity,
             network,
             tokenizer,
             marks,
@@ -329,7 +328,7 @@ class Seq2SeqModel:
             _facts(network, tokenizer, marks),
         )
         model.head_apart = _head_stands_alone(model)
-        budget = affordable_tokens(network, model.memory_bytes, processor=CPU_BUDGET_TOKENS, card=GPU_BUDGET_TOKENS)
+        budget = affordable_tokens(network, model.memory_bytes, processor=CPU_BUDGET_TOKENS, gpu=GPU_BUDGET_TOKENS)
         model.limits = BatchLimits(budget, 0)
         model.prompt_notes = (modes.note,) if modes.note else ()
         return model
@@ -696,7 +695,7 @@ def _until(tokens: Sequence[int], ends: Sequence[int]) -> list[int]:
     return list(tokens[:end])
 
 
-def _opening(card: ModelIdentity, network: Any, tokenizer: Any) -> int:
+def _opening(identity: ModelIdentity, network: Any, tokenizer: Any) -> int:
     """The token that the decoder is fed first: as the network shifts its own targets (mBART begins with a language)."""
     import torch
 
@@ -707,7 +706,7 @@ def _opening(card: ModelIdentity, network: Any, tokenizer: Any) -> int:
         opening = getattr(network.config, "decoder_start_token_id", None)
         if opening is None:
             raise UndertowError(
-                f"{card.name}: does not say what its decoder begins with; set decoder_start_token_id in its config.json"
+                f"{identity.name}: does not say what its decoder begins with; set decoder_start_token_id in its config.json"
             ) from error
         return int(opening)
 
@@ -767,4 +766,6 @@ def _head_stands_alone(model: Seq2SeqModel) -> bool:
         fed, tokens = (torch.from_numpy(one).to(model.network.device) for one in (sources[batch.source_of_row], rows))
         whole = model.network(input_ids=fed, decoder_input_ids=tokens, use_cache=False)
         expected = whole.logits.flatten(0, 1)[torch.from_numpy(places)].float()
-        return head_is_position_wise(model.card.name, model.card.dtype, expected, lambda: model._logits(batch, places))
+        return head_is_position_wise(
+            model.identity.name, model.identity.dtype, expected, lambda: model._logits(batch, places)
+        )

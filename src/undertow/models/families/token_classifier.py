@@ -5,8 +5,6 @@
 
 A label stands for the word group of its name. Its probability is divided equally among the options of that group, whose sum is then
 exactly the group's; which word of a group it would be, such a head does not say. McMilin 2022 (ICML workshop), section 4.4.
-
-Knows torch and transformers; both are imported when a model is opened, not before. Knows nothing about what is asked.
 """
 
 from __future__ import annotations
@@ -52,27 +50,28 @@ def resolve(request: ModelRequest) -> ModelHandle | None:
     weights = find_weights(request, ARCHITECTURES)
     if weights is None:
         return None
-    card = weights.card(request, "token_classifier", READOUT)
-    return ModelHandle(card, partial(_open, card, weights, request.device), ASKS)
+    identity = weights.identity(request, "token_classifier", READOUT)
+    return ModelHandle(identity, partial(_open, identity, weights, request.device), ASKS)
 
 
-def _open(card: ModelIdentity, weights: Weights, device: str) -> TokenClassifierModel:
-    with loading_errors(card.name):
+def _open(identity: ModelIdentity, weights: Weights, device: str) -> TokenClassifierModel:
+    with loading_errors(identity.name):
         from transformers import AutoModelForTokenClassification
 
-        tokenizer = load_tokenizer(card.name, weights)
+        tokenizer = load_tokenizer(identity.name, weights)
         if tokenizer.mask_token_id is None:
             raise UndertowError(
-                f"{card.name}: its tokenizer has no mask token, so no word can be hidden; name a model that was fine-tuned on masked words"
+                f"{identity.name}: its tokenizer has no mask token, so no word can be hidden; name a model that was fine-tuned "
+                "on masked words"
             )
         return load_checked(
-            card,
+            identity,
             weights,
             device,
             kind=AutoModelForTokenClassification,
             trained_to="label words",
             tokenizer=tokenizer,
-            wrap=partial(TokenClassifierModel.of, card, tokenizer=tokenizer),
+            wrap=partial(TokenClassifierModel.of, identity, tokenizer=tokenizer),
         )
 
 
@@ -97,7 +96,7 @@ class _EncodedSentence:
 class TokenClassifierModel:
     """A loaded model that labels words; see `undertow.models.base.AnsweringModel`."""
 
-    card: ModelIdentity
+    identity: ModelIdentity
     network: Any
     tokenizer: Any
     labels: tuple[str, ...]
@@ -106,15 +105,15 @@ class TokenClassifierModel:
     notes: tuple[str, ...]
 
     @classmethod
-    def of(cls, card: ModelIdentity, network: Any, tokenizer: Any) -> TokenClassifierModel:
+    def of(cls, identity: ModelIdentity, network: Any, tokenizer: Any) -> TokenClassifierModel:
         """Wrap a network and its tokenizer, and try whether it can be read."""
         names = network.config.id2label
         labels = tuple(str(names[number]) for number in range(network.config.num_labels))
         model = cls(
-            card, network, tokenizer, labels, context_tokens(network, tokenizer), CPU_BUDGET_TOKENS, (HOW_READ,)
+            identity, network, tokenizer, labels, context_tokens(network, tokenizer), CPU_BUDGET_TOKENS, (HOW_READ,)
         )
         model.budget_tokens = affordable_tokens(
-            network, model.memory_bytes, processor=CPU_BUDGET_TOKENS, card=GPU_BUDGET_TOKENS
+            network, model.memory_bytes, processor=CPU_BUDGET_TOKENS, gpu=GPU_BUDGET_TOKENS
         )
         (tokens,) = model._tokens([TRIED])
         model._nats([_EncodedSentence(0, tokens, tokens.index(tokenizer.mask_token_id), ())])

@@ -89,11 +89,13 @@ def resolve(request: ModelRequest) -> ModelHandle | None:
         raise UndertowError("toy has no revisions; leave --revision out")
     settings = SETTINGS | dict(_setting(part) for part in given.split(",") if part)
     slope = settings["slope"]
-    card = ModelIdentity(
+    identity = ModelIdentity(
         request.name, "toy", "undertow", f"toy version 1, slope {slope!r}", request.dtype, "likelihood"
     )
     return ModelHandle(
-        card, lambda: ToyModel(card, slope_per_year=slope / 10_000, pause_s=settings["pause"]), capabilities=ASKS
+        identity,
+        lambda: ToyModel(identity, slope_per_year=slope / 10_000, pause_s=settings["pause"]),
+        capabilities=ASKS,
     )
 
 
@@ -114,7 +116,7 @@ def _setting(part: str) -> tuple[str, float]:
 class ToyModel:
     """The planted model; see the module's text."""
 
-    card: ModelIdentity
+    identity: ModelIdentity
     slope_per_year: float
     pause_s: float = 0.0
     notes: tuple[str, ...] = ()

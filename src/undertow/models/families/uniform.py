@@ -50,15 +50,17 @@ def resolve(request: ModelRequest) -> ModelHandle | None:
         return None
     if request.revision or request.dtype != FLOAT32:
         raise UndertowError("uniform has no weights; leave --revision and --dtype out")
-    card = ModelIdentity(request.name, "uniform", "undertow", f"uniform over {WORDS} words", request.dtype, "mask")
-    return ModelHandle(card, lambda: UniformModel(card), dict.fromkeys((BLANK, CONTINUATIONS, GENERATION), (EXACT,)))
+    identity = ModelIdentity(request.name, "uniform", "undertow", f"uniform over {WORDS} words", request.dtype, "mask")
+    return ModelHandle(
+        identity, lambda: UniformModel(identity), dict.fromkeys((BLANK, CONTINUATIONS, GENERATION), (EXACT,))
+    )
 
 
 @dataclass(frozen=True, slots=True)
 class UniformModel:
     """Answers without looking; see the module's text."""
 
-    card: ModelIdentity
+    identity: ModelIdentity
     notes: tuple[str, ...] = ("a control: it gives every word the same probability",)
 
     def answer(

@@ -8,7 +8,7 @@ once for all that stands behind it. A choice takes no step: its labels hang on t
                           Task: Generate ... Answer:   → gender | race | political → affiliation
     pack 2   (kept)       Question: What ... Answer:   → ...
 
-Networks whose cache takes no tree are asked in plain batches of one length. Knows torch; knows nothing of what prompts say.
+Networks whose cache takes no tree are asked in plain batches of one length.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from undertow.models.generation.decoding_state import (
     forced_generate_kwargs,
     nexts,
     reads_of,
-    searched,
+    search_spans,
     sort_of,
     span_nexts,
 )
@@ -209,12 +209,12 @@ class ConstrainedDecoder:
                 return {prompt.place: chosen(prompt, nats, self.prompter.tokenizer, protocol) for prompt in pack}
             if isinstance(pack[0].query, ConstrainedGenerateQuery) and pack[0].query.constraint == BEST_SPAN:
                 return self._searched(pack, in_tree=in_tree)
-            hands = [DecodingState.of(prompt) for prompt in pack]
+            sequences = [DecodingState.of(prompt) for prompt in pack]
             if in_tree:
-                self._write(hands)
+                self._write(sequences)
             else:
-                self._write_plain(hands)
-            return {hand.prompt.place: hand.answer(self.prompter.tokenizer) for hand in hands}
+                self._write_plain(sequences)
+            return {sequence.prompt.place: sequence.answer(self.prompter.tokenizer) for sequence in sequences}
 
     # The tree.
 
@@ -269,38 +269,38 @@ class ConstrainedDecoder:
 
     # Writing.
 
-    def _write(self, hands: Sequence[DecodingState]) -> None:
+    def _write(self, sequences: Sequence[DecodingState]) -> None:
         """All answers of a pack, a step of all of them at a time, over the cache of their prompts."""
         import torch
 
-        paths = [hand.prompt.tokens for hand in hands]
+        paths = [sequence.prompt.tokens for sequence in sequences]
         grown = self._grown(paths)
         trunk, branches, logits, device = grown.trunk, grown.branches, grown.logits_of(paths), grown.logits.device
         leaves = torch.tensor([branches.nodes_of[path][-1] for path in paths], device=device)
-        sees = ancestor_mask(torch.from_numpy(branches.ends).to(device), leaves)  # [hand, column]
+        sees = ancestor_mask(torch.from_numpy(branches.ends).to(device), leaves)  # [sequence, column]
         depths = torch.from_numpy(branches.depths).to(device)[leaves]
-        going = list(hands)
+        going = list(sequences)
         while going:
             decode_step(going, logits, self.stops)
-            kept = torch.tensor([not hand.done for hand in going], device=device)
-            going = [hand for hand in going if not hand.done]
+            kept = torch.tensor([not sequence.done for sequence in going], device=device)
+            going = [sequence for sequence in going if not sequence.done]
             if not going:
                 break
             sees, depths = sees[kept], depths[kept] + 1
             sees = torch.cat([sees, torch.eye(len(going), dtype=torch.bool, device=device)], dim=1)
-            tokens = torch.tensor([hand.tokens[-1] for hand in going], device=device)
+            tokens = torch.tensor([sequence.tokens[-1] for sequence in going], device=device)
             logits = trunk.feed(tokens, depths, sees, torch.arange(len(going), device=device))
         self._leave(trunk, branches, max(paths))
 
-    def _write_plain(self, hands: Sequence[DecodingState]) -> None:
+    def _write_plain(self, sequences: Sequence[DecodingState]) -> None:
         """Prompts of one length by the network's own search, which is told each token that was chosen here."""
         import torch
 
-        fed = torch.tensor([hand.prompt.tokens for hand in hands], device=self.decoder.network.device)
+        fed = torch.tensor([sequence.prompt.tokens for sequence in sequences], device=self.decoder.network.device)
         self.decoder.network.generate(
             fed,
             attention_mask=torch.ones_like(fed),
-            **forced_generate_kwargs(hands, self.stops),
+            **forced_generate_kwargs(sequences, self.stops),
         )
 
     # Search.
@@ -309,10 +309,10 @@ class ConstrainedDecoder:
         """The most probable span of each passage, over one cache or none."""
         paths = [prompt.tokens for prompt in pack]
         grown = self._grown(paths) if in_tree else None
-        found = searched(pack, self._searching(pack, grown) if grown is not None else self._searching_plain(pack))
+        answers = search_spans(pack, self._searching(pack, grown) if grown is not None else self._searching_plain(pack))
         if grown is not None:
             self._leave(grown.trunk, grown.branches, max(paths))
-        return found
+        return answers
 
     def _searching(self, pack: Sequence[EncodedPrompt], grown: _GrowingTree) -> _Expand:
         """Expands spans over one cache: the first time the prompts themselves, then a column for each span."""
@@ -346,13 +346,13 @@ class ConstrainedDecoder:
         import torch
 
         def expand(wanted: Sequence[Open]) -> list[dict[int, float]]:
-            found: list[dict[int, float]] = []
+            nexts: list[dict[int, float]] = []
             for one in wanted:
                 text = (*pack[one[0]].tokens, *one[1])
                 inputs = {"input_ids": torch.tensor([text], device=self.decoder.network.device)}
                 logits = torch.cat(list(self.logits_at(inputs, np.array([len(text) - 1]))))
-                found += span_nexts(pack, [one], logits, self.stops)
-            return found
+                nexts += span_nexts(pack, [one], logits, self.stops)
+            return nexts
 
         return expand
 
@@ -383,14 +383,14 @@ class ConstrainedDecoder:
                 expected = torch.cat(list(self.logits_at(inputs, places)))
                 grown = self._grown([one, two])
                 self._leave(grown.trunk, grown.branches, two)
-                found = self._grown([other]).logits_of([other])[0]
+                actual = self._grown([other]).logits_of([other])[0]
         except REFUSALS as error:
             if is_oom(error):
                 raise
             return f"its cache cannot be kept from one prompt to the next ({type(error).__name__})"
         finally:
             self.trunk = None
-        gap = (found.log_softmax(-1) - expected[0].log_softmax(-1)).abs().max()
+        gap = (actual.log_softmax(-1) - expected[0].log_softmax(-1)).abs().max()
         agrees = bool(gap <= AGREEMENT_NATS[str(network.dtype).removeprefix("torch.")])
         return "" if agrees else "it answers otherwise behind what another prompt left in its cache"
 

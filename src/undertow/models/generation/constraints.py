@@ -4,7 +4,7 @@
                                                          the cats          of | end
 
 A constraint is a state: it says which tokens may come next and whether the answer may end here, and a token leads to the next
-state. Knows tokens as numbers; knows no network, tokenizer or text.
+state.
 """
 
 from __future__ import annotations
@@ -147,14 +147,14 @@ class Trie:
 
     def prefixes(self) -> list[tuple[int, ...]]:
         """What was written at every state where there is something to decide or to read: all but the leaves, root first."""
-        found: list[tuple[int, ...]] = []
+        prefixes: list[tuple[int, ...]] = []
         left: list[tuple[tuple[int, ...], Trie]] = [((), self)]
         while left:
             written, state = left.pop()
             if state.children:
-                found.append(written)
+                prefixes.append(written)
                 left += [((*written, token), child) for token, child in state.children.items()]
-        return sorted(found)
+        return sorted(prefixes)
 
 
 Nexts = Mapping[tuple[int, ...], Mapping[int, float]]
@@ -184,16 +184,16 @@ def greedy_label(trie: Trie, nexts: Nexts, *, ends_early: bool = False) -> tuple
 
 def label_nats(trie: Trie, nexts: Nexts) -> list[float]:
     """The log-probability of each label: of its tokens, and of an end where it could have gone on [label]."""
-    found: dict[int, float] = {}
+    nats_by_label: dict[int, float] = {}
 
     def visit(state: Trie, written: tuple[int, ...], so_far: float) -> None:
         if state.label is not None:
-            found[state.label] = so_far + (nexts[written][END] if state.children else 0.0)
+            nats_by_label[state.label] = so_far + (nexts[written][END] if state.children else 0.0)
         for token, child in state.children.items():
             visit(child, (*written, token), so_far + nexts[written][token])
 
     visit(trie, (), 0.0)
-    return [found[label] for label in sorted(found)]
+    return [nats_by_label[label] for label in sorted(nats_by_label)]
 
 
 def best_of(state: Constraint, nats: Mapping[int, float], *, may_end: bool) -> int:
@@ -227,7 +227,7 @@ class SpanSearch:
     best: tuple[int, ...] = ()
     best_nats: float = -math.inf
     _open: list[_Open] = field(default_factory=list)
-    _asked: dict[tuple[int, ...], _Open] = field(default_factory=dict)
+    _expanding: dict[tuple[int, ...], _Open] = field(default_factory=dict)
 
     @classmethod
     def of(cls, passage: Sequence[int]) -> SpanSearch:
@@ -243,24 +243,24 @@ class SpanSearch:
     def wanted(self, most: int) -> list[tuple[tuple[int, ...], Span]]:
         """Up to so many spans that may lead to a better one, the most probable first; they count as asked."""
         self._open = sorted(one for one in self._open if -one.minus_nats > self.best_nats)
-        asked, self._open = self._open[:most], self._open[most:]
-        self._asked = {one.written: one for one in asked}
-        return [(one.written, one.state) for one in asked]
+        batch, self._open = self._open[:most], self._open[most:]
+        self._expanding = {one.written: one for one in batch}
+        return [(one.written, one.state) for one in batch]
 
-    def tell(self, written: tuple[int, ...], nats: Mapping[int, float]) -> None:
+    def extend(self, written: tuple[int, ...], nats: Mapping[int, float]) -> None:
         """What may come next after one that was wanted."""
-        one = self._asked.pop(written)
+        one = self._expanding.pop(written)
         so_far = -one.minus_nats
         if one.state.may_end:
-            self._found(written, so_far + nats[END])
+            self._offer(written, so_far + nats[END])
         for token in one.state.allowed:
             state = one.state.after(token)
             longer, longer_nats = (*written, token), so_far + nats[token]
             if state.allowed:
                 self._open.append(_Open(-longer_nats, longer, state))
             else:  # at the end of the passage nothing is left to decide
-                self._found(longer, longer_nats)
+                self._offer(longer, longer_nats)
 
-    def _found(self, span: tuple[int, ...], nats: float) -> None:
+    def _offer(self, span: tuple[int, ...], nats: float) -> None:
         if (nats, span) > (self.best_nats, self.best):
             self.best, self.best_nats = span, nats

@@ -2,7 +2,7 @@
 
     logits of a step   ->  the allowed tokens  ->  the most probable, or one that is drawn  ->  the next state of the constraint
 
-How the logits are got is the family's own business: a causal network's tree, or a decoder's rows. Knows torch; knows no network.
+The family computes the logits: from a causal network's tree, or from a decoder's rows.
 """
 
 from __future__ import annotations
@@ -46,10 +46,10 @@ def sort_of(prompt: EncodedPrompt) -> str:
     """What is done with it: `choice`, `writing` or `search`."""
     if prompt.trie is not None:
         return "choice"
-    return "search" if writing_of(prompt).constraint == BEST_SPAN else "writing"
+    return "search" if query_of(prompt).constraint == BEST_SPAN else "writing"
 
 
-def writing_of(prompt: EncodedPrompt) -> ConstrainedGenerateQuery:
+def query_of(prompt: EncodedPrompt) -> ConstrainedGenerateQuery:
     """The query of a prompt that is answered in writing."""
     if not isinstance(prompt.query, ConstrainedGenerateQuery):
         raise TypeError("a choice is not written")
@@ -75,13 +75,13 @@ class Stops:
     ends: frozenset[int]
     prompter: PromptEncoder
 
-    def of(self, writing: ConstrainedGenerateQuery) -> frozenset[int]:
+    def of(self, query: ConstrainedGenerateQuery) -> frozenset[int]:
         """Tokens that end the answer, and are no part of it."""
-        return self.ends | self.prompter.line_breaks if writing.line_ends else self.ends
+        return self.ends | self.prompter.line_breaks if query.line_ends else self.ends
 
-    def last(self, writing: ConstrainedGenerateQuery) -> frozenset[int]:
+    def last(self, query: ConstrainedGenerateQuery) -> frozenset[int]:
         """Tokens that no other comes after."""
-        return self.prompter.line_ends if writing.line_ends else frozenset()
+        return self.prompter.line_ends if query.line_ends else frozenset()
 
 
 # Choices.
@@ -89,14 +89,14 @@ class Stops:
 
 def reads_of(pack: Sequence[EncodedPrompt]) -> dict[tuple[int, ...], list[int]]:
     """Tokens that are read after each path, for all choices of a pack."""
-    found: dict[tuple[int, ...], set[int]] = {}
+    reads: dict[tuple[int, ...], set[int]] = {}
     for prompt in pack:
         for prefix in prompt.prefixes:
             state: Trie = prompt.trie or Trie()
             for token in prefix:
                 state = state.children[token]
-            found.setdefault((*prompt.tokens, *prefix), set()).update(state.children)
-    return {path: sorted(tokens) for path, tokens in found.items()}
+            reads.setdefault((*prompt.tokens, *prefix), set()).update(state.children)
+    return {path: sorted(tokens) for path, tokens in reads.items()}
 
 
 def nexts(
@@ -151,20 +151,20 @@ def span_nexts(
 ) -> list[dict[int, float]]:
     """What may come next after each span, from the logits there [span, vocabulary]."""
     norms = logits.logsumexp(-1)
-    found = []
+    by_span = []
     for row, (at, written, allowed) in enumerate(wanted):
-        ends, last = stops.of(writing_of(pack[at])), stops.last(writing_of(pack[at]))
+        ends, last = stops.of(query_of(pack[at])), stops.last(query_of(pack[at]))
         if last.intersection(written[-1:]):
-            found.append(dict.fromkeys(allowed, -math.inf) | {END: 0.0})
+            by_span.append(dict.fromkeys(allowed, -math.inf) | {END: 0.0})
             continue
         nats = dict(zip(allowed, (logits[row, list(allowed)] - norms[row]).double().tolist(), strict=True))
         nats |= dict.fromkeys(ends.intersection(allowed), -math.inf)  # what ends a span is no part of one
         end = end_nats(logits[row : row + 1], norms[row : row + 1], ends)
-        found.append(nats | {END: float(end[0])})
-    return found
+        by_span.append(nats | {END: float(end[0])})
+    return by_span
 
 
-def searched(
+def search_spans(
     pack: Sequence[EncodedPrompt], expand: Callable[[Sequence[Open]], Sequence[Mapping[int, float]]]
 ) -> dict[int, Answer | UnsupportedQueryError]:
     """The most probable span of each passage, by the places of the prompts: all searches of a pack go on together.
@@ -179,25 +179,25 @@ def searched(
         open_ones = [(at, *one) for at, search in enumerate(searches) for one in search.wanted(share)]
         if not open_ones:
             break
-        told = expand([(at, written, state.allowed) for at, written, state in open_ones])
-        for (at, written, _), nats in zip(open_ones, told, strict=True):
-            searches[at].tell(written, nats)
-    return {prompt.place: _found(prompt, search) for prompt, search in zip(pack, searches, strict=True)}
+        next_nats = expand([(at, written, state.allowed) for at, written, state in open_ones])
+        for (at, written, _), nats in zip(open_ones, next_nats, strict=True):
+            searches[at].extend(written, nats)
+    return {prompt.place: _span_answer(prompt, search) for prompt, search in zip(pack, searches, strict=True)}
 
 
-def _found(prompt: EncodedPrompt, search: SpanSearch) -> Answer | UnsupportedQueryError:
+def _span_answer(prompt: EncodedPrompt, search: SpanSearch) -> Answer | UnsupportedQueryError:
     if not search.best:
         return UnsupportedQueryError("the model gave a probability that is not a number")
-    text = _as_told(prompt, passage_of(prompt).text_of_span(search.best))
+    text = _cut_at_line_break(prompt, passage_of(prompt).text_of_span(search.best))
     return Answer((search.best_nats,), math.nan, text=text, n_dropped_shots=prompt.n_dropped)
 
 
 # Writing.
 
 
-def _as_told(prompt: EncodedPrompt, text: str) -> str:
+def _cut_at_line_break(prompt: EncodedPrompt, text: str) -> str:
     """What was written, up to a line break if that ends it."""
-    return re.split("[\r\n]", text, maxsplit=1)[0] if writing_of(prompt).line_ends else text
+    return re.split("[\r\n]", text, maxsplit=1)[0] if query_of(prompt).line_ends else text
 
 
 @dataclass(slots=True)
@@ -222,22 +222,22 @@ class DecodingState:
     @classmethod
     def of(cls, prompt: EncodedPrompt) -> DecodingState:
         """Nothing written yet."""
-        writing, passage = writing_of(prompt), passage_of(prompt).tokens
+        query, passage = query_of(prompt), passage_of(prompt).tokens
         state: Constraint = Free()
-        if writing.constraint != FREE:
-            state = OfTokens.of(passage) if writing.constraint == PASSAGE_TOKENS else Span.of(passage)
+        if query.constraint != FREE:
+            state = OfTokens.of(passage) if query.constraint == PASSAGE_TOKENS else Span.of(passage)
         # By the query alone, whatever it is asked together with.
-        told = hashlib.sha256(f"{writing.seed}\n{writing.shown()}".encode("utf-8", "replace")).digest()
-        return cls(prompt, state, np.random.default_rng(list(told)))
+        seed_digest = hashlib.sha256(f"{query.seed}\n{query.shown()}".encode("utf-8", "replace")).digest()
+        return cls(prompt, state, np.random.default_rng(list(seed_digest)))
 
     @property
-    def writing(self) -> ConstrainedGenerateQuery:
+    def query(self) -> ConstrainedGenerateQuery:
         """The query."""
-        return writing_of(self.prompt)
+        return query_of(self.prompt)
 
     def advance(self, logits: torch.Tensor, norm: float, ends: frozenset[int]) -> None:
         """Choose the next token, or the end, from the logits of one step [vocabulary]."""
-        chosen = self._drawn(logits, ends) if self.writing.temperature else self._most_probable(logits, ends)
+        chosen = self._drawn(logits, ends) if self.query.temperature else self._most_probable(logits, ends)
         if chosen in ends or chosen == END:
             nats = float(logits[sorted(ends)].logsumexp(-1)) if ends else -math.inf
             self.done = True
@@ -274,9 +274,9 @@ class DecodingState:
         if tokens == []:
             return END
         among = logits if tokens is None else logits[tokens]
-        n_kept = min(self.writing.top_k or len(among), len(among))
+        n_kept = min(self.query.top_k or len(among), len(among))
         values, places = among.double().topk(n_kept)
-        shares = (values / self.writing.temperature).softmax(-1).cpu().numpy()
+        shares = (values / self.query.temperature).softmax(-1).cpu().numpy()
         place = int(np.searchsorted(np.cumsum(shares), self.draws.random() * shares.sum(), side="right"))
         chosen = int(places[min(place, n_kept - 1)])
         return chosen if tokens is None else tokens[chosen]
@@ -294,38 +294,38 @@ class DecodingState:
             text = passage_of(self.prompt).text_of_span(tuple(self.tokens))
         else:
             text = tokenizer.decode(self.tokens, skip_special_tokens=True, clean_up_tokenization_spaces=False)
-        text = _as_told(self.prompt, text)
+        text = _cut_at_line_break(self.prompt, text)
         return Answer((self.nats,), math.nan, text=text, n_dropped_shots=self.prompt.n_dropped)
 
 
-def decode_step(hands: Sequence[DecodingState], logits: torch.Tensor, stops: Stops) -> None:
-    """The next token of each answer, from the logits of a step [hand, vocabulary]."""
+def decode_step(sequences: Sequence[DecodingState], logits: torch.Tensor, stops: Stops) -> None:
+    """The next token of each answer, from the logits of a step [sequence, vocabulary]."""
     norms = logits.logsumexp(-1)
-    for hand, row, norm in zip(hands, logits, norms.tolist(), strict=True):
-        hand.advance(row, norm, stops.of(hand.writing))
+    for sequence, row, norm in zip(sequences, logits, norms.tolist(), strict=True):
+        sequence.advance(row, norm, stops.of(sequence.query))
         # A token may say something before it breaks the line.
-        hand.done |= hand.tokens[-1:] != [] and hand.tokens[-1] in stops.last(hand.writing)
+        sequence.done |= sequence.tokens[-1:] != [] and sequence.tokens[-1] in stops.last(sequence.query)
 
 
-def forced_generate_kwargs(hands: Sequence[DecodingState], stops: Stops) -> dict[str, Any]:
-    """How a network's own search is told each token that was chosen here: arguments of its `generate`, one row a hand."""
+def forced_generate_kwargs(sequences: Sequence[DecodingState], stops: Stops) -> dict[str, Any]:
+    """How a network's own search is told each token that was chosen here: arguments of its `generate`, one row per sequence."""
     import torch
     from transformers import GenerationConfig, LogitsProcessorList
 
     end = min(stops.ends, default=0)
 
     def choose(_: torch.Tensor, logits: torch.Tensor) -> torch.Tensor:
-        going = [at for at, hand in enumerate(hands) if not hand.done]
-        decode_step([hands[at] for at in going], logits.float()[going], stops)
+        going = [at for at, sequence in enumerate(sequences) if not sequence.done]
+        decode_step([sequences[at] for at in going], logits.float()[going], stops)
         forced = torch.full_like(logits, -torch.inf)
-        for at, hand in enumerate(hands):
-            forced[at, end if hand.done else hand.tokens[-1]] = 0.0
+        for at, sequence in enumerate(sequences):
+            forced[at, end if sequence.done else sequence.tokens[-1]] = 0.0
         return forced
 
     config = GenerationConfig(
         do_sample=False,
         num_beams=1,
-        max_new_tokens=max(hand.prompt.most_tokens for hand in hands),
+        max_new_tokens=max(sequence.prompt.most_tokens for sequence in sequences),
         pad_token_id=end,
         eos_token_id=[end] if stops.ends else None,
     )

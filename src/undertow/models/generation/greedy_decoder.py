@@ -6,8 +6,7 @@ going on, in one forward pass over the cache of the whole tree. A mask lets each
     prompts   Fill in : In 1801 _ was a child        cache   [ tree of all prompts | step 1 | step 2 | ... ]
                               └ In 1953 _ was ...            every answer sees its own path in it, and nothing else
 
-Networks whose cache takes no such mask are decoded in plain batches of prompts of one length. Knows torch and
-transformers; knows nothing about what the prompts say or what is made of the answers.
+Networks whose cache takes no such mask are decoded in plain batches of prompts of one length.
 """
 
 from __future__ import annotations
@@ -326,7 +325,7 @@ class GreedyDecoder:
         try:
             with torch.inference_mode():
                 expected = self._plain([prompts[row] for row in compared], CHECK_STEPS, reader)
-                found = self._in_tree(prompts, CHECK_STEPS, reader)
+                actual = self._in_tree(prompts, CHECK_STEPS, reader)
         except REFUSALS as error:
             if is_oom(error):
                 raise
@@ -334,7 +333,7 @@ class GreedyDecoder:
         finally:
             self.ends = ends
         limit = AGREEMENT_NATS[_dtype(self.network)]
-        if all(_agree(one, found[row], limit) for one, row in zip(expected, compared, strict=True)):
+        if all(_agree(one, actual[row], limit) for one, row in zip(expected, compared, strict=True)):
             return ""
         return "it answers a tree of prompts differently from the prompts one by one"
 
@@ -376,8 +375,8 @@ class _Reader:
             probs = probs.masked_fill(~among_top(logits, tokens, self.top), 0.0)
         sums = torch.zeros(len(logits), n_options, device=logits.device).index_add_(1, owners, probs)
         without = torch.tensor([not tokens for tokens in self.options.ids], device=logits.device)
-        found: list[list[float]] = sums.masked_fill(without, torch.nan).double().cpu().tolist()
-        return found
+        by_option: list[list[float]] = sums.masked_fill(without, torch.nan).double().cpu().tolist()
+        return by_option
 
 
 def _size(pack: Sequence[_Prompt]) -> int:

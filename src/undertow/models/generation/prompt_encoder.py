@@ -1,6 +1,6 @@
 """Prompts with answered examples in tokens, with the labels that may answer them or the passage that an answer is made of.
 
-Examples that have no room are left out from the front. Knows tokenizers; knows neither torch nor any network.
+Examples that have no room are left out from the front.
 """
 
 from __future__ import annotations
@@ -146,14 +146,14 @@ class PromptEncoder:
             return UnsupportedQueryError(
                 f"prompt and answer are longer than the {self.context_tokens} tokens that the model reads, without any example"
             )
-        too_few, enough, found = 0, len(query.shots), most
+        too_few, enough, best = 0, len(query.shots), most
         while enough - too_few > 1:
             middle = (too_few + enough) // 2
             tried = self._without(place, query, middle)
             if isinstance(tried, UnsupportedQueryError):
                 return tried
-            too_few, enough, found = (too_few, middle, tried) if self._fits(tried) else (middle, enough, found)
-        return found
+            too_few, enough, best = (too_few, middle, tried) if self._fits(tried) else (middle, enough, best)
+        return best
 
     def _fits(self, prompt: EncodedPrompt) -> bool:
         return len(prompt.tokens) + prompt.most_tokens <= self.context_tokens

@@ -5,8 +5,7 @@
               <pad> political        -> affiliation | end
 
 Prompts of one exact length are answered in one go, without padding. A label's beginnings are read in one row: a decoder looks
-back only, so each place says what a row that ends there would say. Knows torch and transformers; knows nothing of what prompts
-say, nor how a network's head is applied.
+back only, so each place says what a row that ends there would say.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ from undertow.models.generation.decoding_state import (
     forced_generate_kwargs,
     nexts,
     reads_of,
-    searched,
+    search_spans,
     sort_of,
     span_nexts,
 )
@@ -204,11 +203,11 @@ class Seq2SeqDecoder:
             answers = {
                 prompt.place: chosen(prompt, nats, self.prompter.tokenizer, protocol) for prompt in sorts["choice"]
             }
-            hands = [DecodingState.of(prompt) for prompt in sorts["writing"]]
-            for start in range(0, len(hands), MAX_SEQUENCES):
-                self._write(hands[start : start + MAX_SEQUENCES], seen)
-            answers |= {hand.prompt.place: hand.answer(self.prompter.tokenizer) for hand in hands}
-            return answers | searched(sorts["search"], self._searching(sorts["search"], seen))
+            sequences = [DecodingState.of(prompt) for prompt in sorts["writing"]]
+            for start in range(0, len(sequences), MAX_SEQUENCES):
+                self._write(sequences[start : start + MAX_SEQUENCES], seen)
+            answers |= {sequence.prompt.place: sequence.answer(self.prompter.tokenizer) for sequence in sequences}
+            return answers | search_spans(sorts["search"], self._searching(sorts["search"], seen))
 
     # Choices.
 
@@ -225,8 +224,8 @@ class Seq2SeqDecoder:
             places = [(number, len(path) - seen.length) for number, path in paths]
             left = iter([path for _, path in paths])
             for logits in self._read(seen.of(sources), written, places):
-                here = [next(left) for _ in logits]
-                nats |= nexts(logits, [(path, row, reads[path]) for row, path in enumerate(here)], self.ends)
+                read_paths = [next(left) for _ in logits]
+                nats |= nexts(logits, [(path, row, reads[path]) for row, path in enumerate(read_paths)], self.ends)
         return nats
 
     def _read(
@@ -245,17 +244,17 @@ class Seq2SeqDecoder:
 
     # Writing.
 
-    def _write(self, hands: Sequence[DecodingState], seen: _SourceStates) -> None:
+    def _write(self, sequences: Sequence[DecodingState], seen: _SourceStates) -> None:
         """Answers by the network's own search, over its cache, which is told each token that was chosen here."""
         import torch
         from transformers.modeling_outputs import BaseModelOutput
 
-        states = seen.of([hand.prompt.tokens for hand in hands])
+        states = seen.of([sequence.prompt.tokens for sequence in sequences])
         self.reader.network.generate(
             encoder_outputs=BaseModelOutput(last_hidden_state=states),
             attention_mask=torch.ones(states.shape[:2], dtype=torch.int64, device=states.device),
-            decoder_input_ids=torch.tensor([self.given] * len(hands), device=states.device),
-            **forced_generate_kwargs(hands, self.stops),
+            decoder_input_ids=torch.tensor([self.given] * len(sequences), device=states.device),
+            **forced_generate_kwargs(sequences, self.stops),
         )
 
     # Search.

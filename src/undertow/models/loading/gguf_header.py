@@ -104,10 +104,10 @@ class _Head:
         return int(number)
 
     def _read(self, size: int, what: str) -> bytes:
-        found = self._file.read(size)
-        if len(found) < size:
+        content = self._file.read(size)
+        if len(content) < size:
             raise ValueError(f"it ends before {what}")
-        return found
+        return content
 
     def _take(self, size: int, what: str) -> None:
         self._need(size, what)

@@ -38,7 +38,7 @@ N_NAMED = 3
 
 
 def load_checked(  # noqa: PLR0913 - what is loaded, how, and what becomes of it
-    card: ModelIdentity,
+    identity: ModelIdentity,
     weights: Weights,
     device: str,
     *,
@@ -50,7 +50,7 @@ def load_checked(  # noqa: PLR0913 - what is loaded, how, and what becomes of it
     """Load a network whole, put it on its device, pack its weights, and wrap it.
 
     Args:
-        card: who it is.
+        identity: who it is.
         weights: its files.
         device: that the user asked for; see `chosen_device`.
         kind: the class of transformers that loads it, such as `AutoModelForCausalLM`.
@@ -64,9 +64,9 @@ def load_checked(  # noqa: PLR0913 - what is loaded, how, and what becomes of it
     import torch
 
     chosen = chosen_device(device)
-    network, notes = load_network(card.name, weights, kind, trained_to, dtype=getattr(torch, card.dtype))
-    _check_tokens(card.name, network, tokenizer, from_gguf="gguf_file" in weights.options)
-    _check_numbers(card.name, network)
+    network, notes = load_network(identity.name, weights, kind, trained_to, dtype=getattr(torch, identity.dtype))
+    _check_tokens(identity.name, network, tokenizer, from_gguf="gguf_file" in weights.options)
+    _check_numbers(identity.name, network)
     network.weights_digest = fingerprint(network)
     network = network.eval().to(chosen)
     model: Any = with_packed_weights(network, lambda: wrap(network))
@@ -144,8 +144,8 @@ def _wrapper(network: Any, missing: Collection[str], unexpected: Sequence[str]) 
     for prefix in sorted(prefixes, key=len):
         there = {name.removeprefix(prefix) for name in names if name.startswith(prefix)}
         if all(key in there or key.removeprefix(base) in there for key in wanted):
-            found = re.search(WRAPPERS, unexpected[0])
-            held = [one for one in (found[0] if found else "", prefix) if one]
+            match = re.search(WRAPPERS, unexpected[0])
+            held = [one for one in (match[0] if match else "", prefix) if one]
             mapping = {WRAPPERS: "", f"^{re.escape(prefix)}": ""} if prefix else {WRAPPERS: ""}
             return " and ".join(map(repr, held)), mapping if held else {}
     return "", {}
@@ -355,8 +355,8 @@ def _check_tokens(name: str, network: Any, tokenizer: Any, *, from_gguf: bool) -
     """
     n_known = int(network.get_input_embeddings().weight.shape[0])
     unused = set(tokenizer.get_added_vocab()) if from_gguf else set()
-    found = {token: number for token, number in tokenizer.get_vocab().items() if token not in unused}
-    token, number = max(found.items(), key=lambda one: one[1])
+    match = {token: number for token, number in tokenizer.get_vocab().items() if token not in unused}
+    token, number = max(match.items(), key=lambda one: one[1])
     if number >= n_known:
         raise UndertowError(
             f"{name}: its tokenizer has the token {token!r} (number {number:,}), and the network has weights for {n_known:,} tokens; "
@@ -397,10 +397,10 @@ def fingerprint(network: Any) -> str:
     import torch
     import transformers
 
-    found = hashlib.sha256()
+    digest = hashlib.sha256()
     for key, tensor in sorted(network.state_dict().items()):
         flat = tensor.detach().reshape(-1)
         sampled = flat[:: max(1, -(-flat.numel() // N_SAMPLED))].contiguous().cpu()
-        found.update(f"{key} {tuple(tensor.shape)} {tensor.dtype}".encode())
-        found.update(sampled.view(torch.uint8).numpy().tobytes())
-    return f"transformers {transformers.__version__}: {found.hexdigest()[:16]}"
+        digest.update(f"{key} {tuple(tensor.shape)} {tensor.dtype}".encode())
+        digest.update(sampled.view(torch.uint8).numpy().tobytes())
+    return f"transformers {transformers.__version__}: {digest.hexdigest()[:16]}"

@@ -62,7 +62,7 @@ class Weights:
     revision: str
     adapter: Path | None = None
 
-    def card(self, request: ModelRequest, family: str, readout: str) -> ModelIdentity:
+    def identity(self, request: ModelRequest, family: str, readout: str) -> ModelIdentity:
         """Who a model of these files is, for the family that reads it so."""
         return ModelIdentity(
             name=request.name,

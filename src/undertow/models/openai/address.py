@@ -1,6 +1,6 @@
 """Where a server that speaks OpenAI's interface is, and the key that may be sent there.
 
-Knows addresses and the environment; knows nothing about requests. No message quotes an address as it was given, since it may hold
+No message quotes an address as it was given, since it may hold
 a password, and none quotes the key.
 """
 

@@ -37,7 +37,7 @@ MAX_RETRY_AFTER_S = 120.0
 RETRIES_UNREACHED = 2
 """Of a server that never said a word, which is most often a mistyped address or one that was not started."""
 TRY_AGAIN = (408, 409, 429)
-SHOWN_LETTERS = 200
+MAX_MESSAGE_LETTERS = 200
 LONG_KEY_LETTERS = 16
 """So many letters are no word that an answer might have by itself."""
 KEY_PART_LETTERS = 6
@@ -317,8 +317,8 @@ class OpenAIClient:
             tried += 1
             self._check_mended(reply)
             if isinstance(reply, bytes):
-                found = _parsed(reply)
-                return found if isinstance(found, Mapping) else None
+                parsed = _parsed(reply)
+                return parsed if isinstance(parsed, Mapping) else None
             if isinstance(reply, StatusError):
                 if reply.status == NOT_OFFERED or not reply.passes:
                     self._check_key(reply.status)
@@ -374,7 +374,7 @@ class OpenAIClient:
             self.reached = True
             refusal = error.response
             said = _error_of(_parsed(self._without_key(refusal.content)))
-            return StatusError(refusal.status_code, said, _asked_wait_s(refusal.headers))
+            return StatusError(refusal.status_code, said, _retry_after_s(refusal.headers))
         except (openai.APIConnectionError, TimeoutError, UnreadableError) as error:
             nothing = why_nothing_came(error, self.timeout_s)
             return AttemptFailure(nothing.reason, unreached=nothing.unreached, mend=nothing.mend)
@@ -417,8 +417,8 @@ class OpenAIClient:
         if status in (400, 422) and code in OF_ONE_PROMPT:
             return UnsupportedQueryError(OF_ONE_PROMPT[code])
         if status in (400, 422) and "grammar" in str(refusal.said.get("message")).lower():
-            return GrammarError(f"the server refused the grammar (status {status}){self._shown(refusal.said)}")
-        raise UndertowError(f"{where}refused the request (status {status}){self._shown(refusal.said)}")
+            return GrammarError(f"the server refused the grammar (status {status}){self._reason(refusal.said)}")
+        raise UndertowError(f"{where}refused the request (status {status}){self._reason(refusal.said)}")
 
     def _check_mended(self, outcome: object) -> None:
         if isinstance(outcome, AttemptFailure) and outcome.mend:
@@ -436,7 +436,7 @@ class OpenAIClient:
             else f"{where}wants a key (status {status}); set {KEY_VARIABLE}"
         )
 
-    def _shown(self, said: Mapping[str, Any]) -> str:
+    def _reason(self, said: Mapping[str, Any]) -> str:
         """What the server said, where it is fit to be seen; what to try where we know."""
         message = self.presentable(said.get("message"))
         hint = "; try --top-logprobs 5" if "logprob" in message else ""
@@ -447,7 +447,7 @@ class OpenAIClient:
         line = " ".join("".join(letter if letter.isprintable() else " " for letter in str(text or "")).split())
         size = min(KEY_PART_LETTERS, len(self.key))
         parts = {self.key[at : at + size] for at in range(len(self.key) - size + 1)} if size else set()
-        return "" if any(part in line for part in parts) else line[:SHOWN_LETTERS]
+        return "" if any(part in line for part in parts) else line[:MAX_MESSAGE_LETTERS]
 
 
 def _parsed(content: bytes) -> Any:
@@ -478,7 +478,7 @@ def _is_count(given: Any) -> bool:
     return isinstance(given, int) and not isinstance(given, bool) and given >= 0
 
 
-def _asked_wait_s(headers: Mapping[str, str]) -> float:
+def _retry_after_s(headers: Mapping[str, str]) -> float:
     """`Retry-After` in seconds, or as a date; NaN if there is none that can be read."""
     given = headers.get("retry-after", "")
     with suppress(ValueError):

@@ -1,7 +1,5 @@
 """The way to a server that speaks OpenAI's interface: a client that takes nothing packed and nothing endless, and why there is no way.
 
-Knows the client library, sockets and certificates; knows nothing about what is asked, or of what a status means.
-
 Errors of the client library quote requests, and those about proxies quote their passwords, so no text and no chain of theirs leaves
 this file.
 """

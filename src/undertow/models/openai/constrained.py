@@ -4,7 +4,7 @@ A server that takes grammars (llama.cpp, vLLM) keeps its answers to them, and sh
 has its label and no log-probabilities, but for labels that are compared by their first tokens, where the server shows these.
 Whether it kept to the grammar is checked in every answer.
 
-Grammars are `undertow.models.openai.gbnf`, requests `undertow.models.openai.client`. Knows nothing about what is asked.
+Grammars are `undertow.models.openai.gbnf`, requests `undertow.models.openai.client`.
 """
 
 from __future__ import annotations
@@ -38,13 +38,13 @@ from undertow.models.openai.gbnf import (
 )
 from undertow.models.openai.logprobs import (
     FILTERED,
-    NOT_SHOWN_NATS,
+    HIDDEN_NATS,
     SPENT,
     HalfAnswerError,
     TopLogprobs,
     answer_in,
-    shown_of,
     text_of,
+    top_logprobs_of,
 )
 from undertow.types import BEST_SPAN, FREE, PASSAGE_TOKENS, SPAN, Answer, ConstrainedGenerateQuery, MultipleChoiceQuery
 
@@ -56,7 +56,7 @@ BYTES_PER_TOKEN = 4
 COLON, LINE = ":", "\n"
 """What stands before an answer, with a space after the former: some tokenizers spell the beginning of a text otherwise."""
 OUTSIDE_IN_A_ROW = 20
-SHOWN_LETTERS = 60
+MAX_QUOTED_LETTERS = 60
 MEND = "choose a llama.cpp or vLLM server, tell by --grammar if it is one, or ask for unconstrained answers"
 NO_SEARCH = (
     "a server does not show what a search for the most probable span must see; ask for spans that are decoded instead"
@@ -94,14 +94,14 @@ class ServerDecoder:
     Attributes:
         server: one of `SERVERS`, "" until it is known.
         endpoints: what they show.
-        told: whether the user said which server it is.
+        named_by_user: whether the user named the server.
         owner: whose the model is, by the server's list; "" if that is not known.
         n_outside: answers in a row, from the first on, that did not keep to their constraint.
     """
 
     server: str
     endpoints: Endpoints
-    told: bool = field(init=False)
+    named_by_user: bool = field(init=False)
     owner: str = ""
     n_outside: int = 0
     _kept: bool = False
@@ -113,11 +113,11 @@ class ServerDecoder:
     _notes: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        self.told = bool(self.server)
+        self.named_by_user = bool(self.server)
 
     # What can be asked.
 
-    async def find_out(self, caller: http.OpenAIClient) -> None:
+    async def detect_server(self, caller: http.OpenAIClient) -> None:
         """Which server it is, from its list of models; of the OpenAI service it is known.
 
         Raises:
@@ -144,7 +144,9 @@ class ServerDecoder:
         """
         if self.server != NO_GRAMMAR:
             return
-        why = "by --grammar none" if self.told else f"its models are owned by {self.owner or 'nobody it names'}"
+        why = (
+            "by --grammar none" if self.named_by_user else f"its models are owned by {self.owner or 'nobody it names'}"
+        )
         if any(_needs_grammar(query) for query in queries):
             raise UndertowError(
                 f"{host}: takes no grammar ({why}), so its answers cannot be kept to labels or a passage; {MEND}"
@@ -165,10 +167,10 @@ class ServerDecoder:
     def note(self, queries: Sequence[Limited]) -> None:
         """Take up what a reader of the answers to these must know."""
         choices = [query for query in queries if isinstance(query, MultipleChoiceQuery)]
-        writings = [query for query in queries if isinstance(query, ConstrainedGenerateQuery)]
+        written = [query for query in queries if isinstance(query, ConstrainedGenerateQuery)]
         notes = []
         if any(map(_needs_grammar, queries)):
-            known = "as --grammar says" if self.told else f"whose models are owned by {self.owner}"
+            known = "as --grammar says" if self.named_by_user else f"whose models are owned by {self.owner}"
             notes.append(f"answers are kept to labels or a passage by grammars of {self.server}, {known}")
         if choices:
             notes.append(
@@ -180,7 +182,7 @@ class ServerDecoder:
                 "labels that are compared by their first tokens are decoded whole; log-probabilities are those of their first "
                 "tokens where the server shows them all, from before the grammar, and none elsewhere"
             )
-        if any(writing.temperature for writing in writings):
+        if any(query.temperature for query in written):
             notes.append("tokens are drawn by the server, from a seed of each query's own")
         self._notes = tuple(notes)
 
@@ -251,7 +253,7 @@ class ServerDecoder:
         if query.constraint == FREE:
             return _DecodingRequest(query, fields, n_tokens, self.server)
         by_tokens = spelling if self._reads_tokens and spelling.texts else None
-        fields |= _grammar_as_told(_grammar_of(query, pieces, by_tokens), self.server)
+        fields |= _grammar_params(_grammar_of(query, pieces, by_tokens), self.server)
         return _DecodingRequest(query, fields, n_tokens, self.server, passage=by_tokens.texts if by_tokens else ())
 
     async def _wanted_label(
@@ -265,13 +267,13 @@ class ServerDecoder:
                 return spelling
             spellings.append(spelling)
         by_tokens = bool(spellings) and all(spelling.texts for spelling in spellings)
-        told = (
-            _grammar_as_told(token_choice_grammar(spellings), self.server)
+        grammar = (
+            _grammar_params(token_choice_grammar(spellings), self.server)
             if by_tokens
-            else _labels_as_told(labels, self.server)
+            else _label_params(labels, self.server)
         )
         top = (self.endpoints.chat_top if query.chat else self.endpoints.plain_top) if query.first_token else 0
-        fields = dict(STEADY[self.server]) | told
+        fields = dict(STEADY[self.server]) | grammar
         return _DecodingRequest(query, fields, most_label_tokens(query), self.server, top, by_tokens)
 
     def _drawing(self, query: ConstrainedGenerateQuery) -> dict[str, Any]:
@@ -295,10 +297,10 @@ class ServerDecoder:
         body: dict[str, Any] = {"content": opening + text, "add_special": False, "with_pieces": True}
         if self.server == VLLM:
             body = {"model": caller.model, "prompt": text, "add_special_tokens": False}
-        found = await caller.look_up(f"{caller.address.url.removesuffix('/v1')}/tokenize", body)
-        if isinstance(found, RequestFailedError):
-            return found
-        tokens = found.get("tokens") if found is not None else None
+        reply = await caller.look_up(f"{caller.address.url.removesuffix('/v1')}/tokenize", body)
+        if isinstance(reply, RequestFailedError):
+            return reply
+        tokens = reply.get("tokens") if reply is not None else None
         if not isinstance(tokens, list) or not all(map(_is_token, tokens)):
             return Spelling(())
         return Spelling(tuple(tokens)) if self.server == VLLM else Spelling.behind(opening, text, tokens)
@@ -401,7 +403,7 @@ class _DecodingRequest:
         n_tokens = usage.get("completion_tokens") if isinstance(usage, Mapping) else None
         return self.server == LLAMA_CPP and isinstance(n_tokens, int) and n_tokens < self.max_tokens
 
-    def _written(self, text: str, shown: str, *, cut: bool) -> Answer | UnsupportedQueryError:
+    def _written(self, text: str, quotable: str, *, cut: bool) -> Answer | UnsupportedQueryError:
         """The answer, or what is wrong with it; `shown` is the text as it may be quoted."""
         query = self.query
         if not isinstance(query, ConstrainedGenerateQuery) or query.constraint == FREE:
@@ -414,10 +416,10 @@ class _DecodingRequest:
             made = ShuffledGrammar(self.passage, self.passage) if self.passage else made
             kept, what = made.whole_in(text, cut=cut), "not made of the passage's words"
         if kept is None:
-            return _outside(shown, what)
+            return _outside(quotable, what)
         if text.strip() and not kept:
             return UnsupportedQueryError(
-                f"the server's answer {_brief(shown)} was cut off in the middle of its first word"
+                f"the server's answer {_brief(quotable)} was cut off in the middle of its first word"
             )
         return _answer_of(kept)
 
@@ -431,7 +433,7 @@ def _outside(text: str, what: str) -> OutsideError:
 
 
 def _brief(text: str) -> str:
-    return repr(text if len(text) <= SHOWN_LETTERS else f"{text[:SHOWN_LETTERS]}...")
+    return repr(text if len(text) <= MAX_QUOTED_LETTERS else f"{text[:MAX_QUOTED_LETTERS]}...")
 
 
 def _needs_grammar(query: Limited) -> bool:
@@ -446,7 +448,7 @@ def _grammar_of(query: ConstrainedGenerateQuery, pieces: Sequence[Piece], spelli
     return span_grammar(pieces, lead) if query.constraint == SPAN else ShuffledGrammar.of(pieces, lead).grammar
 
 
-def _grammar_as_told(grammar: str, server: str) -> dict[str, Any]:
+def _grammar_params(grammar: str, server: str) -> dict[str, Any]:
     return {"grammar": grammar} if server == LLAMA_CPP else {"structured_outputs": {"grammar": grammar}}
 
 
@@ -456,11 +458,11 @@ def _is_token(given: Any) -> bool:
     return isinstance(number, int) and not isinstance(number, bool) and number >= 0
 
 
-def _labels_as_told(labels: Sequence[str], server: str) -> dict[str, Any]:
+def _label_params(labels: Sequence[str], server: str) -> dict[str, Any]:
     """VLLM takes labels as they are, and makes a grammar of them that knows no line breaks."""
     if server == VLLM and all(map(str.isprintable, labels)):
         return {"structured_outputs": {"choice": list(labels)}}
-    return _grammar_as_told(choice_grammar(labels), server)
+    return _grammar_params(choice_grammar(labels), server)
 
 
 def _lead(query: ConstrainedGenerateQuery) -> str:
@@ -478,21 +480,21 @@ def _chosen(query: MultipleChoiceQuery, text: str, choice: Mapping[str, Any]) ->
     said = text.strip()
     if said not in {label.strip() for label in query.labels}:
         return None
-    nats = first_nats(query, shown_of(choice)[:1]) if query.first_token else None
+    nats = first_nats(query, top_logprobs_of(choice)[:1]) if query.first_token else None
     if nats is None:
         return Answer((math.nan,) * len(query.labels), math.nan, text=said)
     return Answer(nats, max(0.0, 1.0 - sum(map(math.exp, nats))), text=said)
 
 
-def first_nats(query: MultipleChoiceQuery, shown: Iterable[TopLogprobs]) -> tuple[float, ...] | None:
+def first_nats(query: MultipleChoiceQuery, steps: Iterable[TopLogprobs]) -> tuple[float, ...] | None:
     """Log-probabilities of labels that are one token each [label], from the first step; None where they cannot be had honestly.
 
     All labels must be shown, and a token that no label begins with: else probabilities may be those that the grammar left.
     """
     labels = _spelled(query)
-    for step in shown:
+    for step in steps:
         pairs = (*step.top, (step.token, step.logprob_nats))
-        seen = {token: nats for token, nats in pairs if nats > NOT_SHOWN_NATS}
+        seen = {token: nats for token, nats in pairs if nats > HIDDEN_NATS}
         is_whole = any(not any(label.startswith(token) for label in labels) for token in seen if token)
         if is_whole and all(label in seen for label in labels):
             return tuple(seen[label] for label in labels)
@@ -527,5 +529,5 @@ def effort_tokens(query: Limited) -> int:
 
 def _seed(query: ConstrainedGenerateQuery) -> int:
     """By the query alone, whatever it is asked together with; servers take 31 bits."""
-    told = hashlib.sha256(f"{query.seed}\n{query.shown()}".encode("utf-8", "replace")).digest()
-    return int.from_bytes(told[:4]) >> 1
+    seed_digest = hashlib.sha256(f"{query.seed}\n{query.shown()}".encode("utf-8", "replace")).digest()
+    return int.from_bytes(seed_digest[:4]) >> 1

@@ -10,8 +10,6 @@ Under a grammar of letters a model may begin *animals* with its token for *a*, w
 llama.cpp also reads grammars of tokens, by their numbers:
 
     labels     root ::= <[6283]> | <[5096]> <[284]>
-
-Knows text; knows nothing about requests.
 """
 
 from __future__ import annotations
@@ -69,8 +67,8 @@ def pieces_of(passage: str) -> tuple[Piece, ...]:
     """Words and punctuation marks of a passage, in order."""
     kinds = "".join(map(_kind, passage))
     return tuple(
-        Piece(passage[slice(*found.span(1))], passage[slice(*found.span(2))], found.start(2))
-        for found in PIECE.finditer(kinds)
+        Piece(passage[slice(*match.span(1))], passage[slice(*match.span(2))], match.start(2))
+        for match in PIECE.finditer(kinds)
     )
 
 
@@ -218,7 +216,7 @@ class ShuffledGrammar:
 def span_in(passage: str, text: str, *, cut: bool) -> str | None:
     """The piece of the passage that a text is, of one that was cut off its whole words; None if it is none."""
     span = text.strip()
-    starts = [found.start() for found in re.finditer(f"(?={re.escape(span)})", passage)] if span else []
+    starts = [match.start() for match in re.finditer(f"(?={re.escape(span)})", passage)] if span else []
     if not starts:
         return None
     ends = [piece.end for piece in pieces_of(passage)]

@@ -6,7 +6,7 @@
 A server's tokenizer is not known, so a word may be several tokens; any shown token that the word begins with may be its first.
 
 Servers show log-probabilities in two shapes: lists side by side (completions, as they were first), and one list of tokens
-(chat, and completions of some servers). Knows both; knows nothing about how a response was got.
+(chat, and completions of some servers).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from undertow.models.base import PAPER, PAPER_TOP, UnsupportedQueryError
 from undertow.models.generation.step_readout import Step, answer_of, steps_that_count, word_of
 from undertow.types import Answer, GenerateQuery
 
-NOT_SHOWN_NATS = -1000.0
+HIDDEN_NATS = -1000.0
 """Servers write a number below this (-9999, the lowest of its type) for a token that they do not show."""
 ROUNDING_NATS = 0.01
 ROUNDING_PROB = 1e-6
@@ -57,12 +57,12 @@ class TopLogprobs:
     def most_probable(self, n: int) -> list[tuple[str, float]]:
         """The most probable tokens that were really shown, `n` at most, with their probabilities."""
         ranked = sorted(self.top, key=lambda pair: pair[1], reverse=True)
-        return [(text, math.exp(nats)) for text, nats in ranked[:n] if nats > NOT_SHOWN_NATS]
+        return [(text, math.exp(nats)) for text, nats in ranked[:n] if nats > HIDDEN_NATS]
 
     def seen(self, n: int) -> list[tuple[str, float]]:
         """The same with the decoded token, where it comes on top of their number."""
         pairs = self.most_probable(n)
-        if self.token not in {text for text, _ in pairs} and self.logprob_nats > NOT_SHOWN_NATS:
+        if self.token not in {text for text, _ in pairs} and self.logprob_nats > HIDDEN_NATS:
             pairs.append((self.token, math.exp(self.logprob_nats)))
         return pairs
 
@@ -116,23 +116,23 @@ class LogprobCoverage:
     whole: set[str] = field(default_factory=set)
     fewest: dict[int, int] = field(default_factory=dict)
 
-    def add(self, shown: Sequence[TopLogprobs], wanted: WantedWords) -> None:
+    def add(self, steps: Sequence[TopLogprobs], wanted: WantedWords) -> None:
         """One more answer."""
-        if not shown:
+        if not steps:
             return
-        self.spreads = self.spreads or not all(step.is_sure for step in shown)
+        self.spreads = self.spreads or not all(step.is_sure for step in steps)
         words = {word for word in wanted.words if word}
         self.words |= words
-        self.whole |= words & {word_of(text) for step in shown for text, _ in step.seen(wanted.top)}
-        fewest = min(len(step.most_probable(wanted.top)) for step in shown)
+        self.whole |= words & {word_of(text) for step in steps for text, _ in step.seen(wanted.top)}
+        fewest = min(len(step.most_probable(wanted.top)) for step in steps)
         self.fewest[wanted.top] = min(fewest, self.fewest.get(wanted.top, fewest))
 
     def notes(self) -> tuple[str, ...]:
         """What a reader of the results must know of it."""
         notes = [
-            f"of {asked} tokens that were asked for, the server shows as few as {fewest} of a step"
-            for asked, fewest in sorted(self.fewest.items())
-            if fewest < asked
+            f"of {requested} tokens that were asked for, the server shows as few as {fewest} of a step"
+            for requested, fewest in sorted(self.fewest.items())
+            if fewest < requested
         ]
         pieces = sorted(self.words - self.whole)
         if pieces:
@@ -179,7 +179,7 @@ def text_of(choice: Mapping[str, Any]) -> str:
     return text
 
 
-def shown_of(choice: Mapping[str, Any]) -> list[TopLogprobs]:
+def top_logprobs_of(choice: Mapping[str, Any]) -> list[TopLogprobs]:
     """The tokens of an answer with what was shown of each; none, if nothing was.
 
     Raises:
@@ -191,38 +191,38 @@ def shown_of(choice: Mapping[str, Any]) -> list[TopLogprobs]:
     try:
         content = given.get("content") or given.get("refusal")
         if content:
-            return [_shown(one["token"], one["logprob"], one["top_logprobs"]) for one in content]
+            return [_top_logprobs(one["token"], one["logprob"], one["top_logprobs"]) for one in content]
         if not given.get("tokens") or given.get("top_logprobs") is None:
             return []
         columns = given["tokens"], given["token_logprobs"], given["top_logprobs"]
-        return [_shown(*row) for row in zip(*columns, strict=True)]
+        return [_top_logprobs(*row) for row in zip(*columns, strict=True)]
     except (KeyError, TypeError, ValueError, OverflowError) as error:
         raise HalfAnswerError("log-probabilities with pieces missing or too many") from error
 
 
-def _shown(token: Any, nats: Any, top: Any) -> TopLogprobs:
+def _top_logprobs(token: Any, nats: Any, top: Any) -> TopLogprobs:
     listed = list(top.items()) if isinstance(top, Mapping) else [(one["token"], one["logprob"]) for one in top]
     pairs = [(token, nats), *listed]
     if not listed or not all(isinstance(text, str) and float(value) < ROUNDING_NATS for text, value in pairs):
         raise ValueError("no token, or no log-probability")
     spelled = [(text.replace(PIECE_SPACE, " "), min(float(value), 0.0)) for text, value in pairs]
-    shown = TopLogprobs(*spelled[0], tuple(spelled[1:]), by_text=isinstance(top, Mapping))
-    if sum(prob for _, prob in shown.seen(len(shown.top))) > MAX_PROB:
+    step = TopLogprobs(*spelled[0], tuple(spelled[1:]), by_text=isinstance(top, Mapping))
+    if sum(prob for _, prob in step.seen(len(step.top))) > MAX_PROB:
         raise ValueError("more than all of the probability")
-    return shown
+    return step
 
 
-def without_end(shown: Sequence[TopLogprobs], text: str, finish: str) -> Sequence[TopLogprobs]:
+def without_end(steps: Sequence[TopLogprobs], text: str, finish: str) -> Sequence[TopLogprobs]:
     """Without the token that ended the answer, which some servers list: no text has it.
 
     tokens  "Yes"  "."  ""             text "Yes."
     tokens  "Yes"  "."  "<|im_end|>"   text "Yes."
     """
-    if not shown or finish != "stop":
-        return shown
-    tokens = [step.token for step in shown]
+    if not steps or finish != "stop":
+        return steps
+    tokens = [step.token for step in steps]
     ends = not tokens[-1] or _letters(*tokens[:-1]) == _letters(text) != _letters(*tokens)
-    return shown[:-1] if ends else shown
+    return steps[:-1] if ends else steps
 
 
 def _letters(*texts: str) -> str:
@@ -235,23 +235,23 @@ def is_one_hot(written: Sequence[TopLogprobs]) -> bool:
     return len(written) > 1 and all(step.is_sure for step in written)
 
 
-def step_of(shown: TopLogprobs, wanted: WantedWords) -> ServedStep:
+def step_of(step: TopLogprobs, wanted: WantedWords) -> ServedStep:
     """The distribution of one step, as far as it was shown."""
     # A decoded token outside the most probable ones comes on top of their number, and tokens above it may be hidden.
-    least_prob = min((prob for _, prob in shown.most_probable(wanted.top)), default=1.0)
-    seen = shown.seen(wanted.top)
+    least_prob = min((prob for _, prob in step.most_probable(wanted.top)), default=1.0)
+    seen = step.seen(wanted.top)
     if wanted.protocol == PAPER:
         seen = sorted(seen, key=lambda pair: pair[1], reverse=True)[:PAPER_TOP]
-    found = [[prob for text, prob in seen if word_of(text) == word] for word in wanted.words]
-    probs = tuple(sum(own) if word else math.nan for word, own in zip(wanted.words, found, strict=True))
+    by_word = [[prob for text, prob in seen if word_of(text) == word] for word in wanted.words]
+    probs = tuple(sum(own) if word else math.nan for word, own in zip(wanted.words, by_word, strict=True))
     if wanted.protocol == PAPER:
-        return ServedStep(shown.token, probs)
-    n_seen = tuple(map(len, found))
-    if shown.by_text and len(shown.top) < wanted.top:
+        return ServedStep(step.token, probs)
+    n_seen = tuple(map(len, by_word))
+    if step.by_text and len(step.top) < wanted.top:
         # A token may be lost to another of equal text, and then it can be any, and as probable as can be.
-        n_seen, least_prob = (0,) * len(found), 1.0
+        n_seen, least_prob = (0,) * len(by_word), 1.0
     return ServedStep(
-        token=shown.token,
+        token=step.token,
         probs=probs,
         n_seen=n_seen,
         unseen_prob=max(ROUNDING_PROB, 1.0 - sum(prob for _, prob in seen)),
@@ -274,16 +274,16 @@ def spaced(steps: Sequence[ServedStep], text: str) -> Sequence[ServedStep]:
     """
     if "".join(step.token for step in steps).strip() == text.strip():
         return steps
-    at, found = 0, []
+    at, with_spaces = 0, []
     for step in steps:
         token = step.token.lstrip()
         start = len(text) - len(text[at:].lstrip())
         if not text.startswith(token, start):
             return steps
         end = start + len(token)
-        found.append(replace(step, token=text[at:end]))
+        with_spaces.append(replace(step, token=text[at:end]))
         at = end
-    return found
+    return with_spaces
 
 
 def served_answer(prompt: GenerateQuery, steps: Sequence[ServedStep], text: str) -> Answer:

@@ -1,7 +1,7 @@
 """A prompt inside a model's own chat template, the same on every day.
 
 Some templates write today's date into the system message. An audit of dates must not depend on the day that it is run on, and
-stored answers must not differ by it, so such a template is told one fixed date. Knows tokenizers by `apply_chat_template`.
+stored answers must not differ by it, so such a template is told one fixed date.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from typing import Any
 
 from undertow.models.base import UnsupportedQueryError
 
-TOLD_DATE = date(2024, 7, 26)
-"""What a template that asks for the date is told: the day that Llama 3 templates name where there is no clock."""
+FIXED_DATE = date(2024, 7, 26)
+"""The date that a template which asks for it gets: the day that Llama 3 templates name where there is no clock."""
 
 CLOCK = "strftime_now"
 _FORM = re.compile(CLOCK + r"\(\s*['\"]([^'\"]+)['\"]")
@@ -39,14 +39,14 @@ def _with_fixed_date(template: str) -> str:
     if CLOCK not in template:
         return template
     forms = dict.fromkeys(_FORM.findall(template))
-    told = "".join(
-        f"{{%- if form == {form!r} -%}}{TOLD_DATE.strftime(form)}{{%- endif -%}}" for form in forms if "%}" not in form
+    branches = "".join(
+        f"{{%- if form == {form!r} -%}}{FIXED_DATE.strftime(form)}{{%- endif -%}}" for form in forms if "%}" not in form
     )
-    return f"{{%- macro {CLOCK}(form) -%}}{told}{{%- endmacro -%}}{template}"
+    return f"{{%- macro {CLOCK}(form) -%}}{branches}{{%- endmacro -%}}{template}"
 
 
 def template_notes(tokenizer: Any) -> list[str]:
     """What a reader must know of the template."""
     if CLOCK not in str(tokenizer.chat_template or ""):
         return []
-    return [f"the chat template writes a date into each prompt; it was told {TOLD_DATE.isoformat()}"]
+    return [f"the chat template writes a date into each prompt; it was told {FIXED_DATE.isoformat()}"]

@@ -1,9 +1,7 @@
 """Which tokens of a text are the words that fill its blanks, told from the characters that each token stands for.
 
-    text      In 1953 , she was a teenager .        tokens of the fill: those whose characters are the fill's alone,
-                        ^^^                          but for a space before it
-
-Knows offsets as tokenizers give them; knows neither torch nor any network.
+text      In 1953 , she was a teenager .        tokens of the fill: those whose characters are the fill's alone,
+                    ^^^                          but for a space before it
 """
 
 from __future__ import annotations
@@ -30,12 +28,12 @@ class FillSpan:
 
 def spans(query: ClozeQuery, number: int) -> list[tuple[int, int]]:
     """Where each fill of an option stands in its text: (first character, one past the last)."""
-    found, at = [], 0
+    places, at = [], 0
     for piece, fill in zip(query.pieces[:-1], query.options[number].fills, strict=True):
         at += len(piece)
-        found.append((at, at + len(fill)))
+        places.append((at, at + len(fill)))
         at += len(fill)
-    return found
+    return places
 
 
 def placed(

@@ -1,10 +1,8 @@
 """Which tokens of a vocabulary are which words: what an answer, read one token at a time, can say of the words asked about.
 
-    word     tokens whose text is the word      distribution of one step
-    she      "she"  " she"                      P(she) = P("she") + P(" she")
-    zirself  none: it is several tokens         cannot be seen in one step
-
-Knows tokenizers by `batch_decode`, a call and `get_vocab`; knows neither torch nor any network.
+word     tokens whose text is the word      distribution of one step
+she      "she"  " she"                      P(she) = P("she") + P(" she")
+zirself  none: it is several tokens         cannot be seen in one step
 """
 
 from __future__ import annotations

@@ -8,8 +8,6 @@ question-answering pipeline of transformers has it cut them:
 
     [CLS] Who met James ? [SEP] Mary met [SEP]
     [CLS] Who met James ? [SEP] met James [SEP]        the pieces of one window are compared with those of another
-
-Knows tokenizers that say which characters a token stands for; knows neither torch nor any network.
 """
 
 from __future__ import annotations
@@ -250,14 +248,14 @@ def places_of(passage: str, piece: str) -> list[Span]:
 
     *Al* is not in *Alice*. Between scripts that put no space between words every place counts.
     """
-    found = []
+    places = []
     first = passage.find(piece)
     while first >= 0:
         end = first + len(piece)
         if not _one_word(passage[first - 1 : first + 1] if first else "") and not _one_word(passage[end - 1 : end + 1]):
-            found.append((first, end))
+            places.append((first, end))
         first = passage.find(piece, first + 1)
-    return found
+    return places
 
 
 def _one_word(pair: str) -> bool:

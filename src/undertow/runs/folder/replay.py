@@ -201,12 +201,12 @@ class ReplayModel:
     """A model that answers from a finished run.
 
     Attributes:
-        card, notes, facts: as in `undertow.models.base.AnsweringModel`.
+        identity, notes, facts: as in `undertow.models.base.AnsweringModel`.
         answers: answers by query.
         prompted: `chat` and `max_tokens` of every prompt, where known.
     """
 
-    card: ModelIdentity
+    identity: ModelIdentity
     answers: Mapping[_Key, Answer]
     facts: Mapping[str, str | float]
     prompted: Mapping[str, Any]
@@ -225,7 +225,7 @@ class ReplayModel:
         answer = self.answers.get((query.shown(), options))
         if isinstance(query, GenerateQuery) and any(getattr(query, name) != how for name, how in self.prompted.items()):
             answer = None
-        return answer or UnsupportedQueryError(f"the run {self.card.source} was not asked this")
+        return answer or UnsupportedQueryError(f"the run {self.identity.source} was not asked this")
 
     def estimate_cost(self, queries: Sequence[Query], protocol: str) -> CostEstimate:
         """The number of recorded answers; looking them up costs nothing."""
