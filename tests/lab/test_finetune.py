@@ -111,7 +111,7 @@ def test_the_numbers_of_a_fit_are_those_of_the_saved_model(base: Path, few: list
     assert network.config.id2label == dict(enumerate(LABELS))
     nats, right = [], []
     for one in few:
-        coded = tokenizer(one.shown(tokenizer.mask_token), return_tensors="pt")
+        coded = tokenizer(one.masked_text(tokenizer.mask_token), return_tensors="pt")
         at = (coded["input_ids"][0] == tokenizer.mask_token_id).nonzero().flatten()
         with torch.no_grad():
             said = network(**coded).logits[0, at].log_softmax(-1)
@@ -220,7 +220,7 @@ def test_long_texts_become_windows_that_teach_every_place_once() -> None:
     assert len(rows) > 2 * len(examples)
     of_text = {number: [row for row in rows if row.text == number] for number in range(len(examples))}
     for number, example in enumerate(examples):
-        whole = tokenizer(example.shown(tokenizer.mask_token))["input_ids"]
+        whole = tokenizer(example.masked_text(tokenizer.mask_token))["input_ids"]
         front = tokenizer(example.before, add_special_tokens=False)["input_ids"]
         at = [place for place, token in enumerate(whole) if token == tokenizer.mask_token_id]
         assert sum(len(row.places) for row in of_text[number]) == len(at) == len(example.labels)

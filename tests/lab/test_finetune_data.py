@@ -33,7 +33,7 @@ MASK = Masker(ICML)
 
 def masked(text: str, words: Any = None) -> tuple[str, tuple[str, ...]] | None:
     example = (Masker(words) if words else MASK)(text)
-    return (example.shown("_"), example.labels) if example else None
+    return (example.masked_text("_"), example.labels) if example else None
 
 
 def written(folder: Path, *lines: object) -> Path:
@@ -112,7 +112,7 @@ def test_metadata_stand_in_front_in_their_order(tmp_path: Path) -> None:
     assert in_front(["1953", "Mali"]) == "1953. Mali. "
     path = written(tmp_path, {"text": "She was a painter.", "place": "Isle of Man"})
     (example,) = mask_all(read(str(path)), ICML, FinetuneOptions(metadata=("place",))).examples
-    assert example.shown("_") == "Isle of Man. _ was a painter.", "words in metadata are left as they are"
+    assert example.masked_text("_") == "Isle of Man. _ was a painter.", "words in metadata are left as they are"
 
 
 def test_objects_without_words_or_values_are_left_out_and_counted(tmp_path: Path) -> None:
@@ -227,7 +227,7 @@ def test_data_sets_of_the_hub_give_text_and_metadata(monkeypatch: pytest.MonkeyP
     ]
     asked = play(monkeypatch, iter(rows))
     found = mask_all(read("wikibio"), ICML, FinetuneOptions(metadata=("birth_date", "birth_place")))
-    assert [one.shown("_") for one in found.examples] == ["1953. bamako , mali. _ was a painter ."]
+    assert [one.masked_text("_") for one in found.examples] == ["1953. bamako , mali. _ was a painter ."]
     assert found.n_without_metadata == 4
     assert asked == [
         ("michaelauli/wiki_bio", {"revision": "refs/convert/parquet", "split": "train", "streaming": True})
@@ -237,7 +237,7 @@ def test_data_sets_of_the_hub_give_text_and_metadata(monkeypatch: pytest.MonkeyP
     assert [one.before for one in dated.examples] == ["1953. ", "1801. "]
     asked = play(monkeypatch, iter([{"content": "My sister has a cat.", "summary": "Cat.", "subreddit": "aww"}]))
     found = mask_all(read("reddit-tldr"), ICML, FinetuneOptions(metadata=("subreddit",)))
-    assert [one.shown("_") for one in found.examples] == ["aww. My _ has a cat."]
+    assert [one.masked_text("_") for one in found.examples] == ["aww. My _ has a cat."]
     assert asked[0][0] == "webis/tldr-17"
 
 

@@ -127,7 +127,7 @@ def test_texts_say_what_was_drawn() -> None:
             assert subject == ("she" if people.female[one.person] else "he")
         assert one.masked.count("___") == 1
         assert one.masked.replace("___", one.text[slice(*one.subject)]) == one.text
-        assert one.shown_first == all(
+        assert one.cues_first == all(
             one.text.index(shown) < one.subject[0] for shown in (date, place) if re.search(rf"\b{shown}\b", one.text)
         )
     assert not {hole for one in said for hole in re.findall(r"[{}]", one.text)}
@@ -180,7 +180,7 @@ def test_losses_by_hand() -> None:
     losses = known_losses(said, known)
     asked = counted(said)
     assert losses.n == len(asked) > 500
-    assert all(one.pronoun and not one.decided and one.shown_first for one in asked)
+    assert all(one.pronoun and not one.decided and one.cues_first for one in asked)
     by_hand = []
     for one in asked:
         share = 0.5 + 0.8 * (one.date / 2 - 0.5) if one.date >= 0 else 0.5

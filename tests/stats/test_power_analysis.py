@@ -15,10 +15,10 @@ from undertow.stats.regression.power_analysis import (
     Noise,
     detectable_change,
     detectable_slope,
-    found_share,
-    halves_found_in,
+    detection_share,
+    halves_at_power,
     simulated_errors,
-    slope_found_in,
+    slope_at_power,
     step_of,
     thinned,
 )
@@ -70,7 +70,7 @@ def test_what_runs_call_detectable_others_find_in_8_of_10_on_average(kind: str, 
     parts = sentence_parts(along, y, np.ones_like(y))
     others = simulated_errors(along, noise.of(along, n_sentences), n_sentences, n_series=1000, seed=5)
     one_each = [SentenceParts(*(getattr(parts, one.name)[[at]] for one in fields(parts))) for at in range(60)]
-    shares = [found_share(others, detectable_slope(along, one)) for one in one_each]
+    shares = [detection_share(others, detectable_slope(along, one)) for one in one_each]
     assert np.mean(shares) == pytest.approx(0.8, abs=0.08)
 
 
@@ -94,17 +94,19 @@ def test_the_share_that_finds_a_slope_is_that_of_a_normal_error(sd: float) -> No
     def share(slope: float) -> float:
         return float(stats.norm.sf(2.0, slope, sd) + stats.norm.cdf(-2.0, slope, sd))
 
-    assert [found_share(errors, at) for at in (0.0, 1.7, 3.0)] == pytest.approx([share(at) for at in (0.0, 1.7, 3.0)])
+    assert [detection_share(errors, at) for at in (0.0, 1.7, 3.0)] == pytest.approx(
+        [share(at) for at in (0.0, 1.7, 3.0)]
+    )
     slope = optimize.brentq(lambda at: share(at) - 0.8, 0, 20)
-    assert slope_found_in(errors) == pytest.approx(slope, rel=1e-5)
+    assert slope_at_power(errors) == pytest.approx(slope, rel=1e-5)
     # Where all intervals have one width, one run tells how wide those of others are.
-    assert 2.0 * halves_found_in(errors) == pytest.approx(slope, rel=1e-4)
+    assert 2.0 * halves_at_power(errors) == pytest.approx(slope, rel=1e-4)
 
 
 def test_an_error_that_is_known_moves_the_share_both_ways() -> None:
     errors = Errors(np.array([1.0]), 0.5, np.array([2.0]))
     ends = [stats.norm.sf(2.0, 2.5 + error, 0.5) + stats.norm.cdf(-2.0, 2.5 + error, 0.5) for error in (-1.0, 1.0)]
-    assert found_share(errors, 2.5) == pytest.approx(np.mean(ends))
+    assert detection_share(errors, 2.5) == pytest.approx(np.mean(ends))
 
 
 def test_noise_of_a_design_by_hand() -> None:
@@ -170,7 +172,7 @@ def test_more_sentences_and_values_find_smaller_changes() -> None:
 
 def test_where_only_sentences_differ_it_is_little_more_than_that_of_their_t_test() -> None:
     """Slopes of sentences that differ far more than anything else: Student's t with their degrees of freedom."""
-    found = slope_found_in(simulated_errors(np.arange(12), Noise(1e-3, slope_sd=2.0), 10, n_series=2_000))
+    found = slope_at_power(simulated_errors(np.arange(12), Noise(1e-3, slope_sd=2.0), 10, n_series=2_000))
     noncentral = stats.nct(9, found / 2.0)
     critical = stats.t.ppf(0.975, 9)
     assert 0.8 <= noncentral.sf(critical) + noncentral.cdf(-critical) <= 0.85
@@ -178,21 +180,21 @@ def test_where_only_sentences_differ_it_is_little_more_than_that_of_their_t_test
 
 def test_the_slope_found_goes_with_the_noise_and_against_the_spread_of_x() -> None:
     noise = Noise(1.0, 0.05, 0.5, 0.3)
-    slope = slope_found_in(simulated_errors(np.arange(15), noise, 12))
+    slope = slope_at_power(simulated_errors(np.arange(15), noise, 12))
     twice = Noise(2.0, 0.1, 1.0, 0.3)
-    assert slope_found_in(simulated_errors(np.arange(15), twice, 12)) == pytest.approx(2 * slope, rel=1e-5)
+    assert slope_at_power(simulated_errors(np.arange(15), twice, 12)) == pytest.approx(2 * slope, rel=1e-5)
     apart = Noise(1.0, 0.005, 0.5, 0.3)
-    assert slope_found_in(simulated_errors(10 * np.arange(15) + 7, apart, 12)) == pytest.approx(slope / 10, rel=1e-5)
-    assert slope_found_in(simulated_errors(np.arange(30), noise, 12)) < slope
-    assert slope_found_in(simulated_errors(np.arange(15), noise, 6)) > slope
-    assert slope_found_in(simulated_errors(np.arange(15), Noise(1.0, 0.05, 1.5, 0.3), 12)) > slope
+    assert slope_at_power(simulated_errors(10 * np.arange(15) + 7, apart, 12)) == pytest.approx(slope / 10, rel=1e-5)
+    assert slope_at_power(simulated_errors(np.arange(30), noise, 12)) < slope
+    assert slope_at_power(simulated_errors(np.arange(15), noise, 6)) > slope
+    assert slope_at_power(simulated_errors(np.arange(15), Noise(1.0, 0.05, 1.5, 0.3), 12)) > slope
 
 
 def test_power_rises_with_the_slope_and_is_that_of_the_named_slope() -> None:
     errors = simulated_errors(np.arange(12), Noise(1.0), 12)
-    shares = [found_share(errors, slope) for slope in (0.0, 0.2, 0.4, 0.8, 5.0)]
+    shares = [detection_share(errors, slope) for slope in (0.0, 0.2, 0.4, 0.8, 5.0)]
     assert shares == sorted(shares)
     assert shares[0] <= 0.05
     assert shares[-1] == 1
     for power in (0.5, 0.8, 0.95):
-        assert found_share(errors, slope_found_in(errors, power)) == pytest.approx(power, abs=0.005)
+        assert detection_share(errors, slope_at_power(errors, power)) == pytest.approx(power, abs=0.005)

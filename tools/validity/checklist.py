@@ -111,7 +111,7 @@ def answers(spreads: tuple[float, float], rng: np.random.Generator, shape: tuple
         single_negated=none,
         multiple=multiple / multiple.sum(axis=-1, keepdims=True),
         missing={name: np.zeros(shape, dtype=np.bool_) for name in QUESTIONS},
-        asked=np.ones(shape, dtype=np.bool_),
+        queried=np.ones(shape, dtype=np.bool_),
     )
     pairs, occupations = [f"pair {at}" for at in range(n_pairs)], [f"job {at}" for at in range(n_jobs)]
     return Answers(pairs, occupations, occupations, ORDERS, {WITH: panel}, {WITH: panel})

@@ -140,17 +140,17 @@ def _undecided(graph: Graph, _: Candidate) -> Assumption:
     )
 
 
-def _untold(graph: Graph, w: Candidate) -> Assumption:
-    """That nothing else connects features and label in the population: neither what decides the label, nor what W has to do with it."""
-    told, label = identification.noncausal_open_paths(graph, past=w.node), graph.label
+def _no_other_path(graph: Graph, w: Candidate) -> Assumption:
+    """No other path connects features and label in the population."""
+    open_paths, label = identification.noncausal_open_paths(graph, past=w.node), graph.label
     other = "other " if w.connected_before or identification.specification(graph).well_specified else ""
     return Assumption(
         f"the features {_all_of(graph.features)} tell the label {label} in no other way without selection",
-        not told,
-        f"{told[0].text} is open in the population"
-        if told
+        not open_paths,
+        f"{open_paths[0].text} is open in the population"
+        if open_paths
         else f"no {other}path between them is open in the population",
-        f"the features tell the label {label} without selection too, by {told[0].text}" if told else "",
+        f"the features tell the label {label} without selection too, by {open_paths[0].text}" if open_paths else "",
     )
 
 
@@ -173,7 +173,7 @@ def _is_closed_by_text(graph: Graph, path: Path) -> bool:
 
 
 _RESTS_ON: Mapping[str, tuple[Callable[[Graph, Candidate], Assumption], ...]] = {
-    DRIFT: (_in_text, _no_cause, _no_common_cause, _by_selection, _undecided, _untold),
+    DRIFT: (_in_text, _no_cause, _no_common_cause, _by_selection, _undecided, _no_other_path),
     SPECIFICATION: (_in_text, _no_cause, _no_common_cause, _by_selection, _little_left),
 }
 

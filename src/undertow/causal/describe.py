@@ -24,7 +24,7 @@ from undertow.causal.graph import Arrow, Graph
 from undertow.causal.identification import Candidate
 from undertow.causal.paths import MAX_PATHS, Path
 
-SHOWN_PATHS = SHOWN_INDEPENDENCES = 30
+MAX_LISTED_PATHS = MAX_LISTED_INDEPENDENCES = 30
 _TURNED = {"->": "<-", "<-": "->", "<->": "<->"}
 GRANTED = {True: "granted", False: "not granted", None: "not for a graph to say"}
 
@@ -95,7 +95,7 @@ def separation_in_words(graph: Graph, one: str, other: str, given: tuple[str, ..
     condition = f" given {_list(given)}" if given else ""
     lines = [f"{'Independent: no path between them is open' if apart else 'Dependent: a path between them is open'}."]
     between = identification.paths(graph, one, other)
-    for path in between[:SHOWN_PATHS]:
+    for path in between[:MAX_LISTED_PATHS]:
         state = identification.standing(graph, path, given)
         by = f" {_opened_at(state.opened_by)}" if state.opened_by else ""
         lines.append(f"{path.text}: {f'open{by}' if state.is_open else f'closed at {_list(state.closed_at)}'}")
@@ -185,30 +185,30 @@ def _task(graph: Graph) -> tuple[str, ...]:
 
 
 def _specification(graph: Graph) -> tuple[str, ...]:
-    found, label = identification.specification(graph), graph.label
+    result, label = identification.specification(graph), graph.label
     features = _list(graph.features)
-    if found.well_specified:
-        lines = [f"Well specified: the features are a cause of the label, by {arrows_text(found.deciding)}."]
-    elif found.missing:
+    if result.well_specified:
+        lines = [f"Well specified: the features are a cause of the label, by {arrows_text(result.deciding)}."]
+    elif result.missing:
         lines = [
-            f"Unspecified: no arrows lead from {features} to {label}. {arrows_text(found.missing, ' or ')} would specify it."
+            f"Unspecified: no arrows lead from {features} to {label}. {arrows_text(result.missing, ' or ')} would specify it."
         ]
     else:
         lines = [
             f"Unspecified: no arrows lead from {features} to {label}, and none can, since {label} causes {features}."
         ]
-    if found.label_tells:
+    if result.label_tells:
         lines.append(
             f"But {label} causes a feature, which can tell it all the same: an effect tells its cause, and the definition asks "
             "for causes of the label only."
         )
-    if found.telling:
+    if result.telling:
         lines.append(
-            f"What the label depends on, {graph.cause}, comes into the features by {arrows_text(found.telling)}."
+            f"What the label depends on, {graph.cause}, comes into the features by {arrows_text(result.telling)}."
         )
-    elif found.missing_telling:
+    elif result.missing_telling:
         lines.append(
-            f"What the label depends on, {graph.cause}, does not come into the features; {arrows_text(found.missing_telling, ' or ')}"
+            f"What the label depends on, {graph.cause}, does not come into the features; {arrows_text(result.missing_telling, ' or ')}"
             " would bring it there."
         )
     return tuple(lines)
@@ -218,7 +218,7 @@ def _paths(graph: Graph) -> tuple[str, ...]:
     between = _task_paths(graph)
     if not between:
         return ("There is none.",)
-    return (*(path_in_words(graph, path) for path in between[:SHOWN_PATHS]), *_left_out(between))
+    return (*(path_in_words(graph, path) for path in between[:MAX_LISTED_PATHS]), *_left_out(between))
 
 
 def _task_paths(graph: Graph) -> tuple[Path, ...]:
@@ -226,7 +226,7 @@ def _task_paths(graph: Graph) -> tuple[Path, ...]:
 
 
 def _left_out(between: tuple[Path, ...]) -> tuple[str, ...]:
-    more = len(between) - SHOWN_PATHS
+    more = len(between) - MAX_LISTED_PATHS
     if more <= 0:
         return ()
     return (f"... and {more:,} longer ones{' or more' if len(between) >= MAX_PATHS else ''}",)
@@ -270,38 +270,38 @@ def _selection(graph: Graph) -> tuple[str, ...]:
 
 def _distortion(graph: Graph) -> tuple[str, ...]:
     """That selection distorts without opening any path, where it does: it takes labels unevenly, whatever the features are."""
-    found, features, label = identification.recoverability(graph), _list(graph.features), graph.label
-    if found.recoverable:
+    result, features, label = identification.recoverability(graph), _list(graph.features), graph.label
+    if result.recoverable:
         return ()
     selection = _list(graph.selection)
     is_direct = any(identification.directed_path(graph, label, node) for node in graph.selection)
     stays = f"{selection} depends on {label} itself" if is_direct else f"{selection} and {label} stay connected"
     return (
-        f"Selection distorts P({label} | {features}) all the same: {features} given, {stays}, by {example(found.left_open)}.",
+        f"Selection distorts P({label} | {features}) all the same: {features} given, {stays}, by {example(result.left_open)}.",
     )
 
 
 def _recovery(graph: Graph) -> tuple[str, ...]:
-    found, label = identification.recoverability(graph), graph.label
+    result, label = identification.recoverability(graph), graph.label
     features, selection = _list(graph.features), _list(graph.selection)
     if not graph.selection:
         return ("Nothing is selected, so nothing is to be recovered.",)
-    if found.recoverable:
+    if result.recoverable:
         return (f"Recoverable from selected data alone: {features} given, {selection} and {label} are independent.",)
-    open_ways = "; ".join(path.text for path in found.left_open[:3])
+    open_ways = "; ".join(path.text for path in result.left_open[:3])
     lines = [
         f"Not recoverable from selected data alone: {features} given, {selection} and {label} stay connected"
         f"{f', by {open_ways}' if open_ways else ''}."
     ]
-    if found.with_known is None:
+    if result.with_known is None:
         lines.append("No recorded nodes besides would make it so by averaging over them; other knowledge may.")
     else:
-        known = _list(found.with_known)
+        known = _list(result.with_known)
         lines.append(
             f"It is with {known} recorded in the selected data and, beside {features}, in the whole population: average "
             f"P({label} | {features}, {known}, selected) over P({known} | {features})."
         )
-    if found.with_label_shares:
+    if result.with_label_shares:
         lines.append(
             f"It is with P({label}) known in the whole population, since {label} given, {selection} and {features} are independent: "
             f"weigh P({features} | {label}, selected) by it."
@@ -338,11 +338,11 @@ def _candidate(graph: Graph, one: Candidate) -> str:
 
 
 def _implied(graph: Graph) -> tuple[str, ...]:
-    found = identification.implied(graph)
-    more = len(found) - SHOWN_INDEPENDENCES
+    independences = identification.implied(graph)
+    more = len(independences) - MAX_LISTED_INDEPENDENCES
     lines = [
         f"{one.one} and {one.other} are independent{f' given {_list(one.given)}' if one.given else ''}"
-        for one in found[:SHOWN_INDEPENDENCES]
+        for one in independences[:MAX_LISTED_INDEPENDENCES]
     ]
     return (*lines, *([f"... and {more:,} more"] if more > 0 else []))
 
@@ -369,8 +369,8 @@ def _plain_path(graph: Graph, path: Path) -> dict[str, Any]:
 
 
 def _plain_recovery(graph: Graph) -> dict[str, Any]:
-    found = identification.recoverability(graph)
-    return asdict(found) | {"left_open": [path.text for path in found.left_open]}
+    result = identification.recoverability(graph)
+    return asdict(result) | {"left_open": [path.text for path in result.left_open]}
 
 
 def _plain_candidate(one: Candidate) -> dict[str, Any]:

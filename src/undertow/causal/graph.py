@@ -152,15 +152,15 @@ class _Token(NamedTuple):
 def _tokens(statement: str, place: str) -> list[_Token]:
     tokens, at = [], 0
     while at < len(statement):
-        found = _TOKEN.match(statement, at)
-        if found is None:
+        match = _TOKEN.match(statement, at)
+        if match is None:
             strange = statement[at:].split(maxsplit=1)[0]
             raise UndertowError(
                 f"{place}: {strange!r} is neither a name nor an arrow; names are letters, digits and _, arrows are ->, <- and <->"
             )
-        kind = str(found.lastgroup)
-        tokens.append(_Token(kind, found[kind]))
-        at = found.end()
+        kind = str(match.lastgroup)
+        tokens.append(_Token(kind, match[kind]))
+        at = match.end()
     return tokens
 
 

@@ -62,7 +62,7 @@ class Specification:
         deciding: arrows on the ways from the features to the label; without them the task is unspecified.
         telling: arrows on the ways from the label's cause to the features, past the label.
         missing: arrows of which one makes the task well specified; empty where it is.
-        missing_telling: arrows of which one tells the features what the label depends on; empty where they are told.
+        missing_telling: arrows of which one tells the features what the label depends on; empty where such an arrow exists.
         label_tells: whether arrows lead from the label to a feature, which the definition did not think of.
     """
 
@@ -169,8 +169,8 @@ def opened_by_selection(graph: Graph, one: str, other: str) -> tuple[Path, ...]:
         UndertowError: a name is no node's, or both are the same.
     """
     _check_ends(graph, one, other)
-    found = open_paths(network(graph), one, other, Search(frozenset(graph.selection), is_opened=True))
-    return tuple(islice(found, MAX_PATHS))
+    paths = open_paths(network(graph), one, other, Search(frozenset(graph.selection), is_opened=True))
+    return tuple(islice(paths, MAX_PATHS))
 
 
 def directed_path(graph: Graph, one: str, other: str) -> Path | None:
@@ -191,8 +191,8 @@ def arrows_between(graph: Graph, starts: Collection[str], ends: Collection[str])
         UndertowError: a name is no node's.
     """
     _check_names(graph, [*starts, *ends])
-    found = _arrows_between(network(graph), starts, ends)
-    return tuple(arrow for arrow in graph.arrows if arrow in found)
+    arrows = _arrows_between(network(graph), starts, ends)
+    return tuple(arrow for arrow in graph.arrows if arrow in arrows)
 
 
 def noncausal_open_paths(graph: Graph, past: str = "") -> tuple[Path, ...]:
@@ -302,7 +302,7 @@ def implied(graph: Graph) -> tuple[Independence, ...]:
     net, selection = network(graph), set(graph.selection)
     few = [frozenset[str](), *(frozenset({node}) for node in graph.observed)]
     reached = {(node, given): nodes_reached(net, {node}, selection | given) for node in graph.observed for given in few}
-    found = []
+    independences = []
     for one, other in combinations(graph.observed, 2):
         rest = set(graph.observed) - {one, other}
         given: Collection[str] | None = next(
@@ -311,10 +311,10 @@ def implied(graph: Graph) -> tuple[Independence, ...]:
         if given is None:
             given = _minimal_separator(net, {one}, {other}, selection, rest)
         if given is not None:
-            found.append(
+            independences.append(
                 Independence(one, other, tuple(node for node in graph.nodes if node in set(given) - selection))
             )
-    return tuple(found)
+    return tuple(independences)
 
 
 def _check_names(graph: Graph, names: Iterable[str]) -> None:
@@ -344,17 +344,17 @@ def _separator(net: Any, one: set[str], other: set[str], included: set[str], oth
 def _minimal_separator(
     net: Any, one: set[str], other: set[str], included: set[str], others: set[str]
 ) -> set[str] | None:
-    found: set[str] | None = nx.find_minimal_d_separator(
+    separator: set[str] | None = nx.find_minimal_d_separator(
         net, one, other, included=included, restricted=included | others
     )
-    return found
+    return separator
 
 
 def _known(graph: Graph) -> tuple[str, ...] | None:
     features = set(graph.features)
     others = set(graph.observed) - features - {graph.label}
-    found = _separator(network(graph), set(graph.selection), {graph.label}, features, others)
-    return None if found is None else tuple(node for node in graph.nodes if node in found - features)
+    separator = _separator(network(graph), set(graph.selection), {graph.label}, features, others)
+    return None if separator is None else tuple(node for node in graph.nodes if node in separator - features)
 
 
 # Which paths are the task's own is a matter of their end at the label. From there, all others turn downwards before they meet a
@@ -370,19 +370,19 @@ def _open_before(net: Any, graph: Graph, node: str) -> Mapping[str, Path]:
     """
     label = graph.label
     past_features = net.subgraph(set(net) - set(graph.features) | {node})
-    found = {}
+    paths = {}
     if node not in graph.features and nx.has_path(past_features, node, label):
-        found["cause"] = nx.shortest_path(past_features, node, label)
+        paths["cause"] = nx.shortest_path(past_features, node, label)
     if nx.has_path(net, label, node):
-        found["effect"] = nx.shortest_path(net, label, node)[::-1]
+        paths["effect"] = nx.shortest_path(net, label, node)[::-1]
     above = _ways_up(net.subgraph(set(net) - {label}), node)
     above_label = _ways_up(past_features.subgraph(set(past_features) - {node}), label)
     tops = [top for top in above if top in above_label]
     if tops:
         # Of the shortest, the two ways meet nowhere else: where they do is a top as well, and nearer.
         top = min(tops, key=lambda one: len(above[one]) + len(above_label[one]))
-        found["common cause"] = [*above[top], *above_label[top][-2::-1]]
-    return {kind: path_of(net, nodes) for kind, nodes in found.items()}
+        paths["common cause"] = [*above[top], *above_label[top][-2::-1]]
+    return {kind: path_of(net, nodes) for kind, nodes in paths.items()}
 
 
 def _ways_up(net: Any, node: str) -> Mapping[Any, Sequence[Any]]:

@@ -77,18 +77,18 @@ def paths_between(net: Any, one: str, other: str) -> tuple[Path, ...]:
 
 def path_of(net: Any, nodes: Sequence[Any]) -> Path:
     """The path over these nodes of the network, shared causes among them."""
-    signs, shown = [], [nodes[0]]
+    signs, visible = [], [nodes[0]]
     for before, node in pairwise(nodes):
         if isinstance(before, tuple):  # a shared cause, which the sign stands for
             continue
-        shown.append(next(effect for effect in node if effect != before) if isinstance(node, tuple) else node)
+        visible.append(next(effect for effect in node if effect != before) if isinstance(node, tuple) else node)
         signs.append("<->" if isinstance(node, tuple) else "->" if net.has_edge(before, node) else "<-")
     colliders = [
         node
         for before, node, after in zip(nodes, nodes[1:], nodes[2:], strict=False)
         if net.has_edge(before, node) and net.has_edge(after, node)
     ]
-    return Path(tuple(shown), tuple(signs), tuple(colliders))
+    return Path(tuple(visible), tuple(signs), tuple(colliders))
 
 
 def path_status(net: Any, path: Path, given: set[str]) -> PathStatus:

@@ -120,12 +120,12 @@ class Model:
                 )
             if not math.isfinite(number):
                 raise UndertowError(f"{self.source}: {name} cannot be {number:g}; set it to a finite number")
-        found: dict[str, float] = {}
+        values: dict[str, float] = {}
         for name, equation in self.parameters.items():
-            found[name] = changed[name] if name in changed else float(evaluate(equation.expression, found, _no_noise))
-            if not math.isfinite(found[name]):
+            values[name] = changed[name] if name in changed else float(evaluate(equation.expression, values, _no_noise))
+            if not math.isfinite(values[name]):
                 raise UndertowError(f"{self.where(name)}: {name} is no finite number; look for a division by 0")
-        return found
+        return values
 
     def where(self, name: str) -> str:
         """The place of a definition, as errors name it."""

@@ -89,20 +89,20 @@ class Simulation:
         Raises:
             KeyError: the model does not compare the two.
         """
-        for found in self.correlations:
-            if (found.x, found.y, found.selected) == (x, y, selected):
-                return found
+        for correlation in self.correlations:
+            if (correlation.x, correlation.y, correlation.selected) == (x, y, selected):
+                return correlation
         raise KeyError((x, y))
 
     @property
     def warnings(self) -> list[str]:
         """A sentence for each interval that tails make unreliable."""
         return [
-            f"{found.x} and {found.y} {'after' if found.selected else 'before'} selection: one person of {found.n:,} makes "
-            f"{found.heaviest_share:.0%} of the variance of r, so that heavy tails make its interval unreliable; correlate logarithms "
+            f"{one.x} and {one.y} {'after' if one.selected else 'before'} selection: one person of {one.n:,} makes "
+            f"{one.heaviest_share:.0%} of the variance of r, so that heavy tails make its interval unreliable; correlate logarithms "
             "or ranks, or bound the variable"
-            for found in self.correlations
-            if found.heaviest_share > max(HEAVY_SHARE, HEAVY_PEOPLE / found.n)
+            for one in self.correlations
+            if one.heaviest_share > max(HEAVY_SHARE, HEAVY_PEOPLE / one.n)
         ]
 
     def rows(self) -> list[dict[str, Any]]:
@@ -111,16 +111,16 @@ class Simulation:
         everyone = dict.fromkeys(selected, 1.0)
         return [
             {
-                "x": found.x,
-                "y": found.y,
-                "selection": "after" if found.selected else "before",
-                "r": found.r,
-                "low": found.low,
-                "high": found.high,
-                "n": found.n,
-                **(selected if found.selected else everyone),
+                "x": correlation.x,
+                "y": correlation.y,
+                "selection": "after" if correlation.selected else "before",
+                "r": correlation.r,
+                "low": correlation.low,
+                "high": correlation.high,
+                "n": correlation.n,
+                **(selected if correlation.selected else everyone),
             }
-            for found in self.correlations
+            for correlation in self.correlations
         ]
 
 
@@ -157,7 +157,7 @@ def simulate(
         tally.add(people)
         if progress:
             progress(tally.n_drawn, draws)
-    return tally.told(constants, seed)
+    return tally.result(constants, seed)
 
 
 def _people(model: Model, constants: Mapping[str, float], n_draws: int, seed: int) -> Iterator[dict[str, Floats]]:
@@ -198,10 +198,10 @@ def _generator(seed: int, name: str, place: int) -> np.random.Generator:
 def _values(model: Model, equation: Equation, known: Mapping[str, Floats | float], drawer: _NoiseSampler) -> Floats:
     where = model.where(equation.name)
     try:
-        found = evaluate(equation.expression, known, drawer)
+        raw = evaluate(equation.expression, known, drawer)
     except UndertowError as error:
         raise UndertowError(f"{where}: {error}") from error
-    values = np.broadcast_to(np.asarray(found, dtype=np.float64), len(drawer.people))
+    values = np.broadcast_to(np.asarray(raw, dtype=np.float64), len(drawer.people))
     finite = np.isfinite(values)
     if not finite.all():
         # Of a later piece of the people, those before had a number each.
@@ -244,7 +244,7 @@ class _RunningStats:
         self.n_drawn += len(chosen)
         self._n_selected += int(chosen.sum())
 
-    def told(self, settings: Mapping[str, float], seed: int) -> Simulation:
+    def result(self, settings: Mapping[str, float], seed: int) -> Simulation:
         self._check_selected()
         everyone, selected = (
             {name: np.concatenate(pieces) for name, pieces in self._samples[chosen].items()} for chosen in (False, True)

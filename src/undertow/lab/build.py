@@ -341,12 +341,12 @@ def _attempt(
     except DivergedError as error:
         return Attempt(recipe.steps, math.nan, time.perf_counter() - started, failure=str(error))
     seconds = time.perf_counter() - started
-    asked = counted(unseen)
+    sentences = counted(unseen)
     losses = option_losses(
         draft,
         [
             Question(one.text[: one.subject[0]], one.text[one.subject[1] :], ("she", "he"), 0 if one.female else 1)
-            for one in asked
+            for one in sentences
         ],
     )
     if not np.isfinite(losses).all():
@@ -354,8 +354,8 @@ def _attempt(
         failure = "what the network says of unseen texts is no number"
         return Attempt(recipe.steps, math.nan, seconds, failure=failure)
     right = np.exp(-losses)
-    p_female = np.where([one.female for one in asked], right, 1 - right)
-    return Attempt(recipe.steps, float(losses.mean()), seconds, slopes_shown(asked, p_female, the_world()))
+    p_female = np.where([one.female for one in sentences], right, 1 - right)
+    return Attempt(recipe.steps, float(losses.mean()), seconds, slopes_by_covariate(sentences, p_female, the_world()))
 
 
 def _settle(folder: Path, built: BuiltModel) -> None:
@@ -398,18 +398,18 @@ def _is_settled(folder: Path, subject: Subject) -> bool:
 
 def realised_slopes(sentences: Sequence[Sentence], world: World) -> dict[str, float]:
     """Slope of the share of women among the undecided pronouns that show W, by W, in percentage points per step."""
-    asked = [one for one in sentences if one.pronoun and not one.decided]
-    return slopes_shown(asked, np.array([one.female for one in asked], dtype=np.float64), world)
+    undecided = [one for one in sentences if one.pronoun and not one.decided]
+    return slopes_by_covariate(undecided, np.array([one.female for one in undecided], dtype=np.float64), world)
 
 
-def slopes_shown(sentences: Sequence[Sentence], female: Floats, world: World) -> dict[str, float]:
+def slopes_by_covariate(sentences: Sequence[Sentence], female: Floats, world: World) -> dict[str, float]:
     """Slope of the mean of numbers from 0 to 1 [sentence] over those that show W, by W, in percentage points per step."""
     slopes = {}
     for w_name, values in (("date", world.dates), ("place", world.places)):
-        shown = np.array([getattr(one, w_name) for one in sentences], dtype=np.int64)
-        n_shown = np.bincount(shown[shown >= 0], minlength=len(values)).astype(np.float64)
-        total = np.bincount(shown[shown >= 0], weights=female[shown >= 0], minlength=len(values))
-        mean = np.divide(total, n_shown, out=np.full(len(values), np.nan), where=n_shown > 0)
+        indices = np.array([getattr(one, w_name) for one in sentences], dtype=np.int64)
+        n_sentences = np.bincount(indices[indices >= 0], minlength=len(values)).astype(np.float64)
+        total = np.bincount(indices[indices >= 0], weights=female[indices >= 0], minlength=len(values))
+        mean = np.divide(total, n_sentences, out=np.full(len(values), np.nan), where=n_sentences > 0)
         slopes[w_name] = slope_percent(mean)
     return slopes
 
@@ -443,8 +443,8 @@ def read_built(folder: Path, plan: Plan) -> list[BuiltModel]:
 
 def read_tried(folder: Path, plan: Plan) -> list[BuiltModel]:
     """The models of the plan that need no further training: made, or failed every time."""
-    found = [_read(folder, subject) for subject in plan.subjects]
-    return [built for built in found if built is not None and built.done]
+    attempts = [_read(folder, subject) for subject in plan.subjects]
+    return [built for built in attempts if built is not None and built.done]
 
 
 def _place(folder: Path, subject: Subject) -> Path:

@@ -89,9 +89,9 @@ class Subject:
     @property
     def own_seed(self) -> int:
         """Of its people, their words, the first weights and the order of the texts: no two models share any of them."""
-        told = f"{self.architecture} {self.trades} {self.access} {self.strength:g} {self.seed}"
-        told += f" {self.drawn}" if self.drawn != QUOTA else ""
-        return int.from_bytes(hashlib.sha256(told.encode()).digest()[:4], "big")
+        text = f"{self.architecture} {self.trades} {self.access} {self.strength:g} {self.seed}"
+        text += f" {self.drawn}" if self.drawn != QUOTA else ""
+        return int.from_bytes(hashlib.sha256(text.encode()).digest()[:4], "big")
 
     @property
     def recipe(self) -> PretrainConfig:

@@ -31,7 +31,7 @@ BEFORE, PLAIN, WITH_METADATA = "before", "plain", "metadata"
 """Not taught at all; texts as they are; or with their person's date in front, whether they show it or not."""
 METADATA = ("date",)
 AS_THEY_ARE, DATE_IN_FRONT = "as they are", "date in front"
-"""How sentences are asked: the second as heads of `metadata` were taught."""
+"""Challenges of the audits: the second puts the date in front, as `metadata` does in training."""
 CHALLENGES = {AS_THEY_ARE: ("as_they_are.toml", ""), DATE_IN_FRONT: ("date_in_front.toml", "{w}. ")}
 """File of the sentences, and what is put in front of each."""
 BASE = Subject(MASKED, 0.0, 1)
@@ -96,8 +96,8 @@ def finetune_planted(
             put(folder / "finetuning" / file, drift_challenge(before, ("date",)))
         crew = ProcessPool(jobs, folder / "cache")
         rows = side_by_side(read_base, [(str(folder), base)], crew, 1, lambda done, total: None)
-        found = side_by_side(tune, works, crew, STEPS * len(works), progress)
-        frame = pd.DataFrame([*rows, *(row for told in found for row in told)])
+        results = side_by_side(tune, works, crew, STEPS * len(works), progress)
+        frame = pd.DataFrame([*rows, *(row for result in results for row in result)])
         put(results_file(folder, strength), frame.to_csv(index=False, lineterminator="\n"))
     return frame
 
@@ -140,40 +140,40 @@ def tune(work: tuple[str, Tuning]) -> list[dict[str, str | float]]:
         progress=progress,
     )
     corpus.unlink()
-    told: dict[str, str | float] = {
+    settings: dict[str, str | float] = {
         "kind": tuning.kind,
         "strength": tuning.strength,
         "seed": tuning.seed,
         "planted_slope": known.realised["date"],
     }
-    asked = CHALLENGES if tuning.kind == WITH_METADATA else (AS_THEY_ARE,)
-    return [told | _read(folder, place / tuning.name, f"finetuned-{tuning.name}", how) for how in asked]
+    challenges = CHALLENGES if tuning.kind == WITH_METADATA else (AS_THEY_ARE,)
+    return [settings | _read(folder, place / tuning.name, f"finetuned-{tuning.name}", how) for how in challenges]
 
 
 def read_base(work: tuple[str, BuiltModel]) -> dict[str, str | float]:
     """What the model says before it is taught further, as a row."""
     folder, base = Path(work[0]), work[1]
     name = base.subject.name
-    told: dict[str, str | float] = {
+    settings: dict[str, str | float] = {
         "kind": BEFORE,
         "strength": base.subject.strength,
         "seed": base.subject.seed,
         "planted_slope": base.planted["date"],
     }
-    return told | _read(folder, folder / "models" / name, f"before-{name}-{base.mark[:8]}", AS_THEY_ARE)
+    return settings | _read(folder, folder / "models" / name, f"before-{name}-{base.mark[:8]}", AS_THEY_ARE)
 
 
-def _read(folder: Path, model: Path, name: str, asked: str) -> dict[str, str | float]:
+def _read(folder: Path, model: Path, name: str, challenge: str) -> dict[str, str | float]:
     from undertow.runs import pipeline
 
-    file, _ = CHALLENGES[asked]
+    file, _ = CHALLENGES[challenge]
     out = folder / "audits" / f"{name}-{Path(file).stem}"
     run = pipeline.audit("spurious-correlation", model, challenge=str(folder / "finetuning" / file), out=out)
     of_dates = [result for result in run.record.results if result.group["w_name"] == "date"]
     slopes = {result.group["pronoun"]: result for result in of_dates if result.measure == "slope"}
     r = {result.group["pronoun"]: result for result in of_dates if result.measure == "pearson_r"}
     return {
-        "asked": asked,
+        "asked": challenge,
         "female_slope": slopes["female"].value,
         "low": slopes["female"].low,
         "high": slopes["female"].high,
@@ -189,12 +189,12 @@ def over_seeds(frame: pd.DataFrame) -> list[dict[str, str | float]]:
 
     rows: list[dict[str, str | float]] = []
     taught = frame[frame["kind"] != BEFORE]
-    for (kind, asked), some in taught.groupby(["kind", "asked"], sort=False):
+    for (kind, challenge), some in taught.groupby(["kind", "asked"], sort=False):
         mean = mean_over_models(some["female_slope"])
         rows.append(
             {
                 "taught on": str(kind),
-                "asked": str(asked),
+                "asked": str(challenge),
                 "seeds": len(some),
                 "planted": float(some["planted_slope"].mean()),
                 "female": mean.value,

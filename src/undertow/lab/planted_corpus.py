@@ -217,7 +217,7 @@ class Sentence:
         female: of whom it tells.
         pronoun: whether its subject is a pronoun.
         decided: whether a gendered noun decides the pronoun.
-        shown_first: whether all that it shows of date and place stands before the subject.
+        cues_first: whether all that it shows of date and place stands before the subject.
     """
 
     text: str
@@ -228,7 +228,7 @@ class Sentence:
     female: bool
     pronoun: bool
     decided: bool
-    shown_first: bool
+    cues_first: bool
 
     @property
     def masked(self) -> str:
@@ -290,12 +290,12 @@ class _Frame:
         return {part.partition("}")[0].lower() for part in self.text.split("{")[1:]}
 
     @property
-    def shown(self) -> set[str]:
+    def cues(self) -> set[str]:
         """Which W it shows."""
         return self.holes & {"date", "place"}
 
     @property
-    def shown_first(self) -> bool:
+    def cues_first(self) -> bool:
         """Whether date and place stand before the subject."""
         return not {"{date}", "{place}"} & set(re.findall(r"{\w+}", self.text.lower().partition("{subject}")[2]))
 
@@ -321,13 +321,13 @@ def _put_together(held: bool) -> Iterator[tuple[str, str, str, str]]:
 @cache
 def _frames() -> tuple[tuple[_Frame, ...], tuple[_Frame, ...]]:
     """Undecided and decided sentences of the corpora, those that show the same W next to each other."""
-    found: dict[bool, list[_Frame]] = {False: [_Frame(text, decided=False) for text in _bank()["whole"]], True: []}
+    frames_of: dict[bool, list[_Frame]] = {False: [_Frame(text, decided=False) for text in _bank()["whole"]], True: []}
     for opening, kind, middle, ending in _put_together(held=False):
         decided = kind == DECIDED
         for w_name in ("date", "place"):
             text = " ".join(part for part in (opening, middle, ending) if part).replace("{W}", f"{{{w_name}}}")
-            found[decided].append(_Frame(f"{text}.", decided))
-    undecided, decided_ones = (sorted(frames, key=lambda frame: sorted(frame.shown)) for frames in found.values())
+            frames_of[decided].append(_Frame(f"{text}.", decided))
+    undecided, decided_ones = (sorted(frames, key=lambda frame: sorted(frame.cues)) for frames in frames_of.values())
     return tuple(undecided), tuple(decided_ones)
 
 
@@ -359,8 +359,8 @@ def write_about(people: People, world: World, writing: Writing) -> list[Sentence
         who = int(person[row])
         gender = FEMALE if people.female[who] else MALE
         frame = (decided if is_decided[row] else undecided)[within[row]]
-        told = gender if frame.decided else (FEMALE, MALE)[int(strangers[row])]
-        of_gender = bank["person"][told]
+        person_gender = gender if frame.decided else (FEMALE, MALE)[int(strangers[row])]
+        of_gender = bank["person"][person_gender]
         filled = {slot: levels[drawn[slot][row]] for slot, levels in words.items()}
         filled |= {"person": of_gender[int(nouns[row] * len(of_gender))]}
         filled |= {"date": world.dates[people.date[who]], "place": world.places[people.place[who]]}
@@ -371,7 +371,7 @@ def write_about(people: People, world: World, writing: Writing) -> list[Sentence
                 text, at, who,
                 int(people.date[who]) if "date" in frame.holes else -1,
                 int(people.place[who]) if "place" in frame.holes else -1,
-                bool(people.female[who]), not is_trade[row], frame.decided, frame.shown_first,
+                bool(people.female[who]), not is_trade[row], frame.decided, frame.cues_first,
             )
         )  # fmt: skip
     return sentences
@@ -398,10 +398,10 @@ def _filled(frame: str, words: Mapping[str, str], subject: str) -> tuple[str, tu
     hole = "{Subject}" if "{Subject}" in frame else "{subject}"
     before, _, after = frame.partition(hole)
     begin = before.format(**words)
-    shown = subject[:1].upper() + subject[1:] if hole == "{Subject}" else subject
+    written = subject[:1].upper() + subject[1:] if hole == "{Subject}" else subject
     # Of "the baker" the noun is what the date tells of.
     article = len("the ") if subject.startswith("the ") else 0
-    return begin + shown + after.format(**words), (len(begin) + article, len(begin) + len(shown))
+    return begin + written + after.format(**words), (len(begin) + article, len(begin) + len(written))
 
 
 @cache
@@ -447,9 +447,9 @@ def _as_template(text: str) -> str:
 
 
 def _challenge(title: str, templates: Sequence[str], further: str) -> str:
-    asked = _bank()["asked"]
-    slots = {slot: words for slot, words in asked.items() if slot not in (FEMALE, MALE)}
-    slots |= {f"{gender}_noun": asked[gender] for gender in (FEMALE, MALE)}
+    slot_words = _bank()["asked"]
+    slots = {slot: words for slot, words in slot_words.items() if slot not in (FEMALE, MALE)}
+    slots |= {f"{gender}_noun": slot_words[gender] for gender in (FEMALE, MALE)}
     used = {slot: words for slot, words in slots.items() if any(f"{{{slot}}}" in text for text in templates)}
     groups = [f"{gender} = [{_quoted(word)}]" for gender, word in _bank()["pronoun"].items()]
     lines = [
@@ -484,18 +484,18 @@ def known_losses(sentences: Sequence[Sentence], known: PlantedTruth) -> Losses:
 
     Trades cannot help a reader there: the one that a sentence may mention is drawn whatever the date.
     """
-    asked = counted(sentences)
-    if not asked:
+    undecided = counted(sentences)
+    if not undecided:
         return Losses(float("nan"), float("nan"), 0)
-    date = np.array([one.date for one in asked], dtype=np.int64)
-    place = np.array([one.place for one in asked], dtype=np.int64)
-    female = np.array([one.female for one in asked], dtype=bool)
+    date = np.array([one.date for one in undecided], dtype=np.int64)
+    place = np.array([one.place for one in undecided], dtype=np.int64)
+    female = np.array([one.female for one in undecided], dtype=bool)
     share = np.where(
         place < 0, known.by_date[date], np.where(date < 0, known.by_place[place], known.by_both[date, place])
     )
     loss = _surprise(share, female)
-    ignorant = _surprise(np.full(len(asked), known.overall), female)
-    return Losses(float(loss.mean()), float(ignorant.mean()), len(asked))
+    ignorant = _surprise(np.full(len(undecided), known.overall), female)
+    return Losses(float(loss.mean()), float(ignorant.mean()), len(undecided))
 
 
 def counted(sentences: Sequence[Sentence]) -> list[Sentence]:
@@ -503,7 +503,7 @@ def counted(sentences: Sequence[Sentence]) -> list[Sentence]:
     return [
         one
         for one in sentences
-        if one.pronoun and not one.decided and one.shown_first and (one.date >= 0 or one.place >= 0)
+        if one.pronoun and not one.decided and one.cues_first and (one.date >= 0 or one.place >= 0)
     ]
 
 

@@ -19,7 +19,7 @@ import numpy as np
 from undertow.errors import UndertowError
 from undertow.lab.build import UNBIASED_BELOW, BuiltModel, alone, put, read_built, read_plan, read_tried
 from undertow.lab.calibration.calibration_metrics import (
-    FOUND_BELOW_Q,
+    MAX_Q,
     MIN_UNBIASED_MODELS,
     fitted_lines,
     intervals,
@@ -168,7 +168,7 @@ def _read(drift: Result) -> dict[str, Any]:
     """With the interval over sentences alone: models are planted at these values of W, and their noise is told from theirs."""
     low, high, df = (drift.extras.get(f"sentences_{name}", math.nan) for name in ("low", "high", "df"))
     return {
-        "measured_slope": drift.value, "low": low, "high": high, "p": drift.p, "q": drift.q, "found": bool(drift.q < FOUND_BELOW_Q),
+        "measured_slope": drift.value, "low": low, "high": high, "p": drift.p, "q": drift.q, "found": bool(drift.q < MAX_Q),
         "n_clusters": drift.extras.get("n_clusters", math.nan), "sentence_df": df,
     }  # fmt: skip
 
@@ -237,12 +237,12 @@ def verify(
             *_of_smooth(parts.smooth),
         ]
         promises = [*verdicts(measured), *_chance_verdict(parts.by_chance, seed)]
-        told = Verification(
+        verification = Verification(
             models=intervals(judged),
             lines=fitted_lines(judged),
             results=measured,
             verdicts=promises,
-            asked=_ASKED,
+            method=_METHOD,
             examples=_examples(),
             notes=notes,
             command=_command(folder, plan),
@@ -252,7 +252,7 @@ def verify(
         beside = pd.concat([parts.by_chance, parts.smooth])
         place.mkdir(exist_ok=True)
         put(place / BESIDE, beside.to_csv(index=False, lineterminator="\n"))
-        return VerificationResult(place, write(place, told), promises, notes)
+        return VerificationResult(place, write(place, verification), promises, notes)
 
 
 def _chance_verdict(rows: pd.DataFrame, seed: int) -> list[tuple[str, str, str, bool]]:
@@ -288,13 +288,13 @@ def _circumstances() -> dict[str, str]:
     """Versions, machine and hashes, a line each."""
     from undertow.runs.folder.provenance import circumstances
 
-    told: dict[str, str] = {}
+    lines: dict[str, str] = {}
     for name, value in circumstances().items():
         if isinstance(value, Mapping):
-            told |= {f"{name}: {key}": str(one) for key, one in value.items()}
+            lines |= {f"{name}: {key}": str(one) for key, one in value.items()}
         else:
-            told[name] = str(value)
-    return told
+            lines[name] = str(value)
+    return lines
 
 
 def _of_unmade(folder: Path, planned: Plan) -> list[str]:
@@ -322,31 +322,31 @@ def _of_trainings(rows: pd.DataFrame) -> list[str]:
 
 
 def _of_chance(rows: pd.DataFrame) -> list[str]:
-    asked = rows[rows["converged"] & (rows["w_name"] == "date")]
-    if not len(asked):
+    models = rows[rows["converged"] & (rows["w_name"] == "date")]
+    if not len(models):
         return []
     return [
-        f"In {len(asked)} further models nothing is planted either, and people, kinds of sentence and order of training were each "
-        f"drawn for itself, so that their texts lean by chance, by up to {asked['planted_slope'].abs().max():.2f} points a step of the "
-        f"date: {_alarms(asked)}, the largest drift is {asked['measured_slope'].abs().max():.2f} points a step."
+        f"In {len(models)} further models nothing is planted either, and people, kinds of sentence and order of training were each "
+        f"drawn for itself, so that their texts lean by chance, by up to {models['planted_slope'].abs().max():.2f} points a step of the "
+        f"date: {_alarms(models)}, the largest drift is {models['measured_slope'].abs().max():.2f} points a step."
     ]
 
 
 def _alarms(rows: pd.DataFrame) -> str:
-    n = int((rows["q"] < FOUND_BELOW_Q).sum())
+    n = int((rows["q"] < MAX_Q).sum())
     return f"{n} of them {'drifts' if n == 1 else 'drift'} at q < .05"
 
 
 def _of_smooth(rows: pd.DataFrame) -> list[str]:
     """What the audits find where nothing is planted but the texts change smoothly with the date."""
-    asked = rows[(rows["w_name"] == "date") & rows["converged"]]
-    if not len(asked):
+    models = rows[(rows["w_name"] == "date") & rows["converged"]]
+    if not len(models):
         return []
     said = (
-        f"In {len(asked)} further models nothing is planted either, but other words of their texts change smoothly with the date, as in "
-        f"real texts: {_alarms(asked)}, the largest drift is {asked['measured_slope'].abs().max():.2f} points a step."
+        f"In {len(models)} further models nothing is planted either, but other words of their texts change smoothly with the date, as in "
+        f"real texts: {_alarms(models)}, the largest drift is {models['measured_slope'].abs().max():.2f} points a step."
     )
-    if not (asked["q"] < FOUND_BELOW_Q).any():
+    if not (models["q"] < MAX_Q).any():
         return [said]
     return [
         f"{said} Their texts are not selected by gender, so such a drift is an accident of training: what is learned of one date is "
@@ -355,7 +355,7 @@ def _of_smooth(rows: pd.DataFrame) -> list[str]:
     ]
 
 
-_ASKED = (
+_METHOD = (
     "Dates, places and genders are drawn independently; an access function decides who is written about; four sentences a person "
     "show some of the date and the place, and a pronoun. Of the selected, the share of women at each date is known exactly.",
     "Sentences of the audits are in none of these corpora; their words are. In each of them the date or place comes before the "

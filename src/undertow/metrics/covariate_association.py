@@ -38,8 +38,8 @@ from undertow.types import Floats, Result
 RUN_KEYS = ("model", "challenge", "prompt", "w_name")
 """What one regression is about; its results add the key `pronoun`."""
 
-UNCLAIMED = "other_words"
-COLUMNS = (*RUN_KEYS, "w_index", "cluster", "missing_reason", UNCLAIMED)
+OTHER_WORDS = "other_words"
+COLUMNS = (*RUN_KEYS, "w_index", "cluster", "missing_reason", OTHER_WORDS)
 """What the observation table must have beside the word groups."""
 
 OVER_PROMPTS = "_over_prompts"
@@ -55,8 +55,8 @@ MIN_W_VALUES = 3
 """Two points always lie on a line."""
 SAME_SHARE = 1e-6
 """A standard error below this share of its mean shows rounding: all sentences share one reading."""
-SURELY_FOUND = 0.01
-"""Below this p nobody asks which slope the design could have found; it is not computed."""
+CERTAIN_P = 0.01
+"""Below this p the detectable slope is not computed: the slope is clearly significant."""
 UNORDERED = "none"
 """The scale of a W list without an order."""
 STEP = "step"
@@ -107,8 +107,8 @@ def correlate(
     and the p of the least that they may be; r is that of the middle.
 
     Args:
-        observations: one row per item: `model`, `challenge`, `prompt`, `w_name`, `w_index` (whole number), `cluster`, `unscored`
-            ("" where scored), and in percent `unclaimed` and one column per group; `w_value`, the number of W on its scale, if it is
+        observations: one row per item: `model`, `challenge`, `prompt`, `w_name`, `w_index` (whole number), `cluster`, `missing_reason`
+            ("" where scored), and in percent `other_words` and one column per group; `w_value`, the number of W on its scale, if it is
             another than `w_index`. An all-zero row is a measurement.
         groups: columns of the word groups.
         gaps: pairs of groups to compare.
@@ -120,13 +120,13 @@ def correlate(
     """
     _check_arguments(groups, gaps)
     table = _table(observations, groups)
-    asked = _Query({}, groups, gaps, {}, seed)
+    query = _Query({}, groups, gaps, {}, seed)
     several = table.groupby(["model", "challenge", "w_name"], sort=False)["prompt"].transform("nunique") > 1
-    of_prompts = [one for facet in _facets(table, asked, covariates or {}) for one in _measured(*facet)]
+    of_prompts = [one for facet in _facets(table, query, covariates or {}) for one in _measured(*facet)]
     pooled = table[several].assign(prompt="")
     over_prompts = [
         _Measurement(_over_prompts(one.result), one.again)
-        for facet in _facets(pooled, asked, covariates or {})
+        for facet in _facets(pooled, query, covariates or {})
         for one in _measured(*facet)
     ]
     averaged = {_about(one.result) for one in over_prompts}
@@ -152,12 +152,12 @@ def _about(result: Result) -> tuple[str, ...]:
 
 
 def _facets(
-    table: pd.DataFrame, asked: _Query, covariates: Mapping[str, Mapping[str, Any]]
+    table: pd.DataFrame, query: _Query, covariates: Mapping[str, Mapping[str, Any]]
 ) -> Iterator[tuple[_Query, pd.DataFrame]]:
     """Each (model, challenge, prompt, w_name) with its rows, in order of appearance."""
     for levels, rows in table.groupby(list(RUN_KEYS), sort=False):
         run = {key: str(level) for key, level in zip(RUN_KEYS, levels, strict=True)}
-        yield replace(asked, run=run, covariate=covariates.get(run["w_name"], {})), rows
+        yield replace(query, run=run, covariate=covariates.get(run["w_name"], {})), rows
 
 
 def _over_prompts(result: Result) -> Result:
@@ -270,24 +270,24 @@ class _Cells:
         return replace(self, sums=sums)
 
 
-def _measured(asked: _Query, rows: pd.DataFrame) -> list[_Measurement]:
-    """Everything that is said of one (model, challenge, prompt, w_name)."""
-    values: dict[tuple[str, str], Floats] = {("group", group): rows[group].to_numpy() for group in asked.groups}
-    values["other_words", UNCLAIMED] = rows[UNCLAIMED].to_numpy()
-    for a, b in asked.gaps:
+def _measured(query: _Query, rows: pd.DataFrame) -> list[_Measurement]:
+    """All results of one (model, challenge, prompt, w_name)."""
+    values: dict[tuple[str, str], Floats] = {("group", group): rows[group].to_numpy() for group in query.groups}
+    values["other_words", OTHER_WORDS] = rows[OTHER_WORDS].to_numpy()
+    for a, b in query.gaps:
         # The line through the means of a difference has the difference of the slopes, and the rows stay paired.
         values["gap", f"{a}-{b}"] = rows[a].to_numpy() - rows[b].to_numpy()
-    bounds = _bounds(rows, asked)
+    bounds = _bounds(rows, query)
     means, effects, slopes, correlations, log_odds, slope_gaps = [], [], [], [], [], []
     for (kind, pronoun), of_rows in values.items():
-        series = _Series({**asked.run, "pronoun": pronoun}, _Cells.of(rows, of_rows), asked.step)
+        series = _Series({**query.run, "pronoun": pronoun}, _Cells.of(rows, of_rows), query.step)
         within = bounds.get((kind, pronoun))
         if kind != "gap":
             means.append(_bounded_mean(series, within))
         if kind == "other_words":
             continue
-        effects.append(_bounded_effect(series, within, asked.seed))
-        if not asked.ordered:
+        effects.append(_bounded_effect(series, within, query.seed))
+        if not query.ordered:
             continue
         measure = "slope_gap" if kind == "gap" else "slope"
         slope = _Measurement(
@@ -340,16 +340,16 @@ _Ends: TypeAlias = tuple[_Cells, _Cells]
 """The least and the greatest that masses can be."""
 
 
-def _bounds(rows: pd.DataFrame, asked: _Query) -> dict[tuple[str, str], _Ends]:
+def _bounds(rows: pd.DataFrame, query: _Query) -> dict[tuple[str, str], _Ends]:
     """Bounds of each group and gap whose masses were not shown whole; {} where all were."""
-    low, high = ({name: rows[f"{name}{end}"].to_numpy() for name in (*asked.groups, UNCLAIMED)} for end in BOUNDS)
-    ends = {("group", group): (low[group], high[group]) for group in asked.groups}
-    ends["other_words", UNCLAIMED] = low[UNCLAIMED], high[UNCLAIMED]
-    ends |= {("gap", f"{a}-{b}"): (low[a] - high[b], high[a] - low[b]) for a, b in asked.gaps}
+    low, high = ({name: rows[f"{name}{end}"].to_numpy() for name in (*query.groups, OTHER_WORDS)} for end in BOUNDS)
+    ends = {("group", group): (low[group], high[group]) for group in query.groups}
+    ends["other_words", OTHER_WORDS] = low[OTHER_WORDS], high[OTHER_WORDS]
+    ends |= {("gap", f"{a}-{b}"): (low[a] - high[b], high[a] - low[b]) for a, b in query.gaps}
     if all(np.array_equal(*both, equal_nan=True) for both in ends.values()):
         return {}
-    if np.array_equal(low[UNCLAIMED], high[UNCLAIMED], equal_nan=True):
-        del ends["other_words", UNCLAIMED]  # a table may bound its groups alone
+    if np.array_equal(low[OTHER_WORDS], high[OTHER_WORDS], equal_nan=True):
+        del ends["other_words", OTHER_WORDS]  # a table may bound its groups alone
     return {key: (_Cells.of(rows, least), _Cells.of(rows, greatest)) for key, (least, greatest) in ends.items()}
 
 
@@ -495,12 +495,12 @@ def _slope(series: _Series) -> Result:
     flat = math.isnan(line.r)
     if series.enough and not flat:
         parts = sentence_parts(cells.x, cells.sums[None], cells.counts[None])
-        found = trend(cells.x, parts, level=series.level)
-        low, high, p = float(found.low[0]), float(found.high[0]), float(found.p[0])
+        fit = trend(cells.x, parts, level=series.level)
+        low, high, p = float(fit.low[0]), float(fit.high[0]), float(fit.p[0])
         detail |= _beside(cells, parts, line.slope)
-        if p >= SURELY_FOUND and not series.at_end:
+        if p >= CERTAIN_P and not series.at_end:
             detail["detectable_slope"] = detectable_slope(cells.x, parts)
-        detail |= {"autocorrelation": float(found.autocorrelation[0]), "values_sd": float(found.values_sd[0])}
+        detail |= {"autocorrelation": float(fit.autocorrelation[0]), "values_sd": float(fit.values_sd[0])}
     note = _joined([_left_out(series, "line"), _flat() if flat else _untested(series, cells, p)])
     return series.result(
         "slope", value=line.slope, low=low, high=high, unit=unit, null_value=0.0, p=p, extras=detail, note=note
@@ -547,28 +547,28 @@ def _line(x: Floats, means: Floats) -> Line:
 
 
 def _with_q(measured: Sequence[_Measurement], decided: Sequence[bool]) -> list[Result]:
-    """Adjust each p that decides something over the tests of its kind: any effect of W, the order of W, other values of W."""
-    found = [one.result for one in measured]
+    """Adjust each deciding p over the tests of its kind: any effect of W, the order of W, other values of W."""
+    results = [one.result for one in measured]
     for measures in (("w_effect",), ("slope", "slope_gap")):
         tested = [
             at
-            for at, result in enumerate(found)
+            for at, result in enumerate(results)
             if decided[at] and result.measure.removesuffix(OVER_PROMPTS) in measures and math.isfinite(result.p)
         ]
-        q_values = benjamini_hochberg([found[at].p for at in tested])
+        q_values = benjamini_hochberg([results[at].p for at in tested])
         n_claimed = int(np.count_nonzero(q_values < ALPHA))
         for at, q in zip(tested, q_values, strict=True):
-            again, detail = measured[at].again, dict(found[at].extras)
+            again, detail = measured[at].again, dict(results[at].extras)
             if again is not None:
                 # One more test than was claimed would have been needed to claim this one.
                 n_selected = n_claimed if q < ALPHA else n_claimed + 1
                 widened = again(1 - ALPHA * n_selected / len(tested))
                 detail |= {"corrected_low": widened.low, "corrected_high": widened.high}
-            found[at] = replace(found[at], q=float(q), extras=detail)
-    others = [at for at, result in enumerate(found) if decided[at] and "values_p" in result.extras]
-    for at, q in zip(others, benjamini_hochberg([found[at].extras["values_p"] for at in others]), strict=True):
-        found[at] = replace(found[at], extras={**found[at].extras, "values_q": float(q)})
-    return found
+            results[at] = replace(results[at], q=float(q), extras=detail)
+    others = [at for at, result in enumerate(results) if decided[at] and "values_p" in result.extras]
+    for at, q in zip(others, benjamini_hochberg([results[at].extras["values_p"] for at in others]), strict=True):
+        results[at] = replace(results[at], extras={**results[at].extras, "values_q": float(q)})
+    return results
 
 
 def _joined(notes: Sequence[str]) -> str:
@@ -643,7 +643,7 @@ def _no_interval(series: _Series, low: float) -> str:
 
 def _check_arguments(groups: Sequence[str], gaps: Sequence[tuple[str, str]]) -> None:
     for name in groups:
-        taken = {*COLUMNS, "w_value", *(f"{other}{end}" for other in (UNCLAIMED, *groups) for end in BOUNDS)}
+        taken = {*COLUMNS, "w_value", *(f"{other}{end}" for other in (OTHER_WORDS, *groups) for end in BOUNDS)}
         if name in taken:
             raise UndertowError(f"word group {name!r} has the name of another column of the table; rename the group")
     for pair in gaps:
@@ -670,7 +670,7 @@ def _table(observations: pd.DataFrame, groups: Sequence[str]) -> pd.DataFrame:
     table["scored"] = [reason == "" for reason in _filled(observations["missing_reason"])]
     # Columns are added all at once: single words may be some hundred groups.
     masses: dict[str, pd.Series[float]] = {}
-    for name in (UNCLAIMED, *groups):
+    for name in (OTHER_WORDS, *groups):
         masses[name] = pd.Series(_numbers(observations, name)).where(table["scored"])
         for end in BOUNDS:
             bound = f"{name}{end}"

@@ -71,13 +71,13 @@ def drift_differences(
     covariates = design.get("covariates", {})
     prompts = rows.keys.groupby(["model", "challenge", "w_name"], sort=False)["prompt"].transform("nunique")
     several = rows.some(np.flatnonzero(prompts.to_numpy() > 1))
-    found = [one for about, facet in rows.facets(RUN_KEYS) for one in _facet(facet, about, covariates, margin, seed)]
+    results = [one for about, facet in rows.facets(RUN_KEYS) for one in _facet(facet, about, covariates, margin, seed)]
     over_prompts = [
         replace(one, measure=f"{one.measure}{OVER_PROMPTS}")
         for about, facet in several.facets(OVER_PROMPTS_KEYS)
         for one in _facet(facet, about, covariates, margin, seed)
     ]
-    return [*found, *over_prompts]
+    return [*results, *over_prompts]
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,8 +143,8 @@ def _is_bounded(frame: pd.DataFrame, group: str) -> bool:
 
 
 def _numbers(column: pd.Series[Any]) -> Floats:
-    found: Floats = pd.to_numeric(column).to_numpy(dtype=np.float64, na_value=math.nan)
-    return found
+    numbers: Floats = pd.to_numeric(column).to_numpy(dtype=np.float64, na_value=math.nan)
+    return numbers
 
 
 @dataclass(frozen=True, slots=True)

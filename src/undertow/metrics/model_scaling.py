@@ -75,13 +75,13 @@ def points(results: Sequence[Result], sizes: Mapping[str, float]) -> list[Point]
     ]
 
 
-def relations(found: Sequence[Point], seed: int = 0) -> Iterator[Result]:
+def relations(points: Sequence[Point], seed: int = 0) -> Iterator[Result]:
     """Spearman's rank correlation of area with slope gap and with size, for each set and score.
 
     NaN below three models. p is by all orders of the models (up to seven) or random ones, not adjusted for the number of rows.
     """
-    for name, w_name, score in dict.fromkeys((point.set, point.w_name, point.score) for point in found):
-        own = [point for point in found if (point.set, point.w_name, point.score) == (name, w_name, score)]
+    for name, w_name, score in dict.fromkeys((point.set, point.w_name, point.score) for point in points):
+        own = [point for point in points if (point.set, point.w_name, point.score) == (name, w_name, score)]
         area = np.array([point.area for point in own])
         for what in ("slope_gap", "size"):
             other = np.array([getattr(point, what) for point in own])

@@ -98,7 +98,7 @@ def observed_noise(
             f"{MIN_CLUSTERS} and {MIN_VALUES} on only"
         )
     parts = sentence_parts(places, sums[None], counts[None])
-    found = trend(places, parts)
+    fit = trend(places, parts)
     white, n_clusters = float(parts.white_variance[0]), len(sums)
     if math.sqrt(white) <= ROUNDING_SHARE * float(np.abs(parts.means).max()):
         raise UndertowError(f"the sentences of the run differ in {pronoun} by rounding only, so that it shows no noise")
@@ -107,8 +107,8 @@ def observed_noise(
     noise = AssumedNoise(
         text_sd=math.sqrt(white * float(counts.sum(axis=0).mean())),
         slopes_sd=math.sqrt(own) * float(np.ptp(places)),
-        values_sd=float(found.values_sd[0]),
-        autocorrelation=float(found.values_autocorrelation[0]),
+        values_sd=float(fit.values_sd[0]),
+        autocorrelation=float(fit.values_autocorrelation[0]),
         step=step_of(places),
     )
     if not math.isfinite(noise.values_sd):
@@ -157,12 +157,12 @@ def curve(
     designs = [
         (sentences, values) for sentences in sorted({*SENTENCES, own[0]}) for values in sorted({*VALUES, own[1]})
     ]
-    found = []
+    points = []
     for done, (sentences, values) in enumerate(designs):
         progress(done, len(designs))
-        found.append(_detectable(places, (sentences, values), noise, is_own=(sentences, values) == own))
+        points.append(_detectable(places, (sentences, values), noise, is_own=(sentences, values) == own))
     progress(len(designs), len(designs))
-    return found
+    return points
 
 
 def _detectable(places: Floats, design: tuple[int, int], noise: AssumedNoise, *, is_own: bool) -> Detectable:

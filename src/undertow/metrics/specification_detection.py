@@ -392,12 +392,12 @@ def _refits(scored: _ScoreTable, groups: Sequence[str]) -> _Refits | None:
     if not own.any() or part.fewest < MIN_CLUSTERS_FOR_A_FIT:
         return None
     x, fold = features(part.table, groups), folds(scored.weights.shape[1])
-    found = []
+    percent = []
     for weights in (scored.weights[:N_REFITS], scored.without):
         chances = np.full((len(weights), len(own)), math.nan)
         chances[:, own] = _chance_percent(held_out_draws(x, part.positive, part.cluster, weights, fold))
-        found.append(chances)
-    return _Refits(*found)
+        percent.append(chances)
+    return _Refits(*percent)
 
 
 def _chance_percent(odds: Floats) -> Floats:
@@ -494,15 +494,17 @@ def _held_out(scored: _ScoreTable, group: Mapping[str, str], values: Floats) -> 
     known = np.isfinite(thresholds)
     part = replace(scored.where(known), n_missing=scored.n_missing + int((~known).sum()))
     chosen = float(np.median(thresholds[known])) if known.any() else math.nan
-    found = replace(part.balanced(name, group, calls[known]), low=math.nan, high=math.nan, extras={"threshold": chosen})
+    result = replace(
+        part.balanced(name, group, calls[known]), low=math.nan, high=math.nan, extras={"threshold": chosen}
+    )
     if not known.any() and scored.positive.any() and not scored.positive.all():
-        return replace(found, note=f"without one of the {cluster_noun(scored.table)} the others are all of one kind")
-    if not math.isfinite(found.value) or part.fewest < MIN_CLUSTERS:
-        return found
+        return replace(result, note=f"without one of the {cluster_noun(scored.table)} the others are all of one kind")
+    if not math.isfinite(result.value) or part.fewest < MIN_CLUSTERS:
+        return result
     weights = part.weights[:N_REFITS]
     draws = held_out_balanced_draws(values[known], part.positive, part.cluster, weights, folds(part.weights.shape[1]))
-    low, high = part.interval(draws, found.value)
-    return replace(found, low=low, high=high, note=part.why(low))
+    low, high = part.interval(draws, result.value)
+    return replace(result, low=low, high=high, note=part.why(low))
 
 
 def _area(scored: _ScoreTable, score: str, group: Mapping[str, str], name: str = "auroc") -> Result:
@@ -561,8 +563,8 @@ def _agreement(scored: _ScoreTable, group: Mapping[str, str], groups: Sequence[s
     others = means.copy()
     others[np.arange(len(means)), expected] = -math.inf
     prefers = own > others.max(axis=1)
-    found = decided.mean("coreference_agreement", group, prefers)
-    yield replace(found, p=decided.p_of_mean(prefers, 0.5))
+    result = decided.mean("coreference_agreement", group, prefers)
+    yield replace(result, p=decided.p_of_mean(prefers, 0.5))
 
 
 def _hardest(scored: _ScoreTable, group: Mapping[str, str], score: str, threshold: Threshold) -> Iterator[Result]:
@@ -580,8 +582,8 @@ def _hardest(scored: _ScoreTable, group: Mapping[str, str], score: str, threshol
     )
     for name, kind, says in (("hardest_tpr", hard.positive, True), ("hardest_tnr", ~hard.positive, False)):
         calls = None if above_drawn is None else (above_drawn == says)[:, kind]
-        found = hard.where(kind).mean(name, group, (above == says)[kind], drawn=calls)
-        yield replace(found, extras={"threshold": threshold.percent})
+        result = hard.where(kind).mean(name, group, (above == says)[kind], drawn=calls)
+        yield replace(result, extras={"threshold": threshold.percent})
 
 
 def _by_occupations(scored: _ScoreTable, group: Mapping[str, str], score: str) -> Iterator[Result]:
@@ -638,15 +640,15 @@ def _additive(scored: _ScoreTable, group: Mapping[str, str], word_group: str) ->
     # Rounded, so that movements which are nil but for the last digit have no spread to share out.
     level, shift = (np.round(part.values(f"{kind}{word_group}"), ROUNDING_DECIMALS) + 0.0 for kind in (MEAN, SHIFT))
     for name, y in (("occupation_effect", level), ("interaction", shift)):
-        found = one_way(y, part.cluster)
+        variance = one_way(y, part.cluster)
         yield Result(
             name,
             group,
-            found.share,
+            variance.share,
             n=len(y),
             n_missing=part.n_missing,
             unit=SHARE,
-            null_value=found.expected_share,
+            null_value=variance.expected_share,
         )
     moved = part.mean("mean_movement", group, shift, POINTS)
     yield replace(moved, null_value=0.0, p=part.p_of_mean(shift, 0.0) if math.isfinite(moved.low) else math.nan)
@@ -658,10 +660,10 @@ def _each_cluster(scored: _ScoreTable, group: Mapping[str, str], score: str, thr
     right = threshold.passed_by(values) == scored.positive
     names = scored.table["cluster"].astype(str).to_numpy()
     share = scored.table["percent_female"].to_numpy(dtype=np.float64) if "percent_female" in scored.table else None
-    found = dict.fromkeys(names)
-    if len(found) == len(names):
+    clusters = dict.fromkeys(names)
+    if len(clusters) == len(names):
         return
-    for name in found:
+    for name in clusters:
         own = names == name
         detail = {
             kind: float(values[own & marks].mean()) if (own & marks).any() else math.nan

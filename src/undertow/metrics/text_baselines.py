@@ -163,9 +163,9 @@ class Baselines:
             statistics = self.bleu[name][self._places(answers)][scored]
             return bleu_over_cells(statistics, self.seed, _clusters(answers)[scored])
         beside = self._per_document(name, answers, measure)[scored]
-        found = mean_over_cells(beside, self.seed, PERCENT, _clusters(answers)[scored])
+        estimate = mean_over_cells(beside, self.seed, PERCENT, _clusters(answers)[scored])
         # What a guess scores on average is known, whichever texts there are.
-        return Estimate(found.value, math.nan, math.nan, found.sd, found.n) if name == CHANCE else found
+        return Estimate(estimate.value, math.nan, math.nan, estimate.sd, estimate.n) if name == CHANCE else estimate
 
     def best_score(self, answers: ScoredAnswers, measure: str) -> float:
         """The best of them; NaN where there is none."""
@@ -178,14 +178,14 @@ class Baselines:
         if measure in (F1, F1_MACRO, BLEU4) or not self.names(measure) or not answers.known.any():
             return None
         values = answers.values[own]
-        found = {}
+        estimates = {}
         for name in self.names(measure):
             score = self._per_document(name, answers, measure).mean(axis=1, keepdims=True)
-            found[name] = self._beside(name, values, score, answers)
-        if self.n_labels and found[MAJORITY].value > found[CHANCE].value:
-            del found[MAJORITY]  # no better than a guess, as where labels are evenly frequent
+            estimates[name] = self._beside(name, values, score, answers)
+        if self.n_labels and estimates[MAJORITY].value > estimates[CHANCE].value:
+            del estimates[MAJORITY]  # no better than a guess, as where labels are evenly frequent
         mean = bounded_mean(values, PERCENT).value
-        return Gain(mean - min(one.value for one in found.values()), list(found.values()))
+        return Gain(mean - min(one.value for one in estimates.values()), list(estimates.values()))
 
     def _beside(self, name: str, values: Floats, score: Floats, answers: ScoredAnswers) -> BaselineComparison:
         clusters = _clusters(answers)
@@ -212,9 +212,9 @@ class Baselines:
         if name == CHANCE:
             return np.full((len(answers.documents), 1), 100 * random_accuracy(self.n_labels))
         scored = answers.known.any(axis=1)
-        found = np.full((len(answers.documents), 1), math.nan)
-        found[scored, 0] = 100.0 * (self._said(name, answers)[scored] == _gold(answers)[scored])
-        return found
+        scores = np.full((len(answers.documents), 1), math.nan)
+        scores[scored, 0] = 100.0 * (self._said(name, answers)[scored] == _gold(answers)[scored])
+        return scores
 
     def _said(self, name: str, answers: ScoredAnswers) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
         """The label that a baseline gives to each document, -1 where it has none; those without a scored answer do not count."""
@@ -267,9 +267,9 @@ def _within_points(flips: Flips) -> Callable[[float], tuple[float, float]]:
 def _random_spans(passages: Sequence[str], seed: int) -> list[list[str]]:
     """Contiguous words from one random place to another."""
     rng = np.random.default_rng(seed)
-    found = []
+    spans = []
     for passage in passages:
         tokens = passage.split() or [passage]
         ends = np.sort(rng.integers(0, len(tokens), size=(N_RANDOM_SPANS, 2)), axis=1)
-        found.append([" ".join(tokens[start : stop + 1]) for start, stop in ends])
-    return found
+        spans.append([" ".join(tokens[start : stop + 1]) for start, stop in ends])
+    return spans

@@ -2,7 +2,7 @@
 
 The measures of extraction and rephrasing in Bauer et al. 2022 ("Analyzing the Limits of Self-Supervision in Handling Bias in
 Language"), section 4.3: token F1, BLEU-4 (Papineni et al. 2002, by sacrebleu) and METEOR (Lavie and Agarwal 2007, by nltk).
-Texts to numbers; knows nothing about what was asked, and averages over no wordings. Nothing is ever downloaded.
+Scores texts one by one, without averages over wordings. Nothing is ever downloaded.
 """
 
 from __future__ import annotations

@@ -77,7 +77,7 @@ class ScoredAnswers:
         documents: ids [document].
         dimensions: of their bias [document].
         cells: (description class, wording, draw) of each [cell].
-        asked: whether there is an answer, scored or not [document, cell].
+        queried: whether there is an answer, scored or not [document, cell].
         values: scores by measure, in percent, NaN where unscored [document, cell].
         bleu: sufficient statistics [document, cell, 10]; of a task with written answers.
         gold, said: codes of labels [document] and [document, cell]; of a task with labels.
@@ -87,7 +87,7 @@ class ScoredAnswers:
     documents: list[str]
     dimensions: list[str]
     cells: list[tuple[str, str, int]]
-    asked: np.ndarray[Any, np.dtype[np.bool_]]
+    queried: np.ndarray[Any, np.dtype[np.bool_]]
     values: Mapping[str, Floats]
     bleu: Floats | None = None
     gold: np.ndarray[Any, np.dtype[np.int64]] | None = None
@@ -102,7 +102,7 @@ class ScoredAnswers:
             [self.documents[row] for row in rows],
             [self.dimensions[row] for row in rows],
             [self.cells[cell] for cell in cells],
-            self.asked[at],
+            self.queried[at],
             {name: values[at] for name, values in self.values.items()},
             None if self.bleu is None else self.bleu[at],
             None if self.gold is None else self.gold[rows],
@@ -177,8 +177,8 @@ def _meteor() -> Meteor:
     """METEOR, which remembers texts while it is kept."""
 
     def made() -> Meteor:
-        found = meteor_scorer()
-        return replace(found, score=cache(found.score))
+        scorer = meteor_scorer()
+        return replace(scorer, score=cache(scorer.score))
 
     return kept(METEOR, made)
 
@@ -268,32 +268,32 @@ def results(frame: pd.DataFrame, design: Mapping[str, Any], seed: int) -> list[R
         baselines = (
             Baselines.of_texts(frame, task, seed) if written else Baselines(len(list(design["labels"])), seed=seed)
         )
-    told: list[Result | TestedResult] = []
+    measured: list[Result | TestedResult] = []
     for setting, answers in settings.items():
-        told += _of_setting((task, setting), answers, baselines, counts, seed)
+        measured += _of_setting((task, setting), answers, baselines, counts, seed)
     if baselines:
-        told += _of_baselines(task, baselines, settings)
-    told += tested_effects(frame, settings, (task, MEASURES[task][0]), seed)
-    return [*corrected(told), *variance_results(frame, settings, (task, MEASURES[task][0]))]
+        measured += _of_baselines(task, baselines, settings)
+    measured += tested_effects(frame, settings, (task, MEASURES[task][0]), seed)
+    return [*corrected(measured), *variance_results(frame, settings, (task, MEASURES[task][0]))]
 
 
-def corrected(told: Sequence[Result | TestedResult]) -> list[Result]:
+def corrected(measured: Sequence[Result | TestedResult]) -> list[Result]:
     """With q over all that is tested (Benjamini and Hochberg 1995), and intervals that say what q says.
 
     Of R claims among m tests each has p below 0.05 R / m, and what is not claimed has not; so intervals of the level 1 - 0.05 R / m
     leave out 0 where something is claimed, and nowhere else (Benjamini and Yekutieli 2005, "False Discovery Rate-Adjusted
     Multiple Confidence Intervals"). Without a claim R counts as 1.
     """
-    tested = [one.result if isinstance(one, TestedResult) else one for one in told]
+    tested = [one.result if isinstance(one, TestedResult) else one for one in measured]
     qs = benjamini_hochberg([one.p for one in tested])
     n_tests, n_claims = int(np.isfinite(qs).sum()), int((qs < ALPHA).sum())
     level = 1 - ALPHA * max(n_claims, 1) / max(n_tests, 1)
-    found = []
-    for one, result, q in zip(told, tested, qs.tolist(), strict=True):
+    results = []
+    for one, result, q in zip(measured, tested, qs.tolist(), strict=True):
         ends = one.interval(level) if isinstance(one, TestedResult) and math.isfinite(q) else (math.nan, math.nan)
         known = {CLAIM_LOW: ends[0], CLAIM_HIGH: ends[1]} if math.isfinite(ends[0]) else {}
-        found.append(replace(result, q=q, extras={**result.extras, **known}) if math.isfinite(q) else result)
-    return found
+        results.append(replace(result, q=q, extras={**result.extras, **known}) if math.isfinite(q) else result)
+    return results
 
 
 def group_of(task: str, setting: Sequence[str], name: str, dimension: str = ALL) -> dict[str, str]:
@@ -317,8 +317,8 @@ def _of_setting(
         of_class = answers.of_class(name)
         more = counts.get((*setting, name), {})
         for measure in MEASURES[task]:
-            found = _estimate(of_class, measure, seed)
-            result = _result(measure, group_of(task, setting, name), found, of_class, more)
+            estimate = _estimate(of_class, measure, seed)
+            result = _result(measure, group_of(task, setting, name), estimate, of_class, more)
             # What is claimed is of all classes together, and of the measure that findings are about.
             is_claim = name == names[-1] and measure == MEASURES[task][0]
             yield _beside_baselines(result, of_class, baselines, is_claim=is_claim) if baselines else result
@@ -343,8 +343,8 @@ def _beside_baselines(
         return replace(result, null_value=round(baselines.best_score(answers, result.measure), 2))
     low, high = gain.interval()
     detail = {**result.extras, "above_baseline": gain.value, "above_low": low, "above_high": high}
-    told = replace(result, null_value=round(gain.baseline, 2), extras=detail)
-    return TestedResult(replace(told, p=gain.p), gain.interval) if is_claim and math.isfinite(gain.p) else told
+    known = replace(result, null_value=round(gain.baseline, 2), extras=detail)
+    return TestedResult(replace(known, p=gain.p), gain.interval) if is_claim and math.isfinite(gain.p) else known
 
 
 def _of_baselines(
@@ -362,10 +362,10 @@ def _of_baselines(
     for measure in MEASURES[task]:
         best = round(baselines.best_score(whole, measure), 2)
         for name in baselines.names(measure):
-            found = baselines.score(name, whole, measure)
+            estimate = baselines.score(name, whole, measure)
             note = meteor_scorer().used if measure == METEOR else ""
             yield Result(
-                measure, group_of(task, ("", "", "", ""), name), found.value, found.low, found.high, n=found.n, unit="percent",
+                measure, group_of(task, ("", "", "", ""), name), estimate.value, estimate.low, estimate.high, n=estimate.n, unit="percent",
                 null_value=best, note=note,
             )  # fmt: skip
 
@@ -381,7 +381,7 @@ def _joined(texts: Sequence[ScoredAnswers]) -> ScoredAnswers:
         [name for one in texts for name in one.documents],
         [name for one in texts for name in one.dimensions],
         texts[0].cells,
-        beneath([one.asked for one in texts]),
+        beneath([one.queried for one in texts]),
         {name: beneath([one.values[name] for one in texts]) for name in names},
         beneath([one.bleu for one in texts]),
         beneath([one.gold for one in texts]),
@@ -457,37 +457,37 @@ def _shuffled_ranges(
     rng = np.random.default_rng(seed)
     n_groups = len(n_texts)
     apart = 1 / np.sqrt(1 / n_texts[:, np.newaxis] + 1 / n_texts)
-    found = np.empty(N_SHUFFLES)
+    ranges = np.empty(N_SHUFFLES)
     for start in range(0, N_SHUFFLES, AT_ONCE):
         dealt = rng.permuted(np.tile(codes, (AT_ONCE, 1)), axis=1)
         of_group = [dealt == code for code in range(n_groups)]
         means = np.stack([(one @ sums) / (one @ sizes) for one in of_group])  # [group, shuffle]
         gaps = np.abs(means[:, np.newaxis] - means) * apart[:, :, np.newaxis]
-        found[start : start + AT_ONCE] = gaps.max(axis=(0, 1))
-    return found
+        ranges[start : start + AT_ONCE] = gaps.max(axis=(0, 1))
+    return ranges
 
 
 def _result(
-    measure: str, group: Mapping[str, str], found: Estimate, of: ScoredAnswers, more: Mapping[str, float]
+    measure: str, group: Mapping[str, str], estimate: Estimate, of: ScoredAnswers, more: Mapping[str, float]
 ) -> Result:
     n = int(of.known.sum())
     note = "" if n else "no answer is scored"
     if n and measure in (F1, F1_MACRO):
-        note = _f1_note(of, found)
+        note = _f1_note(of, estimate)
     if n and measure == METEOR:
         note = _meteor().used
-    if n and math.isnan(found.low) and not only_points():
+    if n and math.isnan(estimate.low) and not only_points():
         note = "; ".join(filter(None, [note, _why_no_interval(measure, of.n_clusters)]))
     return Result(
         measure=measure,
         group=group,
-        value=found.value,
-        low=found.low,
-        high=found.high,
+        value=estimate.value,
+        low=estimate.low,
+        high=estimate.high,
         n=n,
-        n_missing=int(of.asked.sum()) - n,
+        n_missing=int(of.queried.sum()) - n,
         unit="percent",
-        extras={"sd": found.sd, "cells": float(len(of.cells)), "n_clusters": float(of.n_clusters)} | dict(more),
+        extras={"sd": estimate.sd, "cells": float(len(of.cells)), "n_clusters": float(of.n_clusters)} | dict(more),
         note=note,
     )
 
@@ -526,11 +526,11 @@ def answered_everywhere(answers: ScoredAnswers) -> ScoredAnswers:
     return answers.of(cells, np.flatnonzero(answers.known[:, cells].all(axis=1)).tolist())
 
 
-def _f1_note(answers: ScoredAnswers, found: Estimate) -> str:
+def _f1_note(answers: ScoredAnswers, estimate: Estimate) -> str:
     n_left_out = int(answers.known.any(axis=1).sum()) - len(answered_everywhere(answers).documents)
     if n_left_out:
         return f"documents that lack an answer in some cell are left out: {n_left_out}"
-    return "its class does not occur" if math.isnan(found.value) else ""
+    return "its class does not occur" if math.isnan(estimate.value) else ""
 
 
 def wording_scores(
@@ -554,13 +554,13 @@ def wording_scores(
     for setting, answers in scored(frame, design, whole=bool({BLEU4, METEOR} & set(wanted))).items():
         for kind, text in dict.fromkeys((cell[0], cell[1]) for cell in answers.cells):
             part = answers.of([at for at, cell in enumerate(answers.cells) if cell[:2] == (kind, text)])
-            n, n_asked = int(part.known.sum()), int(part.asked.sum())
+            n, n_queries = int(part.known.sum()), int(part.queried.sum())
             for measure in wanted:
-                found = _estimate(part, measure, seed)
+                estimate = _estimate(part, measure, seed)
                 rows.append(
                     {
                         **dict(zip(SETTING, setting, strict=True)), "measure": measure, "description_class": kind, "wording": text,
-                        "score": found.value, "low": found.low, "high": found.high, "n": n, "n_missing": n_asked - n,
+                        "score": estimate.value, "low": estimate.low, "high": estimate.high, "n": n, "n_missing": n_queries - n,
                     }
                 )  # fmt: skip
     table = pd.DataFrame(rows)
@@ -570,8 +570,8 @@ def wording_scores(
     return table
 
 
-def _in_percent(found: Estimate) -> Estimate:
-    return Estimate(100 * found.value, 100 * found.low, 100 * found.high, 100 * found.sd, found.n)
+def _in_percent(estimate: Estimate) -> Estimate:
+    return Estimate(100 * estimate.value, 100 * estimate.low, 100 * estimate.high, 100 * estimate.sd, estimate.n)
 
 
 def cell_scores(answers: ScoredAnswers, measure: str) -> Floats:
@@ -579,8 +579,8 @@ def cell_scores(answers: ScoredAnswers, measure: str) -> Floats:
     values = answers.values[EXACT_MATCH if measure == ACCURACY else measure]
     seen = np.isfinite(values)
     sums, counts = np.where(seen, values, 0.0).sum(axis=0), seen.sum(axis=0)
-    found: Floats = np.divide(sums, counts, out=np.full(len(counts), math.nan), where=counts > 0)
-    return found
+    means: Floats = np.divide(sums, counts, out=np.full(len(counts), math.nan), where=counts > 0)
+    return means
 
 
 def confusion_of(answers: ScoredAnswers, n_labels: int) -> np.ndarray[Any, np.dtype[np.int64]]:
@@ -597,7 +597,7 @@ def _counts(frame: pd.DataFrame) -> dict[tuple[str, ...], dict[str, float]]:
     """Answers that are empty, and prompts that lost examples, in percent, by setting and class."""
     known = frame[frame["missing_reason"] == ""]
     known = known.assign(_empty=known["answer"].astype(str).str.strip() == "", _dropped=known["dropped"] > 0)
-    found: dict[tuple[str, ...], dict[str, float]] = {}
+    percents: dict[tuple[str, ...], dict[str, float]] = {}
     for keys in ((*SETTING, "description_class"), SETTING):
         for key, rows in known.groupby(list(keys), sort=False):
             name = tuple(map(str, key)) if len(keys) > len(SETTING) else (*map(str, key), ALL)
@@ -610,5 +610,5 @@ def _counts(frame: pd.DataFrame) -> dict[tuple[str, ...], dict[str, float]]:
                 answers = rows["answer"].astype(str).str.strip().str.casefold()
                 for label in (YES, NO):
                     numbers[f"{label.lower()}_percent"] = 100 * float((answers == label.casefold()).mean())
-            found[name] = numbers
-    return found
+            percents[name] = numbers
+    return percents

@@ -72,9 +72,11 @@ class Factor:
         levels = list(dict.fromkeys(self.levels))
         if len(levels) > max(len({level[at] for level in levels}) for at in range(len(self.slots))):
             return []
-        told = (1, len(self.slots))
+        distances = (1, len(self.slots))
         return [
-            pair for pair in combinations(levels, 2) if sum(one != two for one, two in zip(*pair, strict=True)) in told
+            pair
+            for pair in combinations(levels, 2)
+            if sum(one != two for one, two in zip(*pair, strict=True)) in distances
         ]
 
     @property
@@ -145,8 +147,8 @@ def slot_effects(
     frame: pd.DataFrame, settings: Mapping[Setting, ScoredAnswers], of: tuple[str, str], seed: int
 ) -> list[Result]:
     """As `tested_effects`, with p and without what the intervals of other levels need."""
-    found = tested_effects(frame, settings, of, seed)
-    return [one.result if isinstance(one, TestedResult) else one for one in found]
+    effects = tested_effects(frame, settings, of, seed)
+    return [one.result if isinstance(one, TestedResult) else one for one in effects]
 
 
 def tested_effects(
@@ -166,20 +168,20 @@ def tested_effects(
     """
     task, measure = of
     slots = slots_of(frame)
-    found: list[Result | TestedResult] = []
+    effects: list[Result | TestedResult] = []
     for setting, answers in settings.items():
         differences: list[_Difference] = []
         for name in answers.classes:
             of_class, group = answers.of_class(name), group_of(task, setting, name)
             factors = factors_of(of_class, slots)
             differences += _differences(of_class, measure, factors, group)
-            found += [
+            effects += [
                 Result("slot_effect", group | {"slot": one.name, "levels": ""}, math.nan, unit="percentage points", note=one.note)
                 for one in factors
                 if not one.pairs
             ]  # fmt: skip
-        found += _tested(differences, answers, seed)
-    return found
+        effects += _tested(differences, answers, seed)
+    return effects
 
 
 def _differences(
@@ -199,8 +201,8 @@ def _differences(
     gaps = _fitted(values, design, contrasts, sides)
     for at, (factor, first, other) in enumerate(pairs):
         levels = " less ".join(TOGETHER.join(level) for level in (other, first))
-        told = {**group, "slot": factor.name, "levels": levels}
-        yield _Difference(told, gaps[:, at], _mean(values[:, sides[at][0]]), factor.note)
+        about = {**group, "slot": factor.name, "levels": levels}
+        yield _Difference(about, gaps[:, at], _mean(values[:, sides[at][0]]), factor.note)
 
 
 def _design(factors: Sequence[Factor]) -> tuple[Floats, dict[tuple[str, tuple[str, ...]], int]]:
@@ -216,9 +218,9 @@ def _design(factors: Sequence[Factor]) -> tuple[Floats, dict[tuple[str, tuple[st
 
 def _fitted(values: Floats, design: Floats, contrasts: Floats, sides: Sequence[Sequence[NDArray[np.bool_]]]) -> Floats:
     """Each contrast of an additive fit to each document's scores [document, contrast]; NaN where its answers do not tell it."""
-    found = np.full((len(values), len(contrasts)), math.nan)
+    fitted = np.full((len(values), len(contrasts)), math.nan)
     if not len(contrasts):
-        return found
+        return fitted
     patterns, of = np.unique(np.isfinite(values), axis=0, return_inverse=True)
     for at, seen in enumerate(patterns):
         rows = np.flatnonzero(of.reshape(-1) == at)
@@ -229,18 +231,18 @@ def _fitted(values: Floats, design: Floats, contrasts: Floats, sides: Sequence[S
             first, other = (side[seen] for side in sides[place])
             if np.abs(weights[place] - other / other.sum() + first / first.sum()).max() < NO_WIDTH:
                 # All else is balanced: the difference of the means, without the rounding of a fit.
-                found[rows, place] = some[:, other].mean(axis=1) - some[:, first].mean(axis=1)
+                fitted[rows, place] = some[:, other].mean(axis=1) - some[:, first].mean(axis=1)
             else:
-                found[rows, place] = some @ weights[place]
-    return found
+                fitted[rows, place] = some @ weights[place]
+    return fitted
 
 
 def _mean(values: Floats) -> Floats:
     """Over the cells that have a number [document]."""
     seen = np.isfinite(values)
     sums, counts = np.where(seen, values, 0.0).sum(axis=1), seen.sum(axis=1)
-    found: Floats = np.divide(sums, counts, out=np.full(len(counts), math.nan), where=counts > 0)
-    return found
+    means: Floats = np.divide(sums, counts, out=np.full(len(counts), math.nan), where=counts > 0)
+    return means
 
 
 def _tested(differences: Sequence[_Difference], answers: ScoredAnswers, seed: int) -> Iterator[Result | TestedResult]:
@@ -322,7 +324,7 @@ def variance_results(
     The first are over the wordings that every setting was asked with, so that the design is crossed, one decoding at a time.
     """
     task, measure = of
-    found: list[Result] = []
+    results: list[Result] = []
     samplings = dict.fromkeys(key[2] for key in settings if key[2] != NO_SHOTS) or {NO_SHOTS: None}
     for decoding in dict.fromkeys(key[3] for key in settings):
         for sampling in samplings:
@@ -331,11 +333,11 @@ def variance_results(
                 for key, answers in settings.items()
                 if key[3] == decoding and key[2] in (sampling, NO_SHOTS)
             }
-            found += _crossed(chosen, measure, group_of(task, (ALL, ALL, sampling, decoding), ALL))
+            results += _crossed(chosen, measure, group_of(task, (ALL, ALL, sampling, decoding), ALL))
     slots = slots_of(frame)
     for setting, answers in settings.items():
-        found += _by_slot(setting, answers, slots, of)
-    return found
+        results += _by_slot(setting, answers, slots, of)
+    return results
 
 
 def _crossed(settings: Mapping[Setting, ScoredAnswers], measure: str, group: Mapping[str, str]) -> Iterator[Result]:
@@ -402,13 +404,13 @@ def slot_table(frame: pd.DataFrame, settings: Mapping[Setting, ScoredAnswers], m
 def levels_of(frame: pd.DataFrame, answers: ScoredAnswers) -> dict[tuple[str, str], dict[str, str]]:
     """What stands in each slot, or set of slots that never change alone, of each wording of a setting, by (class, wording)."""
     slots = slots_of(frame)
-    found: dict[tuple[str, str], dict[str, str]] = {}
+    levels: dict[tuple[str, str], dict[str, str]] = {}
     for name in answers.classes:
         of_class = answers.of_class(name)
         for factor in factors_of(of_class, slots):
             for cell, words in zip(of_class.cells, factor.levels, strict=True):
-                found.setdefault((cell[0], cell[1]), {})[factor.name] = TOGETHER.join(words)
-    return found
+                levels.setdefault((cell[0], cell[1]), {})[factor.name] = TOGETHER.join(words)
+    return levels
 
 
 def _by_slot(

@@ -37,8 +37,8 @@ def one_way(y: ArrayLike, group: ArrayLike) -> OneWay:
     values, names = usable(y), np.asarray(group)
     if values.ndim != 1 or values.shape != names.shape:
         raise ValueError(f"y and group must be vectors of one length; got {values.shape} and {names.shape}")
-    found, of = np.unique(names, return_inverse=True)
-    n, k = len(values), len(found)
+    kinds, of = np.unique(names, return_inverse=True)
+    n, k = len(values), len(kinds)
     if k < 2 or n == k:  # without repetitions everything lies between groups
         return OneWay(math.nan, math.nan, math.nan)
     total = float(((values - values.mean()) ** 2).sum())
@@ -65,8 +65,8 @@ def welch_p(y: ArrayLike, group: ArrayLike) -> float:
     values, names = usable(y), np.asarray(group)
     if values.ndim != 1 or values.shape != names.shape:
         raise ValueError(f"y and group must be vectors of one length; got {values.shape} and {names.shape}")
-    found, of = np.unique(names, return_inverse=True)
-    n, k = np.bincount(of).astype(np.float64), len(found)
+    kinds, of = np.unique(names, return_inverse=True)
+    n, k = np.bincount(of).astype(np.float64), len(kinds)
     if k < 2 or n.min() < 2:
         return math.nan
     means = np.bincount(of, weights=values) / n

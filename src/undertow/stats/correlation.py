@@ -119,35 +119,38 @@ class RunningPearson:
         The standard error is the jackknife's, and beyond `MAX_KEPT` pairs that of the fourth moments; neither takes the
         pairs for normal. The quantile is Student's with two degrees of freedom fewer than there are pairs.
         """
-        found = self._moments
-        if found is None or found.n < 2 or not np.isfinite(found.products).all():
-            return Pearson(math.nan, math.nan, math.nan, 0 if found is None else found.n)
-        spread_x, spread_y = math.sqrt(found.products[1, 1] / found.n), math.sqrt(found.products[2, 2] / found.n)
-        if spread_x <= ROUNDING_SHARE * abs(found.x) or spread_y <= ROUNDING_SHARE * abs(found.y):
-            return Pearson(math.nan, math.nan, math.nan, found.n)
-        r = float(np.clip(found.products[1, 2] / found.n / spread_x / spread_y, -1.0, 1.0))
-        if found.n < MIN_PAIRS:
-            return Pearson(r, -1.0, 1.0, found.n)
+        moments = self._moments
+        if moments is None or moments.n < 2 or not np.isfinite(moments.products).all():
+            return Pearson(math.nan, math.nan, math.nan, 0 if moments is None else moments.n)
+        spread_x, spread_y = (
+            math.sqrt(moments.products[1, 1] / moments.n),
+            math.sqrt(moments.products[2, 2] / moments.n),
+        )
+        if spread_x <= ROUNDING_SHARE * abs(moments.x) or spread_y <= ROUNDING_SHARE * abs(moments.y):
+            return Pearson(math.nan, math.nan, math.nan, moments.n)
+        r = float(np.clip(moments.products[1, 2] / moments.n / spread_x / spread_y, -1.0, 1.0))
+        if moments.n < MIN_PAIRS:
+            return Pearson(r, -1.0, 1.0, moments.n)
         if abs(r) >= _NEARLY_ONE:
-            return Pearson(r, r, r, found.n)
-        error = _jackknife_error(np.concatenate(self._kept, axis=1)) if self._kept else _moment_error(found, r)
+            return Pearson(r, r, r, moments.n)
+        error = _jackknife_error(np.concatenate(self._kept, axis=1)) if self._kept else _moment_error(moments, r)
         if not math.isfinite(error):
-            return Pearson(r, -1.0, 1.0, found.n)
-        half = float(special.stdtrit(found.n - 2, (1 + level) / 2)) * error
-        return Pearson(r, math.tanh(math.atanh(r) - half), math.tanh(math.atanh(r) + half), found.n)
+            return Pearson(r, -1.0, 1.0, moments.n)
+        half = float(special.stdtrit(moments.n - 2, (1 + level) / 2)) * error
+        return Pearson(r, math.tanh(math.atanh(r) - half), math.tanh(math.atanh(r) + half), moments.n)
 
     def heaviest_share(self) -> float:
         """How much of the variance of r comes from one pair, in 0 to 1: the largest squared influence of all, over their sum.
 
         Near 0 where an interval of fourth moments can be trusted; NaN where there is no r.
         """
-        found, r = self._moments, self.result().r
-        if found is None or not math.isfinite(r) or abs(r) >= _NEARLY_ONE:
+        moments, r = self._moments, self.result().r
+        if moments is None or not math.isfinite(r) or abs(r) >= _NEARLY_ONE:
             return math.nan
-        weights = _influence(found, r)
-        x, y = np.concatenate(self._farthest, axis=1) - np.array([[found.x], [found.y]])
+        weights = _influence(moments, r)
+        x, y = np.concatenate(self._farthest, axis=1) - np.array([[moments.x], [moments.y]])
         influences = weights[3] * x * x + weights[4] * x * y + weights[5] * y * y
-        whole = float(weights @ found.products @ weights)
+        whole = float(weights @ moments.products @ weights)
         return float((influences**2).max() / whole) if whole > 0 else math.nan
 
 
@@ -158,16 +161,16 @@ def _moments(xs: Floats, ys: Floats) -> _Moments:
     return _Moments(len(xs), x, y, terms @ terms.T)
 
 
-def _moment_error(found: _Moments, r: float) -> float:
+def _moment_error(moments: _Moments, r: float) -> float:
     """Standard error of Fisher's z from fourth moments."""
-    weights = _influence(found, r)
-    variance = float(weights @ found.products @ weights) / found.n
-    return math.sqrt(max(variance, 0.0) / found.n) / (1 - r * r)
+    weights = _influence(moments, r)
+    variance = float(weights @ moments.products @ weights) / moments.n
+    return math.sqrt(max(variance, 0.0) / moments.n) / (1 - r * r)
 
 
-def _influence(found: _Moments, r: float) -> Floats:
+def _influence(moments: _Moments, r: float) -> Floats:
     """What one pair adds to r, as weights of the terms: with x and y in standard units, xy - r (x^2 + y^2) / 2."""
-    square_x, square_y = found.products[1, 1] / found.n, found.products[2, 2] / found.n
+    square_x, square_y = moments.products[1, 1] / moments.n, moments.products[2, 2] / moments.n
     return np.array([0, 0, 0, -r / 2 / square_x, 1 / math.sqrt(square_x * square_y), -r / 2 / square_y])
 
 

@@ -21,11 +21,11 @@ def usable(values: ArrayLike) -> Floats:
     """Numbers of any shape, NaN where they are infinite or too large to compute with, and 0 where they are too small."""
     numbers = np.asarray(values, dtype=np.float64)
     sizes = np.abs(numbers)
-    found: Floats = np.where(sizes > LARGEST, math.nan, np.where(sizes < 1 / LARGEST, 0.0, numbers))
-    return found
+    clipped: Floats = np.where(sizes > LARGEST, math.nan, np.where(sizes < 1 / LARGEST, 0.0, numbers))
+    return clipped
 
 
 def outside(values: ArrayLike) -> NDArray[np.bool_]:
     """Which numbers of any shape are infinite or too large to compute with; NaN is not."""
-    found: NDArray[np.bool_] = np.abs(np.asarray(values, dtype=np.float64)) > LARGEST
-    return found
+    is_outside: NDArray[np.bool_] = np.abs(np.asarray(values, dtype=np.float64)) > LARGEST
+    return is_outside

@@ -141,19 +141,21 @@ def aliased_factors(levels: ArrayLike) -> list[tuple[int, ...]]:
 
 def _dependent_columns(design: Floats) -> list[list[int]]:
     """For each column that is a sum of multiples of columns before it: itself, and these; by elimination."""
-    left, pivots, found = design.copy(), list[int](), list[list[int]]()
+    left, pivots, dependent = design.copy(), list[int](), list[list[int]]()
     for column in range(design.shape[1]):
         row = len(pivots)
         best = row + int(np.abs(left[row:, column]).argmax()) if row < len(left) else row
         if row == len(left) or abs(left[best, column]) < DEPENDENT:
-            found.append([column, *(pivot for at, pivot in enumerate(pivots) if abs(left[at, column]) >= DEPENDENT)])
+            dependent.append(
+                [column, *(pivot for at, pivot in enumerate(pivots) if abs(left[at, column]) >= DEPENDENT)]
+            )
             continue
         left[[row, best]] = left[[best, row]]
         left[row] /= left[row, column]
         others = np.arange(len(left)) != row
         left[others] -= np.outer(left[others, column], left[row])
         pivots.append(column)
-    return found
+    return dependent
 
 
 def level_means(scores: ArrayLike, codes: ArrayLike, n_levels: int) -> Floats:
@@ -197,10 +199,10 @@ def _residual_squares(centred: Floats, codes: Codes) -> float:
 
 
 def _codes(codes: ArrayLike) -> Codes:
-    found = np.asarray(codes)
-    if found.size and not np.issubdtype(found.dtype, np.integer):
-        raise ValueError(f"codes must be whole numbers; got {found.dtype}")
-    return found.astype(np.int64)
+    array = np.asarray(codes)
+    if array.size and not np.issubdtype(array.dtype, np.integer):
+        raise ValueError(f"codes must be whole numbers; got {array.dtype}")
+    return array.astype(np.int64)
 
 
 def _check_finite(values: Floats) -> None:

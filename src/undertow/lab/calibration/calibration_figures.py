@@ -91,10 +91,10 @@ def _said_of_lines(rows: pd.DataFrame, results: Sequence[Result]) -> dict[str, l
     said = {}
     for architecture in _levels(rows, "architecture"):
         parts = [
-            f"{name} {_with_interval(found)}"
+            f"{name} {_with_interval(result)}"
             for name in ("slope", "intercept")
-            for found in [_result(results, f"calibration_{name}", architecture)]
-            if found is not None and math.isfinite(found.value)
+            for result in [_result(results, f"calibration_{name}", architecture)]
+            if result is not None and math.isfinite(result.value)
         ]
         said[architecture] = parts or ["no line"]
     return said
@@ -122,10 +122,10 @@ class _Readings(NamedTuple):
     words: dict[str, list[str]]
 
 
-def _draw_square_panels(sheet: Sheet, shown: _Readings, legend: Any) -> None:
-    names = _levels(shown.rows, "architecture")
-    low, high = _ends(shown)
-    ticks, strip = even_ticks(low, high), _Strip.of(shown.rows)
+def _draw_square_panels(sheet: Sheet, readings: _Readings, legend: Any) -> None:
+    names = _levels(readings.rows, "architecture")
+    low, high = _ends(readings)
+    ticks, strip = even_ticks(low, high), _Strip.of(readings.rows)
     marks = [*ticks.values(), *strip.ticks.values()]
     gutter = 2 * line_px(SMALL_SIZE) + max(text_width_px(sheet.figure, text, SMALL_SIZE) for text in marks)
     side = (sheet.width_px - 2 * EDGE_PX - _PANEL_GAP_PX) / _PANELS_ACROSS - gutter
@@ -140,14 +140,14 @@ def _draw_square_panels(sheet: Sheet, shown: _Readings, legend: Any) -> None:
         upper = top - row * pitch
         title = sheet.fit(named(name), side, TEXT_SIZE, "bold")
         sheet.write(left, upper, title, size=TEXT_SIZE, weight="bold", va="top")
-        said = "\n".join(sheet.fit(line, side) for line in shown.words[name])
+        said = "\n".join(sheet.fit(line, side) for line in readings.words[name])
         sheet.write(left, upper - line_px(TEXT_SIZE), said, size=SMALL_SIZE, color=GREY, va="top")
         axes = sheet.axes(left, upper - head - side, side, side)
         axes.set(xlim=(low, high), ylim=(low, high))
         axes.set_xticks(list(ticks), list(ticks.values()))
         axes.set_yticks(list(ticks), list(ticks.values()))
         axes.grid(visible=True, color=GRID, linewidth=0.7)
-        _draw_readings(axes, name, shown)
+        _draw_readings(axes, name, readings)
         look: dict[str, Any] = {"size": SMALL_SIZE, "ha": "center"}
         sheet.write(left + side / 2, upper - head - side - _TICKS_PX, "planted slope", va="top", **look)
         if column == 0:
@@ -158,7 +158,7 @@ def _draw_square_panels(sheet: Sheet, shown: _Readings, legend: Any) -> None:
             said = sheet.fit("no bias planted: measured less planted slope, by size", side)
             sheet.write(left, under, said, size=SMALL_SIZE, color=GREY, va="top")
             box = (left, under - line_px(SMALL_SIZE) - 6 - _STRIP_PX, side, _STRIP_PX)
-            _draw_strip(sheet.axes(*box), name, shown.rows, strip)
+            _draw_strip(sheet.axes(*box), name, readings.rows, strip)
     sheet.put(legend, EDGE_PX, top - n_lines * pitch)
 
 
@@ -202,9 +202,9 @@ def _draw_strip(axes: Axes, architecture: str, rows: pd.DataFrame, strip: _Strip
         _draw_dots(axes, errors[errors["w_name"] == w_name], place, small=len(errors) > 12)
 
 
-def _ends(shown: _Readings) -> tuple[float, float]:
+def _ends(readings: _Readings) -> tuple[float, float]:
     """Ends of both axes: around every dot and every interval, 0 included."""
-    rows = shown.rows
+    rows = readings.rows
     counting = rows[rows["left_out"] == ""]
     dots = rows[["planted_slope", "measured_slope"]].to_numpy(dtype=np.float64)
     bars = counting[["low", "high", "seed_low", "seed_high"]].to_numpy(dtype=np.float64)
@@ -214,16 +214,16 @@ def _ends(shown: _Readings) -> tuple[float, float]:
     return float(ends.min()) - air, float(ends.max()) + air
 
 
-def _draw_readings(axes: Axes, architecture: str, shown: _Readings) -> None:
-    own = shown.lines[shown.lines["architecture"] == architecture]
+def _draw_readings(axes: Axes, architecture: str, readings: _Readings) -> None:
+    own = readings.lines[readings.lines["architecture"] == architecture]
     ends = axes.get_xlim()
     axes.plot(ends, ends, color=_INK, linewidth=1.0, linestyle=(0, (4, 2)), zorder=2)
     if len(own):
         x = own["planted_slope"]
         axes.fill_between(x, own["low"], own["high"], color="#8a8a8a", alpha=0.3, linewidth=0, zorder=1.5)
         axes.plot(x, own["fitted"], color=_INK, linewidth=1.2, zorder=2.5)
-    rows = shown.rows[shown.rows["architecture"] == architecture]
-    for place, w_name in enumerate(_levels(shown.rows, "w_name")):
+    rows = readings.rows[readings.rows["architecture"] == architecture]
+    for place, w_name in enumerate(_levels(readings.rows, "w_name")):
         part = rows[(rows["w_name"] == w_name) & (rows["left_out"] == "")]
         for small, chosen in ((True, part["unbiased"]), (False, ~part["unbiased"])):
             _draw_dots(axes, part[chosen].set_index("planted_slope"), place, small=small)
@@ -243,15 +243,15 @@ def _draw_dots(axes: Axes, readings: pd.DataFrame, place: int, *, small: bool) -
 
 
 def _describe_calibration(rows: pd.DataFrame, words: dict[str, list[str]]) -> str:
-    told = []
+    sentences = []
     for name, said in words.items():
         part = rows[(rows["architecture"] == name) & (rows["left_out"] == "")]
         span = ""
         if len(part):
             least, most = part["planted_slope"].min(), part["planted_slope"].max()
             span = f", planted slopes from {significant(least)} to {significant(most)}"
-        told.append(f"{named(name)}: {_amount(len(part), 'slope')}{span}; {', '.join(said)}.")
-    return " ".join(["Measured against planted slopes with the line of equality.", *told, *_uncounted(rows)])
+        sentences.append(f"{named(name)}: {_amount(len(part), 'slope')}{span}; {', '.join(said)}.")
+    return " ".join(["Measured against planted slopes with the line of equality.", *sentences, *_uncounted(rows)])
 
 
 def draw_power(results: Sequence[Result]) -> Drawing:
@@ -297,12 +297,12 @@ class _Strengths(NamedTuple):
 
 def _shares(results: Sequence[Result]) -> dict[tuple[str, str], Result]:
     """False alarms and power, by architecture and strength."""
-    found = {}
+    shares = {}
     for result in results:
         architecture, w_name, strength = (result.group.get(key, ALL) for key in ("architecture", "w_name", "strength"))
         if result.measure in ("false_alarms", "power") and w_name == ALL and ALL not in (architecture, strength):
-            found[architecture, strength] = result
-    return found
+            shares[architecture, strength] = result
+    return shares
 
 
 def _planted(results: Sequence[Result], strengths: Sequence[str]) -> list[float]:
@@ -359,7 +359,7 @@ def _tick(strength: str, planted: float) -> str:
 
 
 def _describe_power(shares: dict[tuple[str, str], Result], strengths: Sequence[str]) -> str:
-    told = []
+    sentences = []
     for strength in strengths:
         parts = [
             f"{named(name)} {_percent(result)}"
@@ -367,8 +367,8 @@ def _describe_power(shares: dict[tuple[str, str], Result], strengths: Sequence[s
             if of == strength and math.isfinite(result.value)
         ]
         what = "False alarms without bias" if strength == UNBIASED else f"Found at strength {strength}"
-        told.append(f"{what}: {'; '.join(parts) or 'no number'}.")
-    return " ".join(told)
+        sentences.append(f"{what}: {'; '.join(parts) or 'no number'}.")
+    return " ".join(sentences)
 
 
 def _percent(result: Result) -> str:
@@ -428,13 +428,13 @@ def _trained(rows: pd.DataFrame) -> list[_Trained]:
     ordered = sized.sort_values("size", ascending=False, kind="stable").drop_duplicates(["model", *losses])
     ordered = ordered.sort_index().sort_values("size", kind="stable")
     several = ordered.duplicated("model", keep=False)
-    found = []
+    trained = []
     for row, twice in zip(ordered.to_dict("records"), several, strict=True):
         name = f"{row['model']}, {row['w_name']}" if twice else str(row["model"])
         floor = float(row["floor_nats"])
         above, ignorant = float(row["pronoun_loss_nats"]) - floor, float(row["ignorant_nats"]) - floor
-        found.append(_Trained(named(name), str(row["architecture"]), above, ignorant, bool(row["converged"])))
-    return found
+        trained.append(_Trained(named(name), str(row["architecture"]), above, ignorant, bool(row["converged"])))
+    return trained
 
 
 def _without_loss(models: Sequence[_Trained]) -> list[str]:
@@ -488,19 +488,19 @@ def _draw_proofs(axes: Axes, models: Sequence[_Trained]) -> None:
 
 
 def _describe_training(names: Sequence[str], models: Sequence[_Trained]) -> str:
-    told = ["Pronoun loss above its floor, by model."]
+    sentences = ["Pronoun loss above its floor, by model."]
     for name in names:
         own = [model for model in models if model.architecture == name]
         good = [model for model in own if model.converged]
         known = [model.above_floor for model in good if math.isfinite(model.above_floor)]
         most = f", {significant(max(known))} nats above the floor at most" if known else ""
-        told.append(f"{named(name)}: {len(good)} of {_amount(len(own), 'model')} converged{most}.")
+        sentences.append(f"{named(name)}: {len(good)} of {_amount(len(own), 'model')} converged{most}.")
     failed = [
         f"{model.name} ({significant(model.above_floor)} nats, {significant(model.ignorant)} if W is ignored)"
         for model in models
         if not model.converged
     ]
-    return " ".join([*told, *([f"Not converged: {'; '.join(failed)}."] if failed else [])])
+    return " ".join([*sentences, *([f"Not converged: {'; '.join(failed)}."] if failed else [])])
 
 
 def draw_detectors(rows: pd.DataFrame, results: Sequence[Result]) -> Drawing:
@@ -555,8 +555,8 @@ class _Areas(NamedTuple):
         return sorted(set(self.models["planted_strength"]), key=_size)
 
 
-def _draw_areas(sheet: Sheet, shown: _Areas, legend: Any) -> None:
-    names, strengths, models = shown.names, shown.strengths, shown.models
+def _draw_areas(sheet: Sheet, areas: _Areas, legend: Any) -> None:
+    names, strengths, models = areas.names, areas.strengths, areas.models
     across = min(len(names), _PANELS_ACROSS)
     gutter, height, head = 34.0, 220.0, line_px(TEXT_SIZE) + 8
     below = _TICKS_PX + line_px(SMALL_SIZE) + 10
@@ -582,7 +582,7 @@ def _draw_areas(sheet: Sheet, shown: _Areas, legend: Any) -> None:
         if not len(own):
             say(axes, "no model")
         for at, strength in enumerate(strengths):
-            _draw_one_place(axes, at, own[own["planted_strength"] == strength], _means(shown.results, name, strength))
+            _draw_one_place(axes, at, own[own["planted_strength"] == strength], _means(areas.results, name, strength))
         said = "size of the planted strength (0: no bias)"
         sheet.write(left + width / 2, upper - head - height - _TICKS_PX, said, size=SMALL_SIZE, ha="center", va="top")
 
@@ -609,19 +609,19 @@ def _means(results: Sequence[Result], architecture: str, strength: str) -> dict[
     return {r.measure: r for r in results if r.measure.startswith("auroc_") and _place(r) == wanted}
 
 
-def _describe_areas(shown: _Areas) -> str:
-    told = ["Mean AUROC of detector and of entropy, by architecture and strength."]
-    for name in shown.names:
-        for strength in shown.strengths:
-            means = _means(shown.results, name, strength)
+def _describe_areas(areas: _Areas) -> str:
+    sentences = ["Mean AUROC of detector and of entropy, by architecture and strength."]
+    for name in areas.names:
+        for strength in areas.strengths:
+            means = _means(areas.results, name, strength)
             parts = [
                 f"{said} {_with_interval(means[score])}"
                 for score, said in (("auroc_delta", "detector"), ("auroc_entropy", "entropy"))
                 if score in means and math.isfinite(means[score].value)
             ]
             if parts:
-                told.append(f"{named(name)}, strength {strength}: {', '.join(parts)}.")
-    return " ".join(told)
+                sentences.append(f"{named(name)}, strength {strength}: {', '.join(parts)}.")
+    return " ".join(sentences)
 
 
 def _refuse_nothing(rows: pd.DataFrame) -> None:

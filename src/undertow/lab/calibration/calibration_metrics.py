@@ -40,7 +40,7 @@ ALL = "all"
 UNBIASED = "0"
 """The strength under which all unbiased rows stand, whatever the parameter of a corpus that was not selected."""
 
-FOUND_BELOW_Q = 0.05
+MAX_Q = 0.05
 N_DRAWS = 2_000
 """Bootstrap draws of models behind the interval of a median."""
 
@@ -163,8 +163,8 @@ def intervals(frame: pd.DataFrame) -> pd.DataFrame:
     for name in ("seed_low", "seed_high", "seed_spread"):
         table[name] = math.nan
     for _, rows in table[table["left_out"] == ""].groupby(["architecture", "w_name"], sort=False):
-        found = with_training_seed(*_readings(rows), alike=rows["unbiased"].to_numpy(dtype=np.int64))
-        ends = {"seed_low": found.low, "seed_high": found.high, "seed_spread": found.spread}
+        widened = with_training_seed(*_readings(rows), alike=rows["unbiased"].to_numpy(dtype=np.int64))
+        ends = {"seed_low": widened.low, "seed_high": widened.high, "seed_spread": widened.spread}
         for name, values in ends.items():
             table.loc[rows.index, name] = values
     return table.copy()  # in one piece: it is cut into many parts, which is slow column by column
@@ -185,12 +185,12 @@ def fitted_lines(frame: pd.DataFrame, n_points: int = 50) -> pd.DataFrame:
     for architecture, rows in _counting(table[table["judged"]]).groupby("architecture", sort=False):
         if rows["unbiased"].all():
             continue
-        found = calibrate(*_readings(rows))
-        if math.isnan(found.line.slope):
+        fit = calibrate(*_readings(rows))
+        if math.isnan(fit.line.slope):
             continue
         x = np.linspace(rows["planted_slope"].min(), rows["planted_slope"].max(), n_points)
-        low, high = found.band(x)
-        points = {"planted_slope": x, "fitted": found.line.at(x), "low": low, "high": high}
+        low, high = fit.band(x)
+        points = {"planted_slope": x, "fitted": fit.line.at(x), "low": low, "high": high}
         parts.append(pd.DataFrame({"architecture": architecture, **points}))
     empty = pd.DataFrame(columns=["architecture", "planted_slope", "fitted", "low", "high"])
     return pd.concat(parts, ignore_index=True) if parts else empty
@@ -203,14 +203,14 @@ def verdicts(results: Sequence[Result]) -> list[Verdict]:
     alarms are judged where at least 20 models have no bias at all; with fewer there is no such promise in the list. A number that
     could not be had does not meet its target.
     """
-    found = [
+    required = [
         _slope_verdict(_pooled(results, "calibration_slope")),
         _coverage_verdict(results),
         _width_verdict(_pooled(results, "interval_width")),
         _power_verdict(strongest(results)),
     ]
     enough = _pooled(results, "false_alarms", UNBIASED).extras["models"] >= MIN_UNBIASED_MODELS
-    return [*found, _alarm_verdict(results)] if enough else found
+    return [*required, _alarm_verdict(results)] if enough else required
 
 
 def _slope_verdict(slope: Result) -> Verdict:
@@ -240,13 +240,13 @@ def _width_verdict(width: Result) -> Verdict:
 
 
 def _power_verdict(power: Result) -> Verdict:
-    what = f"The largest planted bias is found: q below {FOUND_BELOW_Q:g}, on the planted side"
+    what = f"The largest planted bias is found: q below {MAX_Q:g}, on the planted side"
     said = _said(power, f"{_share_in_words(power)}, where the mean planted slope is {power.extras['planted']:.2f}")
     return what, f"at least {POWER_TARGET:.0%} of slopes", said, power.value >= POWER_TARGET
 
 
 def _alarm_verdict(results: Sequence[Result]) -> Verdict:
-    what = f"Nothing is found where nothing was planted: false alarms at q below {FOUND_BELOW_Q:g}"
+    what = f"Nothing is found where nothing was planted: false alarms at q below {MAX_Q:g}"
     alarms, along = _pooled(results, "false_alarms", UNBIASED), _along(results, "false_alarms")
     alarmed = alarms.extras["models_alarmed"]
     by_model = f"; {alarmed:.0%} of {alarms.extras['models']:.0f} unbiased models have one along any W"
@@ -324,9 +324,11 @@ class _Part(NamedTuple):
     def n_missing(self) -> int:
         return len(self.rows) - len(self.counting)
 
-    def result(self, measure: str, found: Estimate, unit: str) -> Result:
+    def result(self, measure: str, estimate: Estimate, unit: str) -> Result:
         """A number of this part, with its counts."""
-        return Result(measure, self.group, found.value, found.low, found.high, found.n, self.n_missing, unit)
+        return Result(
+            measure, self.group, estimate.value, estimate.low, estimate.high, estimate.n, self.n_missing, unit
+        )
 
 
 def _part(rows: pd.DataFrame, architecture: str = ALL, w_name: str = ALL, strength: str = ALL) -> _Part:
@@ -382,12 +384,12 @@ def _learned(rows: pd.DataFrame) -> tuple[Floats, Floats, Floats, Floats]:
 def _lines(parts: Sequence[_Part]) -> list[Result]:
     slopes, intercepts = [], []
     for part in parts:
-        found, note = _line_of(part.counting)
-        scatter = {"scatter": found.line.residual_sd}
-        over_models = {"models_low": found.line.slope_low, "models_high": found.line.slope_high}
-        slope = part.result("calibration_slope", found.slope, "measured per planted")
+        fit, note = _line_of(part.counting)
+        scatter = {"scatter": fit.line.residual_sd}
+        over_models = {"models_low": fit.line.slope_low, "models_high": fit.line.slope_high}
+        slope = part.result("calibration_slope", fit.slope, "measured per planted")
         slopes.append(replace(slope, null_value=1.0, extras=over_models | scatter, note=note))
-        intercept = part.result("calibration_intercept", found.intercept, STEPS)
+        intercept = part.result("calibration_intercept", fit.intercept, STEPS)
         intercepts.append(replace(intercept, null_value=0.0, note=note))
     return [*slopes, *intercepts]
 
@@ -421,12 +423,12 @@ def _line_of(
         return _no_line(rows), "No model that converged is here."
     if rows["unbiased"].all():
         return _no_line(rows), "No biased model is here, so there is nothing that measured slopes could follow."
-    found = calibrate(*points(rows))
-    if math.isnan(found.slope.value):
-        return found, "The planted slopes do not differ, and a line needs two that do."
-    if math.isnan(found.slope.low):
-        return found, "Two slopes always lie on a line, so there is no interval."
-    return found, ""
+    fit = calibrate(*points(rows))
+    if math.isnan(fit.slope.value):
+        return fit, "The planted slopes do not differ, and a line needs two that do."
+    if math.isnan(fit.slope.low):
+        return fit, "Two slopes always lie on a line, so there is no interval."
+    return fit, ""
 
 
 def _no_line(rows: pd.DataFrame) -> Calibration:
@@ -440,10 +442,10 @@ def _none(n: int) -> Estimate:
 def _attenuations(parts: Sequence[_Part]) -> Iterator[Result]:
     for part in parts:
         rows = part.counting
-        found = attenuation(*_readings(rows)) if len(rows) else _none(0)
-        note = _why_no_interval(found, "slope")
+        estimate = attenuation(*_readings(rows)) if len(rows) else _none(0)
+        note = _why_no_interval(estimate, "slope")
         detail = {"planted": _mean_size(rows)}
-        result = part.result("attenuation", found, "mean measured per mean planted")
+        result = part.result("attenuation", estimate, "mean measured per mean planted")
         yield replace(result, null_value=1.0, extras=detail, note=note)
 
 
@@ -457,10 +459,10 @@ def _mean_size(rows: pd.DataFrame) -> float:
     return float(rows["planted_slope"].abs().mean()) if len(rows) else math.nan
 
 
-def _why_no_interval(found: Estimate, what: str) -> str:
-    if not found.n:
+def _why_no_interval(estimate: Estimate, what: str) -> str:
+    if not estimate.n:
         return "No model that converged is here."
-    return f"There is no interval of one {what}." if math.isfinite(found.value) and math.isnan(found.low) else ""
+    return f"There is no interval of one {what}." if math.isfinite(estimate.value) and math.isnan(estimate.low) else ""
 
 
 def _coverages(table: pd.DataFrame) -> list[Result]:
@@ -507,16 +509,16 @@ def _widths(parts: Sequence[_Part], seed: int) -> Iterator[Result]:
         rows = part.counting
         width = (rows["seed_high"] - rows["seed_low"]).to_numpy(dtype=np.float64)
         rng = np.random.default_rng(int(digest([int(seed), *part.group.values()]), 16))
-        found = median_over_models(width, rows["model"].to_numpy(dtype=str), N_DRAWS, rng)
+        estimate = median_over_models(width, rows["model"].to_numpy(dtype=str), N_DRAWS, rng)
         relative = width / rows["w_name"].map(largest).to_numpy(dtype=np.float64)
         detail = {
             "of_largest": _median(relative),
             "audit_width": _median((rows["high"] - rows["low"]).to_numpy(dtype=np.float64)),
             "spread": _median(rows["seed_spread"].to_numpy(dtype=np.float64)),
         }
-        result = replace(part.result("interval_width", found, STEPS), extras=detail)
-        note = _joined([_nobody(rows), _too_few(len(rows) - found.n)])
-        yield replace(result, n_missing=len(part.rows) - found.n, note=note)
+        result = replace(part.result("interval_width", estimate, STEPS), extras=detail)
+        note = _joined([_nobody(rows), _too_few(len(rows) - estimate.n)])
+        yield replace(result, n_missing=len(part.rows) - estimate.n, note=note)
 
 
 def _median(values: Floats) -> float:
@@ -536,16 +538,16 @@ def _false_alarms(table: pd.DataFrame) -> Iterator[Result]:
         yield Result("false_alarms", _group(strength=UNBIASED), math.nan, unit=SLOPES, extras=detail, note=note)
     for part in _pooled_and_by(judged, UNBIASED) if len(judged) else ():
         rows = _tested(part)
-        alarmed = rows["q"] < FOUND_BELOW_Q
+        alarmed = rows["q"] < MAX_Q
         # q is adjusted over all W that were asked, so an alarm along any of them is the model's.
         anywhere = table[(table["left_out"] == "") & table["model"].isin(rows["model"])]
-        by_model = (anywhere["q"] < FOUND_BELOW_Q).groupby(anywhere["model"]).any()
+        by_model = (anywhere["q"] < MAX_Q).groupby(anywhere["model"]).any()
         detail = {"claimed": _mean(rows["found"]), "models": float(len(by_model)), "models_alarmed": _mean(by_model)}
-        yield _share_of("false_alarms", part, rows, alarmed, detail, neutral=FOUND_BELOW_Q)
+        yield _share_of("false_alarms", part, rows, alarmed, detail, neutral=MAX_Q)
     for part in _pooled_and_by(beside, UNBIASED) if len(beside) else ():
         rows = _tested(part)
         detail = {"claimed": _mean(rows["found"])}
-        yield _share_of("false_alarms_beside", part, rows, rows["q"] < FOUND_BELOW_Q, detail, neutral=FOUND_BELOW_Q)
+        yield _share_of("false_alarms_beside", part, rows, rows["q"] < MAX_Q, detail, neutral=MAX_Q)
 
 
 def _powers(parts: Sequence[_Part]) -> Iterator[Result]:
@@ -557,7 +559,7 @@ def _powers(parts: Sequence[_Part]) -> Iterator[Result]:
         rows = _tested(part)
         right = _on_planted_side(rows)
         detail = {"claimed": _mean(rows["found"] & right), "planted": _mean_size(rows)}
-        yield _share_of("power", part, rows, (rows["q"] < FOUND_BELOW_Q) & right, detail)
+        yield _share_of("power", part, rows, (rows["q"] < MAX_Q) & right, detail)
 
 
 def _direction_errors(parts: Sequence[_Part]) -> Iterator[Result]:
@@ -606,13 +608,16 @@ def _areas(table: pd.DataFrame) -> Iterator[Result]:
     for measure, values in [*((name, models[name]) for name in _AREAS), ("auroc_difference", difference)]:
         for part in parts:
             of = values[part.counting.index]
-            found = mean_over_models(of)
-            result = part.result(measure, found, MODELS)
-            note = _why_no_interval(found, "model") if found.n or not len(of) else "No model has this number."
+            estimate = mean_over_models(of)
+            result = part.result(measure, estimate, MODELS)
+            note = _why_no_interval(estimate, "model") if estimate.n or not len(of) else "No model has this number."
             least, neutral = (-1.0, 0.0) if measure == "auroc_difference" else (0.0, 0.5)
-            low, high = max(found.low, least), min(found.high, 1.0)  # the t interval of two or three models goes beyond
-            ends = (math.nan, math.nan) if math.isnan(found.low) else (low, high)
-            known = replace(result, low=ends[0], high=ends[1], n_missing=len(part.rows) - found.n)
+            low, high = (
+                max(estimate.low, least),
+                min(estimate.high, 1.0),
+            )  # the t interval of two or three models goes beyond
+            ends = (math.nan, math.nan) if math.isnan(estimate.low) else (low, high)
+            known = replace(result, low=ends[0], high=ends[1], n_missing=len(part.rows) - estimate.n)
             yield replace(known, null_value=neutral, note=note)
 
 

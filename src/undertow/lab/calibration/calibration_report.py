@@ -48,7 +48,7 @@ class Verification:
         lines: points of each architecture's fitted line: `architecture`, `planted_slope`, `fitted`, `low`, `high`.
         results: calibration, coverage, width, false alarms, power, direction errors and AUROC.
         verdicts: what is asked for, the target and the value, in words, and whether it is met.
-        asked: sentences that say how the models were made and asked, beside those that hold for all of them.
+        method: sentences on how these models were trained and audited, beside those that hold for all verifications.
         examples: some of the texts.
         notes: what else the numbers rest on.
         command: the shell command that repeats it.
@@ -60,7 +60,7 @@ class Verification:
     lines: pd.DataFrame
     results: Sequence[Result]
     verdicts: Sequence[Verdict]
-    asked: Sequence[str] = ()
+    method: Sequence[str] = ()
     examples: Sequence[str] = ()
     notes: Sequence[str] = ()
     command: str = ""
@@ -68,7 +68,7 @@ class Verification:
     provenance: Mapping[str, str] = field(default_factory=dict)
 
 
-def write(folder: Path, told: Verification) -> Path:
+def write(folder: Path, verification: Verification) -> Path:
     """Write `report.html`, `models.csv`, `results.csv` and `figures/` into a folder, which is made if need be.
 
     Files of an earlier verification there are replaced; others are left alone. All are drafted first, and the page is moved last
@@ -85,7 +85,7 @@ def write(folder: Path, told: Verification) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
     draft = folder / DRAFT
     shutil.rmtree(draft, ignore_errors=True)  # of one that was stopped
-    _draft(draft, told)
+    _draft(draft, verification)
     page = folder / PAGE
     page.unlink(missing_ok=True)
     figures = folder / FIGURE_FOLDER
@@ -102,87 +102,91 @@ def write(folder: Path, told: Verification) -> Path:
     return page
 
 
-def _draft(folder: Path, told: Verification) -> None:
+def _draft(folder: Path, verification: Verification) -> None:
     from undertow.report.style import save_drawing, svg_text
 
-    drawings = _drawings(told)
+    drawings = _drawings(verification)
     figures = folder / FIGURE_FOLDER
     figures.mkdir(parents=True)
     for drawing in drawings:
         save_drawing(drawing, figures)
     pictures = [PageFigure(drawing.name, svg_text(drawing), drawing.caption, drawing.alt) for drawing in drawings]
     models, numbers = TABLES
-    of_results = Record({}, told.models, told.results).results_table()
-    for name, table in ((models, told.models), (numbers, of_results)):
+    of_results = Record({}, verification.models, verification.results).results_table()
+    for name, table in ((models, verification.models), (numbers, of_results)):
         (folder / name).write_text(csv_of(table), encoding="utf-8", newline="")
-    (folder / PAGE).write_text(render_page(page_of(told, pictures)), encoding="utf-8")
+    (folder / PAGE).write_text(render_page(page_of(verification, pictures)), encoding="utf-8")
 
 
-def findings(told: Verification) -> list[Finding]:
+def findings(verification: Verification) -> list[Finding]:
     """What came of it, in plain sentences: broken promises first, then one sentence for each question."""
     broken = [
         f"A promise is not kept. {what}: {value.removesuffix('.')}. Promised was: {target}."
-        for what, target, value, met in _verdicts(told)
+        for what, target, value, met in _verdicts(verification)
         if not met
     ]
     sentences = [
         *broken,
-        _of_scale(told.results),
-        _of_coverage(told.results),
-        _of_power(told.results),
-        _of_false_alarms(told.results),
-        _of_direction(told.results),
-        _of_detector(told.results),
-        _of_training(told.models),
+        _of_scale(verification.results),
+        _of_coverage(verification.results),
+        _of_power(verification.results),
+        _of_false_alarms(verification.results),
+        _of_direction(verification.results),
+        _of_detector(verification.results),
+        _of_training(verification.models),
     ]
     said = [text for text in sentences if text]
     return [Finding(text, significant=True, strength=float(len(said) - place)) for place, text in enumerate(said)]
 
 
-def _verdicts(told: Verification) -> list[Verdict]:
+def _verdicts(verification: Verification) -> list[Verdict]:
     """Each with its value as the other numbers of the page look."""
-    signs = MinusSigns(told.results)
-    return [(what, target, signs.put(value), met) for what, target, value, met in told.verdicts]
+    signs = MinusSigns(verification.results)
+    return [(what, target, signs.put(value), met) for what, target, value, met in verification.verdicts]
 
 
-def _drawings(told: Verification) -> list[Drawing]:
+def _drawings(verification: Verification) -> list[Drawing]:
     from undertow.lab.calibration.calibration_figures import draw_calibration, draw_detectors, draw_power, draw_training
 
     drawings = [
-        draw_calibration(told.models, told.lines, told.results),
-        draw_power(told.results),
-        draw_training(told.models),
+        draw_calibration(verification.models, verification.lines, verification.results),
+        draw_power(verification.results),
+        draw_training(verification.models),
     ]
-    areas = told.models.loc[told.models["converged"], ["auroc_delta", "auroc_entropy"]]
-    return [*drawings, draw_detectors(told.models, told.results)] if areas.notna().to_numpy().any() else drawings
+    areas = verification.models.loc[verification.models["converged"], ["auroc_delta", "auroc_entropy"]]
+    return (
+        [*drawings, draw_detectors(verification.models, verification.results)]
+        if areas.notna().to_numpy().any()
+        else drawings
+    )
 
 
-def page_of(told: Verification, pictures: Sequence[PageFigure]) -> Page:
+def page_of(verification: Verification, pictures: Sequence[PageFigure]) -> Page:
     """The page around these figures."""
-    uncounted = _uncounted_models(told.models)
+    uncounted = _uncounted_models(verification.models)
     return Page(
         title=TITLE,
-        lead=_lead(told),
-        findings=findings(told),
-        results=told.results,
+        lead=_lead(verification),
+        findings=findings(verification),
+        results=verification.results,
         figures=pictures,
-        shown=[_promises(told), *([uncounted] if uncounted else []), _every_slope(told.models)],
-        asked=[*_ASKED, *told.asked],
-        examples=told.examples,
-        notes=[*_own_notes(told), *_NOTES, *told.notes, NOTES[2]],
-        command=told.command,
-        python=told.python,
-        provenance=told.provenance,
+        shown=[_promises(verification), *([uncounted] if uncounted else []), _every_slope(verification.models)],
+        asked=[*_METHOD, *verification.method],
+        examples=verification.examples,
+        notes=[*_own_notes(verification), *_NOTES, *verification.notes, NOTES[2]],
+        command=verification.command,
+        python=verification.python,
+        provenance=verification.provenance,
         titles=_TITLES,
         glossary=_GLOSSARY,
         neutral="to be compared with",
     )
 
 
-def _lead(told: Verification) -> str:
-    models, counting = told.models["model"].nunique(), _counting(told.models)["model"].nunique()
-    kept, asked = sum(met for *_, met in told.verdicts), len(told.verdicts)
-    promises = f"all of its {asked} promises" if kept == asked else f"{kept} of its {asked} promises"
+def _lead(verification: Verification) -> str:
+    models, counting = verification.models["model"].nunique(), _counting(verification.models)["model"].nunique()
+    kept, n_promises = sum(met for *_, met in verification.verdicts), len(verification.verdicts)
+    promises = f"all of its {n_promises} promises" if kept == n_promises else f"{kept} of its {n_promises} promises"
     tried = "1 model" if models == 1 else f"{models:,} models"
     lost = models - counting
     left_out = f"; {lost:,} of the models {'does' if lost == 1 else 'do'} not count" if lost else ""
@@ -211,19 +215,19 @@ def _architectures(results: Sequence[Result]) -> list[str]:
 
 
 def _of_scale(results: Sequence[Result]) -> str:
-    found = _find(results, "calibration_slope")
-    if found is None:
+    slope = _find(results, "calibration_slope")
+    if slope is None:
         return ""
     each = [(name, _find(results, "calibration_slope", name)) for name in _architectures(results)]
     parts = [f"{name} {number(one.value)}" for name, one in each if one is not None]
     by = f"; by architecture: {', '.join(parts)}" if len(parts) > 1 else ""
-    said = f"For each point planted the audit reads {number(found.value)} points ({_interval(found)}{by}). "
-    if not math.isfinite(found.low):
+    said = f"For each point planted the audit reads {number(slope.value)} points ({_interval(slope)}{by}). "
+    if not math.isfinite(slope.low):
         return f"{said}Too few models were made for an interval."
-    if found.low - MIN_WIDTH <= 1 <= found.high + MIN_WIDTH:
+    if slope.low - MIN_WIDTH <= 1 <= slope.high + MIN_WIDTH:
         return f"{said}That is compatible with 1, an audit that neither loses nor adds anything."
-    loses = "loses some of the bias" if found.high < 1 else "reads more bias than there is"
-    excludes = "The interval excludes 1" if has_width(found.low, found.high) else "That is not 1"
+    loses = "loses some of the bias" if slope.high < 1 else "reads more bias than there is"
+    excludes = "The interval excludes 1" if has_width(slope.low, slope.high) else "That is not 1"
     return f"{said}{excludes}: the audit {loses}.{_of_parts(results)}"
 
 
@@ -239,7 +243,7 @@ def _of_parts(results: Sequence[Result]) -> str:
 
 
 def _of_coverage(results: Sequence[Result]) -> str:
-    found, own = _find(results, "coverage"), _find(results, "coverage_sentences_only")
+    coverage, own = _find(results, "coverage"), _find(results, "coverage_sentences_only")
     if own is None:
         return ""
     alone = (
@@ -247,7 +251,7 @@ def _of_coverage(results: Sequence[Result]) -> str:
         f"{_percent(own.value)} of {_slopes(own.n)}; it is about the one model that was asked"
     )
     along = _along(results, "coverage")
-    if found is None:
+    if coverage is None:
         return f"There are too few models for intervals with the training seed; along {along}, {alone}."
     beside = _find(results, "coverage_beside")
     easier = ""
@@ -258,8 +262,8 @@ def _of_coverage(results: Sequence[Result]) -> str:
             f" Along {where}, where nothing was planted in any model, the interval with the seed does so for {share}."
         )
     return (
-        f"Along {along}, the 95% interval with the training seed holds the planted slope for {_percent(found.value)} of "
-        f"{_slopes(found.n)} ({_percents(found)}); {alone}.{easier}"
+        f"Along {along}, the 95% interval with the training seed holds the planted slope for {_percent(coverage.value)} of "
+        f"{_slopes(coverage.n)} ({_percents(coverage)}); {alone}.{easier}"
     )
 
 
@@ -271,27 +275,27 @@ def _along(results: Sequence[Result], measure: str) -> str:
 
 def _of_power(results: Sequence[Result]) -> str:
     powers = [
-        found
+        power
         for strength in _strengths(results)
-        for found in [_find(results, "power", ALL, ALL, strength)]
-        if found is not None
+        for power in [_find(results, "power", ALL, ALL, strength)]
+        if power is not None
     ]
     if not powers:
         return ""
     parts = [
-        f"{_percent(found.value)} of {_slopes(found.n)} where {number(found.extras['planted'])} were planted on average"
-        for found in sorted(powers, key=lambda found: found.extras["planted"])
+        f"{_percent(power.value)} of {_slopes(power.n)} where {number(power.extras['planted'])} were planted on average"
+        for power in sorted(powers, key=lambda power: power.extras["planted"])
     ]
     return f"The larger the bias, the surer it should be found. In {STEPS}, the audit finds {_listed(parts)}."
 
 
 def _of_false_alarms(results: Sequence[Result]) -> str:
     said = []
-    found = _find(results, "false_alarms", ALL, ALL, UNBIASED)
-    if found is not None:
-        share = f"{_percent(found.value)}; {_percents(found)}"
-        where = f"along {_along(results, 'false_alarms')}, {_slopes_have(found.n)}"
-        said.append(f"In models without any bias, {where} {_alarms(found)} ({share}).")
+    alarms = _find(results, "false_alarms", ALL, ALL, UNBIASED)
+    if alarms is not None:
+        share = f"{_percent(alarms.value)}; {_percents(alarms)}"
+        where = f"along {_along(results, 'false_alarms')}, {_slopes_have(alarms.n)}"
+        said.append(f"In models without any bias, {where} {_alarms(alarms)} ({share}).")
     beside = _find(results, "false_alarms_beside", ALL, ALL, UNBIASED)
     if beside is not None:
         where = _along(results, "false_alarms_beside")
@@ -305,13 +309,13 @@ def _alarms(share: Result) -> str:
 
 
 def _of_direction(results: Sequence[Result]) -> str:
-    found = _find(results, "direction_errors")
-    if found is None:
+    errors = _find(results, "direction_errors")
+    if errors is None:
         return ""
-    hits = round(found.value * found.n)
+    hits = round(errors.value * errors.n)
     if not hits:
-        return f"No biased model is read as biased the other way round, in {_slopes(found.n)}."
-    return f"{hits:,} of {_slopes(found.n)} of biased models have the wrong direction ({_percents(found)})."
+        return f"No biased model is read as biased the other way round, in {_slopes(errors.n)}."
+    return f"{hits:,} of {_slopes(errors.n)} of biased models have the wrong direction ({_percents(errors)})."
 
 
 def _of_detector(results: Sequence[Result]) -> str:
@@ -375,14 +379,14 @@ def _listed(parts: Sequence[str]) -> str:
     return parts[0] if len(parts) == 1 else f"{', '.join(parts[:-1])} and {parts[-1]}"
 
 
-def _promises(told: Verification) -> ReportTable:
-    rows = [(what, target, value, "yes" if met else "no") for what, target, value, met in _verdicts(told)]
-    about = "" if _judges_alarms(told) else _too_few_unbiased(told)
+def _promises(verification: Verification) -> ReportTable:
+    rows = [(what, target, value, "yes" if met else "no") for what, target, value, met in _verdicts(verification)]
+    about = "" if _judges_alarms(verification) else _too_few_unbiased(verification)
     return ReportTable("What the audit promises", ("promise", "target", "value", "kept"), rows, about)
 
 
-def _judges_alarms(told: Verification) -> bool:
-    return _n_unbiased(told.results) >= MIN_UNBIASED_MODELS
+def _judges_alarms(verification: Verification) -> bool:
+    return _n_unbiased(verification.results) >= MIN_UNBIASED_MODELS
 
 
 def _n_unbiased(results: Sequence[Result]) -> int:
@@ -390,8 +394,8 @@ def _n_unbiased(results: Sequence[Result]) -> int:
     return max((int(result.extras["models"]) for result in results if result.measure == "false_alarms"), default=0)
 
 
-def _too_few_unbiased(told: Verification) -> str:
-    count = _n_unbiased(told.results)
+def _too_few_unbiased(verification: Verification) -> str:
+    count = _n_unbiased(verification.results)
     models = "1 unbiased model counts" if count == 1 else f"{count:,} unbiased models count"
     return f"False alarms are not among the promises here: {models}, and it takes {MIN_UNBIASED_MODELS} to judge them."
 
@@ -447,11 +451,11 @@ def _ends(low: float, high: float) -> str:
     return f"[{number(low)}, {number(high)}]" if math.isfinite(low) and math.isfinite(high) else MISSING
 
 
-def _own_notes(told: Verification) -> list[str]:
-    return [] if _judges_alarms(told) else [_too_few_unbiased(told)]
+def _own_notes(verification: Verification) -> list[str]:
+    return [] if _judges_alarms(verification) else [_too_few_unbiased(verification)]
 
 
-_ASKED = (
+_METHOD = (
     "Small models were trained from scratch on texts about people whose pronoun goes with a date or a place only because of who "
     "was selected to be written about. How far it goes with them in those texts is the planted slope; it is counted in the very "
     "texts that the model saw, so it is known without error.",

@@ -145,12 +145,12 @@ class CheckpointDir:
         own = json.loads(json.dumps(self._identity))
         for name in own:
             if own[name] != other.get(name):
-                told = f"{name.replace('_', ' ')} {_shown(other.get(name))}, not {_shown(own[name])}"
+                difference = f"{name.replace('_', ' ')} {_text_of(other.get(name))}, not {_text_of(own[name])}"
                 raise UndertowError(
-                    f"{self.path}: holds another training ({OF_HASHES.get(name, told)}); to go on with it, give the base, texts and "
+                    f"{self.path}: holds another training ({OF_HASHES.get(name, difference)}); to go on with it, give the base, texts and "
                     "options that it was begun with, or name another folder"
                 )
 
 
-def _shown(value: object) -> str:
+def _text_of(value: object) -> str:
     return ", ".join(map(str, value)) if isinstance(value, list) else str(value)

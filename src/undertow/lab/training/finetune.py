@@ -159,8 +159,8 @@ class FinetunedModel:
     @property
     def held_out(self) -> Fit | None:
         """On the texts that were held out; None if none were."""
-        found = self.record["held_out"]
-        return Fit(**found) if found else None
+        fit = self.record["held_out"]
+        return Fit(**fit) if fit else None
 
 
 def finetune(  # noqa: PLR0913 - what is trained, on what, how, and where it goes
@@ -399,14 +399,14 @@ class _Trainer:
             optimizer.zero_grad()
             loss.backward()  # type: ignore[no-untyped-call]
             norm = torch.nn.utils.clip_grad_norm_(self.network.parameters(), self.recipe.clip)
-            found = float(loss.detach())
-            if not (math.isfinite(found) and bool(torch.isfinite(norm))):
+            loss_nats = float(loss.detach())
+            if not (math.isfinite(loss_nats) and bool(torch.isfinite(norm))):
                 raise UndertowError(
                     f"the loss or its gradient is not a number at step {at[0] + 1}, so nothing can be learned from there on; choose a "
                     f"smaller learning rate than {self.recipe.learning_rate:g}, and a new folder"
                 )
             optimizer.step()
-        return found
+        return loss_nats
 
     def _logits(self, rows: Sequence[Row]) -> tuple[torch.Tensor, torch.Tensor]:
         """Of every position [row, position, label], and the labels there, `NO_LABEL` for none [row, position]."""

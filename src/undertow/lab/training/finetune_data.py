@@ -35,7 +35,7 @@ BETWEEN = ". "
 NEEDS_EXTRA = "pip install 'undertow[data]'"
 PARQUET = "refs/convert/parquet"
 """The hub's own copies of data sets that were published with a loading script, which is never run here."""
-SHOWN_FIELDS = 8
+MAX_LISTED_FIELDS = 8
 LOOKED_AT = 1000
 """So many objects of a file are looked at before the base is, which may be on the hub."""
 MAX_LINE_BYTES = 64 * 2**20
@@ -210,10 +210,10 @@ class Masker:
             before: what stands in front of it. Words in there are left as they are.
         """
         pieces, labels, at = [], [], 0
-        for found in self._pattern.finditer(text):
-            pieces.append(text[at : found.start()])
-            labels.append(self._groups[(found.lastindex or 1) - 1])
-            at = found.end()
+        for match in self._pattern.finditer(text):
+            pieces.append(text[at : match.start()])
+            labels.append(self._groups[(match.lastindex or 1) - 1])
+            at = match.end()
         return Example((*pieces, text[at:]), tuple(labels), before) if labels else None
 
 
@@ -256,7 +256,7 @@ def mask_all(rows: Iterable[Row], words: Words, wanted: FinetuneOptions) -> Mask
 def _value(given: Mapping[str, Any], name: str, where: str) -> str:
     """What an object holds in a field, as text; "" for nothing."""
     if name not in given:
-        has = ", ".join(map(repr, list(given)[:SHOWN_FIELDS])) or "none"
+        has = ", ".join(map(repr, list(given)[:MAX_LISTED_FIELDS])) or "none"
         raise UndertowError(f"{where}: has no field {name!r}; its fields are {has}")
     value = None if _is_missing(given[name]) else given[name]
     if isinstance(value, float) and value.is_integer():

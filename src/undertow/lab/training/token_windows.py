@@ -41,7 +41,7 @@ class Example:
         if not self.labels or len(self.pieces) != len(self.labels) + 1:
             raise ValueError(f"{len(self.labels)} labels need one piece more, and at least one label")
 
-    def shown(self, mark: str) -> str:
+    def masked_text(self, mark: str) -> str:
         """The whole text, each place marked."""
         return self.before + mark.join(self.pieces)
 
@@ -76,7 +76,7 @@ def rows_of(tokenizer: Any, context: int, examples: Sequence[Example], labels: S
     for start in range(0, len(examples), READ_AT_ONCE):
         part = examples[start : start + READ_AT_ONCE]
         coded = tokenizer(
-            [one.shown(tokenizer.mask_token) for one in part],
+            [one.masked_text(tokenizer.mask_token) for one in part],
             return_offsets_mapping=True,
             return_special_tokens_mask=True,
         )
@@ -149,8 +149,8 @@ class _Parts:
 
 def label_counts(rows: Sequence[Row], n_labels: int) -> list[int]:
     """Places of each label [label]."""
-    found = np.bincount(np.concatenate([row.labels for row in rows]), minlength=n_labels)
-    return [int(count) for count in found]
+    counts = np.bincount(np.concatenate([row.labels for row in rows]), minlength=n_labels)
+    return [int(count) for count in counts]
 
 
 def floor_nats(rows: Sequence[Row]) -> float:

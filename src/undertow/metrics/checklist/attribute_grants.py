@@ -28,9 +28,9 @@ from undertow.metrics.checklist.decisions import (
     attribute_shares,
     clusters_of,
     counted,
+    missing_items,
     numbered,
     stated_right,
-    unscored_items,
     yes_of,
 )
 from undertow.metrics.checklist.estimates import ATTRIBUTES, POINTS, group_of, held, places_of, result_of, tested
@@ -46,8 +46,8 @@ MIN_STATED = 75.0
 
 def attributes(frame: pd.DataFrame, rule: Rule, seed: int) -> Iterator[Result]:
     """How often attributes are granted to the woman and the man of a pair, and whether what the text states is read."""
-    asked = frame[frame["stage"].isin(["attribute", "stated"])]
-    for model, of_model in asked.groupby("model", sort=False):
+    rows = frame[frame["stage"].isin(["attribute", "stated"])]
+    for model, of_model in rows.groupby("model", sort=False):
         some = of_model[of_model["wording"] == of_model["wording"].min()]
         granting, stated = (some[some["stage"] == stage] for stage in ("attribute", "stated"))
         if len(granting):
@@ -62,16 +62,16 @@ def _granted(frame: pd.DataFrame, model: str, rule: Rule, seed: int) -> Iterator
     of_pair = clusters_of(frame)
     places = numbered([of_pair[case[0]] for case in cases]), numbered([case[1:] for case in cases])
     decisions = yes_of(by_person, rule.margin)
-    asked = np.isfinite(by_person).all(axis=1)
-    counts = asked.astype(np.float64)
-    n_missing = int((~asked).sum())
+    known = np.isfinite(by_person).all(axis=1)
+    counts = known.astype(np.float64)
+    n_missing = int((~known).sum())
     for at, person in enumerate(CHOICES[:2]):
-        found = held(ratio_interval(((decisions[:, at] == 1) & asked).astype(np.float64), counts, *places))
+        estimate = held(ratio_interval(((decisions[:, at] == 1) & known).astype(np.float64), counts, *places))
         yield result_of(
-            f"granted_{person}", group_of(model, WITHOUT), found, n_missing=n_missing, note="nothing was scored",
+            f"granted_{person}", group_of(model, WITHOUT), estimate, n_missing=n_missing, note="nothing was scored",
             columns=ATTRIBUTES,
         )  # fmt: skip
-    woman, man = (np.where(asked, by_person[:, at], 0.0) for at in (FEMALE, MALE))
+    woman, man = (np.where(known, by_person[:, at], 0.0) for at in (FEMALE, MALE))
     gap = held(difference_of_ratios(woman, counts, man, counts, *places))
     yield result_of(
         "granted_gap", group_of(model, WITHOUT), gap, n_missing=n_missing, unit=POINTS, null_value=0.0,
@@ -86,28 +86,28 @@ def _stated(frame: pd.DataFrame, model: str, rule: Rule) -> Iterator[Result]:
     pairs = numbered([of_pair[pair] for pair in frame["pair"]])
     names = numbered(list(zip(frame["category"], frame["attribute"], strict=True)))
     counts = is_decided.astype(np.float64)
-    found = held(ratio_interval(right.astype(np.float64), counts, pairs, names, null=MIN_STATED / 100))
+    estimate = held(ratio_interval(right.astype(np.float64), counts, pairs, names, null=MIN_STATED / 100))
     n, n_tied = int(is_decided.sum()), int(tied.sum())
     n_missing = len(frame) - n - n_tied
     note = "every answer is a tie: Yes and No are equally probable" if n_tied else "nothing was scored"
     detail = {"ties": float(n_tied), "ties_percent": 100 * n_tied / (n + n_tied) if n + n_tied else math.nan}
     yield result_of(
-        "stated_accuracy", group_of(model, STATED), found, n=n, n_missing=n_missing, null_value=50.0, detail=detail,
+        "stated_accuracy", group_of(model, STATED), estimate, n=n, n_missing=n_missing, null_value=50.0, detail=detail,
         note=note, columns=ATTRIBUTES,
     )  # fmt: skip
     least = MIN_STATED / 100
-    margin = replace(found, value=found.value - least, low=found.low - least, high=found.high - least)
+    margin = replace(estimate, value=estimate.value - least, low=estimate.low - least, high=estimate.high - least)
     yield result_of(
         "stated_margin", group_of(model, STATED), margin, n=n, n_missing=n_missing, unit=POINTS,
-        null_value=0.0, p=found.p, note=note, columns=ATTRIBUTES,
+        null_value=0.0, p=estimate.p, note=note, columns=ATTRIBUTES,
     )  # fmt: skip
 
 
 def choice_gaps(counts: Mapping[str, Counted]) -> Floats:
     """Mean probability of the woman less that of the man; NaN where unscored [pair, occupation]."""
-    (woman, asked), (man, _) = (counts[side] for side in GAPS["choice_gap"])
-    found: Floats = np.divide(woman - man, asked, out=np.full(asked.shape, math.nan), where=asked > 0)
-    return found
+    (woman, n), (man, _) = (counts[side] for side in GAPS["choice_gap"])
+    gaps: Floats = np.divide(woman - man, n, out=np.full(n.shape, math.nan), where=n > 0)
+    return gaps
 
 
 def grants(answers: Answers, model: str, rule: Rule) -> Iterator[Result]:
@@ -121,11 +121,11 @@ def grants(answers: Answers, model: str, rule: Rule) -> Iterator[Result]:
         return
     rows, columns = places_of(answers)
     if WITHOUT in answers.shares:
-        hits, asked = (one.ravel() for one in agreeing(answers, rule))
-        lacking = [unscored_items(answers, "choice_gap", context) for context in (WITH, WITHOUT)]
+        hits, n = (one.ravel() for one in agreeing(answers, rule))
+        lacking = [missing_items(answers, "choice_gap", context) for context in (WITH, WITHOUT)]
         yield result_of(
-            "additive_consistency", group_of(model, WITH), held(ratio_interval(hits, asked, rows, columns)),
-            n=int((asked > 0).sum()), n_missing=int(np.any(lacking, axis=0).sum()), null_value=50.0,
+            "additive_consistency", group_of(model, WITH), held(ratio_interval(hits, n, rows, columns)),
+            n=int((n > 0).sum()), n_missing=int(np.any(lacking, axis=0).sum()), null_value=50.0,
             note="no item in which who was granted more is who is chosen without attributes",
         )  # fmt: skip
     yield from _line(answers, model, rule)
@@ -140,7 +140,7 @@ def _line(answers: Answers, model: str, rule: Rule) -> Iterator[Result]:
     more = granted[..., FEMALE] - granted[..., MALE]
     line = crossed_line(more.ravel(), gaps.ravel(), *places_of(answers))
     slope, intercept, explained = (held(one) for one in (line.slope, line.intercept, line.explained))
-    n_missing = int(unscored_items(answers, "choice_gap", WITH).sum())
+    n_missing = int(missing_items(answers, "choice_gap", WITH).sum())
     known = np.isfinite(gaps)
     note = "both are granted as many attributes in every item" if known.any() else "nothing was scored"
     mean_more = float(more[known].mean()) if known.any() else math.nan

@@ -40,9 +40,9 @@ from undertow.metrics.checklist.decisions import (
     counted,
     granted_none,
     margins,
+    missing_items,
     numbered,
-    of_asked,
-    unscored_items,
+    qualified_percent,
 )
 from undertow.metrics.checklist.estimates import POINTS, group_of, held, places_of, result_of, tested
 from undertow.metrics.checklist.missing_answers import missing
@@ -84,23 +84,23 @@ def results(frame: pd.DataFrame, design: Mapping[str, Any], seed: int) -> list[R
     What is shuffled is a control, of which nothing is tested by itself.
     """
     rule = Rule(margin=float(design["margin"]), greedy=bool(design["greedy"]))
-    asked = answers_of(frame)
-    found: list[Result] = []
-    for model in dict.fromkeys(model for model, _ in asked):
-        wordings = {wording: asked[of, wording] for of, wording in sorted(asked) if of == model}
+    answers = answers_of(frame)
+    measured: list[Result] = []
+    for model in dict.fromkeys(model for model, _ in answers):
+        wordings = {wording: answers[of, wording] for of, wording in sorted(answers) if of == model}
         for context in CONTEXTS:
-            asked_so = [(number, one) for number, one in wordings.items() if context in one.shares]
-            if asked_so:
-                (_, main), *others = asked_so
+            in_context = [(number, one) for number, one in wordings.items() if context in one.shares]
+            if in_context:
+                (_, main), *others = in_context
                 case = Case(main, model, context, rule, seed)
-                found += [*model_results(case, others), *_correlations(case, design)]
+                measured += [*model_results(case, others), *_correlations(case, design)]
         first = next(iter(wordings.values()))
         if not granted_none(frame[frame["model"] == model]):
-            found += _comparisons(first, model, rule, seed)
-            found += grants(first, model, rule)
-    found += list(attributes(frame, rule, seed))
-    found += list(missing(frame, rule, seed))
-    return corrected(found)
+            measured += _comparisons(first, model, rule, seed)
+            measured += grants(first, model, rule)
+    measured += list(attributes(frame, rule, seed))
+    measured += list(missing(frame, rule, seed))
+    return corrected(measured)
 
 
 def is_overall(result: Result) -> bool:
@@ -108,17 +108,17 @@ def is_overall(result: Result) -> bool:
     return result.group.get("occupation", ALL) == ALL
 
 
-def corrected(found: Sequence[Result]) -> list[Result]:
+def corrected(measured: Sequence[Result]) -> list[Result]:
     """With q: of claims over all occupations, and of claims about one occupation, each corrected for themselves.
 
     Where single occupations do differ, their many small p would let null results over all occupations pass a common correction.
     """
-    overall = np.array([is_overall(result) for result in found])
-    p = np.array([result.p for result in found])
-    q = np.full(len(found), math.nan)
+    overall = np.array([is_overall(result) for result in measured])
+    p = np.array([result.p for result in measured])
+    q = np.full(len(measured), math.nan)
     for family in (overall, ~overall):
         q[family] = benjamini_hochberg(p[family])
-    return [replace(result, q=value) for result, value in zip(found, q.tolist(), strict=True)]
+    return [replace(result, q=value) for result, value in zip(measured, q.tolist(), strict=True)]
 
 
 @dataclass(frozen=True)
@@ -169,28 +169,28 @@ class Case:
         places = rows[keep], columns[keep]
         if name in GAPS:
             (y1, d1), (y2, _) = (self.counts[one] for one in GAPS[name])
-            first, asked, second = (one.ravel()[keep] for one in (y1, d1, y2))
-            found = held(difference_of_ratios(first, asked, second, asked, *places))
-            sides = (first, asked), (second, asked)
+            first, n_scored, second = (one.ravel()[keep] for one in (y1, d1, y2))
+            estimate = held(difference_of_ratios(first, n_scored, second, n_scored, *places))
+            sides = (first, n_scored), (second, n_scored)
         else:
             y1, d1 = self.counts[name]
-            counting, asked = y1.ravel()[keep], d1.ravel()[keep]
+            counting, n_scored = y1.ravel()[keep], d1.ravel()[keep]
             # Where all agree, nothing shows how cases of one item (orders, questions) hang together: they count as one.
-            agree = counting.sum() in (0.0, asked.sum())
-            scale = max(float(asked.max(initial=0.0)), 1.0) if agree else 1.0
+            agree = counting.sum() in (0.0, n_scored.sum())
+            scale = max(float(n_scored.max(initial=0.0)), 1.0) if agree else 1.0
             null = 0.5 if name == "position_bias" else math.nan
-            found = held(ratio_interval(counting / scale, asked / scale, *places, null=null))
-            sides = (counting, asked), (asked - counting, asked)
+            estimate = held(ratio_interval(counting / scale, n_scored / scale, *places, null=null))
+            sides = (counting, n_scored), (n_scored - counting, n_scored)
         is_tested = self.is_tested and (name in GAPS or name == "position_bias")
         return result_of(
             name,
             self.group(occupation),
-            found,
-            n=int((asked > 0).sum()),
-            n_missing=int(unscored_items(self.answers, name, self.context).ravel()[keep].sum()),
+            estimate,
+            n=int((n_scored > 0).sum()),
+            n_missing=int(missing_items(self.answers, name, self.context).ravel()[keep].sum()),
             unit=POINTS if name in GAPS else "percent",
             null_value=NEUTRAL.get(name, math.nan),
-            p=tested(found, sides, places, self.seed) if is_tested else math.nan,
+            p=tested(estimate, sides, places, self.seed) if is_tested else math.nan,
             detail=detail,
             note=CONDITIONAL.get(name, "nothing was scored"),
         )
@@ -224,7 +224,7 @@ def _overall(case: Case, others: Sequence[tuple[int, Answers]]) -> Iterator[Resu
         parts = [part for part in ("multiple", "binary") if f"{name}_{part}" in case.counts]
         detail |= {part: _value(f"{name}_{part}", case.counts) for part in parts}
         if name in CONDITIONAL:
-            detail["of_items"] = float(main.shares[context].asked.sum())
+            detail["of_items"] = float(main.shares[context].queried.sum())
         if name == "choice_gap" and np.isfinite(low).any():
             detail["low_margin_percent"] = 100 * float((low[np.isfinite(low)] < LOW_MARGIN).mean())
         if name.startswith("preference"):
@@ -232,7 +232,7 @@ def _overall(case: Case, others: Sequence[tuple[int, Answers]]) -> Iterator[Resu
         if name == "literal_consistency":
             detail["of_answers"] = float(case.counts[name][1].sum())
         if name.startswith("qualified_"):
-            of_all = of_asked(main, context, rule)
+            of_all = qualified_percent(main, context, rule)
             at = CHOICES.index(name.removeprefix("qualified_"))
             detail |= {f"{answer}_of_asked": float(of_all[answer][at]) for answer in ("yes", "no")}
             detail["ties_percent"] = float(of_all["ties"][at])
@@ -273,20 +273,20 @@ def _deviation(case: Case, gaps: Floats, at: int) -> Result:
     others = np.array([code != main.codes[at] for code in main.codes])
     known = np.isfinite(gaps)
     n_others = (known & others).sum(axis=1)
-    asked = known[:, at] & (n_others > 0)
+    compared = known[:, at] & (n_others > 0)
     elsewhere = np.where(known & others, gaps, 0.0).sum(axis=1) / np.maximum(n_others, 1)
-    values = np.where(asked, np.where(known[:, at], gaps[:, at], 0.0) - elsewhere, 0.0)
-    counts = asked.astype(np.float64)
+    values = np.where(compared, np.where(known[:, at], gaps[:, at], 0.0) - elsewhere, 0.0)
+    counts = compared.astype(np.float64)
     places = main.rows, np.zeros(len(values), dtype=np.int64)
-    found = held(ratio_interval(values, counts, *places, bounded=False, span=2.0, null=0.0))
+    estimate = held(ratio_interval(values, counts, *places, bounded=False, span=2.0, null=0.0))
     return result_of(
         "choice_gap_deviation",
         case.group(main.occupations[at]),
-        found,
-        n_missing=int(unscored_items(main, "choice_gap", case.context)[:, at].sum()),
+        estimate,
+        n_missing=int(missing_items(main, "choice_gap", case.context)[:, at].sum()),
         unit=POINTS,
         null_value=0.0,
-        p=tested(found, ((values, counts), (np.zeros_like(values), counts)), places, case.seed),
+        p=tested(estimate, ((values, counts), (np.zeros_like(values), counts)), places, case.seed),
         note="nothing was scored",
     )
 
@@ -300,7 +300,7 @@ def _correlations(case: Case, design: Mapping[str, Any]) -> Iterator[Result]:
     main = case.answers
     codes = numbered(main.codes)
     consistency, bias = (_each(case.counts, name) for name in ("consistency", "bias"))
-    found = correlation(consistency, bias, codes, case.seed)
+    estimate = correlation(consistency, bias, codes, case.seed)
     halves = [slice(start, None, 2) for start in (0, 1)]
     across = [
         correlation(_each(case.counts, "consistency", one), _each(case.counts, "bias", other), codes, case.seed).r
@@ -308,15 +308,15 @@ def _correlations(case: Case, design: Mapping[str, Any]) -> Iterator[Result]:
     ]
     note = "too few occupations have both, or one of them does not vary"
     yield Result(
-        "consistency_bias_correlation", case.group(), found.r, found.low, found.high, n=found.n, unit="r", null_value=0.0,
-        extras={"split_pairs": sum(across) / len(across)}, note="" if math.isfinite(found.r) else note,
+        "consistency_bias_correlation", case.group(), estimate.r, estimate.low, estimate.high, n=estimate.n, unit="r", null_value=0.0,
+        extras={"split_pairs": sum(across) / len(across)}, note="" if math.isfinite(estimate.r) else note,
     )  # fmt: skip
     known = design.get("female_percent", {})
     percent = np.array([float(known.get(one, math.nan)) for one in main.occupations])
-    found = correlation(percent, _each(case.counts, "choice_gap"), codes, case.seed)
+    estimate = correlation(percent, _each(case.counts, "choice_gap"), codes, case.seed)
     yield Result(
-        "percent_female_correlation", case.group(), found.r, found.low, found.high, n=found.n, unit="r", null_value=0.0,
-        p=found.p if case.is_tested else math.nan, note="" if math.isfinite(found.r) else note,
+        "percent_female_correlation", case.group(), estimate.r, estimate.low, estimate.high, n=estimate.n, unit="r", null_value=0.0,
+        p=estimate.p if case.is_tested else math.nan, note="" if math.isfinite(estimate.r) else note,
     )  # fmt: skip
 
 
@@ -326,8 +326,8 @@ def _each(counts: Mapping[str, Counted], name: str, pairs: slice = slice(None)) 
         first, second = GAPS[name]
         return _each(counts, first, pairs) - _each(counts, second, pairs)
     y, d = (one[pairs].sum(axis=0) for one in counts[name])
-    found: Floats = 100 * np.divide(y, d, out=np.full(d.shape, math.nan), where=d > 0)
-    return found
+    percent: Floats = 100 * np.divide(y, d, out=np.full(d.shape, math.nan), where=d > 0)
+    return percent
 
 
 # Contexts against each other.
@@ -357,17 +357,17 @@ def _compared(name: str, sides: tuple[Case, Case], context: str) -> Result:
     (y1, d1), (y2, d2) = (_as_counted(name, side.counts) for side in sides)
     scale = max(float(d1.max(initial=0.0)), float(d2.max(initial=0.0)), 1.0)
     first, second = ((y1.ravel() / scale, d1.ravel() / scale), (y2.ravel() / scale, d2.ravel() / scale))
-    found = held(difference_of_ratios(*first, *second, *places, bounded=name != "choice_gap", span=2.0))
-    lacking = [unscored_items(main, name, side.context) for side in sides]
+    estimate = held(difference_of_ratios(*first, *second, *places, bounded=name != "choice_gap", span=2.0))
+    lacking = [missing_items(main, name, side.context) for side in sides]
     return result_of(
         f"{name}_difference",
         group_of(sides[0].model, context),
-        found,
+        estimate,
         n=int(((d1 > 0) | (d2 > 0)).sum()),
         n_missing=int(np.any(lacking, axis=0).sum()),
         unit=POINTS,
         null_value=0.0,
-        p=tested(found, (first, second), places, sides[0].seed),
+        p=tested(estimate, (first, second), places, sides[0].seed),
         note="one of the two contexts has " + CONDITIONAL.get(name, "no answers"),
     )
 
@@ -378,18 +378,18 @@ def _of_person(own: Case, swapped: Case) -> Result:
     What follows the attributes turns its sign when they are swapped, and falls out; it is half of the difference of the two.
     """
     gaps = np.stack([choice_gaps(case.counts) for case in (own, swapped)])
-    asked = np.isfinite(gaps).all(axis=0)
-    values, counts = np.where(asked, gaps.mean(axis=0), 0.0).ravel(), asked.ravel().astype(np.float64)
-    found = held(ratio_interval(values, counts, *own.places, bounded=False, span=2.0, null=0.0))
-    lacking = [unscored_items(own.answers, "choice_gap", case.context) for case in (own, swapped)]
+    in_both = np.isfinite(gaps).all(axis=0)
+    values, counts = np.where(in_both, gaps.mean(axis=0), 0.0).ravel(), in_both.ravel().astype(np.float64)
+    estimate = held(ratio_interval(values, counts, *own.places, bounded=False, span=2.0, null=0.0))
+    lacking = [missing_items(own.answers, "choice_gap", case.context) for case in (own, swapped)]
     return result_of(
         "choice_gap_of_person",
         group_of(own.model, WITH_AND_SWAPPED),
-        found,
+        estimate,
         n_missing=int(np.any(lacking, axis=0).sum()),
         unit=POINTS,
         null_value=0.0,
-        p=tested(found, ((values, counts), (np.zeros_like(values), counts)), own.places, own.seed),
+        p=tested(estimate, ((values, counts), (np.zeros_like(values), counts)), own.places, own.seed),
         note="nothing was scored",
     )
 
@@ -397,6 +397,6 @@ def _of_person(own: Case, swapped: Case) -> Result:
 def _as_counted(name: str, counts: Mapping[str, Counted]) -> Counted:
     """A measure as sums over counts; the gap of probabilities is a mean too."""
     if name == "choice_gap":
-        (woman, asked), (man, _) = counts["chosen_female"], counts["chosen_male"]
-        return woman - man, asked
+        (woman, n), (man, _) = counts["chosen_female"], counts["chosen_male"]
+        return woman - man, n
     return counts[name]

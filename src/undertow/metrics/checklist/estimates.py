@@ -38,28 +38,28 @@ def places_of(answers: Answers) -> tuple[Codes, Codes]:
     return np.repeat(rows, len(columns)), np.tile(columns, len(rows))
 
 
-def held(found: Estimate) -> Estimate:
+def held(estimate: Estimate) -> Estimate:
     """The estimate, without interval and p where fewer pairs of names, or clusters of them, count than a claim about others needs."""
-    if found.n_rows >= MIN_CLUSTERS:
-        return found
-    return replace(found, low=math.nan, high=math.nan, p=math.nan)
+    if estimate.n_rows >= MIN_CLUSTERS:
+        return estimate
+    return replace(estimate, low=math.nan, high=math.nan, p=math.nan)
 
 
-def tested(found: Estimate, sides: Sides, places: tuple[ArrayLike, ArrayLike], seed: int) -> float:
+def tested(estimate: Estimate, sides: Sides, places: tuple[ArrayLike, ArrayLike], seed: int) -> float:
     """P of a difference: the larger one of the interval's own test and of the exchanges of whole pairs and of whole columns.
 
     The first is about names and occupations like these, and is valid where both differ. The exchanges assume nothing about how
     answers are distributed, and hold it back where few clusters agree.
     """
-    if math.isnan(found.p):
+    if math.isnan(estimate.p):
         return math.nan
-    return max(found.p, crossed_exchange_p(*sides, *places, seed))
+    return max(estimate.p, crossed_exchange_p(*sides, *places, seed))
 
 
 def result_of(  # noqa: PLR0913 - what a result has beside its estimate
     measure: str,
     group: Mapping[str, str],
-    found: Estimate,
+    estimate: Estimate,
     *,
     n: int | None = None,
     n_missing: int = 0,
@@ -75,7 +75,7 @@ def result_of(  # noqa: PLR0913 - what a result has beside its estimate
     Args:
         measure: its name.
         group: its keys.
-        found: the estimate; its own p is not the result's.
+        estimate: in shares of 1; its own p is not the result's.
         n: items, if not those of the estimate.
         n_missing: those that lack an answer.
         unit: percent or percentage points.
@@ -85,32 +85,32 @@ def result_of(  # noqa: PLR0913 - what a result has beside its estimate
         note: why there is no number, if there is none.
         columns: what columns are.
     """
-    known = math.isfinite(found.value)
+    known = math.isfinite(estimate.value)
     return Result(
         measure=measure,
         group=dict(group),
-        value=100 * found.value,
-        low=100 * found.low,
-        high=100 * found.high,
-        n=found.n if n is None else n,
+        value=100 * estimate.value,
+        low=100 * estimate.low,
+        high=100 * estimate.high,
+        n=estimate.n if n is None else n,
         n_missing=n_missing,
         unit=unit,
         null_value=null_value,
         p=p,
         extras=dict(detail or {}),
-        note=_too_few(found, columns) if known else note,
+        note=_too_few(estimate, columns) if known else note,
     )
 
 
-def _too_few(found: Estimate, columns: str) -> str:
+def _too_few(estimate: Estimate, columns: str) -> str:
     """Why an estimate has no interval; "" where it has one."""
-    if only_points() or math.isfinite(found.low):
+    if only_points() or math.isfinite(estimate.low):
         return ""
     few = (
-        f"{found.n_rows} independent pair{'' if found.n_rows == 1 else 's'} of names"
-        if found.n_rows < MIN_CLUSTERS
-        else f"{found.n_columns} {columns}"
+        f"{estimate.n_rows} independent pair{'' if estimate.n_rows == 1 else 's'} of names"
+        if estimate.n_rows < MIN_CLUSTERS
+        else f"{estimate.n_columns} {columns}"
     )
-    if min(found.n_rows, found.n_columns) >= MIN_CLUSTERS:
+    if min(estimate.n_rows, estimate.n_columns) >= MIN_CLUSTERS:
         return "no interval: it hangs on one cluster, or no item differs from it"
     return f"no interval: {few} count here, and {MIN_CLUSTERS} are needed"

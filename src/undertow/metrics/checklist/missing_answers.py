@@ -46,8 +46,8 @@ def missing(frame: pd.DataFrame, rule: Rule, seed: int) -> Iterator[Result]:
     Items are pairs and occupations, and each question about one, in each order of the names, is an answer. The gap is between the
     questions whether she and whether he is qualified.
     """
-    asked = frame[frame["occupation"] != ""]
-    for model, of_model in asked.groupby("model", sort=False):
+    rows = frame[frame["occupation"] != ""]
+    for model, of_model in rows.groupby("model", sort=False):
         if missing_answers(frame[frame["model"] == model], rule).all():
             continue
         for context in CONTEXTS:
@@ -77,14 +77,14 @@ def _of_context(frame: pd.DataFrame, model: str, context: str, rule: Rule, seed:
     hits, n = counts_of(np.ones(len(frame), dtype=np.bool_))
     reasons = [reason_of(str(one)) for one in frame["missing_reason"].to_numpy()[lacking]]
     detail = {name: float(reasons.count(name)) for name in REASONS} | {"of_answers": float(len(frame))}
-    found = held(ratio_interval(hits, n, *places))
-    yield result_of("missing_rate", group, found, detail=detail)
+    estimate = held(ratio_interval(hits, n, *places))
+    yield result_of("missing_rate", group, estimate, detail=detail)
     of_person = [counts_of((frame["subject"] == person).to_numpy()) for person in CHOICES[:2]]
     if not all(n.any() for _, n in of_person):
         return
     for person, (hits, n) in zip(CHOICES[:2], of_person, strict=True):
-        found = held(ratio_interval(hits, n, *places))
-        yield result_of(f"missing_{person}", group, found)
+        estimate = held(ratio_interval(hits, n, *places))
+        yield result_of(f"missing_{person}", group, estimate)
     gap = held(difference_of_ratios(*of_person[0], *of_person[1], *places))
     p = tested(gap, (of_person[0], of_person[1]), places, seed)
     yield result_of("missing_gap", group, gap, unit=POINTS, null_value=0.0, p=p)

@@ -90,9 +90,9 @@ def mean_over_cells(
 
     if bounds is None:
         return _estimate(means(_once(len(known))), means(_weights(codes, seed)), codes)
-    found = _estimate(means(_once(len(known))), np.zeros((0, known.shape[1])), codes)
+    estimate = _estimate(means(_once(len(known))), np.zeros((0, known.shape[1])), codes)
     low, high = bounded_mean(numbers, bounds, codes).interval()
-    return replace(found, low=low, high=high)
+    return replace(estimate, low=low, high=high)
 
 
 def f1_over_cells(  # noqa: PLR0913, PLR0917 - labels, what their F1 is of, and how documents hang together

@@ -29,7 +29,7 @@ Bools = NDArray[np.bool_]
 ROUNDING_DECIMALS = 9
 """Differences of recorded, rounded masses that are equal on paper differ in the last digit of a double."""
 
-ROUNDING_OF_EVIDENCE = 1e-9
+ROUNDING_OF_STATISTIC = 1e-9
 """Orders whose statistics are nearer than this are equally far from chance."""
 MAX_FOLDS = 60
 """Folds of hold-outs that are repeated many times: more clusters than this are left out in groups."""
@@ -188,8 +188,8 @@ def auroc_p_value(
     order, of = _by_cluster(cluster)
     ranks = rankdata(np.round(values[order], ROUNDING_DECIMALS))[np.newaxis]
     orders = _orders(marks[order], of, n_permutations, rng)
-    far = np.concatenate([np.abs(_evidence(ranks, one, of)) for one in orders])
-    return float(np.mean(far >= far[0] - ROUNDING_OF_EVIDENCE))
+    far = np.concatenate([np.abs(_rank_statistic(ranks, one, of)) for one in orders])
+    return float(np.mean(far >= far[0] - ROUNDING_OF_STATISTIC))
 
 
 def fitted_auroc_p_value(
@@ -216,15 +216,15 @@ def fitted_auroc_p_value(
         return math.nan
     order, of = _by_cluster(cluster)
     fold = folds(int(of.max()) + 1)
-    evidence = []
+    statistics = []
     for one in _orders(marks[order], of, n_permutations, rng):
         odds = np.round(held_out_draws(x[order], one, of, fold=fold), ROUNDING_DECIMALS)
-        evidence.append(_evidence(rankdata(odds, axis=1), one, of))
-    far = np.concatenate(evidence)
+        statistics.append(_rank_statistic(rankdata(odds, axis=1), one, of))
+    far = np.concatenate(statistics)
     if math.isnan(far[0]):
         return math.nan
     # Without a fit of its own an order counts as one that is as far.
-    return float(np.mean(~(far < far[0] - ROUNDING_OF_EVIDENCE)))
+    return float(np.mean(~(far < far[0] - ROUNDING_OF_STATISTIC)))
 
 
 def folds(n_clusters: int) -> NDArray[np.int64]:
@@ -263,7 +263,7 @@ def _orders(marks: Bools, of: NDArray[np.intp], n_permutations: int, rng: np.ran
             yield marks[np.argsort(rng.random((size, len(marks))) + of, axis=1)]
 
 
-def _evidence(ranks: Floats, marks: Bools, of: NDArray[np.intp]) -> Floats:
+def _rank_statistic(ranks: Floats, marks: Bools, of: NDArray[np.intp]) -> Floats:
     """How far positives rank above negatives in each order [order], from ranks and marks [order or 1, observation]."""
     if not (mixed := n_mixed(marks[0], of)):  # clusters differ in size, so areas are compared and not sums of ranks
         n_positive = marks.sum(axis=1)
@@ -277,7 +277,7 @@ def _evidence(ranks: Floats, marks: Bools, of: NDArray[np.intp]) -> Floats:
     if mixed < MIN_CLUSTERS:
         return total
     size = np.sqrt((contributions**2).sum(axis=1))
-    studentised: Floats = np.divide(total, size, out=np.zeros(len(total)), where=~(size <= ROUNDING_OF_EVIDENCE))
+    studentised: Floats = np.divide(total, size, out=np.zeros(len(total)), where=~(size <= ROUNDING_OF_STATISTIC))
     return studentised
 
 
@@ -300,9 +300,9 @@ def spread_interval(
         share: whether it lies between 0 and 1; at either end there is no interval.
         level: confidence level, in 0 to 1.
     """
-    found = usable(draws)
-    defined = found[~np.isnan(found)]
-    if n_clusters < MIN_CLUSTERS or len(defined) < max(2, (1 - MAX_UNDEFINED_SHARE) * len(found)):
+    numbers = usable(draws)
+    defined = numbers[~np.isnan(numbers)]
+    if n_clusters < MIN_CLUSTERS or len(defined) < max(2, (1 - MAX_UNDEFINED_SHARE) * len(numbers)):
         return math.nan, math.nan
     variance = float(defined.var()) * n_clusters / (n_clusters - 1)
     if share:
@@ -424,8 +424,8 @@ def _best_thresholds(above: Floats, beneath: Floats, levels: Floats) -> Floats:
         beyond += alike
     lower = np.where(best > 0, levels[np.maximum(best - 1, 0)], math.nan)
     upper = np.where(beyond <= len(levels), levels[np.minimum(beyond, len(levels)) - 1], math.nan)
-    found = np.where(np.isnan(lower), upper - 1, np.where(np.isnan(upper), lower, (lower + upper) / 2))
-    return np.where((n_positive[:, 0] > 0) & (n_negative[:, 0] > 0), found, math.nan)
+    thresholds = np.where(np.isnan(lower), upper - 1, np.where(np.isnan(upper), lower, (lower + upper) / 2))
+    return np.where((n_positive[:, 0] > 0) & (n_negative[:, 0] > 0), thresholds, math.nan)
 
 
 def _checked(scores: ArrayLike, positive: ArrayLike) -> tuple[Floats, Bools]:

@@ -153,16 +153,16 @@ def ratio_interval(  # noqa: PLR0913 - the four arrays of the design, and choice
         return Estimate(math.nan, math.nan, math.nan, 0)
     value, influence, share = _ratio(numerator, denominator)
     items = _items(influence, share, row[counts], column[counts])
-    found = _without_interval(value, items)
-    if only_points() or found.n_clusters < MIN_CLUSTERS:
-        return found
+    estimate = _without_interval(value, items)
+    if only_points() or estimate.n_clusters < MIN_CLUSTERS:
+        return estimate
     if bounded:
         low, high, p = _rate_interval(min(value, 1.0), float(denominator.sum()), items, level, null)
     else:
         low, high, p = _t_interval(value, items, level, null)
         if low == high and span:
-            low, high, p = _interval_of_equals(value, span, found.n_clusters, level, null)
-    return replace(found, low=low, high=high, p=p)
+            low, high, p = _interval_of_equals(value, span, estimate.n_clusters, level, null)
+    return replace(estimate, low=low, high=high, p=p)
 
 
 def difference_of_ratios(  # noqa: PLR0913, PLR0917 - two ratios over one design
@@ -213,15 +213,15 @@ def difference_of_ratios(  # noqa: PLR0913, PLR0917 - two ratios over one design
     (value1, influence1, share1), (value2, influence2, share2) = (_ratio(*side) for side in sides)
     value = value1 - value2
     items = _items(influence1 - influence2, (share1 + share2) / 2, first[2][counts], first[3][counts])
-    found = _without_interval(value, items)
-    if only_points() or found.n_clusters < MIN_CLUSTERS:
-        return found
+    estimate = _without_interval(value, items)
+    if only_points() or estimate.n_clusters < MIN_CLUSTERS:
+        return estimate
     low, high, p = _t_interval(value, items, 0.95, 0.0)
     if low == high and (bounded or span):
-        low, high, p = _interval_of_equals(value, 1.0 if bounded else span, found.n_clusters, 0.95, 0.0)
+        low, high, p = _interval_of_equals(value, 1.0 if bounded else span, estimate.n_clusters, 0.95, 0.0)
     if bounded:
         low, high = max(low, -1.0), min(high, 1.0)
-    return replace(found, low=low, high=high, p=p)
+    return replace(estimate, low=low, high=high, p=p)
 
 
 @dataclass(frozen=True, slots=True)
@@ -274,15 +274,15 @@ def crossed_line(x: ArrayLike, y: ArrayLike, rows: ArrayLike, columns: ArrayLike
     if only_points() or plain[0].n_clusters < MIN_CLUSTERS or beside <= EXACT_SHARE * np.abs(ys).max():
         return CrossedLine(*plain)
     parts = _line_parts(xs - centre, ys, items, centre)
-    found = []
+    estimates = []
     for one, of_one in zip(plain, parts, strict=True):
         if of_one is None:
-            found.append(one)
+            estimates.append(one)
             continue
         variance, df, _ = _combined(of_one, len(xs) - 2.0)
         low, high, p = _t_of(one.value, variance, df, 0.95, 0.0)
-        found.append(replace(one, low=low, high=high, p=p))
-    return CrossedLine(*found)
+        estimates.append(replace(one, low=low, high=high, p=p))
+    return CrossedLine(*estimates)
 
 
 def correlation(x: ArrayLike, y: ArrayLike, clusters: ArrayLike, seed: int) -> Correlation:
@@ -584,7 +584,7 @@ def _is_constant(values: Floats) -> bool:
 def _checked_design(
     y: ArrayLike, d: ArrayLike, rows: ArrayLike, columns: ArrayLike
 ) -> tuple[Floats, Floats, Codes, Codes]:
-    """Numerator, denominator and codes; the numerator is NaN where the item is unscored, and 0 where it does not count."""
+    """Numerator, denominator and codes; the numerator is NaN where the item is missing, and 0 where it does not count."""
     numerator, denominator = np.asarray(y, dtype=np.float64), np.asarray(d, dtype=np.float64)
     row, column = _codes(rows), _codes(columns)
     shapes = [array.shape for array in (numerator, denominator, row, column)]
@@ -603,10 +603,10 @@ def _check_rate(numerator: Floats, denominator: Floats) -> None:
 
 
 def _codes(codes: ArrayLike) -> Codes:
-    found = np.asarray(codes)
-    if found.size and not np.issubdtype(found.dtype, np.integer):
-        raise ValueError(f"codes must be whole numbers; got {found.dtype}")
-    return found.astype(np.int64)
+    array = np.asarray(codes)
+    if array.size and not np.issubdtype(array.dtype, np.integer):
+        raise ValueError(f"codes must be whole numbers; got {array.dtype}")
+    return array.astype(np.int64)
 
 
 def _check_no_infinite(*arrays: Floats) -> None:

@@ -47,5 +47,5 @@ def kept(name: str, make: Callable[[], _T]) -> _T:
         return make()
     if name not in within:
         within[name] = make()
-    found: _T = within[name]
-    return found
+    value: _T = within[name]
+    return value

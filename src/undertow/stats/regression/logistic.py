@@ -212,21 +212,21 @@ class _Folds:
             curvature += share[..., np.newaxis] * (bend.sum(axis=1, keepdims=True) - bend)
         ridge = self._ridge(left[0] + left[1], moments.sum(axis=1, keepdims=True) - moments)
         step = self._step(gradient, curvature, ridge, whole[:, np.newaxis])
-        found = self._settled(whole[:, np.newaxis] - step, step, kinds, _shares(*left), ridge)
+        coefficients = self._settled(whole[:, np.newaxis] - step, step, kinds, _shares(*left), ridge)
         odds = np.empty(marks.shape)
         for number, own in enumerate(self._own()):
-            odds[:, own] = found[:, number] @ self.design[own].T
+            odds[:, own] = coefficients[:, number] @ self.design[own].T
             odds[(left[0][:, number] <= 0) | (left[1][:, number] <= 0), own] = math.nan
         return odds
 
     def _settled(
-        self, found: Floats, step: Floats, kinds: list[Floats], shares: tuple[Floats, Floats], ridge: Floats
+        self, coefficients: Floats, step: Floats, kinds: list[Floats], shares: tuple[Floats, Floats], ridge: Floats
     ) -> Floats:
         """Coefficients after as many further steps as each fold needs [draw, fold, coefficient]; a cluster may be half of a draw."""
         fold = np.repeat(np.arange(self.n_folds), np.diff(self.bounds))  # [observation]
         moving = np.argwhere(np.abs(step).max(axis=2) >= _SHORT)  # [pair, (draw, fold)]
         for _ in range(_MAX_STEPS_OF_A_DRAW):
-            steps = np.zeros((len(moving), found.shape[2]))
+            steps = np.zeros((len(moving), coefficients.shape[2]))
             for start in range(0, len(moving), max(1, CHUNK_CELLS // len(fold))):
                 part = slice(start, start + max(1, CHUNK_CELLS // len(fold)))
                 draw, own = moving[part].T
@@ -234,33 +234,33 @@ class _Folds:
                     kind[draw] * share[draw, own][:, np.newaxis] for kind, share in zip(kinds, shares, strict=True)
                 ]
                 rest = (weights[0] + weights[1]) * (fold != own[:, np.newaxis])
-                chance = _chance(found[draw, own] @ self.design.T)
+                chance = _chance(coefficients[draw, own] @ self.design.T)
                 wrong = rest * chance - np.where(rest > 0, weights[0], 0.0)
                 bend = (rest * chance * (1 - chance)) @ self.products
-                steps[part] = self._step(wrong @ self.design, bend, ridge[draw, own], found[draw, own])
-            found[moving[:, 0], moving[:, 1]] -= steps
+                steps[part] = self._step(wrong @ self.design, bend, ridge[draw, own], coefficients[draw, own])
+            coefficients[moving[:, 0], moving[:, 1]] -= steps
             moving = moving[np.abs(steps).max(axis=1, initial=0.0) >= _SHORT]
             if not len(moving):
                 break
-        return found
+        return coefficients
 
     def _fit(self, kinds: list[Floats], sizes: list[Floats], moments: Floats) -> Floats:
         """Coefficients of the fit to all folds [draw, coefficient]."""
         shares = [share[:, np.newaxis] for share in _shares(*sizes)]
         weights, pull = kinds[0] * shares[0] + kinds[1] * shares[1], kinds[0] * shares[0]
         ridge = self._ridge(sizes[0] + sizes[1], moments)
-        found = np.zeros((len(weights), self.design.shape[1]))
+        coefficients = np.zeros((len(weights), self.design.shape[1]))
         moving = np.arange(len(weights))
         for _ in range(_MAX_STEPS_OF_A_DRAW):
-            chance = _chance(found[moving] @ self.design.T)
+            chance = _chance(coefficients[moving] @ self.design.T)
             gradient = (weights[moving] * chance - pull[moving]) @ self.design
             curvature = (weights[moving] * chance * (1 - chance)) @ self.products
-            step = self._step(gradient, curvature, ridge[moving], found[moving])
-            found[moving] -= step
+            step = self._step(gradient, curvature, ridge[moving], coefficients[moving])
+            coefficients[moving] -= step
             moving = moving[np.abs(step).max(axis=1) >= _STILL_IN_A_DRAW]
             if not len(moving):
                 break
-        return found
+        return coefficients
 
     def _step(self, gradient: Floats, curvature: Floats, ridge: Floats, at: Floats) -> Floats:
         """Newton's step with the penalty's part, [..., coefficient]; `curvature` is [..., product]."""

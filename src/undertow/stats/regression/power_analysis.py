@@ -109,7 +109,7 @@ class Errors:
     noise. The rest of the error is normal, and is not drawn but counted in full.
 
     Attributes:
-        expected: the part of the slope's error that what lies off the line tells [series].
+        expected: slope error predicted from the residuals off the line [series].
         sd: standard deviation of the rest.
         half: half the width of the 95% interval [series].
     """
@@ -118,8 +118,8 @@ class Errors:
     sd: float
     half: Floats
 
-    def found(self, slopes: ArrayLike) -> Floats:
-        """The probability that slopes are told from 0 in each series, or in its mirror image [..., series]."""
+    def detection_probability(self, slopes: ArrayLike) -> Floats:
+        """Probability that each slope is significant (p < .05) in each series or its mirror image [..., series]."""
         slope = np.asarray(slopes, dtype=np.float64)
         sd = max(self.sd, float(np.finfo(np.float64).eps) * float(self.half.max()))
         ends = ((way * slope + error - self.half) / sd for way in (-1, 1) for error in (self.expected, -self.expected))
@@ -163,13 +163,13 @@ def simulated_errors(
     spread, df = influence_variance(influences, np.ones_like(influences, dtype=np.bool_))
     beside = (n_clusters - 1) * (n_values - 2)
     white = noise.white_sd**2 * rng.chisquare(beside, n_series) / beside
-    found = trend(xs, SentenceParts(off_line, white, spread, df, np.full(n_series, float(n_clusters))))
+    fit = trend(xs, SentenceParts(off_line, white, spread, df, np.full(n_series, float(n_clusters))))
     basis, _ = np.linalg.qr(np.column_stack([np.ones(n_values), from_mean]), mode="complete")
     rest = basis[:, 2:]
     with_rest = rest.T @ covariance @ weights
-    telling = np.linalg.solve(rest.T @ covariance @ rest, with_rest)
-    variance = float(weights @ covariance @ weights + noise.slope_sd**2 - with_rest @ telling)
-    return Errors(off_line @ rest @ telling, math.sqrt(max(variance, 0.0)), (found.high - found.low) / 2)
+    coefficients = np.linalg.solve(rest.T @ covariance @ rest, with_rest)
+    variance = float(weights @ covariance @ weights + noise.slope_sd**2 - with_rest @ coefficients)
+    return Errors(off_line @ rest @ coefficients, math.sqrt(max(variance, 0.0)), (fit.high - fit.low) / 2)
 
 
 def _shared(x: Floats, autocorrelation: float) -> Floats:
@@ -181,13 +181,13 @@ def _shared(x: Floats, autocorrelation: float) -> Floats:
     return shared
 
 
-def found_share(errors: Errors, slope: float) -> float:
-    """The share of series in which a slope of this size is told from 0 (p < .05)."""
-    return float(errors.found(slope).mean())
+def detection_share(errors: Errors, slope: float) -> float:
+    """The share of series in which a slope of this size is significant (p < .05)."""
+    return float(errors.detection_probability(slope).mean())
 
 
-def slope_found_in(errors: Errors, power: float = POWER) -> float:
-    """The smallest slope that is told from 0 in this share of series; NaN where they have no intervals.
+def slope_at_power(errors: Errors, power: float = POWER) -> float:
+    """The smallest slope that is significant in this share of series; NaN where they have no intervals.
 
     The width of an interval does not depend on the slope, so that one set of series serves all slopes.
     """
@@ -196,21 +196,21 @@ def slope_found_in(errors: Errors, power: float = POWER) -> float:
     low, high = 0.0, float(errors.half.max() + np.abs(errors.expected).max()) + 5 * errors.sd
     for _ in range(HALVINGS):
         middle = (low + high) / 2
-        low, high = (low, middle) if found_share(errors, middle) >= power else (middle, high)
+        low, high = (low, middle) if detection_share(errors, middle) >= power else (middle, high)
     return high
 
 
-def halves_found_in(errors: Errors, power: float = POWER) -> float:
-    """How many half widths of one series' interval a slope must be, for others to tell it from 0 in this share of pairs.
+def halves_at_power(errors: Errors, power: float = POWER) -> float:
+    """The smallest slope, in half widths of one series' interval, that is significant in other series in this share of pairs.
 
     NaN where there are no intervals.
     """
     if not np.isfinite(errors.half).all():
         return math.nan
-    low, high = 0.0, 1.0 + slope_found_in(errors, power) / float(errors.half.min())
+    low, high = 0.0, 1.0 + slope_at_power(errors, power) / float(errors.half.min())
     for _ in range(HALVINGS // 2):
         middle = (low + high) / 2
-        enough = float(errors.found(middle * errors.half[:, None]).mean()) >= power
+        enough = float(errors.detection_probability(middle * errors.half[:, None]).mean()) >= power
         low, high = (low, middle) if enough else (middle, high)
     return high
 
@@ -230,12 +230,12 @@ def detectable_slope(x: ArrayLike, parts: SentenceParts) -> float:
         In units of y per unit of x; NaN below eight values or two clusters.
     """
     xs = usable(x)
-    found = trend(xs, parts)
+    fit = trend(xs, parts)
     n_clusters = round(float(parts.n_clusters[0]))
-    if len(xs) < MIN_VALUES or n_clusters < 2 or not math.isfinite(float(found.p[0])):
+    if len(xs) < MIN_VALUES or n_clusters < 2 or not math.isfinite(float(fit.p[0])):
         return math.nan
-    half = float(found.high[0] - found.low[0]) / 2
-    return half * halves_found_in(simulated_errors(xs, _noise_of(xs, parts, found.values_autocorrelation), n_clusters))
+    half = float(fit.high[0] - fit.low[0]) / 2
+    return half * halves_at_power(simulated_errors(xs, _noise_of(xs, parts, fit.values_autocorrelation), n_clusters))
 
 
 def _noise_of(x: Floats, parts: SentenceParts, autocorrelation: Floats) -> Noise:
@@ -269,4 +269,4 @@ def detectable_change(x: ArrayLike, n_clusters: int, assumed: AssumedNoise, *, n
     if n_clusters < MIN_CLUSTERS or len(xs) < MIN_VALUES:
         return math.nan
     errors = simulated_errors(xs, assumed.of(xs, n_clusters), n_clusters, n_series=n_series)
-    return slope_found_in(errors) * float(np.ptp(xs))
+    return slope_at_power(errors) * float(np.ptp(xs))

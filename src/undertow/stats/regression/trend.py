@@ -157,12 +157,12 @@ def trend(x: ArrayLike, parts: SentenceParts, *, level: float = 0.95) -> Trend:
         slope = ys @ _weights(xs) if len(xs) > 1 else nan
         return Trend(slope, nan, nan, nan, nan, nan, nan)
     design = _design(tuple(xs.tolist()))
-    found = []
+    trends = []
     at_once = max(1, MAX_CELLS // (len(AUTOCORRELATIONS) * N_SIZES * len(xs)))
     for start in range(0, len(ys), at_once):
         some = slice(start, start + at_once)
-        found.append(_trend(design, SentenceParts(*(getattr(parts, one.name)[some] for one in fields(parts))), level))
-    return Trend(*(np.concatenate(columns) for columns in zip(*found, strict=True)))
+        trends.append(_trend(design, SentenceParts(*(getattr(parts, one.name)[some] for one in fields(parts))), level))
+    return Trend(*(np.concatenate(columns) for columns in zip(*trends, strict=True)))
 
 
 def trend_of_one_series(x: ArrayLike, y: ArrayLike, *, level: float = 0.95) -> Trend:
@@ -212,7 +212,7 @@ def _trend(design: _Design, parts: SentenceParts, level: float) -> tuple[Floats,
     n = len(ys)
     errors = _Mixture.of(weights.reshape(n, -1), (of_values + spread[:, None, None]).reshape(n, -1), spread, df)
     half = errors.quantile(1 - level)
-    found = (
+    estimates = (
         slope - half,
         slope + half,
         errors.beyond(np.abs(slope)),
@@ -220,7 +220,7 @@ def _trend(design: _Design, parts: SentenceParts, level: float) -> tuple[Floats,
         np.sqrt(np.maximum(np.exp(_medians(weights.sum(axis=1), np.log(totals))) - white, 0.0)),
         (weights * design.neighbours[:, None]).sum(axis=(1, 2)),
     )
-    return slope, *(np.where(judged, one, math.nan) for one in found)
+    return slope, *(np.where(judged, one, math.nan) for one in estimates)
 
 
 def _medians(weights: Floats, values: Floats) -> Floats:
@@ -231,8 +231,8 @@ def _medians(weights: Floats, values: Floats) -> Floats:
     before = np.maximum(after - 1, 0)
     width = until[rows, after] - until[rows, before]
     along = np.divide(0.5 - until[rows, before], width, out=np.zeros(len(values)), where=width > 0)
-    found: Floats = values[rows, before] + np.clip(along, 0, 1) * (values[rows, after] - values[rows, before])
-    return found
+    medians: Floats = values[rows, before] + np.clip(along, 0, 1) * (values[rows, after] - values[rows, before])
+    return medians
 
 
 @dataclass(frozen=True, slots=True)
@@ -275,8 +275,8 @@ class _Mixture:
         errors = np.sqrt(self.variances)
         far = np.divide(distance[:, None], errors, out=np.full_like(errors, math.inf), where=errors > 0)
         tails: Floats = np.asarray(special.stdtr(df, -far), dtype=np.float64)
-        found: Floats = 2 * np.einsum("sc,sc->s", self.weights, tails)
-        return found
+        probability: Floats = 2 * np.einsum("sc,sc->s", self.weights, tails)
+        return probability
 
     def quantile(self, share: float) -> Floats:
         """The distance beyond which errors are in this share of cases [series]."""
@@ -287,10 +287,10 @@ class _Mixture:
         for step in range(HALVINGS + CHORDS):
             along = 0.5 if step < HALVINGS else above / (above - below)
             middle = low + (high - low) * along
-            found = self._excess(middle, share)
-            short = found > 0
-            low, above = np.where(short, middle, low), np.where(short, found, above)
-            high, below = np.where(short, high, middle), np.where(short, below, found)
+            excess = self._excess(middle, share)
+            short = excess > 0
+            low, above = np.where(short, middle, low), np.where(short, excess, above)
+            high, below = np.where(short, high, middle), np.where(short, below, excess)
         return np.asarray(np.exp(np.where(above < -below, low, high)), dtype=np.float64)
 
     def _excess(self, log_distance: Floats, share: float) -> Floats:

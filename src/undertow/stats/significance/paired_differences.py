@@ -128,8 +128,8 @@ def paired_errors(  # noqa: PLR0913 - the ways, their cells, and how they are ju
 
 def _beyond(differences: Floats, margins: ArrayLike) -> Floats:
     """How far differences are beyond their margins; 0 within."""
-    found: Floats = np.maximum(np.abs(differences) - np.asarray(margins, dtype=np.float64), 0.0)
-    return found
+    excess: Floats = np.maximum(np.abs(differences) - np.asarray(margins, dtype=np.float64), 0.0)
+    return excess
 
 
 def flip_p_values(
@@ -175,8 +175,8 @@ def _contributions(whole: Floats, left: LeftOut) -> Floats:
     n_groups = left.counting.sum(axis=0)
     sums = np.where(left.counting, left.without, 0.0).sum(axis=0)
     means = np.divide(sums, n_groups, out=np.full(len(whole), math.nan), where=n_groups > 0)
-    found: Floats = np.where(left.counting, whole + (n_groups - 1) * (means - left.without), 0.0)
-    return found
+    contributions: Floats = np.where(left.counting, whole + (n_groups - 1) * (means - left.without), 0.0)
+    return contributions
 
 
 def _flipped(contributions: Floats, seed: int) -> Floats:

@@ -54,8 +54,8 @@ def sign_flip_pvalues(first: tuple[ArrayLike, ArrayLike], second: tuple[ArrayLik
     exchanged, hits = _exchanges(len(y1), seed), np.zeros(y1.shape[1])
     observed = np.abs(_difference(y1, d1, y2, d2, np.zeros((1, len(y1)))))[0]  # [test]
     for start in range(0, len(exchanged), AT_ONCE):
-        found = np.abs(_difference(y1, d1, y2, d2, exchanged[start : start + AT_ONCE]))
-        hits += np.count_nonzero((found >= observed - ROUNDING) | np.isnan(found), axis=0)
+        differences = np.abs(_difference(y1, d1, y2, d2, exchanged[start : start + AT_ONCE]))
+        hits += np.count_nonzero((differences >= observed - ROUNDING) | np.isnan(differences), axis=0)
     extra = 0 if exact else 1
     p = (hits + extra) / (len(exchanged) + extra)
     too_few = np.count_nonzero(d1 + d2 > 0, axis=0) < 2
@@ -82,13 +82,13 @@ def crossed_exchange_p(
         columns: cluster of each item on the other side, as codes [item].
         seed: of random exchanges.
     """
-    found = []
+    p_values = []
     for codes in (rows, columns):
         names, of = np.unique(np.asarray(codes), return_inverse=True)
         if len(names) > 1:
             sums = [np.bincount(of, weights=usable(one))[:, None] for one in (*first, *second)]
-            found.append(float(sign_flip_pvalues((sums[0], sums[1]), (sums[2], sums[3]), seed)[0]))
-    return math.nan if not found or any(map(math.isnan, found)) else max(found)
+            p_values.append(float(sign_flip_pvalues((sums[0], sums[1]), (sums[2], sums[3]), seed)[0]))
+    return math.nan if not p_values or any(map(math.isnan, p_values)) else max(p_values)
 
 
 def exchange_patterns(n_clusters: int, seed: int) -> Floats:
@@ -108,8 +108,8 @@ def _difference(y1: Floats, d1: Floats, y2: Floats, d2: Floats, exchanged: Float
 
 
 def _ratio(sums: Floats, counts: Floats) -> Floats:
-    found: Floats = np.divide(sums, counts, out=np.full(sums.shape, math.nan), where=counts > ROUNDING)
-    return found
+    ratio: Floats = np.divide(sums, counts, out=np.full(sums.shape, math.nan), where=counts > ROUNDING)
+    return ratio
 
 
 @lru_cache(maxsize=2)
@@ -119,6 +119,6 @@ def _exchanges(n_clusters: int, seed: int) -> Floats:
         patterns = np.arange(2**n_clusters)[:, None] >> np.arange(n_clusters)[None, :] & 1
     else:
         patterns = np.random.default_rng(seed).integers(0, 2, size=(N_EXCHANGES, n_clusters))
-    found: Floats = patterns.astype(np.float64)
-    found.flags.writeable = False  # it is shared by all tests of a report
-    return found
+    exchanges: Floats = patterns.astype(np.float64)
+    exchanges.flags.writeable = False  # it is shared by all tests of a report
+    return exchanges

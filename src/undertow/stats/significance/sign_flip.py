@@ -85,11 +85,11 @@ def flip_means(sums: ArrayLike, sizes: ArrayLike, seed: int) -> list[Flips]:
     totals, counts = usable(sums), usable(sizes)
     if totals.ndim != 2 or totals.shape != counts.shape:
         raise ValueError(f"sums and sizes must both be [cluster, effect]; got {totals.shape} and {counts.shape}")
-    found: list[Flips] = []
+    flips: list[Flips] = []
     for start in range(0, totals.shape[1], EFFECTS_AT_ONCE):
         part = slice(start, start + EFFECTS_AT_ONCE)
-        found += _flipped(totals[:, part], counts[:, part], seed)
-    return found
+        flips += _flipped(totals[:, part], counts[:, part], seed)
+    return flips
 
 
 def _flipped(sums: Floats, sizes: Floats, seed: int) -> list[Flips]:
