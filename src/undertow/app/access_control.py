@@ -106,7 +106,7 @@ class AccessControl:
                 await self._welcome(send)
                 return
             self._check_cookie(headers)
-            self._check_asked(scope)
+            self._check_request(scope)
             body = await _body(scope, headers, receive, self._n_functions)
         except _RefusalError as refusal:
             await _say(send, refusal.status, str(refusal).encode())
@@ -126,8 +126,8 @@ class AccessControl:
     def _shows_token(self, scope: Scope) -> bool:
         if scope["method"] != "GET" or scope["path"] != "/":
             return False
-        asked = parse_qs(scope["query_string"][:MAX_QUERY_BYTES].decode("latin-1"))
-        return self._is_token(asked.get(TOKEN, [""])[0])
+        query = parse_qs(scope["query_string"][:MAX_QUERY_BYTES].decode("latin-1"))
+        return self._is_token(query.get(TOKEN, [""])[0])
 
     def _is_token(self, given: str) -> bool:
         return secrets.compare_digest(given.encode("utf-8", "replace"), self._token.encode())
@@ -147,7 +147,7 @@ class AccessControl:
                 "Open this page by the address that `undertow app` shows; it holds the token that lets you in.",
             )
 
-    def _check_asked(self, scope: Scope) -> None:
+    def _check_request(self, scope: Scope) -> None:
         """Only what the page needs: Gradio has more to offer, such as uploads and fetching from other servers."""
         method, path = scope["method"], scope["path"]
         if len(scope["query_string"]) > MAX_QUERY_BYTES:
@@ -167,10 +167,10 @@ class AccessControl:
 
 
 def _headers(scope: Scope) -> dict[str, list[str]]:
-    found: dict[str, list[str]] = {}
+    headers: dict[str, list[str]] = {}
     for name, value in scope["headers"]:
-        found.setdefault(name.decode("latin-1").lower(), []).append(value.decode("latin-1"))
-    return found
+        headers.setdefault(name.decode("latin-1").lower(), []).append(value.decode("latin-1"))
+    return headers
 
 
 async def _body(scope: Scope, headers: dict[str, list[str]], receive: Receive, n_functions: int) -> bytes:
@@ -220,10 +220,10 @@ def _check_said(body: bytes, n_functions: int) -> None:
 
 def _once(pairs: list[tuple[str, object]]) -> dict[str, object]:
     """An object that says nothing twice: whoever reads it after us may believe the other."""
-    found = dict(pairs)
-    if len(found) < len(pairs):
+    fields = dict(pairs)
+    if len(fields) < len(pairs):
         raise ValueError
-    return found
+    return fields
 
 
 def _beside(said: dict[str, object]) -> list[object]:

@@ -119,7 +119,7 @@ def serve(folder: Path, who: str, port: int, opened: Callable[[str], None]) -> N
         with suppress(KeyboardInterrupt):
             opened(server.address)
             server.serve_forever()
-        with server.book.writing:  # a judgement on its way to the disk gets there
+        with server.book.write_lock:  # a judgement on its way to the disk gets there
             return
 
 
@@ -225,16 +225,16 @@ def _read_lines(path: Path) -> list[dict[str, str]]:
 
 
 def _judgement(path: Path, number: int, line: bytes) -> dict[str, str]:
-    damaged = f"{path}, line {number}: is damaged"
+    problem = f"{path}, line {number}: is damaged"
     try:
         value = json_of(line)
         json.dumps(value, ensure_ascii=False).encode()  # half of a character is no text
     except ValueError as error:
-        raise UndertowError(f"{damaged} (no JSON); mend the line or take it out") from error
+        raise UndertowError(f"{problem} (no JSON); mend the line or take it out") from error
     if not isinstance(value, dict) or any(not isinstance(value.get(name), str) for name in _FIELDS):
-        raise UndertowError(f"{damaged} (it needs {', '.join(_FIELDS)} as text); mend the line or take it out")
+        raise UndertowError(f"{problem} (it needs {', '.join(_FIELDS)} as text); mend the line or take it out")
     if value["category"] not in CATEGORIES:
-        raise UndertowError(f"{damaged} (its category is none of the known ones); mend the line or take it out")
+        raise UndertowError(f"{problem} (its category is none of the known ones); mend the line or take it out")
     return {name: value[name] for name in _FIELDS}
 
 
@@ -256,7 +256,7 @@ class Book:
         known = read_annotations(folder)
         own = known[(known["who"] == self.who) & known["item"].isin(self.rephrasings)]
         self.judged = {row["item"]: {"category": row["category"], "note": row["note"]} for _, row in own.iterrows()}
-        self.writing = threading.Lock()
+        self.write_lock = threading.Lock()
 
     def judge(self, item: str, category: str, note: str) -> None:
         """Add a judgement to the file; it is on the disk when this returns.
@@ -266,7 +266,7 @@ class Book:
         """
         time = datetime.now(UTC).isoformat(timespec="seconds")
         line = dict(zip(_FIELDS, (item, category, note, self.who, time), strict=True))
-        with self.writing:
+        with self.write_lock:
             _append(self.path, json.dumps(line, ensure_ascii=False))
             self.judged[item] = {"category": category, "note": note}
 
@@ -381,13 +381,13 @@ class _Handler(BaseHTTPRequestHandler):
         origin = self.headers.get("Origin")
         if origin is not None and origin not in {f"http://{host}" for host in self.server.hosts}:
             raise _RefusalError(HTTPStatus.FORBIDDEN, "Another page cannot ask this one.")
-        given = self.headers.get(TOKEN_HEADER) or self._asked("token")
+        given = self.headers.get(TOKEN_HEADER) or self._query_value("token")
         if not secrets.compare_digest(given.encode("utf-8", "replace"), self.server.token.encode()):
             raise _RefusalError(
                 HTTPStatus.FORBIDDEN, "The address lacks its token: open it as the command line shows it."
             )
 
-    def _asked(self, name: str) -> str:
+    def _query_value(self, name: str) -> str:
         return parse_qs(self._address().query).get(name, [""])[0]
 
     def _address(self) -> SplitResult:
@@ -405,7 +405,7 @@ class _Handler(BaseHTTPRequestHandler):
         self._send(HTTPStatus.OK, _render(self.server, nonce), "text/html", {"Content-Security-Policy": policy})
 
     def _sources(self) -> None:
-        self._send_json(self.server.book.sources(self._known(self._asked("item"))))
+        self._send_json(self.server.book.sources(self._known(self._query_value("item"))))
 
     def _known(self, item: str) -> str:
         if item not in self.server.book.rephrasings:

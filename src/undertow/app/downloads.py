@@ -46,5 +46,5 @@ class Files:
         """When each file was written, how large it is, and which."""
         for kept in self._folder.glob("kept-*/*"):
             with suppress(FileNotFoundError):  # the server tidies its temporary files away, too
-                found = kept.stat()
-                yield found.st_mtime_ns, found.st_size, kept
+                status = kept.stat()
+                yield status.st_mtime_ns, status.st_size, kept

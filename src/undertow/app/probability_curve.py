@@ -72,8 +72,8 @@ def draw_curve(curve: Curve, labels: Sequence[str], place: int, top: float) -> F
         place: of the group among its like, for its colour and marker.
         top: where the scale ends, in percent.
     """
-    shown = [shortened(plain(label), MAX_LABEL_CHARS) for label in labels]
-    with lettering("".join([curve.title, *shown])):
+    texts = [shortened(plain(label), MAX_LABEL_CHARS) for label in labels]
+    with lettering("".join([curve.title, *texts])):
         figure = Figure(figsize=(WIDTH_INCHES, HEIGHT_INCHES), layout="constrained")
         FigureCanvasAgg(figure)
         axes = figure.add_subplot()
@@ -91,10 +91,10 @@ def draw_curve(curve: Curve, labels: Sequence[str], place: int, top: float) -> F
         axes.tick_params(labelsize=_TEXT_SIZE)
         places = labelled(curve.axis)
         near = float(np.diff(curve.axis[places]).min(initial=np.inf)) < _NEAR * _room(curve.axis)
-        is_long = near or max(len(shown[at]) for at in places) > 5
+        is_long = near or max(len(texts[at]) for at in places) > 5
         axes.set_xticks(
             curve.axis[places],
-            [shown[at] for at in places],
+            [texts[at] for at in places],
             rotation=35 if is_long else 0,
             ha="right" if is_long else "center",
             rotation_mode="anchor" if is_long else "default",

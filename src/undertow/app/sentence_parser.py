@@ -27,7 +27,7 @@ MAX_LIST_CHARS = MAX_VALUES * (MAX_VALUE_CHARS + 2)
 MAX_PRONOUNS = 4
 """Pronouns that are left open together: every one makes what follows likelier or less."""
 GROUPS = (FEMALE, MALE, NEUTRAL)
-SHOWN_BLANK = "___"
+BLANK_TEXT = "___"
 
 _OWN, _REFLEXIVE, _NOMINATIVE, _ACCUSATIVE, _POSSESSIVE = "own", "reflexive", "nominative", "accusative", "possessive"
 _FORMS: Mapping[str, tuple[str, str, str]] = {

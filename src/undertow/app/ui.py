@@ -100,10 +100,10 @@ class Page:
         files: a folder for downloads and images.
     """
 
-    def __init__(self, menu: Menu, shelves: RunBrowser, files: Path) -> None:
-        self.turns = JobQueue()
-        self._menu, self._shelves, self._files = menu, shelves, Files(files)
-        self._shelf = ModelMenu()
+    def __init__(self, menu: Menu, run_browser: RunBrowser, files: Path) -> None:
+        self.jobs = JobQueue()
+        self._menu, self._run_browser, self._files = menu, run_browser, Files(files)
+        self._model_menu = ModelMenu()
         self.n_functions = 0
 
     def build(self) -> Any:
@@ -145,9 +145,9 @@ class Page:
         return self._menu.any_model
 
     @property
-    def shelves(self) -> RunBrowser:
+    def run_browser(self) -> RunBrowser:
         """The runs."""
-        return self._shelves
+        return self._run_browser
 
     def keep(self, name: str, content: bytes) -> str:
         """Keep a file for download; returns its path."""
@@ -155,7 +155,7 @@ class Page:
 
     def leave(self, request: gr.Request) -> None:
         """A visitor went away: what was begun for them stops."""
-        self.turns.stop(_owner(request))
+        self.jobs.stop(_owner(request))
 
     def question(self, form: Form, audit: str) -> Question:
         """A form, checked; see `read_form`."""
@@ -167,8 +167,8 @@ class Page:
         # The statistics take a second to load, and the page is there before they are needed.
         from undertow.app.model_reply import answer_drift, answer_specification
 
-        found = self._shelf.take(question.model)
-        return (answer_drift if audit == DRIFT else answer_specification)(question, found, work.step)
+        handle = self._model_menu.take(question.model)
+        return (answer_drift if audit == DRIFT else answer_specification)(question, handle, work.step)
 
     async def follow(self, owner: str, job: Callable[[Job], Any]) -> AsyncIterator[tuple[str, Any]]:
         """How a job goes, in words as it changes, and at last "" with its result.
@@ -178,7 +178,7 @@ class Page:
         Raises:
             UndertowError: whatever a visitor can mend.
         """
-        work = self.turns.begin(owner, job)
+        work = self.jobs.begin(owner, job)
         try:
             said = ""
             while not work.is_done:
@@ -199,7 +199,7 @@ class Page:
 
     def _said(self, work: Job) -> str:
         if not work.began:
-            before = self.turns.n_before(work)
+            before = self.jobs.n_before(work)
             return f"Waiting for the model: {before} before you."
         if work.total:
             return f"{work.doing.capitalize()}: {work.done} of {work.total} ({100 * work.done // work.total}%), {work.seconds:.0f} s"
@@ -276,7 +276,7 @@ class _JobPanel:
 
     def halt(self, request: gr.Request) -> Any:
         """Stop what the visitor began."""
-        if not self._page.turns.stop(_owner(request)):
+        if not self._page.jobs.stop(_owner(request)):
             return gr.skip()
         return gr.Textbox(self._stopping, visible=True)
 
@@ -545,15 +545,15 @@ class _RunsTab:
         lists = [self.list, self.run, self.baseline, self.candidate, self.problem]
         blocks.load(self.look, None, lists, **quick)
         look.click(self.look, None, lists, **quick)
-        shown = [self.problem, self.about, self.findings, *self.figures, self.results, self.table, self.report]
-        show.click(self.show, [self.run], shown, **(quick | {"show_progress": "minimal"}))
+        outputs = [self.problem, self.about, self.findings, *self.figures, self.results, self.table, self.report]
+        show.click(self.show, [self.run], outputs, **(quick | {"show_progress": "minimal"}))
         self._course.wire(self.beside, [self.baseline, self.candidate], [self.differences, self.saved], **quick)
 
     def look(self) -> Updates:
         """The list anew."""
         said = "There are no runs to show. Make one with undertow run, or start this page with --runs FOLDER."
         try:
-            listed = self._page.shelves.listed()
+            listed = self._page.run_browser.listed()
         except UndertowError as error:
             listed, said = [], str(error)
         names = [one.name for one in listed]
@@ -574,25 +574,25 @@ class _RunsTab:
         from undertow.runs.folder.storage import csv_of
 
         try:
-            shown = self._page.shelves.show(name)
-            report = self._page.shelves.report(name)
+            run = self._page.run_browser.show(name)
+            report = self._page.run_browser.report(name)
         except UndertowError as error:
             return {self.problem: gr.Textbox(str(error), visible=True)}
-        more = [f"The first {MAX_ROWS} of {shown.n_results} results are shown."] if shown.n_results > MAX_ROWS else []
+        more = [f"The first {MAX_ROWS} of {run.n_results} results are shown."] if run.n_results > MAX_ROWS else []
         updates = {
             self.problem: gr.Textbox(visible=False),
-            self.about: gr.Textbox("\n".join([*shown.about, *more]), visible=True),
-            self.findings: gr.Textbox("\n\n".join(shown.findings) or "This audit states no findings.", visible=True),
-            self.results: gr.Dataframe(**_plain_table(shown.results), visible=True),
+            self.about: gr.Textbox("\n".join([*run.about, *more]), visible=True),
+            self.findings: gr.Textbox("\n\n".join(run.findings) or "This audit states no findings.", visible=True),
+            self.results: gr.Dataframe(**_plain_table(run.results), visible=True),
             self.table: gr.DownloadButton(
-                value=self._page.keep("results.csv", csv_of(shown.results, "%.6g").encode()), visible=True
+                value=self._page.keep("results.csv", csv_of(run.results, "%.6g").encode()), visible=True
             ),
             self.report: gr.DownloadButton(value=self._page.keep("report.html", report), visible=True)
             if report
             else gr.DownloadButton(visible=False),
         }
         for place, figure in enumerate(self.figures):
-            png = shown.figures[place] if place < len(shown.figures) else b""
+            png = run.figures[place] if place < len(run.figures) else b""
             updates[figure] = (
                 gr.Image(
                     self._page.keep("figure.png", png),
@@ -609,13 +609,13 @@ class _RunsTab:
         from undertow.runs.folder.storage import csv_of
 
         yield self._course.begun("Reading both runs ...")
-        job = lambda work: self._page.shelves.compare(baseline, candidate, work.step("comparing"))  # noqa: E731
+        job = lambda work: self._page.run_browser.compare(baseline, candidate, work.step("comparing"))  # noqa: E731
         try:
-            async for said, found in self._page.follow(_owner(request), job):
-                if found is None:
+            async for said, comparison in self._page.follow(_owner(request), job):
+                if comparison is None:
                     yield {self._course.status: gr.Textbox(said)}
                     continue
-                sentence, table = found
+                sentence, table = comparison
                 yield {
                     **self._course.done(sentence),
                     self.differences: gr.Dataframe(**_plain_table(table), visible=True),

@@ -199,10 +199,10 @@ class MinusSigns:
     def __init__(self, results: Iterable[Result], names: Iterable[str] = ()) -> None:
         """Of these results; names beside those in their groups are not touched either."""
         results = tuple(results)
-        told = chain.from_iterable(
+        numbers = chain.from_iterable(
             (one.value, one.low, one.high, one.null_value, *one.extras.values()) for one in results
         )
-        self._below_zero = {number for number in told if -math.inf < number < 0}
+        self._below_zero = {number for number in numbers if -math.inf < number < 0}
         self._written: dict[str, set[float]] = {}
         levels = chain(names, *(one.group.values() for one in results))
         named = sorted({level for level in levels if "-" in level}, key=lambda name: (-len(name), name))
@@ -221,9 +221,9 @@ class MinusSigns:
 
     def _put_one(self, match: re.Match[str]) -> str:
         written = match["number"]
-        return match[0] if written is None or not self._is_told(written, match) else written.replace("-", MINUS)
+        return match[0] if written is None or not self._is_of_results(written, match) else written.replace("-", MINUS)
 
-    def _is_told(self, written: str, match: re.Match[str]) -> bool:
+    def _is_of_results(self, written: str, match: re.Match[str]) -> bool:
         digits = written.replace(",", "")
         mantissa, exponent, _ = digits.partition("e")
         whole, point, decimals = mantissa.partition(".")

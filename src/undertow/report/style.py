@@ -160,10 +160,10 @@ def _families(text: str) -> list[str]:
     """The project's font, and after it the fonts of this machine that have the signs it lacks."""
     families, lacking = [_FAMILY], _beyond_own_font(text)
     for name, path in _installed_fonts() if lacking else ():
-        found = lacking & _signs(path)
-        if found:
+        covered = lacking & _signs(path)
+        if covered:
             families.append(name)
-            lacking = lacking - found
+            lacking = lacking - covered
         if not lacking:
             break
     return families

@@ -137,7 +137,7 @@ def draw_graph(shape: GraphShape, title: str) -> Drawing:
         name=title,
         figure=sheet.figure,
         caption=f"{plain(title)}. Arrows lead from causes to effects. {_key_in_words(shape)}".strip(),
-        alt=_told(shape),
+        alt=_describe(shape),
     )
 
 
@@ -148,7 +148,7 @@ def signs_as_boxes(drawing: Drawing) -> str:
         warnings.simplefilter("always")
         FigureCanvasAgg(drawing.figure).draw()
     lacking = (re.match(r"Glyph (\d+) .*missing from", str(one.message)) for one in caught)
-    return "".join(dict.fromkeys(chr(int(found[1])) for found in lacking if found))
+    return "".join(dict.fromkeys(chr(int(code[1])) for code in lacking if code))
 
 
 def lay_out(shape: GraphShape, widths_px: Mapping[str, float]) -> Layout:
@@ -512,7 +512,7 @@ def _key_in_words(shape: GraphShape) -> str:
     return " ".join(words for words, there in said.items() if there)
 
 
-def _told(shape: GraphShape) -> str:
+def _describe(shape: GraphShape) -> str:
     arrows = [
         f"{cause} causes {_and(effect for one, effect in shape.arrows if one == cause)}." for cause in _causes(shape)
     ]

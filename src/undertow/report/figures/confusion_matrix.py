@@ -59,7 +59,7 @@ def draw_confusion(counts: ArrayLike, gold_names: Sequence[str], predicted_names
         figure=sheet.figure,
         caption=f"{plain(title)}. Rows: the right label; columns: the label given. Each cell has its percent of the row, and below "
         f"it the count; a darker cell is a larger share of its row.{_framed(gold, predicted)}",
-        alt=_told(table, gold, predicted),
+        alt=_describe(table, gold, predicted),
     )
 
 
@@ -180,7 +180,7 @@ def _readable_on(shade: Sequence[float]) -> str:
     return max(_LIGHT, _DARK, key=lambda ink: contrast(ink, shade))
 
 
-def _told(table: Floats, gold: Sequence[str], predicted: Sequence[str]) -> str:
+def _describe(table: Floats, gold: Sequence[str], predicted: Sequence[str]) -> str:
     shares = _shares_percent(table)
     said = []
     for row, name in enumerate(gold):

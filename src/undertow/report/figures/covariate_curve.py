@@ -168,10 +168,10 @@ def describe_spectrum(
     span = f"{count} values from {first} to {last}" if count > 1 else f"the one value {first}"
     start = f"{measured} by {plain(_w_name(observations))}, {span}."
     fitted = {line.group: line for line in lines}
-    return " ".join([start, *(_told(group, means, fitted.get(group)) for group in groups)])
+    return " ".join([start, *(_describe_group(group, means, fitted.get(group)) for group in groups)])
 
 
-def _told(group: str, means: _Means, line: FittedLine | None) -> str:
+def _describe_group(group: str, means: _Means, line: FittedLine | None) -> str:
     seen = means.percent[group][np.isfinite(means.percent[group])]
     if seen.size == 0:
         return f"{plain(group)}: nothing scored."
@@ -231,8 +231,8 @@ def _draw(means: _Means, lines: Sequence[FittedLine], title: str, measured: str)
     _draw_axes(axes, means, ticks, fitted)
     _draw_keys(axes, keys, plot_width, plot_height)
     _write(figure, "\n".join(title_lines), height - _EDGE_PX, _TITLE_SIZE, "bold")
-    shown = wrapped_lines(figure, measured, _TEXT_SIZE, WIDTH_PX - 2 * _EDGE_PX)[0]
-    _write(figure, shown, height - top + 1.7 * _line_px(_TEXT_SIZE), _TEXT_SIZE, "normal")
+    line = wrapped_lines(figure, measured, _TEXT_SIZE, WIDTH_PX - 2 * _EDGE_PX)[0]
+    _write(figure, line, height - top + 1.7 * _line_px(_TEXT_SIZE), _TEXT_SIZE, "normal")
     return figure
 
 

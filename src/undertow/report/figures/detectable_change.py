@@ -58,7 +58,7 @@ def draw_power(name: str, curves: Sequence[Curve]) -> Drawing:
 
 def describe_power(curves: Sequence[Curve]) -> str:
     """What the figure shows, in words, for those who cannot see it."""
-    told = []
+    sentences = []
     for curve in curves:
         finite = {design: change for design, change in curve.changes.items() if math.isfinite(change)}
         ends = [max(finite, key=finite.__getitem__), min(finite, key=finite.__getitem__)] if finite else []
@@ -66,8 +66,8 @@ def describe_power(curves: Sequence[Curve]) -> str:
             f"{sentences} sentences and {values} values: {significant(finite[sentences, values])}"
             for sentences, values in ends
         ]
-        told.append(f"{plain(curve.title)}: {'; '.join(said) or 'nothing is found'}.")
-    return " ".join([LEAD, *told])
+        sentences.append(f"{plain(curve.title)}: {'; '.join(said) or 'nothing is found'}.")
+    return " ".join([LEAD, *sentences])
 
 
 def _draw(sheet: Sheet, curves: Sequence[Curve]) -> None:

@@ -127,10 +127,10 @@ def describe_slope_against_size(points: Sequence[ModelPoint], gap: str) -> str:
     drawn = [point for point in points if math.isfinite(point.gap)]
     start = f"Slope gap, {plain(gap)}, in percentage points per step of W, against number of parameters."
     by_size = sorted(drawn, key=lambda point: (not _sized(point), point.parameters if _sized(point) else 0.0))
-    return " ".join([start, *(_told(point) for point in by_size), *_left_out(points)])
+    return " ".join([start, *(_describe(point) for point in by_size), *_left_out(points)])
 
 
-def _told(point: ModelPoint) -> str:
+def _describe(point: ModelPoint) -> str:
     size = f"{amount(point.parameters)} parameters" if _sized(point) else "size not known"
     about = ", ".join([size, *(plain(text) for text in (point.objective, point.post_training) if plain(text))])
     interval = f" ({significant(point.low)} to {significant(point.high)})" if _has_bar(point) else ""
