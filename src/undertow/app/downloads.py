@@ -1,7 +1,4 @@
-"""What visitors may download, in a folder of ours under names of ours, within bounds.
-
-Knows files; knows nothing about what is in them.
-"""
+"""Files for download, in a private folder with generated names and a size limit."""
 
 from __future__ import annotations
 

@@ -1,9 +1,8 @@
-"""What a form of the page becomes: a question that was checked, about a model that the operator allows.
+"""Validation of the form: turns its fields into a checked question for a model that the operator allows.
 
-    Form -> Question -> items;  `undertow.app.model_reply` has the model asked, and tells the answer
+    Form -> Question -> items;  `undertow.app.model_reply` runs the model and writes the reply
 
-Nothing here trusts a form: every field is checked for its kind and its size, the model against the operator's list, and what was
-typed is only ever text. Knows W lists and model names; knows nothing about the page, its server or who is waiting.
+Form fields are untrusted: each is checked for type and size, and the model against the operator's list.
 McMilin 2022 (ICML workshop), section 6, and the ICLR submission "Selection Induced Collider Bias in LLMs", appendices A and E,
 describe such a page.
 """
@@ -34,7 +33,7 @@ IN_FRONT = ("In ", ": ")
 _HUB_ID = re.compile(r"([A-Za-z0-9][A-Za-z0-9_.-]*/)?[A-Za-z0-9][A-Za-z0-9_.-]*")
 _SAMPLES = 3
 LIST_NAME = "value"
-"""What the results call the list of a form."""
+"""Name of the form's list in results."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,7 +145,7 @@ class Menu:
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """What stands in the fields, as it came. Nobody has checked it.
+    """The fields of the form, unchecked.
 
     Attributes:
         sentence, values, placeholder: typed.
@@ -168,7 +167,7 @@ class Form:
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """A form that was checked.
+    """A checked form.
 
     Attributes:
         pattern: the sentence.

@@ -1,7 +1,4 @@
-"""The model asked a question of the page, and the answer told: one plain sentence, a sample of what was asked, curves, a table.
-
-Knows audits, how questions are asked and how fits are tested; knows nothing about forms, pages or who is waiting.
-"""
+"""The reply to a question of the page: runs the model, fits the curves, and writes a sentence, notes and a table."""
 
 from __future__ import annotations
 
@@ -47,12 +44,12 @@ OTHER = "other words"
 NOTHING, SMALL, LARGE = 1e-9, 0.0001, 9999.5
 """What rounding leaves of a number that is zero; what a reader need not know more exactly; and where four digits end."""
 Steps = Callable[[str], Progress]
-"""Begins a step by its name, and gives what is told how far it is; see `undertow.app.job_queue.Job.step`."""
+"""Begins a named step and returns its progress callback; see `undertow.app.job_queue.Job.step`."""
 
 
 @dataclass(frozen=True, slots=True)
 class ModelReply:
-    """What came of a question.
+    """The reply to a question.
 
     Attributes:
         sentence: what it means, plainly.
@@ -100,8 +97,8 @@ class _FittedAnswers:
     """A question with the model's answers, fitted.
 
     Attributes:
-        question: what was asked.
-        evidence: as the audits have it.
+        question: of the form.
+        observations: of the audit.
         percent: what each group has at each value [w], and what other words have.
         fits: of each group.
         q: corrected p-value of a trend in each group, whatever curve is drawn; NaN where it was not tested.
@@ -136,7 +133,7 @@ class _FittedAnswers:
 
     @property
     def mass(self) -> str:
-        """What the numbers are."""
+        """Either "share" or "probability"."""
         return "share" if self.question.normalise else "probability"
 
     def words(self, group: str) -> str:
@@ -185,7 +182,7 @@ class _FittedAnswers:
         return ModelReply(sentence, kept, self.question.sample(), self.question.values, curves, self._table(), scores)
 
     def _described(self, group: str) -> str:
-        """The figure in words. It quotes nothing that was typed."""
+        """Alt text of a figure. It quotes nothing that the visitor typed."""
         first, last, least, most = self.course(group)
         return (
             f"{group.capitalize()} words at {len(self.question.values)} values: the fitted {self.mass} goes from {first:.1f} to {last:.1f} "
@@ -213,7 +210,7 @@ def _percent(frame: pd.DataFrame, readout: str, *, normalise: bool) -> pd.DataFr
     """Percent of each group, and of other words, at each value [w].
 
     A sentence's likelihood says how its options compare and nothing of other words: what the options have together is then the
-    probability of their first tokens at the blank, which is what unclaimed is the rest of.
+    probability of their first tokens at the blank, the rest of which is the probability of other words.
     """
     percent = frame[list(GROUPS)].reset_index(drop=True).astype(float)
     if normalise:
@@ -255,7 +252,7 @@ def _drift_sentence(answers: _FittedAnswers) -> str:
 
 
 def _moves(answers: _FittedAnswers, groups: Sequence[str]) -> str:
-    """What the curves do: the answers at the ends, which the table shows, lie beside them."""
+    """The movement of the fitted curves, in words."""
     fitted = "line" if answers.question.degree == 1 else "curve"
     return f"by the fitted {fitted}{'s' * (len(groups) > 1)} {_joined([_move(answers, group) for group in groups])}"
 
@@ -325,7 +322,7 @@ class _SentenceVerdict:
     """A sentence beside those of known kind.
 
     Attributes:
-        told: its answers.
+        answers: to the sentence.
         reference: those of the others.
         row: its scores, by name.
         chance_percent: that it is unspecified; NaN where its words are not those of the reference.
@@ -354,7 +351,7 @@ class _SentenceVerdict:
 
     @property
     def accuracy(self) -> float:
-        """Of such verdicts, on sentences of known kind."""
+        """Accuracy of such verdicts on the reference sentences."""
         return self.reference.accuracy[self.basis]
 
     @property

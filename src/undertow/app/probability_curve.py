@@ -1,7 +1,6 @@
-"""The figure of one word group on the page: its mass at every value, the fitted curve and its band.
+"""The figure of one word group on the page: its probability at every value, the fitted curve and its band.
 
-Narrow, so that its words can be read on a telephone; groups that belong together share their scale. Knows how to place dots and
-words; knows nothing about fitting, which the caller has done.
+Narrow enough to read on a phone; figures of one reply share their scale.
 """
 
 from __future__ import annotations

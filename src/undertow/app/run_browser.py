@@ -1,7 +1,7 @@
-"""The run folders that the page shows: listed once by name, opened by that name alone, told in words and tables.
+"""The run folders that the page lists, opens and compares.
 
-Visitors name runs of the list; what they name is looked up there and never made into a path. A folder that leads elsewhere, or of
-which a file does, is not on the list. Knows run folders; knows nothing about the page.
+A name from a visitor is looked up in the list and never joined to a path. A folder that links elsewhere, or holds a file that
+does, is not listed.
 """
 
 from __future__ import annotations

@@ -1,10 +1,9 @@
-"""A typed sentence becomes a question: its pronouns, or its blank, are left open, and values stand where the place-holder stood.
+"""Parser of a typed sentence: opens its pronouns or its blank, and replaces the placeholder by the values.
 
     In DATE, she was a child.       ->  In | W |, | she, he, they | was a child.
     In DATE, ___ was a child.       ->  the same, with every form of the pronouns
 
-What was typed is cut into pieces and joined again, so that whatever it looks like, it is text. Knows words; knows nothing about
-models or pages.
+The typed sentence is split and joined again, so that any markup in it stays text.
 """
 
 from __future__ import annotations

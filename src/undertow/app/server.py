@@ -1,7 +1,4 @@
-"""Serving the page of `undertow app`: to this machine alone unless told otherwise, behind a door, with a folder of its own.
-
-Knows the server and what an operator offers; what is on the page is `page`, and who gets in `door`.
-"""
+"""The server of `undertow app`: binds to this machine by default, behind access control, with a private folder."""
 
 from __future__ import annotations
 

@@ -1,8 +1,6 @@
-"""The page of `undertow app`: a sentence of one's own, what a model makes of it, and the runs that there are.
+"""The page of `undertow app`: audit a sentence of your own, and browse runs. The only module that imports Gradio.
 
-Everything that was typed, and everything that stands in a run, is shown by components that show text; no HTML, no Markdown and no
-template has any of it. Knows Gradio, and is the only module that does; what a form becomes is `asking`, what is answered
-`replies`, who waits `turns`, what is listed `runs`.
+Typed text and text of runs appear only in components that show plain text, never in HTML, Markdown or templates.
 """
 
 from __future__ import annotations
@@ -42,7 +40,7 @@ if TYPE_CHECKING:
 MAX_EVENTS = 32
 """Events that wait in Gradio's queue: past these, visitors are turned away."""
 LOOK_S = 0.15
-"""Between two looks at how far a piece of work is."""
+"""Seconds between two polls of a job."""
 _OWN = "My own"
 _NO_ANSWER = "The model's answer will stand here."
 _STYLE = """
@@ -96,7 +94,7 @@ class Page:
 
     Args:
         menu: the models that may be asked.
-        shelves: the runs that are shown.
+        run_browser: the runs that are shown.
         files: a folder for downloads and images.
     """
 
@@ -136,12 +134,12 @@ class Page:
 
     @property
     def models(self) -> list[str]:
-        """What visitors choose from."""
+        """Models that visitors choose from."""
         return list(self._menu.names)
 
     @property
     def any_model(self) -> bool:
-        """Whether they may name another."""
+        """Whether visitors may name any other model."""
         return self._menu.any_model
 
     @property
@@ -154,7 +152,7 @@ class Page:
         return self._files.keep(name, content)
 
     def leave(self, request: gr.Request) -> None:
-        """A visitor went away: what was begun for them stops."""
+        """Cancel the jobs of a visitor who left."""
         self.jobs.stop(_owner(request))
 
     def question(self, form: Form, audit: str) -> Question:
@@ -162,7 +160,7 @@ class Page:
         return read_form(form, self._menu, audit)
 
     def answer(self, question: Question, audit: str, work: Job) -> ModelReply:
-        """What the model makes of a question, within a turn."""
+        """Answer a question within a job."""
         work.step("loading the model")
         # The statistics take a second to load, and the page is there before they are needed.
         from undertow.app.model_reply import answer_drift, answer_specification
@@ -211,14 +209,14 @@ def _owner(request: gr.Request) -> str:
 
 
 def _place_for_figure(min_width: int, *buttons: str) -> Any:
-    """Where a figure will be shown."""
+    """A hidden image component."""
     return gr.Image(
         visible=False, interactive=False, min_width=min_width, buttons=list(buttons), type="filepath", format="png", show_label=False
     )  # fmt: skip
 
 
 def _problem() -> Any:
-    """Where it is said what did not work."""
+    """A hidden text box for an error."""
     return gr.Textbox(
         label="This did not work", interactive=False, visible=False, lines=2, elem_classes="undertow-problem"
     )
@@ -228,7 +226,7 @@ class _JobPanel:
     """What a tab shows of a piece of work: buttons that begin and stop it, how far it is, what did not work, what it says.
 
     Args:
-        page: whose turns it takes.
+        page: whose job queue it uses.
         before: what stands where the outcome will be; "" to show that place only when there is one.
         stopping: what is said while it stops.
     """
@@ -275,13 +273,13 @@ class _JobPanel:
         return gr.Button(interactive=True), gr.Button(interactive=False), gr.Textbox(visible=False)
 
     def halt(self, request: gr.Request) -> Any:
-        """Stop what the visitor began."""
+        """Cancel the visitor's job."""
         if not self._page.jobs.stop(_owner(request)):
             return gr.skip()
         return gr.Textbox(self._stopping, visible=True)
 
     def begun(self, doing: str) -> Updates:
-        """It has begun, and this is done first."""
+        """Updates that show that a job began."""
         return {
             self.begin: gr.Button(interactive=False),
             self.stop: gr.Button(interactive=True),
@@ -290,11 +288,11 @@ class _JobPanel:
         }
 
     def done(self, said: str) -> Updates:
-        """It is done, and this came of it."""
+        """Updates that show a result."""
         return {self.status: gr.Textbox(visible=False), self.outcome: gr.Textbox(said, visible=True)}
 
     def failed(self, error: UndertowError) -> Updates:
-        """It did not work; an outcome from before goes away."""
+        """Updates that show an error and hide the previous result."""
         return {
             self.status: gr.Textbox(visible=False),
             self.problem: gr.Textbox(str(error), visible=True),
@@ -550,7 +548,7 @@ class _RunsTab:
         self._course.wire(self.beside, [self.baseline, self.candidate], [self.differences, self.saved], **quick)
 
     def look(self) -> Updates:
-        """The list anew."""
+        """Refresh the list of runs."""
         said = "There are no runs to show. Make one with undertow run, or start this page with --runs FOLDER."
         try:
             listed = self._page.run_browser.listed()
@@ -570,7 +568,7 @@ class _RunsTab:
         }
 
     def show(self, name: object) -> Updates:
-        """One run."""
+        """Show a run."""
         from undertow.runs.folder.storage import csv_of
 
         try:
@@ -605,7 +603,7 @@ class _RunsTab:
         return updates
 
     async def beside(self, baseline: object, candidate: object, request: gr.Request) -> AsyncIterator[Updates]:
-        """Two runs beside each other."""
+        """Compare two runs."""
         from undertow.runs.folder.storage import csv_of
 
         yield self._course.begun("Reading both runs ...")

@@ -1,7 +1,4 @@
-"""A sheet of figures: title and lead at the top, small print at the bottom, and as much between as its parts need.
-
-Knows how words and axes are placed in pixels; knows nothing about what is drawn.
-"""
+"""A sheet of panels: title and lead at the top, small print at the bottom, and a body as high as its parts need."""
 
 from __future__ import annotations
 

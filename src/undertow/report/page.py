@@ -1,7 +1,6 @@
-"""One HTML page that tells an audit: findings in words, then figures, then the numbers and what they rest on.
+"""The HTML page of an audit: findings, figures, tables and provenance.
 
-Knows how the parts of a report are ordered and worded; knows nothing about how figures are drawn or numbers were got.
-The page is one file: it fetches nothing, runs no script but its own, and shows every text that it was given as text.
+The page is one file: it loads nothing, runs only its own script, and shows all given text as text.
 """
 
 from __future__ import annotations
@@ -44,14 +43,14 @@ from undertow.types import Finding, Result
 
 SIGNIFICANT_BELOW_Q = 0.05
 UNFOLDED_FINDINGS = 10
-"""More than these are folded: a run over several models has dozens, and the strongest are told first."""
+"""More than these are folded: a run over several models has dozens, and the strongest come first."""
 LONG_TABLE_ROWS = 60
 """A longer table is folded until the reader opens it."""
 SHORT_CELL_SIGNS, LONG_CELL_SIGNS = 14, 40
 FAILURE_STEPS_PERCENT = (5.0, 20.0, 50.0)
 """Where a check that fails more often than this gets a stronger colour."""
 MAX_BASIS_RESULTS = 8
-"""Of what a finding tells; the others are in the tables."""
+"""Results listed under a finding; the others are in the tables."""
 _TALL = 1.2
 """A figure higher than this many times its width gets a printed page of its own."""
 _SVG_SIZE = re.compile(r'<svg\b[^>]*\bviewBox="[\d.]+ [\d.]+ ([\d.]+) ([\d.]+)"')
@@ -84,7 +83,7 @@ class PageFigure:
 
 @dataclass(frozen=True, slots=True)
 class PageAssumption:
-    """Something that findings rest on.
+    """An assumption of the findings.
 
     Attributes:
         claim: what has to be so.
@@ -100,7 +99,7 @@ class PageAssumption:
 
     @property
     def look(self) -> str:
-        """Class of its colour."""
+        """CSS class of its colour."""
         return {True: "granted", False: "refused", None: "unsaid"}[self.holds]
 
 
@@ -144,7 +143,7 @@ class PagePrecision:
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """Everything that a report says; all of it is text to be shown, never markup.
+    """Content of a report; all of it is plain text, never markup.
 
     Attributes:
         title: the name of the audit.
@@ -156,7 +155,7 @@ class Page:
         shown: tables of the audit's own, between these and the numbers; one with a warning stays closed until it is opened.
         asked: sentences that say what was asked.
         examples: some of the sentences that were asked.
-        asked_of: the model card, row by row.
+        asked_of: the identity of the model, row by row.
         notes: what the numbers rest on and what they do not show.
         command: the shell command that repeats the audit.
         python: the same in Python.
@@ -194,7 +193,7 @@ class Page:
 
     @property
     def empty_text(self) -> str:
-        """What stands where findings would."""
+        """Text in place of findings."""
         if self.results and all(result.n == 0 for result in self.results):
             return "Nothing was scored, so nothing was tested; the notes say why."
         return self.nothing or "No effect in this run survived the correction for the number of tests."
@@ -316,13 +315,13 @@ def render_page(page: Page) -> str:
 
 
 class _Lines(str):
-    """A text whose lines are kept, as within a box of its own."""
+    """Text that keeps its line breaks."""
 
     __slots__ = ()
 
 
 def _on_its_line(value: object) -> object:
-    """What a run says may hold line ends, signs that HTML has no place for, and bytes that are no text."""
+    """Escape line ends, control characters and lone surrogates in text of a run."""
     if isinstance(value, _Lines):
         return "\n".join(map(on_one_line, value.split("\n")))
     return on_one_line(value) if type(value) is str else value
@@ -368,7 +367,7 @@ def _ranked(findings: Sequence[Finding]) -> str:
 
 
 def _names(results: Sequence[Result]) -> set[str]:
-    """Of what the results are about: models, W, word groups."""
+    """Levels of all results' groups: models, W, word groups."""
     return {level for result in results for level in result.group.values()}
 
 
@@ -493,7 +492,7 @@ def _report_table(table: ReportTable, signs: MinusSigns) -> _Table:
 
 
 def _report_column(head: str, cells: list[str], signs: MinusSigns) -> _Column:
-    """Signs are made true where all numbers below zero are of the results: what was asked is shown as it was."""
+    """Columns get true minus signs only if all their negative numbers are of results."""
     numeric = _is_numeric(cells)
     is_of_results = numeric and not any(map(signs.leaves, cells))
     return _Column(head, list(map(signs.put, cells)) if is_of_results else cells, numeric)
@@ -529,7 +528,7 @@ def _outcome(check: ChecklistTest) -> str:
 
 
 def _failed_percent(check: ChecklistTest) -> str:
-    """Never none of what is some, and never all of what is less."""
+    """A percentage that rounds neither to 0 nor to 100 unless it is exact."""
     percent = 100 * check.failed / check.n
     text = f"{percent:.1f}".removesuffix(".0")
     if text == "0":

@@ -1,7 +1,4 @@
-"""A drawing: a figure with its words, written to files that are the same on every machine and every day.
-
-Knows how text is lettered and how figures become files; knows nothing about what a figure shows.
-"""
+"""A drawing: a figure with its caption and alt text, written to files that are byte-identical on every machine."""
 
 from __future__ import annotations
 

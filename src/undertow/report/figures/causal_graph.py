@@ -1,8 +1,7 @@
-"""The figure of a causal graph: causes above their effects, and which arrows do what.
+"""Drawing of a causal graph in layers, causes above effects, with the role of each arrow.
 
-Knows how to place nodes in layers and lead arrows round them; knows nothing about what follows from a graph, which the caller says.
-Layers are the graph's topological generations (networkx); order and places follow Sugiyama, Tagawa and Toda 1981: an arrow over
-several layers has a stand-in in each, so that it passes between the nodes there and not through them.
+Layers are the graph's topological generations (networkx); order and positions follow Sugiyama, Tagawa and Toda 1981: an arrow over
+several layers has a dummy node in each, so that it passes between the nodes there and not through them.
 """
 
 from __future__ import annotations

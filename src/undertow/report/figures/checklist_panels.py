@@ -1,7 +1,7 @@
-"""The figures of the occupation checklist: what its answers are like together, and which occupations pull them which way.
+"""Figures of the occupation checklist: its measures, and the ranking of occupations by gender gap.
 
-Knows how to place bars, dots and words; knows nothing about questions or how shares were got. Zhang, "Taxonomy-based CheckList for
-Large Language Model Evaluation", figure 1; the ranking is ours, where the paper lists occupations in a sentence.
+Zhang, "Taxonomy-based CheckList for Large Language Model Evaluation", figure 1; the paper lists occupations in a sentence, and the
+ranking replaces it.
 """
 
 from __future__ import annotations

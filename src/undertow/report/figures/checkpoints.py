@@ -1,7 +1,4 @@
-"""The figure of one model's checkpoints: each measure against training step.
-
-Knows how to place panels, lines and gaps; knows nothing about training or how values were got. It is not in the papers.
-"""
+"""Measures of one model's checkpoints against training step. Not in the papers."""
 
 from __future__ import annotations
 

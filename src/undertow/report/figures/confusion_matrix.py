@@ -1,7 +1,7 @@
-"""The figure of labels: which label was given where which was right, a heat map in percent of each row.
+"""Heat map of answered against correct labels, in percent of each row.
 
-Knows how to place cells and words; knows nothing about labels or how they were got. Bauer et al. 2022, "Analyzing the Limits of
-Self-Supervision in Handling Bias in Language" (Findings of EMNLP), print each dimension's hits alone; what was said instead is ours.
+Bauer et al. 2022, "Analyzing the Limits of Self-Supervision in Handling Bias in Language"
+(Findings of EMNLP), print the hits of each dimension alone.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
-"""The figure of the papers: mean mass of each word group along the values of W, with its fitted lines.
+"""Mean mass of each word group along the values of W, with fitted lines.
 
-Knows how to place dots, lines, bands and words so that none hides another; knows nothing about fitting, which the
-caller has done. McMilin 2024, "Underspecification in Language Modeling Tasks" (AAAI), figures 3c and 7c; McMilin
-2022 (ICML workshop), figure 2.
+McMilin 2024, "Underspecification in Language Modeling Tasks" (AAAI),
+figures 3c and 7c; McMilin 2022 (ICML workshop), figure 2.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""The figure of what designs can find: the smallest change along a W list, by the numbers of sentences and of values.
-
-Knows how to place panels and lines; knows nothing about how the changes were got. It is not in the papers.
-"""
+"""Smallest detectable change along a W list, by number of sentences and of values. Not in the papers."""
 
 from __future__ import annotations
 

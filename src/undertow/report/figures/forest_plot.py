@@ -1,7 +1,4 @@
-"""Differences of two runs beside each other: a row for each, with its interval, around no difference.
-
-Knows how rows are laid out and told; knows nothing about how differences were got. A forest plot, as meta-analyses have.
-"""
+"""Forest plot of the differences between two runs: a row with an interval for each difference."""
 
 from __future__ import annotations
 

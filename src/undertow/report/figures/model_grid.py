@@ -1,7 +1,6 @@
-"""Every model under every prompt, as a grid of small panels with the same axes.
+"""Grid of panels with shared axes: models by prompts.
 
-Knows how to place panels; knows nothing about how masses and lines were got. McMilin 2024, "Underspecification in Language
-Modeling Tasks" (AAAI), figures 8 and 9.
+McMilin 2024, "Underspecification in Language Modeling Tasks" (AAAI), figures 8 and 9.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
-"""Models side by side: their slope gap against their size.
+"""Slope gap of each model against its size.
 
-Knows how to place points so that none hides another; knows nothing about how gaps and sizes were got. McMilin 2024,
-"Underspecification in Language Modeling Tasks" (AAAI), figure 3b.
+McMilin 2024, "Underspecification in Language Modeling Tasks" (AAAI), figure 3b.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
-"""The figure of a simulation: what selection makes of a correlation, as clouds of dots beside their r.
+"""Scatter plots of a simulation before and after selection, with Pearson's r.
 
-Knows how to place panels, dots and words; knows nothing about equations or how people were drawn. McMilin 2024,
-"Underspecification in Language Modeling Tasks" (AAAI), figure 2; McMilin, "Selection Induced Collider Bias" (ICLR submission),
-figures 6 and 7.
+McMilin 2024, "Underspecification in Language Modeling Tasks" (AAAI), figure 2;
+McMilin, "Selection Induced Collider Bias" (ICLR submission), figures 6 and 7.
 """
 
 from __future__ import annotations

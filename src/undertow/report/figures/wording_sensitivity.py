@@ -1,7 +1,7 @@
-"""The figures of wordings: how much a score depends on the words a task is described in, and on which of them.
+"""Figures of wordings: how much a score depends on the wording of a task, and on which part of it.
 
-Knows how to place dots, bars and words; knows nothing about tasks or how scores were got. Bauer et al. 2022, "Analyzing the Limits
-of Self-Supervision in Handling Bias in Language" (Findings of EMNLP), section 5.2, tell it in words; the figures are ours.
+Bauer et al. 2022, "Analyzing the Limits of Self-Supervision in Handling Bias in Language"
+(Findings of EMNLP), section 5.2, report it in words.
 """
 
 from __future__ import annotations
