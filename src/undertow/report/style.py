@@ -23,10 +23,10 @@ from matplotlib.text import Text
 PNG_DPI = 160
 MAX_STEM_LENGTH = 80
 TEXT_CONTRAST = 4.5
-"""What WCAG 2 (AA) asks of words."""
+"""Minimum text contrast of WCAG 2 (AA)."""
 
 _FAMILY = "DejaVu Sans"
-"""Comes with matplotlib, so lines break at the same places everywhere."""
+"""Bundled with matplotlib, so lines break at the same positions on every machine."""
 
 _INK = "#222222"
 _STYLE: dict[str, Any] = {

@@ -146,7 +146,7 @@ def draw_aspects(results: Sequence[Result], context: str) -> Drawing | None:
 
 
 def _aspects(results: Sequence[Result], context: str) -> dict[tuple[str, str], Result]:
-    """By model and measure."""
+    """Index results by model and measure."""
     estimates: dict[tuple[str, str], Result] = {}
     for result in results:
         group = result.group
@@ -268,7 +268,7 @@ def _write_labels(sheet: Sheet, panel: _Panel, corner: tuple[float, float]) -> N
 
 
 def _write_numbers(sheet: Sheet, panel: _Panel, corner: tuple[float, float], *, in_full: bool) -> None:
-    """Beside the bars: their values, and where there is room for them intervals and counts."""
+    """Write values beside the bars, with intervals and counts where they fit."""
     left, top = corner
     end = left + (_INTERVAL_PX + _COUNT_PX if in_full else _VALUE_PX)
     small: dict[str, Any] = {"size": SMALL_SIZE, "va": "center_baseline"}
@@ -372,7 +372,7 @@ def draw_ranking(
 
 
 def _gaps(results: Sequence[Result], context: str, model: str) -> dict[str, Result]:
-    """By occupation."""
+    """Index results by occupation."""
     by_occupation: dict[str, Result] = {}
     for result in results:
         occupation = result.group.get("occupation", ALL)
@@ -389,7 +389,7 @@ def _gaps(results: Sequence[Result], context: str, model: str) -> dict[str, Resu
 
 
 def _ranked(chosen: Mapping[str, Result], female_percent: Mapping[str, float]) -> list[_Place]:
-    """From the woman's end to the man's."""
+    """Sort occupations from the woman's end to the man's."""
     places = [
         _Place(name, one.value, one.low, one.high, one.q < 0.05, float(female_percent.get(name, math.nan)))
         for name, one in chosen.items()
@@ -399,7 +399,7 @@ def _ranked(chosen: Mapping[str, Result], female_percent: Mapping[str, float]) -
 
 
 class _Rows(NamedTuple):
-    """Those that are listed, from the top; in two parts where others are left out between."""
+    """Listed occupations from the top, in two parts if some are omitted between them."""
 
     upper: Sequence[_Place]
     lower: Sequence[_Place]
@@ -544,7 +544,7 @@ def _draw_gaps(axes: Axes, rows: _Rows, n_between: int) -> None:
 
 
 def _write_heads(sheet: Sheet, ends: tuple[float, float], top: float, says: tuple[str, str, str]) -> None:
-    """Above a panel: its title, and which way is which."""
+    """Write the title and the directions above a panel."""
     title, man, woman = says
     sheet.write(ends[0], top, title, size=TEXT_SIZE, weight="bold", va="top")
     at = top - line_px(TEXT_SIZE) - 2
@@ -575,7 +575,7 @@ def _draw_scatter(sheet: Sheet, places: Sequence[_Place], box: tuple[float, floa
 
 
 def _spots(sheet: Sheet, axes: Axes, places: Sequence[_Place]) -> list[Spot]:
-    """Those of the points that are named: the most telling ones, as many as there is room for."""
+    """Choose the points to label: those with the largest gaps, as many as fit."""
     box = axes.get_window_extent()
     room = (box.x0 + 2, box.y0 + 2, box.x1 - 2, box.y1 - 2)
     by_gap = sorted(places, key=lambda place: (not place.significant, -abs(place.gap), place.name))
@@ -594,7 +594,7 @@ def _spots(sheet: Sheet, axes: Axes, places: Sequence[_Place]) -> list[Spot]:
 
 
 def _describe_ranking(places: Sequence[_Place]) -> list[str]:
-    """The ends of the ranking, and the points beside it."""
+    """Alt text of both ends of the ranking."""
     most = min(_ALT_PLACES_PER_END, len(places) // 2)
     said = [
         f"{len(places):,} occupations by the probability of naming the woman less that of naming the man, in percentage points.",

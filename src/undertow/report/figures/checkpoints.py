@@ -88,7 +88,7 @@ def trajectory(points: pd.DataFrame, *, title: str) -> Figure:
 
 
 def describe_trajectory(points: pd.DataFrame) -> str:
-    """What `trajectory` shows, in words, for those who cannot see it."""
+    """Alt text of `trajectory`."""
     measures = _measures(points)
     steps = sorted(set(points["step"].astype(int)))
     span = f"{len(steps)} training steps from {steps[0]} to {steps[-1]}" if len(steps) > 1 else f"step {steps[0]} alone"
@@ -247,7 +247,7 @@ def _by_factors(steps: Floats) -> bool:
 
 
 def _step(step: float) -> str:
-    """Short where that loses nothing."""
+    """Format a step in short form if that is exact."""
     short = amount(step) if step > 0 else ""
     return short if step >= 1000 and step == float(f"{step:.3g}") else f"{step:.0f}"
 
@@ -276,7 +276,7 @@ def _draw_courses(axes: Axes, measure: _Measure, groups: Sequence[str]) -> None:
 
 
 def _alone(course: _Trajectory) -> Floats:
-    """Which intervals have no neighbour to span a band to [step]."""
+    """Mask of intervals without a neighbour to span a band to [step]."""
     has = np.isfinite(course.low) & np.isfinite(course.high)
     beside = np.concatenate([[False], has, [False]])
     return np.asarray(has & ~beside[:-2] & ~beside[2:])

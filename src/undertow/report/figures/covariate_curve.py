@@ -95,7 +95,7 @@ class _Means(NamedTuple):
 
 
 class _Ticks(NamedTuple):
-    """Which values are named below the axis, and how."""
+    """The labels below the axis."""
 
     places: list[int]
     texts: list[str]
@@ -160,7 +160,7 @@ def spectrum(  # noqa: PLR0913 - the rows, and what is written around them
 def describe_spectrum(
     observations: pd.DataFrame, groups: Sequence[str], lines: Sequence[FittedLine] = (), measured: str = "Mean mass"
 ) -> str:
-    """What the figure shows, in words, for those who cannot see it."""
+    """Alt text of the figure."""
     _check(observations, groups)
     means = _means(observations, groups)
     first, last, count = means.labels[0], means.labels[-1], len(means.labels)

@@ -25,7 +25,7 @@ LEAD = (
 
 @dataclass(frozen=True, slots=True)
 class Curve:
-    """What can be found along one W list.
+    """Detectable changes along one W list.
 
     Attributes:
         title: the list.
@@ -54,7 +54,7 @@ def draw_power(name: str, curves: Sequence[Curve]) -> Drawing:
 
 
 def describe_power(curves: Sequence[Curve]) -> str:
-    """What the figure shows, in words, for those who cannot see it."""
+    """Alt text of the figure."""
     sentences = []
     for curve in curves:
         finite = {design: change for design, change in curve.changes.items() if math.isfinite(change)}

@@ -38,7 +38,7 @@ class DrawnDifference:
         value: by how much.
         low, high: 95% interval; NaN where there is none.
         found: whether it is claimed to be more than its margin.
-        equivalent: whether it is told to be within its margin.
+        equivalent: whether the test shows that it is within its margin.
         margin: the smallest difference of interest; 0 where none was named.
     """
 
@@ -168,7 +168,7 @@ def _range(rows: Sequence[DrawnDifference]) -> tuple[float, float]:
 
 
 def describe_differences(rows: Sequence[DrawnDifference], title: str, unit: str) -> str:
-    """The figure in words, for those who cannot see it."""
+    """Alt text of the figure."""
     n_significant, equivalent = sum(row.found for row in rows), sum(row.look == "equivalent" for row in rows)
     sentences = [_describe(row) for row in rows[:_SAID_ROWS]]
     more = f" And {len(rows) - _SAID_ROWS} more." if len(rows) > _SAID_ROWS else ""

@@ -112,7 +112,7 @@ def describe_model_grid(
     lines: Mapping[tuple[str, str], Sequence[FittedLine]],
     measured: str = "Mean mass",
 ) -> str:
-    """What `model_grid` shows, in words, for those who cannot see it."""
+    """Alt text of `model_grid`."""
     grid = _grid(panels, groups, lines)
     ends = [plain(grid.labels[place]) for place in (min(grid.labels), max(grid.labels))] if grid.labels else []
     start = f"{measured} by {plain(grid.w_name)}" + (f", from {ends[0]} to {ends[1]}." if ends else ".")

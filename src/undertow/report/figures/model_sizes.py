@@ -122,7 +122,7 @@ def slope_against_size(points: Sequence[ModelPoint], *, title: str, gap: str) ->
 
 
 def describe_slope_against_size(points: Sequence[ModelPoint], gap: str) -> str:
-    """What `slope_against_size` shows, in words, for those who cannot see it."""
+    """Alt text of `slope_against_size`."""
     drawn = [point for point in points if math.isfinite(point.gap)]
     start = f"Slope gap, {plain(gap)}, in percentage points per step of W, against number of parameters."
     by_size = sorted(drawn, key=lambda point: (not _sized(point), point.parameters if _sized(point) else 0.0))
@@ -225,7 +225,7 @@ def _model_legends(
 
 
 def _by_look(sheet: Sheet, looks: Mapping[str, _T], unknown: str) -> Iterable[tuple[str, _T]]:
-    """What the legend says of each look, once."""
+    """Legend label of each style."""
     width_px = sheet.width_px / 3 - 70
     for look in dict.fromkeys(looks.values()):
         names = [sheet.fit(plain(value) or unknown, width_px) for value, own in looks.items() if own == look]
@@ -233,7 +233,7 @@ def _by_look(sheet: Sheet, looks: Mapping[str, _T], unknown: str) -> Iterable[tu
 
 
 def _area_pt2(r_squared: float) -> float:
-    """What a marker fills, in square points."""
+    """Area of a marker in square points."""
     share = min(max(r_squared, 0.0), 1.0) if math.isfinite(r_squared) else 0.25
     return _MIN_PT2 + (_MAX_PT2 - _MIN_PT2) * share
 
@@ -270,7 +270,7 @@ def _parts(sheet: Sheet, points: Sequence[ModelPoint], room_px: float) -> list[t
 
 
 def _scale_sizes(axes: Axes, points: Sequence[ModelPoint]) -> Sequence[float]:
-    """Give the axis its factors of ten; where each model stands on it."""
+    """Set a log10 axis and return the position of each model."""
     sizes = [point.parameters for point in points]
     middle, half = math.sqrt(min(sizes)) * math.sqrt(max(sizes)), math.sqrt(max(sizes) / min(sizes))
     half = max(half**1.16, math.sqrt(10))

@@ -101,7 +101,7 @@ def draw_simulation(name: str, title: str, columns: Sequence[str], rows: _Rows) 
 
 
 def describe_simulation(title: str, columns: Sequence[str], rows: _Rows) -> str:
-    """What the figure shows, in words, for those who cannot see it."""
+    """Alt text of the figure."""
     sentences = [
         f"{plain(text)}: {'; '.join(f'{plain(column)}, {_describe(panel)}' for column, panel in zip(columns, panels, strict=True))}."
         for text, panels in rows
@@ -200,7 +200,7 @@ def _name_axes(sheet: Sheet, panel: Panel, layout: _Layout, corner: tuple[float,
 
 
 def _thinned(sheet: Sheet, scale: _Scale, width_px: float) -> _Scale:
-    """With the outer marks alone where they would touch one another."""
+    """Keep only the outer ticks if ticks would overlap."""
     taken_px = sum(text_width_px(sheet.figure, mark, SMALL_SIZE) + 8 for mark in scale.ticks.values())
     if taken_px <= width_px:
         return scale
@@ -251,7 +251,7 @@ def _dot(axes: Axes, cloud: Cloud, colour: str, zorder: int) -> None:
 
 
 def _scale(panel: Panel, row: Sequence[Panel], which: Literal["x", "y"]) -> _Scale:
-    """One that holds all dots of the row's panels of the same two variables, with a little air."""
+    """Shared axis limits of panels in a row with the same variables, with a margin."""
     alike = [one for one in row if (one.x_name, one.y_name) == (panel.x_name, panel.y_name)]
     clouds = [cloud for one in alike for cloud in (one.everyone, one.selected) if cloud is not None]
     values = np.concatenate([getattr(cloud, which)[:MAX_DOTS] for cloud in clouds])

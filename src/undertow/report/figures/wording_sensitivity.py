@@ -420,7 +420,7 @@ class _Slot(NamedTuple):
 
 
 def _slots(rows: pd.DataFrame) -> dict[str, list[_Slot]]:
-    """By class, in the order of the figure."""
+    """Group slots by class, in the order of the figure."""
     return {
         name: [
             _Slot(
@@ -508,7 +508,7 @@ def _write_slot(sheet: Sheet, slot: _Slot, at: Floats, places: tuple[float, floa
 
 
 def _slot_name(sheet: Sheet, slot: _Slot) -> str:
-    """Of a slot, or of all slots that never change alone; their number where there is no room for all."""
+    """Label of a slot, or of slots that change only together; their number if the names do not fit."""
     name = plain(spaced(slot.name))
     n_slots = len(slot.name.split(TOGETHER))
     wide = text_width_px(sheet.figure, name, SMALL_SIZE, "normal") > _SLOT_PX
