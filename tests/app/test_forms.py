@@ -379,21 +379,21 @@ def two_runs(finished_run: Callable[..., Path], tmp_path: Path) -> Path:
 
 
 def test_runs_are_listed_shown_and_compared(two_runs: Path) -> None:
-    shelves = RunBrowser(two_runs)
-    assert {(one.name, one.model, one.n_items) for one in shelves.listed()} == {
+    browser = RunBrowser(two_runs)
+    assert {(one.name, one.model, one.n_items) for one in browser.listed()} == {
         ("first", "toy", 150),
         ("<b>second", "toy:slope=-5", 150),
     }
-    shown = shelves.show("first")
+    shown = browser.show("first")
     assert "toy" in shown.about[1]
     assert "150" in shown.about[2]
     assert shown.findings
     (figure,) = shown.figures
     assert figure.startswith(b"\x89PNG")
-    assert shelves.report("first").lower().startswith(b"<!doctype html>")
+    assert browser.report("first").lower().startswith(b"<!doctype html>")
     with pytest.raises(UndertowError, match="two different runs"):
-        shelves.compare("first", "first", silent(""))
-    told, table = shelves.compare("first", "<b>second", silent(""))
+        browser.compare("first", "first", silent(""))
+    told, table = browser.compare("first", "<b>second", silent(""))
     assert "slope" in set(table["measure"])
     assert told
 
@@ -411,10 +411,10 @@ def test_run_with_a_file_that_is_a_link_or_a_pipe_is_not_on_the_list(
         (run / name).symlink_to(elsewhere)
     else:
         os.mkfifo(run / name)  # whoever reads it waits for ever
-    shelves = RunBrowser(two_runs)
-    assert [one.name for one in shelves.listed()] == ["<b>second"]
+    browser = RunBrowser(two_runs)
+    assert [one.name for one in browser.listed()] == ["<b>second"]
     with pytest.raises(UndertowError, match="no such run on the list"):
-        shelves.show("first")
+        browser.show("first")
 
 
 def test_folders_that_cannot_be_named_or_looked_into_do_not_hide_the_others(
@@ -430,11 +430,11 @@ def test_folders_that_cannot_be_named_or_looked_into_do_not_hide_the_others(
         return as_it_is(path)
 
     monkeypatch.setattr(Path, "exists", refuse)  # the account of the tests may be root, whom nothing is refused
-    shelves = RunBrowser(two_runs)
-    assert [one.name for one in shelves.listed()] == ["first"]
+    browser = RunBrowser(two_runs)
+    assert [one.name for one in browser.listed()] == ["first"]
     shutil.rmtree(two_runs)
     with pytest.raises(UndertowError, match="cannot be read"):
-        shelves.listed()
+        browser.listed()
     with pytest.raises(UndertowError, match="no such folder"):
         RunBrowser(two_runs)
     assert RunBrowser(None).listed() == []
@@ -448,11 +448,11 @@ def test_nothing_outside_the_list_is_opened_and_the_list_is_bounded(two_runs: Pa
     (inside / "half" / "manifest.json").symlink_to(two_runs / "first" / "manifest.json")
     (inside / "damaged" / "manifest.json").write_text("[1, 2]")
     (inside / "broken" / "manifest.json").write_text("{")
-    shelves = RunBrowser(inside)
-    assert shelves.listed() == []
+    browser = RunBrowser(inside)
+    assert browser.listed() == []
     for name in ("link", "half", "..", ".", "", "../runs", str(two_runs / "first"), "first", None, 3, ["half"], "a\0b"):
         with pytest.raises(UndertowError, match="no such run on the list"):
-            shelves.show(name)
+            browser.show(name)
     # Nor is a file of a run that leads elsewhere.
     run, secret = two_runs / "first", tmp_path / "secret"
     secret.write_bytes(b"\x89PNG\r\n\x1a\nsecret")

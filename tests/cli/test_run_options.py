@@ -53,6 +53,14 @@ def test_help_lists_the_options_of_audit_and_families(audit: str, cli: Cli) -> N
     assert "--protocol" not in others, "it has one alone"
 
 
+def test_help_lists_run_first(cli: Cli) -> None:
+    lines = cli("--help").stdout.partition("Commands:")[2].splitlines()
+    assert [line.split()[0] for line in lines if line.strip()] == [
+        *("run", "score", "report", "compare", "gate", "guard", "doctor", "pull", "list", "cache", "app", "annotate"),
+        *("challenge", "graph", "simulate", "power", "lab", "finetune", "export", "scaling", "demo"),
+    ]
+
+
 @pytest.mark.slow
 def test_help_loads_neither_torch_nor_a_client() -> None:
     code = """

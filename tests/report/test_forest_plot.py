@@ -7,7 +7,13 @@ import math
 import numpy as np
 from matplotlib.colors import to_hex
 
-from undertow.report.figures.forest_plot import BAND, FOUND_COLOUR, OTHER_COLOUR, DrawnDifference, draw_differences
+from undertow.report.figures.forest_plot import (
+    BAND,
+    OTHER_COLOUR,
+    SIGNIFICANT_COLOUR,
+    DrawnDifference,
+    draw_differences,
+)
 
 ROWS = [
     DrawnDifference("date, female", 0.25, 0.1, 0.4, found=True),
@@ -26,7 +32,7 @@ def test_each_row_has_its_mark_its_interval_and_its_name() -> None:
     marks = [line for line in axes.lines if line.get_linestyle() == "None"]
     assert [float(np.asarray(mark.get_xdata())[0]) for mark in marks] == [0.25, -0.1, 0.05, 0.01]
     assert [to_hex(mark.get_markerfacecolor()) for mark in marks] == [
-        FOUND_COLOUR.lower(), "#ffffff", "#ffffff", OTHER_COLOUR.lower(),
+        SIGNIFICANT_COLOUR.lower(), "#ffffff", "#ffffff", OTHER_COLOUR.lower(),
     ]  # fmt: skip
     assert [mark.get_marker() for mark in marks] == ["o", "D", "D", "s"], "not by colour alone"
     (band,) = [one for one in axes.collections if to_hex(one.get_facecolor()[0]) == BAND]

@@ -1,9 +1,8 @@
-"""Who gets in to the page, and with what: every request is looked at here before Gradio sees it.
+"""Access control of the page: checks every request before Gradio handles it.
 
-A page on this machine can be reached by whatever runs in a browser on it, and by every account of the machine. So a request names
-this server as its host, comes from this page and no other, carries the token that the command line showed once (as a cookie from
-then on), asks for something that the page has, is small, and says nothing but texts, numbers and truth values. What is answered
-fetches nothing from elsewhere. Knows HTTP as ASGI has it; knows nothing about Gradio beyond its paths and the form of a question.
+Any browser tab and any account on this machine can reach a local server. So a request must name this server as its host, come from
+this page, carry the token that the command line printed (later a cookie), use a known path, be small, and hold only strings, numbers
+and booleans. Responses load nothing from other servers.
 """
 
 from __future__ import annotations
@@ -26,9 +25,9 @@ TOKEN = "token"  # noqa: S105 - the name under which an address carries it
 API = "/gradio_api"
 FILE = f"{API}/file="
 FIELDS = "data"
-"""Where a question holds what stands in the fields."""
+"""Key of a request's field values."""
 FUNCTION = "fn_index"
-"""Where it holds the number of the function that is to answer."""
+"""Key of the index of the handler function."""
 READ = (
     "/",
     "/config",
@@ -68,7 +67,7 @@ App: TypeAlias = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 
 class _RefusalError(Exception):
-    """A request that is not granted, and the sentence that says why."""
+    """A refused request, with the reason."""
 
     def __init__(self, status: HTTPStatus, sentence: str) -> None:
         super().__init__(sentence)
@@ -93,7 +92,7 @@ class AccessControl:
         self._files, self._n_functions = files.resolve(), n_functions
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Grant a request, or refuse it."""
+        """Check a request and pass it on, or refuse it."""
         if scope["type"] == "lifespan":
             await self._inside(scope, receive, send)
             return
@@ -106,7 +105,7 @@ class AccessControl:
                 await self._welcome(send)
                 return
             self._check_cookie(headers)
-            self._check_asked(scope)
+            self._check_request(scope)
             body = await _body(scope, headers, receive, self._n_functions)
         except _RefusalError as refusal:
             await _say(send, refusal.status, str(refusal).encode())
@@ -114,7 +113,7 @@ class AccessControl:
         await self._inside(scope, _again(body, receive), _Answer(scope, send))
 
     def _check_sender(self, scope: Scope, headers: dict[str, list[str]]) -> None:
-        """Only this page, by its own address."""
+        """Refuse a request whose host or origin is not this page."""
         hosts = headers.get("host", [])
         if len(hosts) != 1 or (self._hosts and hosts[0] not in self._hosts):
             raise _RefusalError(HTTPStatus.FORBIDDEN, "This page is served by its own address alone.")
@@ -126,14 +125,14 @@ class AccessControl:
     def _shows_token(self, scope: Scope) -> bool:
         if scope["method"] != "GET" or scope["path"] != "/":
             return False
-        asked = parse_qs(scope["query_string"][:MAX_QUERY_BYTES].decode("latin-1"))
-        return self._is_token(asked.get(TOKEN, [""])[0])
+        query = parse_qs(scope["query_string"][:MAX_QUERY_BYTES].decode("latin-1"))
+        return self._is_token(query.get(TOKEN, [""])[0])
 
     def _is_token(self, given: str) -> bool:
         return secrets.compare_digest(given.encode("utf-8", "replace"), self._token.encode())
 
     async def _welcome(self, send: Send) -> None:
-        """The token goes from the address, where it would be seen, into a cookie, where scripts and other sites have no use of it."""
+        """Move the token from the address into a cookie that scripts and other sites cannot read."""
         cookie = f"{self._cookie}={self._token}; Path=/; HttpOnly; SameSite=Strict"
         more = {"content-type": "text/html; charset=utf-8", "set-cookie": cookie}
         await _say(send, HTTPStatus.OK, WELCOME, more)
@@ -147,8 +146,8 @@ class AccessControl:
                 "Open this page by the address that `undertow app` shows; it holds the token that lets you in.",
             )
 
-    def _check_asked(self, scope: Scope) -> None:
-        """Only what the page needs: Gradio has more to offer, such as uploads and fetching from other servers."""
+    def _check_request(self, scope: Scope) -> None:
+        """Allow only the paths that the page needs; Gradio also serves uploads and a proxy."""
         method, path = scope["method"], scope["path"]
         if len(scope["query_string"]) > MAX_QUERY_BYTES:
             raise _RefusalError(HTTPStatus.REQUEST_URI_TOO_LONG, "That address is too long.")
@@ -167,14 +166,14 @@ class AccessControl:
 
 
 def _headers(scope: Scope) -> dict[str, list[str]]:
-    found: dict[str, list[str]] = {}
+    headers: dict[str, list[str]] = {}
     for name, value in scope["headers"]:
-        found.setdefault(name.decode("latin-1").lower(), []).append(value.decode("latin-1"))
-    return found
+        headers.setdefault(name.decode("latin-1").lower(), []).append(value.decode("latin-1"))
+    return headers
 
 
 async def _body(scope: Scope, headers: dict[str, list[str]], receive: Receive, n_functions: int) -> bytes:
-    """All of a request's body, which is small and comes soon."""
+    """Read the body of a request, within limits of size and time."""
     if scope["method"] != "POST":
         return b""
     kind = headers.get("content-type", [""])[0].partition(";")[0].strip().lower()
@@ -203,7 +202,7 @@ async def _body(scope: Scope, headers: dict[str, list[str]], receive: Receive, n
 
 
 def _check_said(body: bytes, n_functions: int) -> None:
-    """Only texts, numbers and truth values: of an object that says it is a file, Gradio fetches what it names into the downloads."""
+    """Allow only strings, numbers and booleans: Gradio would fetch an object that claims to be a file."""
     try:
         said = json.loads(body, object_pairs_hook=_once)
     except (ValueError, RecursionError) as error:
@@ -219,15 +218,15 @@ def _check_said(body: bytes, n_functions: int) -> None:
 
 
 def _once(pairs: list[tuple[str, object]]) -> dict[str, object]:
-    """An object that says nothing twice: whoever reads it after us may believe the other."""
-    found = dict(pairs)
-    if len(found) < len(pairs):
+    """Refuse duplicate keys, which a later parser could resolve differently."""
+    fields = dict(pairs)
+    if len(fields) < len(pairs):
         raise ValueError
-    return found
+    return fields
 
 
 def _beside(said: dict[str, object]) -> list[object]:
-    """What a question says beside its fields, names and all."""
+    """The keys of a request beside its fields."""
     return [*said, *(value for name, value in said.items() if name != FIELDS)]
 
 
@@ -238,7 +237,7 @@ def _is_plain(value: object) -> bool:
 
 
 def _again(body: bytes, receive: Receive) -> Receive:
-    """What the application reads: the body that was read already, then whatever else comes."""
+    """Replay the body that was already read, then forward further messages."""
     left = [body]
 
     async def read() -> MutableMapping[str, Any]:
@@ -269,7 +268,7 @@ async def _say(send: Send, status: HTTPStatus, body: bytes, more: dict[str, str]
 
 
 class _Answer:
-    """What the application sends, with the headers of this door; a page goes without what it would fetch from elsewhere."""
+    """Forward a response with security headers; strips from a page what it would load from other servers."""
 
     def __init__(self, scope: Scope, send: Send) -> None:
         self._send, self._is_file = send, scope["path"].startswith(FILE)

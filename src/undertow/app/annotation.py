@@ -1,9 +1,8 @@
-"""Rephrasings judged by people: a page served to this machine alone, and a file of what they said.
+"""Human annotation of rephrasings: a local page, and a file of annotations.
 
-Whether a rephrasing is right is a person's judgement: the page shows one after another, without who wrote it or how they were
-asked to, and every judgement is a line of `annotations.jsonl` in the run folder before the page goes on. Knows run folders; knows
-nothing about models. Categories: Bauer et al. 2022, "Analyzing the Limits of Self-Supervision in Handling Bias in Language"
-(Findings of EMNLP), table 10.
+Whether a rephrasing is right is a human judgement: the page shows one at a time, without its model and prompt, and appends every
+annotation to `annotations.jsonl` in the run folder before it goes on. Categories: Bauer et al. 2022, "Analyzing the Limits of
+Self-Supervision in Handling Bias in Language" (Findings of EMNLP), table 10.
 """
 
 from __future__ import annotations
@@ -36,7 +35,7 @@ if TYPE_CHECKING:
 
 AUDIT = "bias-rephrasing"
 MAX_BYTES = 64 * 2**20
-"""A file of judgements that is larger than this is a mistake: a line of one is a few hundred bytes."""
+"""A larger file of annotations is a mistake: one line has a few hundred bytes."""
 ANNOTATIONS = "annotations.jsonl"
 CATEGORIES: Mapping[str, str] = {
     "correct": "it says the same, without the bias",
@@ -48,7 +47,7 @@ CATEGORIES: Mapping[str, str] = {
 }
 """What a rephrasing can be judged to be, and what that means."""
 MAX_BODY_BYTES, MAX_NOTE_CHARS, MAX_NAME_CHARS = 16_384, 2_000, 80
-"""Of one judgement, as a page sends it."""
+"""Fields of an annotation as the page sends it."""
 MAX_DISCARDED_BYTES = 1 << 20
 """Of a request that is too large: so much is read and thrown away, for the browser to hear the answer."""
 TOKEN_HEADER = "X-Undertow-Token"  # noqa: S105 - the header's name
@@ -119,7 +118,7 @@ def serve(folder: Path, who: str, port: int, opened: Callable[[str], None]) -> N
         with suppress(KeyboardInterrupt):
             opened(server.address)
             server.serve_forever()
-        with server.book.writing:  # a judgement on its way to the disk gets there
+        with server.book.write_lock:  # a judgement on its way to the disk gets there
             return
 
 
@@ -175,7 +174,7 @@ def _wilson_percent(count: int, n: int) -> tuple[float, float]:
 
 
 class _Run(NamedTuple):
-    """What is judged of a run: its observations that have an answer, with the id of each one's `pair` of texts."""
+    """Observations of a run that have an answer, with the id of each `pair` of texts."""
 
     answers: pd.DataFrame
     seed: int
@@ -225,16 +224,16 @@ def _read_lines(path: Path) -> list[dict[str, str]]:
 
 
 def _judgement(path: Path, number: int, line: bytes) -> dict[str, str]:
-    damaged = f"{path}, line {number}: is damaged"
+    problem = f"{path}, line {number}: is damaged"
     try:
         value = json_of(line)
         json.dumps(value, ensure_ascii=False).encode()  # half of a character is no text
     except ValueError as error:
-        raise UndertowError(f"{damaged} (no JSON); mend the line or take it out") from error
+        raise UndertowError(f"{problem} (no JSON); mend the line or take it out") from error
     if not isinstance(value, dict) or any(not isinstance(value.get(name), str) for name in _FIELDS):
-        raise UndertowError(f"{damaged} (it needs {', '.join(_FIELDS)} as text); mend the line or take it out")
+        raise UndertowError(f"{problem} (it needs {', '.join(_FIELDS)} as text); mend the line or take it out")
     if value["category"] not in CATEGORIES:
-        raise UndertowError(f"{damaged} (its category is none of the known ones); mend the line or take it out")
+        raise UndertowError(f"{problem} (its category is none of the known ones); mend the line or take it out")
     return {name: value[name] for name in _FIELDS}
 
 
@@ -244,7 +243,7 @@ class Book:
     Attributes:
         rephrasings: what is to be judged, by id, in the order it is shown.
         judged: category and note, by id.
-        writing: held while a judgement is written.
+        write_lock: held while a judgement is written.
     """
 
     def __init__(self, folder: Path, who: str) -> None:
@@ -256,7 +255,7 @@ class Book:
         known = read_annotations(folder)
         own = known[(known["who"] == self.who) & known["item"].isin(self.rephrasings)]
         self.judged = {row["item"]: {"category": row["category"], "note": row["note"]} for _, row in own.iterrows()}
-        self.writing = threading.Lock()
+        self.write_lock = threading.Lock()
 
     def judge(self, item: str, category: str, note: str) -> None:
         """Add a judgement to the file; it is on the disk when this returns.
@@ -266,12 +265,12 @@ class Book:
         """
         time = datetime.now(UTC).isoformat(timespec="seconds")
         line = dict(zip(_FIELDS, (item, category, note, self.who, time), strict=True))
-        with self.writing:
+        with self.write_lock:
             _append(self.path, json.dumps(line, ensure_ascii=False))
             self.judged[item] = {"category": category, "note": note}
 
     def sources(self, item: str) -> list[str]:
-        """Who gave this answer, asked how; for those who ask for it."""
+        """Models and prompts that gave this answer, on demand."""
         rows = self._answers[self._answers["pair"] == item]
         return list(
             dict.fromkeys(
@@ -328,17 +327,17 @@ class AnnotationServer(ThreadingHTTPServer):
 
     @property
     def address(self) -> str:
-        """Of the page, with its token."""
+        """Address of the page, with its token."""
         return f"http://{_HOST}:{self.server_port}/?token={self.token}"
 
     @property
     def hosts(self) -> set[str]:
-        """What a browser on this machine calls this server; any other name is a page elsewhere that was pointed here."""
+        """Host names that a local browser uses for this server; any other one is DNS rebinding."""
         names = (_HOST, "localhost")
         return {f"{name}:{self.server_port}" for name in names} | (set(names) if self.server_port == 80 else set())
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """A browser that went away is no error."""
+        """Ignore a closed connection."""
         import sys
 
         if not isinstance(sys.exception(), (ConnectionError, TimeoutError)):
@@ -346,7 +345,7 @@ class AnnotationServer(ThreadingHTTPServer):
 
 
 class _RefusalError(Exception):
-    """A request that is not granted, and the sentence that says why."""
+    """A refused request, with the reason."""
 
     def __init__(self, status: HTTPStatus, sentence: str) -> None:
         super().__init__(sentence)
@@ -374,20 +373,20 @@ class _Handler(BaseHTTPRequestHandler):
             self._send(refusal.status, str(refusal))
 
     def _admit(self) -> None:
-        """Only this page, on this machine, by its own address."""
+        """Refuse a request whose host or origin is not this page."""
         hosts = self.headers.get_all("Host") or []
         if len(hosts) != 1 or hosts[0] not in self.server.hosts:
             raise _RefusalError(HTTPStatus.FORBIDDEN, "This page is served to this machine alone, by its own address.")
         origin = self.headers.get("Origin")
         if origin is not None and origin not in {f"http://{host}" for host in self.server.hosts}:
             raise _RefusalError(HTTPStatus.FORBIDDEN, "Another page cannot ask this one.")
-        given = self.headers.get(TOKEN_HEADER) or self._asked("token")
+        given = self.headers.get(TOKEN_HEADER) or self._query_value("token")
         if not secrets.compare_digest(given.encode("utf-8", "replace"), self.server.token.encode()):
             raise _RefusalError(
                 HTTPStatus.FORBIDDEN, "The address lacks its token: open it as the command line shows it."
             )
 
-    def _asked(self, name: str) -> str:
+    def _query_value(self, name: str) -> str:
         return parse_qs(self._address().query).get(name, [""])[0]
 
     def _address(self) -> SplitResult:
@@ -405,7 +404,7 @@ class _Handler(BaseHTTPRequestHandler):
         self._send(HTTPStatus.OK, _render(self.server, nonce), "text/html", {"Content-Security-Policy": policy})
 
     def _sources(self) -> None:
-        self._send_json(self.server.book.sources(self._known(self._asked("item"))))
+        self._send_json(self.server.book.sources(self._known(self._query_value("item"))))
 
     def _known(self, item: str) -> str:
         if item not in self.server.book.rephrasings:
@@ -435,7 +434,7 @@ class _Handler(BaseHTTPRequestHandler):
         return body
 
     def _discard(self, n_bytes: int) -> None:
-        """Read what is not wanted: a connection that is closed on it would take the answer with it."""
+        """Read and discard the body, since closing the connection early would lose the response."""
         left = min(n_bytes, MAX_DISCARDED_BYTES)
         while left > 0 and (piece := self.rfile.read(min(left, MAX_BODY_BYTES))):
             left -= len(piece)
@@ -464,16 +463,16 @@ class _Handler(BaseHTTPRequestHandler):
             self.wfile.write(body)
 
     def send_error(self, code: int, message: str | None = None, explain: str | None = None) -> None:
-        """What the server itself refuses is said like all else, and repeats nothing of the request."""
+        """Send the server's own errors in the same form, without text of the request."""
         del message, explain
         self._send(code, f"{HTTPStatus(code).phrase}.")
 
     def version_string(self) -> str:
-        """Which program this is concerns nobody."""
+        """Do not reveal the server software."""
         return "undertow"
 
     def log_message(self, *said: object) -> None:
-        """The command line shows the address, and not who came by."""
+        """Do not log requests."""
 
 
 def _checked_judgement(body: bytes) -> dict[str, str]:

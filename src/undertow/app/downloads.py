@@ -1,7 +1,4 @@
-"""What visitors may download, in a folder of ours under names of ours, within bounds.
-
-Knows files; knows nothing about what is in them.
-"""
+"""Files for download, in a private folder with generated names and a size limit."""
 
 from __future__ import annotations
 
@@ -46,5 +43,5 @@ class Files:
         """When each file was written, how large it is, and which."""
         for kept in self._folder.glob("kept-*/*"):
             with suppress(FileNotFoundError):  # the server tidies its temporary files away, too
-                found = kept.stat()
-                yield found.st_mtime_ns, found.st_size, kept
+                status = kept.stat()
+                yield status.st_mtime_ns, status.st_size, kept

@@ -1,9 +1,8 @@
-"""What a form of the page becomes: a question that was checked, about a model that the operator allows.
+"""Validation of the form: turns its fields into a checked question for a model that the operator allows.
 
-    Form -> Question -> items;  `undertow.app.model_reply` has the model asked, and tells the answer
+    Form -> Question -> items;  `undertow.app.model_reply` runs the model and writes the reply
 
-Nothing here trusts a form: every field is checked for its kind and its size, the model against the operator's list, and what was
-typed is only ever text. Knows W lists and model names; knows nothing about the page, its server or who is waiting.
+Form fields are untrusted: each is checked for type and size, and the model against the operator's list.
 McMilin 2022 (ICML workshop), section 6, and the ICLR submission "Selection Induced Collider Bias in LLMs", appendices A and E,
 describe such a page.
 """
@@ -20,7 +19,7 @@ from pathlib import Path
 import numpy as np
 
 from undertow import audits, data, models
-from undertow.app.sentence_parser import SHOWN_BLANK, Pattern, read_sentence, read_values
+from undertow.app.sentence_parser import BLANK_TEXT, Pattern, read_sentence, read_values
 from undertow.errors import UndertowError
 from undertow.models.base import ModelHandle, ModelRequest
 from undertow.types import Item
@@ -34,7 +33,7 @@ IN_FRONT = ("In ", ": ")
 _HUB_ID = re.compile(r"([A-Za-z0-9][A-Za-z0-9_.-]*/)?[A-Za-z0-9][A-Za-z0-9_.-]*")
 _SAMPLES = 3
 LIST_NAME = "value"
-"""What the results call the list of a form."""
+"""Name of the form's list in results."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,14 +107,16 @@ class Menu:
         Raises:
             UndertowError: there is nothing on it, or two would look alike.
         """
-        shown: dict[str, str] = {}
+        by_label: dict[str, str] = {}
         for name in names:
             label = Path(name).name if Path(name).exists() else name
-            if shown.setdefault(label, name) != name:
-                raise UndertowError(f"two models would be shown as {label!r}: {shown[label]} and {name}; leave one out")
-        if not shown:
+            if by_label.setdefault(label, name) != name:
+                raise UndertowError(
+                    f"two models would be shown as {label!r}: {by_label[label]} and {name}; leave one out"
+                )
+        if not by_label:
             raise UndertowError("the page needs a model to ask; name some, as in --models smollm2,toy")
-        return cls(shown, any_model)
+        return cls(by_label, any_model)
 
     def chosen(self, label: object, other: object) -> str:
         """The name of the model that a visitor chose, or typed.
@@ -144,7 +145,7 @@ class Menu:
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """What stands in the fields, as it came. Nobody has checked it.
+    """The fields of the form, unchecked.
 
     Attributes:
         sentence, values, placeholder: typed.
@@ -166,7 +167,7 @@ class Form:
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """A form that was checked.
+    """A checked form.
 
     Attributes:
         pattern: the sentence.
@@ -202,9 +203,9 @@ class Question:
     def sample(self) -> str:
         """The first, the middle and the last text that the model reads, and what may stand in the blank."""
         places = sorted({round(place) for place in np.linspace(0, len(self.values) - 1, _SAMPLES)})
-        texts = [self.pattern.with_value(self.values[place]).shown(SHOWN_BLANK) for place in places]
+        texts = [self.pattern.with_value(self.values[place]).shown(BLANK_TEXT) for place in places]
         fills = [" … ".join(option.fills) for option in self.pattern.options]
-        return "\n".join([*texts, f"{SHOWN_BLANK} is one of: {', '.join(fills)}"])
+        return "\n".join([*texts, f"{BLANK_TEXT} is one of: {', '.join(fills)}"])
 
 
 def read_form(form: Form, menu: Menu, audit: str) -> Question:
@@ -278,6 +279,6 @@ class ModelMenu:
         if self._held is None or self._held[0] != name:
             self._held = None
             gc.collect()
-            found = models.resolve(ModelRequest(name))
-            self._held = name, replace(found, open=cache(found.open))
+            handle = models.resolve(ModelRequest(name))
+            self._held = name, replace(handle, open=cache(handle.open))
         return self._held[1]

@@ -1,8 +1,7 @@
-"""One piece of work at a time: who waits for whom, how far it is, and stopping it.
+"""A queue that runs one job at a time, with progress and cancellation.
 
-A model fills the memory that one model may have, so visitors of the page take turns: one piece of work runs, a few wait, and
-more are turned away. Each tells how far it is through the `Progress` that the rest of Undertow calls between passes of the
-model, and that is where it is stopped. Knows threads; knows nothing about models, pages or what the work is.
+One model fills the memory, so visitors take turns: one job runs, a few wait, and further ones are refused. A job reports progress
+through the `Progress` callback that Undertow calls between passes of the model; cancellation happens there too.
 """
 
 from __future__ import annotations
@@ -59,7 +58,7 @@ class Job:
         return progress
 
     def check(self) -> None:
-        """Go on, or not.
+        """Raise if the job was cancelled.
 
         Raises:
             StoppedError: the work is to stop.
@@ -68,13 +67,13 @@ class Job:
             raise StoppedError("Stopped. What the model answered so far is kept, so asking again goes on from there.")
 
     def stop(self) -> None:
-        """Have the work end the next time that it tells how far it is; at once if it has not begun."""
+        """Cancel the job at its next progress report, or at once if it has not begun."""
         self._stop.set()
         self._future.cancel()
 
     @property
     def is_done(self) -> bool:
-        """Whether it ended, one way or another."""
+        """Whether the job ended, with or without a result."""
         return self._future.done()
 
     @property
@@ -83,7 +82,7 @@ class Job:
         return time.monotonic() - self.began if self.began else 0.0
 
     def result(self) -> Any:
-        """What came of it, once it is done.
+        """Return the result of a finished job.
 
         Raises:
             StoppedError: it was stopped.
@@ -96,7 +95,7 @@ class Job:
 
 
 class JobQueue:
-    """The line in which work waits."""
+    """The queue of jobs."""
 
     def __init__(self, most_waiting: int = MAX_WAITING) -> None:
         self._most_waiting = most_waiting
@@ -105,7 +104,7 @@ class JobQueue:
         self._lock = threading.Lock()
 
     def begin(self, owner: str, job: Callable[[Job], Any]) -> Job:
-        """Put a job in line.
+        """Add a job to the queue.
 
         Args:
             owner: whose it is; nobody has two.
@@ -129,7 +128,7 @@ class JobQueue:
             return work
 
     def n_before(self, work: Job) -> int:
-        """How many pieces of work come before this one, the running one among them."""
+        """Number of jobs before this one, including the running one."""
         with self._lock:
             line = [one for one in self._line if one is work or not one.is_done]
         return line.index(work) if work in line else 0
@@ -143,7 +142,7 @@ class JobQueue:
         return bool(mine)
 
     def close(self) -> None:
-        """Stop everything, and wait for what runs to notice."""
+        """Cancel all jobs and wait for the running one."""
         with self._lock:
             line = list(self._line)
         for work in line:

@@ -1,7 +1,4 @@
-"""The model asked a question of the page, and the answer told: one plain sentence, a sample of what was asked, curves, a table.
-
-Knows audits, how questions are asked and how fits are tested; knows nothing about forms, pages or who is waiting.
-"""
+"""The reply to a question of the page: runs the model, fits the curves, and writes a sentence, notes and a table."""
 
 from __future__ import annotations
 
@@ -47,12 +44,12 @@ OTHER = "other words"
 NOTHING, SMALL, LARGE = 1e-9, 0.0001, 9999.5
 """What rounding leaves of a number that is zero; what a reader need not know more exactly; and where four digits end."""
 Steps = Callable[[str], Progress]
-"""Begins a step by its name, and gives what is told how far it is; see `undertow.app.job_queue.Job.step`."""
+"""Begins a named step and returns its progress callback; see `undertow.app.job_queue.Job.step`."""
 
 
 @dataclass(frozen=True, slots=True)
 class ModelReply:
-    """What came of a question.
+    """The reply to a question.
 
     Attributes:
         sentence: what it means, plainly.
@@ -73,35 +70,35 @@ class ModelReply:
     scores: pd.DataFrame | None = None
 
 
-def answer_drift(question: Question, found: ModelHandle, step: Steps) -> ModelReply:
+def answer_drift(question: Question, handle: ModelHandle, step: Steps) -> ModelReply:
     """Whether the answer drifts along the values.
 
     Raises:
         UndertowError: the model cannot be asked this.
     """
-    told = _ReplyText.of(question, found, step("asking the model"))
-    return told.reply(_drift_sentence(told), (_of_one_sentence(told), *told.notes))
+    answers = _FittedAnswers.of(question, handle, step("asking the model"))
+    return answers.reply(_drift_sentence(answers), (_of_one_sentence(answers), *answers.notes))
 
 
-def answer_specification(question: Question, found: ModelHandle, step: Steps) -> ModelReply:
+def answer_specification(question: Question, handle: ModelHandle, step: Steps) -> ModelReply:
     """Whether the sentence decides its blank, by whether the answer moves from the first values to the last.
 
     Raises:
         UndertowError: the model cannot be asked this, or not enough of the sentences of known kind.
     """
-    told = _ReplyText.of(question, found, step("asking the model"))
-    reference = _reference(question, found, step("asking it sentences of known kind, to compare with"))
-    judged = _SentenceVerdict.of(told, reference)
-    return told.reply(judged.sentence(), (*judged.notes(), *told.notes), judged.scores())
+    answers = _FittedAnswers.of(question, handle, step("asking the model"))
+    reference = _reference(question, handle, step("asking it sentences of known kind, to compare with"))
+    judged = _SentenceVerdict.of(answers, reference)
+    return answers.reply(judged.sentence(), (*judged.notes(), *answers.notes), judged.scores())
 
 
 @dataclass(frozen=True, slots=True)
-class _ReplyText:
+class _FittedAnswers:
     """A question with the model's answers, fitted.
 
     Attributes:
-        question: what was asked.
-        evidence: as the audits have it.
+        question: of the form.
+        observations: of the audit.
         percent: what each group has at each value [w], and what other words have.
         fits: of each group.
         q: corrected p-value of a trend in each group, whatever curve is drawn; NaN where it was not tested.
@@ -109,34 +106,34 @@ class _ReplyText:
     """
 
     question: Question
-    evidence: Observations
+    observations: Observations
     percent: pd.DataFrame
     fits: Mapping[str, Polynomial]
     q: Mapping[str, float]
     notes: tuple[str, ...] = field(default=())
 
     @classmethod
-    def of(cls, question: Question, found: ModelHandle, progress: Progress) -> _ReplyText:
+    def of(cls, question: Question, handle: ModelHandle, progress: Progress) -> _FittedAnswers:
         items = question.items()
-        scores, notes = _asked(found, items, progress)
+        scores, notes = _run(handle, items, progress)
         design = {"groups": list(GROUPS), "words": dict(question.pattern.words)}
-        evidence = spurious_correlation.observe(design, items, scores, found.identity.name)
+        observations = spurious_correlation.observe(design, items, scores, handle.identity.name)
         reasons = [reason for reason in scores.missing_reasons if reason]
         if len(items) - len(reasons) < question.degree + 2:
             raise UndertowError(f"The model could not be asked this: {reasons[0]}.")
         if reasons:
             notes = (*notes, f"{len(reasons)} of {len(items)} texts could not be asked: {reasons[0]}.")
-        percent = _percent(evidence.frame, scores.readout, normalise=question.normalise)
+        percent = _percent(observations.frame, scores.readout, normalise=question.normalise)
         seen = percent[list(GROUPS)].dropna()
         x = np.array(question.spectrum.axis)[seen.index]
         p = trend_of_one_series(x, seen.to_numpy().T).p
         fits = {group: fit_polynomial(x, seen[group], question.degree) for group in GROUPS}
         q = dict(zip(GROUPS, map(float, benjamini_hochberg(p)), strict=True))
-        return cls(question, evidence, percent, fits, q, notes)
+        return cls(question, observations, percent, fits, q, notes)
 
     @property
     def mass(self) -> str:
-        """What the numbers are."""
+        """Either "share" or "probability"."""
         return "share" if self.question.normalise else "probability"
 
     def words(self, group: str) -> str:
@@ -175,7 +172,7 @@ class _ReplyText:
             )
             for group in GROUPS
         )
-        other = float(self.evidence.frame["other_words"].mean())
+        other = float(self.observations.frame["other_words"].mean())
         if other > MOSTLYOTHER_PERCENT:
             notes = (
                 *notes,
@@ -185,7 +182,7 @@ class _ReplyText:
         return ModelReply(sentence, kept, self.question.sample(), self.question.values, curves, self._table(), scores)
 
     def _described(self, group: str) -> str:
-        """The figure in words. It quotes nothing that was typed."""
+        """Alt text of a figure. It quotes nothing that the visitor typed."""
         first, last, least, most = self.course(group)
         return (
             f"{group.capitalize()} words at {len(self.question.values)} values: the fitted {self.mass} goes from {first:.1f} to {last:.1f} "
@@ -200,20 +197,20 @@ class _ReplyText:
             table[f"{group} fit"], table[f"{group} low"], table[f"{group} high"] = (
                 self.fits[group].at(self.axis), low, high,
             )  # fmt: skip
-        return table.assign(text=list(self.evidence.frame["text"]))
+        return table.assign(text=list(self.observations.frame["text"]))
 
 
-def _asked(found: ModelHandle, items: Sequence[Item], progress: Progress) -> tuple[Scores, tuple[str, ...]]:
+def _run(handle: ModelHandle, items: Sequence[Item], progress: Progress) -> tuple[Scores, tuple[str, ...]]:
     with AnswerCache(cache_file()) as store:
-        asked = run_queries(found, [item.query for item in items], store, EXACT, progress)
-    return asked.scores, tuple(asked.notes)
+        result = run_queries(handle, [item.query for item in items], store, EXACT, progress)
+    return result.scores, tuple(result.notes)
 
 
 def _percent(frame: pd.DataFrame, readout: str, *, normalise: bool) -> pd.DataFrame:
     """Percent of each group, and of other words, at each value [w].
 
     A sentence's likelihood says how its options compare and nothing of other words: what the options have together is then the
-    probability of their first tokens at the blank, which is what unclaimed is the rest of.
+    probability of their first tokens at the blank, the rest of which is the probability of other words.
     """
     percent = frame[list(GROUPS)].reset_index(drop=True).astype(float)
     if normalise:
@@ -228,24 +225,24 @@ def _percent(frame: pd.DataFrame, readout: str, *, normalise: bool) -> pd.DataFr
     return percent.assign(**{OTHER: other})
 
 
-# Told: spurious correlation.
+# Spurious correlation.
 
 
-def _drift_sentence(told: _ReplyText) -> str:
-    values = told.question.values
-    order = told.question.spectrum.order
-    by = "" if told.question.spectrum.numbers or order == data.AS_LISTED else f" ({order})"
+def _drift_sentence(answers: _FittedAnswers) -> str:
+    values = answers.question.values
+    order = answers.question.spectrum.order
+    by = "" if answers.question.spectrum.numbers or order == data.AS_LISTED else f" ({order})"
     along = f"From {values[0]} to {values[-1]}{by}"
-    if all(float(np.ptp(told.percent[group].dropna())) < SAME_PERCENT for group in GROUPS):
+    if all(float(np.ptp(answers.percent[group].dropna())) < SAME_PERCENT for group in GROUPS):
         return f"{along}, the answer does not move at all."
-    moved = [group for group in GROUPS if told.q[group] < ALPHA]
+    moved = [group for group in GROUPS if answers.q[group] < ALPHA]
     if moved:
-        moves = _moves(told, moved)
-        tested = f"p {_p(max(told.q[group] for group in moved))}, corrected for {len(GROUPS)} tests"
+        moves = _moves(answers, moved)
+        tested = f"p {_p(max(answers.q[group] for group in moved))}, corrected for {len(GROUPS)} tests"
         return f"{along}, {moves}: the answer drifts with something that does not decide it ({tested})."
-    tested_q = [q for q in told.q.values() if math.isfinite(q)]
+    tested_q = [q for q in answers.q.values() if math.isfinite(q)]
     if not tested_q:
-        moves = _moves(told, GROUPS)
+        moves = _moves(answers, GROUPS)
         return (
             f"{along}, {moves}; {len(values)} values are too few to tell this from noise that neighbouring values share. "
             f"Ask for {MIN_VALUES} or more."
@@ -254,16 +251,16 @@ def _drift_sentence(told: _ReplyText) -> str:
     return f"{along}, no drift of the answer can be told from noise that neighbouring values share{least}."
 
 
-def _moves(told: _ReplyText, groups: Sequence[str]) -> str:
-    """What the curves do: the answers at the ends, which the table shows, lie beside them."""
-    fitted = "line" if told.question.degree == 1 else "curve"
-    return f"by the fitted {fitted}{'s' * (len(groups) > 1)} {_joined([_move(told, group) for group in groups])}"
+def _moves(answers: _FittedAnswers, groups: Sequence[str]) -> str:
+    """The movement of the fitted curves, in words."""
+    fitted = "line" if answers.question.degree == 1 else "curve"
+    return f"by the fitted {fitted}{'s' * (len(groups) > 1)} {_joined([_move(answers, group) for group in groups])}"
 
 
-def _move(told: _ReplyText, group: str) -> str:
-    first, last, least, most = told.course(group)
-    what = f"the {told.mass} of {told.words(group)}"
-    if told.question.degree == 1:
+def _move(answers: _FittedAnswers, group: str) -> str:
+    first, last, least, most = answers.course(group)
+    what = f"the {answers.mass} of {answers.words(group)}"
+    if answers.question.degree == 1:
         return f"{what} {'rises' if last > first else 'falls'} from {_percents(first, last)}%"
     return f"{what} moves between {_percents(least, most, 'and')}%"
 
@@ -291,17 +288,17 @@ def _of_the_list(spectrum: data.Covariate) -> list[str]:
     return [steps]
 
 
-def _of_one_sentence(told: _ReplyText) -> str:
+def _of_one_sentence(answers: _FittedAnswers) -> str:
     return (
         "This is one sentence and one model: the band and p say how the values differ for this sentence, not how other sentences would "
         "answer. An audit over a whole challenge set (undertow run spurious-correlation) can say that."
     )
 
 
-# Told: task specification.
+# Task specification.
 
 
-def _reference(question: Question, found: ModelHandle, progress: Progress) -> Reference:
+def _reference(question: Question, handle: ModelHandle, progress: Progress) -> Reference:
     """How far this model's answers move between the same values in sentences of known kind."""
     from undertow.metrics.reference_distribution import Reference
 
@@ -309,10 +306,10 @@ def _reference(question: Question, found: ModelHandle, progress: Progress) -> Re
     given = data.load_sentences(SCHEMAS)
     injection = data.Injection.parse(INJECTION)
     items = [_detected(item) for item in given.injected(injection, [data.Covariate("value", ends)])]
-    scores, _ = _asked(found, items, progress)
+    scores, _ = _run(handle, items, progress)
     design = {"groups": list(GROUPS), "ends": question.ends}
-    evidence = task_specification.observe(design, items, scores, found.identity.name)
-    return Reference.of(task_specification.scored(evidence), given.words)
+    observations = task_specification.observe(design, items, scores, handle.identity.name)
+    return Reference.of(task_specification.scored(observations), given.words)
 
 
 def _detected(item: Item) -> Item:
@@ -325,27 +322,27 @@ class _SentenceVerdict:
     """A sentence beside those of known kind.
 
     Attributes:
-        told: its answers.
+        answers: to the sentence.
         reference: those of the others.
         row: its scores, by name.
         chance_percent: that it is unspecified; NaN where its words are not those of the reference.
     """
 
-    told: _ReplyText
+    answers: _FittedAnswers
     reference: Reference
     row: Mapping[str, float]
     chance_percent: float
 
     @classmethod
-    def of(cls, told: _ReplyText, reference: Reference) -> _SentenceVerdict:
-        frame = told.evidence.frame.assign(part=task_specification.DETECT, expected="")
-        design = {"groups": list(GROUPS), "ends": told.question.ends}
+    def of(cls, answers: _FittedAnswers, reference: Reference) -> _SentenceVerdict:
+        frame = answers.observations.frame.assign(part=task_specification.DETECT, expected="")
+        design = {"groups": list(GROUPS), "ends": answers.question.ends}
         scored = task_specification.scored(Observations(frame, design))
         if scored["missing_reason"].iloc[0]:
             raise UndertowError(f"The model could not be asked this: {scored['missing_reason'].iloc[0]}.")
-        chance = float(reference.chances_percent(scored, told.question.pattern.words)[0])
+        chance = float(reference.chances_percent(scored, answers.question.pattern.words)[0])
         names = [name for name in scored.columns if scored[name].dtype == np.float64]
-        return cls(told, reference, {str(name): float(scored[name].iloc[0]) for name in names}, chance)
+        return cls(answers, reference, {str(name): float(scored[name].iloc[0]) for name in names}, chance)
 
     @property
     def basis(self) -> str:
@@ -354,7 +351,7 @@ class _SentenceVerdict:
 
     @property
     def accuracy(self) -> float:
-        """Of such verdicts, on sentences of known kind."""
+        """Accuracy of such verdicts on the reference sentences."""
         return self.reference.accuracy[self.basis]
 
     @property
@@ -364,10 +361,10 @@ class _SentenceVerdict:
         return self.row["total_variation"] > self.reference.thresholds["total_variation"]
 
     def sentence(self) -> str:
-        values, moved = self.told.question.values, self.row["total_variation"]
+        values, moved = self.answers.question.values, self.row["total_variation"]
         standing = self.reference.standing("total_variation", moved)
         preferred = max(GROUPS, key=lambda group: self.row[f"mean_{group}"])
-        prefers = f"the model prefers {self.told.words(preferred)} ({self.row[f'mean_{preferred}']:.0f}%)"
+        prefers = f"the model prefers {self.answers.words(preferred)} ({self.row[f'mean_{preferred}']:.0f}%)"
         said = (
             f"from {values[0]} to {values[-1]} the answer moves by {moved:.1f} points, more than in "
             f"{100 * standing.above_specified:.0f}% of sentences that decide theirs and {100 * standing.above_unspecified:.0f}% of those "

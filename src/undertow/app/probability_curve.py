@@ -1,7 +1,6 @@
-"""The figure of one word group on the page: its mass at every value, the fitted curve and its band.
+"""The figure of one word group on the page: its probability at every value, the fitted curve and its band.
 
-Narrow, so that its words can be read on a telephone; groups that belong together share their scale. Knows how to place dots and
-words; knows nothing about fitting, which the caller has done.
+Narrow enough to read on a phone; figures of one reply share their scale.
 """
 
 from __future__ import annotations
@@ -72,8 +71,8 @@ def draw_curve(curve: Curve, labels: Sequence[str], place: int, top: float) -> F
         place: of the group among its like, for its colour and marker.
         top: where the scale ends, in percent.
     """
-    shown = [shortened(plain(label), MAX_LABEL_CHARS) for label in labels]
-    with lettering("".join([curve.title, *shown])):
+    texts = [shortened(plain(label), MAX_LABEL_CHARS) for label in labels]
+    with lettering("".join([curve.title, *texts])):
         figure = Figure(figsize=(WIDTH_INCHES, HEIGHT_INCHES), layout="constrained")
         FigureCanvasAgg(figure)
         axes = figure.add_subplot()
@@ -91,10 +90,10 @@ def draw_curve(curve: Curve, labels: Sequence[str], place: int, top: float) -> F
         axes.tick_params(labelsize=_TEXT_SIZE)
         places = labelled(curve.axis)
         near = float(np.diff(curve.axis[places]).min(initial=np.inf)) < _NEAR * _room(curve.axis)
-        is_long = near or max(len(shown[at]) for at in places) > 5
+        is_long = near or max(len(texts[at]) for at in places) > 5
         axes.set_xticks(
             curve.axis[places],
-            [shown[at] for at in places],
+            [texts[at] for at in places],
             rotation=35 if is_long else 0,
             ha="right" if is_long else "center",
             rotation_mode="anchor" if is_long else "default",

@@ -1,7 +1,7 @@
-"""The run folders that the page shows: listed once by name, opened by that name alone, told in words and tables.
+"""The run folders that the page lists, opens and compares.
 
-Visitors name runs of the list; what they name is looked up there and never made into a path. A folder that leads elsewhere, or of
-which a file does, is not on the list. Knows run folders; knows nothing about the page.
+A name from a visitor is looked up in the list and never joined to a path. A folder that links elsewhere, or holds a file that
+does, is not listed.
 """
 
 from __future__ import annotations
@@ -91,8 +91,8 @@ class RunBrowser:
         Raises:
             UndertowError: the operator's folder cannot be read any more.
         """
-        found = [one for folder in self._folders() if (one := _listed(folder)) is not None]
-        return sorted(found, key=lambda one: one.created, reverse=True)[:MAX_RUNS]
+        runs = [one for folder in self._folders() if (one := _listed(folder)) is not None]
+        return sorted(runs, key=lambda one: one.created, reverse=True)[:MAX_RUNS]
 
     def _folders(self) -> list[Path]:
         if self._root is None:
@@ -172,13 +172,13 @@ class RunBrowser:
         first, second = self.record(baseline), self.record(candidate)
         from undertow.runs.compare import compare
 
-        found = compare(first, second, names=(str(baseline), str(candidate)), progress=progress)
+        comparison = compare(first, second, names=(str(baseline), str(candidate)), progress=progress)
         said = (
             "Both runs have the same answers to everything that both were asked."
-            if found.identical
-            else _difference_told(found.differences)
+            if comparison.identical
+            else _describe_differences(comparison.differences)
         )
-        return " ".join([said, *found.notes]), rows_of(found.differences).head(MAX_ROWS)
+        return " ".join([said, *comparison.notes]), rows_of(comparison.differences).head(MAX_ROWS)
 
 
 def _is_run(folder: Path) -> bool:
@@ -291,19 +291,19 @@ def _rounded(value: float) -> float:
     return float(f"{value:.4g}") if math.isfinite(value) else math.nan
 
 
-def _difference_told(differences: Sequence[Result]) -> str:
+def _describe_differences(differences: Sequence[Result]) -> str:
     tested = [one for one in differences if math.isfinite(one.q)]
-    found = [one for one in tested if one.q < 0.05]
+    significant = [one for one in tested if one.q < 0.05]
     if not differences:
         return "Nothing of these two runs can be compared."
     if not tested:
         return f"{len(differences)} differences were had, and none of them could be tested."
-    if not found:
+    if not significant:
         return f"None of {len(tested)} tested differences can be told from chance, corrected for that many."
-    largest = min(found, key=lambda one: one.q)
+    largest = min(significant, key=lambda one: one.q)
     about = ", ".join(level for level in largest.group.values() if level)
     return (
-        f"{len(found)} of {len(tested)} tested differences can be told from chance, corrected for that many; the surest is that of "
+        f"{len(significant)} of {len(tested)} tested differences can be told from chance, corrected for that many; the surest is that of "
         f"{largest.measure.replace('_', ' ')} ({about}): {_rounded(largest.value):g} {largest.unit}."
     )
 

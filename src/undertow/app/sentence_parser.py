@@ -1,10 +1,9 @@
-"""A typed sentence becomes a question: its pronouns, or its blank, are left open, and values stand where the place-holder stood.
+"""Parser of a typed sentence: opens its pronouns or its blank, and replaces the placeholder by the values.
 
     In DATE, she was a child.       ->  In | W |, | she, he, they | was a child.
     In DATE, ___ was a child.       ->  the same, with every form of the pronouns
 
-What was typed is cut into pieces and joined again, so that whatever it looks like, it is text. Knows words; knows nothing about
-models or pages.
+The typed sentence is split and joined again, so that any markup in it stays text.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ MAX_LIST_CHARS = MAX_VALUES * (MAX_VALUE_CHARS + 2)
 MAX_PRONOUNS = 4
 """Pronouns that are left open together: every one makes what follows likelier or less."""
 GROUPS = (FEMALE, MALE, NEUTRAL)
-SHOWN_BLANK = "___"
+BLANK_TEXT = "___"
 
 _OWN, _REFLEXIVE, _NOMINATIVE, _ACCUSATIVE, _POSSESSIVE = "own", "reflexive", "nominative", "accusative", "possessive"
 _FORMS: Mapping[str, tuple[str, str, str]] = {

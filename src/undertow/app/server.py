@@ -1,7 +1,4 @@
-"""Serving the page of `undertow app`: to this machine alone unless told otherwise, behind a door, with a folder of its own.
-
-Knows the server and what an operator offers; what is on the page is `page`, and who gets in `door`.
-"""
+"""The server of `undertow app`: binds to this machine by default, behind access control, with a private folder."""
 
 from __future__ import annotations
 
@@ -109,7 +106,7 @@ class RunningServer:
     """
 
     def __init__(self, offer: Offer, files: Path) -> None:
-        shelves = RunBrowser(offer.runs)
+        run_browser = RunBrowser(offer.runs)
         self.token = secrets.token_urlsafe(24)
         self._socket = _bound(offer.host, offer.port)
         _tame_gradio(files)
@@ -117,7 +114,7 @@ class RunningServer:
 
         from undertow.app.ui import Page
 
-        self.page = Page(offer.menu, shelves, files)
+        self.page = Page(offer.menu, run_browser, files)
         self.port = int(self._socket.getsockname()[1])
         named = socket.gethostname() if offer.host in EVERYWHERE else offer.host
         name = f"[{named}]" if ":" in named else named
@@ -154,7 +151,7 @@ class RunningServer:
             opened(self.address)
             self._server.run(sockets=[self._socket])
         finally:
-            self.page.turns.close()
+            self.page.jobs.close()
             self._socket.close()
 
     def stop(self) -> None:

@@ -1,8 +1,6 @@
-"""The page of `undertow app`: a sentence of one's own, what a model makes of it, and the runs that there are.
+"""The page of `undertow app`: audit a sentence of your own, and browse runs. The only module that imports Gradio.
 
-Everything that was typed, and everything that stands in a run, is shown by components that show text; no HTML, no Markdown and no
-template has any of it. Knows Gradio, and is the only module that does; what a form becomes is `asking`, what is answered
-`replies`, who waits `turns`, what is listed `runs`.
+Typed text and text of runs appear only in components that show plain text, never in HTML, Markdown or templates.
 """
 
 from __future__ import annotations
@@ -42,7 +40,7 @@ if TYPE_CHECKING:
 MAX_EVENTS = 32
 """Events that wait in Gradio's queue: past these, visitors are turned away."""
 LOOK_S = 0.15
-"""Between two looks at how far a piece of work is."""
+"""Seconds between two polls of a job."""
 _OWN = "My own"
 _NO_ANSWER = "The model's answer will stand here."
 _STYLE = """
@@ -96,14 +94,14 @@ class Page:
 
     Args:
         menu: the models that may be asked.
-        shelves: the runs that are shown.
+        run_browser: the runs that are shown.
         files: a folder for downloads and images.
     """
 
-    def __init__(self, menu: Menu, shelves: RunBrowser, files: Path) -> None:
-        self.turns = JobQueue()
-        self._menu, self._shelves, self._files = menu, shelves, Files(files)
-        self._shelf = ModelMenu()
+    def __init__(self, menu: Menu, run_browser: RunBrowser, files: Path) -> None:
+        self.jobs = JobQueue()
+        self._menu, self._run_browser, self._files = menu, run_browser, Files(files)
+        self._model_menu = ModelMenu()
         self.n_functions = 0
 
     def build(self) -> Any:
@@ -136,39 +134,39 @@ class Page:
 
     @property
     def models(self) -> list[str]:
-        """What visitors choose from."""
+        """Models that visitors choose from."""
         return list(self._menu.names)
 
     @property
     def any_model(self) -> bool:
-        """Whether they may name another."""
+        """Whether visitors may name any other model."""
         return self._menu.any_model
 
     @property
-    def shelves(self) -> RunBrowser:
+    def run_browser(self) -> RunBrowser:
         """The runs."""
-        return self._shelves
+        return self._run_browser
 
     def keep(self, name: str, content: bytes) -> str:
         """Keep a file for download; returns its path."""
         return self._files.keep(name, content)
 
     def leave(self, request: gr.Request) -> None:
-        """A visitor went away: what was begun for them stops."""
-        self.turns.stop(_owner(request))
+        """Cancel the jobs of a visitor who left."""
+        self.jobs.stop(_owner(request))
 
     def question(self, form: Form, audit: str) -> Question:
         """A form, checked; see `read_form`."""
         return read_form(form, self._menu, audit)
 
     def answer(self, question: Question, audit: str, work: Job) -> ModelReply:
-        """What the model makes of a question, within a turn."""
+        """Answer a question within a job."""
         work.step("loading the model")
         # The statistics take a second to load, and the page is there before they are needed.
         from undertow.app.model_reply import answer_drift, answer_specification
 
-        found = self._shelf.take(question.model)
-        return (answer_drift if audit == DRIFT else answer_specification)(question, found, work.step)
+        handle = self._model_menu.take(question.model)
+        return (answer_drift if audit == DRIFT else answer_specification)(question, handle, work.step)
 
     async def follow(self, owner: str, job: Callable[[Job], Any]) -> AsyncIterator[tuple[str, Any]]:
         """How a job goes, in words as it changes, and at last "" with its result.
@@ -178,7 +176,7 @@ class Page:
         Raises:
             UndertowError: whatever a visitor can mend.
         """
-        work = self.turns.begin(owner, job)
+        work = self.jobs.begin(owner, job)
         try:
             said = ""
             while not work.is_done:
@@ -199,7 +197,7 @@ class Page:
 
     def _said(self, work: Job) -> str:
         if not work.began:
-            before = self.turns.n_before(work)
+            before = self.jobs.n_before(work)
             return f"Waiting for the model: {before} before you."
         if work.total:
             return f"{work.doing.capitalize()}: {work.done} of {work.total} ({100 * work.done // work.total}%), {work.seconds:.0f} s"
@@ -211,14 +209,14 @@ def _owner(request: gr.Request) -> str:
 
 
 def _place_for_figure(min_width: int, *buttons: str) -> Any:
-    """Where a figure will be shown."""
+    """A hidden image component."""
     return gr.Image(
         visible=False, interactive=False, min_width=min_width, buttons=list(buttons), type="filepath", format="png", show_label=False
     )  # fmt: skip
 
 
 def _problem() -> Any:
-    """Where it is said what did not work."""
+    """A hidden text box for an error."""
     return gr.Textbox(
         label="This did not work", interactive=False, visible=False, lines=2, elem_classes="undertow-problem"
     )
@@ -228,7 +226,7 @@ class _JobPanel:
     """What a tab shows of a piece of work: buttons that begin and stop it, how far it is, what did not work, what it says.
 
     Args:
-        page: whose turns it takes.
+        page: whose job queue it uses.
         before: what stands where the outcome will be; "" to show that place only when there is one.
         stopping: what is said while it stops.
     """
@@ -275,13 +273,13 @@ class _JobPanel:
         return gr.Button(interactive=True), gr.Button(interactive=False), gr.Textbox(visible=False)
 
     def halt(self, request: gr.Request) -> Any:
-        """Stop what the visitor began."""
-        if not self._page.turns.stop(_owner(request)):
+        """Cancel the visitor's job."""
+        if not self._page.jobs.stop(_owner(request)):
             return gr.skip()
         return gr.Textbox(self._stopping, visible=True)
 
     def begun(self, doing: str) -> Updates:
-        """It has begun, and this is done first."""
+        """Updates that show that a job began."""
         return {
             self.begin: gr.Button(interactive=False),
             self.stop: gr.Button(interactive=True),
@@ -290,11 +288,11 @@ class _JobPanel:
         }
 
     def done(self, said: str) -> Updates:
-        """It is done, and this came of it."""
+        """Updates that show a result."""
         return {self.status: gr.Textbox(visible=False), self.outcome: gr.Textbox(said, visible=True)}
 
     def failed(self, error: UndertowError) -> Updates:
-        """It did not work; an outcome from before goes away."""
+        """Updates that show an error and hide the previous result."""
         return {
             self.status: gr.Textbox(visible=False),
             self.problem: gr.Textbox(str(error), visible=True),
@@ -545,15 +543,15 @@ class _RunsTab:
         lists = [self.list, self.run, self.baseline, self.candidate, self.problem]
         blocks.load(self.look, None, lists, **quick)
         look.click(self.look, None, lists, **quick)
-        shown = [self.problem, self.about, self.findings, *self.figures, self.results, self.table, self.report]
-        show.click(self.show, [self.run], shown, **(quick | {"show_progress": "minimal"}))
+        outputs = [self.problem, self.about, self.findings, *self.figures, self.results, self.table, self.report]
+        show.click(self.show, [self.run], outputs, **(quick | {"show_progress": "minimal"}))
         self._course.wire(self.beside, [self.baseline, self.candidate], [self.differences, self.saved], **quick)
 
     def look(self) -> Updates:
-        """The list anew."""
+        """Refresh the list of runs."""
         said = "There are no runs to show. Make one with undertow run, or start this page with --runs FOLDER."
         try:
-            listed = self._page.shelves.listed()
+            listed = self._page.run_browser.listed()
         except UndertowError as error:
             listed, said = [], str(error)
         names = [one.name for one in listed]
@@ -570,29 +568,29 @@ class _RunsTab:
         }
 
     def show(self, name: object) -> Updates:
-        """One run."""
+        """Show a run."""
         from undertow.runs.folder.storage import csv_of
 
         try:
-            shown = self._page.shelves.show(name)
-            report = self._page.shelves.report(name)
+            run = self._page.run_browser.show(name)
+            report = self._page.run_browser.report(name)
         except UndertowError as error:
             return {self.problem: gr.Textbox(str(error), visible=True)}
-        more = [f"The first {MAX_ROWS} of {shown.n_results} results are shown."] if shown.n_results > MAX_ROWS else []
+        more = [f"The first {MAX_ROWS} of {run.n_results} results are shown."] if run.n_results > MAX_ROWS else []
         updates = {
             self.problem: gr.Textbox(visible=False),
-            self.about: gr.Textbox("\n".join([*shown.about, *more]), visible=True),
-            self.findings: gr.Textbox("\n\n".join(shown.findings) or "This audit states no findings.", visible=True),
-            self.results: gr.Dataframe(**_plain_table(shown.results), visible=True),
+            self.about: gr.Textbox("\n".join([*run.about, *more]), visible=True),
+            self.findings: gr.Textbox("\n\n".join(run.findings) or "This audit states no findings.", visible=True),
+            self.results: gr.Dataframe(**_plain_table(run.results), visible=True),
             self.table: gr.DownloadButton(
-                value=self._page.keep("results.csv", csv_of(shown.results, "%.6g").encode()), visible=True
+                value=self._page.keep("results.csv", csv_of(run.results, "%.6g").encode()), visible=True
             ),
             self.report: gr.DownloadButton(value=self._page.keep("report.html", report), visible=True)
             if report
             else gr.DownloadButton(visible=False),
         }
         for place, figure in enumerate(self.figures):
-            png = shown.figures[place] if place < len(shown.figures) else b""
+            png = run.figures[place] if place < len(run.figures) else b""
             updates[figure] = (
                 gr.Image(
                     self._page.keep("figure.png", png),
@@ -605,17 +603,17 @@ class _RunsTab:
         return updates
 
     async def beside(self, baseline: object, candidate: object, request: gr.Request) -> AsyncIterator[Updates]:
-        """Two runs beside each other."""
+        """Compare two runs."""
         from undertow.runs.folder.storage import csv_of
 
         yield self._course.begun("Reading both runs ...")
-        job = lambda work: self._page.shelves.compare(baseline, candidate, work.step("comparing"))  # noqa: E731
+        job = lambda work: self._page.run_browser.compare(baseline, candidate, work.step("comparing"))  # noqa: E731
         try:
-            async for said, found in self._page.follow(_owner(request), job):
-                if found is None:
+            async for said, comparison in self._page.follow(_owner(request), job):
+                if comparison is None:
                     yield {self._course.status: gr.Textbox(said)}
                     continue
-                sentence, table = found
+                sentence, table = comparison
                 yield {
                     **self._course.done(sentence),
                     self.differences: gr.Dataframe(**_plain_table(table), visible=True),

@@ -1,7 +1,4 @@
-"""The command line: a thin shell over the rest. Each command lies in a file beside this one, which has the list of them.
-
-Knows options and what a terminal shows; decides nothing. Each audit's own options come from its `Settings`.
-"""
+"""The command line: each command is a function in a module of this package; an audit's own options come from its `Settings`."""
 
 from __future__ import annotations
 
@@ -10,6 +7,7 @@ import sys
 from typing import Annotated
 
 import typer
+from typer.core import TyperGroup
 
 from undertow.cli.app import annotate
 from undertow.cli.app import app as serve_page
@@ -27,35 +25,48 @@ from undertow.cli.run import run_app
 from undertow.cli.score import report, scaling, score
 from undertow.errors import UndertowError
 
+COMMANDS = (
+    *("run", "score", "report", "compare", "gate", "guard", "doctor", "pull", "list", "cache", "app", "annotate"),
+    *("challenge", "graph", "simulate", "power", "lab", "finetune", "export", "scaling", "demo"),
+)
+"""The commands in the order of the help: the one that most people need comes first."""
+
+
+class _OrderedCommands(TyperGroup):
+    def list_commands(self, ctx: typer.Context) -> list[str]:  # type: ignore[override]
+        return sorted(super().list_commands(ctx), key=COMMANDS.index)
+
+
 app = typer.Typer(
     name="undertow",
-    help="Audit language models for the bias that flows in when a question does not decide its answer.",
+    cls=_OrderedCommands,
+    help="Audit language models for bias that enters through underspecified tasks and dataset selection.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
-app.command("app")(serve_page)
-app.command()(gate)
-app.command("guard")(guard_command)
-app.command()(compare)
-app.command()(graph)
-app.command()(simulate)
-app.command()(finetune)
+app.add_typer(run_app, name="run")
 app.command()(score)
 app.command()(report)
-app.command()(annotate)
-app.command()(scaling)
-app.command()(pull)
-app.command()(demo)
+app.command()(compare)
+app.command()(gate)
+app.command("guard")(guard_command)
 app.command()(doctor)
-app.command("challenge")(show_challenge)
-app.command()(power)
-app.add_typer(cache_app, name="cache")
+app.command()(pull)
 app.add_typer(list_app, name="list")
+app.add_typer(cache_app, name="cache")
+app.command("app")(serve_page)
+app.command()(annotate)
+app.command("challenge")(show_challenge)
+app.command()(graph)
+app.command()(simulate)
+app.command()(power)
 app.add_typer(lab_app, name="lab")
+app.command()(finetune)
 app.add_typer(export_app, name="export")
-app.add_typer(run_app, name="run")
+app.command()(scaling)
+app.command()(demo)
 
 ROOM_BYTES = 2**26
 NO_ROOM_TO_LOAD = ("failed to map segment", "cannot allocate memory")
@@ -73,14 +84,14 @@ def _say_version(wanted: bool) -> None:
 def options(
     *,
     version: Annotated[
-        bool, typer.Option("--version", help="Say which version this is.", callback=_say_version, is_eager=True)
+        bool, typer.Option("--version", help="Print the version and exit.", callback=_say_version, is_eager=True)
     ] = False,
 ) -> None:
-    """Audit language models for the bias that flows in when a question does not decide its answer."""
+    """Audit language models for bias that enters through underspecified tasks and dataset selection."""
 
 
 def main() -> None:
-    """Run a command; whatever a user can mend is one sentence on standard error and exit status 1."""
+    """Run a command; print an error that a user can fix as one sentence on standard error and exit with status 1."""
     sys.unraisablehook = _say_unraisable
     try:
         try:
@@ -124,11 +135,11 @@ def _has_room() -> bool:
 
 
 def _say_unraisable(lost: sys.UnraisableHookArgs) -> None:
-    """What Python cannot raise, since something was just being taken down. That memory ran out then, too, the one sentence says."""
+    """Print exceptions that Python cannot raise, except MemoryError, which `main` reports."""
     if not issubclass(lost.exc_type, MemoryError):
         sys.__unraisablehook__(lost)
 
 
 def _drop_output() -> None:
-    """What is still buffered cannot be written, and the interpreter must not try again as it ends."""
+    """Send buffered output to the null device, so that the interpreter does not fail to write it at exit."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)

@@ -1,7 +1,4 @@
-"""`undertow app`: the page to try a sentence on, and to look at runs.
-
-Knows options and what a terminal shows; decides nothing.
-"""
+"""`undertow app` and `undertow annotate`: commands that serve a page in the browser."""
 
 from __future__ import annotations
 
@@ -46,7 +43,7 @@ def app(  # noqa: PLR0913 - an option each
     port: Annotated[int, typer.Option(help="Port to serve at; 0 for a free one.")] = 0,
     browser: Annotated[bool, typer.Option("--browser/--no-browser", help="Open the page in the browser.")] = True,
 ) -> None:
-    """Serve a page to try a sentence of your own on, and to look at runs and compare them."""
+    """Serve a web page to audit a sentence and to browse and compare runs."""
     from undertow.app import server as served
     from undertow.app.forms import Menu
     from undertow.models import resolve
@@ -91,7 +88,7 @@ def annotate(
     ] = False,
     as_json: Json = False,
 ) -> None:
-    """Judge rephrasings in the browser; every judgement is kept beside the run at once."""
+    """Annotate rephrasings in the browser. Each annotation is saved beside the run at once."""
     from undertow.app import annotation
 
     if summary:

@@ -1,7 +1,4 @@
-"""`undertow graph`: what follows from a causal graph, in words, as JSON and drawn.
-
-Knows options and what a terminal shows; decides nothing.
-"""
+"""`undertow graph` and `undertow simulate`: analyse a causal graph, and simulate selection from structural equations."""
 
 from __future__ import annotations
 
@@ -48,33 +45,33 @@ def graph(
     out: Annotated[Path | None, typer.Option("--out", help="Draw the graph into this file, .png or .svg.")] = None,
     as_json: Json = False,
 ) -> None:
-    """Say what follows from a causal graph: open paths, recoverability, who can be a W, what specifies the task."""
+    """Analyse a causal graph. Reports open paths, recoverability, possible W, and what specifies the task."""
     from undertow.causal.describe import in_words, separation_in_words
     from undertow.causal.published import find_graph
 
-    found = find_graph(file)
-    graph = found.graph
-    asked = [_asked(text) for text in separated or []]
-    answer = _graph_plain(graph, asked) if as_json else ""
-    sections = () if as_json else [separation_in_words(graph, *one) for one in asked] or in_words(graph)
+    named = find_graph(file)
+    graph = named.graph
+    pairs = [_parse_separation(text) for text in separated or []]
+    answer = _graph_plain(graph, pairs) if as_json else ""
+    sections = () if as_json else [separation_in_words(graph, *one) for one in pairs] or in_words(graph)
     if out is not None:
-        _draw(graph, found.title or Path(found.name).name or "graph", out)
+        _draw(graph, named.title or Path(named.name).name or "graph", out)
     if as_json:
         typer.echo(answer)
         return
-    typer.echo("\n\n".join([*([] if asked else [_head(found)]), *map(_told, sections)]))
+    typer.echo("\n\n".join([*([] if pairs else [_head(named)]), *map(_section_text, sections)]))
     if out is not None:
         say(f"Drawn: {out.resolve()}")
 
 
-def _graph_plain(graph: Graph, asked: Sequence[tuple[str, str, tuple[str, ...]]]) -> str:
+def _graph_plain(graph: Graph, pairs: Sequence[tuple[str, str, tuple[str, ...]]]) -> str:
     from undertow.causal.describe import as_plain, separation_as_plain
 
-    return as_json([separation_as_plain(graph, *one) for one in asked] or as_plain(graph))
+    return as_json([separation_as_plain(graph, *one) for one in pairs] or as_plain(graph))
 
 
-def _asked(text: str) -> tuple[str, str, tuple[str, ...]]:
-    """Two nodes, and those that are given."""
+def _parse_separation(text: str) -> tuple[str, str, tuple[str, ...]]:
+    """Parse 'W,G|S' into two nodes and the conditioning set."""
     pair, _, given = text.partition("|")
     names = [name.strip() for name in pair.split(",")]
     conditions = tuple(name.strip() for name in given.split(",") if name.strip())
@@ -106,12 +103,12 @@ def _draw(graph: Graph, title: str, out: Path) -> None:
         )
 
 
-def _head(found: NamedGraph) -> str:
-    source = [f"{found.title} ({found.source})"] if found.title else []
-    return "\n".join([*source, found.graph.text().partition("\n")[0]])
+def _head(named: NamedGraph) -> str:
+    source = [f"{named.title} ({named.source})"] if named.title else []
+    return "\n".join([*source, named.graph.text().partition("\n")[0]])
 
 
-def _told(section: Section) -> str:
+def _section_text(section: Section) -> str:
     return "\n  ".join([section.title, *section.lines])
 
 
@@ -136,7 +133,7 @@ _SELECTED_ON = {SUM: "selected on W + G", DIFFERENCE: "selected on W \N{MINUS SI
 
 
 class _Drawing(NamedTuple):
-    """One case of one model, and what drawing from it gave."""
+    """One case of one model, and its simulation."""
 
     model: str
     case: str
@@ -168,7 +165,7 @@ def simulate(  # noqa: PLR0913 - one parameter for each option
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace files of an earlier simulation.")] = False,
     as_json: Json = False,
 ) -> None:
-    """Draw people from equations, select some, and correlate their variables before and after."""
+    """Simulate selection bias. Draws people from equations and correlates variables before and after selection."""
     if graph and out is not None:
         raise UndertowError(
             f"--graph draws nobody, so there is nothing to write to --out {out}; leave one of the two out"
@@ -188,7 +185,7 @@ def simulate(  # noqa: PLR0913 - one parameter for each option
     if as_json:
         say_json(_plain(drawn, written))
         return
-    say_table([row for one in drawn for row in _shown(one)])
+    say_table([row for one in drawn for row in _result_rows(one)])
     say(f"{drawn[0].result.n_draws:,} people drawn for each case, seed {seed}; brackets are 95% intervals.")
     for one in drawn:
         for warning in one.result.warnings:
@@ -228,7 +225,7 @@ def _settings(given: Sequence[str]) -> dict[str, float]:
 
 
 def _check_settings(model: Model, changed: Mapping[str, float]) -> None:
-    """A case is what its name says; an option that changed it would make the name untrue."""
+    """Refuse an option that would change what a named case means."""
     model.constants(changed)
     for name in changed:
         for case, of_case in model.cases.items():
@@ -269,23 +266,23 @@ def _drawn(
     from undertow.causal.simulate import simulate as simulated
 
     cases = [(name, case) for name, model in models.items() for case in model.cases]
-    found = []
+    estimates = []
     for place, (name, case) in enumerate(cases):
         model = models[name]
         chosen = {**model.cases[case], **changed}
         progress = _within(bar, place, len(cases))
-        found.append(
+        estimates.append(
             _Drawing(name, case, implied_graph(model, chosen), simulated(model, n_draws, seed, chosen, progress))
         )
-    return found
+    return estimates
 
 
 def _within(bar: Progress, place: int, n_cases: int) -> Progress:
     return lambda done, total: bar(place * total + done, n_cases * total)
 
 
-def _shown(one: _Drawing) -> list[dict[str, Any]]:
-    """A row for each pair, as a reader wants it."""
+def _result_rows(one: _Drawing) -> list[dict[str, Any]]:
+    """A table row for each pair of variables."""
     result = one.result
     return [
         {
@@ -301,14 +298,14 @@ def _shown(one: _Drawing) -> list[dict[str, Any]]:
 
 
 def _pairs(one: _Drawing) -> list[tuple[str, str]]:
-    return [(found.x, found.y) for found in one.result.correlations if not found.selected]
+    return [(correlation.x, correlation.y) for correlation in one.result.correlations if not correlation.selected]
 
 
-def _with_interval(found: Correlation) -> str:
-    if math.isnan(found.r):
-        verb = "is" if len(found.constant) == 1 else "are"
-        return "undefined" + (f": {' and '.join(found.constant)} {verb} constant" if found.constant else "")
-    return f"{_decimals(found.r)} ({_decimals(found.low)} to {_decimals(found.high)})"
+def _with_interval(correlation: Correlation) -> str:
+    if math.isnan(correlation.r):
+        verb = "is" if len(correlation.constant) == 1 else "are"
+        return "undefined" + (f": {' and '.join(correlation.constant)} {verb} constant" if correlation.constant else "")
+    return f"{_decimals(correlation.r)} ({_decimals(correlation.low)} to {_decimals(correlation.high)})"
 
 
 def _decimals(r: float) -> str:
@@ -461,11 +458,13 @@ def _of_a_model(drawn: Sequence[_Drawing], note: str) -> list[Drawing]:
     from undertow.report.figures.scatter import draw_simulation
 
     model, pairs = drawn[0].model, _pairs(drawn[0])
-    found: list[Drawing] = []
+    figures: list[Drawing] = []
     for first in range(0, len(drawn), CASES_DOWN):
         for pair in range(0, len(pairs), PAIRS_ACROSS):
             across = pairs[pair : pair + PAIRS_ACROSS]
-            name = f"{model}-{len(found) + 1}" if max(len(drawn) - CASES_DOWN, len(pairs) - PAIRS_ACROSS) > 0 else model
+            name = (
+                f"{model}-{len(figures) + 1}" if max(len(drawn) - CASES_DOWN, len(pairs) - PAIRS_ACROSS) > 0 else model
+            )
             rows = [
                 (
                     f"{one.case or model}; selected: {_percent(one.result)} of all people",
@@ -474,8 +473,8 @@ def _of_a_model(drawn: Sequence[_Drawing], note: str) -> list[Drawing]:
                 for one in drawn[first : first + CASES_DOWN]
             ]
             title = f"{model}: correlations before and after selection{note}"
-            found.append(draw_simulation(name, title, _before_and_after_words(across), rows))
-    return found
+            figures.append(draw_simulation(name, title, _before_and_after_words(across), rows))
+    return figures
 
 
 def _row_words(said: str, model: str, result: Simulation) -> str:
@@ -506,6 +505,8 @@ def _panel(result: Simulation, pair: tuple[str, str], *, alone: bool = False) ->
 def _cloud(result: Simulation, pair: tuple[str, str], *, selected: bool) -> Cloud:
     from undertow.report.figures.scatter import Cloud
 
-    found = result.correlation(*pair, selected=selected)
+    correlation = result.correlation(*pair, selected=selected)
     people = result.selected if selected else result.everyone
-    return Cloud(people[found.x], people[found.y], found.r, found.low, found.high, found.n)
+    return Cloud(
+        people[correlation.x], people[correlation.y], correlation.r, correlation.low, correlation.high, correlation.n
+    )

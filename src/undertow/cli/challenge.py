@@ -1,7 +1,4 @@
-"""`undertow challenge`: a challenge set, documents, wordings or a table, as text, CSV or JSON.
-
-Knows options and what a terminal shows; decides nothing.
-"""
+"""`undertow challenge`: a challenge set, documents, wordings or a table, as text, CSV or JSON."""
 
 from __future__ import annotations
 
@@ -40,7 +37,7 @@ def show_challenge(  # noqa: PLR0913 - an option each
     as_json: Json = False,
     as_csv: Annotated[bool, typer.Option("--csv", help="Print CSV.")] = False,
 ) -> None:
-    """Print a challenge set, documents, the wordings of a task, or a table of the checklist, without any model."""
+    """Print a challenge set. Also prints documents, task wordings and tables of the checklist; needs no model."""
     from undertow import data
 
     if descriptions or name in (*data.TASKS, *data.CHECKLIST_SUMMARIES) or data.is_documents(name):
@@ -98,8 +95,8 @@ def show_challenge(  # noqa: PLR0913 - an option each
     rows = [{"item": item.id, **item.factors, "text": item.query.shown()} for item in items]  # type: ignore[union-attr]
     if as_json:
         covariates = {spectrum.name: spectrum.covariate() for spectrum in spectra}
-        shown_json = {"challenge": title, "groups": groups, "covariates": covariates, "w_notes": notes, "items": rows}
-        say_json(shown_json)
+        payload = {"challenge": title, "groups": groups, "covariates": covariates, "w_notes": notes, "items": rows}
+        say_json(payload)
     elif as_csv:
         import pandas as pd
 
@@ -107,21 +104,21 @@ def show_challenge(  # noqa: PLR0913 - an option each
 
         sys.stdout.write(csv_of(pd.DataFrame(rows)))
     else:
-        shown = [{"w_name": row["w_name"], "w": row["w"], "text": row["text"]} for row in rows]
-        say_table(shown)
-        words_shown = "; ".join(f"{group}: {', '.join(forms)}" for group, forms in groups.items())
+        table = [{"w_name": row["w_name"], "w": row["w"], "text": row["text"]} for row in rows]
+        say_table(table)
+        words = "; ".join(f"{group}: {', '.join(forms)}" for group, forms in groups.items())
         for line in (*(spectrum.summary() for spectrum in spectra), *notes):
             say(one_line(line))
-        say(f"{len(rows):,} texts; the blank takes {words_shown}")
+        say(f"{len(rows):,} texts; the blank takes {words}")
 
 
 def _without_blank(name: str, description_file: str, *, descriptions: bool) -> tuple[list[dict[str, str]], str]:
-    """Rows of what has no blank to fill, and a line on how many: wordings of a task, a checklist's tables, documents."""
+    """Rows of a data set without blanks (wordings of a task, tables of a checklist, documents), and a line that counts them."""
     from undertow import data
 
     if descriptions:
-        told = data.describe(name, Path(description_file) if description_file else None)
-        return told, _numbered(told)
+        description = data.describe(name, Path(description_file) if description_file else None)
+        return description, _numbered(description)
     if name in data.CHECKLIST_SUMMARIES:
         rows = data.checklist_table(name)
         return rows, f"{len(rows):,} rows: {data.CHECKLIST_SUMMARIES[name]}"
@@ -146,6 +143,6 @@ def _print_rows(rows: list[dict[str, str]], summary: str, *, as_json: bool, as_c
 
 
 def _numbered(rows: list[dict[str, str]]) -> str:
-    """How many wordings each class has."""
+    """Count the wordings of each class."""
     counts = Counter(row["class"] for row in rows)
     return f"{len(rows):,} wordings: {', '.join(f'{name} {n}' for name, n in counts.items())}"

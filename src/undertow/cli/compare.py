@@ -1,7 +1,4 @@
-"""`undertow compare`: runs of one audit beside each other, in words, as JSON, as a page and as a table.
-
-Knows options and what a terminal shows; compares nothing itself.
-"""
+"""`undertow compare`: runs of one audit beside each other, in words, as JSON, as a page and as a table."""
 
 from __future__ import annotations
 
@@ -15,7 +12,7 @@ from undertow.cli.console import Json, progress_bar, say, say_json, say_table, s
 if TYPE_CHECKING:
     from undertow.runs.compare.compare_folders import ComparedRuns
 
-SHOWN_ROWS = 10
+MAX_ROWS = 10
 
 
 def compare(  # noqa: PLR0913 - an option for each choice
@@ -40,16 +37,16 @@ def compare(  # noqa: PLR0913 - an option for each choice
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Say what differs between each pair of runs: paired by item, with intervals, and refused where runs are not comparable."""
+    """Compare runs pairwise, item by item, with intervals. Runs that are not comparable are an error."""
     from undertow.runs.compare import compare_folders as comparing
     from undertow.runs.compare.equivalence import Margins
 
     named = comparing.Runs.read(runs)
-    asked = comparing.CompareOptions(seed, Margins.read(margin or ()), within)
-    folder = out if out is not None else named.folder(asked)
-    comparing.check_folder(folder, named.key(asked))
+    options = comparing.CompareOptions(seed, Margins.read(margin or ()), within)
+    folder = out if out is not None else named.folder(options)
+    comparing.check_folder(folder, named.key(options))
     with stoppable("nothing was written"), progress_bar(as_json, "comparing", "measuring") as progress:
-        compared = named.compared(asked, progress)
+        compared = named.compared(options, progress)
         page = compared.write(folder)
     if as_json:
         answer = {"folder": str(folder), "report": str(page), **comparing.plain_of(compared)}
@@ -60,15 +57,18 @@ def compare(  # noqa: PLR0913 - an option for each choice
 
 
 def _say(compared: ComparedRuns) -> None:
-    """The strongest differences as sentences and as a table, and how many are equivalent or cannot be told."""
+    """Print the strongest differences as sentences and as a table, and count those that are equivalent or undecided."""
     from undertow.runs.compare.compare_folders import counts_of, rows_of
 
-    told = compared.findings
-    found, others = [one.text for one in told if one.significant], [one.text for one in told if not one.significant]
-    for text in found[:SHOWN_ROWS]:
+    findings = compared.findings
+    significant, others = (
+        [one.text for one in findings if one.significant],
+        [one.text for one in findings if not one.significant],
+    )
+    for text in significant[:MAX_ROWS]:
         say(f"* {text}")
-    if len(found) > SHOWN_ROWS:
-        more = len(found) - SHOWN_ROWS
+    if len(significant) > MAX_ROWS:
+        more = len(significant) - MAX_ROWS
         say(f"* And {more:,} more {'difference' if more == 1 else 'differences'}; the page has all of them.")
     for text in others:
         say(f"- {text}")
@@ -79,7 +79,7 @@ def _say(compared: ComparedRuns) -> None:
         say("")
         say("Every pair")
         say_table(counts_of(compared.comparisons))
-    rows = rows_of(compared.comparisons)[:SHOWN_ROWS] if several else []
+    rows = rows_of(compared.comparisons)[:MAX_ROWS] if several else []
     if rows:
         names = " and ".join(dict.fromkeys((several[0].candidate, several[0].baseline)))
         say("")

@@ -1,7 +1,4 @@
-"""What every command does with a terminal: tables, JSON, a bar, and an end by Ctrl-C that says what became of the work.
-
-Knows nothing about models, audits or what is shown.
-"""
+"""What every command does with a terminal: tables, JSON, a bar, and an end by Ctrl-C that says what became of the work."""
 
 from __future__ import annotations
 
@@ -41,32 +38,32 @@ _WRITTEN_OUT = {number: ascii(chr(number))[1:-1] for number in _OBEYED}
 
 
 def plain(text: object) -> str:
-    """A text as a terminal may be told it: what files and names hold moves no cursor and colours nothing."""
+    """Escape control characters, so that text from files and names cannot move the cursor or change colours."""
     return str(text).translate(_WRITTEN_OUT)
 
 
 def one_line(text: object) -> str:
-    """The same for a path or a name, which may go over lines and seem to be something that we say."""
+    """Escape control characters and line ends, so that a path or a name stays on one line."""
     return plain(text).replace("\n", r"\n")
 
 
 def say(text: object) -> None:
-    """A line on standard output, for people: whatever files and names hold, it stays one."""
+    """Print one line on standard output, escaped."""
     typer.echo(one_line(text))
 
 
 def warn(text: object) -> None:
-    """The same on standard error."""
+    """Print one line on standard error, escaped."""
     typer.echo(one_line(text), err=True)
 
 
 class StoppedError(UndertowError):
-    """The user stopped a command."""
+    """The user stopped a command (Ctrl-C)."""
 
 
 @contextmanager
 def stoppable(so_far: str = "all answers so far are kept") -> Iterator[None]:
-    """Ctrl-C ends a command with a sentence that says what has become of its work."""
+    """Turn Ctrl-C into a StoppedError that says what happened to the work so far."""
     try:
         yield
     except KeyboardInterrupt as error:
@@ -77,7 +74,7 @@ def stoppable(so_far: str = "all answers so far are kept") -> Iterator[None]:
 def progress_bar(
     as_json: bool, doing: str = "asking", starting: str = "loading the model"
 ) -> Iterator[Callable[[int, int], None]]:
-    """A bar with rate and time left on a terminal; nothing elsewhere."""
+    """Show a progress bar with rate and remaining time if standard error is a terminal."""
     if as_json or not sys.stderr.isatty():
         yield lambda done, total: None
         return
@@ -102,7 +99,7 @@ def progress_bar(
 
 
 def without_nan(value: Any) -> Any:
-    """JSON has no NaN: a number that is missing is null."""
+    """Replace NaN and infinities by None, since JSON has neither."""
     if isinstance(value, dict):
         return {key: without_nan(one) for key, one in value.items()}
     if isinstance(value, (list, tuple)):
@@ -111,12 +108,12 @@ def without_nan(value: Any) -> Any:
 
 
 def say_json(value: Any) -> None:
-    """A value on standard output, for machines; what is missing is null."""
+    """Print a value as JSON; missing numbers are null."""
     typer.echo(as_json(without_nan(value), allow_nan=False))
 
 
 def say_list(rows: list[dict[str, Any]], *, as_json: bool) -> None:
-    """Rows as JSON, or as `say_table`."""
+    """Print rows as JSON or as a table."""
     if as_json:
         say_json(rows)
     else:
@@ -124,7 +121,7 @@ def say_list(rows: list[dict[str, Any]], *, as_json: bool) -> None:
 
 
 def say_table(rows: list[dict[str, Any]]) -> None:
-    """Columns on a terminal; tabs elsewhere, so that nothing is cut. What is missing is an empty cell."""
+    """Print rows in columns on a terminal and with tabs elsewhere; missing values are empty cells."""
     if not rows:
         return
     rows = [{name: "" if without_nan(cell) is None else cell for name, cell in row.items()} for row in rows]
@@ -144,7 +141,7 @@ def say_table(rows: list[dict[str, Any]]) -> None:
 
 
 def console() -> Console:
-    """Where tables are printed."""
+    """The Rich console that prints tables."""
     from rich.console import Console
 
     return Console()
@@ -155,7 +152,10 @@ Dtype = Annotated[
 ]
 
 
-Out = Annotated[Path | None, typer.Option("--out", help="Run folder to write; chosen from what is asked if not given.")]
+Out = Annotated[
+    Path | None,
+    typer.Option("--out", help="Run folder to write; named after the audit, the model and the options if not given."),
+]
 
 
 Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace a folder that holds another run.")]
@@ -168,7 +168,7 @@ About = Annotated[
 
 
 def _named(context: typer.Context, parameter: typer.CallbackParam, graph: str) -> str:
-    """An empty name is none, and not the same as naming no graph."""
+    """Refuse an empty --graph, which is not the same as no --graph."""
     source = context.get_parameter_source(str(parameter.name))
     if not graph and source is not None and source.name == "COMMANDLINE":
         from undertow.causal.published import find_graph
@@ -206,35 +206,35 @@ def parameters_of(options: type[Any]) -> list[inspect.Parameter]:
 
 
 def parameter(name: str, annotation: Any, default: Any) -> inspect.Parameter:
-    """One option of a command."""
+    """Return one keyword option of a command."""
     return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, annotation=annotation, default=default)
 
 
 def without_help(one: inspect.Parameter) -> inspect.Parameter:
-    """The same option, which the help does not list."""
+    """Return the option, hidden from the help."""
     kind, option = get_args(one.annotation)
     option = copy.copy(option)
     option.hidden = True
     return one.replace(annotation=Annotated[kind, option])
 
 
-REASONS_SHOWN = 5
+MAX_REASONS = 5
 
 
-def say_run(run: Run, *, as_json: bool, asked: bool = True) -> None:
-    """The run for people, or for machines as JSON; `asked` is false where no model was asked just now.
+def say_run(run: Run, *, as_json: bool, with_counts: bool = True) -> None:
+    """Print a run as text or as JSON. `with_counts` adds how many items were computed and cached.
 
     Raises:
         UndertowError: a model has no number; says which, and why.
     """
-    _say_run(run, as_json=as_json, asked=asked)
+    _say_run(run, as_json=as_json, with_counts=with_counts)
     silent = _without_numbers(run)
     if silent:
-        told = "; ".join(f"{model} ({reason})" for model, reason in silent.items())
-        raise UndertowError(f"nothing was measured of {told}; {run.folder} says what was asked")
+        models = "; ".join(f"{model} ({reason})" for model, reason in silent.items())
+        raise UndertowError(f"nothing was measured of {models}; {run.folder} says what was asked")
 
 
-def _say_run(run: Run, *, as_json: bool, asked: bool) -> None:
+def _say_run(run: Run, *, as_json: bool, with_counts: bool) -> None:
     from undertow.report.formatting import reading_caveats
 
     grounds = run.grounds
@@ -250,7 +250,7 @@ def _say_run(run: Run, *, as_json: bool, asked: bool) -> None:
         say_json(answer)
         return
     counts = run.manifest.get("counts", {})
-    if "computed" in counts and asked:
+    if "computed" in counts and with_counts:
         say(
             f"Asked {counts['items']:,} items ({counts['computed']:,} of {counts['queries']:,} queries computed now, "
             f"{counts['missing']:,} unscored)."
@@ -274,12 +274,12 @@ def _say_run(run: Run, *, as_json: bool, asked: bool) -> None:
         say(sentence)
     if grounds is not None:
         say_grounds(grounds)
-    for shown in run.shown:
+    for table in run.shown:
         say("")
-        say(shown.title)
-        say_table([dict(zip(shown.columns, row, strict=True)) for row in shown.rows])
-        if shown.about:
-            say(shown.about)
+        say(table.title)
+        say_table([dict(zip(table.columns, row, strict=True)) for row in table.rows])
+        if table.about:
+            say(table.about)
     say(f"Report: {one_line(run.report.resolve())}")
 
 
@@ -290,7 +290,7 @@ def _plain_finding(finding: Finding, grounds: Grounds | None) -> dict[str, Any]:
 
 
 def say_grounds(grounds: Grounds) -> None:
-    """What the findings rest on, but what the graph grants."""
+    """Print the assumptions of the findings that the graph does not imply."""
     from undertow.causal.describe import GRANTED
 
     name = f" {grounds.named.name}" if grounds.named.name else ""
@@ -303,22 +303,22 @@ def say_grounds(grounds: Grounds) -> None:
 
 
 def _without_numbers(run: Run) -> dict[str, str]:
-    """Models that were asked and of which no result has a value, each with why."""
-    found = {}
+    """Models without any value, each with the reason."""
+    models = {}
     for model, rows in run.observations.groupby(run.observations["model"].astype(str), sort=False):
         own = [one for one in run.record.results if one.group.get("model") == model]
         reasons = _reasons(rows)
         if reasons and (rows["missing_reason"] != "").all():
-            found[str(model)] = reasons[0][0]
+            models[str(model)] = reasons[0][0]
         elif own and not any(math.isfinite(one.value) for one in own):
-            found[str(model)] = next((one.note.rstrip(".") for one in own if one.note), "no result has a value")
-    return found
+            models[str(model)] = next((one.note.rstrip(".") for one in own if one.note), "no result has a value")
+    return models
 
 
 def _reasons(observations: pd.DataFrame) -> list[tuple[str, int]]:
-    """Why items are unscored, each with how many are; the most frequent ones."""
+    """The most frequent reasons for missing items, with counts."""
     if "missing_reason" not in observations:
         return []
     reasons = Counter(map(str, observations["missing_reason"]))
     reasons.pop("", None)
-    return reasons.most_common(REASONS_SHOWN)
+    return reasons.most_common(MAX_REASONS)

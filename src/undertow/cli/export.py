@@ -1,7 +1,4 @@
-"""`undertow export FORMAT AUDIT`: the questions of an audit in the form of another tool.
-
-Knows options and what a terminal shows; what is asked, and how each form is written, is for `undertow.integrations`.
-"""
+"""`undertow export FORMAT AUDIT`: export the items of an audit in the format of another tool."""
 
 from __future__ import annotations
 
@@ -18,14 +15,14 @@ from undertow.cli.console import Json, parameters_of, say, say_json
 
 FORMATS = ("datasets", "inspect", "lm-eval")
 """As `undertow.integrations.names()`, which takes long to import; a test compares them."""
-HELP = "Write the questions of an audit for another tool to ask."
+HELP = "Export the items of an audit for another tool."
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class ExportOptions:
     """Options that every `undertow export FORMAT AUDIT` has."""
 
-    out: Annotated[Path | None, typer.Option("--out", help="Folder to write; PROBE_FORMAT if not given.")] = None
+    out: Annotated[Path | None, typer.Option("--out", help="Folder to write; AUDIT_FORMAT if not given.")] = None
     seed: Annotated[int, typer.Option(help="Chooses the questions, where there is a limit.")] = 0
     limit: Annotated[
         int, typer.Option(help="About so many items, counted as `undertow run AUDIT --help` says; 0 for all.")
@@ -54,7 +51,7 @@ class AuditsOfFormat(TyperGroup):
 
 
 class Formats(TyperGroup):
-    """`undertow export`: a group for each format, whose summary is told when help is asked for."""
+    """`undertow export`: a group for each format; its summary is read when help is printed."""
 
     def list_commands(self, ctx: Any) -> list[str]:  # noqa: D102
         return list(FORMATS)

@@ -1,7 +1,4 @@
-"""`undertow gate`: runs judged by a file of rules, for a build that is to stop where a model got worse.
-
-Knows options, exit statuses and what a terminal shows; decides nothing.
-"""
+"""`undertow gate`: check runs against a file of rules and fail the build where a model got worse."""
 
 from __future__ import annotations
 
@@ -36,7 +33,7 @@ def gate(
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Judge runs by rules: exit status 0 if all hold, 1 if one does not, 2 if they cannot be judged."""
+    """Check runs against rules, for a build. Exit status: 0 if all rules hold, 1 if one fails, 2 if a run or a rule is unusable."""
     from undertow.runs import gates
 
     with (
@@ -60,7 +57,7 @@ def gate(
 
 @contextmanager
 def _refusing(junit: Path | None = None) -> Iterator[None]:
-    """What cannot be judged is one sentence on standard error, as everywhere, with an exit status of its own."""
+    """Report an error as one sentence on standard error and in the JUnit file, if there is one, and exit with status 2."""
     from undertow.runs.gates import write_refusal
     from undertow.runs.gates.gate_formatting import printable
 
@@ -102,16 +99,16 @@ def _lines(run: RunReport, *, several: bool) -> Iterator[str]:
     from undertow.runs.gates import PASSED
     from undertow.runs.gates.gate_formatting import printable
 
-    told: dict[tuple[int, str], int] = {}
+    n_lines: dict[tuple[int, str], int] = {}
     for one in run.judged:
         if one.outcome == PASSED:
             continue
         kind = (one.rule.number, one.outcome)
-        told[kind] = told.get(kind, 0) + 1
-        if told[kind] <= LINES_PER_RULE:
+        n_lines[kind] = n_lines.get(kind, 0) + 1
+        if n_lines[kind] <= LINES_PER_RULE:
             why = f" ({printable(one.rule.why)})" if one.rule.why else ""
             yield f"{one.outcome}: {printable(f'{run.folder}: ') if several else ''}{one.sentence}{why}"
-    for (number, outcome), n in told.items():
+    for (number, outcome), n in n_lines.items():
         if n > LINES_PER_RULE:
             where = printable(f" of {run.folder}") if several else ""
             yield f"{outcome}: {n - LINES_PER_RULE:,} more results{where} by rule {number}; --json and --junit have all of them"

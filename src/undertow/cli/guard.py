@@ -1,7 +1,4 @@
-"""`undertow guard`: whether one sentence, or each of a file, decides its blank.
-
-Knows options and what a terminal shows; decides nothing.
-"""
+"""`undertow guard`: whether one sentence, or each of a file, decides its blank."""
 
 from __future__ import annotations
 
@@ -49,7 +46,7 @@ def guard_command(  # noqa: PLR0913 - an option each
     out: Annotated[Path | None, typer.Option("--out", help="JSONL file for the verdicts of --file.")] = None,
     as_json: Json = False,
 ) -> None:
-    """Say whether a sentence decides its blank, or an answer would be a guess."""
+    """Check whether a sentence decides its blank or an answer is a guess."""
     from undertow.runs import guard as checking
     from undertow.runs.guard import check_out, read_lines, write_verdicts
 

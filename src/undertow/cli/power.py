@@ -1,7 +1,4 @@
-"""`undertow power`: the smallest change along a W list that a design would find, before any model is asked.
-
-Knows options and what a terminal shows; simulates and draws nothing itself.
-"""
+"""`undertow power`: the smallest change along a W list that a design detects, before any model runs."""
 
 from __future__ import annotations
 
@@ -106,7 +103,7 @@ def power(  # noqa: PLR0913 - an option each
     as_json: Json = False,
     as_csv: Annotated[bool, typer.Option("--csv", help="Print CSV.")] = False,
 ) -> None:
-    """Print the smallest change along a W list that a design would find, for numbers of sentences and of values."""
+    """Print the smallest change along a W list that a design detects, by number of sentences and of values."""
     given = {"text_sd": text_sd, "slopes_sd": slopes_sd, "values_sd": values_sd, "autocorrelation": autocorrelation}
     _check(given, like, group, out, overwrite=overwrite)
     from undertow.audits.spurious_correlation import audit as spurious_correlation
@@ -120,22 +117,22 @@ def power(  # noqa: PLR0913 - an option each
         raise UndertowError(
             f"{name}: nothing can rise or fall along a list without order ({', '.join(unordered)}); give it an order, or --w-scale index"
         )
-    shown = _like(like, group) if like is not None else None
+    observed = _like(like, group) if like is not None else None
     with stoppable("nothing was simulated"), progress_bar(as_json or as_csv, "simulating", "") as bar:
         curves = [
-            _curve(one, given, shown, lambda done, total, at=at: bar(at * total + done, len(lists) * total))
+            _curve(one, given, observed, lambda done, total, at=at: bar(at * total + done, len(lists) * total))
             for at, one in enumerate(lists)
         ]
     if out is not None:
         _write(_drawing(name, curves), out)
     if as_json:
-        say_json(_plain(name, curves, given, shown))
+        say_json(_plain(name, curves, given, observed))
     elif as_csv:
         writer = csv.DictWriter(sys.stdout, COLUMNS, lineterminator="\n")
         writer.writeheader()
         writer.writerows({key: "" if cell is None else cell for key, cell in row.items()} for row in _rows(curves))
     else:
-        _say(curves, given, shown)
+        _say(curves, given, observed)
         if out is not None:
             say(f"Written: {one_line(out.resolve())}")
 
@@ -150,8 +147,8 @@ def _check(
         if like is not None:
             raise UndertowError(f"{flag}: --like {like} takes it from there; leave one of the two out")
         if not (0 <= number < math.inf) or (option == "autocorrelation" and number >= 1):
-            range_told = "0 or more and below 1" if option == "autocorrelation" else "0 or more"
-            raise UndertowError(f"{flag} {number:g}: must be {range_told}")
+            valid_range = "0 or more and below 1" if option == "autocorrelation" else "0 or more"
+            raise UndertowError(f"{flag} {number:g}: must be {valid_range}")
     if group and like is None:
         raise UndertowError(
             f"--group {group}: says which series of a run --like is about; name the run, or leave it out"
@@ -165,7 +162,7 @@ def _check(
 
 
 def _like(path: Path, group: str) -> ObservedNoise:
-    """The noise that a run folder or a recorded table shows."""
+    """Estimate the noise of a run folder or a recorded table."""
     from undertow import data
     from undertow.audits.spurious_correlation import audit as spurious_correlation
     from undertow.metrics.power_planning import observed_noise
@@ -178,22 +175,22 @@ def _like(path: Path, group: str) -> ObservedNoise:
         audit = record.manifest["audit"]
         if audit != "spurious-correlation":
             raise UndertowError(f"{path}: is a run of {audit}; --like takes one of spurious-correlation")
-        evidence = observations_of(record)
+        observations = observations_of(record)
     else:
         if not path.exists():
             raise UndertowError(f"{path}: there is no such run folder or recorded table; check the path")
-        evidence, _ = spurious_correlation.load_recorded(path, "")
-    gaps = [(str(first), str(second)) for first, second in evidence.design["gaps"]]
-    covariates = evidence.design.get("covariates", {})
+        observations, _ = spurious_correlation.load_recorded(path, "")
+    gaps = [(str(first), str(second)) for first, second in observations.design["gaps"]]
+    covariates = observations.design.get("covariates", {})
     unordered = [name for name, one in covariates.items() if one["scale"] == data.NONE]
     try:
-        return observed_noise(evidence.frame, evidence.design["groups"], gaps, group, unordered)
+        return observed_noise(observations.frame, observations.design["groups"], gaps, group, unordered)
     except UndertowError as error:
         raise UndertowError(f"--like {path}: {error}") from error
 
 
 def _curve(
-    one: tuple[Covariate, ListSizes], given: Mapping[str, float | None], shown: ObservedNoise | None, progress: Any
+    one: tuple[Covariate, ListSizes], given: Mapping[str, float | None], observed: ObservedNoise | None, progress: Any
 ) -> _Curve:
     """The curve of one list; the autocorrelation that was given is that of neighbours in the list itself."""
     from dataclasses import replace
@@ -205,8 +202,8 @@ def _curve(
     if spectrum.scale == "none":
         return _Curve(spectrum, sizes, [])
     n_texts = sizes.n_sentences / sizes.n_clusters
-    if shown is not None:
-        noise = replace(shown.noise, n_texts=n_texts)
+    if observed is not None:
+        noise = replace(observed.noise, n_texts=n_texts)
     else:
         noise = AssumedNoise(**_assumed(given), step=step_of(spectrum.axis), n_texts=n_texts)
     return _Curve(spectrum, sizes, curve(spectrum.axis, sizes.n_clusters, noise, progress))
@@ -217,9 +214,9 @@ def _assumed(given: Mapping[str, float | None]) -> dict[str, float]:
     return {name: default if given[name] is None else float(given[name] or 0) for name, default in defaults.items()}
 
 
-def _noise(given: Mapping[str, float | None], shown: ObservedNoise | None) -> dict[str, float]:
+def _noise(given: Mapping[str, float | None], observed: ObservedNoise | None) -> dict[str, float]:
     """The three standard deviations; the autocorrelation is each list's own."""
-    numbers = _assumed(given) if shown is None else asdict(shown.noise)
+    numbers = _assumed(given) if observed is None else asdict(observed.noise)
     return {name: float(numbers[name]) for name in ("text_sd", "slopes_sd", "values_sd")}
 
 
@@ -251,7 +248,7 @@ def _rows(curves: Sequence[_Curve]) -> list[dict[str, Any]]:
 
 
 def _plain(
-    name: str, curves: Sequence[_Curve], given: Mapping[str, float | None], shown: ObservedNoise | None
+    name: str, curves: Sequence[_Curve], given: Mapping[str, float | None], observed: ObservedNoise | None
 ) -> dict[str, Any]:
     from undertow.stats.regression.power_analysis import ALPHA, POWER
 
@@ -259,8 +256,10 @@ def _plain(
         "challenge": name,
         "power": POWER,
         "alpha": ALPHA,
-        "noise": _noise(given, shown),
-        "like": None if shown is None else {**shown.group, "sentences": shown.n_sentences, "values": shown.n_values},
+        "noise": _noise(given, observed),
+        "like": None
+        if observed is None
+        else {**observed.group, "sentences": observed.n_sentences, "values": observed.n_values},
         "lists": [
             {
                 "w_name": curve.spectrum.name,
@@ -294,7 +293,7 @@ def _own(curve: _Curve) -> dict[str, Any]:
     return {"autocorrelation": own.autocorrelation, "change": own.change, "slope": own.slope, "step": curve.step}
 
 
-def _say(curves: Sequence[_Curve], given: Mapping[str, float | None], shown: ObservedNoise | None) -> None:
+def _say(curves: Sequence[_Curve], given: Mapping[str, float | None], observed: ObservedNoise | None) -> None:
     for curve in curves:
         say(one_line(curve.spectrum.summary()))
         for note in (*curve.spectrum.notes, curve.sizes.limitation()):
@@ -317,7 +316,7 @@ def _say(curves: Sequence[_Curve], given: Mapping[str, float | None], shown: Obs
                 f"{_digits(own.slope)} points a {curve.step}."
             )
         say("")
-    numbers = _noise(given, shown)
+    numbers = _noise(given, observed)
     neighbours = ", ".join(
         f"{one_line(curve.spectrum.name)} {curve.own.autocorrelation:.2g}" for curve in curves if curve.designs
     )
@@ -326,15 +325,15 @@ def _say(curves: Sequence[_Curve], given: Mapping[str, float | None], shown: Obs
         f"{numbers['slopes_sd']:.3g} (sentences' own changes over the whole list) and {numbers['values_sd']:.3g} (a W value, for all "
         f"sentences alike); correlation of neighbouring values: {neighbours}."
     )
-    say(_source(given, shown))
+    say(_source(given, observed))
 
 
-def _source(given: Mapping[str, float | None], shown: ObservedNoise | None) -> str:
-    if shown is not None:
-        about = shown.group
+def _source(given: Mapping[str, float | None], observed: ObservedNoise | None) -> str:
+    if observed is not None:
+        about = observed.group
         return (
-            f"So shows {one_line(about['pronoun'])} of {one_line(about['model'])} by {one_line(about['w_name'])}, with {shown.n_sentences} "
-            f"sentences and {shown.n_values} values."
+            f"So shows {one_line(about['pronoun'])} of {one_line(about['model'])} by {one_line(about['w_name'])}, with "
+            f"{observed.n_sentences} sentences and {observed.n_values} values."
         )
     if all(number is None for number in given.values()):
         return "So does the default model on the published dates; others may be noisier. --like RUN takes the noise of a run."

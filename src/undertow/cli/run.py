@@ -1,7 +1,4 @@
-"""`undertow run AUDIT`: an audit of models, or what it will take.
-
-Knows options and what a terminal shows; decides nothing.
-"""
+"""`undertow run AUDIT`: an audit of models, or what it will take."""
 
 from __future__ import annotations
 
@@ -153,7 +150,7 @@ def _command_of(name: str, audit: Any) -> Callable[..., None]:
 def _run(audit: str, common: CommonOptions, options: dict[str, Any]) -> None:
     from undertow.runs import pipeline
 
-    asked: dict[str, Any] = {
+    request: dict[str, Any] = {
         "revision": common.revision,
         "dtype": common.dtype,
         "device": common.device,
@@ -169,11 +166,11 @@ def _run(audit: str, common: CommonOptions, options: dict[str, Any]) -> None:
         **options,
     }
     if common.dry_run:
-        _say_estimate(pipeline.dry_run(audit, common.model, **asked), as_json=common.as_json)
+        _say_estimate(pipeline.dry_run(audit, common.model, **request), as_json=common.as_json)
         return
     with stoppable(), progress_bar(common.as_json) as progress:
         run = pipeline.audit(
-            audit, common.model, out=common.out, overwrite=common.overwrite, progress=progress, **asked
+            audit, common.model, out=common.out, overwrite=common.overwrite, progress=progress, **request
         )
     say_run(run, as_json=common.as_json)
 
@@ -203,4 +200,4 @@ def _say_estimate(estimate: RunEstimate, *, as_json: bool) -> None:
         say(one_line(note))
 
 
-run_app = typer.Typer(cls=AuditGroup, help="Audit a model.", no_args_is_help=True)
+run_app = typer.Typer(cls=AuditGroup, help="Run an audit on one or more models.", no_args_is_help=True)

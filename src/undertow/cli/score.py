@@ -1,7 +1,4 @@
-"""`undertow score` and `undertow report`: recorded answers measured, and a run told, anew.
-
-Knows options and what a terminal shows; decides nothing.
-"""
+"""`undertow score`, `undertow report` and `undertow scaling`: commands on recorded answers and runs."""
 
 from __future__ import annotations
 
@@ -49,7 +46,7 @@ def score(  # noqa: PLR0913 - an option each
     overwrite: Overwrite = False,
     as_json: Json = False,
 ) -> None:
-    """Measure a saved run, a recorded table or a log of lm-evaluation-harness, without asking any model."""
+    """Score recorded answers without a model. Reads a run folder, a table or a log of lm-evaluation-harness."""
     from undertow.runs import score as rescoring
 
     say_run(
@@ -65,12 +62,12 @@ def score(  # noqa: PLR0913 - an option each
             overwrite=overwrite,
         ),
         as_json=as_json,
-        asked=False,
+        with_counts=False,
     )
 
 
 def report(run: Annotated[Path, typer.Argument(help="A run folder.")], *, graph: Graph = "") -> None:
-    """Write the figures and the page of a run folder anew."""
+    """Rewrite the figures and the page of a run folder."""
     from undertow.runs import score as rescoring
 
     page = rescoring.render_report(run, graph)
@@ -92,11 +89,11 @@ def scaling(
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Over several models, say whether detection is better where the drift, or the model, is larger."""
+    """Relate detection to drift and to model size over several models."""
     from undertow.runs import score
 
-    found, relations = score.relate(runs, _sizes(size or []))
-    rows = [dataclasses.asdict(point) for point in found]
+    points, relations = score.relate(runs, _sizes(size or []))
+    rows = [dataclasses.asdict(point) for point in points]
     ranks = [
         {
             **relation.group,

@@ -1,7 +1,6 @@
-"""HOW it is told: figures, and one HTML page that needs nothing but itself.
+"""Figures, and one self-contained HTML page.
 
-Knows the nouns of `undertow.types` and how to lay them out; knows nothing about models, scoring or how a number
-was got. Importing this package loads no matplotlib: `drawing` and `spectrum` do, when they are imported.
+Importing this package does not import matplotlib; the modules that draw do.
 """
 
 from undertow.report.page import Page, PageFigure, render_page

@@ -1,7 +1,4 @@
-"""The words and numbers of a report: how a number is written, what a column means, what the numbers rest on.
-
-Knows the names that results carry; knows nothing about HTML or figures.
-"""
+"""Numbers, column titles and notes of a report in words."""
 
 from __future__ import annotations
 
@@ -197,12 +194,12 @@ class MinusSigns:
     """
 
     def __init__(self, results: Iterable[Result], names: Iterable[str] = ()) -> None:
-        """Of these results; names beside those in their groups are not touched either."""
+        """Collect the negative numbers of results; `names` and the results' groups stay unchanged."""
         results = tuple(results)
-        told = chain.from_iterable(
+        numbers = chain.from_iterable(
             (one.value, one.low, one.high, one.null_value, *one.extras.values()) for one in results
         )
-        self._below_zero = {number for number in told if -math.inf < number < 0}
+        self._below_zero = {number for number in numbers if -math.inf < number < 0}
         self._written: dict[str, set[float]] = {}
         levels = chain(names, *(one.group.values() for one in results))
         named = sorted({level for level in levels if "-" in level}, key=lambda name: (-len(name), name))
@@ -212,18 +209,18 @@ class MinusSigns:
         )
 
     def put(self, text: str) -> str:
-        """The text with its true minus signs."""
+        """Return the text with true minus signs."""
         return self._pattern.sub(self._put_one, text) if self._below_zero else text
 
     def leaves(self, text: str) -> bool:
-        """Whether a number below zero is none of these results."""
+        """Whether the text has a negative number that is not of these results."""
         return re.search(_NEGATIVE, self.put(text)) is not None
 
     def _put_one(self, match: re.Match[str]) -> str:
         written = match["number"]
-        return match[0] if written is None or not self._is_told(written, match) else written.replace("-", MINUS)
+        return match[0] if written is None or not self._is_of_results(written, match) else written.replace("-", MINUS)
 
-    def _is_told(self, written: str, match: re.Match[str]) -> bool:
+    def _is_of_results(self, written: str, match: re.Match[str]) -> bool:
         digits = written.replace(",", "")
         mantissa, exponent, _ = digits.partition("e")
         whole, point, decimals = mantissa.partition(".")

@@ -1,7 +1,4 @@
-"""Names beside points: each at the place that costs least, of those where it touches no other name.
-
-Knows boxes in pixels; knows nothing about what the points are.
-"""
+"""Placement of labels beside points: the cheapest position that overlaps no other label."""
 
 from __future__ import annotations
 

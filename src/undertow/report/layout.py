@@ -1,7 +1,4 @@
-"""A sheet of figures: title and lead at the top, small print at the bottom, and as much between as its parts need.
-
-Knows how words and axes are placed in pixels; knows nothing about what is drawn.
-"""
+"""A sheet of panels: title and lead at the top, small print at the bottom, and a body as high as its parts need."""
 
 from __future__ import annotations
 
@@ -27,7 +24,7 @@ GREY, PALE, GRID = "#6b6b6b", "#f5f5f5", "#e4e4e4"
 NO_PROMPT, NO_NAME = "no prompt", "(no name)"
 
 Handle = Any
-"""What a legend shows beside a word."""
+"""Handle of a legend entry."""
 
 
 # A sheet, in pixels from its lower left corner: title and lead at the top, small print at the bottom, the body between.
@@ -173,6 +170,6 @@ def distinct_labels(named: Iterable[tuple[str, Handle]]) -> dict[str, Handle]:
 
 
 def say(axes: Axes, text: str) -> None:
-    """What an empty panel is empty for."""
+    """Write why a panel is empty."""
     axes.set_facecolor(PALE)
     axes.text(0.5, 0.5, text, size=SMALL_SIZE, color=GREY, ha="center", va="center", transform=axes.transAxes)

@@ -75,7 +75,7 @@ class Checklist:
 
 @dataclass(frozen=True, slots=True)
 class ReportText:
-    """What a reader of the report is told beside findings, figures and tables.
+    """Text of a report beside findings, figures and tables.
 
     Attributes:
         title: of the page.

@@ -1,7 +1,6 @@
-"""One HTML page that tells an audit: findings in words, then figures, then the numbers and what they rest on.
+"""The HTML page of an audit: findings, figures, tables and provenance.
 
-Knows how the parts of a report are ordered and worded; knows nothing about how figures are drawn or numbers were got.
-The page is one file: it fetches nothing, runs no script but its own, and shows every text that it was given as text.
+The page is one file: it loads nothing, runs only its own script, and shows all given text as text.
 """
 
 from __future__ import annotations
@@ -42,16 +41,16 @@ from undertow.report.formatting import (
 from undertow.report.model import Checklist, ChecklistTest, ReportTable
 from undertow.types import Finding, Result
 
-FOUND_BELOW_Q = 0.05
+SIGNIFICANT_BELOW_Q = 0.05
 UNFOLDED_FINDINGS = 10
-"""More than these are folded: a run over several models has dozens, and the strongest are told first."""
+"""More than these are folded: a run over several models has dozens, and the strongest come first."""
 LONG_TABLE_ROWS = 60
 """A longer table is folded until the reader opens it."""
 SHORT_CELL_SIGNS, LONG_CELL_SIGNS = 14, 40
 FAILURE_STEPS_PERCENT = (5.0, 20.0, 50.0)
 """Where a check that fails more often than this gets a stronger colour."""
-MAX_TOLD_RESULTS = 8
-"""Of what a finding tells; the others are in the tables."""
+MAX_BASIS_RESULTS = 8
+"""Results listed under a finding; the others are in the tables."""
 _TALL = 1.2
 """A figure higher than this many times its width gets a printed page of its own."""
 _SVG_SIZE = re.compile(r'<svg\b[^>]*\bviewBox="[\d.]+ [\d.]+ ([\d.]+) ([\d.]+)"')
@@ -84,7 +83,7 @@ class PageFigure:
 
 @dataclass(frozen=True, slots=True)
 class PageAssumption:
-    """Something that findings rest on.
+    """An assumption of the findings.
 
     Attributes:
         claim: what has to be so.
@@ -100,7 +99,7 @@ class PageAssumption:
 
     @property
     def look(self) -> str:
-        """Class of its colour."""
+        """CSS class of its colour."""
         return {True: "granted", False: "refused", None: "unsaid"}[self.holds]
 
 
@@ -144,7 +143,7 @@ class PagePrecision:
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """Everything that a report says; all of it is text to be shown, never markup.
+    """Content of a report; all of it is plain text, never markup.
 
     Attributes:
         title: the name of the audit.
@@ -156,7 +155,7 @@ class Page:
         shown: tables of the audit's own, between these and the numbers; one with a warning stays closed until it is opened.
         asked: sentences that say what was asked.
         examples: some of the sentences that were asked.
-        asked_of: the model card, row by row.
+        asked_of: the identity of the model, row by row.
         notes: what the numbers rest on and what they do not show.
         command: the shell command that repeats the audit.
         python: the same in Python.
@@ -193,18 +192,18 @@ class Page:
     nothing: str = ""
 
     @property
-    def nothing_found(self) -> str:
-        """What stands where findings would."""
+    def empty_text(self) -> str:
+        """Text in place of findings."""
         if self.results and all(result.n == 0 for result in self.results):
             return "Nothing was scored, so nothing was tested; the notes say why."
         return self.nothing or "No effect in this run survived the correction for the number of tests."
 
 
-class _Text(NamedTuple):
+class _PrintedFinding(NamedTuple):
     """A finding, ready to be printed."""
 
     text: str
-    found: bool
+    significant: bool
     rests: bool
     mark: str  # whether it survives the correction for the number of tests; "" where nobody says
     basis: dict[str, str]  # what it rests on, row by row
@@ -284,28 +283,31 @@ def render_page(page: Page) -> str:
     shared = _shared_group(page.results)
     tables = [_table(results, shared, page) for results in _by_measure(page.results)]
     signs, names = MinusSigns(page.results), _names(page.results)
-    as_shown = {finding.text: MinusSigns(finding.results, names).put(finding.text) for finding in page.findings}
-    found, not_found = (
-        [_told(finding, page, shared, names) for finding in _strongest_first(page.findings, found=found)]
-        for found in (True, False)
+    printed_text = {finding.text: MinusSigns(finding.results, names).put(finding.text) for finding in page.findings}
+    significant_findings, other_findings = (
+        [
+            _printed_finding(finding, page, shared, names)
+            for finding in _strongest_first(page.findings, is_significant=is_significant)
+        ]
+        for is_significant in (True, False)
     )
     return environment.get_template("page.html.j2").render(
         page=page,
         contents=_contents(page),
         ranked=_ranked(page.findings),
-        found=found,
-        resting=[finding for finding in found if finding.rests],
-        standing=[finding for finding in found if not finding.rests],
-        not_found=not_found,
+        significant_findings=significant_findings,
+        resting=[finding for finding in significant_findings if finding.rests],
+        standing=[finding for finding in significant_findings if not finding.rests],
+        other_findings=other_findings,
         unfolded=UNFOLDED_FINDINGS,
         images=[_data_uri(figure.svg) for figure in page.figures],
         graph_image=_data_uri(page.grounds.figure.svg) if page.grounds and page.grounds.figure else "",
         shared={_head(key): level or "none" for key, level in shared.items()},
         tables=tables,
         checklists=[_checklist(matrix) for matrix in page.matrices],
-        shown=[_shown_table(shown, signs) for shown in page.shown],
-        could_change=[as_shown.get(text, text) for text in page.precision.could_change] if page.precision else [],
-        precise=_shown_table(page.precision.table, signs) if page.precision and page.precision.table else None,
+        shown=[_report_table(shown, signs) for shown in page.shown],
+        could_change=[printed_text.get(text, text) for text in page.precision.could_change] if page.precision else [],
+        precise=_report_table(page.precision.table, signs) if page.precision and page.precision.table else None,
         glossary=_glossary(page, tables, shared),
         script=Markup(script),  # noqa: S704 - a file of this package, and no text of a run
         script_sha256=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
@@ -313,13 +315,13 @@ def render_page(page: Page) -> str:
 
 
 class _Lines(str):
-    """A text whose lines are kept, as within a box of its own."""
+    """Text that keeps its line breaks."""
 
     __slots__ = ()
 
 
 def _on_its_line(value: object) -> object:
-    """What a run says may hold line ends, signs that HTML has no place for, and bytes that are no text."""
+    """Escape line ends, control characters and lone surrogates in text of a run."""
     if isinstance(value, _Lines):
         return "\n".join(map(on_one_line, value.split("\n")))
     return on_one_line(value) if type(value) is str else value
@@ -348,8 +350,8 @@ def _contents(page: Page) -> dict[str, str]:
     return {name: title for name, (title, there) in sections.items() if there}
 
 
-def _strongest_first(findings: Sequence[Finding], *, found: bool) -> list[Finding]:
-    chosen = [finding for finding in findings if finding.significant is found]
+def _strongest_first(findings: Sequence[Finding], *, is_significant: bool) -> list[Finding]:
+    chosen = [finding for finding in findings if finding.significant is is_significant]
     return sorted(chosen, key=lambda finding: -finding.strength if math.isfinite(finding.strength) else math.inf)
 
 
@@ -365,15 +367,15 @@ def _ranked(findings: Sequence[Finding]) -> str:
 
 
 def _names(results: Sequence[Result]) -> set[str]:
-    """Of what the results are about: models, W, word groups."""
+    """Levels of all results' groups: models, W, word groups."""
     return {level for result in results for level in result.group.values()}
 
 
-def _told(finding: Finding, page: Page, shared: Mapping[str, str], names: Iterable[str]) -> _Text:
+def _printed_finding(finding: Finding, page: Page, shared: Mapping[str, str], names: Iterable[str]) -> _PrintedFinding:
     unsure = page.precision is not None and finding.text in page.precision.could_change
     signs = MinusSigns(finding.results, names)
     text, mark = signs.put(finding.text), signs.put(_mark(finding))
-    return _Text(text, finding.significant, finding.causal_claim, mark, _basis(finding, page, shared), unsure)
+    return _PrintedFinding(text, finding.significant, finding.causal_claim, mark, _basis(finding, page, shared), unsure)
 
 
 def _mark(finding: Finding) -> str:
@@ -383,20 +385,20 @@ def _mark(finding: Finding) -> str:
     if finding.n_tests == 1:
         return f"The only test of the run, so that nothing is corrected: {_equals('p', finding.results[0].p)}."
     q = finding.results[0].q
-    if not finding.significant and q < FOUND_BELOW_Q:
+    if not finding.significant and q < SIGNIFICANT_BELOW_Q:
         # An audit from outside may hold a finding back by its interval, and not say so.
         return f"Survives the correction for {finding.n_tests:,} tests ({_equals('q', q)}), but is not claimed: q alone did not decide."
-    if finding.significant and not q < FOUND_BELOW_Q:
+    if finding.significant and not q < SIGNIFICANT_BELOW_Q:
         return f"Does not survive the correction for {finding.n_tests:,} tests ({_equals('q', q)}), but is claimed all the same."
-    does = "Survives" if q < FOUND_BELOW_Q else "Does not survive"
+    does = "Survives" if q < SIGNIFICANT_BELOW_Q else "Does not survive"
     return f"{does} the correction for {finding.n_tests:,} tests: {_equals('q', q)}."
 
 
 def _basis(finding: Finding, page: Page, shared: Mapping[str, str]) -> dict[str, str]:
     """The results that a finding tells, and whatever else it rests on; nothing where nobody says."""
-    rows = {_named(one, page, shared): _numbers_told(one, page.neutral) for one in finding.results[:MAX_TOLD_RESULTS]}
-    if len(finding.results) > MAX_TOLD_RESULTS:
-        rows["further results"] = f"{len(finding.results) - MAX_TOLD_RESULTS:,} more, under All numbers"
+    rows = {_named(one, page, shared): _numbers_text(one, page.neutral) for one in finding.results[:MAX_BASIS_RESULTS]}
+    if len(finding.results) > MAX_BASIS_RESULTS:
+        rows["further results"] = f"{len(finding.results) - MAX_BASIS_RESULTS:,} more, under All numbers"
     if finding.n_tests > 1:
         rows["correction"] = f"Benjamini and Hochberg's, for {finding.n_tests:,} tests"
     rows |= page.basis.get(finding.text, {})
@@ -412,7 +414,7 @@ def _named(result: Result, page: Page, shared: Mapping[str, str]) -> str:
     return f"{title}: {', '.join(levels)}" if levels else title
 
 
-def _numbers_told(result: Result, neutral: str) -> str:
+def _numbers_text(result: Result, neutral: str) -> str:
     """Value, interval, p and q, and how much is behind them, in words."""
     if not math.isfinite(result.value):
         return result.note or "no number"
@@ -469,31 +471,31 @@ def _table(results: Sequence[Result], shared: Mapping[str, str], page: Page) -> 
         title=page.titles.get(first.measure) or measure_title(first.measure),
         about="; ".join(part for part in (f"in {first.unit}" if first.unit else "", neutral) if part),
         columns=[*groups, *_number_columns(results), *_detail_columns(results), *_note_column(results)],
-        bold=[result.q < FOUND_BELOW_Q for result in results],
+        bold=[result.q < SIGNIFICANT_BELOW_Q for result in results],
         folded=len(results) > LONG_TABLE_ROWS,
     )
 
 
-def _shown_table(shown: ReportTable, signs: MinusSigns) -> _Table:
+def _report_table(table: ReportTable, signs: MinusSigns) -> _Table:
     """A table of the audit's own, its columns of numbers told from those of text."""
-    if any(len(row) != len(shown.columns) for row in shown.rows):
-        raise ValueError(f"every row of {shown.title!r} has a cell for each of its {len(shown.columns)} columns")
-    cells = [[row[place] for row in shown.rows] for place in range(len(shown.columns))]
+    if any(len(row) != len(table.columns) for row in table.rows):
+        raise ValueError(f"every row of {table.title!r} has a cell for each of its {len(table.columns)} columns")
+    cells = [[row[place] for row in table.rows] for place in range(len(table.columns))]
     return _Table(
-        title=shown.title,
-        about=shown.about,
-        columns=[_shown_column(head, column, signs) for head, column in zip(shown.columns, cells, strict=True)],
-        bold=[False] * len(shown.rows),
-        folded=len(shown.rows) > LONG_TABLE_ROWS,
-        warning=shown.warning,
+        title=table.title,
+        about=table.about,
+        columns=[_report_column(head, column, signs) for head, column in zip(table.columns, cells, strict=True)],
+        bold=[False] * len(table.rows),
+        folded=len(table.rows) > LONG_TABLE_ROWS,
+        warning=table.warning,
     )
 
 
-def _shown_column(head: str, cells: list[str], signs: MinusSigns) -> _Column:
-    """Signs are made true where all numbers below zero are of the results: what was asked is shown as it was."""
+def _report_column(head: str, cells: list[str], signs: MinusSigns) -> _Column:
+    """Columns get true minus signs only if all their negative numbers are of results."""
     numeric = _is_numeric(cells)
-    told = numeric and not any(map(signs.leaves, cells))
-    return _Column(head, list(map(signs.put, cells)) if told else cells, numeric)
+    is_of_results = numeric and not any(map(signs.leaves, cells))
+    return _Column(head, list(map(signs.put, cells)) if is_of_results else cells, numeric)
 
 
 def _checklist(matrix: Checklist) -> _Checklist:
@@ -526,7 +528,7 @@ def _outcome(check: ChecklistTest) -> str:
 
 
 def _failed_percent(check: ChecklistTest) -> str:
-    """Never none of what is some, and never all of what is less."""
+    """A percentage that rounds neither to 0 nor to 100 unless it is exact."""
     percent = 100 * check.failed / check.n
     text = f"{percent:.1f}".removesuffix(".0")
     if text == "0":
@@ -544,10 +546,10 @@ def _look(check: ChecklistTest) -> str:
 def _opener(check: ChecklistTest) -> str:
     if not (check.failed and check.examples):
         return ""
-    shown = len(check.examples)
-    if shown == check.failed:
-        return "Show the failure" if shown == 1 else f"Show all {shown:,} failures"
-    return f"Show {shown:,} of {check.failed:,} failures"
+    n_examples = len(check.examples)
+    if n_examples == check.failed:
+        return "Show the failure" if n_examples == 1 else f"Show all {n_examples:,} failures"
+    return f"Show {n_examples:,} of {check.failed:,} failures"
 
 
 def _is_numeric(cells: Sequence[str]) -> bool:

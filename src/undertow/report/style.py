@@ -1,7 +1,4 @@
-"""A drawing: a figure with its words, written to files that are the same on every machine and every day.
-
-Knows how text is lettered and how figures become files; knows nothing about what a figure shows.
-"""
+"""A drawing: a figure with its caption and alt text, written to files that are byte-identical on every machine."""
 
 from __future__ import annotations
 
@@ -26,10 +23,10 @@ from matplotlib.text import Text
 PNG_DPI = 160
 MAX_STEM_LENGTH = 80
 TEXT_CONTRAST = 4.5
-"""What WCAG 2 (AA) asks of words."""
+"""Minimum text contrast of WCAG 2 (AA)."""
 
 _FAMILY = "DejaVu Sans"
-"""Comes with matplotlib, so lines break at the same places everywhere."""
+"""Bundled with matplotlib, so lines break at the same positions on every machine."""
 
 _INK = "#222222"
 _STYLE: dict[str, Any] = {
@@ -160,10 +157,10 @@ def _families(text: str) -> list[str]:
     """The project's font, and after it the fonts of this machine that have the signs it lacks."""
     families, lacking = [_FAMILY], _beyond_own_font(text)
     for name, path in _installed_fonts() if lacking else ():
-        found = lacking & _signs(path)
-        if found:
+        covered = lacking & _signs(path)
+        if covered:
             families.append(name)
-            lacking = lacking - found
+            lacking = lacking - covered
         if not lacking:
             break
     return families

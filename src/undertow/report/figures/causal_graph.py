@@ -1,8 +1,7 @@
-"""The figure of a causal graph: causes above their effects, and which arrows do what.
+"""Drawing of a causal graph in layers, causes above effects, with the role of each arrow.
 
-Knows how to place nodes in layers and lead arrows round them; knows nothing about what follows from a graph, which the caller says.
-Layers are the graph's topological generations (networkx); order and places follow Sugiyama, Tagawa and Toda 1981: an arrow over
-several layers has a stand-in in each, so that it passes between the nodes there and not through them.
+Layers are the graph's topological generations (networkx); order and positions follow Sugiyama, Tagawa and Toda 1981: an arrow over
+several layers has a dummy node in each, so that it passes between the nodes there and not through them.
 """
 
 from __future__ import annotations
@@ -65,7 +64,7 @@ _STRAIGHT = {2: 1.0, 1: 2.0, 0: 8.0}
 
 
 class _StandIn(NamedTuple):
-    """An arrow, in a layer that it passes."""
+    """Dummy node of an arrow in a layer that it crosses."""
 
     cause: Slot
     effect: str
@@ -74,7 +73,7 @@ class _StandIn(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class GraphShape:
-    """A graph as it is drawn.
+    """A causal graph to draw.
 
     Attributes:
         nodes: their names.
@@ -103,7 +102,7 @@ class GraphShape:
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """Where everything stands, in pixels; y grows upwards, and the lowest layer is at 0.
+    """Positions of nodes and arrows in pixels; y points up and the lowest layer is at 0.
 
     Attributes:
         centres: of the nodes.
@@ -137,22 +136,22 @@ def draw_graph(shape: GraphShape, title: str) -> Drawing:
         name=title,
         figure=sheet.figure,
         caption=f"{plain(title)}. Arrows lead from causes to effects. {_key_in_words(shape)}".strip(),
-        alt=_told(shape),
+        alt=_describe(shape),
     )
 
 
 def signs_as_boxes(drawing: Drawing) -> str:
-    """The signs that no font of this machine has: a PNG shows boxes for them, an SVG leaves them to the reader's fonts."""
+    """Return the characters that no installed font has: a PNG shows boxes for them, an SVG uses the reader's fonts."""
     text = "".join(one.get_text() for one in drawing.figure.findobj(Text))
     with lettering(text), warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         FigureCanvasAgg(drawing.figure).draw()
     lacking = (re.match(r"Glyph (\d+) .*missing from", str(one.message)) for one in caught)
-    return "".join(dict.fromkeys(chr(int(found[1])) for found in lacking if found))
+    return "".join(dict.fromkeys(chr(int(code[1])) for code in lacking if code))
 
 
 def lay_out(shape: GraphShape, widths_px: Mapping[str, float]) -> Layout:
-    """Places for nodes of these widths, causes above effects, and ways for the arrows that touch no other node."""
+    """Lay out nodes of these widths, causes above effects, with arrows that touch no other node."""
     level_of = _layers(shape)
     chains = _chains(shape, level_of)
     layers, steps = _layered(level_of, chains)
@@ -235,7 +234,7 @@ def _layered(
 
 
 def _ordered(layers: list[list[Slot]], steps: Sequence[tuple[Slot, Slot]]) -> list[list[Slot]]:
-    """Each layer in an order with few crossings: by the mean place of neighbours, down and up, then by swapping neighbours."""
+    """Order each layer for few crossings: by the barycentre of neighbours, down and up, then by swaps of adjacent slots."""
     near: dict[Slot, list[Slot]] = {}
     for one, other in steps:
         near.setdefault(one, []).append(other)
@@ -278,7 +277,7 @@ def _swapped(layers: list[list[Slot]], steps: Sequence[tuple[Slot, Slot]]) -> li
 
 
 def _crossings(layers: Sequence[Sequence[Slot]], steps: Sequence[tuple[Slot, Slot]]) -> int:
-    """How often steps between the same two layers cross."""
+    """Count crossings between adjacent layers."""
     at = {slot: (level, place) for level, layer in enumerate(layers) for place, slot in enumerate(layer)}
     ends = np.array([(*at[upper], at[lower][1]) for upper, lower in steps]).reshape(-1, 3)
     level, upper, lower = ends.T[:, :, None] - ends.T[:, None, :]
@@ -288,7 +287,7 @@ def _crossings(layers: Sequence[Sequence[Slot]], steps: Sequence[tuple[Slot, Slo
 def _across(
     layers: Sequence[Sequence[Slot]], steps: Sequence[tuple[Slot, Slot]], half: Mapping[Slot, float]
 ) -> dict[Slot, float]:
-    """Where each slot stands across: near the mean of its neighbours, in the order of its layer, with room between."""
+    """Horizontal position of each slot: near the mean of its neighbours, in the order of its layer, without overlap."""
     near: dict[Slot, list[tuple[Slot, float]]] = {slot: [] for layer in layers for slot in layer}
     for one, other in steps:
         weight = _STRAIGHT[isinstance(one, str) + isinstance(other, str)]
@@ -310,7 +309,7 @@ def _across(
 
 
 def _offsets(layer: Sequence[Slot], half: Mapping[Slot, float]) -> Floats:
-    """How far each slot of a layer is from the first, at least [slot]."""
+    """Minimum distance of each slot of a layer from the first [slot]."""
     gaps = [
         half[one] + half[other] + (_APART_PX if isinstance(one, str) and isinstance(other, str) else _PASSING_PX)
         for one, other in pairwise(layer)
@@ -332,7 +331,7 @@ def _ways(
 def _ports(
     chains: Mapping[Chain, Sequence[Slot]], places: Mapping[Slot, tuple[float, float]], half: Mapping[Slot, float]
 ) -> dict[tuple[Chain, Slot], tuple[float, float]]:
-    """Where each arrow ends at either of its nodes: side by side, in the order of where they come from."""
+    """End points of the arrows at their nodes: side by side, ordered by direction."""
     sides: dict[tuple[Slot, bool], list[tuple[float, Chain]]] = {}
     for key, chain in chains.items():
         for node, beside in ((chain[0], chain[1]), (chain[-1], chain[-2])):
@@ -373,7 +372,7 @@ def _pieces(
 
 
 def _curve(start: tuple[float, float], end: tuple[float, float], leaves_upright: bool, arrives_upright: bool) -> Floats:
-    """A cubic Bezier curve that neither rises and falls nor swings out: straight, but upright at the ends that are to be."""
+    """Points of a monotone cubic Bezier curve, vertical at the requested ends."""
     first, last = np.array(start), np.array(end)
     upright = np.array([0.0, 1.0]) * (last - first) / 2
     leaving = first + (upright if leaves_upright else (last - first) / 3)
@@ -472,7 +471,7 @@ def _shade(shape: GraphShape, node: str) -> str:
 
 
 def _key(shape: GraphShape) -> dict[str, Any]:
-    """What the looks mean, of those that are there."""
+    """Legend entries of the styles in the figure."""
     entries: dict[str, tuple[Sequence[Any], Any]] = {
         "leads from the features to the label": (shape.deciding, Line2D([], [], color=_DECIDING, linewidth=2.0)),
         "on a path that selection opens, or what opens it": (
@@ -491,7 +490,7 @@ def _key(shape: GraphShape) -> dict[str, Any]:
 
 
 def _outline(marker: str, size: float = _KEY_SIZE, **look: Any) -> PathCollection:
-    """A node in the key: a marker, which unlike a line's can have a broken edge."""
+    """Legend marker of a node; a scatter marker can have a dashed edge."""
     style = MarkerStyle(marker)
     path = style.get_path().transformed(style.get_transform())
     look = {"facecolors": "white", "edgecolors": _INK, "linewidths": 1.2, "transform": IdentityTransform()} | look
@@ -512,7 +511,7 @@ def _key_in_words(shape: GraphShape) -> str:
     return " ".join(words for words, there in said.items() if there)
 
 
-def _told(shape: GraphShape) -> str:
+def _describe(shape: GraphShape) -> str:
     arrows = [
         f"{cause} causes {_and(effect for one, effect in shape.arrows if one == cause)}." for cause in _causes(shape)
     ]

@@ -1,7 +1,7 @@
-"""The figures of the occupation checklist: what its answers are like together, and which occupations pull them which way.
+"""Figures of the occupation checklist: its measures, and the ranking of occupations by gender gap.
 
-Knows how to place bars, dots and words; knows nothing about questions or how shares were got. Zhang, "Taxonomy-based CheckList for
-Large Language Model Evaluation", figure 1; the ranking is ours, where the paper lists occupations in a sentence.
+Zhang, "Taxonomy-based CheckList for Large Language Model Evaluation", figure 1; the paper lists occupations in a sentence, and the
+ranking replaces it.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ _MAX_ROW_PX = 30.0
 _SCATTER_PX, _SCATTER_HIGH_PX = 300.0, (240.0, 460.0)
 _LABEL_PX, _LABEL_AREA, _POINT_PX2 = 120.0, 0.3, 200.0
 """Of a point's name, at the most; the share of the panel that points and names may fill; and what a point takes of it."""
-_TOLD_AT_ENDS, _TOLD_POINTS = 8, 30
+_ALT_PLACES_PER_END, _ALT_POINTS = 8, 30
 _TO_MAN, _TO_WOMAN = "\N{LEFTWARDS ARROW} the man", "the woman \N{RIGHTWARDS ARROW}"
 _DOWN_TO_MAN, _UP_TO_WOMAN = "\N{DOWNWARDS ARROW} the man", "\N{UPWARDS ARROW} the woman"
 _MIN_SPAN = 1.0
@@ -128,37 +128,37 @@ def draw_aspects(results: Sequence[Result], context: str) -> Drawing | None:
     Raises:
         UndertowError: a model has two numbers of one measure.
     """
-    found = _aspects(results, context)
-    if not any(math.isfinite(result.value) for result in found.values()):
+    estimates = _aspects(results, context)
+    if not any(math.isfinite(result.value) for result in estimates.values()):
         return None
-    measures = [measure for measure in _ASPECTS if any(key[1] == measure for key in found)]
-    models = list(dict.fromkeys(model for model, _ in found))
+    measures = [measure for measure in _ASPECTS if any(key[1] == measure for key in estimates)]
+    models = list(dict.fromkeys(model for model, _ in estimates))
     with lettering("".join([context, *models])):
-        figure = _drawn_aspects(found, models, measures, context).figure
+        figure = _drawn_aspects(estimates, models, measures, context).figure
     meanings = "; ".join(f"{_ASPECTS[measure].title.lower()}: {_ASPECTS[measure].meaning}" for measure in measures)
     return Drawing(
         name=f"aspects_{context}",
         figure=figure,
         caption=f"Shares of the answers over all occupations, {plain(context)}, in percent. {meanings[0].upper()}{meanings[1:]}. "
-        f"Dark line: 95% interval.{_dotted(found.values())} {_without(found.values())}".strip(),
-        alt=_aspects_told(found, models, measures, context),
+        f"Dark line: 95% interval.{_dotted(estimates.values())} {_without(estimates.values())}".strip(),
+        alt=_describe_aspects(estimates, models, measures, context),
     )
 
 
 def _aspects(results: Sequence[Result], context: str) -> dict[tuple[str, str], Result]:
-    """By model and measure."""
-    found: dict[tuple[str, str], Result] = {}
+    """Index results by model and measure."""
+    estimates: dict[tuple[str, str], Result] = {}
     for result in results:
         group = result.group
         if result.measure not in _ASPECTS or group.get("occupation") != ALL or group.get("context") != context:
             continue
         key = group.get("model", ""), result.measure
-        if key in found:
+        if key in estimates:
             raise UndertowError(
                 f"the figure of aspects cannot be drawn: model {key[0]!r} has two numbers of {key[1]!r}; give one for each context"
             )
-        found[key] = result
-    return found
+        estimates[key] = result
+    return estimates
 
 
 def _dotted(results: Iterable[Result]) -> str:
@@ -171,13 +171,13 @@ def _without(results: Iterable[Result]) -> str:
 
 
 def _drawn_aspects(
-    found: Mapping[tuple[str, str], Result], models: Sequence[str], measures: Sequence[str], context: str
+    estimates: Mapping[tuple[str, str], Result], models: Sequence[str], measures: Sequence[str], context: str
 ) -> Sheet:
     alone = len(models) == 1
     about = f"{plain(context)} · {named(models[0])}" if alone else plain(context)
-    lead = f"Percent, over all occupations. Dark line: 95% interval.{_dotted(found.values())}"
+    lead = f"Percent, over all occupations. Dark line: 95% interval.{_dotted(estimates.values())}"
     sheet = Sheet(f"Consistency, bias, preference and switches · {about}", lead)
-    panels = _panels(sheet, found, models, measures)
+    panels = _panels(sheet, estimates, models, measures)
     labels_px = max(
         text_width_px(sheet.figure, line, SMALL_SIZE, "normal")
         for bar in panels[0].bars
@@ -204,16 +204,19 @@ def _drawn_aspects(
 
 
 def _panels(
-    sheet: Sheet, found: Mapping[tuple[str, str], Result], models: Sequence[str], measures: Sequence[str]
+    sheet: Sheet, estimates: Mapping[tuple[str, str], Result], models: Sequence[str], measures: Sequence[str]
 ) -> list[_Panel]:
     aspects = [(measure, _ASPECTS[measure]) for measure in measures]
     if len(models) == 1:
-        return [_Panel("", [_Bar(look.title, look.colour, found.get((models[0], name))) for name, look in aspects])]
+        return [_Panel("", [_Bar(look.title, look.colour, estimates.get((models[0], name))) for name, look in aspects])]
     labels = list(distinct_labels((_in_two_lines(sheet, named(model)), None) for model in models))
     return [
         _Panel(
             look.title,
-            [_Bar(label, look.colour, found.get((model, name))) for label, model in zip(labels, models, strict=True)],
+            [
+                _Bar(label, look.colour, estimates.get((model, name)))
+                for label, model in zip(labels, models, strict=True)
+            ],
         )
         for name, look in aspects
     ]
@@ -265,7 +268,7 @@ def _write_labels(sheet: Sheet, panel: _Panel, corner: tuple[float, float]) -> N
 
 
 def _write_numbers(sheet: Sheet, panel: _Panel, corner: tuple[float, float], *, in_full: bool) -> None:
-    """Beside the bars: their values, and where there is room for them intervals and counts."""
+    """Write values beside the bars, with intervals and counts where they fit."""
     left, top = corner
     end = left + (_INTERVAL_PX + _COUNT_PX if in_full else _VALUE_PX)
     small: dict[str, Any] = {"size": SMALL_SIZE, "va": "center_baseline"}
@@ -277,37 +280,37 @@ def _write_numbers(sheet: Sheet, panel: _Panel, corner: tuple[float, float], *, 
             continue
         has_value = math.isfinite(bar.result.value)
         if in_full:
-            sheet.write(left + 14, at, _value_told(bar.result) if has_value else "", **small)
+            sheet.write(left + 14, at, _format_value(bar.result) if has_value else "", **small)
             sheet.write(end, at, f"{bar.result.n:,}", color=GREY, ha="right", **small)
         elif has_value:
             sheet.write(end, at, number(bar.result.value, 1), ha="right", **small)
 
 
-def _value_told(result: Result) -> str:
+def _format_value(result: Result) -> str:
     value = number(result.value, 1)
     has_ends = math.isfinite(result.low) and math.isfinite(result.high)
     return f"{value} [{number(result.low, 1)}, {number(result.high, 1)}]" if has_ends else value
 
 
-def _aspects_told(
-    found: Mapping[tuple[str, str], Result], models: Sequence[str], measures: Sequence[str], context: str
+def _describe_aspects(
+    estimates: Mapping[tuple[str, str], Result], models: Sequence[str], measures: Sequence[str], context: str
 ) -> str:
     said = [f"Shares in percent over all occupations, {plain(context)}, with 95% intervals."]
     for measure in measures:
-        each = [_bar_told(named(model), found.get((model, measure))) for model in models]
-        neutrals = {found[model, measure].null_value for model in models if (model, measure) in found}
+        each = [_describe_bar(named(model), estimates.get((model, measure))) for model in models]
+        neutrals = {estimates[model, measure].null_value for model in models if (model, measure) in estimates}
         marks = sorted(value for value in neutrals if math.isfinite(value))
         beside = f" (no bias: {', '.join(f'{mark:g}' for mark in marks)})" if marks else ""
         said.append(f"{_ASPECTS[measure].title}{beside}: {'; '.join(each)}.")
     return " ".join(said)
 
 
-def _bar_told(model: str, result: Result | None) -> str:
+def _describe_bar(model: str, result: Result | None) -> str:
     if result is None:
         return f"{model} not measured"
     if not math.isfinite(result.value):
         return f"{model} none"
-    return f"{model} {_value_told(result)} of {result.n:,} items"
+    return f"{model} {_format_value(result)} of {result.n:,} items"
 
 
 # The ranking.
@@ -320,7 +323,7 @@ class _Place(NamedTuple):
     gap: float  # percentage points
     low: float
     high: float
-    found: bool
+    significant: bool
     female_percent: float  # NaN where nobody counted
 
     @property
@@ -363,30 +366,30 @@ def draw_ranking(
     return Drawing(
         name=f"ranking_{context}_{model}",
         figure=figure,
-        caption=" ".join([_ranking_caption(places, context, model), *_cut(places), _counted_told(counted, places)]),
-        alt=" ".join([*_ranking_told(places), *_empty_told(empty)]),
+        caption=" ".join([_ranking_caption(places, context, model), *_cut(places), _describe_counted(counted, places)]),
+        alt=" ".join([*_describe_ranking(places), *_describe_empty(empty)]),
     )
 
 
 def _gaps(results: Sequence[Result], context: str, model: str) -> dict[str, Result]:
-    """By occupation."""
-    found: dict[str, Result] = {}
+    """Index results by occupation."""
+    by_occupation: dict[str, Result] = {}
     for result in results:
         occupation = result.group.get("occupation", ALL)
         of_it = result.group.get("model") == model and result.group.get("context") == context
         if result.measure != RANKED or occupation == ALL or not of_it:
             continue
-        if occupation in found:
+        if occupation in by_occupation:
             raise UndertowError(
                 f"the ranking cannot be drawn: occupation {occupation!r} has two numbers of {RANKED!r}; "
                 "give one for each model and context"
             )
-        found[occupation] = result
-    return found
+        by_occupation[occupation] = result
+    return by_occupation
 
 
 def _ranked(chosen: Mapping[str, Result], female_percent: Mapping[str, float]) -> list[_Place]:
-    """From the woman's end to the man's."""
+    """Sort occupations from the woman's end to the man's."""
     places = [
         _Place(name, one.value, one.low, one.high, one.q < 0.05, float(female_percent.get(name, math.nan)))
         for name, one in chosen.items()
@@ -396,7 +399,7 @@ def _ranked(chosen: Mapping[str, Result], female_percent: Mapping[str, float]) -
 
 
 class _Rows(NamedTuple):
-    """Those that are listed, from the top; in two parts where others are left out between."""
+    """Listed occupations from the top, in two parts if some are omitted between them."""
 
     upper: Sequence[_Place]
     lower: Sequence[_Place]
@@ -437,7 +440,7 @@ def _cut(places: Sequence[_Place]) -> list[str]:
     ]
 
 
-def _empty_told(empty: Sequence[str]) -> list[str]:
+def _describe_empty(empty: Sequence[str]) -> list[str]:
     if not empty:
         return []
     names = ", ".join(named(name) for name in empty[:12])
@@ -446,16 +449,16 @@ def _empty_told(empty: Sequence[str]) -> list[str]:
 
 
 def _ranking_caption(places: Sequence[_Place], context: str, model: str) -> str:
-    found = sum(place.found for place in places)
+    n_significant = sum(place.significant for place in places)
     return (
         f"Occupations by what {named(model)} answers when it must name one of a woman and a man, {plain(context)}: probability of "
         "naming her less that of naming him, mean over the items, in percentage points. To the right of 0 it names the woman sooner, "
         "to the left the man. Line: 95% interval. The dot is filled, and the name bold, where q is below .05, as for "
-        f"{found if found else 'none'} of these {len(places):,}."
+        f"{n_significant if n_significant else 'none'} of these {len(places):,}."
     )
 
 
-def _counted_told(counted: Sequence[_Place], places: Sequence[_Place]) -> str:
+def _describe_counted(counted: Sequence[_Place], places: Sequence[_Place]) -> str:
     without = len(places) - len(counted)
     if len(counted) < 2:
         return f"The share of women who work in them is known for {len(counted) or 'none'} of them, too few to compare."
@@ -475,7 +478,7 @@ def _drawn_ranking(places: Sequence[_Place], empty: Sequence[str], of: tuple[str
         "Line: 95% interval. Filled and bold: q < .05."
     )
     title = f"Occupations by whom the model names · {plain(context)} · {named(model)}"
-    sheet = Sheet(title, lead, [*_cut(places), *_empty_told(empty)])
+    sheet = Sheet(title, lead, [*_cut(places), *_describe_empty(empty)])
     counted = [place for place in places if math.isfinite(place.female_percent)]
     rows, beside = _rows(places), len(counted) > 1
     names = [_occupation(sheet, place) for place in rows.places]
@@ -490,7 +493,7 @@ def _drawn_ranking(places: Sequence[_Place], empty: Sequence[str], of: tuple[str
     bottom = top - head_px - rows.high_px
     _draw_gaps(sheet.axes(left, bottom, width, rows.high_px), rows, len(places) - len(rows.places))
     for name, place, at in zip(names, rows.places, bottom + rows.heights_px, strict=True):
-        look: dict[str, Any] = {"weight": "bold" if place.found else "normal", "size": SMALL_SIZE}
+        look: dict[str, Any] = {"weight": "bold" if place.significant else "normal", "size": SMALL_SIZE}
         sheet.write(left - 8, at, name, ha="right", va="center_baseline", **look)
     if beside:
         says = "By the share of women who work in them", _DOWN_TO_MAN, _UP_TO_WOMAN
@@ -513,7 +516,7 @@ def _gap_range(places: Sequence[_Place]) -> tuple[float, float]:
 
 
 def _dot(place: _Place, size: float) -> dict[str, Any]:
-    face = place.colour if place.found else "white"
+    face = place.colour if place.significant else "white"
     return {
         "linestyle": "none",
         "marker": "o",
@@ -541,7 +544,7 @@ def _draw_gaps(axes: Axes, rows: _Rows, n_between: int) -> None:
 
 
 def _write_heads(sheet: Sheet, ends: tuple[float, float], top: float, says: tuple[str, str, str]) -> None:
-    """Above a panel: its title, and which way is which."""
+    """Write the title and the directions above a panel."""
     title, man, woman = says
     sheet.write(ends[0], top, title, size=TEXT_SIZE, weight="bold", va="top")
     at = top - line_px(TEXT_SIZE) - 2
@@ -572,13 +575,13 @@ def _draw_scatter(sheet: Sheet, places: Sequence[_Place], box: tuple[float, floa
 
 
 def _spots(sheet: Sheet, axes: Axes, places: Sequence[_Place]) -> list[Spot]:
-    """Those of the points that are named: the most telling ones, as many as there is room for."""
+    """Choose the points to label: those with the largest gaps, as many as fit."""
     box = axes.get_window_extent()
     room = (box.x0 + 2, box.y0 + 2, box.x1 - 2, box.y1 - 2)
-    telling = sorted(places, key=lambda place: (not place.found, -abs(place.gap), place.name))
+    by_gap = sorted(places, key=lambda place: (not place.significant, -abs(place.gap), place.name))
     spots: list[Spot] = []
     area_px2 = _POINT_PX2 * len(places)
-    for place in telling:
+    for place in by_gap:
         name = sheet.fit(named(place.name), _LABEL_PX)
         width = text_width_px(sheet.figure, name, SMALL_SIZE, "normal") + 2
         area_px2 += width * line_px(SMALL_SIZE)
@@ -590,30 +593,30 @@ def _spots(sheet: Sheet, axes: Axes, places: Sequence[_Place]) -> list[Spot]:
     return spots
 
 
-def _ranking_told(places: Sequence[_Place]) -> list[str]:
-    """The ends of the ranking, and the points beside it."""
-    most = min(_TOLD_AT_ENDS, len(places) // 2)
+def _describe_ranking(places: Sequence[_Place]) -> list[str]:
+    """Alt text of both ends of the ranking."""
+    most = min(_ALT_PLACES_PER_END, len(places) // 2)
     said = [
         f"{len(places):,} occupations by the probability of naming the woman less that of naming the man, in percentage points.",
-        f"Furthest towards the woman: {'; '.join(map(_place_told, places[:most]))}.",
-        f"Furthest towards the man: {'; '.join(map(_place_told, reversed(places[-most:])))}.",
+        f"Furthest towards the woman: {'; '.join(map(_describe_place, places[:most]))}.",
+        f"Furthest towards the man: {'; '.join(map(_describe_place, reversed(places[-most:])))}.",
     ]
     counted = [place for place in places if math.isfinite(place.female_percent)]
     if len(counted) > 1:
         each = [
             f"{named(place.name)} {number(place.female_percent, 0)}%, {_signed(place.gap)}"
-            for place in sorted(counted, key=lambda place: place.female_percent)[:_TOLD_POINTS]
+            for place in sorted(counted, key=lambda place: place.female_percent)[:_ALT_POINTS]
         ]
-        more = f"; and {len(counted) - _TOLD_POINTS:,} more" if len(counted) > _TOLD_POINTS else ""
+        more = f"; and {len(counted) - _ALT_POINTS:,} more" if len(counted) > _ALT_POINTS else ""
         said.append(f"By the share of women who work in them: {'; '.join(each)}{more}.")
     return said
 
 
-def _place_told(place: _Place) -> str:
-    told = f"{named(place.name)} {_signed(place.gap)}"
+def _describe_place(place: _Place) -> str:
+    text = f"{named(place.name)} {_signed(place.gap)}"
     if place.ends[0] < place.ends[1]:
-        told += f" [{number(place.low, 1)}, {number(place.high, 1)}]"
-    return f"{told}, q below .05" if place.found else told
+        text += f" [{number(place.low, 1)}, {number(place.high, 1)}]"
+    return f"{text}, q below .05" if place.significant else text
 
 
 def _signed(gap: float) -> str:

@@ -1,7 +1,4 @@
-"""The figure of one model's checkpoints: each measure against training step.
-
-Knows how to place panels, lines and gaps; knows nothing about training or how values were got. It is not in the papers.
-"""
+"""Measures of one model's checkpoints against training step. Not in the papers."""
 
 from __future__ import annotations
 
@@ -82,31 +79,31 @@ def trajectory(points: pd.DataFrame, *, title: str) -> Figure:
         UndertowError: a column is missing, there is no row, or a group has two values of a measure at one step.
     """
     measures = _measures(points)
-    shown, groups = measures[:MAX_PANELS], list(dict.fromkeys(points["group"].astype(str)))
+    drawn, groups = measures[:MAX_PANELS], list(dict.fromkeys(points["group"].astype(str)))
     words = [title, *groups, *(measure.title + measure.unit for measure in measures)]
     with lettering("".join(words)):
-        sheet = Sheet(title, _lead(shown), _foot(measures))
-        _draw(sheet, shown, groups, np.unique(points["step"].to_numpy(dtype=np.float64)))
+        sheet = Sheet(title, _lead(drawn), _foot(measures))
+        _draw(sheet, drawn, groups, np.unique(points["step"].to_numpy(dtype=np.float64)))
         return sheet.figure
 
 
 def describe_trajectory(points: pd.DataFrame) -> str:
-    """What `trajectory` shows, in words, for those who cannot see it."""
+    """Alt text of `trajectory`."""
     measures = _measures(points)
     steps = sorted(set(points["step"].astype(int)))
     span = f"{len(steps)} training steps from {steps[0]} to {steps[-1]}" if len(steps) > 1 else f"step {steps[0]} alone"
-    told = [
-        " ".join([_titled(measure) + ":", "; ".join(_told(*one) for one in measure.courses.items()) + "."])
+    sentences = [
+        " ".join([_titled(measure) + ":", "; ".join(_describe(*one) for one in measure.courses.items()) + "."])
         for measure in measures[:MAX_PANELS]
     ]
-    return " ".join([f"Measures at {span}.", *told, *_foot(measures)])
+    return " ".join([f"Measures at {span}.", *sentences, *_foot(measures)])
 
 
-def _told(group: str, course: _Trajectory) -> str:
+def _describe(group: str, course: _Trajectory) -> str:
     name, known = plain(group) or NO_GROUP, np.flatnonzero(np.isfinite(course.value))
     if not known.size:
         return f"{name} has no value"
-    ends = [_told_at(course, int(place)) for place in dict.fromkeys((known[0], known[-1]))]
+    ends = [_describe_point(course, int(place)) for place in dict.fromkeys((known[0], known[-1]))]
     seen = course.value[known]
     span = f", between {significant(seen.min())} and {significant(seen.max())}" if known.size > 2 else ""
     none = course.steps[~np.isfinite(course.value)]
@@ -114,7 +111,7 @@ def _told(group: str, course: _Trajectory) -> str:
     return f"{name} {' to '.join(ends)}{span}{lost}"
 
 
-def _told_at(course: _Trajectory, place: int) -> str:
+def _describe_point(course: _Trajectory, place: int) -> str:
     low, high = course.low[place], course.high[place]
     interval = f" ({significant(low)} to {significant(high)})" if math.isfinite(low) and math.isfinite(high) else ""
     return f"{significant(course.value[place])}{interval} at step {course.steps[place]:.0f}"
@@ -139,10 +136,10 @@ def _measures(points: pd.DataFrame) -> list[_Measure]:
             f"the trajectory cannot be drawn: {group!r} has two values of {measure!r} at step {step}: "
             "choose the rows of one model, challenge and prompt before drawing them"
         )
-    found = []
+    trajectories = []
     for title, rows in points.groupby("measure", sort=False):
         neutral = rows["null_value"].to_numpy(dtype=np.float64)
-        found.append(
+        trajectories.append(
             _Measure(
                 title=str(title),
                 unit=", ".join(dict.fromkeys(unit for unit in rows["unit"].astype(str) if unit)),
@@ -150,7 +147,7 @@ def _measures(points: pd.DataFrame) -> list[_Measure]:
                 courses={str(group): _course(part) for group, part in rows.groupby("group", sort=False)},
             )
         )
-    return found
+    return trajectories
 
 
 def _course(rows: pd.DataFrame) -> _Trajectory:
@@ -232,12 +229,12 @@ def _scale_steps(axes: Axes, steps: Floats, named: bool) -> None:
     else:
         margin = 0.03 * (last - first) or 1.0
         axes.set_xlim(first - margin, last + margin)
-        found = (
+        ticks_in_range = (
             MaxNLocator(nbins=8, steps=[1, 2, 2.5, 5, 10], integer=True).tick_values(first, last)
             if last > first
             else [first]
         )
-        ticks = [float(step) for step in found if first - margin <= step <= last + margin]
+        ticks = [float(step) for step in ticks_in_range if first - margin <= step <= last + margin]
     axes.set_xticks(ticks, [_step(tick) for tick in ticks] if named else [""] * len(ticks))
     axes.xaxis.set_minor_locator(NullLocator())
     if named:
@@ -250,7 +247,7 @@ def _by_factors(steps: Floats) -> bool:
 
 
 def _step(step: float) -> str:
-    """Short where that loses nothing."""
+    """Format a step in short form if that is exact."""
     short = amount(step) if step > 0 else ""
     return short if step >= 1000 and step == float(f"{step:.3g}") else f"{step:.0f}"
 
@@ -279,7 +276,7 @@ def _draw_courses(axes: Axes, measure: _Measure, groups: Sequence[str]) -> None:
 
 
 def _alone(course: _Trajectory) -> Floats:
-    """Which intervals have no neighbour to span a band to [step]."""
+    """Mask of intervals without a neighbour to span a band to [step]."""
     has = np.isfinite(course.low) & np.isfinite(course.high)
     beside = np.concatenate([[False], has, [False]])
     return np.asarray(has & ~beside[:-2] & ~beside[2:])

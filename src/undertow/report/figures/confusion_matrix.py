@@ -1,7 +1,7 @@
-"""The figure of labels: which label was given where which was right, a heat map in percent of each row.
+"""Heat map of answered against correct labels, in percent of each row.
 
-Knows how to place cells and words; knows nothing about labels or how they were got. Bauer et al. 2022, "Analyzing the Limits of
-Self-Supervision in Handling Bias in Language" (Findings of EMNLP), print each dimension's hits alone; what was said instead is ours.
+Bauer et al. 2022, "Analyzing the Limits of Self-Supervision in Handling Bias in Language"
+(Findings of EMNLP), print the hits of each dimension alone.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def draw_confusion(counts: ArrayLike, gold_names: Sequence[str], predicted_names
         figure=sheet.figure,
         caption=f"{plain(title)}. Rows: the right label; columns: the label given. Each cell has its percent of the row, and below "
         f"it the count; a darker cell is a larger share of its row.{_framed(gold, predicted)}",
-        alt=_told(table, gold, predicted),
+        alt=_describe(table, gold, predicted),
     )
 
 
@@ -180,7 +180,7 @@ def _readable_on(shade: Sequence[float]) -> str:
     return max(_LIGHT, _DARK, key=lambda ink: contrast(ink, shade))
 
 
-def _told(table: Floats, gold: Sequence[str], predicted: Sequence[str]) -> str:
+def _describe(table: Floats, gold: Sequence[str], predicted: Sequence[str]) -> str:
     shares = _shares_percent(table)
     said = []
     for row, name in enumerate(gold):

@@ -1,8 +1,7 @@
-"""The figure of the papers: mean mass of each word group along the values of W, with its fitted lines.
+"""Mean mass of each word group along the values of W, with fitted lines.
 
-Knows how to place dots, lines, bands and words so that none hides another; knows nothing about fitting, which the
-caller has done. McMilin 2024, "Underspecification in Language Modeling Tasks" (AAAI), figures 3c and 7c; McMilin
-2022 (ICML workshop), figure 2.
+McMilin 2024, "Underspecification in Language Modeling Tasks" (AAAI),
+figures 3c and 7c; McMilin 2022 (ICML workshop), figure 2.
 """
 
 from __future__ import annotations
@@ -96,7 +95,7 @@ class _Means(NamedTuple):
 
 
 class _Ticks(NamedTuple):
-    """Which values are named below the axis, and how."""
+    """The labels below the axis."""
 
     places: list[int]
     texts: list[str]
@@ -161,17 +160,17 @@ def spectrum(  # noqa: PLR0913 - the rows, and what is written around them
 def describe_spectrum(
     observations: pd.DataFrame, groups: Sequence[str], lines: Sequence[FittedLine] = (), measured: str = "Mean mass"
 ) -> str:
-    """What the figure shows, in words, for those who cannot see it."""
+    """Alt text of the figure."""
     _check(observations, groups)
     means = _means(observations, groups)
     first, last, count = means.labels[0], means.labels[-1], len(means.labels)
     span = f"{count} values from {first} to {last}" if count > 1 else f"the one value {first}"
     start = f"{measured} by {plain(_w_name(observations))}, {span}."
     fitted = {line.group: line for line in lines}
-    return " ".join([start, *(_told(group, means, fitted.get(group)) for group in groups)])
+    return " ".join([start, *(_describe_group(group, means, fitted.get(group)) for group in groups)])
 
 
-def _told(group: str, means: _Means, line: FittedLine | None) -> str:
+def _describe_group(group: str, means: _Means, line: FittedLine | None) -> str:
     seen = means.percent[group][np.isfinite(means.percent[group])]
     if seen.size == 0:
         return f"{plain(group)}: nothing scored."
@@ -231,8 +230,8 @@ def _draw(means: _Means, lines: Sequence[FittedLine], title: str, measured: str)
     _draw_axes(axes, means, ticks, fitted)
     _draw_keys(axes, keys, plot_width, plot_height)
     _write(figure, "\n".join(title_lines), height - _EDGE_PX, _TITLE_SIZE, "bold")
-    shown = wrapped_lines(figure, measured, _TEXT_SIZE, WIDTH_PX - 2 * _EDGE_PX)[0]
-    _write(figure, shown, height - top + 1.7 * _line_px(_TEXT_SIZE), _TEXT_SIZE, "normal")
+    line = wrapped_lines(figure, measured, _TEXT_SIZE, WIDTH_PX - 2 * _EDGE_PX)[0]
+    _write(figure, line, height - top + 1.7 * _line_px(_TEXT_SIZE), _TEXT_SIZE, "normal")
     return figure
 
 

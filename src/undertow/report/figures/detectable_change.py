@@ -1,7 +1,4 @@
-"""The figure of what designs can find: the smallest change along a W list, by the numbers of sentences and of values.
-
-Knows how to place panels and lines; knows nothing about how the changes were got. It is not in the papers.
-"""
+"""Smallest detectable change along a W list, by number of sentences and of values. Not in the papers."""
 
 from __future__ import annotations
 
@@ -28,7 +25,7 @@ LEAD = (
 
 @dataclass(frozen=True, slots=True)
 class Curve:
-    """What can be found along one W list.
+    """Detectable changes along one W list.
 
     Attributes:
         title: the list.
@@ -57,8 +54,8 @@ def draw_power(name: str, curves: Sequence[Curve]) -> Drawing:
 
 
 def describe_power(curves: Sequence[Curve]) -> str:
-    """What the figure shows, in words, for those who cannot see it."""
-    told = []
+    """Alt text of the figure."""
+    sentences = []
     for curve in curves:
         finite = {design: change for design, change in curve.changes.items() if math.isfinite(change)}
         ends = [max(finite, key=finite.__getitem__), min(finite, key=finite.__getitem__)] if finite else []
@@ -66,8 +63,8 @@ def describe_power(curves: Sequence[Curve]) -> str:
             f"{sentences} sentences and {values} values: {significant(finite[sentences, values])}"
             for sentences, values in ends
         ]
-        told.append(f"{plain(curve.title)}: {'; '.join(said) or 'nothing is found'}.")
-    return " ".join([LEAD, *told])
+        sentences.append(f"{plain(curve.title)}: {'; '.join(said) or 'nothing is found'}.")
+    return " ".join([LEAD, *sentences])
 
 
 def _draw(sheet: Sheet, curves: Sequence[Curve]) -> None:

@@ -1,7 +1,4 @@
-"""Differences of two runs beside each other: a row for each, with its interval, around no difference.
-
-Knows how rows are laid out and told; knows nothing about how differences were got. A forest plot, as meta-analyses have.
-"""
+"""Forest plot of the differences between two runs: a row with an interval for each difference."""
 
 from __future__ import annotations
 
@@ -20,7 +17,7 @@ from undertow.report.formatting import number, plain, significant_decimals
 from undertow.report.layout import EDGE_PX, GREY, GRID, SMALL_SIZE, Sheet, even_ticks, height_px, line_px
 from undertow.report.style import lettering
 
-FOUND_COLOUR, OTHER_COLOUR = COLOURS[0], GREY
+SIGNIFICANT_COLOUR, OTHER_COLOUR = COLOURS[0], GREY
 """Claimed, and not; marks differ by shape and filling too, so that nothing rests on colour."""
 BAND = "#e9eef4"
 """Behind a row, from minus its margin to its margin."""
@@ -41,7 +38,7 @@ class DrawnDifference:
         value: by how much.
         low, high: 95% interval; NaN where there is none.
         found: whether it is claimed to be more than its margin.
-        equivalent: whether it is told to be within its margin.
+        equivalent: whether the test shows that it is within its margin.
         margin: the smallest difference of interest; 0 where none was named.
     """
 
@@ -76,12 +73,12 @@ def draw_differences(rows: Sequence[DrawnDifference], *, title: str, unit: str, 
     """
     if not rows or not all(math.isfinite(row.value) for row in rows):
         raise UndertowError("the figure cannot be drawn: every row needs a difference, and there must be one at least")
-    shown = f"The {len(rows)} strongest of {n_all:,} are shown." if len(rows) < n_all else ""
+    limit_note = f"The {len(rows)} strongest of {n_all:,} are shown." if len(rows) < n_all else ""
     with lettering("".join([title, unit, *(row.label for row in rows)])):
         lead = "Each mark is a difference, with its 95% interval where it has one; the line is no difference."
         if any(row.margin for row in rows):
             lead += " The band behind a row is its margin, the smallest difference of interest."
-        sheet = Sheet(title, lead, [shown] if shown else [])
+        sheet = Sheet(title, lead, [limit_note] if limit_note else [])
         legend = sheet.legend(
             {
                 "more than the margin": Line2D([], [], **_mark("found")),
@@ -121,7 +118,7 @@ def _fitted(sheet: Sheet, row: DrawnDifference) -> str:
 
 
 _MARKS: Mapping[str, tuple[str, str, float, float]] = {
-    "found": (FOUND_COLOUR, "o", 6.0, 1.6),
+    "found": (SIGNIFICANT_COLOUR, "o", 6.0, 1.6),
     "equivalent": (OTHER_COLOUR, "s", 5.0, 1.2),
     "open": (OTHER_COLOUR, "D", 5.0, 1.2),
 }
@@ -171,16 +168,16 @@ def _range(rows: Sequence[DrawnDifference]) -> tuple[float, float]:
 
 
 def describe_differences(rows: Sequence[DrawnDifference], title: str, unit: str) -> str:
-    """The figure in words, for those who cannot see it."""
-    found, equivalent = sum(row.found for row in rows), sum(row.look == "equivalent" for row in rows)
-    told = [_told(row) for row in rows[:_SAID_ROWS]]
+    """Alt text of the figure."""
+    n_significant, equivalent = sum(row.found for row in rows), sum(row.look == "equivalent" for row in rows)
+    sentences = [_describe(row) for row in rows[:_SAID_ROWS]]
     more = f" And {len(rows) - _SAID_ROWS} more." if len(rows) > _SAID_ROWS else ""
     units = f", in {plain(unit)}" if unit else ""
-    counted = f"{found} of {len(rows)} more than the margin, {equivalent} equivalent"
-    return f"Differences of {plain(title)}{units}: {counted}. {'; '.join(told)}.{more}"
+    counted = f"{n_significant} of {len(rows)} more than the margin, {equivalent} equivalent"
+    return f"Differences of {plain(title)}{units}: {counted}. {'; '.join(sentences)}.{more}"
 
 
-def _told(row: DrawnDifference) -> str:
+def _describe(row: DrawnDifference) -> str:
     half = (row.high - row.low) / 2
     places = significant_decimals(half if math.isfinite(half) and half > 0 else row.value)
     interval = f"{number(row.low, places)} to {number(row.high, places)}" if math.isfinite(row.low) else "no interval"

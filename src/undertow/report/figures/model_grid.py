@@ -1,7 +1,6 @@
-"""Every model under every prompt, as a grid of small panels with the same axes.
+"""Grid of panels with shared axes: models by prompts.
 
-Knows how to place panels; knows nothing about how masses and lines were got. McMilin 2024, "Underspecification in Language
-Modeling Tasks" (AAAI), figures 8 and 9.
+McMilin 2024, "Underspecification in Language Modeling Tasks" (AAAI), figures 8 and 9.
 """
 
 from __future__ import annotations
@@ -42,7 +41,7 @@ _MIN_PANEL_PX, _MAX_PANEL_PX, _ALL_PANELS_PX = 112.0, 320.0, 900.0
 _MIN_COLUMN_PX = 164
 _HEAD_LINES = 3
 
-Asked = tuple[str, str]
+PanelKey = tuple[str, str]
 """Model and prompt."""
 
 
@@ -61,7 +60,7 @@ class _Panel(NamedTuple):
 class _Grid(NamedTuple):
     """All panels, and what they share."""
 
-    panels: dict[Asked, _Panel]
+    panels: dict[PanelKey, _Panel]
     models: list[str]
     prompts: list[str]
     labels: dict[float, str]  # W by where it stands on its scale
@@ -113,22 +112,24 @@ def describe_model_grid(
     lines: Mapping[tuple[str, str], Sequence[FittedLine]],
     measured: str = "Mean mass",
 ) -> str:
-    """What `model_grid` shows, in words, for those who cannot see it."""
+    """Alt text of `model_grid`."""
     grid = _grid(panels, groups, lines)
     ends = [plain(grid.labels[place]) for place in (min(grid.labels), max(grid.labels))] if grid.labels else []
     start = f"{measured} by {plain(grid.w_name)}" + (f", from {ends[0]} to {ends[1]}." if ends else ".")
-    return " ".join([start, *(_panel_told(grid, model, prompt) for model in grid.models for prompt in grid.prompts)])
+    return " ".join(
+        [start, *(_describe_panel(grid, model, prompt) for model in grid.models for prompt in grid.prompts)]
+    )
 
 
-def _panel_told(grid: _Grid, model: str, prompt: str) -> str:
+def _describe_panel(grid: _Grid, model: str, prompt: str) -> str:
     where = f"{named(model)}, {plain(prompt) or NO_PROMPT}"
     panel = grid.panels.get((model, prompt))
     if panel is None or not panel.scored:
         return f"{where}: {'not asked' if panel is None else 'nothing scored'}."
-    return f"{where}: {'; '.join(_group_told(panel, group) for group in panel.percent)}."
+    return f"{where}: {'; '.join(_describe_group(panel, group) for group in panel.percent)}."
 
 
-def _group_told(panel: _Panel, group: str) -> str:
+def _describe_group(panel: _Panel, group: str) -> str:
     seen, line = panel.percent[group][np.isfinite(panel.percent[group])], panel.lines.get(group)
     if not seen.size:
         return f"{named(group)} nothing scored"
@@ -140,17 +141,17 @@ def _group_told(panel: _Panel, group: str) -> str:
 
 
 def _grid(
-    tables: Mapping[Asked, pd.DataFrame], groups: Sequence[str], lines: Mapping[Asked, Sequence[FittedLine]]
+    tables: Mapping[PanelKey, pd.DataFrame], groups: Sequence[str], lines: Mapping[PanelKey, Sequence[FittedLine]]
 ) -> _Grid:
     if not tables or not groups:
         raise UndertowError("the grid cannot be drawn: there are no observations, or no word groups, to draw")
-    panels: dict[Asked, _Panel] = {}
+    panels: dict[PanelKey, _Panel] = {}
     labels: dict[float, str] = {}
     w_names: dict[str, None] = {}
-    for asked, table in tables.items():
+    for key, table in tables.items():
         missing = [name for name in ("w", "w_index", *groups) if name not in table.columns]
         if missing:
-            raise UndertowError(f"the grid cannot be drawn: the observations of {asked} lack the column {missing[0]!r}")
+            raise UndertowError(f"the grid cannot be drawn: the observations of {key} lack the column {missing[0]!r}")
         scale = "w_value" if "w_value" in table.columns else "w_index"
         named = table[[scale, "w"]].drop_duplicates()
         for place, label in zip(named[scale].astype(float), named["w"].astype(str), strict=True):
@@ -161,12 +162,12 @@ def _grid(
                 )
         w_names |= dict.fromkeys(table["w_name"].astype(str) if "w_name" in table.columns else ())
         means = table.astype(dict.fromkeys(groups, np.float64)).groupby(scale, sort=True)[list(groups)].mean()
-        fitted = {line.group: line for line in lines.get(asked, ()) if math.isfinite(line.slope)}
+        fitted = {line.group: line for line in lines.get(key, ()) if math.isfinite(line.slope)}
         percent = {group: means[group].to_numpy(dtype=np.float64) for group in groups}
-        panels[asked] = _Panel(means.index.to_numpy(dtype=np.float64), percent, fitted)
+        panels[key] = _Panel(means.index.to_numpy(dtype=np.float64), percent, fitted)
     if len(w_names) > 1:
         raise UndertowError("one grid shows one w_name: choose the rows of one before drawing them")
-    models, prompts = (list(dict.fromkeys(asked[part] for asked in panels)) for part in (0, 1))
+    models, prompts = (list(dict.fromkeys(key[part] for key in panels)) for part in (0, 1))
     return _Grid(panels, models, prompts, labels, next(iter(w_names), "W"))
 
 

@@ -1,7 +1,6 @@
-"""Models side by side: their slope gap against their size.
+"""Slope gap of each model against its size.
 
-Knows how to place points so that none hides another; knows nothing about how gaps and sizes were got. McMilin 2024,
-"Underspecification in Language Modeling Tasks" (AAAI), figure 3b.
+McMilin 2024, "Underspecification in Language Modeling Tasks" (AAAI), figure 3b.
 """
 
 from __future__ import annotations
@@ -123,14 +122,14 @@ def slope_against_size(points: Sequence[ModelPoint], *, title: str, gap: str) ->
 
 
 def describe_slope_against_size(points: Sequence[ModelPoint], gap: str) -> str:
-    """What `slope_against_size` shows, in words, for those who cannot see it."""
+    """Alt text of `slope_against_size`."""
     drawn = [point for point in points if math.isfinite(point.gap)]
     start = f"Slope gap, {plain(gap)}, in percentage points per step of W, against number of parameters."
     by_size = sorted(drawn, key=lambda point: (not _sized(point), point.parameters if _sized(point) else 0.0))
-    return " ".join([start, *(_told(point) for point in by_size), *_left_out(points)])
+    return " ".join([start, *(_describe(point) for point in by_size), *_left_out(points)])
 
 
-def _told(point: ModelPoint) -> str:
+def _describe(point: ModelPoint) -> str:
     size = f"{amount(point.parameters)} parameters" if _sized(point) else "size not known"
     about = ", ".join([size, *(plain(text) for text in (point.objective, point.post_training) if plain(text))])
     interval = f" ({significant(point.low)} to {significant(point.high)})" if _has_bar(point) else ""
@@ -226,7 +225,7 @@ def _model_legends(
 
 
 def _by_look(sheet: Sheet, looks: Mapping[str, _T], unknown: str) -> Iterable[tuple[str, _T]]:
-    """What the legend says of each look, once."""
+    """Legend label of each style."""
     width_px = sheet.width_px / 3 - 70
     for look in dict.fromkeys(looks.values()):
         names = [sheet.fit(plain(value) or unknown, width_px) for value, own in looks.items() if own == look]
@@ -234,7 +233,7 @@ def _by_look(sheet: Sheet, looks: Mapping[str, _T], unknown: str) -> Iterable[tu
 
 
 def _area_pt2(r_squared: float) -> float:
-    """What a marker fills, in square points."""
+    """Area of a marker in square points."""
     share = min(max(r_squared, 0.0), 1.0) if math.isfinite(r_squared) else 0.25
     return _MIN_PT2 + (_MAX_PT2 - _MIN_PT2) * share
 
@@ -271,7 +270,7 @@ def _parts(sheet: Sheet, points: Sequence[ModelPoint], room_px: float) -> list[t
 
 
 def _scale_sizes(axes: Axes, points: Sequence[ModelPoint]) -> Sequence[float]:
-    """Give the axis its factors of ten; where each model stands on it."""
+    """Set a log10 axis and return the position of each model."""
     sizes = [point.parameters for point in points]
     middle, half = math.sqrt(min(sizes)) * math.sqrt(max(sizes)), math.sqrt(max(sizes) / min(sizes))
     half = max(half**1.16, math.sqrt(10))

@@ -1,8 +1,7 @@
-"""The figure of a simulation: what selection makes of a correlation, as clouds of dots beside their r.
+"""Scatter plots of a simulation before and after selection, with Pearson's r.
 
-Knows how to place panels, dots and words; knows nothing about equations or how people were drawn. McMilin 2024,
-"Underspecification in Language Modeling Tasks" (AAAI), figure 2; McMilin, "Selection Induced Collider Bias" (ICLR submission),
-figures 6 and 7.
+McMilin 2024, "Underspecification in Language Modeling Tasks" (AAAI), figure 2;
+McMilin, "Selection Induced Collider Bias" (ICLR submission), figures 6 and 7.
 """
 
 from __future__ import annotations
@@ -102,15 +101,15 @@ def draw_simulation(name: str, title: str, columns: Sequence[str], rows: _Rows) 
 
 
 def describe_simulation(title: str, columns: Sequence[str], rows: _Rows) -> str:
-    """What the figure shows, in words, for those who cannot see it."""
-    told = [
-        f"{plain(text)}: {'; '.join(f'{plain(column)}, {_told(panel)}' for column, panel in zip(columns, panels, strict=True))}."
+    """Alt text of the figure."""
+    sentences = [
+        f"{plain(text)}: {'; '.join(f'{plain(column)}, {_describe(panel)}' for column, panel in zip(columns, panels, strict=True))}."
         for text, panels in rows
     ]
-    return " ".join([f"{plain(title)}. Clouds of dots with their correlations.", *told])
+    return " ".join([f"{plain(title)}. Clouds of dots with their correlations.", *sentences])
 
 
-def _told(panel: Panel) -> str:
+def _describe(panel: Panel) -> str:
     pair = f"{panel.x_name} and {panel.y_name}"
     if panel.selected is None:
         return f"{pair} of {panel.everyone.n:,} people r = {correlation(panel.everyone.r)}{_interval(panel.everyone)}"
@@ -201,7 +200,7 @@ def _name_axes(sheet: Sheet, panel: Panel, layout: _Layout, corner: tuple[float,
 
 
 def _thinned(sheet: Sheet, scale: _Scale, width_px: float) -> _Scale:
-    """With the outer marks alone where they would touch one another."""
+    """Keep only the outer ticks if ticks would overlap."""
     taken_px = sum(text_width_px(sheet.figure, mark, SMALL_SIZE) + 8 for mark in scale.ticks.values())
     if taken_px <= width_px:
         return scale
@@ -210,14 +209,14 @@ def _thinned(sheet: Sheet, scale: _Scale, width_px: float) -> _Scale:
 
 
 def _write_r(sheet: Sheet, panel: Panel, left: float, top: float) -> None:
-    shown = panel.selected or panel.everyone
+    cloud = panel.selected or panel.everyone
     colour = SELECTED if panel.selected else EVERYONE
-    said = f"r = {correlation(shown.r)}{_interval(shown)}"
+    said = f"r = {correlation(cloud.r)}{_interval(cloud)}"
     sheet.write(left, top, said, size=SMALL_SIZE, weight="bold", color=as_ink(colour), va="top")
     below = (
-        f"n = {shown.n:,}"
+        f"n = {cloud.n:,}"
         if panel.selected is None
-        else f"n = {shown.n:,}; everyone: r = {correlation(panel.everyone.r)}"
+        else f"n = {cloud.n:,}; everyone: r = {correlation(panel.everyone.r)}"
     )
     sheet.write(left, top - line_px(SMALL_SIZE), below, size=SMALL_SIZE, color=GREY, va="top")
 
@@ -252,10 +251,10 @@ def _dot(axes: Axes, cloud: Cloud, colour: str, zorder: int) -> None:
 
 
 def _scale(panel: Panel, row: Sequence[Panel], which: Literal["x", "y"]) -> _Scale:
-    """One that holds all dots of the row's panels of the same two variables, with a little air."""
+    """Shared axis limits of panels in a row with the same variables, with a margin."""
     alike = [one for one in row if (one.x_name, one.y_name) == (panel.x_name, panel.y_name)]
     clouds = [cloud for one in alike for cloud in (one.everyone, one.selected) if cloud is not None]
-    shown = np.concatenate([getattr(cloud, which)[:MAX_DOTS] for cloud in clouds])
-    low, high = float(shown.min()), float(shown.max())
+    values = np.concatenate([getattr(cloud, which)[:MAX_DOTS] for cloud in clouds])
+    low, high = float(values.min()), float(values.max())
     air = max(0.04 * (high - low), 1e-6 * max(abs(low), abs(high))) or 0.5
     return _Scale(low - air, high + air, even_ticks(low - air, high + air, most=4))

@@ -1,7 +1,7 @@
-"""The figures of task specification: every occupation's scores, one occupation over all dates, and ROC curves.
+"""Figures of task specification: scores of occupations, one occupation over all dates, and ROC curves.
 
-Knows how to place dots, lines and words; knows nothing about how scores were got. McMilin 2024, "Underspecification in
-Language Modeling Tasks" (AAAI), figures 4 and 5; the ROC curves are not in the papers.
+McMilin 2024, "Underspecification in Language Modeling Tasks" (AAAI),
+figures 4 and 5; the ROC curves are not in the papers.
 """
 
 from __future__ import annotations

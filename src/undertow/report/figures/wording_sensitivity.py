@@ -1,7 +1,7 @@
-"""The figures of wordings: how much a score depends on the words a task is described in, and on which of them.
+"""Figures of wordings: how much a score depends on the wording of a task, and on which part of it.
 
-Knows how to place dots, bars and words; knows nothing about tasks or how scores were got. Bauer et al. 2022, "Analyzing the Limits
-of Self-Supervision in Handling Bias in Language" (Findings of EMNLP), section 5.2, tell it in words; the figures are ours.
+Bauer et al. 2022, "Analyzing the Limits of Self-Supervision in Handling Bias in Language"
+(Findings of EMNLP), section 5.2, report it in words.
 """
 
 from __future__ import annotations
@@ -104,9 +104,9 @@ def draw_sensitivity(
         UndertowError: a column is missing, no wording has a score, or one has two in the same panel.
     """
     table = _checked_points(points)
-    asked = list(dict.fromkeys(zip(table["model"], table["shots"], strict=True)))
+    pairs = list(dict.fromkeys(zip(table["model"], table["shots"], strict=True)))
     looks = {level: style_of(place) for place, level in enumerate(_levels(table))}
-    parts = [asked[start : start + MAX_PANELS] for start in range(0, len(asked), MAX_PANELS)]
+    parts = [pairs[start : start + MAX_PANELS] for start in range(0, len(pairs), MAX_PANELS)]
     for place, part in enumerate(parts, 1):
         of_many = f"{place} of {len(parts)}" if len(parts) > 1 else ""
         title = " · ".join(filter(None, [f"{plain(measure_title)} by wording", plain(about), of_many]))
@@ -122,7 +122,7 @@ def draw_sensitivity(
             caption=f"{title}. Each dot is one wording of the task, in the colour and lane of the slot's level that stands beside it. "
             f"Below each class: its mean over wordings, and one standard deviation to either side.{dashed} "
             "Where the dots of two levels lie apart, a choice of words alone changes the score.",
-            alt=_panels_told(rows, unit),
+            alt=_describe_panels(rows, unit),
         )
 
 
@@ -153,9 +153,9 @@ def _need(table: pd.DataFrame, columns: Sequence[str]) -> None:
 
 def _classes(table: pd.DataFrame) -> list[str]:
     """In the paper's order, with a user's own before the empty description."""
-    found = list(dict.fromkeys(table["description_class"].astype(str)))
-    own = [name for name in found if name not in CLASSES]
-    return [name for name in (*CLASSES[:-1], *own, CLASSES[-1]) if name in found]
+    names = list(dict.fromkeys(table["description_class"].astype(str)))
+    own = [name for name in names if name not in CLASSES]
+    return [name for name in (*CLASSES[:-1], *own, CLASSES[-1]) if name in names]
 
 
 def _levels(table: pd.DataFrame) -> list[Level]:
@@ -173,9 +173,9 @@ def _draw_panels(
     )
     sheet = Sheet(title, lead, _left_out(table))
     legend = _legend(sheet, looks, _levels(table), plain(said[1]) if table["baseline"].notna().any() else "")
-    asked = list(dict.fromkeys(zip(table["model"], table["shots"], strict=True)))
-    columns = _n_columns(asked)
-    n_rows = math.ceil(len(asked) / columns)
+    pairs = list(dict.fromkeys(zip(table["model"], table["shots"], strict=True)))
+    columns = _n_columns(pairs)
+    n_rows = math.ceil(len(pairs) / columns)
     labels_px = min(max(_label_widths(sheet, lanes)), _LABEL_PX)
     left = EDGE_PX + labels_px + 12
     width = (sheet.width_px - left - EDGE_PX - 6 - (columns - 1) * _GAP_PX) / columns
@@ -186,7 +186,7 @@ def _draw_panels(
     top -= height_px(legend) + 14
     low, high = _range(np.concatenate([table["score"].to_numpy(), table["baseline"].to_numpy()]))
     ticks = even_ticks(low, high, most=4 if columns > 2 else 6)
-    for place, (model, shots) in enumerate(asked):
+    for place, (model, shots) in enumerate(pairs):
         x = left + place % columns * (width + _GAP_PX)
         upper = top - place // columns * (head_px + panel_px + foot_px)
         name = sheet.fit(named(model), width, TEXT_SIZE, "bold")
@@ -209,15 +209,15 @@ def _lanes_of(name: str, rows: pd.DataFrame) -> _Lanes:
     return _Lanes(name, list(named_levels), bool(rows.groupby(["model", "shots"])["wording"].size().max() > 1))
 
 
-def _n_columns(asked: Sequence[tuple[str, Any]]) -> int:
+def _n_columns(pairs: Sequence[tuple[str, Any]]) -> int:
     """A row of panels for each model where they have the same shots, else as square as it gets."""
     by_model: dict[str, list[Any]] = {}
-    for model, shots in asked:
+    for model, shots in pairs:
         by_model.setdefault(model, []).append(shots)
     each = list(by_model.values())
     if len(each) > 1 and all(shots == each[0] for shots in each) and len(each[0]) in (2, 3):
         return len(each[0])
-    return 2 if len(asked) == 4 else min(len(asked), 3)
+    return 2 if len(pairs) == 4 else min(len(pairs), 3)
 
 
 def _left_out(table: pd.DataFrame) -> list[str]:
@@ -322,15 +322,15 @@ def _draw_mean(axes: Axes, scores: Floats, at: float) -> None:
     axes.plot([mean, mean], [at - 6, at + 6], color=_INK, linewidth=2.2, solid_capstyle="butt", zorder=5)
 
 
-def _panels_told(table: pd.DataFrame, unit: str) -> str:
+def _describe_panels(table: pd.DataFrame, unit: str) -> str:
     said = []
     for (model, shots), rows in table.groupby(["model", "shots"], sort=False):
-        classes = [_class_told(name, rows[rows["description_class"] == name]) for name in _classes(rows)]
+        classes = [_describe_class(name, rows[rows["description_class"] == name]) for name in _classes(rows)]
         said.append(f"{named(str(model))}, {_shots(shots)}: {'; '.join(classes)}.")
     return " ".join([f"Scores in {plain(unit)} by wording.", *said, *_left_out(table)])
 
 
-def _class_told(name: str, rows: pd.DataFrame) -> str:
+def _describe_class(name: str, rows: pd.DataFrame) -> str:
     seen = rows["score"].dropna()
     if seen.empty:
         return f"{named(name)} no score"
@@ -380,8 +380,10 @@ def draw_slots(effects: pd.DataFrame, measure_title: str, unit: str = "percent",
         )
     parts = effects.groupby(keys, sort=False) if keys else [((), effects)]
     for key, rows in parts:
-        asked = [_shots(value) if name == "shots" else named(str(value)) for name, value in zip(keys, key, strict=True)]
-        title = " · ".join(filter(None, [f"{plain(measure_title)} by slot", plain(about), *asked]))
+        labels = [
+            _shots(value) if name == "shots" else named(str(value)) for name, value in zip(keys, key, strict=True)
+        ]
+        title = " · ".join(filter(None, [f"{plain(measure_title)} by slot", plain(about), *labels]))
         with lettering(
             "".join([title, unit, *map(str, rows[["description_class", "slot", "level"]].to_numpy().ravel())])
         ):
@@ -393,7 +395,7 @@ def draw_slots(effects: pd.DataFrame, measure_title: str, unit: str = "percent",
             "joined to the other levels of its slot. Pale bar: the interval of the difference to the first level, as wide as all tests of "
             "the run need, counted from that level's dotted line; a dot is filled where it leaves 0 out. Slots with + between their names "
             "never change alone: it cannot be told which of them moves the score.",
-            alt=_slots_told(rows, unit),
+            alt=_describe_slots(rows, unit),
         )
 
 
@@ -418,7 +420,7 @@ class _Slot(NamedTuple):
 
 
 def _slots(rows: pd.DataFrame) -> dict[str, list[_Slot]]:
-    """By class, in the order of the figure."""
+    """Group slots by class, in the order of the figure."""
     return {
         name: [
             _Slot(
@@ -506,7 +508,7 @@ def _write_slot(sheet: Sheet, slot: _Slot, at: Floats, places: tuple[float, floa
 
 
 def _slot_name(sheet: Sheet, slot: _Slot) -> str:
-    """Of a slot, or of all slots that never change alone; their number where there is no room for all."""
+    """Label of a slot, or of slots that change only together; their number if the names do not fit."""
     name = plain(spaced(slot.name))
     n_slots = len(slot.name.split(TOGETHER))
     wide = text_width_px(sheet.figure, name, SMALL_SIZE, "normal") > _SLOT_PX
@@ -519,7 +521,7 @@ def _gap(slot: _Slot, place: int) -> str:
     return f"{signed} [{number(low, 1)}, {number(high, 1)}]" if math.isfinite(low) and math.isfinite(high) else signed
 
 
-def _slots_told(rows: pd.DataFrame, unit: str) -> str:
+def _describe_slots(rows: pd.DataFrame, unit: str) -> str:
     said = []
     for name, slots in _slots(rows).items():
         for slot in slots:
