@@ -31,7 +31,8 @@ class UndertowError(Exception):
         super().__init__(_shortened(on_one_line(message.strip())))
 
 
-_Parameters, _Returned = ParamSpec("_Parameters"), TypeVar("_Returned")
+_Parameters = ParamSpec("_Parameters")
+_Returned = TypeVar("_Returned")
 
 
 def short_traceback(function: Callable[_Parameters, _Returned]) -> Callable[_Parameters, _Returned]:

@@ -52,7 +52,9 @@ def test_every_file_that_the_page_names_exists() -> None:
 
 
 def test_rooms_are_those_of_the_contract_in_its_order() -> None:
-    contracts = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["importlinter"]["contracts"]
+    contracts = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["importlinter"][
+        "contracts"
+    ]
     (layers,) = (contract["layers"] for contract in contracts if contract["type"] == "layers")
     named = [set(re.findall(r"`(\w+)`", room)) for room, _ in rows(section("The rooms"))]
     assert named == [set(layer.split(" | ")) for layer in layers]
@@ -85,7 +87,7 @@ def test_the_code_of_the_page_runs(
         done = cli(*command)
         assert done.returncode == 0, f"{command}: {done.stderr}"
     (script,) = (block for block in blocks(adding, "python") if block.startswith("import undertow\n"))
-    exec(compile(script, "architecture.md", "exec"), {})  # noqa: S102 - the code of the page
+    exec(compile(script, "architecture.md", "exec"), {})
     assert "mean_share" in capsys.readouterr().out
 
     run = undertow.load_run(tmp_path / "runs/tense")
