@@ -41,7 +41,7 @@ def test_ipython_completes_the_public_names() -> None:
 
 
 def test_python_completes_the_public_names() -> None:
-    matches = rlcompleter.Completer({"undertow": undertow}).attr_matches("undertow.")  # type: ignore[no-untyped-call]
+    matches = rlcompleter.Completer({"undertow": undertow}).attr_matches("undertow.")
     assert {f"undertow.{name}" for name in FUNCTIONS} <= {match.rstrip("()") for match in matches}
 
 

@@ -138,8 +138,10 @@ def sorted_options(audit: str, options: Mapping[str, Any]) -> tuple[dict[str, An
     families = {name: type(option.default) for name, option in models.settings().items()}
     for name in rest:
         if name not in families:
-            options = [*known_in_order(audit), *families]
-            raise UndertowError(f"{audit} has no option {name!r}; it has {', '.join(options)}{closest(name, options)}")
+            known_options = [*known_in_order(audit), *families]
+            raise UndertowError(
+                f"{audit} has no option {name!r}; it has {', '.join(known_options)}{closest(name, known_options)}"
+            )
     checked = _of_types(rest, families, "model")
     for name, value in checked.items():
         if isinstance(value, str) and "@" in urlsplit(value).netloc:
