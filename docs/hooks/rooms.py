@@ -1,7 +1,4 @@
-"""Writes a room of the package out in the reference: `::: undertow.stats.*` stands for each of its files, by name.
-
-So a new file is told without a line anywhere. Knows files; knows nothing about what is in them.
-"""
+"""Lists the files of a room in the reference: `::: undertow.stats.*` stands for each of its files, in sub-folders too."""
 
 from __future__ import annotations
 
@@ -16,11 +13,12 @@ ROOM = re.compile(r"^::: ([\w.]+)\.\*$", re.MULTILINE)
 
 
 def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
-    """Write rooms out; files whose names begin with an underscore are their own business."""
+    """List the files of each room, but for those whose names begin with an underscore."""
     source = Path(config.docs_dir).parent / "src"
 
     def files_of(room: re.Match[str]) -> str:
-        names = sorted(path.stem for path in source.joinpath(*room[1].split(".")).glob("[!_]*.py"))
-        return "\n\n".join(f"::: {room[1]}.{name}" for name in names)
+        folder = source.joinpath(*room[1].split("."))
+        paths = sorted(path.relative_to(source).with_suffix("") for path in folder.rglob("[!_]*.py"))
+        return "\n\n".join(f"::: {'.'.join(path.parts)}" for path in paths)
 
     return ROOM.sub(files_of, markdown)

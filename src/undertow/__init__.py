@@ -1,10 +1,10 @@
-"""Audit language models for the bias that flows in when a question does not decide its answer.
+"""Audit language models for bias that enters through underspecified tasks and dataset selection.
 
     import undertow
     run = undertow.audit("spurious-correlation", model="smollm2", challenge="mgc")
     run.results, run.observations, run.figure()
 
-Importing this package loads neither torch nor matplotlib nor pandas nor numpy: each name is fetched when it is first used.
+Importing this package loads neither torch nor matplotlib nor pandas nor numpy: each name is imported when it is first used.
 """
 
 from __future__ import annotations
@@ -18,30 +18,38 @@ from undertow.types import Answer, ClozeQuery, ContinuationQuery, Finding, Item,
 if TYPE_CHECKING:
     from undertow import data
     from undertow.models.loading.download import pull
-    from undertow.runs.compare.compare_folders import compare
-    from undertow.runs.guard import Verdict, guard
+    from undertow.runs.compare.compare_folders import ComparedRuns, compare
+    from undertow.runs.gates.evaluate import GateReport, gate
+    from undertow.runs.guard import Guard, Verdict, guard
     from undertow.runs.pipeline import Run, audit
     from undertow.runs.score import load_run, render_report, score
 
     __version__: str
 
 _FETCHED = {
+    "ComparedRuns": "undertow.runs.compare.compare_folders",
+    "GateReport": "undertow.runs.gates.evaluate",
+    "Guard": "undertow.runs.guard",
     "Run": "undertow.runs.pipeline",
     "Verdict": "undertow.runs.guard",
+    "audit": "undertow.runs.pipeline",
     "compare": "undertow.runs.compare.compare_folders",
+    "gate": "undertow.runs.gates.evaluate",
     "guard": "undertow.runs.guard",
     "load_run": "undertow.runs.score",
     "pull": "undertow.models.loading.download",
     "render_report": "undertow.runs.score",
-    "audit": "undertow.runs.pipeline",
     "score": "undertow.runs.score",
 }
 
 __all__ = [
     "Answer",
     "ClozeQuery",
+    "ComparedRuns",
     "ContinuationQuery",
     "Finding",
+    "GateReport",
+    "Guard",
     "Item",
     "ModelIdentity",
     "Option",
@@ -54,6 +62,7 @@ __all__ = [
     "audit",
     "compare",
     "data",
+    "gate",
     "guard",
     "load_run",
     "pull",
@@ -70,3 +79,7 @@ def __getattr__(name: str) -> Any:
     if name in _FETCHED:
         return getattr(importlib.import_module(_FETCHED[name]), name)
     raise AttributeError(f"module 'undertow' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*__all__, *(name for name in globals() if name.startswith("__") and name.endswith("__"))})

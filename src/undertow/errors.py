@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, TypeAlias
+from collections.abc import Callable
+from functools import wraps
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeAlias, TypeVar
 
 if TYPE_CHECKING:
     import numpy as np
@@ -27,6 +29,26 @@ class UndertowError(Exception):
 
     def __init__(self, message: str = "") -> None:
         super().__init__(_shortened(on_one_line(message.strip())))
+
+
+_Parameters = ParamSpec("_Parameters")
+_Returned = TypeVar("_Returned")
+
+
+def short_traceback(function: Callable[_Parameters, _Returned]) -> Callable[_Parameters, _Returned]:
+    """A function of the public API, whose `UndertowError`s show the caller's line and no frame or cause inside Undertow.
+
+    The error of a library that was the cause stays in `__context__`.
+    """
+
+    @wraps(function)
+    def public(*args: _Parameters.args, **kwargs: _Parameters.kwargs) -> _Returned:
+        try:
+            return function(*args, **kwargs)
+        except UndertowError as error:
+            raise error.with_traceback(None) from None
+
+    return public
 
 
 _JOINING = "\u200c\u200d\u200e\u200f"

@@ -558,7 +558,7 @@ def test_an_extractive_model_goes_through_the_same_audit(tmp_path: Path, untold:
     (tmp_path / "jobs.csv").write_text("occupation,attribute\nnursing,coding\nfishing,sewing\n")
     files = {"names": "names.csv", "occupation_file": "jobs.csv", "question_file": "questions.toml"}
     own = {option: str(tmp_path / file) for option, file in files.items()}
-    found = undertow.audit(NAME, folder, out=tmp_path / "run", **own)  # type: ignore[arg-type]
+    found = undertow.audit(NAME, folder, out=tmp_path / "run", **own)
     rows = found.observations
     assert set(rows["missing_reason"]) == {""}
     assert set(rows["reading"]) == {EXTRACTION}

@@ -10,6 +10,7 @@ from urllib.parse import urlsplit
 
 from undertow import audits, models
 from undertow.audits.base import Audit
+from undertow.data.text_files import closest
 from undertow.errors import UndertowError
 from undertow.models.base import FLOAT32, ModelRequest
 from undertow.runs.folder.model_info import expand_patterns
@@ -134,8 +135,9 @@ def sorted_options(audit: str, options: Mapping[str, Any]) -> tuple[dict[str, An
     families = {name: type(option.default) for name, option in models.settings().items()}
     for name in rest:
         if name not in families:
+            known_options = [*known_in_order(audit), *families]
             raise UndertowError(
-                f"{audit} has no option {name!r}; it has {', '.join([*known_in_order(audit), *families])}"
+                f"{audit} has no option {name!r}; it has {', '.join(known_options)}{closest(name, known_options)}"
             )
     checked = _of_types(rest, families, "model")
     for name, value in checked.items():
@@ -155,7 +157,7 @@ def _checked_options(job: RunConfig, types: Mapping[str, type]) -> dict[str, Any
     """The audit's own options; a list of names may be given as one, or as text with commas."""
     for name in job.options:
         if name not in types:
-            raise UndertowError(f"{job.audit} has no option {name!r}; it has {', '.join(types)}")
+            raise UndertowError(f"{job.audit} has no option {name!r}; it has {', '.join(types)}{closest(name, types)}")
     return _of_types(job.options, types, job.audit)
 
 

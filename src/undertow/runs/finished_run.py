@@ -34,6 +34,17 @@ class Run:
     folder: Path
     record: Record
 
+    def __repr__(self) -> str:
+        audit, model = str(self.manifest["audit"]), str(self.manifest["model"])
+        try:
+            findings = self.findings
+        except UndertowError:  # the audit is not installed, or the folder does not hold what it needs
+            counted = ""
+        else:
+            counted = f", {len(findings)} findings ({sum(one.significant for one in findings)} significant)"
+        items = f"{len(self.observations):,} items{counted}"
+        return f"{type(self).__name__}({audit!r}, model={model!r}, {items}, folder={str(self.folder)!r})"
+
     @property
     def results(self) -> pd.DataFrame:
         """The measures, a row each."""

@@ -23,7 +23,7 @@ from undertow import data as challenge
 from undertow._files import HALF_CHARACTER, cache_file, is_whole_text, json_of, text_of, whole_file
 from undertow.audits.base import EXACT, Sampling
 from undertow.audits.task_specification import audit as task_specification
-from undertow.errors import UndertowError
+from undertow.errors import UndertowError, short_traceback
 from undertow.inference.answer_cache import AnswerCache
 from undertow.inference.runner import Progress, run_queries
 from undertow.models.backend.dtype import costs_precision
@@ -79,6 +79,11 @@ class Verdict:
     missing_reason: str = ""
     notes: tuple[str, ...] = ()
 
+    def __repr__(self) -> str:
+        chance = "" if math.isnan(self.chance_percent) else f", chance_percent={self.chance_percent:.1f}"
+        reason = f", missing_reason={self.missing_reason!r}" if self.missing_reason else ""
+        return f"{type(self).__name__}({self.text!r}, unspecified={self.unspecified}{chance}{reason})"
+
     def as_json(self) -> dict[str, Any]:
         """Plain values for JSON; NaN becomes None."""
         plain: dict[str, Any] = _without_nan(asdict(self))
@@ -119,6 +124,10 @@ class Guard:
         self.reference: Reference = Reference.of(scored, design["words"])
         self.notes = _notes(handle.identity)
 
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}(model={self._found.identity.name!r}, challenge={self._settings.challenge!r})"
+
+    @short_traceback
     def __call__(self, text: str, options: Options = "") -> Verdict:
         """The verdict on one sentence with a blank (`{blank}`, `[MASK]` or `___`).
 
@@ -132,6 +141,7 @@ class Guard:
         (verdict,) = self.check([(text, options)])
         return verdict
 
+    @short_traceback
     def check(self, sentences: Iterable[tuple[str, Options]], progress: Progress = _silent) -> list[Verdict]:
         """Verdicts on many sentences, (text, options) each, in one batch.
 
@@ -230,6 +240,7 @@ class Guard:
         return task_specification.scored(observations), observations.frame
 
 
+@short_traceback
 def guard(  # noqa: PLR0913 - a keyword for each choice a user has
     model: str,
     *,

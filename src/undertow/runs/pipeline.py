@@ -9,10 +9,20 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, Unpack, overload
 
 from undertow._files import cache_file
+from undertow.audits.audit_options import (
+    BiasDiagnosisOptions,
+    BiasExtractionOptions,
+    BiasIdentificationOptions,
+    BiasRephrasingOptions,
+    OccupationChecklistOptions,
+    SpuriousCorrelationOptions,
+    TaskSpecificationOptions,
+)
 from undertow.audits.base import Audit, Observations, Sampling
+from undertow.errors import short_traceback
 from undertow.inference.answer_cache import AnswerCache
 from undertow.inference.engines import LOCAL, EngineChoice, engine_of
 from undertow.inference.runner import Progress, RunEstimate, estimate
@@ -75,6 +85,35 @@ def _silent(done: int, total: int) -> None:
     """No progress is shown."""
 
 
+ModelNames: TypeAlias = str | Path | Sequence[str | Path]
+
+
+# The last overload is for a name in a variable and for the audits of other packages.
+@overload
+def audit(name: Literal["bias-diagnosis"], model: ModelNames, **options: Unpack[BiasDiagnosisOptions]) -> Run: ...
+@overload
+def audit(name: Literal["bias-extraction"], model: ModelNames, **options: Unpack[BiasExtractionOptions]) -> Run: ...
+@overload
+def audit(
+    name: Literal["bias-identification"], model: ModelNames, **options: Unpack[BiasIdentificationOptions]
+) -> Run: ...
+@overload
+def audit(name: Literal["bias-rephrasing"], model: ModelNames, **options: Unpack[BiasRephrasingOptions]) -> Run: ...
+@overload
+def audit(
+    name: Literal["occupation-checklist"], model: ModelNames, **options: Unpack[OccupationChecklistOptions]
+) -> Run: ...
+@overload
+def audit(
+    name: Literal["spurious-correlation"], model: ModelNames, **options: Unpack[SpuriousCorrelationOptions]
+) -> Run: ...
+@overload
+def audit(
+    name: Literal["task-specification"], model: ModelNames, **options: Unpack[TaskSpecificationOptions]
+) -> Run: ...
+@overload
+def audit(name: str, model: ModelNames, **options: Any) -> Run: ...
+@short_traceback
 def audit(  # noqa: PLR0913 - a keyword for each choice a user has
     name: str,
     model: str | Path | Sequence[str | Path],

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from undertow import audits
 from undertow._files import is_plain_file, plain_size
 from undertow.audits.base import Observations
-from undertow.errors import UndertowError
+from undertow.errors import UndertowError, short_traceback
 from undertow.inference.versions import code_sha256
 from undertow.integrations import MARK
 from undertow.integrations.column_mapping import read_mapped, read_names
@@ -52,6 +52,7 @@ SAME_DIGITS = 1e-9
 """Machines round differently; numbers that differ by no more, in proportion or at all, are the same."""
 
 
+@short_traceback
 def score(  # noqa: PLR0913 - likewise
     path: str | Path,
     *,
@@ -279,6 +280,7 @@ def _with_graph(manifest: Mapping[str, Any], graph: str, source: Path) -> dict[s
     return {**manifest, "graph": named, **repeated}
 
 
+@short_traceback
 def render_report(folder: str | Path, graph: str | Path = "") -> Path:
     """Render figures and page of a run folder again; returns the page.
 
@@ -295,6 +297,7 @@ def render_report(folder: str | Path, graph: str | Path = "") -> Path:
     return Path(folder) / "report.html"
 
 
+@short_traceback
 def load_run(folder: str | Path) -> Run:
     """A run folder that was written before.
 

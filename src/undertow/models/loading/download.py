@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import IO
 
 from undertow._files import cache_folder, draft_folder, model_folder
-from undertow.errors import UndertowError
+from undertow.errors import UndertowError, short_traceback
 
 CHUNK_BYTES = 2**20
 BESIDE = "pull-"
@@ -81,6 +81,7 @@ def pulled_file(name: str) -> Path:
     return path
 
 
+@short_traceback
 def pull(name: str, progress: Callable[[int, int], None] = lambda done, total: None) -> tuple[Path, bool]:
     """The model's file, fetched if it is not there; and whether it was.
 

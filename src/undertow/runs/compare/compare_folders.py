@@ -15,7 +15,7 @@ from itertools import combinations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from undertow.errors import UndertowError, on_one_line
+from undertow.errors import UndertowError, on_one_line, short_traceback
 from undertow.runs.compare.comparison_report import (
     comparison_text,
     drawings,
@@ -54,6 +54,10 @@ class ComparedRuns:
     of: Runs
     options: CompareOptions
 
+    def __repr__(self) -> str:
+        of = "; ".join(map(repr, self.comparisons))
+        return f"{type(self).__name__}({of})"
+
     def table(self) -> pd.DataFrame:
         """A row for each difference: the two runs, its verdict, the measure, its group, numbers and details."""
         import pandas as pd
@@ -77,6 +81,7 @@ class ComparedRuns:
         """Exclusions and caveats."""
         return notes_of(self.comparisons)
 
+    @short_traceback
     def write(self, folder: str | Path) -> Path:
         """Write page, table and JSON into a folder; returns the page.
 
@@ -113,6 +118,7 @@ class CompareOptions:
     within: bool = False
 
 
+@short_traceback
 def compare(
     *runs: str | Path,
     seed: int = 0,

@@ -107,6 +107,10 @@ class Comparison:
     runs: tuple[Record, Record] = field(repr=False)
     shared: tuple[Record, Record] = field(repr=False)
 
+    def __repr__(self) -> str:
+        differences = f"{self.n_items:,} items, {len(self.differences):,} differences"
+        return f"{type(self).__name__}({self.audit!r}, {self.baseline!r} against {self.candidate!r}, {differences})"
+
     def table(self) -> pd.DataFrame:
         """The differences with a column for the measure, each group key, each number and each detail [difference]."""
         import pandas as pd

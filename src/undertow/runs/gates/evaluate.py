@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from undertow.errors import UndertowError
+from undertow.errors import UndertowError, short_traceback
 from undertow.runs.gates.gate_formatting import formatted, labels, printable
 from undertow.runs.gates.rules import (
     BASELINE,
@@ -135,6 +135,11 @@ class GateReport:
     runs: tuple[RunReport, ...]
     baseline: Path | None = None
 
+    def __repr__(self) -> str:
+        counts = ", ".join(f"{n:,} {outcome}" for outcome, n in self.counts.items())
+        folders = ", ".join(repr(str(run.folder)) for run in self.runs)
+        return f"{type(self).__name__}(rules={str(self.rules.path)!r}, runs=[{folders}], {counts})"
+
     @property
     def counts(self) -> dict[str, int]:
         """Number of rule results by outcome."""
@@ -176,6 +181,7 @@ def silent(done: int, total: int) -> None:
     """No progress is shown."""
 
 
+@short_traceback
 def gate(
     runs: Sequence[str | Path],
     rules: str | Path,

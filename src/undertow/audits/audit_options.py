@@ -1,0 +1,172 @@
+"""The keywords of `undertow.audit`, typed for each audit, so that a type checker and an editor know them.
+
+Each class has the fields of an audit's `Settings`; a test compares the two.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TypeAlias, TypedDict
+
+Text: TypeAlias = str | Path | Sequence[str | int | float | Path]
+"""A text option: the text itself, a path, or a list that is joined by commas."""
+
+
+class ModelOptions(TypedDict, total=False):
+    """Options of the model families of the package."""
+
+    base_url: str
+    concurrency: int
+    grammar: str
+    max_api_tokens: int
+    max_requests: int
+    mode: str
+    retries: int
+    timeout_s: float
+    top_logprobs: int
+
+
+class RunOptions(ModelOptions, total=False):
+    """Options that every audit takes."""
+
+    revision: str
+    dtype: str
+    device: str
+    protocol: str
+    seed: int
+    limit: int
+    model_info: str | Path
+    graph: str | Path
+    float32_sample: int
+    engine: str
+    ray_address: str
+    workers: int
+    out: str | Path | None
+    overwrite: bool
+    progress: Callable[[int, int], None]
+
+
+class BiasDiagnosisOptions(RunOptions, total=False):
+    """Options of `bias-diagnosis`."""
+
+    challenge: Text
+    documents: int
+    classes: Text
+    wordings: int
+    shot_wordings: int
+    description_file: Text
+    shots: Text
+    draws: int
+    chat: bool
+
+
+class BiasExtractionOptions(RunOptions, total=False):
+    """Options of `bias-extraction`."""
+
+    challenge: Text
+    documents: int
+    classes: Text
+    wordings: int
+    shot_wordings: int
+    description_file: Text
+    shots: Text
+    draws: int
+    chat: bool
+    temperature: float
+    top_k: int
+    line_ends: bool
+    decoding: Text
+
+
+class BiasIdentificationOptions(RunOptions, total=False):
+    """Options of `bias-identification`."""
+
+    challenge: Text
+    documents: int
+    classes: Text
+    wordings: int
+    shot_wordings: int
+    description_file: Text
+    shots: Text
+    draws: int
+    chat: bool
+    sampling: Text
+
+
+class BiasRephrasingOptions(RunOptions, total=False):
+    """Options of `bias-rephrasing`."""
+
+    challenge: Text
+    documents: int
+    classes: Text
+    wordings: int
+    shot_wordings: int
+    description_file: Text
+    shots: Text
+    draws: int
+    chat: bool
+    temperature: float
+    top_k: int
+    line_ends: bool
+    rephrasings: Text
+    decoding: Text
+
+
+class OccupationChecklistOptions(RunOptions, total=False):
+    """Options of `occupation-checklist`."""
+
+    pairs: int
+    occupations: int
+    only: Text
+    names: Text
+    occupation_file: Text
+    onet: Text
+    contexts: Text
+    wordings: int
+    question_file: Text
+    negated: bool
+    decision: Text
+    margin: float
+    reading: Text
+    chat: bool
+
+
+class SpuriousCorrelationOptions(RunOptions, total=False):
+    """Options of `spurious-correlation`."""
+
+    challenge: Text
+    w: Text
+    inject: Text
+    w_scale: Text
+    data_dir: Text
+    options: Text
+    words: Text
+    date_start: int
+    date_stop: int
+    date_count: int
+    prompts: Text
+    prompt_mask: Text
+    chat: bool
+    max_new_tokens: int
+
+
+class TaskSpecificationOptions(RunOptions, total=False):
+    """Options of `task-specification`."""
+
+    challenge: Text
+    data_dir: Text
+    options: Text
+    w: Text
+    inject: Text
+    date_start: int
+    date_stop: int
+    date_count: int
+    ends: int
+    threshold: float
+    plain: bool
+    follow: Text
+    prompts: Text
+    prompt_mask: Text
+    chat: bool
+    max_new_tokens: int

@@ -1,0 +1,152 @@
+"""The public API: its names under TAB, its typed options, one-line representations, and errors with short tracebacks."""
+
+from __future__ import annotations
+
+import rlcompleter
+import traceback
+from collections.abc import Callable
+from dataclasses import fields
+from pathlib import Path
+from typing import Any, get_overloads, get_type_hints
+
+import pytest
+
+import undertow
+from undertow import UndertowError, audits, models
+from undertow.audits import audit_options
+from undertow.runs import pipeline
+
+FUNCTIONS = ("audit", "compare", "gate", "guard", "load_run", "pull", "render_report", "score")
+TYPES: dict[type, Any] = {str: audit_options.Text, int: int, float: float, bool: bool}
+
+
+def test_every_public_name_completes_and_exists() -> None:
+    names = dir(undertow)
+    assert names == sorted(names)
+    public = [name for name in names if not name.startswith("_")]
+    assert public == sorted(set(undertow.__all__) - {"__version__"})
+    assert {"__all__", "__doc__", "__name__", "__version__"} <= set(names)
+    assert set(FUNCTIONS) <= set(public)
+    for name in undertow.__all__:
+        assert getattr(undertow, name) is not None
+    assert undertow.__all__ == sorted(undertow.__all__)
+    assert list(undertow._FETCHED) == sorted(undertow._FETCHED)
+
+
+def test_ipython_completes_the_public_names() -> None:
+    completer = pytest.importorskip("IPython.core.completer", reason="IPython is not installed")
+    shell = completer.IPCompleter(namespace={"undertow": undertow}, use_jedi=False)
+    _, matches = shell.complete("undertow.")
+    assert set(FUNCTIONS) <= {match.rpartition(".")[2] for match in matches}
+
+
+def test_python_completes_the_public_names() -> None:
+    matches = rlcompleter.Completer({"undertow": undertow}).attr_matches("undertow.")
+    assert {f"undertow.{name}" for name in FUNCTIONS} <= {match.rstrip("()") for match in matches}
+
+
+def options_class(audit: str) -> Any:
+    return getattr(audit_options, "".join(word.capitalize() for word in audit.split("-")) + "Options")
+
+
+@pytest.mark.parametrize("audit", audits.AUDITS)
+def test_typed_options_of_an_audit_are_its_settings(audit: str) -> None:
+    own = options_class(audit)
+    typed = get_type_hints(own)
+    common = get_type_hints(audit_options.RunOptions)
+    settings = {option.name: TYPES[type(option.default)] for option in fields(audits.load(audit).Settings)}
+    assert {name: kind for name, kind in typed.items() if name not in common} == settings
+    assert own.__required_keys__ == frozenset()
+
+
+def test_common_options_are_the_keywords_of_audit_and_of_the_model_families() -> None:
+    keywords = get_type_hints(pipeline.audit)
+    families = {name: type(option.default) for name, option in models.settings().items()}
+    assert get_type_hints(audit_options.ModelOptions) == families
+    known = get_type_hints(audit_options.RunOptions)
+    own = {name: kind for name, kind in keywords.items() if name not in ("name", "model", "options", "return")}
+    assert {name: kind for name, kind in known.items() if name not in families} == own
+
+
+def test_every_audit_has_an_overload() -> None:
+    hints = [get_type_hints(one) for one in get_overloads(pipeline.audit)]
+    by_name = {hint["name"].__args__[0]: hint["options"] for hint in hints if hasattr(hint["name"], "__args__")}
+    assert list(by_name) == sorted(audits.AUDITS)
+    for audit, unpacked in by_name.items():
+        assert unpacked.__args__[0] is options_class(audit)
+    assert hints[-1]["name"] is str
+
+
+def test_a_misspelt_option_is_named_with_the_nearest_one() -> None:
+    with pytest.raises(UndertowError, match=r"has no option 'chalenge'; .* \(did you mean 'challenge'\?\)$"):
+        undertow.audit("spurious-correlation", model="toy", chalenge="mgc")
+
+
+MISTAKES: dict[str, Callable[[Path], object]] = {
+    "audit": lambda place: undertow.audit("spurious-correlation", model="no-such-model", out=place / "run"),
+    "compare": lambda place: undertow.compare(place / "a", place / "b"),
+    "gate": lambda place: undertow.gate([place / "a"], place / "rules.toml"),
+    "guard": lambda place: undertow.guard("no-such-model"),
+    "load_run": lambda place: undertow.load_run(place / "a"),
+    "pull": lambda place: undertow.pull("no-such-model"),
+    "render_report": lambda place: undertow.render_report(place / "a"),
+    "score": lambda place: undertow.score(place / "a"),
+}
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_a_mistake_has_a_short_traceback_without_causes(name: str, tmp_path: Path) -> None:
+    with pytest.raises(UndertowError) as caught:
+        MISTAKES[name](tmp_path)
+    shown = "".join(traceback.format_exception(caught.value))
+    assert "During handling" not in shown
+    assert "direct cause" not in shown
+    frames = traceback.extract_tb(caught.value.__traceback__)
+    assert [Path(frame.filename).name for frame in frames if "undertow" in Path(frame.filename).parts] == ["errors.py"]
+
+
+def test_the_cause_of_an_error_is_kept_for_debugging(tmp_path: Path) -> None:
+    rules = tmp_path / "rules.toml"
+    rules.write_text("[[rule]\n", encoding="utf-8")
+    with pytest.raises(UndertowError) as caught:
+        undertow.gate([tmp_path], rules)
+    assert caught.value.__context__ is not None
+    assert "Traceback" in (shown := "".join(traceback.format_exception(caught.value)))
+    assert shown.count("Traceback") == 1
+
+
+def test_representations_take_one_line(finished_run: Callable[..., Path], tmp_path: Path) -> None:
+    run = undertow.load_run(finished_run("spurious-correlation", "toy", w="date", limit=150))
+    findings = f"{len(run.findings)} findings ({sum(one.significant for one in run.findings)} significant)"
+    expected = f"Run('spurious-correlation', model='toy', {len(run.observations)} items, {findings}, folder="
+    assert repr(run) == f"{expected}{str(run.folder)!r})"
+
+    compared = undertow.compare(run.folder, run.folder)
+    (comparison,) = compared.comparisons
+    assert repr(compared) == f"ComparedRuns({comparison!r})"
+    assert repr(comparison).startswith("Comparison('spurious-correlation', ")
+    assert f"{len(comparison.differences)} differences" in repr(comparison)
+
+    rules = tmp_path / "rules.toml"
+    rules.write_text('[[rule]]\nname = "small"\nmeasure = "slope"\nof = "value"\nat_most = 1000.0\n', encoding="utf-8")
+    report = undertow.gate([run.folder], rules)
+    assert repr(report).startswith(f"GateReport(rules={str(rules)!r}, runs=[{str(run.folder)!r}], ")
+    assert f"{report.counts['passed']} passed, 0 failed" in repr(report)
+
+    judge = undertow.guard("toy")
+    assert repr(judge) == "Guard(model='toy', challenge='undertow-schemas')"
+    verdict = judge("The doctor told the nurse that {blank} was late.")
+    assert repr(verdict).startswith("Verdict('The doctor told the nurse that ")
+    for one in (run, compared, comparison, report, judge, verdict):
+        assert "\n" not in repr(one)
+        assert len(repr(one)) < 600
+    assert run._repr_html_().startswith("<")
+
+
+def test_a_run_without_its_audit_still_has_a_representation(
+    finished_run: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = undertow.load_run(finished_run("spurious-correlation", "toy", w="date", limit=150))
+    monkeypatch.delitem(audits.AUDITS, "spurious-correlation")
+    assert "findings" not in repr(run)
+    assert repr(run).startswith("Run('spurious-correlation', model='toy', ")
