@@ -252,7 +252,9 @@ def test_shown_token_may_be_the_first_of_several_of_a_word() -> None:
     answer = answer_to(prompt(options=XE), completion([(" she", top)]))
     assert probs(answer) == pytest.approx([0.0, 0.0, 0.3])
     assert answer.upper_bound_prob == pytest.approx((0.04 + 0.2, 0.04 + 0.2 + 0.1, 0.02))
-    assert answer.truncated_prob == pytest.approx(0.26 + 0.2 + 0.1 + 0.05)  # of all words together, whichever were shown
+    assert answer.truncated_prob == pytest.approx(
+        0.26 + 0.2 + 0.1 + 0.05
+    )  # of all words together, whichever were shown
 
 
 def test_pieces_are_those_of_the_steps_that_count() -> None:

@@ -125,7 +125,7 @@ class Guard:
         self.notes = _notes(handle.identity)
 
     def __repr__(self) -> str:
-        return f"{type(self).__name__}(model={self._found.identity.name!r}, challenge={self._settings.challenge!r})"
+        return f"{type(self).__name__}(model={self._handle.identity.name!r}, challenge={self._settings.challenge!r})"
 
     @short_traceback
     def __call__(self, text: str, options: Options = "") -> Verdict:
