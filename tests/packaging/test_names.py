@@ -123,8 +123,10 @@ SHARED_NAMES = {
     "audit": "the module of an audit with a package of its own",
     "base": "what audits define, and what model families define",
     "causal": "causal language models in models, causal graphs in cli",
+    "findings": "of each audit with a package of its own",
     "guard": "the judge of sentences in runs, its command in cli",
     "identification": "an audit of biased text, and identification of causal effects: the terms of two literatures",
+    "items": "of each audit with a package of its own",
     "score": "scoring of recorded answers in runs, its command in cli",
 }
 """Module names that occur more than once, each with the reason."""

@@ -37,7 +37,7 @@ WORD = st.text(LINE_SIGNS, min_size=1, max_size=12)
 TEXT = st.builds(" ".join, st.lists(WORD, min_size=1, max_size=5))
 PLAIN = TEXT.filter(lambda text: not set(text) & set("{}_[]<>") and "MASK" not in text)
 NAME = st.from_regex(r"[a-z][a-z0-9_]{0,10}", fullmatch=True)
-NUMBER = st.floats(allow_nan=False, allow_infinity=False)
+NUMBER = st.floats(-1e300, 1e300)  # as far as run folders hold them
 
 
 def property_of(
