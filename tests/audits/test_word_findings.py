@@ -87,7 +87,7 @@ def by_hand(percent: Floats) -> dict[str, tuple[float, ...]]:
 # Each word as a group of its own.
 
 
-@pytest.mark.parametrize("scoring_method", [LIKELIHOOD, "mask"])
+@pytest.mark.parametrize("readout", [LIKELIHOOD, "mask"])
 def test_the_word_that_moves_is_seen_and_every_number_is_that_of_numpy(readout: str) -> None:
     nats = planted()
     percent = 100 * (special.softmax(nats, axis=2) if readout == LIKELIHOOD else np.exp(nats))
@@ -138,7 +138,7 @@ def measured(evidence: Observations) -> list[Result]:
 def test_what_a_server_hides_bounds_each_word() -> None:
     """Of 10% that were not shown, a word may have what its ceiling lets it have: its mean is the middle."""
     nats = planted()
-    evidence = observed(nats, "top", ceilings_prob=(0.0, 0.0, 0.02, 0.5), unseen_prob=0.1)
+    evidence = observed(nats, "top", upper_bound_prob=(0.0, 0.0, 0.02, 0.5), truncated_prob=0.1)
     table = spurious_correlation.tables(evidence)["words"].set_index("word")
     least = 100 * np.exp(nats).mean(axis=(0, 1))
     assert table["mean"].to_numpy() == pytest.approx(least + np.array([0, 0, 1, 5]), rel=1e-9)

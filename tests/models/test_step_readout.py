@@ -112,7 +112,7 @@ def test_a_probability_that_is_not_a_number_is_unscored(bad: tuple[float, ...]) 
 
 
 @pytest.mark.parametrize(
-    ("probs_", "n_seen", "truncated_prob", "least_prob", "ceilings"),
+    ("probs_", "n_seen", "unseen_prob", "least_prob", "ceilings"),
     [
         # Of `she` both spellings were seen, of `he` one, of `her` none; no hidden token is above .02, and .19 are hidden.
         pytest.param((0.46, 0.0, 0.33), (2, 0, 1), 0.19, 0.02, (0.0, 0.04, 0.02), id="by hand"),
@@ -138,7 +138,7 @@ HIDING = Step("the", (0.1, 0.0, 0.2), n_seen=(1, 0, 1), unseen_prob=0.2, least_p
 
 
 @pytest.mark.parametrize(
-    ("other", "ceilings", "truncated_prob"),
+    ("other", "ceilings", "unseen_prob"),
     [
         pytest.param(
             Step("one", (0.0, 0.0, 0.3), n_seen=(0, 0, 2), unseen_prob=0.06, least_prob=0.04),
