@@ -106,6 +106,37 @@ def test_steps_are_read_from_what_a_server_gives(task: ModuleType) -> None:
     assert task.steps_of(SimpleNamespace(choices=[SimpleNamespace(logprobs=None)])) == []
 
 
+def test_the_table_of_a_log_is_scored(
+    task: ModuleType,
+    exported: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Its columns are those that `undertow score` reads; a sample without a score is missing, with the reason."""
+    lines = [json.loads(line) for line in (exported / "items.jsonl").read_text(encoding="utf-8").splitlines()]
+    masses = {"female": 30.0, "male": 20.0, "neutral": 10.0, "other_words": 40.0}
+    samples = [
+        SimpleNamespace(
+            input=line["input"],
+            metadata=line["metadata"],
+            scores={} if at == 0 else {task.SCORER: SimpleNamespace(value=masses, explanation="")},
+        )
+        for at, line in enumerate(lines)
+    ]
+    log = SimpleNamespace(samples=samples, eval=SimpleNamespace(model="m"))
+    module = ModuleType("inspect_ai.log")
+    module.read_eval_log = lambda place: log  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "inspect_ai.log", module)
+    task.write_table("log.eval")
+    (tmp_path / "masses.csv").write_text(capsys.readouterr().out, encoding="utf-8")
+    run = undertow.score(tmp_path / "masses.csv", audit="spurious-correlation", out=tmp_path / "run")
+    assert run.manifest["counts"] == {"items": 18, "missing": 1}
+    rows = run.observations
+    assert rows["missing_reason"].tolist() == ["the log holds no score of it", *[""] * 17]
+    assert set(rows["other_words"].iloc[1:]) == {40.0}
+
+
 @pytest.mark.slow
 def test_inspect_runs_it_and_its_log_is_measured(
     exported: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

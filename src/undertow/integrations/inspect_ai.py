@@ -92,7 +92,7 @@ The second command writes the masses of a log as a table, and the third measures
 ```
 {more}
 - The scores are percent of probability that the words of each group take, at the one step of the answer that is such a word, or
-  averaged over all steps where none or several are. What none of them took, and what the server does not show, is `unclaimed`.
+  averaged over all steps where none or several are. What none of them took, and what the server does not show, is `other_words`.
 - They are read from log-probabilities of the most probable tokens (`-T top_logprobs=20`). A server that gives none is asked with
   `-T top_logprobs=0`: a group then takes all or nothing, by the words that the answer holds.
 - A mean over all samples says little of a bias. What does is how the masses go with W.
