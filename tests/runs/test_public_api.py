@@ -14,6 +14,7 @@ import pytest
 import undertow
 from undertow import UndertowError, audits, models
 from undertow.audits import audit_options
+from undertow.inference.engines import EngineChoice
 from undertow.runs import pipeline
 
 FUNCTIONS = ("audit", "compare", "gate", "guard", "load_run", "pull", "render_report", "score")
@@ -66,6 +67,15 @@ def test_common_options_are_the_keywords_of_audit_and_of_the_model_families() ->
     known = get_type_hints(audit_options.RunOptions)
     own = {name: kind for name, kind in keywords.items() if name not in ("name", "model", "options", "return")}
     assert {name: kind for name, kind in known.items() if name not in families} == own
+
+
+def test_the_engine_is_named_as_users_name_it() -> None:
+    """A run prints the options that repeat it, and a refusal the option to leave out."""
+    options = EngineChoice("ray", "auto", 2).options
+    assert options == {"engine": "ray", "ray_address": "auto", "workers": 2}
+    assert options.keys() <= get_type_hints(pipeline.audit).keys()
+    with pytest.raises(UndertowError, match="--ray-address"):
+        EngineChoice(address="auto").check()
 
 
 def test_every_audit_has_an_overload() -> None:

@@ -25,8 +25,8 @@ class EngineChoice:
     """The engine that a user chooses.
 
     Attributes:
-        name: `here` or `ray`.
-        address, workers: as in `run`.
+        name: `local` or `ray`.
+        address, workers: `ray_address` and `workers` of `undertow.audit`.
     """
 
     name: str = LOCAL
@@ -41,7 +41,7 @@ class EngineChoice:
         """
         if self.name not in (LOCAL, RAY):
             raise UndertowError(f"engine {self.name!r} is not known; use {LOCAL} or {RAY}")
-        for option, given in (("address", self.address), ("workers", self.workers)):
+        for option, given in (("ray-address", self.address), ("workers", self.workers)):
             if given and self.name != RAY:
                 raise UndertowError(f"--{option} is for --engine {RAY}; add that, or leave it out")
         if self.workers < 0:
@@ -77,7 +77,7 @@ class EngineChoice:
     @property
     def options(self) -> dict[str, Any]:
         """Options that differ from their defaults, by their names on the command line and in Python."""
-        given = {"engine": self.name, "address": self.address, "workers": self.workers}
+        given = {"engine": self.name, "ray_address": self.address, "workers": self.workers}
         return {name: value for name, value in given.items() if value not in (LOCAL, "", 0)}
 
 
