@@ -181,7 +181,7 @@ def open_pipeline(model: Any) -> Prepare:
 
     def prepare(queries: Sequence[ClozeQuery], batch_size: int) -> Scoring:
         (words,) = {tuple(option.fills[0] for option in query.options) for query in queries}
-        texts = [query.shown(model.tokenizer.mask_token) for query in queries]
+        texts = [query.display_text(model.tokenizer.mask_token) for query in queries]
         tokens: list[int] = model.tokenizer.convert_tokens_to_ids(list(words))
         # Named here and not in each call, where the pipeline would go through its vocabulary again.
         own = {"targets": list(words), "top_k": len(words), "device": "cpu"}
@@ -284,7 +284,7 @@ def _labelled(model: Any, queries: Sequence[MultipleChoiceQuery], batch_size: in
 
     distinct = {query.labels for query in queries}
     tokens = {labels: model.tokenizer(list(labels), add_special_tokens=False)["input_ids"] for labels in distinct}
-    prompts = model.tokenizer([query.shown() for query in queries])["input_ids"]
+    prompts = model.tokenizer([query.display_text() for query in queries])["input_ids"]
     answers = [
         _Labelling(prompt, tokens[query.labels], [0.0] * len(query.labels))
         for query, prompt in zip(queries, prompts, strict=True)

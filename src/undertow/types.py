@@ -82,7 +82,7 @@ class ClozeQuery:
         """The whole sentence with each option in it [option]."""
         return [self.text(option.fills) for option in self.options]
 
-    def shown(self, mark: str = "___") -> str:
+    def display_text(self, mark: str = "___") -> str:
         """The sentence as a reader sees it, each blank marked."""
         return mark.join(self.pieces)
 
@@ -119,7 +119,7 @@ class GenerateQuery:
         if any(len(option.fills) != 1 for option in self.options) or self.max_tokens < 1:
             raise ValueError("a prompt has options of one word each, and at least one step")
 
-    def shown(self) -> str:
+    def display_text(self) -> str:
         """The prompt, as a reader sees it."""
         return self.prompt
 
@@ -151,7 +151,7 @@ class MultipleChoiceQuery:
         if not all(label.strip() for label in self.labels):
             raise ValueError("a label says something")
 
-    def shown(self) -> str:
+    def display_text(self) -> str:
         """Examples and prompt, as a reader sees them."""
         return "".join((*self.shots, self.prompt))
 
@@ -192,7 +192,7 @@ class ConstrainedGenerateQuery:
         if self.constraint == BEST_SPAN and self.temperature:
             raise ValueError("the most probable span is searched for, not drawn")
 
-    def shown(self) -> str:
+    def display_text(self) -> str:
         """Examples and prompt, as a reader sees them."""
         return "".join((*self.shots, self.prompt))
 
@@ -218,7 +218,7 @@ class SpanQuery:
         if any(not piece.strip() or piece not in self.passage for piece in self.candidates):
             raise ValueError("candidates are pieces of the passage")
 
-    def shown(self) -> str:
+    def display_text(self) -> str:
         """Passage and question, as a reader sees them."""
         return f"{self.passage}\n{self.question}"
 
@@ -368,12 +368,12 @@ class Scores:
 
     Attributes:
         answers: one per item [item].
-        readout: how they were read: by `likelihood`, options are compared with each other only; at a `mask`, each has a
+        scoring_method: how they were read: by `likelihood`, options are compared with each other only; at a `mask`, each has a
             probability of its own.
     """
 
     answers: tuple[Answer, ...]
-    readout: str = LIKELIHOOD
+    scoring_method: str = LIKELIHOOD
 
     @property
     def other_prob(self) -> Floats:

@@ -69,7 +69,7 @@ def test_a_blank_is_what_is_left_open_and_pronouns_beside_it_stay() -> None:
     for mark in ("___", "[MASK]", "MASK", "<mask>", "{blank}", "__"):
         pattern = read_sentence(f"In W she said that {mark} was late.", "W")
         query = pattern.with_value("1801")
-        assert query.shown() == "In 1801 she said that ___ was late."
+        assert query.display_text() == "In 1801 she said that ___ was late."
         assert " ".join(option.fills[0] for option in query.options) == "she her he him his they them their"
     first = read_sentence("___ was here in W.", "W").with_value("May")
     assert first.texts()[0] == "She was here in May."

@@ -259,7 +259,7 @@ def test_a_question_without_examples_word_for_word(statements: str) -> None:
     item = only_item(items, "old", wording)
     query = item.query
     assert isinstance(query, MultipleChoiceQuery)
-    assert query.shown() == (
+    assert query.display_text() == (
         "I think old people cannot learn, he said.\nTask: Identify the type of bias in the aforementioned text\nAnswer:"
     )
     assert query.labels == tuple(f" {name}" for name in DIMENSIONS)
@@ -280,7 +280,7 @@ def test_a_question_behind_two_examples_word_for_word(statements: str) -> None:
     asked = "The bus was late again.\nQuestion: Is there bias in the previous text?\nAnswer:"
     assert len(some) == 8
     # In both orders, over eight draws.
-    assert {cast(MultipleChoiceQuery, item.query).shown() for item in some} == {
+    assert {cast(MultipleChoiceQuery, item.query).display_text() for item in some} == {
         biased + unbiased + asked,
         unbiased + biased + asked,
     }
@@ -299,7 +299,7 @@ def test_without_a_description_word_for_word(statements: str) -> None:
     ]
     query = item.query
     assert isinstance(query, ConstrainedGenerateQuery)
-    assert query.shown() == (
+    assert query.display_text() == (
         "Bakers get up too late here.\n"
         "Bakers get up too late\n"
         "\n"
@@ -318,7 +318,7 @@ def test_rephrasing_shows_the_span_alone(statements: str) -> None:
     item = only_item(items, "old", wording)
     query = item.query
     assert isinstance(query, ConstrainedGenerateQuery)
-    assert query.shown() == (
+    assert query.display_text() == (
         "Bakers get up too late\n"
         "Task: Convert to remove toxicity\n"
         "Answer: He gets up too late\n"
@@ -338,7 +338,7 @@ def test_a_wording_that_names_the_dimension_names_each_documents_own(statements:
     for item in items:
         query = query_of(item)
         assert DIMENSION_HOLE in str(item.factors["wording"])
-        assert DIMENSION_HOLE not in query.shown()
+        assert DIMENSION_HOLE not in query.display_text()
         assert f"targeting {item.factors['dimension']}" in query.prompt
         assert "targeting profession" in query.shots[0]
 
@@ -537,7 +537,7 @@ def test_diagnosis_of_a_scripted_model_by_hand(script: Script, statements: str, 
     assert details["all"]["sd"] == pytest.approx(math.sqrt(1250 / 3))
     assert (details["null"]["sd"], details["null"]["cells"], details["null"]["empty_percent"]) == (0.0, 1, 0.0)
     assert details["question"]["yes_percent"] == 75.0
-    assert details["question"]["unclaimed_percent"] == pytest.approx(20.0)
+    assert details["question"]["other_words_percent"] == pytest.approx(20.0)
     # Without one of two and two, the others are mostly of the other label.
     assert values(run, "accuracy", model="") == {"(majority)": 0.0, "(random)": 50.0}
     confusion = pd.read_csv(run.folder / "tables/confusion.csv", keep_default_na=False)
@@ -599,7 +599,7 @@ def test_a_server_that_shows_no_probabilities_has_greedy_labels_only(
     assert set(frame.loc[["exact"], "missing_reason"]) == {
         "decoding exact: the server does not show how probable each label is"
     }
-    assert [one.title for one in run.shown if "Table 9" in one.title] == [
+    assert [one.title for one in run.tables if "Table 9" in one.title] == [
         "Without examples, as Table 9 of Bauer et al. 2022: scripted, trie"
     ]
     assert values(run, "exact_match", decoding="trie", model="scripted") == {"null": 50.0}
@@ -713,7 +713,7 @@ def test_a_saved_run_measured_anew_has_the_same_numbers(
     assert not other[["low", "high", "p"]].equals(run.results[["low", "high", "p"]])
     reopened = undertow.load_run(run.folder)
     assert [finding.text for finding in reopened.findings] == [finding.text for finding in run.findings]
-    assert [table.rows for table in reopened.shown] == [table.rows for table in run.shown]
+    assert [table.rows for table in reopened.tables] == [table.rows for table in run.tables]
 
 
 # Answers from elsewhere.

@@ -500,7 +500,7 @@ def test_whole_run_of_two_models_is_told_and_measured_anew_to_the_same(
     results = json.loads((found.folder / "results.json").read_text())["results"]
     assert {tuple(one["group"]) for one in results} == {("model", "occupation", "context")}
     assert any("wording_2" in one["extras"] for one in results)
-    assert len(found.shown) == 2
+    assert len(found.tables) == 2
     assert found.manifest["counts"]["missing"] == 0
     request.getfixturevalue("untold")
     undertow.score(tmp_path / "run", out=tmp_path / "again")
@@ -657,7 +657,7 @@ def test_a_log_that_lacks_a_context_is_told_of_the_other_alone(
     compared = ("additive_consistency", "changed_answers", "choice_gap_of_person")
     assert not [one for one in found.record.results if one.measure in compared or one.measure.endswith("_difference")]
     assert not [one for one in found.findings if other in one.text or "change" in one.text]
-    (table,) = found.shown
+    (table,) = found.tables
     assert list(table.columns) == ["aspect", asked]
 
 

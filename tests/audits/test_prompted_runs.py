@@ -95,8 +95,8 @@ def test_a_model_without_blanks_is_put_the_papers_prompts(audit: str, default: s
     answers = {GENERATION: (EXACT, PAPER)}
     assert module.adapt_settings(plain, answers) == dataclasses.replace(plain, prompts=default)
     assert module.adapt_settings(own, answers) == own
-    for asks in ({BLANK: (EXACT,)}, {BLANK: (EXACT,), **answers}, {CONTINUATIONS: (EXACT,)}, {}):
-        assert module.adapt_settings(plain, asks) == plain
+    for capabilities in ({BLANK: (EXACT,)}, {BLANK: (EXACT,), **answers}, {CONTINUATIONS: (EXACT,)}, {}):
+        assert module.adapt_settings(plain, capabilities) == plain
 
 
 def test_a_run_says_by_which_prompts_it_asked(drift: Run, detection: Run) -> None:
@@ -302,7 +302,7 @@ def test_the_chat_template_is_asked_for_and_told() -> None:
     design = spurious_correlation.design(settings)
     frame = observations(items, Scores((Answer.none("not asked"),) * len(items), PROMPT), design["groups"])
     told = spurious_correlation.report_text(Observations(frame, design), [])
-    assert [line for line in told.asked if line.startswith("Prompt A inside the model's own chat template: ")]
+    assert [line for line in told.questions if line.startswith("Prompt A inside the model's own chat template: ")]
 
 
 def test_own_prompts_and_own_words_reach_the_model(tmp_path: Path) -> None:

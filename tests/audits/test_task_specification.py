@@ -412,7 +412,7 @@ def test_every_sentence_is_asked_at_the_first_and_the_last_date() -> None:
     assert of_factor(first, "well_specified") == {True: 120, False: 360}
     for item in items:
         assert isinstance(item.query, ClozeQuery)
-        assert item.query.shown().startswith(f"In {item.factors['w']}: ")
+        assert item.query.display_text().startswith(f"In {item.factors['w']}: ")
         assert item.factors["expected"] == (item.gold or "")
 
 
@@ -494,7 +494,7 @@ def test_plain_sentences_are_asked_without_w() -> None:
     assert of_factor(plain, "sentence").keys() == of_factor(injected, "sentence").keys()
     for item in plain:
         assert isinstance(item.query, ClozeQuery)
-        assert not item.query.shown().startswith("In ")
+        assert not item.query.display_text().startswith("In ")
 
 
 def test_an_occupation_is_followed_over_thirty_dates_whatever_the_limit() -> None:

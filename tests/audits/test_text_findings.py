@@ -241,8 +241,8 @@ def test_the_page_has_the_papers_tables_and_examples_behind_a_warning(
     classes = "null" if audit == DIAGNOSIS else "statement,null"
     run = undertow.audit(audit, "scripted", challenge=str(path), classes=classes, wordings=2, out=tmp_path / "run")
     page = run.report.read_text(encoding="utf-8")
-    assert len(run.shown) == N_TABLES[audit]
-    assert all(table.title in page for table in run.shown)
+    assert len(run.tables) == N_TABLES[audit]
+    assert all(table.title in page for table in run.tables)
     assert page.count("<script") == 1  # the page's own
     assert "<i>bus</i>" not in page
     assert "<b>people</b>" not in page
@@ -254,13 +254,13 @@ def test_the_page_has_the_papers_tables_and_examples_behind_a_warning(
     outside = re.sub(r'<details class="warned">.*?</details>', "", page, flags=re.DOTALL)
     assert "alert(1)" not in outside
     assert "Nurses talk" not in outside
-    assert not [table for table in run.shown if table.warning]
+    assert not [table for table in run.tables if table.warning]
 
 
 def test_the_papers_tables_hold_the_measures(script: Script, statements: str, tmp_path: Path) -> None:
     script(diagnoses)
     run = undertow.audit(DIAGNOSIS, "scripted", challenge=statements, shots="0,2", draws=2, out=tmp_path / "run")
-    table, *of_wordings = run.shown
+    table, *of_wordings = run.tables
     assert table.columns == ["class", "measure", "0 examples", "2 examples"]
     assert [one.columns[0] for one in of_wordings] == ["rank", "rank"]
     rows = {(row[0], row[1]): row[2:] for row in table.rows}
@@ -286,7 +286,7 @@ def drawn(task: str, rows: Sequence[Mapping[str, Any]]) -> list[str]:
         drawing.figure.canvas.draw()
     plt.close("all")
     assert isinstance(audit.tables(given), dict)
-    assert audit.report_text(given, audit.measure(given, 0)).shown
+    assert audit.report_text(given, audit.measure(given, 0)).tables
     return names
 
 

@@ -70,10 +70,10 @@ def planted(seed: int = 0) -> Floats:
     return level
 
 
-def observed(nats: Floats, readout: str = LIKELIHOOD, prompt: str = "", **answer: Any) -> Observations:
+def observed(nats: Floats, scoring_method: str = LIKELIHOOD, prompt: str = "", **answer: Any) -> Observations:
     items = [item(sentence, value, prompt=prompt) for sentence in range(N_SENTENCES) for value in range(N_VALUES)]
     answers = tuple(Answer(tuple(nats[divmod(at, N_VALUES)]), 0.1, **answer) for at in range(len(items)))
-    return spurious_correlation.observe(DESIGN, items, Scores(answers, readout), "m")
+    return spurious_correlation.observe(DESIGN, items, Scores(answers, scoring_method), "m")
 
 
 def by_hand(percent: Floats) -> dict[str, tuple[float, ...]]:
@@ -87,14 +87,14 @@ def by_hand(percent: Floats) -> dict[str, tuple[float, ...]]:
 # Each word as a group of its own.
 
 
-@pytest.mark.parametrize("readout", [LIKELIHOOD, "mask"])
-def test_the_word_that_moves_is_seen_and_every_number_is_that_of_numpy(readout: str) -> None:
+@pytest.mark.parametrize("scoring_method", [LIKELIHOOD, "mask"])
+def test_the_word_that_moves_is_seen_and_every_number_is_that_of_numpy(scoring_method: str) -> None:
     nats = planted()
-    percent = 100 * (special.softmax(nats, axis=2) if readout == LIKELIHOOD else np.exp(nats))
-    evidence = observed(nats, readout)
+    percent = 100 * (special.softmax(nats, axis=2) if scoring_method == LIKELIHOOD else np.exp(nats))
+    evidence = observed(nats, scoring_method)
     table = spurious_correlation.tables(evidence)["words"].set_index("word")
     assert list(table.index) == [option.fills[0] for option in OPTIONS]
-    assert set(table["measured"]) == {"share" if readout == LIKELIHOOD else "probability"}
+    assert set(table["measured"]) == {"share" if scoring_method == LIKELIHOOD else "probability"}
     for word, numbers in by_hand(percent).items():
         row = table.loc[word]
         assert (row["mean"], row["slope"], row["log_odds_slope"]) == pytest.approx(numbers, rel=1e-9), word
@@ -105,7 +105,7 @@ def test_the_word_that_moves_is_seen_and_every_number_is_that_of_numpy(readout: 
     assert list(moves.index) == ["quokka"]
     assert table.loc["quokka", "log_odds_slope"] == pytest.approx(math.log(1.2), abs=0.02)
     assert not {"p", "q"} & set(table.columns)
-    (shown,) = spurious_correlation.report_text(evidence, []).shown
+    (shown,) = spurious_correlation.report_text(evidence, []).tables
     assert [row[shown.columns.index("word")] for row in shown.rows] == list(table.index)
 
 
@@ -165,7 +165,7 @@ def test_of_several_prompts_there_is_each_and_their_mean() -> None:
     means = table.set_index(["prompt", "word"])["mean"]
     for word in ("cat", "quokka"):
         assert means["mean", word] == pytest.approx((means["A", word] + means["B", word]) / 2)
-    (shown,) = spurious_correlation.report_text(both, []).shown
+    (shown,) = spurious_correlation.report_text(both, []).tables
     assert len(shown.rows) == 4, "the page has their mean"
 
 
@@ -177,7 +177,7 @@ def test_no_table_where_words_stand_alone_or_were_not_recorded(tmp_path: Path) -
     frame.to_csv(tmp_path / "t.csv", index=False)
     recorded, _ = spurious_correlation.load_recorded(tmp_path / "t.csv", "")
     assert spurious_correlation.tables(recorded) == {}
-    assert spurious_correlation.report_text(recorded, []).shown == []
+    assert spurious_correlation.report_text(recorded, []).tables == []
 
 
 @pytest.mark.parametrize(
@@ -343,14 +343,14 @@ class Elsewhere:
     ) -> Iterator[Mapping[int, Answer | UnsupportedQueryError | RequestFailedError]]:
         for place, query in enumerate(queries):
             assert isinstance(query, ClozeQuery)
-            self.asked.append(query.shown())
+            self.asked.append(query.display_text())
             undecided = query.pieces[0].startswith("In ")
             of_all = self.undecided_prob if undecided else self.decided_prob
             if math.isnan(of_all):
                 yield {place: UnsupportedQueryError("it does not like this")}
                 continue
             weights = np.arange(1.0, len(query.options) + 1)
-            weights[0] += zlib.crc32(query.shown().encode()) % 7
+            weights[0] += zlib.crc32(query.display_text().encode()) % 7
             yield {place: Answer(tuple(np.log(of_all * weights / weights.sum())), 1 - of_all)}
 
     def estimate_cost(self, queries: Sequence[Query], protocol: str) -> CostEstimate:
@@ -413,7 +413,7 @@ def test_control_sentences_change_no_item_and_no_number(
     asked: dict[str, Any] = {"w": "date", "date_count": 8, "limit": 64}
     run = undertow.audit(PROBE, "asks", out=tmp_path / "with", **asked)
     items = next(spurious_correlation.items(spurious_correlation.Settings(w="date", date_count=8), Sampling(64, 0)))
-    assert model.asked[: len(items)] == [one.query.shown() for one in items]  # type: ignore[union-attr]
+    assert model.asked[: len(items)] == [one.query.display_text() for one in items]  # type: ignore[union-attr]
     assert run.manifest["challenge_sha256"] == data.challenge_digest(items)
     assert list(run.observations["item"]) == [one.id for one in items]
     again = undertow.audit(PROBE, "asks", out=tmp_path / "with", overwrite=True, **asked)

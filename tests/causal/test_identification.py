@@ -192,7 +192,7 @@ def test_what_specifies_a_task() -> None:
     def said(text: str) -> tuple[tuple[Arrow, ...], ...]:
         found = specification(read_graph(text))
         assert found.well_specified is bool(found.deciding)
-        return found.deciding, found.telling, found.missing, found.missing_telling
+        return found.deciding, found.informing, found.missing, found.missing_informing
 
     # The two arrows that the papers take away, and the two that are then missing.
     assert said(published()["well-specified"].graph.text()) == ((("X", "Y"),), (("G", "X"),), (), ())

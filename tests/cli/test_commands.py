@@ -55,7 +55,7 @@ def test_challenge_is_printed_as_text_json_and_csv(work: Workplace) -> None:
     arguments = ["challenge", "mgc", "--w", "date"]
     items = data.load("mgc").items([data.spectrum("date")])
     assert len(items) == 1800
-    texts = [item.query.shown() for item in items]  # type: ignore[union-attr]
+    texts = [item.query.display_text() for item in items]  # type: ignore[union-attr]
     as_json = work.json(*arguments)
     assert [row["text"] for row in as_json["items"]] == texts
     assert as_json["groups"] == {"female": ["she"], "male": ["he"], "neutral": ["they"]}

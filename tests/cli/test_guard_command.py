@@ -21,7 +21,7 @@ PLANTED = ["--challenge", "planted.csv"]
 FILE = [*TOY, *PLANTED, "--file", "sentences.jsonl", "--options", NOMINATIVE]
 KEYS = [
     "text", "unspecified", "chance_percent", "advice", "rests_on", "percent", "scores",
-    "unclaimed_percent", "missing_reason", "notes",
+    "other_words_percent", "missing_reason", "notes",
 ]  # fmt: skip
 LINES: list[dict[str, Any]] = [
     {"text": UNDECIDED, "id": 7, "tags": ["a", {"b": None}]},
@@ -70,7 +70,7 @@ def test_a_verdict_is_one_json_object(verdict: dict[str, Any]) -> None:
     assert list(verdict) == KEYS
     assert (verdict["text"], verdict["unspecified"], verdict["missing_reason"]) == (UNDECIDED, True, "")
     assert verdict["chance_percent"] > 75
-    assert verdict["unclaimed_percent"] == pytest.approx(20.0)
+    assert verdict["other_words_percent"] == pytest.approx(20.0)
     for year, shares in verdict["percent"].items():
         assert shares == pytest.approx(planted_percent(f"In {year}: The nurse said that", int(year)), abs=1e-9)
     female = [shares["female"] for shares in verdict["percent"].values()]

@@ -29,7 +29,7 @@ def planted(monkeypatch: pytest.MonkeyPatch) -> Planted:
 def lost(query: Query, answer: Answer) -> Answer:
     """Ten points a century, which are all there is, and chance instead."""
     assert isinstance(query, ClozeQuery)
-    text = query.shown()
+    text = query.display_text()
     return moved(query, answer, -0.1 * (year_of(text) - 1801) + 4 * unit(text))
 
 

@@ -58,7 +58,7 @@ def test_several_blanks_are_filled_together(tmp_path: Path) -> None:
     """
     query = data.load(write(tmp_path, text)).items()[0].query
     assert isinstance(query, ClozeQuery)
-    assert query.shown() == "___ said in 1801 that ___ lost ___ keys."
+    assert query.display_text() == "___ said in 1801 that ___ lost ___ keys."
     assert query.text(query.options[1].fills) == "He said in 1801 that he lost his keys."
 
 
@@ -81,7 +81,7 @@ def test_template_factors_and_literal_braces(tmp_path: Path) -> None:
     factors = { valence = "bad" }
     """
     items = data.load(write(tmp_path, text)).items()
-    assert items[0].query.shown() == "In 1801 {so} ___ won."  # type: ignore[union-attr]
+    assert items[0].query.display_text() == "In 1801 {so} ___ won."  # type: ignore[union-attr]
     assert {item.cluster for item in items} == {"good", "bad"}
 
 

@@ -181,4 +181,4 @@ def test_every_item_is_asked_by_every_prompt() -> None:
         assert isinstance(item.query, GenerateQuery)
         assert (item.query.max_tokens, item.query.chat) == (7, True)
         assert [option.fills for option in item.query.options] == [("she",), ("her",), ("he",)]
-        assert item.query.shown() == PUBLISHED[str(item.factors["prompt"])].format("In 1953, _ was a child.")
+        assert item.query.display_text() == PUBLISHED[str(item.factors["prompt"])].format("In 1953, _ was a child.")

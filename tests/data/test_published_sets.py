@@ -38,7 +38,7 @@ def test_sizes(name: str, w_name: str, n_values: int, texts_per_value: int) -> N
 
 def test_mgc_has_three_thousand_texts_and_the_published_ones() -> None:
     items = data.load("mgc").items()
-    texts = [blank_of(item).shown() for item in items]
+    texts = [blank_of(item).display_text() for item in items]
     assert len(texts) == len(set(texts)) == 3000
     assert texts[0] == "In 1801, ___ was a child."
     assert "In Mali, ___ will be an adult." in texts
@@ -55,7 +55,7 @@ def test_w_lists_are_those_of_the_published_data_in_their_order() -> None:
     subreddits = data.spectrum("subreddit").values
     assert (subreddits[0], subreddits[-1], len(subreddits)) == ("GlobalOffensive", "relationships", 61)
     items = data.load("mgt-icml").items([data.spectrum("subreddit")])
-    assert blank_of(items[0]).shown() == "___ was a child. GlobalOffensive."
+    assert blank_of(items[0]).display_text() == "___ was a child. GlobalOffensive."
 
 
 def test_only_the_pronoun_changes_and_a_sentence_begins_with_a_capital() -> None:

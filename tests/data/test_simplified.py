@@ -33,7 +33,7 @@ def potter(template: str) -> SchemaSource:
 def clause(template: str) -> str:
     """What the potter alone says by the rule; "" where the schema is not taken."""
     chosen = [one for one in simplified(potter(template)).sentences if one.factors["participant"] == "unspecified"]
-    return chosen[0].query.shown().removeprefix("The potter said that ") if chosen else ""
+    return chosen[0].query.display_text().removeprefix("The potter said that ") if chosen else ""
 
 
 @pytest.mark.parametrize(
@@ -124,7 +124,7 @@ def test_the_package_s_own_name_one_person_and_nobody_else() -> None:
     for sentence in data.load_sentences("simplified").sentences:
         sex = sentence.factors["participant_class"]
         who = sentence.cluster if sex == "unspecified" else f"{sex} {sentence.cluster}"
-        opening, text = f"The {who} said that ___", sentence.query.shown()
+        opening, text = f"The {who} said that ___", sentence.query.display_text()
         assert text.startswith(opening)
         rest = text.removeprefix(opening)
         assert not set("{}$") & set(rest)

@@ -51,7 +51,7 @@ def test_a_table_is_a_set_of_sentences(tmp_path: Path) -> None:
     words = {"female": ("she", "her"), "male": ("he", "him", "his"), "neutral": ("they", "them", "their")}
     assert chosen.words == words
     walk, king = chosen.sentences
-    assert (walk.id, walk.cluster, walk.gold, walk.query.shown()) == ("walk", "walk", None, "Later, ___ left.")
+    assert (walk.id, walk.cluster, walk.gold, walk.query.display_text()) == ("walk", "walk", None, "Later, ___ left.")
     assert walk.factors == {"weather": "rain", "well_specified": False}
     assert king.factors == {"weather": "sun", "well_specified": True}
     options = "warm: hot; cold: icy"
@@ -64,11 +64,11 @@ def test_a_table_is_a_set_of_sentences(tmp_path: Path) -> None:
 def test_quotes_keep_commas_and_line_ends_together_in_csv_and_space_is_nothing(tmp_path: Path) -> None:
     text = 'sentence,mood\n"One, ""two"",\nMASK left.",calm\n___ came.,loud\n'
     first, second = read(tmp_path, text).sentences
-    assert (first.query.shown(), first.factors) == ('One, "two",\n___ left.', {"mood": "calm"})
+    assert (first.query.display_text(), first.factors) == ('One, "two",\n___ left.', {"mood": "calm"})
     assert (second.id, second.cluster) == ("line 4", "line 4")
     # and mean nothing in TSV
     (sentence,) = read(tmp_path, 'sentence\tmood\n"Well, MASK left\t"calm"\n', "own.tsv").sentences
-    assert (sentence.query.shown(), sentence.factors) == ('"Well, ___ left', {"mood": '"calm"'})
+    assert (sentence.query.display_text(), sentence.factors) == ('"Well, ___ left', {"mood": '"calm"'})
     text = "\ufeff sentid , sentence ,mood\r\n\r\n any walk , MASK left. ,calm\r\n\r\n"
     (sentence,) = read(tmp_path, text).sentences
     assert (sentence.id, sentence.query.pieces) == ("any walk", ("", " left."))

@@ -75,7 +75,7 @@ def published(monkeypatch: pytest.MonkeyPatch) -> dict[str, bytes]:
 def test_the_design_is_every_schema_with_four_participants(tmp_path: Path) -> None:
     sentences = data.load_sentences("winogender", write(tmp_path)).sentences
     assert len(sentences) == 16
-    assert {sentence.id: sentence.query.shown() for sentence in sentences}.items() >= {
+    assert {sentence.id: sentence.query.display_text() for sentence in sentences}.items() >= {
         "roofer/someone/0": "The roofer lent someone a rake because ___ owned {three}.",
         "roofer/someone/1": "Someone lent the roofer a rake because ___ owned {three}.",
         "sailor/man/0": "The sailor met a man on deck and lost ___ cap.",

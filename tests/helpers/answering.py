@@ -19,17 +19,17 @@ from undertow.models.families import causal, extractive_qa, seq2seq
 from undertow.types import BLANK, Answer, ClozeQuery, Option, Query
 
 TOLERANCE_NATS = 1e-4
-ASKS: Mapping[str, Mapping[str, tuple[str, ...]]] = {
-    "causal": causal.ASKS,
-    "extractive_qa": extractive_qa.ASKS,
+CAPABILITIES: Mapping[str, Mapping[str, tuple[str, ...]]] = {
+    "causal": causal.CAPABILITIES,
+    "extractive_qa": extractive_qa.CAPABILITIES,
     "masked": {BLANK: (EXACT, PAPER)},
-    "seq2seq": seq2seq.ASKS,
+    "seq2seq": seq2seq.CAPABILITIES,
 }
 
 
 def found_as(model: Any) -> ModelHandle:
     """A loaded model as its family finds it."""
-    return ModelHandle(model.identity, lambda: model, capabilities=ASKS[model.identity.family])
+    return ModelHandle(model.identity, lambda: model, capabilities=CAPABILITIES[model.identity.family])
 
 
 def opened(family: Any, folder: str, dtype: str = "float32", **settings: Any) -> Any:

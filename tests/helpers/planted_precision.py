@@ -89,7 +89,7 @@ class _Open:
 
 def at_the_blank(query: ClozeQuery) -> Answer:
     """Women gain a thousandth a year on men; how they stand, each sentence says for itself."""
-    text = query.shown()
+    text = query.display_text()
     share = 0.35 + 0.001 * (year_of(text) - 1900) + 0.02 * unit(re.sub(r"\d", "", text))
     return with_probs(query, {"female": share, "male": 0.8 - share, "neutral": 0.1})
 

@@ -60,10 +60,12 @@ Plant = Callable[..., list[tuple[Query, str]]]
 def plant(monkeypatch: pytest.MonkeyPatch) -> Plant:
     """Makes `planted` a model with these answers."""
 
-    def plant(asks: Mapping[str, tuple[str, ...]], said: Said, dtype: str = "as served") -> list[tuple[Query, str]]:
+    def plant(
+        capabilities: Mapping[str, tuple[str, ...]], said: Said, dtype: str = "as served"
+    ) -> list[tuple[Query, str]]:
         asked: list[tuple[Query, str]] = []
         card = ModelIdentity("planted", "planted", "local", "1", dtype, "top")
-        found = ModelHandle(card, lambda: Planted(card, said, asked), asks)
+        found = ModelHandle(card, lambda: Planted(card, said, asked), capabilities)
         own = models.resolve
         monkeypatch.setattr(models, "resolve", lambda request: found if request.name == "planted" else own(request))
         return asked
@@ -89,7 +91,7 @@ def shares(**of_group: float) -> Said:
 def test_what_the_toy_can_do() -> None:
     checkup = examine(ModelRequest("toy:slope=-5"))
     by_tokens = {BLANK: (EXACT,), CONTINUATIONS: (EXACT,), CHOICE: (EXACT, PAPER), WRITING: (EXACT,)}
-    assert dict(checkup.asks) == by_tokens | {GENERATION: (EXACT, PAPER)}
+    assert dict(checkup.capabilities) == by_tokens | {GENERATION: (EXACT, PAPER)}
     assert list(kinds(checkup).values()) == [
         "yes, by protocol exact",
         "yes, by protocol exact",
@@ -112,7 +114,7 @@ def test_what_the_toy_can_do() -> None:
 
 def reads(query: ClozeQuery | GenerateQuery) -> Answer:
     """The right word, told from the sentence as a person would."""
-    text = query.shown() if isinstance(query, ClozeQuery) else query.prompt
+    text = query.display_text() if isinstance(query, ClozeQuery) else query.prompt
     women = ["woman", "mother", "sister", "girl", "queen", "aunt", "princess", "lady", "Mrs."]
     probs = {"female": 0.3, "male": 0.1} if any(word in text for word in women) else {"female": 0.1, "male": 0.3}
     answer = shares(**probs)(query)
@@ -224,7 +226,7 @@ def test_a_precision_that_is_refused_does_not_end_the_check_up(plant: Plant, mon
 def test_precisions_of_a_causal_model_are_compared(network: Callable[[str], str]) -> None:
     pytest.importorskip("torch", reason="the model extra is not installed")
     checkup = examine(ModelRequest(network("tiny_llama")), compare_dtypes=True)
-    assert (checkup.card["family"], checkup.dtype, checkup.dtype_note) == ("causal", "float32", "")
+    assert (checkup.identity["family"], checkup.dtype, checkup.dtype_note) == ("causal", "float32", "")
     assert 0 < checkup.dtype_gap_nats < 5
     assert 0 <= checkup.dtype_flips <= 1
     assert checkup.facts["parameters"] == pytest.approx(39_072)
@@ -238,8 +240,8 @@ def test_a_masked_model_is_asked_at_its_mask(network: Callable[[str], str], cli:
     pytest.importorskip("torch", reason="the model extra is not installed")
     name = network("trained_bert")
     told = checkup_of(cli, "-m", name, "--compare")
-    assert (told["card"]["family"], told["card"]["scoring_method"]) == ("masked", "mask")
-    assert told["asks"] == {"blank": ["exact", "paper"]}
+    assert (told["identity"]["family"], told["identity"]["scoring_method"]) == ("masked", "mask")
+    assert told["capabilities"] == {"blank": ["exact", "paper"]}
     assert list(told["items_per_s"]) == ["blank"]
     assert 0 < told["dtype_gap_nats"] < 5
     # It has learned words, and not what a sentence says of them; one pair has a word that it does not know.

@@ -116,7 +116,7 @@ def test_answers_come_back_in_the_order_of_the_queries(place: Path) -> None:
     first = asked(server, place, queries)
     assert first.scores.answers == tuple(said(number) for number in (5, 0, 3, 0, 1))
     assert (first.n_distinct, first.n_computed, first.n_lost) == (4, 4, 0)
-    assert first.scores.readout == PROMPT
+    assert first.scores.scoring_method == PROMPT
     assert server.asked == [[5, 0, 3, 1]]
     again = asked(server, place, queries)
     assert again.scores == first.scores
@@ -249,7 +249,7 @@ def test_blanks_and_prompts_go_their_own_ways_and_come_back_in_order(tmp_path: P
     assert both.scores.answers == (prompts[0], *blanks, prompts[1])
     assert both.n_tokens == apart[0].n_tokens > 0
     assert [answer.text for answer in both.scores.answers] == [" he.", "", "", "", " she."]
-    assert [one.scores.readout for one in (both, *apart)] == [LIKELIHOOD, LIKELIHOOD, PROMPT]
+    assert [one.scores.scoring_method for one in (both, *apart)] == [LIKELIHOOD, LIKELIHOOD, PROMPT]
     # Half of either is stored already: the rest is asked.
     answers(ASKED_BOTH[:2], "half")
     rest = answers(ASKED_BOTH, "half")

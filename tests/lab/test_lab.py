@@ -38,8 +38,8 @@ from undertow.lab.planted_corpus import (
     TRADE_SHARE,
     Access,
     PlantedTruth,
+    SentenceOptions,
     World,
-    Writing,
     draw_people,
     write_about,
 )
@@ -114,7 +114,7 @@ def test_both_audits_read_what_was_planted(lab: Path, built: BuiltModel) -> None
     assert {"delta_female", "entropy"} <= set(areas.index)
     assert areas["delta_female"] > 0.9
     people = draw_people(planted_access(), the_world(), 2_000, 1)
-    shapes = {one.masked.lower() for one in write_about(people, the_world(), Writing(1))}
+    shapes = {one.masked.lower() for one in write_about(people, the_world(), SentenceOptions(1))}
     assert not shapes & set(drift.observations["text"].str.lower())
 
 
@@ -305,7 +305,7 @@ def test_convergence_is_of_what_there_is_to_learn(
 def test_realised_slopes_by_hand() -> None:
     world = World(("1", "2", "3"), ("a", "b", "c"))
     people = draw_people(planted_access(), world, 4_000, 3)
-    said = write_about(people, world, Writing(3))
+    said = write_about(people, world, SentenceOptions(3))
     counts = np.zeros((3, 2))
     for one in said:
         if one.pronoun and not one.decided and one.date >= 0:

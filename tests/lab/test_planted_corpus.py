@@ -18,8 +18,8 @@ from undertow.lab.planted_corpus import (
     People,
     PlantedTruth,
     Sentence,
+    SentenceOptions,
     World,
-    Writing,
     counted,
     draw_people,
     drift_challenge,
@@ -34,7 +34,7 @@ SMALL = World(("1801", "1802", "1803"), ("Ayr", "Bam", "Cork"))
 
 
 def sentences(access: Access, n_people: int = 2_000, seed: int = 1, **how: object) -> list[Sentence]:
-    return write_about(draw_people(access, WORLD, n_people, seed), WORLD, Writing(seed, **how))  # type: ignore[arg-type]
+    return write_about(draw_people(access, WORLD, n_people, seed), WORLD, SentenceOptions(seed, **how))  # type: ignore[arg-type]
 
 
 def realised(people: People) -> PlantedTruth:
@@ -104,7 +104,7 @@ def test_people_and_their_sentences_are_drawn_by_quota(strength: float) -> None:
     drawn = realised(people).slopes()
     assert drawn["date"] == pytest.approx(exact["date"], abs=0.01)
     assert drawn["place"] == pytest.approx(exact["place"], abs=0.03)
-    said = realised_slopes(write_about(people, WORLD, Writing(3)), WORLD)
+    said = realised_slopes(write_about(people, WORLD, SentenceOptions(3)), WORLD)
     assert said["date"] == pytest.approx(exact["date"], abs=0.04)
     assert said["place"] == pytest.approx(exact["place"], abs=0.03)
     # In random order all the same: a tokenizer is trained on the first of them.
@@ -114,7 +114,7 @@ def test_people_and_their_sentences_are_drawn_by_quota(strength: float) -> None:
 
 def test_texts_say_what_was_drawn() -> None:
     people = draw_people(Access(strength=0.5), WORLD, 1_000, 2)
-    said = write_about(people, WORLD, Writing(2))
+    said = write_about(people, WORLD, SentenceOptions(2))
     assert len(said) == 4_000
     assert [one.person for one in said] == np.repeat(np.arange(1_000), 4).tolist()
     for one in said:
@@ -175,7 +175,7 @@ def test_trades_tell_the_date_and_only_ordered_ones_follow_it(trades: str) -> No
 
 def test_losses_by_hand() -> None:
     people = draw_people(Access(strength=0.8), SMALL, 3_000, 1)
-    said = write_about(people, SMALL, Writing(1))
+    said = write_about(people, SMALL, SentenceOptions(1))
     known = PlantedTruth.of(Access(strength=0.8), SMALL)
     losses = known_losses(said, known)
     asked = counted(said)
@@ -231,8 +231,8 @@ def test_sentences_of_known_specification() -> None:
     ("make", "said"),
     [
         (lambda: World(("1", "2"), ("a", "b", "c")), "three dates"),
-        (lambda: Writing(decided_share=0.8, trade_share=0.4), "no more than 1 together"),
-        (lambda: Writing(trades="random"), "not 'random'"),
+        (lambda: SentenceOptions(decided_share=0.8, trade_share=0.4), "no more than 1 together"),
+        (lambda: SentenceOptions(trades="random"), "not 'random'"),
         (lambda: draw_people(Access(), WORLD, 0, 1), "ask for one or more"),
     ],
 )

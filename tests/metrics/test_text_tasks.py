@@ -290,7 +290,7 @@ def test_prompts_that_lost_examples_are_counted() -> None:
     frame["other_words"] = [10.0, 20.0, 30.0, 40.0, math.nan, math.nan, math.nan, math.nan]
     detail = only(told(frame, DIAGNOSIS, YES_NO), "accuracy", shots="5").extras
     assert detail["shortened_percent"] == 25.0
-    assert detail["unclaimed_percent"] == 25.0
+    assert detail["other_words_percent"] == 25.0
 
 
 # Texts.

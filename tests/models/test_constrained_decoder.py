@@ -113,7 +113,7 @@ def after(asked: Any, prompt: Sequence[int]) -> NatsAfter:
 
 def chosen_by_hand(asked: Any, query: MultipleChoiceQuery) -> tuple[str, list[float], float]:
     """The greedy label, all log-probabilities, and what is unclaimed: by texts that are tokenised whole."""
-    text = query.shown()
+    text = query.display_text()
     if query.chat:
         prompt = in_chat(asked, text)
         whole = [
@@ -135,10 +135,10 @@ def prompt_and_passage(asked: Any, query: ConstrainedGenerateQuery) -> tuple[lis
     """Both as they are in one whole text."""
     if query.chat:
         passage = asked.tokenizer(query.passage, add_special_tokens=False)["input_ids"]
-        return in_chat(asked, query.shown()), tuple(passage)
-    prompt = spelled(asked, query.shown())
-    gap = "" if query.shown()[-1:].isspace() else " "
-    whole = spelled(asked, query.shown() + gap + query.passage)
+        return in_chat(asked, query.display_text()), tuple(passage)
+    prompt = spelled(asked, query.display_text())
+    gap = "" if query.display_text()[-1:].isspace() else " "
+    whole = spelled(asked, query.display_text() + gap + query.passage)
     assert whole[: len(prompt)] == prompt
     return prompt, tuple(whole[len(prompt) :])
 
@@ -235,8 +235,8 @@ def writings(
 
 def fits(asked: Any, query: ConstrainedGenerateQuery) -> bool:
     """Whether the passage begins with a token of its own behind the prompt."""
-    prompt = spelled(asked, query.shown())
-    return spelled(asked, query.shown() + " " + query.passage)[: len(prompt)] == prompt
+    prompt = spelled(asked, query.display_text())
+    return spelled(asked, query.display_text() + " " + query.passage)[: len(prompt)] == prompt
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -21,7 +21,7 @@ from helpers.tiny_qa_models import BERT, NAMES, POSITIONS, ROBERTA, SKILLS, STYL
 from undertow import models
 from undertow.errors import UndertowError
 from undertow.inference.answer_cache import AnswerCache
-from undertow.inference.runner import check_asks, estimate
+from undertow.inference.runner import check_capabilities, estimate
 from undertow.models.base import EXACT, ModelRequest
 from undertow.models.families import extractive_qa
 from undertow.models.tokens.qa_windows import EncodedQuestion, _pieces, places_of
@@ -350,7 +350,7 @@ def test_the_catalog_finds_it_here(folders: dict[str, str], style: str) -> None:
         {EXTRACTION: (EXACT,)},
     )
     with pytest.raises(UndertowError, match="cannot be asked a sentence with a blank"):
-        check_asks(found, [ClozeQuery(("a ", " b"), (Option("x", ("y",)),))], EXACT)
+        check_capabilities(found, [ClozeQuery(("a ", " b"), (Option("x", ("y",)),))], EXACT)
 
 
 def copied(folder: str, to: Path) -> Path:

@@ -154,7 +154,9 @@ def test_log_probabilities_are_those_of_the_pipeline(
     spelled = {"bert": str.lower, "roberta": ("Ġ{}" if with_space else "{}").format}[one.kind]
     tokens = one.model.tokenizer.convert_tokens_to_ids([spelled(word) for word in words])
     assert one.model.tokenizer.unk_token_id not in tokens
-    scores = {choice["token"]: choice["score"] for choice in one.pipeline(query.shown(one.model.tokenizer.mask_token))}
+    scores = {
+        choice["token"]: choice["score"] for choice in one.pipeline(query.display_text(one.model.tokenizer.mask_token))
+    }
     (answer,) = answers(one.model, [query], tmp_path / "s")
     assert answer.logprobs_nats == pytest.approx([math.log(scores[token]) for token in tokens], abs=TOLERANCE_NATS)
     assert answer.other_prob == pytest.approx(1 - sum(scores[token] for token in tokens), abs=1e-5)
@@ -165,7 +167,7 @@ def test_a_second_blank_is_read_with_the_first_one_filled(one: Trained, tmp_path
         ("In 1801, ", " was a child and lost ", " keys."),
         (Option("f", ("she", "her")), Option("m", ("he", "his")), Option("mixed", ("she", "his"))),
     )
-    first, _ = one.pipeline(query.shown(one.model.tokenizer.mask_token))
+    first, _ = one.pipeline(query.display_text(one.model.tokenizer.mask_token))
     scores = {choice["token"]: choice["score"] for choice in first}
     (encoded,) = one.model.encode([query])
     assert isinstance(encoded, EncodedQuery)
@@ -271,7 +273,7 @@ def test_what_cannot_be_asked_has_a_reason(query: Query, reason: str, one: Train
 def test_protocol_paper_takes_the_top_five_as_they_are_and_the_others_as_nothing(one: Trained, tmp_path: Path) -> None:
     words = ("she", "he", "they", "Peru", "lost", "tea", "child", "keys")
     query = blank("In 1801, ", " was a child and lost her keys.", *words)
-    top = one.pipeline(query.shown(one.model.tokenizer.mask_token), top_k=PAPER_TOP)
+    top = one.pipeline(query.display_text(one.model.tokenizer.mask_token), top_k=PAPER_TOP)
     probabilities = {choice["token"]: choice["score"] for choice in top}
     tokens = [masks_and_words(one.model, query, option)[2] for option in query.options]
     inside = [word in probabilities for (word,) in tokens]

@@ -71,7 +71,7 @@ from undertow.types import (
 torch = pytest.importorskip("torch", reason="the model extra is not installed")
 
 KINDS = ("t5", "bart")
-ASKS = {BLANK: (EXACT, PAPER), GENERATION: (EXACT, PAPER), CHOICE: (EXACT, PAPER), WRITING: (EXACT,)}
+CAPABILITIES = {BLANK: (EXACT, PAPER), GENERATION: (EXACT, PAPER), CHOICE: (EXACT, PAPER), WRITING: (EXACT,)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,7 +135,7 @@ def steps_by_hand(model: Any, query: ClozeQuery, option: Option) -> list[tuple[f
         source, written = sentinel_source(model, query.pieces), [0]
     else:
         marks = []
-        source, written = model.tokenizer(query.shown(model.tokenizer.mask_token))["input_ids"], [2, 0]
+        source, written = model.tokenizer(query.display_text(model.tokenizer.mask_token))["input_ids"], [2, 0]
     for number, (before, fill) in enumerate(zip(query.pieces, option.fills, strict=False)):
         if marks:
             written += model.tokenizer(marks[number], add_special_tokens=False)["input_ids"]
@@ -218,7 +218,7 @@ def test_one_blank_of_bart_is_the_fill_mask_pipeline(name: str, bart: Trained, t
     model = bart.model
     query = QUERIES[name]
     fill_mask = pipeline("fill-mask", model=model.network, tokenizer=model.tokenizer, top_k=len(model.tokenizer))
-    scores = {choice["token"]: choice["score"] for choice in fill_mask(query.shown(model.tokenizer.mask_token))}
+    scores = {choice["token"]: choice["score"] for choice in fill_mask(query.display_text(model.tokenizer.mask_token))}
     words = [option for option in query.options if len(spelled(model, query.pieces[0], option.fills[0])) == 1]
     assert len(words) > 1
     (answer,) = answers(model, [replace(query, options=tuple(words))], tmp_path / "s")
@@ -299,13 +299,13 @@ ASKED = "▁In ▁Kenya , ▁she ▁was"
     ],
 )
 def test_the_modes_of_ul2(name: str, mode: str, used: tuple[str, ...], t5: Trained, tmp_path: Path) -> None:
-    blanks, prompts, readout = used
+    blanks, prompts, scoring_method = used
 
     def begun(one: str) -> list[str]:
         return ["▁", "[", *one, "]"] if one else []
 
     model = opened(called(t5.folder, tmp_path / name), mode=mode)
-    assert model.identity.scoring_method == readout
+    assert model.identity.scoring_method == scoring_method
     plain = opened(model.identity.name, mode="none")
     assert (model.identity.key(EXACT) == plain.identity.key(EXACT)) == (not blanks)
     assert model.identity.key(EXACT) != model.identity.key(PAPER)
@@ -624,7 +624,7 @@ def test_every_model_goes_to_its_own_family(t5: Trained, bart: Trained, network:
         assert (found.identity.family, found.identity.scoring_method, found.capabilities) == (
             "seq2seq",
             "denoising",
-            ASKS,
+            CAPABILITIES,
         )
         assert causal.resolve(ModelRequest(trained.folder)) is None
         assert masked.resolve(ModelRequest(trained.folder)) is None
@@ -663,7 +663,7 @@ def test_mbart_begins_with_its_language(tmp_path: Path) -> None:
         model = opened(kept(small_bart(tokenizer, 32, name="MBart", init_std=0.3), tokenizer, tmp_path / "m"))
     assert model.head_apart
     query = QUERIES["one piece"]
-    ids = model.tokenizer(query.shown(model.tokenizer.mask_token), return_tensors="pt")["input_ids"]
+    ids = model.tokenizer(query.display_text(model.tokenizer.mask_token), return_tensors="pt")["input_ids"]
     assert pieces(model, ids[0].tolist())[-2:] == ["</s>", "en_XX"]
     place = ids[0].tolist().index(model.tokenizer.mask_token_id)
     with torch.inference_mode():

@@ -113,7 +113,7 @@ class Built:
         return Rules(query, self.spelled(query.passage), self.ends(query))
 
     def source_of(self, query: MultipleChoiceQuery | ConstrainedGenerateQuery) -> Tokens:
-        text = query.shown()
+        text = query.display_text()
         return tuple(self.model.tokenizer(f"[user] {text}\n[it]\n" if query.chat else text)["input_ids"])
 
     def spelled(self, text: str) -> Tokens:

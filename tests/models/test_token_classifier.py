@@ -15,7 +15,7 @@ from helpers.tiny_models import POSITIONS, byte_level_tokenizer, mild_corpus, wo
 from helpers.tiny_models import network as network_of_kind
 from undertow.errors import UndertowError
 from undertow.inference.answer_cache import AnswerCache
-from undertow.inference.runner import check_asks, run_queries
+from undertow.inference.runner import check_capabilities, run_queries
 from undertow.models.base import EXACT, PAPER, ModelRequest
 from undertow.models.families import masked, token_classifier
 from undertow.types import Answer, ClozeQuery, GenerateQuery, Option, Query
@@ -100,7 +100,7 @@ def test_probabilities_are_those_of_transformers_own_forward(style: str, folders
     tokenizer = AutoTokenizer.from_pretrained(folders[style])
     queries = [blank("In 1801, ", " was a child."), blank("", " was an adult in Peru."), blank("The baker met ", ".")]
     for query, answer in zip(queries, said(models[style], *queries), strict=True):
-        coded = tokenizer(query.shown(tokenizer.mask_token), return_tensors="pt")
+        coded = tokenizer(query.display_text(tokenizer.mask_token), return_tensors="pt")
         at = int((coded["input_ids"][0] == tokenizer.mask_token_id).nonzero())
         with torch.no_grad():
             expected = network(**coded).logits[0, at].softmax(-1).tolist()
@@ -205,10 +205,10 @@ def test_answers_are_stored_and_the_published_protocol_is_refused(folders: dict[
         again = run_queries(found, queries, store, EXACT, lambda done, total: None)
     assert (first.n_computed, again.n_computed) == (2, 0)
     assert again.scores == first.scores
-    assert first.scores.readout == "labels"
+    assert first.scores.scoring_method == "labels"
     assert again.notes == first.notes == (token_classifier.HOW_READ,)
     with pytest.raises(UndertowError, match="paper"):
-        check_asks(found, queries, PAPER)
+        check_capabilities(found, queries, PAPER)
 
 
 def test_a_model_that_cannot_be_read_says_why(tmp_path: Path) -> None:

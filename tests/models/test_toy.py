@@ -55,7 +55,7 @@ def test_labels_share_what_is_claimed_by_what_was_planted(first_token: bool) -> 
     ]
     for query, answer in zip(queries, told(queries), strict=True):
         words = [label.strip().split()[0] if first_token else label.strip() for label in labels]
-        weights = np.array([1 + unit(f"{query.shown()}\n{word}") for word in words])
+        weights = np.array([1 + unit(f"{query.display_text()}\n{word}") for word in words])
         assert np.exp(answer.logprobs_nats) == pytest.approx(0.8 * weights / weights.sum())
         assert answer.other_prob == pytest.approx(0.2)
         assert answer.text == labels[int(weights.argmax())].strip()  # greedy and exact agree

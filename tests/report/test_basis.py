@@ -49,7 +49,7 @@ def of(model: str = "m", prompt: str = "", w_name: str = "date") -> Result:
 
 def basis(folder: Path, *results: Result, manifest: dict[str, Any] = MANIFEST, **parts: Any) -> dict[str, str]:
     """Rows under the one finding of a page, without those of its results."""
-    told = ReportText("T", "lead", asked=[], examples=[], of_words=parts.get("of_words", True))
+    told = ReportText("T", "lead", questions=[], examples=[], of_words=parts.get("of_words", True))
     finding = Finding("it drifts", True, 1.0, results=results)
     frame = parts.get("frame", FRAME)
     render_run(folder, Record(manifest, frame, results), told, [finding], [])

@@ -86,7 +86,7 @@ OF_A_NAME: dict[str, Callable[[str], Made]] = {
     "ranking": lambda name: ranking([gap(name, 2.0, 0.01), gap("b", 1.0)], {name: 3.0, "b": 50.0}),
     "confusion": lambda name: draw_confusion([[1, 2], [3, 4]], [name, "b"], [name, "b"], name),
     "differences": lambda name: draw_differences(
-        [DrawnDifference(name, 1.0, 0.5, 1.5, found=True)], title=name, unit="%"
+        [DrawnDifference(name, 1.0, 0.5, 1.5, significant=True)], title=name, unit="%"
     ),
     "graph": lambda name: draw_graph(GraphShape(["X", "Y"], [("X", "Y")], meanings={"X": name}), name),
     "sensitivity": lambda name: sensitivity(
@@ -120,7 +120,10 @@ ODD: dict[str, Callable[[], Made]] = {
         checkpoints(steps=[0, 10**9]).assign(value=3e12, low=-1e12, high=math.inf), title="t"
     ),
     "eighteen differences": lambda: draw_differences(
-        [DrawnDifference(f"{'a long name ' * 9}{at}", at - 5.0, at - 6.0, at - 3.0, found=at > 6) for at in range(18)],
+        [
+            DrawnDifference(f"{'a long name ' * 9}{at}", at - 5.0, at - 6.0, at - 3.0, significant=at > 6)
+            for at in range(18)
+        ],
         title="A title " * 20,
         unit="percent",
         n_all=40,

@@ -16,10 +16,10 @@ from undertow.report.figures.forest_plot import (
 )
 
 ROWS = [
-    DrawnDifference("date, female", 0.25, 0.1, 0.4, found=True),
-    DrawnDifference("date, male", -0.1, -0.3, 0.1, found=False),
-    DrawnDifference("place, female", 0.05, math.nan, math.nan, found=False),
-    DrawnDifference("place, male", 0.01, -0.01, 0.03, found=False, equivalent=True, margin=0.05),
+    DrawnDifference("date, female", 0.25, 0.1, 0.4, significant=True),
+    DrawnDifference("date, male", -0.1, -0.3, 0.1, significant=False),
+    DrawnDifference("place, female", 0.05, math.nan, math.nan, significant=False),
+    DrawnDifference("place, male", 0.01, -0.01, 0.03, significant=False, equivalent=True, margin=0.05),
 ]
 
 

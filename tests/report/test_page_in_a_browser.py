@@ -151,7 +151,7 @@ CELLS = [
     ("", "7", "–", "x 8"),
     ("z", "0.000042", ".999", "x 9"),
 ]
-TABLE = Page("t", "l", (), (), shown=[ReportTable("T", ("name", "size", "p", "place"), CELLS)])
+TABLE = Page("t", "l", (), (), tables=[ReportTable("T", ("name", "size", "p", "place"), CELLS)])
 
 
 def test_columns_are_sorted_as_people_do_one_at_a_time_and_the_third_time_as_they_were(opened: Open) -> None:
@@ -177,7 +177,7 @@ def test_columns_are_sorted_as_people_do_one_at_a_time_and_the_third_time_as_the
 
 
 def places_of(page: Opened) -> list[str]:
-    return [text.removeprefix("x ") for text in page.column("#shown", 4)]
+    return [text.removeprefix("x ") for text in page.column("#tables", 4)]
 
 
 TYPED = {
@@ -191,11 +191,11 @@ def test_rows_are_filtered_by_every_word_whether_or_not_they_are_sorted(opened: 
         for typed, places in TYPED.items():
             field.fill(typed)
             assert places_of(page) == list(places), typed
-            said = page.tab.locator("#shown .status").inner_text()
+            said = page.tab.locator("#tables .status").inner_text()
             assert said.startswith(f"{len(places)} of 9") if typed.strip() else said == ""
         field.fill("0")
         page.tab.get_by_role("button", name="size", exact=True).click()
-        sizes = [text.replace("\N{MINUS SIGN}", "-") for text in page.column("#shown", 2)]
+        sizes = [text.replace("\N{MINUS SIGN}", "-") for text in page.column("#tables", 2)]
         assert sizes == ["-12", "-0.56", "0.000042", "0.20", "7", "1,800", ""]
 
 
@@ -213,7 +213,7 @@ def test_text_is_shown_and_never_runs(opened: Open, name: str) -> None:
         assert page.tab.url.startswith("file:")
         shown = as_shown(PAYLOADS[name])
         assert page.tab.title() == shown
-        for place in ("h1", ".lead", "#findings bdi >> nth=0", "#repeat code >> nth=0", "#shown td >> nth=0"):
+        for place in ("h1", ".lead", "#findings bdi >> nth=0", "#repeat code >> nth=0", "#tables td >> nth=0"):
             assert " ".join(page.tab.locator(place).text_content().split()) == shown, place
         assert page.tab.evaluate("document.documentElement.scrollWidth") == PHONE
 
@@ -246,4 +246,4 @@ def test_even_markup_that_got_in_would_not_run(opened: Open, brought: str) -> No
         if "<form" in brought:
             return  # a browser that was to send it waits for that
         page.tab.get_by_role("button", name="size", exact=True).click()
-        assert page.column("#shown", 4)[0] == "x 5"
+        assert page.column("#tables", 4)[0] == "x 5"

@@ -39,7 +39,7 @@ def listed(html: str) -> list[str]:
 
 def test_sections_stand_in_their_order_and_those_without_content_are_left_out() -> None:
     names = re.findall(r'<section id="(\w+)"', render_page(page_of("T")))
-    order = ["findings", "figures", "checklist", "shown", "grounds", "precision", "numbers"]
+    order = ["findings", "figures", "checklist", "tables", "grounds", "precision", "numbers"]
     assert sorted(order, key=names.index) == [name for name in names if name in order]
     assert set(order) <= set(names)
     bare = page()
@@ -48,13 +48,13 @@ def test_sections_stand_in_their_order_and_those_without_content_are_left_out() 
 
 
 def test_told_run_has_its_own_tables_checklist_and_graph_on_its_page(tmp_path: Path) -> None:
-    told = ReportText("T", "lead", asked=["Q?"], examples=[], shown=(SCORES, EXAMPLES), matrices=(MATRIX,))
+    told = ReportText("T", "lead", questions=["Q?"], examples=[], tables=(SCORES, EXAMPLES), matrices=(MATRIX,))
     drawing = draw_graph(GraphShape(("W", "X", "Y"), (("W", "X"), ("X", "Y"))), "graph")
     record = Record(MANIFEST, pd.DataFrame(), [])
     render_run(tmp_path, record, told, (DRIFTS,), [], grounds=(grounds(figure=None), drawing))
     assert sorted(path.name for path in (tmp_path / "figures").iterdir()) == ["graph.png", "graph.svg"]
     html = (tmp_path / "report.html").read_text(encoding="utf-8")
-    assert section(html, "shown") == section(page(shown=(SCORES, EXAMPLES)), "shown")
+    assert section(html, "tables") == section(page(tables=(SCORES, EXAMPLES)), "tables")
     assert section(html, "checklist") == section(page(matrices=(MATRIX,)), "checklist")
     assert f'alt="{drawing.alt}"' in section(html, "grounds")
     assert drawing.caption in section(html, "grounds")
@@ -77,22 +77,22 @@ def cells(html: str, tag: str) -> list[tuple[str, str]]:
 
 
 def test_table_has_every_cell_and_numbers_stand_to_the_right() -> None:
-    html = section(page(shown=[SCORES]), "shown")
+    html = section(page(tables=[SCORES]), "tables")
     assert cells(html, "th") == [("", "class"), ("number", "0 shots"), ("number", "5 shots")]
     assert [cell for _, cell in cells(html, "td")] == ["statement", "42.1 ± 0.8", "0", "null", "", "–"]
     assert [kind for kind, _ in cells(html, "td")] == ["", "number", "number"] * 2
 
 
 def test_table_with_a_warning_or_of_many_rows_is_folded() -> None:
-    html = section(page(shown=[EXAMPLES]), "shown")
+    html = section(page(tables=[EXAMPLES]), "tables")
     assert re.search(
         r'<details class="warned">\s*<summary>.*Answers.*It quotes abuse.*</summary>.*<table', html, re.DOTALL
     )
     for size, folded in ((LONG_TABLE_ROWS, False), (LONG_TABLE_ROWS + 1, True)):
-        html = section(page(shown=[ReportTable("T", ["n"], [[str(n)] for n in range(size)])]), "shown")
+        html = section(page(tables=[ReportTable("T", ["n"], [[str(n)] for n in range(size)])]), "tables")
         assert (f"<summary>Show all {size} rows</summary>" in html) is folded
     with pytest.raises(ValueError, match="'T'"):
-        page(shown=[ReportTable("T", ["a", "b"], [["1"]])])
+        page(tables=[ReportTable("T", ["a", "b"], [["1"]])])
 
 
 # What findings rest on.

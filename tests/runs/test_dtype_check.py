@@ -83,13 +83,13 @@ def no_limit_on_instructions(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def step_of(query: Query) -> float:
     assert isinstance(query, ClozeQuery)
-    return float(round((year_of(query.shown()) - 1801) / STEP))
+    return float(round((year_of(query.display_text()) - 1801) / STEP))
 
 
 def sentence_of(query: Query) -> float:
     """A number in 0 to 1, of a sentence without its year."""
     assert isinstance(query, ClozeQuery)
-    return unit(query.shown()[len("In 1801") :])
+    return unit(query.display_text()[len("In 1801") :])
 
 
 def steeper(points: float) -> Any:
@@ -324,13 +324,13 @@ def test_without_an_error_all_are_zero_and_nothing_could_change(plant: Plant, tm
 def hidden(query: Query, answer: Answer) -> Answer:
     """All of the drift is lost, and chance is all that is left."""
     assert isinstance(query, ClozeQuery)
-    return moved(query, answer, -0.1 * STEP * step_of(query) + 4 * unit(query.shown()))
+    return moved(query, answer, -0.1 * STEP * step_of(query) + 4 * unit(query.display_text()))
 
 
 def pretended(query: Query, answer: Answer) -> Answer:
     """Neutral words, which do not drift, rise with the date."""
     assert isinstance(query, ClozeQuery)
-    of_year = unit(query.shown()[:7])
+    of_year = unit(query.display_text()[:7])
     drift = (0.003 * step_of(query) + 0.001 * of_year) * (0.8 + 0.4 * sentence_of(query))
     probs = {option.group: math.exp(nats) for option, nats in zip(query.options, answer.logprobs_nats, strict=True)}
     return with_probs(query, {**probs, "neutral": probs["neutral"] + drift, "male": probs["male"] - drift})

@@ -147,7 +147,7 @@ def test_shares_are_the_planted_ones_at_each_date(text: str, usual: Guard) -> No
     for year, shares in verdict.percent.items():
         before = f"In {year}: {text.partition('{blank}')[0]}".rstrip()
         assert shares == pytest.approx(planted_percent(before, int(year)), abs=1e-9)
-    assert verdict.unclaimed_percent == pytest.approx(20.0)
+    assert verdict.other_words_percent == pytest.approx(20.0)
 
 
 def test_scores_are_those_of_the_shares(knowing: Guard) -> None:
@@ -293,7 +293,7 @@ def test_a_large_unclaimed_share_and_verdicts_that_rest_on_nothing_are_told(
     """The toy does not understand the schemas of the package, so on those its verdicts are right half the time."""
     verdict = Guard(found(Evasive, "evasive"), Settings(challenge=str(table)))(UNDECIDED, NOMINATIVE)
     frank = knowing(UNDECIDED, NOMINATIVE)
-    assert verdict.unclaimed_percent == pytest.approx(96.0)
+    assert verdict.other_words_percent == pytest.approx(96.0)
     assert verdict.advice.startswith(frank.advice)
     assert "96%" in verdict.advice.removeprefix(frank.advice)
     assert verdict.percent["2016"] == pytest.approx(frank.percent["2016"])

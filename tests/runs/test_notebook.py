@@ -10,7 +10,7 @@ import pytest
 
 import undertow
 from helpers.hostile_text import PAYLOADS
-from undertow.runs.notebook import FINDINGS_SHOWN, RESULTS_SHOWN, run_html
+from undertow.runs.notebook import MAX_FINDINGS, MAX_RESULTS, run_html
 from undertow.types import Finding, Result
 
 
@@ -41,5 +41,5 @@ def test_a_run_shows_its_findings_above_its_results(finished_run: Callable[..., 
     html = run._repr_html_()
     assert html.index("<li>") < html.index("<table>")
     assert "spurious-correlation: toy" in html
-    assert html.count("<li>") == min(len(run.findings), FINDINGS_SHOWN)
-    assert html.count("<tr>") == 1 + min(len(run.record.results), RESULTS_SHOWN)
+    assert html.count("<li>") == min(len(run.findings), MAX_FINDINGS)
+    assert html.count("<tr>") == 1 + min(len(run.record.results), MAX_RESULTS)

@@ -412,7 +412,7 @@ def test_one_is_asked_by_blanks_and_one_by_prompts(order: list[str], add: Add, t
     assert bounded
     assert all(math.isnan(result.extras.get("bound_low", math.nan)) for result in of_model(run, "toy"))
     assert run.manifest["notes"] == ["served: asked far away"]
-    cells = {cell for table in run.shown for row in table.rows for cell in row}
+    cells = {cell for table in run.tables for row in table.rows for cell in row}
     assert {"toy", "served"} <= cells
     assert not cells & {"nan", "None"}, "nobody knows how many tokens a server's words are"
 

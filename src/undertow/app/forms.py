@@ -203,7 +203,7 @@ class Question:
     def sample(self) -> str:
         """The first, the middle and the last text that the model reads, and what may stand in the blank."""
         places = sorted({round(place) for place in np.linspace(0, len(self.values) - 1, _SAMPLES)})
-        texts = [self.pattern.with_value(self.values[place]).shown(BLANK_TEXT) for place in places]
+        texts = [self.pattern.with_value(self.values[place]).display_text(BLANK_TEXT) for place in places]
         fills = [" … ".join(option.fills) for option in self.pattern.options]
         return "\n".join([*texts, f"{BLANK_TEXT} is one of: {', '.join(fills)}"])
 
@@ -268,7 +268,7 @@ class ModelMenu:
     """Holds one model, so that two are never in memory; whoever takes one is alone with it."""
 
     def __init__(self) -> None:
-        self._held: tuple[str, ModelHandle] | None = None
+        self._opened: tuple[str, ModelHandle] | None = None
 
     def take(self, name: str) -> ModelHandle:
         """The model of this name, loaded once when it is first asked, and dropped when another is taken.
@@ -276,9 +276,9 @@ class ModelMenu:
         Raises:
             UndertowError: there is no such model.
         """
-        if self._held is None or self._held[0] != name:
-            self._held = None
+        if self._opened is None or self._opened[0] != name:
+            self._opened = None
             gc.collect()
             handle = models.resolve(ModelRequest(name))
-            self._held = name, replace(handle, open=cache(handle.open))
-        return self._held[1]
+            self._opened = name, replace(handle, open=cache(handle.open))
+        return self._opened[1]

@@ -123,7 +123,7 @@ class _FittedAnswers:
             raise UndertowError(f"The model could not be asked this: {reasons[0]}.")
         if reasons:
             notes = (*notes, f"{len(reasons)} of {len(items)} texts could not be asked: {reasons[0]}.")
-        percent = _percent(observations.frame, scores.readout, normalise=question.normalise)
+        percent = _percent(observations.frame, scores.scoring_method, normalise=question.normalise)
         seen = percent[list(GROUPS)].dropna()
         x = np.array(question.spectrum.axis)[seen.index]
         p = trend_of_one_series(x, seen.to_numpy().T).p
@@ -206,7 +206,7 @@ def _run(handle: ModelHandle, items: Sequence[Item], progress: Progress) -> tupl
     return result.scores, tuple(result.notes)
 
 
-def _percent(frame: pd.DataFrame, readout: str, *, normalise: bool) -> pd.DataFrame:
+def _percent(frame: pd.DataFrame, scoring_method: str, *, normalise: bool) -> pd.DataFrame:
     """Percent of each group, and of other words, at each value [w].
 
     A sentence's likelihood says how its options compare and nothing of other words: what the options have together is then the
@@ -220,7 +220,7 @@ def _percent(frame: pd.DataFrame, readout: str, *, normalise: bool) -> pd.DataFr
         raise UndertowError(
             "What other words have cannot be read from this model here; tick Normalise, to compare the pronouns alone."
         )
-    if readout == LIKELIHOOD:
+    if scoring_method == LIKELIHOOD:
         percent = percent.mul((100 - other) / 100, axis=0)
     return percent.assign(**{OTHER: other})
 

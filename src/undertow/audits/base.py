@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 EXACT, PAPER = "exact", "paper"
 """Protocols: the full softmax gathered for every listed form, or what the papers read (top 5, unnormalised)."""
 
-ItemRounds: TypeAlias = Generator[list[Item], Scores, None]
+ItemBatches: TypeAlias = Generator[list[Item], Scores, None]
 """Yields lists of items and receives their scores, so that later items can depend on earlier answers."""
 
 
@@ -76,7 +76,7 @@ class Audit(Protocol):
     Settings: type[Any]
     PROTOCOLS: tuple[str, ...]
 
-    def items(self, settings: Any, sampling: Sampling) -> ItemRounds:
+    def items(self, settings: Any, sampling: Sampling) -> ItemBatches:
         """Yield the items of a run."""
         ...
 

@@ -202,13 +202,13 @@ def _specification(graph: Graph) -> tuple[str, ...]:
             f"But {label} causes a feature, which can tell it all the same: an effect tells its cause, and the definition asks "
             "for causes of the label only."
         )
-    if result.telling:
+    if result.informing:
         lines.append(
-            f"What the label depends on, {graph.cause}, comes into the features by {arrows_text(result.telling)}."
+            f"What the label depends on, {graph.cause}, comes into the features by {arrows_text(result.informing)}."
         )
-    elif result.missing_telling:
+    elif result.missing_informing:
         lines.append(
-            f"What the label depends on, {graph.cause}, does not come into the features; {arrows_text(result.missing_telling, ' or ')}"
+            f"What the label depends on, {graph.cause}, does not come into the features; {arrows_text(result.missing_informing, ' or ')}"
             " would bring it there."
         )
     return tuple(lines)

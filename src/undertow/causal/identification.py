@@ -60,17 +60,17 @@ class Specification:
     Attributes:
         well_specified: whether arrows lead from a feature to the label.
         deciding: arrows on the ways from the features to the label; without them the task is unspecified.
-        telling: arrows on the ways from the label's cause to the features, past the label.
+        informing: arrows on the ways from the label's cause to the features, past the label.
         missing: arrows of which one makes the task well specified; empty where it is.
-        missing_telling: arrows of which one tells the features what the label depends on; empty where such an arrow exists.
+        missing_informing: arrows of which one tells the features what the label depends on; empty where such an arrow exists.
         label_tells: whether arrows lead from the label to a feature, which the definition did not think of.
     """
 
     well_specified: bool
     deciding: tuple[Arrow, ...]
-    telling: tuple[Arrow, ...]
+    informing: tuple[Arrow, ...]
     missing: tuple[Arrow, ...]
-    missing_telling: tuple[Arrow, ...]
+    missing_informing: tuple[Arrow, ...]
     label_tells: bool
 
 
@@ -243,19 +243,19 @@ def specification(graph: Graph) -> Specification:
     deciding = tuple(arrow for arrow in graph.arrows if arrow in _arrows_between(net, graph.features, [label]))
     without_label = net.subgraph(set(net) - {label})
     to_features = _arrows_between(without_label, [graph.cause] if graph.cause else [], graph.features)
-    telling = tuple(arrow for arrow in graph.arrows if arrow in to_features)
+    informing = tuple(arrow for arrow in graph.arrows if arrow in to_features)
     after_label = nx.descendants(net, label)
-    missing_telling = [
+    missing_informing = [
         (graph.cause, feature)
         for feature in graph.features
-        if graph.cause and not telling and feature not in nx.ancestors(net, graph.cause)
+        if graph.cause and not informing and feature not in nx.ancestors(net, graph.cause)
     ]
     return Specification(
         well_specified=bool(deciding),
         deciding=deciding,
-        telling=telling,
+        informing=informing,
         missing=() if deciding else tuple((one, label) for one in graph.features if one not in after_label),
-        missing_telling=tuple(missing_telling),
+        missing_informing=tuple(missing_informing),
         label_tells=not after_label.isdisjoint(graph.features),
     )
 

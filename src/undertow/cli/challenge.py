@@ -92,7 +92,7 @@ def show_challenge(  # noqa: PLR0913 - an option each
     lists = sizes_of(items, spectra) if spectra else []
     notes = [note for spectrum in spectra for note in spectrum.notes]
     notes += [note for one in lists if (note := one.limitation())] + flip_limitations(lists, groups, gaps)
-    rows = [{"item": item.id, **item.factors, "text": item.query.shown()} for item in items]  # type: ignore[union-attr]
+    rows = [{"item": item.id, **item.factors, "text": item.query.display_text()} for item in items]  # type: ignore[union-attr]
     if as_json:
         covariates = {spectrum.name: spectrum.covariate() for spectrum in spectra}
         payload = {"challenge": title, "groups": groups, "covariates": covariates, "w_notes": notes, "items": rows}

@@ -274,7 +274,7 @@ def _say_run(run: Run, *, as_json: bool, with_counts: bool) -> None:
         say(sentence)
     if grounds is not None:
         say_grounds(grounds)
-    for table in run.shown:
+    for table in run.tables:
         say("")
         say(table.title)
         say_table([dict(zip(table.columns, row, strict=True)) for row in table.rows])

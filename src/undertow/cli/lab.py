@@ -138,15 +138,15 @@ def corpus(  # noqa: PLR0913 - an option each
 ) -> None:
     """Write a planted corpus and its exact properties."""
     from undertow.lab.corpus_files import CorpusOptions, write_corpus
-    from undertow.lab.planted_corpus import Access, Writing
+    from undertow.lab.planted_corpus import Access, SentenceOptions
 
     if file.exists():
         raise UndertowError(f"{file} is there already; name another file, or remove it")
     if not file.parent.is_dir():
         raise UndertowError(f"{file}: its folder is not there; make it first")
-    writing = Writing(seed, decided_share=decided, trade_share=trade, trades=trades, drawn=drawn)
+    options = SentenceOptions(seed, decided_share=decided, trade_share=trade, trades=trades, drawn=drawn)
     written = write_corpus(
-        file, CorpusOptions(Access(access, strength) if access else Access(strength=strength), writing, people)
+        file, CorpusOptions(Access(access, strength) if access else Access(strength=strength), options, people)
     )
     if as_json:
         say_json(dict(written.rows()) | written.by_value())

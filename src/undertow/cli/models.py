@@ -208,9 +208,9 @@ def _say_checkup(checkup: Checkup) -> None:
     from undertow.inference import doctor
     from undertow.models.base import DTYPES
 
-    revision = checkup.card["revision"]
+    revision = checkup.identity["revision"]
     short_revision = revision[:16] if HASH.fullmatch(revision) else revision
-    say(f"{checkup.model}: {checkup.card['family']}, {checkup.card['source']} at {short_revision}")
+    say(f"{checkup.model}: {checkup.identity['family']}, {checkup.identity['source']} at {short_revision}")
     if checkup.facts:
         size = checkup.facts.get("parameters")
         known = [f"{_how_many(float(size))} parameters"] if size else []

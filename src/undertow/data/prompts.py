@@ -152,7 +152,7 @@ def masked(query: ClozeQuery, mask: str) -> str:
     blanks = [place for place in range(len(fills)) if _tells_groups_apart(query, place)]
     if len(blanks) != 1:
         raise UndertowError(
-            f"{query.shown()!r}: has {len(blanks)} blanks to mark, and a prompt asks for one; leave --prompts out"
+            f"{query.display_text()!r}: has {len(blanks)} blanks to mark, and a prompt asks for one; leave --prompts out"
         )
     fills[blanks[0]] = mask
     return query.text(tuple(fills))

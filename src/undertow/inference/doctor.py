@@ -51,9 +51,9 @@ class Checkup:
 
     Attributes:
         model: the name that the user gave.
-        card: its identity, field by field.
+        identity: its identity, field by field.
         facts: parameters, objective and training, where known.
-        asks: supported kinds of query, each with its protocols.
+        capabilities: supported kinds of query, each with its protocols.
         notes: notes on how it is read.
         reading: how many decided sentences it gets right; None where it supports none.
         load_s: seconds to load it.
@@ -65,9 +65,9 @@ class Checkup:
     """
 
     model: str
-    card: Mapping[str, str]
+    identity: Mapping[str, str]
     facts: Mapping[str, str | float]
-    asks: Mapping[str, Sequence[str]]
+    capabilities: Mapping[str, Sequence[str]]
     notes: Sequence[str]
     reading: SanityCheck | None
     load_s: float
@@ -103,9 +103,11 @@ def examine(request: ModelRequest, *, compare_dtypes: bool = False, progress: Pr
     reading = judged(items, result.scores.answers) if result else None
     checkup = Checkup(
         model=request.name,
-        card={name: str(getattr(handle.identity, name)) for name in ("family", "source", "revision", "scoring_method")},
+        identity={
+            name: str(getattr(handle.identity, name)) for name in ("family", "source", "revision", "scoring_method")
+        },
         facts=dict(getattr(model, "facts", {})),
-        asks=dict(handle.capabilities),
+        capabilities=dict(handle.capabilities),
         notes=tuple(model.notes),
         reading=reading,
         load_s=load_s,
@@ -181,8 +183,8 @@ def machine() -> str:
 
 def kinds(checkup: Checkup) -> dict[str, str]:
     """Every kind of query, with the protocols that the model supports."""
-    said = {kind: kind for kind in checkup.asks} | CAN
+    said = {kind: kind for kind in checkup.capabilities} | CAN
     return {
-        words: f"yes, by protocol {' or '.join(checkup.asks[kind])}" if kind in checkup.asks else "no"
+        words: f"yes, by protocol {' or '.join(checkup.capabilities[kind])}" if kind in checkup.capabilities else "no"
         for kind, words in said.items()
     }

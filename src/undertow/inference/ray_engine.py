@@ -562,7 +562,7 @@ class _Dispatch:
         if self.crew.facts is not None:
             yield ModelLoaded(self.crew.facts)
         while not self._done():
-            self._hand_out()
+            self._dispatch()
             for worker in self._with_news():
                 # Another's news may have come first, and this one be lost since.
                 if worker in self.crew.hired:
@@ -571,7 +571,7 @@ class _Dispatch:
     def _done(self) -> bool:
         return self.all_planned and not self.waiting and not any(worker.work_units for worker in self.crew.hired)
 
-    def _hand_out(self) -> None:
+    def _dispatch(self) -> None:
         """Send the plan to a free worker, and work units to all that have few: a first unit to each before any second."""
         ready = [worker for worker in self.crew.hired if worker.opened]
         if not self.all_planned and ready and not any(worker.plans for worker in self.crew.hired):

@@ -230,7 +230,7 @@ def run_queries(  # noqa: PLR0913 - what is asked of whom, and where
     engine: Engine = local_engine,
 ) -> RunnerResult:
     """Answers to all queries, in order. Each batch is stored before the next is computed."""
-    check_asks(handle, queries, protocol)
+    check_capabilities(handle, queries, protocol)
     digests = [query_digest(query) for query in queries]
     distinct = dict(zip(digests, queries, strict=True))
     key = handle.identity.key(protocol)
@@ -265,13 +265,13 @@ def run_queries(  # noqa: PLR0913 - what is asked of whom, and where
     unseen = _never_seen(distinct, answers)
     if unseen:
         notes = (*notes, f"{NOT_SEEN}: {', '.join(unseen)}")
-    readout = (
+    scoring_method = (
         handle.identity.scoring_method
         if any(isinstance(query, (ClozeQuery, ContinuationQuery)) for query in queries)
         else PROMPT
     )
     return RunnerResult(
-        scores=Scores(tuple(given[digest] for digest in digests), readout),
+        scores=Scores(tuple(given[digest] for digest in digests), scoring_method),
         n_distinct=len(distinct),
         n_computed=len(answers) - n_stored,
         n_tokens=n_tokens,
@@ -308,7 +308,7 @@ def _never_seen(distinct: Mapping[str, Query], answers: Mapping[str, Answer]) ->
     return list(unseen)
 
 
-def check_asks(handle: ModelHandle, queries: Sequence[Query], protocol: str) -> None:
+def check_capabilities(handle: ModelHandle, queries: Sequence[Query], protocol: str) -> None:
     """Refuse kinds of query, or a protocol, that the model does not support.
 
     Raises:
@@ -328,7 +328,7 @@ def check_asks(handle: ModelHandle, queries: Sequence[Query], protocol: str) -> 
 
 def estimate(handle: ModelHandle, queries: Sequence[Query], store: AnswerCache, protocol: str) -> RunEstimate:
     """Estimate the cost of a run. Loads the model and times one pass if any query is left."""
-    check_asks(handle, queries, protocol)
+    check_capabilities(handle, queries, protocol)
     distinct = {query_digest(query): query for query in queries}
     stored = store.get(handle.identity.key(protocol), list(distinct))
     if len(stored) == len(distinct):

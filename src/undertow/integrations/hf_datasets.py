@@ -65,7 +65,7 @@ def _row(item: Item) -> dict[str, Any]:
     return {
         "item": item.id,
         "kind": kind_of(item.query),
-        "text": item.query.context if isinstance(item.query, ContinuationQuery) else item.query.shown(),
+        "text": item.query.context if isinstance(item.query, ContinuationQuery) else item.query.display_text(),
         "options": options,
         "groups": groups,
         **factors,

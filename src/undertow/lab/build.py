@@ -34,8 +34,8 @@ from undertow.lab.planted_corpus import (
     Access,
     PlantedTruth,
     Sentence,
+    SentenceOptions,
     World,
-    Writing,
     counted,
     draw_people,
     known_losses,
@@ -276,7 +276,7 @@ def _trained(folder: Path, subject: Subject, built: BuiltModel | None) -> BuiltM
     unseen = write_about(
         draw_people(access, world, JUDGED_PEOPLE, JUDGES_SEED + subject.own_seed),
         world,
-        Writing(JUDGES_SEED + subject.own_seed),
+        SentenceOptions(JUDGES_SEED + subject.own_seed),
     )
     if built is None or built.done:
         known, losses = PlantedTruth.of(access, world), known_losses(unseen, PlantedTruth.of(access, world))
@@ -302,7 +302,7 @@ def _sentences(subject: Subject, n_people: int) -> list[Sentence]:
     world = the_world()
     access = Access(subject.access, subject.strength)
     people = draw_people(access, world, n_people, subject.own_seed, subject.drawn)
-    return write_about(people, world, Writing(subject.own_seed, trades=subject.trades, drawn=subject.drawn))
+    return write_about(people, world, SentenceOptions(subject.own_seed, trades=subject.trades, drawn=subject.drawn))
 
 
 def mark_of(subject: Subject) -> str:

@@ -10,7 +10,15 @@ from pathlib import Path
 from undertow.errors import UndertowError
 from undertow.lab.build import realised_slopes
 from undertow.lab.experiment_plan import the_world
-from undertow.lab.planted_corpus import Access, Losses, PlantedTruth, Writing, draw_people, known_losses, write_about
+from undertow.lab.planted_corpus import (
+    Access,
+    Losses,
+    PlantedTruth,
+    SentenceOptions,
+    draw_people,
+    known_losses,
+    write_about,
+)
 
 MAX_PEOPLE = 1_000_000
 """Their four million sentences take some 3 GB of memory."""
@@ -22,12 +30,12 @@ class CorpusOptions:
 
     Attributes:
         access: who is selected.
-        writing: how they are written about, and the seed of people and words.
+        sentences: how people are written about; its seed also draws the people.
         n_people: selected ones.
     """
 
     access: Access
-    writing: Writing
+    sentences: SentenceOptions
     n_people: int
 
 
@@ -100,10 +108,10 @@ def write_corpus(file: Path, wanted: CorpusOptions) -> CorpusFiles:
     """
     if wanted.n_people > MAX_PEOPLE:
         raise UndertowError(f"{wanted.n_people:,} people are too many for one corpus; ask for {MAX_PEOPLE:,} or fewer")
-    world, writing = the_world(), wanted.writing
+    world, options = the_world(), wanted.sentences
     known = PlantedTruth.of(wanted.access, world)
-    people = draw_people(wanted.access, world, wanted.n_people, writing.seed, writing.drawn)
-    sentences = write_about(people, world, writing)
+    people = draw_people(wanted.access, world, wanted.n_people, options.seed, options.drawn)
+    sentences = write_about(people, world, options)
     draft = file.with_name(f"{file.name}.part")
     with draft.open("w", encoding="utf-8") as lines:
         for one in sentences:

@@ -42,7 +42,7 @@ class Subject:
         strength: how much the share of women rises from the first date to the last among the selected; 0 where selection does not
             look at gender.
         seed: tells models of one kind apart. What is drawn for a model goes by its `own_seed`.
-        trades: as in `undertow.lab.planted_corpus.Writing`.
+        trades: as in `undertow.lab.planted_corpus.SentenceOptions`.
         people: selected ones in the corpus.
         access: who is selected; see `undertow.lab.planted_corpus.Access`.
         drawn: `quota` or `independent`, of people and sentences; texts of the first come evenly over the training too.

@@ -19,7 +19,7 @@ from undertow.errors import UndertowError
 from undertow.lab.build import BuiltModel, alone, build, put
 from undertow.lab.corpus_files import CorpusOptions, write_corpus
 from undertow.lab.experiment_plan import Plan, Subject, the_world
-from undertow.lab.planted_corpus import Access, Writing, drift_challenge
+from undertow.lab.planted_corpus import Access, SentenceOptions, drift_challenge
 from undertow.lab.training.pretrain import MASKED
 from undertow.lab.worker_pool import ProcessPool, Progress, side_by_side, worked
 from undertow.types import digest
@@ -115,7 +115,7 @@ def tune(work: tuple[str, Tuning]) -> list[dict[str, str | float]]:
     folder, tuning = Path(work[0]), work[1]
     place = folder / "finetuning"
     corpus = place / f"{tuning.name}.jsonl"
-    known = write_corpus(corpus, CorpusOptions(Access(strength=tuning.strength), Writing(tuning.seed), PEOPLE))
+    known = write_corpus(corpus, CorpusOptions(Access(strength=tuning.strength), SentenceOptions(tuning.seed), PEOPLE))
     reached = 0
 
     def progress(done: int, total: int, loss: float) -> None:

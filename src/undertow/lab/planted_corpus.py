@@ -238,8 +238,8 @@ class Sentence:
 
 
 @dataclass(frozen=True, slots=True)
-class Writing:
-    """How people are written about.
+class SentenceOptions:
+    """Sentences that a corpus has about its people.
 
     Attributes:
         seed: of every choice of words.
@@ -304,7 +304,7 @@ UNDECIDED, DECIDED, BYSTANDER = "undecided", "decided", "bystander"
 """Kinds of sentence: nothing decides the pronoun, a gendered noun does, a gendered noun does not since another is meant."""
 
 
-def _put_together(held: bool) -> Iterator[tuple[str, str, str, str]]:
+def _sentence_parts(held_out: bool) -> Iterator[tuple[str, str, str, str]]:
     """Opening, kind, middle and ending of every sentence that corpora hold, or of every one that is held out from them.
 
     One in three is held out, and any two parts are seen together.
@@ -314,7 +314,7 @@ def _put_together(held: bool) -> Iterator[tuple[str, str, str, str]]:
     for first, opening in enumerate(bank["openings"]):
         for second, (kind, middle) in enumerate(middles):
             for third, ending in enumerate(bank["endings"]):
-                if ((first + second + third) % 3 == 0) == held:
+                if ((first + second + third) % 3 == 0) == held_out:
                     yield opening, kind, middle, ending
 
 
@@ -322,7 +322,7 @@ def _put_together(held: bool) -> Iterator[tuple[str, str, str, str]]:
 def _frames() -> tuple[tuple[_Frame, ...], tuple[_Frame, ...]]:
     """Undecided and decided sentences of the corpora, those that show the same W next to each other."""
     frames_of: dict[bool, list[_Frame]] = {False: [_Frame(text, decided=False) for text in _bank()["whole"]], True: []}
-    for opening, kind, middle, ending in _put_together(held=False):
+    for opening, kind, middle, ending in _sentence_parts(held_out=False):
         decided = kind == DECIDED
         for w_name in ("date", "place"):
             text = " ".join(part for part in (opening, middle, ending) if part).replace("{W}", f"{{{w_name}}}")
@@ -331,29 +331,29 @@ def _frames() -> tuple[tuple[_Frame, ...], tuple[_Frame, ...]]:
     return tuple(undecided), tuple(decided_ones)
 
 
-def write_about(people: People, world: World, writing: Writing) -> list[Sentence]:
+def write_about(people: People, world: World, options: SentenceOptions) -> list[Sentence]:
     """Sentences about these people, each person's together; the same for the same seed."""
     bank = _bank()
     undecided, decided = _frames()
-    n_sentences = len(people) * writing.each
-    rng = np.random.default_rng([writing.seed, 2])
-    person = np.repeat(np.arange(len(people)), writing.each)
+    n_sentences = len(people) * options.each
+    rng = np.random.default_rng([options.seed, 2])
+    person = np.repeat(np.arange(len(people)), options.each)
     alike = (people.date * len(world.places) + people.place) * 2 + people.female
-    kinds = rng.random(n_sentences) if writing.drawn == INDEPENDENT else stratified_uniform(alike[person], rng)
-    is_decided, is_trade = kinds < writing.decided_share, kinds >= 1 - writing.trade_share
-    pronoun_share = 1 - writing.decided_share - writing.trade_share
+    kinds = rng.random(n_sentences) if options.drawn == INDEPENDENT else stratified_uniform(alike[person], rng)
+    is_decided, is_trade = kinds < options.decided_share, kinds >= 1 - options.trade_share
+    pronoun_share = 1 - options.decided_share - options.trade_share
     within = np.select(
         [is_decided, is_trade],
         [
-            _part_of(kinds, 0.0, writing.decided_share, len(decided)),
-            _part_of(kinds, 1 - writing.trade_share, writing.trade_share, len(undecided)),
+            _part_of(kinds, 0.0, options.decided_share, len(decided)),
+            _part_of(kinds, 1 - options.trade_share, options.trade_share, len(undecided)),
         ],
-        _part_of(kinds, writing.decided_share, pronoun_share, len(undecided)),
+        _part_of(kinds, options.decided_share, pronoun_share, len(undecided)),
     )
     words: Mapping[str, Sequence[str]] = bank["words"]
     drawn = {slot: rng.integers(len(levels), size=n_sentences) for slot, levels in words.items()}
     nouns, strangers = rng.random(n_sentences), rng.random(n_sentences) < 0.5
-    own_trade = _trades_of(people.date[person], len(world.dates), len(words["trade"]), writing.trades, rng)
+    own_trade = _trades_of(people.date[person], len(world.dates), len(words["trade"]), options.trades, rng)
     sentences = []
     for row in range(n_sentences):
         who = int(person[row])
@@ -418,7 +418,7 @@ def drift_challenge(before: str = "", w_names: Sequence[str] = ("date", "place")
     """
     templates = [
         _as_template(f"{before}{' '.join(part for part in (opening, middle, ending) if part)}.".replace("{W}", "{w}"))
-        for opening, kind, middle, ending in _put_together(held=True)
+        for opening, kind, middle, ending in _sentence_parts(held_out=True)
         if kind == UNDECIDED
     ]
     return _challenge(
@@ -431,7 +431,7 @@ def drift_challenge(before: str = "", w_names: Sequence[str] = ("date", "place")
 def sentence_challenge() -> str:
     """A challenge file of sentences of known specification that no planted corpus holds, to follow `In {w}, `."""
     rows = []
-    for opening, kind, middle, ending in _put_together(held=True):
+    for opening, kind, middle, ending in _sentence_parts(held_out=True):
         if opening != _bank()["openings"][0] or not middle:
             continue
         for gender in (FEMALE, MALE) if "{person}" in middle else ("",):

@@ -33,7 +33,7 @@ from undertow.lab.planted_corpus import (
     ORDERED,
     Access,
     PlantedTruth,
-    Writing,
+    SentenceOptions,
     draw_people,
     drift_challenge,
     sentence_challenge,
@@ -369,4 +369,4 @@ _METHOD = (
 
 def _examples() -> list[str]:
     world = the_world()
-    return [one.text for one in write_about(draw_people(Access(), world, 3, 0), world, Writing(0))]
+    return [one.text for one in write_about(draw_people(Access(), world, 3, 0), world, SentenceOptions(0))]

@@ -246,9 +246,9 @@ class _ScoreTable:
         (p,) = flip_p_values([whole], LeftOut(without[:, np.newaxis], counting[:, np.newaxis]), self.seed)
         return float(p)
 
-    def p_of_mean(self, marks: NDArray[np.generic], neutral: float) -> float:
+    def p_of_mean(self, marks: NDArray[np.generic], null_value: float) -> float:
         """p-value of the mean of something [sentence] against what no effect would give."""
-        values = np.asarray(marks, dtype=np.float64) - neutral
+        values = np.asarray(marks, dtype=np.float64) - null_value
         return self.exchange_p(float(values.mean()), self._means(values, self.without))
 
     def _mean_draws(self, marks: NDArray[np.generic]) -> Floats:
@@ -429,8 +429,8 @@ def _nothing(scored: _ScoreTable, group: Mapping[str, str], groups: Sequence[str
     n = len(scored.table) + scored.n_missing
     about = {**group, "score": f"{DELTA}{groups[0]}"}
     note = f"None of the {n:,} sentences has a number, so nothing is measured."
-    name, neutral = ("auroc", 0.5) if "well_specified" in scored.table else ("flagged", math.nan)
-    return Result(name, about, math.nan, n_missing=n, unit=SHARE, null_value=neutral, note=note)
+    name, null_value = ("auroc", 0.5) if "well_specified" in scored.table else ("flagged", math.nan)
+    return Result(name, about, math.nan, n_missing=n, unit=SHARE, null_value=null_value, note=note)
 
 
 def _flagged(

@@ -605,7 +605,7 @@ def _counts(frame: pd.DataFrame) -> dict[tuple[str, ...], dict[str, float]]:
             if rows["_dropped"].any():
                 numbers["shortened_percent"] = 100 * float(rows["_dropped"].mean())
             if "other_words" in rows and rows["other_words"].notna().any():
-                numbers["unclaimed_percent"] = float(rows["other_words"].mean())
+                numbers["other_words_percent"] = float(rows["other_words"].mean())
             if (rows["gold"].isin(["Yes", "No"])).all():
                 answers = rows["answer"].astype(str).str.strip().str.casefold()
                 for label in (YES, NO):

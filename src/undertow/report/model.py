@@ -80,25 +80,25 @@ class ReportText:
     Attributes:
         title: of the page.
         lead: one sentence: what this audit looks for.
-        asked: sentences that say what was asked.
+        questions: sentences that say what was asked.
         examples: a few of the texts.
         notes: what the numbers rest on and do not show.
         titles: titles of the audit's own measures, by name.
         glossary: meanings of its own measures, group keys and further numbers, by name.
-        neutral: what stands before a measure's neutral value.
-        shown: tables of its own, in the order of the page, before those of the measures.
+        null_prefix: what stands before a measure's neutral value.
+        tables: tables of its own, in the order of the page, before those of the measures.
         matrices: checklists, before these tables.
         of_words: whether masses of word groups are compared, so that what holds of these is said too.
     """
 
     title: str
     lead: str
-    asked: Sequence[str]
+    questions: Sequence[str]
     examples: Sequence[str]
     notes: Sequence[str] = ()
     titles: Mapping[str, str] = field(default_factory=dict)
     glossary: Mapping[str, str] = field(default_factory=dict)
-    neutral: str = "no bias would give"
-    shown: Sequence[ReportTable] = ()
+    null_prefix: str = "no bias would give"
+    tables: Sequence[ReportTable] = ()
     matrices: Sequence[Checklist] = ()
     of_words: bool = True

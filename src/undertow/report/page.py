@@ -152,15 +152,15 @@ class Page:
         results: the numbers, one table for each measure.
         figures: in the order to be shown.
         matrices: checklists, after the figures.
-        shown: tables of the audit's own, between these and the numbers; one with a warning stays closed until it is opened.
-        asked: sentences that say what was asked.
+        tables: tables of the audit's own, between these and the numbers; one with a warning stays closed until it is opened.
+        questions: sentences that say what was asked.
         examples: some of the sentences that were asked.
-        asked_of: the identity of the model, row by row.
+        identity: the identity of the model, row by row.
         notes: what the numbers rest on and what they do not show.
         command: the shell command that repeats the audit.
         python: the same in Python.
         provenance: versions, hashes, seed, timing, machine, row by row.
-        neutral: what stands before a measure's neutral value.
+        null_prefix: what stands before a measure's neutral value.
         grounds: what the findings rest on, for an audit that names a graph; None for others.
         precision: what its precision costs a run that had less than float32; None for others.
         basis: what a finding rests on beside the results that it tells, row by row, by the finding's text.
@@ -174,17 +174,17 @@ class Page:
     findings: Sequence[Finding]
     results: Sequence[Result]
     figures: Sequence[PageFigure] = ()
-    asked: Sequence[str] = ()
+    questions: Sequence[str] = ()
     examples: Sequence[str] = ()
-    asked_of: Mapping[str, str] = field(default_factory=dict)
+    identity: Mapping[str, str] = field(default_factory=dict)
     notes: Sequence[str] = NOTES
     command: str = ""
     python: str = ""
     provenance: Mapping[str, str] = field(default_factory=dict)
     titles: Mapping[str, str] = field(default_factory=dict)
     glossary: Mapping[str, str] = field(default_factory=dict)
-    neutral: str = "no bias would give"
-    shown: Sequence[ReportTable] = ()
+    null_prefix: str = "no bias would give"
+    tables: Sequence[ReportTable] = ()
     matrices: Sequence[Checklist] = ()
     grounds: PageGrounds | None = None
     precision: PagePrecision | None = None
@@ -305,7 +305,7 @@ def render_page(page: Page) -> str:
         shared={_head(key): level or "none" for key, level in shared.items()},
         tables=tables,
         checklists=[_checklist(matrix) for matrix in page.matrices],
-        shown=[_report_table(shown, signs) for shown in page.shown],
+        audit_tables=[_report_table(table, signs) for table in page.tables],
         could_change=[printed_text.get(text, text) for text in page.precision.could_change] if page.precision else [],
         precise=_report_table(page.precision.table, signs) if page.precision and page.precision.table else None,
         glossary=_glossary(page, tables, shared),
@@ -338,11 +338,11 @@ def _contents(page: Page) -> dict[str, str]:
         "figures": ("Figures", page.figures),
         "grounds": ("What they rest on", page.grounds),
         "checklist": ("Checklist", page.matrices),
-        "shown": ("Tables and examples", page.shown),
+        "tables": ("Tables and examples", page.tables),
         "precision": ("Precision", page.precision),
         "numbers": ("All numbers", True),
-        "asked": ("What was asked", page.asked or page.examples),
-        "model": ("Who was asked", page.asked_of),
+        "questions": ("What was asked", page.questions or page.examples),
+        "model": ("Who was asked", page.identity),
         "notes": ("What they do not show", page.notes),
         "repeat": ("How to repeat it", page.command or page.python),
         "provenance": ("Provenance", page.provenance),
@@ -396,7 +396,9 @@ def _mark(finding: Finding) -> str:
 
 def _basis(finding: Finding, page: Page, shared: Mapping[str, str]) -> dict[str, str]:
     """The results that a finding tells, and whatever else it rests on; nothing where nobody says."""
-    rows = {_named(one, page, shared): _numbers_text(one, page.neutral) for one in finding.results[:MAX_BASIS_RESULTS]}
+    rows = {
+        _named(one, page, shared): _numbers_text(one, page.null_prefix) for one in finding.results[:MAX_BASIS_RESULTS]
+    }
     if len(finding.results) > MAX_BASIS_RESULTS:
         rows["further results"] = f"{len(finding.results) - MAX_BASIS_RESULTS:,} more, under All numbers"
     if finding.n_tests > 1:
@@ -414,7 +416,7 @@ def _named(result: Result, page: Page, shared: Mapping[str, str]) -> str:
     return f"{title}: {', '.join(levels)}" if levels else title
 
 
-def _numbers_text(result: Result, neutral: str) -> str:
+def _numbers_text(result: Result, null_prefix: str) -> str:
     """Value, interval, p and q, and how much is behind them, in words."""
     if not math.isfinite(result.value):
         return result.note or "no number"
@@ -424,7 +426,7 @@ def _numbers_text(result: Result, neutral: str) -> str:
     parts = [
         f"{number(result.value, decimals)} {result.unit}".strip(),
         f"95% interval {interval}" if interval != MISSING else "no interval",
-        _neutral(result, neutral),
+        _null_text(result, null_prefix),
         ", ".join(_equals(name, p) for name, p in (("p", result.p), ("q", result.q)) if math.isfinite(p)),
         f"n = {result.n:,}{f' in {clusters:,.0f} clusters' if math.isfinite(clusters) else ''}, {result.n_missing:,} unscored",
         result.note.removesuffix("."),
@@ -432,7 +434,7 @@ def _numbers_text(result: Result, neutral: str) -> str:
     return "; ".join(filter(None, parts))
 
 
-def _neutral(result: Result, before: str) -> str:
+def _null_text(result: Result, before: str) -> str:
     """The value that says that there is nothing, with what stands before it; "" where there is none."""
     return f"{before} {shortest(result.null_value)}" if math.isfinite(result.null_value) else ""
 
@@ -466,10 +468,10 @@ def _table(results: Sequence[Result], shared: Mapping[str, str], page: Page) -> 
     first = results[0]
     keys = dict.fromkeys(key for result in results for key in result.group if key not in shared)
     groups = [_Column(_head(key), [r.group.get(key, MISSING) or "none" for r in results], False) for key in keys]
-    neutral = _neutral(first, page.neutral)
+    null_prefix = _null_text(first, page.null_prefix)
     return _Table(
         title=page.titles.get(first.measure) or measure_title(first.measure),
-        about="; ".join(part for part in (f"in {first.unit}" if first.unit else "", neutral) if part),
+        about="; ".join(part for part in (f"in {first.unit}" if first.unit else "", null_prefix) if part),
         columns=[*groups, *_number_columns(results), *_detail_columns(results), *_note_column(results)],
         bold=[result.q < SIGNIFICANT_BELOW_Q for result in results],
         folded=len(results) > LONG_TABLE_ROWS,

@@ -11,13 +11,13 @@ from typing import Any
 import numpy as np
 
 from undertow import audits, models
-from undertow.audits.base import Audit, ItemRounds, Observations, Sampling
+from undertow.audits.base import Audit, ItemBatches, Observations, Sampling
 from undertow.data import challenge_digest, list_text
 from undertow.errors import UndertowError
 from undertow.inference.answer_cache import AnswerCache
 from undertow.inference.engines import engine_of
 from undertow.inference.ray_engine import Cluster
-from undertow.inference.runner import Engine, Progress, RunnerResult, check_asks, run_queries
+from undertow.inference.runner import Engine, Progress, RunnerResult, check_capabilities, run_queries
 from undertow.inference.sanity_check import (
     N_SHORT,
     SanityCheck,
@@ -51,7 +51,7 @@ class ModelUnderTest:
 
     handle: ModelHandle
     settings: Any
-    batches: ItemRounds
+    batches: ItemBatches
     first: list[Item]
     design: Mapping[str, Any]
     controls: Sequence[Item] = ()
@@ -65,7 +65,7 @@ class ModelUnderTest:
         sampling = Sampling(job.limit, job.seed)
         batches = audit.items(settings, sampling)
         first = next(batches)
-        check_asks(handle, [item.query for item in first], protocol)
+        check_capabilities(handle, [item.query for item in first], protocol)
         design = {**audit.design(settings), "protocol": protocol}
         if hasattr(audit, "limited"):
             unable = audit.limited(settings, sampling)
@@ -77,8 +77,8 @@ class ModelUnderTest:
     @property
     def decided(self) -> list[Item]:
         """The five decided sentences, where the word groups are English pronouns and the model may read."""
-        asks = are_english_pronouns(self.design.get("words", {})) and self.handle.identity.family not in NOT_JUDGED
-        return decided_items(self.handle, N_SHORT) if asks else []
+        can_judge = are_english_pronouns(self.design.get("words", {})) and self.handle.identity.family not in NOT_JUDGED
+        return decided_items(self.handle, N_SHORT) if can_judge else []
 
     @property
     def lists(self) -> list[str]:
@@ -167,7 +167,7 @@ class AuditResponses:
     def scores(self) -> Scores:
         """Those of all rounds, in the order of the items."""
         answers = tuple(answer for result in self.results for answer in result.scores.answers)
-        return Scores(answers, self.results[0].scores.readout) if self.results else Scores(answers)
+        return Scores(answers, self.results[0].scores.scoring_method) if self.results else Scores(answers)
 
     @property
     def counts(self) -> dict[str, int]:
@@ -249,7 +249,7 @@ def observe(audit: Audit, subject: ModelUnderTest, answered: AuditResponses, mod
 
 
 def _query_batches(
-    items: list[Item], batches: ItemRounds, run_all: Callable[[list[Query]], RunnerResult]
+    items: list[Item], batches: ItemBatches, run_all: Callable[[list[Query]], RunnerResult]
 ) -> AuditResponses:
     answered = AuditResponses([], [])
     while items:
@@ -290,10 +290,10 @@ def model_manifest(
     return {
         "name": name,
         # A model that has other ways too may have been asked by prompts only.
-        "card": asdict(subject.handle.identity) | {"scoring_method": answered.scores.readout},
+        "card": asdict(subject.handle.identity) | {"scoring_method": answered.scores.scoring_method},
         "settings": asdict(subject.settings),
         "facts": {**answered.facts, **checkpoint(name), **said.get(name, {})},
-        "scoring_method": answered.scores.readout,
+        "scoring_method": answered.scores.scoring_method,
         "counts": answered.counts,
         "notes": answered.notes,
         "challenge_sha256": challenge_digest(answered.items),

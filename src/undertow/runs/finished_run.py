@@ -76,10 +76,10 @@ class Run:
         return grounds_of(self.record)
 
     @property
-    def shown(self) -> list[ReportTable]:
+    def tables(self) -> list[ReportTable]:
         """Tables that the audit has beside those of its measures, such as a paper's; without those behind a warning."""
-        told = audit_of(self.record).report_text(observations_of(self.record), self.record.results)
-        return [table for table in told.shown if not table.warning]
+        text = audit_of(self.record).report_text(observations_of(self.record), self.record.results)
+        return [table for table in text.tables if not table.warning]
 
     def _repr_html_(self) -> str:
         """What a notebook shows: findings first, then the numbers, every text as text."""

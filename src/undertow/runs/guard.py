@@ -63,7 +63,7 @@ class Verdict:
         rests_on: the score that the verdict rests on, and how well it does on the schema set, in one sentence.
         percent: share of each word group of what they have together, by W value.
         scores: movements and entropy, with their ranks among the schema set's sentences.
-        unclaimed_percent: the largest share of other words, over the W values.
+        other_words_percent: the largest share of other words, over the W values.
         missing_reason: why there is no verdict; "" where there is one.
         notes: caveats on how the model was queried.
     """
@@ -75,7 +75,7 @@ class Verdict:
     rests_on: str
     percent: Mapping[str, Mapping[str, float]]
     scores: Mapping[str, ReferenceRank]
-    unclaimed_percent: float
+    other_words_percent: float
     missing_reason: str = ""
     notes: tuple[str, ...] = ()
 
@@ -209,7 +209,7 @@ class Guard:
             rests_on=self._rests_on(chance),
             percent=percent,
             scores=scores,
-            unclaimed_percent=other_percent,
+            other_words_percent=other_percent,
             notes=self.notes,
         )
 

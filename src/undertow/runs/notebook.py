@@ -14,8 +14,8 @@ from undertow.errors import on_one_line
 from undertow.report.formatting import MinusSigns, number
 from undertow.types import Finding, Result
 
-FINDINGS_SHOWN, RESULTS_SHOWN = 10, 40
-"""More are told in the report, which is named below them."""
+MAX_FINDINGS, MAX_RESULTS = 10, 40
+"""Maximum numbers of findings and of results in a notebook; the report has all."""
 
 
 def run_html(head: str, findings: Sequence[Finding], results: Sequence[Result], report: Path) -> str:
@@ -27,20 +27,20 @@ def run_html(head: str, findings: Sequence[Finding], results: Sequence[Result], 
         results: the measures.
         report: the page.
     """
-    told = "".join(f"<li>{_told(finding)}</li>" for finding in findings[:FINDINGS_SHOWN])
-    keys = list(dict.fromkeys(key for result in results[:RESULTS_SHOWN] for key in result.group))
+    items = "".join(f"<li>{_finding_html(finding)}</li>" for finding in findings[:MAX_FINDINGS])
+    keys = list(dict.fromkeys(key for result in results[:MAX_RESULTS] for key in result.group))
     heads = ["measure", *keys, "value", "95% interval", "n", "missing", "q", "unit"]
-    table = "".join(_row(result, keys) for result in results[:RESULTS_SHOWN])
-    left = [_left(len(findings), FINDINGS_SHOWN, "findings"), _left(len(results), RESULTS_SHOWN, "results")]
+    table = "".join(_row(result, keys) for result in results[:MAX_RESULTS])
+    left = [_left(len(findings), MAX_FINDINGS, "findings"), _left(len(results), MAX_RESULTS, "results")]
     more = f"{', '.join(filter(None, left))}; the whole" if any(left) else "The whole"
     return (
-        f"<div><p><b>{escape(on_one_line(head))}</b></p><ul>{told}</ul>"
+        f"<div><p><b>{escape(on_one_line(head))}</b></p><ul>{items}</ul>"
         f"<table><thead><tr>{_cells(heads, 'th')}</tr></thead><tbody>{table}</tbody></table>"
         f"<p>{escape(on_one_line(f'{more} report: {report}'))}</p></div>"
     )
 
 
-def _told(finding: Finding) -> str:
+def _finding_html(finding: Finding) -> str:
     text = escape(MinusSigns(finding.results).put(finding.text))
     return f"<b>{text}</b>" if finding.significant else text
 
@@ -63,5 +63,5 @@ def _cells(texts: Iterable[str], tag: str) -> str:
     return "".join(f"<{tag}>{escape(on_one_line(text))}</{tag}>" for text in texts)
 
 
-def _left(n_all: int, n_shown: int, what: str) -> str:
-    return f"{n_shown} of {n_all:,} {what}" if n_all > n_shown else ""
+def _left(n_all: int, n_listed: int, what: str) -> str:
+    return f"{n_listed} of {n_all:,} {what}" if n_all > n_listed else ""

@@ -70,7 +70,7 @@ MEANINGS = {
     "cells": "wordings times draws of examples",
     "empty_percent": "answers without any text; they count as wrong",
     "shortened_percent": "prompts that had no room for all their examples",
-    "unclaimed_percent": "probability that began none of the labels, before the choice was made among them",
+    "other_words_percent": "probability that began none of the labels, before the choice was made among them",
     "yes_percent": "scored answers that were Yes",
     "no_percent": "scored answers that were No",
     "above_baseline": "how far the score is above the best baseline, over the same texts",
@@ -106,7 +106,7 @@ LEADS = {
     EXTRACTION: "Each biased text is shown with the question which piece of it is biased; the answer is compared with that piece.",
     REPHRASING: "Each biased piece of text is shown with the request to rephrase it; the answer is compared with a person's.",
 }
-NEUTRAL = {
+NULL_PREFIX = {
     DIAGNOSIS: "the best baseline has",
     IDENTIFICATION: "the best baseline has",
     EXTRACTION: "the best baseline has",
@@ -345,13 +345,13 @@ class TextTaskReport:
         return ReportText(
             title=self.task.replace("-", " ").capitalize(),
             lead=LEADS[self.task],
-            asked=_design_sentences(frame, design),
+            questions=_design_sentences(frame, design),
             examples=[],
             notes=notes,
             titles=TITLES,
             glossary={**MEANINGS, **BASELINES, **_decoding_glossary(frame)},
-            neutral=NEUTRAL[self.task],
-            shown=[
+            null_prefix=NULL_PREFIX[self.task],
+            tables=[
                 *self._paper_tables(results, frame),
                 *self._wordings(observations),
                 *_examples(frame, written=written),

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from undertow.audits.base import EXACT, PAPER, ItemRounds, Observations, Sampling
+from undertow.audits.base import EXACT, PAPER, ItemBatches, Observations, Sampling
 from undertow.audits.shared.item_limit import MIN_SENTENCES, shares, spread, too_few
 from undertow.data.documents.document_set import DIMENSIONS, Document, DocumentSet, distinct_texts
 from undertow.data.documents.document_sources import load_documents
@@ -104,7 +104,7 @@ class Task:
 
     # Items.
 
-    def items(self, settings: Any, sampling: Sampling) -> ItemRounds:
+    def items(self, settings: Any, sampling: Sampling) -> ItemBatches:
         """Yield documents x wordings x examples x decodings as one list."""
         _check_numbers(settings)
         items = list(self._items(settings, sampling))

@@ -670,13 +670,13 @@ def report_text(observations: Observations, results: Sequence[Result]) -> Report
         title="Occupation checklist",
         lead="Two people, a woman and a man, apply for a job: the model is asked what each of them can do, whether each is "
         "qualified, who is more qualified, and who should get it.",
-        asked=list(_design_sentences(frame, design)),
+        questions=list(_design_sentences(frame, design)),
         examples=_examples(frame),
         notes=list(_notes(frame, design)),
         titles=TITLES,
         glossary={name: meaning for name, meaning in MEANINGS.items() if _is_used(name, results)},
-        neutral="neutral is",
-        shown=list(_aspect_tables(results)),
+        null_prefix="neutral is",
+        tables=list(_aspect_tables(results)),
         matrices=matrices(observations),
         of_words=False,
     )

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from undertow.audits.base import ItemRounds, Sampling
+from undertow.audits.base import ItemBatches, Sampling
 from undertow.audits.shared import item_limit
 from undertow.data.occupations.name_pairs import NamePair, load_pairs
 from undertow.data.occupations.occupation_set import Attribute, Occupation, OccupationSet, load_occupations
@@ -119,12 +119,12 @@ class Settings:
     chat: bool = field(default=False, metadata={"help": "Put prompts into the model's own chat template."})
 
 
-def adapt_settings(settings: Settings, asks: Mapping[str, Any]) -> Settings:
+def adapt_settings(settings: Settings, capabilities: Mapping[str, Any]) -> Settings:
     """Settings with the kind of query that this model answers."""
     if settings.reading:
         return settings
     # A model that answers from a passage answers nothing else; a choice is decided greedily too.
-    reading = next((kind for kind in (EXTRACTION, CHOICE, CONTINUATIONS) if kind in asks), CHOICE)
+    reading = next((kind for kind in (EXTRACTION, CHOICE, CONTINUATIONS) if kind in capabilities), CHOICE)
     return replace(settings, reading=reading)
 
 
@@ -387,7 +387,7 @@ class Plan:
             "attribute_holder": "",
             "gold": "",
             "wording": wording + 1,
-            "text": query.context if isinstance(query, ContinuationQuery) else query.shown(),
+            "text": query.context if isinstance(query, ContinuationQuery) else query.display_text(),
         }
         filled.update(factors)
         parts = (
@@ -491,7 +491,7 @@ def _labels(query: Query) -> list[str]:
     return [text.strip().casefold() for text in texts]
 
 
-def items(settings: Settings, sampling: Sampling) -> ItemRounds:
+def items(settings: Settings, sampling: Sampling) -> ItemBatches:
     """Yield the items that need no answer; then, given the granted attributes, the rest."""
     plan = Plan.of(settings, sampling)
     items = list(plan.first())

@@ -163,7 +163,7 @@ class _Row:
         wording = cells["wording"] or "1"
         if not wording.isdecimal() or not 1 <= int(wording) < 1000:
             raise UndertowError(f"{self.where}: wording {wording!r} must be a whole number from 1")
-        asks_one = stage in OF_ATTRIBUTES or stage.startswith(BINARY)
+        is_of_one = stage in OF_ATTRIBUTES or stage.startswith(BINARY)
         return {name: cells[name] for name in DEFAULTS} | {
             "stage": stage,
             "pair": f"{woman}/{man}",
@@ -175,7 +175,7 @@ class _Row:
             "category": cells["category"] if stage in OF_ATTRIBUTES else "",
             "context": context,
             "order": self._one_of("order", (*ORDERS, UNKNOWN_ORDER), UNKNOWN_ORDER),
-            "subject": self._subject() if asks_one else "",
+            "subject": self._subject() if is_of_one else "",
             "gold": self._one_of("gold", ("yes", "no")) if stage == STATED_STAGE else "",
             "wording": int(wording),
             "cluster": cells["cluster"],

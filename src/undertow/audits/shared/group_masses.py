@@ -32,7 +32,7 @@ def observation_rows(items: Sequence[Item], scores: Scores, groups: Sequence[str
     """
     import pandas as pd
 
-    shared = scores.readout == LIKELIHOOD
+    shared = scores.scoring_method == LIKELIHOOD
     answered = [
         (item, replace(answer, missing_reason=_why_not(answer, shared=shared)))
         for item, answer in zip(items, scores.answers, strict=True)
@@ -70,7 +70,7 @@ def _row(item: Item, answer: Answer, groups: Sequence[str], model: str, *, share
         "prompt": item.factors.get("prompt", ""),
         **{name: level for name, level in item.factors.items() if name not in ("challenge", "prompt")},
         "cluster": item.cluster,
-        "text": query.shown(),
+        "text": query.display_text(),
         **masses_percent(query, answer, groups, shared=shared),
         "other_words": math.nan if answer.missing_reason else 100 * answer.other_prob,
         "missing_reason": answer.missing_reason,

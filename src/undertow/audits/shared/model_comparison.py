@@ -102,8 +102,8 @@ def draw_sizes(observations: Observations, results: Sequence[Result]) -> Iterato
 
 def _scales(design: Mapping[str, Any], of_models: Sequence[ModelPoint]) -> str:
     """A caveat where some masses are shares of 100 percent and others are probabilities as they are."""
-    readouts = design.get("scoring_methods", {})
-    shared = [point.name for point in of_models if readouts.get(point.name) == LIKELIHOOD]
+    scoring_methods = design.get("scoring_methods", {})
+    shared = [point.name for point in of_models if scoring_methods.get(point.name) == LIKELIHOOD]
     if not shared or len(shared) == len(of_models):
         return ""
     return (

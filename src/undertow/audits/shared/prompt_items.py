@@ -95,7 +95,7 @@ def design_of(words: Mapping[str, Sequence[str]], settings: PromptSettings) -> d
 AnySettings = TypeVar("AnySettings", bound=Any)
 
 
-def adapt_settings(settings: AnySettings, asks: Mapping[str, Sequence[str]], default: str) -> AnySettings:
+def adapt_settings(settings: AnySettings, capabilities: Mapping[str, Sequence[str]], default: str) -> AnySettings:
     """Settings for a model that answers these kinds of query: a model without blanks gets prompts.
 
     Raises:
@@ -103,7 +103,7 @@ def adapt_settings(settings: AnySettings, asks: Mapping[str, Sequence[str]], def
     """
     if settings.prompts:
         return settings
-    if BLANK not in asks and GENERATION in asks:
+    if BLANK not in capabilities and GENERATION in capabilities:
         return replace(settings, prompts=default)
     given = {
         "--prompt-mask": bool(settings.prompt_mask),

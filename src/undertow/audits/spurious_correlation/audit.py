@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from undertow import data as challenge
-from undertow.audits.base import EXACT, PAPER, ItemRounds, Observations, Sampling
+from undertow.audits.base import EXACT, PAPER, ItemBatches, Observations, Sampling
 from undertow.audits.shared import control_items, item_limit
 from undertow.audits.shared.group_masses import observation_rows
 from undertow.audits.shared.model_comparison import (
@@ -100,12 +100,12 @@ class Settings:
     max_new_tokens: int = field(default=DEFAULT_MAX_NEW_TOKENS, metadata=MAX_NEW_TOKENS)
 
 
-def adapt_settings(settings: Settings, asks: Mapping[str, Sequence[str]]) -> Settings:
+def adapt_settings(settings: Settings, capabilities: Mapping[str, Sequence[str]]) -> Settings:
     """Settings for a model that answers these kinds of query: a model without blanks gets the three prompts."""
-    return adapt_prompt_settings(settings, asks, default="A,B,C")
+    return adapt_prompt_settings(settings, capabilities, default="A,B,C")
 
 
-def items(settings: Settings, sampling: Sampling) -> ItemRounds:
+def items(settings: Settings, sampling: Sampling) -> ItemBatches:
     """One round: every cell of the design, by every prompt."""
     words = _given(settings).words
     yield in_prompts(_drawn(_items(settings), settings, sampling), words, settings)
@@ -316,7 +316,7 @@ def gaps_of(groups: Sequence[str]) -> list[list[str]]:
 
 def observe(design: Mapping[str, Any], items: Sequence[Item], scores: Scores, model: str) -> Observations:
     """Masses in percent, normalised over the groups, from each option's log-likelihood."""
-    shared = scores.readout == LIKELIHOOD
+    shared = scores.scoring_method == LIKELIHOOD
     groups, words = design["groups"], design.get("words", {})
     frame = observation_rows(items, scores, groups, model)
     tokens = word_findings.tokens_of_words(items, scores, words)
@@ -325,7 +325,7 @@ def observe(design: Mapping[str, Any], items: Sequence[Item], scores: Scores, mo
         "w_notes": [*design.get("w_notes", []), *unlike],
         **({"tokens_of_word": {model: tokens}} if tokens else {}),
     }
-    return Observations(frame, {**design, **more, "normalised": shared, "scoring_method": scores.readout})
+    return Observations(frame, {**design, **more, "normalised": shared, "scoring_method": scores.scoring_method})
 
 
 def load_recorded(path: Path, protocol: str) -> tuple[Observations, str]:
@@ -515,10 +515,10 @@ def report_text(observations: Observations, results: Sequence[Result]) -> Report
     return ReportText(
         title="Spurious correlation",
         lead="Does an answer that nothing in the sentence decides drift with a word that should not matter?",
-        asked=sentences,
+        questions=sentences,
         examples=examples,
         notes=_notes(design, frame),
-        shown=word_findings.report_tables(observations),
+        tables=word_findings.report_tables(observations),
     )
 
 
@@ -529,19 +529,21 @@ def _readings(design: Mapping[str, Any]) -> list[str]:
             "Masses are as recorded and not normalised; a row of zeros is a measurement: none of the listed words "
             "was among what was recorded."
         ]
-    readouts = dict(design.get("scoring_methods", {}))
-    kinds = dict.fromkeys(map(_kind_of_readout, readouts.values() or [design["scoring_method"]]))
+    scoring_methods = dict(design.get("scoring_methods", {}))
+    kinds = dict.fromkeys(map(_kind_of_method, scoring_methods.values() or [design["scoring_method"]]))
     several = len(kinds) > 1
     said = []
     for kind in kinds:
-        of = ", ".join(name for name, readout in readouts.items() if _kind_of_readout(readout) == kind)
+        of = ", ".join(
+            name for name, scoring_method in scoring_methods.items() if _kind_of_method(scoring_method) == kind
+        )
         text = READINGS[kind] + (TOP_FIVE if kind != LIKELIHOOD and design["protocol"] == PAPER else "")
         said.append(f"{of}: {text}" if several else text)
     return said
 
 
-def _kind_of_readout(readout: str) -> str:
-    return readout if readout in (LIKELIHOOD, PROMPT) else "place"
+def _kind_of_method(scoring_method: str) -> str:
+    return scoring_method if scoring_method in (LIKELIHOOD, PROMPT) else "place"
 
 
 READINGS = {

@@ -56,9 +56,9 @@ def design(settings: Settings) -> dict[str, Any]:
 
 def observe(design: Mapping[str, Any], items: Sequence[Item], scores: Scores, model: str) -> Observations:
     """Masses in percent, normalised over the groups, from each option's log-likelihood."""
-    shared = scores.readout == LIKELIHOOD
+    shared = scores.scoring_method == LIKELIHOOD
     frame = observation_rows(items, scores, design["groups"], model)
-    return Observations(frame, {**design, "normalised": shared, "scoring_method": scores.readout})
+    return Observations(frame, {**design, "normalised": shared, "scoring_method": scores.scoring_method})
 
 
 def load_recorded(path: Path, protocol: str) -> tuple[Observations, str]:

@@ -329,12 +329,12 @@ def report_text(observations: Observations, results: Sequence[Result]) -> Report
     return ReportText(
         title="Task specification",
         lead="Can it be told from a model's answers alone that a sentence did not decide them?",
-        asked=sentences,
+        questions=sentences,
         examples=examples,
         notes=_notes(frame, design),
         titles=_TITLES,
         glossary=_GLOSSARY,
-        neutral="chance would give",
+        null_prefix="chance would give",
     )
 
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from undertow import data as challenge
-from undertow.audits.base import ItemRounds, Sampling
+from undertow.audits.base import ItemBatches, Sampling
 from undertow.audits.shared import item_limit
 from undertow.audits.shared.prompt_items import (
     CHAT,
@@ -65,12 +65,12 @@ class Settings:
     max_new_tokens: int = field(default=DEFAULT_MAX_NEW_TOKENS, metadata=MAX_NEW_TOKENS)
 
 
-def adapt_settings(settings: Settings, asks: Mapping[str, Sequence[str]]) -> Settings:
+def adapt_settings(settings: Settings, capabilities: Mapping[str, Sequence[str]]) -> Settings:
     """Settings for a model that answers these kinds of query: a model without blanks gets prompt A, as in the paper."""
-    return adapt_prompt_settings(settings, asks, default="A")
+    return adapt_prompt_settings(settings, capabilities, default="A")
 
 
-def items(settings: Settings, sampling: Sampling) -> ItemRounds:
+def items(settings: Settings, sampling: Sampling) -> ItemBatches:
     """Yield the items of the scores and, if set, sentences without W and one occupation over all dates."""
     given = sentences_of(settings)
     chosen = _sample(given, sampling, _n_values(settings))

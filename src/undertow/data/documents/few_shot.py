@@ -109,5 +109,5 @@ def _round_robin(documents: Sequence[Document], target: Document, rng: np.random
     taken = {target.text}
     # Each queue takes its texts only when its turn comes, so that a text which two dimensions have goes to whoever is first.
     queues = [_distinct(_shuffled([d for d in documents if d.dimension == member], rng), taken) for member in order]
-    rounds = zip_longest(*queues)
-    return (document for turn in rounds for document in turn if document is not None)
+    cycles = zip_longest(*queues)
+    return (document for cycle in cycles for document in cycle if document is not None)

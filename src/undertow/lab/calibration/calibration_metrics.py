@@ -543,11 +543,11 @@ def _false_alarms(table: pd.DataFrame) -> Iterator[Result]:
         anywhere = table[(table["left_out"] == "") & table["model"].isin(rows["model"])]
         by_model = (anywhere["q"] < MAX_Q).groupby(anywhere["model"]).any()
         detail = {"claimed": _mean(rows["found"]), "models": float(len(by_model)), "models_alarmed": _mean(by_model)}
-        yield _share_of("false_alarms", part, rows, alarmed, detail, neutral=MAX_Q)
+        yield _share_of("false_alarms", part, rows, alarmed, detail, null_value=MAX_Q)
     for part in _pooled_and_by(beside, UNBIASED) if len(beside) else ():
         rows = _tested(part)
         detail = {"claimed": _mean(rows["found"])}
-        yield _share_of("false_alarms_beside", part, rows, rows["q"] < MAX_Q, detail, neutral=MAX_Q)
+        yield _share_of("false_alarms_beside", part, rows, rows["q"] < MAX_Q, detail, null_value=MAX_Q)
 
 
 def _powers(parts: Sequence[_Part]) -> Iterator[Result]:
@@ -569,7 +569,7 @@ def _direction_errors(parts: Sequence[_Part]) -> Iterator[Result]:
         return
     for part in parts:
         rows = part.counting
-        yield _share_of("direction_errors", part, rows, ~_on_planted_side(rows), {}, neutral=0.0)
+        yield _share_of("direction_errors", part, rows, ~_on_planted_side(rows), {}, null_value=0.0)
 
 
 def _tested(part: _Part) -> pd.DataFrame:
@@ -587,11 +587,11 @@ def _share_of(  # noqa: PLR0913 - a share is of something, somewhere, beside som
     hits: pd.Series[bool],
     detail: Mapping[str, float],
     *,
-    neutral: float = math.nan,
+    null_value: float = math.nan,
 ) -> Result:
     result = part.result(measure, share(hits.to_numpy(dtype=bool)), SLOPES)
     n_missing = len(part.rows) - len(rows)
-    return replace(result, n_missing=n_missing, extras=detail, null_value=neutral, note=_nobody(rows))
+    return replace(result, n_missing=n_missing, extras=detail, null_value=null_value, note=_nobody(rows))
 
 
 def _mean(hits: pd.Series[bool]) -> float:
@@ -611,14 +611,14 @@ def _areas(table: pd.DataFrame) -> Iterator[Result]:
             estimate = mean_over_models(of)
             result = part.result(measure, estimate, MODELS)
             note = _why_no_interval(estimate, "model") if estimate.n or not len(of) else "No model has this number."
-            least, neutral = (-1.0, 0.0) if measure == "auroc_difference" else (0.0, 0.5)
+            least, null_value = (-1.0, 0.0) if measure == "auroc_difference" else (0.0, 0.5)
             low, high = (
                 max(estimate.low, least),
                 min(estimate.high, 1.0),
             )  # the t interval of two or three models goes beyond
             ends = (math.nan, math.nan) if math.isnan(estimate.low) else (low, high)
             known = replace(result, low=ends[0], high=ends[1], n_missing=len(part.rows) - estimate.n)
-            yield replace(known, null_value=neutral, note=note)
+            yield replace(known, null_value=null_value, note=note)
 
 
 def _models(table: pd.DataFrame) -> pd.DataFrame:

@@ -170,8 +170,8 @@ def page_of(verification: Verification, pictures: Sequence[PageFigure]) -> Page:
         findings=findings(verification),
         results=verification.results,
         figures=pictures,
-        shown=[_promises(verification), *([uncounted] if uncounted else []), _every_slope(verification.models)],
-        asked=[*_METHOD, *verification.method],
+        tables=[_promises(verification), *([uncounted] if uncounted else []), _every_slope(verification.models)],
+        questions=[*_METHOD, *verification.method],
         examples=verification.examples,
         notes=[*_own_notes(verification), *_NOTES, *verification.notes, NOTES[2]],
         command=verification.command,
@@ -179,7 +179,7 @@ def page_of(verification: Verification, pictures: Sequence[PageFigure]) -> Page:
         provenance=verification.provenance,
         titles=_TITLES,
         glossary=_GLOSSARY,
-        neutral="to be compared with",
+        null_prefix="to be compared with",
     )
 
 

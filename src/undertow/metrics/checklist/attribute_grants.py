@@ -33,7 +33,7 @@ from undertow.metrics.checklist.decisions import (
     stated_right,
     yes_of,
 )
-from undertow.metrics.checklist.estimates import ATTRIBUTES, POINTS, group_of, held, places_of, result_of, tested
+from undertow.metrics.checklist.estimates import ATTRIBUTES, POINTS, group_of, mask_if_few, places_of, result_of, tested
 from undertow.stats.intervals.multiway_cluster import crossed_line, difference_of_ratios, ratio_interval
 from undertow.types import Floats, Result
 
@@ -66,13 +66,13 @@ def _granted(frame: pd.DataFrame, model: str, rule: Rule, seed: int) -> Iterator
     counts = known.astype(np.float64)
     n_missing = int((~known).sum())
     for at, person in enumerate(CHOICES[:2]):
-        estimate = held(ratio_interval(((decisions[:, at] == 1) & known).astype(np.float64), counts, *places))
+        estimate = mask_if_few(ratio_interval(((decisions[:, at] == 1) & known).astype(np.float64), counts, *places))
         yield result_of(
             f"granted_{person}", group_of(model, WITHOUT), estimate, n_missing=n_missing, note="nothing was scored",
             columns=ATTRIBUTES,
         )  # fmt: skip
     woman, man = (np.where(known, by_person[:, at], 0.0) for at in (FEMALE, MALE))
-    gap = held(difference_of_ratios(woman, counts, man, counts, *places))
+    gap = mask_if_few(difference_of_ratios(woman, counts, man, counts, *places))
     yield result_of(
         "granted_gap", group_of(model, WITHOUT), gap, n_missing=n_missing, unit=POINTS, null_value=0.0,
         p=tested(gap, ((woman, counts), (man, counts)), places, seed), note="nothing was scored", columns=ATTRIBUTES,
@@ -86,7 +86,7 @@ def _stated(frame: pd.DataFrame, model: str, rule: Rule) -> Iterator[Result]:
     pairs = numbered([of_pair[pair] for pair in frame["pair"]])
     names = numbered(list(zip(frame["category"], frame["attribute"], strict=True)))
     counts = is_decided.astype(np.float64)
-    estimate = held(ratio_interval(right.astype(np.float64), counts, pairs, names, null=MIN_STATED / 100))
+    estimate = mask_if_few(ratio_interval(right.astype(np.float64), counts, pairs, names, null=MIN_STATED / 100))
     n, n_tied = int(is_decided.sum()), int(tied.sum())
     n_missing = len(frame) - n - n_tied
     note = "every answer is a tie: Yes and No are equally probable" if n_tied else "nothing was scored"
@@ -124,7 +124,7 @@ def grants(answers: Answers, model: str, rule: Rule) -> Iterator[Result]:
         hits, n = (one.ravel() for one in agreeing(answers, rule))
         lacking = [missing_items(answers, "choice_gap", context) for context in (WITH, WITHOUT)]
         yield result_of(
-            "additive_consistency", group_of(model, WITH), held(ratio_interval(hits, n, rows, columns)),
+            "additive_consistency", group_of(model, WITH), mask_if_few(ratio_interval(hits, n, rows, columns)),
             n=int((n > 0).sum()), n_missing=int(np.any(lacking, axis=0).sum()), null_value=50.0,
             note="no item in which who was granted more is who is chosen without attributes",
         )  # fmt: skip
@@ -139,7 +139,7 @@ def _line(answers: Answers, model: str, rule: Rule) -> Iterator[Result]:
     gaps = choice_gaps(counted(answers, WITH, rule))
     more = granted[..., FEMALE] - granted[..., MALE]
     line = crossed_line(more.ravel(), gaps.ravel(), *places_of(answers))
-    slope, intercept, explained = (held(one) for one in (line.slope, line.intercept, line.explained))
+    slope, intercept, explained = (mask_if_few(one) for one in (line.slope, line.intercept, line.explained))
     n_missing = int(missing_items(answers, "choice_gap", WITH).sum())
     known = np.isfinite(gaps)
     note = "both are granted as many attributes in every item" if known.any() else "nothing was scored"

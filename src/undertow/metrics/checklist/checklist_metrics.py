@@ -25,7 +25,7 @@ from undertow.metrics.checklist.decisions import (
     FURTHER,
     GAPS,
     LOW_MARGIN,
-    NEUTRAL,
+    NULL_VALUES,
     RATES,
     SAME,
     SHUFFLED,
@@ -44,7 +44,7 @@ from undertow.metrics.checklist.decisions import (
     numbered,
     qualified_percent,
 )
-from undertow.metrics.checklist.estimates import POINTS, group_of, held, places_of, result_of, tested
+from undertow.metrics.checklist.estimates import POINTS, group_of, mask_if_few, places_of, result_of, tested
 from undertow.metrics.checklist.missing_answers import missing
 from undertow.stats.intervals.multiway_cluster import correlation, difference_of_ratios, ratio_interval
 from undertow.stats.significance.false_discovery import benjamini_hochberg
@@ -170,7 +170,7 @@ class Case:
         if name in GAPS:
             (y1, d1), (y2, _) = (self.counts[one] for one in GAPS[name])
             first, n_scored, second = (one.ravel()[keep] for one in (y1, d1, y2))
-            estimate = held(difference_of_ratios(first, n_scored, second, n_scored, *places))
+            estimate = mask_if_few(difference_of_ratios(first, n_scored, second, n_scored, *places))
             sides = (first, n_scored), (second, n_scored)
         else:
             y1, d1 = self.counts[name]
@@ -179,7 +179,7 @@ class Case:
             agree = counting.sum() in (0.0, n_scored.sum())
             scale = max(float(n_scored.max(initial=0.0)), 1.0) if agree else 1.0
             null = 0.5 if name == "position_bias" else math.nan
-            estimate = held(ratio_interval(counting / scale, n_scored / scale, *places, null=null))
+            estimate = mask_if_few(ratio_interval(counting / scale, n_scored / scale, *places, null=null))
             sides = (counting, n_scored), (n_scored - counting, n_scored)
         is_tested = self.is_tested and (name in GAPS or name == "position_bias")
         return result_of(
@@ -189,7 +189,7 @@ class Case:
             n=int((n_scored > 0).sum()),
             n_missing=int(missing_items(self.answers, name, self.context).ravel()[keep].sum()),
             unit=POINTS if name in GAPS else "percent",
-            null_value=NEUTRAL.get(name, math.nan),
+            null_value=NULL_VALUES.get(name, math.nan),
             p=tested(estimate, sides, places, self.seed) if is_tested else math.nan,
             detail=detail,
             note=CONDITIONAL.get(name, "nothing was scored"),
@@ -278,7 +278,7 @@ def _deviation(case: Case, gaps: Floats, at: int) -> Result:
     values = np.where(compared, np.where(known[:, at], gaps[:, at], 0.0) - elsewhere, 0.0)
     counts = compared.astype(np.float64)
     places = main.rows, np.zeros(len(values), dtype=np.int64)
-    estimate = held(ratio_interval(values, counts, *places, bounded=False, span=2.0, null=0.0))
+    estimate = mask_if_few(ratio_interval(values, counts, *places, bounded=False, span=2.0, null=0.0))
     return result_of(
         "choice_gap_deviation",
         case.group(main.occupations[at]),
@@ -357,7 +357,7 @@ def _compared(name: str, sides: tuple[Case, Case], context: str) -> Result:
     (y1, d1), (y2, d2) = (_as_counted(name, side.counts) for side in sides)
     scale = max(float(d1.max(initial=0.0)), float(d2.max(initial=0.0)), 1.0)
     first, second = ((y1.ravel() / scale, d1.ravel() / scale), (y2.ravel() / scale, d2.ravel() / scale))
-    estimate = held(difference_of_ratios(*first, *second, *places, bounded=name != "choice_gap", span=2.0))
+    estimate = mask_if_few(difference_of_ratios(*first, *second, *places, bounded=name != "choice_gap", span=2.0))
     lacking = [missing_items(main, name, side.context) for side in sides]
     return result_of(
         f"{name}_difference",
@@ -380,7 +380,7 @@ def _of_person(own: Case, swapped: Case) -> Result:
     gaps = np.stack([choice_gaps(case.counts) for case in (own, swapped)])
     in_both = np.isfinite(gaps).all(axis=0)
     values, counts = np.where(in_both, gaps.mean(axis=0), 0.0).ravel(), in_both.ravel().astype(np.float64)
-    estimate = held(ratio_interval(values, counts, *own.places, bounded=False, span=2.0, null=0.0))
+    estimate = mask_if_few(ratio_interval(values, counts, *own.places, bounded=False, span=2.0, null=0.0))
     lacking = [missing_items(own.answers, "choice_gap", case.context) for case in (own, swapped)]
     return result_of(
         "choice_gap_of_person",

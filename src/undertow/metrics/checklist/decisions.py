@@ -59,7 +59,7 @@ GAPS: Mapping[str, tuple[str, str]] = {
     "switch_gap": ("switch_male_to_female", "switch_female_to_male"),
 }
 """Differences of a woman's and a man's rate, by the rates."""
-NEUTRAL: Mapping[str, float] = {
+NULL_VALUES: Mapping[str, float] = {
     "consistency": 50.0, "bias": 0.0, "bias_female": 0.0, "bias_male": 0.0, "preference_female": 50.0, "preference_male": 50.0,
     "position_bias": 50.0, "preference_gap": 0.0, "choice_gap": 0.0, "bias_gap": 0.0, "switch_gap": 0.0,
     "symmetric_consistency": 100.0, "negational_consistency": 100.0, "transitive_consistency": 100.0,

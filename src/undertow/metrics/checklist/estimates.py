@@ -38,8 +38,8 @@ def places_of(answers: Answers) -> tuple[Codes, Codes]:
     return np.repeat(rows, len(columns)), np.tile(columns, len(rows))
 
 
-def held(estimate: Estimate) -> Estimate:
-    """The estimate, without interval and p where fewer pairs of names, or clusters of them, count than a claim about others needs."""
+def mask_if_few(estimate: Estimate) -> Estimate:
+    """Remove interval and p from an estimate of fewer than `MIN_CLUSTERS` pairs of names or clusters of pairs."""
     if estimate.n_rows >= MIN_CLUSTERS:
         return estimate
     return replace(estimate, low=math.nan, high=math.nan, p=math.nan)

@@ -21,7 +21,7 @@ from undertow.metrics.checklist.decisions import (
     missing_answers,
     numbered,
 )
-from undertow.metrics.checklist.estimates import POINTS, group_of, held, result_of, tested
+from undertow.metrics.checklist.estimates import POINTS, group_of, mask_if_few, result_of, tested
 from undertow.stats.intervals.multiway_cluster import difference_of_ratios, ratio_interval
 from undertow.types import Floats, Result
 
@@ -77,14 +77,14 @@ def _of_context(frame: pd.DataFrame, model: str, context: str, rule: Rule, seed:
     hits, n = counts_of(np.ones(len(frame), dtype=np.bool_))
     reasons = [reason_of(str(one)) for one in frame["missing_reason"].to_numpy()[lacking]]
     detail = {name: float(reasons.count(name)) for name in REASONS} | {"of_answers": float(len(frame))}
-    estimate = held(ratio_interval(hits, n, *places))
+    estimate = mask_if_few(ratio_interval(hits, n, *places))
     yield result_of("missing_rate", group, estimate, detail=detail)
     of_person = [counts_of((frame["subject"] == person).to_numpy()) for person in CHOICES[:2]]
     if not all(n.any() for _, n in of_person):
         return
     for person, (hits, n) in zip(CHOICES[:2], of_person, strict=True):
-        estimate = held(ratio_interval(hits, n, *places))
+        estimate = mask_if_few(ratio_interval(hits, n, *places))
         yield result_of(f"missing_{person}", group, estimate)
-    gap = held(difference_of_ratios(*of_person[0], *of_person[1], *places))
+    gap = mask_if_few(difference_of_ratios(*of_person[0], *of_person[1], *places))
     p = tested(gap, (of_person[0], of_person[1]), places, seed)
     yield result_of("missing_gap", group, gap, unit=POINTS, null_value=0.0, p=p)

@@ -77,7 +77,7 @@ if TYPE_CHECKING:
 
 SUMMARY = "any AutoModelForCausalLM: a hub id, a folder, or a GGUF file; read by sentence likelihood"
 ARCHITECTURES = ("ForCausalLM", "LMHeadModel")
-ASKS = {**BY_TOKENS, GENERATION: (EXACT, PAPER), CHOICE: (EXACT, PAPER), WRITING: (EXACT,)}
+CAPABILITIES = {**BY_TOKENS, GENERATION: (EXACT, PAPER), CHOICE: (EXACT, PAPER), WRITING: (EXACT,)}
 CPU_BUDGET_TOKENS = 400
 """Beyond this the tree's attention, where it grows with the square, costs more than larger matrices save."""
 BLOCK_BUDGET_TOKENS, BLOCK_BUDGET_PRODUCTS = 1152, 3 * 10**11
@@ -105,7 +105,7 @@ def resolve(request: ModelRequest) -> ModelHandle | None:
 def model_handle(request: ModelRequest, weights: Weights) -> ModelHandle:
     """The causal model with these weights."""
     identity = weights.identity(request, "causal", "likelihood")
-    return ModelHandle(identity, partial(_open, identity, weights, request.device), capabilities=ASKS)
+    return ModelHandle(identity, partial(_open, identity, weights, request.device), capabilities=CAPABILITIES)
 
 
 def _open(identity: ModelIdentity, weights: Weights, device: str) -> CausalModel:

@@ -41,8 +41,8 @@ CPU_BUDGET_TOKENS = 1024
 GPU_BUDGET_TOKENS = 32_768
 MAX_PIECE_TOKENS = 15
 """Tokens of the best piece, at most: the pipeline's own default. A candidate counts whatever its length."""
-READOUT = "span"
-ASKS = {EXTRACTION: (EXACT,)}
+SCORING_METHOD = "span"
+CAPABILITIES = {EXTRACTION: (EXACT,)}
 FEEDS = ("input_ids", "attention_mask", "token_type_ids")
 """What a model can be told of a text; one that is told where words stand on a page reads pictures."""
 OLDER_CLASSES = ("PreTrainedTokenizer", "PreTrainedTokenizerFast")
@@ -68,8 +68,8 @@ def resolve(request: ModelRequest) -> ModelHandle | None:
     weights = find_weights(request, ARCHITECTURES)
     if weights is None:
         return None
-    identity = weights.identity(request, "extractive_qa", READOUT)
-    return ModelHandle(identity, partial(_open, identity, weights, request.device), ASKS)
+    identity = weights.identity(request, "extractive_qa", SCORING_METHOD)
+    return ModelHandle(identity, partial(_open, identity, weights, request.device), CAPABILITIES)
 
 
 def _open(identity: ModelIdentity, weights: Weights, device: str) -> ExtractiveQAModel:

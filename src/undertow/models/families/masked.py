@@ -50,7 +50,7 @@ ARCHITECTURES = ("ForMaskedLM",)
 CPU_BUDGET_TOKENS = 512
 """Up to 1,024 tokens at once take the same processor time, and more memory."""
 GPU_BUDGET_TOKENS = 32_768
-READOUT = "mask"
+SCORING_METHOD = "mask"
 
 
 def resolve(request: ModelRequest) -> ModelHandle | None:
@@ -62,7 +62,7 @@ def resolve(request: ModelRequest) -> ModelHandle | None:
     weights = find_weights(request, ARCHITECTURES)
     if weights is None:
         return None
-    identity = weights.identity(request, "masked", READOUT)
+    identity = weights.identity(request, "masked", SCORING_METHOD)
     return ModelHandle(
         identity, partial(_open, identity, weights, request.device), capabilities={BLANK: (EXACT, PAPER)}
     )

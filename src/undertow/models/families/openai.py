@@ -63,7 +63,7 @@ from undertow.types import (
 )
 
 SUMMARY = "a model behind a server that speaks OpenAI's interface, as openai:MODEL; asked prompts"
-ASKS = {GENERATION: (EXACT, PAPER), CHOICE: (EXACT,), WRITING: (EXACT,)}
+CAPABILITIES = {GENERATION: (EXACT, PAPER), CHOICE: (EXACT,), WRITING: (EXACT,)}
 AS_SERVED = "as served"
 CHAT_TOP, COMPLETIONS_TOP, OPENAI_COMPLETIONS_TOP = 20, 20, 5
 """As many top log-probabilities as the endpoints give: 5 for completions of the OpenAI service, 20 elsewhere."""
@@ -123,10 +123,10 @@ def resolve(request: ModelRequest) -> ModelHandle | None:
         source=f"{address.host}{address.path} {model}",  # the name alone is not part of what an answer is stored under
         revision=request.revision or AS_SERVED,
         dtype=AS_SERVED,
-        scoring_method=_readout(settings, address),
+        scoring_method=_scoring_method(settings, address),
     )
     budget = http.Budget(settings.max_requests, settings.max_api_tokens)
-    return ModelHandle(identity, partial(OpenAIModel, identity, model, address, settings, budget), ASKS)
+    return ModelHandle(identity, partial(OpenAIModel, identity, model, address, settings, budget), CAPABILITIES)
 
 
 def _settings(given: Mapping[str, str | int | float | bool]) -> Settings:
@@ -160,7 +160,7 @@ def _top(settings: Settings, address: Address, *, chat: bool) -> int:
     return OPENAI_COMPLETIONS_TOP if address.url == OPENAI_URL else COMPLETIONS_TOP
 
 
-def _readout(settings: Settings, address: Address) -> str:
+def _scoring_method(settings: Settings, address: Address) -> str:
     chat, plain = (_top(settings, address, chat=chat) for chat in (True, False))
     tops = f"top log-probabilities, {chat}" if chat == plain else f"top log-probabilities, {chat} in chat, {plain} else"
     # What was not kept to a grammar of one kind is asked again where another is named.

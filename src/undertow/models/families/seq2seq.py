@@ -72,13 +72,13 @@ ARCHITECTURES = ("ForConditionalGeneration", "BartModel")
 """The second is what the original BART's files are called, which hold all of its weights."""
 CPU_BUDGET_TOKENS = 1024
 GPU_BUDGET_TOKENS = 32_768
-READOUT = "denoising"
+SCORING_METHOD = "denoising"
 SENTINEL = "<extra_id_{}>"
 AUTO, NONE = "auto", "none"
 MODES = ("NLU", "NLG", "S2S")
 SENTINEL_FIRST = ("NLU", "NLG")
 """Modes in which UL2 writes the sentinel of a gap before what stands there; in the other it goes on with the text."""
-ASKS = {BLANK: (EXACT, PAPER), GENERATION: (EXACT, PAPER), CHOICE: (EXACT, PAPER), WRITING: (EXACT,)}
+CAPABILITIES = {BLANK: (EXACT, PAPER), GENERATION: (EXACT, PAPER), CHOICE: (EXACT, PAPER), WRITING: (EXACT,)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,9 +101,9 @@ class _Modes:
     prompts: str = ""
 
     @property
-    def readout(self) -> str:
+    def scoring_method(self) -> str:
         used = list(dict.fromkeys(mode for mode in (self.blanks, self.prompts) if mode))
-        return f"{READOUT}, mode{'s' * (len(used) > 1)} {' and '.join(used)}" if used else READOUT
+        return f"{SCORING_METHOD}, mode{'s' * (len(used) > 1)} {' and '.join(used)}" if used else SCORING_METHOD
 
     @property
     def note(self) -> str:
@@ -122,8 +122,8 @@ def resolve(request: ModelRequest) -> ModelHandle | None:
     if weights is None:
         return None
     modes = _modes(request.settings.get("mode", AUTO), weights.source)
-    identity = weights.identity(request, "seq2seq", modes.readout)
-    return ModelHandle(identity, partial(_open, identity, weights, request.device, modes), ASKS)
+    identity = weights.identity(request, "seq2seq", modes.scoring_method)
+    return ModelHandle(identity, partial(_open, identity, weights, request.device, modes), CAPABILITIES)
 
 
 def _modes(wanted: object, source: str) -> _Modes:

@@ -32,8 +32,8 @@ SUMMARY = "any AutoModelForTokenClassification whose labels are word groups: a h
 ARCHITECTURES = ("ForTokenClassification",)
 CPU_BUDGET_TOKENS = 1024
 GPU_BUDGET_TOKENS = 32_768
-READOUT = "labels"
-ASKS = {BLANK: (EXACT,)}
+SCORING_METHOD = "labels"
+CAPABILITIES = {BLANK: (EXACT,)}
 HOW_READ = (
     "read as labels at the mask: a group's probability is its label's, whichever words it has; probabilities of all labels come to 1, "
     "so that with two of them what one gains the other loses"
@@ -50,8 +50,8 @@ def resolve(request: ModelRequest) -> ModelHandle | None:
     weights = find_weights(request, ARCHITECTURES)
     if weights is None:
         return None
-    identity = weights.identity(request, "token_classifier", READOUT)
-    return ModelHandle(identity, partial(_open, identity, weights, request.device), ASKS)
+    identity = weights.identity(request, "token_classifier", SCORING_METHOD)
+    return ModelHandle(identity, partial(_open, identity, weights, request.device), CAPABILITIES)
 
 
 def _open(identity: ModelIdentity, weights: Weights, device: str) -> TokenClassifierModel:
@@ -211,7 +211,7 @@ class TokenClassifierModel:
     def _tokens(self, queries: Sequence[ClozeQuery]) -> list[tuple[int, ...]]:
         if not queries:
             return []
-        coded = self.tokenizer([query.shown(self.tokenizer.mask_token) for query in queries])
+        coded = self.tokenizer([query.display_text(self.tokenizer.mask_token) for query in queries])
         return [tuple(row) for row in coded["input_ids"]]
 
     # Answers.

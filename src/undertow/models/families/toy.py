@@ -72,7 +72,7 @@ CLAIMED = 0.80
 NEUTRAL = 0.10
 START = 0
 PROMPTS_AT_ONCE = 8
-ASKS = {**BY_TOKENS, GENERATION: (EXACT, PAPER), CHOICE: (EXACT, PAPER), WRITING: (EXACT,)}
+CAPABILITIES = {**BY_TOKENS, GENERATION: (EXACT, PAPER), CHOICE: (EXACT, PAPER), WRITING: (EXACT,)}
 LIMITS = BatchLimits(budget_tokens=400, tree_depth=10_000)
 
 
@@ -95,7 +95,7 @@ def resolve(request: ModelRequest) -> ModelHandle | None:
     return ModelHandle(
         identity,
         lambda: ToyModel(identity, slope_per_year=slope / 10_000, pause_s=settings["pause"]),
-        capabilities=ASKS,
+        capabilities=CAPABILITIES,
     )
 
 
@@ -227,7 +227,7 @@ def _chosen(query: MultipleChoiceQuery) -> Answer | UnsupportedQueryError:
     read = [TOKEN.findall(label)[0] for label in labels] if query.first_token else labels
     if len(set(read)) < len(read):
         return UnsupportedQueryError("labels begin with the same word, so they cannot be told apart by it")
-    weights = [1.0 + _unit(f"{query.shown()}\n{one}") for one in read]
+    weights = [1.0 + _unit(f"{query.display_text()}\n{one}") for one in read]
     nats = tuple(math.log(CLAIMED * weight / math.fsum(weights)) for weight in weights)
     return Answer(nats, 1.0 - CLAIMED, text=labels[nats.index(max(nats))])
 

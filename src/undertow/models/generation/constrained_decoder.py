@@ -110,7 +110,7 @@ class ConstrainedDecoder:
         Prompts are spelled a block at a time, so that the first answers do not wait for a hundred thousand others, nor
         memory hold them. Blocks are of neighbours, by what the prompts say.
         """
-        order = sorted(range(len(queries)), key=lambda place: queries[place].shown())
+        order = sorted(range(len(queries)), key=lambda place: queries[place].display_text())
         for start in range(0, len(order), BLOCK):
             block = order[start : start + BLOCK]
             prompts, refused = self.prompter.prompts([queries[place] for place in block])

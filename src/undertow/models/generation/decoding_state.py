@@ -227,7 +227,7 @@ class DecodingState:
         if query.constraint != FREE:
             state = OfTokens.of(passage) if query.constraint == PASSAGE_TOKENS else Span.of(passage)
         # By the query alone, whatever it is asked together with.
-        seed_digest = hashlib.sha256(f"{query.seed}\n{query.shown()}".encode("utf-8", "replace")).digest()
+        seed_digest = hashlib.sha256(f"{query.seed}\n{query.display_text()}".encode("utf-8", "replace")).digest()
         return cls(prompt, state, np.random.default_rng(list(seed_digest)))
 
     @property

@@ -62,7 +62,7 @@ class Weights:
     revision: str
     adapter: Path | None = None
 
-    def identity(self, request: ModelRequest, family: str, readout: str) -> ModelIdentity:
+    def identity(self, request: ModelRequest, family: str, scoring_method: str) -> ModelIdentity:
         """Who a model of these files is, for the family that reads it so."""
         return ModelIdentity(
             name=request.name,
@@ -70,7 +70,7 @@ class Weights:
             source=self.source,
             revision=self.revision,
             dtype=request.dtype,
-            scoring_method=readout,
+            scoring_method=scoring_method,
         )
 
 

@@ -467,7 +467,7 @@ def _label_params(labels: Sequence[str], server: str) -> dict[str, Any]:
 
 def _lead(query: ConstrainedGenerateQuery) -> str:
     """The space between prompt and answer, where there is none yet."""
-    return "" if query.chat or query.shown()[-1:].isspace() else " "
+    return "" if query.chat or query.display_text()[-1:].isspace() else " "
 
 
 def _spelled(query: MultipleChoiceQuery) -> tuple[str, ...]:
@@ -524,10 +524,10 @@ def most_label_tokens(query: MultipleChoiceQuery) -> int:
 def effort_tokens(query: Limited) -> int:
     """Tokens of prompt and answer, estimated."""
     most = most_label_tokens(query) if isinstance(query, MultipleChoiceQuery) else estimated_tokens(query.passage)
-    return n_tokens_of(query.shown()) + most
+    return n_tokens_of(query.display_text()) + most
 
 
 def _seed(query: ConstrainedGenerateQuery) -> int:
     """By the query alone, whatever it is asked together with; servers take 31 bits."""
-    seed_digest = hashlib.sha256(f"{query.seed}\n{query.shown()}".encode("utf-8", "replace")).digest()
+    seed_digest = hashlib.sha256(f"{query.seed}\n{query.display_text()}".encode("utf-8", "replace")).digest()
     return int.from_bytes(seed_digest[:4]) >> 1

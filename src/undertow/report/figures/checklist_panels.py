@@ -243,7 +243,7 @@ def _draw_panel(axes: Axes, bars: Sequence[_Bar], ticks: Sequence[float]) -> Non
     axes.xaxis.grid(visible=True, color=GRID, linewidth=0.7)
     for row, bar in enumerate(bars):
         if bar.result is not None:
-            _draw_neutral(axes, bar.result, row)
+            _draw_null_value(axes, bar.result, row)
         if bar.result is None or not math.isfinite(bar.result.value):
             words = "not measured" if bar.result is None else "none"
             axes.text(2, row, words, size=SMALL_SIZE, color=GREY, va="center_baseline")
@@ -253,7 +253,7 @@ def _draw_panel(axes: Axes, bars: Sequence[_Bar], ticks: Sequence[float]) -> Non
         axes.plot(ends, [row, row], color=_INK, linewidth=1.6, solid_capstyle="butt", zorder=4, clip_on=False)
 
 
-def _draw_neutral(axes: Axes, result: Result, row: int) -> None:
+def _draw_null_value(axes: Axes, result: Result, row: int) -> None:
     """A piece of a line, which those of the rows above and below go on."""
     if math.isfinite(result.null_value):
         look: dict[str, Any] = {"linestyle": (0, (1, 1.2)), "dash_capstyle": "butt", "zorder": 3}

@@ -57,7 +57,7 @@ class _Measure(NamedTuple):
 
     title: str
     unit: str
-    neutrals: list[float]
+    null_values: list[float]
     courses: dict[str, _Trajectory]  # by group
 
 
@@ -69,7 +69,7 @@ def trajectory(points: pd.DataFrame, *, title: str) -> Figure:
 
     Args:
         points: a row for each step, measure and group, with `step`, `measure`, `group`, `value`, `low`, `high`, `unit`
-            and `neutral` (what no bias would give; NaN where nothing is neutral).
+            and `null_value` (what no bias would give; NaN where nothing is neutral).
         title: broken into lines where it is too long.
 
     Returns:
@@ -119,8 +119,8 @@ def _describe_point(course: _Trajectory, place: int) -> str:
 
 def _titled(measure: _Measure) -> str:
     unit = f" ({plain(measure.unit)})" if plain(measure.unit) else ""
-    neutral = f", {significant(measure.neutrals[0])} without bias" if len(measure.neutrals) == 1 else ""
-    return f"{plain(measure.title)}{unit}{neutral}"
+    null_value = f", {significant(measure.null_values[0])} without bias" if len(measure.null_values) == 1 else ""
+    return f"{plain(measure.title)}{unit}{null_value}"
 
 
 def _measures(points: pd.DataFrame) -> list[_Measure]:
@@ -138,12 +138,12 @@ def _measures(points: pd.DataFrame) -> list[_Measure]:
         )
     trajectories = []
     for title, rows in points.groupby("measure", sort=False):
-        neutral = rows["null_value"].to_numpy(dtype=np.float64)
+        null_value = rows["null_value"].to_numpy(dtype=np.float64)
         trajectories.append(
             _Measure(
                 title=str(title),
                 unit=", ".join(dict.fromkeys(unit for unit in rows["unit"].astype(str) if unit)),
-                neutrals=[float(value) for value in np.unique(neutral[np.isfinite(neutral)])],
+                null_values=[float(value) for value in np.unique(null_value[np.isfinite(null_value)])],
                 courses={str(group): _course(part) for group, part in rows.groupby("group", sort=False)},
             )
         )
@@ -157,7 +157,7 @@ def _course(rows: pd.DataFrame) -> _Trajectory:
 
 def _lead(measures: Sequence[_Measure]) -> str:
     said = ["Each measure by training step, with 95% interval."]
-    if any(measure.neutrals for measure in measures):
+    if any(measure.null_values for measure in measures):
         said.append("Dotted: what no bias would give.")
     if any(np.isnan(course.value).any() for measure in measures for course in measure.courses.values()):
         said.append("Cross: no value at that step.")
@@ -210,7 +210,7 @@ def _write_name(sheet: Sheet, measure: _Measure, x_px: float, y_px: float, width
 def _range(measure: _Measure) -> tuple[float, float]:
     """Ends of the y axis: around every value, interval and neutral value, with room below for crosses."""
     seen = [array for course in measure.courses.values() for array in (course.value, course.low, course.high)]
-    ends = np.concatenate([*seen, np.array(measure.neutrals)])
+    ends = np.concatenate([*seen, np.array(measure.null_values)])
     ends = ends[np.isfinite(ends)]
     low, high = (float(ends.min()), float(ends.max())) if ends.size else (0.0, 1.0)
     span = high - low or abs(high) or 1.0
@@ -253,8 +253,8 @@ def _step(step: float) -> str:
 
 
 def _draw_courses(axes: Axes, measure: _Measure, groups: Sequence[str]) -> None:
-    for neutral in measure.neutrals:
-        axes.axhline(neutral, color="#333333", linewidth=1.0, linestyle=":", zorder=1.5)
+    for null_value in measure.null_values:
+        axes.axhline(null_value, color="#333333", linewidth=1.0, linestyle=":", zorder=1.5)
     rows_of_crosses = 0
     for place, group in enumerate(groups):
         if group not in measure.courses:

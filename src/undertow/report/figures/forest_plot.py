@@ -37,7 +37,7 @@ class DrawnDifference:
         label: what differs.
         value: by how much.
         low, high: 95% interval; NaN where there is none.
-        found: whether it is claimed to be more than its margin.
+        significant: whether it is claimed to be more than its margin.
         equivalent: whether the test shows that it is within its margin.
         margin: the smallest difference of interest; 0 where none was named.
     """
@@ -46,14 +46,14 @@ class DrawnDifference:
     value: float
     low: float
     high: float
-    found: bool
+    significant: bool
     equivalent: bool = False
     margin: float = 0.0
 
     @property
     def look(self) -> str:
         """One of `_MARKS`."""
-        return "found" if self.found else "equivalent" if self.equivalent else "open"
+        return "significant" if self.significant else "equivalent" if self.equivalent else "open"
 
 
 def draw_differences(rows: Sequence[DrawnDifference], *, title: str, unit: str, n_all: int = 0) -> Figure:
@@ -81,7 +81,7 @@ def draw_differences(rows: Sequence[DrawnDifference], *, title: str, unit: str, 
         sheet = Sheet(title, lead, [limit_note] if limit_note else [])
         legend = sheet.legend(
             {
-                "more than the margin": Line2D([], [], **_mark("found")),
+                "more than the margin": Line2D([], [], **_mark("significant")),
                 "equivalent within it": Line2D([], [], **_mark("equivalent")),
                 "cannot be told": Line2D([], [], **_mark("open")),
             },
@@ -118,7 +118,7 @@ def _fitted(sheet: Sheet, row: DrawnDifference) -> str:
 
 
 _MARKS: Mapping[str, tuple[str, str, float, float]] = {
-    "found": (SIGNIFICANT_COLOUR, "o", 6.0, 1.6),
+    "significant": (SIGNIFICANT_COLOUR, "o", 6.0, 1.6),
     "equivalent": (OTHER_COLOUR, "s", 5.0, 1.2),
     "open": (OTHER_COLOUR, "D", 5.0, 1.2),
 }
@@ -169,7 +169,7 @@ def _range(rows: Sequence[DrawnDifference]) -> tuple[float, float]:
 
 def describe_differences(rows: Sequence[DrawnDifference], title: str, unit: str) -> str:
     """Alt text of the figure."""
-    n_significant, equivalent = sum(row.found for row in rows), sum(row.look == "equivalent" for row in rows)
+    n_significant, equivalent = sum(row.significant for row in rows), sum(row.look == "equivalent" for row in rows)
     sentences = [_describe(row) for row in rows[:_SAID_ROWS]]
     more = f" And {len(rows) - _SAID_ROWS} more." if len(rows) > _SAID_ROWS else ""
     units = f", in {plain(unit)}" if unit else ""

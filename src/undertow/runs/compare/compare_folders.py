@@ -377,7 +377,7 @@ def check_folder(folder: Path, key: str) -> None:
     check_place(folder, key, kind=COMPARISON)
 
 
-def _held_key(folder: Path) -> str:
+def _existing_key(folder: Path) -> str:
     """The key of the comparison in a folder; "" if none can be read."""
     try:
         return str(read_json(folder / JSON).get("comparison_key", ""))
@@ -385,7 +385,7 @@ def _held_key(folder: Path) -> str:
         return ""
 
 
-COMPARISON = Kind(noun="comparison", last=JSON, parts=(PAGE, TABLE, JSON), key=_held_key)
+COMPARISON = Kind(noun="comparison", last=JSON, parts=(PAGE, TABLE, JSON), key=_existing_key)
 
 
 def _write(compared: ComparedRuns, folder: Path) -> Path:

@@ -325,8 +325,8 @@ def _judged(measured: _Measured, margins: Margins) -> dict[Key, Result]:
         (named,) = _shared_names([result], paired, 0)
         return margins.margin(result) + measured.open_by(key_of(named))
 
-    found: list[Result] = differences(paired.baseline, paired.candidate, margin, measured.seed)
-    return by_key(_shared_names(found, paired, 0))
+    results: list[Result] = differences(paired.baseline, paired.candidate, margin, measured.seed)
+    return by_key(_shared_names(results, paired, 0))
 
 
 def _errors(

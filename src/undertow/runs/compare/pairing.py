@@ -255,10 +255,10 @@ def _check_readouts(first: Mapping[str, Any], second: Mapping[str, Any], models:
 def _kind(manifest: Mapping[str, Any], model: str) -> str:
     """How masses were measured, one of `KINDS`."""
     design = manifest["design"]
-    readout = str(design.get("scoring_methods", {}).get(model, design.get("scoring_method", "")))
-    if not readout:
+    scoring_method = str(design.get("scoring_methods", {}).get(model, design.get("scoring_method", "")))
+    if not scoring_method:
         return RECORDED if "recorded" in manifest else UNSAID
-    return readout if readout in (LIKELIHOOD, PROMPT) else "place"
+    return scoring_method if scoring_method in (LIKELIHOOD, PROMPT) else "place"
 
 
 def _same_questions(records: tuple[Record, Record], models: tuple[str, str], audit: Audit, names: Names) -> bool:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 
 from undertow import models
-from undertow.audits.base import Audit, ItemRounds, Observations
+from undertow.audits.base import Audit, ItemBatches, Observations
 from undertow.errors import UndertowError
 from undertow.models.backend.dtype import costs_precision, no_room
 from undertow.models.base import FLOAT32, ModelHandle, ModelRequest
@@ -68,7 +68,7 @@ class ReducedRun:
     request: ModelRequest
     identity: ModelIdentity
     facts: Mapping[str, str | float]
-    batches: Callable[[], ItemRounds]
+    batches: Callable[[], ItemBatches]
     design: Mapping[str, Any]
     items: Sequence[Item]
     answers: Sequence[Answer]
@@ -121,11 +121,11 @@ def rescore_sample(
     started = time.perf_counter()
     try:
         handle = models.resolve(replace(reduced.request, dtype=FLOAT32))
-        items, answers, readout = _followed(reduced, chosen, lambda queries: run_all(handle, queries))
+        items, answers, scoring_method = _followed(reduced, chosen, lambda queries: run_all(handle, queries))
     except (UndertowError, MemoryError) as error:
         return Float32Check({**facts, "unknown": str(error) or "memory ran out"})
     seconds = time.perf_counter() - started
-    full = audit.observe(reduced.design, items, Scores(tuple(answers), readout), reduced.request.name)
+    full = audit.observe(reduced.design, items, Scores(tuple(answers), scoring_method), reduced.request.name)
     frame = reduced.observations.frame
     before = replace(reduced.observations, frame=frame[frame["cluster"].isin(chosen)].reset_index(drop=True))
     n_clusters = len({item.cluster for item in reduced.items})
@@ -183,23 +183,23 @@ def _followed(
     batches = reduced.batches()
     items: list[Item] = []
     answers: list[Answer] = []
-    items_of_batch, readout = next(batches), ""
+    items_of_batch, scoring_method = next(batches), ""
     while items_of_batch:
         sampled = [item for item in items_of_batch if item.cluster in inside]
         scores = run_all([item.query for item in sampled]) if sampled else Scores(())
         items += sampled
         answers += scores.answers
-        readout = readout or (scores.readout if sampled else "")
+        scoring_method = scoring_method or (scores.scoring_method if sampled else "")
         fresh = iter(scores.answers)
         everything = tuple(
             next(fresh) if item.cluster in inside else said.get(query_digest(item.query), Answer.none(NOT_AGAIN))
             for item in items_of_batch
         )
         try:
-            items_of_batch = batches.send(Scores(everything, scores.readout))
+            items_of_batch = batches.send(Scores(everything, scores.scoring_method))
         except StopIteration:
             break
-    return items, answers, readout
+    return items, answers, scoring_method
 
 
 # The answers of both precisions.

@@ -252,8 +252,8 @@ def _turned(findings: Sequence[Finding], others: Sequence[Finding], result: Resu
     if n_gone < n_come:
         weak = [finding.text for finding in gone if not finding.significant]
         return weak or [f"{result.measure.replace('_', ' ')} ({', '.join(filter(None, result.group.values()))})"]
-    neutral = result.null_value if math.isfinite(result.null_value) else 0.0
-    other_way = (result.value - neutral) * (moved.value - neutral) < 0
+    null_value = result.null_value if math.isfinite(result.null_value) else 0.0
+    other_way = (result.value - null_value) * (moved.value - null_value) < 0
     claimed = [finding.text for finding in gone if finding.significant]
     still = {_wording(finding.text) for finding in come if finding.significant}
     others_now = [text for text in claimed if _wording(text) not in still]

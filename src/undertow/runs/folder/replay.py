@@ -71,17 +71,17 @@ def resolve(request: ModelRequest) -> ModelHandle | None:
     rows = _rows(record.observations, folder, model_name)
     name = str(rows["model"].iloc[0])
     design = record.manifest["design"]
-    readout = str(_table(folder, design, "scoring_methods").get(name, design.get("scoring_method", LIKELIHOOD)))
+    scoring_method = str(_table(folder, design, "scoring_methods").get(name, design.get("scoring_method", LIKELIHOOD)))
     identity = ModelIdentity(
         name=request.name,
         family="replay",
         source=f"{folder.absolute().name}: {name}",
         revision=hashlib.sha256((folder / OBSERVATIONS).read_bytes()).hexdigest(),
         dtype="as recorded",
-        scoring_method=readout,
+        scoring_method=scoring_method,
     )
     prompted = _prompted({**_table(folder, record.manifest, "settings"), **design})
-    kind = GENERATION if readout == PROMPT else BLANK
+    kind = GENERATION if scoring_method == PROMPT else BLANK
     facts = _table(folder, _table(folder, design, "models"), name)
     return ModelHandle(
         identity,
@@ -222,7 +222,7 @@ class ReplayModel:
         if not isinstance(query, (ClozeQuery, GenerateQuery)):
             return UnsupportedQueryError("a recorded run holds sentences and prompts with words to look for only")
         options = tuple(" ".join(option.fills) for option in query.options)
-        answer = self.answers.get((query.shown(), options))
+        answer = self.answers.get((query.display_text(), options))
         if isinstance(query, GenerateQuery) and any(getattr(query, name) != how for name, how in self.prompted.items()):
             answer = None
         return answer or UnsupportedQueryError(f"the run {self.identity.source} was not asked this")

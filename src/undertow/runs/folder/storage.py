@@ -202,7 +202,7 @@ class Kind:
     kept: str = ""
 
 
-def _held_key(folder: Path) -> str:
+def _existing_key(folder: Path) -> str:
     """The key of the run in a folder; "" if none can be read."""
     try:
         return str(_read_manifest(folder)["run_key"])
@@ -211,7 +211,7 @@ def _held_key(folder: Path) -> str:
 
 
 RUN = Kind(
-    noun="run", last=MANIFEST, parts=PARTS, key=_held_key, stale=(PRECISION,), replace=", or replace it with --overwrite",
+    noun="run", last=MANIFEST, parts=PARTS, key=_existing_key, stale=(PRECISION,), replace=", or replace it with --overwrite",
     kept="all answers are kept, so ",
 )  # fmt: skip
 
