@@ -59,7 +59,7 @@ def load(family: str, found: ModelHandle, request: ModelRequest) -> Plain:
             weights.location, dtype=getattr(torch, found.identity.dtype), use_safetensors=True, **weights.options
         )
         # Greedy search by the probabilities alone, as for the engine; a checkpoint's own settings would bend them.
-        decoder = GreedyDecoder.of(network, tokenizer, 0, 0) if family == "causal" else None
+        decoder = GreedyDecoder.from_network(network, tokenizer, 0, 0) if family == "causal" else None
         return Plain(found.identity, network.eval(), tokenizer, decoder)
 
 

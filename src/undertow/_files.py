@@ -27,14 +27,14 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 
-MAX_DEEP = 100
+MAX_DEPTH = 100
 """Levels of tables and lists within each other; whoever shows or writes a value goes down as far."""
 
 
-MAX_PARTS_OF_A_KEY = 64
+MAX_KEY_PARTS = 64
 
 
-MAX_SAID_CHARS = 200
+MAX_REASON_CHARS = 200
 """Of what a library says of a fault."""
 
 
@@ -47,7 +47,7 @@ _PART_CELLS, _PART_ROWS = 2**22, 2**16
 
 
 _LONG_KEY = re.compile(
-    rf"(?:^|[\[{{,])[ \t]*+(?:(?:[\w-]++|\"[^\"\n]*+\"|'[^'\n]*+')[ \t]*+\.[ \t]*+){{{MAX_PARTS_OF_A_KEY}}}",
+    rf"(?:^|[\[{{,])[ \t]*+(?:(?:[\w-]++|\"[^\"\n]*+\"|'[^'\n]*+')[ \t]*+\.[ \t]*+){{{MAX_KEY_PARTS}}}",
     re.ASCII | re.MULTILINE,
 )
 """A key in so many parts takes tomllib time by their square, and is none that anybody writes."""
@@ -57,28 +57,28 @@ class TooLargeError(ValueError):
     """A table holds more than is read of one."""
 
 
-def whole_file(path: Path, most_bytes: int, what: str) -> bytes:
+def read_file(path: Path, max_bytes: int, what: str) -> bytes:
     """All of a plain file.
 
     Args:
         path: the file, or a link to one.
-        most_bytes: what is larger is not read.
+        max_bytes: what is larger is not read.
         what: what it should be, as an error has it: "a text list".
 
     Raises:
         UndertowError: it is not there, is no plain file, is too large or cannot be read.
     """
-    said_bytes = plain_size(path)
+    said_bytes = file_size(path)
     try:
         # A file that grows meanwhile is no larger for it.
         with path.open("rb") as file:
-            content = file.read(most_bytes + 1)
+            content = file.read(max_bytes + 1)
     except OSError as error:
         raise UndertowError(f"{path}: cannot be read ({error.strerror or error}); check the path") from error
-    if len(content) > most_bytes:
+    if len(content) > max_bytes:
         size = max(said_bytes, len(content)) / 2**20
         raise UndertowError(
-            f"{path}: {size:.0f} MiB is too large for {what}; at most {most_bytes / 2**20:.0f} MiB is read"
+            f"{path}: {size:.0f} MiB is too large for {what}; at most {max_bytes / 2**20:.0f} MiB is read"
         )
     return content
 
@@ -108,7 +108,7 @@ def _check_path(path: Path, check: Callable[[], bool]) -> bool:
         raise UndertowError(f"{path}: cannot be read ({error.strerror or error}); check the path") from error
 
 
-def is_there(path: Path) -> bool:
+def path_exists(path: Path) -> bool:
     """Whether anything of this name is there; a name that no file can have counts as there, and reading it says why not."""
     try:
         path.stat()
@@ -119,7 +119,7 @@ def is_there(path: Path) -> bool:
     return True
 
 
-def plain_size(path: Path) -> int:
+def file_size(path: Path) -> int:
     """Bytes of a plain file, as its system has them.
 
     Raises:
@@ -153,7 +153,7 @@ def text_of(content: bytes, path: Path) -> str:
     return _with_line_feeds(text)
 
 
-def lines_of(text: str) -> list[str]:
+def split_lines(text: str) -> list[str]:
     """The lines of a text, which ends them as one system or another does; signs that `str.splitlines` takes for ends are none."""
     return _with_line_feeds(text).split("\n")
 
@@ -162,7 +162,7 @@ def _with_line_feeds(text: str) -> str:
     return text.replace("\r\n", "\n").replace("\r", "\n")
 
 
-def toml_of(text: str) -> dict[str, Any]:
+def parse_toml(text: str) -> dict[str, Any]:
     """The tables of a TOML text.
 
     Raises:
@@ -171,7 +171,7 @@ def toml_of(text: str) -> dict[str, Any]:
     long = _LONG_KEY.search(text)
     if long:
         raise ValueError(
-            f"a key has more than {MAX_PARTS_OF_A_KEY} parts (at line {text.count(chr(10), 0, long.start()) + 1})"
+            f"a key has more than {MAX_KEY_PARTS} parts (at line {text.count(chr(10), 0, long.start()) + 1})"
         )
     try:
         table = tomllib.loads(text)
@@ -181,7 +181,7 @@ def toml_of(text: str) -> dict[str, Any]:
     return table
 
 
-def json_of(text: str | bytes, *, named_once: bool = True) -> Any:
+def parse_json(text: str | bytes, *, unique_names: bool = True) -> Any:
     """The value of a JSON text. A name that an object has twice is refused: which of the two is meant, nobody knows.
 
     Args:
@@ -192,17 +192,17 @@ def json_of(text: str | bytes, *, named_once: bool = True) -> Any:
         ValueError: it is not JSON, is nested too deeply, repeats a name, or has a number of thousands of digits.
     """
     try:
-        value = json.loads(text, object_pairs_hook=_named_once if named_once else None)
+        value = json.loads(text, object_pairs_hook=_named_once if unique_names else None)
     except RecursionError as error:
         raise ValueError("it is nested too deeply") from error
     _check_depth(value)
     return value
 
 
-def parquet_table(
+def read_parquet(
     file: Path | IO[bytes],
-    most_cells: int,
-    most_bytes: int,
+    max_cells: int,
+    max_bytes: int,
     check: Callable[[pa.Schema], None],
     *,
     cell_bytes: int = CELL_BYTES,
@@ -214,8 +214,8 @@ def parquet_table(
 
     Args:
         file: the file, or its path.
-        most_cells: rows times columns.
-        most_bytes: of all values, each counted where it stands.
+        max_cells: rows times columns.
+        max_bytes: of all values, each counted where it stands.
         check: refuses, before anything is read, a table whose columns are not what they must be.
         cell_bytes: what a cell that is no text counts at least.
 
@@ -230,23 +230,23 @@ def parquet_table(
     check(parquet_file.schema_arrow)
     about = parquet_file.metadata
     n_cells = about.num_rows * about.num_columns
-    if n_cells > most_cells:
-        raise TooLargeError(f"holds {n_cells:,} cells, and at most {most_cells:,} are read")
+    if n_cells > max_cells:
+        raise TooLargeError(f"holds {n_cells:,} cells, and at most {max_cells:,} are read")
     leaves = [parquet_file.schema.column(at) for at in range(about.num_columns)]
     # A list counts as one cell, whatever is in it.
     chunks = [about.row_group(at).column(leaf) for at in range(about.num_row_groups) for leaf in range(len(leaves))]
-    _check_bytes(sum(_min_bytes(chunk) for chunk in chunks), most_bytes)
+    _check_bytes(sum(_min_bytes(chunk) for chunk in chunks), max_bytes)
     texts = [
         leaf.path
         for leaf in leaves
         if leaf.physical_type == "BYTE_ARRAY" and leaf.logical_type.type in ("STRING", "NONE")
     ]
-    kinds = pa.schema([pa.field(field.name, _spelled_out(field.type)) for field in parquet_file.schema_arrow])
+    kinds = pa.schema([pa.field(field.name, _without_dictionaries(field.type)) for field in parquet_file.schema_arrow])
     parts, n_bytes = [], 0
     opened = pq.ParquetFile(file, read_dictionary=texts)
     for part in opened.iter_batches(batch_size=max(1, min(_PART_ROWS, _PART_CELLS // max(1, len(leaves))))):
         n_bytes += sum(_value_bytes(column, cell_bytes) for column in part.columns)
-        _check_bytes(n_bytes, most_bytes)
+        _check_bytes(n_bytes, max_bytes)
         columns = [column.cast(kind) for column, kind in zip(part.columns, kinds.types, strict=True)]
         parts.append(pa.record_batch(columns, schema=kinds))
         parts[-1].validate(full=True)  # a text that is not UTF-8 would be met later, and anywhere
@@ -259,24 +259,24 @@ def _min_bytes(chunk: Any) -> int:
     return max(int(chunk.total_uncompressed_size), of_one * int(chunk.num_values))
 
 
-def _check_bytes(n_bytes: int, most_bytes: int) -> None:
-    if n_bytes > most_bytes:
-        raise TooLargeError(f"its values take more than {most_bytes / 2**20:,.0f} MiB, which is all that is read")
+def _check_bytes(n_bytes: int, max_bytes: int) -> None:
+    if n_bytes > max_bytes:
+        raise TooLargeError(f"its values take more than {max_bytes / 2**20:,.0f} MiB, which is all that is read")
 
 
-def _spelled_out(kind: pa.DataType) -> pa.DataType:
+def _without_dictionaries(kind: pa.DataType) -> pa.DataType:
     """A type without dictionaries, its texts of any length."""
     import pyarrow as pa
     from pyarrow import types
 
     if types.is_dictionary(kind):
-        return _spelled_out(kind.value_type)
+        return _without_dictionaries(kind.value_type)
     if types.is_string(kind) or types.is_string_view(kind):
         return pa.large_string()
     if types.is_list(kind) or types.is_large_list(kind):
-        return pa.large_list(_spelled_out(kind.value_type))
+        return pa.large_list(_without_dictionaries(kind.value_type))
     if types.is_struct(kind):
-        return pa.struct([pa.field(field.name, _spelled_out(field.type)) for field in kind])
+        return pa.struct([pa.field(field.name, _without_dictionaries(field.type)) for field in kind])
     return kind
 
 
@@ -308,7 +308,7 @@ def _is_bytes(kind: pa.DataType) -> bool:
     )
 
 
-def is_whole_text(value: str) -> bool:
+def is_encodable(value: str) -> bool:
     """Whether a text can be written: half of a character (a lone surrogate), as JSON may spell one, cannot."""
     try:
         value.encode()
@@ -317,7 +317,7 @@ def is_whole_text(value: str) -> bool:
     return True
 
 
-HALF_CHARACTER = "holds half of a character (a lone surrogate)"
+LONE_SURROGATE = "holds half of a character (a lone surrogate)"
 """What a text that is not whole does, as an error has it."""
 
 
@@ -328,7 +328,7 @@ def first_line(error: BaseException, redact: Callable[[str], str] = str) -> str:
         error: the fault.
         redact: removes secrets from the line before it is cut, since half of a secret is no longer recognized.
     """
-    return redact((str(error).strip().splitlines() or [type(error).__name__])[0])[:MAX_SAID_CHARS]
+    return redact((str(error).strip().splitlines() or [type(error).__name__])[0])[:MAX_REASON_CHARS]
 
 
 def _named_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -343,14 +343,14 @@ def _named_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 def _check_depth(value: Any) -> None:
     """By levels and not by calls, of which there may be too few left."""
     level: list[Any] = [value]
-    for _ in range(MAX_DEEP):
-        level = [inner for outer in level for inner in _within(outer)]
+    for _ in range(MAX_DEPTH):
+        level = [inner for outer in level for inner in _children(outer)]
         if not level:
             return
-    raise ValueError(f"it is nested too deeply: at most {MAX_DEEP} levels are read")
+    raise ValueError(f"it is nested too deeply: at most {MAX_DEPTH} levels are read")
 
 
-def _within(value: Any) -> Iterable[Any]:
+def _children(value: Any) -> Iterable[Any]:
     inner = value.values() if isinstance(value, Mapping) else value if isinstance(value, list) else ()
     return [one for one in inner if isinstance(one, (dict, list))]
 
@@ -361,7 +361,7 @@ except ImportError:  # Windows: nothing is locked there, and drafts are old befo
     fcntl = None  # type: ignore[assignment]
 
 
-WAIT_S, SAY_S = 120.0, 4.0
+LOCK_TIMEOUT_S, WAIT_NOTICE_S = 120.0, 4.0
 """How long another process may hold what we need before we give up, and before the user is told that we wait."""
 
 
@@ -369,11 +369,11 @@ DRAFT_PREFIX = ".undertow-draft-"
 """Begins the name of a draft of a folder that a user named; whoever writes beside it next removes those of killed processes."""
 
 
-HELD = ".held"
+LOCKED_SUFFIX = ".held"
 """Ends the name of a draft folder that is locked for as long as its process lives."""
 
 
-OLD_S = 24 * 3600.0
+STALE_AFTER_S = 24 * 3600.0
 """When a draft that cannot be locked is taken for one of a process that is no more: longer than any of them takes."""
 
 
@@ -384,20 +384,20 @@ def say(sentence: str) -> None:
 
 
 @contextmanager
-def locked(folder: Path) -> Iterator[None]:
+def lock_folder(folder: Path) -> Iterator[None]:
     """One process at a time, as long as nobody else locks the folder; a folder that cannot be locked is used as it is.
 
     Raises:
         TimeoutError: another process held it all the time.
     """
-    lock = _descriptor(folder)
+    lock = _open_folder(folder)
     try:
         started, reported = time.monotonic(), False
-        while lock is not None and _taken(lock) is False:
+        while lock is not None and _try_lock(lock) is False:
             waited_s = time.monotonic() - started
-            if waited_s > WAIT_S:
-                raise TimeoutError(0, f"another process has held it for {WAIT_S:.0f} seconds", str(folder))
-            if waited_s > SAY_S and not reported:
+            if waited_s > LOCK_TIMEOUT_S:
+                raise TimeoutError(0, f"another process has held it for {LOCK_TIMEOUT_S:.0f} seconds", str(folder))
+            if waited_s > WAIT_NOTICE_S and not reported:
                 reported = True
                 say(f"{folder}: waiting for another process that holds this folder")
             time.sleep(0.02)
@@ -410,12 +410,12 @@ def locked(folder: Path) -> Iterator[None]:
 @contextmanager
 def draft_folder(parent: Path, prefix: str) -> Iterator[Path]:
     """A folder for what is not finished, gone afterwards. If its process is killed, the next one here removes it."""
-    remove_forsaken(parent, prefix)
-    with locked(parent):
-        made = Path(tempfile.mkdtemp(prefix=prefix, suffix=HELD if fcntl else "", dir=parent))
-        lock = _descriptor(made)
+    remove_stale_drafts(parent, prefix)
+    with lock_folder(parent):
+        made = Path(tempfile.mkdtemp(prefix=prefix, suffix=LOCKED_SUFFIX if fcntl else "", dir=parent))
+        lock = _open_folder(made)
         if lock is not None:
-            _taken(lock)
+            _try_lock(lock)
     try:
         yield made
     finally:
@@ -424,32 +424,32 @@ def draft_folder(parent: Path, prefix: str) -> Iterator[Path]:
             os.close(lock)
 
 
-def remove_forsaken(parent: Path, prefix: str) -> None:
+def remove_stale_drafts(parent: Path, prefix: str) -> None:
     """Remove drafts of processes that are no more."""
     drafts = list(parent.glob(f"{prefix}*")) if parent.is_dir() else []
     if not drafts:
         return
-    with locked(parent):
+    with lock_folder(parent):
         for draft in drafts:
             with suppress(FileNotFoundError):  # another process has just ended
-                if _is_forsaken(draft):
+                if _is_stale(draft):
                     shutil.rmtree(draft, ignore_errors=True)
 
 
-def _is_forsaken(draft: Path) -> bool:
+def _is_stale(draft: Path) -> bool:
     """By its lock, and by its age where locks tell nothing."""
-    is_old = time.time() - draft.stat().st_mtime > OLD_S
-    lock = _descriptor(draft) if draft.name.endswith(HELD) else None
+    is_old = time.time() - draft.stat().st_mtime > STALE_AFTER_S
+    lock = _open_folder(draft) if draft.name.endswith(LOCKED_SUFFIX) else None
     if lock is None:
         return is_old
     try:
-        is_free = _taken(lock)
+        is_free = _try_lock(lock)
     finally:
         os.close(lock)
     return is_old if is_free is None else is_free
 
 
-def _descriptor(folder: Path) -> int | None:
+def _open_folder(folder: Path) -> int | None:
     """The folder, open to be locked; None where folders cannot be."""
     if fcntl is None:
         return None
@@ -459,7 +459,7 @@ def _descriptor(folder: Path) -> int | None:
         return None
 
 
-def _taken(lock: int) -> bool | None:
+def _try_lock(lock: int) -> bool | None:
     """Whether the lock is ours now; None where the file system knows no locks, and so nothing is to be waited for."""
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)

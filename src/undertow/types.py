@@ -156,7 +156,7 @@ class MultipleChoiceQuery:
         return "".join((*self.shots, self.prompt))
 
 
-FREE, PASSAGE_TOKENS, SPAN, BEST_SPAN = "unconstrained", "document", "span", "span-exact"
+UNCONSTRAINED, PASSAGE_TOKENS, SPAN, BEST_SPAN = "unconstrained", "document", "span", "span-exact"
 """What a written answer may consist of: anything, tokens of a passage, a piece of it, or its most probable piece."""
 
 
@@ -167,7 +167,7 @@ class ConstrainedGenerateQuery:
     Attributes:
         prompt: what is to be answered.
         passage: the text that the answer may not be longer than in tokens, and that a constrained one is made of.
-        constraint: `FREE`, `PASSAGE_TOKENS`, `SPAN`, or `BEST_SPAN`, which is found by search and takes no temperature.
+        constraint: `UNCONSTRAINED`, `PASSAGE_TOKENS`, `SPAN`, or `BEST_SPAN`, which is found by search and takes no temperature.
         temperature: 0 for the most probable token at every step, else tokens are drawn.
         top_k: draw among so many most probable tokens; 0 for all.
         seed: of the draws, which depend on it and on nothing else that is asked.
@@ -178,7 +178,7 @@ class ConstrainedGenerateQuery:
 
     prompt: str
     passage: str
-    constraint: str = FREE
+    constraint: str = UNCONSTRAINED
     temperature: float = 0.0
     top_k: int = 0
     seed: int = 0
@@ -187,7 +187,11 @@ class ConstrainedGenerateQuery:
     chat: bool = False
 
     def __post_init__(self) -> None:
-        if self.constraint not in (FREE, PASSAGE_TOKENS, SPAN, BEST_SPAN) or self.temperature < 0 or self.top_k < 0:
+        if (
+            self.constraint not in (UNCONSTRAINED, PASSAGE_TOKENS, SPAN, BEST_SPAN)
+            or self.temperature < 0
+            or self.top_k < 0
+        ):
             raise ValueError("a written answer has a known constraint, and neither temperature nor top_k below 0")
         if self.constraint == BEST_SPAN and self.temperature:
             raise ValueError("the most probable span is searched for, not drawn")
@@ -250,7 +254,7 @@ _KINDS: Mapping[type, str] = {
 }
 
 
-def kind_of(query: Query) -> str:
+def query_kind(query: Query) -> str:
     """The kind of a query."""
     return _KINDS[type(query)]
 
@@ -447,7 +451,7 @@ def interval_decimals(low: float, high: float) -> int:
     return min(max(2, -math.floor(math.log10(half))), MAX_DECIMALS) if 0 < half < math.inf else 2
 
 
-def interval_in_words(low: float, high: float) -> str:
+def format_interval(low: float, high: float) -> str:
     """Both ends, in ASCII and without negative zero. Of a point they would look alike, as if they had been rounded."""
     if not (math.isfinite(low) and math.isfinite(high)):
         return "no interval"

@@ -53,7 +53,7 @@ def test_ls_prints_a_table_and_json(what: str, names: list[str], work: Workplace
 
 def test_challenge_is_printed_as_text_json_and_csv(work: Workplace) -> None:
     arguments = ["challenge", "mgc", "--w", "date"]
-    items = data.load("mgc").items([data.spectrum("date")])
+    items = data.load("mgc").items([data.load_covariate("date")])
     assert len(items) == 1800
     texts = [item.query.display_text() for item in items]  # type: ignore[union-attr]
     as_json = work.json(*arguments)

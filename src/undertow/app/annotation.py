@@ -26,7 +26,7 @@ from urllib.parse import SplitResult, parse_qs, urlsplit
 
 import numpy as np
 
-from undertow._files import is_there, json_of, whole_file
+from undertow._files import parse_json, path_exists, read_file
 from undertow.errors import UndertowError
 from undertow.runs.folder.storage import read_record
 
@@ -217,16 +217,16 @@ def _rephrasings(run: _Run) -> dict[str, Rephrasing]:
 
 
 def _read_lines(path: Path) -> list[dict[str, str]]:
-    if not is_there(path):
+    if not path_exists(path):
         return []
-    lines = whole_file(path, MAX_BYTES, "judgements").splitlines()
+    lines = read_file(path, MAX_BYTES, "judgements").splitlines()
     return [_judgement(path, number, line) for number, line in enumerate(lines, 1) if line.strip()]
 
 
 def _judgement(path: Path, number: int, line: bytes) -> dict[str, str]:
     problem = f"{path}, line {number}: is damaged"
     try:
-        value = json_of(line)
+        value = parse_json(line)
         json.dumps(value, ensure_ascii=False).encode()  # half of a character is no text
     except ValueError as error:
         raise UndertowError(f"{problem} (no JSON); mend the line or take it out") from error

@@ -38,15 +38,15 @@ class DownloadError(Exception):
     """A file that could not be had; the message is a few words that say why."""
 
 
-def downloaded(url: str, most_bytes: int) -> bytes:
-    """What is at the address; one byte more than `most_bytes` where it is longer.
+def download(url: str, max_bytes: int) -> bytes:
+    """What is at the address; one byte more than `max_bytes` where it is longer.
 
     Raises:
         NotHadError: nothing whole came.
     """
     coming: Future[bytes] = Future()
     # A thread, since a server that sends a byte now and then, of its headers too, keeps every time limit of a socket.
-    threading.Thread(target=_work, args=(coming, url, most_bytes), name="undertow-download", daemon=True).start()
+    threading.Thread(target=_work, args=(coming, url, max_bytes), name="undertow-download", daemon=True).start()
     try:
         return coming.result(WHOLE_S)
     except (OSError, http.client.HTTPException, ValueError) as error:
@@ -57,22 +57,22 @@ def downloaded(url: str, most_bytes: int) -> bytes:
     raise DownloadError(why)
 
 
-def _work(coming: Future[bytes], url: str, most_bytes: int) -> None:
+def _work(coming: Future[bytes], url: str, max_bytes: int) -> None:
     try:
-        coming.set_result(_read(url, most_bytes))
+        coming.set_result(_read(url, max_bytes))
     except BaseException as error:  # noqa: BLE001 - raised again where it is waited for
         coming.set_exception(error)
 
 
-def _read(url: str, most_bytes: int) -> bytes:
+def _read(url: str, max_bytes: int) -> bytes:
     # Some sites refuse the names that Python's clients give themselves, so ours is said.
     request = urllib.request.Request(url, headers={"User-Agent": f"undertow/{version('undertow')}"})  # noqa: S310 - of a fixed address
     content = bytearray()
     with urllib.request.build_opener(_SafeRedirects).open(request, timeout=SILENT_S) as answer:
-        while len(content) <= most_bytes and (chunk := answer.read(min(CHUNK_BYTES, most_bytes + 1 - len(content)))):
+        while len(content) <= max_bytes and (chunk := answer.read(min(CHUNK_BYTES, max_bytes + 1 - len(content)))):
             content += chunk
         # Read in parts, http.client takes what is cut short for whole.
-        if len(content) <= most_bytes and answer.length:
+        if len(content) <= max_bytes and answer.length:
             raise http.client.IncompleteRead(b"", answer.length)
     return bytes(content)
 

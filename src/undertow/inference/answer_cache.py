@@ -18,23 +18,23 @@ from typing import Any, Self, TypeVar
 
 import numpy as np
 
-from undertow._files import SAY_S, WAIT_S, locked, say
+from undertow._files import LOCK_TIMEOUT_S, WAIT_NOTICE_S, lock_folder, say
 from undertow.errors import UndertowError
 from undertow.types import Answer, ModelIdentity
 
 T = TypeVar("T")
 
 SCHEMA_VERSION = 4
-TRY_S = 0.5
+LOCK_RETRY_S = 0.5
 """How long SQLite waits for another process by itself: meanwhile it hears no Ctrl-C."""
 BUSY = (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
-NO_ROOM = {
+DISK_FULL_CODES = {
     sqlite3.SQLITE_IOERR_WRITE: "its file cannot grow",
     sqlite3.SQLITE_IOERR_SHMSIZE: "its index cannot grow",
     sqlite3.SQLITE_IOERR_TRUNCATE: "its file cannot be resized",
 }
 """What SQLite says only by number where a file system has no room for one of its files, or a limit of the process has none."""
-NOT_MAPPED = (sqlite3.SQLITE_IOERR_SHMMAP, sqlite3.SQLITE_IOERR_MMAP, sqlite3.SQLITE_IOERR_NOMEM)
+MAP_FAILED_CODES = (sqlite3.SQLITE_IOERR_SHMMAP, sqlite3.SQLITE_IOERR_MMAP, sqlite3.SQLITE_IOERR_NOMEM)
 """What it says likewise where there is no memory to map a file into."""
 
 SCHEMA = """
@@ -89,13 +89,13 @@ class AnswerCache:
         self._connect()
 
     def _connect(self) -> None:
-        self._damage: CorruptCacheError | None = None
+        self._corruption: CorruptCacheError | None = None
         try:
-            with self._explained():
+            with self._clear_errors():
                 self.path.parent.mkdir(parents=True, exist_ok=True)
                 # Not while another process moves a damaged file aside: it would move what SQLite puts beside ours with it.
-                with locked(self.path.parent):
-                    self._database = sqlite3.connect(self.path, timeout=TRY_S, isolation_level=None)
+                with lock_folder(self.path.parent):
+                    self._database = sqlite3.connect(self.path, timeout=LOCK_RETRY_S, isolation_level=None)
                     try:
                         self._open()
                         self._file = _identity(self.path)
@@ -105,7 +105,7 @@ class AnswerCache:
                         self._database.close()
                         raise
         except CorruptCacheError as error:
-            self._damage = error
+            self._corruption = error
 
     def _open(self) -> None:
         version = self._rows("PRAGMA user_version")[0][0]
@@ -141,12 +141,12 @@ class AnswerCache:
         Raises:
             UndertowError: the file cannot be moved, or no new one can be created.
         """
-        damage, aside = self._damage, None
+        damage, aside = self._corruption, None
         self._database.close()
         try:
-            with locked(self.path.parent):
+            with lock_folder(self.path.parent):
                 if self._file is not None and _identity(self.path) == self._file:
-                    aside = _moved_aside(self.path)
+                    aside = _move_aside(self.path)
         except OSError as error:
             raise UndertowError(
                 f"{self.path}: the answer store is damaged and cannot be moved aside ({error.strerror}); move it by hand, or set "
@@ -162,7 +162,7 @@ class AnswerCache:
     def get(self, model_key: str, queries: Sequence[str]) -> dict[str, Answer]:
         """The stored answers among these queries, by query digest."""
         answers: dict[str, Answer] = {}
-        with self._explained():
+        with self._clear_errors():
             for start in range(0, len(queries), MAX_QUERIES_PER_SELECT):
                 batch = queries[start : start + MAX_QUERIES_PER_SELECT]
                 marks = ",".join("?" * len(batch))
@@ -179,13 +179,13 @@ class AnswerCache:
 
     def notes(self, model_key: str) -> tuple[str, ...]:
         """Notes on how the stored answers were read; () without answers."""
-        with self._explained():
+        with self._clear_errors():
             rows = self._rows("SELECT notes FROM models WHERE key = ?", (model_key,))
             return tuple(_parsed(rows[0][0])) if rows else ()
 
     def facts(self, model_key: str) -> dict[str, str | float]:
         """Facts about the model when its answers were stored, such as parameters and training; {} without any."""
-        with self._explained():
+        with self._clear_errors():
             rows = self._rows("SELECT facts FROM models WHERE key = ?", (model_key,))
             return dict(_parsed(rows[0][0])) if rows else {}
 
@@ -199,13 +199,13 @@ class AnswerCache:
     ) -> None:
         """Store answers, notes and facts in one transaction."""
         key = identity.key(protocol)
-        with self._explained():
-            is_another = self._is_another()
+        with self._clear_errors():
+            is_another = self._file_replaced()
         if is_another:
             # It was moved aside or removed while it was open: what is written to it now, nobody would find again.
             self.close()
             self._connect()
-        with self._explained(), self._transaction():
+        with self._clear_errors(), self._transaction():
             self._database.execute(
                 "INSERT INTO models (key, card, protocol, notes, used, facts) VALUES (?, ?, ?, ?, ?, ?) "
                 "ON CONFLICT (key) DO UPDATE SET notes = excluded.notes, used = excluded.used, facts = excluded.facts",
@@ -236,7 +236,7 @@ class AnswerCache:
                 ],
             )
 
-    def _is_another(self) -> bool:
+    def _file_replaced(self) -> bool:
         """Whether the path now holds another file than the one that is open, or none."""
         try:
             return _identity(self.path) != self._file
@@ -248,7 +248,7 @@ class AnswerCache:
 
     def summary(self) -> list[CacheEntry]:
         """The models in the cache, the most recently used first."""
-        with self._explained():
+        with self._clear_errors():
             rows = self._rows(
                 "SELECT key, card, protocol, used, (SELECT count(*) FROM answers WHERE model = key) FROM models ORDER BY used DESC"
             )
@@ -260,7 +260,7 @@ class AnswerCache:
 
     def prune(self, keys: Sequence[str]) -> int:
         """Delete the answers of these models; returns their number."""
-        with self._explained():
+        with self._clear_errors():
             with self._transaction():
                 n_answers = 0
                 for key in keys:
@@ -283,9 +283,9 @@ class AnswerCache:
 
     def _rows(self, statement: str, values: Sequence[object] = ()) -> list[Any]:
         """Rows of a statement; waits for a process that locks the file."""
-        return self._patiently(lambda: self._database.execute(statement, values).fetchall())
+        return self._retry_while_locked(lambda: self._database.execute(statement, values).fetchall())
 
-    def _patiently(self, action: Callable[[], T]) -> T:
+    def _retry_while_locked(self, action: Callable[[], T]) -> T:
         """Retry while the file is locked; report a long wait once."""
         started, is_announced = time.monotonic(), False
         while True:
@@ -293,28 +293,28 @@ class AnswerCache:
                 return action()
             except sqlite3.OperationalError as error:
                 waited_s = time.monotonic() - started
-                if _code(error) & 0xFF not in BUSY or waited_s > WAIT_S:
+                if _code(error) & 0xFF not in BUSY or waited_s > LOCK_TIMEOUT_S:
                     raise
-            if waited_s > SAY_S and not is_announced:
+            if waited_s > WAIT_NOTICE_S and not is_announced:
                 is_announced = True
                 say(f"{self.path}: waiting for another process that holds the answer store")
             time.sleep(0.02)
 
     @contextmanager
-    def _explained(self) -> Iterator[None]:
+    def _clear_errors(self) -> Iterator[None]:
         """Turn errors of SQLite and the file system into one sentence that a user can act on."""
-        if self._damage is not None:
-            raise self._damage
+        if self._corruption is not None:
+            raise self._corruption
         try:
             yield
         except sqlite3.Error as error:
             # What SQLite has a kind of its own for is no damage: a lock, a full disk, an answer that it cannot hold.
             if type(error) is not sqlite3.DatabaseError:
-                raise UndertowError(_unusable(self.path, error)) from error
-            self._damage = CorruptCacheError(
+                raise UndertowError(_sqlite_error(self.path, error)) from error
+            self._corruption = CorruptCacheError(
                 f"{self.path}: the answer store is damaged ({error}); move the file aside and run again, its answers are asked anew"
             )
-            raise self._damage from error
+            raise self._corruption from error
         except OSError as error:
             raise UndertowError(
                 f"{self.path}: the answer store cannot be made ({error.strerror}); set UNDERTOW_CACHE to a folder you can write to"
@@ -362,15 +362,15 @@ def _pack_tokens(answer: Answer) -> bytes:
     return np.array(answer.n_tokens, dtype="<i8").tobytes()
 
 
-def _unusable(path: Path, error: sqlite3.Error) -> str:
-    if _code(error) == sqlite3.SQLITE_FULL or _code(error) in NO_ROOM:
-        reason = NO_ROOM.get(_code(error), "the disk is full")
+def _sqlite_error(path: Path, error: sqlite3.Error) -> str:
+    if _code(error) == sqlite3.SQLITE_FULL or _code(error) in DISK_FULL_CODES:
+        reason = DISK_FULL_CODES.get(_code(error), "the disk is full")
         return (
             f"{path}: {reason}, so the last answers could not be kept; free some space and run the same command again"
         )
     if _code(error) & 0xFF in BUSY:
-        return f"{path}: another process has held the answer store for {WAIT_S:.0f} seconds; wait for it to end and run again"
-    if _code(error) in NOT_MAPPED:
+        return f"{path}: another process has held the answer store for {LOCK_TIMEOUT_S:.0f} seconds; wait for it to end and run again"
+    if _code(error) in MAP_FAILED_CODES:
         return (
             f"{path}: memory ran out, or its file system maps no files, so the answer store cannot be used; "
             "free some memory, or set UNDERTOW_CACHE to another folder"
@@ -392,7 +392,7 @@ def _identity(path: Path) -> tuple[int, int] | None:
     return status.st_dev, status.st_ino
 
 
-def _moved_aside(path: Path) -> Path:
+def _move_aside(path: Path) -> Path:
     """Move the database before its WAL and index: without it they belong to no answers, and SQLite removes them."""
     aside, number = path.with_name(f"{path.name}.damaged"), 1
     while aside.exists():

@@ -17,7 +17,7 @@ from undertow import models
 from undertow.errors import UndertowError
 from undertow.inference.answer_cache import AnswerCache
 from undertow.inference.runner import Progress, RunnerResult
-from undertow.inference.sanity_check import SanityCheck, decided_items, judged, query_decided, shares
+from undertow.inference.sanity_check import SanityCheck, decided_items, judged, query_decided_sentences, shares
 from undertow.models.backend.dtype import BFLOAT16, FLOAT16, WITHOUT_ARITHMETIC
 from undertow.models.base import FLOAT32, ModelHandle, ModelRequest
 from undertow.types import (
@@ -31,10 +31,10 @@ from undertow.types import (
     ClozeQuery,
     GenerateQuery,
     Item,
-    kind_of,
+    query_kind,
 )
 
-CAN = {
+KIND_DESCRIPTIONS = {
     BLANK: "fill a blank among given words",
     CONTINUATIONS: "compare how a text goes on",
     GENERATION: "answer a prompt",
@@ -111,7 +111,7 @@ def examine(request: ModelRequest, *, compare_dtypes: bool = False, progress: Pr
         notes=tuple(model.notes),
         reading=reading,
         load_s=load_s,
-        items_per_s={kind_of(items[0].query): reading.answered / result.seconds}
+        items_per_s={query_kind(items[0].query): reading.answered / result.seconds}
         if result and reading and reading.answered
         else {},
         dtype=handle.identity.dtype,
@@ -131,7 +131,7 @@ def _usual_reason(answers: Sequence[Answer]) -> str:
 def _query_sentences(handle: ModelHandle, items: Sequence[Item], progress: Progress = _silent) -> RunnerResult:
     """Query with a temporary cache, so that every answer is computed."""
     with tempfile.TemporaryDirectory() as folder, AnswerCache(Path(folder) / "answers.sqlite") as store:
-        return query_decided(handle, items, store, progress)
+        return query_decided_sentences(handle, items, store, progress)
 
 
 def _dtype_gap(
@@ -183,7 +183,7 @@ def machine() -> str:
 
 def kinds(checkup: Checkup) -> dict[str, str]:
     """Every kind of query, with the protocols that the model supports."""
-    said = {kind: kind for kind in checkup.capabilities} | CAN
+    said = {kind: kind for kind in checkup.capabilities} | KIND_DESCRIPTIONS
     return {
         words: f"yes, by protocol {' or '.join(checkup.capabilities[kind])}" if kind in checkup.capabilities else "no"
         for kind, words in said.items()

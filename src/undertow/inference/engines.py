@@ -58,7 +58,7 @@ class EngineChoice:
         """
         if self.name != RAY:
             return
-        served = [identity for identity in identities if identity.family in models.takers("concurrency")]
+        served = [identity for identity in identities if identity.family in models.families_with_setting("concurrency")]
         if served:
             raise UndertowError(
                 f"{served[0].name} is run by its server, so workers would gain nothing; leave --engine out, and raise --concurrency"

@@ -130,7 +130,7 @@ class _Reads:
 
 def grow_tree(queries: Sequence[EncodedQuery]) -> tuple[PackedTree, Lookup]:
     """All paths of the queries as one tree, and where each path's reads are in it."""
-    branches = PrefixTree.of(path.tokens for query in queries for path in query.paths)
+    branches = PrefixTree.from_paths(path.tokens for query in queries for path in query.paths)
     reads = _Reads()
     lookup = [[_numbers(reads, branches.nodes_of[path.tokens], path) for path in query.paths] for query in queries]
     read_nodes, read_tokens = reads.columns(2)

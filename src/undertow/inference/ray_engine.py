@@ -41,18 +41,18 @@ Resolve: TypeAlias = Callable[[], ModelHandle]
 Versions: TypeAlias = Callable[[], Mapping[str, str]]
 """Tells the versions, by package, that must be the same wherever a model is asked; picklable too."""
 
-AT_EACH = 2
+UNITS_PER_WORKER = 2
 """Portions under way at a worker: one that it answers, and one that waits, so that it is never without."""
-STRIKES = 3
+MAX_LOSSES = 3
 """So many workers in a row may be lost over the same questions, or in the same place of the crew."""
-PLACED_S = 120.0
+SCHEDULE_TIMEOUT_S = 120.0
 """How long no worker at all may find a place in the cluster."""
-JOIN_S = 30.0
+JOIN_TIMEOUT_S = 30.0
 """How long a cluster may take to be joined."""
-LOOK_S = 1.0
-MAX_FREE = 32
+POLL_S = 1.0
+MAX_UNIT_PROMPTS = 32
 """Prompts of one portion, where the model answers each by itself."""
-STORE_BYTES = 128 * 2**20
+OBJECT_STORE_BYTES = 128 * 2**20
 """Ray's own store on this machine: it holds the queries, and answers that are on their way."""
 THREADS = "OMP_NUM_THREADS"
 
@@ -140,7 +140,7 @@ def shares(nodes: Sequence[Mapping[str, float]], n_workers: int, *, on_gpu: bool
         wanted = n_workers or sum(gpus)
         if wanted > sum(gpus):
             raise UndertowError(
-                f"{wanted} workers are more than the {_counted(sum(gpus), 'GPU')} of the cluster; give --workers {sum(gpus)} or "
+                f"{wanted} workers are more than the {_pluralize(sum(gpus), 'GPU')} of the cluster; give --workers {sum(gpus)} or "
                 "fewer, or --device cpu"
             )
         share = min(n_cpus // n_gpus for n_cpus, n_gpus in zip(cpus, gpus, strict=True) if n_gpus)
@@ -150,14 +150,14 @@ def shares(nodes: Sequence[Mapping[str, float]], n_workers: int, *, on_gpu: bool
     wanted = n_workers or sum(1 for n_cpus in cpus if n_cpus)
     if wanted > sum(cpus):
         raise UndertowError(
-            f"{wanted} workers are more than the {_counted(sum(cpus), 'processor')} of the cluster; give --workers {sum(cpus)} or "
+            f"{wanted} workers are more than the {_pluralize(sum(cpus), 'processor')} of the cluster; give --workers {sum(cpus)} or "
             "fewer, or join a larger one"
         )
     share = max(size for size in range(1, max(cpus) + 1) if sum(n_cpus // size for n_cpus in cpus) >= wanted)
     return Allocation(wanted, share, 0, share)
 
 
-def _counted(number: int, noun: str) -> str:
+def _pluralize(number: int, noun: str) -> str:
     return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
@@ -179,7 +179,7 @@ class Worker:
         """Resolve the model, check its identity and versions against the driver's, and open it."""
         placed = WorkerStarted(socket.gethostname(), os.getpid())
         yield placed
-        yield from _or_refused(self._opened(resolve, key, (versions, expected), placed.where))
+        yield from _send_errors(self._opened(resolve, key, (versions, expected), placed.where))
 
     def _opened(
         self, resolve: Resolve, key: str, versions: tuple[Versions, Mapping[str, str]], where: str
@@ -193,7 +193,7 @@ class Worker:
         self.model = handle.open()
         yield ModelLoaded(facts_of(self.model))
 
-    def hear(self, queries: dict[str, Query], protocol: str) -> Iterator[WorkerError]:
+    def set_queries(self, queries: dict[str, Query], protocol: str) -> Iterator[WorkerError]:
         """Receive the queries."""
         self.runner = QueryRunner(self.model, queries, protocol)
         yield from ()
@@ -201,14 +201,14 @@ class Worker:
     def plan(self, stored: frozenset[str]) -> Iterator[TaskStarted | WorkUnit | AnswerBatch | WorkerError]:
         """Yield the work units that are left."""
         yield TaskStarted()
-        yield from _or_refused(self._heard().work_units(stored, MAX_FREE))
+        yield from _send_errors(self._runner().work_units(stored, MAX_UNIT_PROMPTS))
 
     def answer(self, unit: WorkUnit) -> Iterator[TaskStarted | AnswerBatch | WorkerError]:
         """Compute a work unit."""
         yield TaskStarted()
-        yield from _or_refused(self._heard().answers(unit))
+        yield from _send_errors(self._runner().answers(unit))
 
-    def _heard(self) -> QueryRunner:
+    def _runner(self) -> QueryRunner:
         if self.runner is None:
             raise RuntimeError("a worker was told to plan or answer before it heard the queries")
         return self.runner
@@ -228,7 +228,7 @@ def _check_versions(there: Mapping[str, str], expected: Mapping[str, str], where
             )
 
 
-def _or_refused(said: Iterator[Any]) -> Iterator[Any]:
+def _send_errors(said: Iterator[Any]) -> Iterator[Any]:
     """Send an `UndertowError` to the driver as a sentence; every other exception propagates."""
     try:
         # Not `yield from`: Ray sends values in, which plain iterators do not take.
@@ -246,13 +246,13 @@ class _Call:
         what: the worker's method.
         said: its results, as Ray references.
         unit: the work unit that it computes, if any.
-        begun: whether the worker has started it.
+        started: whether the worker has started it.
     """
 
     what: str
     said: Any
     unit: WorkUnit | None = None
-    begun: bool = False
+    started: bool = False
 
     @property
     def subject(self) -> WorkUnit | str:
@@ -270,7 +270,7 @@ class _WorkerHandle:
         placed: where it runs; None until Ray schedules it.
         opened: whether it holds the model.
         notes: the latest notes on how its model is read.
-        strikes: consecutive losses in its place, by call.
+        losses: consecutive losses in its place, by call.
     """
 
     actor: Any
@@ -278,7 +278,7 @@ class _WorkerHandle:
     placed: WorkerStarted | None = None
     opened: bool = False
     notes: tuple[str, ...] = ()
-    strikes: Counter[WorkUnit | str] = field(default_factory=Counter)
+    losses: Counter[WorkUnit | str] = field(default_factory=Counter)
 
     def send(self, what: str, *given: Any, unit: WorkUnit | None = None) -> None:
         """Queue a call after all others."""
@@ -304,21 +304,21 @@ class Cluster:
         address: "" for a cluster of this machine's own, which ends with the run; `auto` or host:port to join one.
         n_workers: 0 for as many as there are GPUs or machines.
         on_gpu: whether the models run on GPUs where there are any.
-        patience_s: longest wait until Ray schedules the first worker.
+        schedule_timeout_s: longest wait until Ray schedules the first worker.
         versions: package versions that workers must share with this process.
-        n_hired: number of workers: those requested, less those given up.
+        n_workers_started: number of workers: those requested, less those given up.
         n_replaced: number of lost workers that were replaced.
     """
 
     address: str = ""
     n_workers: int = 0
     on_gpu: bool = True
-    patience_s: float = PLACED_S
+    schedule_timeout_s: float = SCHEDULE_TIMEOUT_S
     versions: Versions = dict
-    n_hired: int = 0
+    n_workers_started: int = 0
     n_replaced: int = 0
     _joined: bool = False
-    _crew: _WorkerPool | None = None
+    _pool: _WorkerPool | None = None
 
     def __enter__(self) -> Self:
         check_address(self.address)
@@ -328,7 +328,7 @@ class Cluster:
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         try:
-            self._dismiss()
+            self._stop_all()
         finally:
             if self._joined:
                 leave()
@@ -337,11 +337,11 @@ class Cluster:
     @property
     def workers(self) -> list[WorkerStarted]:
         """The workers that run now."""
-        return [worker.placed for worker in (self._crew.hired if self._crew else []) if worker.placed is not None]
+        return [worker.placed for worker in (self._pool.handles if self._pool else []) if worker.placed is not None]
 
     def manifest_entry(self) -> dict[str, str | int]:
         """The `engine` entry of the manifest; 0 workers where every answer was cached."""
-        return {"name": "ray", "workers": self.n_hired, "replaced": self.n_replaced}
+        return {"name": "ray", "workers": self.n_workers_started, "replaced": self.n_replaced}
 
     def engine(self, resolve: Resolve) -> Engine:
         """The engine for one model, which each worker resolves itself."""
@@ -355,27 +355,27 @@ class Cluster:
         stored: Mapping[str, Answer],
         protocol: str,
     ) -> Iterator[ModelLoaded | AnswerBatch]:
-        crew = self._crew_for(resolve, handle.identity)
-        before = crew.n_replaced
+        pool = self._pool_for(resolve, handle.identity)
+        before = pool.n_replaced
         try:
-            yield from _Dispatch(crew, distinct, frozenset(stored), protocol).arriving()
+            yield from _Dispatch(pool, distinct, frozenset(stored), protocol).arriving()
         finally:
-            self.n_replaced += crew.n_replaced - before
-            self.n_hired = len(crew.hired)
+            self.n_replaced += pool.n_replaced - before
+            self.n_workers_started = len(pool.handles)
 
-    def _crew_for(self, resolve: Resolve, identity: ModelIdentity) -> _WorkerPool:
+    def _pool_for(self, resolve: Resolve, identity: ModelIdentity) -> _WorkerPool:
         """Workers that hold this model: the current pool, or a new one."""
-        if self._crew is None or self._crew.identity != identity:
+        if self._pool is None or self._pool.identity != identity:
             self._join()
-            self._dismiss()
-            self._crew = _WorkerPool((resolve, identity, self.versions), self._shares(), self.patience_s)
-            self.n_hired = self._crew.shares.n_workers
-        return self._crew
+            self._stop_all()
+            self._pool = _WorkerPool((resolve, identity, self.versions), self._shares(), self.schedule_timeout_s)
+            self.n_workers_started = self._pool.shares.n_workers
+        return self._pool
 
-    def _dismiss(self) -> None:
-        if self._crew is not None:
-            self._crew.dismiss()
-            self._crew = None
+    def _stop_all(self) -> None:
+        if self._pool is not None:
+            self._pool.stop_all()
+            self._pool = None
 
     def _shares(self) -> Allocation:
         import ray
@@ -422,7 +422,7 @@ def start(n_cpus: int) -> None:
             ray.init(
                 "local",
                 num_cpus=n_cpus,
-                object_store_memory=STORE_BYTES,
+                object_store_memory=OBJECT_STORE_BYTES,
                 include_dashboard=False,
                 log_to_driver=False,
                 logging_level=logging.CRITICAL,
@@ -480,20 +480,26 @@ def _is_loopback(address: str) -> bool:
 class _WorkerPool:
     """Workers that hold one model, kept between batches of items."""
 
-    def __init__(self, model: tuple[Resolve, ModelIdentity, Versions], divided: Allocation, patience_s: float) -> None:
-        (self.resolve, self.identity, self.versions), self.shares, self.patience_s = model, divided, patience_s
-        self.hired: list[_WorkerHandle] = []
+    def __init__(
+        self, model: tuple[Resolve, ModelIdentity, Versions], divided: Allocation, schedule_timeout_s: float
+    ) -> None:
+        (self.resolve, self.identity, self.versions), self.shares, self.schedule_timeout_s = (
+            model,
+            divided,
+            schedule_timeout_s,
+        )
+        self.handles: list[_WorkerHandle] = []
         self.facts: Mapping[str, str | float] | None = None
         self.n_replaced = 0
         self.waits_since = time.monotonic()
         for _ in range(divided.n_workers):
-            self.hire()
+            self.start_worker()
 
-    def hire(self) -> _WorkerHandle:
+    def start_worker(self) -> _WorkerHandle:
         """Start one more worker, which opens the model."""
         import ray
 
-        if not any(worker.placed for worker in self.hired):
+        if not any(worker.placed for worker in self.handles):
             self.waits_since = time.monotonic()
         actor = (
             ray.remote(Worker)
@@ -502,30 +508,33 @@ class _WorkerPool:
         )
         worker = _WorkerHandle(actor)
         worker.send("open", self.resolve, self.identity.key(EXACT), self.versions, dict(self.versions()))
-        self.hired.append(worker)
+        self.handles.append(worker)
         return worker
 
-    def let_go(self, worker: _WorkerHandle) -> None:
+    def stop_worker(self, worker: _WorkerHandle) -> None:
         """Kill its process."""
         import ray
 
-        self.hired.remove(worker)
+        self.handles.remove(worker)
         ray.kill(worker.actor)
 
-    def dismiss(self) -> None:
+    def stop_all(self) -> None:
         """Kill all workers."""
-        for worker in list(self.hired):
-            self.let_go(worker)
+        for worker in list(self.handles):
+            self.stop_worker(worker)
 
-    def check_patience(self) -> None:
-        """Stop waiting after `patience_s`.
+    def check_schedule_timeout(self) -> None:
+        """Stop waiting after `schedule_timeout_s`.
 
         Raises:
             UndertowError: Ray has scheduled no worker in that time.
         """
         import ray
 
-        if any(worker.placed for worker in self.hired) or time.monotonic() - self.waits_since < self.patience_s:
+        if (
+            any(worker.placed for worker in self.handles)
+            or time.monotonic() - self.waits_since < self.schedule_timeout_s
+        ):
             return
         has, free = ray.cluster_resources(), ray.available_resources()
         wanted = {"CPU": self.shares.cpus, "GPU": self.shares.gpus}
@@ -534,7 +543,7 @@ class _WorkerPool:
             f"{free.get(kind, 0):g} of {has.get(kind, 0):g} {kind}" for kind, number in wanted.items() if number
         )
         raise UndertowError(
-            f"no worker found a place in the cluster within {self.patience_s:.0f} seconds: each asks for {needs}, and {there} are "
+            f"no worker found a place in the cluster within {self.schedule_timeout_s:.0f} seconds: each asks for {needs}, and {there} are "
             "free; wait until others are done, or ask for less with --workers or --device"
         )
 
@@ -542,41 +551,41 @@ class _WorkerPool:
 class _Dispatch:
     """The queries of one engine call, dispatched to a worker pool."""
 
-    def __init__(self, crew: _WorkerPool, distinct: dict[str, Query], stored: frozenset[str], protocol: str) -> None:
+    def __init__(self, pool: _WorkerPool, distinct: dict[str, Query], stored: frozenset[str], protocol: str) -> None:
         import ray
 
-        self.crew, self.protocol = crew, protocol
+        self.pool, self.protocol = pool, protocol
         self.queries, self.stored = ray.put(distinct), ray.put(stored)
         self.waiting: deque[WorkUnit] = deque()
         self.planned: set[str] = set()
         self.all_planned = False
-        self.strikes: Counter[WorkUnit | str] = Counter()
+        self.losses: Counter[WorkUnit | str] = Counter()
         self.suspects: set[WorkUnit] = set()
-        for worker in crew.hired:
+        for worker in pool.handles:
             worker.notes = ()
-            worker.send("hear", self.queries, protocol)
+            worker.send("set_queries", self.queries, protocol)
         self.gone_notes: tuple[str, ...] = ()
 
     def arriving(self) -> Iterator[ModelLoaded | AnswerBatch]:
         """Yield results until every query has an answer."""
-        if self.crew.facts is not None:
-            yield ModelLoaded(self.crew.facts)
+        if self.pool.facts is not None:
+            yield ModelLoaded(self.pool.facts)
         while not self._done():
             self._dispatch()
-            for worker in self._with_news():
+            for worker in self._wait_for_results():
                 # Another's news may have come first, and this one be lost since.
-                if worker in self.crew.hired:
-                    yield from self._heard(worker)
+                if worker in self.pool.handles:
+                    yield from self._runner(worker)
 
     def _done(self) -> bool:
-        return self.all_planned and not self.waiting and not any(worker.work_units for worker in self.crew.hired)
+        return self.all_planned and not self.waiting and not any(worker.work_units for worker in self.pool.handles)
 
     def _dispatch(self) -> None:
         """Send the plan to a free worker, and work units to all that have few: a first unit to each before any second."""
-        ready = [worker for worker in self.crew.hired if worker.opened]
-        if not self.all_planned and ready and not any(worker.plans for worker in self.crew.hired):
+        ready = [worker for worker in self.pool.handles if worker.opened]
+        if not self.all_planned and ready and not any(worker.plans for worker in self.pool.handles):
             min(ready, key=lambda worker: len(worker.calls)).send("plan", self.stored)
-        for n_at_each in range(AT_EACH):
+        for n_at_each in range(UNITS_PER_WORKER):
             for worker in ready:
                 if self.waiting and len(worker.work_units) == n_at_each and not worker.plans and self._may_join(worker):
                     unit = self.waiting.popleft()
@@ -586,21 +595,21 @@ class _Dispatch:
         """Whether the next work unit may queue at a worker: a suspect runs alone, so that the cause of a loss is known."""
         return not worker.work_units or not self.suspects & {self.waiting[0], *worker.work_units}
 
-    def _with_news(self) -> list[_WorkerHandle]:
+    def _wait_for_results(self) -> list[_WorkerHandle]:
         """Workers with new results, or lost ones; waits a moment for the first."""
         import ray
 
-        fronts = {id(worker.calls[0].said): worker for worker in self.crew.hired if worker.calls}
+        fronts = {id(worker.calls[0].said): worker for worker in self.pool.handles if worker.calls}
         said = [worker.calls[0].said for worker in fronts.values()]
-        ready, _ = ray.wait(said, num_returns=1, timeout=LOOK_S)
+        ready, _ = ray.wait(said, num_returns=1, timeout=POLL_S)
         if not ready:
-            self.crew.check_patience()
+            self.pool.check_schedule_timeout()
             return []
         # All of them: the first of the list must not be preferred to the others.
         ready, _ = ray.wait(said, num_returns=len(said), timeout=0)
         return [fronts[id(one)] for one in ready]
 
-    def _heard(self, worker: _WorkerHandle) -> Iterator[ModelLoaded | AnswerBatch]:
+    def _runner(self, worker: _WorkerHandle) -> Iterator[ModelLoaded | AnswerBatch]:
         import ray
 
         call = worker.calls[0]
@@ -608,7 +617,7 @@ class _Dispatch:
             said = ray.get(next(call.said))
         except StopIteration:
             worker.calls.popleft()
-            worker.strikes[call.what] = 0
+            worker.losses[call.what] = 0
             self.all_planned = self.all_planned or call.what == "plan"
             return
         except ray.exceptions.RayTaskError:
@@ -619,33 +628,33 @@ class _Dispatch:
         if isinstance(said, WorkerError):
             raise UndertowError(_with_machine(worker, said.sentence))
         if isinstance(said, TaskStarted):
-            call.begun = True
+            call.started = True
         elif isinstance(said, WorkerStarted):
             worker.placed = said
         elif isinstance(said, ModelLoaded):
             worker.opened = True
-            if self.crew.facts is None:
-                self.crew.facts = said.facts
+            if self.pool.facts is None:
+                self.pool.facts = said.facts
                 yield said
-            check_weights(self.crew.identity.name, self.crew.facts, said.facts)
+            check_weights(self.pool.identity.name, self.pool.facts, said.facts)
         elif isinstance(said, WorkUnit):
-            self._take_in(said)
+            self._add_work_unit(said)
         else:
             worker.notes = said.notes
             yield replace(said, notes=self._notes())
 
-    def _take_in(self, unit: WorkUnit) -> None:
+    def _add_work_unit(self, unit: WorkUnit) -> None:
         """Add a part of the plan, less what is planned already: a plan repeated after a loss may cut differently."""
         packs = (tuple(digest for digest in pack if digest not in self.planned) for pack in unit.packs)
         left = replace(unit, packs=tuple(pack for pack in packs if pack))
         if left.packs:
             self.planned.update(digest for pack in left.packs for digest in pack)
             self.waiting.append(left)
-            self.strikes["plan"] = 0
+            self.losses["plan"] = 0
 
     def _notes(self) -> tuple[str, ...]:
         """The notes of all workers so far."""
-        said = (note for worker in self.crew.hired for note in worker.notes)
+        said = (note for worker in self.pool.handles for note in worker.notes)
         return tuple(dict.fromkeys([*self.gone_notes, *said]))
 
     def _lost(self, worker: _WorkerHandle, error: Exception) -> None:
@@ -656,21 +665,21 @@ class _Dispatch:
         """
         call = worker.calls[0]
         # One that was gone before it began, with its machine perhaps, says nothing of what it was to do.
-        strikes, subject = (self.strikes, call.subject) if call.begun else (worker.strikes, call.what)
-        strikes[subject] += 1
+        losses, subject = (self.losses, call.subject) if call.started else (worker.losses, call.what)
+        losses[subject] += 1
         self.suspects.update(worker.work_units)
         self.waiting.extendleft(reversed(worker.work_units))
         self.gone_notes = tuple(dict.fromkeys([*self.gone_notes, *worker.notes]))
-        self.crew.let_go(worker)
-        if strikes[subject] >= STRIKES:
+        self.pool.stop_worker(worker)
+        if losses[subject] >= MAX_LOSSES:
             # One machine where the model does not fit does not keep the others from going on.
-            if subject == "open" and any(other.opened for other in self.crew.hired):
+            if subject == "open" and any(other.opened for other in self.pool.handles):
                 return
             raise UndertowError(_hopeless(subject, error))
-        successor = self.crew.hire()
-        successor.strikes = worker.strikes
-        successor.send("hear", self.queries, self.protocol)
-        self.crew.n_replaced += 1
+        successor = self.pool.start_worker()
+        successor.losses = worker.losses
+        successor.send("set_queries", self.queries, self.protocol)
+        self.pool.n_replaced += 1
 
 
 def _with_machine(worker: _WorkerHandle, sentence: str) -> str:
@@ -683,12 +692,12 @@ def _hopeless(subject: WorkUnit | str, error: Exception) -> str:
     doing = {
         "open": "while it opened the model",
         "plan": "while it planned what to ask",
-        "hear": "as it was sent the queries",
+        "set_queries": "as it was sent the queries",
         "answer": "before it could answer anything",
     }
-    where = doing[subject] if isinstance(subject, str) else f"over the same {_counted(subject.n_queries, 'question')}"
+    where = doing[subject] if isinstance(subject, str) else f"over the same {_pluralize(subject.n_queries, 'question')}"
     return (
-        f"a worker was lost {STRIKES} times in a row {where} ({type(error).__name__}: {_reason(error)}); all answers so far are "
+        f"a worker was lost {MAX_LOSSES} times in a row {where} ({type(error).__name__}: {_reason(error)}); all answers so far are "
         "kept, so if memory ran out, give fewer --workers, and run the same command again"
     )
 
@@ -776,18 +785,18 @@ def _try_to_join(address: str) -> None:
     """
     host, _, port = address.rpartition(":")
     if host:
-        socket.create_connection((host, int(port)), timeout=JOIN_S / 3).close()
+        socket.create_connection((host, int(port)), timeout=JOIN_TIMEOUT_S / 3).close()
     try:
         tried = subprocess.run(
             # Not with the user's folder among those that Python imports from: a ray.py there would be run.
             [sys.executable, "-P", "-c", TRY, address],
             capture_output=True,
             text=True,
-            timeout=JOIN_S,
+            timeout=JOIN_TIMEOUT_S,
             check=False,
         )
     except subprocess.TimeoutExpired as error:
-        raise OSError(f"what answers there is no Ray, or was silent for {JOIN_S:.0f} seconds") from error
+        raise OSError(f"what answers there is no Ray, or was silent for {JOIN_TIMEOUT_S:.0f} seconds") from error
     if tried.returncode:
         said = [line for line in tried.stderr.splitlines() if re.match(r"[\w.]+: ", line)]
         raise OSError((said[0].partition(": ")[2] if said else "no reason given").rstrip("."))

@@ -18,7 +18,7 @@ import numpy as np
 from undertow.errors import UndertowError
 from undertow.inference.answer_cache import AnswerCache, CorruptCacheError
 from undertow.inference.planner import plan, read_pack
-from undertow.models.backend.malloc import give_back_pages
+from undertow.models.backend.malloc import trim_memory
 from undertow.models.base import (
     PAPER,
     PAPER_TOP,
@@ -46,8 +46,8 @@ from undertow.types import (
     Query,
     ScoredQuery,
     Scores,
-    kind_of,
     query_digest,
+    query_kind,
 )
 
 T = TypeVar("T")
@@ -254,13 +254,13 @@ def run_queries(  # noqa: PLR0913 - what is asked of whom, and where
             if fresh:
                 _with_recovery(store, partial(store.put, handle.identity, protocol, fresh, notes, facts))
             answers |= fresh
-            lost |= {digest: Answer.none(reason) for digest, reason in arrived.lost.items()}
+            lost |= {digest: Answer.missing(reason) for digest, reason in arrived.lost.items()}
             lost = {digest: answer for digest, answer in lost.items() if digest not in answers}
             n_tokens += arrived.n_tokens
             progress(len(answers) + len(lost), len(distinct))
         seconds = time.perf_counter() - started
         forgotten = [digest for digest in distinct if digest not in answers and digest not in lost]
-        lost |= dict.fromkeys(forgotten, Answer.none("the model gave no answer to this"))
+        lost |= dict.fromkeys(forgotten, Answer.missing("the model gave no answer to this"))
     given = answers | lost
     unseen = _never_seen(distinct, answers)
     if unseen:
@@ -314,7 +314,7 @@ def check_capabilities(handle: ModelHandle, queries: Sequence[Query], protocol: 
     Raises:
         UndertowError: names the supported kinds or protocols.
     """
-    for kind in dict.fromkeys(map(kind_of, queries)):
+    for kind in dict.fromkeys(map(query_kind, queries)):
         if kind not in handle.capabilities:
             can = " and ".join(KIND_WORDS.get(one, one) for one in handle.capabilities)
             raise UndertowError(f"{handle.identity.name}: cannot be asked {KIND_WORDS[kind]}; it can be asked {can}")
@@ -366,14 +366,14 @@ class QueryRunner:
     protocol: str
     _encoded: dict[str, EncodedQuery] = field(default_factory=dict)
 
-    def work_units(self, stored: Collection[str], most_free: int = 2**62) -> Iterator[WorkUnit | AnswerBatch]:
+    def work_units(self, stored: Collection[str], max_free: int = 2**62) -> Iterator[WorkUnit | AnswerBatch]:
         """Work units that are left, in the order of the plan; answers for queries that the model cannot score.
 
         The plan covers all queries, stored ones too, so it is the same on every worker.
 
         Args:
             stored: digests of answered queries.
-            most_free: most queries of a work unit, where the model has no packs.
+            max_free: most queries of a work unit, where the model has no packs.
         """
         read, whole = _by_route(self.model, self.distinct)
         if read:
@@ -381,16 +381,16 @@ class QueryRunner:
             if refused:
                 yield AnswerBatch(refused, notes=self.model.notes)
             yield from _passes(cast(TokenModel, self.model), self._encoded, {*stored, *refused})
-        yield from map(WorkUnit, _left_to_answer(self.model, whole, stored, most_free))
+        yield from map(WorkUnit, _left_to_answer(self.model, whole, stored, max_free))
 
     def answers(self, unit: WorkUnit) -> Iterator[AnswerBatch]:
         """Answers of a work unit, as they arrive; `work_units` need not have been called before."""
         if unit.as_tree is None:
-            if hasattr(self.model, "forget"):
-                self.model.forget()
+            if hasattr(self.model, "reset_cache"):
+                self.model.reset_cache()
             for pack in unit.packs:
                 yield from self._answered_whole(pack)
-                give_back_pages()
+                trim_memory()
             return
         model, (members,) = cast(TokenModel, self.model), unit.packs
         unknown = {
@@ -398,7 +398,7 @@ class QueryRunner:
         }
         encoded = self._encoded | _encode(model, unknown)[0] if unknown else self._encoded
         fresh = _read(model, encoded, unit, self.protocol)
-        give_back_pages()
+        trim_memory()
         yield AnswerBatch(fresh, n_tokens=unit.n_tokens, notes=model.notes)
 
     def _answered_whole(self, pack: Sequence[str]) -> Iterator[AnswerBatch]:
@@ -433,7 +433,7 @@ def _by_route(model: LoadedModel, distinct: dict[str, Query]) -> tuple[dict[str,
 
 
 def _left_to_answer(
-    model: LoadedModel, whole: dict[str, Query], stored: Collection[str], most_free: int
+    model: LoadedModel, whole: dict[str, Query], stored: Collection[str], max_free: int
 ) -> Iterator[tuple[tuple[str, ...], ...]]:
     """The packs of each work unit, by a plan over all prompts, less those that are answered."""
     digests = list(whole)
@@ -452,7 +452,7 @@ def _left_to_answer(
         )
     else:
         free = [digest for digest in digests if digest not in stored]
-        remaining = (free[start : start + most_free] for start in range(0, len(free), most_free))
+        remaining = (free[start : start + max_free] for start in range(0, len(free), max_free))
     for pack in remaining:
         left = tuple(digest for digest in pack if digest not in stored)
         if left:
@@ -467,7 +467,7 @@ def _sorted_out(
         if isinstance(answer, RequestFailedError):
             lost[digest] = str(answer)
         else:
-            answers[digest] = Answer.none(str(answer)) if isinstance(answer, UnsupportedQueryError) else answer
+            answers[digest] = Answer.missing(str(answer)) if isinstance(answer, UnsupportedQueryError) else answer
     return AnswerBatch(answers, lost, notes=notes)
 
 
@@ -493,7 +493,7 @@ def _encode(model: TokenModel, distinct: dict[str, ScoredQuery]) -> tuple[dict[s
     refused: dict[str, Answer] = {}
     for digest, result in zip(distinct, model.encode(list(distinct.values())), strict=True):
         if isinstance(result, UnsupportedQueryError):
-            refused[digest] = Answer.none(str(result))
+            refused[digest] = Answer.missing(str(result))
         else:
             encoded[digest] = result
     return encoded, refused
@@ -524,7 +524,7 @@ def _answer(query: EncodedQuery, reads_nats: Sequence[Floats]) -> Answer:
     logprobs = [float(sum(reads_nats[path].sum() for path in parts)) for parts in query.option_paths]
     # Minus infinity is an answer: nothing, since the token was not among those that the protocol looks at.
     if any(math.isnan(value) or value == math.inf for value in logprobs):
-        return Answer.none("the model gave a probability that is not a number")
+        return Answer.missing("the model gave a probability that is not a number")
     counted = tuple(math.nan if option in query.duplicate_options else value for option, value in enumerate(logprobs))
     return Answer(counted, _other_prob(query, reads_nats), n_tokens=query.n_tokens)
 

@@ -230,8 +230,8 @@ class _Cells:
 
         Clusters without any scored row do not take part. Both axes are sorted, so that the order of rows is forgotten.
         """
-        taking_part = rows.loc[rows["scored"], "cluster"].unique()
-        clusters, x = np.sort(np.asarray(taking_part, dtype=str)), np.unique(rows["w_value"].to_numpy())
+        has_data = rows.loc[rows["scored"], "cluster"].unique()
+        clusters, x = np.sort(np.asarray(has_data, dtype=str)), np.unique(rows["w_value"].to_numpy())
         seen = ~np.isnan(values)
         cluster = np.searchsorted(clusters, rows["cluster"].to_numpy(dtype=str)[seen])
         cell = cluster * len(x) + np.searchsorted(x, rows["w_value"].to_numpy()[seen])

@@ -109,12 +109,12 @@ class EncodedQuery:
         if len(set(read)) < 2:
             return ()
         # A masked model reads nothing but the options.
-        behind = 0 if self.bidirectional else min(shared_length(read[0][::-1], tokens[::-1]) for tokens in read)
+        behind = 0 if self.bidirectional else min(common_prefix_length(read[0][::-1], tokens[::-1]) for tokens in read)
         behind = min(behind, min(map(len, read)) - 1)
         return tuple(len(tokens) - behind for tokens in read)
 
 
-def shared_length(one: Sequence[int], other: Sequence[int]) -> int:
+def common_prefix_length(one: Sequence[int], other: Sequence[int]) -> int:
     """How many tokens two paths have in common from the start."""
     pairs = zip(one, other, strict=False)
     return next((at for at, (left, right) in enumerate(pairs) if left != right), min(len(one), len(other)))
@@ -135,7 +135,7 @@ class PrefixTree:
     nodes_of: Mapping[tuple[int, ...], Sequence[int]]
 
     @classmethod
-    def of(cls, paths: Iterable[tuple[int, ...]]) -> PrefixTree:
+    def from_paths(cls, paths: Iterable[tuple[int, ...]]) -> PrefixTree:
         """Grow the tree."""
         tokens: list[int] = []
         depths: list[int] = []
@@ -144,7 +144,7 @@ class PrefixTree:
         open_tokens: tuple[int, ...] = ()
         open_nodes: list[int] = []
         for path in sorted(set(paths)):
-            shared = shared_length(open_tokens, path)
+            shared = common_prefix_length(open_tokens, path)
             for node in open_nodes[shared:]:
                 ends[node] = len(tokens)
             open_nodes = open_nodes[:shared] + list(range(len(tokens), len(tokens) + len(path) - shared))
@@ -272,7 +272,7 @@ class AnsweringModel(Protocol):
     A model may be this and a `TokenModel`: prompts go to `answer`, everything else to `encode` and the reads. One that answers
     several queries in one go, so that rounding depends on which, also has `packs(queries)`: their places, by what goes together,
     the same for the same queries; then a run that is taken up again asks as one that was not cut off. One that keeps something from
-    a pack for the next has `sections(queries)` too, lists of the packs that may share it, and `forget()`, which drops it and is
+    a pack for the next has `sections(queries)` too, lists of the packs that may share it, and `reset_cache()`, which drops it and is
     called before each of them; so a section's answers depend on the section alone, and one that is half done is done again.
 
     Attributes:
@@ -305,7 +305,7 @@ LoadedModel: TypeAlias = Any
 It may have `facts`: `parameters` (a number), `objective` and `post_training` (words), for comparing models with each other.
 """
 
-BY_TOKENS: Mapping[str, tuple[str, ...]] = {BLANK: (EXACT,), CONTINUATIONS: (EXACT,)}
+TOKEN_CAPABILITIES: Mapping[str, tuple[str, ...]] = {BLANK: (EXACT,), CONTINUATIONS: (EXACT,)}
 """What a model that is read by its tokens can be asked, and under which protocols."""
 
 
@@ -321,4 +321,4 @@ class ModelHandle:
 
     identity: ModelIdentity
     open: Callable[[], LoadedModel]
-    capabilities: Mapping[str, tuple[str, ...]] = field(default_factory=lambda: BY_TOKENS)
+    capabilities: Mapping[str, tuple[str, ...]] = field(default_factory=lambda: TOKEN_CAPABILITIES)

@@ -21,7 +21,7 @@ ENTRY_POINTS = "undertow.models"
 _say_once = cache(say)
 DEVICES = ("auto", "cpu", "cuda", "hpu", "mps", "npu", "xpu")
 """Kinds of device that torch and its plug-ins know; whether one is here is found out when a model is opened."""
-OUTSIDE = {"replay": "undertow.runs.folder.replay"}
+EXTERNAL_FAMILIES = {"replay": "undertow.runs.folder.replay"}
 """A family that lies with what it reads: its module is imported when a name asks for it, so models import no run folder."""
 
 
@@ -40,7 +40,7 @@ def settings() -> dict[str, Field[Any]]:
     return by_name
 
 
-def takers(setting: str) -> list[str]:
+def families_with_setting(setting: str) -> list[str]:
     """The families that have a setting of this name."""
     return [
         name
@@ -54,7 +54,7 @@ class _NoSettings:
     """Of a family without any."""
 
 
-def parsed_settings(given: Sequence[str]) -> dict[str, Any]:
+def parse_settings(given: Sequence[str]) -> dict[str, Any]:
     """Settings of families from `name=value`, each of the type of its default.
 
     Raises:
@@ -106,7 +106,7 @@ def resolve(request: ModelRequest) -> ModelHandle:
 
 def _own() -> list[str]:
     names = [name for _, name, _ in pkgutil.iter_modules(families_folder.__path__)]
-    return sorted([*(name for name in names if not name.startswith("_")), *OUTSIDE])
+    return sorted([*(name for name in names if not name.startswith("_")), *EXTERNAL_FAMILIES])
 
 
 def _names() -> list[str]:
@@ -116,7 +116,7 @@ def _names() -> list[str]:
 
 def _module(name: str) -> ModuleType:
     if name in _own():
-        return importlib.import_module(OUTSIDE.get(name, f"undertow.models.families.{name}"))
+        return importlib.import_module(EXTERNAL_FAMILIES.get(name, f"undertow.models.families.{name}"))
     (entry,) = entry_points(group=ENTRY_POINTS, name=name)
     module: ModuleType = entry.load()
     return module

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from itertools import chain
 from typing import Any
 
-from undertow.types import MAX_DECIMALS, Result, interval_in_words
+from undertow.types import MAX_DECIMALS, Result, format_interval
 
 MINUS = "\N{MINUS SIGN}"
 MISSING = "\N{EN DASH}"
@@ -182,7 +182,7 @@ def shortest(value: float) -> str:
 
 def interval(low: float, high: float) -> str:
     """Both ends in as many decimals as tell them apart, with true minus signs."""
-    return interval_in_words(low, high).replace("-", MINUS)
+    return format_interval(low, high).replace("-", MINUS)
 
 
 class MinusSigns:

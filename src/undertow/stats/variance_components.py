@@ -111,7 +111,7 @@ def factor_shares(scores: ArrayLike, levels: ArrayLike) -> tuple[Floats, float]:
     return 100 * drops / total, 100 * left / total
 
 
-def aliased_factors(levels: ArrayLike) -> list[tuple[int, ...]]:
+def find_aliases(levels: ArrayLike) -> list[tuple[int, ...]]:
     """Factors whose effects cannot be told apart in an additive fit: sets of them, in the order of their first, each factor in one.
 
     A factor alone in its set varies by itself. The levels of the others are linearly dependent: two that always change together, a

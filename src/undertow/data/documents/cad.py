@@ -66,7 +66,7 @@ def published() -> DocumentSet:
     Raises:
         UndertowError: the files cannot be had or kept, or are not what they should be.
     """
-    cad_files = cad_download.fetched()
+    cad_files = cad_download.fetch_cad()
     documents = read_cad(cad_files.path)
     return replace(documents, notes=(*documents.notes, *cad_files.notes))
 

@@ -25,7 +25,7 @@ from undertow._files import data_folder
 from undertow.data.documents.cad_splits import SPLIT_COLUMNS
 from undertow.data.documents.cad_values import NEUTRAL, SLUR, cad_rows, clean, primary_of
 from undertow.data.documents.document_set import MAX_BYTES, header
-from undertow.data.fetch import DownloadError, downloaded
+from undertow.data.fetch import DownloadError, download
 from undertow.errors import UndertowError
 
 NAME = "cad"
@@ -84,7 +84,7 @@ class _Agreement:
     n_all: int
 
 
-def fetched() -> FetchedFiles:
+def fetch_cad() -> FetchedFiles:
     """CAD's full file from the cache, or else from its public address.
 
     Fetched files are kept only if they are what the module says that they must be. Nothing is asked of the net once they are.
@@ -153,7 +153,7 @@ def _fetch(folder: Path) -> _Agreement:
 def _downloaded() -> bytes:
     """The archive."""
     try:
-        content = downloaded(SOURCE_URL, MAX_ARCHIVE_BYTES)
+        content = download(SOURCE_URL, MAX_ARCHIVE_BYTES)
     except DownloadError as error:
         raise UndertowError(f"{NAME}: {SOURCE_URL} cannot be had ({error}); go online once, or {_BY_HAND}") from error
     if len(content) > MAX_ARCHIVE_BYTES:

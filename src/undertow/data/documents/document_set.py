@@ -17,7 +17,7 @@ from importlib import resources
 from pathlib import Path
 from typing import IO, cast
 
-from undertow._files import plain_size
+from undertow._files import file_size
 from undertow.data.text_files import closest, repeated, separator
 from undertow.errors import UndertowError
 
@@ -117,7 +117,7 @@ def read_documents(path: Path) -> DocumentSet:
     return _document_set(path, ("text", "biased"), "documents")
 
 
-def rephrase_pairs(path: Path) -> DocumentSet:
+def read_rephrase_pairs(path: Path) -> DocumentSet:
     """A user's table of biased spans and what each becomes without its bias: `span` and `rephrasing`.
 
     `id split text dimension` may stand beside them; without a text the span is the whole of it. All are biased.
@@ -147,7 +147,7 @@ def seen_in_training(evaluation: Iterable[Document], training: Iterable[Document
     return (f"{len(both):,} of the evaluation texts stand among the training ones too",) if both else ()
 
 
-def is_kept_name(name: str) -> bool:
+def is_reserved_name(name: str) -> bool:
     """Whether results use such a name themselves: `all` for all levels together, brackets for what is no level of a user's."""
     name = name.strip()
     return name.casefold() == "all" or (name.startswith("(") and name.endswith(")"))
@@ -215,7 +215,7 @@ def missing(path: Path, needed: Sequence[str], there: Sequence[str]) -> Undertow
 
 def _bytes(path: Path, read: Callable[[IO[bytes]], bytes]) -> bytes:
     """What is read of a file, unpacked."""
-    plain_size(path)
+    file_size(path)
     try:
         with path.open("rb") as file:
             is_packed = file.read(len(_GZIP)) == _GZIP
@@ -352,7 +352,7 @@ def _problem(document: Document) -> str:
 
 def _problem_of_bias(document: Document) -> str:
     """Likewise, of what a biased document has beside its text."""
-    if is_kept_name(document.dimension):
+    if is_reserved_name(document.dimension):
         return f"results keep the name {document.dimension!r} for themselves; call this dimension something else"
     if document.span not in document.text:
         return f"the span {document.span!r} does not stand in the text; copy it from there, letter by letter"

@@ -20,8 +20,8 @@ from typing import Any
 
 import numpy as np
 
-from undertow.data.documents.document_set import is_kept_name
-from undertow.data.prompts import LETTERS_OF_A_NAME
+from undertow.data.documents.document_set import is_reserved_name
+from undertow.data.prompts import MAX_NAME_CHARS
 from undertow.data.templates.template import Template
 from undertow.data.text_files import closest, read_toml
 from undertow.errors import UndertowError
@@ -279,10 +279,10 @@ def _own_class(path: Path, task: str, kind: str, entry: Any) -> list[Wording]:
 def _check_name(place: str, kind: str) -> None:
     if kind in CLASSES:
         raise UndertowError(f"{place}: this name is the paper's; call your class something else")
-    if is_kept_name(kind):
+    if is_reserved_name(kind):
         raise UndertowError(f"{place}: results keep this name for themselves; call your class something else")
-    if not kind.strip() or len(kind) > LETTERS_OF_A_NAME or "," in kind or not kind.isprintable():
-        raise UndertowError(f"{place}: give it a name of 1 to {LETTERS_OF_A_NAME} letters, without commas")
+    if not kind.strip() or len(kind) > MAX_NAME_CHARS or "," in kind or not kind.isprintable():
+        raise UndertowError(f"{place}: give it a name of 1 to {MAX_NAME_CHARS} letters, without commas")
 
 
 def _own_texts(place: str, entry: Mapping[str, Any]) -> dict[str, str]:

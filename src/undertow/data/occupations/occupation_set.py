@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 from importlib import resources
 from pathlib import Path
 
-from undertow.data.documents.document_set import Rows, is_kept_name, plain_name
+from undertow.data.documents.document_set import Rows, is_reserved_name, plain_name
 from undertow.data.occupations.name_pairs import read_names
 from undertow.data.occupations.onet import FILES, is_code, read_onet
 from undertow.data.text_files import closest
@@ -159,7 +159,7 @@ _SAID_WITH_A_CONSONANT = re.compile(
 
 
 @dataclass(slots=True)
-class _Draft:
+class _OccupationRows:
     """An occupation as its rows have told it so far, and the line that told each thing first."""
 
     name: str
@@ -260,18 +260,18 @@ def _small_shares(occupations: Sequence[Occupation]) -> Iterator[str]:
         yield "the shares of women are all 1 or less and taken as percent; write 40 where two in five are meant"
 
 
-def _drafts(path: Path, rows: Rows) -> list[_Draft]:
-    drafts: dict[str, _Draft] = {}
+def _drafts(path: Path, rows: Rows) -> list[_OccupationRows]:
+    drafts: dict[str, _OccupationRows] = {}
     for line, row in rows:
         where = f"{path}, line {line}"
         name = row["occupation"]
         if not name:
             raise UndertowError(f"{where}: the occupation is empty; write it, or drop the row")
-        if is_kept_name(name):
+        if is_reserved_name(name):
             raise UndertowError(
                 f"{where}: results keep the name {name!r} for themselves; call this occupation something else"
             )
-        draft = drafts.setdefault(name.casefold(), _Draft(name, line))
+        draft = drafts.setdefault(name.casefold(), _OccupationRows(name, line))
         if draft.name != name:
             raise UndertowError(
                 f"{where}: {name!r} and the {draft.name!r} of line {draft.line} differ in capitals alone; write both alike"
@@ -280,7 +280,7 @@ def _drafts(path: Path, rows: Rows) -> list[_Draft]:
     return list(drafts.values())
 
 
-def _add(draft: _Draft, row: Mapping[str, str], line: int, where: str) -> None:
+def _add(draft: _OccupationRows, row: Mapping[str, str], line: int, where: str) -> None:
     """Take in one row of an occupation; an empty cell says nothing."""
     for column in ("soc_code", "female_percent", "article", "basis"):
         said = row.get(column, "")
@@ -324,7 +324,7 @@ def _attributes(row: Mapping[str, str], where: str) -> list[Attribute]:
     return [*([Attribute(name, category or CATEGORIES[0])] if name else []), *listed]
 
 
-def _occupation(draft: _Draft, path: Path) -> Occupation:
+def _occupation(draft: _OccupationRows, path: Path) -> Occupation:
     said = draft.said
     percent = math.nan
     if "female_percent" in said:

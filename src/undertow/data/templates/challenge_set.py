@@ -46,7 +46,7 @@ class ChallengeSet:
         templates: sentences with holes.
         slots: levels of each slot, by its name.
         words: what may fill the blanks.
-        spectra: the W lists that are asked if the user names none.
+        covariates: the W lists that are asked if the user names none.
         cluster_by: factors whose levels together say which texts are one cluster of the intervals and tests.
         gaps: pairs of groups whose slopes are compared, first minus second.
     """
@@ -57,11 +57,11 @@ class ChallengeSet:
     templates: tuple[Template, ...]
     slots: Mapping[str, tuple[str, ...]]
     words: Words
-    spectra: tuple[Covariate, ...]
+    covariates: tuple[Covariate, ...]
     cluster_by: tuple[str, ...]
     gaps: tuple[tuple[str, str], ...]
 
-    def items(self, spectra: Sequence[Covariate] = ()) -> list[Item]:
+    def items(self, covariates: Sequence[Covariate] = ()) -> list[Item]:
         """Every cell of the design, by W list, then W value, then template and slots.
 
         Raises:
@@ -73,20 +73,20 @@ class ChallengeSet:
                     f"challenge {self.name!r}: template {template.text!r} has no place for W; write {{w}} in it, "
                     "or put W in front of every sentence with --inject 'In {w}: '"
                 )
-        chosen = spectra or self.spectra
-        names = [spectrum.name for spectrum in chosen]
+        chosen = covariates or self.covariates
+        names = [covariate.name for covariate in chosen]
         if len(set(names)) < len(names):
             raise UndertowError(f"challenge {self.name!r}: W {', '.join(names)} names one list twice; name each once")
         check_size(
             self.name,
             sum(
-                len(spectrum.values) * self._n_cells(template)
-                for spectrum in chosen
+                len(covariate.values) * self._n_cells(template)
+                for covariate in chosen
                 for template in self.templates
-                if template.serves(spectrum.name)
+                if template.serves(covariate.name)
             ),
         )
-        return [item for spectrum in chosen for item in self._of_spectrum(spectrum)]
+        return [item for covariate in chosen for item in self._of_covariate(covariate)]
 
     def sentences(self) -> SentenceSet:
         """Every template and slot as a sentence that any W can be put into.
@@ -132,12 +132,14 @@ class ChallengeSet:
             gold=gold,
         )
 
-    def _of_spectrum(self, spectrum: Covariate) -> Iterator[Item]:
-        serving = [(index, template) for index, template in enumerate(self.templates) if template.serves(spectrum.name)]
+    def _of_covariate(self, covariate: Covariate) -> Iterator[Item]:
+        serving = [
+            (index, template) for index, template in enumerate(self.templates) if template.serves(covariate.name)
+        ]
         if not serving:
-            raise UndertowError(f"challenge {self.name!r}: no template serves the W list {spectrum.name!r}")
+            raise UndertowError(f"challenge {self.name!r}: no template serves the W list {covariate.name!r}")
         cells = [(index, template, slots) for index, template in serving for slots in self._slot_cells(template)]
-        for place in spectrum.places():
+        for place in covariate.places():
             for index, template, slots in cells:
                 yield self._item(place, (index, template), slots)
 

@@ -18,7 +18,7 @@ LOGITS_AT_ONCE, LOGITS_AT_ONCE_ON_GPU = 2**22, 2**26
 GPU, which needs larger products to be busy."""
 
 
-def on_device(array: Ints, device: torch.device) -> torch.Tensor:
+def to_device(array: Ints, device: torch.device) -> torch.Tensor:
     """An array where a network is; to a GPU from pinned memory, so that the processor need not wait for the copy."""
     import torch
 
@@ -33,7 +33,7 @@ def logits_at_once(device: torch.device) -> int:
     return LOGITS_AT_ONCE_ON_GPU if device.type == "cuda" else LOGITS_AT_ONCE
 
 
-def affordable_tokens(
+def tokens_per_pass(
     network: Any,
     memory_bytes: Callable[[int], int],
     *,

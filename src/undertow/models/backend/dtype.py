@@ -141,7 +141,7 @@ def parse_instructions(cpuinfo: str) -> frozenset[str]:
     return frozenset.intersection(*cores) | makers if cores else frozenset()
 
 
-def no_room(parameters: float, device: str, *, gguf: bool) -> str:
+def memory_shortage(parameters: float, device: str, *, gguf: bool) -> str:
     """Why a network cannot be loaded in float32 on this machine; "" where it can, or where that cannot be said.
 
     A process that takes more than there is, is killed by the system and says nothing: what is known to be too much is not tried.
@@ -153,9 +153,9 @@ def no_room(parameters: float, device: str, *, gguf: bool) -> str:
         gguf: whether it is loaded from a GGUF file.
     """
     weights, kind = BYTES * parameters, _kind(device)
-    loading = _lacking("loading it", weights * (GGUF_PEAK if gguf else PEAK), room_bytes(CPU, CPU))
+    loading = _lacking("loading it", weights * (GGUF_PEAK if gguf else PEAK), free_bytes(CPU, CPU))
     return loading or (
-        "" if kind == CPU else _lacking("it", weights * SPARE, room_bytes(kind, device), f" on {device}")
+        "" if kind == CPU else _lacking("it", weights * SPARE, free_bytes(kind, device), f" on {device}")
     )
 
 
@@ -166,7 +166,7 @@ def _lacking(what: str, needed: float, free: int | None, where: str = "") -> str
     return f"{what} takes about {needed / 1e9:,.1f} GB{where} in float32, and {free / 1e9:,.1f} GB are free"
 
 
-def room_bytes(kind: str, device: str) -> int | None:
+def free_bytes(kind: str, device: str) -> int | None:
     """Memory that a network could take, once the networks that nobody holds any more are gone; None where nobody says."""
     gc.collect()
     if kind == CUDA:

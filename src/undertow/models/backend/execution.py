@@ -13,7 +13,7 @@ from undertow.types import ClozeQuery, ScoredQuery
 if TYPE_CHECKING:
     import torch
 
-REFUSALS = (TypeError, ValueError, RuntimeError, IndexError, KeyError, AttributeError, NotImplementedError)
+FORWARD_ERRORS = (TypeError, ValueError, RuntimeError, IndexError, KeyError, AttributeError, NotImplementedError)
 """What a network raises that cannot be fed in the way that is tried."""
 OUT_OF_MEMORY = (
     "out of memory",
@@ -68,7 +68,7 @@ def is_oom(error: BaseException) -> bool:
     return isinstance(error, RuntimeError) and any(phrase in said for phrase in OUT_OF_MEMORY)
 
 
-def ends_of(network: Any, tokenizer: Any) -> frozenset[int]:
+def end_tokens_of(network: Any, tokenizer: Any) -> frozenset[int]:
     """Tokens that end an answer, as the checkpoint, its configuration and its tokenizer say, each in its way."""
     said = [
         getattr(getattr(network, "generation_config", None), "eos_token_id", None),
@@ -80,7 +80,7 @@ def ends_of(network: Any, tokenizer: Any) -> frozenset[int]:
     )
 
 
-def among_top(logits: torch.Tensor, tokens: torch.Tensor, top: int) -> torch.Tensor:
+def in_top_k(logits: torch.Tensor, tokens: torch.Tensor, top: int) -> torch.Tensor:
     """Whether tokens are among so many most probable ones, and never more: of equal ones some are left out.
 
     Args:
@@ -93,7 +93,9 @@ def among_top(logits: torch.Tensor, tokens: torch.Tensor, top: int) -> torch.Ten
     return (wanted[:, :, None] == best[:, None, :]).any(-1)
 
 
-def repeats_of(query: ScoredQuery, spellings: Sequence[tuple[int, ...]]) -> frozenset[int] | UnsupportedQueryError:
+def find_duplicate_options(
+    query: ScoredQuery, spellings: Sequence[tuple[int, ...]]
+) -> frozenset[int] | UnsupportedQueryError:
     """Options of one group that are the same tokens count once; of two groups, they cannot be told apart.
 
     Args:

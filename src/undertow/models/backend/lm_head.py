@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from undertow.errors import UndertowError
-from undertow.models.backend.device import logits_at_once, on_device
-from undertow.models.backend.execution import AGREEMENT_NATS, REFUSALS, among_top, is_oom
+from undertow.models.backend.device import logits_at_once, to_device
+from undertow.models.backend.execution import AGREEMENT_NATS, FORWARD_ERRORS, in_top_k, is_oom
 from undertow.models.backend.onednn import COLUMNS_AT_ONCE, can_pack, linear, packed_weight
 from undertow.models.base import Ints, TokenBatch
 from undertow.types import Floats
@@ -28,7 +28,7 @@ MIN_ROWS = 256
 """Packing a head takes as long as some fifty rows of its product."""
 
 
-def places_of(batch: TokenBatch) -> Ints:
+def flat_positions(batch: TokenBatch) -> Ints:
     """Where each read of a batch is: row x length + position [read]."""
     places: Ints = batch.read_rows * batch.tokens.shape[1] + batch.read_positions
     return places
@@ -49,7 +49,7 @@ def read_at(
     import torch
 
     distinct, place_of_read = np.unique(places, return_inverse=True)
-    at, wanted = (on_device(one, device) for one in (place_of_read, tokens))
+    at, wanted = (to_device(one, device) for one in (place_of_read, tokens))
     logprobs = torch.full((len(tokens),), torch.nan, dtype=torch.float32, device=device)
     start = 0
     for logits in slices_at(distinct):
@@ -57,7 +57,7 @@ def read_at(
         rows = at[in_slice] - start
         values = logits.log_softmax(-1)[rows, wanted[in_slice]]
         if top:
-            values = values.masked_fill(~among_top(logits[rows], wanted[in_slice][:, None], top)[:, 0], -torch.inf)
+            values = values.masked_fill(~in_top_k(logits[rows], wanted[in_slice][:, None], top)[:, 0], -torch.inf)
         logprobs[in_slice] = values
         start += len(logits)
     return logprobs.cpu().numpy().astype(np.float64)
@@ -151,7 +151,7 @@ def head_is_position_wise(
         raise UndertowError(f"{name}: its weights give probabilities that are not numbers; {mend}")
     try:
         actual = torch.cat(list(slices()))
-    except REFUSALS as error:
+    except FORWARD_ERRORS as error:
         if is_oom(error):
             raise
         return False

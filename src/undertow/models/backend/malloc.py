@@ -26,7 +26,7 @@ _due_s = math.inf
 """When holes are next handed back, by the monotonic clock: never where nothing is kept."""
 
 
-def keep_pages() -> None:
+def keep_freed_memory() -> None:
     """From here on what one pass leaves is there for the next; the holes that loading left are handed back first."""
     global _due_s  # noqa: PLW0603  # memory is the process's, and so is when it was last looked through
     libc = _glibc()
@@ -39,7 +39,7 @@ def keep_pages() -> None:
         libc.mallopt(M_MMAP_THRESHOLD, MAX_OF_OLDER_BYTES)
 
 
-def give_back_pages() -> None:
+def trim_memory() -> None:
     """Hand the holes back, unless it was done a moment ago."""
     global _due_s  # noqa: PLW0603
     if time.monotonic() >= _due_s:

@@ -14,7 +14,7 @@ from types import MethodType
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from undertow.errors import UndertowError
-from undertow.models.backend.malloc import keep_pages
+from undertow.models.backend.malloc import keep_freed_memory
 
 if TYPE_CHECKING:
     import torch
@@ -49,7 +49,7 @@ def with_packed_weights(network: Any, wrap: Callable[[], Model]) -> Model:
         undo.clear()
         _leave_files(network)
     if network.device.type == "cpu":
-        keep_pages()
+        keep_freed_memory()
     return model
 
 

@@ -49,7 +49,7 @@ class AttentionBlocks:
     _by_heads: tuple[tuple[int, int], torch.Tensor] | None = None
 
     @classmethod
-    def of(cls, ends: Ints, dtype: torch.dtype, device: Any) -> AttentionBlocks | None:
+    def from_subtree_ends(cls, ends: Ints, dtype: torch.dtype, device: Any) -> AttentionBlocks | None:
         """Cut the tree; None where two blocks would hold it whole.
 
         Args:

@@ -20,24 +20,24 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 
 from undertow.errors import UndertowError
-from undertow.models.backend.device import affordable_tokens, logits_at_once, on_device
+from undertow.models.backend.device import logits_at_once, to_device, tokens_per_pass
 from undertow.models.backend.execution import (
     AGREEMENT_NATS,
-    REFUSALS,
+    FORWARD_ERRORS,
+    find_duplicate_options,
     is_oom,
     oom_errors,
-    repeats_of,
     unknown_words,
 )
-from undertow.models.backend.lm_head import in_slices, places_of, read_at, read_in_columns, takes_columns
+from undertow.models.backend.lm_head import flat_positions, in_slices, read_at, read_in_columns, takes_columns
 from undertow.models.backend.onednn import weight_bytes
 from undertow.models.backend.tree_attention import KEYWORD, MAX_BLOCK, AttentionBlocks, attend_in_blocks
 from undertow.models.backend.tree_kv_cache import ancestor_mask
 from undertow.models.base import (
-    BY_TOKENS,
     CHAT_TRAINED,
     EXACT,
     PAPER,
+    TOKEN_CAPABILITIES,
     BatchLimits,
     CostEstimate,
     EncodedQuery,
@@ -50,7 +50,7 @@ from undertow.models.base import (
     TokenBatch,
     TokenPath,
     UnsupportedQueryError,
-    shared_length,
+    common_prefix_length,
 )
 from undertow.models.generation.constrained_decoder import ConstrainedDecoder
 from undertow.models.generation.greedy_decoder import GreedyDecoder
@@ -77,7 +77,7 @@ if TYPE_CHECKING:
 
 SUMMARY = "any AutoModelForCausalLM: a hub id, a folder, or a GGUF file; read by sentence likelihood"
 ARCHITECTURES = ("ForCausalLM", "LMHeadModel")
-CAPABILITIES = {**BY_TOKENS, GENERATION: (EXACT, PAPER), CHOICE: (EXACT, PAPER), WRITING: (EXACT,)}
+CAPABILITIES = {**TOKEN_CAPABILITIES, GENERATION: (EXACT, PAPER), CHOICE: (EXACT, PAPER), WRITING: (EXACT,)}
 CPU_BUDGET_TOKENS = 400
 """Beyond this the tree's attention, where it grows with the square, costs more than larger matrices save."""
 BLOCK_BUDGET_TOKENS, BLOCK_BUDGET_PRODUCTS = 1152, 3 * 10**11
@@ -121,7 +121,7 @@ def _open(identity: ModelIdentity, weights: Weights, device: str) -> CausalModel
             kind=AutoModelForCausalLM,
             trained_to="continue texts",
             tokenizer=tokenizer,
-            wrap=partial(CausalModel.of, identity, tokenizer=tokenizer),
+            wrap=partial(CausalModel.from_network, identity, tokenizer=tokenizer),
         )
 
 
@@ -143,12 +143,12 @@ class CausalModel:
     _writer: ConstrainedDecoder | None = None
 
     @classmethod
-    def of(cls, identity: ModelIdentity, network: Any, tokenizer: Any) -> CausalModel:
+    def from_network(cls, identity: ModelIdentity, network: Any, tokenizer: Any) -> CausalModel:
         """Wrap a network and its tokenizer, and find out whether its attention can take a tree."""
         config = network.config.get_text_config()
         context = int(getattr(config, "max_position_embeddings", 0) or 2**20)
         n_before, n_after = _added_tokens(tokenizer)
-        decoder = GreedyDecoder.of(network, tokenizer, context, 0)
+        decoder = GreedyDecoder.from_network(network, tokenizer, context, 0)
         model = cls(
             identity, network, tokenizer, BatchLimits(CPU_BUDGET_TOKENS, context), (), context, n_after, decoder
         )
@@ -183,7 +183,7 @@ class CausalModel:
     ) -> EncodedQuery | UnsupportedQueryError:
         # Where a token spans the end of the context, all options are read from before it, so that they stay
         # conditioned on the same tokens; a space that is a token of its own belongs to the context.
-        start = max(min(shared_length(context, tokens) for tokens in options) for context in contexts)
+        start = max(min(common_prefix_length(context, tokens) for tokens in options) for context in contexts)
         if start == 0:
             opening = self._opening()
             if opening is None:
@@ -203,7 +203,7 @@ class CausalModel:
             # What all of them hold is in the text behind the blank.
             behind = "the text behind the blank holds a character that this tokenizer does not know"
             return UnsupportedQueryError(behind) if len(unknown) == len(options) else unknown_words(query, unknown)
-        repeats = repeats_of(query, [tuple(tokens) for tokens in options])
+        repeats = find_duplicate_options(query, [tuple(tokens) for tokens in options])
         if isinstance(repeats, UnsupportedQueryError):
             return repeats
         return EncodedQuery(tuple(_path(tokens, start) for tokens in options), repeats)
@@ -220,10 +220,12 @@ class CausalModel:
 
         device = self.network.device
         with torch.inference_mode(), oom_errors():
-            blocks = AttentionBlocks.of(tree.ends, self.network.dtype, device) if self.in_blocks else None
+            blocks = (
+                AttentionBlocks.from_subtree_ends(tree.ends, self.network.dtype, device) if self.in_blocks else None
+            )
             inputs: dict[str, Any] = {
-                "input_ids": on_device(tree.tokens, device)[None],
-                "position_ids": on_device(tree.depths, device)[None],
+                "input_ids": to_device(tree.tokens, device)[None],
+                "position_ids": to_device(tree.depths, device)[None],
                 "attention_mask": self._mask(tree, whole=blocks is None),
             }
             if blocks is not None:
@@ -238,7 +240,7 @@ class CausalModel:
         mask = torch.zeros(shape if whole else (1, 1, 1, 1), dtype=self.network.dtype, device=self.network.device)
         if not whole:
             return mask.expand(shape)
-        ends = on_device(tree.ends, mask.device)
+        ends = to_device(tree.ends, mask.device)
         sees = ancestor_mask(ends, torch.arange(len(ends), device=mask.device))
         return mask.masked_fill_(~sees, torch.finfo(mask.dtype).min)
 
@@ -247,8 +249,8 @@ class CausalModel:
         import torch
 
         with torch.inference_mode(), oom_errors():
-            inputs = {"input_ids": on_device(batch.tokens, self.network.device)}
-            return self._read(inputs, places_of(batch), batch.read_tokens)
+            inputs = {"input_ids": to_device(batch.tokens, self.network.device)}
+            return self._read(inputs, flat_positions(batch), batch.read_tokens)
 
     def _read(self, inputs: dict[str, Any], places: Ints, tokens: Ints) -> Floats:
         """Log P(token) after each place, a place being row x length + position; the head sees these places only."""
@@ -261,7 +263,7 @@ class CausalModel:
     def _logits(self, inputs: dict[str, Any], places: Ints) -> Iterator[torch.Tensor]:
         """Logits after the places, a few rows at a time [row, vocabulary], in float32."""
         if not self.head_apart:
-            kept = on_device(places, self.network.device)
+            kept = to_device(places, self.network.device)
             yield self.network(**inputs, use_cache=False).logits.flatten(0, 1)[kept].float()
             return
         head = self.network.get_output_embeddings()
@@ -270,7 +272,7 @@ class CausalModel:
     def _hidden(self, inputs: dict[str, Any], places: Ints) -> torch.Tensor:
         """What the network's body says at the places [place, dim]."""
         hidden: torch.Tensor = self.network.base_model(**inputs, use_cache=False)[0]
-        return hidden.flatten(0, 1)[on_device(places, hidden.device)]
+        return hidden.flatten(0, 1)[to_device(places, hidden.device)]
 
     def answer(
         self, queries: Sequence[Query], protocol: str
@@ -308,7 +310,7 @@ class CausalModel:
             while section := list(islice(packs, SECTION)):
                 yield section
 
-    def forget(self) -> None:
+    def reset_cache(self) -> None:
         """Keep nothing of the prompts before."""
         if self._writer is not None:
             self._writer.trunk = None
@@ -334,8 +336,10 @@ class CausalModel:
     def writer(self) -> ConstrainedDecoder:
         """What it is asked beside greedy answers: choices, and writing within limits."""
         if self._writer is None:
-            prompter = PromptEncoder(self.tokenizer, self._tokens_of, self.context_tokens, self.decoder.vocabulary)
-            self._writer = ConstrainedDecoder(self.decoder, prompter, self._logits)
+            prompt_encoder = PromptEncoder(
+                self.tokenizer, self._tokens_of, self.context_tokens, self.decoder.vocabulary
+            )
+            self._writer = ConstrainedDecoder(self.decoder, prompt_encoder, self._logits)
         return self._writer
 
     def _tokens_of(self, text: str) -> list[int]:
@@ -368,7 +372,7 @@ class CausalModel:
 def _budget(model: CausalModel, *, in_blocks: bool) -> int:
     """Tokens of a pass that use the machine well."""
     processor = _processor_tokens(model.network) if in_blocks else CPU_BUDGET_TOKENS
-    return affordable_tokens(model.network, model.memory_bytes, processor=processor, gpu=GPU_BUDGET_TOKENS)
+    return tokens_per_pass(model.network, model.memory_bytes, processor=processor, gpu=GPU_BUDGET_TOKENS)
 
 
 def _processor_tokens(network: Any) -> int:
@@ -429,7 +433,7 @@ def _check_reading(model: CausalModel) -> str:
     def trouble(read: Callable[[], Floats]) -> str:
         try:
             differs = not np.abs(read() - expected).max() <= AGREEMENT_NATS[model.identity.dtype]
-        except REFUSALS as error:
+        except FORWARD_ERRORS as error:
             if is_oom(error):
                 raise
             return f"its attention takes no tree ({type(error).__name__})"

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from undertow.errors import UndertowError
-from undertow.models.backend.device import affordable_tokens
+from undertow.models.backend.device import tokens_per_pass
 from undertow.models.backend.execution import context_tokens, oom_errors
 from undertow.models.backend.onednn import weight_bytes
 from undertow.models.base import EXACT, CostEstimate, ModelHandle, ModelRequest, UnsupportedQueryError
@@ -106,7 +106,7 @@ def _open(identity: ModelIdentity, weights: Weights, device: str) -> ExtractiveQ
             kind=AutoModelForQuestionAnswering,
             trained_to="answer from passages",
             tokenizer=tokenizer,
-            wrap=partial(ExtractiveQAModel.of, identity, tokenizer=tokenizer),
+            wrap=partial(ExtractiveQAModel.from_network, identity, tokenizer=tokenizer),
         )
 
 
@@ -133,7 +133,7 @@ class _SpanScores:
     null: float
 
     @classmethod
-    def of(cls, window: Window, logits: Floats) -> _SpanScores:
+    def from_logits(cls, window: Window, logits: Floats) -> _SpanScores:
         """From the logits of both [side, position]."""
         own = slice(window.first, window.first + len(window.offsets))
         kept = np.zeros(logits.shape[1], dtype=bool)
@@ -158,13 +158,13 @@ class ExtractiveQAModel:
 
     identity: ModelIdentity
     network: Any
-    poser: QAEncoder
+    qa_encoder: QAEncoder
     feeds: tuple[str, ...]
     budget_tokens: int
     notes: tuple[str, ...]
 
     @classmethod
-    def of(cls, identity: ModelIdentity, network: Any, tokenizer: Any) -> ExtractiveQAModel:
+    def from_network(cls, identity: ModelIdentity, network: Any, tokenizer: Any) -> ExtractiveQAModel:
         """Wrap a network and its tokenizer, and find out whether it can be read."""
         takes = inspect.signature(network.forward).parameters
         feeds = tuple(name for name in FEEDS if name in tokenizer.model_input_names and name in takes)
@@ -176,10 +176,10 @@ class ExtractiveQAModel:
             CPU_BUDGET_TOKENS,
             (HOW_READ, UNKNOWN_TRAINING),
         )
-        model.budget_tokens = affordable_tokens(
+        model.budget_tokens = tokens_per_pass(
             network, model.memory_bytes, processor=CPU_BUDGET_TOKENS, gpu=GPU_BUDGET_TOKENS
         )
-        (tried,) = model.poser.posed([TRIED])
+        (tried,) = model.qa_encoder.encode([TRIED])
         if isinstance(tried, EncodedQuestion):
             model._logits(tried.windows)
             if not tried.windows[0].has_null:
@@ -196,7 +196,7 @@ class ExtractiveQAModel:
         if refused:
             yield refused
         if any(len(one.windows) > 1 for one in posed):
-            self.notes = tuple(dict.fromkeys((*self.notes, IN_WINDOWS.format(self.poser.context_tokens))))
+            self.notes = tuple(dict.fromkeys((*self.notes, IN_WINDOWS.format(self.qa_encoder.context_tokens))))
         for pack in self._packs(posed):
             yield self._answered(pack)
 
@@ -247,7 +247,7 @@ class ExtractiveQAModel:
         }
         posed = []
         extractions = [query for query in queries if isinstance(query, SpanQuery)]
-        for place, one in zip(answerable, self.poser.posed(extractions), strict=True):
+        for place, one in zip(answerable, self.qa_encoder.encode(extractions), strict=True):
             if isinstance(one, UnsupportedQueryError):
                 refused[place] = one
             else:
@@ -293,7 +293,7 @@ class ExtractiveQAModel:
         for rows in self._passes(pack):
             logits |= dict(zip([window.fed for window in rows], self._logits(rows), strict=True))
         return {
-            one.place: _answer(one, [_SpanScores.of(window, logits[window.fed]) for window in one.windows])
+            one.place: _answer(one, [_SpanScores.from_logits(window, logits[window.fed]) for window in one.windows])
             for one in pack
         }
 

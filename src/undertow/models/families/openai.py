@@ -31,12 +31,19 @@ from undertow.models.base import (
 )
 from undertow.models.openai import client as http
 from undertow.models.openai.address import OPENAI_URL, Address, address_of, key_for
-from undertow.models.openai.constrained import MEND, Endpoints, ServerDecoder, effort_tokens, n_tokens_of, prompt_in
+from undertow.models.openai.constrained import (
+    OTHER_SERVER,
+    Endpoints,
+    ServerDecoder,
+    effort_tokens,
+    n_tokens_of,
+    prompt_in,
+)
 from undertow.models.openai.gbnf import SERVERS
 from undertow.models.openai.logprobs import (
     FILTERED,
     SPENT,
-    HalfAnswerError,
+    IncompleteResponseError,
     LogprobCoverage,
     WantedWords,
     answer_in,
@@ -216,22 +223,22 @@ class OpenAIModel:
         self._note(tops, protocol)
         key, settings = key_for(self.address), self.settings
         with http.quiet_http_logs(), http.background() as submit:
-            caller = http.OpenAIClient(self.address, self.model, key, settings.timeout_s, settings.retries, self.budget)
+            client = http.OpenAIClient(self.address, self.model, key, settings.timeout_s, settings.retries, self.budget)
             try:
                 limited = [
                     query for query in prompts if isinstance(query, MultipleChoiceQuery | ConstrainedGenerateQuery)
                 ]
                 if limited:
-                    submit(self._writer.detect_server(caller)).result()
+                    submit(self._writer.detect_server(client)).result()
                     self._writer.check(limited, self.address.host)
                     self._writer.note(limited)
                     self._tell()
-                yield from self._arriving(caller, submit, prompts, protocol)
+                yield from self._arriving(client, submit, prompts, protocol)
             finally:
-                submit(caller.close()).result()
+                submit(client.close()).result()
 
     def _arriving(
-        self, caller: http.OpenAIClient, submit: http.Submit, prompts: Sequence[GeneratedQuery], protocol: str
+        self, client: http.OpenAIClient, submit: http.Submit, prompts: Sequence[GeneratedQuery], protocol: str
     ) -> Iterator[Mapping[int, Answer | UnsupportedQueryError | RequestFailedError]]:
         """A few requests under way at a time, and others only when what arrived is stored."""
         left = iter(enumerate(prompts))
@@ -242,7 +249,7 @@ class OpenAIModel:
         while True:
             while stop is None and len(under_way) < self.settings.concurrency and (following := next(left, None)):
                 place, prompt = following
-                under_way[submit(self._ask(caller, prompt, protocol))] = place
+                under_way[submit(self._ask(client, prompt, protocol))] = place
             if not under_way:
                 break
             done, _ = concurrent.futures.wait(under_way, return_when=concurrent.futures.FIRST_COMPLETED)
@@ -264,8 +271,8 @@ class OpenAIModel:
                 doubted.clear()
             if arrived:
                 yield arrived
-            if stop is None and (stop := self._given_up(losses, len(doubted), reached=caller.reached)):
-                submit(caller.wind_up()).result()
+            if stop is None and (stop := self._given_up(losses, len(doubted), reached=client.reached)):
+                submit(client.drain()).result()
         if stop is not None:
             raise stop
         if doubted:
@@ -278,7 +285,7 @@ class OpenAIModel:
         if self._writer.ignored:
             return UndertowError(
                 f"{self.address.host}: takes no notice of grammars: all of {self._writer.n_outside} answers are outside their "
-                f"limits; {MEND}"
+                f"limits; {OTHER_SERVER}"
             )
         if n_doubted >= min(LOST_IN_A_ROW, max(losses.n_prompts, 2)):
             return UndertowError(
@@ -288,13 +295,13 @@ class OpenAIModel:
         return None
 
     async def _ask(
-        self, caller: http.OpenAIClient, query: GeneratedQuery, protocol: str
+        self, client: http.OpenAIClient, query: GeneratedQuery, protocol: str
     ) -> Answer | UnsupportedQueryError | RequestFailedError | _OneHot:
         def seen(body: Mapping[str, Any]) -> None:
-            self._note_seen(*(caller.presentable(body.get(name)) for name in ("model", "system_fingerprint")))
+            self._note_seen(*(client.quotable(body.get(name)) for name in ("model", "system_fingerprint")))
 
         if not isinstance(query, GenerateQuery):
-            return await self._writer.ask(caller, query, seen)
+            return await self._writer.ask(client, query, seen)
         words = words_of(query)
         if isinstance(words, UnsupportedQueryError):
             return words
@@ -306,7 +313,7 @@ class OpenAIModel:
             seen(body)
             return answer
 
-        return await caller.ask(http.HTTPRequest(query.chat, _params(query, top), _n_tokens(query)), read)
+        return await client.ask(http.HTTPRequest(query.chat, _params(query, top), _n_tokens(query)), read)
 
     def _read(
         self, prompt: GenerateQuery, wanted: WantedWords, choice: Mapping[str, Any]
@@ -323,10 +330,10 @@ class OpenAIModel:
         if finish == "length" and not text:
             return UnsupportedQueryError(SPENT)
         if finish != "stop" and not text and not top_logprobs:
-            raise HalfAnswerError("a response with nothing in it")
+            raise IncompleteResponseError("a response with nothing in it")
         if text and not top_logprobs:
             if self._shows:
-                raise HalfAnswerError("an answer without log-probabilities")
+                raise IncompleteResponseError("an answer without log-probabilities")
             raise UndertowError(
                 f"{self.address.host}: does not give log-probabilities with the answers of {self.model}; choose a server "
                 "and a model that do"

@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 
 from undertow.errors import UndertowError
-from undertow.models.backend.device import affordable_tokens
+from undertow.models.backend.device import tokens_per_pass
 from undertow.models.backend.execution import context_tokens, oom_errors
 from undertow.models.backend.onednn import weight_bytes
 from undertow.models.base import EXACT, CostEstimate, ModelHandle, ModelRequest, UnsupportedQueryError
@@ -71,7 +71,7 @@ def _open(identity: ModelIdentity, weights: Weights, device: str) -> TokenClassi
             kind=AutoModelForTokenClassification,
             trained_to="label words",
             tokenizer=tokenizer,
-            wrap=partial(TokenClassifierModel.of, identity, tokenizer=tokenizer),
+            wrap=partial(TokenClassifierModel.from_network, identity, tokenizer=tokenizer),
         )
 
 
@@ -105,14 +105,14 @@ class TokenClassifierModel:
     notes: tuple[str, ...]
 
     @classmethod
-    def of(cls, identity: ModelIdentity, network: Any, tokenizer: Any) -> TokenClassifierModel:
+    def from_network(cls, identity: ModelIdentity, network: Any, tokenizer: Any) -> TokenClassifierModel:
         """Wrap a network and its tokenizer, and try whether it can be read."""
         names = network.config.id2label
         labels = tuple(str(names[number]) for number in range(network.config.num_labels))
         model = cls(
             identity, network, tokenizer, labels, context_tokens(network, tokenizer), CPU_BUDGET_TOKENS, (HOW_READ,)
         )
-        model.budget_tokens = affordable_tokens(
+        model.budget_tokens = tokens_per_pass(
             network, model.memory_bytes, processor=CPU_BUDGET_TOKENS, gpu=GPU_BUDGET_TOKENS
         )
         (tokens,) = model._tokens([TRIED])

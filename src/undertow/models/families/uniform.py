@@ -76,10 +76,10 @@ class UniformModel:
 
 def _answer(query: Query) -> Answer:
     if isinstance(query, (MultipleChoiceQuery, ConstrainedGenerateQuery, SpanQuery)):
-        return Answer.none("a control that prefers nothing chooses and writes nothing")
+        return Answer.missing("a control that prefers nothing chooses and writes nothing")
     options = query.continuations if isinstance(query, ContinuationQuery) else query.options
     if len(options) > WORDS:
-        return Answer.none(f"it knows {WORDS} words only")
+        return Answer.missing(f"it knows {WORDS} words only")
     if isinstance(query, GenerateQuery):
         return answer_of(query, [Step("?", (1 / WORDS,) * len(options))], "?")
     return Answer((-math.log(WORDS),) * len(options), 1 - len(options) / WORDS)

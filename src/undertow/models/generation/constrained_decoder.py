@@ -20,9 +20,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from undertow.models.backend.execution import AGREEMENT_NATS, REFUSALS, is_oom, oom_errors
+from undertow.models.backend.execution import AGREEMENT_NATS, FORWARD_ERRORS, is_oom, oom_errors
 from undertow.models.backend.tree_kv_cache import TreeKVCache, ancestor_mask
-from undertow.models.base import EXACT, CostEstimate, Ints, PrefixTree, UnsupportedQueryError, shared_length
+from undertow.models.base import EXACT, CostEstimate, Ints, PrefixTree, UnsupportedQueryError, common_prefix_length
 from undertow.models.generation.decoding_state import (
     MAX_SEQUENCES,
     DecodingState,
@@ -83,13 +83,13 @@ class ConstrainedDecoder:
 
     Attributes:
         decoder: the network, its ends, and whether its cache takes a tree.
-        prompter: prompts in tokens.
+        prompt_encoder: prompts in tokens.
         logits_at: the network's plain reading.
         trunk: the cache of the last pack, for what the next one shares with it.
     """
 
     decoder: GreedyDecoder
-    prompter: PromptEncoder
+    prompt_encoder: PromptEncoder
     logits_at: LogitsAt
     trunk: TreeKVCache | None = None
     _refusal: str | None = None
@@ -98,7 +98,7 @@ class ConstrainedDecoder:
         self, queries: Sequence[MultipleChoiceQuery | ConstrainedGenerateQuery], protocol: str = EXACT
     ) -> Iterator[Mapping[int, Answer | UnsupportedQueryError]]:
         """Answers by their places, pack by pack; first those that cannot be asked."""
-        prompts, refused = self.prompter.prompts(queries)
+        prompts, refused = self.prompt_encoder.prompts(queries)
         if refused:
             yield refused
         for pack in self._packs(prompts, warm=True):
@@ -113,7 +113,7 @@ class ConstrainedDecoder:
         order = sorted(range(len(queries)), key=lambda place: queries[place].display_text())
         for start in range(0, len(order), BLOCK):
             block = order[start : start + BLOCK]
-            prompts, refused = self.prompter.prompts([queries[place] for place in block])
+            prompts, refused = self.prompt_encoder.prompts([queries[place] for place in block])
             if refused:
                 yield [block[at] for at in refused]
             for pack in self._packs(prompts):
@@ -123,7 +123,7 @@ class ConstrainedDecoder:
         self, queries: Sequence[MultipleChoiceQuery | ConstrainedGenerateQuery], weights_bytes: int
     ) -> CostEstimate:
         """What answering takes, from one timed pack."""
-        prompts, _ = self.prompter.prompts(queries)
+        prompts, _ = self.prompt_encoder.prompts(queries)
         packs = list(self._packs(prompts))
         if not packs:
             return CostEstimate(0, 0, 0.0, weights_bytes)
@@ -134,7 +134,7 @@ class ConstrainedDecoder:
         started = time.perf_counter()
         self._answered(packs[timed])
         seconds = (time.perf_counter() - started) * sum(sizes) / sizes[timed]
-        passes = sum(1 if pack[0].trie else max(prompt.most_tokens for prompt in pack) for pack in packs)
+        passes = sum(1 if pack[0].trie else max(prompt.max_tokens for prompt in pack) for pack in packs)
         return CostEstimate(
             sum(sizes), passes, seconds, weights_bytes + self.decoder.pack_bytes(max(sizes), MAX_SEQUENCES)
         )
@@ -150,7 +150,7 @@ class ConstrainedDecoder:
     @property
     def stops(self) -> Stops:
         """What ends a written answer."""
-        return Stops(self.decoder.ends, self.prompter)
+        return Stops(self.decoder.ends, self.prompt_encoder)
 
     # Packs.
 
@@ -162,7 +162,7 @@ class ConstrainedDecoder:
         """
         sorts: dict[tuple[str, bool], list[EncodedPrompt]] = {}
         for prompt in prompts:
-            in_tree = not self.refusal and len(prompt.tokens) + prompt.most_tokens <= self.decoder.tree_depth
+            in_tree = not self.refusal and len(prompt.tokens) + prompt.max_tokens <= self.decoder.tree_depth
             sorts.setdefault((sort_of(prompt), in_tree), []).append(prompt)
         for (sort, in_tree), members in sorts.items():
             if in_tree:
@@ -176,15 +176,15 @@ class ConstrainedDecoder:
                     yield from (rows[start : start + PLAIN_ROWS] for start in range(0, len(rows), PLAIN_ROWS))
 
     def _cut(
-        self, prompts: Sequence[EncodedPrompt], most_rows: int, before: tuple[int, ...]
+        self, prompts: Sequence[EncodedPrompt], max_rows: int, before: tuple[int, ...]
     ) -> Iterator[list[EncodedPrompt]]:
         """Fill a pack prompt by prompt; what one shares with the one before costs nothing."""
         room = self._forward_tokens if sort_of(prompts[0]) == "choice" else self.decoder.tree_tokens
         pack: list[EncodedPrompt] = []
         n_tokens = n_reads = 0
         for prompt in prompts:
-            own = len(prompt.tokens) - shared_length(before, prompt.tokens) + prompt.own_tokens
-            full = n_tokens + own > room or n_reads + prompt.n_reads > self.decoder.most_rows or len(pack) == most_rows
+            own = len(prompt.tokens) - common_prefix_length(before, prompt.tokens) + prompt.own_tokens
+            full = n_tokens + own > room or n_reads + prompt.n_reads > self.decoder.max_rows or len(pack) == max_rows
             if pack and full:
                 yield pack
                 pack, n_tokens, n_reads = [], 0, 0
@@ -202,19 +202,19 @@ class ConstrainedDecoder:
     ) -> dict[int, Answer | UnsupportedQueryError]:
         import torch
 
-        in_tree = not self.refusal and max(len(one.tokens) + one.most_tokens for one in pack) <= self.decoder.tree_depth
+        in_tree = not self.refusal and max(len(one.tokens) + one.max_tokens for one in pack) <= self.decoder.tree_depth
         with torch.inference_mode(), oom_errors():
             if pack[0].trie is not None:
                 nats = self._nexts(pack) if in_tree else self._nexts_plain(pack)
-                return {prompt.place: chosen(prompt, nats, self.prompter.tokenizer, protocol) for prompt in pack}
+                return {prompt.place: chosen(prompt, nats, self.prompt_encoder.tokenizer, protocol) for prompt in pack}
             if isinstance(pack[0].query, ConstrainedGenerateQuery) and pack[0].query.constraint == BEST_SPAN:
                 return self._searched(pack, in_tree=in_tree)
-            sequences = [DecodingState.of(prompt) for prompt in pack]
+            sequences = [DecodingState.from_prompt(prompt) for prompt in pack]
             if in_tree:
                 self._write(sequences)
             else:
                 self._write_plain(sequences)
-            return {sequence.prompt.place: sequence.answer(self.prompter.tokenizer) for sequence in sequences}
+            return {sequence.prompt.place: sequence.answer(self.prompt_encoder.tokenizer) for sequence in sequences}
 
     # The tree.
 
@@ -226,9 +226,9 @@ class ConstrainedDecoder:
         first = min(paths)
         trunk = self.trunk if self.trunk is not None else TreeKVCache(self.decoder.network)
         # The last token of the first path is fed again, since its logits were not kept; no other path ends before it.
-        n_known = min(shared_length(trunk.path, first), len(first) - 1)
+        n_known = min(common_prefix_length(trunk.path, first), len(first) - 1)
         trunk.keep_path(first[:n_known], torch.arange(n_known, device=device))
-        branches = PrefixTree.of(paths)
+        branches = PrefixTree.from_paths(paths)
         nodes = {path: branches.nodes_of[path][-1] for path in paths}
         order = sorted(set(nodes.values()))
         pieces = trunk.feed_branches(branches, n_known, torch.tensor(order, device=device), self._forward_tokens)
@@ -384,7 +384,7 @@ class ConstrainedDecoder:
                 grown = self._grown([one, two])
                 self._leave(grown.trunk, grown.branches, two)
                 actual = self._grown([other]).logits_of([other])[0]
-        except REFUSALS as error:
+        except FORWARD_ERRORS as error:
             if is_oom(error):
                 raise
             return f"its cache cannot be kept from one prompt to the next ({type(error).__name__})"
@@ -401,4 +401,6 @@ _ROWS = {"choice": 2**30, "writing": MAX_SEQUENCES, "search": 8}
 
 
 def _size(pack: Sequence[EncodedPrompt]) -> int:
-    return len(PrefixTree.of(prompt.tokens for prompt in pack).tokens) + sum(prompt.own_tokens for prompt in pack)
+    return len(PrefixTree.from_paths(prompt.tokens for prompt in pack).tokens) + sum(
+        prompt.own_tokens for prompt in pack
+    )

@@ -16,7 +16,7 @@ from typing import Protocol
 
 END = -1
 """Stands for the end of an answer, whichever of a model's tokens says it."""
-AnyToken = None
+ANY_TOKEN = None
 """What `allowed` is where every token may come next."""
 
 
@@ -39,36 +39,36 @@ class Constraint(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Free:
+class AnyText:
     """Any token, and an end at any time."""
 
-    allowed: None = AnyToken
+    allowed: None = ANY_TOKEN
     may_end: bool = True
 
-    def after(self, token: int) -> Free:
+    def after(self, token: int) -> AnyText:
         """The same: what was written does not limit what is written next."""
         return self
 
 
 @dataclass(frozen=True, slots=True)
-class OfTokens:
+class PassageTokens:
     """Tokens of a passage in any order, and an end at any time; Bauer et al., section 3.3, "constrained"."""
 
     allowed: tuple[int, ...]
     may_end: bool = True
 
     @classmethod
-    def of(cls, passage: Sequence[int]) -> OfTokens:
+    def from_passage(cls, passage: Sequence[int]) -> PassageTokens:
         """The tokens of a passage."""
         return cls(tuple(sorted(set(passage))))
 
-    def after(self, token: int) -> OfTokens:
+    def after(self, token: int) -> PassageTokens:
         """The same."""
         return self
 
 
 @dataclass(frozen=True, slots=True)
-class Span:
+class PassageSpan:
     """A contiguous piece of a passage; Bauer et al., section 3.3, "span-based", over the passage's positions.
 
     Attributes:
@@ -82,7 +82,7 @@ class Span:
     started: bool = False
 
     @classmethod
-    def of(cls, passage: Sequence[int]) -> Span:
+    def from_passage(cls, passage: Sequence[int]) -> PassageSpan:
         """Nothing written yet: a span begins anywhere, and has one token at least."""
         return cls(tuple(passage), tuple(range(len(passage))))
 
@@ -96,14 +96,14 @@ class Span:
         """Once there is anything."""
         return self.started
 
-    def after(self, token: int) -> Span:
+    def after(self, token: int) -> PassageSpan:
         """The places where the longer piece stands."""
         longer = (place + 1 for place in self.places if place < len(self.passage) and self.passage[place] == token)
-        return Span(self.passage, tuple(longer), started=True)
+        return PassageSpan(self.passage, tuple(longer), started=True)
 
 
 @dataclass(slots=True)
-class Trie:
+class LabelTrie:
     """Labels by their tokens; a label may be the beginning of another.
 
     Attributes:
@@ -111,11 +111,11 @@ class Trie:
         label: place of the label that is complete here; None where none is.
     """
 
-    children: dict[int, Trie] = field(default_factory=dict)
+    children: dict[int, LabelTrie] = field(default_factory=dict)
     label: int | None = None
 
     @classmethod
-    def of(cls, labels: Sequence[Sequence[int]]) -> Trie:
+    def from_labels(cls, labels: Sequence[Sequence[int]]) -> LabelTrie:
         """The trie of these labels.
 
         Raises:
@@ -141,14 +141,14 @@ class Trie:
         """Where a label is complete."""
         return self.label is not None
 
-    def after(self, token: int) -> Trie:
+    def after(self, token: int) -> LabelTrie:
         """The state after a token."""
         return self.children[token]
 
     def prefixes(self) -> list[tuple[int, ...]]:
         """What was written at every state where there is something to decide or to read: all but the leaves, root first."""
         prefixes: list[tuple[int, ...]] = []
-        left: list[tuple[tuple[int, ...], Trie]] = [((), self)]
+        left: list[tuple[tuple[int, ...], LabelTrie]] = [((), self)]
         while left:
             written, state = left.pop()
             if state.children:
@@ -161,7 +161,7 @@ Nexts = Mapping[tuple[int, ...], Mapping[int, float]]
 """Log-probabilities in nats of what may come next, `END` among it where it may, by what was written."""
 
 
-def greedy_label(trie: Trie, nexts: Nexts, *, ends_early: bool = False) -> tuple[tuple[int, ...], int | None]:
+def greedy_label(trie: LabelTrie, nexts: Nexts, *, ends_early: bool = False) -> tuple[tuple[int, ...], int | None]:
     """What the most probable next token leads to, step by step; of equal ones the smaller token, the end last.
 
     Args:
@@ -182,11 +182,11 @@ def greedy_label(trie: Trie, nexts: Nexts, *, ends_early: bool = False) -> tuple
     return written, state.label
 
 
-def label_nats(trie: Trie, nexts: Nexts) -> list[float]:
+def label_nats(trie: LabelTrie, nexts: Nexts) -> list[float]:
     """The log-probability of each label: of its tokens, and of an end where it could have gone on [label]."""
     nats_by_label: dict[int, float] = {}
 
-    def visit(state: Trie, written: tuple[int, ...], so_far: float) -> None:
+    def visit(state: LabelTrie, written: tuple[int, ...], so_far: float) -> None:
         if state.label is not None:
             nats_by_label[state.label] = so_far + (nexts[written][END] if state.children else 0.0)
         for token, child in state.children.items():
@@ -208,7 +208,7 @@ class _Open:
 
     minus_nats: float
     written: tuple[int, ...]
-    state: Span = field(compare=False)
+    state: PassageSpan = field(compare=False)
 
 
 @dataclass(slots=True)
@@ -223,16 +223,16 @@ class SpanSearch:
         best, best_nats: the most probable whole span so far.
     """
 
-    root: Span
+    root: PassageSpan
     best: tuple[int, ...] = ()
     best_nats: float = -math.inf
     _open: list[_Open] = field(default_factory=list)
     _expanding: dict[tuple[int, ...], _Open] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, passage: Sequence[int]) -> SpanSearch:
+    def from_passage(cls, passage: Sequence[int]) -> SpanSearch:
         """Nothing found yet, and the beginning wanted."""
-        root = Span.of(passage)
+        root = PassageSpan.from_passage(passage)
         return cls(root, _open=[_Open(0.0, (), root)])
 
     @property
@@ -240,7 +240,7 @@ class SpanSearch:
         """Whether anything that was not asked yet may be better than what was found."""
         return any(-one.minus_nats > self.best_nats for one in self._open)
 
-    def wanted(self, most: int) -> list[tuple[tuple[int, ...], Span]]:
+    def wanted(self, most: int) -> list[tuple[tuple[int, ...], PassageSpan]]:
         """Up to so many spans that may lead to a better one, the most probable first; they count as asked."""
         self._open = sorted(one for one in self._open if -one.minus_nats > self.best_nats)
         batch, self._open = self._open[:most], self._open[most:]

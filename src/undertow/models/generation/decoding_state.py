@@ -19,17 +19,24 @@ import numpy as np
 from undertow.models.base import PAPER, UnsupportedQueryError
 from undertow.models.generation.constraints import (
     END,
+    AnyText,
     Constraint,
-    Free,
-    OfTokens,
-    Span,
+    LabelTrie,
+    PassageSpan,
+    PassageTokens,
     SpanSearch,
-    Trie,
     greedy_label,
     label_nats,
 )
 from undertow.models.generation.prompt_encoder import EncodedPrompt, Passage, PromptEncoder
-from undertow.types import BEST_SPAN, FREE, PASSAGE_TOKENS, Answer, ConstrainedGenerateQuery, MultipleChoiceQuery
+from undertow.types import (
+    BEST_SPAN,
+    PASSAGE_TOKENS,
+    UNCONSTRAINED,
+    Answer,
+    ConstrainedGenerateQuery,
+    MultipleChoiceQuery,
+)
 
 if TYPE_CHECKING:
     import torch
@@ -69,19 +76,19 @@ class Stops:
 
     Attributes:
         ends: the model's own end tokens.
-        prompter: knows which tokens break a line.
+        prompt_encoder: knows which tokens break a line.
     """
 
     ends: frozenset[int]
-    prompter: PromptEncoder
+    prompt_encoder: PromptEncoder
 
-    def of(self, query: ConstrainedGenerateQuery) -> frozenset[int]:
+    def end_tokens(self, query: ConstrainedGenerateQuery) -> frozenset[int]:
         """Tokens that end the answer, and are no part of it."""
-        return self.ends | self.prompter.line_breaks if query.line_ends else self.ends
+        return self.ends | self.prompt_encoder.line_breaks if query.line_ends else self.ends
 
     def last(self, query: ConstrainedGenerateQuery) -> frozenset[int]:
         """Tokens that no other comes after."""
-        return self.prompter.line_ends if query.line_ends else frozenset()
+        return self.prompt_encoder.line_ends if query.line_ends else frozenset()
 
 
 # Choices.
@@ -92,7 +99,7 @@ def reads_of(pack: Sequence[EncodedPrompt]) -> dict[tuple[int, ...], list[int]]:
     reads: dict[tuple[int, ...], set[int]] = {}
     for prompt in pack:
         for prefix in prompt.prefixes:
-            state: Trie = prompt.trie or Trie()
+            state: LabelTrie = prompt.trie or LabelTrie()
             for token in prefix:
                 state = state.children[token]
             reads.setdefault((*prompt.tokens, *prefix), set()).update(state.children)
@@ -153,7 +160,7 @@ def span_nexts(
     norms = logits.logsumexp(-1)
     by_span = []
     for row, (at, written, allowed) in enumerate(wanted):
-        ends, last = stops.of(query_of(pack[at])), stops.last(query_of(pack[at]))
+        ends, last = stops.end_tokens(query_of(pack[at])), stops.last(query_of(pack[at]))
         if last.intersection(written[-1:]):
             by_span.append(dict.fromkeys(allowed, -math.inf) | {END: 0.0})
             continue
@@ -173,7 +180,7 @@ def search_spans(
         pack: prompts.
         expand: what may come next after each of some spans; the first time, of the beginnings.
     """
-    searches = [SpanSearch.of(passage_of(prompt).tokens) for prompt in pack]
+    searches = [SpanSearch.from_passage(passage_of(prompt).tokens) for prompt in pack]
     while True:
         share = max(1, MAX_SEQUENCES // max(1, sum(search.going for search in searches)))
         open_ones = [(at, *one) for at, search in enumerate(searches) for one in search.wanted(share)]
@@ -220,12 +227,16 @@ class DecodingState:
     done: bool = False
 
     @classmethod
-    def of(cls, prompt: EncodedPrompt) -> DecodingState:
+    def from_prompt(cls, prompt: EncodedPrompt) -> DecodingState:
         """Nothing written yet."""
         query, passage = query_of(prompt), passage_of(prompt).tokens
-        state: Constraint = Free()
-        if query.constraint != FREE:
-            state = OfTokens.of(passage) if query.constraint == PASSAGE_TOKENS else Span.of(passage)
+        state: Constraint = AnyText()
+        if query.constraint != UNCONSTRAINED:
+            state = (
+                PassageTokens.from_passage(passage)
+                if query.constraint == PASSAGE_TOKENS
+                else PassageSpan.from_passage(passage)
+            )
         # By the query alone, whatever it is asked together with.
         seed_digest = hashlib.sha256(f"{query.seed}\n{query.display_text()}".encode("utf-8", "replace")).digest()
         return cls(prompt, state, np.random.default_rng(list(seed_digest)))
@@ -245,7 +256,7 @@ class DecodingState:
             nats = float(logits[chosen])
             self.tokens.append(chosen)
             self.state = self.state.after(chosen)
-            spent = len(self.tokens) >= self.prompt.most_tokens
+            spent = len(self.tokens) >= self.prompt.max_tokens
             self.done = spent or (self.state.allowed is not None and not self.state.allowed)
         self.nats += nats - norm
 
@@ -290,7 +301,7 @@ class DecodingState:
         """What was written."""
         if math.isnan(self.nats):
             return UnsupportedQueryError("the model gave a probability that is not a number")
-        if isinstance(self.state, Span) and self.tokens:
+        if isinstance(self.state, PassageSpan) and self.tokens:
             text = passage_of(self.prompt).text_of_span(tuple(self.tokens))
         else:
             text = tokenizer.decode(self.tokens, skip_special_tokens=True, clean_up_tokenization_spaces=False)
@@ -302,7 +313,7 @@ def decode_step(sequences: Sequence[DecodingState], logits: torch.Tensor, stops:
     """The next token of each answer, from the logits of a step [sequence, vocabulary]."""
     norms = logits.logsumexp(-1)
     for sequence, row, norm in zip(sequences, logits, norms.tolist(), strict=True):
-        sequence.advance(row, norm, stops.of(sequence.query))
+        sequence.advance(row, norm, stops.end_tokens(sequence.query))
         # A token may say something before it breaks the line.
         sequence.done |= sequence.tokens[-1:] != [] and sequence.tokens[-1] in stops.last(sequence.query)
 
@@ -325,7 +336,7 @@ def forced_generate_kwargs(sequences: Sequence[DecodingState], stops: Stops) -> 
     config = GenerationConfig(
         do_sample=False,
         num_beams=1,
-        max_new_tokens=max(sequence.prompt.most_tokens for sequence in sequences),
+        max_new_tokens=max(sequence.prompt.max_tokens for sequence in sequences),
         pad_token_id=end,
         eos_token_id=[end] if stops.ends else None,
     )

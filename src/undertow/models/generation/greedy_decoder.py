@@ -18,11 +18,18 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from undertow.models.backend.execution import AGREEMENT_NATS, REFUSALS, among_top, ends_of, is_oom, oom_errors
+from undertow.models.backend.execution import (
+    AGREEMENT_NATS,
+    FORWARD_ERRORS,
+    end_tokens_of,
+    in_top_k,
+    is_oom,
+    oom_errors,
+)
 from undertow.models.backend.tree_kv_cache import TreeKVCache, ancestor_mask
-from undertow.models.base import PAPER, PAPER_TOP, CostEstimate, PrefixTree, UnsupportedQueryError, shared_length
+from undertow.models.base import PAPER, PAPER_TOP, CostEstimate, PrefixTree, UnsupportedQueryError, common_prefix_length
 from undertow.models.generation.step_readout import Step, answer_of
-from undertow.models.tokens.chat_template import in_template, template_notes
+from undertow.models.tokens.chat_template import encode_chat, template_notes
 from undertow.models.tokens.option_tokens import OptionTokens, Vocabulary
 from undertow.types import Answer, GenerateQuery
 
@@ -84,14 +91,14 @@ class GreedyDecoder:
     refusal: str | None = None
 
     @classmethod
-    def of(cls, network: Any, tokenizer: Any, context_tokens: int, tree_depth: int) -> GreedyDecoder:
+    def from_network(cls, network: Any, tokenizer: Any, context_tokens: int, tree_depth: int) -> GreedyDecoder:
         """Wrap a network; whether its cache takes a tree is found out when the first prompts come."""
         from transformers import GenerationConfig
 
-        ends = ends_of(network, tokenizer)
+        ends = end_tokens_of(network, tokenizer)
         # A checkpoint's own settings (a penalty for repeating, a least length) would bend the distributions.
         network.generation_config = GenerationConfig()
-        return cls(network, tokenizer, Vocabulary.of(tokenizer), context_tokens, tree_depth, ends)
+        return cls(network, tokenizer, Vocabulary.from_tokenizer(tokenizer), context_tokens, tree_depth, ends)
 
     def answers(
         self, queries: Sequence[GenerateQuery], protocol: str, tokens_of: Callable[[str], list[int]]
@@ -168,7 +175,7 @@ class GreedyDecoder:
     def _tokens(
         self, query: GenerateQuery, tokens_of: Callable[[str], list[int]]
     ) -> tuple[int, ...] | UnsupportedQueryError:
-        tokens = in_template(self.tokenizer, query.prompt) if query.chat else tuple(tokens_of(query.prompt))
+        tokens = encode_chat(self.tokenizer, query.prompt) if query.chat else tuple(tokens_of(query.prompt))
         if isinstance(tokens, UnsupportedQueryError):
             return tokens
         if not tokens:
@@ -187,7 +194,7 @@ class GreedyDecoder:
             alike.setdefault((prompt.options, prompt.query.max_tokens), []).append(prompt)
         for (_, max_tokens), members in alike.items():
             in_tree = [prompt for prompt in members if self._takes(len(prompt.tokens) + max_tokens)]
-            yield from _cut(sorted(in_tree, key=lambda prompt: prompt.tokens), self.tree_tokens, self.most_rows)
+            yield from _cut(sorted(in_tree, key=lambda prompt: prompt.tokens), self.tree_tokens, self.max_rows)
             by_length: dict[int, list[_Prompt]] = {}
             for prompt in members:
                 if not self._takes(len(prompt.tokens) + max_tokens):
@@ -207,7 +214,7 @@ class GreedyDecoder:
         return not self.refusal and length <= self.tree_depth
 
     @property
-    def most_rows(self) -> int:
+    def max_rows(self) -> int:
         """Answers of one pack: each holds a row of logits at every step."""
         return max(1, LOGITS_OF_A_STEP // int(self.network.get_output_embeddings().weight.shape[0]))
 
@@ -232,7 +239,7 @@ class GreedyDecoder:
         import torch
 
         device = self.network.device
-        branches = PrefixTree.of(prompts)
+        branches = PrefixTree.from_paths(prompts)
         leaves = torch.tensor([branches.nodes_of[tokens][-1] for tokens in prompts], device=device)
         ends = torch.from_numpy(branches.ends).to(device)
         sees = ancestor_mask(ends, torch.arange(len(ends), device=device))  # [node, node]
@@ -314,7 +321,7 @@ class GreedyDecoder:
             return "it looks back over a few tokens only"
         vocabulary = int(self.network.get_output_embeddings().weight.shape[0])
         own = length - length // 2
-        n_rows = min(self.most_rows, max(2, (self.tree_tokens - length // 2) // (own + CHECK_STEPS)))
+        n_rows = min(self.max_rows, max(2, (self.tree_tokens - length // 2) // (own + CHECK_STEPS)))
         draws = np.random.default_rng(0).integers(vocabulary // 4, vocabulary // 2, size=(n_rows, length))
         draws[:, : length // 2] = draws[0, : length // 2]
         prompts = [tuple(map(int, row)) for row in draws]
@@ -326,7 +333,7 @@ class GreedyDecoder:
             with torch.inference_mode():
                 expected = self._plain([prompts[row] for row in compared], CHECK_STEPS, reader)
                 actual = self._in_tree(prompts, CHECK_STEPS, reader)
-        except REFUSALS as error:
+        except FORWARD_ERRORS as error:
             if is_oom(error):
                 raise
             return f"its cache takes no tree of prompts ({type(error).__name__})"
@@ -372,7 +379,7 @@ class _Reader:
         owners = torch.tensor([option for option, _ in flat], device=logits.device, dtype=torch.int64)
         probs = (logits[:, tokens] - logits.logsumexp(-1, keepdim=True)).exp()
         if self.top:
-            probs = probs.masked_fill(~among_top(logits, tokens, self.top), 0.0)
+            probs = probs.masked_fill(~in_top_k(logits, tokens, self.top), 0.0)
         sums = torch.zeros(len(logits), n_options, device=logits.device).index_add_(1, owners, probs)
         without = torch.tensor([not tokens for tokens in self.options.ids], device=logits.device)
         by_option: list[list[float]] = sums.masked_fill(without, torch.nan).double().cpu().tolist()
@@ -380,17 +387,19 @@ class _Reader:
 
 
 def _size(pack: Sequence[_Prompt]) -> int:
-    return len(PrefixTree.of(prompt.tokens for prompt in pack).tokens) + sum(prompt.query.max_tokens for prompt in pack)
+    return len(PrefixTree.from_paths(prompt.tokens for prompt in pack).tokens) + sum(
+        prompt.query.max_tokens for prompt in pack
+    )
 
 
-def _cut(prompts: Sequence[_Prompt], budget_tokens: int, most_rows: int) -> Iterator[list[_Prompt]]:
+def _cut(prompts: Sequence[_Prompt], budget_tokens: int, max_rows: int) -> Iterator[list[_Prompt]]:
     """Fill a pack prompt by prompt, each with its answer at its longest; what one shares with the one before costs nothing."""
     pack: list[_Prompt] = []
     n_tokens = 0
     for prompt in prompts:
-        shared = shared_length(pack[-1].tokens, prompt.tokens) if pack else 0
+        shared = common_prefix_length(pack[-1].tokens, prompt.tokens) if pack else 0
         own = len(prompt.tokens) + prompt.query.max_tokens
-        if pack and (n_tokens + own - shared > budget_tokens or len(pack) == most_rows):
+        if pack and (n_tokens + own - shared > budget_tokens or len(pack) == max_rows):
             yield pack
             pack, n_tokens, shared = [], 0, 0
         pack.append(prompt)

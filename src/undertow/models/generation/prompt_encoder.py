@@ -9,9 +9,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from undertow.models.base import UnsupportedQueryError, shared_length
-from undertow.models.generation.constraints import Trie
-from undertow.models.tokens.chat_template import in_template
+from undertow.models.base import UnsupportedQueryError, common_prefix_length
+from undertow.models.generation.constraints import LabelTrie
+from undertow.models.tokens.chat_template import encode_chat
 from undertow.models.tokens.option_tokens import Vocabulary
 from undertow.types import ConstrainedGenerateQuery, MultipleChoiceQuery
 
@@ -62,12 +62,12 @@ class EncodedPrompt:
     query: MultipleChoiceQuery | ConstrainedGenerateQuery
     tokens: tuple[int, ...]
     n_dropped: int = 0
-    trie: Trie | None = None
+    trie: LabelTrie | None = None
     prefixes: tuple[tuple[int, ...], ...] = ()
     passage: Passage | None = None
 
     @property
-    def most_tokens(self) -> int:
+    def max_tokens(self) -> int:
         """Tokens that stand behind the prompt on one path, at most."""
         return len(self.passage.tokens) if self.passage is not None else max(map(len, self.prefixes))
 
@@ -156,14 +156,14 @@ class PromptEncoder:
         return best
 
     def _fits(self, prompt: EncodedPrompt) -> bool:
-        return len(prompt.tokens) + prompt.most_tokens <= self.context_tokens
+        return len(prompt.tokens) + prompt.max_tokens <= self.context_tokens
 
     def _without(
         self, place: int, query: MultipleChoiceQuery | ConstrainedGenerateQuery, n_dropped: int
     ) -> EncodedPrompt | UnsupportedQueryError:
         """The query without so many of its first examples, whether it fits or not."""
         text = "".join((*query.shots[n_dropped:], query.prompt))
-        tokens = in_template(self.tokenizer, text) if query.chat else tuple(self.tokens_of(text))
+        tokens = encode_chat(self.tokenizer, text) if query.chat else tuple(self.tokens_of(text))
         if isinstance(tokens, UnsupportedQueryError):
             return tokens
         return self._whole(place, query, (text, tokens), n_dropped)
@@ -219,7 +219,7 @@ class PromptEncoder:
             if start > 0 and tokens[start - 1 :] == edge:
                 return tokens[:start], spelled
         whole = [tuple(self.tokens_of(text + label)) for label in labels]
-        start = min(shared_length(tokens, one) for one in whole)
+        start = min(common_prefix_length(tokens, one) for one in whole)
         spelled = tuple(one[start:] for one in whole)
         if start:
             self._labels[key] = tokens[start - 1 :], spelled
@@ -255,7 +255,7 @@ class PromptEncoder:
 
 def _trie(
     query: MultipleChoiceQuery, labels: Sequence[tuple[int, ...]], unknown: int | None
-) -> Trie | UnsupportedQueryError:
+) -> LabelTrie | UnsupportedQueryError:
     """The labels' trie, or why they cannot be spelled or told apart."""
     counted = [one[:1] for one in labels] if query.first_token else list(labels)
     for at, one in enumerate(counted):
@@ -274,4 +274,4 @@ def _trie(
             return UnsupportedQueryError(
                 f"this tokenizer {how} {other!r} and {query.labels[at].strip()!r}{first}, so they cannot be told apart"
             )
-    return Trie.of(counted)
+    return LabelTrie.from_labels(counted)

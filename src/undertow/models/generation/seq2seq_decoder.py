@@ -34,7 +34,7 @@ from undertow.models.generation.decoding_state import (
     span_nexts,
 )
 from undertow.models.generation.prompt_encoder import EncodedPrompt, PromptEncoder
-from undertow.models.tokens.chat_template import in_template
+from undertow.models.tokens.chat_template import encode_chat
 from undertow.types import Answer, ConstrainedGenerateQuery, MultipleChoiceQuery
 
 if TYPE_CHECKING:
@@ -70,11 +70,11 @@ class SourceEncoder(PromptEncoder):
     """Prompts as an encoder reads them; the answer begins a text of its own, and each has the whole context to itself.
 
     Attributes:
-        framed: a prompt with what goes around it, as the mode that a model is told.
+        frame: a prompt with what goes around it, as the mode that a model is told.
         n_given: tokens that the decoder is given before it answers.
     """
 
-    framed: Callable[[str], str] = str
+    frame: Callable[[str], str] = str
     n_given: int = 1
 
     def _prompted(
@@ -82,15 +82,15 @@ class SourceEncoder(PromptEncoder):
     ) -> EncodedPrompt | UnsupportedQueryError:
         """The query with as many of its last examples as there is room for."""
         for n_dropped in range(len(query.shots) + 1):
-            text = self.framed("".join((*query.shots[n_dropped:], query.prompt)))
-            tokens = in_template(self.tokenizer, text) if query.chat else tuple(self.tokens_of(text))
+            text = self.frame("".join((*query.shots[n_dropped:], query.prompt)))
+            tokens = encode_chat(self.tokenizer, text) if query.chat else tuple(self.tokens_of(text))
             if isinstance(tokens, UnsupportedQueryError):
                 return tokens
             # A chat's answer begins anew, too.
             whole = self._whole(place, replace(query, chat=True), (text, tokens), n_dropped)
             if isinstance(whole, UnsupportedQueryError):
                 return whole
-            if max(len(whole.tokens), self.n_given + whole.most_tokens) <= self.context_tokens:
+            if max(len(whole.tokens), self.n_given + whole.max_tokens) <= self.context_tokens:
                 return replace(whole, query=query)
         return UnsupportedQueryError(
             f"the prompt or its answer is longer than the {self.context_tokens} tokens that the model reads, without any example"
@@ -128,13 +128,13 @@ class Seq2SeqDecoder:
 
     Attributes:
         reader: the network.
-        prompter: prompts in tokens.
+        prompt_encoder: prompts in tokens.
         given: what the decoder begins with before it answers.
         ends: tokens that end an answer.
     """
 
     reader: EncoderDecoder
-    prompter: SourceEncoder
+    prompt_encoder: SourceEncoder
     given: tuple[int, ...]
     ends: frozenset[int]
 
@@ -142,7 +142,7 @@ class Seq2SeqDecoder:
         self, queries: Sequence[MultipleChoiceQuery | ConstrainedGenerateQuery], protocol: str = EXACT
     ) -> Iterator[Mapping[int, Answer | UnsupportedQueryError]]:
         """Answers by their places, pack by pack; first those that cannot be asked."""
-        prompts, refused = self.prompter.prompts(queries)
+        prompts, refused = self.prompt_encoder.prompts(queries)
         if refused:
             yield refused
         for pack in self._packs(prompts):
@@ -150,13 +150,13 @@ class Seq2SeqDecoder:
 
     def packs(self, queries: Sequence[MultipleChoiceQuery | ConstrainedGenerateQuery]) -> list[list[int]]:
         """Places of the queries that are answered in one go; those that cannot be asked come first."""
-        prompts, refused = self.prompter.prompts(queries)
+        prompts, refused = self.prompt_encoder.prompts(queries)
         packs = [[prompt.place for row in pack for prompt in row] for pack in self._packs(prompts)]
         return [list(refused), *packs] if refused else packs
 
     def estimate_cost(self, queries: Sequence[MultipleChoiceQuery | ConstrainedGenerateQuery]) -> CostEstimate:
         """What answering takes, from one timed pack."""
-        prompts, _ = self.prompter.prompts(queries)
+        prompts, _ = self.prompt_encoder.prompts(queries)
         packs = self._packs(prompts)
         sizes = [sum(len(row[0].tokens) + self._n_written(row) for row in pack) for pack in packs]
         seconds = 0.0
@@ -172,7 +172,7 @@ class Seq2SeqDecoder:
     @property
     def stops(self) -> Stops:
         """What ends a written answer."""
-        return Stops(self.ends, self.prompter)
+        return Stops(self.ends, self.prompt_encoder)
 
     # Packs.
 
@@ -201,12 +201,13 @@ class Seq2SeqDecoder:
             )
             nats = self._nexts(sorts["choice"], seen)
             answers = {
-                prompt.place: chosen(prompt, nats, self.prompter.tokenizer, protocol) for prompt in sorts["choice"]
+                prompt.place: chosen(prompt, nats, self.prompt_encoder.tokenizer, protocol)
+                for prompt in sorts["choice"]
             }
-            sequences = [DecodingState.of(prompt) for prompt in sorts["writing"]]
+            sequences = [DecodingState.from_prompt(prompt) for prompt in sorts["writing"]]
             for start in range(0, len(sequences), MAX_SEQUENCES):
                 self._write(sequences[start : start + MAX_SEQUENCES], seen)
-            answers |= {sequence.prompt.place: sequence.answer(self.prompter.tokenizer) for sequence in sequences}
+            answers |= {sequence.prompt.place: sequence.answer(self.prompt_encoder.tokenizer) for sequence in sequences}
             return answers | search_spans(sorts["search"], self._searching(sorts["search"], seen))
 
     # Choices.
@@ -223,7 +224,7 @@ class Seq2SeqDecoder:
             paths = [(number, path) for number, row in enumerate(at_once) for path in row]
             places = [(number, len(path) - seen.length) for number, path in paths]
             left = iter([path for _, path in paths])
-            for logits in self._read(seen.of(sources), written, places):
+            for logits in self._read(seen.rows(sources), written, places):
                 read_paths = [next(left) for _ in logits]
                 nats |= nexts(logits, [(path, row, reads[path]) for row, path in enumerate(read_paths)], self.ends)
         return nats
@@ -249,7 +250,7 @@ class Seq2SeqDecoder:
         import torch
         from transformers.modeling_outputs import BaseModelOutput
 
-        states = seen.of([sequence.prompt.tokens for sequence in sequences])
+        states = seen.rows([sequence.prompt.tokens for sequence in sequences])
         self.reader.network.generate(
             encoder_outputs=BaseModelOutput(last_hidden_state=states),
             attention_mask=torch.ones(states.shape[:2], dtype=torch.int64, device=states.device),
@@ -266,7 +267,7 @@ class Seq2SeqDecoder:
         import torch
 
         def expand(wanted: Sequence[Open]) -> list[dict[int, float]]:
-            states = seen.of([prompts[at].tokens for at, _, _ in wanted])
+            states = seen.rows([prompts[at].tokens for at, _, _ in wanted])
             written = [tokens for _, tokens, _ in wanted]
             ends_of_rows = [(row, len(tokens)) for row, tokens in enumerate(written)]
             logits = torch.cat(list(self._read(states, written, ends_of_rows)))
@@ -292,7 +293,7 @@ class _SourceStates:
         """Tokens of each text."""
         return int(self.states.shape[1])
 
-    def of(self, sources: Sequence[Source]) -> torch.Tensor:
+    def rows(self, sources: Sequence[Source]) -> torch.Tensor:
         """Of these [source, position, width]."""
         return self.states[[self.row_of[source] for source in sources]]
 
@@ -311,5 +312,5 @@ def _rows_of(paths: Sequence[Source]) -> list[list[Source]]:
 def _n_passes(pack: Sequence[Sequence[EncodedPrompt]]) -> int:
     """One of the encoder, one for all choices, one for each step of what is written."""
     prompts = [prompt for row in pack for prompt in row]
-    n_steps = max((prompt.most_tokens for prompt in prompts if prompt.passage is not None), default=0)
+    n_steps = max((prompt.max_tokens for prompt in prompts if prompt.passage is not None), default=0)
     return 1 + any(prompt.trie is not None for prompt in prompts) + n_steps

@@ -75,11 +75,11 @@ def _stands_alone(steps: Sequence[Step], at: int) -> bool:
 def answer_of(query: GenerateQuery, steps: Sequence[Step], text: str) -> Answer:
     """What the steps of this text say of the options; unscored where nothing was written."""
     if not steps:
-        return Answer.none(EMPTY)
+        return Answer.missing(EMPTY)
     counted = steps_that_count(steps, query.options)
     probs = [sum(step.probs[option] for step in counted) / len(counted) for option in range(len(query.options))]
     if any(math.isinf(prob) for prob in probs) or all(math.isnan(prob) for prob in probs):
-        return Answer.none("the model gave a probability that is not a number")
+        return Answer.missing("the model gave a probability that is not a number")
     taken = sum(prob for prob in probs if not math.isnan(prob))
     hidden = any(step.n_seen for step in counted)
     return Answer(

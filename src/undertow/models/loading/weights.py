@@ -20,10 +20,10 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from undertow._files import first_line, is_plain_file, json_of, whole_file
+from undertow._files import first_line, is_plain_file, parse_json, read_file
 from undertow.errors import UndertowError
 from undertow.models.base import ModelRequest
-from undertow.models.loading.download import PULLABLE, pulled_file
+from undertow.models.loading.download import PACKAGES, pulled_file
 from undertow.models.loading.gguf_header import check_header
 from undertow.types import ModelIdentity, digest
 
@@ -82,13 +82,13 @@ def find_weights(request: ModelRequest, architectures: Sequence[str]) -> Weights
     """
     path = path_of(request.name)
     is_gguf = path.suffix.lower() == GGUF
-    local = request.name in PULLABLE or is_gguf or path.exists()
+    local = request.name in PACKAGES or is_gguf or path.exists()
     if local and request.revision:
         raise UndertowError(f"{request.name}: has no revisions, its files are what they are; leave --revision out")
-    if request.name in PULLABLE:
+    if request.name in PACKAGES:
         if GGUF_ARCHITECTURE not in architectures:
             return None
-        return _gguf(pulled_file(request.name), PULLABLE[request.name].source)
+        return _gguf(pulled_file(request.name), PACKAGES[request.name].source)
     if is_gguf:
         return find_gguf(path) if GGUF_ARCHITECTURE in architectures else None
     if path.is_dir():
@@ -110,7 +110,7 @@ def find_weights(request: ModelRequest, architectures: Sequence[str]) -> Weights
 
 def is_gguf(name: str) -> bool:
     """Whether what a user calls a model is a GGUF file, whose weights are unpacked when it is loaded."""
-    return name in PULLABLE or name.startswith(GGUF_PREFIX) or Path(name).suffix.lower() == GGUF
+    return name in PACKAGES or name.startswith(GGUF_PREFIX) or Path(name).suffix.lower() == GGUF
 
 
 def path_of(name: str) -> Path:
@@ -177,7 +177,7 @@ def _adapter(request: ModelRequest, path: Path, architectures: Sequence[str]) ->
     """
     config = path / ADAPTER_CONFIG
     try:
-        said = json_of(whole_file(config, MAX_CONFIG_BYTES, "an adapter's configuration"), named_once=False)
+        said = parse_json(read_file(config, MAX_CONFIG_BYTES, "an adapter's configuration"), unique_names=False)
         kind, base = said["peft_type"], said["base_model_name_or_path"]
         if not base or not isinstance(base, str):
             raise ValueError("no base")
@@ -239,7 +239,7 @@ def _hub(request: ModelRequest, architectures: Sequence[str]) -> Weights | None:
     )
 
     name, revision = request.name, request.revision or None
-    near = "".join(f" (did you mean {one!r}?)" for one in difflib.get_close_matches(name, PULLABLE, n=1))
+    near = "".join(f" (did you mean {one!r}?)" for one in difflib.get_close_matches(name, PACKAGES, n=1))
     _hush_hub()
     try:
         offline = not _hub_answers(name, revision)
@@ -291,8 +291,8 @@ def _hub_answers(name: str, revision: str | None) -> bool:
 
 def _is_of(config: Path, architectures: Sequence[str]) -> bool:
     try:
-        content = whole_file(config, MAX_CONFIG_BYTES, "a model's configuration")
-        given = json_of(content, named_once=False)["architectures"]  # transformers takes the last of two
+        content = read_file(config, MAX_CONFIG_BYTES, "a model's configuration")
+        given = parse_json(content, unique_names=False)["architectures"]  # transformers takes the last of two
         if not given or not isinstance(given, list):
             raise ValueError("no list of architectures")
     except (ValueError, KeyError, TypeError) as error:

@@ -26,7 +26,7 @@ from undertow.errors import UndertowError
 from undertow.models.base import RequestFailedError, UnsupportedQueryError
 from undertow.models.openai.address import KEY_VARIABLE, Address
 from undertow.models.openai.connection import UnreadableError, client_for, headers_for, why_nothing_came
-from undertow.models.openai.logprobs import HalfAnswerError
+from undertow.models.openai.logprobs import IncompleteResponseError
 
 if TYPE_CHECKING:
     from openai import AsyncOpenAI
@@ -36,11 +36,11 @@ MAX_RETRY_AFTER_S = 120.0
 """A server that asks for more patience than this is not waited for: its prompts are lost, and asked another time."""
 RETRIES_UNREACHED = 2
 """Of a server that never said a word, which is most often a mistyped address or one that was not started."""
-TRY_AGAIN = (408, 409, 429)
-MAX_MESSAGE_LETTERS = 200
-LONG_KEY_LETTERS = 16
+RETRY_STATUSES = (408, 409, 429)
+MAX_MESSAGE_CHARS = 200
+LONG_KEY_CHARS = 16
 """So many letters are no word that an answer might have by itself."""
-KEY_PART_LETTERS = 6
+KEY_PART_CHARS = 6
 """Any so many letters of the key in a row, and a server's text is not passed on."""
 OTHER_NAMES: Mapping[tuple[bool, str], str] = {
     (True, "max_tokens"): "max_completion_tokens",
@@ -166,7 +166,7 @@ class HTTPRequest:
     n_tokens: int
 
 
-class TooLongError(UnsupportedQueryError):
+class PromptTooLongError(UnsupportedQueryError):
     """A prompt that has no room in what the model reads; a shorter one may have."""
 
 
@@ -191,7 +191,7 @@ class StatusError:
     @property
     def passes(self) -> bool:
         """Whether the same may be answered later."""
-        return self.status in TRY_AGAIN or self.status >= 500
+        return self.status in RETRY_STATUSES or self.status >= 500
 
     @property
     def is_too_long(self) -> bool:
@@ -239,7 +239,7 @@ class OpenAIClient:
         await asyncio.gather(*tasks, return_exceptions=True)
         await self._client.close()
 
-    async def wind_up(self) -> None:
+    async def drain(self) -> None:
         """Begin no attempt any more; those under way end as they end."""
         self._closing.set()
 
@@ -268,7 +268,7 @@ class OpenAIClient:
             if isinstance(outcome, Mapping):
                 try:
                     return read(outcome)
-                except HalfAnswerError as half:
+                except IncompleteResponseError as half:
                     outcome = AttemptFailure(str(half))
             if isinstance(outcome, UnsupportedQueryError):
                 return outcome
@@ -299,7 +299,7 @@ class OpenAIClient:
         with suppress(TimeoutError):
             await asyncio.wait_for(self._closing.wait(), wait_s)
 
-    async def look_up(
+    async def get_json(
         self, path: str, body: Mapping[str, Any] | None = None
     ) -> Mapping[str, Any] | RequestFailedError | None:
         """What the server says of itself or of a text, for which it generates nothing: not counted; None if it does not say.
@@ -383,7 +383,7 @@ class OpenAIClient:
 
     def _without_key(self, content: bytes) -> bytes:
         """What came, without the key, which a server may throw back: what a model says is stored, and written into runs."""
-        return content.replace(self.key.encode(), b"(key)") if len(self.key) >= LONG_KEY_LETTERS else content
+        return content.replace(self.key.encode(), b"(key)") if len(self.key) >= LONG_KEY_CHARS else content
 
     def _named(self, request: HTTPRequest) -> dict[str, Any]:
         named = {self._names.get((request.chat, name), name): value for name, value in request.params.items()}
@@ -403,7 +403,7 @@ class OpenAIClient:
                 "run the same command again"
             )
         if refusal.is_too_long:
-            return TooLongError("the prompt is longer than the model reads")
+            return PromptTooLongError("the prompt is longer than the model reads")
         if refusal.passes:
             return AttemptFailure(f"status {status}", wait_s=refusal.wait_s)
         self._check_key(status)
@@ -438,16 +438,16 @@ class OpenAIClient:
 
     def _reason(self, said: Mapping[str, Any]) -> str:
         """What the server said, where it is fit to be seen; what to try where we know."""
-        message = self.presentable(said.get("message"))
+        message = self.quotable(said.get("message"))
         hint = "; try --top-logprobs 5" if "logprob" in message else ""
         return f': it said "{message}"{hint}' if message else "; check -m and --base-url"
 
-    def presentable(self, text: object) -> str:
+    def quotable(self, text: object) -> str:
         """A server's text on one line and cut to size; "" if it has a part of the key in it."""
         line = " ".join("".join(letter if letter.isprintable() else " " for letter in str(text or "")).split())
-        size = min(KEY_PART_LETTERS, len(self.key))
+        size = min(KEY_PART_CHARS, len(self.key))
         parts = {self.key[at : at + size] for at in range(len(self.key) - size + 1)} if size else set()
-        return "" if any(part in line for part in parts) else line[:MAX_MESSAGE_LETTERS]
+        return "" if any(part in line for part in parts) else line[:MAX_MESSAGE_CHARS]
 
 
 def _parsed(content: bytes) -> Any:

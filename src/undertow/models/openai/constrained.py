@@ -40,15 +40,23 @@ from undertow.models.openai.logprobs import (
     FILTERED,
     HIDDEN_NATS,
     SPENT,
-    HalfAnswerError,
+    IncompleteResponseError,
     TopLogprobs,
     answer_in,
     text_of,
     top_logprobs_of,
 )
-from undertow.types import BEST_SPAN, FREE, PASSAGE_TOKENS, SPAN, Answer, ConstrainedGenerateQuery, MultipleChoiceQuery
+from undertow.types import (
+    BEST_SPAN,
+    PASSAGE_TOKENS,
+    SPAN,
+    UNCONSTRAINED,
+    Answer,
+    ConstrainedGenerateQuery,
+    MultipleChoiceQuery,
+)
 
-Limited: TypeAlias = MultipleChoiceQuery | ConstrainedGenerateQuery
+ConstrainedQuery: TypeAlias = MultipleChoiceQuery | ConstrainedGenerateQuery
 TOKENS_PER_WORD, TOKENS_AROUND = 1.3, 2
 """A passage's tokens by its words, where the server does not count them."""
 BYTES_PER_TOKEN = 4
@@ -56,8 +64,8 @@ BYTES_PER_TOKEN = 4
 COLON, LINE = ":", "\n"
 """What stands before an answer, with a space after the former: some tokenizers spell the beginning of a text otherwise."""
 OUTSIDE_IN_A_ROW = 20
-MAX_QUOTED_LETTERS = 60
-MEND = "choose a llama.cpp or vLLM server, tell by --grammar if it is one, or ask for unconstrained answers"
+MAX_QUOTED_CHARS = 60
+OTHER_SERVER = "choose a llama.cpp or vLLM server, tell by --grammar if it is one, or ask for unconstrained answers"
 NO_SEARCH = (
     "a server does not show what a search for the most probable span must see; ask for spans that are decoded instead"
 )
@@ -71,7 +79,7 @@ WHOLE: Mapping[str, Mapping[str, Any]] = {LLAMA_CPP: {"top_k": 0, "min_p": 0.0},
 """What keeps a server from drawing among few tokens of its own accord, as both names do unless they are told otherwise."""
 
 
-class OutsideError(UnsupportedQueryError):
+class ConstraintViolationError(UnsupportedQueryError):
     """An answer that does not keep to its constraint."""
 
 
@@ -117,7 +125,7 @@ class ServerDecoder:
 
     # What can be asked.
 
-    async def detect_server(self, caller: http.OpenAIClient) -> None:
+    async def detect_server(self, client: http.OpenAIClient) -> None:
         """Which server it is, from its list of models; of the OpenAI service it is known.
 
         Raises:
@@ -125,18 +133,18 @@ class ServerDecoder:
         """
         if self.server:
             return
-        if caller.address.url == OPENAI_URL:
+        if client.address.url == OPENAI_URL:
             self.server, self.owner = NO_GRAMMAR, "openai"
             return
-        listed = await caller.look_up("/models")
+        listed = await client.get_json("/models")
         if isinstance(listed, RequestFailedError):
             raise UndertowError(
-                f"{listed}; check that {caller.address.host} is the right server and is working, and run the same command again"
+                f"{listed}; check that {client.address.host} is the right server and is working, and run the same command again"
             )
-        self.owner = caller.presentable(owner_in(listed or {}, caller.model))
+        self.owner = client.quotable(owner_in(listed or {}, client.model))
         self.server = OWNERS.get(self.owner, NO_GRAMMAR)
 
-    def check(self, queries: Sequence[Limited], host: str) -> None:
+    def check(self, queries: Sequence[ConstrainedQuery], host: str) -> None:
         """Refuse what this server is known not to take, before anything is spent.
 
         Raises:
@@ -149,7 +157,7 @@ class ServerDecoder:
         )
         if any(_needs_grammar(query) for query in queries):
             raise UndertowError(
-                f"{host}: takes no grammar ({why}), so its answers cannot be kept to labels or a passage; {MEND}"
+                f"{host}: takes no grammar ({why}), so its answers cannot be kept to labels or a passage; {OTHER_SERVER}"
             )
         if any(isinstance(query, ConstrainedGenerateQuery) and query.top_k for query in queries):
             raise UndertowError(
@@ -164,7 +172,7 @@ class ServerDecoder:
 
     # Notes.
 
-    def note(self, queries: Sequence[Limited]) -> None:
+    def note(self, queries: Sequence[ConstrainedQuery]) -> None:
         """Take up what a reader of the answers to these must know."""
         choices = [query for query in queries if isinstance(query, MultipleChoiceQuery)]
         written = [query for query in queries if isinstance(query, ConstrainedGenerateQuery)]
@@ -206,63 +214,63 @@ class ServerDecoder:
     # Asking.
 
     async def ask(
-        self, caller: http.OpenAIClient, query: Limited, seen: Callable[[Mapping[str, Any]], None]
+        self, client: http.OpenAIClient, query: ConstrainedQuery, seen: Callable[[Mapping[str, Any]], None]
     ) -> Answer | UnsupportedQueryError | RequestFailedError:
         """The answer, after as many of the last examples as there is room for; `seen` is shown each response.
 
         Raises:
             UndertowError: nothing more can be asked.
         """
-        wanted = await self._wanted(caller, query)
+        wanted = await self._wanted(client, query)
         if not isinstance(wanted, _DecodingRequest):
             return wanted
-        outcome = await self._with_room(caller, wanted, seen)
+        outcome = await self._with_room(client, wanted, seen)
         if isinstance(outcome, http.GrammarError) and wanted.by_tokens:  # of tokens: llama.cpp before December 2025
             self._reads_tokens = False
-            return await self.ask(caller, query, seen)
+            return await self.ask(client, query, seen)
         return outcome
 
     async def _with_room(
-        self, caller: http.OpenAIClient, wanted: _DecodingRequest, seen: Callable[[Mapping[str, Any]], None]
+        self, client: http.OpenAIClient, wanted: _DecodingRequest, seen: Callable[[Mapping[str, Any]], None]
     ) -> Answer | UnsupportedQueryError | RequestFailedError:
         query = wanted.query
         for n_dropped in range(len(query.shots) + 1):
             text = "".join((*query.shots[n_dropped:], query.prompt))
             request = http.HTTPRequest(query.chat, wanted.params(text), n_tokens_of(text) + wanted.max_tokens)
-            outcome = await caller.ask(request, lambda body: self._read(caller, wanted, body, seen))
-            if not isinstance(outcome, http.TooLongError):
+            outcome = await client.ask(request, lambda body: self._read(client, wanted, body, seen))
+            if not isinstance(outcome, http.PromptTooLongError):
                 return replace(outcome, n_dropped_shots=n_dropped) if isinstance(outcome, Answer) else outcome
         return wanted.too_long
 
     async def _wanted(
-        self, caller: http.OpenAIClient, query: Limited
+        self, client: http.OpenAIClient, query: ConstrainedQuery
     ) -> _DecodingRequest | UnsupportedQueryError | RequestFailedError:
         if isinstance(query, MultipleChoiceQuery):
-            return await self._wanted_label(caller, query)
+            return await self._wanted_label(client, query)
         pieces = pieces_of(query.passage)
         if query.constraint == BEST_SPAN or not pieces:
             return UnsupportedQueryError(
                 NO_SEARCH if pieces else "the passage that the answer is to be made of is empty"
             )
-        spelling = await self._spelling(caller, _lead(query) + query.passage)
+        spelling = await self._spelling(client, _lead(query) + query.passage)
         if isinstance(spelling, RequestFailedError):
             return spelling
         n_tokens = len(spelling.numbers) or estimated_tokens(query.passage)
         self._estimated = self._estimated or not spelling.numbers
         fields = dict(STEADY[self.server]) | self._drawing(query)
-        if query.constraint == FREE:
+        if query.constraint == UNCONSTRAINED:
             return _DecodingRequest(query, fields, n_tokens, self.server)
         by_tokens = spelling if self._reads_tokens and spelling.texts else None
         fields |= _grammar_params(_grammar_of(query, pieces, by_tokens), self.server)
         return _DecodingRequest(query, fields, n_tokens, self.server, passage=by_tokens.texts if by_tokens else ())
 
     async def _wanted_label(
-        self, caller: http.OpenAIClient, query: MultipleChoiceQuery
+        self, client: http.OpenAIClient, query: MultipleChoiceQuery
     ) -> _DecodingRequest | RequestFailedError:
         labels = _spelled(query)
         spellings: list[Spelling] = []
         for label in labels if self.server == LLAMA_CPP and self._reads_tokens else ():
-            spelling = await self._spelling(caller, label)
+            spelling = await self._spelling(client, label)
             if isinstance(spelling, RequestFailedError):
                 return spelling
             spellings.append(spelling)
@@ -274,30 +282,30 @@ class ServerDecoder:
         )
         top = (self.endpoints.chat_top if query.chat else self.endpoints.plain_top) if query.first_token else 0
         fields = dict(STEADY[self.server]) | grammar
-        return _DecodingRequest(query, fields, most_label_tokens(query), self.server, top, by_tokens)
+        return _DecodingRequest(query, fields, max_label_tokens(query), self.server, top, by_tokens)
 
     def _drawing(self, query: ConstrainedGenerateQuery) -> dict[str, Any]:
         if not query.temperature or self.server == NO_GRAMMAR:
             return {}
         return dict(WHOLE[self.server]) | ({"top_k": query.top_k} if query.top_k else {})
 
-    async def _spelling(self, caller: http.OpenAIClient, text: str) -> Spelling | RequestFailedError:
+    async def _spelling(self, client: http.OpenAIClient, text: str) -> Spelling | RequestFailedError:
         """A text in the server's tokens, for which it generates nothing; no tokens where it does not tell."""
         if text not in self._spellings:
-            tokens = await self._tokens(caller, text)
+            tokens = await self._tokens(client, text)
             if isinstance(tokens, RequestFailedError):
                 return tokens
             self._spellings[text] = tokens
         return self._spellings[text]
 
-    async def _tokens(self, caller: http.OpenAIClient, text: str) -> Spelling | RequestFailedError:
+    async def _tokens(self, client: http.OpenAIClient, text: str) -> Spelling | RequestFailedError:
         if self.server == NO_GRAMMAR:
             return Spelling(())
         opening = COLON if text.startswith(" ") else LINE
         body: dict[str, Any] = {"content": opening + text, "add_special": False, "with_pieces": True}
         if self.server == VLLM:
-            body = {"model": caller.model, "prompt": text, "add_special_tokens": False}
-        reply = await caller.look_up(f"{caller.address.url.removesuffix('/v1')}/tokenize", body)
+            body = {"model": client.model, "prompt": text, "add_special_tokens": False}
+        reply = await client.get_json(f"{client.address.url.removesuffix('/v1')}/tokenize", body)
         if isinstance(reply, RequestFailedError):
             return reply
         tokens = reply.get("tokens") if reply is not None else None
@@ -309,7 +317,7 @@ class ServerDecoder:
 
     def _read(
         self,
-        caller: http.OpenAIClient,
+        client: http.OpenAIClient,
         wanted: _DecodingRequest,
         body: Mapping[str, Any],
         seen: Callable[[Mapping[str, Any]], None],
@@ -319,8 +327,8 @@ class ServerDecoder:
         Raises:
             HalfAnswerError: a piece is missing.
         """
-        answer = wanted.read(body, caller.presentable)
-        if isinstance(answer, OutsideError):
+        answer = wanted.read(body, client.quotable)
+        if isinstance(answer, ConstraintViolationError):
             self.n_outside += 1
         elif isinstance(answer, Answer) and _needs_grammar(wanted.query):
             self._kept = True
@@ -344,7 +352,7 @@ class _DecodingRequest:
         passage: the passage's tokens, where it is told in tokens.
     """
 
-    query: Limited
+    query: ConstrainedQuery
     fields: Mapping[str, Any]
     max_tokens: int
     server: str
@@ -358,9 +366,9 @@ class _DecodingRequest:
         return self.spelled or bool(self.passage)
 
     @property
-    def too_long(self) -> http.TooLongError:
+    def too_long(self) -> http.PromptTooLongError:
         without = ", without any example" if self.query.shots else ""
-        return http.TooLongError(f"prompt and answer are longer than the model reads{without}")
+        return http.PromptTooLongError(f"prompt and answer are longer than the model reads{without}")
 
     def params(self, text: str) -> dict[str, Any]:
         """The request with this text."""
@@ -377,7 +385,7 @@ class _DecodingRequest:
             params |= {"logprobs": True, "top_logprobs": self.top} if query.chat else {"logprobs": self.top}
         return params | ({"extra_body": dict(self.fields)} if self.fields else {})
 
-    def read(self, body: Mapping[str, Any], presentable: Callable[[object], str]) -> Answer | UnsupportedQueryError:
+    def read(self, body: Mapping[str, Any], quotable: Callable[[object], str]) -> Answer | UnsupportedQueryError:
         """What a response answers.
 
         Raises:
@@ -392,10 +400,10 @@ class _DecodingRequest:
         if not text and finish == "length":
             return UnsupportedQueryError(SPENT)
         if not text and finish != "stop":
-            raise HalfAnswerError("a response with nothing in it")
+            raise IncompleteResponseError("a response with nothing in it")
         if isinstance(self.query, MultipleChoiceQuery):
-            return _chosen(self.query, text, choice) or _outside(presentable(text), "none of the labels")
-        return self._written(text, presentable(text), cut=finish == "length")
+            return _chosen(self.query, text, choice) or _outside(quotable(text), "none of the labels")
+        return self._written(text, quotable(text), cut=finish == "length")
 
     def _ran_out(self, body: Mapping[str, Any]) -> bool:
         """Whether the answer ended since prompt and answer have no more room; vLLM refuses such a prompt, llama.cpp begins."""
@@ -406,13 +414,13 @@ class _DecodingRequest:
     def _written(self, text: str, quotable: str, *, cut: bool) -> Answer | UnsupportedQueryError:
         """The answer, or what is wrong with it; `shown` is the text as it may be quoted."""
         query = self.query
-        if not isinstance(query, ConstrainedGenerateQuery) or query.constraint == FREE:
+        if not isinstance(query, ConstrainedGenerateQuery) or query.constraint == UNCONSTRAINED:
             return _answer_of(text)
         if query.constraint == SPAN:
             kept = span_in(query.passage, text, cut=cut and not self.passage)
             what = "no piece of the passage"
         else:
-            made = ShuffledGrammar.of(pieces_of(query.passage), _lead(query))
+            made = ShuffledGrammar.from_pieces(pieces_of(query.passage), _lead(query))
             made = ShuffledGrammar(self.passage, self.passage) if self.passage else made
             kept, what = made.whole_in(text, cut=cut), "not made of the passage's words"
         if kept is None:
@@ -428,15 +436,17 @@ def _answer_of(text: str) -> Answer:
     return Answer((math.nan,), math.nan, text=text)
 
 
-def _outside(text: str, what: str) -> OutsideError:
-    return OutsideError(f"the server's answer {_brief(text)} is {what}, so it did not keep to the grammar; {MEND}")
+def _outside(text: str, what: str) -> ConstraintViolationError:
+    return ConstraintViolationError(
+        f"the server's answer {_brief(text)} is {what}, so it did not keep to the grammar; {OTHER_SERVER}"
+    )
 
 
 def _brief(text: str) -> str:
-    return repr(text if len(text) <= MAX_QUOTED_LETTERS else f"{text[:MAX_QUOTED_LETTERS]}...")
+    return repr(text if len(text) <= MAX_QUOTED_CHARS else f"{text[:MAX_QUOTED_CHARS]}...")
 
 
-def _needs_grammar(query: Limited) -> bool:
+def _needs_grammar(query: ConstrainedQuery) -> bool:
     return isinstance(query, MultipleChoiceQuery) or query.constraint in (PASSAGE_TOKENS, SPAN)
 
 
@@ -445,7 +455,7 @@ def _grammar_of(query: ConstrainedGenerateQuery, pieces: Sequence[Piece], spelli
     if spelling is not None:
         return token_span_grammar(spelling) if query.constraint == SPAN else token_shuffle_grammar(spelling)
     lead = _lead(query)
-    return span_grammar(pieces, lead) if query.constraint == SPAN else ShuffledGrammar.of(pieces, lead).grammar
+    return span_grammar(pieces, lead) if query.constraint == SPAN else ShuffledGrammar.from_pieces(pieces, lead).grammar
 
 
 def _grammar_params(grammar: str, server: str) -> dict[str, Any]:
@@ -516,14 +526,14 @@ def estimated_tokens(passage: str) -> int:
     return math.ceil(TOKENS_PER_WORD * len(passage.split())) + TOKENS_AROUND
 
 
-def most_label_tokens(query: MultipleChoiceQuery) -> int:
+def max_label_tokens(query: MultipleChoiceQuery) -> int:
     """Tokens of a label, at most: no token has less than a byte, and one ends the answer."""
     return max(len(label.encode("utf-8", "replace")) for label in query.labels) + 1
 
 
-def effort_tokens(query: Limited) -> int:
+def effort_tokens(query: ConstrainedQuery) -> int:
     """Tokens of prompt and answer, estimated."""
-    most = most_label_tokens(query) if isinstance(query, MultipleChoiceQuery) else estimated_tokens(query.passage)
+    most = max_label_tokens(query) if isinstance(query, MultipleChoiceQuery) else estimated_tokens(query.passage)
     return n_tokens_of(query.display_text()) + most
 
 

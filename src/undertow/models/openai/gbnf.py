@@ -184,7 +184,7 @@ class ShuffledGrammar:
     rest: tuple[str, ...]
 
     @classmethod
-    def of(cls, pieces: Sequence[Piece], lead: str) -> ShuffledGrammar:
+    def from_pieces(cls, pieces: Sequence[Piece], lead: str) -> ShuffledGrammar:
         """Of a passage, for an answer behind `lead`. Its first word gets a space, without which nothing could come before it."""
         head, *others = pieces
         spaced = head.before or (" " if _kind(head.text[0]) == "w" else "")

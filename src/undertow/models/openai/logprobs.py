@@ -34,7 +34,7 @@ SPENT = "the answer has no text: the model spent all its tokens before it wrote 
 FILTERED = "the server's content filter stopped the answer"
 
 
-class HalfAnswerError(Exception):
+class IncompleteResponseError(Exception):
     """A response that is no whole answer; the message says what it lacks. Another attempt may bring it."""
 
 
@@ -161,7 +161,7 @@ def answer_in(body: Mapping[str, Any]) -> Mapping[str, Any]:
     """
     choices = body.get("choices")
     if not isinstance(choices, list) or not choices or not isinstance(choices[0], Mapping):
-        raise HalfAnswerError("a response without an answer")
+        raise IncompleteResponseError("a response without an answer")
     return choices[0]
 
 
@@ -175,7 +175,7 @@ def text_of(choice: Mapping[str, Any]) -> str:
     holder, name = (message, "content") if isinstance(message, Mapping) else (choice, "text")
     text = holder.get(name) or holder.get("refusal") or ""
     if not isinstance(text, str):
-        raise HalfAnswerError("an answer that is no text")
+        raise IncompleteResponseError("an answer that is no text")
     return text
 
 
@@ -197,7 +197,7 @@ def top_logprobs_of(choice: Mapping[str, Any]) -> list[TopLogprobs]:
         columns = given["tokens"], given["token_logprobs"], given["top_logprobs"]
         return [_top_logprobs(*row) for row in zip(*columns, strict=True)]
     except (KeyError, TypeError, ValueError, OverflowError) as error:
-        raise HalfAnswerError("log-probabilities with pieces missing or too many") from error
+        raise IncompleteResponseError("log-probabilities with pieces missing or too many") from error
 
 
 def _top_logprobs(token: Any, nats: Any, top: Any) -> TopLogprobs:

@@ -19,7 +19,7 @@ CLOCK = "strftime_now"
 _FORM = re.compile(CLOCK + r"\(\s*['\"]([^'\"]+)['\"]")
 
 
-def in_template(tokenizer: Any, prompt: str) -> tuple[int, ...] | UnsupportedQueryError:
+def encode_chat(tokenizer: Any, prompt: str) -> tuple[int, ...] | UnsupportedQueryError:
     """The tokens of a chat in which the user says the prompt and the model is to answer, or why there is none."""
     if not tokenizer.chat_template:
         return UnsupportedQueryError("this model has no chat template; leave --chat out")

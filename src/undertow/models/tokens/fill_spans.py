@@ -26,7 +26,7 @@ class FillSpan:
     places: tuple[int, ...]
 
 
-def spans(query: ClozeQuery, number: int) -> list[tuple[int, int]]:
+def fill_offsets(query: ClozeQuery, number: int) -> list[tuple[int, int]]:
     """Where each fill of an option stands in its text: (first character, one past the last)."""
     places, at = [], 0
     for piece, fill in zip(query.pieces[:-1], query.options[number].fills, strict=True):
@@ -36,7 +36,7 @@ def spans(query: ClozeQuery, number: int) -> list[tuple[int, int]]:
     return places
 
 
-def placed(
+def find_fills(
     text: str, spans: Sequence[tuple[int, int]], ids: tuple[int, ...], offsets: Sequence[tuple[int, int] | None]
 ) -> FillSpan | UnsupportedQueryError:
     """The tokens that the fills are made of; each must be the fill's alone, but for a space before it."""

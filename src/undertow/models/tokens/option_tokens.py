@@ -44,7 +44,7 @@ class Vocabulary:
     _known: dict[tuple[Option, ...], OptionTokens | UnsupportedQueryError] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, tokenizer: Any) -> Vocabulary:
+    def from_tokenizer(cls, tokenizer: Any) -> Vocabulary:
         """The vocabulary of a tokenizer, not decoded yet."""
         return cls(tokenizer)
 

@@ -22,8 +22,8 @@ import numpy as np
 from undertow.models.base import Ints, UnsupportedQueryError
 from undertow.types import SpanQuery
 
-MAX_TEXT_CHARS = 384
-MAX_OVERLAP = 128
+MAX_TEXT_TOKENS = 384
+MAX_OVERLAP_TOKENS = 128
 """Tokens of a text, and of the passage that a window shares with the one before it, at most: the pipeline's own defaults."""
 AT_ONCE = 1024
 """Texts that are tokenized in one go; what a tokenizer says of a text takes much more room than what is kept."""
@@ -121,28 +121,28 @@ class QAEncoder:
 
     Attributes:
         tokenizer: a fast one.
-        most_tokens: that a text may have for this model.
+        max_tokens: that a text may have for this model.
     """
 
     tokenizer: Any
-    most_tokens: int
+    max_tokens: int
 
     @property
     def context_tokens(self) -> int:
         """Tokens of a text, at most."""
-        return min(self.most_tokens, MAX_TEXT_CHARS)
+        return min(self.max_tokens, MAX_TEXT_TOKENS)
 
     @property
     def overlap_tokens(self) -> int:
         """Tokens of the passage that a window shares with the one before it."""
-        return min(self.context_tokens // 2, MAX_OVERLAP)
+        return min(self.context_tokens // 2, MAX_OVERLAP_TOKENS)
 
     @property
     def passage_last(self) -> bool:
         """Whether the question comes first; with models that are padded in front it comes last."""
         return bool(self.tokenizer.padding_side == "right")
 
-    def posed(self, queries: Sequence[SpanQuery]) -> list[EncodedQuestion | UnsupportedQueryError]:
+    def encode(self, queries: Sequence[SpanQuery]) -> list[EncodedQuestion | UnsupportedQueryError]:
         """Each query in tokens, or why this model cannot be asked it, in order."""
         texts = list(dict.fromkeys((query.question, query.passage) for query in queries))
         windows = dict(zip(texts, self._windows(texts), strict=True))
@@ -225,7 +225,7 @@ def _posed(
 
 def _pieces(passage: str, candidate: str, windows: Sequence[Window]) -> tuple[Piece, ...] | UnsupportedQueryError:
     """Every place of a candidate, in every window that holds it whole."""
-    spans = places_of(passage, candidate)
+    spans = find_spans(passage, candidate)
     if not spans:
         return UnsupportedQueryError("a candidate is nowhere in the passage but within longer words")
     pieces, reason = [], "a candidate is cut off by every window that the passage is read in"
@@ -243,7 +243,7 @@ def _pieces(passage: str, candidate: str, windows: Sequence[Window]) -> tuple[Pi
     return tuple(pieces) if pieces else UnsupportedQueryError(reason)
 
 
-def places_of(passage: str, piece: str) -> list[Span]:
+def find_spans(passage: str, piece: str) -> list[Span]:
     """Where a piece stands in a passage as words of its own: (first character, one past the last).
 
     *Al* is not in *Alice*. Between scripts that put no space between words every place counts.

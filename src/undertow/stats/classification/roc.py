@@ -18,7 +18,7 @@ from scipy.stats import rankdata
 
 from undertow.stats.cluster_errors import share_interval
 from undertow.stats.intervals.cluster_bootstrap import MAX_UNDEFINED_SHARE, MIN_CLUSTERS
-from undertow.stats.intervals.jackknife import dealt_groups
+from undertow.stats.intervals.jackknife import random_groups
 from undertow.stats.intervals.point_estimates import only_points
 from undertow.stats.numeric_range import outside, usable
 from undertow.stats.regression.logistic import held_out_draws
@@ -231,7 +231,7 @@ def folds(n_clusters: int) -> NDArray[np.int64]:
     """Which clusters are left out together where hold-outs are repeated many times [cluster]: each alone while they are few."""
     if n_clusters <= MAX_FOLDS:
         return np.arange(n_clusters)
-    return dealt_groups(n_clusters, MAX_FOLDS, np.random.default_rng(0))
+    return random_groups(n_clusters, MAX_FOLDS, np.random.default_rng(0))
 
 
 def n_mixed(positive: ArrayLike, cluster: ArrayLike) -> int:

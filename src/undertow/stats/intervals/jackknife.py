@@ -15,7 +15,7 @@ from undertow.stats.numeric_range import usable
 Floats = NDArray[np.float64]
 
 
-def dealt_groups(n_clusters: int, n_groups: int, rng: np.random.Generator) -> NDArray[np.int64]:
+def random_groups(n_clusters: int, n_groups: int, rng: np.random.Generator) -> NDArray[np.int64]:
     """Which group each cluster is in, dealt at random like cards: sizes differ by one at most [cluster].
 
     Raises:

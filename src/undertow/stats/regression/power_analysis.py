@@ -65,7 +65,7 @@ class AssumedNoise:
     step: float
     n_texts: float = 1.0
 
-    def of(self, x: ArrayLike, n_clusters: int) -> Noise:
+    def for_design(self, x: ArrayLike, n_clusters: int) -> Noise:
         """The noise of a design over the same range; neighbours that are k times as far apart correlate by the k-th power.
 
         Args:
@@ -268,5 +268,5 @@ def detectable_change(x: ArrayLike, n_clusters: int, assumed: AssumedNoise, *, n
     xs = usable(x)
     if n_clusters < MIN_CLUSTERS or len(xs) < MIN_VALUES:
         return math.nan
-    errors = simulated_errors(xs, assumed.of(xs, n_clusters), n_clusters, n_series=n_series)
+    errors = simulated_errors(xs, assumed.for_design(xs, n_clusters), n_clusters, n_series=n_series)
     return slope_at_power(errors) * float(np.ptp(xs))

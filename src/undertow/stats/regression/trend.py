@@ -210,7 +210,7 @@ def _trend(design: _Design, parts: SentenceParts, level: float) -> tuple[Floats,
         * design.neighbours[:, None]
     )
     n = len(ys)
-    errors = _Mixture.of(weights.reshape(n, -1), (of_values + spread[:, None, None]).reshape(n, -1), spread, df)
+    errors = _Mixture.from_cells(weights.reshape(n, -1), (of_values + spread[:, None, None]).reshape(n, -1), spread, df)
     half = errors.quantile(1 - level)
     estimates = (
         slope - half,
@@ -252,7 +252,7 @@ class _Mixture:
     df: Floats
 
     @classmethod
-    def of(cls, weights: Floats, variances: Floats, spread: Floats, df: Floats) -> _Mixture:
+    def from_cells(cls, weights: Floats, variances: Floats, spread: Floats, df: Floats) -> _Mixture:
         """Cells whose errors are nearly of one size are put together, so that the tails are quick to sum."""
         sizes = np.log(np.maximum(variances, np.finfo(np.float64).tiny))
         least = sizes.min(axis=1, keepdims=True)

@@ -31,7 +31,7 @@ are ties."""
 
 
 @dataclass(frozen=True, slots=True)
-class LeftOut:
+class JackknifeReplicates:
     """What is left of differences without each group of clusters, in one way of putting items into clusters.
 
     Attributes:
@@ -64,8 +64,8 @@ class PairedErrors:
 
 def paired_errors(  # noqa: PLR0913 - the ways, their cells, and how they are judged
     whole: ArrayLike,
-    ways: Sequence[LeftOut],
-    cells: LeftOut | None = None,
+    ways: Sequence[JackknifeReplicates],
+    cells: JackknifeReplicates | None = None,
     *,
     seed: int = 0,
     level: float = 0.95,
@@ -133,7 +133,7 @@ def _beyond(differences: Floats, margins: ArrayLike) -> Floats:
 
 
 def flip_p_values(
-    whole: ArrayLike, left: LeftOut, seed: int = 0, *, margins: ArrayLike = 0.0, sizes: ArrayLike = 0.0
+    whole: ArrayLike, left: JackknifeReplicates, seed: int = 0, *, margins: ArrayLike = 0.0, sizes: ArrayLike = 0.0
 ) -> Floats:
     """Two-sided p-values of differences [difference]: how often flipped signs of the groups' contributions add up to as much.
 
@@ -154,7 +154,7 @@ def flip_p_values(
         sizes: of the values that were subtracted; contributions below 1e-9 of them are ties, which count as 0.
     """
     differences = usable(whole)
-    contributions = _contributions(differences, LeftOut(usable(left.without), left.counting))
+    contributions = _contributions(differences, JackknifeReplicates(usable(left.without), left.counting))
     smallest = ROUNDING_SHARE * np.asarray(sizes, dtype=np.float64)
     contributions = np.where(np.abs(contributions) <= smallest, 0.0, contributions)
     margin = np.broadcast_to(np.asarray(margins, dtype=np.float64), differences.shape)
@@ -170,7 +170,7 @@ def flip_p_values(
     return np.where(np.isfinite(p) & within, 1.0, p)
 
 
-def _contributions(whole: Floats, left: LeftOut) -> Floats:
+def _contributions(whole: Floats, left: JackknifeReplicates) -> Floats:
     """What each group contributes to a difference; 0 where it does not count [group, difference]."""
     n_groups = left.counting.sum(axis=0)
     sums = np.where(left.counting, left.without, 0.0).sum(axis=0)
