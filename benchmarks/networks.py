@@ -17,7 +17,7 @@ from pathlib import Path
 from string import ascii_lowercase, digits
 from typing import Any
 
-from undertow._files import cache_folder
+from undertow._folders import cache_folder
 from undertow.errors import UndertowError
 from undertow.models.base import ModelHandle, ModelRequest
 from undertow.models.generation.greedy_decoder import GreedyDecoder

@@ -15,7 +15,7 @@ import undertow
 from conftest import Cli
 from helpers.cli_refusal import refused
 from undertow import models
-from undertow._files import cache_file
+from undertow._folders import cache_file
 from undertow.errors import UndertowError
 from undertow.inference import doctor
 from undertow.inference.doctor import Checkup, examine, kinds

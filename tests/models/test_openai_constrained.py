@@ -29,7 +29,7 @@ from helpers.served_models import (
     refusal,
     stored,
 )
-from undertow._files import cache_file
+from undertow._folders import cache_file
 from undertow.inference.answer_cache import AnswerCache
 from undertow.inference.runner import estimate
 from undertow.models.base import EXACT, ModelHandle, RequestFailedError, UnsupportedQueryError

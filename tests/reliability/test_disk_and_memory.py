@@ -24,7 +24,7 @@ import pytest
 from helpers.processes import Done, command, one_sentence, run
 from helpers.tiny_models import mild_corpus
 from helpers.tiny_wheel import MEMBER, MODEL, build_wheel
-from undertow._files import cache_file
+from undertow._folders import cache_file
 from undertow.inference.answer_cache import AnswerCache
 from undertow.models.base import EXACT
 from undertow.models.loading import download

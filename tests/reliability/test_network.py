@@ -25,7 +25,7 @@ from helpers.broken_server import FAULTS, Fault, Wire, self_signed, way
 from helpers.readers import mutated
 from helpers.sampled_cases import briefly
 from helpers.tiny_wheel import MEMBER, WHEEL, wheel_of
-from undertow._files import cache_file, cache_folder
+from undertow._folders import cache_file, cache_folder
 from undertow.data import fetch as download
 from undertow.data.documents import cad_download as cad
 from undertow.errors import UndertowError

@@ -19,7 +19,7 @@ import undertow
 from conftest import Cli
 from helpers.cli_refusal import refused
 from helpers.sampled_cases import briefly
-from undertow._files import DRAFT_PREFIX, STALE_AFTER_S
+from undertow._folders import DRAFT_PREFIX, STALE_AFTER_S
 from undertow.runs.folder import storage
 from undertow.runs.folder.storage import MANIFEST, OBSERVATIONS, RESULTS, UNFINISHED, check_place, read_record
 

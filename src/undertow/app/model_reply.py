@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from undertow import data
-from undertow._files import cache_file
+from undertow._folders import cache_file
 from undertow.app.forms import Question
 from undertow.app.probability_curve import Curve
 from undertow.app.sentence_parser import GROUPS

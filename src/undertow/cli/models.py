@@ -115,7 +115,7 @@ def cache_info(*, as_json: Json = False) -> None:
     """Show the models whose answers are cached."""
     from datetime import datetime
 
-    from undertow._files import cache_file
+    from undertow._folders import cache_file
     from undertow.inference.answer_cache import AnswerCache
 
     with AnswerCache(cache_file()) as store:
@@ -144,7 +144,7 @@ def cache_prune(
     everything: Annotated[bool, typer.Option("--all", help="Forget all answers.")] = False,
 ) -> None:
     """Delete cached answers. Run folders stay."""
-    from undertow._files import cache_file
+    from undertow._folders import cache_file
     from undertow.inference.answer_cache import AnswerCache
 
     if bool(model) == everything:

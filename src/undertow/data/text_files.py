@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from undertow._files import parse_toml, read_file, text_of
+from undertow._files import decode_text, parse_toml, read_file
 from undertow.errors import UndertowError
 
 MAX_BYTES = 16 * 2**20
@@ -24,7 +24,7 @@ def read_text(path: Path) -> str:
     Raises:
         UndertowError: the file cannot be read, is no plain file, is not UTF-8, holds control characters or is far too large.
     """
-    text = text_of(read_file(path, MAX_BYTES, "a text list"), path)
+    text = decode_text(read_file(path, MAX_BYTES, "a text list"), path)
     control = _CONTROL.search(text)
     if control:
         number = text.count("\n", 0, control.start()) + 1

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from undertow import audits, data
-from undertow._files import DRAFT_PREFIX, draft_folder, lock_folder
+from undertow._folders import DRAFT_PREFIX, draft_folder, lock_folder
 from undertow.audits.base import EXACT, Sampling
 from undertow.data.text_files import closest
 from undertow.errors import UndertowError

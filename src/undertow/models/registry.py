@@ -11,7 +11,7 @@ from importlib.metadata import entry_points
 from types import ModuleType
 from typing import Any
 
-from undertow._files import say
+from undertow._folders import say
 from undertow.errors import UndertowError
 from undertow.models import families as families_folder
 from undertow.models.backend.dtype import AUTO, slow_dtype_warning, supported_dtype

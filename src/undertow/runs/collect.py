@@ -129,10 +129,10 @@ def models_under_test(job: RunConfig, requests: Sequence[ModelRequest]) -> tuple
             raise UndertowError(f"{names[keys.index(key)]} and {names[at]} are one model; name it once")
     families = {subject.handle.identity.family for subject in subjects}
     for name in requests[0].settings:
-        families_with_setting = models.families_with_setting(name)
-        if not families & set(families_with_setting):
+        supported = models.families_with_setting(name)
+        if not families & set(supported):
             raise UndertowError(
-                f"--{name.replace('_', '-')} is for models of the family {' or '.join(families_with_setting)}, and none of {', '.join(names)} is; "
+                f"--{name.replace('_', '-')} is for models of the family {' or '.join(supported)}, and none of {', '.join(names)} is; "
                 "leave it out, or check the names"
             )
     return subjects, keys
@@ -171,7 +171,7 @@ class AuditResponses:
 
     @property
     def counts(self) -> dict[str, int]:
-        """How many items, distinct queries, computed now, tokens, unscored, and lost."""
+        """How many items, distinct queries, computed now, tokens, missing, and lost."""
         return {
             "items": len(self.items),
             "queries": self.results[0].n_distinct

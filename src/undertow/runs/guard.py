@@ -20,7 +20,8 @@ import numpy as np
 
 from undertow import data, models
 from undertow import data as challenge
-from undertow._files import LONE_SURROGATE, cache_file, is_encodable, parse_json, read_file, text_of
+from undertow._files import LONE_SURROGATE, decode_text, is_encodable, parse_json, read_file
+from undertow._folders import cache_file
 from undertow.audits.base import EXACT, Sampling
 from undertow.audits.task_specification import audit as task_specification
 from undertow.errors import UndertowError, short_traceback
@@ -413,7 +414,7 @@ def read_lines(path: Path, options: str = "") -> list[Line]:
     Raises:
         UndertowError: the file cannot be read, or a line is invalid; names the line.
     """
-    text = text_of(read_file(path, MAX_BYTES, "a file of sentences"), path)
+    text = decode_text(read_file(path, MAX_BYTES, "a file of sentences"), path)
     lines = [
         _line(row, options, f"{path}, line {number}") for number, row in enumerate(text.split("\n"), 1) if row.strip()
     ]

@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, Unpack, overload
 
-from undertow._files import cache_file
+from undertow._folders import cache_file
 from undertow.audits.audit_options import (
     BiasDiagnosisOptions,
     BiasExtractionOptions,

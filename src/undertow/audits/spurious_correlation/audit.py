@@ -554,7 +554,7 @@ READINGS = {
         "Masses are probabilities of the listed words in the answer to a prompt, in percent: at the one step whose word is among "
         "them, or, where none or several are, averaged over all steps of the answer."
     ),
-    "place": "Masses are probabilities of the words in their place, in percent; what none of them took is unclaimed.",
+    "place": "Masses are probabilities of the words in their place, in percent; the rest goes to other words.",
 }
 BOUNDED = (
     "A server shows the most probable tokens of each step only. Masses are the middle of what they may be, and so are the dots "
@@ -579,7 +579,7 @@ def _notes(design: Mapping[str, Any], frame: pd.DataFrame) -> list[str]:
         "The band in a figure is that of the straight line alone, as in the papers; it promises less noise than there is.",
         "A slope shows that the answer moves with something that does not decide it. It does not show why: not which "
         "texts the model learned from, and not how it behaves in other sentences, prompts or languages.",
-        *(f"Unscored, {count:,} texts of {model}: {reason}" for (model, reason), count in missing_reason.items()),
+        *(f"Missing, {count:,} texts of {model}: {reason}" for (model, reason), count in missing_reason.items()),
     ]
 
 

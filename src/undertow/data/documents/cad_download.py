@@ -21,7 +21,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from undertow._files import data_folder
+from undertow._folders import data_folder
 from undertow.data.documents.cad_splits import SPLIT_COLUMNS
 from undertow.data.documents.cad_values import NEUTRAL, SLUR, cad_rows, clean, primary_of
 from undertow.data.documents.document_set import MAX_BYTES, header

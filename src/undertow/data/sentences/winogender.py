@@ -13,7 +13,7 @@ import re
 import tempfile
 from pathlib import Path
 
-from undertow._files import data_folder
+from undertow._folders import data_folder
 from undertow.data.fetch import DownloadError, download
 from undertow.data.sentences.schemas import Schema, SchemaSource, check_template
 from undertow.data.text_files import read_text

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
-from undertow._files import cache_folder, draft_folder, model_folder
+from undertow._folders import cache_folder, draft_folder, model_folder
 from undertow.errors import UndertowError, short_traceback
 
 CHUNK_BYTES = 2**20

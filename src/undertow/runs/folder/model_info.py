@@ -13,7 +13,7 @@ from itertools import islice
 from pathlib import Path
 from typing import TypeAlias
 
-from undertow._files import parse_toml, path_exists, read_file, text_of
+from undertow._files import decode_text, parse_toml, path_exists, read_file
 from undertow.errors import UndertowError
 
 Facts: TypeAlias = Mapping[str, str | float]
@@ -113,7 +113,7 @@ def read_about(path: Path | None) -> dict[str, dict[str, str | float]]:
     """
     if path is None:
         return {}
-    text = text_of(read_file(path, MAX_BYTES, "a file about models"), path)
+    text = decode_text(read_file(path, MAX_BYTES, "a file about models"), path)
     try:
         table = parse_toml(text)
     except ValueError as error:

@@ -26,19 +26,16 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
 from undertow._files import (
-    DRAFT_PREFIX,
     TooLargeError,
-    draft_folder,
     file_size,
     first_line,
     is_folder,
-    lock_folder,
     parse_json,
     path_exists,
     read_file,
     read_parquet,
-    remove_stale_drafts,
 )
+from undertow._folders import DRAFT_PREFIX, draft_folder, lock_folder, remove_stale_drafts
 from undertow.errors import UndertowError, on_one_line
 from undertow.types import Result, as_json
 
