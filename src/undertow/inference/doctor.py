@@ -42,7 +42,7 @@ KIND_DESCRIPTIONS = {
     WRITING: "write an answer within limits",
     EXTRACTION: "answer a question from a passage",
 }
-"""Kinds of query, in the words of a reader; a family that can be asked another kind adds its name."""
+"""Descriptions of the query kinds; a family with another kind adds its name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,11 +75,11 @@ class Checkup:
     dtype: str
     dtype_gap_nats: float = math.nan
     dtype_flips: float = math.nan
-    dtype_note: str = "not asked for; add --compare"
+    dtype_note: str = "not requested; add --compare"
 
 
 def _silent(done: int, total: int) -> None:
-    """No progress is shown."""
+    """Show no progress."""
 
 
 def examine(request: ModelRequest, *, compare_dtypes: bool = False, progress: Progress = _silent) -> Checkup:
@@ -154,7 +154,7 @@ def _dtype_gap(
         first, second = (shares(item.query, answer) for answer in (one, two))
         flips.append(max(first, key=lambda group: first[group]) != max(second, key=lambda group: second[group]))
     if not gaps:
-        return math.nan, math.nan, f"nothing of the sample was scored: {_usual_reason([*answers[0], *answers[1]])}"
+        return math.nan, math.nan, f"no answer of the sample has numbers: {_usual_reason([*answers[0], *answers[1]])}"
     return max(gaps), float(np.mean(flips)), ""
 
 

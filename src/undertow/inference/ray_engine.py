@@ -37,27 +37,27 @@ from undertow.models.base import EXACT, ModelHandle
 from undertow.types import Answer, ModelIdentity, Query
 
 Resolve: TypeAlias = Callable[[], ModelHandle]
-"""Finds the model where it is called; it is sent to the workers, so it must be picklable."""
+"""Resolves the model on a worker; must be picklable."""
 Versions: TypeAlias = Callable[[], Mapping[str, str]]
-"""Tells the versions, by package, that must be the same wherever a model is asked; picklable too."""
+"""Returns versions by package, which must be equal on all workers; must be picklable."""
 
 UNITS_PER_WORKER = 2
-"""Portions under way at a worker: one that it answers, and one that waits, so that it is never without."""
+"""Work units queued at a worker: one in progress, one waiting, so that it never idles."""
 MAX_LOSSES = 3
-"""So many workers in a row may be lost over the same questions, or in the same place of the crew."""
+"""Workers in a row that may be lost over the same work unit, or in the same place of the pool."""
 SCHEDULE_TIMEOUT_S = 120.0
-"""How long no worker at all may find a place in the cluster."""
+"""Seconds until Ray must schedule the first worker."""
 JOIN_TIMEOUT_S = 30.0
-"""How long a cluster may take to be joined."""
+"""Seconds until a cluster must be joined."""
 POLL_S = 1.0
 MAX_UNIT_PROMPTS = 32
-"""Prompts of one portion, where the model answers each by itself."""
+"""Prompts of a work unit, if the model has no packs."""
 OBJECT_STORE_BYTES = 128 * 2**20
-"""Ray's own store on this machine: it holds the queries, and answers that are on their way."""
+"""Size of Ray's object store on this machine, which holds the queries and answers in transit."""
 THREADS = "OMP_NUM_THREADS"
 
 ON_IMPORT = {
-    # What Ray says of lost workers would go to standard output, among what we print.
+    # Ray would print lost workers to standard output, among our results.
     "RAY_DEDUP_LOGS_SKIP_REGEX": ".",
 }
 ON_START = {
@@ -65,19 +65,18 @@ ON_START = {
     "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
 }
 LOOPBACK = {"RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0"}
-"""What Ray reads in the environment. Its servers run what they are sent, so those for this machine alone listen on its loopback
-alone, as Ray has it on systems that it does not build clusters of."""
+"""Environment variables of Ray. Its servers execute what they receive, so those of a local cluster listen on the loopback only."""
 LOOPBACK_SWITCH = "ENABLE_RAY_CLUSTER"
-"""Ray's own constant for the same, read from the environment when Ray was imported."""
+"""Ray's constant for the same, read from the environment when Ray is imported."""
 
 
 @dataclass(frozen=True, slots=True)
 class WorkerStarted:
-    """A worker runs.
+    """A worker has started.
 
     Attributes:
-        host: its machine.
-        pid: its process there.
+        host: machine.
+        pid: process id.
     """
 
     host: str
@@ -85,7 +84,7 @@ class WorkerStarted:
 
     @property
     def where(self) -> str:
-        """In words."""
+        """Machine and process, in words."""
         return f"{self.host}, process {self.pid}"
 
 
@@ -111,8 +110,8 @@ class Allocation:
 
     Attributes:
         n_workers: number of workers.
-        cpus, gpus: resources that each requests.
-        threads: threads of each.
+        cpus, gpus: resources of each worker.
+        threads: threads of each worker.
     """
 
     n_workers: int
@@ -127,7 +126,7 @@ def shares(nodes: Sequence[Mapping[str, float]], n_workers: int, *, on_gpu: bool
     Each worker holds the model, so the default needs its memory once for each GPU or machine.
 
     Args:
-        nodes: what each machine has, as Ray says it (`CPU`, `GPU`).
+        nodes: resources of each machine, by Ray's names (`CPU`, `GPU`).
         n_workers: requested number; 0 for the default.
         on_gpu: whether models use GPUs where there are any.
 
@@ -165,9 +164,9 @@ class Worker:
     """The actor in each worker's process. Every method is a generator whose items are sent at once."""
 
     def __init__(self, folder: str, threads: str) -> None:
-        # Before torch is there, which reads it once.
+        # Before torch is imported, which reads it once.
         os.environ[THREADS] = threads
-        # A model's path is one from the folder that the user stands in.
+        # Paths of models are relative to the user's working folder.
         if Path(folder).is_dir():
             os.chdir(folder)
         self.model: Any = None
@@ -188,7 +187,7 @@ class Worker:
         handle = resolve()
         if handle.identity.key(EXACT) != key:
             raise UndertowError(
-                f"{handle.identity.name}: on {where} is another model than where the run was started; put the same files there"
+                f"{handle.identity.name}: the model on {where} differs from the driver's; put the same files there"
             )
         self.model = handle.open()
         yield ModelLoaded(facts_of(self.model))
@@ -210,7 +209,7 @@ class Worker:
 
     def _runner(self) -> QueryRunner:
         if self.runner is None:
-            raise RuntimeError("a worker was told to plan or answer before it heard the queries")
+            raise RuntimeError("set_queries must be called before plan and answer")
         return self.runner
 
 
@@ -224,14 +223,14 @@ def _check_versions(there: Mapping[str, str], expected: Mapping[str, str], where
         has = there.get(package, "not installed")
         if has != wanted:
             raise UndertowError(
-                f"{package} on {where} is {has}, and {wanted} where the run was started; install the same on both"
+                f"{package} is {has} on {where} and {wanted} on the driver; install the same version on both"
             )
 
 
 def _send_errors(said: Iterator[Any]) -> Iterator[Any]:
     """Send an `UndertowError` to the driver as a sentence; every other exception propagates."""
     try:
-        # Not `yield from`: Ray sends values in, which plain iterators do not take.
+        # Not `yield from`: Ray sends values in, which plain iterators do not accept.
         for one in said:  # noqa: UP028
             yield one
     except UndertowError as error:
@@ -256,7 +255,7 @@ class _Call:
 
     @property
     def subject(self) -> WorkUnit | str:
-        """The work unit or method that counts a strike if the worker is lost."""
+        """The work unit or method that counts a loss if the worker is lost."""
         return self.unit or self.what
 
 
@@ -448,9 +447,9 @@ def leave() -> None:
 
 @contextmanager
 def _token() -> Iterator[None]:
-    """A password for what is started meanwhile, drawn anew, which its processes inherit and this one remembers.
+    """Set a random token for a cluster that starts within the context; its processes inherit it.
 
-    What the user says of passwords in the environment stays. A Ray that has none, before 2.52, starts without.
+    A token in the user's environment takes precedence. Ray before 2.52 has no tokens.
     """
     if not _read_authentication():
         yield
@@ -461,7 +460,7 @@ def _token() -> Iterator[None]:
 
 
 def _read_authentication() -> bool:
-    """Have Ray read the environment again, which it does once, when it is imported; False if this Ray cannot."""
+    """Make Ray read the environment again, which it reads when imported; False if this version has no tokens."""
     inside = importlib.import_module("ray._raylet")
     if not hasattr(inside, "AuthenticationTokenLoader") or not hasattr(inside, "Config"):
         return False
@@ -543,8 +542,8 @@ class _WorkerPool:
             f"{free.get(kind, 0):g} of {has.get(kind, 0):g} {kind}" for kind, number in wanted.items() if number
         )
         raise UndertowError(
-            f"no worker found a place in the cluster within {self.schedule_timeout_s:.0f} seconds: each asks for {needs}, and {there} are "
-            "free; wait until others are done, or ask for less with --workers or --device"
+            f"Ray could not schedule a worker within {self.schedule_timeout_s:.0f} seconds: each needs {needs}, and {there} are free; "
+            "wait until other jobs end, or change --workers or --device"
         )
 
 
@@ -573,7 +572,7 @@ class _Dispatch:
         while not self._done():
             self._dispatch()
             for worker in self._wait_for_results():
-                # Another's news may have come first, and this one be lost since.
+                # An earlier result may have shown that this worker is lost.
                 if worker in self.pool.handles:
                     yield from self._runner(worker)
 
@@ -605,7 +604,7 @@ class _Dispatch:
         if not ready:
             self.pool.check_schedule_timeout()
             return []
-        # All of them: the first of the list must not be preferred to the others.
+        # All workers, so that the first of the list gets no preference.
         ready, _ = ray.wait(said, num_returns=len(said), timeout=0)
         return [fronts[id(one)] for one in ready]
 
@@ -621,7 +620,7 @@ class _Dispatch:
             self.all_planned = self.all_planned or call.what == "plan"
             return
         except ray.exceptions.RayTaskError:
-            raise  # an error in our own code, or memory that ran out: no other worker would do better
+            raise  # an error in our code, or memory ran out: another worker would fail too
         except ray.exceptions.RayError as error:
             self._lost(worker, error)
             return
@@ -658,13 +657,13 @@ class _Dispatch:
         return tuple(dict.fromkeys([*self.gone_notes, *said]))
 
     def _lost(self, worker: _WorkerHandle, error: Exception) -> None:
-        """Replace a lost worker and queue its work units again; the current call (or the place in the pool) gets a strike.
+        """Replace a lost worker and queue its work units again; the current call (or the place in the pool) counts a loss.
 
         Raises:
             UndertowError: too many workers were lost over the same call.
         """
         call = worker.calls[0]
-        # One that was gone before it began, with its machine perhaps, says nothing of what it was to do.
+        # A worker that was lost before it started the call does not implicate the call.
         losses, subject = (self.losses, call.subject) if call.started else (worker.losses, call.what)
         losses[subject] += 1
         self.suspects.update(worker.work_units)
@@ -672,7 +671,7 @@ class _Dispatch:
         self.gone_notes = tuple(dict.fromkeys([*self.gone_notes, *worker.notes]))
         self.pool.stop_worker(worker)
         if losses[subject] >= MAX_LOSSES:
-            # One machine where the model does not fit does not keep the others from going on.
+            # A machine where the model does not fit does not stop the others.
             if subject == "open" and any(other.opened for other in self.pool.handles):
                 return
             raise UndertowError(_hopeless(subject, error))
@@ -691,19 +690,19 @@ def _with_machine(worker: _WorkerHandle, sentence: str) -> str:
 def _hopeless(subject: WorkUnit | str, error: Exception) -> str:
     doing = {
         "open": "while it opened the model",
-        "plan": "while it planned what to ask",
-        "set_queries": "as it was sent the queries",
-        "answer": "before it could answer anything",
+        "plan": "while it planned the work units",
+        "set_queries": "while it received the queries",
+        "answer": "before its first answer",
     }
-    where = doing[subject] if isinstance(subject, str) else f"over the same {_pluralize(subject.n_queries, 'question')}"
+    where = doing[subject] if isinstance(subject, str) else f"over the same {_pluralize(subject.n_queries, 'query')}"
     return (
         f"a worker was lost {MAX_LOSSES} times in a row {where} ({type(error).__name__}: {_reason(error)}); all answers so far are "
-        "kept, so if memory ran out, give fewer --workers, and run the same command again"
+        "stored; if memory ran out, lower --workers; run the same command again"
     )
 
 
 def _reason(error: Exception) -> str:
-    """The part of Ray's page that says what happened, on one line."""
+    """The reason in Ray's error message, on one line."""
     text = str(error)
     exit_detail = re.search(r"Worker exit detail: (.*?)(?:\. Some common|\. There are some|$)", text, re.DOTALL)
     lines = [line.strip() for line in (exit_detail[1] if exit_detail else text).splitlines() if line.strip()]
@@ -718,38 +717,38 @@ def _reason(error: Exception) -> str:
 
 
 def check_ray() -> None:
-    """See that Ray is installed, without importing it.
+    """Check that Ray is installed, without importing it.
 
     Raises:
-        UndertowError: it is not.
+        UndertowError: Ray is not installed.
     """
     if importlib.util.find_spec("ray") is None:
         raise UndertowError("--engine ray needs Ray: run `pip install 'undertow[ray]'`")
 
 
 def check_address(address: str) -> None:
-    """See that an address is one.
+    """Check a cluster address.
 
     Raises:
-        UndertowError: it is none, or of Ray's client, which cannot stream.
+        UndertowError: the address is invalid, or is one of Ray's client, which cannot stream.
     """
     if address.startswith("ray://"):
         raise UndertowError(
-            f"--ray-address {address} is of Ray's client, which cannot stream answers; run the command on a machine of the cluster, "
+            f"--ray-address {address} is an address of Ray's client, which cannot stream answers; run the command on a machine of the cluster "
             "with --ray-address auto"
         )
     host, _, port = address.rpartition(":")
     if address not in ("", "auto") and not (host and port.isdecimal() and len(port) < 6 and 0 < int(port) < 2**16):
         raise UndertowError(
-            f"--ray-address {address!r} is no address; write auto, or HOST:PORT as `ray start --head` prints it"
+            f"--ray-address {address!r} is not an address; use auto, or HOST:PORT as `ray start --head` prints it"
         )
 
 
 def _check_same(address: str, joined: str) -> None:
-    """See that the cluster that a program is in is the one that was named, if any was.
+    """Check that the cluster that this program has joined is the requested one.
 
     Raises:
-        UndertowError: it is another.
+        UndertowError: it is another cluster.
     """
     if address not in ("", "auto") and _numeric(address) != _numeric(joined):
         raise UndertowError(
@@ -759,7 +758,7 @@ def _check_same(address: str, joined: str) -> None:
 
 
 def _numeric(address: str) -> str:
-    """With the number of a machine in place of its name."""
+    """The address with the host's IP number."""
     host, _, port = address.rpartition(":")
     try:
         return f"{socket.gethostbyname(host)}:{int(port)}"
@@ -767,7 +766,7 @@ def _numeric(address: str) -> str:
         return address
 
 
-# Ray tries for minutes, each time with a line on the terminal, so another process tries first.
+# Ray retries for minutes and prints each attempt, so a subprocess tries first.
 TRY = """
 import sys, ray
 try:
@@ -778,17 +777,17 @@ except Exception as error:
 
 
 def _try_to_join(address: str) -> None:
-    """See that a cluster can be joined.
+    """Check in a subprocess that a cluster can be joined.
 
     Raises:
-        OSError: it cannot, or takes too long.
+        OSError: it cannot be joined, or not in time.
     """
     host, _, port = address.rpartition(":")
     if host:
         socket.create_connection((host, int(port)), timeout=JOIN_TIMEOUT_S / 3).close()
     try:
         tried = subprocess.run(
-            # Not with the user's folder among those that Python imports from: a ray.py there would be run.
+            # Without the working folder on the import path: a ray.py there would be executed.
             [sys.executable, "-P", "-c", TRY, address],
             capture_output=True,
             text=True,
@@ -796,7 +795,7 @@ def _try_to_join(address: str) -> None:
             check=False,
         )
     except subprocess.TimeoutExpired as error:
-        raise OSError(f"what answers there is no Ray, or was silent for {JOIN_TIMEOUT_S:.0f} seconds") from error
+        raise OSError(f"the server there is not Ray, or did not answer for {JOIN_TIMEOUT_S:.0f} seconds") from error
     if tried.returncode:
         said = [line for line in tried.stderr.splitlines() if re.match(r"[\w.]+: ", line)]
         raise OSError((said[0].partition(": ")[2] if said else "no reason given").rstrip("."))
@@ -806,8 +805,8 @@ def _not_joined(address: str, error: Exception) -> str:
     first = next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__).rstrip(".")
     if not address:
         return (
-            f"Ray cannot be started on this machine ({first}); run `pip install --upgrade 'undertow[ray]'`, see that there is room for "
-            "its files and its shared memory, or leave --engine out"
+            f"Ray cannot be started on this machine ({first}); run `pip install --upgrade 'undertow[ray]'`, free disk "
+            "space and shared memory for it, or leave --engine out"
         )
     if address == "auto":
         return (
@@ -818,7 +817,7 @@ def _not_joined(address: str, error: Exception) -> str:
 
 @contextmanager
 def _environment(values: Mapping[str, str]) -> Iterator[None]:
-    """Variables for a while; those that the user has set stay."""
+    """Set environment variables within the context; those that the user has set take precedence."""
     added = {name: value for name, value in values.items() if name not in os.environ}
     os.environ.update(added)
     try:
@@ -829,5 +828,5 @@ def _environment(values: Mapping[str, str]) -> Iterator[None]:
 
 
 def _cores() -> int:
-    """Processors that this process may use."""
+    """Number of processors available to this process."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -35,9 +35,13 @@ from undertow.models.base import (
 )
 from undertow.types import (
     BLANK,
+    CHOICE,
     CONTINUATIONS,
+    EXTRACTION,
+    GENERATION,
     NOT_SEEN,
     PROMPT,
+    WRITING,
     Answer,
     ClozeQuery,
     ContinuationQuery,
@@ -54,12 +58,12 @@ T = TypeVar("T")
 Progress = Callable[[int, int], None]
 """Called with (queries done, queries in all)."""
 KIND_WORDS = {
-    "blank": "a sentence with a blank",
-    "continuations": "how a text goes on",
-    "generation": "a prompt to answer",
-    "choice": "which of several labels answers a prompt",
-    "writing": "to write an answer within limits",
-    "extraction": "a question about a passage",
+    BLANK: "sentences with a blank",
+    CONTINUATIONS: "continuations of a text",
+    GENERATION: "prompts to answer",
+    CHOICE: "choices between labels",
+    WRITING: "constrained answers",
+    EXTRACTION: "questions about a passage",
 }
 
 
@@ -115,7 +119,7 @@ class RunEstimate:
     n_controls: int = 0
 
     @classmethod
-    def of_all(cls, estimates: Sequence[RunEstimate]) -> RunEstimate:
+    def total(cls, estimates: Sequence[RunEstimate]) -> RunEstimate:
         """The total over models that run one after another."""
         return cls(
             n_queries=sum(one.n_queries for one in estimates),
@@ -183,7 +187,7 @@ Engine: TypeAlias = Callable[
     [ModelHandle, dict[str, Query], Mapping[str, Answer], str], Iterator[ModelLoaded | AnswerBatch]
 ]
 """Where a model runs. Called with the model, the distinct queries by digest, the stored answers among them and the protocol;
-it opens the model, says so once, and yields what arrives. What is yielded is stored before more is asked for."""
+it opens the model, yields one `ModelLoaded`, then batches. The runner stores each batch before it takes the next."""
 
 
 def local_engine(
@@ -215,12 +219,12 @@ def check_weights(name: str, before: Mapping[str, str | float], now: Mapping[str
     first, second = (str(facts.get("weights", "")) for facts in (before, now))
     if first != second and first.partition(":")[0] == second.partition(":")[0]:
         raise UndertowError(
-            f"{name}: was loaded with other weights than before, from the same files ({first}, then {second}); they changed while they "
-            f"were read, or are not all there; check the files, and remove what was answered with `undertow cache prune -m {name}`"
+            f"{name}: its weights differ from an earlier load of the same files ({first}, then {second}); the files changed during loading or are "
+            f"incomplete; check them, and remove the earlier answers with `undertow cache prune -m {name}`"
         )
 
 
-def run_queries(  # noqa: PLR0913 - what is asked of whom, and where
+def run_queries(  # noqa: PLR0913 - model, queries, cache and engine
     handle: ModelHandle,
     queries: Sequence[Query],
     store: AnswerCache,
@@ -248,7 +252,7 @@ def run_queries(  # noqa: PLR0913 - what is asked of whom, and where
                 check_weights(handle.identity.name, facts, arrived.facts)
                 started, facts = time.perf_counter(), dict(arrived.facts)
                 continue
-            # What was said of earlier answers still holds of them.
+            # Notes of earlier answers still apply to them.
             notes = tuple(dict.fromkeys([*said, *arrived.notes]))
             fresh = {digest: answer for digest, answer in arrived.answers.items() if digest not in answers}
             if fresh:
@@ -260,7 +264,7 @@ def run_queries(  # noqa: PLR0913 - what is asked of whom, and where
             progress(len(answers) + len(lost), len(distinct))
         seconds = time.perf_counter() - started
         forgotten = [digest for digest in distinct if digest not in answers and digest not in lost]
-        lost |= dict.fromkeys(forgotten, Answer.missing("the model gave no answer to this"))
+        lost |= dict.fromkeys(forgotten, Answer.missing("the model gave no answer"))
     given = answers | lost
     unseen = _never_seen(distinct, answers)
     if unseen:
@@ -316,8 +320,8 @@ def check_capabilities(handle: ModelHandle, queries: Sequence[Query], protocol: 
     """
     for kind in dict.fromkeys(map(query_kind, queries)):
         if kind not in handle.capabilities:
-            can = " and ".join(KIND_WORDS.get(one, one) for one in handle.capabilities)
-            raise UndertowError(f"{handle.identity.name}: cannot be asked {KIND_WORDS[kind]}; it can be asked {can}")
+            supported = " and ".join(KIND_WORDS.get(one, one) for one in handle.capabilities)
+            raise UndertowError(f"{handle.identity.name}: does not support {KIND_WORDS[kind]}; it supports {supported}")
         if protocol not in handle.capabilities[kind]:
             how = handle.identity.scoring_method if kind in (BLANK, CONTINUATIONS) else "prompts"
             known = " or ".join(handle.capabilities[kind])
@@ -335,7 +339,7 @@ def estimate(handle: ModelHandle, queries: Sequence[Query], store: AnswerCache, 
         return RunEstimate(len(queries), len(distinct), len(stored), 0, 0, 0.0, 0)
     model = handle.open()
     read, whole = _by_route(model, distinct)
-    efforts = [_effort_of_reading(cast(TokenModel, model), read, stored, protocol)] if read else []
+    efforts = [_reading_cost(cast(TokenModel, model), read, stored, protocol)] if read else []
     left = [query for digest, query in whole.items() if digest not in stored]
     if left:
         efforts.append(cast(AnsweringModel, model).estimate_cost(left, protocol))
@@ -407,7 +411,7 @@ class QueryRunner:
         left = dict.fromkeys(pack)
         try:
             for arrived in cast(AnsweringModel, self.model).answer(queries, self.protocol):
-                # A model that reads sentences too says apart how it answers prompts.
+                # A model that also scores tokens has separate notes on prompts.
                 notes = getattr(self.model, "prompt_notes", self.model.notes)
                 yield _sorted_out({pack[place]: answer for place, answer in arrived.items()}, notes)
                 for place in arrived:
@@ -442,7 +446,7 @@ def _left_to_answer(
     if hasattr(model, "sections"):
         for section in model.sections(list(whole.values())):
             packs = tuple(tuple(digests[place] for place in places) for places in section)
-            # What one pack leaves is there for the next, so a section that is half done is done again.
+            # Packs share a cache, so an interrupted section is computed again.
             if any(digest not in stored for pack in packs for digest in pack):
                 yield packs
         return
@@ -471,7 +475,7 @@ def _sorted_out(
     return AnswerBatch(answers, lost, notes=notes)
 
 
-def _effort_of_reading(
+def _reading_cost(
     model: TokenModel, distinct: dict[str, ScoredQuery], stored: dict[str, Answer], protocol: str
 ) -> CostEstimate:
     encoded, refused = _encode(model, distinct)
@@ -522,7 +526,7 @@ def _read(model: TokenModel, encoded: dict[str, EncodedQuery], unit: WorkUnit, p
 def _answer(query: EncodedQuery, reads_nats: Sequence[Floats]) -> Answer:
     """Sum each option's log-likelihood over its paths; the first tokens at the blank leave the rest to other words."""
     logprobs = [float(sum(reads_nats[path].sum() for path in parts)) for parts in query.option_paths]
-    # Minus infinity is an answer: nothing, since the token was not among those that the protocol looks at.
+    # Minus infinity is an answer: the token is not among those that the protocol counts.
     if any(math.isnan(value) or value == math.inf for value in logprobs):
         return Answer.missing("the model gave a probability that is not a number")
     counted = tuple(math.nan if option in query.duplicate_options else value for option, value in enumerate(logprobs))
@@ -530,9 +534,9 @@ def _answer(query: EncodedQuery, reads_nats: Sequence[Floats]) -> Answer:
 
 
 def _other_prob(query: EncodedQuery, reads_nats: Sequence[Floats]) -> float:
-    """One minus the probability of the options' first tokens; NaN where these do not share a distribution.
+    """One minus the probability of the options' first tokens; NaN where these are read from different distributions.
 
-    A masked model reads a word of two tokens in another text (two masks) than a word of one.
+    A masked model reads a word of two tokens in a text with two masks.
     """
     claimed: dict[tuple[tuple[int, ...], int, int], float] = {}
     for first, *_ in query.option_paths:

@@ -37,12 +37,12 @@ PAIRS = (
     ("The lady", "The gentleman", " asked whether ", " could sit by the window."),
     ("Mrs. Brown", "Mr. Brown", " went to the shop because ", " needed bread."),
 )
-"""Subjects whose pronoun is *she* and *he*, and the text around the blank. None reports speech, which may be of somebody else."""
+"""Subjects of *she* and *he*, and the text around the blank. No sentence reports speech, whose pronoun may refer to somebody else."""
 SHE, HE = "female", "male"
 WORDS = {SHE: ["she"], HE: ["he"]}
 N_ALL, N_SHORT = 2 * len(PAIRS), 5
 TIE_TOLERANCE = 1e-9
-"""Shares that differ by less, in proportion, are the same."""
+"""Relative difference below which shares are equal."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +55,7 @@ class SanityCheck:
         low_percent: lower end of the exact 95% interval (Clopper and Pearson) of the share that is right; NaN without answers.
         high_percent: upper end.
         missing_reason: why a sentence has no answer; "" where all have one.
-        could_flip: answers that probability hidden by a server could turn.
+        could_flip: answers that probability hidden by a server could change.
     """
 
     right: int
@@ -79,7 +79,9 @@ class SanityCheck:
         """The verdict in words."""
         if not self.answered:
             return f"no sentence has an answer: {self.missing_reason}"
-        caveat = f"; what it does not show could turn {self.could_flip} of them" if self.could_flip else ""
+        caveat = (
+            f"; probability that it does not show could change {self.could_flip} of them" if self.could_flip else ""
+        )
         return (
             f"{self.right} of {self.answered} right (95% interval {self.low_percent:.0f}% to {self.high_percent:.0f}%), which is "
             f"{'better' if self.reads else 'no better'} than chance (50%){caveat}"
@@ -142,7 +144,7 @@ def shares(query: DecidedQuery, answer: Answer) -> dict[str, float]:
     """Share of each group in the mass of all; 0 for each where none has mass, {} where the answer is missing."""
     if answer.missing_reason:
         return {}
-    # An option that is spelled like an earlier one (NaN) counts with it. Whole sentences are too improbable for exp alone.
+    # An option with the tokens of an earlier one (NaN) counts with it. Subtract the maximum: exp of a sentence's log-probability is 0.
     nats = np.nan_to_num(np.array(answer.logprobs_nats), nan=-np.inf, neginf=-np.inf)
     highest = nats.max()
     probs = np.exp(nats - highest) if highest > -np.inf else np.zeros(len(nats))
@@ -171,6 +173,6 @@ def _could_flip(query: DecidedQuery, answer: Answer) -> bool:
 
 
 def are_english_pronouns(words: Mapping[str, Sequence[str]]) -> bool:
-    """Whether she is of one group and he of another, and all other words are among the published lists too."""
+    """Whether *she* and *he* are in different groups and all other words are in the published lists."""
     owners = {form.lower(): group for group, forms in words.items() for form in forms}
     return {"she", "he"} <= owners.keys() and owners["she"] != owners["he"] and data.are_pronouns(words)
