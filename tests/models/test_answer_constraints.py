@@ -197,7 +197,7 @@ def searched(passage: Tokens, after: Table, most: int) -> tuple[SpanSearch, list
     """A search to its end, and what it asked about, in order."""
     search = SpanSearch.from_passage(passage)
     asked: list[Tokens] = []
-    while wanted := search.wanted(most):
+    while wanted := search.next_spans(most):
         assert len(wanted) <= most
         bounds = []
         for written, state in wanted:
@@ -214,7 +214,7 @@ def searched(passage: Tokens, after: Table, most: int) -> tuple[SpanSearch, list
         for written, state in wanted:
             nats = after(written)
             search.extend(written, {token: nats[token] for token in (*state.allowed, END)})
-    assert not search.going
+    assert not search.running
     return search, asked
 
 
@@ -239,7 +239,7 @@ def test_a_search_leaves_out_what_is_less_probable_than_what_it_found() -> None:
 
     search = SpanSearch.from_passage(passage)
     n_asked = 0
-    while wanted := search.wanted(1):
+    while wanted := search.next_spans(1):
         n_asked += 1
         ((written, _),) = wanted
         search.extend(written, after(written))
@@ -251,11 +251,11 @@ def test_a_search_leaves_out_what_is_less_probable_than_what_it_found() -> None:
 def test_a_span_that_ends_its_passage_in_one_place_only_still_needs_its_end() -> None:
     """*1* is the last token, but also goes on elsewhere."""
     search = SpanSearch.from_passage((1, 2, 1))
-    search.wanted(8)
+    search.next_spans(8)
     search.extend((), {1: math.log(0.9), 2: math.log(0.05), END: -9.0})
-    assert [written for written, _ in search.wanted(8)] == [(1,), (2,)]
+    assert [written for written, _ in search.next_spans(8)] == [(1,), (2,)]
     search.extend((1,), {2: math.log(0.5), END: math.log(0.01)})
     search.extend((2,), {1: math.log(0.5), END: math.log(0.2)})
     assert search.best == (2, 1)
     assert search.best_nats == pytest.approx(math.log(0.025))
-    assert [written for written, _ in search.wanted(8)] == [(1, 2)]
+    assert [written for written, _ in search.next_spans(8)] == [(1, 2)]

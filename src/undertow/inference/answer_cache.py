@@ -220,7 +220,7 @@ class AnswerCache:
                 ),
             )
             self._database.executemany(
-                f"INSERT OR REPLACE INTO answers (model, query, {COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+                f"INSERT OR REPLACE INTO answers (model, query, {COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?)",  # noqa: S608 - a constant
                 [
                     (
                         key,

@@ -734,8 +734,8 @@ def check_address(address: str) -> None:
     """
     if address.startswith("ray://"):
         raise UndertowError(
-            f"--ray-address {address} is an address of Ray's client, which cannot stream answers; run the command on a machine of the cluster "
-            "with --ray-address auto"
+            f"--ray-address {address} is an address of Ray's client, which cannot stream answers; run the command on a machine of the "
+            "cluster with --ray-address auto"
         )
     host, _, port = address.rpartition(":")
     if address not in ("", "auto") and not (host and port.isdecimal() and len(port) < 6 and 0 < int(port) < 2**16):

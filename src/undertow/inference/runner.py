@@ -219,8 +219,8 @@ def check_weights(name: str, before: Mapping[str, str | float], now: Mapping[str
     first, second = (str(facts.get("weights", "")) for facts in (before, now))
     if first != second and first.partition(":")[0] == second.partition(":")[0]:
         raise UndertowError(
-            f"{name}: its weights differ from an earlier load of the same files ({first}, then {second}); the files changed during loading or are "
-            f"incomplete; check them, and remove the earlier answers with `undertow cache prune -m {name}`"
+            f"{name}: its weights differ from an earlier load of the same files ({first}, then {second}); the files changed during "
+            f"loading or are incomplete; check them, and remove the earlier answers with `undertow cache prune -m {name}`"
         )
 
 

@@ -27,7 +27,7 @@ def encode_chat(tokenizer: Any, prompt: str) -> tuple[int, ...] | UnsupportedQue
     try:
         template = _with_fixed_date(tokenizer.get_chat_template())
         coded = tokenizer.apply_chat_template(
-            said, chat_template=template, add_generation_prompt=True, return_dict=True
+            messages, chat_template=template, add_generation_prompt=True, return_dict=True
         )
     except Exception as error:  # noqa: BLE001 - a template is a program and may raise anything
         return UnsupportedQueryError(f"the chat template of this model cannot take the prompt ({str(error)[:200]})")
