@@ -34,7 +34,9 @@ def asked_for(monkeypatch: pytest.MonkeyPatch) -> list[ModelRequest]:
         return own(ModelRequest("toy"))
 
     monkeypatch.setattr(models, "resolve", resolve)
-    monkeypatch.setattr(models, "takers", lambda _: ["toy"])  # else the toy is not one to be told any of this
+    monkeypatch.setattr(
+        models, "families_with_setting", lambda _: ["toy"]
+    )  # else the toy is not one to be told any of this
     return seen
 
 

@@ -1,4 +1,4 @@
-"""WHAT is asked: templates, word groups, W values, challenge sets, sentences. Pure text and tables, no model."""
+"""Data sets: templates, word groups, covariates, challenge sets, sentences, documents. Text and tables only, no model."""
 
 from undertow.data.documents.document_set import DIMENSIONS, Document, DocumentSet
 from undertow.data.documents.document_sources import (

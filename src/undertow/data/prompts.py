@@ -1,6 +1,6 @@
-"""Instruction prompts: a sentence with its blank marked, and words around it that ask for what is missing.
+"""Instruction prompts: a sentence with its blank marked, and an instruction to fill it.
 
-The published prompts lie in `prompts.toml`, in the format that users write. McMilin 2024, "Underspecification in Language
+The published prompts are in `prompts.toml`, in the format that users write. McMilin 2024, "Underspecification in Language
 Modeling Tasks" (AAAI), appendices A.1 and B.2.
 """
 
@@ -26,7 +26,7 @@ MAX_NAME_CHARS = 60
 
 @dataclass(frozen=True, slots=True)
 class Prompt:
-    """Words that ask for what is missing in a sentence.
+    """An instruction to fill the blank of a sentence.
 
     Attributes:
         name: what results call it.
@@ -164,7 +164,7 @@ def _tells_groups_apart(query: ClozeQuery, place: int) -> bool:
 
 
 def answer_words(words: Mapping[str, Sequence[str]]) -> dict[str, list[str]]:
-    """The words that are looked for in an answer, by group: the published list for pronouns, else these words and their capitals."""
+    """Words to look for in an answer, by group: the published list for pronouns, else these words and their capitals."""
     pronouns = {group: {form for cases in PRONOUNS.values() for form in cases[group]} for group in PRONOUNS["any"]}
     if all(set(forms) <= pronouns.get(group, set()) for group, forms in words.items()):
         published = word_lists()["aaai"]

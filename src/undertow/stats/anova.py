@@ -14,13 +14,13 @@ from undertow.stats.numeric_range import usable
 
 @dataclass(frozen=True, slots=True)
 class OneWayAnova:
-    """What lies between groups.
+    """The result of a one-way analysis of variance.
 
     Attributes:
         share: of the sum of squares (eta squared), in 0 to 1; NaN where y is constant, there is one group, or no group has
             two points.
-        expected_share: what groups that do not matter would show on average, since no sample is even.
-        p: of the F test.
+        expected_share: expected share of groups without an effect.
+        p: p-value of the F test.
     """
 
     share: float

@@ -1,7 +1,6 @@
-"""Errors of an estimate from a sample of clusters, by how far each cluster moves it.
+"""Clustered errors of an estimate, from the influence of each cluster.
 
-Clusters may be skewed: a few that move far tell little of the others, so that their kurtosis takes degrees of freedom away. Arrays in,
-arrays out. Knows nothing about what is estimated.
+Clusters may be skewed, so their kurtosis lowers the degrees of freedom.
 """
 
 from __future__ import annotations

@@ -186,14 +186,14 @@ def _covariates(settings: Settings) -> list[challenge.Covariate]:
         raise UndertowError("--w names no W list; write for example --w date,place")
     scale = settings.w_scale
     if settings.inject:
-        chosen = [challenge.to_covariate(name, dates, scale=scale) for name in names or ["date"]]
+        chosen = [challenge.load_covariate(name, dates, scale=scale) for name in names or ["date"]]
     else:
         # The package's date list follows the date options wherever a set names it.
         published = challenge.Dates().to_covariate(scale)
         of_set = {
             one.name: dates.to_covariate(scale) if one == published else one for one in _challenge(settings).covariates
         }
-        chosen = [of_set.get(name) or challenge.to_covariate(name, dates, scale=scale) for name in names or of_set]
+        chosen = [of_set.get(name) or challenge.load_covariate(name, dates, scale=scale) for name in names or of_set]
     challenge.check_scaled(chosen, scale)
     return chosen
 

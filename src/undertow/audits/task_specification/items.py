@@ -111,7 +111,7 @@ def _covariates(settings: Settings) -> list[challenge.Covariate]:
     if settings.ends < 1:
         raise UndertowError(f"--ends {settings.ends} is too small: at least one W value at either end makes the score")
     dates = challenge.Dates(settings.date_start, settings.date_stop, settings.date_count, least=2)
-    covariates = [challenge.to_covariate(name, dates, least=2) for name in names]
+    covariates = [challenge.load_covariate(name, dates, least=2) for name in names]
     challenge.check_covariates(covariates)
     for covariate in covariates:
         if len(covariate.values) < 2 * settings.ends:

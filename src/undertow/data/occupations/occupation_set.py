@@ -26,7 +26,7 @@ CATEGORIES: tuple[str, ...] = tuple(FILES)
 OWN = "onet-occupations"
 OWN_SOURCE = "O*NET 30.2 Database (CC BY 4.0), modified; occupations of Zhang; female shares of Rudinger et al. 2018"
 TOP = 5
-"""Attributes of each category, where nothing else is asked for; those of the package's own table."""
+"""Default attributes of each category, those of the package's table."""
 CREDIT = (
     "This page includes information from the O*NET{release} Database by the U.S. Department of Labor, Employment and Training"
     " Administration (USDOL/ETA). Used under the CC BY 4.0 license. O*NET® is a trademark of USDOL/ETA. The Undertow authors have"
@@ -118,7 +118,7 @@ def load_occupations(path: str = "", onet_folder: str = "", top: int = TOP) -> O
     if onet_folder:
         return _rated(table, path, onet_folder, top)
     if path and top != TOP:
-        raise UndertowError(f"{path}: all attributes of a table of one's own are asked about; leave top = {top} out")
+        raise UndertowError(f"{path}: all attributes of your own table are used; leave top = {top} out")
     if path:
         return replace(table, notes=(*table.notes, *_bare(table.occupations)))
     if top > TOP:
@@ -134,7 +134,7 @@ def load_occupations(path: str = "", onet_folder: str = "", top: int = TOP) -> O
 def article_of(name: str) -> str:
     """The English indefinite article of a noun phrase, by how its first word is said.
 
-    Spelled-out letters are told by their capitals (an HR manager, a UX designer); a word that begins like *use*, *Europe* or
+    Capitals are read letter by letter (an HR manager, a UX designer); a word that begins like *use*, *Europe* or
     *one* takes *a*, one with a silent h takes *an*.
     """
     plain = "".join(char for char in unicodedata.normalize("NFD", name) if not unicodedata.combining(char))
@@ -160,7 +160,7 @@ _SAID_WITH_A_CONSONANT = re.compile(
 
 @dataclass(slots=True)
 class _OccupationRows:
-    """An occupation as its rows have told it so far, and the line that told each thing first."""
+    """An occupation from the rows read so far, and the first line of each value."""
 
     name: str
     line: int
@@ -268,9 +268,7 @@ def _drafts(path: Path, rows: Rows) -> list[_OccupationRows]:
         if not name:
             raise UndertowError(f"{where}: the occupation is empty; write it, or drop the row")
         if is_reserved_name(name):
-            raise UndertowError(
-                f"{where}: results keep the name {name!r} for themselves; call this occupation something else"
-            )
+            raise UndertowError(f"{where}: results reserve the name {name!r}; rename this occupation")
         draft = drafts.setdefault(name.casefold(), _OccupationRows(name, line))
         if draft.name != name:
             raise UndertowError(

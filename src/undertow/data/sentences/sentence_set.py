@@ -1,7 +1,6 @@
 """Sentences with a blank and no W yet, and putting a W into them.
 
-A `SentenceSet` says what is asked; an `Injection` says how a value of W goes in front of a sentence or after it. Any set
-goes with any injection and any W list.
+An `Injection` puts a value of W before or after a sentence. Any set goes with any injection and any W list.
 """
 
 from __future__ import annotations
@@ -64,12 +63,12 @@ class Sentence:
 
 @dataclass(frozen=True, slots=True)
 class SentenceSet:
-    """Sentences that are asked together.
+    """A set of sentences.
 
     Attributes:
         name: what results call it.
         title, source: for the report.
-        words: the forms of each word group, in the order they are told; a sentence may use some of them.
+        words: the forms of each word group, in report order; a sentence may use some of them.
         sentences: with ids of their own.
         notes: what a reader should know of where the sentences are from.
     """
@@ -129,7 +128,7 @@ class SentenceSet:
 
 
 def check_size(name: str, n_sentences: int) -> None:
-    """Refuse a set before it is written out: all of it, whatever part of it is asked, since that is drawn from the whole.
+    """Refuse a set that is too large, before its sentences are generated; `--limit` samples from the whole set.
 
     Raises:
         UndertowError: it comes to more sentences than can be kept.
@@ -137,7 +136,7 @@ def check_size(name: str, n_sentences: int) -> None:
     if n_sentences > MAX_SENTENCES:
         raise UndertowError(
             f"challenge {name!r}: its templates, slots and W lists make {n_sentences:.3g} sentences, and at most {MAX_SENTENCES:,} "
-            "can be, also where --limit asks a part of them; leave out levels, templates or W values"
+            "are allowed, also with --limit; leave out levels, templates or W values"
         )
 
 

@@ -1,4 +1,4 @@
-"""Finding a challenge set by name and reading its file, with one sentence for whatever is wrong with it."""
+"""Find a challenge set by name and read its file."""
 
 from __future__ import annotations
 

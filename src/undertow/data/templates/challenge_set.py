@@ -1,7 +1,6 @@
 """Challenge sets: templates x slots x W values, as items of a factorial design.
 
-A set is a TOML file; the published ones lie in `sets/` in the same format that users write. This module
-knows the format and how the design is crossed; it knows nothing about models or measures.
+A set is a TOML file; the published ones are in `resources/sets` in the same format that users write.
 """
 
 from __future__ import annotations
@@ -38,7 +37,7 @@ class Words:
 
 @dataclass(frozen=True, slots=True)
 class ChallengeSet:
-    """What is asked, before it is crossed with W values.
+    """Templates, slots and word groups, before they are crossed with W values.
 
     Attributes:
         name: file name without its ending.
@@ -46,8 +45,8 @@ class ChallengeSet:
         templates: sentences with holes.
         slots: levels of each slot, by its name.
         words: what may fill the blanks.
-        covariates: the W lists that are asked if the user names none.
-        cluster_by: factors whose levels together say which texts are one cluster of the intervals and tests.
+        covariates: the default W lists.
+        cluster_by: factors whose levels together define a cluster of the intervals and tests.
         gaps: pairs of groups whose slopes are compared, first minus second.
     """
 
@@ -172,9 +171,9 @@ class ChallengeSet:
 
 
 def challenge_digest(items: Sequence[Item]) -> str:
-    """SHA-256 over everything that is asked: runs with the same digest asked the same (64 hex digits).
+    """SHA-256 over all items: runs with equal digests have equal items (64 hex digits).
 
-    Where `w_value` repeats `w_index`, it is left out: it says nothing of what is asked.
+    `w_value` is left out where it repeats `w_index`.
     """
     return digest(
         [

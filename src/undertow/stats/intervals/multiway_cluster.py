@@ -1,9 +1,8 @@
-"""Numbers of a crossed design, whose items share their row with some and their column with others.
+"""Estimates from a crossed design, with errors clustered by rows and by columns.
 
-Ratios, differences of two ratios and straight lines with intervals and tests clustered both ways, and correlations over columns that
-come in clusters. Arrays in, numbers out; knows nothing about what a row (here: a name pair) or a column (here: an occupation, by its
-SOC code) is. Rows and columns are samples of others, and every interval and test here speaks of all of those: fewer than
-`MIN_CLUSTERS` of either have neither.
+Ratios, differences of two ratios and lines, and correlations over clustered columns. A row is here a name pair, a column an
+occupation by SOC code. Both are samples, and intervals and tests generalise to others; with fewer than `MIN_CLUSTERS` of either
+there are none.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
-"""What a design can find, so that "nothing found" means something.
+"""Power analysis: the smallest effect that a design can detect.
 
-A design has sentences (clusters), each asked at every value of a covariate; what finds is the test of `stats.regression.trend`. Its
-series are simulated by what that test rests on: means, spread of the sentences' slopes, noise beside them. Knows nothing about
-what is measured.
+A design has sentences (clusters) crossed with values of a covariate, tested by `stats.regression.trend`. Series are simulated by the
+assumptions of that test: means, spread of the sentences' slopes, residual noise.
 """
 
 from __future__ import annotations
@@ -47,7 +46,7 @@ class Noise:
 
 @dataclass(frozen=True, slots=True)
 class AssumedNoise:
-    """The noise of an audit, whatever the numbers of its sentences and values are.
+    """The noise of an audit, for any number of sentences and values.
 
     Attributes:
         text_sd: standard deviation of a text around the line of its sentence, once the values' own noise is taken out.

@@ -1,9 +1,8 @@
 """Differences of two estimates from the same clusters: intervals that know the clusters, and a test that exchanges the two.
 
-A difference is measured anew without each group of clusters, both sides losing the same ones. The interval is that of the
-delete-a-group jackknife; the test flips the signs of what the groups contribute, which is what exchanging the two sides of a
-group does. A difference is tested against a margin, the smallest that is of interest: 0 asks whether there is any. Arrays in,
-arrays out; knows nothing about what is estimated, or how.
+A difference is computed without each group of clusters, left out on both sides. The interval is that of the delete-a-group
+jackknife; the test flips the signs of the groups' contributions, which exchanges the two sides of a group. A difference is tested
+against a margin, the smallest difference of interest; 0 tests for any difference.
 """
 
 from __future__ import annotations
@@ -32,11 +31,11 @@ are ties."""
 
 @dataclass(frozen=True, slots=True)
 class JackknifeReplicates:
-    """What is left of differences without each group of clusters, in one way of putting items into clusters.
+    """Differences without each group of clusters, for one clustering of the items.
 
     Attributes:
         without: the differences [group, difference].
-        counting: whether a group has anything of a difference; one that has not leaves it as it is [group, difference].
+        counting: whether a group has data of a difference [group, difference].
     """
 
     without: Floats
