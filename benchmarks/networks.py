@@ -21,7 +21,8 @@ from undertow._folders import cache_folder
 from undertow.errors import UndertowError
 from undertow.models.base import ModelHandle, ModelRequest
 from undertow.models.generation.greedy_decoder import GreedyDecoder
-from undertow.models.loading.weights import find_weights, loading_errors, parsed_once
+from undertow.models.loading.library_contexts import cached_gguf, loading_errors
+from undertow.models.loading.weights import find_weights
 from undertow.types import ModelIdentity, digest
 
 NETWORKS = {"causal": "AutoModelForCausalLM", "masked": "AutoModelForMaskedLM"}
@@ -50,7 +51,7 @@ def load(family: str, found: ModelHandle, request: ModelRequest) -> Plain:
     weights = find_weights(request, import_module(f"undertow.models.families.{family}").ARCHITECTURES)
     if weights is None:
         raise UndertowError(f"{request.name}: is no {family} model; name another, see --help")
-    with loading_errors(request.name), parsed_once(weights.options):
+    with loading_errors(request.name), cached_gguf(weights.options):
         import torch
         import transformers
 

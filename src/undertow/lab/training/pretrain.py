@@ -31,8 +31,9 @@ from numpy.typing import NDArray
 from undertow._files import parse_json, read_file
 from undertow.errors import UndertowError
 from undertow.lab.stratified_sampling import stratified_uniform
+from undertow.models.loading.library_contexts import silence_libraries
 from undertow.models.loading.load_network import load_network
-from undertow.models.loading.weights import Weights, silence_libraries
+from undertow.models.loading.weights import Weights
 from undertow.types import Floats
 
 if TYPE_CHECKING:

@@ -55,8 +55,9 @@ from undertow.models.base import (
 from undertow.models.generation.constrained_decoder import ConstrainedDecoder
 from undertow.models.generation.greedy_decoder import GreedyDecoder
 from undertow.models.generation.prompt_encoder import PromptEncoder
+from undertow.models.loading.library_contexts import cached_gguf, loading_errors
 from undertow.models.loading.load_network import load_checked, load_tokenizer
-from undertow.models.loading.weights import Weights, check_head, find_weights, loading_errors, parsed_once
+from undertow.models.loading.weights import Weights, check_head, find_weights
 from undertow.types import (
     CHOICE,
     GENERATION,
@@ -110,7 +111,7 @@ def model_handle(request: ModelRequest, weights: Weights) -> ModelHandle:
 
 def _open(identity: ModelIdentity, weights: Weights, device: str) -> CausalModel:
     check_head(weights)
-    with loading_errors(identity.name), parsed_once(weights.options):
+    with loading_errors(identity.name), cached_gguf(weights.options):
         from transformers import AutoModelForCausalLM
 
         tokenizer = load_tokenizer(identity.name, weights)

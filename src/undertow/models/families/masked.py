@@ -43,8 +43,9 @@ from undertow.models.base import (  # fmt: skip
     TokenPath,
     UnsupportedQueryError,
 )
+from undertow.models.loading.library_contexts import loading_errors
 from undertow.models.loading.load_network import load_checked, load_tokenizer
-from undertow.models.loading.weights import Weights, find_weights, loading_errors
+from undertow.models.loading.weights import Weights, find_weights
 from undertow.models.tokens.fill_spans import FillSpan, fill_offsets, find_fills
 from undertow.types import BLANK, ClozeQuery, Floats, ModelIdentity, ScoredQuery
 

@@ -56,8 +56,9 @@ from undertow.models.base import (
 )
 from undertow.models.generation.seq2seq_decoder import Seq2SeqDecoder, SourceEncoder, batches_of
 from undertow.models.generation.step_readout import Step, answer_of
+from undertow.models.loading.library_contexts import loading_errors
 from undertow.models.loading.load_network import load_checked, load_tokenizer
-from undertow.models.loading.weights import Weights, find_weights, loading_errors
+from undertow.models.loading.weights import Weights, find_weights
 from undertow.models.tokens.chat_template import encode_chat, template_notes
 from undertow.models.tokens.fill_spans import fill_offsets, find_fills
 from undertow.models.tokens.option_tokens import OptionTokens, Vocabulary

@@ -24,8 +24,9 @@ from undertow.models.backend.device import tokens_per_pass
 from undertow.models.backend.execution import context_tokens, oom_errors
 from undertow.models.backend.onednn import weight_bytes
 from undertow.models.base import EXACT, CostEstimate, ModelHandle, ModelRequest, UnsupportedQueryError
+from undertow.models.loading.library_contexts import loading_errors
 from undertow.models.loading.load_network import load_checked, load_tokenizer
-from undertow.models.loading.weights import Weights, find_weights, loading_errors
+from undertow.models.loading.weights import Weights, find_weights
 from undertow.types import BLANK, Answer, ClozeQuery, Floats, ModelIdentity, Query
 
 SUMMARY = "any AutoModelForTokenClassification whose labels are word groups: a hub id or a folder; read at its mask"
