@@ -97,7 +97,7 @@ def resolve(request: ModelRequest) -> ModelHandle | None:
     """The model, if the request names a causal one.
 
     Raises:
-        UndertowError: it cannot be found, or is of another family.
+        UndertowError: the model cannot be found, or is of another family.
     """
     weights = find_weights(request, ARCHITECTURES)
     return None if weights is None else model_handle(request, weights)
@@ -294,11 +294,11 @@ class CausalModel:
                 yield {places[at]: answer for at, answer in some.items()}
 
     def packs(self, queries: Sequence[Query]) -> Iterator[list[int]]:
-        """Places of the prompts that are answered in one go."""
+        """Indices of the prompts of each pack."""
         return (pack for section in self.sections(queries) for pack in section)
 
     def sections(self, queries: Sequence[Query]) -> Iterator[list[list[int]]]:
-        """Packs that share what is kept from one to the next; of greedy answers nothing is, so each is by itself."""
+        """Packs that share a cache; greedy packs share none, so each is a section."""
         for places, group, by_decoder in _sorted_out(queries):
             if by_decoder:
                 greedy = self.decoder.packs(cast(Sequence[GenerateQuery], group), self._tokens_of)
@@ -312,12 +312,12 @@ class CausalModel:
                 yield section
 
     def reset_cache(self) -> None:
-        """Keep nothing of the prompts before."""
+        """Drop the cache of earlier prompts."""
         if self._writer is not None:
             self._writer.trunk = None
 
     def estimate_cost(self, queries: Sequence[Query], protocol: str) -> CostEstimate:
-        """What answering takes."""
+        """The estimated cost."""
         efforts = [
             self.decoder.estimate_cost(cast(Sequence[GenerateQuery], group), self._tokens_of, self.memory_bytes(1))
             if by_decoder
@@ -335,7 +335,7 @@ class CausalModel:
 
     @property
     def writer(self) -> ConstrainedDecoder:
-        """What it is asked beside greedy answers: choices, and writing within limits."""
+        """The decoder of choices and constrained answers."""
         if self._writer is None:
             prompt_encoder = PromptEncoder(
                 self.tokenizer, self._tokens_of, self.context_tokens, self.decoder.vocabulary
@@ -348,7 +348,7 @@ class CausalModel:
 
     @property
     def facts(self) -> Mapping[str, str | float]:
-        """What models are compared by; a chat template is a sign of training to follow instructions."""
+        """Facts for model comparison; a chat template implies instruction tuning."""
         return {
             "parameters": float(self.network.num_parameters()),
             "objective": "autoregressive",
@@ -427,7 +427,7 @@ def _check_reading(model: CausalModel) -> str:
             )
         if (shared_logits[0] - shared_logits[-1]).abs().max() > AGREEMENT_NATS[model.identity.dtype]:
             raise UndertowError(
-                f"{model.identity.name}: what it says of a token depends on those after it, so it is no causal model"
+                f"{model.identity.name}: its probabilities of a token depend on later tokens, so it is not a causal model"
             )
         expected = logits[:, -1].log_softmax(-1).cpu().numpy()[range(len(last)), last]
 
@@ -438,7 +438,7 @@ def _check_reading(model: CausalModel) -> str:
             if is_oom(error):
                 raise
             return f"its attention takes no tree ({type(error).__name__})"
-        return "it reads a tree of texts differently from the texts one by one" if differs else ""
+        return "it reads a tree of texts differently from single texts" if differs else ""
 
     batch = TokenBatch(fed, np.arange(len(fed)), np.full(len(fed), LENGTH - 1), last)
     model.head_apart = True

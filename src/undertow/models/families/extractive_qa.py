@@ -45,7 +45,7 @@ MAX_PIECE_TOKENS = 15
 SCORING_METHOD = "span"
 CAPABILITIES = {EXTRACTION: (EXACT,)}
 FEEDS = ("input_ids", "attention_mask", "token_type_ids")
-"""What a model can be told of a text; one that is told where words stand on a page reads pictures."""
+"""Supported inputs of a model; one with positions on a page reads images."""
 OLDER_CLASSES = ("PreTrainedTokenizer", "PreTrainedTokenizerFast")
 HOW_READ = (
     "a piece of the passage is as probable as that an answer begins where it begins, and ends where it ends; the two are apart, so that "
@@ -57,7 +57,7 @@ UNKNOWN_TRAINING = (
 )
 NO_NULL = "its texts do not open with a token that stands for no answer, so the probability of no answer is missing"
 IN_WINDOWS = "passages longer than {} tokens, question and all, were read in windows that overlap"
-TRIED = SpanQuery("Mary met James.", "Who met James?")
+TRIAL_QUERY = SpanQuery("Mary met James.", "Who met James?")
 
 
 def resolve(request: ModelRequest) -> ModelHandle | None:
@@ -98,7 +98,7 @@ def _open(identity: ModelIdentity, weights: Weights, device: str) -> ExtractiveQ
         strange = [name for name in tokenizer.model_input_names if name not in FEEDS]
         if strange:
             raise UndertowError(
-                f"{identity.name}: is told more than a text ({', '.join(strange)}); name a model that reads texts alone"
+                f"{identity.name}: needs more inputs than a text ({', '.join(strange)}); name a model that reads text only"
             )
         return load_checked(
             identity,
@@ -114,7 +114,7 @@ def _open(identity: ModelIdentity, weights: Weights, device: str) -> ExtractiveQ
 def _needs_token_types(tokenizer: Any, said: Mapping[str, Any]) -> bool:
     """Whether a model was trained with token types, though transformers 5 would not pass them.
 
-    A tokenizer of no particular class told so, by default, until 5.0, and wrote one of the class's older names into its files.
+    Until 5.0 a tokenizer without a class of its own used them by default, and wrote an older class name into its files.
     """
     older = said.get("tokenizer_class") in OLDER_CLASSES and "model_input_names" not in said
     return older and "token_type_ids" not in tokenizer.model_input_names
@@ -180,7 +180,7 @@ class ExtractiveQAModel:
         model.budget_tokens = tokens_per_pass(
             network, model.memory_bytes, processor=CPU_BUDGET_TOKENS, gpu=GPU_BUDGET_TOKENS
         )
-        (tried,) = model.qa_encoder.encode([TRIED])
+        (tried,) = model.qa_encoder.encode([TRIAL_QUERY])
         if isinstance(tried, EncodedQuestion):
             model._logits(tried.windows)
             if not tried.windows[0].has_null:
@@ -202,13 +202,13 @@ class ExtractiveQAModel:
             yield self._answered(pack)
 
     def packs(self, queries: Sequence[Query]) -> list[list[int]]:
-        """Places of the queries that are answered in one go; those that cannot be asked come first."""
+        """Indices of the queries of each pack; unsupported ones first."""
         posed, refused = self._posed(queries)
         packs = [[one.place for one in pack] for pack in self._packs(posed)]
         return [list(refused), *packs] if refused else packs
 
     def estimate_cost(self, queries: Sequence[Query], protocol: str) -> CostEstimate:
-        """What answering takes, from one timed pack."""
+        """The estimated cost, from one timed pack."""
         packs = self._packs(self._posed(queries)[0])
         passes = [self._passes(pack) for pack in packs]
         sizes = [sum(len(window.tokens) for rows in some for window in rows) for some in passes]
@@ -224,7 +224,7 @@ class ExtractiveQAModel:
 
     @property
     def facts(self) -> Mapping[str, str | float]:
-        """What models are compared by."""
+        """Facts for model comparison."""
         return {
             "parameters": float(self.network.num_parameters()),
             "objective": "extractive question answering",
@@ -240,10 +240,10 @@ class ExtractiveQAModel:
     # Packs.
 
     def _posed(self, queries: Sequence[Query]) -> tuple[list[EncodedQuestion], dict[int, UnsupportedQueryError]]:
-        """Queries in tokens, and why others cannot be asked, by their places."""
+        """Encoded queries, and errors for unsupported ones by index."""
         answerable = [place for place, query in enumerate(queries) if isinstance(query, SpanQuery)]
         refused = {
-            place: UnsupportedQueryError("a model that answers from a passage can be asked nothing else")
+            place: UnsupportedQueryError("a model that answers from a passage supports no other query")
             for place in set(range(len(queries))).difference(answerable)
         }
         posed = []
@@ -258,7 +258,7 @@ class ExtractiveQAModel:
     def _packs(self, posed: Sequence[EncodedQuestion]) -> list[list[EncodedQuestion]]:
         """Queries whose texts are as long as each other's, so that nothing is padded, the longest first [pack][query].
 
-        What is asked of one text is answered in one pack, which reads it once.
+        Queries about one text are in one pack, which reads it once.
         """
         alike: dict[Any, list[EncodedQuestion]] = {}
         for one in posed:

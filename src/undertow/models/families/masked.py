@@ -182,7 +182,7 @@ class MaskedModel:
         return EncodedQuery(tuple(paths), repeats, tuple(options), bidirectional=True)
 
     def read_tree(self, tree: PackedTree) -> Floats:
-        """Never asked for: a masked model sees what comes after, so its texts share no beginnings."""
+        """Not supported: a masked model sees the whole text, so texts share no prefix."""
         raise NotImplementedError("masked models are read in batches")
 
     def read_batch(self, batch: TokenBatch) -> Floats:
@@ -217,7 +217,7 @@ class MaskedModel:
 
     @property
     def facts(self) -> Mapping[str, str | float]:
-        """What models are compared by."""
+        """Facts for model comparison."""
         return {"parameters": float(self.network.num_parameters()), "objective": "masked", "post_training": ""}
 
     def memory_bytes(self, budget_tokens: int) -> int:

@@ -1,10 +1,9 @@
-"""Models behind a server that speaks OpenAI's interface, asked prompts, choices and writing: `openai:MODEL`.
+"""Models behind an OpenAI-compatible server: prompts, choices and constrained answers. `openai:MODEL`.
 
-A server shows the most probable tokens of each step and no others. What it does not show is not nothing: an answer
-carries how much each option may have had beyond what was seen (protocol `exact`), unless it is read as the papers
-read theirs, by the five most probable tokens alone (protocol `paper`).
+A server shows only the most probable tokens of each step. Under protocol `exact` an answer has bounds for the hidden
+probability; under protocol `paper` only the five most probable tokens count.
 
-How responses are got is `undertow.models.openai.client`, how they are read `undertow.models.openai.logprobs`, and how answers are kept
+Requests are in `undertow.models.openai.client`, how they are read `undertow.models.openai.logprobs`, and how answers are kept
 within limits `undertow.models.openai.constrained`.
 """
 
@@ -69,7 +68,7 @@ from undertow.types import (
     Query,
 )
 
-SUMMARY = "a model behind a server that speaks OpenAI's interface, as openai:MODEL; asked prompts"
+SUMMARY = "a model behind an OpenAI-compatible server, as openai:MODEL; read by prompts"
 CAPABILITIES = {GENERATION: (EXACT, PAPER), CHOICE: (EXACT,), WRITING: (EXACT,)}
 AS_SERVED = "as served"
 CHAT_TOP, COMPLETIONS_TOP, OPENAI_COMPLETIONS_TOP = 20, 20, 5
@@ -80,7 +79,7 @@ ONE_HOT = "shows only the token that it chose at each step, with probability 1"
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """How a server is asked."""
+    """Settings of a server."""
 
     base_url: str = field(
         default="", metadata={"help": "address of the server, up to /v1; the OpenAI service if empty"}
@@ -119,7 +118,7 @@ def resolve(request: ModelRequest) -> ModelHandle | None:
     if family != "openai":
         return None
     if not model.strip():
-        raise UndertowError("openai: wants the model's name after the colon, as in -m openai:gpt-4.1-mini")
+        raise UndertowError("openai: needs the model's name after the colon, as in -m openai:gpt-4.1-mini")
     if request.dtype != FLOAT32:
         raise UndertowError(f"{request.name}: is served in the precision that its server runs; leave --dtype out")
     settings = _settings(request.settings)
@@ -170,7 +169,7 @@ def _top(settings: Settings, address: Address, *, chat: bool) -> int:
 def _scoring_method(settings: Settings, address: Address) -> str:
     chat, plain = (_top(settings, address, chat=chat) for chat in (True, False))
     tops = f"top log-probabilities, {chat}" if chat == plain else f"top log-probabilities, {chat} in chat, {plain} else"
-    # What was not kept to a grammar of one kind is asked again where another is named.
+    # The grammar is part of the cache key, so another grammar computes answers again.
     return f"{tops}; grammar {settings.grammar}" if settings.grammar else tops
 
 
@@ -212,7 +211,7 @@ class OpenAIModel:
         """
         prompts = [query for query in queries if isinstance(query, GeneratedQuery)]
         if len(prompts) < len(queries):
-            raise UndertowError(f"{self.identity.name}: can be asked prompts only; add --prompts A,B,C")
+            raise UndertowError(f"{self.identity.name}: supports prompts only; add --prompts A,B,C")
         tops = {
             _top(self.settings, self.address, chat=query.chat) for query in prompts if isinstance(query, GenerateQuery)
         }
@@ -232,7 +231,7 @@ class OpenAIModel:
                     submit(self._writer.detect_server(client)).result()
                     self._writer.check(limited, self.address.host)
                     self._writer.note(limited)
-                    self._tell()
+                    self._update_notes()
                 yield from self._arriving(client, submit, prompts, protocol)
             finally:
                 submit(client.close()).result()
@@ -279,13 +278,13 @@ class OpenAIModel:
             yield dict.fromkeys(doubted, RequestFailedError(f"{self.address.host}: {ONE_HOT}"))
 
     def _given_up(self, losses: _Losses, n_doubted: int, *, reached: bool) -> UndertowError | None:
-        """Why nothing more is asked, if so; a single answer that cannot be believed may yet be the model's own."""
+        """Why the run must stop, if so; a single one-hot answer may be genuine."""
         if losses.too_many(reached=reached):
             return losses.explained(self.address.host)
         if self._writer.ignored:
             return UndertowError(
-                f"{self.address.host}: takes no notice of grammars: all of {self._writer.n_outside} answers are outside their "
-                f"limits; {OTHER_SERVER}"
+                f"{self.address.host}: ignores grammars: all of {self._writer.n_outside} answers violate their "
+                f"constraints; {OTHER_SERVER}"
             )
         if n_doubted >= min(LOST_IN_A_ROW, max(losses.n_prompts, 2)):
             return UndertowError(
@@ -361,7 +360,7 @@ class OpenAIModel:
         many = " or ".join(map(str, sorted(tops)))
         others = f"all but the first {PAPER_TOP} count as nothing" if protocol == PAPER else "what it hides is bounded"
         read = f"read by the {many} most probable tokens that the server shows of each step; {others}"
-        where = f"asked at {self.address.host}: the model is what was served under that name at the time"
+        where = f"served at {self.address.host}: the model is what was served under that name at the time"
         self.notes = self._how = (read, where) if tops else (where,)
 
     def _note_seen(self, model: str, fingerprint: str) -> None:
@@ -371,9 +370,9 @@ class OpenAIModel:
         name = f"{model} (fingerprint {fingerprint})" if fingerprint else model
         if name:
             self._served_as[name] = None
-        self._tell()
+        self._update_notes()
 
-    def _tell(self) -> None:
+    def _update_notes(self) -> None:
         served = (f"served as {one}" for one in self._served_as)
         self.notes = (*self._how, *self._writer.notes(), *served, *self._sightings.notes())
 
@@ -414,7 +413,7 @@ class _Losses:
 
 
 def _params(prompt: GenerateQuery, top: int) -> dict[str, Any]:
-    """What both endpoints are asked alike, and what each calls by its own name."""
+    """Parameters of a greedy request to either endpoint."""
     params: dict[str, Any] = {"max_tokens": prompt.max_tokens, "temperature": 0, "seed": 0}
     logprob_params = {"logprobs": True, "top_logprobs": top} if prompt.chat else {"logprobs": top}
     return params | prompt_in(prompt.prompt, chat=prompt.chat) | logprob_params

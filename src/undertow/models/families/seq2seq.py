@@ -81,7 +81,7 @@ from undertow.types import (
 if TYPE_CHECKING:
     import torch
 
-SUMMARY = "any AutoModelForSeq2SeqLM that fills gaps (T5, UL2, BART): a hub id or a folder; read in its decoder, or asked prompts"
+SUMMARY = "any AutoModelForSeq2SeqLM that fills gaps (T5, UL2, BART): a hub id or a folder; read in its decoder, or by prompts"
 ARCHITECTURES = ("ForConditionalGeneration", "BartModel")
 """The second is what the original BART's files are called, which hold all of its weights."""
 CPU_BUDGET_TOKENS = 1024
@@ -123,14 +123,14 @@ class _Modes:
     def note(self) -> str:
         if not self.blanks:
             return ""
-        return f"UL2's modes, by its name or as asked: [{self.blanks}] before sentences with blanks, [{self.prompts}] before prompts"
+        return f"UL2's modes, by its name or as requested: [{self.blanks}] before sentences with blanks, [{self.prompts}] before prompts"
 
 
 def resolve(request: ModelRequest) -> ModelHandle | None:
     """The model, if the request names an encoder-decoder.
 
     Raises:
-        UndertowError: it cannot be found, is of another family, or is asked for in a mode that there is not.
+        UndertowError: the model cannot be found, is of another family, or the mode does not exist.
     """
     weights = find_weights(request, ARCHITECTURES)
     if weights is None:
@@ -213,7 +213,7 @@ def _marks(identity: ModelIdentity, config: Any, tokenizer: Any) -> Marks:
     from transformers import MODEL_FOR_MASKED_LM_MAPPING
 
     sentinels: list[int] = []
-    # Asked by its text: mT5 keeps its sentinels under another name.
+    # Look up sentinels by text: mT5 stores them under another name.
     while (token := _single(tokenizer, SENTINEL.format(len(sentinels)))) is not None and token not in sentinels:
         sentinels.append(token)
     if sentinels:
@@ -262,7 +262,7 @@ class _Prompt:
 
     Attributes:
         place: in the list of queries.
-        query: it.
+        query: the query.
         source: what the encoder reads.
         options: the tokens of its options.
     """
@@ -275,7 +275,7 @@ class _Prompt:
 
 @dataclass(slots=True)
 class _Recorder:
-    """Keeps of each decoding step what is asked of it, so that no distribution is kept.
+    """Records the probabilities of some tokens at each decoding step.
 
     Attributes:
         wanted: tokens whose probability is kept [token].
@@ -431,7 +431,7 @@ class Seq2SeqModel:
         return EncodedQuery(tuple(target.path(length, self.opening) for target in whole), repeats)
 
     def read_tree(self, tree: PackedTree) -> Floats:
-        """Never asked for: what an encoder reads has no place in a tree."""
+        """Not supported: a tree cannot hold encoder inputs."""
         raise NotImplementedError("encoder-decoders are read in batches")
 
     def read_batch(self, batch: TokenBatch) -> Floats:
@@ -499,7 +499,7 @@ class Seq2SeqModel:
             yield self._answered(batch, protocol)
 
     def packs(self, queries: Sequence[Query]) -> list[list[int]]:
-        """Places of the prompts that are answered in one go."""
+        """Indices of the prompts of each pack."""
         others = _others(queries)
         packs = self.writer.packs([query for _, query in others]) if others else []
         prompts, refused = self._prompts(queries)
@@ -507,7 +507,7 @@ class Seq2SeqModel:
         return [*([others[at][0] for at in pack] for pack in packs), *([list(refused)] if refused else []), *batches]
 
     def estimate_cost(self, queries: Sequence[Query], protocol: str) -> CostEstimate:
-        """What answering takes, from one timed batch of each sort."""
+        """The estimated cost, from one timed batch of each kind."""
         others = _others(queries)
         own = self._estimate_cost(self._prompts(queries)[0], protocol)
         if not others:
@@ -522,9 +522,9 @@ class Seq2SeqModel:
 
     @property
     def writer(self) -> Seq2SeqDecoder:
-        """What it is asked beside greedy answers: choices, and writing within limits."""
+        """The decoder of choices and constrained answers."""
         if self._writer is None:
-            given = (self.opening, *self._led_by())
+            given = (self.opening, *self._forced_prefix())
             prompt_encoder = SourceEncoder(
                 self.tokenizer,
                 lambda text: list(self.tokenizer(text)["input_ids"]),
@@ -536,7 +536,7 @@ class Seq2SeqModel:
             self._writer = Seq2SeqDecoder(self, prompt_encoder, given, frozenset(self.greedy["eos_token_id"]))
         return self._writer
 
-    def _led_by(self) -> tuple[int, ...]:
+    def _forced_prefix(self) -> tuple[int, ...]:
         """What the decoder was trained to write before a text: what the tokenizer puts there, and a gap's sentinel."""
         coded = self.tokenizer("a", return_special_tokens_mask=True)
         before = coded["input_ids"][: coded["special_tokens_mask"].index(0)]
@@ -563,7 +563,7 @@ class Seq2SeqModel:
         return CostEstimate(sum(n_tokens), n_passes, seconds, self.memory_bytes(max(n_tokens, default=1)))
 
     def _prompts(self, queries: Sequence[Query]) -> tuple[list[_Prompt], dict[int, Answer | UnsupportedQueryError]]:
-        """Prompts to be answered greedily in tokens, and why others cannot be asked; the writer's are left to it."""
+        """Encoded prompts for greedy decoding, and errors for unsupported ones by index; without the writer's queries."""
         prompts: list[_Prompt] = []
         refused: dict[int, Answer | UnsupportedQueryError] = {}
         for place, query in enumerate(queries):
