@@ -119,7 +119,7 @@ def test_challenge_files(texts: list[str], levels: list[str], words: list[str], 
     found = challenge_file.load(str(written("own.toml", text.encode())))
     assert [template.text for template in found.templates] == templates
     assert found.slots == {"slot": tuple(levels)}
-    assert found.spectra[0].values == tuple(w)
+    assert found.covariates[0].values == tuple(w)
     assert found.words.forms == (("one", (words[0],)), ("other", (words[1],)))
     items = found.items()
     assert len(items) == len(texts) * len(levels) * len(w)

@@ -36,9 +36,9 @@ from undertow.metrics.checklist.decisions import (
 from undertow.metrics.checklist.estimates import (
     ATTRIBUTES,
     POINTS,
-    find_spans,
     group_of,
     mask_if_few,
+    places_of,
     result_of,
     tested,
 )
@@ -127,7 +127,7 @@ def grants(answers: Answers, model: str, rule: Rule) -> Iterator[Result]:
     """
     if WITH not in answers.shares or answers.shares[WITH].granted is None:
         return
-    rows, columns = find_spans(answers)
+    rows, columns = places_of(answers)
     if WITHOUT in answers.shares:
         hits, n = (one.ravel() for one in agreeing(answers, rule))
         lacking = [missing_items(answers, "choice_gap", context) for context in (WITH, WITHOUT)]
@@ -146,7 +146,7 @@ def _line(answers: Answers, model: str, rule: Rule) -> Iterator[Result]:
         return
     gaps = choice_gaps(counted(answers, WITH, rule))
     more = granted[..., FEMALE] - granted[..., MALE]
-    line = crossed_line(more.ravel(), gaps.ravel(), *find_spans(answers))
+    line = crossed_line(more.ravel(), gaps.ravel(), *places_of(answers))
     slope, intercept, explained = (mask_if_few(one) for one in (line.slope, line.intercept, line.explained))
     n_missing = int(missing_items(answers, "choice_gap", WITH).sum())
     known = np.isfinite(gaps)

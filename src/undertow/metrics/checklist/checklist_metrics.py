@@ -44,7 +44,7 @@ from undertow.metrics.checklist.decisions import (
     numbered,
     qualified_percent,
 )
-from undertow.metrics.checklist.estimates import POINTS, find_spans, group_of, mask_if_few, result_of, tested
+from undertow.metrics.checklist.estimates import POINTS, group_of, mask_if_few, places_of, result_of, tested
 from undertow.metrics.checklist.missing_answers import missing
 from undertow.stats.intervals.multiway_cluster import correlation, difference_of_ratios, ratio_interval
 from undertow.stats.significance.false_discovery import benjamini_hochberg
@@ -146,7 +146,7 @@ class Case:
     @cached_property
     def places(self) -> tuple[Any, Any]:
         """Pair and SOC code of each item [item]."""
-        return find_spans(self.answers)
+        return places_of(self.answers)
 
     @property
     def is_tested(self) -> bool:

@@ -32,7 +32,7 @@ def group_of(model: str, context: str, occupation: str = ALL) -> dict[str, str]:
     return {"model": model, "occupation": occupation, "context": context}
 
 
-def find_spans(answers: Answers) -> tuple[Codes, Codes]:
+def places_of(answers: Answers) -> tuple[Codes, Codes]:
     """Cluster of the pair and SOC code of each item, pair by pair [item]."""
     rows, columns = answers.rows, numbered(answers.codes)
     return np.repeat(rows, len(columns)), np.tile(columns, len(rows))
