@@ -200,7 +200,7 @@ def test_what_is_not_shown_may_turn_the_verdict(
     plant({GENERATION: (EXACT,)}, said)
     found = examine(ModelRequest("planted")).reading
     assert found is not None
-    assert (found.could_flip, "could turn 20" in found.verdict) == (could_flip, could_flip > 0)
+    assert (found.could_flip, "could change 20" in found.verdict) == (could_flip, could_flip > 0)
 
 
 def test_a_precision_that_is_refused_does_not_end_the_check_up(plant: Plant, monkeypatch: pytest.MonkeyPatch) -> None:
