@@ -18,7 +18,7 @@ from unittest.mock import patch
 
 from gate import END, Output
 from rows import requests
-from undertow._files import cache_folder
+from undertow._folders import cache_folder
 from undertow.inference.answer_cache import AnswerCache
 from undertow.inference.runner import run_queries
 from undertow.models.base import UnsupportedQueryError

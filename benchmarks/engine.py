@@ -21,7 +21,7 @@ import limit
 from networks import random_llama
 from rows import LIKELIHOOD, MASKED, SCHEMAS
 from tables import GIGA, MEGA, Entry, promise, show
-from undertow._files import cache_folder
+from undertow._folders import cache_folder
 from undertow.errors import UndertowError
 from undertow.models.backend.dtype import AUTO, BFLOAT16, CPU, supported_dtype
 from undertow.models.base import FLOAT32

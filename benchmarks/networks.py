@@ -17,11 +17,12 @@ from pathlib import Path
 from string import ascii_lowercase, digits
 from typing import Any
 
-from undertow._files import cache_folder
+from undertow._folders import cache_folder
 from undertow.errors import UndertowError
 from undertow.models.base import ModelHandle, ModelRequest
 from undertow.models.generation.greedy_decoder import GreedyDecoder
-from undertow.models.loading.weights import find_weights, loading_errors, parsed_once
+from undertow.models.loading.library_contexts import cached_gguf, loading_errors
+from undertow.models.loading.weights import find_weights
 from undertow.types import ModelIdentity, digest
 
 NETWORKS = {"causal": "AutoModelForCausalLM", "masked": "AutoModelForMaskedLM"}
@@ -50,7 +51,7 @@ def load(family: str, found: ModelHandle, request: ModelRequest) -> Plain:
     weights = find_weights(request, import_module(f"undertow.models.families.{family}").ARCHITECTURES)
     if weights is None:
         raise UndertowError(f"{request.name}: is no {family} model; name another, see --help")
-    with loading_errors(request.name), parsed_once(weights.options):
+    with loading_errors(request.name), cached_gguf(weights.options):
         import torch
         import transformers
 
@@ -59,7 +60,7 @@ def load(family: str, found: ModelHandle, request: ModelRequest) -> Plain:
             weights.location, dtype=getattr(torch, found.identity.dtype), use_safetensors=True, **weights.options
         )
         # Greedy search by the probabilities alone, as for the engine; a checkpoint's own settings would bend them.
-        decoder = GreedyDecoder.of(network, tokenizer, 0, 0) if family == "causal" else None
+        decoder = GreedyDecoder.from_network(network, tokenizer, 0, 0) if family == "causal" else None
         return Plain(found.identity, network.eval(), tokenizer, decoder)
 
 

@@ -78,12 +78,12 @@ def _factor(item: Item, name: str) -> str:
 
 @cache
 def _sentences() -> list[Item]:
-    return data.load("mgc").items([data.spectrum(name) for name in ("date", "place")])
+    return data.load("mgc").items([data.load_covariate(name) for name in ("date", "place")])
 
 
 def _prompts() -> list[Item]:
     answering = data.AnswerMode(data.load_prompts("A,B,C"))
-    return answering.items(_sentences(), data.watched(dict(data.load("mgc").words.forms)))
+    return answering.items(_sentences(), data.answer_words(dict(data.load("mgc").words.forms)))
 
 
 def _schemas() -> list[Item]:

@@ -18,7 +18,7 @@ from helpers import command_line
 from helpers import tiny_models as tiny
 from helpers.scripted_model import script, untold  # noqa: F401  # fixtures
 from helpers.shared_folders import made_once, named
-from undertow import _files
+from undertow import _folders
 from undertow.metrics import specification_detection
 from undertow.models.base import ModelHandle, ModelRequest, TokenModel
 from undertow.models.loading.download import location
@@ -108,7 +108,7 @@ def cache(caches: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     if SMOLLM2.is_file():
         location("smollm2").parent.mkdir(parents=True)
         location("smollm2").symlink_to(SMOLLM2)
-    return _files.cache_folder()
+    return _folders.cache_folder()
 
 
 @pytest.fixture

@@ -17,14 +17,14 @@ else:
 
 
 MAX_MESSAGE_CHARS = 600
-"""Letters of an error's message, at most."""
+"""Length of an error message."""
 
 
 class UndertowError(Exception):
-    r"""Something a user can mend. The message is one sentence: what, where, how to mend it.
+    r"""An error that the user can fix. The message is one sentence: what failed, where, and how to fix it.
 
-    What it quotes may be anything that a file holds. So the message is kept on one line, signs that cannot be shown are written
-    out (`\u202e`), and of one that is too long the middle is left out: where stands at its beginning, how to mend it at its end.
+    A message may quote any file content. So it is put on one line, unprintable characters are escaped (`\u202e`), and a long one
+    loses its middle: the place is at the beginning, the fix at the end.
     """
 
     def __init__(self, message: str = "") -> None:
@@ -36,9 +36,9 @@ _Returned = TypeVar("_Returned")
 
 
 def short_traceback(function: Callable[_Parameters, _Returned]) -> Callable[_Parameters, _Returned]:
-    """A function of the public API, whose `UndertowError`s show the caller's line and no frame or cause inside Undertow.
+    """Decorate a public function: its `UndertowError`s show the caller's line and no frame inside Undertow.
 
-    The error of a library that was the cause stays in `__context__`.
+    The original error stays in `__context__`.
     """
 
     @wraps(function)
@@ -51,16 +51,16 @@ def short_traceback(function: Callable[_Parameters, _Returned]) -> Callable[_Par
     return public
 
 
-_JOINING = "\u200c\u200d\u200e\u200f"
-"""Signs that cannot be seen, and that words of many languages and emoji are written with."""
+_JOINERS = "\u200c\u200d\u200e\u200f"
+"""Invisible characters that many languages and emoji need."""
 
 
 def on_one_line(text: str) -> str:
-    r"""A text that begins no line and turns none around: line ends become spaces, signs that cannot be shown are written out."""
+    r"""Replace white space by spaces and escape unprintable characters, such as line ends and direction marks."""
     if text.isprintable():
         return text
     return "".join(
-        sign if sign.isprintable() or sign in _JOINING else " " if sign.isspace() else ascii(sign)[1:-1]
+        sign if sign.isprintable() or sign in _JOINERS else " " if sign.isspace() else ascii(sign)[1:-1]
         for sign in text
     )
 

@@ -1,4 +1,4 @@
-"""The nouns that flow through every room. Read this first.
+"""The data types that all packages share. Read this first.
 
 An *audit* turns a challenge set into `Item`s; each item carries one `Query`, the unit of compute and of
 caching. A *model*, described by its `ModelIdentity`, gives each query an `Answer`; answers in item order are
@@ -26,15 +26,15 @@ else:
 from undertow.errors import UndertowError, on_one_line
 
 SCORING_VERSION = 5
-"""Raised when the same model would be read to other numbers than before, so that older answers are not served."""
+"""Increment when the same model would give other numbers, so that older cached answers are not used."""
 
 
 LIKELIHOOD, PROMPT = "likelihood", "prompt"
-"""Read-outs that others must know: shares of a sentence's likelihood, and steps of an answer to a prompt."""
+"""Scoring methods: shares of a sentence's likelihood, or steps of a generated answer."""
 
 
 NOT_SEEN = "not seen in answers to prompts, since they are several tokens"
-"""How the note begins that names such words."""
+"""Beginning of the note that lists such words."""
 
 
 Factor: TypeAlias = str | int | float | bool
@@ -42,9 +42,9 @@ Factor: TypeAlias = str | int | float | bool
 
 
 def as_json(value: Any, **options: Any) -> str:
-    """JSON in which no text ends a line for those who know more line ends than JSON does, or moves a cursor."""
+    """JSON with control characters, unusual line ends and direction marks escaped."""
     text = json.dumps(value, ensure_ascii=False, **options)
-    return re.sub("[\x7f-\x9f\u2028-\u202e\u2066-\u2069]", lambda sign: f"\\u{ord(sign[0]):04x}", text)
+    return re.sub("[\x7f-\x9f\u2028-\u202e\u2066-\u2069]", lambda match: f"\\u{ord(match[0]):04x}", text)
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,13 +101,13 @@ class ContinuationQuery:
 
 @dataclass(frozen=True, slots=True)
 class GenerateQuery:
-    """A prompt to be answered greedily, and the words whose probability is read at every step of the answer.
+    """A prompt to answer greedily, and the words whose probability is read at every step.
 
     Attributes:
-        prompt: the text to go on with; what the user says, where `chat` is set.
+        prompt: the text to continue; the user's message if `chat` is set.
         options: the words, one fill each.
-        max_tokens: steps, at most.
-        chat: whether the model's own chat template goes around the prompt.
+        max_tokens: maximum number of steps.
+        chat: whether to wrap the prompt in the model's chat template.
     """
 
     prompt: str
@@ -117,26 +117,26 @@ class GenerateQuery:
 
     def __post_init__(self) -> None:
         if any(len(option.fills) != 1 for option in self.options) or self.max_tokens < 1:
-            raise ValueError("a prompt has options of one word each, and at least one step")
+            raise ValueError("options must have one word each, and max_tokens must be at least 1")
 
     def display_text(self) -> str:
-        """The prompt, as a reader sees it."""
+        """The prompt."""
         return self.prompt
 
 
 @dataclass(frozen=True, slots=True)
 class MultipleChoiceQuery:
-    """A prompt to be answered with one of several labels.
+    """A prompt to answer with one of several labels.
 
-    The answer's text is the label that greedy decoding comes to, its log-probabilities are those of every label, so that the
-    most probable one can be had beside it (they may differ).
+    The answer's text is the label that greedy decoding gives. Its log-probabilities are those of all labels, so the most
+    probable label is known too; the two may differ.
 
     Attributes:
-        prompt: what is to be answered.
-        labels: the texts that may follow the prompt, each with the space that belongs before it.
-        shots: answered examples that come before the prompt, in order; where all are too long, those in front are left out.
-        first_token: whether labels are compared by their first tokens alone, as *Yes* and *No* are.
-        chat: whether the model's own chat template goes around examples and prompt; the labels begin its answer.
+        prompt: the prompt.
+        labels: texts that may follow the prompt, each with its leading space.
+        shots: answered examples before the prompt, in order; the first ones are dropped if all do not fit.
+        first_token: whether to compare labels by their first tokens only, such as *Yes* and *No*.
+        chat: whether to wrap examples and prompt in the model's chat template; the labels begin its answer.
     """
 
     prompt: str
@@ -147,38 +147,38 @@ class MultipleChoiceQuery:
 
     def __post_init__(self) -> None:
         if len(self.labels) < 2 or len({label.strip() for label in self.labels}) < len(self.labels):
-            raise ValueError("a choice is between two labels or more, each of its own")
+            raise ValueError("labels must be at least two, all distinct")
         if not all(label.strip() for label in self.labels):
-            raise ValueError("a label says something")
+            raise ValueError("labels must not be empty")
 
     def display_text(self) -> str:
-        """Examples and prompt, as a reader sees them."""
+        """Examples and prompt."""
         return "".join((*self.shots, self.prompt))
 
 
-FREE, PASSAGE_TOKENS, SPAN, BEST_SPAN = "unconstrained", "document", "span", "span-exact"
-"""What a written answer may consist of: anything, tokens of a passage, a piece of it, or its most probable piece."""
+UNCONSTRAINED, PASSAGE_TOKENS, SPAN, BEST_SPAN = "unconstrained", "document", "span", "span-exact"
+"""Constraints on a generated answer: none, tokens of the passage, a span of it, or its most probable span."""
 
 
 @dataclass(frozen=True, slots=True)
 class ConstrainedGenerateQuery:
-    """A prompt to be answered in writing, no longer than a passage.
+    """A prompt to answer with generated text, no longer than a passage.
 
     Attributes:
-        prompt: what is to be answered.
-        passage: the text that the answer may not be longer than in tokens, and that a constrained one is made of.
-        constraint: `FREE`, `PASSAGE_TOKENS`, `SPAN`, or `BEST_SPAN`, which is found by search and takes no temperature.
-        temperature: 0 for the most probable token at every step, else tokens are drawn.
-        top_k: draw among so many most probable tokens; 0 for all.
-        seed: of the draws, which depend on it and on nothing else that is asked.
-        line_ends: whether a line break ends the answer as the model's own end tokens do.
-        shots: answered examples that come before the prompt, in order; where all are too long, those in front are left out.
-        chat: whether the model's own chat template goes around examples and prompt.
+        prompt: the prompt.
+        passage: the text that bounds the answer's number of tokens and that a constrained answer consists of.
+        constraint: `UNCONSTRAINED`, `PASSAGE_TOKENS`, `SPAN`, or `BEST_SPAN`, which needs temperature 0.
+        temperature: 0 for greedy decoding, else for sampling.
+        top_k: number of most probable tokens to sample from; 0 for all.
+        seed: seed of the samples, which do not depend on other queries.
+        line_ends: whether a line break ends the answer.
+        shots: answered examples before the prompt, in order; the first ones are dropped if all do not fit.
+        chat: whether to wrap examples and prompt in the model's chat template.
     """
 
     prompt: str
     passage: str
-    constraint: str = FREE
+    constraint: str = UNCONSTRAINED
     temperature: float = 0.0
     top_k: int = 0
     seed: int = 0
@@ -187,27 +187,31 @@ class ConstrainedGenerateQuery:
     chat: bool = False
 
     def __post_init__(self) -> None:
-        if self.constraint not in (FREE, PASSAGE_TOKENS, SPAN, BEST_SPAN) or self.temperature < 0 or self.top_k < 0:
-            raise ValueError("a written answer has a known constraint, and neither temperature nor top_k below 0")
+        if (
+            self.constraint not in (UNCONSTRAINED, PASSAGE_TOKENS, SPAN, BEST_SPAN)
+            or self.temperature < 0
+            or self.top_k < 0
+        ):
+            raise ValueError("constraint must be known, and temperature and top_k at least 0")
         if self.constraint == BEST_SPAN and self.temperature:
-            raise ValueError("the most probable span is searched for, not drawn")
+            raise ValueError("the most probable span needs temperature 0")
 
     def display_text(self) -> str:
-        """Examples and prompt, as a reader sees them."""
+        """Examples and prompt."""
         return "".join((*self.shots, self.prompt))
 
 
 @dataclass(frozen=True, slots=True)
 class SpanQuery:
-    """A question about a passage, to be answered with a piece of it, or not at all.
+    """A question to answer with a span of a passage, or not at all.
 
-    The answer's log-probabilities are those of each candidate piece, then of no answer, then of the best piece of all, whose
-    text is the answer's. A piece's is the sum of those that it begins and that it ends where it does, its best place counting.
+    The answer's log-probabilities are those of each candidate, of no answer, and of the best span, whose text is the answer's.
+    A span's is the log-probability of its start plus that of its end, at its best place.
 
     Attributes:
         passage: the text.
-        question: about it.
-        candidates: pieces of the passage that are compared, each of them standing in it.
+        question: the question.
+        candidates: substrings of the passage to compare.
     """
 
     passage: str
@@ -216,19 +220,19 @@ class SpanQuery:
 
     def __post_init__(self) -> None:
         if any(not piece.strip() or piece not in self.passage for piece in self.candidates):
-            raise ValueError("candidates are pieces of the passage")
+            raise ValueError("candidates must be substrings of the passage")
 
     def display_text(self) -> str:
-        """Passage and question, as a reader sees them."""
+        """Passage and question."""
         return f"{self.passage}\n{self.question}"
 
 
 ScoredQuery: TypeAlias = ClozeQuery | ContinuationQuery
-"""Queries whose texts are read as they stand."""
+"""Queries that are scored token by token."""
 
 
 GeneratedQuery: TypeAlias = GenerateQuery | MultipleChoiceQuery | ConstrainedGenerateQuery
-"""Queries that a model answers whole."""
+"""Queries that a model answers with generated text."""
 
 
 Query: TypeAlias = ScoredQuery | GeneratedQuery | SpanQuery
@@ -237,7 +241,7 @@ Query: TypeAlias = ScoredQuery | GeneratedQuery | SpanQuery
 BLANK, CONTINUATIONS, GENERATION, CHOICE, WRITING, EXTRACTION = (
     "blank", "continuations", "generation", "choice", "writing", "extraction"
 )  # fmt: skip
-"""Kinds of query, by the names that models say they can be asked them."""
+"""Kinds of query, as `ModelHandle.capabilities` names them."""
 
 
 _KINDS: Mapping[type, str] = {
@@ -250,7 +254,7 @@ _KINDS: Mapping[type, str] = {
 }
 
 
-def kind_of(query: Query) -> str:
+def query_kind(query: Query) -> str:
     """The kind of a query."""
     return _KINDS[type(query)]
 
@@ -264,7 +268,7 @@ def digest(value: Any) -> str:
     """SHA-256 of a JSON-serialisable value in canonical form, 64 hex digits.
 
     Raises:
-        UndertowError: a text in it cannot be written; quotes what stands around.
+        UndertowError: a text holds a lone surrogate; the message quotes its surroundings.
     """
     text = json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
     try:
@@ -272,7 +276,7 @@ def digest(value: Any) -> str:
     except UnicodeEncodeError as error:
         around = text[max(0, error.start - 30) : error.end + 30]
         raise UndertowError(
-            f"{around!r}: holds half of a character (a lone surrogate), which no model can read; mend it"
+            f"{around!r}: holds half of a character (a lone surrogate), which no model can read; replace it"
         ) from error
     return hashlib.sha256(content).hexdigest()
 
@@ -285,8 +289,8 @@ class Item:
         id: unique in its challenge set, and readable.
         query: the query.
         factors: the levels of the design in this cell, by factor name.
-        cluster: items that share it are not independent; intervals and tests take them as one unit.
-        gold: the right answer, where there is one.
+        cluster: items of one cluster are not independent; intervals and tests take them as one unit.
+        gold: the right answer, if there is one.
     """
 
     id: str
@@ -301,13 +305,13 @@ class ModelIdentity:
     """The identity of a model: everything that makes a stored answer valid for this model and no other.
 
     Attributes:
-        name: what the user called it.
-        family: the file in `undertow.models` that reads it.
-        source: where its weights are from (a hub id, a folder's or file's name, a package).
+        name: the name that the user gave.
+        family: the module in `undertow.models.families`.
+        source: origin of the weights (a hub id, a folder's or file's name, a package).
         revision: hub commit or SHA-256 of the weights and tokenizer files; never empty.
-        dtype: the precision its arithmetic runs in.
-        scoring_method: how probabilities are read from it, for example `likelihood`.
-        tokenizer: where the tokenizer is from, or "" if it lies beside the weights.
+        dtype: precision of the arithmetic.
+        scoring_method: how probabilities are read, for example `likelihood`.
+        tokenizer: origin of the tokenizer; "" if it lies beside the weights.
     """
 
     name: str
@@ -319,9 +323,9 @@ class ModelIdentity:
     tokenizer: str = ""
 
     def key(self, protocol: str) -> str:
-        """The half of a stored answer's key that says who answered, and under which protocol.
+        """The model's part of a cache key.
 
-        The name that the user chose is not part of it: two names for the same weights share answers.
+        It leaves out `name`, so two names of the same weights share answers.
         """
         parts = asdict(self) | {"protocol": protocol, "reading": SCORING_VERSION}
         del parts["name"]
@@ -330,21 +334,21 @@ class ModelIdentity:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What a model said to one query.
+    """A model's answer to one query.
 
     Attributes:
         logprobs_nats: one log-probability for each option or label, in the query's order [option]; NaN for an option that the
             model spells like an earlier one of its group (*He* and *he* to an uncased one), and which counts with it;
             minus infinity for one that is not among the tokens that the protocol looks at. Of a written answer one, its own.
-        other_prob: the probability that none of the options took, in 0 to 1; NaN where not readable.
+        other_prob: probability of everything but the options, in 0 to 1; NaN where not readable.
         missing_reason: why there are no numbers; "" where there are. A missing value is never zero.
-        text: what the model wrote, where it was asked to write.
-        upper_bound_prob: probability that each option may have had beyond what was seen of it [option], of a model that shows
-            the most probable tokens only; () where everything was seen.
-        truncated_prob: probability that was not shown, or that is of tokens which may be the first piece of an option; all
-            options together cannot have more than that beyond what was seen.
-        n_dropped_shots: examples that had no room before the prompt, and were left out.
-        n_tokens: tokens that each option takes in its place, but those that all options end with [option]; () where that is not known.
+        text: generated text, if any.
+        upper_bound_prob: how much more each option may have than was shown [option], for a server that shows only the most
+            probable tokens; () where everything was shown.
+        truncated_prob: probability that was not shown, or that belongs to tokens which may begin an option: the most that all
+            options together may have beyond what was shown.
+        n_dropped_shots: number of examples that did not fit before the prompt.
+        n_tokens: tokens of each option, without those that all options end with [option]; () where unknown.
     """
 
     logprobs_nats: tuple[float, ...]
@@ -357,8 +361,8 @@ class Answer:
     n_tokens: tuple[int, ...] = ()
 
     @classmethod
-    def none(cls, reason: str) -> Answer:
-        """The answer of a query that could not be asked."""
+    def missing(cls, reason: str) -> Answer:
+        """An answer without numbers, and why."""
         return cls(logprobs_nats=(), other_prob=math.nan, missing_reason=reason)
 
 
@@ -368,8 +372,7 @@ class Scores:
 
     Attributes:
         answers: one per item [item].
-        scoring_method: how they were read: by `likelihood`, options are compared with each other only; at a `mask`, each has a
-            probability of its own.
+        scoring_method: `likelihood` compares options with each other only; at a `mask` each has its own probability.
     """
 
     answers: tuple[Answer, ...]
@@ -377,7 +380,7 @@ class Scores:
 
     @property
     def other_prob(self) -> Floats:
-        """Probability that no option took [item]; NaN where missing."""
+        """Probability of everything but the options [item]; NaN where missing."""
         import numpy as np
 
         return np.array([answer.other_prob for answer in self.answers], dtype=np.float64)
@@ -401,13 +404,13 @@ class Result:
     Attributes:
         measure: the measure's name in the literature, for example `slope`.
         group: what the number is about, by group key (model, challenge, w_name, pronoun, ...).
-        value: the estimate, in `unit`; NaN where it could not be had.
-        low, high: 95% interval; NaN where it could not be had.
-        n: items behind the number.
-        n_missing: items that should have been behind it but have no answer.
+        value: the estimate, in `unit`; NaN where missing.
+        low, high: 95% interval; NaN where missing.
+        n: number of items with an answer.
+        n_missing: number of items without an answer.
         unit: for example "percent per step".
-        null_value: the value that no bias would give; NaN where there is none. Not "higher is better".
-        p: p-value of the test that the page of the audit names; NaN where the measure is not tested.
+        null_value: the value without bias; NaN where there is none. Not "higher is better".
+        p: p-value of the test named in the audit's documentation; NaN where not tested.
         q: Benjamini-Hochberg adjusted p-value over the tests of the run; NaN where not tested.
         extras: further numbers by name, for example the smallest slope that the design could detect.
         note: why a number is missing, or what to keep in mind; "" otherwise.
@@ -429,26 +432,26 @@ class Result:
 
 
 MAX_DECIMALS = 6
-"""Of a number that is told to people."""
+"""Decimals of a number in a sentence, at most."""
 
 
 MIN_WIDTH = 10.0**-MAX_DECIMALS
-"""Less than the last decimal that is ever told."""
+"""The last decimal of a number in a sentence."""
 
 
 def has_width(low: float, high: float) -> bool:
-    """Whether an interval is more than a point, in as many decimals as are ever told. One whose ends are swapped is no point."""
+    """Whether an interval is wider than `MIN_WIDTH`; its ends may be swapped."""
     return abs(high - low) >= MIN_WIDTH
 
 
 def interval_decimals(low: float, high: float) -> int:
-    """Decimals that tell the ends of an interval apart, and two at least."""
+    """Decimals that distinguish the ends of an interval, at least two."""
     half = abs(high - low) / 2
     return min(max(2, -math.floor(math.log10(half))), MAX_DECIMALS) if 0 < half < math.inf else 2
 
 
-def interval_in_words(low: float, high: float) -> str:
-    """Both ends, in ASCII and without negative zero. Of a point they would look alike, as if they had been rounded."""
+def format_interval(low: float, high: float) -> str:
+    """Both ends in ASCII, without negative zero; in words for a point, whose ends would look rounded."""
     if not (math.isfinite(low) and math.isfinite(high)):
         return "no interval"
     places = interval_decimals(low, high)
@@ -457,16 +460,16 @@ def interval_in_words(low: float, high: float) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One plain sentence about the model, and how strongly the numbers carry it.
+    """One sentence about the model, and its statistical support.
 
     Attributes:
         text: the sentence.
         significant: whether the effect survives correction for multiplicity.
-        strength: orders findings within a report, larger first (for example |slope| x steps, in percent).
-        causal_claim: whether it rests on the audit's causal assumptions (`RESTS_ON` of the audit), and not on the answers alone.
+        strength: order within a report, larger first (for example |slope| x steps, in percent).
+        causal_claim: whether it depends on the audit's causal assumptions, and not on the answers alone.
         results: the results that it reports, the deciding one first; () where unknown.
-        n_tests: how many tests the q of that result is corrected for; 0 where no q decides.
-        decision_rule: how it was decided, in a sentence, where not by the q of that result alone; "" otherwise.
+        n_tests: number of tests that the q of that result is corrected for; 0 where no q decides.
+        decision_rule: how it was decided, in a sentence, if not by the q of that result alone; "" otherwise.
     """
 
     text: str

@@ -223,11 +223,11 @@ def test_a_list_of_the_package_keeps_its_places_and_tells_its_order() -> None:
     for one in (*presets(DRIFT), presets(SPECIFICATION)[0]):
         values = ", ".join(one.values)
         question = read_form(Form(one.drift, values, one.placeholder, "toy"), MENU, DRIFT)
-        assert question.spectrum.axis == tuple(range(len(one.values)))
+        assert question.covariate.axis == tuple(range(len(one.values)))
         reply = answer_drift(question, resolve(ModelRequest("toy")), silent)
-        assert one.spectrum.order in " ".join([reply.sentence, *reply.notes])
+        assert one.covariate.order in " ".join([reply.sentence, *reply.notes])
     own = read_form(replace(FORM, values="Chad, Iran, Mali"), MENU, DRIFT)
-    assert (own.spectrum.scale, own.spectrum.order) == ("index", "as listed")
+    assert (own.covariate.scale, own.covariate.order) == ("index", "as listed")
     with pytest.raises(UndertowError, match="one number"):
         read_form(replace(FORM, values="1, 2, 2.0"), MENU, DRIFT)
 

@@ -27,9 +27,9 @@ from undertow.runs import pipeline
 from undertow.runs.pipeline import Run
 from undertow.types import (
     BEST_SPAN,
-    FREE,
     PASSAGE_TOKENS,
     SPAN,
+    UNCONSTRAINED,
     Answer,
     ConstrainedGenerateQuery,
     Item,
@@ -168,7 +168,7 @@ def test_documents_are_drawn_evenly_over_labels() -> None:
     golds = Counter(item.gold for item in items_of(DIAGNOSIS, documents=10, classes="null"))
     assert golds == {"Yes": 5, "No": 5}
     for audit in TASKS[1:]:
-        options: dict[str, Any] = {"decoding": FREE} if audit in WRITTEN else {}
+        options: dict[str, Any] = {"decoding": UNCONSTRAINED} if audit in WRITTEN else {}
         dimensions = Counter(
             str(item.factors["dimension"]) for item in items_of(audit, documents=25, classes="null", **options)
         )
@@ -383,13 +383,17 @@ def test_the_weak_oracle_shows_the_category_of_the_right_answer() -> None:
 
 def test_decodings_are_those_that_are_named() -> None:
     default = items_of(EXTRACTION, documents=1, classes="null")
-    assert [cast(ConstrainedGenerateQuery, item.query).constraint for item in default] == [FREE, PASSAGE_TOKENS, SPAN]
-    named = items_of(EXTRACTION, documents=1, classes="null", decoding=f"{BEST_SPAN}, {FREE}")
-    assert [item.factors["decoding"] for item in named] == [BEST_SPAN, FREE]
+    assert [cast(ConstrainedGenerateQuery, item.query).constraint for item in default] == [
+        UNCONSTRAINED,
+        PASSAGE_TOKENS,
+        SPAN,
+    ]
+    named = items_of(EXTRACTION, documents=1, classes="null", decoding=f"{BEST_SPAN}, {UNCONSTRAINED}")
+    assert [item.factors["decoding"] for item in named] == [BEST_SPAN, UNCONSTRAINED]
     assert [
         cast(ConstrainedGenerateQuery, item.query).constraint
         for item in items_of(REPHRASING, documents=1, classes="null")
-    ] == [FREE]
+    ] == [UNCONSTRAINED]
 
 
 def test_tokens_are_drawn_with_a_seed_for_each_draw_and_a_best_span_is_not_drawn() -> None:
@@ -409,8 +413,8 @@ def test_tokens_are_drawn_with_a_seed_for_each_draw_and_a_best_span_is_not_drawn
             assert (query.temperature, query.top_k, query.seed) == (0.0, 0, 0)
         else:
             assert (query.temperature, query.top_k, query.seed) == (0.7, 40, 3000 + int(str(draw)))
-    assert items_of(EXTRACTION, documents=1, classes="null", line_ends=True, decoding=FREE)[0].query == ConstrainedGenerateQuery(
-        **{**dataclasses.asdict(items_of(EXTRACTION, documents=1, classes="null", decoding=FREE)[0].query), "line_ends": True}
+    assert items_of(EXTRACTION, documents=1, classes="null", line_ends=True, decoding=UNCONSTRAINED)[0].query == ConstrainedGenerateQuery(
+        **{**dataclasses.asdict(items_of(EXTRACTION, documents=1, classes="null", decoding=UNCONSTRAINED)[0].query), "line_ends": True}
     )  # fmt: skip
 
 
@@ -610,7 +614,7 @@ def writes(query: Query) -> Answer:
     """With any tokens nothing; of the text's tokens the right ones, jumbled; as a span one word too many."""
     assert isinstance(query, ConstrainedGenerateQuery)
     said = {
-        FREE: "",
+        UNCONSTRAINED: "",
         PASSAGE_TOKENS: "learn cannot people old" if "old" in query.passage else "much too talk Nurses",
         SPAN: "old people cannot learn, he" if "old" in query.passage else "Nurses talk too much anyway.",
     }
@@ -625,13 +629,13 @@ def test_extraction_by_a_scripted_model_by_hand(script: Script, untold: None, st
         for one in run.record.results
         if one.group["dimension"] == "all" and one.group["model"] and "source" not in one.group
     }
-    expected = {FREE: 0.0, PASSAGE_TOKENS: 100.0, SPAN: 100 * 8 / 9}
+    expected = {UNCONSTRAINED: 0.0, PASSAGE_TOKENS: 100.0, SPAN: 100 * 8 / 9}
     assert {key[1]: one.value for key, one in found.items() if key[0] == "token_f1"} == pytest.approx(expected)
     # Jumbled words have no pair in common but all words; the smoothing halves a match at each order without one.
     jumbled = 100 * (1.0 * 0.5 / 6 * 0.25 / 4 * 0.125 / 2) ** 0.25
     assert found["bleu4", PASSAGE_TOKENS].value == pytest.approx(jumbled)
-    assert found["bleu4", FREE].value == 0.0
-    assert found["token_f1", FREE].extras["empty_percent"] == 100.0
+    assert found["bleu4", UNCONSTRAINED].value == 0.0
+    assert found["token_f1", UNCONSTRAINED].extras["empty_percent"] == 100.0
     assert found["token_f1", SPAN].extras["empty_percent"] == 0.0
     assert found["exact_match", SPAN].value == 0.0
     assert run.observations["answer"].tolist()[:3] == ["", "learn cannot people old", "old people cannot learn, he"]

@@ -182,7 +182,7 @@ def test_masses_that_were_not_shown_whole_by_hand() -> None:
         Answer(logs(0.40, 0.06, 0.30), 0.24, text="she", upper_bound_prob=(0.02, 0.04, 0.0), truncated_prob=0.24),
         Answer(logs(0.40, 0.00, 0.30), 0.30, text="she", upper_bound_prob=(0.08, 0.09, 0.05), truncated_prob=0.10),
         Answer(logs(0.20, 0.10, 0.70), 0.0, text="he"),
-        Answer.none("lost"),
+        Answer.missing("lost"),
         Answer(logs(0.97, 0.02, 0.0), 0.01, text="she", upper_bound_prob=(0.2, 0.2, 0.2), truncated_prob=0.3),
     )
     frame = observations(ITEMS, Scores(answers, PROMPT), ["she", "he"])
@@ -300,7 +300,7 @@ def test_the_chat_template_is_asked_for_and_told() -> None:
     assert len(queries) == len(items)
     assert {(query.chat, query.max_tokens) for query in queries} == {(True, 3)}
     design = spurious_correlation.design(settings)
-    frame = observations(items, Scores((Answer.none("not asked"),) * len(items), PROMPT), design["groups"])
+    frame = observations(items, Scores((Answer.missing("not asked"),) * len(items), PROMPT), design["groups"])
     told = spurious_correlation.report_text(Observations(frame, design), [])
     assert [line for line in told.questions if line.startswith("Prompt A inside the model's own chat template: ")]
 

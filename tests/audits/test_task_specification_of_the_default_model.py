@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from undertow._files import cache_file
+from undertow._folders import cache_file
 from undertow.audits.base import EXACT, Sampling
 from undertow.audits.task_specification import audit as task_specification
 from undertow.inference.answer_cache import AnswerCache

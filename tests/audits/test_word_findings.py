@@ -285,7 +285,9 @@ def test_tokens_of_a_word_are_those_that_its_tokenizer_makes_of_it(builder: str,
 def test_a_model_that_could_not_be_asked_at_all_is_told_once_with_its_words() -> None:
     reason = "an option holds a character or word that this tokenizer does not know: 'quokka'"
     items = [item(sentence, value) for sentence in range(8) for value in range(10)]
-    silent = spurious_correlation.observe(DESIGN, items, Scores(tuple(Answer.none(reason) for _ in items)), "tinybert")
+    silent = spurious_correlation.observe(
+        DESIGN, items, Scores(tuple(Answer.missing(reason) for _ in items)), "tinybert"
+    )
     heard = observed(planted())
     both = Observations(pd.concat([silent.frame, heard.frame], ignore_index=True), heard.design)
     results = measured(both)

@@ -17,7 +17,7 @@ from conftest import Cli
 from helpers.cli_refusal import refused
 from helpers.sampled_cases import briefly
 from helpers.workplace import Workplace, shared
-from undertow._files import cache_file
+from undertow._folders import cache_file
 
 RUN = ["run", "spurious-correlation"]
 TOY = [*RUN, "-m", "toy", "--w", "date"]
@@ -153,8 +153,8 @@ def pages_overwritten(path: Path) -> None:
 
 def cells_overwritten(path: Path) -> None:
     with sqlite3.connect(path) as database:
-        database.execute("UPDATE models SET notes = 'x', card = 'y'")
-        database.execute("UPDATE answers SET numbers = x'0011223344556677'")
+        database.execute("UPDATE models SET notes = 'x', identity = 'y'")
+        database.execute("UPDATE answers SET probs = x'0011223344556677'")
     database.close()
 
 
@@ -167,13 +167,13 @@ def test_damaged_store_is_named_and_moved_aside_by_what_asks(
 ) -> None:
     damage(cache_file())
     damaged = cache_file().read_bytes()
-    refused(cli("cache", "info"), str(cache_file()), "damaged")
+    refused(cli("cache", "info"), str(cache_file()), "corrupt")
     assert cache_file().read_bytes() == damaged
     done = cli(*TOY, "--limit", "90", "--out", "again", "--json")
     assert done.returncode == 0
     assert done.stderr.startswith(f"undertow: {cache_file()}: ")
-    assert "answers.sqlite.damaged" in done.stderr
-    assert cache_file().with_name("answers.sqlite.damaged").read_bytes() == damaged
+    assert "answers.sqlite.corrupt" in done.stderr
+    assert cache_file().with_name("answers.sqlite.corrupt").read_bytes() == damaged
     assert json.loads(done.stdout)["counts"]["computed"] == 90
     assert (tmp_path / "again/results.json").read_bytes() == (tmp_path / "filled/results.json").read_bytes()
 

@@ -53,7 +53,7 @@ def test_ls_prints_a_table_and_json(what: str, names: list[str], work: Workplace
 
 def test_challenge_is_printed_as_text_json_and_csv(work: Workplace) -> None:
     arguments = ["challenge", "mgc", "--w", "date"]
-    items = data.load("mgc").items([data.spectrum("date")])
+    items = data.load("mgc").items([data.load_covariate("date")])
     assert len(items) == 1800
     texts = [item.query.display_text() for item in items]  # type: ignore[union-attr]
     as_json = work.json(*arguments)
@@ -110,7 +110,7 @@ def test_run_prints_one_json_object_and_the_same_run_again_computes_nothing(work
     assert all(set(finding) == {"text", "significant", "strength"} for finding in first["findings"])
     assert (work.folder / "first/report.html").is_file()
     said = work(*TOY, "--out", "second").stdout.splitlines()
-    assert said[0] == "Asked 90 items (0 of 90 queries computed now, 0 unscored)."
+    assert said[0] == "Asked 90 items (0 of 90 queries computed now, 0 missing)."
     assert said[-1] == f"Report: {(work.folder / 'second/report.html').resolve()}"
     assert [line[2:] for line in said[1:-1]] == [finding["text"] for finding in first["findings"]]
     for name in ("results.json", "results.csv"):

@@ -13,7 +13,7 @@ from test_guard import DECIDED, NOMINATIVE, UNDECIDED, planted_percent, planted_
 from conftest import Cli
 from helpers.cli_refusal import refused
 from helpers.workplace import Workplace, shared
-from undertow._files import cache_file
+from undertow._folders import cache_file
 from undertow.runs.guard import AT_ONCE, Line, Verdict, check_out, write_verdicts
 
 TOY = ["guard", "-m", "toy"]

@@ -34,7 +34,9 @@ def asked_for(monkeypatch: pytest.MonkeyPatch) -> list[ModelRequest]:
         return own(ModelRequest("toy"))
 
     monkeypatch.setattr(models, "resolve", resolve)
-    monkeypatch.setattr(models, "takers", lambda _: ["toy"])  # else the toy is not one to be told any of this
+    monkeypatch.setattr(
+        models, "families_with_setting", lambda _: ["toy"]
+    )  # else the toy is not one to be told any of this
     return seen
 
 
@@ -146,6 +148,6 @@ def test_reasons_of_unscored_items_are_said(cli: Cli, tmp_path: Path) -> None:
     said = cli(*command, "--out", "again").stdout.splitlines()
     lines = [line for line in said if "can be found with" not in line]
     assert lines[0].startswith("Asked 8 items")
-    assert "4 unscored" in lines[0]
-    assert lines[1].startswith("  4 unscored: the run first")
+    assert "4 missing" in lines[0]
+    assert lines[1].startswith("  4 missing: the run first")
     assert "missing_reason" not in lines[2]

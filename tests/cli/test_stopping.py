@@ -14,7 +14,7 @@ import pytest
 
 from helpers.command_line import UNDERTOW, started
 from undertow import cli
-from undertow._files import cache_file
+from undertow._folders import cache_file
 from undertow.errors import UndertowError
 from undertow.inference.answer_cache import AnswerCache
 from undertow.models.base import ModelRequest, TokenBatch

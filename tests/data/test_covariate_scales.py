@@ -55,7 +55,7 @@ def test_steps_are_even_as_far_as_the_decimals_allow(values: list[str], is_even:
 
 def test_every_evenly_spaced_list_of_years_is_even_and_a_part_of_it_at_its_places_too() -> None:
     for count in range(3, 60):
-        years = data.Dates(1801, 2016, count).spectrum()
+        years = data.Dates(1801, 2016, count).to_covariate()
         assert (years.is_uneven, years.notes) == (False, ())
         kept = list(range(0, count, 3))
         assert evenly_spaced([years.values[at] for at in kept], kept)
@@ -67,10 +67,10 @@ def test_every_evenly_spaced_list_of_years_is_even_and_a_part_of_it_at_its_place
 def test_the_order_of_numbers_in_a_file_decides_nothing(how: str, tmp_path: Path) -> None:
     def read(values: list[str]) -> data.Covariate:
         if how == "file":
-            return data.spectrum(w_file(tmp_path, values))
+            return data.load_covariate(w_file(tmp_path, values))
         listed = f"[{', '.join(values)}]"
         lists = f"[w]\nyear = {listed}" if how == "toml" else f"[w.year]\nvalues = {listed}"
-        return data.load(toml_of(tmp_path, lists)).spectra[0]
+        return data.load(toml_of(tmp_path, lists)).covariates[0]
 
     found = [read(values) for values in (SHUFFLED, list(YEARS), SHUFFLED[::-1])]
     for one in found:
@@ -84,28 +84,28 @@ def test_the_order_of_numbers_in_a_file_decides_nothing(how: str, tmp_path: Path
 
 def test_an_index_of_numbers_in_no_order_is_refused_and_one_with_uneven_steps_is_told(tmp_path: Path) -> None:
     path = w_file(tmp_path, SHUFFLED)
-    assert_refused((path, "'year'"), lambda: data.spectrum(path, scale="index"))
+    assert_refused((path, "'year'"), lambda: data.load_covariate(path, scale="index"))
     assert_refused(("year",), data.load, toml_of(tmp_path, f"[w.year]\nvalues = {SHUFFLED}\nscale = 'index'"))
     plain = toml_of(tmp_path, f"[w]\nyear = {SHUFFLED}")
     assert_refused(("year",), lambda: data.load(plain, scale="index"))
-    found = data.spectrum(w_file(tmp_path, list(YEARS)), scale="index")
+    found = data.load_covariate(w_file(tmp_path, list(YEARS)), scale="index")
     assert (found.scale, found.axis, len(found.notes)) == ("index", (0, 1, 2, 3, 4, 5), 1)
     assert ("5" in found.notes[0], "190" in found.notes[0]) == (True, True)
-    falling = data.spectrum(w_file(tmp_path, ["30", "20", "10"], "price.txt"), scale="index")
+    falling = data.load_covariate(w_file(tmp_path, ["30", "20", "10"], "price.txt"), scale="index")
     assert (falling.values, falling.order, falling.notes) == (("30", "20", "10"), "numbers, largest first", ())
 
 
 def test_the_published_lists_stand_at_their_places_whatever_they_are_regressed_on_can_be_chosen() -> None:
     for name in ("date", "place", "subreddit"):
-        found = data.spectrum(name)
+        found = data.load_covariate(name)
         assert (found.scale, found.axis) == ("index", tuple(range(len(found.values))))
-        assert data.spectrum(name, scale="none").scale == "none"
-    dates = data.spectrum("date", scale="value")
+        assert data.load_covariate(name, scale="none").scale == "none"
+    dates = data.load_covariate("date", scale="value")
     np.testing.assert_array_equal(dates.axis, np.linspace(1801, 2016, 30).astype(int))
-    assert data.spectrum("place", scale="value").scale == "index"
-    assert data.spectrum("date", data.Dates(2000, 1900, 5), scale="value").values[0] == "1900"
-    assert data.spectrum("date", data.Dates(2000, 1900, 5)).order == "years, latest first"
-    orders = [data.spectrum(name).order for name in ("date", "place")]
+    assert data.load_covariate("place", scale="value").scale == "index"
+    assert data.load_covariate("date", data.Dates(2000, 1900, 5), scale="value").values[0] == "1900"
+    assert data.load_covariate("date", data.Dates(2000, 1900, 5)).order == "years, latest first"
+    orders = [data.load_covariate(name).order for name in ("date", "place")]
     assert orders == ["years, earliest first", "Global Gender Gap Report 2021, largest gap first"]
 
 
@@ -120,14 +120,14 @@ def test_the_order_of_a_list_of_words_is_its_authors_or_that_of_the_file(tmp_pat
     values = ["red", "blue", "green"]
     scale = "none"
     """
-    found = {one.name: one.covariate() for one in data.load(toml_of(tmp_path, lists)).spectra}
+    found = {one.name: one.design_entry() for one in data.load(toml_of(tmp_path, lists)).covariates}
     common = {"unit": "", "uneven": False}
     assert found == {
         "town": {"order": "as listed", "scale": "index", **common},
         "job": {"order": "share of women, largest first", "scale": "index", **common},
         "colour": {"order": "in no order", "scale": "none", **common},
     }
-    assert data.spectrum(w_file(tmp_path, ["Rome", "Bonn", "Oslo"], "town.txt")).order == "as listed"
+    assert data.load_covariate(w_file(tmp_path, ["Rome", "Bonn", "Oslo"], "town.txt")).order == "as listed"
 
 
 WRONG: list[tuple[str, str]] = [
@@ -146,14 +146,14 @@ def test_a_list_that_contradicts_itself_is_refused(lists: str, named: str, tmp_p
 
 
 def test_a_scale_that_is_not_known_or_that_no_list_can_have_is_refused() -> None:
-    assert_refused(("--w-scale", "'indx'", "did you mean 'index'"), lambda: data.spectrum("place", scale="indx"))
-    assert_refused(("--w-scale", "place"), data.check_scaled, [data.spectrum("place")], "value")
+    assert_refused(("--w-scale", "'indx'", "did you mean 'index'"), lambda: data.load_covariate("place", scale="indx"))
+    assert_refused(("--w-scale", "place"), data.check_scaled, [data.load_covariate("place")], "value")
     assert_refused(("--w-scale",), data.check_scaled, [], "index")
-    data.check_scaled([data.spectrum("place"), data.spectrum("date", scale="value")], "value")
+    data.check_scaled([data.load_covariate("place"), data.load_covariate("date", scale="value")], "value")
 
 
 def test_part_of_a_published_list_in_its_order_has_that_order() -> None:
-    order = data.spectrum("place").order
+    order = data.load_covariate("place").order
     assert published_order("place", ["Afghanistan", "Iran", "Iceland"]) == order
     assert published_order("place", ["Iran", "Afghanistan", "Iceland"]) == "as listed"
     assert published_order("place", ["Iran", "Peru"]) == published_order("town", ["Iran"]) == "as listed"
@@ -162,7 +162,7 @@ def test_part_of_a_published_list_in_its_order_has_that_order() -> None:
 def test_items_say_where_their_value_stands_and_the_digest_is_that_of_the_text_where_that_is_its_place() -> None:
     chosen = data.load("mgc")
     items: dict[str, Any] = {
-        scale: chosen.items([data.spectrum("date", scale=scale)]) for scale in ("index", "value", "none")
+        scale: chosen.items([data.load_covariate("date", scale=scale)]) for scale in ("index", "value", "none")
     }
     for scale, of_scale in items.items():
         assert of_scale[60].factors["w_value"] == (1808 if scale == "value" else 1)

@@ -15,7 +15,7 @@ from undertow.data.documents.document_set import (
     file_text,
     own_set,
     read_documents,
-    rephrase_pairs,
+    read_rephrase_pairs,
 )
 
 COLUMNS = ("id", "split", "text", "biased", "dimension", "span", "rephrasing")
@@ -77,7 +77,7 @@ def test_a_document_whose_split_is_empty_is_asked_about_as_without_the_column(tm
     found = read_documents(write(tmp_path, "text,biased,split\nFirst.,no,\nThen.,no,train\nLast.,yes, \n", "own.csv"))
     assert [document.text for document in found.evaluation] == ["First.", "Last."]
     assert [document.text for document in found.training] == ["Then."]
-    pairs = rephrase_pairs(write(tmp_path, "span,rephrasing,split\nslow,calm,\nold,aged,train\n", "pairs.csv"))
+    pairs = read_rephrase_pairs(write(tmp_path, "span,rephrasing,split\nslow,calm,\nold,aged,train\n", "pairs.csv"))
     assert ([one.text for one in pairs.evaluation], [one.text for one in pairs.training]) == (["slow"], ["old"])
 
 
@@ -143,14 +143,14 @@ def test_a_file_that_unpacks_to_far_too_much_is_refused(tmp_path: Path, monkeypa
 def test_rephrase_pairs_are_read_and_damaged_ones_refused(tmp_path: Path) -> None:
     text = "rephrasing\tspan\tdimension\ttext\nare busy\tare slow\tprofession\tThey are slow.\nrest\tsleep\t\t\n"
     path = write(tmp_path, text)
-    assert rephrase_pairs(path).evaluation == (
+    assert read_rephrase_pairs(path).evaluation == (
         Document("line 2", "They are slow.", True, "profession", "are slow", "are busy"),
         Document("line 3", "sleep", True, "", "sleep", "rest"),
     )
-    assert_refused((path, "'rephrasing'"), rephrase_pairs, write(tmp_path, "span\tdimension\nslow\tage\n"))
+    assert_refused((path, "'rephrasing'"), read_rephrase_pairs, write(tmp_path, "span\tdimension\nslow\tage\n"))
     for row, named in (("slow\t\t", "the rephrasing"), ("\tcalm\t", "the span"), ("slow\tcalm\tThey rest.", "'slow'")):
         write(tmp_path, f"span\trephrasing\ttext\n{row}\n")
-        assert_refused((path, f"line 2: {named}" if "the" in named else named), rephrase_pairs, path)
+        assert_refused((path, f"line 2: {named}" if "the" in named else named), read_rephrase_pairs, path)
 
 
 def test_distinct_texts() -> None:

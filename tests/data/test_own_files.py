@@ -64,8 +64,8 @@ def test_several_blanks_are_filled_together(tmp_path: Path) -> None:
 
 def test_a_w_file_has_one_value_a_line(tmp_path: Path) -> None:
     path = write(tmp_path, "\ufeffRome\n\n  Paris \nSão Paulo\n东京\n", "town.txt")
-    spectrum = data.spectrum(path)
-    assert (spectrum.name, spectrum.values) == ("town", ("Rome", "Paris", "São Paulo", "东京"))
+    covariate = data.load_covariate(path)
+    assert (covariate.name, covariate.values) == ("town", ("Rome", "Paris", "São Paulo", "东京"))
 
 
 def test_template_factors_and_literal_braces(tmp_path: Path) -> None:
@@ -149,22 +149,22 @@ def test_damaged_w_files_unknown_names_and_dates_that_hold_no_list_are_refused(t
         (b"a\xff\nb", "byte 1"),
     ):
         path.write_bytes(content)
-        assert_refused((path, named), data.spectrum, str(path))
+        assert_refused((path, named), data.load_covariate, str(path))
     assert_refused(("'mgtt'", "did you mean 'mgt'"), data.load, "mgtt")
     assert_refused(("did you mean 'aaai'",), data.load, "mgc", "AAAI")
     assert_refused(("did you mean 'A'",), data.load_prompts, "a")
-    assert_refused(("'dates'", "did you mean 'date'"), data.spectrum, "dates")
+    assert_refused(("'dates'", "did you mean 'date'"), data.load_covariate, "dates")
     assert_refused((tmp_path,), data.load, str(tmp_path))
     for start, stop, count in ((1801, 2016, 2), (1900, 1905, 30), (1900, 1900, 5)):
-        assert_refused(("date",), data.Dates(start, stop, count).spectrum)
+        assert_refused(("date",), data.Dates(start, stop, count).to_covariate)
 
 
 def test_a_w_list_that_is_named_twice_or_that_no_template_serves_is_refused() -> None:
-    assert_refused(("twice",), data.load("mgc").items, [data.spectrum("date"), data.spectrum("date")])
+    assert_refused(("twice",), data.load("mgc").items, [data.load_covariate("date"), data.load_covariate("date")])
     chosen = data.load("mgt-icml")
-    assert chosen.items([data.spectrum("subreddit")])
+    assert chosen.items([data.load_covariate("subreddit")])
     only = replace(chosen, templates=chosen.templates[:2])
-    assert_refused(("'subreddit'",), only.items, [data.spectrum("subreddit")])
+    assert_refused(("'subreddit'",), only.items, [data.load_covariate("subreddit")])
 
 
 def test_no_group_is_called_like_the_bounds_of_another(tmp_path: Path) -> None:

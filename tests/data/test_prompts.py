@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from helpers.file_refusal import assert_refused
-from undertow.data.prompts import AnswerMode, Prompt, load_prompts, masked, watched
+from undertow.data.prompts import AnswerMode, Prompt, answer_words, load_prompts, masked
 from undertow.data.sentences.sentence_set import PRONOUNS, pronoun_blank
 from undertow.types import ClozeQuery, GenerateQuery, Item, Option
 
@@ -126,8 +126,8 @@ def test_a_sentence_with_several_blanks_is_refused() -> None:
 
 @pytest.mark.parametrize("case", PRONOUNS)
 def test_pronouns_are_looked_for_by_the_published_list(case: str) -> None:
-    assert {group: set(forms) for group, forms in watched(PRONOUNS[case]).items()} == AAAI
-    found = watched({"male": ["he"], "female": ["she"]})
+    assert {group: set(forms) for group, forms in answer_words(PRONOUNS[case]).items()} == AAAI
+    found = answer_words({"male": ["he"], "female": ["she"]})
     assert {group: set(forms) for group, forms in found.items()} == {name: AAAI[name] for name in ("male", "female")}
 
 
@@ -147,7 +147,7 @@ def test_pronouns_are_looked_for_by_the_published_list(case: str) -> None:
 def test_own_words_are_looked_for_with_their_capitals(
     words: dict[str, list[str]], expected: dict[str, list[str]]
 ) -> None:
-    assert watched(words) == expected
+    assert answer_words(words) == expected
 
 
 WORDS = st.lists(st.text(string.ascii_letters + "éßǆ", min_size=1, max_size=3), unique=True, min_size=2, max_size=12)
@@ -157,7 +157,7 @@ WORDS = st.lists(st.text(string.ascii_letters + "éßǆ", min_size=1, max_size=3
 @given(WORDS, st.integers(1, 11))
 def test_no_word_is_looked_for_in_two_groups_and_none_is_lost(words: list[str], cut: int) -> None:
     groups = {"a": words[:cut], "b": words[cut:]}
-    found = watched(groups)
+    found = answer_words(groups)
     assert list(found) == ["a", "b"]
     assert not set(found["a"]) & set(found["b"])
     for group, forms in groups.items():

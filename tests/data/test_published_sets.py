@@ -11,7 +11,7 @@ from undertow import data
 from undertow.types import ClozeQuery
 
 
-def blank_of(item: object) -> ClozeQuery:
+def cloze_query(item: object) -> ClozeQuery:
     query = item.query  # type: ignore[attr-defined]
     assert isinstance(query, ClozeQuery)
     return query
@@ -28,7 +28,7 @@ def blank_of(item: object) -> ClozeQuery:
     ],
 )
 def test_sizes(name: str, w_name: str, n_values: int, texts_per_value: int) -> None:
-    items = data.load(name).items([data.spectrum(w_name)])
+    items = data.load(name).items([data.load_covariate(w_name)])
     per_value = Counter(item.factors["w_index"] for item in items)
     assert sorted(per_value) == list(range(n_values))
     assert set(per_value.values()) == {texts_per_value}
@@ -38,7 +38,7 @@ def test_sizes(name: str, w_name: str, n_values: int, texts_per_value: int) -> N
 
 def test_mgc_has_three_thousand_texts_and_the_published_ones() -> None:
     items = data.load("mgc").items()
-    texts = [blank_of(item).display_text() for item in items]
+    texts = [cloze_query(item).display_text() for item in items]
     assert len(texts) == len(set(texts)) == 3000
     assert texts[0] == "In 1801, ___ was a child."
     assert "In Mali, ___ will be an adult." in texts
@@ -47,20 +47,20 @@ def test_mgc_has_three_thousand_texts_and_the_published_ones() -> None:
 
 def test_w_lists_are_those_of_the_published_data_in_their_order() -> None:
     expected = [str(year) for year in np.linspace(1801, 2016, 30).astype(int)]
-    assert list(data.spectrum("date").values) == expected
-    narrower = data.spectrum("date", data.Dates(1901, 2016, 30)).values
+    assert list(data.load_covariate("date").values) == expected
+    narrower = data.load_covariate("date", data.Dates(1901, 2016, 30)).values
     assert (narrower[0], narrower[-1], len(narrower)) == ("1901", "2016", 30)
-    places = data.spectrum("place").values
+    places = data.load_covariate("place").values
     assert (places[0], places[9], places[10], places[19]) == ("Afghanistan", "Saudi Arabia", "Switzerland", "Iceland")
-    subreddits = data.spectrum("subreddit").values
+    subreddits = data.load_covariate("subreddit").values
     assert (subreddits[0], subreddits[-1], len(subreddits)) == ("GlobalOffensive", "relationships", 61)
-    items = data.load("mgt-icml").items([data.spectrum("subreddit")])
-    assert blank_of(items[0]).display_text() == "___ was a child. GlobalOffensive."
+    items = data.load("mgt-icml").items([data.load_covariate("subreddit")])
+    assert cloze_query(items[0]).display_text() == "___ was a child. GlobalOffensive."
 
 
 def test_only_the_pronoun_changes_and_a_sentence_begins_with_a_capital() -> None:
-    items = data.load("mgt").items([data.spectrum("date")])
-    first, second = (blank_of(item) for item in (items[0], items[-1]))
+    items = data.load("mgt").items([data.load_covariate("date")])
+    first, second = (cloze_query(item) for item in (items[0], items[-1]))
     assert [first.text(option.fills) for option in first.options] == [
         "She was a child in 1801.",
         "He was a child in 1801.",

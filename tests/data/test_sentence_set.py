@@ -8,7 +8,7 @@ import pytest
 
 from helpers.file_refusal import assert_refused
 from undertow import data
-from undertow.data.sentences.sentence_set import TAKEN, group_blank, pronoun_blank
+from undertow.data.sentences.sentence_set import RESERVED_COLUMNS, group_blank, pronoun_blank
 from undertow.data.sentences.sentence_sources import names
 from undertow.types import ClozeQuery, Factor, Item
 
@@ -100,7 +100,7 @@ def made(words: tuple[str, ...], *sentences: tuple[dict[str, Factor], str | None
 
 
 def test_a_word_group_called_like_a_column_or_a_factor_of_any_sentence_is_refused() -> None:
-    for name in sorted(TAKEN):
+    for name in sorted(RESERVED_COLUMNS):
         assert_refused(("made", repr(name)), made, ("other", name), ({}, None))
     assert_refused(("made", "'mood'"), made, ("mood", "other"), ({}, None), ({"mood": "calm"}, None))
     assert made(("mood", "other"), ({"moods": "calm"}, None)).groups == ("mood", "other")

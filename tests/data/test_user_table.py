@@ -14,7 +14,7 @@ import pytest
 from helpers.file_refusal import assert_refused
 from undertow import data
 from undertow.data.sentences.schemas import own_shares
-from undertow.data.sentences.user_table import Words, blank_of, parse_options, read_sentences
+from undertow.data.sentences.user_table import Words, cloze_query, parse_options, read_sentences
 
 PRONOUNS = ["she", "her", "he", "him", "his", "they", "them", "their"]
 WEATHER: Words = [("warm", "hot"), ("warm", "mild"), ("cold", "icy")]
@@ -101,7 +101,7 @@ def test_the_case_of_a_pronoun(case: str, forms: list[str], tmp_path: Path) -> N
     # a verb that agrees says that the pronoun is its subject
     (sentence,) = read(tmp_path, "sentence\nThen MASK {verb:was|were} late.\n").sentences
     assert sentence.query.texts() == ["Then she was late.", "Then he was late.", "Then they were late."]
-    assert blank_of("___ {verb:is|are} soup.", WEATHER).texts() == ["Hot is soup.", "Mild is soup.", "Icy is soup."]
+    assert cloze_query("___ {verb:is|are} soup.", WEATHER).texts() == ["Hot is soup.", "Mild is soup.", "Icy is soup."]
 
 
 def test_whether_a_sentence_decides_and_coreferent_are_said_in_many_ways(tmp_path: Path) -> None:

@@ -51,7 +51,8 @@ def told(model: Any, queries: Sequence[Query], protocol: str = EXACT) -> list[An
     for some in model.answer(queries, protocol):
         assert not found.keys() & some.keys()
         found |= {
-            place: answer if isinstance(answer, Answer) else Answer.none(str(answer)) for place, answer in some.items()
+            place: answer if isinstance(answer, Answer) else Answer.missing(str(answer))
+            for place, answer in some.items()
         }
     return [found[place] for place in range(len(queries))]
 

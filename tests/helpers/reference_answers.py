@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from undertow.types import BEST_SPAN, FREE, PASSAGE_TOKENS, SPAN, ConstrainedGenerateQuery
+from undertow.types import BEST_SPAN, PASSAGE_TOKENS, SPAN, UNCONSTRAINED, ConstrainedGenerateQuery
 
 Tokens = tuple[int, ...]
 NatsAfter = Callable[[Tokens], Any]
@@ -60,7 +60,7 @@ class Rules:
 
     def followers(self, written: Tokens) -> list[int] | None:
         """Tokens of the passage that may come next; None for any token."""
-        if self.query.constraint == FREE:
+        if self.query.constraint == UNCONSTRAINED:
             return None
         if self.query.constraint == PASSAGE_TOKENS:
             return sorted(set(self.passage))

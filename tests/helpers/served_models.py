@@ -12,7 +12,7 @@ import pytest
 
 from conftest import SMOLLM2
 from helpers.faulty_proxy import Asked, Reply, serving
-from undertow._files import cache_file
+from undertow._folders import cache_file
 from undertow.errors import UndertowError
 from undertow.inference.answer_cache import AnswerCache
 from undertow.inference.runner import RunnerResult as Answers

@@ -75,8 +75,8 @@ def test_a_store_that_is_none_of_ours_is_named_and_left_alone(damage: str, tmp_p
     assert path.read_bytes() == before
 
 
-CUT = [("numbers", "x'00ff'"), ("numbers", "zeroblob(20)"), ("spelled", "x'00ff'")]
-CUT += [("hidden", damage) for damage in ("x'00'", "zeroblob(40)", "'abcdefghijklmnop'", "3")]
+CUT = [("probs", "x'00ff'"), ("probs", "zeroblob(20)"), ("n_tokens", "x'00ff'")]
+CUT += [("bounds", damage) for damage in ("x'00'", "zeroblob(40)", "'abcdefghijklmnop'", "3")]
 
 
 @pytest.mark.parametrize(("column", "damage"), CUT)

@@ -15,7 +15,7 @@ import undertow
 from conftest import Cli
 from helpers.cli_refusal import refused
 from undertow import models
-from undertow._files import cache_file
+from undertow._folders import cache_file
 from undertow.errors import UndertowError
 from undertow.inference import doctor
 from undertow.inference.doctor import Checkup, examine, kinds
@@ -182,11 +182,11 @@ def test_long_sentences_are_compared_though_exp_gives_nothing(plant: Plant) -> N
 
 
 @pytest.mark.parametrize(
-    ("ceiling", "others", "unseen", "could_turn"),
+    ("ceiling", "others", "unseen", "could_flip"),
     [(0.01, 0.0, 0.5, 0), (0.2, 0.0, 0.5, 20), (0.05, 0.05, 0.02, 0)],
 )
 def test_what_is_not_shown_may_turn_the_verdict(
-    ceiling: float, others: float, unseen: float, could_turn: int, plant: Plant
+    ceiling: float, others: float, unseen: float, could_flip: int, plant: Plant
 ) -> None:
     """female has 0.3 and male 0.2 of what was shown; all together have no more than what was not."""
 
@@ -200,7 +200,7 @@ def test_what_is_not_shown_may_turn_the_verdict(
     plant({GENERATION: (EXACT,)}, said)
     found = examine(ModelRequest("planted")).reading
     assert found is not None
-    assert (found.could_turn, "could turn 20" in found.verdict) == (could_turn, could_turn > 0)
+    assert (found.could_flip, "could change 20" in found.verdict) == (could_flip, could_flip > 0)
 
 
 def test_a_precision_that_is_refused_does_not_end_the_check_up(plant: Plant, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -269,7 +269,7 @@ def test_the_command_says_it_in_words(cli: Cli) -> None:
 
 
 def test_a_model_without_an_answer_is_told_of_in_words_and_json(plant: Plant, cli: Cli) -> None:
-    plant({BLANK: (EXACT,)}, lambda query: Answer.none("it sneezed"), "float32")
+    plant({BLANK: (EXACT,)}, lambda query: Answer.missing("it sneezed"), "float32")
     assert cli("doctor", "-m", "planted", "--compare").stdout.count("it sneezed") == 2  # reading and precision
     told = checkup_of(cli, "-m", "planted", "--compare")
     assert "it sneezed" in told["dtype_note"]
@@ -362,7 +362,7 @@ def test_a_run_says_first_that_a_model_does_not_read(  # noqa: PLR0917 - a case 
 def test_a_run_says_that_no_decided_sentence_was_answered(plant: Plant, tmp_path: Path, cli: Cli) -> None:
     def said(query: Any) -> Answer | RequestFailedError:
         groups = {option.group for option in query.options}
-        return shares(female=0.3, male=0.2, neutral=0.1)(query) if "neutral" in groups else Answer.none("it sneezed")
+        return shares(female=0.3, male=0.2, neutral=0.1)(query) if "neutral" in groups else Answer.missing("it sneezed")
 
     plant({BLANK: (EXACT,)}, said, "float32")
     done = cli("run", "spurious-correlation", "-m", "planted", "--out", str(tmp_path / "run"), "--limit", "20")

@@ -21,8 +21,8 @@ from undertow.errors import UndertowError
 from undertow.inference import ray_engine
 from undertow.inference.answer_cache import AnswerCache
 from undertow.inference.ray_engine import (
-    MAX_FREE,
-    STRIKES,
+    MAX_LOSSES,
+    MAX_UNIT_PROMPTS,
     Allocation,
     Cluster,
     TaskStarted,
@@ -55,7 +55,7 @@ def sentences(n_items: int = 600) -> dict[str, Query]:
 
 @cache
 def about_dates() -> Sequence[Any]:
-    return data.load("mgc").items([data.spectrum("date")])
+    return data.load("mgc").items([data.load_covariate("date")])
 
 
 # Portions.
@@ -120,10 +120,10 @@ def plain_toy(budget_tokens: int) -> Any:
 
 
 def test_prompts_that_matter_to_no_other_are_shared_out_evenly() -> None:
-    distinct = by_digest([GenerateQuery(f"{number}: who?", SHE) for number in range(2 * MAX_FREE + 5)])
+    distinct = by_digest([GenerateQuery(f"{number}: who?", SHE) for number in range(2 * MAX_UNIT_PROMPTS + 5)])
     asker = QueryRunner(toy_found().open(), distinct, EXACT)
-    portions = [one for one in asker.work_units(frozenset(), MAX_FREE) if isinstance(one, WorkUnit)]
-    assert [one.n_queries for one in portions] == [MAX_FREE, MAX_FREE, 5]
+    portions = [one for one in asker.work_units(frozenset(), MAX_UNIT_PROMPTS) if isinstance(one, WorkUnit)]
+    assert [one.n_queries for one in portions] == [MAX_UNIT_PROMPTS, MAX_UNIT_PROMPTS, 5]
     (whole,) = asker.work_units(frozenset())
     assert isinstance(whole, WorkUnit)
     assert whole.packs == (tuple(distinct),)
@@ -143,7 +143,7 @@ class Remembering:
         packs = [places[start : start + 2] for start in range(0, len(places), 2)]
         yield from (packs[start : start + 3] for start in range(0, len(packs), 3))
 
-    def forget(self) -> None:
+    def reset_cache(self) -> None:
         self.n_asked = 0
 
     def answer(self, queries: Sequence[Query], protocol: str) -> Iterator[Mapping[int, Answer]]:
@@ -215,9 +215,9 @@ def test_a_worker_says_where_it_is_before_it_opens_the_model_and_refuses_another
     _, refused = worker.open(toy_found, "0" * 64, dict, {})
     assert isinstance(refused, ray_engine.WorkerError)
     assert refused.sentence.startswith("toy: on ")
-    list(worker.hear(sentences(60), EXACT))
-    begun, portion = worker.plan(frozenset())
-    assert isinstance(begun, TaskStarted)
+    list(worker.set_queries(sentences(60), EXACT))
+    started, portion = worker.plan(frozenset())
+    assert isinstance(started, TaskStarted)
     assert isinstance(portion, WorkUnit)
     _, arrived = worker.answer(portion)
     assert isinstance(arrived, AnswerBatch)
@@ -282,9 +282,11 @@ class Ray:
         self.dies, self.actors = dies, list[Actor]()
 
     def remote(self, kind: type[Worker]) -> Any:
-        return SimpleNamespace(options=lambda **_: SimpleNamespace(remote=lambda *given: self.hire(kind(*given))))
+        return SimpleNamespace(
+            options=lambda **_: SimpleNamespace(remote=lambda *given: self.start_worker(kind(*given)))
+        )
 
-    def hire(self, worker: Worker) -> Actor:
+    def start_worker(self, worker: Worker) -> Actor:
         self.actors.append(Actor(worker, dict(*self.dies[len(self.actors) :][:1])))
         return self.actors[-1]
 
@@ -313,7 +315,7 @@ class Ray:
 
 
 @pytest.fixture
-def crew(monkeypatch: pytest.MonkeyPatch) -> Any:
+def pool(monkeypatch: pytest.MonkeyPatch) -> Any:
     """Makes a Ray whose first actors die as they are told to."""
     monkeypatch.setenv(ray_engine.THREADS, "1")
 
@@ -342,19 +344,19 @@ def alone(distinct: dict[str, Query]) -> dict[str, Answer]:
     }
 
 
-def test_three_idle_workers_that_die_between_rounds_do_not_end_the_run(crew: Any) -> None:
-    ray = crew()
+def test_three_idle_workers_that_die_between_rounds_do_not_end_the_run(pool: Any) -> None:
+    ray = pool()
     with Cluster(n_workers=3) as cluster:
-        for n_dead in range(STRIKES + 1):
+        for n_dead in range(MAX_LOSSES + 1):
             for actor in ray.actors:
                 actor.dead = n_dead > 0
             assert asked_of(cluster, sentences()) == alone(sentences())
             assert cluster.manifest_entry() == {"name": "ray", "workers": 3, "replaced": 3 * n_dead}
 
 
-def test_a_machine_lost_while_its_workers_are_idle_does_not_tell_against_what_they_were_to_do(crew: Any) -> None:
+def test_a_machine_lost_while_its_workers_are_idle_does_not_tell_against_what_they_were_to_do(pool: Any) -> None:
     for what in ("plan", "answer"):
-        ray = crew(*3 * [{what: 0}])
+        ray = pool(*3 * [{what: 0}])
         with Cluster(n_workers=3) as cluster:
             assert asked_of(cluster, sentences()) == alone(sentences())
             assert [actor.dead for actor in ray.actors] == [True, True, True, False, False, False], what
@@ -362,24 +364,26 @@ def test_a_machine_lost_while_its_workers_are_idle_does_not_tell_against_what_th
 
 
 @pytest.mark.parametrize(
-    "dies", [{"open": 1}, {"hear": 0}, {"plan": 1}, {"answer": 1}, {"answer": 0}], ids=lambda dies: next(iter(dies))
+    "dies",
+    [{"open": 1}, {"set_queries": 0}, {"plan": 1}, {"answer": 1}, {"answer": 0}],
+    ids=lambda dies: next(iter(dies)),
 )
-def test_what_kills_every_worker_ends_the_run(crew: Any, dies: dict[str, int]) -> None:
-    ray = crew(*20 * [dies])
+def test_what_kills_every_worker_ends_the_run(pool: Any, dies: dict[str, int]) -> None:
+    ray = pool(*20 * [dies])
     with Cluster(n_workers=1) as cluster:
         assert_refused(("RayError: killed",), asked_of, cluster, sentences(60))
-    assert len(ray.actors) == STRIKES
+    assert len(ray.actors) == MAX_LOSSES
 
 
-def test_a_place_where_no_worker_can_open_the_model_is_given_up_and_told(crew: Any) -> None:
-    crew({}, {}, {"open": 1}, {"open": 1}, {"open": 1})
+def test_a_place_where_no_worker_can_open_the_model_is_given_up_and_told(pool: Any) -> None:
+    pool({}, {}, {"open": 1}, {"open": 1}, {"open": 1})
     with Cluster(n_workers=3) as cluster:
         assert asked_of(cluster, sentences()) == alone(sentences())
         assert cluster.manifest_entry() == {"name": "ray", "workers": 2, "replaced": 2}
     assert cluster.manifest_entry()["workers"] == 2
 
 
-def test_a_planner_that_is_replaced_by_one_with_another_budget_hands_nothing_out_twice(crew: Any) -> None:
+def test_a_planner_that_is_replaced_by_one_with_another_budget_hands_nothing_out_twice(pool: Any) -> None:
     budgets = Counter[str]()
 
     def resolve() -> ModelHandle:
@@ -391,14 +395,14 @@ def test_a_planner_that_is_replaced_by_one_with_another_budget_hands_nothing_out
 
         return replace(toy_found(), open=opened)
 
-    crew({"plan": 3}, {"plan": 5})
+    pool({"plan": 3}, {"plan": 5})
     with Cluster(n_workers=1) as cluster:
         assert asked_of(cluster, sentences(), resolve) == alone(sentences())
     assert (cluster.n_replaced, budgets["opened"]) == (2, 3)
 
 
-def test_another_address_than_that_of_the_cluster_a_program_is_in_is_refused(crew: Any) -> None:
-    crew()
+def test_another_address_than_that_of_the_cluster_a_program_is_in_is_refused(pool: Any) -> None:
+    pool()
     for address in ("", "auto", "localhost:6379", "127.0.0.1:6379"):
         with Cluster(address, 1) as cluster:
             assert len(asked_of(cluster, sentences(30))) == 30
@@ -411,15 +415,15 @@ def test_another_address_than_that_of_the_cluster_a_program_is_in_is_refused(cre
     [("", "No space left"), ("auto", "nothing there"), ("127.0.0.1:1", "127.0.0.1:1"), ("mute", "is no Ray")],
 )
 def test_a_cluster_that_cannot_be_started_or_joined_is_one_sentence(
-    crew: Any, address: str, words: str, monkeypatch: pytest.MonkeyPatch
+    pool: Any, address: str, words: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def full(n_cpus: int) -> None:
         raise OSError("No space left on device.")
 
-    crew().is_initialized = lambda: False
+    pool().is_initialized = lambda: False
     monkeypatch.setattr(ray_engine, "start", full)
     monkeypatch.setattr(ray_engine, "leave", lambda: None)
-    monkeypatch.setattr(ray_engine, "JOIN_S", 0.5 if address == "mute" else 120.0)
+    monkeypatch.setattr(ray_engine, "JOIN_TIMEOUT_S", 0.5 if address == "mute" else 120.0)
     tried = "import time; time.sleep(600)" if address == "mute" else "import sys; sys.exit('OSError: nothing there')"
     monkeypatch.setattr(ray_engine, "TRY", tried)
     with socket.socket() as mute:
@@ -431,9 +435,9 @@ def test_a_cluster_that_cannot_be_started_or_joined_is_one_sentence(
 
 
 def test_files_of_the_users_folder_are_not_run_as_ray(
-    crew: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    pool: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    crew().is_initialized = lambda: False
+    pool().is_initialized = lambda: False
     (tmp_path / "no_ray.py").write_text("raise SystemExit('OSError: this file was run')", encoding="utf-8")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(ray_engine, "leave", lambda: None)

@@ -308,7 +308,7 @@ def test_text_and_what_was_not_shown_come_back_bit_for_bit(text: str, place: Pat
         "hidden": Answer((-1 / 3, -2.0), 0.1, text=text, upper_bound_prob=(1 / 7, 5e-324), truncated_prob=1 / 3),
         "nothing hidden": Answer((-1.0, -2.0), 0.1, text=text, upper_bound_prob=(0.0, 0.0), truncated_prob=0.0),
         "no number": Answer((-1.0, math.nan), 0.1, upper_bound_prob=(0.1, 0.0), truncated_prob=0.1),
-        "missing_reason": Answer.none("the answer is empty"),
+        "missing_reason": Answer.missing("the answer is empty"),
     }
     with AnswerCache(place) as store:
         store.put(CARD, EXACT, answers, facts={"parameters": 1.5e9, "objective": "next word"})

@@ -10,7 +10,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from undertow.models.generation.constraints import END, Nexts, Span, SpanSearch, Trie, best_of, greedy_label, label_nats
+from undertow.models.generation.constraints import (
+    END,
+    LabelTrie,
+    Nexts,
+    PassageSpan,
+    SpanSearch,
+    best_of,
+    greedy_label,
+    label_nats,
+)
 
 Tokens = tuple[int, ...]
 Table = Callable[[Tokens], dict[int, float]]
@@ -39,7 +48,7 @@ LABELS = st.lists(st.lists(st.integers(0, 2), min_size=1, max_size=4).map(tuple)
 PASSAGES = st.lists(st.integers(0, N_TOKENS - 1), min_size=1, max_size=9).map(tuple)
 
 
-def nexts_of(trie: Trie, after: Table) -> Nexts:
+def nexts_of(trie: LabelTrie, after: Table) -> Nexts:
     """What is read of a table: the allowed tokens and the end, at every state that has anything to read."""
     found = {}
     for written in trie.prefixes():
@@ -77,7 +86,7 @@ def walked(labels: Sequence[Tokens], after: Table) -> int:
 @settings(max_examples=60)
 @given(LABELS, TABLES)
 def test_a_greedy_label_is_the_one_that_a_walk_comes_to(labels: list[Tokens], after: Table) -> None:
-    trie = Trie.of(labels)
+    trie = LabelTrie.from_labels(labels)
     assert greedy_label(trie, nexts_of(trie, after))[1] == walked(labels, after)
 
 
@@ -86,7 +95,7 @@ def test_a_greedy_label_is_the_one_that_a_walk_comes_to(labels: list[Tokens], af
 def test_a_label_has_the_probability_of_its_tokens_and_of_an_end_where_it_could_go_on(
     labels: list[Tokens], after: Table
 ) -> None:
-    trie = Trie.of(labels)
+    trie = LabelTrie.from_labels(labels)
     expected = []
     for label in labels:
         nats = [after(label[:at])[token] for at, token in enumerate(label)]
@@ -99,7 +108,7 @@ def test_a_label_has_the_probability_of_its_tokens_and_of_an_end_where_it_could_
 @given(LABELS, TABLES)
 def test_a_trie_lets_its_labels_through_and_nothing_else(labels: list[Tokens], after: Table) -> None:
     """And what is normalised over what it allows sums to one over the labels."""
-    trie = Trie.of(labels)
+    trie = LabelTrie.from_labels(labels)
 
     def allowed_only(written: Tokens) -> dict[int, float]:
         nats = after(written)
@@ -108,7 +117,7 @@ def test_a_trie_lets_its_labels_through_and_nothing_else(labels: list[Tokens], a
         return {token: nats[token] - total if token in candidates else -math.inf for token in (*range(N_TOKENS), END)}
 
     assert math.fsum(map(math.exp, label_nats(trie, nexts_of(trie, allowed_only)))) == pytest.approx(1.0)
-    states: list[tuple[Tokens, Trie]] = [((), trie)]
+    states: list[tuple[Tokens, LabelTrie]] = [((), trie)]
     read = set()
     for written, state in states:
         assert [*state.allowed, *[END] * state.may_end] == followers(labels, written)
@@ -129,7 +138,7 @@ def logs(**shares: float) -> dict[int, float]:
 
 def test_greedy_and_most_probable_label_may_differ() -> None:
     """0.4 for race; 0.5 for political, of which 0.45 end and 0.5 go on: 0.225 and 0.25."""
-    trie = Trie.of([(POLITICAL,), (POLITICAL, AFFILIATION), (RACE,)])
+    trie = LabelTrie.from_labels([(POLITICAL,), (POLITICAL, AFFILIATION), (RACE,)])
     nexts = {(): logs(t3=0.5, t1=0.4), (POLITICAL,): logs(end=0.45, t4=0.5)}
     assert greedy_label(trie, nexts)[1] == 1
     shares = [math.exp(nats) for nats in label_nats(trie, nexts)]
@@ -139,19 +148,19 @@ def test_greedy_and_most_probable_label_may_differ() -> None:
 
 
 def test_of_equally_probable_ways_the_smaller_token_is_taken_and_the_end_last() -> None:
-    trie = Trie.of([(GENDER,), (RACE,), (RACE, AFFILIATION)])
+    trie = LabelTrie.from_labels([(GENDER,), (RACE,), (RACE, AFFILIATION)])
     equal = {(): logs(t1=0.4, t2=0.4), (RACE,): logs(end=0.3, t4=0.3)}
     assert greedy_label(trie, equal)[1] == 2
     assert greedy_label(trie, equal | {(RACE,): logs(end=0.31, t4=0.3)})[1] == 1
     assert greedy_label(trie, equal | {(): logs(t1=0.39, t2=0.4)})[1] == 0
-    assert best_of(Span.of([2, 1]), {1: -1.0, 2: -1.0}, may_end=False) == 1
+    assert best_of(PassageSpan.from_passage([2, 1]), {1: -1.0, 2: -1.0}, may_end=False) == 1
 
 
 def test_labels_that_cannot_be_told_apart_are_no_trie() -> None:
     with pytest.raises(ValueError, match="label 2 cannot be told from another"):
-        Trie.of([(1, 2), (1,), (1, 2)])
+        LabelTrie.from_labels([(1, 2), (1,), (1, 2)])
     with pytest.raises(ValueError, match="label 1 cannot be told from another"):
-        Trie.of([(1,), ()])
+        LabelTrie.from_labels([(1,), ()])
 
 
 # Passages.
@@ -165,7 +174,7 @@ def pieces(passage: Tokens) -> set[Tokens]:
 @settings(max_examples=60)
 @given(PASSAGES)
 def test_a_span_goes_through_every_piece_of_its_passage_and_nothing_else(passage: Tokens) -> None:
-    states: list[tuple[Tokens, Span]] = [((), Span.of(passage))]
+    states: list[tuple[Tokens, PassageSpan]] = [((), PassageSpan.from_passage(passage))]
     for written, state in states:
         longer = {piece[-1] for piece in pieces(passage) if piece[:-1] == written}
         assert state.allowed == tuple(sorted(longer))
@@ -186,13 +195,13 @@ def whole_nats(passage: Tokens, piece: Tokens, after: Table) -> float:
 
 def searched(passage: Tokens, after: Table, most: int) -> tuple[SpanSearch, list[Tokens]]:
     """A search to its end, and what it asked about, in order."""
-    search = SpanSearch.of(passage)
+    search = SpanSearch.from_passage(passage)
     asked: list[Tokens] = []
-    while wanted := search.wanted(most):
+    while wanted := search.next_spans(most):
         assert len(wanted) <= most
         bounds = []
         for written, state in wanted:
-            reached = Span.of(passage)
+            reached = PassageSpan.from_passage(passage)
             for token in written:
                 reached = reached.after(token)
             assert state == reached
@@ -205,7 +214,7 @@ def searched(passage: Tokens, after: Table, most: int) -> tuple[SpanSearch, list
         for written, state in wanted:
             nats = after(written)
             search.extend(written, {token: nats[token] for token in (*state.allowed, END)})
-    assert not search.going
+    assert not search.running
     return search, asked
 
 
@@ -228,9 +237,9 @@ def test_a_search_leaves_out_what_is_less_probable_than_what_it_found() -> None:
         sure = {(): 0, (0,): 1, (0, 1): END}.get(written, END)
         return {token: math.log(0.9 if token == sure else 0.1 / 50) for token in (*passage, END)}
 
-    search = SpanSearch.of(passage)
+    search = SpanSearch.from_passage(passage)
     n_asked = 0
-    while wanted := search.wanted(1):
+    while wanted := search.next_spans(1):
         n_asked += 1
         ((written, _),) = wanted
         search.extend(written, after(written))
@@ -241,12 +250,12 @@ def test_a_search_leaves_out_what_is_less_probable_than_what_it_found() -> None:
 
 def test_a_span_that_ends_its_passage_in_one_place_only_still_needs_its_end() -> None:
     """*1* is the last token, but also goes on elsewhere."""
-    search = SpanSearch.of((1, 2, 1))
-    search.wanted(8)
+    search = SpanSearch.from_passage((1, 2, 1))
+    search.next_spans(8)
     search.extend((), {1: math.log(0.9), 2: math.log(0.05), END: -9.0})
-    assert [written for written, _ in search.wanted(8)] == [(1,), (2,)]
+    assert [written for written, _ in search.next_spans(8)] == [(1,), (2,)]
     search.extend((1,), {2: math.log(0.5), END: math.log(0.01)})
     search.extend((2,), {1: math.log(0.5), END: math.log(0.2)})
     assert search.best == (2, 1)
     assert search.best_nats == pytest.approx(math.log(0.025))
-    assert [written for written, _ in search.wanted(8)] == [(1, 2)]
+    assert [written for written, _ in search.next_spans(8)] == [(1, 2)]

@@ -138,7 +138,7 @@ def test_a_token_that_spans_the_end_of_the_context_is_read_whole(network: Networ
 def test_a_model_that_looks_ahead_is_refused(network: Network) -> None:
     found = causal.resolve(ModelRequest(network("tiny_bert_head")))
     assert found is not None
-    with pytest.raises(UndertowError, match="depends on those after it, so it is no causal model"):
+    with pytest.raises(UndertowError, match="depend on later tokens, so it is not a causal model"):
         found.open()
 
 

@@ -26,9 +26,9 @@ from undertow.models.families import causal
 from undertow.models.generation import constrained_decoder, greedy_decoder
 from undertow.types import (
     BEST_SPAN,
-    FREE,
     PASSAGE_TOKENS,
     SPAN,
+    UNCONSTRAINED,
     Answer,
     ConstrainedGenerateQuery,
     MultipleChoiceQuery,
@@ -240,7 +240,7 @@ def fits(asked: Any, query: ConstrainedGenerateQuery) -> bool:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("constraint", [FREE, PASSAGE_TOKENS, SPAN])
+@pytest.mark.parametrize("constraint", [UNCONSTRAINED, PASSAGE_TOKENS, SPAN])
 def test_greedy_answers_are_those_of_one_text_at_a_time(constraint: str, kind: str) -> None:
     asked = model(kind)
     queries = writings(PASSAGES[::2], TASKS[:1] + TASKS[3:4], constraint=constraint)
@@ -299,7 +299,7 @@ LINES = ("the cats\nsaid no\n\nto the sea", "no\nno\nno\nno", "\nYes\n", "They\r
 
 
 @pytest.mark.parametrize("kind", briefly(["byte-level", "sentence pieces", "unigram"], 2))
-@pytest.mark.parametrize("constraint", [FREE, PASSAGE_TOKENS, SPAN, BEST_SPAN])
+@pytest.mark.parametrize("constraint", [UNCONSTRAINED, PASSAGE_TOKENS, SPAN, BEST_SPAN])
 def test_a_line_break_ends_an_answer_where_it_is_told_to(constraint: str, kind: str) -> None:
     asked = model(kind)
     tasks = [f"{task} {number}:" for task in TASKS[:2] for number in range(2)]
@@ -356,8 +356,8 @@ def decided() -> Any:
 
 N_DRAWS = 500
 DRAWN = [
-    ConstrainedGenerateQuery("The sea.\nAnswer:", "cats", FREE, temperature=0.7, top_k=8),
-    ConstrainedGenerateQuery("The sea.\nAnswer:", "cats", FREE, temperature=1.5),
+    ConstrainedGenerateQuery("The sea.\nAnswer:", "cats", UNCONSTRAINED, temperature=0.7, top_k=8),
+    ConstrainedGenerateQuery("The sea.\nAnswer:", "cats", UNCONSTRAINED, temperature=1.5),
     ConstrainedGenerateQuery("The sea.\nAnswer:", "cats said", PASSAGE_TOKENS, temperature=0.7, top_k=50),
     ConstrainedGenerateQuery("The sea.\nAnswer:", "the cats said the sea", SPAN, temperature=2.0, top_k=2),
     ConstrainedGenerateQuery("The sea.\nAnswer:", "no\ncats", PASSAGE_TOKENS, temperature=2.0, line_ends=True),
@@ -377,7 +377,7 @@ def test_answers_are_drawn_as_often_as_they_are_probable(query: ConstrainedGener
 def test_a_drawn_answer_depends_on_its_query_alone() -> None:
     asked = model()
     queries = [
-        replace(query, seed=seed) for constraint in (FREE, PASSAGE_TOKENS, SPAN) for seed in range(3)
+        replace(query, seed=seed) for constraint in (UNCONSTRAINED, PASSAGE_TOKENS, SPAN) for seed in range(3)
         for query in writings(constraint=constraint, temperature=1.0, top_k=50)[::6]
     ]  # fmt: skip
     together = told(asked, queries)
@@ -401,7 +401,7 @@ def short_model() -> Any:
 
 
 def long_queries() -> list[MultipleChoiceQuery | ConstrainedGenerateQuery]:
-    constraints = (FREE, PASSAGE_TOKENS, SPAN, BEST_SPAN)
+    constraints = (UNCONSTRAINED, PASSAGE_TOKENS, SPAN, BEST_SPAN)
     return [
         MultipleChoiceQuery("The sea.\nAnswer:", DIMENSIONS, SHOTS),
         MultipleChoiceQuery("The sea.\nAnswer:", DIMENSIONS, SHOTS, chat=True),
@@ -502,9 +502,9 @@ def test_what_prompts_share_is_fed_once(monkeypatch: pytest.MonkeyPatch) -> None
     """Over all packs, and whatever else is in them, all but the last token of what begins one."""
     monkeypatch.setattr(constrained_decoder, "CPU_FORWARD_TOKENS", 150)
     asked = ready(model())
-    prompts, _ = asked.writer.prompter.prompts(many())
+    prompts, _ = asked.writer.prompt_encoder.prompts(many())
     paths = [(*prompt.tokens, *prefix) for prompt in prompts for prefix in prompt.prefixes]
-    n_nodes = len(PrefixTree.of(paths).tokens)
+    n_nodes = len(PrefixTree.from_paths(paths).tokens)
     n_packs = len(list(asked.packs(many())))
     assert n_packs > 4
     with noting(asked.network) as fed:
@@ -558,7 +558,7 @@ def test_every_architecture_answers_as_one_text_at_a_time(build: Callable[[], An
     ]
     written = [
         ConstrainedGenerateQuery(f"The {word}.\nAnswer:", "the sea, said the cats", constraint, line_ends=True)
-        for word in ("sea", "cats", "cats of old") for constraint in (FREE, PASSAGE_TOKENS, SPAN)
+        for word in ("sea", "cats", "cats of old") for constraint in (UNCONSTRAINED, PASSAGE_TOKENS, SPAN)
     ]  # fmt: skip
     searched = [
         ConstrainedGenerateQuery(f"The {word}.\nAnswer:", "the sea, the cats", BEST_SPAN) for word in ("sea", "cats")
@@ -640,7 +640,10 @@ def test_a_network_that_says_no_numbers_has_no_answers() -> None:
         asked.network.lm_head.weight.fill_(math.nan)
     queries: list[Query] = [
         choices()[0],
-        *(ConstrainedGenerateQuery("The sea.", "the cats", one) for one in (FREE, PASSAGE_TOKENS, SPAN, BEST_SPAN)),
+        *(
+            ConstrainedGenerateQuery("The sea.", "the cats", one)
+            for one in (UNCONSTRAINED, PASSAGE_TOKENS, SPAN, BEST_SPAN)
+        ),
     ]
     queries.append(ConstrainedGenerateQuery("The sea.", "the cats", SPAN, temperature=1.0))
     assert {one.missing_reason for one in told(asked, queries)} == {"the model gave a probability that is not a number"}

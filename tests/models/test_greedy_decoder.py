@@ -22,7 +22,7 @@ from undertow.models.base import EXACT, PAPER, PAPER_TOP, ModelRequest, TokenMod
 from undertow.models.families import causal
 from undertow.models.generation import greedy_decoder
 from undertow.models.generation.step_readout import EMPTY
-from undertow.models.tokens.chat_template import in_template
+from undertow.models.tokens.chat_template import encode_chat
 from undertow.types import GenerateQuery, Option, Query
 
 TOLERANCE_NATS = 1e-3
@@ -216,7 +216,7 @@ def test_the_default_model_answers_a_prompt_as_its_own_greedy_search_does(smollm
     model: Any = smollm2
     items = data.load("mgc").items()[::601]
     answering = data.AnswerMode(data.load_prompts("A,B"), max_tokens=6)
-    queries = [item.query for item in answering.items(items, data.watched({"f": ["she"], "m": ["he"]}))]
+    queries = [item.query for item in answering.items(items, data.answer_words({"f": ["she"], "m": ["he"]}))]
     found = answers(model, queries, tmp_path / "s")
     for query, answer in list(zip(queries, found, strict=True))[::3]:
         assert isinstance(query, GenerateQuery)
@@ -277,7 +277,7 @@ def test_a_template_that_asks_for_the_date_is_told_one_and_one_that_fails_has_a_
 ) -> None:
     model.tokenizer.chat_template = "{{ strftime_now('%d %b %Y') }} {{ messages[0]['content'] }}"
     (query,) = [GenerateQuery("it is", SINGLES, 3, chat=True)]
-    asked = in_template(model.tokenizer, query.prompt)
+    asked = encode_chat(model.tokenizer, query.prompt)
     assert not isinstance(asked, UnsupportedQueryError)
     assert model.tokenizer.decode(asked) == "26 Jul 2024 it is"
     answers(model, [query], tmp_path / "s")

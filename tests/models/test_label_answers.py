@@ -9,7 +9,7 @@ import pytest
 
 from undertow import models
 from undertow.models.base import EXACT, PAPER, ModelRequest
-from undertow.models.generation.constraints import END, Trie, greedy_label
+from undertow.models.generation.constraints import END, LabelTrie, greedy_label
 from undertow.types import Answer, MultipleChoiceQuery
 
 LABELS = (" gender", " she", " she was", " she was a child", " he was an adult", " religion")
@@ -17,7 +17,7 @@ LABELS = (" gender", " she", " she was", " she was a child", " he was an adult",
 
 def test_an_end_within_a_label_wins_where_the_paper_lets_it_compete() -> None:
     """Labels 1, 2 3 and 2 3 4: after 2 the end has .6 and 3 has .3; after 2 3 the end has .4 and 4 has .5."""
-    trie = Trie.of([(1,), (2, 3), (2, 3, 4)])
+    trie = LabelTrie.from_labels([(1,), (2, 3), (2, 3, 4)])
     nexts = {
         (): {1: math.log(0.3), 2: math.log(0.5), END: math.log(0.9)},
         (2,): {3: math.log(0.3), END: math.log(0.6)},

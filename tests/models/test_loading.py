@@ -276,7 +276,7 @@ def test_an_adapter_is_read_with_its_base(adapter: Path, folder_of: Callable[[st
 @pytest.mark.parametrize(
     ("config", "said"),
     [
-        ({"base_model_name_or_path": "./nowhere"}, "its base is not to be had"),
+        ({"base_model_name_or_path": "./nowhere"}, "its base cannot be loaded"),
         ({"base_model_name_or_path": None}, "names no base"),
         ({"peft_type": "IA3"}, "of the kind IA3"),
         ({"target_modules": ["c_attn"]}, "do not fit its base"),

@@ -701,7 +701,7 @@ ASKING = f"""
 import sys
 from undertow.models.base import ModelRequest
 from undertow.models.families.openai import resolve
-from undertow._files import cache_file
+from undertow._folders import cache_file
 from undertow.inference.runner import run_queries
 from undertow.inference.answer_cache import AnswerCache
 from undertow.types import GenerateQuery, Option

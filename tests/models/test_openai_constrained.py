@@ -29,7 +29,7 @@ from helpers.served_models import (
     refusal,
     stored,
 )
-from undertow._files import cache_file
+from undertow._folders import cache_file
 from undertow.inference.answer_cache import AnswerCache
 from undertow.inference.runner import estimate
 from undertow.models.base import EXACT, ModelHandle, RequestFailedError, UnsupportedQueryError
@@ -38,9 +38,9 @@ from undertow.models.openai.constrained import estimated_tokens
 from undertow.models.openai.gbnf import ShuffledGrammar, choice_grammar, literal, pieces_of, span_grammar, span_in
 from undertow.types import (
     BEST_SPAN,
-    FREE,
     PASSAGE_TOKENS,
     SPAN,
+    UNCONSTRAINED,
     Answer,
     ConstrainedGenerateQuery,
     GenerateQuery,
@@ -150,12 +150,12 @@ def test_span_grammar_grows_with_the_passage_and_not_with_its_square() -> None:
 
 
 def test_the_grammar_of_words_in_any_order_by_hand() -> None:
-    assert ShuffledGrammar.of(pieces_of("The cats (cats), x"), " ").grammar == (
+    assert ShuffledGrammar.from_pieces(pieces_of("The cats (cats), x"), " ").grammar == (
         "root ::= (first rest*)?\n"
         'first ::= " The" | " cats" | " (" | " )" | " ," | " x"\n'
         'rest ::= " The" | " cats" | " (" | "cats" | ")" | "," | " x"'
     )
-    assert ShuffledGrammar.of(pieces_of('"x'), "").rest == ('"', "x")
+    assert ShuffledGrammar.from_pieces(pieces_of('"x'), "").rest == ('"', "x")
 
 
 @pytest.mark.parametrize(
@@ -281,7 +281,7 @@ def test_writing_as_vllm_is_asked() -> None:
     }
     assert seen.bodies[1] == greedy | {
         "messages": [{"role": "user", "content": "Which words?"}],
-        "structured_outputs": {"grammar": ShuffledGrammar.of(pieces_of(CATS), "").grammar},
+        "structured_outputs": {"grammar": ShuffledGrammar.from_pieces(pieces_of(CATS), "").grammar},
     }
     assert seen.bodies[2] == greedy | {"prompt": WRITE.prompt}
     seed = seen.bodies[3]["seed"]
@@ -411,7 +411,7 @@ def test_the_openai_service_is_known_without_asking(monkeypatch: pytest.MonkeyPa
     async def no_look(*_: Any) -> None:
         raise AssertionError("the service was contacted")
 
-    monkeypatch.setattr(requests.OpenAIClient, "look_up", no_look)
+    monkeypatch.setattr(requests.OpenAIClient, "get_json", no_look)
     refusal(model_at(""), [CHOICE], "api.openai.com", "owned by openai")
 
 
@@ -511,7 +511,7 @@ def test_most_probable_span_and_empty_passage_are_not_asked() -> None:
     [
         (SPAN, " The cats sl", "The cats"),
         (PASSAGE_TOKENS, " sleep sleep The ca", " sleep sleep The"),
-        (FREE, " a do", " a do"),
+        (UNCONSTRAINED, " a do", " a do"),
         (PASSAGE_TOKENS, " sl", None),
         (PASSAGE_TOKENS, " cats dogs and sl", None),
         (SPAN, "The  cats sl", None),

@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 
 from helpers.tiny_tokenizers import CHAT_TEMPLATE, KINDS, sentence_pieces, unigram, word_pieces
 from undertow.models.base import UnsupportedQueryError
-from undertow.models.generation.constraints import Trie
+from undertow.models.generation.constraints import LabelTrie
 from undertow.models.generation.prompt_encoder import EncodedPrompt, Passage, PromptEncoder
 from undertow.models.tokens.option_tokens import Vocabulary
-from undertow.types import FREE, SPAN, ConstrainedGenerateQuery, MultipleChoiceQuery
+from undertow.types import SPAN, UNCONSTRAINED, ConstrainedGenerateQuery, MultipleChoiceQuery
 
 pytest.importorskip("torch", reason="the model extra is not installed")
 
@@ -29,14 +29,14 @@ def tokenizer_of(kind: str) -> Any:
     return KINDS[kind]()
 
 
-def prompter(tokenizer: Any, context_tokens: int = 10_000) -> PromptEncoder:
+def prompt_encoder(tokenizer: Any, context_tokens: int = 10_000) -> PromptEncoder:
     n_closing = len(tokenizer("")["input_ids"]) // 2  # one of a pair around every text
 
     def tokens_of(text: str) -> list[int]:
         tokens: list[int] = tokenizer(text)["input_ids"]
         return tokens[: len(tokens) - n_closing] if n_closing and tokenizer.cls_token else tokens
 
-    return PromptEncoder(tokenizer, tokens_of, context_tokens, Vocabulary.of(tokenizer))
+    return PromptEncoder(tokenizer, tokens_of, context_tokens, Vocabulary.from_tokenizer(tokenizer))
 
 
 def prompted(asked: PromptEncoder, query: MultipleChoiceQuery | ConstrainedGenerateQuery) -> EncodedPrompt:
@@ -55,7 +55,7 @@ def labels_of(one: EncodedPrompt) -> dict[int, tuple[int, ...]]:
     """The labels' tokens, by their places."""
     assert one.trie is not None
     found: dict[int, tuple[int, ...]] = {}
-    states: list[tuple[tuple[int, ...], Trie]] = [((), one.trie)]
+    states: list[tuple[tuple[int, ...], LabelTrie]] = [((), one.trie)]
     for written, state in states:
         if state.label is not None:
             found[state.label] = written
@@ -97,7 +97,7 @@ def check_labels(asked: PromptEncoder, text: str, labels: tuple[str, ...]) -> No
 @pytest.mark.parametrize("text", PROMPTS)
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_label_is_spelled_as_in_the_whole_text(kind: str, text: str) -> None:
-    asked = prompter(tokenizer_of(kind))
+    asked = prompt_encoder(tokenizer_of(kind))
     for labels in (DIMENSIONS, ("olitical", "ast", " race"), (" cats", " the cats", " the")):
         check_labels(asked, text, labels)
         # From what is remembered of the end of the prompt, behind other texts of the same end.
@@ -117,11 +117,11 @@ TEXTS = st.lists(st.tuples(st.sampled_from([" ", "", "", "\n"]), st.sampled_from
 def test_what_is_remembered_of_a_prompts_end_is_what_a_whole_text_says(
     kind: str, end: str, befores: list[str], data: st.DataObject
 ) -> None:
-    asked = prompter(tokenizer_of(kind))
+    asked = prompt_encoder(tokenizer_of(kind))
     labels = data.draw(st.sampled_from([DIMENSIONS, ("olitical", " said", "a"), ("a", "aa", " the"), (".", " cats")]))
     for before in befores:
         query = MultipleChoiceQuery(before + end, labels)
-        found, fresh = (each.prompts([query]) for each in (asked, prompter(tokenizer_of(kind))))
+        found, fresh = (each.prompts([query]) for each in (asked, prompt_encoder(tokenizer_of(kind))))
         assert {place: str(error) for place, error in found[1].items()} == {
             place: str(error) for place, error in fresh[1].items()
         }
@@ -146,19 +146,19 @@ def test_pairs_that_are_joined_from_the_left_depend_on_how_many_there_are(
     pairs = Tokenizer(models.BPE({piece: at for at, piece in enumerate(vocabulary)}, merges))
     if byte_level_too:
         pairs.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    asked = prompter(PreTrainedTokenizerFast(tokenizer_object=pairs))
+    asked = prompt_encoder(PreTrainedTokenizerFast(tokenizer_object=pairs))
     for text in texts:
         check_labels(asked, text, labels)
 
 
 def test_labels_that_reach_back_over_the_whole_prompt_are_not_asked_behind_nothing() -> None:
-    asked = prompter(tokenizer_of("byte-level"))
+    asked = prompt_encoder(tokenizer_of("byte-level"))
     reason = refusal(asked, MultipleChoiceQuery(" ", ("race", "gender")))
     assert "whole prompt" in reason
 
 
 def test_labels_whose_first_tokens_are_alike_are_refused_where_only_these_count() -> None:
-    asked = prompter(tokenizer_of("byte-level"))
+    asked = prompt_encoder(tokenizer_of("byte-level"))
     query = MultipleChoiceQuery("Answer:", (" political", " political affiliation", " race"), first_token=True)
     reason = refusal(asked, query)
     assert "'political'" in reason
@@ -166,12 +166,12 @@ def test_labels_whose_first_tokens_are_alike_are_refused_where_only_these_count(
     told_apart = prompted(asked, MultipleChoiceQuery("Answer:", (" political affiliation", " race"), first_token=True))
     assert [len(tokens) for tokens in labels_of(told_apart).values()] == [1, 1]
     assert told_apart.prefixes == ((),)
-    assert (told_apart.most_tokens, told_apart.own_tokens, told_apart.n_reads) == (0, 0, 1)
+    assert (told_apart.max_tokens, told_apart.own_tokens, told_apart.n_reads) == (0, 0, 1)
 
 
 @pytest.mark.parametrize("build", [word_pieces, unigram])
 def test_a_label_that_cannot_be_spelled_is_refused(build: Any) -> None:
-    asked = prompter(build())
+    asked = prompt_encoder(build())
     reason = refusal(asked, MultipleChoiceQuery("Answer:", (" race", " \N{CYRILLIC SMALL LETTER ZHE}")))
     assert "cannot spell" in reason
     assert "\N{CYRILLIC SMALL LETTER ZHE}" in reason
@@ -182,7 +182,7 @@ def test_labels_that_are_spelled_alike_or_not_at_all_are_refused() -> None:
 
     tokenizer = word_pieces()
     tokenizer._tokenizer.normalizer = normalizers.Sequence([normalizers.Lowercase(), normalizers.Replace("!", "")])
-    asked = prompter(tokenizer)
+    asked = prompt_encoder(tokenizer)
     assert "'Race'" in refusal(asked, MultipleChoiceQuery("it is:", (" race", " Race")))
     assert "'!'" in refusal(asked, MultipleChoiceQuery("it is:", (" race", " !")))
 
@@ -194,9 +194,9 @@ def test_labels_that_are_spelled_alike_or_not_at_all_are_refused() -> None:
 def test_in_a_chat_labels_begin_the_models_own_words(kind: str) -> None:
     tokenizer = KINDS[kind]()
     query = MultipleChoiceQuery("Question: What?", DIMENSIONS, shots=("The sea. race\n",), chat=True)
-    assert "no chat template; leave --chat out" in refusal(prompter(tokenizer), query)
+    assert "no chat template; leave --chat out" in refusal(prompt_encoder(tokenizer), query)
     tokenizer.chat_template = CHAT_TEMPLATE
-    one = prompted(prompter(tokenizer), query)
+    one = prompted(prompt_encoder(tokenizer), query)
     said = tokenizer("[user] The sea. race\nQuestion: What?\n[it]\n", add_special_tokens=False)["input_ids"]
     assert list(one.tokens) == said
     spelled = [tokenizer(label.strip(), add_special_tokens=False)["input_ids"] for label in DIMENSIONS]
@@ -223,7 +223,7 @@ PASSAGES = [
 @pytest.mark.parametrize("passage", PASSAGES)
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_passage_is_spelled_as_an_answer_to_the_prompt_would_be(kind: str, passage: str) -> None:
-    asked = prompter(tokenizer_of(kind))
+    asked = prompt_encoder(tokenizer_of(kind))
     for text, gap in (("Task: What?\nAnswer:", " "), ("Task: What?\nAnswer:\n", "")):
         one = prompted(asked, ConstrainedGenerateQuery(text, passage))
         assert list(one.tokens) == asked.tokens_of(text)
@@ -235,7 +235,7 @@ def test_a_passage_is_spelled_as_an_answer_to_the_prompt_would_be(kind: str, pas
 @pytest.mark.parametrize("passage", PASSAGES)
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_span_spells_a_piece_of_its_passage(kind: str, passage: str) -> None:
-    asked = prompter(tokenizer_of(kind))
+    asked = prompt_encoder(tokenizer_of(kind))
     for text in ("Answer:", "Answer:\n"):
         spelled = passage_of(prompted(asked, ConstrainedGenerateQuery(text, passage, SPAN)))
         n = len(spelled.tokens)
@@ -258,7 +258,7 @@ def test_every_span_spells_a_piece_of_its_passage(kind: str, passage: str) -> No
     st.sampled_from(["Answer:", "Answer:\n"]),
 )  # fmt: skip
 def test_any_passage_at_all(kind: str, passage: str, text: str) -> None:
-    asked = prompter(tokenizer_of(kind))
+    asked = prompt_encoder(tokenizer_of(kind))
     query = ConstrainedGenerateQuery(text, passage, SPAN)
     if not passage.strip():
         assert "passage that the answer is to be made of is empty" in refusal(asked, query)
@@ -275,7 +275,7 @@ def test_any_passage_at_all(kind: str, passage: str, text: str) -> None:
 def test_an_own_token_of_a_space_stays_in_its_passage() -> None:
     """Where a tokenizer says that letters alone take up room, a second space takes none, and is still written."""
     for kind in ("byte-level", "trimmed byte-level"):
-        asked = prompter(tokenizer_of(kind))
+        asked = prompt_encoder(tokenizer_of(kind))
         spelled = passage_of(prompted(asked, ConstrainedGenerateQuery("Answer:", "the  cats")))
         assert asked.tokenizer.convert_ids_to_tokens(list(spelled.tokens)) == ["\u0120the", "\u0120", "\u0120cats"]
 
@@ -297,11 +297,11 @@ def test_examples_are_left_out_from_the_front_and_no_more_than_must(
         some = tuple(shots[len(shots) - kept :])
         if chosen:
             return MultipleChoiceQuery("They said no. Answer:", DIMENSIONS, some)
-        return ConstrainedGenerateQuery("They said no. Answer:", "They said no.", FREE, shots=some)
+        return ConstrainedGenerateQuery("They said no. Answer:", "They said no.", UNCONSTRAINED, shots=some)
 
-    asked, roomy = prompter(tokenizer_of(kind), context_tokens), prompter(tokenizer_of(kind))
+    asked, roomy = prompt_encoder(tokenizer_of(kind), context_tokens), prompt_encoder(tokenizer_of(kind))
     whole = [prompted(roomy, query(kept)) for kept in range(len(shots) + 1)]
-    fits = [len(one.tokens) + one.most_tokens <= context_tokens for one in whole]
+    fits = [len(one.tokens) + one.max_tokens <= context_tokens for one in whole]
     if not fits[0]:
         reason = refusal(asked, query(len(shots)))
         assert f"longer than the {context_tokens} tokens that the model reads, without any example" in reason
@@ -316,7 +316,7 @@ def test_examples_are_left_out_from_the_front_and_no_more_than_must(
 
 
 def test_what_cannot_be_asked_has_a_reason_and_does_not_keep_the_rest() -> None:
-    asked = prompter(tokenizer_of("byte-level"))
+    asked = prompt_encoder(tokenizer_of("byte-level"))
     queries: list[MultipleChoiceQuery | ConstrainedGenerateQuery] = [
         MultipleChoiceQuery("", DIMENSIONS),
         MultipleChoiceQuery("Answer:", DIMENSIONS),
@@ -335,7 +335,7 @@ def test_what_cannot_be_asked_has_a_reason_and_does_not_keep_the_rest() -> None:
 
 @pytest.mark.parametrize("kind", ["byte-level", "trimmed byte-level", "sentence pieces", "unigram"])
 def test_line_breaks_are_the_tokens_that_begin_a_new_line(kind: str) -> None:
-    asked = prompter(tokenizer_of(kind))
+    asked = prompt_encoder(tokenizer_of(kind))
     spelled = asked.tokenizer("the\ncats", add_special_tokens=False)["input_ids"]
     breaks = [token for token in spelled if token in asked.line_breaks]
     assert len(breaks) == 1
@@ -344,9 +344,11 @@ def test_line_breaks_are_the_tokens_that_begin_a_new_line(kind: str) -> None:
 
 
 def test_a_token_that_breaks_the_line_after_something_is_known() -> None:
-    asked = prompter(sentence_pieces())
+    asked = prompt_encoder(sentence_pieces())
     (token,) = asked.line_ends & set(asked.tokenizer("political?\nAnswer: race")["input_ids"])
     assert asked.tokenizer.decode([token]) == "?\nAnswer:"
     assert not asked.line_ends & asked.line_breaks
     assert asked.tokenizer.convert_tokens_to_ids("<0x0A>") in asked.line_breaks
-    assert prompter(tokenizer_of("byte-level")).line_ends == prompter(word_pieces()).line_breaks == frozenset()
+    assert (
+        prompt_encoder(tokenizer_of("byte-level")).line_ends == prompt_encoder(word_pieces()).line_breaks == frozenset()
+    )

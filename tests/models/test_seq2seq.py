@@ -423,7 +423,7 @@ def test_the_head_says_of_single_rows_what_the_network_says(
     model = one.fresh()
     if one.kind == "bart":  # T5's scaling is in the forward; BART's bias is trained by nobody, and must still count
         model.network.final_logits_bias.normal_(generator=torch.Generator().manual_seed(0))
-    model = seq2seq.Seq2SeqModel.of(model.identity, model.network, model.tokenizer, model.marks, model.modes)
+    model = seq2seq.Seq2SeqModel.from_network(model.identity, model.network, model.tokenizer, model.marks, model.modes)
     monkeypatch.setattr(device, "LOGITS_AT_ONCE", rows_at_once * int(model.network.config.vocab_size))
     check_the_head(model, some_batch(model, 3), model.network.get_decoder())
 
@@ -442,7 +442,7 @@ def test_a_head_that_needs_its_neighbours_is_found_out_and_read_whole(one: Train
 
     plain = one.fresh()
     plain.network.lm_head = Neighbours(plain.network.lm_head)
-    model = seq2seq.Seq2SeqModel.of(plain.identity, plain.network, plain.tokenizer, plain.marks, plain.modes)
+    model = seq2seq.Seq2SeqModel.from_network(plain.identity, plain.network, plain.tokenizer, plain.marks, plain.modes)
     assert not model.head_apart
     batch = some_batch(model, 3)
     assert model.read_batch(batch) == pytest.approx(whole(model, batch), abs=TOLERANCE_NATS)
@@ -604,7 +604,7 @@ def test_an_answer_that_ends_at_once_is_unscored(one: Trained, tmp_path: Path) -
 def test_a_chat_template_goes_around_the_prompt(t5: Trained, tmp_path: Path) -> None:
     model = t5.fresh()
     model.tokenizer.chat_template = "{{ messages[0]['content'] }} was{% if add_generation_prompt %} </s>{% endif %}"
-    model = seq2seq.Seq2SeqModel.of(model.identity, model.network, model.tokenizer, model.marks, model.modes)
+    model = seq2seq.Seq2SeqModel.from_network(model.identity, model.network, model.tokenizer, model.marks, model.modes)
     assert model.facts["post_training"] == CHAT_TRAINED
     chat, plain = (
         GenerateQuery(text, PRONOUN_OPTIONS, 3, chat=chat) for text, chat in (("she", True), ("she was", False))

@@ -22,9 +22,9 @@ from undertow.models.base import EXACT, BatchLimits
 from undertow.models.families import seq2seq
 from undertow.types import (
     BEST_SPAN,
-    FREE,
     PASSAGE_TOKENS,
     SPAN,
+    UNCONSTRAINED,
     ConstrainedGenerateQuery,
     GenerateQuery,
     MultipleChoiceQuery,
@@ -210,7 +210,7 @@ def writings(
     return [ConstrainedGenerateQuery(passage + task, passage, **settings) for passage in passages for task in tasks]
 
 
-@pytest.mark.parametrize("constraint", [FREE, PASSAGE_TOKENS, SPAN])
+@pytest.mark.parametrize("constraint", [UNCONSTRAINED, PASSAGE_TOKENS, SPAN])
 def test_greedy_answers_are_those_of_one_token_at_a_time(constraint: str, one: Built) -> None:
     queries = [
         *writings(constraint=constraint),
@@ -233,7 +233,7 @@ def test_greedy_answers_are_those_of_one_token_at_a_time(constraint: str, one: B
         else:
             assert answer.text == one.decoded(tokens)
         assert not query.line_ends or "\n" not in answer.text
-    assert n_ended or (constraint == FREE and one.kind == "t5")
+    assert n_ended or (constraint == UNCONSTRAINED and one.kind == "t5")
 
 
 def test_a_free_greedy_answer_is_that_of_the_networks_own_search(one: Built) -> None:
@@ -285,7 +285,7 @@ def mixture() -> list[Query]:
     """Of every sort, some of them about the same texts."""
     return [
         *choices(),
-        *writings(DOCUMENTS[1:], constraint=FREE),
+        *writings(DOCUMENTS[1:], constraint=UNCONSTRAINED),
         *writings(DOCUMENTS[2:], TASKS, constraint=PASSAGE_TOKENS),
         *writings(PASSAGES[2:], constraint=SPAN, temperature=1.0, top_k=5),
         *writings(PASSAGES[2:4], TASKS[:3], constraint=BEST_SPAN),
@@ -327,17 +327,17 @@ def test_the_modes_of_ul2_go_around_the_prompt_and_before_the_answer(mode: str, 
     with encoder_inputs(model) as read:
         found = told(model, queries)
     (mark,) = t5.spelled("<extra_id_0>")
-    framed = [t5.model.tokenizer(f"[{mode}] {text} <extra_id_0>")["input_ids"] for text in texts]
-    assert sorted(read) == sorted(map(tuple, framed))
+    frame = [t5.model.tokenizer(f"[{mode}] {text} <extra_id_0>")["input_ids"] for text in texts]
+    assert sorted(read) == sorted(map(tuple, frame))
     before = (mark,) if sentinel else ()
-    for source, answer in zip(framed, found, strict=False):
+    for source, answer in zip(frame, found, strict=False):
         for label, value in zip(STAGES[-2:], answer.logprobs_nats[-2:], strict=True):
             tokens = t5.spelled(label.strip())
             nats = [
                 float(t5.nats_after(tuple(source), (*before, *tokens[:at]))[token]) for at, token in enumerate(tokens)
             ]
             assert value == pytest.approx(sum(nats), abs=TOLERANCE_NATS)
-    first = t5.nats_after(tuple(framed[0]), before)
+    first = t5.nats_after(tuple(frame[0]), before)
     had, tea = t5.spelled("had tea")
     assert found[2].text.split()[0] == ("had" if first[had] > first[tea] else "tea")
 
@@ -383,7 +383,7 @@ def test_an_answer_has_the_context_to_itself(kind: str, tmp_path: Path) -> None:
         n_tokens = len(short.spelled(passage))
         assert n_tokens == n_words or kind == "bart"
         passage = short.decoded(short.spelled(passage)[:n_words])
-        for constraint in (FREE, PASSAGE_TOKENS, SPAN, BEST_SPAN):
+        for constraint in (UNCONSTRAINED, PASSAGE_TOKENS, SPAN, BEST_SPAN):
             (answer,) = told(short.model, [ConstrainedGenerateQuery("was " * 10, passage, constraint)])
             assert (not answer.missing_reason) == fits
             if not fits:

@@ -16,9 +16,9 @@ from undertow.models.base import EXACT, ModelHandle, ModelRequest
 from undertow.models.families import toy
 from undertow.types import (
     BEST_SPAN,
-    FREE,
     PASSAGE_TOKENS,
     SPAN,
+    UNCONSTRAINED,
     Answer,
     ConstrainedGenerateQuery,
     GenerateQuery,
@@ -39,7 +39,7 @@ def found() -> ModelHandle:
 def told(queries: Sequence[Query]) -> list[Answer]:
     answers: dict[int, Answer] = {}
     for some in found().open().answer(queries, EXACT):
-        answers |= {at: one if isinstance(one, Answer) else Answer.none(str(one)) for at, one in some.items()}
+        answers |= {at: one if isinstance(one, Answer) else Answer.missing(str(one)) for at, one in some.items()}
     return [answers[place] for place in range(len(queries))]
 
 
@@ -73,7 +73,7 @@ PASSAGE = " The cats of the house,\nand the sea. "
 
 def test_a_free_answer_is_a_copy_and_others_are_the_first_half() -> None:
     free, *others = told(
-        [ConstrainedGenerateQuery("Say it.", PASSAGE, one) for one in (FREE, PASSAGE_TOKENS, SPAN, BEST_SPAN)]
+        [ConstrainedGenerateQuery("Say it.", PASSAGE, one) for one in (UNCONSTRAINED, PASSAGE_TOKENS, SPAN, BEST_SPAN)]
     )
     assert free.text == PASSAGE
     assert [answer.text for answer in others] == ["The cats of the"] * 3

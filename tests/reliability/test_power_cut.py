@@ -126,7 +126,7 @@ States = Sequence[Files]
 
 
 @pytest.fixture(scope="module")
-def watched(quick: Path) -> States:
+def answer_words(quick: Path) -> States:
     path = quick / "watched" / "answers.sqlite"
     states: list[Files] = []
     with small_logs(12), AnswerCache(path) as store:
@@ -149,11 +149,11 @@ def mixed(before: bytes, after: bytes, draw: random.Random, whole: int = 0) -> b
     return bytes(content[: draw.choice((len(content), max(len(before), whole, draw.randint(0, len(content)))))])
 
 
-def moments(watched: States, draw: random.Random, n: int) -> Iterator[Moment]:
+def moments(answer_words: States, draw: random.Random, n: int) -> Iterator[Moment]:
     """What may be on the disk when the power goes, somewhere in the run."""
     for _ in range(n):
         batch = draw.randrange(len(SIZES) + 1)
-        before, after = watched[batch], watched[batch + 1]
+        before, after = answer_words[batch], answer_words[batch + 1]
         index = draw.choice((None, before.index, after.index, draw.randbytes(32768)))
         if before.database != after.database and draw.random() < 0.4:
             # The log is whole and synced; the database has taken over any part of it.
@@ -216,10 +216,10 @@ def check(moment: Moment, folder: Path) -> int:
 
 @pytest.mark.parametrize("n", [60, pytest.param(2000, marks=pytest.mark.soak)])
 def test_what_was_committed_survives(
-    n: int, watched: States, quick: Path, capsys: pytest.CaptureFixture[str], measured: Callable[[str], None]
+    n: int, answer_words: States, quick: Path, capsys: pytest.CaptureFixture[str], measured: Callable[[str], None]
 ) -> None:
     draw = random.Random(SEED)
-    counts = [check(moment, quick / "copy") for moment in moments(watched, draw, n)]
+    counts = [check(moment, quick / "copy") for moment in moments(answer_words, draw, n)]
     assert set(counts) == set(range(len(SIZES) + 1))
     # All of this SQLite sets right by itself.
     assert capsys.readouterr().err == ""
@@ -243,7 +243,7 @@ def test_damage_that_shows_as_answers_are_written_is_moved_aside_too(
         opened[-1].execute("PRAGMA cache_size=0")
         asked = run_queries(FOUND, PROMPTS, store, EXACT, lambda done, total: None)
     assert asked.scores.answers == WHOLE
-    assert "answers.sqlite.damaged" in capsys.readouterr().err
+    assert "answers.sqlite.corrupt" in capsys.readouterr().err
 
 
 def test_two_that_find_the_same_damage_move_it_once_and_keep_what_is_damaged_later(
@@ -254,12 +254,12 @@ def test_two_that_find_the_same_damage_move_it_once_and_keep_what_is_damaged_lat
         assert run_queries(FOUND, PROMPTS, first, EXACT, lambda done, total: None).n_computed == len(PROMPTS)
         asked = run_queries(FOUND, PROMPTS, second, EXACT, lambda done, total: None)
     assert (asked.n_computed, asked.scores.answers) == (0, WHOLE)
-    assert sorted(one.name for one in path.parent.iterdir()) == ["answers.sqlite", "answers.sqlite.damaged"]
+    assert sorted(one.name for one in path.parent.iterdir()) == ["answers.sqlite", "answers.sqlite.corrupt"]
     assert capsys.readouterr().err.count("\n") == 1
     path.write_bytes(b"no database " * 500)
     with AnswerCache(path) as third:
         assert run_queries(FOUND, PROMPTS, third, EXACT, lambda done, total: None).n_computed == len(PROMPTS)
-    aside = ["answers.sqlite.damaged", "answers.sqlite.damaged-2"]
+    aside = ["answers.sqlite.corrupt", "answers.sqlite.corrupt-2"]
     assert sorted(one.name for one in path.parent.iterdir()) == ["answers.sqlite", *aside]
 
 

@@ -23,7 +23,7 @@ from undertow.audits.recorded_tables import read_recorded
 from undertow.data.documents.document_sources import load_documents
 from undertow.data.templates import challenge_file
 from undertow.data.templates.covariate_scales import numbers_of
-from undertow.data.templates.covariates import spectrum
+from undertow.data.templates.covariates import load_covariate
 from undertow.runs.folder.storage import Record, read_record, write_record
 from undertow.runs.gates.rules import read_rules
 from undertow.runs.guard import read_lines
@@ -102,7 +102,7 @@ def test_w_lists(values: list[str], marked: bool, end: str) -> None:
     content = (b"\xef\xbb\xbf" if marked else b"") + end.join(values).encode()
     assume(marked or not values[0].startswith("\ufeff"))
     assume(not numbers_of(values))  # which are sorted
-    assert spectrum(str(written("w.txt", content))).values == tuple(values)
+    assert load_covariate(str(written("w.txt", content))).values == tuple(values)
 
 
 @property_of(
@@ -119,7 +119,7 @@ def test_challenge_files(texts: list[str], levels: list[str], words: list[str], 
     found = challenge_file.load(str(written("own.toml", text.encode())))
     assert [template.text for template in found.templates] == templates
     assert found.slots == {"slot": tuple(levels)}
-    assert found.spectra[0].values == tuple(w)
+    assert found.covariates[0].values == tuple(w)
     assert found.words.forms == (("one", (words[0],)), ("other", (words[1],)))
     items = found.items()
     assert len(items) == len(texts) * len(levels) * len(w)

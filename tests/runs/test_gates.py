@@ -113,7 +113,7 @@ def place(tmp_path: Path) -> Place:
 
 NUMBERS = {
     "value": 1.25, "low": 1.0, "high": 1.5, "magnitude": 1.25, "magnitude_low": 1.0, "magnitude_high": 1.5, "p": 0.04, "q": 0.06,
-    "n": 90.0, "n_missing": 10.0, "unscored_percent": 10.0, "detectable_slope": 0.2,
+    "n": 90.0, "n_missing": 10.0, "missing_percent": 10.0, "detectable_slope": 0.2,
 }  # fmt: skip
 
 

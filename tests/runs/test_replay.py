@@ -141,7 +141,7 @@ def test_a_recorded_run_of_a_recorded_run_is_one_too(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(
         toy.ToyModel,
         "_answer",
-        lambda self, query: Answer.none("sneezed") if "1801" in query.prompt else own(self, query),
+        lambda self, query: Answer.missing("sneezed") if "1801" in query.prompt else own(self, query),
     )
     original = run("toy", "first", prompts="A")
     assert (original.observations["missing_reason"] == "sneezed").sum() == 6

@@ -20,7 +20,7 @@ from helpers.file_refusal import assert_refused
 from helpers.sampled_cases import briefly
 from helpers.shared_folders import made_once
 from undertow import models
-from undertow._files import cache_file
+from undertow._folders import cache_file
 from undertow.audits.shared.model_comparison import points
 from undertow.inference.answer_cache import AnswerCache
 from undertow.models.base import (

@@ -19,7 +19,7 @@ import undertow
 from conftest import Cli
 from helpers.cli_refusal import refused
 from helpers.sampled_cases import briefly
-from undertow._files import DRAFT_PREFIX, OLD_S
+from undertow._folders import DRAFT_PREFIX, STALE_AFTER_S
 from undertow.runs.folder import storage
 from undertow.runs.folder.storage import MANIFEST, OBSERVATIONS, RESULTS, UNFINISHED, check_place, read_record
 
@@ -206,7 +206,7 @@ def test_what_a_killed_process_left_is_taken_over_or_removed(copied: Path, finis
     old, fresh = (tmp_path / f"{DRAFT_PREFIX}{name}" for name in ("old", "fresh"))
     for draft in (old, fresh):
         draft.mkdir()
-    os.utime(old, (time.time() - 2 * OLD_S,) * 2)
+    os.utime(old, (time.time() - 2 * STALE_AFTER_S,) * 2)
     undertow.score(finished, out=copied)
     assert content(copied).keys() == content(finished).keys()
     assert (old.exists(), fresh.exists()) == (False, True)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from undertow.stats.intervals.jackknife import dealt_groups, jackknife_interval
+from undertow.stats.intervals.jackknife import jackknife_interval, random_groups
 
 RNG = np.random.default_rng(0)
 
@@ -42,7 +42,7 @@ def test_a_share_of_a_finite_whole_covers_its_mean() -> None:
     hits = 0
     for _ in range(2000):
         drawn = rng.permutation(whole)[:30]
-        group = dealt_groups(30, 10, rng)
+        group = random_groups(30, 10, rng)
         low, high = jackknife_interval([drawn.mean()], means_without(drawn, group), sampled=0.5)
         hits += low[0] <= whole.mean() <= high[0]
     assert 0.93 < hits / 2000 < 0.97
@@ -63,16 +63,16 @@ def test_what_cannot_be_had_is_missing() -> None:
 
 
 def test_groups_are_dealt_evenly_and_at_random() -> None:
-    dealt = dealt_groups(23, 5, np.random.default_rng(1))
+    dealt = random_groups(23, 5, np.random.default_rng(1))
     assert sorted(np.bincount(dealt)) == [4, 4, 5, 5, 5]
-    assert not (dealt == dealt_groups(23, 5, np.random.default_rng(2))).all()
-    assert (dealt == dealt_groups(23, 5, np.random.default_rng(1))).all()
+    assert not (dealt == random_groups(23, 5, np.random.default_rng(2))).all()
+    assert (dealt == random_groups(23, 5, np.random.default_rng(1))).all()
 
 
 @pytest.mark.parametrize(("n_clusters", "n_groups"), [(3, 4), (3, 0), (0, 0)])
 def test_impossible_deals_are_refused(n_clusters: int, n_groups: int) -> None:
     with pytest.raises(ValueError, match="cannot be dealt"):
-        dealt_groups(n_clusters, n_groups, RNG)
+        random_groups(n_clusters, n_groups, RNG)
 
 
 def test_shapes_and_shares_are_checked() -> None:

@@ -10,18 +10,18 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from undertow.stats.intervals.jackknife import jackknife_interval, jackknife_variance
-from undertow.stats.significance.paired_differences import LeftOut, flip_p_values, paired_errors
+from undertow.stats.significance.paired_differences import JackknifeReplicates, flip_p_values, paired_errors
 
 Floats = NDArray[np.float64]
 
 
-def left_of_ratios(y: Floats, d: Floats) -> tuple[Floats, LeftOut]:
+def left_of_ratios(y: Floats, d: Floats) -> tuple[Floats, JackknifeReplicates]:
     """Ratios sum y / sum d of y [cluster, difference], and what is left of them without each cluster."""
     without = (y.sum(axis=0) - y) / (d.sum(axis=0) - d)
-    return y.sum(axis=0) / d.sum(axis=0), LeftOut(without, np.ones(without.shape, dtype=bool))
+    return y.sum(axis=0) / d.sum(axis=0), JackknifeReplicates(without, np.ones(without.shape, dtype=bool))
 
 
-def left_of_means(values: Floats) -> tuple[Floats, LeftOut]:
+def left_of_means(values: Floats) -> tuple[Floats, JackknifeReplicates]:
     """Likewise of means of values [cluster, difference]."""
     return left_of_ratios(values, np.ones_like(values))
 
@@ -85,7 +85,7 @@ def test_a_margin_is_tested_by_what_lies_beyond_it() -> None:
     flipped = [abs(np.dot(signs, beyond)) for signs in itertools.product([1, -1], repeat=6)]
     expected = np.mean(np.array(flipped) >= 6 - 1e-9)
     assert paired_errors(whole, [left], margins=2.0).p[0] == expected
-    assert paired_errors(-whole, [LeftOut(-left.without, left.counting)], margins=2.0).p[0] == expected
+    assert paired_errors(-whole, [JackknifeReplicates(-left.without, left.counting)], margins=2.0).p[0] == expected
     assert [paired_errors(whole, [left], margins=margin).p[0] for margin in (3.0, 4.0)] == [1.0, 1.0]
     alone = paired_errors(whole, [left])
     assert paired_errors(whole, [left], margins=[2.0]).low[0] == alone.low[0]
@@ -119,26 +119,26 @@ def test_clusters_that_have_nothing_of_a_difference_count_for_nothing() -> None:
     alone = paired_errors(whole, [left])
     without = np.vstack([left.without, np.full((20, 1), whole[0])])
     counting = np.vstack([left.counting, np.zeros((20, 1), dtype=bool)])
-    among = paired_errors(whole, [LeftOut(without, counting)])
+    among = paired_errors(whole, [JackknifeReplicates(without, counting)])
     assert (among.low[0], among.high[0]) == pytest.approx((alone.low[0], alone.high[0]))
     assert among.p[0] == alone.p[0]
     assert among.n_clusters[0] == 6
 
 
 def test_where_nothing_differs_there_is_nothing_to_find() -> None:
-    left = LeftOut(np.zeros((6, 1)), np.ones((6, 1), dtype=bool))
+    left = JackknifeReplicates(np.zeros((6, 1)), np.ones((6, 1), dtype=bool))
     found = paired_errors([0.0], [left])
     assert (found.low[0], found.high[0], found.p[0]) == (0.0, 0.0, 1.0)
 
 
 def test_what_cannot_be_had_is_missing() -> None:
-    one = LeftOut(np.array([[1.0, np.nan, np.nan]]), np.ones((1, 3), dtype=bool))
+    one = JackknifeReplicates(np.array([[1.0, np.nan, np.nan]]), np.ones((1, 3), dtype=bool))
     found = paired_errors([1.0, 1.0, np.nan], [one])
     assert np.isnan([found.low, found.high, found.p]).all(), "one cluster says nothing of others"
-    hangs = LeftOut(np.array([[1.0], [np.nan], [1.2], [1.1], [1.3], [1.1]]), np.ones((6, 1), dtype=bool))
+    hangs = JackknifeReplicates(np.array([[1.0], [np.nan], [1.2], [1.1], [1.3], [1.1]]), np.ones((6, 1), dtype=bool))
     found = paired_errors([1.1], [hangs])
     assert np.isnan([found.low[0], found.high[0], found.p[0]]).all()
-    nobody = LeftOut(np.ones((8, 1)), np.zeros((8, 1), dtype=bool))
+    nobody = JackknifeReplicates(np.ones((8, 1)), np.zeros((8, 1), dtype=bool))
     found = paired_errors([1.0], [nobody])
     assert np.isnan([found.low[0], found.p[0]]).all()
     assert found.n_clusters[0] == 0
@@ -182,14 +182,14 @@ def test_p_is_uniform_where_runs_do_not_differ(clusters: int) -> None:
         assert possible - 4 * error < share < level + 4 * error, (level, share)
 
 
-def crossed(values: Floats) -> tuple[Floats, LeftOut, LeftOut, LeftOut]:
+def crossed(values: Floats) -> tuple[Floats, JackknifeReplicates, JackknifeReplicates, JackknifeReplicates]:
     """Means of values [row, column, difference], and what is left without each row, column and cell."""
     rows, columns, n = values.shape
     total = values.sum(axis=(0, 1))
 
-    def left(sums: Floats, size: int) -> LeftOut:
+    def left(sums: Floats, size: int) -> JackknifeReplicates:
         without = (total - sums) / (rows * columns - size)
-        return LeftOut(without, np.ones(without.shape, dtype=bool))
+        return JackknifeReplicates(without, np.ones(without.shape, dtype=bool))
 
     of_rows, of_columns = left(values.sum(axis=1), columns), left(values.sum(axis=0), rows)
     return total / (rows * columns), of_rows, of_columns, left(values.reshape(-1, n), 1)
@@ -215,7 +215,7 @@ def test_intervals_of_items_in_clusters_in_two_ways_hold_the_truth(of_row: float
 def test_a_way_of_one_cluster_leaves_it_to_the_other() -> None:
     rows_values = np.random.default_rng(9).normal(size=(8, 1))
     whole, rows = left_of_means(rows_values)
-    column = LeftOut(np.full((1, 1), np.nan), np.ones((1, 1), dtype=bool))
+    column = JackknifeReplicates(np.full((1, 1), np.nan), np.ones((1, 1), dtype=bool))
     both, alone = paired_errors(whole, [rows, column], rows), paired_errors(whole, [rows])
     assert both.n_clusters[0] == 8
     assert (both.low[0], both.high[0]) == pytest.approx((alone.low[0], alone.high[0]))

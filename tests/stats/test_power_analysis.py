@@ -68,7 +68,7 @@ def test_what_runs_call_detectable_others_find_in_8_of_10_on_average(kind: str, 
     noise = AssumedNoise(*KINDS[kind], step=1 / (n_values - 1))
     y = audits(along, n_sentences, noise, 0.0, 60)
     parts = sentence_parts(along, y, np.ones_like(y))
-    others = simulated_errors(along, noise.of(along, n_sentences), n_sentences, n_series=1000, seed=5)
+    others = simulated_errors(along, noise.for_design(along, n_sentences), n_sentences, n_series=1000, seed=5)
     one_each = [SentenceParts(*(getattr(parts, one.name)[[at]] for one in fields(parts))) for at in range(60)]
     shares = [detection_share(others, detectable_slope(along, one)) for one in one_each]
     assert np.mean(shares) == pytest.approx(0.8, abs=0.08)
@@ -112,7 +112,7 @@ def test_an_error_that_is_known_moves_the_share_both_ways() -> None:
 def test_noise_of_a_design_by_hand() -> None:
     noise = AssumedNoise(4.7, 9.0, 4.8, 0.3, step=1 / 29, n_texts=3)
     # 8 of 30 evenly spaced years: steps are 29 / 7 times as wide. The range is 215 years.
-    of_design = noise.of(np.linspace(1801, 2016, 8), 20)
+    of_design = noise.for_design(np.linspace(1801, 2016, 8), 20)
     by_hand = (4.7 / math.sqrt(60), 9.0 / 215 / math.sqrt(20), 4.8, 0.3 ** (29 / 7))
     assert astuple(of_design) == pytest.approx(by_hand)
     assert noise.neighbours(np.arange(30)) == pytest.approx(0.3)

@@ -11,12 +11,12 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from undertow.stats import point_estimates
-from undertow.stats.significance.sign_flip import N_FLIPS, Flips, flip_means
+from undertow.stats.significance.sign_flip import N_FLIPS, SignFlipTest, flip_means
 
 Floats = NDArray[np.float64]
 
 
-def flips_of(differences: Floats, seed: int = 0) -> Flips:
+def flips_of(differences: Floats, seed: int = 0) -> SignFlipTest:
     """Of one difference for each cluster, NaN where it has none [cluster]."""
     seen = np.isfinite(differences)
     (found,) = flip_means(np.where(seen, differences, 0.0)[:, np.newaxis], seen[:, np.newaxis], seed)

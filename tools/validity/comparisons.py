@@ -15,7 +15,7 @@ from tools.validity.drift import AT_ONCE, NOISES, TREND_SDS, _t_p, audits
 from tools.validity.tables import share, table
 from undertow.stats import benjamini_hochberg
 from undertow.stats.regression.trend import SentenceParts, sentence_parts, trend
-from undertow.stats.significance.paired_differences import LeftOut, paired_errors
+from undertow.stats.significance.paired_differences import JackknifeReplicates, paired_errors
 
 VALUES, SENTENCES = (8, 12, 20, 30, 60), (6, 8, 20, 60)
 USUAL_VALUES, USUAL_SENTENCES = 30, 20
@@ -102,12 +102,12 @@ def _misses(truth: float | np.ndarray, low: np.ndarray, high: np.ndarray) -> np.
     return ~((low <= truth) & (truth <= high))
 
 
-def _left(y: np.ndarray) -> LeftOut:
+def _left(y: np.ndarray) -> JackknifeReplicates:
     """Means of all that is left without each sentence, or each group of sentences [group, audit]."""
     n = y.shape[1]
     groups = np.arange(n) if n <= MOST_GROUPS else np.random.default_rng(0).permutation(n) % MOST_GROUPS
     without = np.stack([y[:, groups != group].mean(axis=(1, 2)) for group in range(groups.max() + 1)])
-    return LeftOut(without, np.ones_like(without, dtype=bool))
+    return JackknifeReplicates(without, np.ones_like(without, dtype=bool))
 
 
 def runs_with_a_false_claim(noise: str, n_sentences: int, n_runs: int, seed: int) -> tuple[float, float]:

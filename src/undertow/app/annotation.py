@@ -26,7 +26,7 @@ from urllib.parse import SplitResult, parse_qs, urlsplit
 
 import numpy as np
 
-from undertow._files import is_there, json_of, whole_file
+from undertow._files import parse_json, path_exists, read_file
 from undertow.errors import UndertowError
 from undertow.runs.folder.storage import read_record
 
@@ -192,7 +192,7 @@ def _read_run(folder: Path) -> _Run:
         raise UndertowError(f"{folder}: is damaged (its observations have no {missing[0]}); run the audit again")
     answers = table[table["missing_reason"].fillna("") == ""].copy()
     if answers.empty:
-        raise UndertowError(f"{folder}: has no rephrasing to judge, since every item is unscored; its report says why")
+        raise UndertowError(f"{folder}: has no rephrasing to judge, since every answer is missing; its report says why")
     for name in ("passage", "answer", "gold", "dimension", "model", "description_class"):
         answers[name] = answers[name].fillna("").astype(str).str.strip()
     answers["pair"] = [
@@ -217,16 +217,16 @@ def _rephrasings(run: _Run) -> dict[str, Rephrasing]:
 
 
 def _read_lines(path: Path) -> list[dict[str, str]]:
-    if not is_there(path):
+    if not path_exists(path):
         return []
-    lines = whole_file(path, MAX_BYTES, "judgements").splitlines()
+    lines = read_file(path, MAX_BYTES, "judgements").splitlines()
     return [_judgement(path, number, line) for number, line in enumerate(lines, 1) if line.strip()]
 
 
 def _judgement(path: Path, number: int, line: bytes) -> dict[str, str]:
     problem = f"{path}, line {number}: is damaged"
     try:
-        value = json_of(line)
+        value = parse_json(line)
         json.dumps(value, ensure_ascii=False).encode()  # half of a character is no text
     except ValueError as error:
         raise UndertowError(f"{problem} (no JSON); mend the line or take it out") from error

@@ -42,13 +42,13 @@ class Preset:
 
     Attributes:
         title: of its button.
-        spectrum: the W list.
+        covariate: the W list.
         placeholder: what stands for a value.
         drift, specification: a sentence for either tab.
     """
 
     title: str
-    spectrum: data.Covariate
+    covariate: data.Covariate
     placeholder: str
     drift: str
     specification: str
@@ -56,13 +56,13 @@ class Preset:
     @property
     def values(self) -> tuple[str, ...]:
         """The W values, in order."""
-        return self.spectrum.values
+        return self.covariate.values
 
 
 def presets(audit: str) -> list[Preset]:
     """Dates of an audit's own range, countries and subreddits of the papers, with a sentence each."""
-    dates = data.Dates(audits.load(audit).Settings().date_start).spectrum()
-    places, subreddits = map(data.spectrum, ("place", "subreddit"))
+    dates = data.Dates(audits.load(audit).Settings().date_start).to_covariate()
+    places, subreddits = map(data.load_covariate, ("place", "subreddit"))
     return [
         Preset(
             "Dates",
@@ -171,13 +171,13 @@ class Question:
 
     Attributes:
         pattern: the sentence.
-        spectrum: the W values, with their order and scale.
+        covariate: the W values, with their order and scale.
         model: what `undertow.models.resolve` is given.
         normalise, degree, ends: as in the form.
     """
 
     pattern: Pattern
-    spectrum: data.Covariate
+    covariate: data.Covariate
     model: str
     normalise: bool
     degree: int
@@ -186,7 +186,7 @@ class Question:
     @property
     def values(self) -> tuple[str, ...]:
         """The W values, in order."""
-        return self.spectrum.values
+        return self.covariate.values
 
     def items(self) -> list[Item]:
         """The sentence with every value."""
@@ -197,7 +197,7 @@ class Question:
                 factors={"challenge": "typed", **place, "sentence": "typed"},
                 cluster="typed",
             )
-            for index, (place, value) in enumerate(zip(self.spectrum.places(), self.values, strict=True))
+            for index, (place, value) in enumerate(zip(self.covariate.places(), self.values, strict=True))
         ]
 
     def sample(self) -> str:
@@ -236,8 +236,8 @@ def read_form(form: Form, menu: Menu, audit: str) -> Question:
         )
     if not pattern.n_values:
         pattern = pattern.in_front(*IN_FRONT)
-    spectrum = listed(values)
-    return Question(pattern, spectrum, menu.chosen(form.model, form.other_model), form.normalise, degree, ends)
+    covariate = listed(values)
+    return Question(pattern, covariate, menu.chosen(form.model, form.other_model), form.normalise, degree, ends)
 
 
 def listed(values: tuple[str, ...]) -> data.Covariate:
@@ -248,8 +248,8 @@ def listed(values: tuple[str, ...]) -> data.Covariate:
     """
     for known in (*presets(DRIFT), *presets(SPECIFICATION)):
         if known.values == values:
-            return replace(known.spectrum, name=LIST_NAME)
-    return data.CovariateList(LIST_NAME, values, "The list of values").spectrum()
+            return replace(known.covariate, name=LIST_NAME)
+    return data.CovariateList(LIST_NAME, values, "The list of values").to_covariate()
 
 
 def _text(value: object, what: str) -> str:

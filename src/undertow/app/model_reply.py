@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from undertow import data
-from undertow._files import cache_file
+from undertow._folders import cache_file
 from undertow.app.forms import Question
 from undertow.app.probability_curve import Curve
 from undertow.app.sentence_parser import GROUPS
@@ -125,7 +125,7 @@ class _FittedAnswers:
             notes = (*notes, f"{len(reasons)} of {len(items)} texts could not be asked: {reasons[0]}.")
         percent = _percent(observations.frame, scores.scoring_method, normalise=question.normalise)
         seen = percent[list(GROUPS)].dropna()
-        x = np.array(question.spectrum.axis)[seen.index]
+        x = np.array(question.covariate.axis)[seen.index]
         p = trend_of_one_series(x, seen.to_numpy().T).p
         fits = {group: fit_polynomial(x, seen[group], question.degree) for group in GROUPS}
         q = dict(zip(GROUPS, map(float, benjamini_hochberg(p)), strict=True))
@@ -155,7 +155,7 @@ class _FittedAnswers:
     @property
     def axis(self) -> Floats:
         """Where each value stands [w]: at its number, or at its place in the list."""
-        return np.array(self.question.spectrum.axis)
+        return np.array(self.question.covariate.axis)
 
     def reply(self, sentence: str, notes: Sequence[str], scores: pd.DataFrame | None = None) -> ModelReply:
         x = self._x()
@@ -178,7 +178,7 @@ class _FittedAnswers:
                 *notes,
                 f"On average {other:.0f}% of the model's probability went to other words, so it hardly took up the question.",
             )
-        kept = tuple(dict.fromkeys((*notes, *_of_the_list(self.question.spectrum))))
+        kept = tuple(dict.fromkeys((*notes, *_of_the_list(self.question.covariate))))
         return ModelReply(sentence, kept, self.question.sample(), self.question.values, curves, self._table(), scores)
 
     def _described(self, group: str) -> str:
@@ -230,8 +230,8 @@ def _percent(frame: pd.DataFrame, scoring_method: str, *, normalise: bool) -> pd
 
 def _drift_sentence(answers: _FittedAnswers) -> str:
     values = answers.question.values
-    order = answers.question.spectrum.order
-    by = "" if answers.question.spectrum.numbers or order == data.AS_LISTED else f" ({order})"
+    order = answers.question.covariate.order
+    by = "" if answers.question.covariate.numbers or order == data.AS_LISTED else f" ({order})"
     along = f"From {values[0]} to {values[-1]}{by}"
     if all(float(np.ptp(answers.percent[group].dropna())) < SAME_PERCENT for group in GROUPS):
         return f"{along}, the answer does not move at all."
@@ -279,12 +279,12 @@ def _p(value: float) -> str:
     return "< .001" if value < 0.001 else f"= {value:.3f}".replace("0.", ".", 1)
 
 
-def _of_the_list(spectrum: data.Covariate) -> list[str]:
+def _of_the_list(covariate: data.Covariate) -> list[str]:
     """What the curve is drawn along."""
-    if spectrum.scale == data.VALUE:
+    if covariate.scale == data.VALUE:
         steps = "The values are numbers, so the curve is fitted to the numbers, however the list orders or spaces them."
     else:
-        steps = f"The curve counts each value as one step; the order of the values: {spectrum.order}."
+        steps = f"The curve counts each value as one step; the order of the values: {covariate.order}."
     return [steps]
 
 

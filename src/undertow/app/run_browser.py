@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from undertow._files import json_of, whole_file
+from undertow._files import parse_json, read_file
 from undertow.errors import UndertowError
 from undertow.runs.folder.storage import MANIFEST, OBSERVATIONS, PRECISION, RESULTS, read_record
 from undertow.types import Result
@@ -223,7 +223,7 @@ def _all_showable(value: Any) -> Any:
 def _listed(folder: Path) -> RunListing | None:
     """None where the manifest is damaged or too large."""
     try:
-        manifest = json_of(whole_file(folder / MANIFEST, MAX_MANIFEST_BYTES, "a manifest"))
+        manifest = parse_json(read_file(folder / MANIFEST, MAX_MANIFEST_BYTES, "a manifest"))
     except (UndertowError, ValueError):
         return None  # `undertow report` says what is wrong with it; a list shows what can be opened
     if not isinstance(manifest, dict):

@@ -215,6 +215,6 @@ def _mounted(page: Page, files: Path) -> Any:
 
 def default_models() -> Sequence[str]:
     """The named models that are on this machine, and the toy."""
-    from undertow.models.loading.download import PULLABLE, location
+    from undertow.models.loading.download import PACKAGES, location
 
-    return [*(name for name in PULLABLE if location(name).is_file()), "toy"]
+    return [*(name for name in PACKAGES if location(name).is_file()), "toy"]

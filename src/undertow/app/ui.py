@@ -353,7 +353,7 @@ class _AskTab:
             info="The word of your sentence that the values replace."
             + ("" if self._audit == DRIFT else " Without it they go in front: In 1901: ..."),
         )
-        orders = "; ".join(f"{one.title}: {one.spectrum.order}" for one in self._presets)
+        orders = "; ".join(f"{one.title}: {one.covariate.order}" for one in self._presets)
         self.preset = gr.Radio([*titles, _OWN], value=first.title, label="Values", info=f"In order. {orders}.")
         self.values = gr.Textbox(
             label="List of values",

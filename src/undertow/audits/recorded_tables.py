@@ -26,9 +26,9 @@ from typing import IO, TYPE_CHECKING, Any, TextIO, overload
 import numpy as np
 import pandas as pd
 
-from undertow._files import TooLargeError, first_line, is_plain_file, json_of, parquet_table
+from undertow._files import TooLargeError, first_line, is_plain_file, parse_json, read_parquet
 from undertow.audits.shared.recorded_covariates import axis_of
-from undertow.data.sentences.sentence_set import BOUNDS, KNOWN_FACTORS, TAKEN
+from undertow.data.sentences.sentence_set import BOUNDS, KNOWN_FACTORS, RESERVED_COLUMNS
 from undertow.data.text_files import repeated, separator
 from undertow.errors import UndertowError
 
@@ -133,7 +133,7 @@ def read_recorded(path: Path) -> tuple[pd.DataFrame, list[str], list[str]]:
     (percents,), unit = in_percent(table, masses)
     check_sums(table, percents[groups])
     frame[groups] = percents[groups]
-    # A group that was never recorded takes nothing from the others; a row without any number is unscored.
+    # A group that was never recorded takes nothing from the others; a row without any number is missing.
     empty = frame[groups].isna().all(axis=1).to_numpy()
     left = (100 - frame[groups].sum(axis=1, skipna=False)).clip(lower=0)
     frame["other_words"] = percents["other_words"] if "other_words" in columns else left
@@ -185,7 +185,7 @@ def refuse_taken(path: Path, groups: Iterable[str]) -> None:
     Raises:
         UndertowError: there is one; names it.
     """
-    taken = next((name for name in groups if name in TAKEN | KNOWN_FACTORS or name.endswith(BOUNDS)), None)
+    taken = next((name for name in groups if name in RESERVED_COLUMNS | KNOWN_FACTORS or name.endswith(BOUNDS)), None)
     if taken is not None:
         raise UndertowError(
             f"{path}: a word group cannot be called {taken!r}, as a column of every run is; rename that column, or leave it out"
@@ -230,7 +230,7 @@ def _read_parquet(path: Path) -> Table:
                 )
 
     try:
-        table = parquet_table(path, MAX_CELLS, MAX_BYTES, check, cell_bytes=NUMBER_BYTES)
+        table = read_parquet(path, MAX_CELLS, MAX_BYTES, check, cell_bytes=NUMBER_BYTES)
         names = [name for name in table.column_names if not _PANDAS_INDEX.fullmatch(name)]
         cells = _frame({name: [_as_text(chunk) for chunk in table[name].chunks] for name in names}, table.num_rows)
     except TooLargeError as error:
@@ -279,7 +279,7 @@ def _check_header(path: Path, names: Sequence[str]) -> None:
 def _index_of(metadata: Mapping[bytes, bytes] | None) -> frozenset[str]:
     """Columns that pandas noted as the names of rows; none where it noted nothing that can be read."""
     try:
-        noted = json_of((metadata or {}).get(b"pandas", b"{}"))
+        noted = parse_json((metadata or {}).get(b"pandas", b"{}"))
     except ValueError:
         return frozenset()
     names = noted.get("index_columns") if isinstance(noted, dict) else None
@@ -430,8 +430,8 @@ def open_text(path: Path) -> TextIO:
 class _Bounded(io.RawIOBase):
     """Stream that raises OSError beyond a maximum number of (decompressed) bytes."""
 
-    def __init__(self, stream: IO[bytes], most_bytes: int) -> None:
-        self._stream, self._left = stream, most_bytes
+    def __init__(self, stream: IO[bytes], max_bytes: int) -> None:
+        self._stream, self._left = stream, max_bytes
 
     def readable(self) -> bool:
         return True

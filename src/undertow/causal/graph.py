@@ -21,7 +21,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 import networkx as nx
 
-from undertow._files import lines_of
+from undertow._files import split_lines
 from undertow.errors import UndertowError
 
 Arrow: TypeAlias = tuple[str, str]
@@ -137,7 +137,7 @@ def _network(nodes: Sequence[str], arrows: Sequence[Arrow], shared: Sequence[Arr
 
 def _statements(text: str, source: str) -> Iterator[tuple[str, str]]:
     """Each statement, after the place that an error names."""
-    for number, line in enumerate(lines_of(text), 1):
+    for number, line in enumerate(split_lines(text), 1):
         for statement in line.partition("#")[0].split(";"):
             if said := statement.strip():
                 cut = said if len(said) <= _QUOTED_LENGTH else f"{said[: _QUOTED_LENGTH - 3]}..."

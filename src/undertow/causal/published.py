@@ -13,7 +13,7 @@ from functools import cache
 from importlib import resources
 from pathlib import Path
 
-from undertow._files import is_there, text_of, whole_file
+from undertow._files import decode_text, path_exists, read_file
 from undertow.causal.graph import Graph, read_graph
 from undertow.errors import UndertowError
 
@@ -65,9 +65,9 @@ def find_graph(name: str) -> NamedGraph:
 
 
 def _content(path: Path) -> str:
-    if not is_there(path):
+    if not path_exists(path):
         raise UndertowError(f"{path}: {_meant(str(path))}")
-    return text_of(whole_file(path, MAX_BYTES, "a graph"), path)
+    return decode_text(read_file(path, MAX_BYTES, "a graph"), path)
 
 
 def _meant(name: str) -> str:

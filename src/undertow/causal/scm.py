@@ -27,7 +27,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import NoReturn
 
-from undertow._files import lines_of
+from undertow._files import split_lines
 from undertow.causal.expressions import (
     FUNCTIONS,
     NOISES,
@@ -102,7 +102,7 @@ class Model:
                 selected or compared; says where.
         """
         reading = _Reading(source)
-        for number, line in enumerate(lines_of(text), 1):
+        for number, line in enumerate(split_lines(text), 1):
             reading.take(line, number)
         return reading.model()
 

@@ -68,18 +68,18 @@ def show_challenge(  # noqa: PLR0913 - an option each
                 f"challenge {name!r} has word groups of its own; leave --words out, or use --options for a table"
             )
         sentences = data.load_sentences(name, data_dir, options)
-        spectra = [data.spectrum(one, least=2, scale=w_scale) for one in names or (["date"] if inject else [])]
+        covariates = [data.load_covariate(one, least=2, scale=w_scale) for one in names or (["date"] if inject else [])]
         injection = data.Injection.parse(inject or "In {w}: ")
-        items = sentences.injected(injection, spectra) if spectra else sentences.plain()
+        items = sentences.injected(injection, covariates) if covariates else sentences.plain()
         title, groups = sentences.name, {group: list(forms) for group, forms in sentences.words.items()}
         gaps = gaps_of(sentences.groups)
     else:
         data.check_scale(w_scale, "--w-scale")
         tables = data.DOCUMENT_SUMMARIES, data.TASKS, data.CHECKLIST_SUMMARIES
         chosen = data.load(name, words, w_scale, chain(data.SUMMARIES, *tables))
-        of_set = {spectrum.name: spectrum for spectrum in chosen.spectra}
-        spectra = [of_set.get(one) or data.spectrum(one, scale=w_scale) for one in names or of_set]
-        items = chosen.items(spectra)
+        of_set = {covariate.name: covariate for covariate in chosen.covariates}
+        covariates = [of_set.get(one) or data.load_covariate(one, scale=w_scale) for one in names or of_set]
+        items = chosen.items(covariates)
         title, groups = (
             chosen.name,
             {
@@ -88,14 +88,14 @@ def show_challenge(  # noqa: PLR0913 - an option each
             },
         )
         gaps = [list(pair) for pair in chosen.gaps]
-    data.check_scaled(spectra, w_scale)
-    lists = sizes_of(items, spectra) if spectra else []
-    notes = [note for spectrum in spectra for note in spectrum.notes]
+    data.check_scaled(covariates, w_scale)
+    lists = sizes_of(items, covariates) if covariates else []
+    notes = [note for covariate in covariates for note in covariate.notes]
     notes += [note for one in lists if (note := one.limitation())] + flip_limitations(lists, groups, gaps)
     rows = [{"item": item.id, **item.factors, "text": item.query.display_text()} for item in items]  # type: ignore[union-attr]
     if as_json:
-        covariates = {spectrum.name: spectrum.covariate() for spectrum in spectra}
-        payload = {"challenge": title, "groups": groups, "covariates": covariates, "w_notes": notes, "items": rows}
+        designs = {covariate.name: covariate.design_entry() for covariate in covariates}
+        payload = {"challenge": title, "groups": groups, "covariates": designs, "w_notes": notes, "items": rows}
         say_json(payload)
     elif as_csv:
         import pandas as pd
@@ -107,7 +107,7 @@ def show_challenge(  # noqa: PLR0913 - an option each
         table = [{"w_name": row["w_name"], "w": row["w"], "text": row["text"]} for row in rows]
         say_table(table)
         words = "; ".join(f"{group}: {', '.join(forms)}" for group, forms in groups.items())
-        for line in (*(spectrum.summary() for spectrum in spectra), *notes):
+        for line in (*(covariate.summary() for covariate in covariates), *notes):
             say(one_line(line))
         say(f"{len(rows):,} texts; the blank takes {words}")
 

@@ -69,7 +69,7 @@ def list_challenges(*, as_json: Json = False) -> None:
         {
             "challenge": one.name,
             "title": one.title,
-            "W": ", ".join(spectrum.name for spectrum in one.spectra),
+            "W": ", ".join(covariate.name for covariate in one.covariates),
             "source": one.source,
         }
         for one in sets
@@ -93,7 +93,7 @@ def list_challenges(*, as_json: Json = False) -> None:
 def list_models(*, as_json: Json = False) -> None:
     """List the named models and the model families."""
     from undertow import models
-    from undertow.models.loading.download import PULLABLE, location
+    from undertow.models.loading.download import PACKAGES, location
 
     rows = [
         {
@@ -101,7 +101,7 @@ def list_models(*, as_json: Json = False) -> None:
             "what it is": f"{package.source}; {package.licence}; "
             + ("on this machine" if location(name).is_file() else f"not here yet: undertow pull {name}"),
         }
-        for name, package in PULLABLE.items()
+        for name, package in PACKAGES.items()
     ]
     rows += [{"model": f"({name})", "what it is": summary} for name, summary in models.families().items()]
     say_list(rows, as_json=as_json)
@@ -115,7 +115,7 @@ def cache_info(*, as_json: Json = False) -> None:
     """Show the models whose answers are cached."""
     from datetime import datetime
 
-    from undertow._files import cache_file
+    from undertow._folders import cache_file
     from undertow.inference.answer_cache import AnswerCache
 
     with AnswerCache(cache_file()) as store:
@@ -144,7 +144,7 @@ def cache_prune(
     everything: Annotated[bool, typer.Option("--all", help="Forget all answers.")] = False,
 ) -> None:
     """Delete cached answers. Run folders stay."""
-    from undertow._files import cache_file
+    from undertow._folders import cache_file
     from undertow.inference.answer_cache import AnswerCache
 
     if bool(model) == everything:
@@ -195,7 +195,7 @@ def doctor(  # noqa: PLR0913 - an option each
         from undertow.inference import doctor
         from undertow.models.base import ModelRequest
 
-        request = ModelRequest(model, revision, dtype, device, models.parsed_settings(setting or []))
+        request = ModelRequest(model, revision, dtype, device, models.parse_settings(setting or []))
         checkup = doctor.examine(request, compare_dtypes=compare, progress=progress)
     if as_json:
         plain = dataclasses.asdict(checkup)

@@ -32,12 +32,12 @@ class _Curve:
     """What can be found along one W list.
 
     Attributes:
-        spectrum: the list.
+        covariate: the list.
         sizes: how much of it is asked.
         designs: the smallest change of each design; [] for a list without order.
     """
 
-    spectrum: Covariate
+    covariate: Covariate
     sizes: ListSizes
     designs: Sequence[Detectable]
 
@@ -49,7 +49,7 @@ class _Curve:
     @property
     def step(self) -> str:
         """What a slope is per."""
-        return "step" if self.spectrum.scale == "index" else self.spectrum.unit or "unit"
+        return "step" if self.covariate.scale == "index" else self.covariate.unit or "unit"
 
 
 def power(  # noqa: PLR0913 - an option each
@@ -112,7 +112,7 @@ def power(  # noqa: PLR0913 - an option each
         challenge=name, w=w, inject=inject, w_scale=w_scale, data_dir=data_dir, options=options, words=words
     )
     lists = spurious_correlation.lists_of(settings)
-    unordered = [spectrum.name for spectrum, _ in lists if spectrum.scale == "none"]
+    unordered = [covariate.name for covariate, _ in lists if covariate.scale == "none"]
     if len(unordered) == len(lists):
         raise UndertowError(
             f"{name}: nothing can rise or fall along a list without order ({', '.join(unordered)}); give it an order, or --w-scale index"
@@ -198,15 +198,15 @@ def _curve(
     from undertow.metrics.power_planning import curve
     from undertow.stats.regression.power_analysis import AssumedNoise, step_of
 
-    spectrum, sizes = one
-    if spectrum.scale == "none":
-        return _Curve(spectrum, sizes, [])
+    covariate, sizes = one
+    if covariate.scale == "none":
+        return _Curve(covariate, sizes, [])
     n_texts = sizes.n_sentences / sizes.n_clusters
     if observed is not None:
         noise = replace(observed.noise, n_texts=n_texts)
     else:
-        noise = AssumedNoise(**_assumed(given), step=step_of(spectrum.axis), n_texts=n_texts)
-    return _Curve(spectrum, sizes, curve(spectrum.axis, sizes.n_clusters, noise, progress))
+        noise = AssumedNoise(**_assumed(given), step=step_of(covariate.axis), n_texts=n_texts)
+    return _Curve(covariate, sizes, curve(covariate.axis, sizes.n_clusters, noise, progress))
 
 
 def _assumed(given: Mapping[str, float | None]) -> dict[str, float]:
@@ -228,7 +228,7 @@ def _rows(curves: Sequence[_Curve]) -> list[dict[str, Any]]:
                 zip(
                     COLUMNS,
                     (
-                        curve.spectrum.name,
+                        curve.covariate.name,
                         one.n_sentences,
                         one.n_values,
                         one.autocorrelation,
@@ -262,10 +262,10 @@ def _plain(
         else {**observed.group, "sentences": observed.n_sentences, "values": observed.n_values},
         "lists": [
             {
-                "w_name": curve.spectrum.name,
-                **curve.spectrum.covariate(),
-                "first": curve.spectrum.values[0],
-                "last": curve.spectrum.values[-1],
+                "w_name": curve.covariate.name,
+                **curve.covariate.design_entry(),
+                "first": curve.covariate.values[0],
+                "last": curve.covariate.values[-1],
                 "sentences": curve.sizes.n_sentences,
                 "clusters": curve.sizes.n_clusters,
                 "values": curve.sizes.n_values,
@@ -284,7 +284,7 @@ def _plain(
             }
             for curve in curves
         ],
-        "notes": [note for curve in curves for note in curve.spectrum.notes],
+        "notes": [note for curve in curves for note in curve.covariate.notes],
     }
 
 
@@ -295,15 +295,15 @@ def _own(curve: _Curve) -> dict[str, Any]:
 
 def _say(curves: Sequence[_Curve], given: Mapping[str, float | None], observed: ObservedNoise | None) -> None:
     for curve in curves:
-        say(one_line(curve.spectrum.summary()))
-        for note in (*curve.spectrum.notes, curve.sizes.limitation()):
+        say(one_line(curve.covariate.summary()))
+        for note in (*curve.covariate.notes, curve.sizes.limitation()):
             if note:
                 say(one_line(note))
         if not curve.designs:
-            say(f"{one_line(curve.spectrum.name)}: has no order, so that no change along it is told.")
+            say(f"{one_line(curve.covariate.name)}: has no order, so that no change along it is told.")
             say("")
             continue
-        first, last = (one_line(curve.spectrum.values[at]) for at in (0, -1))
+        first, last = (one_line(curve.covariate.values[at]) for at in (0, -1))
         say(
             f"Smallest change from {first} to {last}, in percentage points, that is found (p < .05, before the correction for several "
             "tests) in 8 of 10 runs:"
@@ -318,7 +318,7 @@ def _say(curves: Sequence[_Curve], given: Mapping[str, float | None], observed: 
         say("")
     numbers = _noise(given, observed)
     neighbours = ", ".join(
-        f"{one_line(curve.spectrum.name)} {curve.own.autocorrelation:.2g}" for curve in curves if curve.designs
+        f"{one_line(curve.covariate.name)} {curve.own.autocorrelation:.2g}" for curve in curves if curve.designs
     )
     say(
         f"Assumed: standard deviations of {numbers['text_sd']:.3g} points (a text around the line of its sentence), "
@@ -362,7 +362,7 @@ def _drawing(name: str, curves: Sequence[_Curve]) -> Drawing:
         name,
         [
             Curve(
-                title=f"{one.spectrum.name}, from {one.spectrum.values[0]} to {one.spectrum.values[-1]}",
+                title=f"{one.covariate.name}, from {one.covariate.values[0]} to {one.covariate.values[-1]}",
                 changes={(cell.n_sentences, cell.n_values): cell.change for cell in one.designs},
                 own=(one.own.n_sentences, one.own.n_values),
             )

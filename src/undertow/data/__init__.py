@@ -1,4 +1,4 @@
-"""WHAT is asked: templates, word groups, W values, challenge sets, sentences. Pure text and tables, no model."""
+"""Data sets: templates, word groups, covariates, challenge sets, sentences, documents. Text and tables only, no model."""
 
 from undertow.data.documents.document_set import DIMENSIONS, Document, DocumentSet
 from undertow.data.documents.document_sources import (
@@ -10,7 +10,7 @@ from undertow.data.documents.document_sources import (
 )
 from undertow.data.documents.task_wordings import TASKS, Wording, describe, wordings
 from undertow.data.occupations.checklist_tables import CHECKLIST_SUMMARIES, checklist_table
-from undertow.data.prompts import AnswerMode, Prompt, are_pronouns, load_prompts, masked, watched
+from undertow.data.prompts import AnswerMode, Prompt, answer_words, are_pronouns, load_prompts, masked
 from undertow.data.sentences.sentence_set import Injection, Sentence, SentenceSet
 from undertow.data.sentences.sentence_sources import SUMMARIES, is_sentences, load_sentences
 from undertow.data.sentences.user_table import single
@@ -23,10 +23,10 @@ from undertow.data.templates.covariates import (
     Covariate,
     CovariateList,
     Dates,
+    check_covariates,
     check_scaled,
-    check_spectra,
     list_text,
-    spectrum,
+    load_covariate,
 )
 
 __all__ = [
@@ -53,11 +53,12 @@ __all__ = [
     "SentenceSet",
     "Wording",
     "Words",
+    "answer_words",
     "are_pronouns",
     "challenge_digest",
+    "check_covariates",
     "check_scale",
     "check_scaled",
-    "check_spectra",
     "checklist_table",
     "describe",
     "documents_table",
@@ -65,6 +66,7 @@ __all__ = [
     "is_sentences",
     "list_text",
     "load",
+    "load_covariate",
     "load_documents",
     "load_prompts",
     "load_sentences",
@@ -72,7 +74,5 @@ __all__ = [
     "may_offend",
     "names",
     "single",
-    "spectrum",
-    "watched",
     "wordings",
 ]

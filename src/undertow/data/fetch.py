@@ -1,8 +1,6 @@
-"""Fetching a published file: bounded in bytes and in time, and never over a way that is open where the address is not.
+"""Download a published file, with limits on size and time, and without redirects from https to http.
 
-The caller compares hashes.
-
-A reason names no proxy and repeats nothing that a server said, since the one may hold a password and the other anything.
+The caller checks the hash. Error messages quote neither proxies, which may hold a password, nor server texts.
 """
 
 from __future__ import annotations
@@ -23,30 +21,30 @@ if TYPE_CHECKING:
     from urllib.request import _UrlopenRet
 
 SILENT_S = 30.0
-"""How long a server may say nothing."""
+"""Seconds without data until a download fails."""
 WHOLE_S = 900.0
-"""How long a file may take, however steadily it trickles."""
+"""Seconds until a download must be complete."""
 CHUNK_BYTES = 2**16
 WORDS: Mapping[type[BaseException], str] = {
-    TimeoutError: "it said nothing for too long",
+    TimeoutError: "the server sent nothing for too long",
     http.client.IncompleteRead: "it was cut short",
-    http.client.RemoteDisconnected: "it hung up without a word",
+    http.client.RemoteDisconnected: "the server closed the connection",
 }
 
 
 class DownloadError(Exception):
-    """A file that could not be had; the message is a few words that say why."""
+    """A download failed; the message says why in a few words."""
 
 
-def downloaded(url: str, most_bytes: int) -> bytes:
-    """What is at the address; one byte more than `most_bytes` where it is longer.
+def download(url: str, max_bytes: int) -> bytes:
+    """Download a file; returns `max_bytes` + 1 bytes of a longer one.
 
     Raises:
-        NotHadError: nothing whole came.
+        DownloadError: the download is not complete.
     """
     coming: Future[bytes] = Future()
     # A thread, since a server that sends a byte now and then, of its headers too, keeps every time limit of a socket.
-    threading.Thread(target=_work, args=(coming, url, most_bytes), name="undertow-download", daemon=True).start()
+    threading.Thread(target=_work, args=(coming, url, max_bytes), name="undertow-download", daemon=True).start()
     try:
         return coming.result(WHOLE_S)
     except (OSError, http.client.HTTPException, ValueError) as error:
@@ -57,28 +55,28 @@ def downloaded(url: str, most_bytes: int) -> bytes:
     raise DownloadError(why)
 
 
-def _work(coming: Future[bytes], url: str, most_bytes: int) -> None:
+def _work(coming: Future[bytes], url: str, max_bytes: int) -> None:
     try:
-        coming.set_result(_read(url, most_bytes))
+        coming.set_result(_read(url, max_bytes))
     except BaseException as error:  # noqa: BLE001 - raised again where it is waited for
         coming.set_exception(error)
 
 
-def _read(url: str, most_bytes: int) -> bytes:
-    # Some sites refuse the names that Python's clients give themselves, so ours is said.
+def _read(url: str, max_bytes: int) -> bytes:
+    # Some sites refuse the default user agents of Python.
     request = urllib.request.Request(url, headers={"User-Agent": f"undertow/{version('undertow')}"})  # noqa: S310 - of a fixed address
     content = bytearray()
     with urllib.request.build_opener(_SafeRedirects).open(request, timeout=SILENT_S) as answer:
-        while len(content) <= most_bytes and (chunk := answer.read(min(CHUNK_BYTES, most_bytes + 1 - len(content)))):
+        while len(content) <= max_bytes and (chunk := answer.read(min(CHUNK_BYTES, max_bytes + 1 - len(content)))):
             content += chunk
-        # Read in parts, http.client takes what is cut short for whole.
-        if len(content) <= most_bytes and answer.length:
+        # When read in chunks, http.client does not report a truncated body.
+        if len(content) <= max_bytes and answer.length:
             raise http.client.IncompleteRead(b"", answer.length)
     return bytes(content)
 
 
 class _SafeRedirects(urllib.request.HTTPRedirectHandler):
-    """Goes on to another address by https alone, unless the first was on an open way itself."""
+    """Follow redirects to https only, unless the first address was http."""
 
     def http_error_302(
         self, req: urllib.request.Request, fp: IO[bytes], code: int, msg: str, headers: HTTPMessage
@@ -93,7 +91,7 @@ class _SafeRedirects(urllib.request.HTTPRedirectHandler):
         self, req: urllib.request.Request, fp: IO[bytes], code: int, msg: str, headers: HTTPMessage, newurl: str
     ) -> urllib.request.Request | None:
         if urlsplit(newurl).scheme not in ("https", req.type):
-            raise urllib.error.URLError("it sends on to an address that is not https")
+            raise urllib.error.URLError("it redirects to an address that is not https")
         return super().redirect_request(req, fp, code, msg, headers, newurl)
 
     http_error_301 = http_error_303 = http_error_307 = http_error_308 = http_error_302
@@ -108,8 +106,8 @@ def _why(error: Exception) -> str:
     if isinstance(cause, ssl.SSLCertVerificationError):
         return f"its certificate is not trusted: {cause.verify_message}"
     if isinstance(cause, OSError) and str(cause).startswith("Tunnel connection failed"):
-        return "the proxy refuses the way"
+        return "the proxy refuses the connection"
     known = next((words for kind, words in WORDS.items() if isinstance(cause, kind)), "")
     return (
-        known or (isinstance(cause, OSError) and cause.strerror) or f"what it says is no HTTP: {type(cause).__name__}"
+        known or (isinstance(cause, OSError) and cause.strerror) or f"its response is not HTTP: {type(cause).__name__}"
     )

@@ -1,6 +1,6 @@
-"""Instruction prompts: a sentence with its blank marked, and words around it that ask for what is missing.
+"""Instruction prompts: a sentence with its blank marked, and an instruction to fill it.
 
-The published prompts lie in `prompts.toml`, in the format that users write. McMilin 2024, "Underspecification in Language
+The published prompts are in `prompts.toml`, in the format that users write. McMilin 2024, "Underspecification in Language
 Modeling Tasks" (AAAI), appendices A.1 and B.2.
 """
 
@@ -21,12 +21,12 @@ from undertow.types import ClozeQuery, GenerateQuery, Item, Option
 
 HOLE = "{sentence}"
 MASK = "<mask>"
-LETTERS_OF_A_NAME = 60
+MAX_NAME_CHARS = 60
 
 
 @dataclass(frozen=True, slots=True)
 class Prompt:
-    """Words that ask for what is missing in a sentence.
+    """An instruction to fill the blank of a sentence.
 
     Attributes:
         name: what results call it.
@@ -130,8 +130,8 @@ def _prompts(table: Mapping[str, Any], where: str) -> dict[str, Prompt]:
             raise UndertowError(f"{place}: has {HOLE} {text.count(HOLE)} times; write it once, where the sentence goes")
         if not isinstance(mask, str) or not mask.strip():
             raise UndertowError(f"{place}: its mask must be the text that marks the blank, such as {MASK}")
-        if not name.strip() or len(name) > LETTERS_OF_A_NAME:
-            raise UndertowError(f"{place}: give it a name of 1 to {LETTERS_OF_A_NAME} letters")
+        if not name.strip() or len(name) > MAX_NAME_CHARS:
+            raise UndertowError(f"{place}: give it a name of 1 to {MAX_NAME_CHARS} letters")
         prompts[name] = Prompt(name, text, mask)
     if not prompts:
         raise UndertowError(f'{where}: holds no prompt; write [name] and text = "... {HOLE} ..."')
@@ -163,8 +163,8 @@ def _tells_groups_apart(query: ClozeQuery, place: int) -> bool:
     return all(owners.setdefault(option.fills[place], option.group) == option.group for option in query.options)
 
 
-def watched(words: Mapping[str, Sequence[str]]) -> dict[str, list[str]]:
-    """The words that are looked for in an answer, by group: the published list for pronouns, else these words and their capitals."""
+def answer_words(words: Mapping[str, Sequence[str]]) -> dict[str, list[str]]:
+    """Words to look for in an answer, by group: the published list for pronouns, else these words and their capitals."""
     pronouns = {group: {form for cases in PRONOUNS.values() for form in cases[group]} for group in PRONOUNS["any"]}
     if all(set(forms) <= pronouns.get(group, set()) for group, forms in words.items()):
         published = word_lists()["aaai"]

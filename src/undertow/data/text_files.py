@@ -1,4 +1,4 @@
-"""Reading a user's text files so that what is wrong with them is said in one sentence."""
+"""Read a user's text and TOML files; errors are one sentence."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from undertow._files import text_of, toml_of, whole_file
+from undertow._files import decode_text, parse_toml, read_file
 from undertow.errors import UndertowError
 
 MAX_BYTES = 16 * 2**20
-"""A list or template file larger than this is a mistake (a model or data file given by accident)."""
+"""Size limit of a list or template file, against model or data files given by accident."""
 MAX_MISSPELT = 100
-"""Longer words are not compared with others, which takes time by their product."""
+"""Longer words are not compared, since comparing takes quadratic time."""
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f]")
 
 
@@ -24,7 +24,7 @@ def read_text(path: Path) -> str:
     Raises:
         UndertowError: the file cannot be read, is no plain file, is not UTF-8, holds control characters or is far too large.
     """
-    text = text_of(whole_file(path, MAX_BYTES, "a text list"), path)
+    text = decode_text(read_file(path, MAX_BYTES, "a text list"), path)
     control = _CONTROL.search(text)
     if control:
         number = text.count("\n", 0, control.start()) + 1
@@ -40,18 +40,18 @@ def read_toml(path: Path) -> dict[str, Any]:
     """
     text = read_text(path)
     try:
-        return toml_of(text)
+        return parse_toml(text)
     except ValueError as error:
         raise UndertowError(f"{path}: is not valid TOML: {error}") from error
 
 
 def separator(header: str) -> str:
-    """What separates the cells of a CSV: `;` where the first line has semicolons and no comma, as many spreadsheets write it."""
+    """The delimiter of a CSV: `;` if the first line has semicolons and no comma, as many spreadsheets write it."""
     return ";" if ";" in header and "," not in header else ","
 
 
 def repeated(words: Iterable[str]) -> str | None:
-    """The first word that stands there for the second time; None where each stands there once."""
+    """The first word that occurs twice; None if all are distinct."""
     seen: set[str] = set()
     for word in words:
         if word in seen:
@@ -61,7 +61,7 @@ def repeated(words: Iterable[str]) -> str | None:
 
 
 def closest(word: str, known: Iterable[str]) -> str:
-    """A hint for a misspelt name, ready to append to a sentence; "" if nothing is near."""
+    """A hint for a misspelt name, to append to a sentence; "" if no name is similar."""
     if len(word) > MAX_MISSPELT:
         return ""
     by_folded = {name.casefold(): name for name in known if len(name) <= MAX_MISSPELT}

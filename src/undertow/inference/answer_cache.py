@@ -18,37 +18,38 @@ from typing import Any, Self, TypeVar
 
 import numpy as np
 
-from undertow._files import SAY_S, WAIT_S, locked, say
+from undertow._folders import LOCK_TIMEOUT_S, WAIT_NOTICE_S, lock_folder, say
 from undertow.errors import UndertowError
 from undertow.types import Answer, ModelIdentity
 
 T = TypeVar("T")
 
-SCHEMA_VERSION = 4
-TRY_S = 0.5
-"""How long SQLite waits for another process by itself: meanwhile it hears no Ctrl-C."""
+SCHEMA_VERSION = 5
+LOCK_RETRY_S = 0.5
+"""Seconds that SQLite itself waits for a lock; it ignores Ctrl-C meanwhile."""
 BUSY = (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
-NO_ROOM = {
+DISK_FULL_CODES = {
     sqlite3.SQLITE_IOERR_WRITE: "its file cannot grow",
     sqlite3.SQLITE_IOERR_SHMSIZE: "its index cannot grow",
     sqlite3.SQLITE_IOERR_TRUNCATE: "its file cannot be resized",
 }
-"""What SQLite says only by number where a file system has no room for one of its files, or a limit of the process has none."""
-NOT_MAPPED = (sqlite3.SQLITE_IOERR_SHMMAP, sqlite3.SQLITE_IOERR_MMAP, sqlite3.SQLITE_IOERR_NOMEM)
-"""What it says likewise where there is no memory to map a file into."""
+"""SQLite error codes of a full disk or a file size limit, which have no message of their own."""
+MAP_FAILED_CODES = (sqlite3.SQLITE_IOERR_SHMMAP, sqlite3.SQLITE_IOERR_MMAP, sqlite3.SQLITE_IOERR_NOMEM)
+"""SQLite error codes for memory maps that fail."""
 
 SCHEMA = """
 CREATE TABLE IF NOT EXISTS models (
-    key TEXT PRIMARY KEY, card TEXT NOT NULL, protocol TEXT NOT NULL, notes TEXT NOT NULL, used REAL NOT NULL,
+    key TEXT PRIMARY KEY, identity TEXT NOT NULL, protocol TEXT NOT NULL, notes TEXT NOT NULL, used REAL NOT NULL,
     facts TEXT NOT NULL DEFAULT '{}'
 ) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS answers (
-    model TEXT NOT NULL, query TEXT NOT NULL, numbers BLOB NOT NULL, unscored TEXT NOT NULL,
-    written TEXT NOT NULL DEFAULT '', hidden BLOB NOT NULL DEFAULT x'', dropped INTEGER NOT NULL DEFAULT 0,
-    spelled BLOB NOT NULL DEFAULT x'',
+    model TEXT NOT NULL, query TEXT NOT NULL, probs BLOB NOT NULL, missing_reason TEXT NOT NULL,
+    text TEXT NOT NULL DEFAULT '', bounds BLOB NOT NULL DEFAULT x'', n_dropped_shots INTEGER NOT NULL DEFAULT 0,
+    n_tokens BLOB NOT NULL DEFAULT x'',
     PRIMARY KEY (model, query)
 ) WITHOUT ROWID;
 """
+COLUMNS = "probs, missing_reason, text, bounds, n_dropped_shots, n_tokens"
 MAX_QUERIES_PER_SELECT = 500
 """Queries in one SELECT; SQLite allows 32,766 variables, older builds 999."""
 
@@ -89,23 +90,23 @@ class AnswerCache:
         self._connect()
 
     def _connect(self) -> None:
-        self._damage: CorruptCacheError | None = None
+        self._corruption: CorruptCacheError | None = None
         try:
-            with self._explained():
+            with self._clear_errors():
                 self.path.parent.mkdir(parents=True, exist_ok=True)
-                # Not while another process moves a damaged file aside: it would move what SQLite puts beside ours with it.
-                with locked(self.path.parent):
-                    self._database = sqlite3.connect(self.path, timeout=TRY_S, isolation_level=None)
+                # Not while another process moves a corrupt file aside: it would move the WAL and index of ours with it.
+                with lock_folder(self.path.parent):
+                    self._database = sqlite3.connect(self.path, timeout=LOCK_RETRY_S, isolation_level=None)
                     try:
                         self._open()
                         self._file = _identity(self.path)
                     except BaseException:
-                        # What a file that cannot be opened is has to be known too, so that no other is moved in its place.
+                        # Remember which file could not be opened, so that `quarantine` moves no other in its place.
                         self._file = _identity(self.path)
                         self._database.close()
                         raise
         except CorruptCacheError as error:
-            self._damage = error
+            self._corruption = error
 
     def _open(self) -> None:
         version = self._rows("PRAGMA user_version")[0][0]
@@ -114,7 +115,7 @@ class AnswerCache:
                 f"{self.path}: was written by another version of Undertow (schema {version}, not {SCHEMA_VERSION}); move it away, "
                 "or set UNDERTOW_CACHE to another folder"
             )
-        # While another process makes the same file it holds it, and this pragma waits for nobody.
+        # Another process that creates the file locks it, and this pragma does not wait.
         self._rows("PRAGMA journal_mode=WAL")
         self._rows("PRAGMA synchronous=FULL")
         if version != SCHEMA_VERSION:
@@ -141,51 +142,51 @@ class AnswerCache:
         Raises:
             UndertowError: the file cannot be moved, or no new one can be created.
         """
-        damage, aside = self._damage, None
+        corruption, aside = self._corruption, None
         self._database.close()
         try:
-            with locked(self.path.parent):
+            with lock_folder(self.path.parent):
                 if self._file is not None and _identity(self.path) == self._file:
-                    aside = _moved_aside(self.path)
+                    aside = _move_aside(self.path)
         except OSError as error:
             raise UndertowError(
-                f"{self.path}: the answer store is damaged and cannot be moved aside ({error.strerror}); move it by hand, or set "
+                f"{self.path}: the answer cache is corrupt and cannot be moved aside ({error.strerror}); move it by hand, or set "
                 "UNDERTOW_CACHE to another folder"
             ) from error
         if aside is not None:
-            reason = f" ({damage.__cause__})" if damage and damage.__cause__ else ""
+            reason = f" ({corruption.__cause__})" if corruption and corruption.__cause__ else ""
             say(
-                f"{self.path}: the answer store is damaged{reason}; it is now {aside.name}, and its answers are asked anew"
+                f"{self.path}: the answer cache is corrupt{reason}; it is now {aside.name}, and its answers are computed again"
             )
         self._connect()
 
     def get(self, model_key: str, queries: Sequence[str]) -> dict[str, Answer]:
         """The stored answers among these queries, by query digest."""
         answers: dict[str, Answer] = {}
-        with self._explained():
+        with self._clear_errors():
             for start in range(0, len(queries), MAX_QUERIES_PER_SELECT):
                 batch = queries[start : start + MAX_QUERIES_PER_SELECT]
                 marks = ",".join("?" * len(batch))
                 rows = self._rows(
-                    "SELECT query, numbers, unscored, written, hidden, dropped, spelled FROM answers "  # noqa: S608 - marks alone
+                    f"SELECT query, {COLUMNS} FROM answers "  # noqa: S608 - constants and question marks
                     f"WHERE model = ? AND query IN ({marks})",
                     (model_key, *batch),
                 )
                 for query, *columns in rows:
-                    # One answer that is cut short is asked again; the others are not to be had for nothing.
+                    # Compute a truncated answer again and keep the others.
                     with suppress(sqlite3.DatabaseError):
                         answers[query] = self._unpack(query, columns)
         return answers
 
     def notes(self, model_key: str) -> tuple[str, ...]:
         """Notes on how the stored answers were read; () without answers."""
-        with self._explained():
+        with self._clear_errors():
             rows = self._rows("SELECT notes FROM models WHERE key = ?", (model_key,))
             return tuple(_parsed(rows[0][0])) if rows else ()
 
     def facts(self, model_key: str) -> dict[str, str | float]:
         """Facts about the model when its answers were stored, such as parameters and training; {} without any."""
-        with self._explained():
+        with self._clear_errors():
             rows = self._rows("SELECT facts FROM models WHERE key = ?", (model_key,))
             return dict(_parsed(rows[0][0])) if rows else {}
 
@@ -199,15 +200,15 @@ class AnswerCache:
     ) -> None:
         """Store answers, notes and facts in one transaction."""
         key = identity.key(protocol)
-        with self._explained():
-            is_another = self._is_another()
-        if is_another:
-            # It was moved aside or removed while it was open: what is written to it now, nobody would find again.
+        with self._clear_errors():
+            file_replaced = self._file_replaced()
+        if file_replaced:
+            # The open file was moved or removed: nobody would find what is written to it now.
             self.close()
             self._connect()
-        with self._explained(), self._transaction():
+        with self._clear_errors(), self._transaction():
             self._database.execute(
-                "INSERT INTO models (key, card, protocol, notes, used, facts) VALUES (?, ?, ?, ?, ?, ?) "
+                "INSERT INTO models (key, identity, protocol, notes, used, facts) VALUES (?, ?, ?, ?, ?, ?) "
                 "ON CONFLICT (key) DO UPDATE SET notes = excluded.notes, used = excluded.used, facts = excluded.facts",
                 (
                     key,
@@ -219,16 +220,15 @@ class AnswerCache:
                 ),
             )
             self._database.executemany(
-                "INSERT OR REPLACE INTO answers (model, query, numbers, unscored, written, hidden, dropped, spelled) "
-                "VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+                f"INSERT OR REPLACE INTO answers (model, query, {COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?)",  # noqa: S608 - a constant
                 [
                     (
                         key,
                         query,
-                        _pack(answer),
+                        _pack_probs(answer),
                         answer.missing_reason,
-                        _whole(answer.text),
-                        _pack_hidden(answer),
+                        _encodable(answer.text),
+                        _pack_bounds(answer),
                         answer.n_dropped_shots,
                         _pack_tokens(answer),
                     )
@@ -236,21 +236,21 @@ class AnswerCache:
                 ],
             )
 
-    def _is_another(self) -> bool:
+    def _file_replaced(self) -> bool:
         """Whether the path now holds another file than the one that is open, or none."""
         try:
             return _identity(self.path) != self._file
         except OSError as error:
             raise UndertowError(
-                f"{self.path}: the answer store cannot be reached any more ({error.strerror}), so the last answers could not be kept; "
-                "mend the folder, or set UNDERTOW_CACHE to another one, and run the same command again"
+                f"{self.path}: the answer cache cannot be reached any more ({error.strerror}), so the last answers could not be stored; "
+                "fix the folder, or set UNDERTOW_CACHE to another one, and run the same command again"
             ) from error
 
     def summary(self) -> list[CacheEntry]:
         """The models in the cache, the most recently used first."""
-        with self._explained():
+        with self._clear_errors():
             rows = self._rows(
-                "SELECT key, card, protocol, used, (SELECT count(*) FROM answers WHERE model = key) FROM models ORDER BY used DESC"
+                "SELECT key, identity, protocol, used, (SELECT count(*) FROM answers WHERE model = key) FROM models ORDER BY used DESC"
             )
             models = [(key, _parsed(identity), protocol, used, n) for key, identity, protocol, used, n in rows]
         return [
@@ -260,7 +260,7 @@ class AnswerCache:
 
     def prune(self, keys: Sequence[str]) -> int:
         """Delete the answers of these models; returns their number."""
-        with self._explained():
+        with self._clear_errors():
             with self._transaction():
                 n_answers = 0
                 for key in keys:
@@ -276,16 +276,16 @@ class AnswerCache:
             yield
             self._database.execute("COMMIT")
         except BaseException:
-            # Where there is no room SQLite has rolled back by itself, and would only say that there is nothing to roll back.
+            # On a full disk SQLite has rolled back already and would report that there is no transaction.
             if self._database.in_transaction:
                 self._database.execute("ROLLBACK")
             raise
 
     def _rows(self, statement: str, values: Sequence[object] = ()) -> list[Any]:
         """Rows of a statement; waits for a process that locks the file."""
-        return self._patiently(lambda: self._database.execute(statement, values).fetchall())
+        return self._retry_while_locked(lambda: self._database.execute(statement, values).fetchall())
 
-    def _patiently(self, action: Callable[[], T]) -> T:
+    def _retry_while_locked(self, action: Callable[[], T]) -> T:
         """Retry while the file is locked; report a long wait once."""
         started, is_announced = time.monotonic(), False
         while True:
@@ -293,46 +293,53 @@ class AnswerCache:
                 return action()
             except sqlite3.OperationalError as error:
                 waited_s = time.monotonic() - started
-                if _code(error) & 0xFF not in BUSY or waited_s > WAIT_S:
+                if _code(error) & 0xFF not in BUSY or waited_s > LOCK_TIMEOUT_S:
                     raise
-            if waited_s > SAY_S and not is_announced:
+            if waited_s > WAIT_NOTICE_S and not is_announced:
                 is_announced = True
-                say(f"{self.path}: waiting for another process that holds the answer store")
+                say(f"{self.path}: waiting for another process that has locked the answer cache")
             time.sleep(0.02)
 
     @contextmanager
-    def _explained(self) -> Iterator[None]:
+    def _clear_errors(self) -> Iterator[None]:
         """Turn errors of SQLite and the file system into one sentence that a user can act on."""
-        if self._damage is not None:
-            raise self._damage
+        if self._corruption is not None:
+            raise self._corruption
         try:
             yield
         except sqlite3.Error as error:
-            # What SQLite has a kind of its own for is no damage: a lock, a full disk, an answer that it cannot hold.
+            # Subclasses mean other problems than corruption: a lock, a full disk, a value that is too large.
             if type(error) is not sqlite3.DatabaseError:
-                raise UndertowError(_unusable(self.path, error)) from error
-            self._damage = CorruptCacheError(
-                f"{self.path}: the answer store is damaged ({error}); move the file aside and run again, its answers are asked anew"
+                raise UndertowError(_sqlite_error(self.path, error)) from error
+            self._corruption = CorruptCacheError(
+                f"{self.path}: the answer cache is corrupt ({error}); move the file aside and run again to compute its answers again"
             )
-            raise self._damage from error
+            raise self._corruption from error
         except OSError as error:
             raise UndertowError(
-                f"{self.path}: the answer store cannot be made ({error.strerror}); set UNDERTOW_CACHE to a folder you can write to"
+                f"{self.path}: the answer cache cannot be created ({error.strerror}); set UNDERTOW_CACHE to a folder you can write to"
             ) from error
 
     def _unpack(self, query: str, columns: Sequence[Any]) -> Answer:
-        numbers, missing_reason, text, hidden, dropped, spelled = columns
-        if not isinstance(numbers, bytes) or len(numbers) % 8 or len(numbers) < (8 if missing_reason else 16):
-            raise sqlite3.DatabaseError(f"answer {query[:12]} is cut short")
-        if not isinstance(hidden, bytes) or len(hidden) not in (0, len(numbers)):
-            raise sqlite3.DatabaseError(f"what answer {query[:12]} does not show is cut short")
-        if not isinstance(spelled, bytes) or len(spelled) not in (0, len(numbers) - 8):
-            raise sqlite3.DatabaseError(f"how the options of answer {query[:12]} are spelled is cut short")
-        other_prob, *logprobs = np.frombuffer(numbers, dtype="<f8").tolist()
-        unseen, *ceilings = np.frombuffer(hidden, dtype="<f8").tolist() if hidden else [0.0]
-        n_tokens = tuple(np.frombuffer(spelled, dtype="<i8").tolist())
+        probs, missing_reason, text, bounds, n_dropped_shots, token_counts = columns
+        if not isinstance(probs, bytes) or len(probs) % 8 or len(probs) < (8 if missing_reason else 16):
+            raise sqlite3.DatabaseError(f"answer {query[:12]} is truncated")
+        if not isinstance(bounds, bytes) or len(bounds) not in (0, len(probs)):
+            raise sqlite3.DatabaseError(f"the bounds of answer {query[:12]} are truncated")
+        if not isinstance(token_counts, bytes) or len(token_counts) not in (0, len(probs) - 8):
+            raise sqlite3.DatabaseError(f"the token counts of answer {query[:12]} are truncated")
+        other_prob, *logprobs = np.frombuffer(probs, dtype="<f8").tolist()
+        truncated_prob, *upper_bounds = np.frombuffer(bounds, dtype="<f8").tolist() if bounds else [0.0]
+        n_tokens = tuple(np.frombuffer(token_counts, dtype="<i8").tolist())
         return Answer(
-            tuple(logprobs), other_prob, missing_reason, text, tuple(ceilings), unseen, int(dropped), n_tokens
+            tuple(logprobs),
+            other_prob,
+            missing_reason,
+            text,
+            tuple(upper_bounds),
+            truncated_prob,
+            int(n_dropped_shots),
+            n_tokens,
         )
 
 
@@ -340,19 +347,19 @@ def _parsed(text: object) -> Any:
     try:
         return json.loads(str(text))
     except ValueError as error:
-        raise sqlite3.DatabaseError("what it says of a model is no JSON") from error
+        raise sqlite3.DatabaseError("a model's notes or facts are not JSON") from error
 
 
-def _pack(answer: Answer) -> bytes:
+def _pack_probs(answer: Answer) -> bytes:
     return np.array([answer.other_prob, *answer.logprobs_nats], dtype="<f8").tobytes()
 
 
-def _whole(text: str) -> str:
+def _encodable(text: str) -> str:
     """Text that can be encoded: a lone surrogate, as a server may send, becomes a question mark."""
     return text.encode("utf-8", "replace").decode()
 
 
-def _pack_hidden(answer: Answer) -> bytes:
+def _pack_bounds(answer: Answer) -> bytes:
     if not answer.upper_bound_prob:
         return b""
     return np.array([answer.truncated_prob, *answer.upper_bound_prob], dtype="<f8").tobytes()
@@ -362,20 +369,20 @@ def _pack_tokens(answer: Answer) -> bytes:
     return np.array(answer.n_tokens, dtype="<i8").tobytes()
 
 
-def _unusable(path: Path, error: sqlite3.Error) -> str:
-    if _code(error) == sqlite3.SQLITE_FULL or _code(error) in NO_ROOM:
-        reason = NO_ROOM.get(_code(error), "the disk is full")
+def _sqlite_error(path: Path, error: sqlite3.Error) -> str:
+    if _code(error) == sqlite3.SQLITE_FULL or _code(error) in DISK_FULL_CODES:
+        reason = DISK_FULL_CODES.get(_code(error), "the disk is full")
         return (
-            f"{path}: {reason}, so the last answers could not be kept; free some space and run the same command again"
+            f"{path}: {reason}, so the last answers could not be stored; free some space and run the same command again"
         )
     if _code(error) & 0xFF in BUSY:
-        return f"{path}: another process has held the answer store for {WAIT_S:.0f} seconds; wait for it to end and run again"
-    if _code(error) in NOT_MAPPED:
+        return f"{path}: another process has held the answer cache for {LOCK_TIMEOUT_S:.0f} seconds; wait for it to end and run again"
+    if _code(error) in MAP_FAILED_CODES:
         return (
-            f"{path}: memory ran out, or its file system maps no files, so the answer store cannot be used; "
+            f"{path}: memory ran out, or the file system cannot map files, so the answer cache cannot be used; "
             "free some memory, or set UNDERTOW_CACHE to another folder"
         )
-    return f"{path}: the answer store cannot be used ({error}); check the folder, or set UNDERTOW_CACHE to another one"
+    return f"{path}: the answer cache cannot be used ({error}); check the folder, or set UNDERTOW_CACHE to another one"
 
 
 def _code(error: sqlite3.Error) -> int:
@@ -392,12 +399,12 @@ def _identity(path: Path) -> tuple[int, int] | None:
     return status.st_dev, status.st_ino
 
 
-def _moved_aside(path: Path) -> Path:
+def _move_aside(path: Path) -> Path:
     """Move the database before its WAL and index: without it they belong to no answers, and SQLite removes them."""
-    aside, number = path.with_name(f"{path.name}.damaged"), 1
+    aside, number = path.with_name(f"{path.name}.corrupt"), 1
     while aside.exists():
         number += 1
-        aside = path.with_name(f"{path.name}.damaged-{number}")
+        aside = path.with_name(f"{path.name}.corrupt-{number}")
     path.rename(aside)
     for ending in ("-wal", "-shm"):
         beside = path.with_name(path.name + ending)

@@ -17,7 +17,7 @@ from undertow import models
 from undertow.errors import UndertowError
 from undertow.inference.answer_cache import AnswerCache
 from undertow.inference.runner import Progress, RunnerResult
-from undertow.inference.sanity_check import SanityCheck, decided_items, judged, query_decided, shares
+from undertow.inference.sanity_check import SanityCheck, decided_items, judged, query_decided_sentences, shares
 from undertow.models.backend.dtype import BFLOAT16, FLOAT16, WITHOUT_ARITHMETIC
 from undertow.models.base import FLOAT32, ModelHandle, ModelRequest
 from undertow.types import (
@@ -31,10 +31,10 @@ from undertow.types import (
     ClozeQuery,
     GenerateQuery,
     Item,
-    kind_of,
+    query_kind,
 )
 
-CAN = {
+KIND_DESCRIPTIONS = {
     BLANK: "fill a blank among given words",
     CONTINUATIONS: "compare how a text goes on",
     GENERATION: "answer a prompt",
@@ -42,7 +42,7 @@ CAN = {
     WRITING: "write an answer within limits",
     EXTRACTION: "answer a question from a passage",
 }
-"""Kinds of query, in the words of a reader; a family that can be asked another kind adds its name."""
+"""Descriptions of the query kinds; a family with another kind adds its name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,11 +75,11 @@ class Checkup:
     dtype: str
     dtype_gap_nats: float = math.nan
     dtype_flips: float = math.nan
-    dtype_note: str = "not asked for; add --compare"
+    dtype_note: str = "not requested; add --compare"
 
 
 def _silent(done: int, total: int) -> None:
-    """No progress is shown."""
+    """Show no progress."""
 
 
 def examine(request: ModelRequest, *, compare_dtypes: bool = False, progress: Progress = _silent) -> Checkup:
@@ -111,7 +111,7 @@ def examine(request: ModelRequest, *, compare_dtypes: bool = False, progress: Pr
         notes=tuple(model.notes),
         reading=reading,
         load_s=load_s,
-        items_per_s={kind_of(items[0].query): reading.answered / result.seconds}
+        items_per_s={query_kind(items[0].query): reading.answered / result.seconds}
         if result and reading and reading.answered
         else {},
         dtype=handle.identity.dtype,
@@ -131,7 +131,7 @@ def _usual_reason(answers: Sequence[Answer]) -> str:
 def _query_sentences(handle: ModelHandle, items: Sequence[Item], progress: Progress = _silent) -> RunnerResult:
     """Query with a temporary cache, so that every answer is computed."""
     with tempfile.TemporaryDirectory() as folder, AnswerCache(Path(folder) / "answers.sqlite") as store:
-        return query_decided(handle, items, store, progress)
+        return query_decided_sentences(handle, items, store, progress)
 
 
 def _dtype_gap(
@@ -154,7 +154,7 @@ def _dtype_gap(
         first, second = (shares(item.query, answer) for answer in (one, two))
         flips.append(max(first, key=lambda group: first[group]) != max(second, key=lambda group: second[group]))
     if not gaps:
-        return math.nan, math.nan, f"nothing of the sample was scored: {_usual_reason([*answers[0], *answers[1]])}"
+        return math.nan, math.nan, f"no answer of the sample has numbers: {_usual_reason([*answers[0], *answers[1]])}"
     return max(gaps), float(np.mean(flips)), ""
 
 
@@ -183,7 +183,7 @@ def machine() -> str:
 
 def kinds(checkup: Checkup) -> dict[str, str]:
     """Every kind of query, with the protocols that the model supports."""
-    said = {kind: kind for kind in checkup.capabilities} | CAN
+    said = {kind: kind for kind in checkup.capabilities} | KIND_DESCRIPTIONS
     return {
         words: f"yes, by protocol {' or '.join(checkup.capabilities[kind])}" if kind in checkup.capabilities else "no"
         for kind, words in said.items()

@@ -58,7 +58,7 @@ class EngineChoice:
         """
         if self.name != RAY:
             return
-        served = [identity for identity in identities if identity.family in models.takers("concurrency")]
+        served = [identity for identity in identities if identity.family in models.families_with_setting("concurrency")]
         if served:
             raise UndertowError(
                 f"{served[0].name} is run by its server, so workers would gain nothing; leave --engine out, and raise --concurrency"
@@ -69,7 +69,7 @@ class EngineChoice:
             )
 
     def opened(self, device: str) -> AbstractContextManager[Cluster | None]:
-        """The cluster, joined when the first query is computed; None for this process."""
+        """The cluster, which is joined when the first query is computed; None for this process."""
         if self.name != RAY:
             return nullcontext()
         return Cluster(self.address, self.workers, device != "cpu", versions=versions_that_answer)
@@ -85,6 +85,6 @@ def engine_of(cluster: Cluster | None, request: ModelRequest, handle: ModelHandl
     """The engine of a model: this process, or workers that each resolve the model themselves."""
     if cluster is None:
         return local_engine
-    # On another machine `auto` might be another precision.
+    # `auto` could mean another precision on another machine.
     dtype = handle.identity.dtype if handle.identity.dtype in DTYPES else request.dtype
     return cluster.engine(partial(models.resolve, replace(request, dtype=dtype)))

@@ -3,7 +3,7 @@
 Pure and torch-free. A pack holds whole queries, so a computed pack is a batch of complete answers. The plan depends
 on the queries alone, so an interrupted run that resumes packs the same way and gives bit-identical numbers.
 
-    queries -> packs (token budget, longest first) -> one TokenTree, or TokenBatches of one exact length
+    queries -> packs (token budget, longest first) -> one PackedTree, or TokenBatches of one exact length
             -> reads, each distinct one once -> log-probabilities back per path (inverse permutation)
 """
 
@@ -63,7 +63,7 @@ def plan(encoded: Sequence[EncodedQuery], limits: BatchLimits) -> list[Pack]:
 
 
 def _depth(query: EncodedQuery) -> int:
-    """Tokens of the longest path; a text that an encoder reads first has no place in a tree."""
+    """Tokens of the longest path; unlimited for encoder inputs, which a tree cannot hold."""
     return max(2**62 if path.source else len(path.tokens) for path in query.paths)
 
 
@@ -130,7 +130,7 @@ class _Reads:
 
 def grow_tree(queries: Sequence[EncodedQuery]) -> tuple[PackedTree, Lookup]:
     """All paths of the queries as one tree, and where each path's reads are in it."""
-    branches = PrefixTree.of(path.tokens for query in queries for path in query.paths)
+    branches = PrefixTree.from_paths(path.tokens for query in queries for path in query.paths)
     reads = _Reads()
     lookup = [[_numbers(reads, branches.nodes_of[path.tokens], path) for path in query.paths] for query in queries]
     read_nodes, read_tokens = reads.columns(2)
@@ -144,15 +144,15 @@ def _numbers(reads: _Reads, nodes: Sequence[int], path: TokenPath) -> Ints:
 def cut_batches(queries: Sequence[EncodedQuery], budget_tokens: int) -> tuple[list[TokenBatch], Lookup]:
     """The distinct paths of the queries in batches of one exact length, longest first, and where the reads are.
 
-    What an encoder is fed has one exact length in a batch too, and stands in it once. Reads are numbered over the batches in
-    order, as if their results were joined end to end.
+    Encoder inputs of a batch have one length too, each is stored once. Reads are numbered across batches in order, as if the
+    results were concatenated.
     """
     distinct = sorted({(path.source, path.tokens) for query in queries for path in query.paths}, key=_longest_first)
-    rows: list[list[_Fed]] = []
+    rows: list[list[_Row]] = []
     for source, tokens in distinct:
         cost = len(source) + len(tokens)
         other = rows and _shape(rows[-1][0]) != _shape((source, tokens))
-        # What an encoder is fed is not torn apart from its rows, so that it runs once.
+        # Rows of one encoder input stay in one batch, so the encoder runs once.
         full = rows and (len(rows[-1]) + 1) * cost > budget_tokens and not (source and rows[-1][-1][0] == source)
         if other or full or not rows:
             rows.append([])
@@ -172,19 +172,19 @@ def cut_batches(queries: Sequence[EncodedQuery], budget_tokens: int) -> tuple[li
     return batches, lookup
 
 
-_Fed: TypeAlias = tuple[tuple[int, ...], tuple[int, ...]]
-"""What an encoder is fed, () for none, and what is fed after it."""
+_Row: TypeAlias = tuple[tuple[int, ...], tuple[int, ...]]
+"""Encoder input, () for none, and decoder input."""
 
 
-def _shape(fed: _Fed) -> tuple[int, int]:
+def _shape(fed: _Row) -> tuple[int, int]:
     return len(fed[0]), len(fed[1])
 
 
-def _longest_first(fed: _Fed) -> tuple[int, int, _Fed]:
+def _longest_first(fed: _Row) -> tuple[int, int, _Row]:
     return -len(fed[0]), -len(fed[1]), fed
 
 
-def _batch(rows: Sequence[_Fed], reads: _Reads) -> TokenBatch:
+def _batch(rows: Sequence[_Row], reads: _Reads) -> TokenBatch:
     tokens = np.array([tokens for _, tokens in rows], dtype=np.int64)
     sources = list(dict.fromkeys(source for source, _ in rows))
     read_rows, read_positions, read_tokens = reads.columns(3)
@@ -204,7 +204,7 @@ def read_pack(
     If memory runs out, read each half by itself, down to single queries.
 
     Raises:
-        OutOfRoomError: a single query does not fit.
+        OutOfMemoryError: a single query does not fit.
     """
     try:
         return _read_at_once(queries, budget_tokens, readers, as_tree=as_tree)

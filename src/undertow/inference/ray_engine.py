@@ -37,27 +37,27 @@ from undertow.models.base import EXACT, ModelHandle
 from undertow.types import Answer, ModelIdentity, Query
 
 Resolve: TypeAlias = Callable[[], ModelHandle]
-"""Finds the model where it is called; it is sent to the workers, so it must be picklable."""
+"""Resolves the model on a worker; must be picklable."""
 Versions: TypeAlias = Callable[[], Mapping[str, str]]
-"""Tells the versions, by package, that must be the same wherever a model is asked; picklable too."""
+"""Returns versions by package, which must be equal on all workers; must be picklable."""
 
-AT_EACH = 2
-"""Portions under way at a worker: one that it answers, and one that waits, so that it is never without."""
-STRIKES = 3
-"""So many workers in a row may be lost over the same questions, or in the same place of the crew."""
-PLACED_S = 120.0
-"""How long no worker at all may find a place in the cluster."""
-JOIN_S = 30.0
-"""How long a cluster may take to be joined."""
-LOOK_S = 1.0
-MAX_FREE = 32
-"""Prompts of one portion, where the model answers each by itself."""
-STORE_BYTES = 128 * 2**20
-"""Ray's own store on this machine: it holds the queries, and answers that are on their way."""
+UNITS_PER_WORKER = 2
+"""Work units queued at a worker: one in progress, one waiting, so that it never idles."""
+MAX_LOSSES = 3
+"""Workers in a row that may be lost over the same work unit, or in the same place of the pool."""
+SCHEDULE_TIMEOUT_S = 120.0
+"""Seconds until Ray must schedule the first worker."""
+JOIN_TIMEOUT_S = 30.0
+"""Seconds until a cluster must be joined."""
+POLL_S = 1.0
+MAX_UNIT_PROMPTS = 32
+"""Prompts of a work unit, if the model has no packs."""
+OBJECT_STORE_BYTES = 128 * 2**20
+"""Size of Ray's object store on this machine, which holds the queries and answers in transit."""
 THREADS = "OMP_NUM_THREADS"
 
 ON_IMPORT = {
-    # What Ray says of lost workers would go to standard output, among what we print.
+    # Ray would print lost workers to standard output, among our results.
     "RAY_DEDUP_LOGS_SKIP_REGEX": ".",
 }
 ON_START = {
@@ -65,19 +65,18 @@ ON_START = {
     "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
 }
 LOOPBACK = {"RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0"}
-"""What Ray reads in the environment. Its servers run what they are sent, so those for this machine alone listen on its loopback
-alone, as Ray has it on systems that it does not build clusters of."""
+"""Environment variables of Ray. Its servers execute what they receive, so those of a local cluster listen on the loopback only."""
 LOOPBACK_SWITCH = "ENABLE_RAY_CLUSTER"
-"""Ray's own constant for the same, read from the environment when Ray was imported."""
+"""Ray's constant for the same, read from the environment when Ray is imported."""
 
 
 @dataclass(frozen=True, slots=True)
 class WorkerStarted:
-    """A worker runs.
+    """A worker has started.
 
     Attributes:
-        host: its machine.
-        pid: its process there.
+        host: machine.
+        pid: process id.
     """
 
     host: str
@@ -85,7 +84,7 @@ class WorkerStarted:
 
     @property
     def where(self) -> str:
-        """In words."""
+        """Machine and process, in words."""
         return f"{self.host}, process {self.pid}"
 
 
@@ -111,8 +110,8 @@ class Allocation:
 
     Attributes:
         n_workers: number of workers.
-        cpus, gpus: resources that each requests.
-        threads: threads of each.
+        cpus, gpus: resources of each worker.
+        threads: threads of each worker.
     """
 
     n_workers: int
@@ -127,7 +126,7 @@ def shares(nodes: Sequence[Mapping[str, float]], n_workers: int, *, on_gpu: bool
     Each worker holds the model, so the default needs its memory once for each GPU or machine.
 
     Args:
-        nodes: what each machine has, as Ray says it (`CPU`, `GPU`).
+        nodes: resources of each machine, by Ray's names (`CPU`, `GPU`).
         n_workers: requested number; 0 for the default.
         on_gpu: whether models use GPUs where there are any.
 
@@ -140,7 +139,7 @@ def shares(nodes: Sequence[Mapping[str, float]], n_workers: int, *, on_gpu: bool
         wanted = n_workers or sum(gpus)
         if wanted > sum(gpus):
             raise UndertowError(
-                f"{wanted} workers are more than the {_counted(sum(gpus), 'GPU')} of the cluster; give --workers {sum(gpus)} or "
+                f"{wanted} workers are more than the {_pluralize(sum(gpus), 'GPU')} of the cluster; give --workers {sum(gpus)} or "
                 "fewer, or --device cpu"
             )
         share = min(n_cpus // n_gpus for n_cpus, n_gpus in zip(cpus, gpus, strict=True) if n_gpus)
@@ -150,14 +149,14 @@ def shares(nodes: Sequence[Mapping[str, float]], n_workers: int, *, on_gpu: bool
     wanted = n_workers or sum(1 for n_cpus in cpus if n_cpus)
     if wanted > sum(cpus):
         raise UndertowError(
-            f"{wanted} workers are more than the {_counted(sum(cpus), 'processor')} of the cluster; give --workers {sum(cpus)} or "
+            f"{wanted} workers are more than the {_pluralize(sum(cpus), 'processor')} of the cluster; give --workers {sum(cpus)} or "
             "fewer, or join a larger one"
         )
     share = max(size for size in range(1, max(cpus) + 1) if sum(n_cpus // size for n_cpus in cpus) >= wanted)
     return Allocation(wanted, share, 0, share)
 
 
-def _counted(number: int, noun: str) -> str:
+def _pluralize(number: int, noun: str) -> str:
     return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
@@ -165,9 +164,9 @@ class Worker:
     """The actor in each worker's process. Every method is a generator whose items are sent at once."""
 
     def __init__(self, folder: str, threads: str) -> None:
-        # Before torch is there, which reads it once.
+        # Before torch is imported, which reads it once.
         os.environ[THREADS] = threads
-        # A model's path is one from the folder that the user stands in.
+        # Paths of models are relative to the user's working folder.
         if Path(folder).is_dir():
             os.chdir(folder)
         self.model: Any = None
@@ -179,7 +178,7 @@ class Worker:
         """Resolve the model, check its identity and versions against the driver's, and open it."""
         placed = WorkerStarted(socket.gethostname(), os.getpid())
         yield placed
-        yield from _or_refused(self._opened(resolve, key, (versions, expected), placed.where))
+        yield from _send_errors(self._opened(resolve, key, (versions, expected), placed.where))
 
     def _opened(
         self, resolve: Resolve, key: str, versions: tuple[Versions, Mapping[str, str]], where: str
@@ -188,12 +187,12 @@ class Worker:
         handle = resolve()
         if handle.identity.key(EXACT) != key:
             raise UndertowError(
-                f"{handle.identity.name}: on {where} is another model than where the run was started; put the same files there"
+                f"{handle.identity.name}: the model on {where} differs from the driver's; put the same files there"
             )
         self.model = handle.open()
         yield ModelLoaded(facts_of(self.model))
 
-    def hear(self, queries: dict[str, Query], protocol: str) -> Iterator[WorkerError]:
+    def set_queries(self, queries: dict[str, Query], protocol: str) -> Iterator[WorkerError]:
         """Receive the queries."""
         self.runner = QueryRunner(self.model, queries, protocol)
         yield from ()
@@ -201,16 +200,16 @@ class Worker:
     def plan(self, stored: frozenset[str]) -> Iterator[TaskStarted | WorkUnit | AnswerBatch | WorkerError]:
         """Yield the work units that are left."""
         yield TaskStarted()
-        yield from _or_refused(self._heard().work_units(stored, MAX_FREE))
+        yield from _send_errors(self._runner().work_units(stored, MAX_UNIT_PROMPTS))
 
     def answer(self, unit: WorkUnit) -> Iterator[TaskStarted | AnswerBatch | WorkerError]:
         """Compute a work unit."""
         yield TaskStarted()
-        yield from _or_refused(self._heard().answers(unit))
+        yield from _send_errors(self._runner().answers(unit))
 
-    def _heard(self) -> QueryRunner:
+    def _runner(self) -> QueryRunner:
         if self.runner is None:
-            raise RuntimeError("a worker was told to plan or answer before it heard the queries")
+            raise RuntimeError("set_queries must be called before plan and answer")
         return self.runner
 
 
@@ -224,14 +223,14 @@ def _check_versions(there: Mapping[str, str], expected: Mapping[str, str], where
         has = there.get(package, "not installed")
         if has != wanted:
             raise UndertowError(
-                f"{package} on {where} is {has}, and {wanted} where the run was started; install the same on both"
+                f"{package} is {has} on {where} and {wanted} on the driver; install the same version on both"
             )
 
 
-def _or_refused(said: Iterator[Any]) -> Iterator[Any]:
+def _send_errors(said: Iterator[Any]) -> Iterator[Any]:
     """Send an `UndertowError` to the driver as a sentence; every other exception propagates."""
     try:
-        # Not `yield from`: Ray sends values in, which plain iterators do not take.
+        # Not `yield from`: Ray sends values in, which plain iterators do not accept.
         for one in said:  # noqa: UP028
             yield one
     except UndertowError as error:
@@ -246,17 +245,17 @@ class _Call:
         what: the worker's method.
         said: its results, as Ray references.
         unit: the work unit that it computes, if any.
-        begun: whether the worker has started it.
+        started: whether the worker has started it.
     """
 
     what: str
     said: Any
     unit: WorkUnit | None = None
-    begun: bool = False
+    started: bool = False
 
     @property
     def subject(self) -> WorkUnit | str:
-        """The work unit or method that counts a strike if the worker is lost."""
+        """The work unit or method that counts a loss if the worker is lost."""
         return self.unit or self.what
 
 
@@ -270,7 +269,7 @@ class _WorkerHandle:
         placed: where it runs; None until Ray schedules it.
         opened: whether it holds the model.
         notes: the latest notes on how its model is read.
-        strikes: consecutive losses in its place, by call.
+        losses: consecutive losses in its place, by call.
     """
 
     actor: Any
@@ -278,7 +277,7 @@ class _WorkerHandle:
     placed: WorkerStarted | None = None
     opened: bool = False
     notes: tuple[str, ...] = ()
-    strikes: Counter[WorkUnit | str] = field(default_factory=Counter)
+    losses: Counter[WorkUnit | str] = field(default_factory=Counter)
 
     def send(self, what: str, *given: Any, unit: WorkUnit | None = None) -> None:
         """Queue a call after all others."""
@@ -304,21 +303,21 @@ class Cluster:
         address: "" for a cluster of this machine's own, which ends with the run; `auto` or host:port to join one.
         n_workers: 0 for as many as there are GPUs or machines.
         on_gpu: whether the models run on GPUs where there are any.
-        patience_s: longest wait until Ray schedules the first worker.
+        schedule_timeout_s: longest wait until Ray schedules the first worker.
         versions: package versions that workers must share with this process.
-        n_hired: number of workers: those requested, less those given up.
+        n_workers_started: number of workers: those requested, less those given up.
         n_replaced: number of lost workers that were replaced.
     """
 
     address: str = ""
     n_workers: int = 0
     on_gpu: bool = True
-    patience_s: float = PLACED_S
+    schedule_timeout_s: float = SCHEDULE_TIMEOUT_S
     versions: Versions = dict
-    n_hired: int = 0
+    n_workers_started: int = 0
     n_replaced: int = 0
     _joined: bool = False
-    _crew: _WorkerPool | None = None
+    _pool: _WorkerPool | None = None
 
     def __enter__(self) -> Self:
         check_address(self.address)
@@ -328,7 +327,7 @@ class Cluster:
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         try:
-            self._dismiss()
+            self._stop_all()
         finally:
             if self._joined:
                 leave()
@@ -337,11 +336,11 @@ class Cluster:
     @property
     def workers(self) -> list[WorkerStarted]:
         """The workers that run now."""
-        return [worker.placed for worker in (self._crew.hired if self._crew else []) if worker.placed is not None]
+        return [worker.placed for worker in (self._pool.handles if self._pool else []) if worker.placed is not None]
 
     def manifest_entry(self) -> dict[str, str | int]:
         """The `engine` entry of the manifest; 0 workers where every answer was cached."""
-        return {"name": "ray", "workers": self.n_hired, "replaced": self.n_replaced}
+        return {"name": "ray", "workers": self.n_workers_started, "replaced": self.n_replaced}
 
     def engine(self, resolve: Resolve) -> Engine:
         """The engine for one model, which each worker resolves itself."""
@@ -355,27 +354,27 @@ class Cluster:
         stored: Mapping[str, Answer],
         protocol: str,
     ) -> Iterator[ModelLoaded | AnswerBatch]:
-        crew = self._crew_for(resolve, handle.identity)
-        before = crew.n_replaced
+        pool = self._pool_for(resolve, handle.identity)
+        before = pool.n_replaced
         try:
-            yield from _Dispatch(crew, distinct, frozenset(stored), protocol).arriving()
+            yield from _Dispatch(pool, distinct, frozenset(stored), protocol).arriving()
         finally:
-            self.n_replaced += crew.n_replaced - before
-            self.n_hired = len(crew.hired)
+            self.n_replaced += pool.n_replaced - before
+            self.n_workers_started = len(pool.handles)
 
-    def _crew_for(self, resolve: Resolve, identity: ModelIdentity) -> _WorkerPool:
+    def _pool_for(self, resolve: Resolve, identity: ModelIdentity) -> _WorkerPool:
         """Workers that hold this model: the current pool, or a new one."""
-        if self._crew is None or self._crew.identity != identity:
+        if self._pool is None or self._pool.identity != identity:
             self._join()
-            self._dismiss()
-            self._crew = _WorkerPool((resolve, identity, self.versions), self._shares(), self.patience_s)
-            self.n_hired = self._crew.shares.n_workers
-        return self._crew
+            self._stop_all()
+            self._pool = _WorkerPool((resolve, identity, self.versions), self._shares(), self.schedule_timeout_s)
+            self.n_workers_started = self._pool.shares.n_workers
+        return self._pool
 
-    def _dismiss(self) -> None:
-        if self._crew is not None:
-            self._crew.dismiss()
-            self._crew = None
+    def _stop_all(self) -> None:
+        if self._pool is not None:
+            self._pool.stop_all()
+            self._pool = None
 
     def _shares(self) -> Allocation:
         import ray
@@ -422,7 +421,7 @@ def start(n_cpus: int) -> None:
             ray.init(
                 "local",
                 num_cpus=n_cpus,
-                object_store_memory=STORE_BYTES,
+                object_store_memory=OBJECT_STORE_BYTES,
                 include_dashboard=False,
                 log_to_driver=False,
                 logging_level=logging.CRITICAL,
@@ -448,9 +447,9 @@ def leave() -> None:
 
 @contextmanager
 def _token() -> Iterator[None]:
-    """A password for what is started meanwhile, drawn anew, which its processes inherit and this one remembers.
+    """Set a random token for a cluster that starts within the context; its processes inherit it.
 
-    What the user says of passwords in the environment stays. A Ray that has none, before 2.52, starts without.
+    A token in the user's environment takes precedence. Ray before 2.52 has no tokens.
     """
     if not _read_authentication():
         yield
@@ -461,7 +460,7 @@ def _token() -> Iterator[None]:
 
 
 def _read_authentication() -> bool:
-    """Have Ray read the environment again, which it does once, when it is imported; False if this Ray cannot."""
+    """Make Ray read the environment again, which it reads when imported; False if this version has no tokens."""
     inside = importlib.import_module("ray._raylet")
     if not hasattr(inside, "AuthenticationTokenLoader") or not hasattr(inside, "Config"):
         return False
@@ -480,20 +479,26 @@ def _is_loopback(address: str) -> bool:
 class _WorkerPool:
     """Workers that hold one model, kept between batches of items."""
 
-    def __init__(self, model: tuple[Resolve, ModelIdentity, Versions], divided: Allocation, patience_s: float) -> None:
-        (self.resolve, self.identity, self.versions), self.shares, self.patience_s = model, divided, patience_s
-        self.hired: list[_WorkerHandle] = []
+    def __init__(
+        self, model: tuple[Resolve, ModelIdentity, Versions], divided: Allocation, schedule_timeout_s: float
+    ) -> None:
+        (self.resolve, self.identity, self.versions), self.shares, self.schedule_timeout_s = (
+            model,
+            divided,
+            schedule_timeout_s,
+        )
+        self.handles: list[_WorkerHandle] = []
         self.facts: Mapping[str, str | float] | None = None
         self.n_replaced = 0
         self.waits_since = time.monotonic()
         for _ in range(divided.n_workers):
-            self.hire()
+            self.start_worker()
 
-    def hire(self) -> _WorkerHandle:
+    def start_worker(self) -> _WorkerHandle:
         """Start one more worker, which opens the model."""
         import ray
 
-        if not any(worker.placed for worker in self.hired):
+        if not any(worker.placed for worker in self.handles):
             self.waits_since = time.monotonic()
         actor = (
             ray.remote(Worker)
@@ -502,30 +507,33 @@ class _WorkerPool:
         )
         worker = _WorkerHandle(actor)
         worker.send("open", self.resolve, self.identity.key(EXACT), self.versions, dict(self.versions()))
-        self.hired.append(worker)
+        self.handles.append(worker)
         return worker
 
-    def let_go(self, worker: _WorkerHandle) -> None:
+    def stop_worker(self, worker: _WorkerHandle) -> None:
         """Kill its process."""
         import ray
 
-        self.hired.remove(worker)
+        self.handles.remove(worker)
         ray.kill(worker.actor)
 
-    def dismiss(self) -> None:
+    def stop_all(self) -> None:
         """Kill all workers."""
-        for worker in list(self.hired):
-            self.let_go(worker)
+        for worker in list(self.handles):
+            self.stop_worker(worker)
 
-    def check_patience(self) -> None:
-        """Stop waiting after `patience_s`.
+    def check_schedule_timeout(self) -> None:
+        """Stop waiting after `schedule_timeout_s`.
 
         Raises:
             UndertowError: Ray has scheduled no worker in that time.
         """
         import ray
 
-        if any(worker.placed for worker in self.hired) or time.monotonic() - self.waits_since < self.patience_s:
+        if (
+            any(worker.placed for worker in self.handles)
+            or time.monotonic() - self.waits_since < self.schedule_timeout_s
+        ):
             return
         has, free = ray.cluster_resources(), ray.available_resources()
         wanted = {"CPU": self.shares.cpus, "GPU": self.shares.gpus}
@@ -534,49 +542,49 @@ class _WorkerPool:
             f"{free.get(kind, 0):g} of {has.get(kind, 0):g} {kind}" for kind, number in wanted.items() if number
         )
         raise UndertowError(
-            f"no worker found a place in the cluster within {self.patience_s:.0f} seconds: each asks for {needs}, and {there} are "
-            "free; wait until others are done, or ask for less with --workers or --device"
+            f"Ray could not schedule a worker within {self.schedule_timeout_s:.0f} seconds: each needs {needs}, and {there} are free; "
+            "wait until other jobs end, or change --workers or --device"
         )
 
 
 class _Dispatch:
     """The queries of one engine call, dispatched to a worker pool."""
 
-    def __init__(self, crew: _WorkerPool, distinct: dict[str, Query], stored: frozenset[str], protocol: str) -> None:
+    def __init__(self, pool: _WorkerPool, distinct: dict[str, Query], stored: frozenset[str], protocol: str) -> None:
         import ray
 
-        self.crew, self.protocol = crew, protocol
+        self.pool, self.protocol = pool, protocol
         self.queries, self.stored = ray.put(distinct), ray.put(stored)
         self.waiting: deque[WorkUnit] = deque()
         self.planned: set[str] = set()
         self.all_planned = False
-        self.strikes: Counter[WorkUnit | str] = Counter()
+        self.losses: Counter[WorkUnit | str] = Counter()
         self.suspects: set[WorkUnit] = set()
-        for worker in crew.hired:
+        for worker in pool.handles:
             worker.notes = ()
-            worker.send("hear", self.queries, protocol)
+            worker.send("set_queries", self.queries, protocol)
         self.gone_notes: tuple[str, ...] = ()
 
     def arriving(self) -> Iterator[ModelLoaded | AnswerBatch]:
         """Yield results until every query has an answer."""
-        if self.crew.facts is not None:
-            yield ModelLoaded(self.crew.facts)
+        if self.pool.facts is not None:
+            yield ModelLoaded(self.pool.facts)
         while not self._done():
             self._dispatch()
-            for worker in self._with_news():
-                # Another's news may have come first, and this one be lost since.
-                if worker in self.crew.hired:
-                    yield from self._heard(worker)
+            for worker in self._wait_for_results():
+                # An earlier result may have shown that this worker is lost.
+                if worker in self.pool.handles:
+                    yield from self._runner(worker)
 
     def _done(self) -> bool:
-        return self.all_planned and not self.waiting and not any(worker.work_units for worker in self.crew.hired)
+        return self.all_planned and not self.waiting and not any(worker.work_units for worker in self.pool.handles)
 
     def _dispatch(self) -> None:
         """Send the plan to a free worker, and work units to all that have few: a first unit to each before any second."""
-        ready = [worker for worker in self.crew.hired if worker.opened]
-        if not self.all_planned and ready and not any(worker.plans for worker in self.crew.hired):
+        ready = [worker for worker in self.pool.handles if worker.opened]
+        if not self.all_planned and ready and not any(worker.plans for worker in self.pool.handles):
             min(ready, key=lambda worker: len(worker.calls)).send("plan", self.stored)
-        for n_at_each in range(AT_EACH):
+        for n_at_each in range(UNITS_PER_WORKER):
             for worker in ready:
                 if self.waiting and len(worker.work_units) == n_at_each and not worker.plans and self._may_join(worker):
                     unit = self.waiting.popleft()
@@ -586,21 +594,21 @@ class _Dispatch:
         """Whether the next work unit may queue at a worker: a suspect runs alone, so that the cause of a loss is known."""
         return not worker.work_units or not self.suspects & {self.waiting[0], *worker.work_units}
 
-    def _with_news(self) -> list[_WorkerHandle]:
+    def _wait_for_results(self) -> list[_WorkerHandle]:
         """Workers with new results, or lost ones; waits a moment for the first."""
         import ray
 
-        fronts = {id(worker.calls[0].said): worker for worker in self.crew.hired if worker.calls}
+        fronts = {id(worker.calls[0].said): worker for worker in self.pool.handles if worker.calls}
         said = [worker.calls[0].said for worker in fronts.values()]
-        ready, _ = ray.wait(said, num_returns=1, timeout=LOOK_S)
+        ready, _ = ray.wait(said, num_returns=1, timeout=POLL_S)
         if not ready:
-            self.crew.check_patience()
+            self.pool.check_schedule_timeout()
             return []
-        # All of them: the first of the list must not be preferred to the others.
+        # All workers, so that the first of the list gets no preference.
         ready, _ = ray.wait(said, num_returns=len(said), timeout=0)
         return [fronts[id(one)] for one in ready]
 
-    def _heard(self, worker: _WorkerHandle) -> Iterator[ModelLoaded | AnswerBatch]:
+    def _runner(self, worker: _WorkerHandle) -> Iterator[ModelLoaded | AnswerBatch]:
         import ray
 
         call = worker.calls[0]
@@ -608,69 +616,69 @@ class _Dispatch:
             said = ray.get(next(call.said))
         except StopIteration:
             worker.calls.popleft()
-            worker.strikes[call.what] = 0
+            worker.losses[call.what] = 0
             self.all_planned = self.all_planned or call.what == "plan"
             return
         except ray.exceptions.RayTaskError:
-            raise  # an error in our own code, or memory that ran out: no other worker would do better
+            raise  # an error in our code, or memory ran out: another worker would fail too
         except ray.exceptions.RayError as error:
             self._lost(worker, error)
             return
         if isinstance(said, WorkerError):
             raise UndertowError(_with_machine(worker, said.sentence))
         if isinstance(said, TaskStarted):
-            call.begun = True
+            call.started = True
         elif isinstance(said, WorkerStarted):
             worker.placed = said
         elif isinstance(said, ModelLoaded):
             worker.opened = True
-            if self.crew.facts is None:
-                self.crew.facts = said.facts
+            if self.pool.facts is None:
+                self.pool.facts = said.facts
                 yield said
-            check_weights(self.crew.identity.name, self.crew.facts, said.facts)
+            check_weights(self.pool.identity.name, self.pool.facts, said.facts)
         elif isinstance(said, WorkUnit):
-            self._take_in(said)
+            self._add_work_unit(said)
         else:
             worker.notes = said.notes
             yield replace(said, notes=self._notes())
 
-    def _take_in(self, unit: WorkUnit) -> None:
+    def _add_work_unit(self, unit: WorkUnit) -> None:
         """Add a part of the plan, less what is planned already: a plan repeated after a loss may cut differently."""
         packs = (tuple(digest for digest in pack if digest not in self.planned) for pack in unit.packs)
         left = replace(unit, packs=tuple(pack for pack in packs if pack))
         if left.packs:
             self.planned.update(digest for pack in left.packs for digest in pack)
             self.waiting.append(left)
-            self.strikes["plan"] = 0
+            self.losses["plan"] = 0
 
     def _notes(self) -> tuple[str, ...]:
         """The notes of all workers so far."""
-        said = (note for worker in self.crew.hired for note in worker.notes)
+        said = (note for worker in self.pool.handles for note in worker.notes)
         return tuple(dict.fromkeys([*self.gone_notes, *said]))
 
     def _lost(self, worker: _WorkerHandle, error: Exception) -> None:
-        """Replace a lost worker and queue its work units again; the current call (or the place in the pool) gets a strike.
+        """Replace a lost worker and queue its work units again; the current call (or the place in the pool) counts a loss.
 
         Raises:
             UndertowError: too many workers were lost over the same call.
         """
         call = worker.calls[0]
-        # One that was gone before it began, with its machine perhaps, says nothing of what it was to do.
-        strikes, subject = (self.strikes, call.subject) if call.begun else (worker.strikes, call.what)
-        strikes[subject] += 1
+        # A worker that was lost before it started the call does not implicate the call.
+        losses, subject = (self.losses, call.subject) if call.started else (worker.losses, call.what)
+        losses[subject] += 1
         self.suspects.update(worker.work_units)
         self.waiting.extendleft(reversed(worker.work_units))
         self.gone_notes = tuple(dict.fromkeys([*self.gone_notes, *worker.notes]))
-        self.crew.let_go(worker)
-        if strikes[subject] >= STRIKES:
-            # One machine where the model does not fit does not keep the others from going on.
-            if subject == "open" and any(other.opened for other in self.crew.hired):
+        self.pool.stop_worker(worker)
+        if losses[subject] >= MAX_LOSSES:
+            # A machine where the model does not fit does not stop the others.
+            if subject == "open" and any(other.opened for other in self.pool.handles):
                 return
             raise UndertowError(_hopeless(subject, error))
-        successor = self.crew.hire()
-        successor.strikes = worker.strikes
-        successor.send("hear", self.queries, self.protocol)
-        self.crew.n_replaced += 1
+        successor = self.pool.start_worker()
+        successor.losses = worker.losses
+        successor.send("set_queries", self.queries, self.protocol)
+        self.pool.n_replaced += 1
 
 
 def _with_machine(worker: _WorkerHandle, sentence: str) -> str:
@@ -682,19 +690,19 @@ def _with_machine(worker: _WorkerHandle, sentence: str) -> str:
 def _hopeless(subject: WorkUnit | str, error: Exception) -> str:
     doing = {
         "open": "while it opened the model",
-        "plan": "while it planned what to ask",
-        "hear": "as it was sent the queries",
-        "answer": "before it could answer anything",
+        "plan": "while it planned the work units",
+        "set_queries": "while it received the queries",
+        "answer": "before its first answer",
     }
-    where = doing[subject] if isinstance(subject, str) else f"over the same {_counted(subject.n_queries, 'question')}"
+    where = doing[subject] if isinstance(subject, str) else f"over the same {_pluralize(subject.n_queries, 'query')}"
     return (
-        f"a worker was lost {STRIKES} times in a row {where} ({type(error).__name__}: {_reason(error)}); all answers so far are "
-        "kept, so if memory ran out, give fewer --workers, and run the same command again"
+        f"a worker was lost {MAX_LOSSES} times in a row {where} ({type(error).__name__}: {_reason(error)}); all answers so far are "
+        "stored; if memory ran out, lower --workers; run the same command again"
     )
 
 
 def _reason(error: Exception) -> str:
-    """The part of Ray's page that says what happened, on one line."""
+    """The reason in Ray's error message, on one line."""
     text = str(error)
     exit_detail = re.search(r"Worker exit detail: (.*?)(?:\. Some common|\. There are some|$)", text, re.DOTALL)
     lines = [line.strip() for line in (exit_detail[1] if exit_detail else text).splitlines() if line.strip()]
@@ -709,38 +717,38 @@ def _reason(error: Exception) -> str:
 
 
 def check_ray() -> None:
-    """See that Ray is installed, without importing it.
+    """Check that Ray is installed, without importing it.
 
     Raises:
-        UndertowError: it is not.
+        UndertowError: Ray is not installed.
     """
     if importlib.util.find_spec("ray") is None:
         raise UndertowError("--engine ray needs Ray: run `pip install 'undertow[ray]'`")
 
 
 def check_address(address: str) -> None:
-    """See that an address is one.
+    """Check a cluster address.
 
     Raises:
-        UndertowError: it is none, or of Ray's client, which cannot stream.
+        UndertowError: the address is invalid, or is one of Ray's client, which cannot stream.
     """
     if address.startswith("ray://"):
         raise UndertowError(
-            f"--ray-address {address} is of Ray's client, which cannot stream answers; run the command on a machine of the cluster, "
-            "with --ray-address auto"
+            f"--ray-address {address} is an address of Ray's client, which cannot stream answers; run the command on a machine of the "
+            "cluster with --ray-address auto"
         )
     host, _, port = address.rpartition(":")
     if address not in ("", "auto") and not (host and port.isdecimal() and len(port) < 6 and 0 < int(port) < 2**16):
         raise UndertowError(
-            f"--ray-address {address!r} is no address; write auto, or HOST:PORT as `ray start --head` prints it"
+            f"--ray-address {address!r} is not an address; use auto, or HOST:PORT as `ray start --head` prints it"
         )
 
 
 def _check_same(address: str, joined: str) -> None:
-    """See that the cluster that a program is in is the one that was named, if any was.
+    """Check that the cluster that this program has joined is the requested one.
 
     Raises:
-        UndertowError: it is another.
+        UndertowError: it is another cluster.
     """
     if address not in ("", "auto") and _numeric(address) != _numeric(joined):
         raise UndertowError(
@@ -750,7 +758,7 @@ def _check_same(address: str, joined: str) -> None:
 
 
 def _numeric(address: str) -> str:
-    """With the number of a machine in place of its name."""
+    """The address with the host's IP number."""
     host, _, port = address.rpartition(":")
     try:
         return f"{socket.gethostbyname(host)}:{int(port)}"
@@ -758,7 +766,7 @@ def _numeric(address: str) -> str:
         return address
 
 
-# Ray tries for minutes, each time with a line on the terminal, so another process tries first.
+# Ray retries for minutes and prints each attempt, so a subprocess tries first.
 TRY = """
 import sys, ray
 try:
@@ -769,25 +777,25 @@ except Exception as error:
 
 
 def _try_to_join(address: str) -> None:
-    """See that a cluster can be joined.
+    """Check in a subprocess that a cluster can be joined.
 
     Raises:
-        OSError: it cannot, or takes too long.
+        OSError: it cannot be joined, or not in time.
     """
     host, _, port = address.rpartition(":")
     if host:
-        socket.create_connection((host, int(port)), timeout=JOIN_S / 3).close()
+        socket.create_connection((host, int(port)), timeout=JOIN_TIMEOUT_S / 3).close()
     try:
         tried = subprocess.run(
-            # Not with the user's folder among those that Python imports from: a ray.py there would be run.
+            # Without the working folder on the import path: a ray.py there would be executed.
             [sys.executable, "-P", "-c", TRY, address],
             capture_output=True,
             text=True,
-            timeout=JOIN_S,
+            timeout=JOIN_TIMEOUT_S,
             check=False,
         )
     except subprocess.TimeoutExpired as error:
-        raise OSError(f"what answers there is no Ray, or was silent for {JOIN_S:.0f} seconds") from error
+        raise OSError(f"the server there is not Ray, or did not answer for {JOIN_TIMEOUT_S:.0f} seconds") from error
     if tried.returncode:
         said = [line for line in tried.stderr.splitlines() if re.match(r"[\w.]+: ", line)]
         raise OSError((said[0].partition(": ")[2] if said else "no reason given").rstrip("."))
@@ -797,8 +805,8 @@ def _not_joined(address: str, error: Exception) -> str:
     first = next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__).rstrip(".")
     if not address:
         return (
-            f"Ray cannot be started on this machine ({first}); run `pip install --upgrade 'undertow[ray]'`, see that there is room for "
-            "its files and its shared memory, or leave --engine out"
+            f"Ray cannot be started on this machine ({first}); run `pip install --upgrade 'undertow[ray]'`, free disk "
+            "space and shared memory for it, or leave --engine out"
         )
     if address == "auto":
         return (
@@ -809,7 +817,7 @@ def _not_joined(address: str, error: Exception) -> str:
 
 @contextmanager
 def _environment(values: Mapping[str, str]) -> Iterator[None]:
-    """Variables for a while; those that the user has set stay."""
+    """Set environment variables within the context; those that the user has set take precedence."""
     added = {name: value for name, value in values.items() if name not in os.environ}
     os.environ.update(added)
     try:
@@ -820,5 +828,5 @@ def _environment(values: Mapping[str, str]) -> Iterator[None]:
 
 
 def _cores() -> int:
-    """Processors that this process may use."""
+    """Number of processors available to this process."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

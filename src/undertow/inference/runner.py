@@ -18,7 +18,7 @@ import numpy as np
 from undertow.errors import UndertowError
 from undertow.inference.answer_cache import AnswerCache, CorruptCacheError
 from undertow.inference.planner import plan, read_pack
-from undertow.models.backend.malloc import give_back_pages
+from undertow.models.backend.malloc import trim_memory
 from undertow.models.base import (
     PAPER,
     PAPER_TOP,
@@ -35,9 +35,13 @@ from undertow.models.base import (
 )
 from undertow.types import (
     BLANK,
+    CHOICE,
     CONTINUATIONS,
+    EXTRACTION,
+    GENERATION,
     NOT_SEEN,
     PROMPT,
+    WRITING,
     Answer,
     ClozeQuery,
     ContinuationQuery,
@@ -46,20 +50,20 @@ from undertow.types import (
     Query,
     ScoredQuery,
     Scores,
-    kind_of,
     query_digest,
+    query_kind,
 )
 
 T = TypeVar("T")
 Progress = Callable[[int, int], None]
 """Called with (queries done, queries in all)."""
 KIND_WORDS = {
-    "blank": "a sentence with a blank",
-    "continuations": "how a text goes on",
-    "generation": "a prompt to answer",
-    "choice": "which of several labels answers a prompt",
-    "writing": "to write an answer within limits",
-    "extraction": "a question about a passage",
+    BLANK: "sentences with a blank",
+    CONTINUATIONS: "continuations of a text",
+    GENERATION: "prompts to answer",
+    CHOICE: "choices between labels",
+    WRITING: "constrained answers",
+    EXTRACTION: "questions about a passage",
 }
 
 
@@ -115,7 +119,7 @@ class RunEstimate:
     n_controls: int = 0
 
     @classmethod
-    def of_all(cls, estimates: Sequence[RunEstimate]) -> RunEstimate:
+    def total(cls, estimates: Sequence[RunEstimate]) -> RunEstimate:
         """The total over models that run one after another."""
         return cls(
             n_queries=sum(one.n_queries for one in estimates),
@@ -183,7 +187,7 @@ Engine: TypeAlias = Callable[
     [ModelHandle, dict[str, Query], Mapping[str, Answer], str], Iterator[ModelLoaded | AnswerBatch]
 ]
 """Where a model runs. Called with the model, the distinct queries by digest, the stored answers among them and the protocol;
-it opens the model, says so once, and yields what arrives. What is yielded is stored before more is asked for."""
+it opens the model, yields one `ModelLoaded`, then batches. The runner stores each batch before it takes the next."""
 
 
 def local_engine(
@@ -215,12 +219,12 @@ def check_weights(name: str, before: Mapping[str, str | float], now: Mapping[str
     first, second = (str(facts.get("weights", "")) for facts in (before, now))
     if first != second and first.partition(":")[0] == second.partition(":")[0]:
         raise UndertowError(
-            f"{name}: was loaded with other weights than before, from the same files ({first}, then {second}); they changed while they "
-            f"were read, or are not all there; check the files, and remove what was answered with `undertow cache prune -m {name}`"
+            f"{name}: its weights differ from an earlier load of the same files ({first}, then {second}); the files changed during "
+            f"loading or are incomplete; check them, and remove the earlier answers with `undertow cache prune -m {name}`"
         )
 
 
-def run_queries(  # noqa: PLR0913 - what is asked of whom, and where
+def run_queries(  # noqa: PLR0913 - model, queries, cache and engine
     handle: ModelHandle,
     queries: Sequence[Query],
     store: AnswerCache,
@@ -248,19 +252,19 @@ def run_queries(  # noqa: PLR0913 - what is asked of whom, and where
                 check_weights(handle.identity.name, facts, arrived.facts)
                 started, facts = time.perf_counter(), dict(arrived.facts)
                 continue
-            # What was said of earlier answers still holds of them.
+            # Notes of earlier answers still apply to them.
             notes = tuple(dict.fromkeys([*said, *arrived.notes]))
             fresh = {digest: answer for digest, answer in arrived.answers.items() if digest not in answers}
             if fresh:
                 _with_recovery(store, partial(store.put, handle.identity, protocol, fresh, notes, facts))
             answers |= fresh
-            lost |= {digest: Answer.none(reason) for digest, reason in arrived.lost.items()}
+            lost |= {digest: Answer.missing(reason) for digest, reason in arrived.lost.items()}
             lost = {digest: answer for digest, answer in lost.items() if digest not in answers}
             n_tokens += arrived.n_tokens
             progress(len(answers) + len(lost), len(distinct))
         seconds = time.perf_counter() - started
         forgotten = [digest for digest in distinct if digest not in answers and digest not in lost]
-        lost |= dict.fromkeys(forgotten, Answer.none("the model gave no answer to this"))
+        lost |= dict.fromkeys(forgotten, Answer.missing("the model gave no answer"))
     given = answers | lost
     unseen = _never_seen(distinct, answers)
     if unseen:
@@ -314,10 +318,10 @@ def check_capabilities(handle: ModelHandle, queries: Sequence[Query], protocol: 
     Raises:
         UndertowError: names the supported kinds or protocols.
     """
-    for kind in dict.fromkeys(map(kind_of, queries)):
+    for kind in dict.fromkeys(map(query_kind, queries)):
         if kind not in handle.capabilities:
-            can = " and ".join(KIND_WORDS.get(one, one) for one in handle.capabilities)
-            raise UndertowError(f"{handle.identity.name}: cannot be asked {KIND_WORDS[kind]}; it can be asked {can}")
+            supported = " and ".join(KIND_WORDS.get(one, one) for one in handle.capabilities)
+            raise UndertowError(f"{handle.identity.name}: does not support {KIND_WORDS[kind]}; it supports {supported}")
         if protocol not in handle.capabilities[kind]:
             how = handle.identity.scoring_method if kind in (BLANK, CONTINUATIONS) else "prompts"
             known = " or ".join(handle.capabilities[kind])
@@ -335,7 +339,7 @@ def estimate(handle: ModelHandle, queries: Sequence[Query], store: AnswerCache, 
         return RunEstimate(len(queries), len(distinct), len(stored), 0, 0, 0.0, 0)
     model = handle.open()
     read, whole = _by_route(model, distinct)
-    efforts = [_effort_of_reading(cast(TokenModel, model), read, stored, protocol)] if read else []
+    efforts = [_reading_cost(cast(TokenModel, model), read, stored, protocol)] if read else []
     left = [query for digest, query in whole.items() if digest not in stored]
     if left:
         efforts.append(cast(AnsweringModel, model).estimate_cost(left, protocol))
@@ -366,14 +370,14 @@ class QueryRunner:
     protocol: str
     _encoded: dict[str, EncodedQuery] = field(default_factory=dict)
 
-    def work_units(self, stored: Collection[str], most_free: int = 2**62) -> Iterator[WorkUnit | AnswerBatch]:
+    def work_units(self, stored: Collection[str], max_free: int = 2**62) -> Iterator[WorkUnit | AnswerBatch]:
         """Work units that are left, in the order of the plan; answers for queries that the model cannot score.
 
         The plan covers all queries, stored ones too, so it is the same on every worker.
 
         Args:
             stored: digests of answered queries.
-            most_free: most queries of a work unit, where the model has no packs.
+            max_free: most queries of a work unit, where the model has no packs.
         """
         read, whole = _by_route(self.model, self.distinct)
         if read:
@@ -381,16 +385,16 @@ class QueryRunner:
             if refused:
                 yield AnswerBatch(refused, notes=self.model.notes)
             yield from _passes(cast(TokenModel, self.model), self._encoded, {*stored, *refused})
-        yield from map(WorkUnit, _left_to_answer(self.model, whole, stored, most_free))
+        yield from map(WorkUnit, _left_to_answer(self.model, whole, stored, max_free))
 
     def answers(self, unit: WorkUnit) -> Iterator[AnswerBatch]:
         """Answers of a work unit, as they arrive; `work_units` need not have been called before."""
         if unit.as_tree is None:
-            if hasattr(self.model, "forget"):
-                self.model.forget()
+            if hasattr(self.model, "reset_cache"):
+                self.model.reset_cache()
             for pack in unit.packs:
                 yield from self._answered_whole(pack)
-                give_back_pages()
+                trim_memory()
             return
         model, (members,) = cast(TokenModel, self.model), unit.packs
         unknown = {
@@ -398,7 +402,7 @@ class QueryRunner:
         }
         encoded = self._encoded | _encode(model, unknown)[0] if unknown else self._encoded
         fresh = _read(model, encoded, unit, self.protocol)
-        give_back_pages()
+        trim_memory()
         yield AnswerBatch(fresh, n_tokens=unit.n_tokens, notes=model.notes)
 
     def _answered_whole(self, pack: Sequence[str]) -> Iterator[AnswerBatch]:
@@ -407,7 +411,7 @@ class QueryRunner:
         left = dict.fromkeys(pack)
         try:
             for arrived in cast(AnsweringModel, self.model).answer(queries, self.protocol):
-                # A model that reads sentences too says apart how it answers prompts.
+                # A model that also scores tokens has separate notes on prompts.
                 notes = getattr(self.model, "prompt_notes", self.model.notes)
                 yield _sorted_out({pack[place]: answer for place, answer in arrived.items()}, notes)
                 for place in arrived:
@@ -433,7 +437,7 @@ def _by_route(model: LoadedModel, distinct: dict[str, Query]) -> tuple[dict[str,
 
 
 def _left_to_answer(
-    model: LoadedModel, whole: dict[str, Query], stored: Collection[str], most_free: int
+    model: LoadedModel, whole: dict[str, Query], stored: Collection[str], max_free: int
 ) -> Iterator[tuple[tuple[str, ...], ...]]:
     """The packs of each work unit, by a plan over all prompts, less those that are answered."""
     digests = list(whole)
@@ -442,7 +446,7 @@ def _left_to_answer(
     if hasattr(model, "sections"):
         for section in model.sections(list(whole.values())):
             packs = tuple(tuple(digests[place] for place in places) for places in section)
-            # What one pack leaves is there for the next, so a section that is half done is done again.
+            # Packs share a cache, so an interrupted section is computed again.
             if any(digest not in stored for pack in packs for digest in pack):
                 yield packs
         return
@@ -452,7 +456,7 @@ def _left_to_answer(
         )
     else:
         free = [digest for digest in digests if digest not in stored]
-        remaining = (free[start : start + most_free] for start in range(0, len(free), most_free))
+        remaining = (free[start : start + max_free] for start in range(0, len(free), max_free))
     for pack in remaining:
         left = tuple(digest for digest in pack if digest not in stored)
         if left:
@@ -467,11 +471,11 @@ def _sorted_out(
         if isinstance(answer, RequestFailedError):
             lost[digest] = str(answer)
         else:
-            answers[digest] = Answer.none(str(answer)) if isinstance(answer, UnsupportedQueryError) else answer
+            answers[digest] = Answer.missing(str(answer)) if isinstance(answer, UnsupportedQueryError) else answer
     return AnswerBatch(answers, lost, notes=notes)
 
 
-def _effort_of_reading(
+def _reading_cost(
     model: TokenModel, distinct: dict[str, ScoredQuery], stored: dict[str, Answer], protocol: str
 ) -> CostEstimate:
     encoded, refused = _encode(model, distinct)
@@ -493,7 +497,7 @@ def _encode(model: TokenModel, distinct: dict[str, ScoredQuery]) -> tuple[dict[s
     refused: dict[str, Answer] = {}
     for digest, result in zip(distinct, model.encode(list(distinct.values())), strict=True):
         if isinstance(result, UnsupportedQueryError):
-            refused[digest] = Answer.none(str(result))
+            refused[digest] = Answer.missing(str(result))
         else:
             encoded[digest] = result
     return encoded, refused
@@ -522,17 +526,17 @@ def _read(model: TokenModel, encoded: dict[str, EncodedQuery], unit: WorkUnit, p
 def _answer(query: EncodedQuery, reads_nats: Sequence[Floats]) -> Answer:
     """Sum each option's log-likelihood over its paths; the first tokens at the blank leave the rest to other words."""
     logprobs = [float(sum(reads_nats[path].sum() for path in parts)) for parts in query.option_paths]
-    # Minus infinity is an answer: nothing, since the token was not among those that the protocol looks at.
+    # Minus infinity is an answer: the token is not among those that the protocol counts.
     if any(math.isnan(value) or value == math.inf for value in logprobs):
-        return Answer.none("the model gave a probability that is not a number")
+        return Answer.missing("the model gave a probability that is not a number")
     counted = tuple(math.nan if option in query.duplicate_options else value for option, value in enumerate(logprobs))
     return Answer(counted, _other_prob(query, reads_nats), n_tokens=query.n_tokens)
 
 
 def _other_prob(query: EncodedQuery, reads_nats: Sequence[Floats]) -> float:
-    """One minus the probability of the options' first tokens; NaN where these do not share a distribution.
+    """One minus the probability of the options' first tokens; NaN where these are read from different distributions.
 
-    A masked model reads a word of two tokens in another text (two masks) than a word of one.
+    A masked model reads a word of two tokens in a text with two masks.
     """
     claimed: dict[tuple[tuple[int, ...], int, int], float] = {}
     for first, *_ in query.option_paths:

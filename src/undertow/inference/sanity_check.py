@@ -20,7 +20,7 @@ from undertow import data
 from undertow.inference.answer_cache import AnswerCache
 from undertow.inference.runner import Engine, Progress, RunnerResult, local_engine, run_queries
 from undertow.models.base import EXACT, ModelHandle
-from undertow.types import BLANK, GENERATION, Answer, ClozeQuery, Floats, GenerateQuery, Item, Option, kind_of
+from undertow.types import BLANK, GENERATION, Answer, ClozeQuery, Floats, GenerateQuery, Item, Option, query_kind
 
 DecidedQuery: TypeAlias = ClozeQuery | GenerateQuery
 """The query of a decided sentence."""
@@ -37,12 +37,12 @@ PAIRS = (
     ("The lady", "The gentleman", " asked whether ", " could sit by the window."),
     ("Mrs. Brown", "Mr. Brown", " went to the shop because ", " needed bread."),
 )
-"""Subjects whose pronoun is *she* and *he*, and the text around the blank. None reports speech, which may be of somebody else."""
+"""Subjects of *she* and *he*, and the text around the blank. No sentence reports speech, whose pronoun may refer to somebody else."""
 SHE, HE = "female", "male"
 WORDS = {SHE: ["she"], HE: ["he"]}
 N_ALL, N_SHORT = 2 * len(PAIRS), 5
-ALIKE = 1e-9
-"""Shares that differ by less, in proportion, are the same."""
+TIE_TOLERANCE = 1e-9
+"""Relative difference below which shares are equal."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +55,7 @@ class SanityCheck:
         low_percent: lower end of the exact 95% interval (Clopper and Pearson) of the share that is right; NaN without answers.
         high_percent: upper end.
         missing_reason: why a sentence has no answer; "" where all have one.
-        could_turn: answers that probability hidden by a server could turn.
+        could_flip: answers that probability hidden by a server could change.
     """
 
     right: int
@@ -63,7 +63,7 @@ class SanityCheck:
     low_percent: float
     high_percent: float
     missing_reason: str = ""
-    could_turn: int = 0
+    could_flip: int = 0
 
     def counted(self) -> dict[str, int]:
         """The entry of the manifest."""
@@ -79,7 +79,9 @@ class SanityCheck:
         """The verdict in words."""
         if not self.answered:
             return f"no sentence has an answer: {self.missing_reason}"
-        caveat = f"; what it does not show could turn {self.could_turn} of them" if self.could_turn else ""
+        caveat = (
+            f"; probability that it does not show could change {self.could_flip} of them" if self.could_flip else ""
+        )
         return (
             f"{self.right} of {self.answered} right (95% interval {self.low_percent:.0f}% to {self.high_percent:.0f}%), which is "
             f"{'better' if self.reads else 'no better'} than chance (50%){caveat}"
@@ -106,16 +108,16 @@ def decided_items(handle: ModelHandle, n: int = N_ALL) -> list[Item]:
     if BLANK in handle.capabilities:
         return items
     if GENERATION in handle.capabilities:
-        return data.AnswerMode(data.load_prompts("B"), max_tokens=5).items(items, data.watched(WORDS))
+        return data.AnswerMode(data.load_prompts("B"), max_tokens=5).items(items, data.answer_words(WORDS))
     return []
 
 
-def query_decided(
+def query_decided_sentences(
     handle: ModelHandle, items: Sequence[Item], store: AnswerCache, progress: Progress, *, engine: Engine = local_engine
 ) -> RunnerResult:
     """Query decided sentences, under `exact` where the model supports it."""
     queries = [item.query for item in items]
-    protocols = handle.capabilities[kind_of(queries[0])]
+    protocols = handle.capabilities[query_kind(queries[0])]
     return run_queries(handle, queries, store, EXACT if EXACT in protocols else protocols[0], progress, engine=engine)
 
 
@@ -130,8 +132,8 @@ def judged(items: Sequence[Item], answers: Sequence[Answer]) -> SanityCheck:
             continue
         of_group = shares(item.query, answer)
         other = HE if item.gold == SHE else SHE
-        right.append(of_group[str(item.gold)] > of_group[other] * (1 + ALIKE))
-        n_could_turn += _could_turn(item.query, answer)
+        right.append(of_group[str(item.gold)] > of_group[other] * (1 + TIE_TOLERANCE))
+        n_could_turn += _could_flip(item.query, answer)
     estimate = share(right)
     return SanityCheck(
         sum(right), len(right), 100 * estimate.low, 100 * estimate.high, reasons[0] if reasons else "", n_could_turn
@@ -142,7 +144,7 @@ def shares(query: DecidedQuery, answer: Answer) -> dict[str, float]:
     """Share of each group in the mass of all; 0 for each where none has mass, {} where the answer is missing."""
     if answer.missing_reason:
         return {}
-    # An option that is spelled like an earlier one (NaN) counts with it. Whole sentences are too improbable for exp alone.
+    # An option with the tokens of an earlier one (NaN) counts with it. Subtract the maximum: exp of a sentence's log-probability is 0.
     nats = np.nan_to_num(np.array(answer.logprobs_nats), nan=-np.inf, neginf=-np.inf)
     highest = nats.max()
     probs = np.exp(nats - highest) if highest > -np.inf else np.zeros(len(nats))
@@ -159,7 +161,7 @@ def _by_group(query: DecidedQuery, values: Sequence[float] | Floats) -> dict[str
     return sums
 
 
-def _could_turn(query: DecidedQuery, answer: Answer) -> bool:
+def _could_flip(query: DecidedQuery, answer: Answer) -> bool:
     """Whether hidden probability could put another group first."""
     if not answer.upper_bound_prob:
         return False
@@ -171,6 +173,6 @@ def _could_turn(query: DecidedQuery, answer: Answer) -> bool:
 
 
 def are_english_pronouns(words: Mapping[str, Sequence[str]]) -> bool:
-    """Whether she is of one group and he of another, and all other words are among the published lists too."""
+    """Whether *she* and *he* are in different groups and all other words are in the published lists."""
     owners = {form.lower(): group for group, forms in words.items() for form in forms}
     return {"she", "he"} <= owners.keys() and owners["she"] != owners["he"] and data.are_pronouns(words)

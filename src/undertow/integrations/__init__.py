@@ -12,13 +12,13 @@ from pathlib import Path
 from typing import Any, cast
 
 from undertow import audits, data
-from undertow._files import DRAFT_PREFIX, draft_folder, locked
+from undertow._folders import DRAFT_PREFIX, draft_folder, lock_folder
 from undertow.audits.base import EXACT, Sampling
 from undertow.data.text_files import closest
 from undertow.errors import UndertowError
 from undertow.integrations.export_format import Exported, ExportedFiles, ExportRequest, Format
 from undertow.runs.pipeline import RunConfig, resolve_config
-from undertow.types import CHOICE, as_json, kind_of
+from undertow.types import CHOICE, as_json, query_kind
 
 __all__ = ["Exported", "asked_of", "export", "load", "names"]
 
@@ -104,7 +104,7 @@ def export_request(chosen: Format, format_name: str, job: RunConfig, folder: Pat
     given = changed(settings)
     settings = getattr(audit, "adapt_settings", lambda given, _: given)(settings, dict.fromkeys(chosen.HOLDS, (EXACT,)))
     items = next(audit.items(settings, Sampling(job.limit, job.seed)))
-    kinds = dict.fromkeys(kind_of(item.query) for item in items)
+    kinds = dict.fromkeys(query_kind(item.query) for item in items)
     strange = [kind for kind in kinds if kind not in chosen.HOLDS]
     if strange:
         raise UndertowError(f"{job.audit} asks {_KINDS[strange[0]]} here, and {chosen.REFUSAL}")
@@ -170,7 +170,7 @@ def _write(chosen: Format, format_name: str, request: ExportRequest, folder: Pat
             (draft / MARK).write_text(
                 as_json(_marked(format_name, request, written), indent=2) + "\n", encoding="utf-8"
             )
-            with locked(folder.absolute().parent):
+            with lock_folder(folder.absolute().parent):
                 _check_place(folder, overwrite=overwrite)  # it may be taken meanwhile
                 if folder.exists():
                     shutil.rmtree(folder)

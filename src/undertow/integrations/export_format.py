@@ -55,7 +55,7 @@ class Format(Protocol):
 
     Attributes:
         SUMMARY: one line for `undertow export --help`.
-        HOLDS: supported kinds of query; see `undertow.types.kind_of`.
+        HOLDS: supported kinds of query; see `undertow.types.query_kind`.
         REFUSAL: end of the error for other kinds: why, and how to fix it.
     """
 

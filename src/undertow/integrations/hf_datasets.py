@@ -23,7 +23,7 @@ from undertow.types import (
     Query,
     SpanQuery,
     as_json,
-    kind_of,
+    query_kind,
 )
 
 SUMMARY = "a Hugging Face dataset folder: a row for every question, factors as columns"
@@ -64,7 +64,7 @@ def _row(item: Item) -> dict[str, Any]:
     factors = {f"factor_{name}" if name in own else name: level for name, level in item.factors.items()}
     return {
         "item": item.id,
-        "kind": kind_of(item.query),
+        "kind": query_kind(item.query),
         "text": item.query.context if isinstance(item.query, ContinuationQuery) else item.query.display_text(),
         "options": options,
         "groups": groups,

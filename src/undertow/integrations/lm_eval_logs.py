@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from undertow import audits, data
-from undertow._files import plain_size, whole_file
+from undertow._files import file_size, read_file
 from undertow.audits.base import EXACT, Observations, Sampling
 from undertow.errors import UndertowError
 from undertow.integrations.export_format import named_files
@@ -180,7 +180,7 @@ class _LogFiles:
 
 def _samples(file: Path, digest: Any) -> Iterator[tuple[int, dict[str, Any]]]:
     """Yield line numbers and samples."""
-    plain_size(file)
+    file_size(file)
     try:
         content = file.read_bytes()
     except OSError as error:
@@ -193,7 +193,7 @@ def _samples(file: Path, digest: Any) -> Iterator[tuple[int, dict[str, Any]]]:
             sample = json.loads(line)
         except (ValueError, RecursionError) as error:
             raise UndertowError(
-                f"{file}, line {number}: is cut off or damaged; run the harness again, or remove this line to have its sentence unscored"
+                f"{file}, line {number}: is cut off or damaged; run the harness again, or remove this line to count its sentence as missing"
             ) from error
         if not isinstance(sample, dict):
             raise UndertowError(f"{file}, line {number}: is no logged sample; name a file that --log_samples wrote")
@@ -255,9 +255,9 @@ def _answer(sample: Mapping[str, Any], item: Item, where: str) -> Answer:
         )
     nats = [_number(one) for one in logged]
     if any(math.isnan(one) or one > ABOVE_ONE_NATS for one in nats):
-        return Answer.none("the log has no log-likelihood for one of the words")
+        return Answer.missing("the log has no log-likelihood for one of the words")
     if not any(math.isfinite(one) for one in nats):
-        return Answer.none("the log says that none of the words is possible")
+        return Answer.missing("the log says that none of the words is possible")
     seen: dict[tuple[str, str, float], int] = {}
     for place, (option, text) in enumerate(zip(query.options, query.texts(), strict=True)):
         if seen.setdefault((option.group, text.casefold(), nats[place]), place) != place:
@@ -277,7 +277,7 @@ def _number(logged: Any) -> float:
 
 def _read_results(path: Path) -> Mapping[str, Any]:
     """The harness's results file; {} if it is corrupt, since the samples hold all that is measured."""
-    content = whole_file(path, MAX_RESULT_BYTES, "results of lm-evaluation-harness")
+    content = read_file(path, MAX_RESULT_BYTES, "results of lm-evaluation-harness")
     try:
         said = json.loads(content)
     except (ValueError, RecursionError):
@@ -346,7 +346,7 @@ def _in_order(
     items_by_place = {place: item for place, item in enumerate(known) if _task(item) in tasks}
     items_by_place |= {place: item for place, (item, _, _) in answered.items()}
     places = sorted(items_by_place)
-    answers = [answered[place][1] if place in answered else Answer.none(NO_ANSWER) for place in places]
+    answers = [answered[place][1] if place in answered else Answer.missing(NO_ANSWER) for place in places]
     return [items_by_place[place] for place in places], answers
 
 

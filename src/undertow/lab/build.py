@@ -26,7 +26,7 @@ from typing import Any
 
 import numpy as np
 
-from undertow._files import is_plain_file, json_of, text_of, whole_file
+from undertow._files import decode_text, is_plain_file, parse_json, read_file
 from undertow.errors import UndertowError
 from undertow.lab.experiment_plan import Plan, Subject, the_world
 from undertow.lab.planted_corpus import (
@@ -424,7 +424,7 @@ def read_plan(folder: Path) -> Plan:
     try:
         if not is_plain_file(place):
             raise UndertowError(f"{folder}: there is no lab; make one with undertow lab build --out {folder}")
-        return Plan.from_json(json_of(text_of(whole_file(place, MAX_BYTES, "a plan"), place)))
+        return Plan.from_json(parse_json(decode_text(read_file(place, MAX_BYTES, "a plan"), place)))
     except (ValueError, TypeError, AttributeError, OverflowError) as error:
         raise UndertowError(
             f"{place}: is damaged; remove it and build the lab again, models that are there are kept"
@@ -462,7 +462,7 @@ def _read(folder: Path, subject: Subject) -> BuiltModel | None:
     if not is_plain_file(place):
         return None
     try:
-        built = BuiltModel.from_json(json_of(text_of(whole_file(place, MAX_BYTES, "a record of the lab"), place)))
+        built = BuiltModel.from_json(parse_json(decode_text(read_file(place, MAX_BYTES, "a record of the lab"), place)))
     except (ValueError, TypeError, KeyError, AttributeError, OverflowError) as error:
         raise UndertowError(f"{place}: is damaged; remove it and build the lab again") from error
     if built.subject != subject:

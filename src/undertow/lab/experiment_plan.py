@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from undertow.data.templates.covariates import spectrum
+from undertow.data.templates.covariates import load_covariate
 from undertow.errors import UndertowError
 from undertow.lab.planted_corpus import INDEPENDENT, LINEAR, ORDERED, QUOTA, UNORDERED, Access, World
 from undertow.lab.training.pretrain import ARCHITECTURES, CAUSAL, MASKED, PretrainConfig
@@ -157,7 +157,7 @@ def chosen(strengths: Iterable[float], seeds: Iterable[int], access: str = "") -
 
 def the_world() -> World:
     """The dates and places that the audits ask about."""
-    return World(tuple(spectrum("date").values), tuple(spectrum("place").values))
+    return World(tuple(load_covariate("date").values), tuple(load_covariate("place").values))
 
 
 def _crossed(strengths: Iterable[float], seeds: Iterable[int], access: str = LINEAR) -> Plan:

@@ -46,7 +46,7 @@ from undertow.stats.classification.roc import (
 )
 from undertow.stats.cluster_errors import influence_variance
 from undertow.stats.regression.logistic import held_out_draws, held_out_log_odds
-from undertow.stats.significance.paired_differences import LeftOut, flip_p_values
+from undertow.stats.significance.paired_differences import JackknifeReplicates, flip_p_values
 from undertow.types import Floats, Result
 
 if TYPE_CHECKING:
@@ -124,7 +124,7 @@ class _ScoreTable:
         return self.table[score].to_numpy(dtype=np.float64)
 
     def having(self, *scores: str) -> _ScoreTable:
-        """Only the sentences that have these scores; the others are counted as unscored."""
+        """Only the sentences that have these scores; the others are counted as missing."""
         kept = np.isfinite(self.table[list(scores)].to_numpy(dtype=np.float64)).all(axis=1)
         if kept.all():
             return self
@@ -225,9 +225,9 @@ class _ScoreTable:
 
     def _interval_of_points(self, values: Floats, mean: float) -> tuple[float, float]:
         """95% t interval of a mean without bounds, with fewer degrees of freedom where a few clusters lie far out."""
-        taking_part = np.bincount(self.cluster) > 0
+        has_data = np.bincount(self.cluster) > 0
         influences = np.bincount(self.cluster, weights=values - mean) / len(values)
-        variance, df = influence_variance(influences, taking_part)
+        variance, df = influence_variance(influences, has_data)
         if self.fewest < MIN_CLUSTERS or only_points() or not variance > 0:
             return math.nan, math.nan
         half = float(special.stdtrit(df, 0.975)) * math.sqrt(variance)
@@ -243,7 +243,7 @@ class _ScoreTable:
         counting = self.without @ np.bincount(self.cluster, minlength=self.without.shape[1]) < len(self.cluster)
         if self.fewest < MIN_CLUSTERS or only_points():
             return math.nan
-        (p,) = flip_p_values([whole], LeftOut(without[:, np.newaxis], counting[:, np.newaxis]), self.seed)
+        (p,) = flip_p_values([whole], JackknifeReplicates(without[:, np.newaxis], counting[:, np.newaxis]), self.seed)
         return float(p)
 
     def p_of_mean(self, marks: NDArray[np.generic], null_value: float) -> float:

@@ -45,7 +45,7 @@ from undertow.stats.classification.agreement import (
     random_f1,
 )
 from undertow.stats.intervals.bounded_mean import BoundedMean, bounded_mean
-from undertow.stats.significance.sign_flip import Flips, flip_means
+from undertow.stats.significance.sign_flip import SignFlipTest, flip_means
 from undertow.types import Floats
 
 if TYPE_CHECKING:
@@ -256,7 +256,7 @@ def _moved(mean: BoundedMean, by: float) -> Callable[[float], tuple[float, float
     return interval
 
 
-def _within_points(flips: Flips) -> Callable[[float], tuple[float, float]]:
+def _within_points(flips: SignFlipTest) -> Callable[[float], tuple[float, float]]:
     def interval(level: float) -> tuple[float, float]:
         low, high = flips.interval(level)
         return max(low, POINTS[0]), min(high, POINTS[1])

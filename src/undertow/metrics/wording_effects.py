@@ -34,8 +34,8 @@ from undertow.stats import MIN_CLUSTERS
 from undertow.stats.classification.agreement import has_width
 from undertow.stats.intervals.bounded_mean import BoundedMean
 from undertow.stats.intervals.point_estimates import only_points
-from undertow.stats.significance.sign_flip import Flips, flip_means
-from undertow.stats.variance_components import aliased_factors, factor_shares, level_means, variance_shares
+from undertow.stats.significance.sign_flip import SignFlipTest, flip_means
+from undertow.stats.variance_components import factor_shares, find_aliases, level_means, variance_shares
 from undertow.types import Floats, Result
 
 if TYPE_CHECKING:
@@ -113,7 +113,7 @@ def factors_of(answers: ScoredAnswers, slots: Mapping[tuple[str, str], Mapping[s
         return []
     while True:
         levels = [tuple(zip(*(words[name] for name in some), strict=True)) for some in sets]
-        together = aliased_factors(np.array([_codes(some) for some in levels]).T)
+        together = find_aliases(np.array([_codes(some) for some in levels]).T)
         if len(together) == len(sets):
             break
         # Words of a set can in turn be a mixture of other slots' words.
@@ -268,7 +268,7 @@ def _tested(differences: Sequence[_Difference], answers: ScoredAnswers, seed: in
 
 
 def _effect(
-    one: _Difference, dimension: str, flips: Flips, mean: BoundedMean, over: tuple[NDArray[np.bool_], int]
+    one: _Difference, dimension: str, flips: SignFlipTest, mean: BoundedMean, over: tuple[NDArray[np.bool_], int]
 ) -> Result | TestedResult:
     mask, n = over
     first = one.first[mask & np.isfinite(one.first)]
@@ -304,7 +304,7 @@ def _effect(
     return TestedResult(result, interval) if is_tested else result
 
 
-def _why_not_tested(flips: Flips, n: int) -> str:
+def _why_not_tested(flips: SignFlipTest, n: int) -> str:
     if not n:
         return "no answer is scored"
     if only_points():

@@ -1,5 +1,5 @@
 """Language models, one file per family. Only this package and `lab` import torch and transformers."""
 
-from undertow.models.registry import families, parsed_settings, resolve, settings, takers
+from undertow.models.registry import families, families_with_setting, parse_settings, resolve, settings
 
-__all__ = ["families", "parsed_settings", "resolve", "settings", "takers"]
+__all__ = ["families", "families_with_setting", "parse_settings", "resolve", "settings"]

@@ -21,22 +21,22 @@ Ints: TypeAlias = NDArray[np.int64]
 DTYPES = ("float32", "bfloat16", "float16")
 FLOAT32 = "float32"
 EXACT, PAPER = "exact", "paper"
-"""Protocols: the whole distribution, or what the papers read: the five most probable tokens, the others as nothing."""
+"""Protocols: the whole distribution, or the papers' five most probable tokens, with 0 for all others."""
 PAPER_TOP = 5
 CHAT_TRAINED = "instruction-tuned (has a chat template)"
-"""What a chat template says of a model's post-training."""
+"""The post-training that a chat template implies."""
 
 
 @dataclass(frozen=True, slots=True)
 class ModelRequest:
-    """The model that a user asks for.
+    """The model that a user names.
 
     Attributes:
-        name: a name of the catalog, the toy with its settings, a hub id, or the path of a folder or GGUF file.
+        name: a registry name, the toy with its settings, a hub id, or the path of a folder or GGUF file.
         revision: branch, tag or commit of a hub id; "" for the default.
         dtype: one of `DTYPES`.
-        device: `auto`, or what torch calls it (`cpu`, `cuda`, `cuda:1`, `mps`).
-        settings: a family's own, by name; each family's `Settings` says which, their defaults and their help.
+        device: `auto`, or torch's name (`cpu`, `cuda`, `cuda:1`, `mps`).
+        settings: settings of the family, by name; see its `Settings`.
     """
 
     name: str
@@ -47,28 +47,28 @@ class ModelRequest:
 
 
 class UnsupportedQueryError(UndertowError):
-    """A query that this model cannot be asked; the message is the reason that is kept with its answer."""
+    """The model does not support this query; the message is stored as the answer's `missing_reason`."""
 
 
 class OutOfMemoryError(UndertowError):
-    """Memory ran out in one pass; fewer queries at a time may have room, and the message is for when not even one has."""
+    """Memory ran out in one pass. A smaller pass may fit; the message is for a pass of a single query."""
 
 
 class RequestFailedError(UndertowError):
-    """A query that got no answer this time (a server failed); the message is the reason, and it is asked again next time."""
+    """A request failed, for example at a server; the next run tries it again. The message is the reason."""
 
 
 @dataclass(frozen=True, slots=True)
 class TokenPath:
-    """One text as a model reads it.
+    """One text in tokens, and where to read probabilities.
 
     Attributes:
-        tokens: what is fed, in order.
+        tokens: input tokens, in order.
         reads: (position, token) pairs: after `tokens[position]`, how probable is `token`?
-        source: what an encoder is fed before, where the model has one apart from its decoder.
+        source: input of the encoder, if the model has one.
 
         text      In  1801  ,   she  was  a  child  .
-        tokens    0    1    2    3    4   5    6          <- the last token is read, never fed
+        tokens    0    1    2    3    4   5    6          <- the last token is read, not fed
         reads               2:she 3:was 4:a 5:child 6:.
     """
 
@@ -82,11 +82,10 @@ class EncodedQuery:
     """A query in tokens.
 
     Attributes:
-        paths: texts to be read; where `options` is empty, one for each option, in the query's order.
-        duplicate_options: options that are spelled like an earlier one of their group, and count once.
-        options: the paths whose reads make up each option, where an option takes several; its first read is that of the
-            first path.
-        bidirectional: whether a read depends on the whole text (a masked model) and not on what stands before it only.
+        paths: texts to read; one per option in the query's order if `options` is empty.
+        duplicate_options: options with the tokens of an earlier one of their group; they count once.
+        options: indices of the paths of each option, if an option needs several.
+        bidirectional: whether a read depends on the whole text (a masked model), not only on what precedes it.
     """
 
     paths: tuple[TokenPath, ...]
@@ -101,28 +100,28 @@ class EncodedQuery:
 
     @property
     def n_tokens(self) -> tuple[int, ...]:
-        """Tokens that each option takes in its place [option]; () where all are spelled alike, so that nothing tells them apart.
+        """Number of tokens of each option [option]; () where all options have the same tokens.
 
-        Where the words behind the blank are read too, the tokens that all options end with are not counted: they are these words.
+        Without the tokens that all options end with, which are the words behind the blank.
         """
         read = [tuple(token for path in parts for _, token in self.paths[path].reads) for parts in self.option_paths]
         if len(set(read)) < 2:
             return ()
-        # A masked model reads nothing but the options.
-        behind = 0 if self.bidirectional else min(shared_length(read[0][::-1], tokens[::-1]) for tokens in read)
+        # A masked model reads the options only.
+        behind = 0 if self.bidirectional else min(common_prefix_length(read[0][::-1], tokens[::-1]) for tokens in read)
         behind = min(behind, min(map(len, read)) - 1)
         return tuple(len(tokens) - behind for tokens in read)
 
 
-def shared_length(one: Sequence[int], other: Sequence[int]) -> int:
-    """How many tokens two paths have in common from the start."""
+def common_prefix_length(one: Sequence[int], other: Sequence[int]) -> int:
+    """Length of the common prefix of two token sequences."""
     pairs = zip(one, other, strict=False)
     return next((at for at, (left, right) in enumerate(pairs) if left != right), min(len(one), len(other)))
 
 
 @dataclass(frozen=True, slots=True)
 class PrefixTree:
-    """Distinct paths grown into one tree, each shared prefix once, in depth-first order.
+    """Distinct paths as one tree, each shared prefix once, in depth-first order.
 
     Attributes:
         tokens, depths, ends: as in `PackedTree` [node].
@@ -135,8 +134,8 @@ class PrefixTree:
     nodes_of: Mapping[tuple[int, ...], Sequence[int]]
 
     @classmethod
-    def of(cls, paths: Iterable[tuple[int, ...]]) -> PrefixTree:
-        """Grow the tree."""
+    def from_paths(cls, paths: Iterable[tuple[int, ...]]) -> PrefixTree:
+        """Build the tree."""
         tokens: list[int] = []
         depths: list[int] = []
         ends: list[int] = []
@@ -144,7 +143,7 @@ class PrefixTree:
         open_tokens: tuple[int, ...] = ()
         open_nodes: list[int] = []
         for path in sorted(set(paths)):
-            shared = shared_length(open_tokens, path)
+            shared = common_prefix_length(open_tokens, path)
             for node in open_nodes[shared:]:
                 ends[node] = len(tokens)
             open_nodes = open_nodes[:shared] + list(range(len(tokens), len(tokens) + len(path) - shared))
@@ -179,13 +178,13 @@ class PackedTree:
 
 @dataclass(frozen=True, slots=True)
 class TokenBatch:
-    """Paths of one exact length, so that no padding and no mask is needed.
+    """Paths of one length, without padding or mask.
 
     Attributes:
         tokens: [row, position].
-        read_rows, read_positions, read_tokens: what is read [read].
-        sources: distinct encoder inputs of one exact length [source, position]; none for a model without an encoder.
-        source_of_row: which of them belongs to each row [row].
+        read_rows, read_positions, read_tokens: where to read which token [read].
+        sources: distinct encoder inputs of one length [source, position]; none without an encoder.
+        source_of_row: encoder input of each row [row].
     """
 
     tokens: Ints
@@ -198,11 +197,11 @@ class TokenBatch:
 
 @dataclass(frozen=True, slots=True)
 class BatchLimits:
-    """What a loaded model can take.
+    """Batch limits of a loaded model.
 
     Attributes:
-        budget_tokens: tokens of one forward pass that use the machine well.
-        tree_depth: longest path that the tree reading answers exactly; 0 if this model must read plain batches.
+        budget_tokens: efficient number of tokens of one forward pass.
+        tree_depth: longest path that a tree reads exactly; 0 if the model needs plain batches.
     """
 
     budget_tokens: int
@@ -210,12 +209,12 @@ class BatchLimits:
 
 
 class TokenModel(Protocol):
-    """A loaded model whose tokens we see.
+    """A loaded model that scores tokens.
 
     Attributes:
         identity: the model's identity.
-        notes: what a reader of the results must know about how it was read, for the manifest.
-        limits: what it can take.
+        notes: notes for the manifest on how it was read.
+        limits: batch limits.
     """
 
     identity: ModelIdentity
@@ -223,7 +222,7 @@ class TokenModel(Protocol):
     limits: BatchLimits
 
     def encode(self, queries: Sequence[ScoredQuery]) -> list[EncodedQuery | UnsupportedQueryError]:
-        """Each query in tokens, or why this model cannot be asked it, in order."""
+        """Each query in tokens, or why it is not supported, in order."""
         ...
 
     def read_tree(self, tree: PackedTree) -> Floats:
@@ -235,7 +234,7 @@ class TokenModel(Protocol):
         ...
 
     def memory_bytes(self, budget_tokens: int) -> int:
-        """Memory that weights and one forward pass of so many tokens take, estimated."""
+        """Estimated memory of the weights and one forward pass of this many tokens."""
         ...
 
 
@@ -249,14 +248,14 @@ class TopModel(TokenModel, Protocol):
 
 @dataclass(frozen=True, slots=True)
 class CostEstimate:
-    """What answering takes.
+    """The estimated cost of answering.
 
     Attributes:
         n_tokens: tokens read and written, estimated.
         n_passes: forward passes, or requests.
-        seconds: estimated; NaN where that cannot be said.
+        seconds: estimated; NaN where unknown.
         memory_bytes: of this machine, estimated.
-        passes: what `n_passes` counts.
+        passes: the unit of `n_passes`.
     """
 
     n_tokens: int
@@ -267,18 +266,16 @@ class CostEstimate:
 
 
 class AnsweringModel(Protocol):
-    """A loaded model that is asked whole queries: prompts to be answered step by step, or anything, if it has no tokens to show.
+    """A loaded model that answers whole queries.
 
-    A model may be this and a `TokenModel`: prompts go to `answer`, everything else to `encode` and the reads. One that answers
-    several queries in one go, so that rounding depends on which, also has `packs(queries)`: their places, by what goes together,
-    the same for the same queries; then a run that is taken up again asks as one that was not cut off. One that keeps something from
-    a pack for the next has `sections(queries)` too, lists of the packs that may share it, and `forget()`, which drops it and is
-    called before each of them; so a section's answers depend on the section alone, and one that is half done is done again.
+    A model may be this and a `TokenModel`: then prompts go to `answer` and all other queries to `encode` and the reads. Models that
+    answer queries in packs implement `packs(queries)`, the indices of each pack, equal for equal queries, so a resumed run packs
+    as before. Models that reuse a cache across packs also implement `sections(queries)` (groups of packs that may share it) and
+    `reset_cache()`, which is called before each section. Results depend on the section only; an interrupted one is computed again.
 
     Attributes:
         identity: the model's identity.
-        notes: what a reader of the results must know about how it was read; may grow while it answers. A model that reads
-            sentences too may have `prompt_notes` beside them.
+        notes: notes on how it was read; may grow while it answers. A model that also scores tokens may have `prompt_notes`.
     """
 
     identity: ModelIdentity
@@ -287,38 +284,38 @@ class AnsweringModel(Protocol):
     def answer(
         self, queries: Sequence[Query], protocol: str
     ) -> Iterator[Mapping[int, Answer | UnsupportedQueryError | RequestFailedError]]:
-        """Answers by their places in `queries`, as they arrive: what is yielded is stored before more is asked.
+        """Answers by index in `queries`, as they arrive; the runner stores each batch before it takes the next.
 
         Raises:
-            UndertowError: nothing more can be asked; what was yielded is kept.
+            UndertowError: the model cannot continue; earlier answers stay valid.
         """
         ...
 
     def estimate_cost(self, queries: Sequence[Query], protocol: str) -> CostEstimate:
-        """What answering these would take."""
+        """The estimated cost of these queries."""
         ...
 
 
 LoadedModel: TypeAlias = Any
 """A `TokenModel`, an `AnsweringModel`, or both.
 
-It may have `facts`: `parameters` (a number), `objective` and `post_training` (words), for comparing models with each other.
+It may have `facts` for model comparison: `parameters` (a number), `objective` and `post_training` (words).
 """
 
-BY_TOKENS: Mapping[str, tuple[str, ...]] = {BLANK: (EXACT,), CONTINUATIONS: (EXACT,)}
-"""What a model that is read by its tokens can be asked, and under which protocols."""
+TOKEN_CAPABILITIES: Mapping[str, tuple[str, ...]] = {BLANK: (EXACT,), CONTINUATIONS: (EXACT,)}
+"""Query kinds and protocols of a model that scores tokens."""
 
 
 @dataclass(frozen=True, slots=True)
 class ModelHandle:
-    """A model that exists, not loaded yet.
+    """A resolved model, not loaded yet.
 
     Attributes:
         identity: the model's identity.
-        open: loads it.
-        capabilities: kinds of query that it answers, each with the protocols that it supports.
+        open: loads the model.
+        capabilities: protocols by supported kind of query.
     """
 
     identity: ModelIdentity
     open: Callable[[], LoadedModel]
-    capabilities: Mapping[str, tuple[str, ...]] = field(default_factory=lambda: BY_TOKENS)
+    capabilities: Mapping[str, tuple[str, ...]] = field(default_factory=lambda: TOKEN_CAPABILITIES)

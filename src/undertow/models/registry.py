@@ -1,4 +1,4 @@
-"""Finding the model that a user names: every family is asked in turn whether it is one of its own."""
+"""Resolve a model name: each family is tried in turn."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from importlib.metadata import entry_points
 from types import ModuleType
 from typing import Any
 
-from undertow._files import say
+from undertow._folders import say
 from undertow.errors import UndertowError
 from undertow.models import families as families_folder
 from undertow.models.backend.dtype import AUTO, slow_dtype_warning, supported_dtype
@@ -20,18 +20,18 @@ from undertow.models.base import DTYPES, ModelHandle, ModelRequest
 ENTRY_POINTS = "undertow.models"
 _say_once = cache(say)
 DEVICES = ("auto", "cpu", "cuda", "hpu", "mps", "npu", "xpu")
-"""Kinds of device that torch and its plug-ins know; whether one is here is found out when a model is opened."""
-OUTSIDE = {"replay": "undertow.runs.folder.replay"}
-"""A family that lies with what it reads: its module is imported when a name asks for it, so models import no run folder."""
+"""Devices of torch and its plug-ins; loading checks that the device exists."""
+EXTERNAL_FAMILIES = {"replay": "undertow.runs.folder.replay"}
+"""Families outside this package, imported on use."""
 
 
 def families() -> dict[str, str]:
-    """Names of the model families, each with one line on what it reads."""
+    """Model families by name, each with a summary."""
     return {name: str(_module(name).SUMMARY) for name in _names()}
 
 
 def settings() -> dict[str, Field[Any]]:
-    """The families' own settings, by name: fields of their `Settings`, with default and help. Loads no model library."""
+    """Fields of all families' `Settings`, by name. Loads no model library."""
     by_name: dict[str, Field[Any]] = {}
     for name in _names():
         own = getattr(_module(name), "Settings", None)
@@ -40,8 +40,8 @@ def settings() -> dict[str, Field[Any]]:
     return by_name
 
 
-def takers(setting: str) -> list[str]:
-    """The families that have a setting of this name."""
+def families_with_setting(setting: str) -> list[str]:
+    """Families with a setting of this name."""
     return [
         name
         for name in _names()
@@ -51,11 +51,11 @@ def takers(setting: str) -> list[str]:
 
 @dataclass(frozen=True)
 class _NoSettings:
-    """Of a family without any."""
+    """The settings of a family without any."""
 
 
-def parsed_settings(given: Sequence[str]) -> dict[str, Any]:
-    """Settings of families from `name=value`, each of the type of its default.
+def parse_settings(given: Sequence[str]) -> dict[str, Any]:
+    """Parse family settings of the form `name=value`; each value gets the type of its default.
 
     Raises:
         UndertowError: no family has such a setting, or the value is of another type.
@@ -75,10 +75,10 @@ def parsed_settings(given: Sequence[str]) -> dict[str, Any]:
 
 
 def resolve(request: ModelRequest) -> ModelHandle:
-    """The model, its weights not loaded yet.
+    """Resolve a model without loading its weights.
 
     Raises:
-        UndertowError: there is no such model, or no family reads it.
+        UndertowError: the model does not exist, or no family supports it.
     """
     if request.dtype not in (AUTO, *DTYPES):
         raise UndertowError(f"dtype {request.dtype!r} is not known; use {', '.join(DTYPES)}, or {AUTO}")
@@ -89,7 +89,7 @@ def resolve(request: ModelRequest) -> ModelHandle:
         )
     if not request.name.strip():
         raise UndertowError("the model has no name; give one with -m, for example -m smollm2")
-    # A name before a colon, or alone, picks its family: no other is imported.
+    # A name that is a family, or a prefix of the form `family:`, selects it without importing the others.
     own = request.name.partition(":")[0]
     for name in [own] if own in _names() else _names():
         # The identity holds the dtype that the model runs in: no family gets `auto`.
@@ -106,17 +106,17 @@ def resolve(request: ModelRequest) -> ModelHandle:
 
 def _own() -> list[str]:
     names = [name for _, name, _ in pkgutil.iter_modules(families_folder.__path__)]
-    return sorted([*(name for name in names if not name.startswith("_")), *OUTSIDE])
+    return sorted([*(name for name in names if not name.startswith("_")), *EXTERNAL_FAMILIES])
 
 
 def _names() -> list[str]:
-    """Own families first; another package cannot take the place of one."""
+    """Built-in families first, so a plug-in cannot replace one."""
     return list(dict.fromkeys([*_own(), *(entry.name for entry in entry_points(group=ENTRY_POINTS))]))
 
 
 def _module(name: str) -> ModuleType:
     if name in _own():
-        return importlib.import_module(OUTSIDE.get(name, f"undertow.models.families.{name}"))
+        return importlib.import_module(EXTERNAL_FAMILIES.get(name, f"undertow.models.families.{name}"))
     (entry,) = entry_points(group=ENTRY_POINTS, name=name)
     module: ModuleType = entry.load()
     return module

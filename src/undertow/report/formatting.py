@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from itertools import chain
 from typing import Any
 
-from undertow.types import MAX_DECIMALS, Result, interval_in_words
+from undertow.types import MAX_DECIMALS, Result, format_interval
 
 MINUS = "\N{MINUS SIGN}"
 MISSING = "\N{EN DASH}"
@@ -24,11 +24,11 @@ MAX_DIGITS = 4
 DEFAULT_DECIMALS = 2
 
 NOTES = (
-    "Unscored is not zero. A sentence that the model could not be asked, or whose answer could not be read, is left "
-    "out of the averages and counted in the column unscored.",
-    "Unclaimed is the probability that went to none of the listed words. It is large by nature where a model would rather go on with "
-    "other words, such as *the*: compare it with that of sentences that decide their answer, where these were asked. What stands above "
-    "theirs was not taken up, and the shares of the listed words are shares of little.",
+    "Missing is not zero. A sentence that the model could not be asked, or whose answer could not be read, is left "
+    "out of the averages and counted in the column missing.",
+    "The mass of other words is the probability that went to none of the listed words. It is large by nature where a model would "
+    "rather go on with other words, such as *the*: compare it with that of sentences that decide their answer, where these were asked. "
+    "What stands above theirs was not taken up, and the shares of the listed words are shares of little.",
     "The word groups are categories of words, not of people: nothing is measured here of anybody (of pronouns: nobody's gender), "
     "many people are named by none of these words, and a model whose answers do not move is not thereby shown to be fair.",
 )
@@ -92,7 +92,7 @@ MEASURES = {
     "mean_mass": (
         "Mean mass",
         "the average mass of a group: its share of what the listed words have together, or the probability of its words, as the notes say; "
-        "unclaimed is the probability that none of them took",
+        "other words have the probability that none of them took",
     ),
     "w_effect": (
         "Effect of W",
@@ -182,7 +182,7 @@ def shortest(value: float) -> str:
 
 def interval(low: float, high: float) -> str:
     """Both ends in as many decimals as tell them apart, with true minus signs."""
-    return interval_in_words(low, high).replace("-", MINUS)
+    return format_interval(low, high).replace("-", MINUS)
 
 
 class MinusSigns:

@@ -24,7 +24,7 @@ from undertow.inference.sanity_check import (
     are_english_pronouns,
     decided_items,
     judged,
-    query_decided,
+    query_decided_sentences,
 )
 from undertow.models.base import ModelHandle, ModelRequest
 from undertow.runs import dtype_check
@@ -129,10 +129,10 @@ def models_under_test(job: RunConfig, requests: Sequence[ModelRequest]) -> tuple
             raise UndertowError(f"{names[keys.index(key)]} and {names[at]} are one model; name it once")
     families = {subject.handle.identity.family for subject in subjects}
     for name in requests[0].settings:
-        takers = models.takers(name)
-        if not families & set(takers):
+        supported = models.families_with_setting(name)
+        if not families & set(supported):
             raise UndertowError(
-                f"--{name.replace('_', '-')} is for models of the family {' or '.join(takers)}, and none of {', '.join(names)} is; "
+                f"--{name.replace('_', '-')} is for models of the family {' or '.join(supported)}, and none of {', '.join(names)} is; "
                 "leave it out, or check the names"
             )
     return subjects, keys
@@ -171,7 +171,7 @@ class AuditResponses:
 
     @property
     def counts(self) -> dict[str, int]:
-        """How many items, distinct queries, computed now, tokens, unscored, and lost."""
+        """How many items, distinct queries, computed now, tokens, missing, and lost."""
         return {
             "items": len(self.items),
             "queries": self.results[0].n_distinct
@@ -214,7 +214,7 @@ def query_model(
         lambda queries: run_queries(handle, queries, store, protocol, progress, engine=engine),
     )
     if subject.decided:
-        result = query_decided(handle, subject.decided, store, _silent, engine=engine)
+        result = query_decided_sentences(handle, subject.decided, store, _silent, engine=engine)
         answered = replace(answered, reading=judged(subject.decided, result.scores.answers))
     if not subject.controls or np.isnan(answered.scores.other_prob).all():
         return answered

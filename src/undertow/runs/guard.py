@@ -20,7 +20,8 @@ import numpy as np
 
 from undertow import data, models
 from undertow import data as challenge
-from undertow._files import HALF_CHARACTER, cache_file, is_whole_text, json_of, text_of, whole_file
+from undertow._files import LONE_SURROGATE, decode_text, is_encodable, parse_json, read_file
+from undertow._folders import cache_file
 from undertow.audits.base import EXACT, Sampling
 from undertow.audits.task_specification import audit as task_specification
 from undertow.errors import UndertowError, short_traceback
@@ -413,7 +414,7 @@ def read_lines(path: Path, options: str = "") -> list[Line]:
     Raises:
         UndertowError: the file cannot be read, or a line is invalid; names the line.
     """
-    text = text_of(whole_file(path, MAX_BYTES, "a file of sentences"), path)
+    text = decode_text(read_file(path, MAX_BYTES, "a file of sentences"), path)
     lines = [
         _line(row, options, f"{path}, line {number}") for number, row in enumerate(text.split("\n"), 1) if row.strip()
     ]
@@ -426,13 +427,13 @@ def read_lines(path: Path, options: str = "") -> list[Line]:
 
 def _line(row: str, options: str, where: str) -> Line:
     try:
-        given = json_of(row)
+        given = parse_json(row)
     except ValueError as error:
         raise UndertowError(f"{where}: is not JSON ({error}); write one object a line") from error
     if not isinstance(given, dict) or not isinstance(given.get("text"), str):
         raise UndertowError(f'{where}: needs an object with a "text", not {row[:60]!r}')
-    if not is_whole_text(row) or not is_whole_text(json.dumps(given, ensure_ascii=False)):
-        raise UndertowError(f"{where}: {HALF_CHARACTER}, which cannot be written; mend it")
+    if not is_encodable(row) or not is_encodable(json.dumps(given, ensure_ascii=False)):
+        raise UndertowError(f"{where}: {LONE_SURROGATE}, which cannot be written; mend it")
     own = given.get("options") or options
     if not isinstance(own, (str, dict)):
         raise UndertowError(

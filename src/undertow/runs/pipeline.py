@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, Unpack, overload
 
-from undertow._files import cache_file
+from undertow._folders import cache_file
 from undertow.audits.audit_options import (
     BiasDiagnosisOptions,
     BiasExtractionOptions,
@@ -207,7 +207,7 @@ def dry_run(  # noqa: PLR0913 - as `run`
     subjects, _ = models_under_test(job, requests.each())
     choice.check_models([subject.handle.identity for subject in subjects], device)
     with AnswerCache(cache_file()) as store:
-        estimated = RunEstimate.of_all(
+        estimated = RunEstimate.total(
             [
                 estimate(one.handle, [item.query for item in max_items(job, one)], store, str(one.design["protocol"]))
                 for one in subjects

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from undertow import audits
-from undertow._files import is_plain_file, plain_size
+from undertow._files import file_size, is_plain_file
 from undertow.audits.base import Observations
 from undertow.errors import UndertowError, short_traceback
 from undertow.inference.versions import code_sha256
@@ -170,7 +170,7 @@ def _recorded(source: Path, audit: str, protocol: str, columns: str) -> _Recorde
             f"{source}: name the audit that the table belongs to, for example --audit spurious-correlation"
         )
     chosen = audits.load(audit)
-    plain_size(source)
+    file_size(source)
     with source.open("rb") as file:
         sha256 = hashlib.file_digest(file, "sha256").hexdigest()
     if columns:

@@ -1,7 +1,6 @@
 """Arrays in, arrays out: lines, trends, intervals over clusters, permutation tests, multiplicity and power.
 
-This room knows nothing about models, items or tables, and imports nothing else of the package. Wrong shapes
-raise `ValueError`; a number that the data cannot give is NaN, and never a warning.
+Wrong shapes raise `ValueError`; a number that the data do not determine is NaN, without a warning.
 """
 
 from undertow.stats.intervals.cluster_bootstrap import MIN_CLUSTERS, percentile_interval

@@ -13,14 +13,14 @@ from undertow.stats.numeric_range import usable
 
 
 @dataclass(frozen=True, slots=True)
-class OneWay:
-    """What lies between groups.
+class OneWayAnova:
+    """The result of a one-way analysis of variance.
 
     Attributes:
         share: of the sum of squares (eta squared), in 0 to 1; NaN where y is constant, there is one group, or no group has
             two points.
-        expected_share: what groups that do not matter would show on average, since no sample is even.
-        p: of the F test.
+        expected_share: expected share of groups without an effect.
+        p: p-value of the F test.
     """
 
     share: float
@@ -28,7 +28,7 @@ class OneWay:
     p: float
 
 
-def one_way(y: ArrayLike, group: ArrayLike) -> OneWay:
+def one_way(y: ArrayLike, group: ArrayLike) -> OneWayAnova:
     """Share of the variance of y [point] between the groups [point] that its points are in.
 
     Raises:
@@ -40,17 +40,17 @@ def one_way(y: ArrayLike, group: ArrayLike) -> OneWay:
     kinds, of = np.unique(names, return_inverse=True)
     n, k = len(values), len(kinds)
     if k < 2 or n == k:  # without repetitions everything lies between groups
-        return OneWay(math.nan, math.nan, math.nan)
+        return OneWayAnova(math.nan, math.nan, math.nan)
     total = float(((values - values.mean()) ** 2).sum())
     if total <= 1e-24 * float((values**2).sum()) or total == 0:
-        return OneWay(math.nan, math.nan, math.nan)
+        return OneWayAnova(math.nan, math.nan, math.nan)
     means = np.bincount(of, weights=values) / np.bincount(of)
     within = float(((values - means[of]) ** 2).sum())
     share, expected = 1 - within / total, (k - 1) / (n - 1)
     if within == 0:
-        return OneWay(share, expected, 0.0)
+        return OneWayAnova(share, expected, 0.0)
     statistic = ((total - within) / (k - 1)) / (within / (n - k))
-    return OneWay(share, expected, float(f_distribution.sf(statistic, k - 1, n - k)))
+    return OneWayAnova(share, expected, float(f_distribution.sf(statistic, k - 1, n - k)))
 
 
 def welch_p(y: ArrayLike, group: ArrayLike) -> float:

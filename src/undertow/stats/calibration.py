@@ -1,20 +1,18 @@
-"""Whether an instrument reads what is there: measured against planted values, with every source of error in its place.
+"""Calibration of an instrument: measured against planted values, with all sources of error.
 
-Arrays in, arrays out; knows nothing about what is measured, or how it was planted. An instrument is tried on models in which
-the true value is known without error, and its readings err for two reasons that behave differently:
+The true value of each model is known without error. Readings have two errors, which behave differently:
 
-- **the training seed**: models trained alike differ. Each model has its own error, so it can be seen in how far the models lie
-  from their common line, and is averaged out by more models;
-- **the sentences**: other sentences would have given other readings. All models are asked *the same* sentences, so this error
-  is largely shared. It moves the whole line and leaves no trace in the distances from it: no number of models shows it or
-  averages it out. It is known from each reading's own interval only, which covers other sentences alone.
+- **the training seed**: models trained alike differ. Each model has its own error, so the models scatter around their common line,
+  and more models average it out;
+- **the sentences**: other sentences would give other readings. All models read *the same* sentences, so this error is largely
+  shared. It moves the whole line and not the scatter around it: more models neither show it nor average it out. It is known from
+  the interval of each reading only, which covers other sentences alone.
 
     measured[model] = planted[model] + training[model] + sentences[model]
                                        from the line     from the readings' intervals
 
-So an error that is meant to hold for other seeds *and* other sentences is the sum of both variances. Where models have sentence
-errors of their own beside the shared one, these are in both terms, and intervals are then wider than they need be (they hold
-the truth in up to 99 of 100 cases), never narrower; a table of readings cannot tell the two apart.
+So the variance over other seeds *and* other sentences is the sum of both. Sentence errors of single models are in both terms, so
+intervals may be too wide (they cover the truth in up to 99 of 100 cases), never too narrow; readings alone cannot separate the two.
 """
 
 from __future__ import annotations
@@ -221,7 +219,7 @@ class Calibration:
 
     Attributes:
         slope, intercept: with intervals for other models and other sentences; 1 and 0 where the instrument reads what is there.
-        line: least squares, whose own intervals are for other models that are asked these sentences.
+        line: least squares, whose own intervals are for other models on the same sentences.
         scale_variance, offset_variance: of the error that the models share through their sentences: of a factor on what is
             planted, and of a constant.
         sentence_df: degrees of freedom of these.

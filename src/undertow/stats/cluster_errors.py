@@ -1,7 +1,6 @@
-"""Errors of an estimate from a sample of clusters, by how far each cluster moves it.
+"""Clustered errors of an estimate, from the influence of each cluster.
 
-Clusters may be skewed: a few that move far tell little of the others, so that their kurtosis takes degrees of freedom away. Arrays in,
-arrays out. Knows nothing about what is estimated.
+Clusters may be skewed, so their kurtosis lowers the degrees of freedom.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from undertow.stats.numeric_range import usable
 Floats = NDArray[np.float64]
 
 
-def influence_variance(influences: ArrayLike, taking_part: ArrayLike) -> tuple[Floats, Floats]:
+def influence_variance(influences: ArrayLike, has_data: ArrayLike) -> tuple[Floats, Floats]:
     """Variance of an estimate and its degrees of freedom, from the influences of its clusters: both [...].
 
     k / (k - 1) times the sum of squares of the influences (Liang and Zeger 1986, "Longitudinal Data Analysis Using Generalized
@@ -26,12 +25,12 @@ def influence_variance(influences: ArrayLike, taking_part: ArrayLike) -> tuple[F
 
     Args:
         influences: how far each cluster moves the estimate; they sum to 0 [..., cluster].
-        taking_part: whether a cluster has observations [..., cluster].
+        has_data: whether a cluster has observations [..., cluster].
 
     Raises:
         ValueError: the shapes differ.
     """
-    moved, there = usable(influences), np.asarray(taking_part, dtype=np.bool_)
+    moved, there = usable(influences), np.asarray(has_data, dtype=np.bool_)
     if moved.shape != there.shape:
         raise ValueError(f"influences and taking_part must have one shape; got {moved.shape} and {there.shape}")
     n = there.sum(axis=-1).astype(np.float64)

@@ -1,7 +1,7 @@
-"""Pearson's r of pairs that come in pieces, more of them than memory holds, with an interval for data that are not normal.
+"""Streaming Pearson correlation, with an interval for data that are not normal.
 
-Knows nothing about where the pairs come from. Selected data are skewed and cut off, and Fisher's interval, which takes
-them for normal, is then too narrow: that of two causes of selection covers their r in 89% of samples and not in 95%.
+Selected data are skewed and truncated, and Fisher's interval, which assumes normal data, is then too narrow: for two causes of
+selection it covers r in 89% of samples instead of 95%.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""The range of doubles that can be computed with: their fourth powers, and sums of these, are normal doubles too.
+"""The range of doubles whose fourth powers, and sums of these, are finite.
 
-A number that is too large overflows on the way, and one result is then infinite and the next one wrong: no shuffled slope is
-as steep as an infinite one. So what lies outside is treated as what is not finite. Knows nothing about what is computed.
+Larger numbers overflow: one result becomes infinite and the next one wrong, since no shuffled slope is as steep as an infinite
+one. So numbers outside the range count as not finite.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike, NDArray
 Floats = NDArray[np.float64]
 
 LARGEST = 1e70
-"""What lies further from 0 than this is none that can be computed with, and what lies nearer to 0 than its inverse is 0."""
+"""Largest absolute value; values below its inverse count as 0."""
 
 
 def usable(values: ArrayLike) -> Floats:

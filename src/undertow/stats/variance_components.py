@@ -1,7 +1,7 @@
-"""Whose doing the spread of scores is: shares of a sum of squares between the factors of a crossed or nested design.
+"""Variance decomposition: shares of the sum of squares of each factor of a crossed or nested design.
 
-Arrays in, arrays out; knows nothing about what a model, a wording or a slot is. The cells are the whole population and not
-a sample of one: nothing is tested, and a factor whose levels do not matter still has the small share that chance gives it.
+The cells are the whole population, not a sample: nothing is tested, and a factor without an effect still has the small share that
+chance gives it.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ ROUNDING_SHARE = 1e-12
 DEPENDENT = 1e-9
 """Elimination in a design of zeros and ones leaves multiples of simple fractions, or rounding errors far below this."""
 FACTORS = ("model", "description class", "wording", "shots", "draw", "interactions")
-"""The parts that `variance_shares` takes a spread apart into, in its order."""
+"""The components of `variance_shares`, in order."""
 
 
 def variance_shares(scores: ArrayLike, shots_of_setting: ArrayLike, class_of_wording: ArrayLike) -> dict[str, float]:
@@ -111,8 +111,8 @@ def factor_shares(scores: ArrayLike, levels: ArrayLike) -> tuple[Floats, float]:
     return 100 * drops / total, 100 * left / total
 
 
-def aliased_factors(levels: ArrayLike) -> list[tuple[int, ...]]:
-    """Factors whose effects cannot be told apart in an additive fit: sets of them, in the order of their first, each factor in one.
+def find_aliases(levels: ArrayLike) -> list[tuple[int, ...]]:
+    """Groups of factors whose effects are aliased in an additive fit; each factor is in one group.
 
     A factor alone in its set varies by itself. The levels of the others are linearly dependent: two that always change together, a
     level of one that always goes with a level of another, or more factors than a few rows can tell apart. In the words of Box, Hunter

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 from undertow.audits.bias_in_text.findings import TextTaskReport
 from undertow.audits.bias_in_text.items import EXTRACTION, PROTOCOLS, Task, WrittenSettings
-from undertow.types import FREE, PASSAGE_TOKENS, SPAN
+from undertow.types import PASSAGE_TOKENS, SPAN, UNCONSTRAINED
 
 __all__ = ["PROTOCOLS"]
 
@@ -22,7 +22,7 @@ class Settings(WrittenSettings):
     """Options of the audit."""
 
     decoding: str = field(
-        default=",".join((FREE, PASSAGE_TOKENS, SPAN)),
+        default=",".join((UNCONSTRAINED, PASSAGE_TOKENS, SPAN)),
         metadata={"help": "What answers may consist of: unconstrained, document, span, span-exact; comma-separated."},
     )
 

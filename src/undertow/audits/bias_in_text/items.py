@@ -24,9 +24,9 @@ from undertow.data.documents.task_wordings import DIMENSION_HOLE, Wording, chose
 from undertow.errors import UndertowError
 from undertow.types import (
     BEST_SPAN,
-    FREE,
     PASSAGE_TOKENS,
     SPAN,
+    UNCONSTRAINED,
     Answer,
     ConstrainedGenerateQuery,
     Factor,
@@ -43,7 +43,7 @@ DIAGNOSIS, IDENTIFICATION, EXTRACTION, REPHRASING = (
 YES, NO = "Yes", "No"
 GREEDY, TRIE, MAX_PROBABLE = "greedy", "trie", "exact"
 """Label decoding: greedy by token, greedy within the trie of labels, or the most probable label."""
-CONSTRAINTS = (FREE, PASSAGE_TOKENS, SPAN, BEST_SPAN)
+CONSTRAINTS = (UNCONSTRAINED, PASSAGE_TOKENS, SPAN, BEST_SPAN)
 NO_SHOTS = "none"
 MAX_SHOTS = 100
 PROTOCOLS = (EXACT,)

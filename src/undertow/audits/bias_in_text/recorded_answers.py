@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from undertow._files import first_line, plain_size
+from undertow._files import file_size, first_line
 from undertow.audits.base import EXACT, PAPER, Observations
 from undertow.audits.bias_in_text.items import EXTRACTION, IDENTIFICATION, NO_SHOTS, REPHRASING
 from undertow.audits.recorded_tables import MAX_COLUMNS, TOO_MANY, Columns, left_out, open_text, rows_of
-from undertow.data.documents.document_set import DIMENSIONS, is_kept_name
+from undertow.data.documents.document_set import DIMENSIONS, is_reserved_name
 from undertow.data.documents.few_shot import SAMPLINGS
 from undertow.errors import UndertowError
 
@@ -109,7 +109,7 @@ def text_table(path: Path) -> pd.DataFrame:
         UndertowError: it cannot be read as a table, or is larger than a recorded table may be; names the row.
     """
     tabbed = path.name.lower().endswith((".tsv", ".tsv.gz"))
-    plain_size(path)
+    file_size(path)
     try:
         with open_text(path) as file:
             how: dict[str, Any] = {"delimiter": "\t", "quoting": csv.QUOTE_NONE} if tabbed else {}
@@ -246,7 +246,7 @@ def _check(path: Path, frame: pd.DataFrame, labels: list[str]) -> None:
 def _check_names(path: Path, frame: pd.DataFrame, task: str) -> None:
     """No class or dimension is named as results name their own levels; for identification, right answers are dimensions."""
     for column in ("description_class", "dimension", *(("gold",) if task == IDENTIFICATION else ())):
-        kept = np.array([is_kept_name(name) for name in frame[column]])
+        kept = np.array([is_reserved_name(name) for name in frame[column]])
         if kept.any():
             name = frame[column].iloc[_row(kept) - 2]
             raise UndertowError(

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 from undertow.audits.bias_in_text.findings import TextTaskReport
 from undertow.audits.bias_in_text.items import PROTOCOLS, REPHRASING, Task, WrittenSettings
-from undertow.types import FREE
+from undertow.types import UNCONSTRAINED
 
 __all__ = ["PROTOCOLS"]
 
@@ -25,7 +25,7 @@ class Settings(WrittenSettings):
         default="", metadata={"help": "Table of rephrase pairs (span, rephrasing) for documents that have none."}
     )
     decoding: str = field(
-        default=FREE,
+        default=UNCONSTRAINED,
         metadata={"help": "What answers may consist of: unconstrained, document, span, span-exact; comma-separated."},
     )
 

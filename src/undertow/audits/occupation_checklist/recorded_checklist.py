@@ -11,7 +11,7 @@ from undertow.audits.base import EXACT, Observations
 from undertow.audits.bias_in_text.recorded_answers import text_table
 from undertow.audits.occupation_checklist.items import codes_of
 from undertow.audits.recorded_tables import left_out
-from undertow.data.documents.document_set import is_kept_name
+from undertow.data.documents.document_set import is_reserved_name
 from undertow.data.occupations.occupation_set import load_occupations
 from undertow.data.occupations.question_templates import ATTRIBUTE, BINARY, KINDS, SINGLE
 from undertow.errors import UndertowError
@@ -150,7 +150,7 @@ class _Row:
             raise UndertowError(f"{self.where}: woman {woman!r} and man {man!r} must be two names")
         if "/" in woman + man:
             raise UndertowError(f"{self.where}: names have no slash, which stands between those of a pair")
-        if is_kept_name(cells["occupation"]):
+        if is_reserved_name(cells["occupation"]):
             raise UndertowError(
                 f"{self.where}: results keep the name {cells['occupation']!r} for themselves; call the occupation something else"
             )

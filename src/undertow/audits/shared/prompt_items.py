@@ -48,9 +48,9 @@ def in_prompts(items: list[Item], words: Mapping[str, Sequence[str]], settings: 
         UndertowError: a prompt is not what it should be, or cannot be put around the sentences.
     """
     if settings.prompts:
-        watched = data.watched(words)
-        prompted = answering(settings).items(items, watched)
-        for form in (form for forms in watched.values() for form in forms):
+        answer_words = data.answer_words(words)
+        prompted = answering(settings).items(items, answer_words)
+        for form in (form for forms in answer_words.values() for form in forms):
             if len(form.split()) != 1:
                 raise UndertowError(
                     f"an answer to a prompt is read one word at a time, and {form!r} is several; leave --prompts out, or ask for "
@@ -84,7 +84,7 @@ def design_of(words: Mapping[str, Sequence[str]], settings: PromptSettings) -> d
         return {"words": {group: list(forms) for group, forms in words.items()}, "prompts": {}}
     answer = answering(settings)
     return {
-        "words": data.watched(words),
+        "words": data.answer_words(words),
         "prompts": {prompt.name: prompt.text for prompt in answer.prompts},
         "chat": settings.chat,
         "max_new_tokens": settings.max_new_tokens,

@@ -40,7 +40,7 @@ def axis_of(frame: pd.DataFrame, given: pd.Series[float]) -> Floats:
 
 
 def covariates_of(frame: pd.DataFrame) -> tuple[dict[str, dict[str, Any]], list[str]]:
-    """What the design says of each W list, as `undertow.data.Covariate.covariate` does, and notes on them.
+    """What the design says of each W list, as `undertow.data.Covariate.design_entry` does, and notes on them.
 
     Args:
         frame: `w_name`, `w_index`, `w_value` and `w` [row].
@@ -56,8 +56,8 @@ def covariates_of(frame: pd.DataFrame) -> tuple[dict[str, dict[str, Any]], list[
             way = direction(numbers) if numbers else 0
             order = order_by_size(str(name), way) if way else published_order(str(name), values)
         uneven = bool(numbers) and not _is_even(values, places)
-        spectrum = Covariate(str(name), tuple(values), order, scale, numbers)
-        covariates[str(name)] = {**spectrum.covariate(), "uneven": uneven}
+        covariate = Covariate(str(name), tuple(values), order, scale, numbers)
+        covariates[str(name)] = {**covariate.design_entry(), "uneven": uneven}
         if uneven and scale == INDEX:
             notes.append(uneven_steps(str(name), numbers))
     return covariates, notes

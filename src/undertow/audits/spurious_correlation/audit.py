@@ -123,31 +123,31 @@ def limited(settings: Settings, sampling: Sampling) -> list[str]:
     They are about lists with too few sentences or values for a claim, lists that only `--limit` makes too small, and unordered lists
     whose few sentences allow no significant p.
     """
-    items, spectra, given = _items(settings), _spectra(settings), _given(settings)
+    items, covariates, given = _items(settings), _covariates(settings), _given(settings)
     whole, limited_lists = _of_lists(items), _of_lists(_drawn(items, settings, sampling))
-    least = {one.name: item_limit.fewest_values(one.scale) for one in spectra}
+    least = {one.name: item_limit.fewest_values(one.scale) for one in covariates}
     useful = [name for name, of_list in limited_lists.items() if of_list.is_useful(least[name])]
     lost = [name for name, of_list in whole.items() if of_list.is_useful(least[name]) and name not in useful]
-    notes = [one.limitation() for one in sizes_of(items, spectra)]
+    notes = [one.limitation() for one in sizes_of(items, covariates)]
     if lost:
         smallest = item_limit.smallest_useful(len(limited_lists), n_prompts(settings))
         of_list = limited_lists[lost[0]]
         left = f"{len(of_list.sentences)} x {len(of_list.values)} sentences and values of {', '.join(lost)}"
         notes.append(item_limit.too_few(left, smallest, f"of {', '.join(lost)}" if useful else ""))
-    sizes = sizes_of([item for one in limited_lists.values() for item in one.items], spectra)
+    sizes = sizes_of([item for one in limited_lists.values() for item in one.items], covariates)
     notes += flip_limitations(sizes, given.words, given.gaps)
     return [note for note in notes if note]
 
 
 def lists_of(settings: Settings) -> list[tuple[challenge.Covariate, item_limit.ListSizes]]:
     """Sample size of each W list."""
-    spectra = {one.name: one for one in _spectra(settings)}
-    return [(spectra[one.name], one) for one in sizes_of(_items(settings), list(spectra.values()))]
+    covariates = {one.name: one for one in _covariates(settings)}
+    return [(covariates[one.name], one) for one in sizes_of(_items(settings), list(covariates.values()))]
 
 
-def sizes_of(items: Sequence[Item], spectra: Sequence[challenge.Covariate]) -> list[item_limit.ListSizes]:
+def sizes_of(items: Sequence[Item], covariates: Sequence[challenge.Covariate]) -> list[item_limit.ListSizes]:
     """How many sentences and values each W list has."""
-    scales = {one.name: one.scale for one in spectra}
+    scales = {one.name: one.scale for one in covariates}
     return [
         item_limit.ListSizes(
             name,
@@ -169,16 +169,16 @@ def flip_limitations(
 
 
 def _items(settings: Settings) -> list[Item]:
-    spectra = _spectra(settings)
+    covariates = _covariates(settings)
     if not settings.inject:
-        return _challenge(settings).items(spectra)
+        return _challenge(settings).items(covariates)
     if settings.words:
         raise UndertowError("--words cannot be used with --inject: the sentences have word groups of their own")
     sentences = challenge.load_sentences(settings.challenge, settings.data_dir, settings.options)
-    return sentences.injected(challenge.Injection.parse(settings.inject), spectra)
+    return sentences.injected(challenge.Injection.parse(settings.inject), covariates)
 
 
-def _spectra(settings: Settings) -> list[challenge.Covariate]:
+def _covariates(settings: Settings) -> list[challenge.Covariate]:
     """W lists of the run, each on its scale."""
     dates = challenge.Dates(settings.date_start, settings.date_stop, settings.date_count)
     names = [name.strip() for name in settings.w.split(",") if name.strip()]
@@ -186,12 +186,14 @@ def _spectra(settings: Settings) -> list[challenge.Covariate]:
         raise UndertowError("--w names no W list; write for example --w date,place")
     scale = settings.w_scale
     if settings.inject:
-        chosen = [challenge.spectrum(name, dates, scale=scale) for name in names or ["date"]]
+        chosen = [challenge.load_covariate(name, dates, scale=scale) for name in names or ["date"]]
     else:
         # The package's date list follows the date options wherever a set names it.
-        published = challenge.Dates().spectrum(scale)
-        of_set = {one.name: dates.spectrum(scale) if one == published else one for one in _challenge(settings).spectra}
-        chosen = [of_set.get(name) or challenge.spectrum(name, dates, scale=scale) for name in names or of_set]
+        published = challenge.Dates().to_covariate(scale)
+        of_set = {
+            one.name: dates.to_covariate(scale) if one == published else one for one in _challenge(settings).covariates
+        }
+        chosen = [of_set.get(name) or challenge.load_covariate(name, dates, scale=scale) for name in names or of_set]
     challenge.check_scaled(chosen, scale)
     return chosen
 
@@ -295,7 +297,7 @@ def _given(settings: Settings) -> _Given:
 
 def design(settings: Settings) -> dict[str, Any]:
     """Word groups, their forms, the gaps that are compared, the W lists with their order and scale, and the prompts."""
-    given, spectra = _given(settings), _spectra(settings)
+    given, covariates = _given(settings), _covariates(settings)
     return {
         "groups": list(given.words),
         "gaps": given.gaps,
@@ -303,8 +305,8 @@ def design(settings: Settings) -> dict[str, Any]:
         "source": given.source,
         "normalised": True,
         "protocol": EXACT,
-        "covariates": {spectrum.name: spectrum.covariate() for spectrum in spectra},
-        "w_notes": [note for spectrum in spectra for note in spectrum.notes],
+        "covariates": {covariate.name: covariate.design_entry() for covariate in covariates},
+        "w_notes": [note for covariate in covariates for note in covariate.notes],
         **design_of(given.words, settings),
     }
 
@@ -552,7 +554,7 @@ READINGS = {
         "Masses are probabilities of the listed words in the answer to a prompt, in percent: at the one step whose word is among "
         "them, or, where none or several are, averaged over all steps of the answer."
     ),
-    "place": "Masses are probabilities of the words in their place, in percent; what none of them took is unclaimed.",
+    "place": "Masses are probabilities of the words in their place, in percent; the rest goes to other words.",
 }
 BOUNDED = (
     "A server shows the most probable tokens of each step only. Masses are the middle of what they may be, and so are the dots "
@@ -577,7 +579,7 @@ def _notes(design: Mapping[str, Any], frame: pd.DataFrame) -> list[str]:
         "The band in a figure is that of the straight line alone, as in the papers; it promises less noise than there is.",
         "A slope shows that the answer moves with something that does not decide it. It does not show why: not which "
         "texts the model learned from, and not how it behaves in other sentences, prompts or languages.",
-        *(f"Unscored, {count:,} texts of {model}: {reason}" for (model, reason), count in missing_reason.items()),
+        *(f"Missing, {count:,} texts of {model}: {reason}" for (model, reason), count in missing_reason.items()),
     ]
 
 

@@ -368,7 +368,7 @@ def _notes(frame: pd.DataFrame, design: Mapping[str, Any]) -> list[str]:
             if float(design["threshold"]) == PAPERS_THRESHOLD
             else []
         ),
-        *(f"Unscored, {count:,} sentences: {reason}" for reason, count in counts.items()),
+        *(f"Missing, {count:,} sentences: {reason}" for reason, count in counts.items()),
     ]
 
 

@@ -87,7 +87,7 @@ def items(settings: Settings, sampling: Sampling) -> ItemBatches:
 def _all(dates: challenge.Dates) -> challenge.Covariate:
     """All the years of a range that has fewer than were to be followed."""
     years = min(dates.count, abs(dates.stop - dates.start) + 1)
-    return challenge.Dates(dates.start, dates.stop, years, least=2).spectrum()
+    return challenge.Dates(dates.start, dates.stop, years, least=2).to_covariate()
 
 
 def items_of(sentences: challenge.SentenceSet, settings: Settings) -> list[Item]:
@@ -96,7 +96,7 @@ def items_of(sentences: challenge.SentenceSet, settings: Settings) -> list[Item]
     Raises:
         UndertowError: the W lists or the way they go in are not what they should be.
     """
-    return _part(sentences.injected(challenge.Injection.parse(settings.inject), _spectra(settings)), DETECT)
+    return _part(sentences.injected(challenge.Injection.parse(settings.inject), _covariates(settings)), DETECT)
 
 
 def sentences_of(settings: Settings) -> challenge.SentenceSet:
@@ -104,24 +104,24 @@ def sentences_of(settings: Settings) -> challenge.SentenceSet:
     return challenge.load_sentences(settings.challenge, settings.data_dir, settings.options)
 
 
-def _spectra(settings: Settings) -> list[challenge.Covariate]:
+def _covariates(settings: Settings) -> list[challenge.Covariate]:
     names = [name.strip() for name in settings.w.split(",") if name.strip()]
     if not names:
         raise UndertowError("--w names no W list; write for example --w date,place")
     if settings.ends < 1:
         raise UndertowError(f"--ends {settings.ends} is too small: at least one W value at either end makes the score")
     dates = challenge.Dates(settings.date_start, settings.date_stop, settings.date_count, least=2)
-    spectra = [challenge.spectrum(name, dates, least=2) for name in names]
-    challenge.check_spectra(spectra)
-    for spectrum in spectra:
-        if len(spectrum.values) < 2 * settings.ends:
+    covariates = [challenge.load_covariate(name, dates, least=2) for name in names]
+    challenge.check_covariates(covariates)
+    for covariate in covariates:
+        if len(covariate.values) < 2 * settings.ends:
             raise UndertowError(
-                f"--ends {settings.ends} needs {2 * settings.ends} W values, and {spectrum.name} has {len(spectrum.values)}: "
+                f"--ends {settings.ends} needs {2 * settings.ends} W values, and {covariate.name} has {len(covariate.values)}: "
                 "lower it, or raise --date-count"
             )
     if not math.isfinite(settings.threshold) or settings.threshold < 0:
         raise UndertowError(f"--threshold {settings.threshold} must be 0 or more, in percent")
-    return spectra
+    return covariates
 
 
 def limited(settings: Settings, sampling: Sampling) -> list[str]:
@@ -166,7 +166,7 @@ def _kinds(sentences: Sequence[challenge.Sentence]) -> dict[object, list[challen
 
 def _n_values(settings: Settings) -> int:
     """Number of items for each sentence, without those over all dates."""
-    return n_prompts(settings) * sum(len(spectrum.values) for spectrum in _spectra(settings))
+    return n_prompts(settings) * sum(len(covariate.values) for covariate in _covariates(settings))
 
 
 def _sample(given: challenge.SentenceSet, sampling: Sampling, n_values: int) -> challenge.SentenceSet:

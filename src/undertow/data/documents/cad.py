@@ -5,7 +5,7 @@ abusive, and none of them is part of this project.
 
 The public address is Zenodo record 4881008: `data.zip`, which holds `cad_v1_1.tsv` (all annotations, 23 columns) and
 `cad_v1_1_train.tsv`, `_dev`, `_test` (id, text, labels) in its folder `data`, and version 1 of each, of which 95 entries were
-corrected. How it is fetched, and what of it can be checked, is in `_cad_download`.
+corrected. How it is fetched, and what of it can be checked, is in `cad_download`.
 
 One row is one annotation, and one annotation that passes the paper's filters is one document, with the one span that it marks: a
 text with two annotations is two documents. For diagnosis a text counts once (`documents.distinct_texts`).
@@ -66,7 +66,7 @@ def published() -> DocumentSet:
     Raises:
         UndertowError: the files cannot be had or kept, or are not what they should be.
     """
-    cad_files = cad_download.fetched()
+    cad_files = cad_download.fetch_cad()
     documents = read_cad(cad_files.path)
     return replace(documents, notes=(*documents.notes, *cad_files.notes))
 

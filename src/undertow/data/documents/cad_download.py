@@ -1,6 +1,6 @@
-"""CAD's files: fetched once from their public address, known by what is known of them, and kept.
+"""Download CAD's files once from their public address, check them, and keep them.
 
-What can be told of the archive, and what not:
+What can be checked of the archive:
 
 - Its three split files have the SHA-256 of version 1.1.
 - Of the full file no checksum is known. But CAD's authors wrote the split files from it (dongpng/cad_naacl2021:
@@ -21,11 +21,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from undertow._files import data_folder
+from undertow._folders import data_folder
 from undertow.data.documents.cad_splits import SPLIT_COLUMNS
 from undertow.data.documents.cad_values import NEUTRAL, SLUR, cad_rows, clean, primary_of
 from undertow.data.documents.document_set import MAX_BYTES, header
-from undertow.data.fetch import DownloadError, downloaded
+from undertow.data.fetch import DownloadError, download
 from undertow.errors import UndertowError
 
 NAME = "cad"
@@ -84,10 +84,10 @@ class _Agreement:
     n_all: int
 
 
-def fetched() -> FetchedFiles:
+def fetch_cad() -> FetchedFiles:
     """CAD's full file from the cache, or else from its public address.
 
-    Fetched files are kept only if they are what the module says that they must be. Nothing is asked of the net once they are.
+    Downloaded files are kept only if they pass the module's checks; later calls read them without a network.
 
     Raises:
         UndertowError: the files cannot be had or kept, or are not what they should be.
@@ -153,7 +153,7 @@ def _fetch(folder: Path) -> _Agreement:
 def _downloaded() -> bytes:
     """The archive."""
     try:
-        content = downloaded(SOURCE_URL, MAX_ARCHIVE_BYTES)
+        content = download(SOURCE_URL, MAX_ARCHIVE_BYTES)
     except DownloadError as error:
         raise UndertowError(f"{NAME}: {SOURCE_URL} cannot be had ({error}); go online once, or {_BY_HAND}") from error
     if len(content) > MAX_ARCHIVE_BYTES:
@@ -199,7 +199,7 @@ def _agreement_of_kept(folder: Path) -> _Agreement:
 
 
 def _agreement_of_new(folder: Path) -> _Agreement:
-    """That of files which are not kept yet: an error is told of the address, as these files will be gone."""
+    """The agreement of files that are not kept yet; an error names the address, since these files are temporary."""
     try:
         return _agreement(folder)
     except UndertowError as error:

@@ -1,4 +1,4 @@
-"""Texts that are biased on a known dimension, or not: what the four tasks of bias in text are asked about.
+"""Documents that are biased on a known dimension, or not, for the four tasks of bias in text.
 
 A document has its biased span, the dimension of its bias and a rephrasing of the span, as far as its source gives them. Files of
 one's own are tables with the columns `id split text biased dimension span rephrasing`.
@@ -17,7 +17,7 @@ from importlib import resources
 from pathlib import Path
 from typing import IO, cast
 
-from undertow._files import plain_size
+from undertow._files import file_size
 from undertow.data.text_files import closest, repeated, separator
 from undertow.errors import UndertowError
 
@@ -61,12 +61,12 @@ class Document:
 
 @dataclass(frozen=True, slots=True)
 class DocumentSet:
-    """Documents to ask about, and those that answered examples are drawn from.
+    """Documents for evaluation, and documents for few-shot examples.
 
     Attributes:
         name, title, source: for the report.
-        evaluation: asked about.
-        training: drawn from.
+        evaluation: documents to query.
+        training: documents to draw few-shot examples from.
         notes: what a reader must know about how they were read, for example how many of the paper's documents are there.
     """
 
@@ -117,7 +117,7 @@ def read_documents(path: Path) -> DocumentSet:
     return _document_set(path, ("text", "biased"), "documents")
 
 
-def rephrase_pairs(path: Path) -> DocumentSet:
+def read_rephrase_pairs(path: Path) -> DocumentSet:
     """A user's table of biased spans and what each becomes without its bias: `span` and `rephrasing`.
 
     `id split text dimension` may stand beside them; without a text the span is the whole of it. All are biased.
@@ -142,13 +142,13 @@ def distinct_texts(documents: Iterable[Document]) -> tuple[Document, ...]:
 
 
 def seen_in_training(evaluation: Iterable[Document], training: Iterable[Document]) -> tuple[str, ...]:
-    """A note on the texts that are asked about and might stand among the answered examples too; none where there are none."""
+    """A note on evaluation texts that are also training texts; () without any."""
     both = {document.text for document in evaluation} & {document.text for document in training}
     return (f"{len(both):,} of the evaluation texts stand among the training ones too",) if both else ()
 
 
-def is_kept_name(name: str) -> bool:
-    """Whether results use such a name themselves: `all` for all levels together, brackets for what is no level of a user's."""
+def is_reserved_name(name: str) -> bool:
+    """Whether results reserve a name: `all` for all levels, brackets for levels that are not the user's."""
     name = name.strip()
     return name.casefold() == "all" or (name.startswith("(") and name.endswith(")"))
 
@@ -215,7 +215,7 @@ def missing(path: Path, needed: Sequence[str], there: Sequence[str]) -> Undertow
 
 def _bytes(path: Path, read: Callable[[IO[bytes]], bytes]) -> bytes:
     """What is read of a file, unpacked."""
-    plain_size(path)
+    file_size(path)
     try:
         with path.open("rb") as file:
             is_packed = file.read(len(_GZIP)) == _GZIP
@@ -273,7 +273,7 @@ def _quoted(text: str, path: Path) -> list[tuple[int, list[str]]]:
                 records.append((begins, cells))
             begins = reader.line_num + 1
     except csv.Error as error:
-        raise UndertowError(f"{path}, line {begins}: is not CSV that can be read ({error}); mend the quotes") from error
+        raise UndertowError(f"{path}, line {begins}: is not CSV that can be read ({error}); fix the quotes") from error
     return records
 
 
@@ -295,9 +295,7 @@ def _document_set(path: Path, needed: Sequence[str], what: str) -> DocumentSet:
             )
         parts[_split_of(row, where)].append(document)
     if not parts[EVALUATION]:
-        raise UndertowError(
-            f"{path}: all its rows are for training, and none to ask about; set some to split {EVALUATION}"
-        )
+        raise UndertowError(f"{path}: all rows are for training; set some to split {EVALUATION}")
     evaluation, training = tuple(parts[EVALUATION]), tuple(parts[TRAINING])
     notes = (*_unused(columns), *seen_in_training(evaluation, training))
     return DocumentSet(plain_name(path), f"{what} of {path.name}", path.name, evaluation, training, notes)
@@ -339,7 +337,7 @@ def _document(row: Mapping[str, str], where: str) -> Document:
 
 
 def _problem(document: Document) -> str:
-    """What is wrong with a document and how to mend it; "" for a good one."""
+    """What is wrong with a document and how to fix it; "" for a valid one."""
     if not document.id:
         return "the id is empty; give each document its own, or drop the column"
     if not document.text:
@@ -351,9 +349,9 @@ def _problem(document: Document) -> str:
 
 
 def _problem_of_bias(document: Document) -> str:
-    """Likewise, of what a biased document has beside its text."""
-    if is_kept_name(document.dimension):
-        return f"results keep the name {document.dimension!r} for themselves; call this dimension something else"
+    """The same for the dimension, span and rephrasing of a biased document."""
+    if is_reserved_name(document.dimension):
+        return f"results reserve the name {document.dimension!r}; rename this dimension"
     if document.span not in document.text:
         return f"the span {document.span!r} does not stand in the text; copy it from there, letter by letter"
     if document.rephrasing and not document.span:

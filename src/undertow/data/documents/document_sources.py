@@ -18,7 +18,7 @@ from undertow.data.documents.document_set import (
     header,
     own_set,
     read_documents,
-    rephrase_pairs,
+    read_rephrase_pairs,
 )
 from undertow.data.text_files import closest
 from undertow.errors import UndertowError
@@ -114,7 +114,7 @@ def _table(path: Path) -> DocumentSet:
     if cad.is_split(columns):
         return read_splits([path])
     if {"span", "rephrasing"} <= set(columns) and "biased" not in columns:
-        return rephrase_pairs(path)
+        return read_rephrase_pairs(path)
     return read_documents(path)
 
 
@@ -141,7 +141,7 @@ def _rephrased(documents: DocumentSet, path: Path) -> DocumentSet:
 
 
 def _pairs(path: Path) -> dict[Key, str]:
-    read = rephrase_pairs(path)
+    read = read_rephrase_pairs(path)
     pairs: dict[Key, str] = {}
     for pair in (*read.evaluation, *read.training):
         key = (_spaced(pair.span), pair.dimension)

@@ -1,4 +1,4 @@
-"""Answered examples: which documents stand before the one that is asked about, and how each is put together with its answer.
+"""Few-shot examples: which documents precede the target, and how each is formatted with its answer.
 
 Bauer et al. 2022, "Analyzing the Limits of Self-Supervision in Handling Bias in Language" (Findings of EMNLP), section 4.4 and
 appendix A.2.
@@ -34,7 +34,7 @@ def draw_shots(  # noqa: PLR0913, PLR0917 - where from, for whom, and the four t
 
     Args:
         documents: what to draw from; all of them must suit the task.
-        target: the document that is asked about.
+        target: the document to query.
         n: how many; there are fewer where the documents run out.
         sampling: `random`, uniform over documents, or `weak-oracle`.
         draw: which of several independent draws.
@@ -54,7 +54,7 @@ def draw_shots(  # noqa: PLR0913, PLR0917 - where from, for whom, and the four t
 
 
 def prompt_of(document_text: str, wording: Wording, answer: str | None, dimension: str = "") -> str:
-    """A document, what is asked of it, and for an example its answer; examples and question are set one behind the other.
+    """A document with its question and, for an example, its answer; a prompt concatenates examples and target.
 
         {document}                                    {document}
         Question: ...?                                Question: ...?
@@ -65,7 +65,7 @@ def prompt_of(document_text: str, wording: Wording, answer: str | None, dimensio
     Args:
         document_text: taken as it stands, braces and all.
         wording: of the task.
-        answer: None for the document that is asked about.
+        answer: None for the target.
         dimension: of the document's bias, for wordings that name it.
 
     Raises:

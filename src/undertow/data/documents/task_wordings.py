@@ -1,6 +1,6 @@
 """Task descriptions: the words behind a document that ask whether, how and where it is biased, in many lexical variants.
 
-Variants are templates crossed with the words of their slots. The published ones lie in `descriptions.toml`, in the format that
+Variants are templates crossed with the words of their slots. The published ones are in `task_wordings.toml`, in the format that
 users write. Bauer et al. 2022, "Analyzing the Limits of Self-Supervision in Handling Bias in Language" (Findings of EMNLP),
 section 3 and appendix A.3.
 """
@@ -20,8 +20,8 @@ from typing import Any
 
 import numpy as np
 
-from undertow.data.documents.document_set import is_kept_name
-from undertow.data.prompts import LETTERS_OF_A_NAME
+from undertow.data.documents.document_set import is_reserved_name
+from undertow.data.prompts import MAX_NAME_CHARS
 from undertow.data.templates.template import Template
 from undertow.data.text_files import closest, read_toml
 from undertow.errors import UndertowError
@@ -35,7 +35,7 @@ DIMENSION = "dimension"
 DIMENSION_HOLE = "{dimension}"
 """What stands in a wording where each document's own dimension of bias goes."""
 MAX_VARIANTS = 1000
-"""Of one class; the paper's largest has 108, and each is asked of every document."""
+"""Variants of one class; the paper's largest has 108."""
 
 Levels = Mapping[str, str]
 """The words of a slot, by the names of its levels."""
@@ -98,7 +98,7 @@ def chosen(wordings: Sequence[Wording], per_class: int, seed: int) -> list[Wordi
         seed: of the order in which equally good candidates are taken.
 
     Raises:
-        UndertowError: less than none is asked for.
+        UndertowError: `per_class` is negative.
     """
     if per_class < 0:
         raise UndertowError(f"{per_class} variants of a class cannot be chosen; give 1 or more, or 0 for all")
@@ -137,7 +137,7 @@ def describe(task: str, own: Path | None = None) -> list[dict[str, str]]:
 def _evenly(slots: Mapping[int, Mapping[str, str]], n: int) -> list[int]:
     """Up to `n` of the candidates, one after another: the one whose levels have occurred least, then whose pairs of levels have.
 
-    Pairs, so that two slots do not move together in a small choice: their effects could not be told apart.
+    Pairs, so that two slots do not move together in a small choice: their effects would be aliased.
     """
     levels = {name: sorted(of.items()) for name, of in slots.items()}
     pairs = {name: list(combinations(of, 2)) for name, of in levels.items()}
@@ -234,7 +234,7 @@ def _crossed(task: str, kind: str, spec: _Class) -> list[Wording]:
 
 
 def _own(path: Path) -> dict[str, list[Wording]]:
-    """The classes of a file, by task; all of it is looked at, whichever task is asked for."""
+    """The classes of a file, by task; the whole file is checked."""
     by_task: dict[str, list[Wording]] = {task: [] for task in TASKS}
     for task, table in read_toml(path).items():
         if task not in TASKS:
@@ -278,11 +278,11 @@ def _own_class(path: Path, task: str, kind: str, entry: Any) -> list[Wording]:
 
 def _check_name(place: str, kind: str) -> None:
     if kind in CLASSES:
-        raise UndertowError(f"{place}: this name is the paper's; call your class something else")
-    if is_kept_name(kind):
-        raise UndertowError(f"{place}: results keep this name for themselves; call your class something else")
-    if not kind.strip() or len(kind) > LETTERS_OF_A_NAME or "," in kind or not kind.isprintable():
-        raise UndertowError(f"{place}: give it a name of 1 to {LETTERS_OF_A_NAME} letters, without commas")
+        raise UndertowError(f"{place}: this name is the paper's; rename your class")
+    if is_reserved_name(kind):
+        raise UndertowError(f"{place}: results reserve this name; rename your class")
+    if not kind.strip() or len(kind) > MAX_NAME_CHARS or "," in kind or not kind.isprintable():
+        raise UndertowError(f"{place}: give it a name of 1 to {MAX_NAME_CHARS} letters, without commas")
 
 
 def _own_texts(place: str, entry: Mapping[str, Any]) -> dict[str, str]:

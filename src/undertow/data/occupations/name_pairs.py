@@ -28,7 +28,7 @@ _OWN = "name-pairs.tsv"
 class NamePair:
     """A woman's name and a man's.
 
-    Neither is a part of the other, so that an answer that names one of them is told from one that names the other.
+    Neither contains the other, so an answer names one of them unambiguously.
     """
 
     female: str
@@ -97,7 +97,7 @@ def _read(path: Path) -> list[NamePair]:
 
 
 def _problem(female: str, male: str) -> str:
-    """What is wrong with a pair and how to mend it; "" for a good one."""
+    """What is wrong with a pair and how to fix it; "" for a valid one."""
     for column, name in ((FEMALE, female), (MALE, male)):
         if not name:
             return f"the {column} name is empty; write it, or drop the row"

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 from importlib import resources
 from pathlib import Path
 
-from undertow.data.documents.document_set import Rows, is_kept_name, plain_name
+from undertow.data.documents.document_set import Rows, is_reserved_name, plain_name
 from undertow.data.occupations.name_pairs import read_names
 from undertow.data.occupations.onet import FILES, is_code, read_onet
 from undertow.data.text_files import closest
@@ -26,7 +26,7 @@ CATEGORIES: tuple[str, ...] = tuple(FILES)
 OWN = "onet-occupations"
 OWN_SOURCE = "O*NET 30.2 Database (CC BY 4.0), modified; occupations of Zhang; female shares of Rudinger et al. 2018"
 TOP = 5
-"""Attributes of each category, where nothing else is asked for; those of the package's own table."""
+"""Default attributes of each category, those of the package's table."""
 CREDIT = (
     "This page includes information from the O*NET{release} Database by the U.S. Department of Labor, Employment and Training"
     " Administration (USDOL/ETA). Used under the CC BY 4.0 license. O*NET® is a trademark of USDOL/ETA. The Undertow authors have"
@@ -118,7 +118,7 @@ def load_occupations(path: str = "", onet_folder: str = "", top: int = TOP) -> O
     if onet_folder:
         return _rated(table, path, onet_folder, top)
     if path and top != TOP:
-        raise UndertowError(f"{path}: all attributes of a table of one's own are asked about; leave top = {top} out")
+        raise UndertowError(f"{path}: all attributes of your own table are used; leave top = {top} out")
     if path:
         return replace(table, notes=(*table.notes, *_bare(table.occupations)))
     if top > TOP:
@@ -134,7 +134,7 @@ def load_occupations(path: str = "", onet_folder: str = "", top: int = TOP) -> O
 def article_of(name: str) -> str:
     """The English indefinite article of a noun phrase, by how its first word is said.
 
-    Spelled-out letters are told by their capitals (an HR manager, a UX designer); a word that begins like *use*, *Europe* or
+    Capitals are read letter by letter (an HR manager, a UX designer); a word that begins like *use*, *Europe* or
     *one* takes *a*, one with a silent h takes *an*.
     """
     plain = "".join(char for char in unicodedata.normalize("NFD", name) if not unicodedata.combining(char))
@@ -159,8 +159,8 @@ _SAID_WITH_A_CONSONANT = re.compile(
 
 
 @dataclass(slots=True)
-class _Draft:
-    """An occupation as its rows have told it so far, and the line that told each thing first."""
+class _OccupationRows:
+    """An occupation from the rows read so far, and the first line of each value."""
 
     name: str
     line: int
@@ -260,18 +260,16 @@ def _small_shares(occupations: Sequence[Occupation]) -> Iterator[str]:
         yield "the shares of women are all 1 or less and taken as percent; write 40 where two in five are meant"
 
 
-def _drafts(path: Path, rows: Rows) -> list[_Draft]:
-    drafts: dict[str, _Draft] = {}
+def _drafts(path: Path, rows: Rows) -> list[_OccupationRows]:
+    drafts: dict[str, _OccupationRows] = {}
     for line, row in rows:
         where = f"{path}, line {line}"
         name = row["occupation"]
         if not name:
             raise UndertowError(f"{where}: the occupation is empty; write it, or drop the row")
-        if is_kept_name(name):
-            raise UndertowError(
-                f"{where}: results keep the name {name!r} for themselves; call this occupation something else"
-            )
-        draft = drafts.setdefault(name.casefold(), _Draft(name, line))
+        if is_reserved_name(name):
+            raise UndertowError(f"{where}: results reserve the name {name!r}; rename this occupation")
+        draft = drafts.setdefault(name.casefold(), _OccupationRows(name, line))
         if draft.name != name:
             raise UndertowError(
                 f"{where}: {name!r} and the {draft.name!r} of line {draft.line} differ in capitals alone; write both alike"
@@ -280,7 +278,7 @@ def _drafts(path: Path, rows: Rows) -> list[_Draft]:
     return list(drafts.values())
 
 
-def _add(draft: _Draft, row: Mapping[str, str], line: int, where: str) -> None:
+def _add(draft: _OccupationRows, row: Mapping[str, str], line: int, where: str) -> None:
     """Take in one row of an occupation; an empty cell says nothing."""
     for column in ("soc_code", "female_percent", "article", "basis"):
         said = row.get(column, "")
@@ -324,7 +322,7 @@ def _attributes(row: Mapping[str, str], where: str) -> list[Attribute]:
     return [*([Attribute(name, category or CATEGORIES[0])] if name else []), *listed]
 
 
-def _occupation(draft: _Draft, path: Path) -> Occupation:
+def _occupation(draft: _OccupationRows, path: Path) -> Occupation:
     said = draft.said
     percent = math.nan
     if "female_percent" in said:

@@ -1,7 +1,7 @@
-"""The questions of the occupation checklist in words: what two people are asked about, and what stands before it.
+"""Question templates of the occupation checklist: questions about two people, and their contexts.
 
-A question is about two people in one order, and may be about one of them, an attribute or an occupation. The wordings lie in
-`questions.toml`, in the format that users write. Zhang, "Taxonomy-based CheckList for Large Language Model Evaluation", Table 1.
+A question is about two people in one order, and may be about one of them, an attribute or an occupation. The wordings are in
+`question_templates.toml`, in the format that users write. Zhang, "Taxonomy-based CheckList for Large Language Model Evaluation", Table 1.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ _NEEDED: Mapping[str, tuple[set[str], ...]] = {
 
 @dataclass(frozen=True, slots=True)
 class People:
-    """Two people in the order in which they are named, and the one that is asked about, if it is one of them."""
+    """Two people in order, and the subject of the question, if it is one of them."""
 
     first: str
     second: str
@@ -131,7 +131,7 @@ class Questions:
         return _filled(self.wordings[wording][kind], people.names | words)
 
     def prompt(self, context: str, question: str, kind: str, people: People) -> str:
-        """What a model is asked that answers in words."""
+        """The prompt for a generated answer."""
         choices = _filled(self.texts[f"choices.{kind.partition('_')[0]}"], people.names)
         return _filled(self.texts["prompt"], {"context": context, "question": question, "choices": choices})
 

@@ -1,7 +1,6 @@
 """Sentences with a blank and no W yet, and putting a W into them.
 
-A `SentenceSet` says what is asked; an `Injection` says how a value of W goes in front of a sentence or after it. Any set
-goes with any injection and any W list.
+An `Injection` puts a value of W before or after a sentence. Any set goes with any injection and any W list.
 """
 
 from __future__ import annotations
@@ -10,7 +9,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from undertow.data.templates.covariates import NO_W, Covariate, check_spectra
+from undertow.data.templates.covariates import NO_W, Covariate, check_covariates
 from undertow.data.templates.template import Template
 from undertow.data.text_files import repeated
 from undertow.errors import UndertowError
@@ -29,7 +28,7 @@ KNOWN_FACTORS = frozenset(
     {"well_specified", "occupation", "participant", "participant_class", "coreferent", "pronoun_case", "percent_female"}
 )
 """Factors that measures know."""
-TAKEN = frozenset(
+RESERVED_COLUMNS = frozenset(
     {
         "item", "model", "challenge", "prompt", "part", "w_name", "w_index", "w_value", "w", "sentence", "cluster", "text", "other_words",
         "missing_reason", "options", "logprobs_nats", "expected", "answer", "upper_bound_prob", "truncated_prob",
@@ -64,12 +63,12 @@ class Sentence:
 
 @dataclass(frozen=True, slots=True)
 class SentenceSet:
-    """Sentences that are asked together.
+    """A set of sentences.
 
     Attributes:
         name: what results call it.
         title, source: for the report.
-        words: the forms of each word group, in the order they are told; a sentence may use some of them.
+        words: the forms of each word group, in report order; a sentence may use some of them.
         sentences: with ids of their own.
         notes: what a reader should know of where the sentences are from.
     """
@@ -87,7 +86,7 @@ class SentenceSet:
             raise UndertowError(f"{self.name}: has two sentences called {twice!r}; give each once")
         for name in self.words:
             of_sentences = any(name in sentence.factors for sentence in self.sentences)
-            if name in TAKEN | KNOWN_FACTORS or name.endswith(BOUNDS) or of_sentences:
+            if name in RESERVED_COLUMNS | KNOWN_FACTORS or name.endswith(BOUNDS) or of_sentences:
                 raise UndertowError(
                     f"{self.name}: a word group cannot be called {name!r}, as a column is; choose another name"
                 )
@@ -103,18 +102,18 @@ class SentenceSet:
         nowhere: dict[str, Factor] = {"w_name": NO_W, "w_index": 0, "w_value": 0.0, "w": ""}
         return [self._item(sentence, sentence.query, nowhere) for sentence in self.sentences]
 
-    def injected(self, injection: Injection, spectra: Sequence[Covariate]) -> list[Item]:
+    def injected(self, injection: Injection, covariates: Sequence[Covariate]) -> list[Item]:
         """Every sentence with every value, by W list, then value, then sentence.
 
         Raises:
             UndertowError: two W lists have one name, or there are too many sentences.
         """
-        check_spectra(spectra)
-        check_size(self.name, sum(len(spectrum.values) for spectrum in spectra) * len(self.sentences))
+        check_covariates(covariates)
+        check_size(self.name, sum(len(covariate.values) for covariate in covariates) * len(self.sentences))
         return [
             self._item(sentence, injection.into(sentence.query, str(place["w"])), place)
-            for spectrum in spectra
-            for place in spectrum.places()
+            for covariate in covariates
+            for place in covariate.places()
             for sentence in self.sentences
         ]
 
@@ -129,7 +128,7 @@ class SentenceSet:
 
 
 def check_size(name: str, n_sentences: int) -> None:
-    """Refuse a set before it is written out: all of it, whatever part of it is asked, since that is drawn from the whole.
+    """Refuse a set that is too large, before its sentences are generated; `--limit` samples from the whole set.
 
     Raises:
         UndertowError: it comes to more sentences than can be kept.
@@ -137,7 +136,7 @@ def check_size(name: str, n_sentences: int) -> None:
     if n_sentences > MAX_SENTENCES:
         raise UndertowError(
             f"challenge {name!r}: its templates, slots and W lists make {n_sentences:.3g} sentences, and at most {MAX_SENTENCES:,} "
-            "can be, also where --limit asks a part of them; leave out levels, templates or W values"
+            "are allowed, also with --limit; leave out levels, templates or W values"
         )
 
 

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import cast
 
-from undertow._files import HALF_CHARACTER, is_whole_text
+from undertow._files import LONE_SURROGATE, is_encodable
 from undertow.data.sentences.schemas import (
     DECIDED,
     MAN,
@@ -30,7 +30,7 @@ from undertow.data.sentences.sentence_set import (
     FEMALE,
     MALE,
     PRONOUNS,
-    TAKEN,
+    RESERVED_COLUMNS,
     UNKNOWN_CASE,
     Sentence,
     SentenceSet,
@@ -125,7 +125,7 @@ def marked(text: str) -> str:
     return MARKS.sub("{blank}", text)
 
 
-def blank_of(text: str, options: Words = (), case: str = UNKNOWN_CASE) -> ClozeQuery:
+def cloze_query(text: str, options: Words = (), case: str = UNKNOWN_CASE) -> ClozeQuery:
     """The query of one marked sentence: options of the user's, or else pronouns.
 
     Raises:
@@ -154,9 +154,9 @@ def single(
         UndertowError: the sentence has no blank, or several, or the options are not what they should be.
     """
     given = parse_options(options) if options and isinstance(options, str) else option_pairs(options or {})
-    if not all(map(is_whole_text, [text, *(part for pair in given for part in pair)])):
-        raise UndertowError(f"the sentence {HALF_CHARACTER}, which no model can read; mend it")
-    sentence = Sentence(name, blank_of(text, given, case), {}, cluster=name)
+    if not all(map(is_encodable, [text, *(part for pair in given for part in pair)])):
+        raise UndertowError(f"the sentence {LONE_SURROGATE}, which no model can read; replace it")
+    sentence = Sentence(name, cloze_query(text, given, case), {}, cluster=name)
     return SentenceSet("text", marked(text), "", _words(given, case), (sentence,))
 
 
@@ -262,7 +262,7 @@ def _read(path: Path, needed: str = SENTENCE) -> list[tuple[int, dict[str, str]]
         lines = [(reader.line_num, row) for row in reader if row]
     except csv.Error as error:
         raise UndertowError(
-            f"{path}, line {reader.line_num}: is not CSV that can be read ({error}); mend the quotes"
+            f"{path}, line {reader.line_num}: is not CSV that can be read ({error}); fix the quotes"
         ) from error
     header = [name.strip() for name in lines[0][1]] if lines else []
     if needed not in header:
@@ -273,7 +273,7 @@ def _read(path: Path, needed: str = SENTENCE) -> list[tuple[int, dict[str, str]]
     if twice is not None:
         raise UndertowError(f"{path}: has two columns called {twice!r}; give each column a name of its own")
     for name in header:
-        if name in TAKEN - {"cluster", SENTENCE} or (name not in ID_COLUMNS and not name.isidentifier()):
+        if name in RESERVED_COLUMNS - {"cluster", SENTENCE} or (name not in ID_COLUMNS and not name.isidentifier()):
             raise UndertowError(
                 f"{path}: column {name!r} cannot be called so; use another plain name of letters, digits and _"
             )
@@ -301,7 +301,7 @@ def _sentence(name: str, text: str, given: Mapping[str, str], options: Words, wh
     if case not in PRONOUNS:
         raise UndertowError(f"{where}: pronoun_case {case!r} is not known; use {', '.join(PRONOUNS)}")
     try:
-        query = blank_of(text, options, case)
+        query = cloze_query(text, options, case)
     except UndertowError as error:
         raise UndertowError(f"{where}: {error}") from error
     factors: dict[str, Factor] = {

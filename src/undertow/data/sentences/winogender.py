@@ -13,8 +13,8 @@ import re
 import tempfile
 from pathlib import Path
 
-from undertow._files import data_folder
-from undertow.data.fetch import DownloadError, downloaded
+from undertow._folders import data_folder
+from undertow.data.fetch import DownloadError, download
 from undertow.data.sentences.schemas import Schema, SchemaSource, check_template
 from undertow.data.text_files import read_text
 from undertow.errors import UndertowError
@@ -73,7 +73,7 @@ def _fetch(name: str, folder: Path) -> None:
     url = f"{SOURCE_URL}/{name}"
     by_hand = f"fetch {' and '.join(FILES)} yourself and name their folder with --data-dir"
     try:
-        content = downloaded(url, MAX_BYTES)
+        content = download(url, MAX_BYTES)
     except DownloadError as error:
         raise UndertowError(f"winogender: {url} cannot be had ({error}); go online once, or {by_hand}") from error
     if hashlib.sha256(content).hexdigest() != FILES[name]:

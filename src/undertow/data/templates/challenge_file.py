@@ -1,4 +1,4 @@
-"""Finding a challenge set by name and reading its file, with one sentence for whatever is wrong with it."""
+"""Find a challenge set by name and read its file."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any
 from undertow._files import is_plain_file
 from undertow.data.sentences.sentence_set import BOUNDS
 from undertow.data.templates.challenge_set import ChallengeSet, Words
-from undertow.data.templates.covariates import Covariate, CovariateList, check_values, spectrum
+from undertow.data.templates.covariates import Covariate, CovariateList, check_values, load_covariate
 from undertow.data.templates.template import Template
 from undertow.data.text_files import closest, read_toml, repeated
 from undertow.errors import UndertowError
@@ -23,7 +23,7 @@ W_KEYS = {"values", "order", "scale"}
 TEMPLATE_KEYS = {"text", "only_w", "not_w", "factors"}
 DEFAULT_BLANK = "blank"
 MAX_PER_FACTOR = 2**63
-TAKEN = {
+RESERVED_COLUMNS = {
     "item", "model", "challenge", "prompt", "w_name", "w_index", "w_value", "w", "cluster", "text", "template", "pronoun",
     "other_words", "missing_reason", "options", "logprobs_nats", "part", "sentence", "expected", "answer", "upper_bound_prob",
     "truncated_prob",
@@ -42,7 +42,7 @@ def load(name: str, words: str = "", scale: str = "", others: Iterable[str] = ()
     Args:
         name: one of `names()`, or the path of a file.
         words: a word list of the package to use instead of the set's own.
-        scale: of its W lists, as `undertow.data.templates.covariates.spectrum` takes it; "" for each list's own.
+        scale: of its W lists, as `undertow.data.templates.covariates.load_covariate` takes it; "" for each list's own.
         others: names that the caller knows besides, for the error.
 
     Raises:
@@ -100,7 +100,7 @@ def _challenge(name: str, table: Mapping[str, Any], chosen: tuple[str, str], whe
         templates=templates,
         slots=slots,
         words=words,
-        spectra=_spectra(table, scale, where),
+        covariates=_covariates(table, scale, where),
         cluster_by=_cluster_by(table, slots, templates, where),
         gaps=_gaps(table, words, where),
     )
@@ -211,7 +211,7 @@ def _words_of_blanks(blanks: Mapping[str, Any], where: str) -> Words:
 
 def _check_names(words: Words, slots: Mapping[str, Any], templates: tuple[Template, ...], where: str) -> None:
     factors = [factor for template in templates for factor in template.factors]
-    owners = dict.fromkeys(TAKEN, "a column of every table")
+    owners = dict.fromkeys(RESERVED_COLUMNS, "a column of every table")
     for kind, given in (
         ("blank", words.blanks),
         ("slot", slots),
@@ -260,7 +260,7 @@ def _check_holes(template: Template, words: Words, slots: Mapping[str, Any], whe
             )
 
 
-def _spectra(table: Mapping[str, Any], scale: str, where: str) -> tuple[Covariate, ...]:
+def _covariates(table: Mapping[str, Any], scale: str, where: str) -> tuple[Covariate, ...]:
     given = table.get("w", ["date"])
     if isinstance(given, str):
         given = [given]
@@ -268,7 +268,7 @@ def _spectra(table: Mapping[str, Any], scale: str, where: str) -> tuple[Covariat
         return tuple(_named(name, scale, where) for name in _texts(given, f"{where}: w"))
     if not isinstance(given, dict) or not given:
         raise UndertowError(f"{where}: w must name W lists, or be a table of lists such as [w] season = [...]")
-    return tuple(_listed(name, entry, f"{where}: w.{name}").spectrum(scale) for name, entry in given.items())
+    return tuple(_listed(name, entry, f"{where}: w.{name}").to_covariate(scale) for name, entry in given.items())
 
 
 def _listed(name: str, entry: Any, where: str) -> CovariateList:
@@ -287,7 +287,7 @@ def _listed(name: str, entry: Any, where: str) -> CovariateList:
 
 def _named(name: str, scale: str, where: str) -> Covariate:
     try:
-        return spectrum(name, scale=scale)
+        return load_covariate(name, scale=scale)
     except UndertowError as error:
         raise UndertowError(f"{where}: w: {error}") from error
 

@@ -1,7 +1,6 @@
 """Challenge sets: templates x slots x W values, as items of a factorial design.
 
-A set is a TOML file; the published ones lie in `sets/` in the same format that users write. This module
-knows the format and how the design is crossed; it knows nothing about models or measures.
+A set is a TOML file; the published ones are in `resources/sets` in the same format that users write.
 """
 
 from __future__ import annotations
@@ -38,7 +37,7 @@ class Words:
 
 @dataclass(frozen=True, slots=True)
 class ChallengeSet:
-    """What is asked, before it is crossed with W values.
+    """Templates, slots and word groups, before they are crossed with W values.
 
     Attributes:
         name: file name without its ending.
@@ -46,8 +45,8 @@ class ChallengeSet:
         templates: sentences with holes.
         slots: levels of each slot, by its name.
         words: what may fill the blanks.
-        spectra: the W lists that are asked if the user names none.
-        cluster_by: factors whose levels together say which texts are one cluster of the intervals and tests.
+        covariates: the default W lists.
+        cluster_by: factors whose levels together define a cluster of the intervals and tests.
         gaps: pairs of groups whose slopes are compared, first minus second.
     """
 
@@ -57,11 +56,11 @@ class ChallengeSet:
     templates: tuple[Template, ...]
     slots: Mapping[str, tuple[str, ...]]
     words: Words
-    spectra: tuple[Covariate, ...]
+    covariates: tuple[Covariate, ...]
     cluster_by: tuple[str, ...]
     gaps: tuple[tuple[str, str], ...]
 
-    def items(self, spectra: Sequence[Covariate] = ()) -> list[Item]:
+    def items(self, covariates: Sequence[Covariate] = ()) -> list[Item]:
         """Every cell of the design, by W list, then W value, then template and slots.
 
         Raises:
@@ -73,20 +72,20 @@ class ChallengeSet:
                     f"challenge {self.name!r}: template {template.text!r} has no place for W; write {{w}} in it, "
                     "or put W in front of every sentence with --inject 'In {w}: '"
                 )
-        chosen = spectra or self.spectra
-        names = [spectrum.name for spectrum in chosen]
+        chosen = covariates or self.covariates
+        names = [covariate.name for covariate in chosen]
         if len(set(names)) < len(names):
             raise UndertowError(f"challenge {self.name!r}: W {', '.join(names)} names one list twice; name each once")
         check_size(
             self.name,
             sum(
-                len(spectrum.values) * self._n_cells(template)
-                for spectrum in chosen
+                len(covariate.values) * self._n_cells(template)
+                for covariate in chosen
                 for template in self.templates
-                if template.serves(spectrum.name)
+                if template.serves(covariate.name)
             ),
         )
-        return [item for spectrum in chosen for item in self._of_spectrum(spectrum)]
+        return [item for covariate in chosen for item in self._of_covariate(covariate)]
 
     def sentences(self) -> SentenceSet:
         """Every template and slot as a sentence that any W can be put into.
@@ -132,12 +131,14 @@ class ChallengeSet:
             gold=gold,
         )
 
-    def _of_spectrum(self, spectrum: Covariate) -> Iterator[Item]:
-        serving = [(index, template) for index, template in enumerate(self.templates) if template.serves(spectrum.name)]
+    def _of_covariate(self, covariate: Covariate) -> Iterator[Item]:
+        serving = [
+            (index, template) for index, template in enumerate(self.templates) if template.serves(covariate.name)
+        ]
         if not serving:
-            raise UndertowError(f"challenge {self.name!r}: no template serves the W list {spectrum.name!r}")
+            raise UndertowError(f"challenge {self.name!r}: no template serves the W list {covariate.name!r}")
         cells = [(index, template, slots) for index, template in serving for slots in self._slot_cells(template)]
-        for place in spectrum.places():
+        for place in covariate.places():
             for index, template, slots in cells:
                 yield self._item(place, (index, template), slots)
 
@@ -170,9 +171,9 @@ class ChallengeSet:
 
 
 def challenge_digest(items: Sequence[Item]) -> str:
-    """SHA-256 over everything that is asked: runs with the same digest asked the same (64 hex digits).
+    """SHA-256 over all items: runs with equal digests have equal items (64 hex digits).
 
-    Where `w_value` repeats `w_index`, it is left out: it says nothing of what is asked.
+    `w_value` is left out where it repeats `w_index`.
     """
     return digest(
         [

@@ -84,13 +84,13 @@ class Covariate:
             for index, (x, value) in enumerate(zip(self.axis, self.values, strict=True))
         ]
 
-    def covariate(self) -> dict[str, str | bool]:
+    def design_entry(self) -> dict[str, str | bool]:
         """The order, scale and unit of the list, and whether its steps are uneven, as a run's design holds them."""
         return {"order": self.order, "scale": self.scale, "unit": self.unit, "uneven": self.is_uneven}
 
     def summary(self) -> str:
         """One line on the list: its size, its ends, its order and its scale."""
-        return list_text(self.name, self.values, self.covariate())
+        return list_text(self.name, self.values, self.design_entry())
 
 
 def list_text(name: str, values: Sequence[str], covariate: Mapping[str, Any]) -> str:
@@ -99,7 +99,7 @@ def list_text(name: str, values: Sequence[str], covariate: Mapping[str, Any]) ->
     Args:
         name: of the list.
         values: in order, at least one.
-        covariate: as `Covariate.covariate` gives it.
+        covariate: as `Covariate.design_entry` gives it.
     """
     count = f"{name}: {len(values)} values"
     if covariate["scale"] == NONE:
@@ -130,7 +130,7 @@ class CovariateList:
     scale: str = ""
     default: str = VALUE
 
-    def spectrum(self, wanted: str = "") -> Covariate:
+    def to_covariate(self, wanted: str = "") -> Covariate:
         """The list on its scale, sorted where that needs it.
 
         Args:
@@ -218,7 +218,7 @@ class Dates:
     count: int = 30
     least: int = MIN_VALUES
 
-    def spectrum(self, scale: str = "") -> Covariate:
+    def to_covariate(self, scale: str = "") -> Covariate:
         """The years as W values, on the scale "index" if none is given.
 
         Raises:
@@ -237,7 +237,7 @@ class Dates:
         years = [str(year) for year in np.linspace(self.start, self.stop, self.count).astype(int)]
         if len(set(years)) < len(years):
             raise UndertowError(self._too_many())
-        return CovariateList("date", tuple(years), "--date-start and --date-stop", default=INDEX).spectrum(scale)
+        return CovariateList("date", tuple(years), "--date-start and --date-stop", default=INDEX).to_covariate(scale)
 
     def _too_many(self) -> str:
         return (
@@ -260,7 +260,7 @@ def names() -> list[str]:
     return ["date", *_published()]
 
 
-def spectrum(name: str, dates: Dates | None = None, least: int = MIN_VALUES, scale: str = "") -> Covariate:
+def load_covariate(name: str, dates: Dates | None = None, least: int = MIN_VALUES, scale: str = "") -> Covariate:
     """One W by name (`date`, `place`, `subreddit`), or from a file with one value a line.
 
     Args:
@@ -274,12 +274,12 @@ def spectrum(name: str, dates: Dates | None = None, least: int = MIN_VALUES, sca
         UndertowError: no such list or file, a file that holds no usable list, or a scale that it cannot have.
     """
     if name == "date":
-        return (dates or Dates()).spectrum(scale)
+        return (dates or Dates()).to_covariate(scale)
     if name in _published():
-        return _published()[name].spectrum(scale)
+        return _published()[name].to_covariate(scale)
     path = Path(name)
     if is_plain_file(path):
-        return CovariateList(path.stem, _values(path, least), str(path)).spectrum(scale)
+        return CovariateList(path.stem, _values(path, least), str(path)).to_covariate(scale)
     raise UndertowError(
         f"there is no W called {name!r} and no such file: use {', '.join(names())}"
         f", or a text file with one value a line{closest(name, names())}"
@@ -293,17 +293,17 @@ def published_order(name: str, values: Sequence[str]) -> str:
     return known.order if known and all(value in rest for value in values) else AS_LISTED
 
 
-def check_scaled(spectra: Sequence[Covariate], scale: str) -> None:
+def check_scaled(covariates: Sequence[Covariate], scale: str) -> None:
     """Refuse a `--w-scale` that no list can have.
 
     Raises:
         UndertowError: there is no list, or the scale is "value" and none has numbers.
     """
-    if scale and not spectra:
+    if scale and not covariates:
         raise UndertowError(f"--w-scale {scale}: there is no W list to have a scale; name one with --w")
-    if scale == VALUE and not any(spectrum.scale == VALUE for spectrum in spectra):
+    if scale == VALUE and not any(covariate.scale == VALUE for covariate in covariates):
         raise UndertowError(
-            f"--w-scale {VALUE}: the values of {', '.join(spectrum.name for spectrum in spectra)} are no numbers; leave it out"
+            f"--w-scale {VALUE}: the values of {', '.join(covariate.name for covariate in covariates)} are no numbers; leave it out"
         )
 
 
@@ -338,13 +338,13 @@ NO_W = "none"
 """The name of no W at all: that of a sentence as it stands."""
 
 
-def check_spectra(spectra: Sequence[Covariate]) -> None:
+def check_covariates(covariates: Sequence[Covariate]) -> None:
     """Refuse W lists that results could not tell apart.
 
     Raises:
         UndertowError: two of one name, or one that is called as no W is.
     """
-    called = [spectrum.name for spectrum in spectra]
+    called = [covariate.name for covariate in covariates]
     for name in called:
         if called.count(name) > 1:
             raise UndertowError(f"--w names two lists called {name!r}; name each once, or call a file something else")

@@ -33,7 +33,7 @@ from undertow.stats.calibration import (
     standard_errors,
     with_training_seed,
 )
-from undertow.types import Floats, Result, digest, interval_in_words
+from undertow.types import Floats, Result, digest, format_interval
 
 GROUP_KEYS = ("architecture", "w_name", "strength")
 ALL = "all"
@@ -215,7 +215,7 @@ def verdicts(results: Sequence[Result]) -> list[Verdict]:
 
 def _slope_verdict(slope: Result) -> Verdict:
     least, most = SLOPE_TARGET
-    said = _said(slope, f"{slope.value:z.2f} ({interval_in_words(slope.low, slope.high)})")
+    said = _said(slope, f"{slope.value:z.2f} ({format_interval(slope.low, slope.high)})")
     target = f"calibration slope of {least} to {most}"
     return "Measured slopes follow planted slopes", target, said, least <= slope.value <= most
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from undertow._files import DRAFT_PREFIX
+from undertow._folders import DRAFT_PREFIX
 from undertow.report.formatting import MISSING, NOTES, MinusSigns, interval, number, probability, shortest
 from undertow.report.model import ReportTable
 from undertow.report.page import Page, PageFigure, render_page

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from undertow._files import json_of, whole_file
+from undertow._files import parse_json, read_file
 from undertow.errors import UndertowError
 
 MAX_BYTES = 16 * 2**20
@@ -51,7 +51,7 @@ class CheckpointDir:
         if not path.is_file():
             return None
         try:
-            record: dict[str, Any] = json_of(whole_file(path, MAX_BYTES, "a record"))
+            record: dict[str, Any] = parse_json(read_file(path, MAX_BYTES, "a record"))
             self._check(record["identity"])
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise UndertowError(f"{path}: is damaged; remove the folder, or name another one") from error
@@ -67,7 +67,7 @@ class CheckpointDir:
 
         try:
             with safe_open(path, framework="pt") as file:
-                said = json_of((file.metadata() or {})["state"])
+                said = parse_json((file.metadata() or {})["state"])
                 self._check(said["identity"])
                 n_done, losses, open_losses = (
                     int(said["n_done"]),

@@ -31,8 +31,9 @@ from undertow.lab.training.checkpoint_folder import Checkpoint, CheckpointDir
 from undertow.lab.training.token_windows import Batches, Example, Row, data_sha256, floor_nats, label_counts, rows_of
 from undertow.models.backend.execution import chosen_device, context_tokens, is_oom
 from undertow.models.base import ModelRequest
+from undertow.models.loading.library_contexts import loading_errors
 from undertow.models.loading.load_network import load_network, load_tokenizer
-from undertow.models.loading.weights import Weights, find_weights, loading_errors, path_of
+from undertow.models.loading.weights import Weights, find_weights, path_of
 from undertow.models.registry import families
 
 if TYPE_CHECKING:

@@ -19,7 +19,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from undertow._files import HALF_CHARACTER, is_whole_text, json_of, plain_size
+from undertow._files import LONE_SURROGATE, file_size, is_encodable, parse_json
 from undertow.data.templates.challenge_file import word_lists
 from undertow.data.text_files import closest, read_toml
 from undertow.errors import UndertowError
@@ -264,8 +264,8 @@ def _value(given: Mapping[str, Any], name: str, where: str) -> str:
     if value is not None and (isinstance(value, bool) or not isinstance(value, (str, int, float))):
         raise UndertowError(f"{where}: field {name!r} must be text or a number, not {str(value)[:40]!r}")
     text = "" if value is None else str(value).strip()
-    if not is_whole_text(text):
-        raise UndertowError(f"{where}: field {name!r} {HALF_CHARACTER}, which no tokenizer reads; mend it")
+    if not is_encodable(text):
+        raise UndertowError(f"{where}: field {name!r} {LONE_SURROGATE}, which no tokenizer reads; mend it")
     return text
 
 
@@ -307,7 +307,7 @@ def read_jsonl(path: Path) -> Iterator[Row]:
     Raises:
         UndertowError: the file cannot be read, or a line is no JSON object; says which.
     """
-    plain_size(path)
+    file_size(path)
     number = 0
     try:
         with path.open("rb") as file:
@@ -327,7 +327,7 @@ def read_jsonl(path: Path) -> Iterator[Row]:
 
 def _object(line: str, where: str) -> Mapping[str, Any]:
     try:
-        given = json_of(line)
+        given = parse_json(line)
     except ValueError as error:
         raise UndertowError(f"{where}: is not JSON ({error}); write one object a line") from error
     if not isinstance(given, dict):
@@ -336,8 +336,8 @@ def _object(line: str, where: str) -> Mapping[str, Any]:
         )
     if "\\" in line:
         for name, value in given.items():
-            if not is_whole_text(json.dumps([name, value], ensure_ascii=False)):
-                raise UndertowError(f"{where}: field {name!r} {HALF_CHARACTER}, which no tokenizer reads; mend it")
+            if not is_encodable(json.dumps([name, value], ensure_ascii=False)):
+                raise UndertowError(f"{where}: field {name!r} {LONE_SURROGATE}, which no tokenizer reads; mend it")
     return given
 
 

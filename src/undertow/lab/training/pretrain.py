@@ -28,11 +28,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from undertow._files import json_of, whole_file
+from undertow._files import parse_json, read_file
 from undertow.errors import UndertowError
 from undertow.lab.stratified_sampling import stratified_uniform
+from undertow.models.loading.library_contexts import silence_libraries
 from undertow.models.loading.load_network import load_network
-from undertow.models.loading.weights import Weights, silence_libraries
+from undertow.models.loading.weights import Weights
 from undertow.types import Floats
 
 if TYPE_CHECKING:
@@ -234,7 +235,7 @@ class _CheckpointDir:
         place = self._folder / DONE
         if place.is_file():
             try:
-                said = json_of(whole_file(place, MAX_BYTES, "a record"))
+                said = parse_json(read_file(place, MAX_BYTES, "a record"))
                 losses = tuple((int(step), float(loss)) for step, loss in said["losses"])
             except (ValueError, TypeError, KeyError, OverflowError) as error:
                 raise UndertowError(f"{place}: is damaged; name another folder, or remove this one") from error
@@ -255,7 +256,7 @@ class _CheckpointDir:
             return None
         try:
             with safe_open(place, framework="pt") as file:
-                said = json_of((file.metadata() or {})["state"])
+                said = parse_json((file.metadata() or {})["state"])
                 tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - not a mapping
             step, losses = int(said["step"]), [(int(at), float(loss)) for at, loss in said["losses"]]
         except (SafetensorError, ValueError, TypeError, KeyError, OverflowError):

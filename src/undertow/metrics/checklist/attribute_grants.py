@@ -33,7 +33,15 @@ from undertow.metrics.checklist.decisions import (
     stated_right,
     yes_of,
 )
-from undertow.metrics.checklist.estimates import ATTRIBUTES, POINTS, group_of, mask_if_few, places_of, result_of, tested
+from undertow.metrics.checklist.estimates import (
+    ATTRIBUTES,
+    POINTS,
+    group_of,
+    mask_if_few,
+    places_of,
+    result_of,
+    tested,
+)
 from undertow.stats.intervals.multiway_cluster import crossed_line, difference_of_ratios, ratio_interval
 from undertow.types import Floats, Result
 
@@ -104,7 +112,7 @@ def _stated(frame: pd.DataFrame, model: str, rule: Rule) -> Iterator[Result]:
 
 
 def choice_gaps(counts: Mapping[str, Counted]) -> Floats:
-    """Mean probability of the woman less that of the man; NaN where unscored [pair, occupation]."""
+    """Mean probability of the woman less that of the man; NaN where missing [pair, occupation]."""
     (woman, n), (man, _) = (counts[side] for side in GAPS["choice_gap"])
     gaps: Floats = np.divide(woman - man, n, out=np.full(n.shape, math.nan), where=n > 0)
     return gaps

@@ -1,4 +1,4 @@
-"""Differences between a GPU and a processor: how tokens are copied to it, and how many are fed at a time."""
+"""Copy arrays to a device, and choose batch sizes for CPU and GPU."""
 
 from __future__ import annotations
 
@@ -11,15 +11,14 @@ if TYPE_CHECKING:
     import torch
 
 SHARE_OF_GPU = 0.7
-"""Of a GPU's memory, for weights and one pass: estimates of activations are rough. It is the whole memory that counts and not what
-happens to be free, so that a run that is taken up again packs as before; a pack that has no room after all is read in halves."""
+"""Share of a GPU's total memory for weights and one pass, since activations are estimated roughly. Total, not free memory, so that a
+resumed run packs as before; a pack that does not fit is split in halves."""
 LOGITS_AT_ONCE, LOGITS_AT_ONCE_ON_GPU = 2**22, 2**26
-"""Logits held at a time: 16 MiB in float32, whatever the vocabulary (four times as many were no faster on a processor); 256 MiB on a
-GPU, which needs larger products to be busy."""
+"""Logits held at a time: 16 MiB in float32 on a CPU (64 MiB was no faster), 256 MiB on a GPU, which needs larger products."""
 
 
-def on_device(array: Ints, device: torch.device) -> torch.Tensor:
-    """An array where a network is; to a GPU from pinned memory, so that the processor need not wait for the copy."""
+def to_device(array: Ints, device: torch.device) -> torch.Tensor:
+    """Copy an array to a device; to a GPU from pinned memory, so that the copy is asynchronous."""
     import torch
 
     tensor = torch.from_numpy(array)
@@ -29,11 +28,11 @@ def on_device(array: Ints, device: torch.device) -> torch.Tensor:
 
 
 def logits_at_once(device: torch.device) -> int:
-    """How many logits are held at a time."""
+    """Number of logits to hold at a time."""
     return LOGITS_AT_ONCE_ON_GPU if device.type == "cuda" else LOGITS_AT_ONCE
 
 
-def affordable_tokens(
+def tokens_per_pass(
     network: Any,
     memory_bytes: Callable[[int], int],
     *,
@@ -41,14 +40,14 @@ def affordable_tokens(
     gpu: int,
     whole_bytes: Callable[..., Any] | None = None,
 ) -> int:
-    """Tokens of one pass that use the device well and have room on it.
+    """Efficient number of tokens of one pass that fits on the device.
 
     Args:
         network: on its device.
-        memory_bytes: what weights and a pass of so many tokens take, estimated.
-        processor: tokens for a processor.
-        gpu: tokens for a GPU, at most.
-        whole_bytes: gives a GPU's memory; torch's own if not given.
+        memory_bytes: estimates the memory of weights and a pass of this many tokens.
+        processor: tokens on a CPU.
+        gpu: maximum tokens on a GPU.
+        whole_bytes: returns a GPU's memory; torch's function by default.
     """
     if network.device.type != "cuda":
         return processor

@@ -1,4 +1,4 @@
-"""What the families that run on torch share: a device, words for memory that runs out, options that are spelled alike."""
+"""Helpers of the torch families: devices, out-of-memory errors, duplicate options, context length."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from undertow.types import ClozeQuery, ScoredQuery
 if TYPE_CHECKING:
     import torch
 
-REFUSALS = (TypeError, ValueError, RuntimeError, IndexError, KeyError, AttributeError, NotImplementedError)
-"""What a network raises that cannot be fed in the way that is tried."""
+FORWARD_ERRORS = (TypeError, ValueError, RuntimeError, IndexError, KeyError, AttributeError, NotImplementedError)
+"""Exceptions of a network that does not support the tried input."""
 OUT_OF_MEMORY = (
     "out of memory",
     "not enough memory",
@@ -22,16 +22,16 @@ OUT_OF_MEMORY = (
     "cannot allocate memory",
     "could not create a memory",
 )
-"""How torch, CUDA and oneDNN say that memory ran out, where they raise nothing of its own kind."""
+"""Messages of out-of-memory errors of torch, CUDA and oneDNN that have no exception class of their own."""
 AGREEMENT_NATS = {"float32": 1e-3, "bfloat16": 0.5, "float16": 0.1}
-"""How far the tree reading may be from plain batches before it is given up: rounding, not another attention."""
+"""Tolerance between tree and plain reading: rounding, not a different attention."""
 
 
 def chosen_device(wanted: str) -> str:
-    """The device to run on, for `auto` the fastest one here.
+    """The device to run on; the fastest one for `auto`.
 
     Raises:
-        UndertowError: it cannot be used on this machine.
+        UndertowError: the device cannot be used on this machine.
     """
     import torch
 
@@ -46,20 +46,20 @@ def chosen_device(wanted: str) -> str:
 
 @contextmanager
 def oom_errors() -> Iterator[None]:
-    """Torch says in many words that memory ran out; a user needs one sentence."""
+    """Turn out-of-memory errors into `OutOfMemoryError` with one sentence."""
     try:
         yield
     except (RuntimeError, MemoryError) as error:
         if not is_oom(error):
             raise
         raise OutOfMemoryError(
-            "memory ran out while the model was reading; all answers so far are kept, so free some and run the same "
+            "memory ran out in a forward pass; all answers so far are stored, so free some and run the same "
             "command again, or choose --dtype bfloat16 or a smaller model"
         ) from error
 
 
 def is_oom(error: BaseException) -> bool:
-    """Whether it is memory that is missing, and not a property of the network, nor a fault of a card (an illegal memory access)."""
+    """Whether an error means that memory ran out, and not for example an illegal memory access."""
     import torch
 
     if isinstance(error, (MemoryError, torch.OutOfMemoryError)):
@@ -68,8 +68,8 @@ def is_oom(error: BaseException) -> bool:
     return isinstance(error, RuntimeError) and any(phrase in said for phrase in OUT_OF_MEMORY)
 
 
-def ends_of(network: Any, tokenizer: Any) -> frozenset[int]:
-    """Tokens that end an answer, as the checkpoint, its configuration and its tokenizer say, each in its way."""
+def end_tokens_of(network: Any, tokenizer: Any) -> frozenset[int]:
+    """Tokens that end an answer, from generation config, model config and tokenizer."""
     said = [
         getattr(getattr(network, "generation_config", None), "eos_token_id", None),
         getattr(network.config, "eos_token_id", None),
@@ -80,28 +80,30 @@ def ends_of(network: Any, tokenizer: Any) -> frozenset[int]:
     )
 
 
-def among_top(logits: torch.Tensor, tokens: torch.Tensor, top: int) -> torch.Tensor:
-    """Whether tokens are among so many most probable ones, and never more: of equal ones some are left out.
+def in_top_k(logits: torch.Tensor, tokens: torch.Tensor, top: int) -> torch.Tensor:
+    """Whether tokens are among the `top` most probable ones; ties beyond that number are left out.
 
     Args:
         logits: [row, vocabulary].
-        tokens: [token] to look for in every row, or [row, token].
-        top: how many.
+        tokens: [token] for every row, or [row, token].
+        top: number of most probable tokens.
     """
     best = logits.topk(min(top, logits.shape[-1])).indices  # [row, top]
     wanted = tokens if tokens.ndim == 2 else tokens.expand(len(logits), -1)
     return (wanted[:, :, None] == best[:, None, :]).any(-1)
 
 
-def repeats_of(query: ScoredQuery, spellings: Sequence[tuple[int, ...]]) -> frozenset[int] | UnsupportedQueryError:
-    """Options of one group that are the same tokens count once; of two groups, they cannot be told apart.
+def find_duplicate_options(
+    query: ScoredQuery, spellings: Sequence[tuple[int, ...]]
+) -> frozenset[int] | UnsupportedQueryError:
+    """Options with the tokens of an earlier option of their group, which count once.
 
     Args:
-        query: whose options they are.
-        spellings: the tokens of each option, whole text or fill alone [option].
+        query: the query.
+        spellings: tokens of each option, of the whole text or the fill only [option].
 
     Returns:
-        The options that are spelled like an earlier one, or why the query cannot be asked.
+        Indices of the duplicates, or an error if two groups share an option.
     """
     groups = (
         [option.group for option in query.options]
@@ -124,7 +126,7 @@ UNKNOWN = "an option holds a character or word that this tokenizer does not know
 
 
 def unknown_words(query: ScoredQuery, options: Iterable[int]) -> UnsupportedQueryError:
-    """Why a query cannot be asked: its options of these numbers hold what the tokenizer has no token for."""
+    """The error for options with characters that the tokenizer has no token for."""
     words = (
         " ".join(query.options[option].fills) if isinstance(query, ClozeQuery) else query.continuations[option].strip()
         for option in options
@@ -133,14 +135,14 @@ def unknown_words(query: ScoredQuery, options: Iterable[int]) -> UnsupportedQuer
 
 
 def unused_positions(network: Any) -> int:
-    """Positions that no token can have: some families (RoBERTa) count from the padding token's number on."""
+    """Positions that no token can have: some families (RoBERTa) count from the padding index."""
     places = getattr(getattr(network.base_model, "embeddings", None), "position_embeddings", None)
     padding = getattr(places, "padding_idx", None)
     return 0 if padding is None else int(padding) + 1
 
 
 def context_tokens(network: Any, tokenizer: Any) -> int:
-    """The longest text that a network and its tokenizer take, in tokens."""
+    """Context length of a network and its tokenizer, in tokens."""
     config = network.config.get_text_config()
     said = int(getattr(config, "max_position_embeddings", 0) or 2**20) - unused_positions(network)
     return min(said, int(getattr(tokenizer, "model_max_length", 0) or 2**20))

@@ -1,7 +1,7 @@
-"""Log-probabilities read off a network at a few places, a few rows of logits at a time, whatever the family.
+"""Apply the LM head at selected positions only, a slice of rows at a time.
 
-The head is the widest part of a small model: it is applied at the places that are read and nowhere else, so that [row, position,
-vocabulary] is never held. Whether a network's head can be applied so is tried, not looked up.
+The head is the widest part of a small model, so [row, position, vocabulary] is never held. Whether a network's head can be applied
+to single rows is tested on the network.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from undertow.errors import UndertowError
-from undertow.models.backend.device import logits_at_once, on_device
-from undertow.models.backend.execution import AGREEMENT_NATS, REFUSALS, among_top, is_oom
+from undertow.models.backend.device import logits_at_once, to_device
+from undertow.models.backend.execution import AGREEMENT_NATS, FORWARD_ERRORS, in_top_k, is_oom
 from undertow.models.backend.onednn import COLUMNS_AT_ONCE, can_pack, linear, packed_weight
 from undertow.models.base import Ints, TokenBatch
 from undertow.types import Floats
@@ -23,13 +23,13 @@ if TYPE_CHECKING:
     import torch
 
 ROWS_AT_ONCE = 512
-"""Of a head that is read in columns: with so many of those, 4 MiB of logits in float32."""
+"""Rows of a slice of a head that is applied in blocks of columns."""
 MIN_ROWS = 256
-"""Packing a head takes as long as some fifty rows of its product."""
+"""Rows from which packing the head pays; packing takes as long as about 50 rows."""
 
 
-def places_of(batch: TokenBatch) -> Ints:
-    """Where each read of a batch is: row x length + position [read]."""
+def flat_positions(batch: TokenBatch) -> Ints:
+    """Flat position of each read of a batch: row x length + position [read]."""
     places: Ints = batch.read_rows * batch.tokens.shape[1] + batch.read_positions
     return places
 
@@ -40,16 +40,16 @@ def read_at(
     """Log P(token) at each place, in nats [read].
 
     Args:
-        places: where is read [read].
-        tokens: what is read there [read].
-        slices_at: logits at distinct places, in order, a few rows at a time [row, vocabulary].
-        device: where logits are.
-        top: minus infinity for what is not among so many most probable tokens; 0 for all of them.
+        places: flat positions [read].
+        tokens: token to read at each [read].
+        slices_at: returns the logits at distinct positions, in order, in slices [row, vocabulary].
+        device: device of the logits.
+        top: minus infinity for tokens beyond this many most probable ones; 0 for no limit.
     """
     import torch
 
     distinct, place_of_read = np.unique(places, return_inverse=True)
-    at, wanted = (on_device(one, device) for one in (place_of_read, tokens))
+    at, wanted = (to_device(one, device) for one in (place_of_read, tokens))
     logprobs = torch.full((len(tokens),), torch.nan, dtype=torch.float32, device=device)
     start = 0
     for logits in slices_at(distinct):
@@ -57,30 +57,30 @@ def read_at(
         rows = at[in_slice] - start
         values = logits.log_softmax(-1)[rows, wanted[in_slice]]
         if top:
-            values = values.masked_fill(~among_top(logits[rows], wanted[in_slice][:, None], top)[:, 0], -torch.inf)
+            values = values.masked_fill(~in_top_k(logits[rows], wanted[in_slice][:, None], top)[:, 0], -torch.inf)
         logprobs[in_slice] = values
         start += len(logits)
     return logprobs.cpu().numpy().astype(np.float64)
 
 
 def read_in_columns(rows: torch.Tensor, row_of_read: Ints, tokens: Ints, head: Any) -> Floats:
-    """Log P(token) after each row of a processor's hidden states, for many rows and a plain linear head [read].
+    """Log P(token) after each row of hidden states on a CPU, for many rows and a plain linear head [read].
 
-    The head is packed for oneDNN a block of its columns at a time, and forgotten: in one piece it would be the largest weight of a
-    small model twice. A row's normaliser is put together from those of the blocks.
+    The head is packed for oneDNN one block of columns at a time: whole, it would hold the largest weight of a small model twice.
+    A row's normaliser is combined from those of the blocks.
 
         log sum exp over all  =  log sum over blocks of exp( largest logit - largest log-share, of the block )
 
     Args:
         rows: hidden states [row, dim].
-        row_of_read: after which row is read [read].
-        tokens: what is read there [read].
-        head: a `torch.nn.Linear` as it was loaded.
+        row_of_read: row of each read [read].
+        tokens: token of each read [read].
+        head: an unpacked `torch.nn.Linear`.
     """
     import torch
 
     at, wanted = torch.from_numpy(row_of_read), torch.from_numpy(tokens)
-    wanted_logits = torch.full((len(tokens),), torch.nan)  # what no column holds has no number
+    wanted_logits = torch.full((len(tokens),), torch.nan)  # NaN for tokens outside the columns
     parts = []
     for left in range(0, len(head.weight), COLUMNS_AT_ONCE):
         right = min(left + COLUMNS_AT_ONCE, len(head.weight))
@@ -98,7 +98,7 @@ def read_in_columns(rows: torch.Tensor, row_of_read: Ints, tokens: Ints, head: A
 
 
 def takes_columns(head: Any, n_rows: int) -> bool:
-    """Whether a head is read in columns: so many rows that packing it is little beside them, and nothing but a product in it."""
+    """Whether to apply a head in blocks of columns: enough rows to pay for packing, and a plain linear head."""
     import torch
 
     weight = head.weight if type(head) is torch.nn.Linear else None
@@ -114,7 +114,7 @@ def takes_columns(head: Any, n_rows: int) -> bool:
 def in_slices(
     hidden: torch.Tensor, vocabulary: int, head: Callable[[torch.Tensor], torch.Tensor]
 ) -> Iterator[torch.Tensor]:
-    """The head's logits of a few rows at a time [row, vocabulary], in float32."""
+    """Logits of the head in slices of rows [row, vocabulary], in float32."""
     at_once = max(1, logits_at_once(hidden.device) // vocabulary)
     for start in range(0, len(hidden), at_once):
         yield head(hidden[start : start + at_once]).float()
@@ -122,7 +122,7 @@ def in_slices(
 
 @contextmanager
 def patched_body_output(body: Any, output: Any) -> Iterator[None]:
-    """The network's body answers with this, so that the network applies its own head, scaling and bias to it alone."""
+    """Replace the body's output within the context, so that `network(...)` applies only its head to the given hidden states."""
     body.forward = lambda *_, **__: output
     try:
         yield
@@ -133,25 +133,25 @@ def patched_body_output(body: Any, output: Any) -> Iterator[None]:
 def head_is_position_wise(
     name: str, dtype: str, expected: torch.Tensor, slices: Callable[[], Iterable[torch.Tensor]]
 ) -> bool:
-    """Whether a head says of single rows what it says of them in the whole text; some look at their neighbours.
+    """Whether a head gives the same logits for single rows as for the whole text; some heads mix positions.
 
     Args:
-        name: of the model.
-        dtype: of its arithmetic.
-        expected: logits of the network's own forward at some places [row, vocabulary].
-        slices: the head at these places, row by row.
+        name: name of the model.
+        dtype: its precision.
+        expected: logits of a full forward pass at some positions [row, vocabulary].
+        slices: returns the head's logits at these positions.
 
     Raises:
-        UndertowError: the network gives no numbers.
+        UndertowError: the logits are not finite.
     """
     import torch
 
     if not torch.isfinite(expected).all():
-        mend = "fetch it again" if dtype != "float16" else "choose --dtype bfloat16 or float32"
-        raise UndertowError(f"{name}: its weights give probabilities that are not numbers; {mend}")
+        fix = "fetch it again" if dtype != "float16" else "choose --dtype bfloat16 or float32"
+        raise UndertowError(f"{name}: its weights give probabilities that are not numbers; {fix}")
     try:
         actual = torch.cat(list(slices()))
-    except REFUSALS as error:
+    except FORWARD_ERRORS as error:
         if is_oom(error):
             raise
         return False

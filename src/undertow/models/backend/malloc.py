@@ -1,8 +1,7 @@
-"""Memory that glibc keeps for the next array, and when it is handed back to the system.
+"""Tune glibc malloc: keep freed arrays within a forward pass, return holes to the system between passes.
 
-An array that is handed back after each use has to be cleared page by page for its next one, which takes a sixth of a pass. But
-arrays of one size leave holes that those of the next do not fit into, and what is kept so grows with the number of passes. So
-everything is kept within a pass, and the holes are handed back between passes. Elsewhere than on Linux with glibc nothing is done.
+Pages that are returned after each use must be cleared again, which takes a sixth of a pass. But freed arrays of one size leave
+holes that later arrays do not fit into, so memory would grow with the number of passes. Only on Linux with glibc.
 """
 
 from __future__ import annotations
@@ -16,19 +15,19 @@ from functools import cache
 from typing import Any
 
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3
-"""Names of glibc's malloc.h."""
+"""Constants of glibc's malloc.h."""
 KEPT_BYTES, MAX_OF_OLDER_BYTES = 2**29, 2**25
-"""Arrays smaller than this are kept for the next; older versions of glibc allow no more than the second."""
+"""Maximum size of an array to keep; the second value is the limit of older glibc versions."""
 SECONDS_BETWEEN = 0.2
-"""Looking through all of the memory takes milliseconds: short passes share one look."""
+"""Minimum time between trims, since a trim takes milliseconds."""
 
 _due_s = math.inf
-"""When holes are next handed back, by the monotonic clock: never where nothing is kept."""
+"""Monotonic time of the next trim; infinity if disabled."""
 
 
-def keep_pages() -> None:
-    """From here on what one pass leaves is there for the next; the holes that loading left are handed back first."""
-    global _due_s  # noqa: PLW0603  # memory is the process's, and so is when it was last looked through
+def keep_freed_memory() -> None:
+    """Trim once, then keep freed memory for the next pass."""
+    global _due_s  # noqa: PLW0603  # malloc is global to the process
     libc = _glibc()
     if libc is None:
         return
@@ -39,8 +38,8 @@ def keep_pages() -> None:
         libc.mallopt(M_MMAP_THRESHOLD, MAX_OF_OLDER_BYTES)
 
 
-def give_back_pages() -> None:
-    """Hand the holes back, unless it was done a moment ago."""
+def trim_memory() -> None:
+    """Return holes to the system, unless this was done just before."""
     global _due_s  # noqa: PLW0603
     if time.monotonic() >= _due_s:
         _glibc().malloc_trim(0)
@@ -49,7 +48,7 @@ def give_back_pages() -> None:
 
 @cache
 def _glibc() -> Any:
-    """The library where it is glibc; musl has neither function."""
+    """glibc, if the C library is glibc; musl lacks these functions."""
     if sys.platform == "linux":
         with suppress(OSError, AttributeError):
             libc = ctypes.CDLL("libc.so.6")

@@ -1,10 +1,8 @@
-"""Weights in the layout that a processor multiplies fastest.
+"""Pack weights for oneDNN on a CPU.
 
-On a processor in float32, torch hands its products to MKL, which on many machines uses half of what they can do. oneDNN, which
-comes with torch too, does better if it may keep the weights in a layout of its own: the same numbers within rounding (a few
-1e-6), at up to twice the speed. In bfloat16, where a processor has instructions for it, torch uses oneDNN already, but lays the
-weights out anew for every product. The choice depends on the build of torch and on the processor alone, never on a timing, so
-that runs repeat to the bit.
+In float32, torch multiplies with MKL, which reaches half of the speed of many CPUs. oneDNN, also part of torch, is up to twice as
+fast with weights in its own layout, with equal numbers within rounding (a few 1e-6). In bfloat16 torch uses oneDNN but converts
+the layout for every product. The choice depends on torch's build and the CPU only, never on a timing, so runs repeat bit by bit.
 """
 
 from __future__ import annotations
@@ -14,7 +12,7 @@ from types import MethodType
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from undertow.errors import UndertowError
-from undertow.models.backend.malloc import keep_pages
+from undertow.models.backend.malloc import keep_freed_memory
 
 if TYPE_CHECKING:
     import torch
@@ -22,17 +20,17 @@ if TYPE_CHECKING:
 Model = TypeVar("Model")
 TYPICAL_ROWS = 512
 MIN_WEIGHTS = 2**14
-"""Smaller products gain nothing."""
+"""Smaller products are not faster."""
 COLUMNS_AT_ONCE = 2048
-"""Of a head that is the embedding too."""
+"""Columns of a block of a head with tied embedding."""
 
 
 def with_packed_weights(network: Any, wrap: Callable[[], Model]) -> Model:
-    """Wrap a network whose weights were packed; one that does not work so is unpacked and wrapped as it was.
+    """Pack a network's weights and wrap it; unpack it if it does not work with packed weights.
 
     Args:
         network: on its device.
-        wrap: makes the model of it, and tries it in doing so.
+        wrap: builds the model and tests the network.
     """
     undo = pack(network)
     try:
@@ -49,21 +47,21 @@ def with_packed_weights(network: Any, wrap: Callable[[], Model]) -> Model:
         undo.clear()
         _leave_files(network)
     if network.device.type == "cpu":
-        keep_pages()
+        keep_freed_memory()
     return model
 
 
 def _leave_files(network: Any) -> None:
-    """Weights that were not packed may lie in a mapped file, and one of them keeps all of it in memory."""
+    """Copy unpacked weights out of the mapped file, so that the file can be unmapped."""
     for parameter in network.parameters():
         if not parameter.is_mkldnn:
             parameter.data = parameter.data.clone()
 
 
 def pack(network: Any) -> list[Callable[[], None]]:
-    """Pack the weights of every plain linear layer; returns what undoes it, [] where nothing was done.
+    """Pack the weights of every plain linear layer; returns functions that undo it, [] if nothing was packed.
 
-    A head that is the embedding too would need memory twice. It keeps its layout, and is multiplied with in blocks of columns.
+    A head with tied embedding would be held twice, so it keeps its layout and is multiplied in blocks of columns.
     """
     import torch
 
@@ -87,9 +85,9 @@ def pack(network: Any) -> list[Callable[[], None]]:
 
 
 def _gate_in_place(module: Any) -> list[Callable[[], None]]:
-    """Have a gated layer write over its gate: two arrays less of the widest kind, and what undoes it; [] for other layers.
+    """Make a gated layer reuse its gate's memory, which saves two wide arrays; returns functions that undo it, [] for other layers.
 
-    Which layers are such is tried, not looked up: a layer that says anything else of random rows is left as it is.
+    A layer is left as it is if the result differs on random rows.
     """
     import torch
 
@@ -143,19 +141,19 @@ def linear(rows: torch.Tensor, packed: torch.Tensor, bias: torch.Tensor | None) 
 
 
 def can_pack(dtype: torch.dtype) -> bool:
-    """Whether this build of torch and this processor can multiply with packed weights of this precision, and gain by it."""
+    """Whether packed weights of this precision are supported and faster with this torch and CPU."""
     import torch
 
     if not torch.backends.mkldnn.is_available():  # type: ignore[no-untyped-call]
         return False
-    # A processor without instructions for bfloat16 is slower by packed weights than by torch's own way.
+    # Without bfloat16 instructions packed weights are slower.
     if dtype != torch.float32 and not (dtype == torch.bfloat16 and torch.ops.mkldnn._is_mkldnn_bf16_supported()):
         return False
     return all(hasattr(torch.ops.mkldnn, name) for name in ("_reorder_linear_weight", "_linear_pointwise"))
 
 
 def _multiply_in_columns(module: Any) -> Callable[[], None]:
-    """One layer, and what undoes it: MKL lays out anew what it multiplies with, all of it at once, and keeps that memory."""
+    """Multiply one layer in blocks of columns, since MKL converts and keeps whole weights; returns a function that undoes it."""
     import torch
 
     def forward(self: Any, rows: torch.Tensor) -> torch.Tensor:
@@ -175,7 +173,7 @@ def _multiply_in_columns(module: Any) -> Callable[[], None]:
 
 
 def _pack_module(module: Any, *, turned: bool) -> Callable[[], None]:
-    """One layer, and what undoes it."""
+    """Pack one layer; returns a function that undoes it."""
     import torch
 
     dense = module.weight
@@ -195,5 +193,5 @@ def _pack_module(module: Any, *, turned: bool) -> Callable[[], None]:
 
 
 def weight_bytes(network: Any) -> int:
-    """What a network's weights take; packed ones have no size in bytes of their own."""
+    """Memory of a network's weights, packed ones included."""
     return sum(parameter.numel() * parameter.dtype.itemsize for parameter in network.parameters())

@@ -1,15 +1,15 @@
-"""Attention over a packed tree at the cost of what its nodes see, not of the square of the pack.
+"""Block attention over a packed tree, without quadratic cost.
 
-Neighbours in depth-first order have nearly the same ancestors. So the nodes are cut into blocks of equal width, and a block attends
-to the columns that any of its nodes sees: the ancestors of its first node, and the block itself.
+Neighbours in depth-first order share most ancestors. So the nodes are cut into blocks of equal width, and a block attends to the
+columns that any of its nodes sees: the ancestors of its first node, and the block itself.
 
     node      0   1   2    3  | 4     5    6   7       block 0: nodes 0-3, columns 0 1 2 3
               In  X   she  was| is    he   was a       block 1: nodes 4-7, columns 0 1 2 + 4 5 6 7
                                                                   (3 is no ancestor of 4, nor of what follows)
 
-A pack of n tokens at depth d costs n x (width + d) instead of n x n. The networks of transformers look their attention up by name,
-and hand it what their forward was given; under the name registered here they find one that takes blocks where it is handed
-blocks, and is torch's own where it is not.
+A pack of n tokens at depth d costs n x (width + d) instead of n x n. Networks of transformers look up their
+attention function by name and pass it the keywords of `forward`; the function registered here uses blocks if it gets them, else
+torch's attention.
 """
 
 from __future__ import annotations
@@ -26,21 +26,21 @@ if TYPE_CHECKING:
 
 NAME = "undertow_tree"
 KEYWORD = "tree_blocks"
-"""What a network's forward is given blocks as, and hands on to its attention."""
+"""Keyword of `forward` that carries the blocks."""
 MIN_BLOCK, MAX_BLOCK = 16, 128
-"""Nodes of a block: narrower ones copy more keys than they save products."""
+"""Limits of a block's width; narrower blocks copy more keys than they save."""
 PLAIN = {"dropout", "scaling", "is_causal", "sliding_window", "output_attentions", "position_ids", "use_cache"}
-"""What an attention may be told beside its inputs and still be the plain one; anything else is left to transformers."""
+"""Keywords of plain attention; with any other, torch's attention is used."""
 
 
 @dataclass(slots=True)
 class AttentionBlocks:
-    """Which nodes of a tree attend to which, cut into blocks.
+    """The attention mask of a tree, cut into blocks.
 
     Attributes:
-        columns: nodes that some node of the block sees, filled up with any [block x column].
-        mask: 0 where a node sees a column, else the least number [block, node, column].
-        n_nodes: of the tree; the last block is filled up with nodes that nobody reads.
+        columns: nodes that the block sees, padded [block x column].
+        mask: 0 where a node sees a column, else the smallest float [block, node, column].
+        n_nodes: number of nodes of the tree; the last block is padded.
     """
 
     columns: torch.Tensor
@@ -49,13 +49,13 @@ class AttentionBlocks:
     _by_heads: tuple[tuple[int, int], torch.Tensor] | None = None
 
     @classmethod
-    def of(cls, ends: Ints, dtype: torch.dtype, device: Any) -> AttentionBlocks | None:
-        """Cut the tree; None where two blocks would hold it whole.
+    def from_subtree_ends(cls, ends: Ints, dtype: torch.dtype, device: Any) -> AttentionBlocks | None:
+        """Cut a tree into blocks; None if two blocks would hold it.
 
         Args:
             ends: one past the subtree below each node, as in `undertow.models.base.PackedTree` [node].
-            dtype: of the mask.
-            device: where the network is.
+            dtype: dtype of the mask.
+            device: device of the network.
         """
         import torch
 
@@ -67,7 +67,7 @@ class AttentionBlocks:
         return cls(torch.from_numpy(columns.ravel()).to(device), mask.to(device), len(ends))
 
     def split_queries(self, heads: torch.Tensor) -> torch.Tensor:
-        """What nodes have, block by block: [1, head, node, dim] as [block, node, head, dim]."""
+        """Queries of each block: [1, head, node, dim] as [block, node, head, dim]."""
         import torch
 
         n_blocks, width, _ = self.mask.shape
@@ -75,15 +75,15 @@ class AttentionBlocks:
         return filled.view(n_blocks, width, *filled.shape[1:])
 
     def gather_keys(self, heads: torch.Tensor) -> torch.Tensor:
-        """What blocks see: [1, head, node, dim] as [block, column, head, dim]."""
+        """Keys or values that each block sees: [1, head, node, dim] as [block, column, head, dim]."""
         return heads[0].transpose(0, 1)[self.columns].view(len(self.mask), -1, heads.shape[1], heads.shape[3])
 
     def merge(self, outputs: torch.Tensor) -> torch.Tensor:
-        """What blocks found, node by node: [block, node, head, dim] as [1, node, head, dim]."""
+        """Outputs of all blocks by node: [block, node, head, dim] as [1, node, head, dim]."""
         return outputs.flatten(0, 1)[: self.n_nodes][None]
 
     def mask_by_heads(self, n_keys: int, n_each: int) -> torch.Tensor:
-        """The mask of products that have the queries of one head of keys under each other [block x key head, query head x node, column]."""
+        """The mask for grouped-query products [block x key head, query head x node, column]."""
         if self._by_heads is None or self._by_heads[0] != (n_keys, n_each):
             repeated = self.mask[:, None, None].expand(-1, n_keys, n_each, -1, -1)
             self._by_heads = (n_keys, n_each), repeated.reshape(len(self.mask) * n_keys, -1, self.mask.shape[-1])
@@ -91,7 +91,7 @@ class AttentionBlocks:
 
 
 def _width(ends: Ints) -> int:
-    """Nodes of a block: about as many as the deepest node has ancestors, so that neither outweighs the other."""
+    """Width of a block: about the depth of the tree, which balances both costs."""
     changes = np.zeros(len(ends) + 1, dtype=np.int64)
     np.add.at(changes, ends, -1)
     changes[: len(ends)] += 1
@@ -116,9 +116,9 @@ def _cut(ends: Ints, width: int) -> tuple[Ints, Any]:
 
 
 def attend_in_blocks(network: Any) -> bool:
-    """Have a network take blocks; returns whether it is of those that look their attention up by name.
+    """Make a network accept blocks; returns whether it looks up its attention by name.
 
-    Networks that do not attend by torch's own function, such as those that cap scores, are left as they are.
+    Networks that do not use torch's attention, for example to cap scores, are left as they are.
     """
     if getattr(network.config, "_attn_implementation", "") not in ("sdpa", NAME):
         return False
@@ -140,9 +140,9 @@ def _attention(  # noqa: PLR0913, PLR0917 - as transformers calls it
     tree_blocks: AttentionBlocks | None = None,
     **more: Any,
 ) -> tuple[torch.Tensor, None]:
-    """Attention block by block where there are blocks, else torch's own, as transformers would call it.
+    """Block attention if there are blocks, else torch's attention as transformers calls it.
 
-    Queries are [batch, head, node, dim]; keys and values are the same, maybe with fewer heads. What else a network says is in `more`.
+    Queries are [batch, head, node, dim]; keys and values too, maybe with fewer heads. `more` holds all other keywords.
     """
     from transformers.integrations.sdpa_attention import sdpa_attention_forward
 
@@ -159,7 +159,7 @@ def _attention(  # noqa: PLR0913, PLR0917 - as transformers calls it
 def _by_kernel(
     blocks: AttentionBlocks, module: Any, inputs: tuple[torch.Tensor, torch.Tensor, torch.Tensor], more: dict[str, Any]
 ) -> torch.Tensor:
-    """Attention of a graphics card [1, node, head, dim], by torch's own kernels, blocks side by side."""
+    """Attention on a GPU by torch's kernels, blocks as a batch [1, node, head, dim]."""
     from transformers.integrations.sdpa_attention import sdpa_attention_forward
 
     query, key, value = inputs
@@ -173,7 +173,7 @@ def _by_kernel(
 def _by_products(
     blocks: AttentionBlocks, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, scaling: float | None
 ) -> torch.Tensor:
-    """Attention of a processor [1, node, head, dim]: torch's own takes twice as long for blocks this small."""
+    """Attention on a CPU by matrix products, twice as fast as torch's kernel for small blocks [1, node, head, dim]."""
     import torch
 
     n_keys, n_each = key.shape[1], query.shape[1] // key.shape[1]
@@ -187,7 +187,7 @@ def _by_products(
         keys.mT,
         alpha=query.shape[-1] ** -0.5 if scaling is None else scaling,
     )
-    # Normalised in float32, whatever the products are in.
+    # Softmax in float32, whatever the precision of the products.
     output = torch.bmm(scores.softmax(-1, dtype=torch.float32).to(values.dtype), values)
     output = output.view(len(blocks.mask), n_keys, n_each, -1, output.shape[-1])
     return blocks.merge(output.permute(0, 3, 1, 2, 4).flatten(2, 3))

@@ -1,4 +1,4 @@
-"""Keys and values of a growing tree of tokens: each is fed once, and seen by its descendants only.
+"""KV cache of a growing token tree: each token is fed once and seen by its descendants only.
 
 fed      the cats sat | on  by | mats       column   0   1   2   3  4   5
                 sat → on, by; on → mats     mats sees 0, 1, 2, 3, 5 at depths 0, 1, 2, 3, 4
@@ -15,11 +15,11 @@ if TYPE_CHECKING:
 
 
 def ancestor_mask(ends: torch.Tensor, nodes: torch.Tensor) -> torch.Tensor:
-    """Which nodes of a tree in depth-first order some of them see: their ancestors and themselves [some, node].
+    """Attention mask of some nodes: each sees its ancestors and itself [query, node].
 
     Args:
         ends: one past the subtree below each node, as in `undertow.models.base.PackedTree` [node].
-        nodes: by their numbers [some].
+        nodes: indices of the query nodes [query].
     """
     import torch
 
@@ -28,12 +28,12 @@ def ancestor_mask(ends: torch.Tensor, nodes: torch.Tensor) -> torch.Tensor:
 
 
 class TreeKVCache:
-    """The cache of one network.
+    """The KV cache of one network.
 
     Attributes:
-        network: a causal one whose attention takes a mask of four dimensions.
+        network: a causal network that accepts a four-dimensional mask.
         n_columns: tokens fed so far.
-        path: tokens of the first columns where these are one path from the root, as `keep_path` left them.
+        path: tokens of the first columns after `keep_path`, one path from the root.
     """
 
     def __init__(self, network: Any) -> None:
@@ -45,13 +45,13 @@ class TreeKVCache:
         self._cache = DynamicCache()
 
     def feed(self, tokens: torch.Tensor, depths: torch.Tensor, sees: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
-        """Logits after some of the new tokens, in float32 [row, vocabulary].
+        """Feed new tokens; logits after some of them, in float32 [row, vocabulary].
 
         Args:
-            tokens: new ones [new].
-            depths: how many stand before each on its path [new].
-            sees: which columns each sees, the new ones and itself among them [new, column].
-            rows: which of the new tokens are read [row].
+            tokens: new tokens [new].
+            depths: depth of each on its path [new].
+            sees: columns that each sees, new ones included [new, column].
+            rows: new tokens whose logits are returned [row].
         """
         import torch
 
@@ -72,13 +72,13 @@ class TreeKVCache:
     def feed_branches(
         self, branches: PrefixTree, n_known: int, nodes: torch.Tensor, at_once: int
     ) -> list[torch.Tensor]:
-        """Feed a tree whose first nodes are the columns that are here already; logits after some of its nodes, in pieces.
+        """Feed a tree whose first nodes are cached already; logits after some of its nodes, in slices.
 
         Args:
-            branches: the tree; its nodes become the columns, in its order.
-            n_known: nodes that were fed before.
-            nodes: which are read, in ascending order, none of those known [read].
-            at_once: tokens of one forward pass, at most.
+            branches: the tree; its nodes become the columns, in order.
+            n_known: number of cached nodes.
+            nodes: new nodes whose logits are returned, in ascending order [read].
+            at_once: maximum tokens of one forward pass.
         """
         import torch
 
@@ -91,7 +91,7 @@ class TreeKVCache:
             stop = min(start + at_once, len(tokens))
             sees = ancestor_mask(ends[:stop], torch.arange(start, stop, device=device))
             positions = nodes[(nodes >= start) & (nodes < stop)] - start
-            # A network that is asked for no logits gives all of them.
+            # `logits_to_keep` of length 0 would mean all logits.
             rows = positions if len(positions) else torch.zeros(1, dtype=torch.int64, device=device)
             logits = self.feed(tokens[start:stop], depths[start:stop], sees, rows)
             if len(positions):
@@ -99,7 +99,7 @@ class TreeKVCache:
         return parts
 
     def keep_path(self, path: tuple[int, ...], columns: torch.Tensor) -> None:
-        """Forget all but the columns of one path from the root, in its order [token]."""
+        """Drop all columns but those of one path from the root, in its order [token]."""
         for layer in self._cache.layers:
             if layer.keys is not None and layer.keys.numel():
                 layer.keys, layer.values = layer.keys[:, :, columns], layer.values[:, :, columns]

@@ -20,24 +20,24 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 
 from undertow.errors import UndertowError
-from undertow.models.backend.device import affordable_tokens, logits_at_once, on_device
+from undertow.models.backend.device import logits_at_once, to_device, tokens_per_pass
 from undertow.models.backend.execution import (
     AGREEMENT_NATS,
-    REFUSALS,
+    FORWARD_ERRORS,
+    find_duplicate_options,
     is_oom,
     oom_errors,
-    repeats_of,
     unknown_words,
 )
-from undertow.models.backend.lm_head import in_slices, places_of, read_at, read_in_columns, takes_columns
+from undertow.models.backend.lm_head import flat_positions, in_slices, read_at, read_in_columns, takes_columns
 from undertow.models.backend.onednn import weight_bytes
 from undertow.models.backend.tree_attention import KEYWORD, MAX_BLOCK, AttentionBlocks, attend_in_blocks
 from undertow.models.backend.tree_kv_cache import ancestor_mask
 from undertow.models.base import (
-    BY_TOKENS,
     CHAT_TRAINED,
     EXACT,
     PAPER,
+    TOKEN_CAPABILITIES,
     BatchLimits,
     CostEstimate,
     EncodedQuery,
@@ -50,13 +50,14 @@ from undertow.models.base import (
     TokenBatch,
     TokenPath,
     UnsupportedQueryError,
-    shared_length,
+    common_prefix_length,
 )
 from undertow.models.generation.constrained_decoder import ConstrainedDecoder
 from undertow.models.generation.greedy_decoder import GreedyDecoder
 from undertow.models.generation.prompt_encoder import PromptEncoder
+from undertow.models.loading.library_contexts import cached_gguf, loading_errors
 from undertow.models.loading.load_network import load_checked, load_tokenizer
-from undertow.models.loading.weights import Weights, check_head, find_weights, loading_errors, parsed_once
+from undertow.models.loading.weights import Weights, check_head, find_weights
 from undertow.types import (
     CHOICE,
     GENERATION,
@@ -77,7 +78,7 @@ if TYPE_CHECKING:
 
 SUMMARY = "any AutoModelForCausalLM: a hub id, a folder, or a GGUF file; read by sentence likelihood"
 ARCHITECTURES = ("ForCausalLM", "LMHeadModel")
-CAPABILITIES = {**BY_TOKENS, GENERATION: (EXACT, PAPER), CHOICE: (EXACT, PAPER), WRITING: (EXACT,)}
+CAPABILITIES = {**TOKEN_CAPABILITIES, GENERATION: (EXACT, PAPER), CHOICE: (EXACT, PAPER), WRITING: (EXACT,)}
 CPU_BUDGET_TOKENS = 400
 """Beyond this the tree's attention, where it grows with the square, costs more than larger matrices save."""
 BLOCK_BUDGET_TOKENS, BLOCK_BUDGET_PRODUCTS = 1152, 3 * 10**11
@@ -96,7 +97,7 @@ def resolve(request: ModelRequest) -> ModelHandle | None:
     """The model, if the request names a causal one.
 
     Raises:
-        UndertowError: it cannot be found, or is of another family.
+        UndertowError: the model cannot be found, or is of another family.
     """
     weights = find_weights(request, ARCHITECTURES)
     return None if weights is None else model_handle(request, weights)
@@ -110,7 +111,7 @@ def model_handle(request: ModelRequest, weights: Weights) -> ModelHandle:
 
 def _open(identity: ModelIdentity, weights: Weights, device: str) -> CausalModel:
     check_head(weights)
-    with loading_errors(identity.name), parsed_once(weights.options):
+    with loading_errors(identity.name), cached_gguf(weights.options):
         from transformers import AutoModelForCausalLM
 
         tokenizer = load_tokenizer(identity.name, weights)
@@ -121,7 +122,7 @@ def _open(identity: ModelIdentity, weights: Weights, device: str) -> CausalModel
             kind=AutoModelForCausalLM,
             trained_to="continue texts",
             tokenizer=tokenizer,
-            wrap=partial(CausalModel.of, identity, tokenizer=tokenizer),
+            wrap=partial(CausalModel.from_network, identity, tokenizer=tokenizer),
         )
 
 
@@ -143,12 +144,12 @@ class CausalModel:
     _writer: ConstrainedDecoder | None = None
 
     @classmethod
-    def of(cls, identity: ModelIdentity, network: Any, tokenizer: Any) -> CausalModel:
+    def from_network(cls, identity: ModelIdentity, network: Any, tokenizer: Any) -> CausalModel:
         """Wrap a network and its tokenizer, and find out whether its attention can take a tree."""
         config = network.config.get_text_config()
         context = int(getattr(config, "max_position_embeddings", 0) or 2**20)
         n_before, n_after = _added_tokens(tokenizer)
-        decoder = GreedyDecoder.of(network, tokenizer, context, 0)
+        decoder = GreedyDecoder.from_network(network, tokenizer, context, 0)
         model = cls(
             identity, network, tokenizer, BatchLimits(CPU_BUDGET_TOKENS, context), (), context, n_after, decoder
         )
@@ -183,7 +184,7 @@ class CausalModel:
     ) -> EncodedQuery | UnsupportedQueryError:
         # Where a token spans the end of the context, all options are read from before it, so that they stay
         # conditioned on the same tokens; a space that is a token of its own belongs to the context.
-        start = max(min(shared_length(context, tokens) for tokens in options) for context in contexts)
+        start = max(min(common_prefix_length(context, tokens) for tokens in options) for context in contexts)
         if start == 0:
             opening = self._opening()
             if opening is None:
@@ -203,7 +204,7 @@ class CausalModel:
             # What all of them hold is in the text behind the blank.
             behind = "the text behind the blank holds a character that this tokenizer does not know"
             return UnsupportedQueryError(behind) if len(unknown) == len(options) else unknown_words(query, unknown)
-        repeats = repeats_of(query, [tuple(tokens) for tokens in options])
+        repeats = find_duplicate_options(query, [tuple(tokens) for tokens in options])
         if isinstance(repeats, UnsupportedQueryError):
             return repeats
         return EncodedQuery(tuple(_path(tokens, start) for tokens in options), repeats)
@@ -220,10 +221,12 @@ class CausalModel:
 
         device = self.network.device
         with torch.inference_mode(), oom_errors():
-            blocks = AttentionBlocks.of(tree.ends, self.network.dtype, device) if self.in_blocks else None
+            blocks = (
+                AttentionBlocks.from_subtree_ends(tree.ends, self.network.dtype, device) if self.in_blocks else None
+            )
             inputs: dict[str, Any] = {
-                "input_ids": on_device(tree.tokens, device)[None],
-                "position_ids": on_device(tree.depths, device)[None],
+                "input_ids": to_device(tree.tokens, device)[None],
+                "position_ids": to_device(tree.depths, device)[None],
                 "attention_mask": self._mask(tree, whole=blocks is None),
             }
             if blocks is not None:
@@ -238,7 +241,7 @@ class CausalModel:
         mask = torch.zeros(shape if whole else (1, 1, 1, 1), dtype=self.network.dtype, device=self.network.device)
         if not whole:
             return mask.expand(shape)
-        ends = on_device(tree.ends, mask.device)
+        ends = to_device(tree.ends, mask.device)
         sees = ancestor_mask(ends, torch.arange(len(ends), device=mask.device))
         return mask.masked_fill_(~sees, torch.finfo(mask.dtype).min)
 
@@ -247,8 +250,8 @@ class CausalModel:
         import torch
 
         with torch.inference_mode(), oom_errors():
-            inputs = {"input_ids": on_device(batch.tokens, self.network.device)}
-            return self._read(inputs, places_of(batch), batch.read_tokens)
+            inputs = {"input_ids": to_device(batch.tokens, self.network.device)}
+            return self._read(inputs, flat_positions(batch), batch.read_tokens)
 
     def _read(self, inputs: dict[str, Any], places: Ints, tokens: Ints) -> Floats:
         """Log P(token) after each place, a place being row x length + position; the head sees these places only."""
@@ -261,7 +264,7 @@ class CausalModel:
     def _logits(self, inputs: dict[str, Any], places: Ints) -> Iterator[torch.Tensor]:
         """Logits after the places, a few rows at a time [row, vocabulary], in float32."""
         if not self.head_apart:
-            kept = on_device(places, self.network.device)
+            kept = to_device(places, self.network.device)
             yield self.network(**inputs, use_cache=False).logits.flatten(0, 1)[kept].float()
             return
         head = self.network.get_output_embeddings()
@@ -270,7 +273,7 @@ class CausalModel:
     def _hidden(self, inputs: dict[str, Any], places: Ints) -> torch.Tensor:
         """What the network's body says at the places [place, dim]."""
         hidden: torch.Tensor = self.network.base_model(**inputs, use_cache=False)[0]
-        return hidden.flatten(0, 1)[on_device(places, hidden.device)]
+        return hidden.flatten(0, 1)[to_device(places, hidden.device)]
 
     def answer(
         self, queries: Sequence[Query], protocol: str
@@ -291,11 +294,11 @@ class CausalModel:
                 yield {places[at]: answer for at, answer in some.items()}
 
     def packs(self, queries: Sequence[Query]) -> Iterator[list[int]]:
-        """Places of the prompts that are answered in one go."""
+        """Indices of the prompts of each pack."""
         return (pack for section in self.sections(queries) for pack in section)
 
     def sections(self, queries: Sequence[Query]) -> Iterator[list[list[int]]]:
-        """Packs that share what is kept from one to the next; of greedy answers nothing is, so each is by itself."""
+        """Packs that share a cache; greedy packs share none, so each is a section."""
         for places, group, by_decoder in _sorted_out(queries):
             if by_decoder:
                 greedy = self.decoder.packs(cast(Sequence[GenerateQuery], group), self._tokens_of)
@@ -308,13 +311,13 @@ class CausalModel:
             while section := list(islice(packs, SECTION)):
                 yield section
 
-    def forget(self) -> None:
-        """Keep nothing of the prompts before."""
+    def reset_cache(self) -> None:
+        """Drop the cache of earlier prompts."""
         if self._writer is not None:
             self._writer.trunk = None
 
     def estimate_cost(self, queries: Sequence[Query], protocol: str) -> CostEstimate:
-        """What answering takes."""
+        """The estimated cost."""
         efforts = [
             self.decoder.estimate_cost(cast(Sequence[GenerateQuery], group), self._tokens_of, self.memory_bytes(1))
             if by_decoder
@@ -332,10 +335,12 @@ class CausalModel:
 
     @property
     def writer(self) -> ConstrainedDecoder:
-        """What it is asked beside greedy answers: choices, and writing within limits."""
+        """The decoder of choices and constrained answers."""
         if self._writer is None:
-            prompter = PromptEncoder(self.tokenizer, self._tokens_of, self.context_tokens, self.decoder.vocabulary)
-            self._writer = ConstrainedDecoder(self.decoder, prompter, self._logits)
+            prompt_encoder = PromptEncoder(
+                self.tokenizer, self._tokens_of, self.context_tokens, self.decoder.vocabulary
+            )
+            self._writer = ConstrainedDecoder(self.decoder, prompt_encoder, self._logits)
         return self._writer
 
     def _tokens_of(self, text: str) -> list[int]:
@@ -343,7 +348,7 @@ class CausalModel:
 
     @property
     def facts(self) -> Mapping[str, str | float]:
-        """What models are compared by; a chat template is a sign of training to follow instructions."""
+        """Facts for model comparison; a chat template implies instruction tuning."""
         return {
             "parameters": float(self.network.num_parameters()),
             "objective": "autoregressive",
@@ -368,7 +373,7 @@ class CausalModel:
 def _budget(model: CausalModel, *, in_blocks: bool) -> int:
     """Tokens of a pass that use the machine well."""
     processor = _processor_tokens(model.network) if in_blocks else CPU_BUDGET_TOKENS
-    return affordable_tokens(model.network, model.memory_bytes, processor=processor, gpu=GPU_BUDGET_TOKENS)
+    return tokens_per_pass(model.network, model.memory_bytes, processor=processor, gpu=GPU_BUDGET_TOKENS)
 
 
 def _processor_tokens(network: Any) -> int:
@@ -422,18 +427,18 @@ def _check_reading(model: CausalModel) -> str:
             )
         if (shared_logits[0] - shared_logits[-1]).abs().max() > AGREEMENT_NATS[model.identity.dtype]:
             raise UndertowError(
-                f"{model.identity.name}: what it says of a token depends on those after it, so it is no causal model"
+                f"{model.identity.name}: its probabilities of a token depend on later tokens, so it is not a causal model"
             )
         expected = logits[:, -1].log_softmax(-1).cpu().numpy()[range(len(last)), last]
 
     def trouble(read: Callable[[], Floats]) -> str:
         try:
             differs = not np.abs(read() - expected).max() <= AGREEMENT_NATS[model.identity.dtype]
-        except REFUSALS as error:
+        except FORWARD_ERRORS as error:
             if is_oom(error):
                 raise
             return f"its attention takes no tree ({type(error).__name__})"
-        return "it reads a tree of texts differently from the texts one by one" if differs else ""
+        return "it reads a tree of texts differently from single texts" if differs else ""
 
     batch = TokenBatch(fed, np.arange(len(fed)), np.full(len(fed), LENGTH - 1), last)
     model.head_apart = True

@@ -23,12 +23,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from undertow.errors import UndertowError
-from undertow.models.backend.device import affordable_tokens
+from undertow.models.backend.device import tokens_per_pass
 from undertow.models.backend.execution import context_tokens, oom_errors
 from undertow.models.backend.onednn import weight_bytes
 from undertow.models.base import EXACT, CostEstimate, ModelHandle, ModelRequest, UnsupportedQueryError
+from undertow.models.loading.library_contexts import loading_errors
 from undertow.models.loading.load_network import load_checked, load_tokenizer
-from undertow.models.loading.weights import Weights, find_weights, loading_errors
+from undertow.models.loading.weights import Weights, find_weights
 from undertow.models.tokens.qa_windows import EncodedQuestion, QAEncoder, Window
 from undertow.types import EXTRACTION, Answer, Floats, ModelIdentity, Query, SpanQuery
 
@@ -44,7 +45,7 @@ MAX_PIECE_TOKENS = 15
 SCORING_METHOD = "span"
 CAPABILITIES = {EXTRACTION: (EXACT,)}
 FEEDS = ("input_ids", "attention_mask", "token_type_ids")
-"""What a model can be told of a text; one that is told where words stand on a page reads pictures."""
+"""Supported inputs of a model; one with positions on a page reads images."""
 OLDER_CLASSES = ("PreTrainedTokenizer", "PreTrainedTokenizerFast")
 HOW_READ = (
     "a piece of the passage is as probable as that an answer begins where it begins, and ends where it ends; the two are apart, so that "
@@ -56,7 +57,7 @@ UNKNOWN_TRAINING = (
 )
 NO_NULL = "its texts do not open with a token that stands for no answer, so the probability of no answer is missing"
 IN_WINDOWS = "passages longer than {} tokens, question and all, were read in windows that overlap"
-TRIED = SpanQuery("Mary met James.", "Who met James?")
+TRIAL_QUERY = SpanQuery("Mary met James.", "Who met James?")
 
 
 def resolve(request: ModelRequest) -> ModelHandle | None:
@@ -97,7 +98,7 @@ def _open(identity: ModelIdentity, weights: Weights, device: str) -> ExtractiveQ
         strange = [name for name in tokenizer.model_input_names if name not in FEEDS]
         if strange:
             raise UndertowError(
-                f"{identity.name}: is told more than a text ({', '.join(strange)}); name a model that reads texts alone"
+                f"{identity.name}: needs more inputs than a text ({', '.join(strange)}); name a model that reads text only"
             )
         return load_checked(
             identity,
@@ -106,14 +107,14 @@ def _open(identity: ModelIdentity, weights: Weights, device: str) -> ExtractiveQ
             kind=AutoModelForQuestionAnswering,
             trained_to="answer from passages",
             tokenizer=tokenizer,
-            wrap=partial(ExtractiveQAModel.of, identity, tokenizer=tokenizer),
+            wrap=partial(ExtractiveQAModel.from_network, identity, tokenizer=tokenizer),
         )
 
 
 def _needs_token_types(tokenizer: Any, said: Mapping[str, Any]) -> bool:
     """Whether a model was trained with token types, though transformers 5 would not pass them.
 
-    A tokenizer of no particular class told so, by default, until 5.0, and wrote one of the class's older names into its files.
+    Until 5.0 a tokenizer without a class of its own used them by default, and wrote an older class name into its files.
     """
     older = said.get("tokenizer_class") in OLDER_CLASSES and "model_input_names" not in said
     return older and "token_type_ids" not in tokenizer.model_input_names
@@ -133,7 +134,7 @@ class _SpanScores:
     null: float
 
     @classmethod
-    def of(cls, window: Window, logits: Floats) -> _SpanScores:
+    def from_logits(cls, window: Window, logits: Floats) -> _SpanScores:
         """From the logits of both [side, position]."""
         own = slice(window.first, window.first + len(window.offsets))
         kept = np.zeros(logits.shape[1], dtype=bool)
@@ -158,13 +159,13 @@ class ExtractiveQAModel:
 
     identity: ModelIdentity
     network: Any
-    poser: QAEncoder
+    qa_encoder: QAEncoder
     feeds: tuple[str, ...]
     budget_tokens: int
     notes: tuple[str, ...]
 
     @classmethod
-    def of(cls, identity: ModelIdentity, network: Any, tokenizer: Any) -> ExtractiveQAModel:
+    def from_network(cls, identity: ModelIdentity, network: Any, tokenizer: Any) -> ExtractiveQAModel:
         """Wrap a network and its tokenizer, and find out whether it can be read."""
         takes = inspect.signature(network.forward).parameters
         feeds = tuple(name for name in FEEDS if name in tokenizer.model_input_names and name in takes)
@@ -176,10 +177,10 @@ class ExtractiveQAModel:
             CPU_BUDGET_TOKENS,
             (HOW_READ, UNKNOWN_TRAINING),
         )
-        model.budget_tokens = affordable_tokens(
+        model.budget_tokens = tokens_per_pass(
             network, model.memory_bytes, processor=CPU_BUDGET_TOKENS, gpu=GPU_BUDGET_TOKENS
         )
-        (tried,) = model.poser.posed([TRIED])
+        (tried,) = model.qa_encoder.encode([TRIAL_QUERY])
         if isinstance(tried, EncodedQuestion):
             model._logits(tried.windows)
             if not tried.windows[0].has_null:
@@ -196,18 +197,18 @@ class ExtractiveQAModel:
         if refused:
             yield refused
         if any(len(one.windows) > 1 for one in posed):
-            self.notes = tuple(dict.fromkeys((*self.notes, IN_WINDOWS.format(self.poser.context_tokens))))
+            self.notes = tuple(dict.fromkeys((*self.notes, IN_WINDOWS.format(self.qa_encoder.context_tokens))))
         for pack in self._packs(posed):
             yield self._answered(pack)
 
     def packs(self, queries: Sequence[Query]) -> list[list[int]]:
-        """Places of the queries that are answered in one go; those that cannot be asked come first."""
+        """Indices of the queries of each pack; unsupported ones first."""
         posed, refused = self._posed(queries)
         packs = [[one.place for one in pack] for pack in self._packs(posed)]
         return [list(refused), *packs] if refused else packs
 
     def estimate_cost(self, queries: Sequence[Query], protocol: str) -> CostEstimate:
-        """What answering takes, from one timed pack."""
+        """The estimated cost, from one timed pack."""
         packs = self._packs(self._posed(queries)[0])
         passes = [self._passes(pack) for pack in packs]
         sizes = [sum(len(window.tokens) for rows in some for window in rows) for some in passes]
@@ -223,7 +224,7 @@ class ExtractiveQAModel:
 
     @property
     def facts(self) -> Mapping[str, str | float]:
-        """What models are compared by."""
+        """Facts for model comparison."""
         return {
             "parameters": float(self.network.num_parameters()),
             "objective": "extractive question answering",
@@ -239,15 +240,15 @@ class ExtractiveQAModel:
     # Packs.
 
     def _posed(self, queries: Sequence[Query]) -> tuple[list[EncodedQuestion], dict[int, UnsupportedQueryError]]:
-        """Queries in tokens, and why others cannot be asked, by their places."""
+        """Encoded queries, and errors for unsupported ones by index."""
         answerable = [place for place, query in enumerate(queries) if isinstance(query, SpanQuery)]
         refused = {
-            place: UnsupportedQueryError("a model that answers from a passage can be asked nothing else")
+            place: UnsupportedQueryError("a model that answers from a passage supports no other query")
             for place in set(range(len(queries))).difference(answerable)
         }
         posed = []
         extractions = [query for query in queries if isinstance(query, SpanQuery)]
-        for place, one in zip(answerable, self.poser.posed(extractions), strict=True):
+        for place, one in zip(answerable, self.qa_encoder.encode(extractions), strict=True):
             if isinstance(one, UnsupportedQueryError):
                 refused[place] = one
             else:
@@ -257,7 +258,7 @@ class ExtractiveQAModel:
     def _packs(self, posed: Sequence[EncodedQuestion]) -> list[list[EncodedQuestion]]:
         """Queries whose texts are as long as each other's, so that nothing is padded, the longest first [pack][query].
 
-        What is asked of one text is answered in one pack, which reads it once.
+        Queries about one text are in one pack, which reads it once.
         """
         alike: dict[Any, list[EncodedQuestion]] = {}
         for one in posed:
@@ -293,7 +294,7 @@ class ExtractiveQAModel:
         for rows in self._passes(pack):
             logits |= dict(zip([window.fed for window in rows], self._logits(rows), strict=True))
         return {
-            one.place: _answer(one, [_SpanScores.of(window, logits[window.fed]) for window in one.windows])
+            one.place: _answer(one, [_SpanScores.from_logits(window, logits[window.fed]) for window in one.windows])
             for one in pack
         }
 

@@ -20,9 +20,15 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from undertow.errors import UndertowError
-from undertow.models.backend.device import affordable_tokens, logits_at_once, on_device
-from undertow.models.backend.execution import context_tokens, oom_errors, repeats_of, unknown_words
-from undertow.models.backend.lm_head import head_is_position_wise, in_slices, patched_body_output, places_of, read_at
+from undertow.models.backend.device import logits_at_once, to_device, tokens_per_pass
+from undertow.models.backend.execution import context_tokens, find_duplicate_options, oom_errors, unknown_words
+from undertow.models.backend.lm_head import (
+    flat_positions,
+    head_is_position_wise,
+    in_slices,
+    patched_body_output,
+    read_at,
+)
 from undertow.models.backend.onednn import weight_bytes
 from undertow.models.base import (  # fmt: skip
     EXACT,
@@ -37,9 +43,10 @@ from undertow.models.base import (  # fmt: skip
     TokenPath,
     UnsupportedQueryError,
 )
+from undertow.models.loading.library_contexts import loading_errors
 from undertow.models.loading.load_network import load_checked, load_tokenizer
-from undertow.models.loading.weights import Weights, find_weights, loading_errors
-from undertow.models.tokens.fill_spans import FillSpan, placed, spans
+from undertow.models.loading.weights import Weights, find_weights
+from undertow.models.tokens.fill_spans import FillSpan, fill_offsets, find_fills
 from undertow.types import BLANK, ClozeQuery, Floats, ModelIdentity, ScoredQuery
 
 if TYPE_CHECKING:
@@ -86,7 +93,7 @@ def _open(identity: ModelIdentity, weights: Weights, device: str) -> MaskedModel
             kind=AutoModelForMaskedLM,
             trained_to="fill masks",
             tokenizer=tokenizer,
-            wrap=partial(MaskedModel.of, identity, tokenizer=tokenizer),
+            wrap=partial(MaskedModel.from_network, identity, tokenizer=tokenizer),
         )
 
 
@@ -103,12 +110,12 @@ class MaskedModel:
     head_apart: bool = True
 
     @classmethod
-    def of(cls, identity: ModelIdentity, network: Any, tokenizer: Any) -> MaskedModel:
+    def from_network(cls, identity: ModelIdentity, network: Any, tokenizer: Any) -> MaskedModel:
         """Wrap a network and its tokenizer, and find out whether its head can be applied to single rows."""
         model = cls(
             identity, network, tokenizer, BatchLimits(CPU_BUDGET_TOKENS, 0), (), context_tokens(network, tokenizer)
         )
-        budget = affordable_tokens(network, model.memory_bytes, processor=CPU_BUDGET_TOKENS, gpu=GPU_BUDGET_TOKENS)
+        budget = tokens_per_pass(network, model.memory_bytes, processor=CPU_BUDGET_TOKENS, gpu=GPU_BUDGET_TOKENS)
         model.limits = BatchLimits(budget, 0)
         model.head_apart = _head_stands_alone(model)
         model.notes = ("read at the mask: probabilities are of the word in its place, not of the whole sentence",)
@@ -118,7 +125,7 @@ class MaskedModel:
         """Each query as masked texts; see `undertow.models.base.TokenModel`."""
         texts = [text for query in queries if isinstance(query, ClozeQuery) for text in query.texts()]
         places = [
-            spans(query, number)
+            fill_offsets(query, number)
             for query in queries
             if isinstance(query, ClozeQuery)
             for number in range(len(query.options))
@@ -140,7 +147,9 @@ class MaskedModel:
         for row, (text, own) in enumerate(zip(texts, places, strict=True)):
             special, offsets = coded["special_tokens_mask"][row], coded["offset_mapping"][row]
             ids = tuple(coded["input_ids"][row])
-            yield placed(text, own, ids, [None if mark else span for mark, span in zip(special, offsets, strict=True)])
+            yield find_fills(
+                text, own, ids, [None if mark else span for mark, span in zip(special, offsets, strict=True)]
+            )
 
     def _encoded(
         self, query: ClozeQuery, filled: Sequence[FillSpan | UnsupportedQueryError]
@@ -161,7 +170,7 @@ class MaskedModel:
         ]
         if unknown:
             return unknown_words(query, unknown)
-        repeats = repeats_of(query, [one.tokens for one in whole])
+        repeats = find_duplicate_options(query, [one.tokens for one in whole])
         if isinstance(repeats, UnsupportedQueryError):
             return repeats
         paths: list[TokenPath] = []
@@ -173,7 +182,7 @@ class MaskedModel:
         return EncodedQuery(tuple(paths), repeats, tuple(options), bidirectional=True)
 
     def read_tree(self, tree: PackedTree) -> Floats:
-        """Never asked for: a masked model sees what comes after, so its texts share no beginnings."""
+        """Not supported: a masked model sees the whole text, so texts share no prefix."""
         raise NotImplementedError("masked models are read in batches")
 
     def read_batch(self, batch: TokenBatch) -> Floats:
@@ -184,15 +193,15 @@ class MaskedModel:
         """The same, minus infinity for what is not among so many most probable tokens; 0 for all of them [read]."""
         import torch
 
-        tokens = on_device(batch.tokens, self.network.device)
+        tokens = to_device(batch.tokens, self.network.device)
         with torch.inference_mode(), oom_errors():
-            return read_at(places_of(batch), batch.read_tokens, partial(self._logits, tokens), tokens.device, top)
+            return read_at(flat_positions(batch), batch.read_tokens, partial(self._logits, tokens), tokens.device, top)
 
     def _logits(self, tokens: torch.Tensor, places: Ints) -> Iterator[torch.Tensor]:
         """Logits at the places, a few rows at a time [row, vocabulary], in float32."""
         from transformers.modeling_outputs import BaseModelOutput
 
-        kept = on_device(places, tokens.device)
+        kept = to_device(places, tokens.device)
         if not self.head_apart:
             yield self.network(input_ids=tokens).logits.flatten(0, 1)[kept].float()
             return
@@ -208,7 +217,7 @@ class MaskedModel:
 
     @property
     def facts(self) -> Mapping[str, str | float]:
-        """What models are compared by."""
+        """Facts for model comparison."""
         return {"parameters": float(self.network.num_parameters()), "objective": "masked", "post_training": ""}
 
     def memory_bytes(self, budget_tokens: int) -> int:

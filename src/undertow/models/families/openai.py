@@ -1,10 +1,9 @@
-"""Models behind a server that speaks OpenAI's interface, asked prompts, choices and writing: `openai:MODEL`.
+"""Models behind an OpenAI-compatible server: prompts, choices and constrained answers. `openai:MODEL`.
 
-A server shows the most probable tokens of each step and no others. What it does not show is not nothing: an answer
-carries how much each option may have had beyond what was seen (protocol `exact`), unless it is read as the papers
-read theirs, by the five most probable tokens alone (protocol `paper`).
+A server shows only the most probable tokens of each step. Under protocol `exact` an answer has bounds for the hidden
+probability; under protocol `paper` only the five most probable tokens count.
 
-How responses are got is `undertow.models.openai.client`, how they are read `undertow.models.openai.logprobs`, and how answers are kept
+Requests are in `undertow.models.openai.client`, how they are read `undertow.models.openai.logprobs`, and how answers are kept
 within limits `undertow.models.openai.constrained`.
 """
 
@@ -31,12 +30,19 @@ from undertow.models.base import (
 )
 from undertow.models.openai import client as http
 from undertow.models.openai.address import OPENAI_URL, Address, address_of, key_for
-from undertow.models.openai.constrained import MEND, Endpoints, ServerDecoder, effort_tokens, n_tokens_of, prompt_in
+from undertow.models.openai.constrained import (
+    OTHER_SERVER,
+    Endpoints,
+    ServerDecoder,
+    effort_tokens,
+    n_tokens_of,
+    prompt_in,
+)
 from undertow.models.openai.gbnf import SERVERS
 from undertow.models.openai.logprobs import (
     FILTERED,
     SPENT,
-    HalfAnswerError,
+    IncompleteResponseError,
     LogprobCoverage,
     WantedWords,
     answer_in,
@@ -62,7 +68,7 @@ from undertow.types import (
     Query,
 )
 
-SUMMARY = "a model behind a server that speaks OpenAI's interface, as openai:MODEL; asked prompts"
+SUMMARY = "a model behind an OpenAI-compatible server, as openai:MODEL; read by prompts"
 CAPABILITIES = {GENERATION: (EXACT, PAPER), CHOICE: (EXACT,), WRITING: (EXACT,)}
 AS_SERVED = "as served"
 CHAT_TOP, COMPLETIONS_TOP, OPENAI_COMPLETIONS_TOP = 20, 20, 5
@@ -73,7 +79,7 @@ ONE_HOT = "shows only the token that it chose at each step, with probability 1"
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """How a server is asked."""
+    """Settings of a server."""
 
     base_url: str = field(
         default="", metadata={"help": "address of the server, up to /v1; the OpenAI service if empty"}
@@ -112,7 +118,7 @@ def resolve(request: ModelRequest) -> ModelHandle | None:
     if family != "openai":
         return None
     if not model.strip():
-        raise UndertowError("openai: wants the model's name after the colon, as in -m openai:gpt-4.1-mini")
+        raise UndertowError("openai: needs the model's name after the colon, as in -m openai:gpt-4.1-mini")
     if request.dtype != FLOAT32:
         raise UndertowError(f"{request.name}: is served in the precision that its server runs; leave --dtype out")
     settings = _settings(request.settings)
@@ -163,7 +169,7 @@ def _top(settings: Settings, address: Address, *, chat: bool) -> int:
 def _scoring_method(settings: Settings, address: Address) -> str:
     chat, plain = (_top(settings, address, chat=chat) for chat in (True, False))
     tops = f"top log-probabilities, {chat}" if chat == plain else f"top log-probabilities, {chat} in chat, {plain} else"
-    # What was not kept to a grammar of one kind is asked again where another is named.
+    # The grammar is part of the cache key, so another grammar computes answers again.
     return f"{tops}; grammar {settings.grammar}" if settings.grammar else tops
 
 
@@ -205,7 +211,7 @@ class OpenAIModel:
         """
         prompts = [query for query in queries if isinstance(query, GeneratedQuery)]
         if len(prompts) < len(queries):
-            raise UndertowError(f"{self.identity.name}: can be asked prompts only; add --prompts A,B,C")
+            raise UndertowError(f"{self.identity.name}: supports prompts only; add --prompts A,B,C")
         tops = {
             _top(self.settings, self.address, chat=query.chat) for query in prompts if isinstance(query, GenerateQuery)
         }
@@ -216,22 +222,22 @@ class OpenAIModel:
         self._note(tops, protocol)
         key, settings = key_for(self.address), self.settings
         with http.quiet_http_logs(), http.background() as submit:
-            caller = http.OpenAIClient(self.address, self.model, key, settings.timeout_s, settings.retries, self.budget)
+            client = http.OpenAIClient(self.address, self.model, key, settings.timeout_s, settings.retries, self.budget)
             try:
                 limited = [
                     query for query in prompts if isinstance(query, MultipleChoiceQuery | ConstrainedGenerateQuery)
                 ]
                 if limited:
-                    submit(self._writer.detect_server(caller)).result()
+                    submit(self._writer.detect_server(client)).result()
                     self._writer.check(limited, self.address.host)
                     self._writer.note(limited)
-                    self._tell()
-                yield from self._arriving(caller, submit, prompts, protocol)
+                    self._update_notes()
+                yield from self._arriving(client, submit, prompts, protocol)
             finally:
-                submit(caller.close()).result()
+                submit(client.close()).result()
 
     def _arriving(
-        self, caller: http.OpenAIClient, submit: http.Submit, prompts: Sequence[GeneratedQuery], protocol: str
+        self, client: http.OpenAIClient, submit: http.Submit, prompts: Sequence[GeneratedQuery], protocol: str
     ) -> Iterator[Mapping[int, Answer | UnsupportedQueryError | RequestFailedError]]:
         """A few requests under way at a time, and others only when what arrived is stored."""
         left = iter(enumerate(prompts))
@@ -242,7 +248,7 @@ class OpenAIModel:
         while True:
             while stop is None and len(under_way) < self.settings.concurrency and (following := next(left, None)):
                 place, prompt = following
-                under_way[submit(self._ask(caller, prompt, protocol))] = place
+                under_way[submit(self._ask(client, prompt, protocol))] = place
             if not under_way:
                 break
             done, _ = concurrent.futures.wait(under_way, return_when=concurrent.futures.FIRST_COMPLETED)
@@ -264,21 +270,21 @@ class OpenAIModel:
                 doubted.clear()
             if arrived:
                 yield arrived
-            if stop is None and (stop := self._given_up(losses, len(doubted), reached=caller.reached)):
-                submit(caller.wind_up()).result()
+            if stop is None and (stop := self._given_up(losses, len(doubted), reached=client.reached)):
+                submit(client.drain()).result()
         if stop is not None:
             raise stop
         if doubted:
             yield dict.fromkeys(doubted, RequestFailedError(f"{self.address.host}: {ONE_HOT}"))
 
     def _given_up(self, losses: _Losses, n_doubted: int, *, reached: bool) -> UndertowError | None:
-        """Why nothing more is asked, if so; a single answer that cannot be believed may yet be the model's own."""
+        """Why the run must stop, if so; a single one-hot answer may be genuine."""
         if losses.too_many(reached=reached):
             return losses.explained(self.address.host)
         if self._writer.ignored:
             return UndertowError(
-                f"{self.address.host}: takes no notice of grammars: all of {self._writer.n_outside} answers are outside their "
-                f"limits; {MEND}"
+                f"{self.address.host}: ignores grammars: all of {self._writer.n_outside} answers violate their "
+                f"constraints; {OTHER_SERVER}"
             )
         if n_doubted >= min(LOST_IN_A_ROW, max(losses.n_prompts, 2)):
             return UndertowError(
@@ -288,13 +294,13 @@ class OpenAIModel:
         return None
 
     async def _ask(
-        self, caller: http.OpenAIClient, query: GeneratedQuery, protocol: str
+        self, client: http.OpenAIClient, query: GeneratedQuery, protocol: str
     ) -> Answer | UnsupportedQueryError | RequestFailedError | _OneHot:
         def seen(body: Mapping[str, Any]) -> None:
-            self._note_seen(*(caller.presentable(body.get(name)) for name in ("model", "system_fingerprint")))
+            self._note_seen(*(client.quotable(body.get(name)) for name in ("model", "system_fingerprint")))
 
         if not isinstance(query, GenerateQuery):
-            return await self._writer.ask(caller, query, seen)
+            return await self._writer.ask(client, query, seen)
         words = words_of(query)
         if isinstance(words, UnsupportedQueryError):
             return words
@@ -306,7 +312,7 @@ class OpenAIModel:
             seen(body)
             return answer
 
-        return await caller.ask(http.HTTPRequest(query.chat, _params(query, top), _n_tokens(query)), read)
+        return await client.ask(http.HTTPRequest(query.chat, _params(query, top), _n_tokens(query)), read)
 
     def _read(
         self, prompt: GenerateQuery, wanted: WantedWords, choice: Mapping[str, Any]
@@ -323,10 +329,10 @@ class OpenAIModel:
         if finish == "length" and not text:
             return UnsupportedQueryError(SPENT)
         if finish != "stop" and not text and not top_logprobs:
-            raise HalfAnswerError("a response with nothing in it")
+            raise IncompleteResponseError("a response with nothing in it")
         if text and not top_logprobs:
             if self._shows:
-                raise HalfAnswerError("an answer without log-probabilities")
+                raise IncompleteResponseError("an answer without log-probabilities")
             raise UndertowError(
                 f"{self.address.host}: does not give log-probabilities with the answers of {self.model}; choose a server "
                 "and a model that do"
@@ -354,7 +360,7 @@ class OpenAIModel:
         many = " or ".join(map(str, sorted(tops)))
         others = f"all but the first {PAPER_TOP} count as nothing" if protocol == PAPER else "what it hides is bounded"
         read = f"read by the {many} most probable tokens that the server shows of each step; {others}"
-        where = f"asked at {self.address.host}: the model is what was served under that name at the time"
+        where = f"served at {self.address.host}: the model is what was served under that name at the time"
         self.notes = self._how = (read, where) if tops else (where,)
 
     def _note_seen(self, model: str, fingerprint: str) -> None:
@@ -364,9 +370,9 @@ class OpenAIModel:
         name = f"{model} (fingerprint {fingerprint})" if fingerprint else model
         if name:
             self._served_as[name] = None
-        self._tell()
+        self._update_notes()
 
-    def _tell(self) -> None:
+    def _update_notes(self) -> None:
         served = (f"served as {one}" for one in self._served_as)
         self.notes = (*self._how, *self._writer.notes(), *served, *self._sightings.notes())
 
@@ -407,7 +413,7 @@ class _Losses:
 
 
 def _params(prompt: GenerateQuery, top: int) -> dict[str, Any]:
-    """What both endpoints are asked alike, and what each calls by its own name."""
+    """Parameters of a greedy request to either endpoint."""
     params: dict[str, Any] = {"max_tokens": prompt.max_tokens, "temperature": 0, "seed": 0}
     logprob_params = {"logprobs": True, "top_logprobs": top} if prompt.chat else {"logprobs": top}
     return params | prompt_in(prompt.prompt, chat=prompt.chat) | logprob_params

@@ -21,9 +21,22 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from undertow.errors import UndertowError
-from undertow.models.backend.device import affordable_tokens, logits_at_once
-from undertow.models.backend.execution import UNKNOWN, among_top, ends_of, oom_errors, repeats_of, unknown_words
-from undertow.models.backend.lm_head import head_is_position_wise, in_slices, patched_body_output, places_of, read_at
+from undertow.models.backend.device import logits_at_once, tokens_per_pass
+from undertow.models.backend.execution import (
+    UNKNOWN,
+    end_tokens_of,
+    find_duplicate_options,
+    in_top_k,
+    oom_errors,
+    unknown_words,
+)
+from undertow.models.backend.lm_head import (
+    flat_positions,
+    head_is_position_wise,
+    in_slices,
+    patched_body_output,
+    read_at,
+)
 from undertow.models.backend.onednn import weight_bytes
 from undertow.models.base import (
     CHAT_TRAINED,
@@ -43,10 +56,11 @@ from undertow.models.base import (
 )
 from undertow.models.generation.seq2seq_decoder import Seq2SeqDecoder, SourceEncoder, batches_of
 from undertow.models.generation.step_readout import Step, answer_of
+from undertow.models.loading.library_contexts import loading_errors
 from undertow.models.loading.load_network import load_checked, load_tokenizer
-from undertow.models.loading.weights import Weights, find_weights, loading_errors
-from undertow.models.tokens.chat_template import in_template, template_notes
-from undertow.models.tokens.fill_spans import placed, spans
+from undertow.models.loading.weights import Weights, find_weights
+from undertow.models.tokens.chat_template import encode_chat, template_notes
+from undertow.models.tokens.fill_spans import fill_offsets, find_fills
 from undertow.models.tokens.option_tokens import OptionTokens, Vocabulary
 from undertow.types import (
     BLANK,
@@ -67,7 +81,7 @@ from undertow.types import (
 if TYPE_CHECKING:
     import torch
 
-SUMMARY = "any AutoModelForSeq2SeqLM that fills gaps (T5, UL2, BART): a hub id or a folder; read in its decoder, or asked prompts"
+SUMMARY = "any AutoModelForSeq2SeqLM that fills gaps (T5, UL2, BART): a hub id or a folder; read in its decoder, or by prompts"
 ARCHITECTURES = ("ForConditionalGeneration", "BartModel")
 """The second is what the original BART's files are called, which hold all of its weights."""
 CPU_BUDGET_TOKENS = 1024
@@ -109,14 +123,14 @@ class _Modes:
     def note(self) -> str:
         if not self.blanks:
             return ""
-        return f"UL2's modes, by its name or as asked: [{self.blanks}] before sentences with blanks, [{self.prompts}] before prompts"
+        return f"UL2's modes, by its name or as requested: [{self.blanks}] before sentences with blanks, [{self.prompts}] before prompts"
 
 
 def resolve(request: ModelRequest) -> ModelHandle | None:
     """The model, if the request names an encoder-decoder.
 
     Raises:
-        UndertowError: it cannot be found, is of another family, or is asked for in a mode that there is not.
+        UndertowError: the model cannot be found, is of another family, or the mode does not exist.
     """
     weights = find_weights(request, ARCHITECTURES)
     if weights is None:
@@ -165,7 +179,7 @@ def _open(identity: ModelIdentity, weights: Weights, device: str, modes: _Modes)
             if said.get("tie_word_embeddings") is False:
                 # A head of its own: what goes into it is not scaled. transformers 5 forgets this of umT5.
                 network.config.tie_word_embeddings = False
-            return Seq2SeqModel.of(identity, network, tokenizer, marks, modes)
+            return Seq2SeqModel.from_network(identity, network, tokenizer, marks, modes)
 
         kind, what = AutoModelForSeq2SeqLM, "fill gaps"
         return load_checked(identity, weights, device, kind=kind, trained_to=what, tokenizer=tokenizer, wrap=wrap)
@@ -199,7 +213,7 @@ def _marks(identity: ModelIdentity, config: Any, tokenizer: Any) -> Marks:
     from transformers import MODEL_FOR_MASKED_LM_MAPPING
 
     sentinels: list[int] = []
-    # Asked by its text: mT5 keeps its sentinels under another name.
+    # Look up sentinels by text: mT5 stores them under another name.
     while (token := _single(tokenizer, SENTINEL.format(len(sentinels)))) is not None and token not in sentinels:
         sentinels.append(token)
     if sentinels:
@@ -248,7 +262,7 @@ class _Prompt:
 
     Attributes:
         place: in the list of queries.
-        query: it.
+        query: the query.
         source: what the encoder reads.
         options: the tokens of its options.
     """
@@ -261,7 +275,7 @@ class _Prompt:
 
 @dataclass(slots=True)
 class _Recorder:
-    """Keeps of each decoding step what is asked of it, so that no distribution is kept.
+    """Records the probabilities of some tokens at each decoding step.
 
     Attributes:
         wanted: tokens whose probability is kept [token].
@@ -279,7 +293,7 @@ class _Recorder:
         kept = logits[:, self.wanted]
         probs = (kept - logits.logsumexp(-1, keepdim=True)).exp()
         if self.top:
-            probs = probs.masked_fill(~among_top(logits, self.wanted, self.top), 0.0)
+            probs = probs.masked_fill(~in_top_k(logits, self.wanted, self.top), 0.0)
         self.steps.append(probs)
         return scores
 
@@ -305,7 +319,9 @@ class Seq2SeqModel:
     _writer: Seq2SeqDecoder | None = None
 
     @classmethod
-    def of(cls, identity: ModelIdentity, network: Any, tokenizer: Any, marks: Marks, modes: _Modes) -> Seq2SeqModel:
+    def from_network(
+        cls, identity: ModelIdentity, network: Any, tokenizer: Any, marks: Marks, modes: _Modes
+    ) -> Seq2SeqModel:
         """Wrap a network and its tokenizer, and find out whether its head can be applied to single rows."""
         from transformers import GenerationConfig
 
@@ -324,11 +340,11 @@ class Seq2SeqModel:
             _longest(network.config, tokenizer),
             opening,
             greedy,
-            Vocabulary.of(tokenizer),
+            Vocabulary.from_tokenizer(tokenizer),
             _facts(network, tokenizer, marks),
         )
         model.head_apart = _head_stands_alone(model)
-        budget = affordable_tokens(network, model.memory_bytes, processor=CPU_BUDGET_TOKENS, gpu=GPU_BUDGET_TOKENS)
+        budget = tokens_per_pass(network, model.memory_bytes, processor=CPU_BUDGET_TOKENS, gpu=GPU_BUDGET_TOKENS)
         model.limits = BatchLimits(budget, 0)
         model.prompt_notes = (modes.note,) if modes.note else ()
         return model
@@ -348,7 +364,7 @@ class Seq2SeqModel:
             targets = []
             for number in range(len(query.options)):
                 text, ids, offsets = next(rows)
-                own = [(len(prefix) + first, len(prefix) + end) for first, end in spans(query, number)]
+                own = [(len(prefix) + first, len(prefix) + end) for first, end in fill_offsets(query, number)]
                 targets.append(self._target(text, ids, offsets, own))
             encoded.append(self._encoded(query, targets))
         return encoded
@@ -376,7 +392,7 @@ class Seq2SeqModel:
             return marks
         fills: list[tuple[int, ...]] = []
         for span in spans:
-            filled = placed(text, [span], ids, offsets)
+            filled = find_fills(text, [span], ids, offsets)
             if isinstance(filled, UnsupportedQueryError):
                 return filled
             fills.append(filled.places)
@@ -407,7 +423,7 @@ class Seq2SeqModel:
                     "this tokenizer splits the text around an option otherwise than around another"
                 )
             whole.append(target)
-        repeats = repeats_of(query, [target.tokens for target in whole])
+        repeats = find_duplicate_options(query, [target.tokens for target in whole])
         if isinstance(repeats, UnsupportedQueryError):
             return repeats
         # Rows of one length share a batch, and so the one pass of the encoder.
@@ -415,7 +431,7 @@ class Seq2SeqModel:
         return EncodedQuery(tuple(target.path(length, self.opening) for target in whole), repeats)
 
     def read_tree(self, tree: PackedTree) -> Floats:
-        """Never asked for: what an encoder reads has no place in a tree."""
+        """Not supported: a tree cannot hold encoder inputs."""
         raise NotImplementedError("encoder-decoders are read in batches")
 
     def read_batch(self, batch: TokenBatch) -> Floats:
@@ -427,7 +443,9 @@ class Seq2SeqModel:
         import torch
 
         with torch.inference_mode(), oom_errors():
-            return read_at(places_of(batch), batch.read_tokens, partial(self._logits, batch), self.network.device, top)
+            return read_at(
+                flat_positions(batch), batch.read_tokens, partial(self._logits, batch), self.network.device, top
+            )
 
     def _logits(self, batch: TokenBatch, places: Ints) -> Iterator[torch.Tensor]:
         """Logits at the places, a few rows at a time [row, vocabulary], in float32."""
@@ -481,7 +499,7 @@ class Seq2SeqModel:
             yield self._answered(batch, protocol)
 
     def packs(self, queries: Sequence[Query]) -> list[list[int]]:
-        """Places of the prompts that are answered in one go."""
+        """Indices of the prompts of each pack."""
         others = _others(queries)
         packs = self.writer.packs([query for _, query in others]) if others else []
         prompts, refused = self._prompts(queries)
@@ -489,7 +507,7 @@ class Seq2SeqModel:
         return [*([others[at][0] for at in pack] for pack in packs), *([list(refused)] if refused else []), *batches]
 
     def estimate_cost(self, queries: Sequence[Query], protocol: str) -> CostEstimate:
-        """What answering takes, from one timed batch of each sort."""
+        """The estimated cost, from one timed batch of each kind."""
         others = _others(queries)
         own = self._estimate_cost(self._prompts(queries)[0], protocol)
         if not others:
@@ -504,21 +522,21 @@ class Seq2SeqModel:
 
     @property
     def writer(self) -> Seq2SeqDecoder:
-        """What it is asked beside greedy answers: choices, and writing within limits."""
+        """The decoder of choices and constrained answers."""
         if self._writer is None:
-            given = (self.opening, *self._led_by())
-            prompter = SourceEncoder(
+            given = (self.opening, *self._forced_prefix())
+            prompt_encoder = SourceEncoder(
                 self.tokenizer,
                 lambda text: list(self.tokenizer(text)["input_ids"]),
                 self.context_tokens,
                 self.vocabulary,
-                framed=self._framed,
+                frame=self._framed,
                 n_given=len(given),
             )
-            self._writer = Seq2SeqDecoder(self, prompter, given, frozenset(self.greedy["eos_token_id"]))
+            self._writer = Seq2SeqDecoder(self, prompt_encoder, given, frozenset(self.greedy["eos_token_id"]))
         return self._writer
 
-    def _led_by(self) -> tuple[int, ...]:
+    def _forced_prefix(self) -> tuple[int, ...]:
         """What the decoder was trained to write before a text: what the tokenizer puts there, and a gap's sentinel."""
         coded = self.tokenizer("a", return_special_tokens_mask=True)
         before = coded["input_ids"][: coded["special_tokens_mask"].index(0)]
@@ -545,7 +563,7 @@ class Seq2SeqModel:
         return CostEstimate(sum(n_tokens), n_passes, seconds, self.memory_bytes(max(n_tokens, default=1)))
 
     def _prompts(self, queries: Sequence[Query]) -> tuple[list[_Prompt], dict[int, Answer | UnsupportedQueryError]]:
-        """Prompts to be answered greedily in tokens, and why others cannot be asked; the writer's are left to it."""
+        """Encoded prompts for greedy decoding, and errors for unsupported ones by index; without the writer's queries."""
         prompts: list[_Prompt] = []
         refused: dict[int, Answer | UnsupportedQueryError] = {}
         for place, query in enumerate(queries):
@@ -568,7 +586,7 @@ class Seq2SeqModel:
         if not query.chat:
             source = tuple(self.tokenizer(text)["input_ids"])
         else:
-            chat = in_template(self.tokenizer, text)
+            chat = encode_chat(self.tokenizer, text)
             if isinstance(chat, UnsupportedQueryError):
                 return chat
             source = chat
@@ -714,7 +732,7 @@ def _opening(identity: ModelIdentity, network: Any, tokenizer: Any) -> int:
 def _greedy(network: Any, tokenizer: Any, opening: int) -> dict[str, Any]:
     """How answers are written: the most probable token at each step, and nothing that changes probabilities."""
     said = [network.generation_config, network.config, tokenizer]
-    ends = sorted(ends_of(network, tokenizer))
+    ends = sorted(end_tokens_of(network, tokenizer))
     padding = next(
         (one for one in (getattr(place, "pad_token_id", None) for place in said) if one is not None), opening
     )

@@ -1,4 +1,4 @@
-"""Models that put a label on every word, asked which label the word at a blank has: the head that fine-tuning on masked words makes.
+"""Token classifiers that label a masked word: the head of models that are fine-tuned on masked words.
 
     In  1953  ,  [MASK]  was  a  teenager  .
                    ^ log P(female), log P(male): a softmax over the labels, at the mask
@@ -20,12 +20,13 @@ from typing import Any
 import numpy as np
 
 from undertow.errors import UndertowError
-from undertow.models.backend.device import affordable_tokens
+from undertow.models.backend.device import tokens_per_pass
 from undertow.models.backend.execution import context_tokens, oom_errors
 from undertow.models.backend.onednn import weight_bytes
 from undertow.models.base import EXACT, CostEstimate, ModelHandle, ModelRequest, UnsupportedQueryError
+from undertow.models.loading.library_contexts import loading_errors
 from undertow.models.loading.load_network import load_checked, load_tokenizer
-from undertow.models.loading.weights import Weights, find_weights, loading_errors
+from undertow.models.loading.weights import Weights, find_weights
 from undertow.types import BLANK, Answer, ClozeQuery, Floats, ModelIdentity, Query
 
 SUMMARY = "any AutoModelForTokenClassification whose labels are word groups: a hub id or a folder; read at its mask"
@@ -38,7 +39,7 @@ HOW_READ = (
     "read as labels at the mask: a group's probability is its label's, whichever words it has; probabilities of all labels come to 1, "
     "so that with two of them what one gains the other loses"
 )
-TRIED = ClozeQuery(("Here, ", " was."), ())
+TRIAL_QUERY = ClozeQuery(("Here, ", " was."), ())
 
 
 def resolve(request: ModelRequest) -> ModelHandle | None:
@@ -71,7 +72,7 @@ def _open(identity: ModelIdentity, weights: Weights, device: str) -> TokenClassi
             kind=AutoModelForTokenClassification,
             trained_to="label words",
             tokenizer=tokenizer,
-            wrap=partial(TokenClassifierModel.of, identity, tokenizer=tokenizer),
+            wrap=partial(TokenClassifierModel.from_network, identity, tokenizer=tokenizer),
         )
 
 
@@ -105,17 +106,17 @@ class TokenClassifierModel:
     notes: tuple[str, ...]
 
     @classmethod
-    def of(cls, identity: ModelIdentity, network: Any, tokenizer: Any) -> TokenClassifierModel:
+    def from_network(cls, identity: ModelIdentity, network: Any, tokenizer: Any) -> TokenClassifierModel:
         """Wrap a network and its tokenizer, and try whether it can be read."""
         names = network.config.id2label
         labels = tuple(str(names[number]) for number in range(network.config.num_labels))
         model = cls(
             identity, network, tokenizer, labels, context_tokens(network, tokenizer), CPU_BUDGET_TOKENS, (HOW_READ,)
         )
-        model.budget_tokens = affordable_tokens(
+        model.budget_tokens = tokens_per_pass(
             network, model.memory_bytes, processor=CPU_BUDGET_TOKENS, gpu=GPU_BUDGET_TOKENS
         )
-        (tokens,) = model._tokens([TRIED])
+        (tokens,) = model._tokens([TRIAL_QUERY])
         model._nats([_EncodedSentence(0, tokens, tokens.index(tokenizer.mask_token_id), ())])
         return model
 
@@ -123,7 +124,7 @@ class TokenClassifierModel:
         """Sentences answered in packs; see `undertow.models.base.AnsweringModel`.
 
         An option's probability is that of its group's label over the number of the group's options; that of a group which is no
-        label is 0. Labels that were not asked about are unclaimed.
+        label is 0. Labels that were not asked about count as other words.
         """
         posed, refused = self._posed(queries)
         if refused:
@@ -138,13 +139,13 @@ class TokenClassifierModel:
             yield self._answered(pack)
 
     def packs(self, queries: Sequence[Query]) -> list[list[int]]:
-        """Places of the queries that are answered in one go; those that cannot be asked come first."""
+        """Indices of the queries of each pack; unsupported ones first."""
         posed, refused = self._posed(queries)
         packs = [[one.place for one in pack] for pack in self._packs(posed)]
         return [list(refused), *packs] if refused else packs
 
     def estimate_cost(self, queries: Sequence[Query], protocol: str) -> CostEstimate:
-        """What answering takes, from one timed pack."""
+        """The estimated cost, from one timed pack."""
         packs = self._packs(self._posed(queries)[0])
         sizes = [len({one.tokens for one in pack}) * len(pack[0].tokens) for pack in packs]
         seconds = 0.0
@@ -158,7 +159,7 @@ class TokenClassifierModel:
 
     @property
     def facts(self) -> Mapping[str, str | float]:
-        """What models are compared by."""
+        """Facts for model comparison."""
         return {
             "parameters": float(self.network.num_parameters()),
             "objective": "masked, then labels of words",
@@ -174,7 +175,7 @@ class TokenClassifierModel:
     # Sentences in tokens.
 
     def _posed(self, queries: Sequence[Query]) -> tuple[list[_EncodedSentence], dict[int, UnsupportedQueryError]]:
-        """Queries in tokens, and why others cannot be asked, by their places."""
+        """Encoded queries, and errors for unsupported ones by index."""
         reasons = {place: self._refusal(query) for place, query in enumerate(queries)}
         blanks = {
             place: query for place, query in enumerate(queries) if isinstance(query, ClozeQuery) and not reasons[place]
@@ -188,9 +189,9 @@ class TokenClassifierModel:
         return posed, {place: UnsupportedQueryError(reason) for place, reason in reasons.items() if reason}
 
     def _refusal(self, query: Query) -> str:
-        """Why a query cannot be asked, whatever its text; "" if it can."""
+        """Why a query is not supported; "" if it is."""
         if not isinstance(query, ClozeQuery):
-            return "a model that labels words fills blanks; it can be asked nothing else"
+            return "a model that labels words fills blanks; it supports no other query"
         if len(query.pieces) > 2:
             return "the sentence has several blanks, and a label is of one word"
         groups = dict.fromkeys(option.group for option in query.options)
@@ -219,7 +220,7 @@ class TokenClassifierModel:
     def _packs(self, posed: Sequence[_EncodedSentence]) -> list[list[_EncodedSentence]]:
         """Sentences as long as each other, so that nothing is padded, the longest first [pack][sentence].
 
-        What is asked of one text with several lists of words is answered in one pack, which reads it once.
+        Queries about one text are in one pack, which reads it once.
         """
         alike: dict[tuple[int, ...], list[_EncodedSentence]] = {}
         for one in posed:

@@ -31,9 +31,9 @@ import numpy as np
 
 from undertow.errors import UndertowError
 from undertow.models.base import (
-    BY_TOKENS,
     EXACT,
     PAPER,
+    TOKEN_CAPABILITIES,
     BatchLimits,
     CostEstimate,
     EncodedQuery,
@@ -44,13 +44,13 @@ from undertow.models.base import (
     TokenBatch,
     TokenPath,
     UnsupportedQueryError,
-    shared_length,
+    common_prefix_length,
 )
 from undertow.models.generation.step_readout import Step, answer_of
 from undertow.types import (
     CHOICE,
-    FREE,
     GENERATION,
+    UNCONSTRAINED,
     WRITING,
     Answer,
     ClozeQuery,
@@ -68,11 +68,11 @@ SUMMARY = "deterministic, no download: planted answers, for trying things out"
 SETTINGS = {"slope": 10.0, "pause": 0.0}
 TOKEN = re.compile(r" ?\w+|\s+|[^\w\s]")
 PRONOUNS = {"she": "female", "he": "male", "they": "neutral"}
-CLAIMED = 0.80
+LISTED_SHARE = 0.80
 NEUTRAL = 0.10
 START = 0
 PROMPTS_AT_ONCE = 8
-CAPABILITIES = {**BY_TOKENS, GENERATION: (EXACT, PAPER), CHOICE: (EXACT, PAPER), WRITING: (EXACT,)}
+CAPABILITIES = {**TOKEN_CAPABILITIES, GENERATION: (EXACT, PAPER), CHOICE: (EXACT, PAPER), WRITING: (EXACT,)}
 LIMITS = BatchLimits(budget_tokens=400, tree_depth=10_000)
 
 
@@ -132,7 +132,7 @@ class ToyModel:
         paths = [self._tokens(text) for text in query.texts()]
         # A space belongs to the word after it, a line break to the text before.
         start = max(
-            min(shared_length(self._tokens(part), path) for path in paths) for part in (before, before.rstrip())
+            min(common_prefix_length(self._tokens(part), path) for path in paths) for part in (before, before.rstrip())
         )
         return EncodedQuery(tuple(self._path(path, start - 1) for path in paths))
 
@@ -213,8 +213,8 @@ class ToyModel:
     def _shares(self, before: str) -> dict[str, float]:
         year = re.search(r"\b(1[5-9]|20)\d\d\b", before)
         drift = self.slope_per_year * (int(year.group()) - 1900) if year else 0.0
-        female = min(max(0.30 + drift + 0.01 * (_unit(before) - 0.5), 0.01), CLAIMED - NEUTRAL - 0.01)
-        return {"female": female, "male": CLAIMED - NEUTRAL - female, "neutral": NEUTRAL}
+        female = min(max(0.30 + drift + 0.01 * (_unit(before) - 0.5), 0.01), LISTED_SHARE - NEUTRAL - 0.01)
+        return {"female": female, "male": LISTED_SHARE - NEUTRAL - female, "neutral": NEUTRAL}
 
     def memory_bytes(self, budget_tokens: int) -> int:
         """Next to nothing."""
@@ -228,8 +228,8 @@ def _chosen(query: MultipleChoiceQuery) -> Answer | UnsupportedQueryError:
     if len(set(read)) < len(read):
         return UnsupportedQueryError("labels begin with the same word, so they cannot be told apart by it")
     weights = [1.0 + _unit(f"{query.display_text()}\n{one}") for one in read]
-    nats = tuple(math.log(CLAIMED * weight / math.fsum(weights)) for weight in weights)
-    return Answer(nats, 1.0 - CLAIMED, text=labels[nats.index(max(nats))])
+    nats = tuple(math.log(LISTED_SHARE * weight / math.fsum(weights)) for weight in weights)
+    return Answer(nats, 1.0 - LISTED_SHARE, text=labels[nats.index(max(nats))])
 
 
 def _written(query: ConstrainedGenerateQuery) -> Answer | UnsupportedQueryError:
@@ -237,10 +237,10 @@ def _written(query: ConstrainedGenerateQuery) -> Answer | UnsupportedQueryError:
     words = list(re.finditer(r"\S+", query.passage))
     if not words:
         return UnsupportedQueryError("the passage that the answer is to be made of is empty")
-    if query.constraint != FREE:
+    if query.constraint != UNCONSTRAINED:
         words = words[: max(1, len(words) // 2)]
     nats = math.fsum(_word_nats(word.group()) for word in words)
-    text = query.passage if query.constraint == FREE else query.passage[words[0].start() : words[-1].end()]
+    text = query.passage if query.constraint == UNCONSTRAINED else query.passage[words[0].start() : words[-1].end()]
     return Answer((nats,), math.nan, text=text)
 
 

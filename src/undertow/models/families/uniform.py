@@ -1,7 +1,6 @@
-"""The model that knows nothing: every word is as probable as every other, whatever the text says. `-m uniform`.
+"""A control model: every word has the same probability, whatever the text. `-m uniform`.
 
-A control to stand beside real models: it cannot drift, and cannot tell a sentence that decides from one that does not. What an
-audit finds in it is noise. Without torch, and the shortest family there is.
+It cannot drift, and cannot distinguish decided from undecided sentences: what an audit finds in it is noise. Runs without torch.
 """
 
 from __future__ import annotations
@@ -35,16 +34,16 @@ from undertow.types import (
     SpanQuery,
 )
 
-SUMMARY = "a control that gives every word the same probability, whatever is asked"
+SUMMARY = "a control that gives every word the same probability, whatever the text"
 WORDS = 1000
-"""How many words it knows; all but the options go unclaimed."""
+"""Size of its vocabulary; all words but the options are other words."""
 
 
 def resolve(request: ModelRequest) -> ModelHandle | None:
-    """The control, under its one name.
+    """The control, if the request names it.
 
     Raises:
-        UndertowError: it is asked for in a revision or precision, of which it has none.
+        UndertowError: the request has a revision or precision.
     """
     if request.name != "uniform":
         return None
@@ -58,7 +57,7 @@ def resolve(request: ModelRequest) -> ModelHandle | None:
 
 @dataclass(frozen=True, slots=True)
 class UniformModel:
-    """Answers without looking; see the module's text."""
+    """The uniform model; see the module's docstring."""
 
     identity: ModelIdentity
     notes: tuple[str, ...] = ("a control: it gives every word the same probability",)
@@ -66,20 +65,20 @@ class UniformModel:
     def answer(
         self, queries: Sequence[Query], protocol: str
     ) -> Iterator[Mapping[int, Answer | UnsupportedQueryError | RequestFailedError]]:
-        """The same to everything."""
+        """The same answer to every query."""
         yield {place: _answer(query) for place, query in enumerate(queries)}
 
     def estimate_cost(self, queries: Sequence[Query], protocol: str) -> CostEstimate:
-        """Next to nothing."""
+        """Almost no cost."""
         return CostEstimate(len(queries), 1, 0.0, 0)
 
 
 def _answer(query: Query) -> Answer:
     if isinstance(query, (MultipleChoiceQuery, ConstrainedGenerateQuery, SpanQuery)):
-        return Answer.none("a control that prefers nothing chooses and writes nothing")
+        return Answer.missing("a control that prefers nothing chooses and writes nothing")
     options = query.continuations if isinstance(query, ContinuationQuery) else query.options
     if len(options) > WORDS:
-        return Answer.none(f"it knows {WORDS} words only")
+        return Answer.missing(f"it knows {WORDS} words only")
     if isinstance(query, GenerateQuery):
         return answer_of(query, [Step("?", (1 / WORDS,) * len(options))], "?")
     return Answer((-math.log(WORDS),) * len(options), 1 - len(options) / WORDS)

@@ -1,14 +1,14 @@
-"""Choices among labels and answers written within limits, by a causal network, for many prompts at once.
+"""Multiple choice and constrained generation with a causal network, for many prompts at once.
 
-Prompts are sorted, so that those that begin alike are neighbours, and cut into packs. What one pack's prompts share is fed once;
-what they share with the pack before stays in the cache. So a document is read once for all its task descriptions, and an example
-once for all that stands behind it. A choice takes no step: its labels hang on the prompt as branches, and one pass reads them all.
+Prompts are sorted by prefix and cut into packs. Prefixes within a pack are fed once; those shared with the previous pack stay in
+the cache. So a document is read once for all its task descriptions, and a few-shot example once for all prompts behind it. A
+choice takes no decoding step: its labels are branches of the prompt, and one pass reads them all.
 
     pack 1   a document   Task: Identify ... Answer:   → gender | race | political → affiliation
                           Task: Generate ... Answer:   → gender | race | political → affiliation
     pack 2   (kept)       Question: What ... Answer:   → ...
 
-Networks whose cache takes no tree are asked in plain batches of one length.
+Networks without support for a tree run plain batches of one length.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from undertow.models.backend.execution import AGREEMENT_NATS, REFUSALS, is_oom, oom_errors
+from undertow.models.backend.execution import AGREEMENT_NATS, FORWARD_ERRORS, is_oom, oom_errors
 from undertow.models.backend.tree_kv_cache import TreeKVCache, ancestor_mask
-from undertow.models.base import EXACT, CostEstimate, Ints, PrefixTree, UnsupportedQueryError, shared_length
+from undertow.models.base import EXACT, CostEstimate, Ints, PrefixTree, UnsupportedQueryError, common_prefix_length
 from undertow.models.generation.decoding_state import (
     MAX_SEQUENCES,
     DecodingState,
@@ -47,24 +47,24 @@ if TYPE_CHECKING:
 
 CPU_FORWARD_TOKENS = 512
 GPU_FORWARD_TOKENS = 8192
-"""New tokens of one forward pass: beyond this, attention over the tree costs more than larger matrices save."""
+"""New tokens of one forward pass; with more, attention over the tree costs more than larger products save."""
 BLOCK = 4096
-"""Prompts that are spelled before the first of them is answered."""
+"""Prompts to tokenize before the first answer."""
 PLAIN_ROWS = 16
 
 LogitsAt = Callable[[Any, Ints], "Iterator[torch.Tensor]"]
-"""Logits of a batch of texts of one length at some places, a few rows at a time, without mask or cache."""
+"""Returns logits of texts of one length at flat positions, in slices of rows, without mask or cache."""
 
 
 @dataclass(frozen=True, slots=True)
 class _GrowingTree:
-    """Paths that were fed.
+    """A tree of paths in the cache.
 
     Attributes:
         trunk: the cache, with a column for each node.
         branches: the tree.
-        rows: the row of each path that was read.
-        logits: after these [row, vocabulary].
+        rows: row in `logits` by path.
+        logits: logits after these paths [row, vocabulary].
     """
 
     trunk: TreeKVCache
@@ -73,23 +73,23 @@ class _GrowingTree:
     logits: torch.Tensor
 
     def logits_of(self, paths: Sequence[tuple[int, ...]]) -> torch.Tensor:
-        """Logits after these [path, vocabulary]."""
+        """Logits after each path [path, vocabulary]."""
         return self.logits[[self.rows[path] for path in paths]]
 
 
 @dataclass(slots=True)
 class ConstrainedDecoder:
-    """What a causal network is asked beside greedy answers: choices, and writing within limits.
+    """Multiple choice and constrained generation with one causal network.
 
     Attributes:
-        decoder: the network, its ends, and whether its cache takes a tree.
-        prompter: prompts in tokens.
-        logits_at: the network's plain reading.
-        trunk: the cache of the last pack, for what the next one shares with it.
+        decoder: the greedy decoder, with the network and its end tokens.
+        prompt_encoder: encodes prompts.
+        logits_at: plain reading of the network.
+        trunk: cache of the last pack, for the prefix that the next one shares.
     """
 
     decoder: GreedyDecoder
-    prompter: PromptEncoder
+    prompt_encoder: PromptEncoder
     logits_at: LogitsAt
     trunk: TreeKVCache | None = None
     _refusal: str | None = None
@@ -97,23 +97,22 @@ class ConstrainedDecoder:
     def answers(
         self, queries: Sequence[MultipleChoiceQuery | ConstrainedGenerateQuery], protocol: str = EXACT
     ) -> Iterator[Mapping[int, Answer | UnsupportedQueryError]]:
-        """Answers by their places, pack by pack; first those that cannot be asked."""
-        prompts, refused = self.prompter.prompts(queries)
+        """Answers by index, pack by pack; unsupported queries first."""
+        prompts, refused = self.prompt_encoder.prompts(queries)
         if refused:
             yield refused
         for pack in self._packs(prompts, warm=True):
             yield self._answered(pack, protocol)
 
     def packs(self, queries: Sequence[MultipleChoiceQuery | ConstrainedGenerateQuery]) -> Iterator[list[int]]:
-        """Places of the queries that are answered in one go, as they are found; those that cannot be asked come first.
+        """Indices of the queries of each pack, unsupported ones first.
 
-        Prompts are spelled a block at a time, so that the first answers do not wait for a hundred thousand others, nor
-        memory hold them. Blocks are of neighbours, by what the prompts say.
+        Prompts are tokenized in blocks of neighbours, so the first answers do not wait for all prompts.
         """
         order = sorted(range(len(queries)), key=lambda place: queries[place].display_text())
         for start in range(0, len(order), BLOCK):
             block = order[start : start + BLOCK]
-            prompts, refused = self.prompter.prompts([queries[place] for place in block])
+            prompts, refused = self.prompt_encoder.prompts([queries[place] for place in block])
             if refused:
                 yield [block[at] for at in refused]
             for pack in self._packs(prompts):
@@ -122,8 +121,8 @@ class ConstrainedDecoder:
     def estimate_cost(
         self, queries: Sequence[MultipleChoiceQuery | ConstrainedGenerateQuery], weights_bytes: int
     ) -> CostEstimate:
-        """What answering takes, from one timed pack."""
-        prompts, _ = self.prompter.prompts(queries)
+        """The estimated cost, from one timed pack."""
+        prompts, _ = self.prompt_encoder.prompts(queries)
         packs = list(self._packs(prompts))
         if not packs:
             return CostEstimate(0, 0, 0.0, weights_bytes)
@@ -134,14 +133,14 @@ class ConstrainedDecoder:
         started = time.perf_counter()
         self._answered(packs[timed])
         seconds = (time.perf_counter() - started) * sum(sizes) / sizes[timed]
-        passes = sum(1 if pack[0].trie else max(prompt.most_tokens for prompt in pack) for pack in packs)
+        passes = sum(1 if pack[0].trie else max(prompt.max_tokens for prompt in pack) for pack in packs)
         return CostEstimate(
             sum(sizes), passes, seconds, weights_bytes + self.decoder.pack_bytes(max(sizes), MAX_SEQUENCES)
         )
 
     @property
     def refusal(self) -> str:
-        """Why the cache takes no tree of prompts here; "" where it does."""
+        """Why the tree is not used; "" if it is."""
         if self._refusal is None:
             with oom_errors():
                 self._refusal = self.decoder.tree_refusal() or self._check()
@@ -149,20 +148,20 @@ class ConstrainedDecoder:
 
     @property
     def stops(self) -> Stops:
-        """What ends a written answer."""
-        return Stops(self.decoder.ends, self.prompter)
+        """Tokens that end a generated answer."""
+        return Stops(self.decoder.ends, self.prompt_encoder)
 
     # Packs.
 
     def _packs(self, prompts: Sequence[EncodedPrompt], *, warm: bool = False) -> Iterator[list[EncodedPrompt]]:
-        """Prompts that are answered in one go: of one sort, neighbours in the tree, as many as there is room for.
+        """Packs of prompts of one mode, neighbours in the tree, as many as fit.
 
-        A plan (not `warm`) is the same for the same prompts. A pack of it that is asked for by itself begins with what the pack
-        before has left in the cache, so that it is not cut again.
+        A plan (`warm` False) depends on the prompts only. When a planned pack runs (`warm` True), the prefix that the previous
+        pack left in the cache is free, so it is not cut again.
         """
         sorts: dict[tuple[str, bool], list[EncodedPrompt]] = {}
         for prompt in prompts:
-            in_tree = not self.refusal and len(prompt.tokens) + prompt.most_tokens <= self.decoder.tree_depth
+            in_tree = not self.refusal and len(prompt.tokens) + prompt.max_tokens <= self.decoder.tree_depth
             sorts.setdefault((sort_of(prompt), in_tree), []).append(prompt)
         for (sort, in_tree), members in sorts.items():
             if in_tree:
@@ -176,15 +175,15 @@ class ConstrainedDecoder:
                     yield from (rows[start : start + PLAIN_ROWS] for start in range(0, len(rows), PLAIN_ROWS))
 
     def _cut(
-        self, prompts: Sequence[EncodedPrompt], most_rows: int, before: tuple[int, ...]
+        self, prompts: Sequence[EncodedPrompt], max_rows: int, before: tuple[int, ...]
     ) -> Iterator[list[EncodedPrompt]]:
-        """Fill a pack prompt by prompt; what one shares with the one before costs nothing."""
+        """Fill packs prompt by prompt; a prefix shared with the previous prompt costs nothing."""
         room = self._forward_tokens if sort_of(prompts[0]) == "choice" else self.decoder.tree_tokens
         pack: list[EncodedPrompt] = []
         n_tokens = n_reads = 0
         for prompt in prompts:
-            own = len(prompt.tokens) - shared_length(before, prompt.tokens) + prompt.own_tokens
-            full = n_tokens + own > room or n_reads + prompt.n_reads > self.decoder.most_rows or len(pack) == most_rows
+            own = len(prompt.tokens) - common_prefix_length(before, prompt.tokens) + prompt.own_tokens
+            full = n_tokens + own > room or n_reads + prompt.n_reads > self.decoder.max_rows or len(pack) == max_rows
             if pack and full:
                 yield pack
                 pack, n_tokens, n_reads = [], 0, 0
@@ -202,33 +201,33 @@ class ConstrainedDecoder:
     ) -> dict[int, Answer | UnsupportedQueryError]:
         import torch
 
-        in_tree = not self.refusal and max(len(one.tokens) + one.most_tokens for one in pack) <= self.decoder.tree_depth
+        in_tree = not self.refusal and max(len(one.tokens) + one.max_tokens for one in pack) <= self.decoder.tree_depth
         with torch.inference_mode(), oom_errors():
             if pack[0].trie is not None:
                 nats = self._nexts(pack) if in_tree else self._nexts_plain(pack)
-                return {prompt.place: chosen(prompt, nats, self.prompter.tokenizer, protocol) for prompt in pack}
+                return {prompt.place: chosen(prompt, nats, self.prompt_encoder.tokenizer, protocol) for prompt in pack}
             if isinstance(pack[0].query, ConstrainedGenerateQuery) and pack[0].query.constraint == BEST_SPAN:
                 return self._searched(pack, in_tree=in_tree)
-            sequences = [DecodingState.of(prompt) for prompt in pack]
+            sequences = [DecodingState.from_prompt(prompt) for prompt in pack]
             if in_tree:
                 self._write(sequences)
             else:
                 self._write_plain(sequences)
-            return {sequence.prompt.place: sequence.answer(self.prompter.tokenizer) for sequence in sequences}
+            return {sequence.prompt.place: sequence.answer(self.prompt_encoder.tokenizer) for sequence in sequences}
 
     # The tree.
 
     def _grown(self, paths: Sequence[tuple[int, ...]]) -> _GrowingTree:
-        """Feed these paths, less what the trunk holds of them, and read their ends."""
+        """Feed paths without their cached prefix, and read their ends."""
         import torch
 
         device = self.decoder.network.device
         first = min(paths)
         trunk = self.trunk if self.trunk is not None else TreeKVCache(self.decoder.network)
-        # The last token of the first path is fed again, since its logits were not kept; no other path ends before it.
-        n_known = min(shared_length(trunk.path, first), len(first) - 1)
+        # Feed the last token of the first path again for its logits; no other path ends before it.
+        n_known = min(common_prefix_length(trunk.path, first), len(first) - 1)
         trunk.keep_path(first[:n_known], torch.arange(n_known, device=device))
-        branches = PrefixTree.of(paths)
+        branches = PrefixTree.from_paths(paths)
         nodes = {path: branches.nodes_of[path][-1] for path in paths}
         order = sorted(set(nodes.values()))
         pieces = trunk.feed_branches(branches, n_known, torch.tensor(order, device=device), self._forward_tokens)
@@ -236,14 +235,14 @@ class ConstrainedDecoder:
         return _GrowingTree(trunk, branches, {path: rows[node] for path, node in nodes.items()}, torch.cat(pieces))
 
     def _leave(self, trunk: TreeKVCache, branches: PrefixTree, last: tuple[int, ...]) -> None:
-        """Keep what the next pack may share: the path of the last prompt."""
+        """Keep the path of the last prompt for the next pack."""
         import torch
 
         trunk.keep_path(last, torch.tensor(branches.nodes_of[last], device=self.decoder.network.device))
         self.trunk = trunk
 
     def _nexts(self, pack: Sequence[EncodedPrompt]) -> Nats:
-        """What may come next at every state of every choice, by the whole path there."""
+        """Log-probabilities at every inner node of every choice, by path."""
         read_at = reads_of(pack)
         grown = self._grown(list(read_at))
         reads = [(path, grown.rows[path], tokens) for path, tokens in read_at.items()]
@@ -252,7 +251,7 @@ class ConstrainedDecoder:
         return nats
 
     def _nexts_plain(self, pack: Sequence[EncodedPrompt]) -> Nats:
-        """The same by whole texts of one length, without a cache."""
+        """The same from whole texts of one length, without a cache."""
         import torch
 
         nats: Nats = {}
@@ -270,7 +269,7 @@ class ConstrainedDecoder:
     # Writing.
 
     def _write(self, sequences: Sequence[DecodingState]) -> None:
-        """All answers of a pack, a step of all of them at a time, over the cache of their prompts."""
+        """Generate all answers of a pack, one step of all at a time, over the cache of their prompts."""
         import torch
 
         paths = [sequence.prompt.tokens for sequence in sequences]
@@ -293,7 +292,7 @@ class ConstrainedDecoder:
         self._leave(trunk, branches, max(paths))
 
     def _write_plain(self, sequences: Sequence[DecodingState]) -> None:
-        """Prompts of one length by the network's own search, which is told each token that was chosen here."""
+        """Generate answers to prompts of one length with the network's `generate`, which gets each chosen token."""
         import torch
 
         fed = torch.tensor([sequence.prompt.tokens for sequence in sequences], device=self.decoder.network.device)
@@ -306,7 +305,7 @@ class ConstrainedDecoder:
     # Search.
 
     def _searched(self, pack: Sequence[EncodedPrompt], *, in_tree: bool) -> dict[int, Answer | UnsupportedQueryError]:
-        """The most probable span of each passage, over one cache or none."""
+        """The most probable span of each passage, with or without a cache."""
         paths = [prompt.tokens for prompt in pack]
         grown = self._grown(paths) if in_tree else None
         answers = search_spans(pack, self._searching(pack, grown) if grown is not None else self._searching_plain(pack))
@@ -315,7 +314,7 @@ class ConstrainedDecoder:
         return answers
 
     def _searching(self, pack: Sequence[EncodedPrompt], grown: _GrowingTree) -> _Expand:
-        """Expands spans over one cache: the first time the prompts themselves, then a column for each span."""
+        """Expand spans over one cache: first the prompts, then a column for each span."""
         import torch
 
         paths = [prompt.tokens for prompt in pack]
@@ -342,7 +341,7 @@ class ConstrainedDecoder:
         return expand
 
     def _searching_plain(self, pack: Sequence[EncodedPrompt]) -> _Expand:
-        """The same by whole texts."""
+        """The same from whole texts."""
         import torch
 
         def expand(wanted: Sequence[Open]) -> list[dict[int, float]]:
@@ -357,10 +356,10 @@ class ConstrainedDecoder:
         return expand
 
     def _check(self) -> str:
-        """Read a prompt behind what others left in the cache, and by itself; "" or why that must not be done.
+        """Compare a prompt read behind a cached prefix with the prompt alone; "" or why the tree must not be used.
 
         one     a a a a b b b b b b b b
-        two     a a a a c c c c c c c c         left in the cache, though not its first columns
+        two     a a a a c c c c c c c c         cached, but not in the first columns
         other   a a a a c c c c d d d d
         """
         import torch
@@ -384,21 +383,23 @@ class ConstrainedDecoder:
                 grown = self._grown([one, two])
                 self._leave(grown.trunk, grown.branches, two)
                 actual = self._grown([other]).logits_of([other])[0]
-        except REFUSALS as error:
+        except FORWARD_ERRORS as error:
             if is_oom(error):
                 raise
-            return f"its cache cannot be kept from one prompt to the next ({type(error).__name__})"
+            return f"its cache cannot be reused for the next prompt ({type(error).__name__})"
         finally:
             self.trunk = None
         gap = (actual.log_softmax(-1) - expected[0].log_softmax(-1)).abs().max()
         agrees = bool(gap <= AGREEMENT_NATS[str(network.dtype).removeprefix("torch.")])
-        return "" if agrees else "it answers otherwise behind what another prompt left in its cache"
+        return "" if agrees else "its answers change behind the cached prefix of another prompt"
 
 
 _Expand = Callable[[Sequence[Open]], list[dict[int, float]]]
 _ROWS = {"choice": 2**30, "writing": MAX_SEQUENCES, "search": 8}
-"""Prompts of one pack, at most."""
+"""Maximum prompts of one pack, by mode."""
 
 
 def _size(pack: Sequence[EncodedPrompt]) -> int:
-    return len(PrefixTree.of(prompt.tokens for prompt in pack).tokens) + sum(prompt.own_tokens for prompt in pack)
+    return len(PrefixTree.from_paths(prompt.tokens for prompt in pack).tokens) + sum(
+        prompt.own_tokens for prompt in pack
+    )

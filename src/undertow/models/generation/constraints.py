@@ -1,10 +1,9 @@
-"""What an answer may consist of, token by token: any tokens, those of a passage, a piece of it, or one of several labels.
+"""Constraints on generated tokens: none, tokens of a passage, a span of it, or one of several labels.
 
     passage   the cats of the house        span so far   the        next   cats | house | end
                                                          the cats          of | end
 
-A constraint is a state: it says which tokens may come next and whether the answer may end here, and a token leads to the next
-state.
+A constraint is a state machine: a state has the allowed next tokens and whether the answer may end; a token leads to the next state.
 """
 
 from __future__ import annotations
@@ -15,17 +14,17 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 END = -1
-"""Stands for the end of an answer, whichever of a model's tokens says it."""
-AnyToken = None
-"""What `allowed` is where every token may come next."""
+"""Stands for any of the model's end tokens."""
+ANY_TOKEN = None
+"""`allowed` of a state without a constraint."""
 
 
 class Constraint(Protocol):
-    """What may come next."""
+    """A state of a constraint."""
 
     @property
     def allowed(self) -> tuple[int, ...] | None:
-        """Tokens that may come next, in ascending order; None for any."""
+        """Allowed next tokens, in ascending order; None for all."""
         ...
 
     @property
@@ -34,47 +33,47 @@ class Constraint(Protocol):
         ...
 
     def after(self, token: int) -> Constraint:
-        """The state after one of the allowed tokens."""
+        """The state after an allowed token."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
-class Free:
-    """Any token, and an end at any time."""
+class AnyText:
+    """No constraint."""
 
-    allowed: None = AnyToken
+    allowed: None = ANY_TOKEN
     may_end: bool = True
 
-    def after(self, token: int) -> Free:
-        """The same: what was written does not limit what is written next."""
+    def after(self, token: int) -> AnyText:
+        """The same state."""
         return self
 
 
 @dataclass(frozen=True, slots=True)
-class OfTokens:
-    """Tokens of a passage in any order, and an end at any time; Bauer et al., section 3.3, "constrained"."""
+class PassageTokens:
+    """Tokens of a passage in any order; Bauer et al., section 3.3, "constrained"."""
 
     allowed: tuple[int, ...]
     may_end: bool = True
 
     @classmethod
-    def of(cls, passage: Sequence[int]) -> OfTokens:
-        """The tokens of a passage."""
+    def from_passage(cls, passage: Sequence[int]) -> PassageTokens:
+        """Allow the tokens of a passage."""
         return cls(tuple(sorted(set(passage))))
 
-    def after(self, token: int) -> OfTokens:
-        """The same."""
+    def after(self, token: int) -> PassageTokens:
+        """The same state."""
         return self
 
 
 @dataclass(frozen=True, slots=True)
-class Span:
-    """A contiguous piece of a passage; Bauer et al., section 3.3, "span-based", over the passage's positions.
+class PassageSpan:
+    """A contiguous span of a passage; Bauer et al., section 3.3, "span-based".
 
     Attributes:
-        passage: its tokens.
-        places: where in the passage the next token may stand; before the first token, anywhere.
-        started: whether anything was written.
+        passage: tokens of the passage.
+        places: positions in the passage of the next token; all positions at the start.
+        started: whether the span has a token.
     """
 
     passage: tuple[int, ...]
@@ -82,44 +81,44 @@ class Span:
     started: bool = False
 
     @classmethod
-    def of(cls, passage: Sequence[int]) -> Span:
-        """Nothing written yet: a span begins anywhere, and has one token at least."""
+    def from_passage(cls, passage: Sequence[int]) -> PassageSpan:
+        """The initial state: a span begins anywhere and has at least one token."""
         return cls(tuple(passage), tuple(range(len(passage))))
 
     @property
     def allowed(self) -> tuple[int, ...]:
-        """Tokens that follow what was written, at any of its places in the passage."""
+        """Tokens that follow the span at any of its positions."""
         return tuple(sorted({self.passage[place] for place in self.places if place < len(self.passage)}))
 
     @property
     def may_end(self) -> bool:
-        """Once there is anything."""
+        """Whether the span has a token."""
         return self.started
 
-    def after(self, token: int) -> Span:
-        """The places where the longer piece stands."""
+    def after(self, token: int) -> PassageSpan:
+        """The state with the positions of the longer span."""
         longer = (place + 1 for place in self.places if place < len(self.passage) and self.passage[place] == token)
-        return Span(self.passage, tuple(longer), started=True)
+        return PassageSpan(self.passage, tuple(longer), started=True)
 
 
 @dataclass(slots=True)
-class Trie:
-    """Labels by their tokens; a label may be the beginning of another.
+class LabelTrie:
+    """A trie of label tokens; a label may be a prefix of another.
 
     Attributes:
         children: next states, by token.
-        label: place of the label that is complete here; None where none is.
+        label: index of the label that is complete here; None if none is.
     """
 
-    children: dict[int, Trie] = field(default_factory=dict)
+    children: dict[int, LabelTrie] = field(default_factory=dict)
     label: int | None = None
 
     @classmethod
-    def of(cls, labels: Sequence[Sequence[int]]) -> Trie:
-        """The trie of these labels.
+    def from_labels(cls, labels: Sequence[Sequence[int]]) -> LabelTrie:
+        """Build the trie.
 
         Raises:
-            ValueError: two labels are the same tokens, or one has none.
+            ValueError: two labels have the same tokens, or a label has none.
         """
         root = cls()
         for place, tokens in enumerate(labels):
@@ -127,28 +126,28 @@ class Trie:
             for token in tokens:
                 at = at.children.setdefault(token, cls())
             if at.label is not None or at is root:
-                raise ValueError(f"label {place} cannot be told from another")
+                raise ValueError(f"label {place} has the tokens of another")
             at.label = place
         return root
 
     @property
     def allowed(self) -> tuple[int, ...]:
-        """First tokens of what may follow."""
+        """Allowed next tokens, in ascending order."""
         return tuple(sorted(self.children))
 
     @property
     def may_end(self) -> bool:
-        """Where a label is complete."""
+        """Whether a label is complete here."""
         return self.label is not None
 
-    def after(self, token: int) -> Trie:
+    def after(self, token: int) -> LabelTrie:
         """The state after a token."""
         return self.children[token]
 
     def prefixes(self) -> list[tuple[int, ...]]:
-        """What was written at every state where there is something to decide or to read: all but the leaves, root first."""
+        """Paths to all inner nodes, root first."""
         prefixes: list[tuple[int, ...]] = []
-        left: list[tuple[tuple[int, ...], Trie]] = [((), self)]
+        left: list[tuple[tuple[int, ...], LabelTrie]] = [((), self)]
         while left:
             written, state = left.pop()
             if state.children:
@@ -158,19 +157,19 @@ class Trie:
 
 
 Nexts = Mapping[tuple[int, ...], Mapping[int, float]]
-"""Log-probabilities in nats of what may come next, `END` among it where it may, by what was written."""
+"""Log-probabilities in nats of the next tokens and `END`, by the tokens so far."""
 
 
-def greedy_label(trie: Trie, nexts: Nexts, *, ends_early: bool = False) -> tuple[tuple[int, ...], int | None]:
-    """What the most probable next token leads to, step by step; of equal ones the smaller token, the end last.
+def greedy_label(trie: LabelTrie, nexts: Nexts, *, ends_early: bool = False) -> tuple[tuple[int, ...], int | None]:
+    """Decode a label greedily; ties go to the smaller token, the end last.
 
     Args:
-        trie: of the labels.
-        nexts: as `label_nats` has them.
+        trie: trie of the labels.
+        nexts: log-probabilities by path.
         ends_early: whether an end competes from the second step on, after part of a label too; Bauer et al., section 3.2.
 
     Returns:
-        The tokens that were written, and the place of the label that they are; None where they are part of one.
+        The decoded tokens and the index of their label; None if they are only part of a label.
     """
     written: tuple[int, ...] = ()
     state = trie
@@ -182,11 +181,11 @@ def greedy_label(trie: Trie, nexts: Nexts, *, ends_early: bool = False) -> tuple
     return written, state.label
 
 
-def label_nats(trie: Trie, nexts: Nexts) -> list[float]:
-    """The log-probability of each label: of its tokens, and of an end where it could have gone on [label]."""
+def label_nats(trie: LabelTrie, nexts: Nexts) -> list[float]:
+    """Log-probability of each label: of its tokens, and of an end if a longer label continues it [label]."""
     nats_by_label: dict[int, float] = {}
 
-    def visit(state: Trie, written: tuple[int, ...], so_far: float) -> None:
+    def visit(state: LabelTrie, written: tuple[int, ...], so_far: float) -> None:
         if state.label is not None:
             nats_by_label[state.label] = so_far + (nexts[written][END] if state.children else 0.0)
         for token, child in state.children.items():
@@ -197,58 +196,58 @@ def label_nats(trie: Trie, nexts: Nexts) -> list[float]:
 
 
 def best_of(state: Constraint, nats: Mapping[int, float], *, may_end: bool) -> int:
-    """The most probable of what may come next, or `END`."""
+    """The most probable allowed token, or `END`."""
     candidates = [*(state.allowed or ()), *([END] if may_end else [])]
     return max(candidates, key=lambda token: nats[token])
 
 
 @dataclass(order=True, slots=True)
 class _Open:
-    """A span that may go on: a candidate of the search."""
+    """A span that may be extended: a node of the search."""
 
     minus_nats: float
     written: tuple[int, ...]
-    state: Span = field(compare=False)
+    state: PassageSpan = field(compare=False)
 
 
 @dataclass(slots=True)
 class SpanSearch:
-    """The most probable span of a passage, by best-first search: what is less probable than a whole span found is left out.
+    """Best-first search for the most probable span of a passage.
 
-    A span's probability is that of its tokens, and of an end where it could have gone on. Ask for `wanted`, read what may come
-    next after each, `tell` it, until nothing is wanted; the answer is `best`.
+    A span's probability is that of its tokens, and of an end if it could continue. Call `next_spans`, pass the log-probabilities
+    after each to `extend`, and repeat while `running`; the answer is `best`.
 
     Attributes:
-        root: nothing written yet.
-        best, best_nats: the most probable whole span so far.
+        root: the initial state.
+        best, best_nats: the most probable complete span so far.
     """
 
-    root: Span
+    root: PassageSpan
     best: tuple[int, ...] = ()
     best_nats: float = -math.inf
     _open: list[_Open] = field(default_factory=list)
     _expanding: dict[tuple[int, ...], _Open] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, passage: Sequence[int]) -> SpanSearch:
-        """Nothing found yet, and the beginning wanted."""
-        root = Span.of(passage)
+    def from_passage(cls, passage: Sequence[int]) -> SpanSearch:
+        """Start a search."""
+        root = PassageSpan.from_passage(passage)
         return cls(root, _open=[_Open(0.0, (), root)])
 
     @property
-    def going(self) -> bool:
-        """Whether anything that was not asked yet may be better than what was found."""
+    def running(self) -> bool:
+        """Whether an open span may lead to a better one."""
         return any(-one.minus_nats > self.best_nats for one in self._open)
 
-    def wanted(self, most: int) -> list[tuple[tuple[int, ...], Span]]:
-        """Up to so many spans that may lead to a better one, the most probable first; they count as asked."""
+    def next_spans(self, most: int) -> list[tuple[tuple[int, ...], PassageSpan]]:
+        """Up to `most` open spans that may lead to a better one, the most probable first; they are no longer open."""
         self._open = sorted(one for one in self._open if -one.minus_nats > self.best_nats)
         batch, self._open = self._open[:most], self._open[most:]
         self._expanding = {one.written: one for one in batch}
         return [(one.written, one.state) for one in batch]
 
     def extend(self, written: tuple[int, ...], nats: Mapping[int, float]) -> None:
-        """What may come next after one that was wanted."""
+        """Extend a span of `next_spans` by the log-probabilities of what follows."""
         one = self._expanding.pop(written)
         so_far = -one.minus_nats
         if one.state.may_end:
@@ -258,7 +257,7 @@ class SpanSearch:
             longer, longer_nats = (*written, token), so_far + nats[token]
             if state.allowed:
                 self._open.append(_Open(-longer_nats, longer, state))
-            else:  # at the end of the passage nothing is left to decide
+            else:  # at the end of the passage only the end remains
                 self._offer(longer, longer_nats)
 
     def _offer(self, span: tuple[int, ...], nats: float) -> None:

@@ -1,6 +1,6 @@
-"""From what a network says at each step to the answers: labels that were chosen, and texts that are written within limits.
+"""From logits to answers: choose labels, and generate text under constraints.
 
-    logits of a step   ->  the allowed tokens  ->  the most probable, or one that is drawn  ->  the next state of the constraint
+    logits of a step   ->  the allowed tokens  ->  the most probable, or a sample  ->  the next state of the constraint
 
 The family computes the logits: from a causal network's tree, or from a decoder's rows.
 """
@@ -19,80 +19,87 @@ import numpy as np
 from undertow.models.base import PAPER, UnsupportedQueryError
 from undertow.models.generation.constraints import (
     END,
+    AnyText,
     Constraint,
-    Free,
-    OfTokens,
-    Span,
+    LabelTrie,
+    PassageSpan,
+    PassageTokens,
     SpanSearch,
-    Trie,
     greedy_label,
     label_nats,
 )
 from undertow.models.generation.prompt_encoder import EncodedPrompt, Passage, PromptEncoder
-from undertow.types import BEST_SPAN, FREE, PASSAGE_TOKENS, Answer, ConstrainedGenerateQuery, MultipleChoiceQuery
+from undertow.types import (
+    BEST_SPAN,
+    PASSAGE_TOKENS,
+    UNCONSTRAINED,
+    Answer,
+    ConstrainedGenerateQuery,
+    MultipleChoiceQuery,
+)
 
 if TYPE_CHECKING:
     import torch
 
 MAX_SEQUENCES = 64
-"""Answers that are written, or spans that are looked at, in one forward pass."""
+"""Sequences or spans of one forward pass, at most."""
 Nats = dict[tuple[int, ...], dict[int, float]]
-"""Log-probabilities of what may come next, `END` among it, by what stands before it: a prompt and what was written."""
+"""Log-probabilities of the next tokens and `END`, by path: prompt and generated tokens."""
 Open = tuple[int, tuple[int, ...], tuple[int, ...]]
-"""A span that may go on: the place of its prompt in the pack, its tokens, and those that may come next."""
+"""An open span: index of its prompt in the pack, its tokens, and the allowed next tokens."""
 
 
 def sort_of(prompt: EncodedPrompt) -> str:
-    """What is done with it: `choice`, `writing` or `search`."""
+    """How a prompt is decoded: `choice`, `writing` or `search`."""
     if prompt.trie is not None:
         return "choice"
     return "search" if query_of(prompt).constraint == BEST_SPAN else "writing"
 
 
 def query_of(prompt: EncodedPrompt) -> ConstrainedGenerateQuery:
-    """The query of a prompt that is answered in writing."""
+    """The query of a prompt for constrained generation."""
     if not isinstance(prompt.query, ConstrainedGenerateQuery):
-        raise TypeError("a choice is not written")
+        raise TypeError("a multiple choice query has no constraint")
     return prompt.query
 
 
 def passage_of(prompt: EncodedPrompt) -> Passage:
-    """The passage of a prompt that is answered in writing."""
+    """The passage of a prompt for constrained generation."""
     if prompt.passage is None:
-        raise TypeError("a choice has no passage")
+        raise TypeError("a multiple choice query has no passage")
     return prompt.passage
 
 
 @dataclass(frozen=True, slots=True)
 class Stops:
-    """What ends a written answer.
+    """Tokens that end a generated answer.
 
     Attributes:
         ends: the model's own end tokens.
-        prompter: knows which tokens break a line.
+        prompt_encoder: knows which tokens break a line.
     """
 
     ends: frozenset[int]
-    prompter: PromptEncoder
+    prompt_encoder: PromptEncoder
 
-    def of(self, query: ConstrainedGenerateQuery) -> frozenset[int]:
-        """Tokens that end the answer, and are no part of it."""
-        return self.ends | self.prompter.line_breaks if query.line_ends else self.ends
+    def end_tokens(self, query: ConstrainedGenerateQuery) -> frozenset[int]:
+        """Tokens that end the answer and are not part of it."""
+        return self.ends | self.prompt_encoder.line_breaks if query.line_ends else self.ends
 
     def last(self, query: ConstrainedGenerateQuery) -> frozenset[int]:
-        """Tokens that no other comes after."""
-        return self.prompter.line_ends if query.line_ends else frozenset()
+        """Tokens that end the answer and are part of it."""
+        return self.prompt_encoder.line_ends if query.line_ends else frozenset()
 
 
 # Choices.
 
 
 def reads_of(pack: Sequence[EncodedPrompt]) -> dict[tuple[int, ...], list[int]]:
-    """Tokens that are read after each path, for all choices of a pack."""
+    """Tokens to read after each path, for all choices of a pack."""
     reads: dict[tuple[int, ...], set[int]] = {}
     for prompt in pack:
         for prefix in prompt.prefixes:
-            state: Trie = prompt.trie or Trie()
+            state: LabelTrie = prompt.trie or LabelTrie()
             for token in prefix:
                 state = state.children[token]
             reads.setdefault((*prompt.tokens, *prefix), set()).update(state.children)
@@ -106,8 +113,8 @@ def nexts(
 
     Args:
         logits: [row, vocabulary].
-        reads: path, row, and the tokens that are read there.
-        ends: tokens that say that the answer ends.
+        reads: path, row, and the tokens to read there.
+        ends: tokens that end the answer.
     """
     import torch
 
@@ -120,7 +127,7 @@ def nexts(
 
 
 def end_nats(logits: torch.Tensor, norms: torch.Tensor, ends: frozenset[int]) -> torch.Tensor:
-    """Log-probability that the answer ends here, by any of the tokens that say so [row]."""
+    """Log-probability of the end, summed over all end tokens [row]."""
     import torch
 
     if not ends:
@@ -129,10 +136,10 @@ def end_nats(logits: torch.Tensor, norms: torch.Tensor, ends: frozenset[int]) ->
 
 
 def chosen(prompt: EncodedPrompt, nats: Nats, tokenizer: Any, protocol: str) -> Answer | UnsupportedQueryError:
-    """The label that greedy decoding comes to, and the log-probabilities of all; under protocol paper it may be part of one."""
+    """The greedily decoded label and the log-probabilities of all; under protocol `paper` it may be part of a label."""
     trie, query = prompt.trie, prompt.query
     if trie is None or not isinstance(query, MultipleChoiceQuery):
-        raise TypeError("what is written is not chosen")
+        raise TypeError("the query is not a multiple choice")
     by_prefix = {prefix: nats[*prompt.tokens, *prefix] for prefix in prompt.prefixes}
     values = label_nats(trie, by_prefix)
     if any(math.isnan(value) or value == math.inf for value in values):
@@ -149,16 +156,16 @@ def chosen(prompt: EncodedPrompt, nats: Nats, tokenizer: Any, protocol: str) -> 
 def span_nexts(
     pack: Sequence[EncodedPrompt], wanted: Sequence[Open], logits: torch.Tensor, stops: Stops
 ) -> list[dict[int, float]]:
-    """What may come next after each span, from the logits there [span, vocabulary]."""
+    """Log-probabilities after each span, from the logits there [span, vocabulary]."""
     norms = logits.logsumexp(-1)
     by_span = []
     for row, (at, written, allowed) in enumerate(wanted):
-        ends, last = stops.of(query_of(pack[at])), stops.last(query_of(pack[at]))
+        ends, last = stops.end_tokens(query_of(pack[at])), stops.last(query_of(pack[at]))
         if last.intersection(written[-1:]):
             by_span.append(dict.fromkeys(allowed, -math.inf) | {END: 0.0})
             continue
         nats = dict(zip(allowed, (logits[row, list(allowed)] - norms[row]).double().tolist(), strict=True))
-        nats |= dict.fromkeys(ends.intersection(allowed), -math.inf)  # what ends a span is no part of one
+        nats |= dict.fromkeys(ends.intersection(allowed), -math.inf)  # an end token is not part of a span
         end = end_nats(logits[row : row + 1], norms[row : row + 1], ends)
         by_span.append(nats | {END: float(end[0])})
     return by_span
@@ -167,16 +174,16 @@ def span_nexts(
 def search_spans(
     pack: Sequence[EncodedPrompt], expand: Callable[[Sequence[Open]], Sequence[Mapping[int, float]]]
 ) -> dict[int, Answer | UnsupportedQueryError]:
-    """The most probable span of each passage, by the places of the prompts: all searches of a pack go on together.
+    """The most probable span of each passage, by index of the prompt; all searches of a pack run together.
 
     Args:
         pack: prompts.
-        expand: what may come next after each of some spans; the first time, of the beginnings.
+        expand: returns log-probabilities after each span; the first call is for the empty spans.
     """
-    searches = [SpanSearch.of(passage_of(prompt).tokens) for prompt in pack]
+    searches = [SpanSearch.from_passage(passage_of(prompt).tokens) for prompt in pack]
     while True:
-        share = max(1, MAX_SEQUENCES // max(1, sum(search.going for search in searches)))
-        open_ones = [(at, *one) for at, search in enumerate(searches) for one in search.wanted(share)]
+        share = max(1, MAX_SEQUENCES // max(1, sum(search.running for search in searches)))
+        open_ones = [(at, *one) for at, search in enumerate(searches) for one in search.next_spans(share)]
         if not open_ones:
             break
         next_nats = expand([(at, written, state.allowed) for at, written, state in open_ones])
@@ -196,19 +203,19 @@ def _span_answer(prompt: EncodedPrompt, search: SpanSearch) -> Answer | Unsuppor
 
 
 def _cut_at_line_break(prompt: EncodedPrompt, text: str) -> str:
-    """What was written, up to a line break if that ends it."""
+    """The text, up to a line break if that ends it."""
     return re.split("[\r\n]", text, maxsplit=1)[0] if query_of(prompt).line_ends else text
 
 
 @dataclass(slots=True)
 class DecodingState:
-    """One answer as it is written.
+    """The state of one generated answer.
 
     Attributes:
-        prompt: what is answered.
-        state: what may come next.
-        draws: of a sampled answer, one number in 0 to 1 a step.
-        tokens, nats: written so far, and their log-probability.
+        prompt: the prompt.
+        state: state of the constraint.
+        draws: random generator of a sampled answer.
+        tokens, nats: tokens so far, and their log-probability.
         done: whether the answer has ended.
     """
 
@@ -220,13 +227,17 @@ class DecodingState:
     done: bool = False
 
     @classmethod
-    def of(cls, prompt: EncodedPrompt) -> DecodingState:
-        """Nothing written yet."""
+    def from_prompt(cls, prompt: EncodedPrompt) -> DecodingState:
+        """Start an answer."""
         query, passage = query_of(prompt), passage_of(prompt).tokens
-        state: Constraint = Free()
-        if query.constraint != FREE:
-            state = OfTokens.of(passage) if query.constraint == PASSAGE_TOKENS else Span.of(passage)
-        # By the query alone, whatever it is asked together with.
+        state: Constraint = AnyText()
+        if query.constraint != UNCONSTRAINED:
+            state = (
+                PassageTokens.from_passage(passage)
+                if query.constraint == PASSAGE_TOKENS
+                else PassageSpan.from_passage(passage)
+            )
+        # The seed depends on the query only, not on the batch.
         seed_digest = hashlib.sha256(f"{query.seed}\n{query.display_text()}".encode("utf-8", "replace")).digest()
         return cls(prompt, state, np.random.default_rng(list(seed_digest)))
 
@@ -236,8 +247,8 @@ class DecodingState:
         return query_of(self.prompt)
 
     def advance(self, logits: torch.Tensor, norm: float, ends: frozenset[int]) -> None:
-        """Choose the next token, or the end, from the logits of one step [vocabulary]."""
-        chosen = self._drawn(logits, ends) if self.query.temperature else self._most_probable(logits, ends)
+        """Choose the next token or the end from the logits of one step [vocabulary]."""
+        chosen = self._sampled(logits, ends) if self.query.temperature else self._most_probable(logits, ends)
         if chosen in ends or chosen == END:
             nats = float(logits[sorted(ends)].logsumexp(-1)) if ends else -math.inf
             self.done = True
@@ -245,12 +256,12 @@ class DecodingState:
             nats = float(logits[chosen])
             self.tokens.append(chosen)
             self.state = self.state.after(chosen)
-            spent = len(self.tokens) >= self.prompt.most_tokens
+            spent = len(self.tokens) >= self.prompt.max_tokens
             self.done = spent or (self.state.allowed is not None and not self.state.allowed)
         self.nats += nats - norm
 
     def _most_probable(self, logits: torch.Tensor, ends: frozenset[int]) -> int:
-        """The argmax of what is allowed; all tokens that end an answer count as one end."""
+        """The most probable allowed token; all end tokens count as one."""
         import torch
 
         tokens = self._tokens(ends)
@@ -266,8 +277,8 @@ class DecodingState:
             return best
         return END if float(logits[sorted(ends)].logsumexp(-1)) > float(logits[best]) else best
 
-    def _drawn(self, logits: torch.Tensor, ends: frozenset[int]) -> int:
-        """One of the `top_k` most probable allowed tokens, by their probabilities at the temperature."""
+    def _sampled(self, logits: torch.Tensor, ends: frozenset[int]) -> int:
+        """Sample from the `top_k` most probable allowed tokens at the temperature."""
         tokens = self._tokens(frozenset() if self.state.may_end else ends)
         if tokens is not None and self.state.may_end:
             tokens = sorted({*tokens, *ends})
@@ -282,15 +293,15 @@ class DecodingState:
         return chosen if tokens is None else tokens[chosen]
 
     def _tokens(self, without: frozenset[int]) -> list[int] | None:
-        """Allowed tokens but these; None for all there are."""
+        """Allowed tokens without these; None for all."""
         allowed = self.state.allowed
         return None if allowed is None else [token for token in allowed if token not in without]
 
     def answer(self, tokenizer: Any) -> Answer | UnsupportedQueryError:
-        """What was written."""
+        """The answer."""
         if math.isnan(self.nats):
             return UnsupportedQueryError("the model gave a probability that is not a number")
-        if isinstance(self.state, Span) and self.tokens:
+        if isinstance(self.state, PassageSpan) and self.tokens:
             text = passage_of(self.prompt).text_of_span(tuple(self.tokens))
         else:
             text = tokenizer.decode(self.tokens, skip_special_tokens=True, clean_up_tokenization_spaces=False)
@@ -299,16 +310,16 @@ class DecodingState:
 
 
 def decode_step(sequences: Sequence[DecodingState], logits: torch.Tensor, stops: Stops) -> None:
-    """The next token of each answer, from the logits of a step [sequence, vocabulary]."""
+    """Choose the next token of each answer from the logits of a step [sequence, vocabulary]."""
     norms = logits.logsumexp(-1)
     for sequence, row, norm in zip(sequences, logits, norms.tolist(), strict=True):
-        sequence.advance(row, norm, stops.of(sequence.query))
-        # A token may say something before it breaks the line.
+        sequence.advance(row, norm, stops.end_tokens(sequence.query))
+        # A token may hold text before its line break.
         sequence.done |= sequence.tokens[-1:] != [] and sequence.tokens[-1] in stops.last(sequence.query)
 
 
 def forced_generate_kwargs(sequences: Sequence[DecodingState], stops: Stops) -> dict[str, Any]:
-    """How a network's own search is told each token that was chosen here: arguments of its `generate`, one row per sequence."""
+    """Keywords of the network's `generate` that force the tokens chosen here, one row per sequence."""
     import torch
     from transformers import GenerationConfig, LogitsProcessorList
 
@@ -325,7 +336,7 @@ def forced_generate_kwargs(sequences: Sequence[DecodingState], stops: Stops) -> 
     config = GenerationConfig(
         do_sample=False,
         num_beams=1,
-        max_new_tokens=max(sequence.prompt.most_tokens for sequence in sequences),
+        max_new_tokens=max(sequence.prompt.max_tokens for sequence in sequences),
         pad_token_id=end,
         eos_token_id=[end] if stops.ends else None,
     )

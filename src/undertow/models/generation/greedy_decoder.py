@@ -1,12 +1,12 @@
 """Greedy answers to many prompts at once, from one cache: the prompts as a prefix tree, the answers as its new leaves.
 
-What prompts share (the instruction, the date) is read once; then each step feeds one token of every answer that is still
-going on, in one forward pass over the cache of the whole tree. A mask lets each sequence see its own ancestors.
+Shared beginnings (the instruction, the date) are read once; then each step feeds one token of every unfinished answer in one
+forward pass over the cache of the whole tree. A mask lets each sequence see its own ancestors.
 
     prompts   Fill in : In 1801 _ was a child        cache   [ tree of all prompts | step 1 | step 2 | ... ]
                               └ In 1953 _ was ...            every answer sees its own path in it, and nothing else
 
-Networks whose cache takes no such mask are decoded in plain batches of prompts of one length.
+Networks without support for such a mask decode plain batches of prompts of one length.
 """
 
 from __future__ import annotations
@@ -18,11 +18,18 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from undertow.models.backend.execution import AGREEMENT_NATS, REFUSALS, among_top, ends_of, is_oom, oom_errors
+from undertow.models.backend.execution import (
+    AGREEMENT_NATS,
+    FORWARD_ERRORS,
+    end_tokens_of,
+    in_top_k,
+    is_oom,
+    oom_errors,
+)
 from undertow.models.backend.tree_kv_cache import TreeKVCache, ancestor_mask
-from undertow.models.base import PAPER, PAPER_TOP, CostEstimate, PrefixTree, UnsupportedQueryError, shared_length
+from undertow.models.base import PAPER, PAPER_TOP, CostEstimate, PrefixTree, UnsupportedQueryError, common_prefix_length
 from undertow.models.generation.step_readout import Step, answer_of
-from undertow.models.tokens.chat_template import in_template, template_notes
+from undertow.models.tokens.chat_template import encode_chat, template_notes
 from undertow.models.tokens.option_tokens import OptionTokens, Vocabulary
 from undertow.types import Answer, GenerateQuery
 
@@ -31,7 +38,7 @@ if TYPE_CHECKING:
 
 CPU_TREE_TOKENS = 2048
 GPU_TREE_TOKENS = 16_384
-"""Places in the cache of one pack: its prompts, what they share once, and its answers at their longest."""
+"""Columns in the cache of one pack: its prompt tree, and its answers at maximum length."""
 LOGITS_OF_A_STEP = 2**24
 """Logits of one step of all answers of a pack: 64 MiB in float32."""
 PLAIN_ROWS = 16
@@ -43,9 +50,9 @@ class _Prompt:
     """A query in tokens.
 
     Attributes:
-        place: in the list that was asked.
-        query: as it was asked.
-        tokens: of the prompt.
+        place: index in the list of queries.
+        query: the query.
+        tokens: tokens of the prompt.
         options: the tokens of its options.
     """
 
@@ -57,7 +64,7 @@ class _Prompt:
 
 @dataclass(slots=True)
 class _DecodedPrompt:
-    """What was decoded for one prompt, so far."""
+    """Tokens and option probabilities of one prompt so far."""
 
     tokens: list[int] = field(default_factory=list)
     probs: list[tuple[float, ...]] = field(default_factory=list)
@@ -68,10 +75,10 @@ class GreedyDecoder:
     """Greedy decoding of one causal network.
 
     Attributes:
-        network, tokenizer: of the model.
+        network, tokenizer: the model's.
         vocabulary: the tokenizer's.
-        context_tokens: prompt and answer together.
-        tree_depth: longest path over which a tree of prompts is read exactly; 0 for plain batches.
+        context_tokens: maximum length of prompt and answer together.
+        tree_depth: longest path that a tree of prompts reads exactly; 0 for plain batches.
         ends: tokens that end an answer.
     """
 
@@ -84,24 +91,24 @@ class GreedyDecoder:
     refusal: str | None = None
 
     @classmethod
-    def of(cls, network: Any, tokenizer: Any, context_tokens: int, tree_depth: int) -> GreedyDecoder:
-        """Wrap a network; whether its cache takes a tree is found out when the first prompts come."""
+    def from_network(cls, network: Any, tokenizer: Any, context_tokens: int, tree_depth: int) -> GreedyDecoder:
+        """Wrap a network; the first prompts test whether its cache supports a tree."""
         from transformers import GenerationConfig
 
-        ends = ends_of(network, tokenizer)
-        # A checkpoint's own settings (a penalty for repeating, a least length) would bend the distributions.
+        ends = end_tokens_of(network, tokenizer)
+        # A checkpoint's generation settings (repetition penalty, minimum length) would change the distributions.
         network.generation_config = GenerationConfig()
-        return cls(network, tokenizer, Vocabulary.of(tokenizer), context_tokens, tree_depth, ends)
+        return cls(network, tokenizer, Vocabulary.from_tokenizer(tokenizer), context_tokens, tree_depth, ends)
 
     def answers(
         self, queries: Sequence[GenerateQuery], protocol: str, tokens_of: Callable[[str], list[int]]
     ) -> Iterator[Mapping[int, Answer | UnsupportedQueryError]]:
-        """Answers by their places, pack by pack; first those that cannot be asked.
+        """Answers by index, pack by pack; unsupported queries first.
 
         Args:
             queries: prompts.
-            protocol: `paper` counts a token only where it is among the five most probable.
-            tokens_of: a prompt's text in tokens, as this model begins a text.
+            protocol: `paper` counts a token only if it is among the five most probable.
+            tokens_of: tokenizes a prompt's text with the model's opening tokens.
         """
         prompts, refused = self._prompts(queries, tokens_of)
         if refused:
@@ -111,7 +118,7 @@ class GreedyDecoder:
             yield {prompt.place: self._answer(prompt, one) for prompt, one in zip(pack, written, strict=True)}
 
     def packs(self, queries: Sequence[GenerateQuery], tokens_of: Callable[[str], list[int]]) -> list[list[int]]:
-        """Places of the queries that are answered in one go; those that cannot be asked come first."""
+        """Indices of the queries of each pack; unsupported ones first."""
         prompts, refused = self._prompts(queries, tokens_of)
         packs = [[prompt.place for prompt in pack] for pack in self._packs(prompts)]
         return [list(refused), *packs] if refused else packs
@@ -119,7 +126,7 @@ class GreedyDecoder:
     def estimate_cost(
         self, queries: Sequence[GenerateQuery], tokens_of: Callable[[str], list[int]], weights_bytes: int
     ) -> CostEstimate:
-        """What answering takes, from one timed pack."""
+        """The estimated cost, from one timed pack."""
         prompts, _ = self._prompts(queries, tokens_of)
         packs = list(self._packs(prompts))
         if not packs:
@@ -135,7 +142,7 @@ class GreedyDecoder:
         )
 
     def pack_bytes(self, n_places: int, n_rows: int) -> int:
-        """Cache, mask and logits of a pack, estimated."""
+        """Estimated memory of a pack: cache, mask and logits."""
         config = self.network.config.get_text_config()
         heads = int(getattr(config, "num_attention_heads", 1) or 1)
         kept = int(getattr(config, "num_key_value_heads", 0) or heads)
@@ -146,7 +153,7 @@ class GreedyDecoder:
         return cache + logits + a_number * n_places * n_places
 
     def notes_on(self, queries: Sequence[Any]) -> list[str]:
-        """How prompts were decoded where it was not the usual way, and what a template put into them."""
+        """Notes on plain batches and on chat templates."""
         notes = [f"prompts were answered in plain batches, since {self.refusal}"] if self.refusal else []
         chatted = any(getattr(query, "chat", False) for query in queries)
         return notes + (template_notes(self.tokenizer) if chatted else [])
@@ -168,7 +175,7 @@ class GreedyDecoder:
     def _tokens(
         self, query: GenerateQuery, tokens_of: Callable[[str], list[int]]
     ) -> tuple[int, ...] | UnsupportedQueryError:
-        tokens = in_template(self.tokenizer, query.prompt) if query.chat else tuple(tokens_of(query.prompt))
+        tokens = encode_chat(self.tokenizer, query.prompt) if query.chat else tuple(tokens_of(query.prompt))
         if isinstance(tokens, UnsupportedQueryError):
             return tokens
         if not tokens:
@@ -180,14 +187,14 @@ class GreedyDecoder:
         return tokens
 
     def _packs(self, prompts: Sequence[_Prompt]) -> Iterator[list[_Prompt]]:
-        """Prompts with equal options and length of answer, neighbours in the tree together."""
+        """Packs of prompts with equal options and answer length, neighbours in the tree together."""
         self.tree_refusal()
         alike: dict[tuple[OptionTokens, int], list[_Prompt]] = {}
         for prompt in prompts:
             alike.setdefault((prompt.options, prompt.query.max_tokens), []).append(prompt)
         for (_, max_tokens), members in alike.items():
             in_tree = [prompt for prompt in members if self._takes(len(prompt.tokens) + max_tokens)]
-            yield from _cut(sorted(in_tree, key=lambda prompt: prompt.tokens), self.tree_tokens, self.most_rows)
+            yield from _cut(sorted(in_tree, key=lambda prompt: prompt.tokens), self.tree_tokens, self.max_rows)
             by_length: dict[int, list[_Prompt]] = {}
             for prompt in members:
                 if not self._takes(len(prompt.tokens) + max_tokens):
@@ -196,24 +203,24 @@ class GreedyDecoder:
                 yield from (rows[start : start + PLAIN_ROWS] for start in range(0, len(rows), PLAIN_ROWS))
 
     def tree_refusal(self) -> str:
-        """Why prompts are not answered from a tree; "" where they are. Found out when it is first asked."""
+        """Why the tree is not used; "" if it is. Tested on first use."""
         if self.refusal is None:
             with oom_errors():
                 self.refusal = self._check() if self.tree_depth else "its attention takes no tree"
         return self.refusal
 
     def _takes(self, length: int) -> bool:
-        """Whether a path of so many tokens goes into a tree."""
+        """Whether a tree may hold a path of this length."""
         return not self.refusal and length <= self.tree_depth
 
     @property
-    def most_rows(self) -> int:
-        """Answers of one pack: each holds a row of logits at every step."""
+    def max_rows(self) -> int:
+        """Maximum answers of one pack: each holds a row of logits at every step."""
         return max(1, LOGITS_OF_A_STEP // int(self.network.get_output_embeddings().weight.shape[0]))
 
     @property
     def tree_tokens(self) -> int:
-        """Places in the cache of one pack, at most."""
+        """Maximum columns in the cache of one pack."""
         return GPU_TREE_TOKENS if self.network.device.type == "cuda" else CPU_TREE_TOKENS
 
     def _written(self, pack: Sequence[_Prompt], top: int) -> list[_DecodedPrompt]:
@@ -228,11 +235,11 @@ class GreedyDecoder:
             return self._plain([prompt.tokens for prompt in pack], max_tokens, reader)
 
     def _in_tree(self, prompts: Sequence[tuple[int, ...]], max_tokens: int, reader: _Reader) -> list[_DecodedPrompt]:
-        """Every prompt of a tree answered, a step of all of them at a time."""
+        """Decode all prompts of a tree, one step of all at a time."""
         import torch
 
         device = self.network.device
-        branches = PrefixTree.of(prompts)
+        branches = PrefixTree.from_paths(prompts)
         leaves = torch.tensor([branches.nodes_of[tokens][-1] for tokens in prompts], device=device)
         ends = torch.from_numpy(branches.ends).to(device)
         sees = ancestor_mask(ends, torch.arange(len(ends), device=device))  # [node, node]
@@ -262,7 +269,7 @@ class GreedyDecoder:
         return chosen
 
     def _plain(self, prompts: Sequence[tuple[int, ...]], max_tokens: int, reader: _Reader) -> list[_DecodedPrompt]:
-        """Prompts of one length by the network's own greedy search; logits are noted as they pass."""
+        """Decode prompts of one length with the network's `generate`; a logits processor records probabilities."""
         import torch
         from transformers import GenerationConfig, LogitsProcessorList
 
@@ -302,10 +309,10 @@ class GreedyDecoder:
         return answer_of(prompt.query, steps, self.tokenizer.decode(written.tokens))
 
     def _check(self) -> str:
-        """A pack as wide as they come, answered from its tree and by the network itself; "" or why the tree must not be used.
+        """Decode a pack of full width from its tree and by `generate`; "" or why the tree must not be used.
 
-        Distributions are compared at every step whose answers agree so far, the first one in any case. What ends an answer is
-        no end here, so that there are steps to compare.
+        Distributions are compared at every step up to the first where the answers differ. End tokens are ignored, so that there
+        are steps to compare.
         """
         import torch
 
@@ -314,7 +321,7 @@ class GreedyDecoder:
             return "it looks back over a few tokens only"
         vocabulary = int(self.network.get_output_embeddings().weight.shape[0])
         own = length - length // 2
-        n_rows = min(self.most_rows, max(2, (self.tree_tokens - length // 2) // (own + CHECK_STEPS)))
+        n_rows = min(self.max_rows, max(2, (self.tree_tokens - length // 2) // (own + CHECK_STEPS)))
         draws = np.random.default_rng(0).integers(vocabulary // 4, vocabulary // 2, size=(n_rows, length))
         draws[:, : length // 2] = draws[0, : length // 2]
         prompts = [tuple(map(int, row)) for row in draws]
@@ -326,7 +333,7 @@ class GreedyDecoder:
             with torch.inference_mode():
                 expected = self._plain([prompts[row] for row in compared], CHECK_STEPS, reader)
                 actual = self._in_tree(prompts, CHECK_STEPS, reader)
-        except REFUSALS as error:
+        except FORWARD_ERRORS as error:
             if is_oom(error):
                 raise
             return f"its cache takes no tree of prompts ({type(error).__name__})"
@@ -339,7 +346,7 @@ class GreedyDecoder:
 
 
 def _agree(one: _DecodedPrompt, other: _DecodedPrompt, limit_nats: float) -> bool:
-    """Whether two ways to answer give the same distributions, as long as they have decoded the same."""
+    """Whether two decodings give the same distributions while their tokens are equal."""
     shared = next(
         (at for at, (left, right) in enumerate(zip(one.tokens, other.tokens, strict=True)) if left != right),
         len(one.tokens) - 1,
@@ -350,12 +357,12 @@ def _agree(one: _DecodedPrompt, other: _DecodedPrompt, limit_nats: float) -> boo
 
 @dataclass(frozen=True, slots=True)
 class _Reader:
-    """What is read off a step's distribution.
+    """Reads option probabilities from a step's distribution.
 
     Attributes:
         options: tokens of the options.
-        top: how many most probable tokens count; 0 for all.
-        device: where logits are.
+        top: number of most probable tokens that count; 0 for all.
+        device: device of the logits.
     """
 
     options: OptionTokens
@@ -372,7 +379,7 @@ class _Reader:
         owners = torch.tensor([option for option, _ in flat], device=logits.device, dtype=torch.int64)
         probs = (logits[:, tokens] - logits.logsumexp(-1, keepdim=True)).exp()
         if self.top:
-            probs = probs.masked_fill(~among_top(logits, tokens, self.top), 0.0)
+            probs = probs.masked_fill(~in_top_k(logits, tokens, self.top), 0.0)
         sums = torch.zeros(len(logits), n_options, device=logits.device).index_add_(1, owners, probs)
         without = torch.tensor([not tokens for tokens in self.options.ids], device=logits.device)
         by_option: list[list[float]] = sums.masked_fill(without, torch.nan).double().cpu().tolist()
@@ -380,17 +387,19 @@ class _Reader:
 
 
 def _size(pack: Sequence[_Prompt]) -> int:
-    return len(PrefixTree.of(prompt.tokens for prompt in pack).tokens) + sum(prompt.query.max_tokens for prompt in pack)
+    return len(PrefixTree.from_paths(prompt.tokens for prompt in pack).tokens) + sum(
+        prompt.query.max_tokens for prompt in pack
+    )
 
 
-def _cut(prompts: Sequence[_Prompt], budget_tokens: int, most_rows: int) -> Iterator[list[_Prompt]]:
-    """Fill a pack prompt by prompt, each with its answer at its longest; what one shares with the one before costs nothing."""
+def _cut(prompts: Sequence[_Prompt], budget_tokens: int, max_rows: int) -> Iterator[list[_Prompt]]:
+    """Fill packs prompt by prompt, each with its maximum answer; a prefix shared with the previous prompt costs nothing."""
     pack: list[_Prompt] = []
     n_tokens = 0
     for prompt in prompts:
-        shared = shared_length(pack[-1].tokens, prompt.tokens) if pack else 0
+        shared = common_prefix_length(pack[-1].tokens, prompt.tokens) if pack else 0
         own = len(prompt.tokens) + prompt.query.max_tokens
-        if pack and (n_tokens + own - shared > budget_tokens or len(pack) == most_rows):
+        if pack and (n_tokens + own - shared > budget_tokens or len(pack) == max_rows):
             yield pack
             pack, n_tokens, shared = [], 0, 0
         pack.append(prompt)

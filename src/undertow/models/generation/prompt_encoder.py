@@ -1,6 +1,6 @@
-"""Prompts with answered examples in tokens, with the labels that may answer them or the passage that an answer is made of.
+"""Encode prompts with few-shot examples, and their labels or passage.
 
-Examples that have no room are left out from the front.
+Examples that do not fit are dropped from the front.
 """
 
 from __future__ import annotations
@@ -9,27 +9,27 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from undertow.models.base import UnsupportedQueryError, shared_length
-from undertow.models.generation.constraints import Trie
-from undertow.models.tokens.chat_template import in_template
+from undertow.models.base import UnsupportedQueryError, common_prefix_length
+from undertow.models.generation.constraints import LabelTrie
+from undertow.models.tokens.chat_template import encode_chat
 from undertow.models.tokens.option_tokens import Vocabulary
 from undertow.types import ConstrainedGenerateQuery, MultipleChoiceQuery
 
 TAIL = 32
-"""How a label is spelled depends on no more than so many characters before it, if a word begins among them."""
+"""Characters before a label that may affect its tokens, if they hold the start of a word."""
 BEHIND_WORD, BEHIND_SPACE = ": ", "\n"
-"""What an answer stands behind, in place of the prompt: some tokenizers spell the beginning of a text otherwise."""
+"""Stand-ins for the prompt before an answer: some tokenizers treat the beginning of a text differently."""
 PASSAGES_KEPT = 1024
 
 
 @dataclass(frozen=True, slots=True)
 class Passage:
-    """A passage as an answer spells it.
+    """A passage in the tokens of an answer.
 
     Attributes:
-        text: as it was given.
-        tokens: of it.
-        spans: where each token begins and ends in the text [token].
+        text: the passage.
+        tokens: its tokens.
+        spans: character range of each token [token].
     """
 
     text: str
@@ -37,12 +37,12 @@ class Passage:
     spans: tuple[tuple[int, int], ...]
 
     def text_of_span(self, written: Sequence[int]) -> str:
-        """The piece of the text that contiguous tokens spell, where they first stand."""
+        """The text of contiguous tokens, at their first occurrence."""
         n = len(written)
         for start in range(len(self.tokens) - n + 1):
             if self.tokens[start : start + n] == tuple(written):
                 return self.text[self.spans[start][0] : self.spans[start + n - 1][1]].strip()
-        raise ValueError("these tokens do not stand next to each other in the passage")
+        raise ValueError("these tokens are not contiguous in the passage")
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,46 +50,46 @@ class EncodedPrompt:
     """A query in tokens.
 
     Attributes:
-        place: in the list that was asked.
-        query: as it was asked.
-        tokens: of examples and prompt.
-        n_dropped: examples that had no room.
-        trie, prefixes: of a choice, its labels and what was written at every state that is read.
-        passage: of a written answer.
+        place: index in the list of queries.
+        query: the query.
+        tokens: tokens of examples and prompt.
+        n_dropped: number of examples that did not fit.
+        trie, prefixes: labels of a choice, and the paths to its inner nodes.
+        passage: passage of a constrained answer.
     """
 
     place: int
     query: MultipleChoiceQuery | ConstrainedGenerateQuery
     tokens: tuple[int, ...]
     n_dropped: int = 0
-    trie: Trie | None = None
+    trie: LabelTrie | None = None
     prefixes: tuple[tuple[int, ...], ...] = ()
     passage: Passage | None = None
 
     @property
-    def most_tokens(self) -> int:
-        """Tokens that stand behind the prompt on one path, at most."""
+    def max_tokens(self) -> int:
+        """Maximum tokens behind the prompt on one path."""
         return len(self.passage.tokens) if self.passage is not None else max(map(len, self.prefixes))
 
     @property
     def own_tokens(self) -> int:
-        """Tokens that are fed for it behind its prompt, at most."""
+        """Maximum tokens fed behind the prompt."""
         return len(self.passage.tokens) if self.passage is not None else sum(map(bool, self.prefixes))
 
     @property
     def n_reads(self) -> int:
-        """Places whose distribution is read in the first pass."""
+        """Number of distributions read in the first pass."""
         return max(1, len(self.prefixes))
 
 
 @dataclass(slots=True)
 class PromptEncoder:
-    """Prompts in tokens of one tokenizer.
+    """Encodes prompts with one tokenizer.
 
     Attributes:
-        tokenizer: of the model.
-        tokens_of: a text in tokens, as this model begins a text.
-        context_tokens: prompt and answer together.
+        tokenizer: the tokenizer.
+        tokens_of: tokenizes a text with the model's opening tokens.
+        context_tokens: maximum length of prompt and answer together.
         vocabulary: the tokenizer's.
     """
 
@@ -106,14 +106,14 @@ class PromptEncoder:
 
     @property
     def line_breaks(self) -> frozenset[int]:
-        """Tokens that begin a new line."""
+        """Tokens that begin with a line break."""
         if self._line_breaks is None:
             self._line_breaks = self.vocabulary.line_breaks()
         return self._line_breaks
 
     @property
     def line_ends(self) -> frozenset[int]:
-        """Tokens that begin a new line after something else."""
+        """Tokens with a line break after other text."""
         if self._line_ends is None:
             self._line_ends = self.vocabulary.line_ends()
         return self._line_ends
@@ -121,7 +121,7 @@ class PromptEncoder:
     def prompts(
         self, queries: Sequence[MultipleChoiceQuery | ConstrainedGenerateQuery]
     ) -> tuple[list[EncodedPrompt], dict[int, UnsupportedQueryError]]:
-        """The queries in tokens, and why others cannot be asked, by their places."""
+        """Encoded queries, and errors for unsupported ones by index."""
         prompts: list[EncodedPrompt] = []
         refused: dict[int, UnsupportedQueryError] = {}
         for place, query in enumerate(queries):
@@ -135,7 +135,7 @@ class PromptEncoder:
     def _prompted(
         self, place: int, query: MultipleChoiceQuery | ConstrainedGenerateQuery
     ) -> EncodedPrompt | UnsupportedQueryError:
-        """The query with as many of its last examples as there is room for, found by halving."""
+        """The query with as many of its last examples as fit, by bisection."""
         whole = self._without(place, query, 0)
         if isinstance(whole, UnsupportedQueryError) or self._fits(whole):
             return whole
@@ -156,14 +156,14 @@ class PromptEncoder:
         return best
 
     def _fits(self, prompt: EncodedPrompt) -> bool:
-        return len(prompt.tokens) + prompt.most_tokens <= self.context_tokens
+        return len(prompt.tokens) + prompt.max_tokens <= self.context_tokens
 
     def _without(
         self, place: int, query: MultipleChoiceQuery | ConstrainedGenerateQuery, n_dropped: int
     ) -> EncodedPrompt | UnsupportedQueryError:
-        """The query without so many of its first examples, whether it fits or not."""
+        """The query without its first `n_dropped` examples, whether it fits or not."""
         text = "".join((*query.shots[n_dropped:], query.prompt))
-        tokens = in_template(self.tokenizer, text) if query.chat else tuple(self.tokens_of(text))
+        tokens = encode_chat(self.tokenizer, text) if query.chat else tuple(self.tokens_of(text))
         if isinstance(tokens, UnsupportedQueryError):
             return tokens
         return self._whole(place, query, (text, tokens), n_dropped)
@@ -197,29 +197,29 @@ class PromptEncoder:
     def _alone(
         self, tokens: tuple[int, ...], query: MultipleChoiceQuery
     ) -> tuple[tuple[int, ...], tuple[tuple[int, ...], ...]]:
-        """The prompt, and the labels as a chat's answer begins with them."""
+        """The prompt, and the labels at the beginning of a chat answer."""
         spelled = (self.tokenizer(label.strip(), add_special_tokens=False)["input_ids"] for label in query.labels)
         return tokens, tuple(tuple(one) for one in spelled)
 
     def _behind(
         self, text: str, tokens: tuple[int, ...], labels: tuple[str, ...]
     ) -> tuple[tuple[int, ...], tuple[tuple[int, ...], ...]]:
-        """The prompt's tokens that stand whatever label follows, and each label's from there on.
+        """The prompt's tokens that no label changes, and the tokens of each label from there on.
 
-        A label may be spelled together with the end of the prompt; then all labels begin before it.
+        A label may share a token with the end of the prompt; then all labels begin before that token.
 
             prompt     ... Ans wer :            ... a text ,
-            label      gender                   ,gender      is one token with what stands before it
+            label      gender                   ,gender      shares a token with the prompt
         """
         key = text[-TAIL:], labels
-        # How the end of a longer word is spelled may depend on how it begins.
+        # The tokens of the end of a word may depend on its beginning.
         if key in self._labels and any(map(str.isspace, key[0])):
-            edge, spelled = self._labels[key]  # from the last token that stands
+            edge, spelled = self._labels[key]  # from the last token that no label changes
             start = len(tokens) - len(edge) + 1
             if start > 0 and tokens[start - 1 :] == edge:
                 return tokens[:start], spelled
         whole = [tuple(self.tokens_of(text + label)) for label in labels]
-        start = min(shared_length(tokens, one) for one in whole)
+        start = min(common_prefix_length(tokens, one) for one in whole)
         spelled = tuple(one[start:] for one in whole)
         if start:
             self._labels[key] = tokens[start - 1 :], spelled
@@ -233,18 +233,18 @@ class PromptEncoder:
         return self._passages[text, behind]
 
     def _spelled(self, text: str, behind: str) -> Passage | UnsupportedQueryError:
-        """A passage in tokens, all of them as they stand behind a sign, and a space if one comes before it."""
+        """The tokens of a passage behind a stand-in, with a space if one comes before it."""
         if not text.strip():
             return UnsupportedQueryError("the passage that the answer is to be made of is empty")
         if not getattr(self.tokenizer, "is_fast", False):
-            return UnsupportedQueryError("this tokenizer does not tell where its tokens stand in a text")
+            return UnsupportedQueryError("this tokenizer does not give character offsets")
         space = behind[1:]
         for sign in (behind[:1], ""):
             coded = self.tokenizer(sign + space + text, add_special_tokens=False, return_offsets_mapping=True)
             pairs = list(zip(coded["input_ids"], coded["offset_mapping"], strict=True))
             if not any(start < len(sign) < end for _, (start, end) in pairs):
-                break  # else one token is the sign and the beginning of the passage
-        # A space may be a token that takes no room.
+                break  # else one token spans the stand-in and the beginning of the passage
+        # A space may be a token with an empty range.
         kept = [(token, span) for token, span in pairs if span[1] > len(sign)]
         if not kept:
             return UnsupportedQueryError("the passage that the answer is to be made of has no tokens")
@@ -255,8 +255,8 @@ class PromptEncoder:
 
 def _trie(
     query: MultipleChoiceQuery, labels: Sequence[tuple[int, ...]], unknown: int | None
-) -> Trie | UnsupportedQueryError:
-    """The labels' trie, or why they cannot be spelled or told apart."""
+) -> LabelTrie | UnsupportedQueryError:
+    """The trie of the labels, or why they cannot be encoded or distinguished."""
     counted = [one[:1] for one in labels] if query.first_token else list(labels)
     for at, one in enumerate(counted):
         if unknown in one:
@@ -272,6 +272,6 @@ def _trie(
             how = "begins" if query.first_token else "spells"
             first = " with the same token" if query.first_token else " alike"
             return UnsupportedQueryError(
-                f"this tokenizer {how} {other!r} and {query.labels[at].strip()!r}{first}, so they cannot be told apart"
+                f"this tokenizer {how} {other!r} and {query.labels[at].strip()!r}{first}, so they cannot be distinguished"
             )
-    return Trie.of(counted)
+    return LabelTrie.from_labels(counted)

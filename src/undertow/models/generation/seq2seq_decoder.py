@@ -1,11 +1,10 @@
-"""Choices among labels and answers written within limits, by an encoder-decoder, for many prompts at once.
+"""Multiple choice and constrained generation with an encoder-decoder, for many prompts at once.
 
-    encoder   Task: What is it about? Text: ... </s>                    read once, whatever is asked of it
+    encoder   Task: What is it about? Text: ... </s>                    read once for all queries
     decoder   <pad>                  -> gender | race | political       the labels as texts of their own
               <pad> political        -> affiliation | end
 
-Prompts of one exact length are answered in one go, without padding. A label's beginnings are read in one row: a decoder looks
-back only, so each place says what a row that ends there would say.
+Prompts of one length form a batch without padding. All prefixes of a label are read in one row, since a decoder looks back only.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ from undertow.models.generation.decoding_state import (
     span_nexts,
 )
 from undertow.models.generation.prompt_encoder import EncodedPrompt, PromptEncoder
-from undertow.models.tokens.chat_template import in_template
+from undertow.models.tokens.chat_template import encode_chat
 from undertow.types import Answer, ConstrainedGenerateQuery, MultipleChoiceQuery
 
 if TYPE_CHECKING:
@@ -45,11 +44,11 @@ Source = tuple[int, ...]
 
 
 def batches_of(rows: Mapping[Source, Row], n_written: Callable[[Row], int], budget: int) -> list[list[Row]]:
-    """Rows whose encoder inputs have one exact length, the longest first, as many as there is room for [batch][row].
+    """Batches of rows whose encoder inputs have one length, the longest first [batch][row].
 
     Args:
-        rows: what is asked of each encoder input.
-        n_written: tokens of the decoder that a row takes, at most.
+        rows: queries of each encoder input.
+        n_written: returns the maximum decoder tokens of a row.
         budget: tokens of encoder and decoder in a batch.
     """
     batches: list[list[Row]] = []
@@ -67,30 +66,30 @@ def batches_of(rows: Mapping[Source, Row], n_written: Callable[[Row], int], budg
 
 @dataclass(slots=True)
 class SourceEncoder(PromptEncoder):
-    """Prompts as an encoder reads them; the answer begins a text of its own, and each has the whole context to itself.
+    """Encodes prompts for an encoder; the answer is a text of its own, and each has the whole context.
 
     Attributes:
-        framed: a prompt with what goes around it, as the mode that a model is told.
-        n_given: tokens that the decoder is given before it answers.
+        frame: adds the mode's prefix and suffix to a prompt.
+        n_given: number of forced decoder tokens before the answer.
     """
 
-    framed: Callable[[str], str] = str
+    frame: Callable[[str], str] = str
     n_given: int = 1
 
     def _prompted(
         self, place: int, query: MultipleChoiceQuery | ConstrainedGenerateQuery
     ) -> EncodedPrompt | UnsupportedQueryError:
-        """The query with as many of its last examples as there is room for."""
+        """The query with as many of its last examples as fit."""
         for n_dropped in range(len(query.shots) + 1):
-            text = self.framed("".join((*query.shots[n_dropped:], query.prompt)))
-            tokens = in_template(self.tokenizer, text) if query.chat else tuple(self.tokens_of(text))
+            text = self.frame("".join((*query.shots[n_dropped:], query.prompt)))
+            tokens = encode_chat(self.tokenizer, text) if query.chat else tuple(self.tokens_of(text))
             if isinstance(tokens, UnsupportedQueryError):
                 return tokens
-            # A chat's answer begins anew, too.
+            # A chat answer is a text of its own, too.
             whole = self._whole(place, replace(query, chat=True), (text, tokens), n_dropped)
             if isinstance(whole, UnsupportedQueryError):
                 return whole
-            if max(len(whole.tokens), self.n_given + whole.most_tokens) <= self.context_tokens:
+            if max(len(whole.tokens), self.n_given + whole.max_tokens) <= self.context_tokens:
                 return replace(whole, query=query)
         return UnsupportedQueryError(
             f"the prompt or its answer is longer than the {self.context_tokens} tokens that the model reads, without any example"
@@ -98,65 +97,65 @@ class SourceEncoder(PromptEncoder):
 
 
 class EncoderDecoder(Protocol):
-    """The network as a family reads it."""
+    """The interface of the network."""
 
     network: Any
     limits: BatchLimits
 
     def seen(self, sources: Ints) -> torch.Tensor:
-        """What the encoder makes of texts of one length [source, position, width]."""
+        """Encoder states of texts of one length [source, position, width]."""
         ...
 
     def logits_at(self, seen: torch.Tensor, tokens: Ints, places: Ints) -> Iterator[torch.Tensor]:
-        """Logits at some places of the decoder's rows, a few at a time [place, vocabulary], in float32.
+        """Logits at some positions of the decoder's rows, in slices [place, vocabulary], in float32.
 
         Args:
-            seen: for each row [row, position, width].
+            seen: encoder states of each row [row, position, width].
             tokens: [row, position].
-            places: row x length + position [place].
+            places: flat positions, row x length + position [place].
         """
         ...
 
     def memory_bytes(self, budget_tokens: int) -> int:
-        """What a pass over so many tokens takes, weights and all."""
+        """Estimated memory of weights and a pass over this many tokens."""
         ...
 
 
 @dataclass(slots=True)
 class Seq2SeqDecoder:
-    """What an encoder-decoder is asked beside greedy answers.
+    """Multiple choice and constrained generation with one encoder-decoder.
 
     Attributes:
         reader: the network.
-        prompter: prompts in tokens.
-        given: what the decoder begins with before it answers.
+        prompt_encoder: encodes prompts.
+        given: forced decoder tokens before the answer.
         ends: tokens that end an answer.
     """
 
     reader: EncoderDecoder
-    prompter: SourceEncoder
+    prompt_encoder: SourceEncoder
     given: tuple[int, ...]
     ends: frozenset[int]
 
     def answers(
         self, queries: Sequence[MultipleChoiceQuery | ConstrainedGenerateQuery], protocol: str = EXACT
     ) -> Iterator[Mapping[int, Answer | UnsupportedQueryError]]:
-        """Answers by their places, pack by pack; first those that cannot be asked."""
-        prompts, refused = self.prompter.prompts(queries)
+        """Answers by index, pack by pack; unsupported queries first."""
+        prompts, refused = self.prompt_encoder.prompts(queries)
         if refused:
             yield refused
         for pack in self._packs(prompts):
             yield self._answered(pack, protocol)
 
     def packs(self, queries: Sequence[MultipleChoiceQuery | ConstrainedGenerateQuery]) -> list[list[int]]:
-        """Places of the queries that are answered in one go; those that cannot be asked come first."""
-        prompts, refused = self.prompter.prompts(queries)
+        """Indices of the queries of each pack; unsupported ones first."""
+        prompts, refused = self.prompt_encoder.prompts(queries)
         packs = [[prompt.place for row in pack for prompt in row] for pack in self._packs(prompts)]
         return [list(refused), *packs] if refused else packs
 
     def estimate_cost(self, queries: Sequence[MultipleChoiceQuery | ConstrainedGenerateQuery]) -> CostEstimate:
-        """What answering takes, from one timed pack."""
-        prompts, _ = self.prompter.prompts(queries)
+        """The estimated cost, from one timed pack."""
+        prompts, _ = self.prompt_encoder.prompts(queries)
         packs = self._packs(prompts)
         sizes = [sum(len(row[0].tokens) + self._n_written(row) for row in pack) for pack in packs]
         seconds = 0.0
@@ -171,13 +170,13 @@ class Seq2SeqDecoder:
 
     @property
     def stops(self) -> Stops:
-        """What ends a written answer."""
-        return Stops(self.ends, self.prompter)
+        """Tokens that end a generated answer."""
+        return Stops(self.ends, self.prompt_encoder)
 
     # Packs.
 
     def _packs(self, prompts: Sequence[EncodedPrompt]) -> list[list[list[EncodedPrompt]]]:
-        """All that is asked of one text in one row, rows of one exact length in a pack [pack][row][prompt]."""
+        """Prompts of one text in one row, rows of one length in a pack [pack][row][prompt]."""
         rows: dict[Source, list[EncodedPrompt]] = {}
         for prompt in prompts:
             rows.setdefault(prompt.tokens, []).append(prompt)
@@ -201,18 +200,19 @@ class Seq2SeqDecoder:
             )
             nats = self._nexts(sorts["choice"], seen)
             answers = {
-                prompt.place: chosen(prompt, nats, self.prompter.tokenizer, protocol) for prompt in sorts["choice"]
+                prompt.place: chosen(prompt, nats, self.prompt_encoder.tokenizer, protocol)
+                for prompt in sorts["choice"]
             }
-            sequences = [DecodingState.of(prompt) for prompt in sorts["writing"]]
+            sequences = [DecodingState.from_prompt(prompt) for prompt in sorts["writing"]]
             for start in range(0, len(sequences), MAX_SEQUENCES):
                 self._write(sequences[start : start + MAX_SEQUENCES], seen)
-            answers |= {sequence.prompt.place: sequence.answer(self.prompter.tokenizer) for sequence in sequences}
+            answers |= {sequence.prompt.place: sequence.answer(self.prompt_encoder.tokenizer) for sequence in sequences}
             return answers | search_spans(sorts["search"], self._searching(sorts["search"], seen))
 
     # Choices.
 
     def _nexts(self, prompts: Sequence[EncodedPrompt], seen: _SourceStates) -> Nats:
-        """What may come next at every state of every choice, by the encoder's input and what was written."""
+        """Log-probabilities at every inner node of every choice, by encoder input and path."""
         reads = reads_of(prompts)
         nats: Nats = {}
         rows = _rows_of(sorted(reads))
@@ -223,7 +223,7 @@ class Seq2SeqDecoder:
             paths = [(number, path) for number, row in enumerate(at_once) for path in row]
             places = [(number, len(path) - seen.length) for number, path in paths]
             left = iter([path for _, path in paths])
-            for logits in self._read(seen.of(sources), written, places):
+            for logits in self._read(seen.rows(sources), written, places):
                 read_paths = [next(left) for _ in logits]
                 nats |= nexts(logits, [(path, row, reads[path]) for row, path in enumerate(read_paths)], self.ends)
         return nats
@@ -231,10 +231,10 @@ class Seq2SeqDecoder:
     def _read(
         self, seen: torch.Tensor, written: Sequence[tuple[int, ...]], places: Sequence[tuple[int, int]]
     ) -> Iterator[torch.Tensor]:
-        """Logits where so many tokens were written in a row, a few places at a time [place, vocabulary].
+        """Logits after `n_written` tokens of a row, in slices [place, vocabulary].
 
         given     <pad>                  n_written   0          1
-        written   political              row         <pad>      political    what fills it up is fed, and never read
+        written   political              row         <pad>      political    padding is fed, but never read
         """
         n_given, longest = len(self.given), max(map(len, written))
         fill = self.given[:1]
@@ -245,11 +245,11 @@ class Seq2SeqDecoder:
     # Writing.
 
     def _write(self, sequences: Sequence[DecodingState], seen: _SourceStates) -> None:
-        """Answers by the network's own search, over its cache, which is told each token that was chosen here."""
+        """Generate answers with the network's `generate`, which gets each chosen token."""
         import torch
         from transformers.modeling_outputs import BaseModelOutput
 
-        states = seen.of([sequence.prompt.tokens for sequence in sequences])
+        states = seen.rows([sequence.prompt.tokens for sequence in sequences])
         self.reader.network.generate(
             encoder_outputs=BaseModelOutput(last_hidden_state=states),
             attention_mask=torch.ones(states.shape[:2], dtype=torch.int64, device=states.device),
@@ -262,11 +262,11 @@ class Seq2SeqDecoder:
     def _searching(
         self, prompts: Sequence[EncodedPrompt], seen: _SourceStates
     ) -> Callable[[Sequence[Open]], list[dict[int, float]]]:
-        """What may come next after spans, each a row of the decoder."""
+        """Expand spans, each as a row of the decoder."""
         import torch
 
         def expand(wanted: Sequence[Open]) -> list[dict[int, float]]:
-            states = seen.of([prompts[at].tokens for at, _, _ in wanted])
+            states = seen.rows([prompts[at].tokens for at, _, _ in wanted])
             written = [tokens for _, tokens, _ in wanted]
             ends_of_rows = [(row, len(tokens)) for row, tokens in enumerate(written)]
             logits = torch.cat(list(self._read(states, written, ends_of_rows)))
@@ -277,10 +277,10 @@ class Seq2SeqDecoder:
 
 @dataclass(frozen=True, slots=True)
 class _SourceStates:
-    """What the encoder made of the texts of a pack.
+    """Encoder states of the texts of a pack.
 
     Attributes:
-        row_of: of each text.
+        row_of: row of each text.
         states: [row, position, width].
     """
 
@@ -292,13 +292,13 @@ class _SourceStates:
         """Tokens of each text."""
         return int(self.states.shape[1])
 
-    def of(self, sources: Sequence[Source]) -> torch.Tensor:
-        """Of these [source, position, width]."""
+    def rows(self, sources: Sequence[Source]) -> torch.Tensor:
+        """Encoder states of these texts [source, position, width]."""
         return self.states[[self.row_of[source] for source in sources]]
 
 
 def _rows_of(paths: Sequence[Source]) -> list[list[Source]]:
-    """Paths in ascending order, each with its own beginnings before it, so that all are read in the row of the last."""
+    """Groups of paths that are prefixes of the last one, which is read as one row."""
     rows: list[list[Source]] = []
     for path in paths:
         if rows and path[: len(rows[-1][-1])] == rows[-1][-1]:
@@ -309,7 +309,7 @@ def _rows_of(paths: Sequence[Source]) -> list[list[Source]]:
 
 
 def _n_passes(pack: Sequence[Sequence[EncodedPrompt]]) -> int:
-    """One of the encoder, one for all choices, one for each step of what is written."""
+    """One pass of the encoder, one for all choices, one for each generated token."""
     prompts = [prompt for row in pack for prompt in row]
-    n_steps = max((prompt.most_tokens for prompt in prompts if prompt.passage is not None), default=0)
+    n_steps = max((prompt.max_tokens for prompt in prompts if prompt.passage is not None), default=0)
     return 1 + any(prompt.trie is not None for prompt in prompts) + n_steps

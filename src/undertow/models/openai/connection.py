@@ -1,7 +1,6 @@
-"""The way to a server that speaks OpenAI's interface: a client that takes nothing packed and nothing endless, and why there is no way.
+"""HTTP connections to an OpenAI-compatible server, with bounded responses, and reasons for failures.
 
-Errors of the client library quote requests, and those about proxies quote their passwords, so no text and no chain of theirs leaves
-this file.
+Errors of the OpenAI library quote requests and proxy passwords, so none of their text or chain leaves this module.
 """
 
 from __future__ import annotations
@@ -21,48 +20,48 @@ if TYPE_CHECKING:
 
 CONNECT_S = 10.0
 MAX_BYTES = 8 * 2**20
-"""Of one response; log-probabilities of a thousand steps, twenty of each, take one or two."""
+"""Size limit of a response; 20 log-probabilities of 1,000 steps take 1 to 2 MiB."""
 ACCOUNT_HEADERS = ("OpenAI-Organization", "OpenAI-Project")
-"""The client takes these from the environment; they are nobody's business but the OpenAI service's."""
+"""Headers that the library takes from the environment; they are sent to the OpenAI service only."""
 SENT_VARIABLES = (HEADERS_VARIABLE, "OPENAI_ORG_ID", "OPENAI_PROJECT_ID")
 NOT_CONNECTED = ("ConnectError", "ConnectTimeout", "ProxyError")
 CERTIFICATE = "set SSL_CERT_FILE to a file of the certificates that are to be trusted, or check --base-url"
 
 
 class UnreadableError(Exception):
-    """A response that is not read to its end; the message says why, in our own words."""
+    """A response that cannot be read; the message says why."""
 
 
 @dataclass(frozen=True, slots=True)
 class ConnectionFailure:
-    """Why an attempt brought nothing.
+    """Why an attempt failed.
 
     Attributes:
-        reason: a few words of our own.
-        unreached: whether the server was not even reached.
-        mend: what the user has to do before another attempt can do better; "" if it may by itself.
+        reason: the reason in a few words.
+        unreached: whether the server was not reached.
+        fix: what the user must do before a retry can succeed; "" if a retry may succeed.
     """
 
     reason: str
     unreached: bool = False
-    mend: str = ""
+    fix: str = ""
 
 
 def client_for(address: Address, key: str, timeout_s: float) -> AsyncOpenAI:
-    """A client that asks once, follows no redirect, and reads no response beyond `MAX_BYTES`.
+    """A client without retries and redirects that reads at most `MAX_BYTES` of a response.
 
     Raises:
-        UndertowError: the client library is not installed, or what the environment says of proxies or certificates cannot be used.
+        UndertowError: the openai package is missing, or the environment's proxies or certificates are invalid.
     """
     try:
         import openai
         from httpx2 import InvalidURL
     except ImportError:
-        raise UndertowError("asking a server needs the openai package; run pip install 'undertow[api]'") from None
+        raise UndertowError("models behind a server need the openai package; run pip install 'undertow[api]'") from None
     for name in SENT_VARIABLES:
         if not os.environ.get(name, "").isascii():
-            raise UndertowError(f"{name} holds a letter that cannot be sent; set it again, or unset it")
-    # What goes to this machine must not take the way over a proxy; a redirect could lead the key elsewhere.
+            raise UndertowError(f"{name} holds a character that cannot be sent; set it again, or unset it")
+    # No proxy for this machine; no redirects, which could send the key elsewhere.
     direct = {f"all://{address.name}": None} if address.is_local else None
     timeout = openai.Timeout(timeout_s, connect=min(timeout_s, CONNECT_S))
     try:
@@ -76,13 +75,13 @@ def client_for(address: Address, key: str, timeout_s: float) -> AsyncOpenAI:
             api_key=key or "none", base_url=address.url, max_retries=0, http_client=http_client, timeout=timeout
         )
     raise UndertowError(
-        f"{address.host}: cannot be asked, since what this machine's environment says of proxies or certificates is of no use ({kind}); "
-        "mend or unset HTTP_PROXY, HTTPS_PROXY, ALL_PROXY and SSL_CERT_FILE"
+        f"{address.host}: the proxy or certificate settings of this machine's environment are invalid ({kind}); "
+        "fix or unset HTTP_PROXY, HTTPS_PROXY, ALL_PROXY and SSL_CERT_FILE"
     )
 
 
 def headers_for(address: Address, key: str) -> dict[str, Any]:
-    """What is sent with each request, so that the client takes no other from the environment."""
+    """Headers of each request, which override those from the environment."""
     import openai
 
     headers: dict[str, Any] = {
@@ -95,10 +94,10 @@ def headers_for(address: Address, key: str) -> dict[str, Any]:
 
 
 async def _bounded(response: Any) -> None:
-    """Called before anything of a response's body is read."""
+    """Limit a response; called before its body is read."""
     if response.headers.get("content-encoding", "identity").strip().lower() != "identity":
-        # A few bytes of it can become more than there is memory.
-        raise UnreadableError("a packed response, which was not asked for")
+        # A few compressed bytes can expand beyond memory.
+        raise UnreadableError("a compressed response, which was not requested")
     response.stream = _limited(response.stream)
 
 
@@ -121,7 +120,7 @@ def _limited(stream: Any) -> Any:
 
 
 def why_nothing_came(error: BaseException, timeout_s: float) -> ConnectionFailure:
-    """What an error of the client means, or that time is over."""
+    """The reason for an error of the client or a time limit."""
     import openai
 
     if isinstance(error, UnreadableError):
@@ -130,21 +129,21 @@ def why_nothing_came(error: BaseException, timeout_s: float) -> ConnectionFailur
     untrusted = next((cause for cause in causes if isinstance(cause, ssl.SSLCertVerificationError)), None)
     if untrusted is not None:
         return ConnectionFailure(
-            f"its certificate is not trusted ({untrusted.verify_message})", unreached=True, mend=CERTIFICATE
+            f"its certificate is not trusted ({untrusted.verify_message})", unreached=True, fix=CERTIFICATE
         )
     if any(type(cause).__name__ in NOT_CONNECTED for cause in causes):
-        return ConnectionFailure(f"cannot be reached{_hindrance(causes)}", unreached=True)
+        return ConnectionFailure(f"cannot be reached{_connect_reason(causes)}", unreached=True)
     late = isinstance(error, openai.APITimeoutError | TimeoutError)
     return ConnectionFailure(f"no answer within {timeout_s:g} s" if late else "the connection was dropped")
 
 
-def _hindrance(causes: list[BaseException]) -> str:
+def _connect_reason(causes: list[BaseException]) -> str:
     if any(isinstance(cause, ssl.SSLError) for cause in causes):
         return " by https, which it may not speak"
     if any(isinstance(cause, socket.gaierror) for cause in causes):
         return ", since its name is not known"
     if any(type(cause).__name__ == "ProxyError" for cause in causes):
-        return ", since the proxy refuses the way"
+        return ", since the proxy refuses the connection"
     return ""
 
 

@@ -1,8 +1,8 @@
-"""Choices among labels, and answers written within limits, by a server: what is asked for, and what came back.
+"""Multiple choice and constrained generation with an OpenAI-compatible server.
 
-A server that takes grammars (llama.cpp, vLLM) keeps its answers to them, and shows no tokens of what it did not write: a choice
-has its label and no log-probabilities, but for labels that are compared by their first tokens, where the server shows these.
-Whether it kept to the grammar is checked in every answer.
+Servers with grammars (llama.cpp, vLLM) constrain their answers, and show no tokens that they did not generate: a choice has its
+label and no log-probabilities, except for labels that are compared by first tokens, if the server shows these. Every answer is
+checked against its constraint.
 
 Grammars are `undertow.models.openai.gbnf`, requests `undertow.models.openai.client`.
 """
@@ -40,47 +40,60 @@ from undertow.models.openai.logprobs import (
     FILTERED,
     HIDDEN_NATS,
     SPENT,
-    HalfAnswerError,
+    IncompleteResponseError,
     TopLogprobs,
     answer_in,
     text_of,
     top_logprobs_of,
 )
-from undertow.types import BEST_SPAN, FREE, PASSAGE_TOKENS, SPAN, Answer, ConstrainedGenerateQuery, MultipleChoiceQuery
-
-Limited: TypeAlias = MultipleChoiceQuery | ConstrainedGenerateQuery
-TOKENS_PER_WORD, TOKENS_AROUND = 1.3, 2
-"""A passage's tokens by its words, where the server does not count them."""
-BYTES_PER_TOKEN = 4
-"""Of text in UTF-8, roughly: a letter that is not Latin takes several bytes, and often several tokens."""
-COLON, LINE = ":", "\n"
-"""What stands before an answer, with a space after the former: some tokenizers spell the beginning of a text otherwise."""
-OUTSIDE_IN_A_ROW = 20
-MAX_QUOTED_LETTERS = 60
-MEND = "choose a llama.cpp or vLLM server, tell by --grammar if it is one, or ask for unconstrained answers"
-NO_SEARCH = (
-    "a server does not show what a search for the most probable span must see; ask for spans that are decoded instead"
+from undertow.types import (
+    BEST_SPAN,
+    PASSAGE_TOKENS,
+    SPAN,
+    UNCONSTRAINED,
+    Answer,
+    ConstrainedGenerateQuery,
+    MultipleChoiceQuery,
 )
-STEADY: Mapping[str, Mapping[str, Any]] = {
+
+ConstrainedQuery: TypeAlias = MultipleChoiceQuery | ConstrainedGenerateQuery
+TOKENS_PER_WORD, TOKENS_AROUND = 1.3, 2
+"""Estimate of a passage's tokens from its words, for servers that do not count them."""
+BYTES_PER_TOKEN = 4
+"""Rough estimate for UTF-8: other than Latin letters take several bytes, and often several tokens."""
+COLON, LINE = ":", "\n"
+"""Stand-ins for the prompt before an answer: some tokenizers treat the beginning of a text differently."""
+OUTSIDE_IN_A_ROW = 20
+MAX_QUOTED_CHARS = 60
+OTHER_SERVER = (
+    "choose a llama.cpp or vLLM server, name its grammar with --grammar if it is one, or use unconstrained answers"
+)
+NO_SEARCH = (
+    "a server does not show the probabilities that a search for the most probable span needs; use decoded spans instead"
+)
+NO_PENALTY: Mapping[str, Mapping[str, Any]] = {
     LLAMA_CPP: {"repeat_penalty": 1.0},
     VLLM: {"repetition_penalty": 1.0},
     NO_GRAMMAR: {},
 }
-"""What servers may do to probabilities by their own settings or the model's, and is not wanted."""
-WHOLE: Mapping[str, Mapping[str, Any]] = {LLAMA_CPP: {"top_k": 0, "min_p": 0.0}, VLLM: {"top_k": -1, "min_p": 0.0}}
-"""What keeps a server from drawing among few tokens of its own accord, as both names do unless they are told otherwise."""
+"""Parameters that disable a server's default penalties."""
+FULL_DISTRIBUTION: Mapping[str, Mapping[str, Any]] = {
+    LLAMA_CPP: {"top_k": 0, "min_p": 0.0},
+    VLLM: {"top_k": -1, "min_p": 0.0},
+}
+"""Parameters that disable a server's default top-k and min-p sampling."""
 
 
-class OutsideError(UnsupportedQueryError):
-    """An answer that does not keep to its constraint."""
+class ConstraintViolationError(UnsupportedQueryError):
+    """An answer that violates its constraint."""
 
 
 @dataclass(frozen=True, slots=True)
 class Endpoints:
-    """What a server's two endpoints show.
+    """Top log-probabilities of a server's two endpoints.
 
     Attributes:
-        chat_top, plain_top: most probable tokens of a step.
+        chat_top, plain_top: number of tokens per step.
     """
 
     chat_top: int
@@ -89,14 +102,14 @@ class Endpoints:
 
 @dataclass(slots=True)
 class ServerDecoder:
-    """How one server is asked for choices and writing.
+    """Multiple choice and constrained generation with one server.
 
     Attributes:
-        server: one of `SERVERS`, "" until it is known.
-        endpoints: what they show.
+        server: one of `SERVERS`; "" until it is known.
+        endpoints: top log-probabilities of the endpoints.
         named_by_user: whether the user named the server.
-        owner: whose the model is, by the server's list; "" if that is not known.
-        n_outside: answers in a row, from the first on, that did not keep to their constraint.
+        owner: the model's owner in the server's list; "" if unknown.
+        n_outside: number of answers before the first that keeps to its constraint.
     """
 
     server: str
@@ -115,32 +128,32 @@ class ServerDecoder:
     def __post_init__(self) -> None:
         self.named_by_user = bool(self.server)
 
-    # What can be asked.
+    # Capabilities.
 
-    async def detect_server(self, caller: http.OpenAIClient) -> None:
-        """Which server it is, from its list of models; of the OpenAI service it is known.
+    async def detect_server(self, client: http.OpenAIClient) -> None:
+        """Detect the server from its list of models.
 
         Raises:
-            UndertowError: it cannot be reached, or fails.
+            UndertowError: the server cannot be reached, or fails.
         """
         if self.server:
             return
-        if caller.address.url == OPENAI_URL:
+        if client.address.url == OPENAI_URL:
             self.server, self.owner = NO_GRAMMAR, "openai"
             return
-        listed = await caller.look_up("/models")
+        listed = await client.get_json("/models")
         if isinstance(listed, RequestFailedError):
             raise UndertowError(
-                f"{listed}; check that {caller.address.host} is the right server and is working, and run the same command again"
+                f"{listed}; check that {client.address.host} is the right server and is working, and run the same command again"
             )
-        self.owner = caller.presentable(owner_in(listed or {}, caller.model))
+        self.owner = client.quotable(owner_in(listed or {}, client.model))
         self.server = OWNERS.get(self.owner, NO_GRAMMAR)
 
-    def check(self, queries: Sequence[Limited], host: str) -> None:
-        """Refuse what this server is known not to take, before anything is spent.
+    def check(self, queries: Sequence[ConstrainedQuery], host: str) -> None:
+        """Refuse queries that the server does not support, before any request.
 
         Raises:
-            UndertowError: says what, why, and what to do.
+            UndertowError: names the query, the reason and the fix.
         """
         if self.server != NO_GRAMMAR:
             return
@@ -149,23 +162,23 @@ class ServerDecoder:
         )
         if any(_needs_grammar(query) for query in queries):
             raise UndertowError(
-                f"{host}: takes no grammar ({why}), so its answers cannot be kept to labels or a passage; {MEND}"
+                f"{host}: supports no grammar ({why}), so its answers cannot be constrained to labels or a passage; {OTHER_SERVER}"
             )
         if any(isinstance(query, ConstrainedGenerateQuery) and query.top_k for query in queries):
             raise UndertowError(
-                f"{host}: takes no top_k ({why}), so it cannot draw among the most probable tokens alone; choose a llama.cpp "
-                "or vLLM server, tell by --grammar if it is one, or draw among all tokens"
+                f"{host}: supports no top_k ({why}), so it cannot sample from the most probable tokens only; choose a llama.cpp "
+                "or vLLM server, name its grammar with --grammar if it is one, or sample from all tokens"
             )
 
     @property
     def ignored(self) -> bool:
-        """Whether so many answers, and all, did not keep to their constraints that nothing else is to be hoped for."""
+        """Whether all of the first answers violate their constraints, so that the server seems to ignore grammars."""
         return not self._kept and self.n_outside >= OUTSIDE_IN_A_ROW
 
     # Notes.
 
-    def note(self, queries: Sequence[Limited]) -> None:
-        """Take up what a reader of the answers to these must know."""
+    def note(self, queries: Sequence[ConstrainedQuery]) -> None:
+        """Collect notes on the answers to these queries."""
         choices = [query for query in queries if isinstance(query, MultipleChoiceQuery)]
         written = [query for query in queries if isinstance(query, ConstrainedGenerateQuery)]
         notes = []
@@ -187,7 +200,7 @@ class ServerDecoder:
         self._notes = tuple(notes)
 
     def notes(self) -> tuple[str, ...]:
-        """What a reader of the answers must know."""
+        """Notes on the answers."""
         notes = list(self._notes)
         if self._by_tokens:
             notes.append("labels and pieces of a passage are spelled in the server's own tokens")
@@ -203,66 +216,66 @@ class ServerDecoder:
             )
         return tuple(notes)
 
-    # Asking.
+    # Requests.
 
     async def ask(
-        self, caller: http.OpenAIClient, query: Limited, seen: Callable[[Mapping[str, Any]], None]
+        self, client: http.OpenAIClient, query: ConstrainedQuery, seen: Callable[[Mapping[str, Any]], None]
     ) -> Answer | UnsupportedQueryError | RequestFailedError:
-        """The answer, after as many of the last examples as there is room for; `seen` is shown each response.
+        """The answer, with as many of the last examples as fit; calls `seen` with each response.
 
         Raises:
-            UndertowError: nothing more can be asked.
+            UndertowError: no further request can succeed.
         """
-        wanted = await self._wanted(caller, query)
+        wanted = await self._wanted(client, query)
         if not isinstance(wanted, _DecodingRequest):
             return wanted
-        outcome = await self._with_room(caller, wanted, seen)
+        outcome = await self._with_room(client, wanted, seen)
         if isinstance(outcome, http.GrammarError) and wanted.by_tokens:  # of tokens: llama.cpp before December 2025
             self._reads_tokens = False
-            return await self.ask(caller, query, seen)
+            return await self.ask(client, query, seen)
         return outcome
 
     async def _with_room(
-        self, caller: http.OpenAIClient, wanted: _DecodingRequest, seen: Callable[[Mapping[str, Any]], None]
+        self, client: http.OpenAIClient, wanted: _DecodingRequest, seen: Callable[[Mapping[str, Any]], None]
     ) -> Answer | UnsupportedQueryError | RequestFailedError:
         query = wanted.query
         for n_dropped in range(len(query.shots) + 1):
             text = "".join((*query.shots[n_dropped:], query.prompt))
             request = http.HTTPRequest(query.chat, wanted.params(text), n_tokens_of(text) + wanted.max_tokens)
-            outcome = await caller.ask(request, lambda body: self._read(caller, wanted, body, seen))
-            if not isinstance(outcome, http.TooLongError):
+            outcome = await client.ask(request, lambda body: self._read(client, wanted, body, seen))
+            if not isinstance(outcome, http.PromptTooLongError):
                 return replace(outcome, n_dropped_shots=n_dropped) if isinstance(outcome, Answer) else outcome
         return wanted.too_long
 
     async def _wanted(
-        self, caller: http.OpenAIClient, query: Limited
+        self, client: http.OpenAIClient, query: ConstrainedQuery
     ) -> _DecodingRequest | UnsupportedQueryError | RequestFailedError:
         if isinstance(query, MultipleChoiceQuery):
-            return await self._wanted_label(caller, query)
+            return await self._wanted_label(client, query)
         pieces = pieces_of(query.passage)
         if query.constraint == BEST_SPAN or not pieces:
             return UnsupportedQueryError(
                 NO_SEARCH if pieces else "the passage that the answer is to be made of is empty"
             )
-        spelling = await self._spelling(caller, _lead(query) + query.passage)
+        spelling = await self._spelling(client, _lead(query) + query.passage)
         if isinstance(spelling, RequestFailedError):
             return spelling
         n_tokens = len(spelling.numbers) or estimated_tokens(query.passage)
         self._estimated = self._estimated or not spelling.numbers
-        fields = dict(STEADY[self.server]) | self._drawing(query)
-        if query.constraint == FREE:
+        fields = dict(NO_PENALTY[self.server]) | self._drawing(query)
+        if query.constraint == UNCONSTRAINED:
             return _DecodingRequest(query, fields, n_tokens, self.server)
         by_tokens = spelling if self._reads_tokens and spelling.texts else None
         fields |= _grammar_params(_grammar_of(query, pieces, by_tokens), self.server)
         return _DecodingRequest(query, fields, n_tokens, self.server, passage=by_tokens.texts if by_tokens else ())
 
     async def _wanted_label(
-        self, caller: http.OpenAIClient, query: MultipleChoiceQuery
+        self, client: http.OpenAIClient, query: MultipleChoiceQuery
     ) -> _DecodingRequest | RequestFailedError:
         labels = _spelled(query)
         spellings: list[Spelling] = []
         for label in labels if self.server == LLAMA_CPP and self._reads_tokens else ():
-            spelling = await self._spelling(caller, label)
+            spelling = await self._spelling(client, label)
             if isinstance(spelling, RequestFailedError):
                 return spelling
             spellings.append(spelling)
@@ -273,54 +286,54 @@ class ServerDecoder:
             else _label_params(labels, self.server)
         )
         top = (self.endpoints.chat_top if query.chat else self.endpoints.plain_top) if query.first_token else 0
-        fields = dict(STEADY[self.server]) | grammar
-        return _DecodingRequest(query, fields, most_label_tokens(query), self.server, top, by_tokens)
+        fields = dict(NO_PENALTY[self.server]) | grammar
+        return _DecodingRequest(query, fields, max_label_tokens(query), self.server, top, by_tokens)
 
     def _drawing(self, query: ConstrainedGenerateQuery) -> dict[str, Any]:
         if not query.temperature or self.server == NO_GRAMMAR:
             return {}
-        return dict(WHOLE[self.server]) | ({"top_k": query.top_k} if query.top_k else {})
+        return dict(FULL_DISTRIBUTION[self.server]) | ({"top_k": query.top_k} if query.top_k else {})
 
-    async def _spelling(self, caller: http.OpenAIClient, text: str) -> Spelling | RequestFailedError:
-        """A text in the server's tokens, for which it generates nothing; no tokens where it does not tell."""
+    async def _spelling(self, client: http.OpenAIClient, text: str) -> Spelling | RequestFailedError:
+        """A text in the server's tokens, without generation; empty if the server does not tokenize."""
         if text not in self._spellings:
-            tokens = await self._tokens(caller, text)
+            tokens = await self._tokens(client, text)
             if isinstance(tokens, RequestFailedError):
                 return tokens
             self._spellings[text] = tokens
         return self._spellings[text]
 
-    async def _tokens(self, caller: http.OpenAIClient, text: str) -> Spelling | RequestFailedError:
+    async def _tokens(self, client: http.OpenAIClient, text: str) -> Spelling | RequestFailedError:
         if self.server == NO_GRAMMAR:
             return Spelling(())
         opening = COLON if text.startswith(" ") else LINE
         body: dict[str, Any] = {"content": opening + text, "add_special": False, "with_pieces": True}
         if self.server == VLLM:
-            body = {"model": caller.model, "prompt": text, "add_special_tokens": False}
-        reply = await caller.look_up(f"{caller.address.url.removesuffix('/v1')}/tokenize", body)
+            body = {"model": client.model, "prompt": text, "add_special_tokens": False}
+        reply = await client.get_json(f"{client.address.url.removesuffix('/v1')}/tokenize", body)
         if isinstance(reply, RequestFailedError):
             return reply
         tokens = reply.get("tokens") if reply is not None else None
         if not isinstance(tokens, list) or not all(map(_is_token, tokens)):
             return Spelling(())
-        return Spelling(tuple(tokens)) if self.server == VLLM else Spelling.behind(opening, text, tokens)
+        return Spelling(tuple(tokens)) if self.server == VLLM else Spelling.from_reply(opening, text, tokens)
 
-    # Reading.
+    # Responses.
 
     def _read(
         self,
-        caller: http.OpenAIClient,
+        client: http.OpenAIClient,
         wanted: _DecodingRequest,
         body: Mapping[str, Any],
         seen: Callable[[Mapping[str, Any]], None],
     ) -> Answer | UnsupportedQueryError:
-        """What a response answers.
+        """The answer in a response.
 
         Raises:
             HalfAnswerError: a piece is missing.
         """
-        answer = wanted.read(body, caller.presentable)
-        if isinstance(answer, OutsideError):
+        answer = wanted.read(body, client.quotable)
+        if isinstance(answer, ConstraintViolationError):
             self.n_outside += 1
         elif isinstance(answer, Answer) and _needs_grammar(wanted.query):
             self._kept = True
@@ -332,19 +345,19 @@ class ServerDecoder:
 
 @dataclass(frozen=True, slots=True)
 class _DecodingRequest:
-    """One query as it is put to one server.
+    """One query, as a request to one server.
 
     Attributes:
-        query: as it was asked.
-        fields: that are no part of OpenAI's interface.
-        max_tokens: of the answer.
+        query: the query.
+        fields: parameters beyond OpenAI's API.
+        max_tokens: maximum length of the answer.
         server: one of `SERVERS`.
-        top: most probable tokens to be shown; 0 for none.
-        spelled: whether labels are told in tokens.
-        passage: the passage's tokens, where it is told in tokens.
+        top: number of top tokens to show; 0 for none.
+        spelled: whether the grammar has labels as tokens.
+        passage: tokens of the passage, if the grammar has them.
     """
 
-    query: Limited
+    query: ConstrainedQuery
     fields: Mapping[str, Any]
     max_tokens: int
     server: str
@@ -354,16 +367,16 @@ class _DecodingRequest:
 
     @property
     def by_tokens(self) -> bool:
-        """Whether its grammar is one of tokens."""
+        """Whether the grammar is one of tokens."""
         return self.spelled or bool(self.passage)
 
     @property
-    def too_long(self) -> http.TooLongError:
+    def too_long(self) -> http.PromptTooLongError:
         without = ", without any example" if self.query.shots else ""
-        return http.TooLongError(f"prompt and answer are longer than the model reads{without}")
+        return http.PromptTooLongError(f"prompt and answer are longer than the model reads{without}")
 
     def params(self, text: str) -> dict[str, Any]:
-        """The request with this text."""
+        """Parameters of the request with this text."""
         query = self.query
         params: dict[str, Any] = {"max_tokens": self.max_tokens, "temperature": 0, "seed": 0} | prompt_in(
             text, chat=query.chat
@@ -377,8 +390,8 @@ class _DecodingRequest:
             params |= {"logprobs": True, "top_logprobs": self.top} if query.chat else {"logprobs": self.top}
         return params | ({"extra_body": dict(self.fields)} if self.fields else {})
 
-    def read(self, body: Mapping[str, Any], presentable: Callable[[object], str]) -> Answer | UnsupportedQueryError:
-        """What a response answers.
+    def read(self, body: Mapping[str, Any], quotable: Callable[[object], str]) -> Answer | UnsupportedQueryError:
+        """The answer in a response.
 
         Raises:
             HalfAnswerError: a piece is missing.
@@ -392,27 +405,27 @@ class _DecodingRequest:
         if not text and finish == "length":
             return UnsupportedQueryError(SPENT)
         if not text and finish != "stop":
-            raise HalfAnswerError("a response with nothing in it")
+            raise IncompleteResponseError("a response with nothing in it")
         if isinstance(self.query, MultipleChoiceQuery):
-            return _chosen(self.query, text, choice) or _outside(presentable(text), "none of the labels")
-        return self._written(text, presentable(text), cut=finish == "length")
+            return _chosen(self.query, text, choice) or _outside(quotable(text), "none of the labels")
+        return self._written(text, quotable(text), cut=finish == "length")
 
     def _ran_out(self, body: Mapping[str, Any]) -> bool:
-        """Whether the answer ended since prompt and answer have no more room; vLLM refuses such a prompt, llama.cpp begins."""
+        """Whether the context was full before the answer ended; vLLM refuses such a prompt, llama.cpp starts to answer."""
         usage = body.get("usage")
         n_tokens = usage.get("completion_tokens") if isinstance(usage, Mapping) else None
         return self.server == LLAMA_CPP and isinstance(n_tokens, int) and n_tokens < self.max_tokens
 
     def _written(self, text: str, quotable: str, *, cut: bool) -> Answer | UnsupportedQueryError:
-        """The answer, or what is wrong with it; `shown` is the text as it may be quoted."""
+        """The answer, or why it is invalid; `quotable` is the text for messages."""
         query = self.query
-        if not isinstance(query, ConstrainedGenerateQuery) or query.constraint == FREE:
+        if not isinstance(query, ConstrainedGenerateQuery) or query.constraint == UNCONSTRAINED:
             return _answer_of(text)
         if query.constraint == SPAN:
             kept = span_in(query.passage, text, cut=cut and not self.passage)
             what = "no piece of the passage"
         else:
-            made = ShuffledGrammar.of(pieces_of(query.passage), _lead(query))
+            made = ShuffledGrammar.from_pieces(pieces_of(query.passage), _lead(query))
             made = ShuffledGrammar(self.passage, self.passage) if self.passage else made
             kept, what = made.whole_in(text, cut=cut), "not made of the passage's words"
         if kept is None:
@@ -428,24 +441,26 @@ def _answer_of(text: str) -> Answer:
     return Answer((math.nan,), math.nan, text=text)
 
 
-def _outside(text: str, what: str) -> OutsideError:
-    return OutsideError(f"the server's answer {_brief(text)} is {what}, so it did not keep to the grammar; {MEND}")
+def _outside(text: str, what: str) -> ConstraintViolationError:
+    return ConstraintViolationError(
+        f"the server's answer {_brief(text)} is {what}, so it did not keep to the grammar; {OTHER_SERVER}"
+    )
 
 
 def _brief(text: str) -> str:
-    return repr(text if len(text) <= MAX_QUOTED_LETTERS else f"{text[:MAX_QUOTED_LETTERS]}...")
+    return repr(text if len(text) <= MAX_QUOTED_CHARS else f"{text[:MAX_QUOTED_CHARS]}...")
 
 
-def _needs_grammar(query: Limited) -> bool:
+def _needs_grammar(query: ConstrainedQuery) -> bool:
     return isinstance(query, MultipleChoiceQuery) or query.constraint in (PASSAGE_TOKENS, SPAN)
 
 
 def _grammar_of(query: ConstrainedGenerateQuery, pieces: Sequence[Piece], spelling: Spelling | None) -> str:
-    """The grammar of a constrained answer: of tokens if they are given, else of words."""
+    """The grammar of a constrained answer: of tokens if given, else of words."""
     if spelling is not None:
         return token_span_grammar(spelling) if query.constraint == SPAN else token_shuffle_grammar(spelling)
     lead = _lead(query)
-    return span_grammar(pieces, lead) if query.constraint == SPAN else ShuffledGrammar.of(pieces, lead).grammar
+    return span_grammar(pieces, lead) if query.constraint == SPAN else ShuffledGrammar.from_pieces(pieces, lead).grammar
 
 
 def _grammar_params(grammar: str, server: str) -> dict[str, Any]:
@@ -453,30 +468,30 @@ def _grammar_params(grammar: str, server: str) -> dict[str, Any]:
 
 
 def _is_token(given: Any) -> bool:
-    """A number, or with its text, which some servers tell as bytes where it is a piece of a character."""
+    """Whether a value is a token: a number, or a number with its text (bytes for a part of a character)."""
     number = given.get("id") if isinstance(given, Mapping) else given
     return isinstance(number, int) and not isinstance(number, bool) and number >= 0
 
 
 def _label_params(labels: Sequence[str], server: str) -> dict[str, Any]:
-    """VLLM takes labels as they are, and makes a grammar of them that knows no line breaks."""
+    """VLLM accepts labels directly, but not with line breaks."""
     if server == VLLM and all(map(str.isprintable, labels)):
         return {"structured_outputs": {"choice": list(labels)}}
     return _grammar_params(choice_grammar(labels), server)
 
 
 def _lead(query: ConstrainedGenerateQuery) -> str:
-    """The space between prompt and answer, where there is none yet."""
+    """The space between prompt and answer, if there is none yet."""
     return "" if query.chat or query.display_text()[-1:].isspace() else " "
 
 
 def _spelled(query: MultipleChoiceQuery) -> tuple[str, ...]:
-    """The labels as an answer says them: with their own space where they go on with a text."""
+    """The labels in an answer: with their leading space unless the answer is a chat message."""
     return tuple(label.strip() for label in query.labels) if query.chat else query.labels
 
 
 def _chosen(query: MultipleChoiceQuery, text: str, choice: Mapping[str, Any]) -> Answer | None:
-    """The label that was chosen; None if it is none."""
+    """The chosen label; None if the text is not a label."""
     said = text.strip()
     if said not in {label.strip() for label in query.labels}:
         return None
@@ -487,9 +502,9 @@ def _chosen(query: MultipleChoiceQuery, text: str, choice: Mapping[str, Any]) ->
 
 
 def first_nats(query: MultipleChoiceQuery, steps: Iterable[TopLogprobs]) -> tuple[float, ...] | None:
-    """Log-probabilities of labels that are one token each [label], from the first step; None where they cannot be had honestly.
+    """Log-probabilities of single-token labels [label] from the first step; None if they are not reliable.
 
-    All labels must be shown, and a token that no label begins with: else probabilities may be those that the grammar left.
+    All labels and one other token must be shown, or the probabilities may be those after the grammar.
     """
     labels = _spelled(query)
     for step in steps:
@@ -502,32 +517,32 @@ def first_nats(query: MultipleChoiceQuery, steps: Iterable[TopLogprobs]) -> tupl
 
 
 def prompt_in(text: str, *, chat: bool) -> dict[str, Any]:
-    """A prompt as each endpoint takes it."""
+    """The prompt as a parameter of an endpoint."""
     return {"messages": [{"role": "user", "content": text}]} if chat else {"prompt": text}
 
 
 def n_tokens_of(text: str) -> int:
-    """Tokens of a text, estimated by its bytes."""
+    """Number of tokens of a text, estimated from its bytes."""
     return math.ceil(len(text.encode("utf-8", "replace")) / BYTES_PER_TOKEN)
 
 
 def estimated_tokens(passage: str) -> int:
-    """Tokens of a passage, estimated by its words."""
+    """Number of tokens of a passage, estimated from its words."""
     return math.ceil(TOKENS_PER_WORD * len(passage.split())) + TOKENS_AROUND
 
 
-def most_label_tokens(query: MultipleChoiceQuery) -> int:
-    """Tokens of a label, at most: no token has less than a byte, and one ends the answer."""
+def max_label_tokens(query: MultipleChoiceQuery) -> int:
+    """Maximum tokens of a label and the end: a token has at least one byte."""
     return max(len(label.encode("utf-8", "replace")) for label in query.labels) + 1
 
 
-def effort_tokens(query: Limited) -> int:
-    """Tokens of prompt and answer, estimated."""
-    most = most_label_tokens(query) if isinstance(query, MultipleChoiceQuery) else estimated_tokens(query.passage)
+def effort_tokens(query: ConstrainedQuery) -> int:
+    """Estimated tokens of prompt and answer."""
+    most = max_label_tokens(query) if isinstance(query, MultipleChoiceQuery) else estimated_tokens(query.passage)
     return n_tokens_of(query.display_text()) + most
 
 
 def _seed(query: ConstrainedGenerateQuery) -> int:
-    """By the query alone, whatever it is asked together with; servers take 31 bits."""
+    """A seed of 31 bits, the servers' limit, that depends on the query only."""
     seed_digest = hashlib.sha256(f"{query.seed}\n{query.display_text()}".encode("utf-8", "replace")).digest()
     return int.from_bytes(seed_digest[:4]) >> 1

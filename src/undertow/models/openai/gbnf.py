@@ -1,4 +1,4 @@
-r"""What an answer may consist of, as servers are told it: grammars in GBNF, which llama.cpp and vLLM's xgrammar both read.
+r"""Grammars in GBNF for constrained answers, which llama.cpp and vLLM's xgrammar both support.
 
     labels     root ::= " gender" | " race"
     a passage  root ::= " " (w0 | w1 | w2)              the cats sleep
@@ -23,19 +23,19 @@ from typing import Any
 LLAMA_CPP, VLLM, NO_GRAMMAR = "llama.cpp", "vllm", "none"
 SERVERS = (LLAMA_CPP, VLLM, NO_GRAMMAR)
 OWNERS: Mapping[str, str] = {"llamacpp": LLAMA_CPP, "vllm": VLLM}
-"""What servers that take grammars call the owner of their models."""
+"""Servers with grammars, by the owner of their models."""
 
 APOSTROPHES = "'\N{RIGHT SINGLE QUOTATION MARK}"
 JOINERS = "\N{ZERO WIDTH JOINER}\N{ZERO WIDTH NON-JOINER}"
 WITHOUT_SPACES = ("CJK", "HIRAGANA", "KATAKANA", "THAI", "LAO", "KHMER", "MYANMAR")
-"""Scripts that put no space between words, by the beginnings of their letters' names; each letter counts as a word."""
+"""Scripts without spaces between words, by the first word of their characters' names; each character counts as a word."""
 PIECE = re.compile("(s*)(w[wm]*(?:a[wm]+)*|[law]m*|pm*|m+)")
 """A word or a mark behind white space, by the kinds of its characters."""
 ESCAPES: Mapping[str, str] = {'"': r"\"", "\\": r"\\", "\n": r"\n", "\r": r"\r", "\t": r"\t"}
 
 
 def owner_in(models: Mapping[str, Any], model: str) -> str:
-    """Whose a model is, by the server's list of its models; "" if that does not say."""
+    """The owner of a model in the server's list of models; "" if unknown."""
     listed = models.get("data")
     entries = [one for one in listed if isinstance(one, Mapping)] if isinstance(listed, list) else []
     own = [one for one in entries if one.get("id") == model] or entries
@@ -86,7 +86,7 @@ def _kind(letter: str) -> str:
 
 
 def literal(text: str) -> str:
-    """A text as a terminal."""
+    """A text as a GBNF terminal."""
     return f'"{"".join(map(_escaped, text))}"'
 
 
@@ -97,7 +97,7 @@ def _escaped(letter: str) -> str:
 
 
 def choice_grammar(labels: Sequence[str]) -> str:
-    """One of the labels, as they are spelled here."""
+    """A grammar for one of the labels."""
     return f"root ::= {_any_of(labels)}"
 
 
@@ -137,7 +137,7 @@ class Spelling:
     texts: tuple[str, ...] = ()
 
     @classmethod
-    def behind(cls, opening: str, text: str, tokens: Sequence[Any]) -> Spelling:
+    def from_reply(cls, opening: str, text: str, tokens: Sequence[Any]) -> Spelling:
         """From what llama.cpp says of the opening and the text together, since a text is spelled otherwise where it begins.
 
         Without texts where one token is the end of the opening and the beginning of the text, or a piece of a character.
@@ -152,7 +152,7 @@ class Spelling:
 
 
 def token_choice_grammar(labels: Sequence[Spelling]) -> str:
-    """One of the labels, in these tokens and no others."""
+    """A grammar for one of the labels in these tokens."""
     return f"root ::= {' | '.join(' '.join(map(_token, label.numbers)) for label in labels)}"
 
 
@@ -163,7 +163,7 @@ def token_span_grammar(passage: Spelling) -> str:
 
 
 def token_shuffle_grammar(passage: Spelling) -> str:
-    """Tokens of a passage in any order, none among them."""
+    """A grammar for any number of tokens of a passage in any order."""
     return f"root ::= piece*\npiece ::= {' | '.join(map(_token, dict.fromkeys(passage.numbers)))}"
 
 
@@ -184,7 +184,7 @@ class ShuffledGrammar:
     rest: tuple[str, ...]
 
     @classmethod
-    def of(cls, pieces: Sequence[Piece], lead: str) -> ShuffledGrammar:
+    def from_pieces(cls, pieces: Sequence[Piece], lead: str) -> ShuffledGrammar:
         """Of a passage, for an answer behind `lead`. Its first word gets a space, without which nothing could come before it."""
         head, *others = pieces
         spaced = head.before or (" " if _kind(head.text[0]) == "w" else "")

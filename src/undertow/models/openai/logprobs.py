@@ -1,4 +1,4 @@
-"""From a response of a server that speaks OpenAI's interface to the steps of its answer, as far as they were shown.
+"""Parse the top log-probabilities of an OpenAI-compatible server into decoding steps.
 
     shown      she .41   he .33   " she" .05   the .02        she: .46, and of two spellings both were seen
     not shown  .19 in all, none of them above .02             he: .33 to .35, they: 0 to .06, if "the" began it
@@ -22,20 +22,20 @@ from undertow.models.generation.step_readout import Step, answer_of, steps_that_
 from undertow.types import Answer, GenerateQuery
 
 HIDDEN_NATS = -1000.0
-"""Servers write a number below this (-9999, the lowest of its type) for a token that they do not show."""
+"""Servers write a number below this (-9999, or the smallest float) for a hidden token."""
 ROUNDING_NATS = 0.01
 ROUNDING_PROB = 1e-6
-"""Numbers that were rounded may add up to 1 though something is hidden; nothing is said to be impossible for that."""
+"""Tolerance: rounded probabilities may add up to 1 though a token is hidden."""
 MAX_PROB = 1.02
-"""Of all tokens of a step, as they were shown: with more, one of them is there twice, or the numbers are no probabilities."""
+"""Largest sum of a step's probabilities; beyond it a token is repeated or the numbers are not probabilities."""
 PIECE_SPACE = "\N{LOWER ONE EIGHTH BLOCK}"
-"""What some tokenizers write for a space, and some servers pass on."""
+"""SentencePiece's space, which some servers pass on."""
 SPENT = "the answer has no text: the model spent all its tokens before it wrote any, as models that reason first do"
 FILTERED = "the server's content filter stopped the answer"
 
 
-class HalfAnswerError(Exception):
-    """A response that is no whole answer; the message says what it lacks. Another attempt may bring it."""
+class IncompleteResponseError(Exception):
+    """A response is incomplete; the message says what it lacks. A retry may succeed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +79,7 @@ class WantedWords:
 
     Attributes:
         words: of the options [option]; "" for one that is no single word, or counts with an earlier one.
-        top: how many tokens of each step the server was asked to show.
+        top: number of top tokens requested per step.
         protocol: `exact` or `paper`.
     """
 
@@ -103,12 +103,12 @@ class ServedStep(Step):
 
 @dataclass(slots=True)
 class LogprobCoverage:
-    """What a server has shown in the answers of a run.
+    """What the server showed in the answers of a run.
 
     Attributes:
         spreads: whether the probability of any step was on more than one token.
         words, whole: words that were looked for, and those that were shown as one token.
-        fewest: how many tokens were shown of a step, at least, by how many were asked for.
+        fewest: smallest number of tokens shown of a step, by the number requested.
     """
 
     spreads: bool = False
@@ -130,7 +130,7 @@ class LogprobCoverage:
     def notes(self) -> tuple[str, ...]:
         """What a reader of the results must know of it."""
         notes = [
-            f"of {requested} tokens that were asked for, the server shows as few as {fewest} of a step"
+            f"of {requested} requested tokens, the server shows as few as {fewest} of a step"
             for requested, fewest in sorted(self.fewest.items())
             if fewest < requested
         ]
@@ -141,7 +141,7 @@ class LogprobCoverage:
 
 
 def words_of(prompt: GenerateQuery) -> tuple[str, ...] | UnsupportedQueryError:
-    """What a token must spell to count for each option [option], or why the options cannot be told apart."""
+    """The word of each option [option], or why the options cannot be distinguished."""
     owner: dict[str, str] = {}
     words = []
     for option in prompt.options:
@@ -161,7 +161,7 @@ def answer_in(body: Mapping[str, Any]) -> Mapping[str, Any]:
     """
     choices = body.get("choices")
     if not isinstance(choices, list) or not choices or not isinstance(choices[0], Mapping):
-        raise HalfAnswerError("a response without an answer")
+        raise IncompleteResponseError("a response without an answer")
     return choices[0]
 
 
@@ -175,7 +175,7 @@ def text_of(choice: Mapping[str, Any]) -> str:
     holder, name = (message, "content") if isinstance(message, Mapping) else (choice, "text")
     text = holder.get(name) or holder.get("refusal") or ""
     if not isinstance(text, str):
-        raise HalfAnswerError("an answer that is no text")
+        raise IncompleteResponseError("an answer that is no text")
     return text
 
 
@@ -197,7 +197,7 @@ def top_logprobs_of(choice: Mapping[str, Any]) -> list[TopLogprobs]:
         columns = given["tokens"], given["token_logprobs"], given["top_logprobs"]
         return [_top_logprobs(*row) for row in zip(*columns, strict=True)]
     except (KeyError, TypeError, ValueError, OverflowError) as error:
-        raise HalfAnswerError("log-probabilities with pieces missing or too many") from error
+        raise IncompleteResponseError("log-probabilities with pieces missing or too many") from error
 
 
 def _top_logprobs(token: Any, nats: Any, top: Any) -> TopLogprobs:

@@ -1,7 +1,7 @@
-"""A prompt inside a model's own chat template, the same on every day.
+"""Apply a model's chat template, with a fixed date.
 
-Some templates write today's date into the system message. An audit of dates must not depend on the day that it is run on, and
-stored answers must not differ by it, so such a template is told one fixed date.
+Some templates write today's date into the system message. Results and cached answers must not depend on the day of the run,
+so such a template gets one fixed date.
 """
 
 from __future__ import annotations
@@ -13,29 +13,29 @@ from typing import Any
 from undertow.models.base import UnsupportedQueryError
 
 FIXED_DATE = date(2024, 7, 26)
-"""The date that a template which asks for it gets: the day that Llama 3 templates name where there is no clock."""
+"""The date for templates that ask for it: the default of Llama 3 templates."""
 
 CLOCK = "strftime_now"
 _FORM = re.compile(CLOCK + r"\(\s*['\"]([^'\"]+)['\"]")
 
 
-def in_template(tokenizer: Any, prompt: str) -> tuple[int, ...] | UnsupportedQueryError:
-    """The tokens of a chat in which the user says the prompt and the model is to answer, or why there is none."""
+def encode_chat(tokenizer: Any, prompt: str) -> tuple[int, ...] | UnsupportedQueryError:
+    """Tokens of a chat with the prompt as the user's message, or why it cannot be built."""
     if not tokenizer.chat_template:
         return UnsupportedQueryError("this model has no chat template; leave --chat out")
-    said = [{"role": "user", "content": prompt}]
+    messages = [{"role": "user", "content": prompt}]
     try:
         template = _with_fixed_date(tokenizer.get_chat_template())
         coded = tokenizer.apply_chat_template(
-            said, chat_template=template, add_generation_prompt=True, return_dict=True
+            messages, chat_template=template, add_generation_prompt=True, return_dict=True
         )
-    except Exception as error:  # noqa: BLE001 - a template is a program, and raises what it likes
+    except Exception as error:  # noqa: BLE001 - a template is a program and may raise anything
         return UnsupportedQueryError(f"the chat template of this model cannot take the prompt ({str(error)[:200]})")
     return tuple(coded["input_ids"])
 
 
 def _with_fixed_date(template: str) -> str:
-    """The template with a clock of our own; transformers gives it the machine's, and takes no function in its place."""
+    """The template with a macro in place of the clock that transformers passes."""
     if CLOCK not in template:
         return template
     forms = dict.fromkeys(_FORM.findall(template))
@@ -46,7 +46,7 @@ def _with_fixed_date(template: str) -> str:
 
 
 def template_notes(tokenizer: Any) -> list[str]:
-    """What a reader must know of the template."""
+    """Notes on the template."""
     if CLOCK not in str(tokenizer.chat_template or ""):
         return []
-    return [f"the chat template writes a date into each prompt; it was told {FIXED_DATE.isoformat()}"]
+    return [f"the chat template writes a date into each prompt; it was given {FIXED_DATE.isoformat()}"]

@@ -1,4 +1,4 @@
-"""Which tokens of a text are the words that fill its blanks, told from the characters that each token stands for.
+"""Find the tokens of the words that fill blanks, by the characters of each token.
 
 text      In 1953 , she was a teenager .        tokens of the fill: those whose characters are the fill's alone,
                     ^^^                          but for a space before it
@@ -18,16 +18,16 @@ class FillSpan:
     """A text with an option in it, in tokens.
 
     Attributes:
-        tokens: of the whole text, as the tokenizer wraps it.
-        places: positions of the tokens that the fills are made of, left to right.
+        tokens: tokens of the whole text, special tokens included.
+        places: positions of the fills' tokens, left to right.
     """
 
     tokens: tuple[int, ...]
     places: tuple[int, ...]
 
 
-def spans(query: ClozeQuery, number: int) -> list[tuple[int, int]]:
-    """Where each fill of an option stands in its text: (first character, one past the last)."""
+def fill_offsets(query: ClozeQuery, number: int) -> list[tuple[int, int]]:
+    """Character range of each fill of an option: (first, one past the last)."""
     places, at = [], 0
     for piece, fill in zip(query.pieces[:-1], query.options[number].fills, strict=True):
         at += len(piece)
@@ -36,16 +36,16 @@ def spans(query: ClozeQuery, number: int) -> list[tuple[int, int]]:
     return places
 
 
-def placed(
+def find_fills(
     text: str, spans: Sequence[tuple[int, int]], ids: tuple[int, ...], offsets: Sequence[tuple[int, int] | None]
 ) -> FillSpan | UnsupportedQueryError:
-    """The tokens that the fills are made of; each must be the fill's alone, but for a space before it."""
+    """The tokens of the fills; each must cover no other text but a space before the fill."""
     places: list[int] = []
     for first, end in spans:
         own = [at for at, span in enumerate(offsets) if span is not None and span[0] < end and span[1] > first]
         if not own:
             return UnsupportedQueryError("an option adds nothing to the text around it")
-        # A space that is a token of its own belongs to the word behind it: a mask stands for both.
+        # A separate space token belongs to the word behind it: a mask stands for both.
         before = offsets[own[0] - 1] if own[0] else None
         if before is not None and before[1] <= first and text[before[0] : first] in ("", " "):
             places.append(own[0] - 1)

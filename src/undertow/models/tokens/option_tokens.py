@@ -1,8 +1,8 @@
-"""Which tokens of a vocabulary are which words: what an answer, read one token at a time, can say of the words asked about.
+"""Find the tokens that spell each option, to read probabilities from single decoding steps.
 
 word     tokens whose text is the word      distribution of one step
 she      "she"  " she"                      P(she) = P("she") + P(" she")
-zirself  none: it is several tokens         cannot be seen in one step
+zirself  none: it is several tokens         cannot be read in one step
 """
 
 from __future__ import annotations
@@ -16,19 +16,19 @@ from undertow.models.generation.step_readout import word_of
 from undertow.types import Option
 
 CONTINUES = "##"
-"""How WordPiece marks a token that goes on with a word."""
+"""Prefix of WordPiece tokens that continue a word."""
 PIECE_SPACE = "\N{LOWER ONE EIGHTH BLOCK}"
-"""How SentencePiece writes a space, which decoding a token alone drops."""
+"""SentencePiece's space, which decoding a single token drops."""
 
 LINE_BREAKS = ("\n", "\r")
 
 
 @dataclass(frozen=True, slots=True)
 class OptionTokens:
-    """The tokens that a step's distribution is read at.
+    """The tokens to read from a step's distribution.
 
     Attributes:
-        ids: of each option [option][token]; () for one that is several tokens, or that counts with an earlier one.
+        ids: token ids [option][token]; () for an option of several tokens, or one that counts with an earlier option.
     """
 
     ids: tuple[tuple[int, ...], ...]
@@ -36,7 +36,7 @@ class OptionTokens:
 
 @dataclass(slots=True)
 class Vocabulary:
-    """A tokenizer's vocabulary by the words that its tokens spell; decoded once, when it is first asked."""
+    """A tokenizer's vocabulary by the words that its tokens spell; decoded on first use."""
 
     tokenizer: Any
     _texts: dict[int, str] = field(default_factory=dict)
@@ -44,19 +44,19 @@ class Vocabulary:
     _known: dict[tuple[Option, ...], OptionTokens | UnsupportedQueryError] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, tokenizer: Any) -> Vocabulary:
-        """The vocabulary of a tokenizer, not decoded yet."""
+    def from_tokenizer(cls, tokenizer: Any) -> Vocabulary:
+        """The vocabulary of a tokenizer, decoded on first use."""
         return cls(tokenizer)
 
     def of_options(self, options: Sequence[Option]) -> OptionTokens | UnsupportedQueryError:
-        """The tokens of each option's word, or why these options cannot be told apart or seen one token at a time."""
+        """The tokens of each option's word, or why the options cannot be distinguished by single tokens."""
         key = tuple(options)
         if key not in self._known:
             self._known[key] = self._of_options(key)
         return self._known[key]
 
     def text_of(self, token: int) -> str:
-        """What a token spells, with the space that belongs to it where the tokenizer shows that."""
+        """The text of a token, with its leading space where the tokenizer marks it."""
         if not self._texts:
             self._decode()
         return self._texts.get(token, "")
@@ -68,7 +68,7 @@ class Vocabulary:
         return frozenset(token for token, text in self._texts.items() if text.lstrip(" ").startswith(LINE_BREAKS))
 
     def line_ends(self) -> frozenset[int]:
-        """Tokens that say something and then break the line, as one for a full stop and what follows it may."""
+        """Tokens with a line break after other text, such as a full stop."""
         if not self._texts:
             self._decode()
         breaking = frozenset(token for token, text in self._texts.items() if any(sign in text for sign in LINE_BREAKS))
@@ -95,7 +95,7 @@ class Vocabulary:
         return OptionTokens(tuple(ids))
 
     def _of_word(self, word: str) -> tuple[int, ...]:
-        """All tokens that spell the word; of one that no token spells (an uncased vocabulary), those that it becomes."""
+        """Tokens that spell the word, or the single token that an uncased tokenizer gives it."""
         if not self._texts:
             self._decode()
         if word in self._tokens or not word:
@@ -129,7 +129,7 @@ class Vocabulary:
 
 
 def _spaced(text: str, piece: str, *, pieced: bool) -> str:
-    """A token's text, with a space before it where it begins a word."""
+    """A token's text, with a space before it if it begins a word."""
     if pieced and piece.startswith(CONTINUES):
         return text.removeprefix(CONTINUES)
     begins = (pieced and text[:1].isalnum()) or piece.startswith(PIECE_SPACE)

@@ -1,13 +1,13 @@
-"""A question and its passage as a model reads them, whole or in windows, and the tokens that a piece of the passage is.
+"""Encode a question and its passage, in windows if it is long, and find the tokens of a span of the passage.
 
     [CLS] Who met James ? [SEP] Mary met James . [SEP]              characters   Mary met James.
                                 ^    ^                                           ^^^^ a piece: tokens whose characters overlap it
 
-A passage that is too long is read in windows that overlap, each with the whole question, cut by the tokenizer as the
-question-answering pipeline of transformers has it cut them:
+A long passage is read in overlapping windows, each with the whole question, as in the question-answering pipeline of
+transformers:
 
     [CLS] Who met James ? [SEP] Mary met [SEP]
-    [CLS] Who met James ? [SEP] met James [SEP]        the pieces of one window are compared with those of another
+    [CLS] Who met James ? [SEP] met James [SEP]        spans of all windows are compared
 """
 
 from __future__ import annotations
@@ -22,29 +22,29 @@ import numpy as np
 from undertow.models.base import Ints, UnsupportedQueryError
 from undertow.types import SpanQuery
 
-MAX_TEXT_CHARS = 384
-MAX_OVERLAP = 128
-"""Tokens of a text, and of the passage that a window shares with the one before it, at most: the pipeline's own defaults."""
+MAX_TEXT_TOKENS = 384
+MAX_OVERLAP_TOKENS = 128
+"""Maximum tokens of a text, and of the overlap of two windows: the pipeline's defaults."""
 AT_ONCE = 1024
-"""Texts that are tokenized in one go; what a tokenizer says of a text takes much more room than what is kept."""
+"""Texts to tokenize at a time; a tokenizer's output takes much more memory than what is kept."""
 UNSPACED = ("CJK", "HIRAGANA", "KATAKANA", "THAI", "LAO", "KHMER", "MYANMAR", "TIBETAN")
-"""Scripts that put no space between words, as the names of their characters begin."""
+"""Scripts without spaces between words, by the first word of their characters' names."""
 NO_WORD = -1
 Span = tuple[int, int]
 
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """Question and passage, or a stretch of it, in tokens.
+    """Question and passage, or a part of it, in tokens.
 
     Attributes:
-        tokens: of the whole text, as the tokenizer wraps it.
-        types: which of the two each token is of, as the model is told.
-        first: place of the passage's first token.
-        offsets: characters of the passage that its tokens stand for, (first, one past the last) [token, 2].
-        words: the word that each of them is a part of, `NO_WORD` for none [token].
-        characters: the stretch of the passage that this is, (first character, one past the last).
-        marks: places of the token that stands for no answer, in order; the first is where that is read, if it opens the text.
+        tokens: tokens of question and passage, special tokens included.
+        types: token type ids.
+        first: position of the passage's first token.
+        offsets: character range of each token of the passage, (first, one past the last) [token, 2].
+        words: index of the word of each token of the passage, `NO_WORD` for none [token].
+        characters: character range of this window, (first, one past the last).
+        marks: positions of the token for no answer, in order; it is read at the first one, if that opens the text.
     """
 
     tokens: tuple[int, ...]
@@ -57,21 +57,21 @@ class Window:
 
     @property
     def fed(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
-        """What the network sees; windows that share it get the same numbers."""
+        """The input of the network; equal inputs give equal numbers."""
         return self.tokens, self.types
 
     @property
     def has_null(self) -> bool:
-        """Whether it can be said that there is no answer."""
+        """Whether the model can give no answer."""
         return self.marks[:1] == (0,)
 
     def places(self, span: Span) -> Span | None:
-        """The first and the last of the passage's tokens that overlap these characters; None if there are none."""
+        """First and last token of the passage that overlap these characters; None if there are none."""
         own = np.flatnonzero((self.offsets[:, 0] < span[1]) & (self.offsets[:, 1] > span[0]))
         return (int(own[0]), int(own[-1])) if len(own) else None
 
     def words_at(self, start: int, end: int) -> Span:
-        """Characters of the whole words that a piece begins and ends in; its own where the tokenizer knows no words."""
+        """Character range of a span, extended to whole words if the tokenizer has words."""
         words = self.words[start], self.words[end]
         if NO_WORD in words:
             return int(self.offsets[start, 0]), int(self.offsets[end, 1])
@@ -81,11 +81,11 @@ class Window:
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """A place of a candidate.
+    """An occurrence of a candidate.
 
     Attributes:
-        window: number of the window.
-        start, end: its first and its last token, among the passage's.
+        window: index of the window.
+        start, end: first and last token, counted from the passage's first.
     """
 
     window: int
@@ -98,10 +98,10 @@ class EncodedQuestion:
     """A query in tokens.
 
     Attributes:
-        place: in the list of queries.
-        query: it.
-        windows: what is read.
-        candidates: every place of each candidate [candidate][place].
+        place: index in the list of queries.
+        query: the query.
+        windows: windows on the passage.
+        candidates: occurrences of each candidate [candidate][occurrence].
     """
 
     place: int
@@ -111,39 +111,39 @@ class EncodedQuestion:
 
     @property
     def fed(self) -> tuple[tuple[tuple[int, ...], tuple[int, ...]], ...]:
-        """What the network sees of it [window]."""
+        """The inputs of the network [window]."""
         return tuple(window.fed for window in self.windows)
 
 
 @dataclass(frozen=True, slots=True)
 class QAEncoder:
-    """Questions and passages in the tokens of one model.
+    """Encodes questions and passages for one model.
 
     Attributes:
         tokenizer: a fast one.
-        most_tokens: that a text may have for this model.
+        max_tokens: the model's context length.
     """
 
     tokenizer: Any
-    most_tokens: int
+    max_tokens: int
 
     @property
     def context_tokens(self) -> int:
-        """Tokens of a text, at most."""
-        return min(self.most_tokens, MAX_TEXT_CHARS)
+        """Maximum number of tokens of a text."""
+        return min(self.max_tokens, MAX_TEXT_TOKENS)
 
     @property
     def overlap_tokens(self) -> int:
-        """Tokens of the passage that a window shares with the one before it."""
-        return min(self.context_tokens // 2, MAX_OVERLAP)
+        """Tokens that two windows share."""
+        return min(self.context_tokens // 2, MAX_OVERLAP_TOKENS)
 
     @property
     def passage_last(self) -> bool:
-        """Whether the question comes first; with models that are padded in front it comes last."""
+        """Whether the passage follows the question; it precedes it for tokenizers that pad on the left."""
         return bool(self.tokenizer.padding_side == "right")
 
-    def posed(self, queries: Sequence[SpanQuery]) -> list[EncodedQuestion | UnsupportedQueryError]:
-        """Each query in tokens, or why this model cannot be asked it, in order."""
+    def encode(self, queries: Sequence[SpanQuery]) -> list[EncodedQuestion | UnsupportedQueryError]:
+        """Each query in tokens, or why it is not supported, in order."""
         texts = list(dict.fromkeys((query.question, query.passage) for query in queries))
         windows = dict(zip(texts, self._windows(texts), strict=True))
         return [_posed(place, query, windows[query.question, query.passage]) for place, query in enumerate(queries)]
@@ -155,7 +155,7 @@ class QAEncoder:
                 yield self._windows_of(question, passage, encoding)
 
     def _coded(self, texts: Sequence[tuple[str, str]], **options: Any) -> Any:
-        """What the tokenizer says of each text, or of each window of one."""
+        """The tokenizer's encodings of each text, or of each window of one."""
         questions, passages = ([text[side] for text in texts] for side in (0, 1))
         pair = (questions, passages) if self.passage_last else (passages, questions)
         return self.tokenizer(*pair, return_offsets_mapping=True, return_token_type_ids=True, **options).encodings
@@ -165,11 +165,11 @@ class QAEncoder:
             return UnsupportedQueryError("the question or the passage is empty")
         n_passage = whole.sequence_ids.count(int(self.passage_last))
         if not n_passage:
-            return UnsupportedQueryError("this tokenizer makes nothing of the passage")
+            return UnsupportedQueryError("this tokenizer finds no tokens in the passage")
         if len(whole.ids) <= self.context_tokens:
             return (self._window(whole, (0, len(passage))),)
         room = self.context_tokens - (len(whole.ids) - n_passage)
-        # Windows that shared as much as they hold would not move on; a tokenizer refuses to cut them.
+        # The overlap must be smaller than the window, or the tokenizer refuses.
         if room <= self.overlap_tokens:
             return UnsupportedQueryError(
                 f"the question leaves too little of the {self.context_tokens} tokens that the model reads for windows on the passage"
@@ -177,7 +177,7 @@ class QAEncoder:
         return tuple(self._cut(question, passage))
 
     def _cut(self, question: str, passage: str) -> Iterator[Window]:
-        """Windows on a passage that is too long, in the tokenizer's order."""
+        """Windows on a long passage, in the tokenizer's order."""
         encodings = self._coded(
             [(question, passage)],
             truncation="only_second" if self.passage_last else "only_first",
@@ -189,7 +189,7 @@ class QAEncoder:
         stretches = [(int(window.offsets[0, 0]), int(window.offsets[-1, 1])) for window in windows]
         opening, closing = min(first for first, _ in stretches), max(end for _, end in stretches)
         for window, (first, end) in zip(windows, stretches, strict=True):
-            # Nothing is cut off where the passage itself begins and ends, whatever space there is.
+            # Keep the white space at both ends of the passage.
             yield replace(
                 window, characters=(0 if first == opening else first, len(passage) if end == closing else end)
             )
@@ -224,18 +224,18 @@ def _posed(
 
 
 def _pieces(passage: str, candidate: str, windows: Sequence[Window]) -> tuple[Piece, ...] | UnsupportedQueryError:
-    """Every place of a candidate, in every window that holds it whole."""
-    spans = places_of(passage, candidate)
+    """All occurrences of a candidate in windows that hold it whole."""
+    spans = find_spans(passage, candidate)
     if not spans:
-        return UnsupportedQueryError("a candidate is nowhere in the passage but within longer words")
-    pieces, reason = [], "a candidate is cut off by every window that the passage is read in"
+        return UnsupportedQueryError("a candidate occurs only within longer words of the passage")
+    pieces, reason = [], "no window holds a candidate whole"
     for number, window in enumerate(windows):
         for span in spans:
             if span[0] < window.characters[0] or span[1] > window.characters[1]:
                 continue
             places = window.places(span)
             if places is None:
-                reason = "this tokenizer makes nothing of a candidate"
+                reason = "this tokenizer finds no tokens in a candidate"
             elif _takes_more(passage, span, (window.offsets[places[0], 0], window.offsets[places[1], 1])):
                 reason = "this tokenizer joins a candidate with the word beside it"
             else:
@@ -243,10 +243,10 @@ def _pieces(passage: str, candidate: str, windows: Sequence[Window]) -> tuple[Pi
     return tuple(pieces) if pieces else UnsupportedQueryError(reason)
 
 
-def places_of(passage: str, piece: str) -> list[Span]:
-    """Where a piece stands in a passage as words of its own: (first character, one past the last).
+def find_spans(passage: str, piece: str) -> list[Span]:
+    """Character ranges where a text occurs in a passage as whole words: (first, one past the last).
 
-    *Al* is not in *Alice*. Between scripts that put no space between words every place counts.
+    *Al* is not in *Alice*. In scripts without spaces between words every occurrence counts.
     """
     places = []
     first = passage.find(piece)
@@ -259,7 +259,7 @@ def places_of(passage: str, piece: str) -> list[Span]:
 
 
 def _one_word(pair: str) -> bool:
-    """Whether two characters that stand side by side are of one word."""
+    """Whether two adjacent characters belong to one word."""
     if len(pair) < 2 or not all(map(_of_word, pair)):
         return False
     return not any(unicodedata.name(one, "").startswith(UNSPACED) for one in pair)
@@ -271,5 +271,5 @@ def _of_word(character: str) -> bool:
 
 
 def _takes_more(passage: str, span: Span, taken: Span) -> bool:
-    """Whether tokens stand for a part of a neighbouring word too, and not for spaces and punctuation alone."""
+    """Whether the tokens also cover a part of a neighbouring word, not only spaces and punctuation."""
     return any(map(_of_word, passage[taken[0] : span[0]] + passage[span[1] : taken[1]]))

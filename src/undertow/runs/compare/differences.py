@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     import pandas as pd
     from numpy.typing import NDArray
 
-    from undertow.stats.significance.paired_differences import LeftOut, PairedErrors
+    from undertow.stats.significance.paired_differences import JackknifeReplicates, PairedErrors
 
 Progress: TypeAlias = Callable[[int, int], None]
 """Called with (tables measured, tables in all)."""
@@ -333,7 +333,7 @@ def _errors(
     measured: _Measured, judged: Mapping[Key, Result], margins: Margins, progress: Progress
 ) -> PairedErrors | None:
     """Jackknife errors of the differences [result]; None if all answers are equal."""
-    from undertow.stats.significance.paired_differences import LeftOut, paired_errors
+    from undertow.stats.significance.paired_differences import JackknifeReplicates, paired_errors
 
     if measured.paired.identical or not measured.keys:
         return None
@@ -347,7 +347,7 @@ def _errors(
     whole = measured.as_arrays((measured.baseline, measured.candidate))
     progress(0, total)
 
-    def left(grouped: tuple[NDArray[Any], int]) -> LeftOut:
+    def left(grouped: tuple[NDArray[Any], int]) -> JackknifeReplicates:
         nonlocal done
         without, counting = [], []
         for both in zip(*(without_each(frame, *grouped) for frame in frames), strict=True):
@@ -356,7 +356,7 @@ def _errors(
             counting.append(_changed(whole, recomputed))
             done += 1
             progress(done, total)
-        return LeftOut(np.array(without), np.array(counting))
+        return JackknifeReplicates(np.array(without), np.array(counting))
 
     return paired_errors(
         whole[0][1] - whole[0][0],

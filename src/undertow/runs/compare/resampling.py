@@ -127,10 +127,10 @@ def groups_of(labels: Sequence[str], n_most: int, seed: int) -> tuple[NDArray[An
     """
     import numpy as np
 
-    from undertow.stats.intervals.jackknife import dealt_groups
+    from undertow.stats.intervals.jackknife import random_groups
 
     number: Mapping[str, int] = {name: at for at, name in enumerate(dict.fromkeys(labels))}
     of_row = np.array([number[name] for name in labels], dtype=np.int64)
     if len(number) <= n_most:
         return of_row, len(number)
-    return dealt_groups(len(number), n_most, np.random.default_rng(seed))[of_row], n_most
+    return random_groups(len(number), n_most, np.random.default_rng(seed))[of_row], n_most

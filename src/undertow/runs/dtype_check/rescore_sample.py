@@ -16,7 +16,7 @@ import numpy as np
 from undertow import models
 from undertow.audits.base import Audit, ItemBatches, Observations
 from undertow.errors import UndertowError
-from undertow.models.backend.dtype import costs_precision, no_room
+from undertow.models.backend.dtype import costs_precision, memory_shortage
 from undertow.models.base import FLOAT32, ModelHandle, ModelRequest
 from undertow.models.loading.weights import is_gguf
 from undertow.runs.compare.resampling import key_of, point_results, without_each
@@ -114,7 +114,7 @@ def rescore_sample(
     facts = {"model": reduced.request.name, "dtype": reduced.identity.dtype, "of_items": len(reduced.items)}
     if reduced.is_local:
         parameters = float(reduced.facts.get("parameters", 0))
-        reason = no_room(parameters, reduced.request.device, gguf=is_gguf(reduced.request.name))
+        reason = memory_shortage(parameters, reduced.request.device, gguf=is_gguf(reduced.request.name))
         if reason:
             return Float32Check({**facts, "unknown": reason})
     chosen = drawn_clusters(reduced.items, n_items, seed)
@@ -192,7 +192,7 @@ def _followed(
         scoring_method = scoring_method or (scores.scoring_method if sampled else "")
         fresh = iter(scores.answers)
         everything = tuple(
-            next(fresh) if item.cluster in inside else said.get(query_digest(item.query), Answer.none(NOT_AGAIN))
+            next(fresh) if item.cluster in inside else said.get(query_digest(item.query), Answer.missing(NOT_AGAIN))
             for item in items_of_batch
         )
         try:
@@ -288,11 +288,11 @@ class _Sample:
 
     def without_each(self, frame: pd.DataFrame) -> Iterator[pd.DataFrame]:
         """The table without each group of clusters."""
-        from undertow.stats.intervals.jackknife import dealt_groups
+        from undertow.stats.intervals.jackknife import random_groups
 
         if self.n_groups < MIN_CLUSTERS:
             return
-        dealt = dealt_groups(len(self.chosen), self.n_groups, np.random.default_rng(self.seed))
+        dealt = random_groups(len(self.chosen), self.n_groups, np.random.default_rng(self.seed))
         group = dict(zip(self.chosen, dealt.tolist(), strict=True))
         yield from without_each(frame, [group[name] for name in frame["cluster"]], self.n_groups)
 

@@ -13,7 +13,7 @@ from itertools import islice
 from pathlib import Path
 from typing import TypeAlias
 
-from undertow._files import is_there, text_of, toml_of, whole_file
+from undertow._files import decode_text, parse_toml, path_exists, read_file
 from undertow.errors import UndertowError
 
 Facts: TypeAlias = Mapping[str, str | float]
@@ -33,7 +33,7 @@ def expand_patterns(names: Sequence[str]) -> list[str]:
     """
     expanded: list[str] = []
     for name in names:
-        if not has_magic(name) or is_there(Path(name)):
+        if not has_magic(name) or path_exists(Path(name)):
             expanded.append(name)
             continue
         folders = _matching(name)
@@ -113,9 +113,9 @@ def read_about(path: Path | None) -> dict[str, dict[str, str | float]]:
     """
     if path is None:
         return {}
-    text = text_of(whole_file(path, MAX_BYTES, "a file about models"), path)
+    text = decode_text(read_file(path, MAX_BYTES, "a file about models"), path)
     try:
-        table = toml_of(text)
+        table = parse_toml(text)
     except ValueError as error:
         raise UndertowError(f"{path}: is not valid TOML: {error}") from error
     models = table.get("models")

@@ -170,7 +170,7 @@ def _answers(rows: pd.DataFrame, folder: Path) -> dict[_Key, Answer]:
 
 def _answer(row: Mapping[Any, Any], n_options: int) -> Answer:
     if row["missing_reason"]:
-        return Answer.none(str(row["missing_reason"]))
+        return Answer.missing(str(row["missing_reason"]))
     said = row.get("answer")
     logprobs = tuple(float(value) for value in row["logprobs_nats"])
     ceilings = tuple(float(value) for value in _list(row.get("upper_bound_prob")))

@@ -26,19 +26,16 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
 from undertow._files import (
-    DRAFT_PREFIX,
     TooLargeError,
-    draft_folder,
+    file_size,
     first_line,
     is_folder,
-    is_there,
-    json_of,
-    locked,
-    parquet_table,
-    plain_size,
-    remove_forsaken,
-    whole_file,
+    parse_json,
+    path_exists,
+    read_file,
+    read_parquet,
 )
+from undertow._folders import DRAFT_PREFIX, draft_folder, lock_folder, remove_stale_drafts
 from undertow.errors import UndertowError, on_one_line
 from undertow.types import Result, as_json
 
@@ -239,7 +236,7 @@ def write_folder(
             draft.mkdir()
             fill(draft)
             _settle(draft)
-            with locked(folder.parent):
+            with lock_folder(folder.parent):
                 _refuse_place(folder, key, overwrite=overwrite, kind=kind)  # it may be taken meanwhile
                 _move(draft, folder, kind)
                 _settle_folder(folder.parent)
@@ -259,7 +256,7 @@ def check_place(folder: Path, key: str, *, overwrite: bool = False, kind: Kind =
     refuse_zero_byte(folder)
     with suppress(OSError):  # a folder that cannot be written to is told of below
         # Here, since a run that was finished as its process was killed is not written again.
-        remove_forsaken(folder.absolute().parent, DRAFT_PREFIX)
+        remove_stale_drafts(folder.absolute().parent, DRAFT_PREFIX)
     _refuse_place(folder, key, overwrite=overwrite, kind=kind)
 
 
@@ -351,9 +348,9 @@ def read_record(folder: Path) -> Record:
     manifest = _read_manifest(folder)
     results_sha256 = manifest.pop(RESULTS_SHA256, "")
     path = folder / OBSERVATIONS
-    if not is_there(path):
+    if not path_exists(path):
         raise UndertowError(f"{folder}: has no {OBSERVATIONS}; the run folder is incomplete, run the audit again")
-    n_bytes = plain_size(path)
+    n_bytes = file_size(path)
     if n_bytes > MAX_OBSERVED_BYTES:
         raise UndertowError(
             f"{path}: is too large for the observations of a run; at most {MAX_OBSERVED_BYTES // 2**30} GiB are read"
@@ -406,7 +403,7 @@ def _table_in(file: IO[bytes], n_bytes: int, cells: Mapping[str, str]) -> pd.Dat
         TooLargeError: it is far too large: a column of one value takes no room in a file.
         ArrowException, OSError, ValueError: it is no Parquet file, or a column holds something else than it must.
     """
-    table = parquet_table(
+    table = read_parquet(
         file,
         MAX_CELLS,
         max(MAX_VALUE_BYTES, MAX_VALUES_OF_A_BYTE * n_bytes),
@@ -481,9 +478,9 @@ def _read_precision(folder: Path) -> pd.DataFrame | None:
     import pandas as pd
 
     path = folder / PRECISION
-    if not is_there(path):
+    if not path_exists(path):
         return None
-    content = whole_file(path, MAX_PRECISION_BYTES, "a table of what precision costs")
+    content = read_file(path, MAX_PRECISION_BYTES, "a table of what precision costs")
     try:
         table = pd.read_csv(io.BytesIO(content), dtype=str, keep_default_na=False)
         numbers = {name: [float(cell or "nan") for cell in table[name]] for name in PRECISION_NUMBERS}
@@ -496,7 +493,7 @@ def _read_manifest(folder: Path) -> dict[str, Any]:
     path = folder / MANIFEST
     if not is_folder(folder):
         raise UndertowError(f"{folder}: there is no such run folder; check the path")
-    if not is_there(path):
+    if not path_exists(path):
         raise UndertowError(f"{folder}: has no {MANIFEST}, so it is no run folder, or one that was not finished")
     from undertow.runs.folder.json_schema import wrong_in_manifest
 
@@ -520,7 +517,7 @@ def _refuse_wrong(path: Path, wrong: str) -> None:
 
 def _read_results(folder: Path) -> list[Result]:
     path = folder / RESULTS
-    if not is_there(path):
+    if not path_exists(path):
         raise UndertowError(f"{folder}: has no {RESULTS}; the run folder is incomplete, run the audit again")
     from undertow.runs.folder.json_schema import wrong_in_results
 
@@ -614,19 +611,19 @@ def _plain(value: Any) -> Any:
     return value
 
 
-def read_json(path: Path, most_bytes: int | None = None) -> dict[str, Any]:
+def read_json(path: Path, max_bytes: int | None = None) -> dict[str, Any]:
     """Read a JSON object from a file of a run folder.
 
     Args:
         path: the file.
-        most_bytes: size limit; None for the limit of results.
+        max_bytes: size limit; None for the limit of results.
 
     Raises:
         UndertowError: the file cannot be read, is too large, or repeats a key.
     """
-    content = whole_file(path, MAX_RESULTS_BYTES if most_bytes is None else most_bytes, "a file of a run folder")
+    content = read_file(path, MAX_RESULTS_BYTES if max_bytes is None else max_bytes, "a file of a run folder")
     try:
-        value = json_of(content.decode())
+        value = parse_json(content.decode())
     except ValueError as error:
         raise UndertowError(f"{path}: is damaged ({first_line(error)}); run the audit again") from error
     if not isinstance(value, dict):

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from undertow._files import first_line, text_of, toml_of, whole_file
+from undertow._files import decode_text, first_line, parse_toml, read_file
 from undertow.errors import UndertowError
 
 SCHEMA = 1
@@ -20,7 +20,7 @@ MAX_BYTES = 2**20
 BASELINE = "baseline"
 VALUE, LOW, HIGH, P, Q, N, N_MISSING = "value", "low", "high", "p", "q", "n", "n_missing"
 MAGNITUDE, MAGNITUDE_LOW, MAGNITUDE_HIGH = "magnitude", "magnitude_low", "magnitude_high"
-MISSING_PERCENT = "unscored_percent"
+MISSING_PERCENT = "missing_percent"
 MAGNITUDES = (MAGNITUDE, MAGNITUDE_LOW, MAGNITUDE_HIGH)
 
 _ANY, _SIZE = (-math.inf, math.inf), (0.0, math.inf)
@@ -115,7 +115,7 @@ def read_rules(path: Path) -> Rules:
     Raises:
         UndertowError: the file cannot be read, or is invalid; names file, rule and key.
     """
-    content = whole_file(path, MAX_BYTES, "a file of rules")
+    content = read_file(path, MAX_BYTES, "a file of rules")
     table = _table(path, content)
     _check_keys(table, _FILE_KEYS, str(path))
     schema = table.get("schema", SCHEMA)
@@ -141,7 +141,7 @@ def read_rules(path: Path) -> Rules:
 
 def _table(path: Path, content: bytes) -> dict[str, Any]:
     try:
-        return toml_of(text_of(content, path))
+        return parse_toml(decode_text(content, path))
     except ValueError as error:
         raise UndertowError(f"{path}: is not valid TOML: {first_line(error)}") from error
 

@@ -1,10 +1,10 @@
-"""How well answers agree with gold labels or texts, as a mean over cells, with intervals by a bootstrap over documents.
+"""Agreement of answers with gold labels or texts: means over cells, with intervals by a bootstrap over documents.
 
-A cell is one way of asking (a wording and a draw of examples), and every cell is asked about every document. The cells are the
-design: `value` and `sd` describe these cells, as Bauer et al. 2022 ("Analyzing the Limits of Self-Supervision in Handling
+A cell is a wording with a draw of examples; every cell is applied to every document. The cells are
+fixed: `value` and `sd` describe these cells, as Bauer et al. 2022 ("Analyzing the Limits of Self-Supervision in Handling
 Bias in Language") tell mean and standard deviation over task descriptions. Documents are a sample of others, or clusters of them are.
 The mean of scores between known bounds has the interval of `stats.intervals.bounded_mean` (no draws); F1 and BLEU have percentiles
-of a bootstrap over documents, the same for all cells. Knows nothing about what a document says or what a label means.
+of a bootstrap over documents, the same for all cells.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ MIN_FOR_PERCENTILES = 40
 """Clusters (for macro-F1, of each class) behind the percentiles of BLEU and macro-F1, at least. Of 8 to 20 skewed ones they hold the
 truth in 75 to 92 of 100 samples, since draws without a match or a hit are missing; of 40 in 93."""
 UNDECODABLE = -1
-"""Code of an answer that is none of the labels. It is a wrong answer, and stays in."""
+"""Code of an answer outside the labels, which counts as wrong."""
 N_BLEU_STATISTICS = 10
 """Lengths of answer and reference, matched n-grams of 1 to 4 words, n-grams of 1 to 4 words in the answer."""
 
@@ -64,7 +64,7 @@ def mean_over_cells(
     """Each cell's mean over its documents, and the mean of these over cells.
 
     Args:
-        values: one number for each answer, such as 1 for right and 0 for wrong; NaN where unscored [document, cell].
+        values: one number for each answer, such as 1 for right and 0 for wrong; NaN where missing [document, cell].
         seed: of the bootstrap. Equal seeds draw equal documents from as many, whatever is measured.
         bounds: the least and the largest value there can be. The interval is then that of `stats.intervals.bounded_mean`; without them it
             is of percentiles made wider for few documents, which are too narrow for skewed numbers.
@@ -160,7 +160,7 @@ def bleu_over_cells(statistics: ArrayLike, seed: int, clusters: ArrayLike | None
     """Corpus BLEU-4 of each cell, which pools its documents, and the mean over cells, in percent.
 
     Args:
-        statistics: of each answer, as `corpus_bleu` takes them, before they are summed; NaN where unscored
+        statistics: of each answer, as `corpus_bleu` takes them, before they are summed; NaN where missing
             [document, cell, 10].
         seed: as in `mean_over_cells`.
         clusters: as in `mean_over_cells`.

@@ -1,8 +1,7 @@
-"""How well a score tells two kinds apart: rates at a threshold, area under the ROC curve, the best threshold held out.
+"""ROC analysis: rates at a threshold, AUROC, and held-out best thresholds.
 
-Arrays in, arrays out; `positive` marks the kind that a high score should mean. Clusters (here: occupations) are resampled whole and left
-out whole, since their members are not independent. Fits and thresholds that are held out are made anew in every permutation and
-resample, since they depend on the marks and clusters that these change.
+`positive` marks the class of high scores. Clusters (here: occupations) are resampled and left out whole, since their members are not
+independent. Held-out fits and thresholds are computed again in every permutation and resample.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ from scipy.stats import rankdata
 
 from undertow.stats.cluster_errors import share_interval
 from undertow.stats.intervals.cluster_bootstrap import MAX_UNDEFINED_SHARE, MIN_CLUSTERS
-from undertow.stats.intervals.jackknife import dealt_groups
+from undertow.stats.intervals.jackknife import random_groups
 from undertow.stats.intervals.point_estimates import only_points
 from undertow.stats.numeric_range import outside, usable
 from undertow.stats.regression.logistic import held_out_draws
@@ -39,7 +38,7 @@ CHUNK_CELLS = 1_000_000
 
 @dataclass(frozen=True, slots=True)
 class Rates:
-    """What a threshold does.
+    """Rates of a threshold.
 
     Attributes:
         tpr: share of the positives above it; NaN without positives.
@@ -231,7 +230,7 @@ def folds(n_clusters: int) -> NDArray[np.int64]:
     """Which clusters are left out together where hold-outs are repeated many times [cluster]: each alone while they are few."""
     if n_clusters <= MAX_FOLDS:
         return np.arange(n_clusters)
-    return dealt_groups(n_clusters, MAX_FOLDS, np.random.default_rng(0))
+    return random_groups(n_clusters, MAX_FOLDS, np.random.default_rng(0))
 
 
 def n_mixed(positive: ArrayLike, cluster: ArrayLike) -> int:
@@ -433,7 +432,7 @@ def _checked(scores: ArrayLike, positive: ArrayLike) -> tuple[Floats, Bools]:
     if values.ndim != 1 or values.shape != marks.shape:
         raise ValueError(f"scores and positive must be vectors of one length; got {values.shape} and {marks.shape}")
     if np.isnan(values).any() or outside(values).any():
-        raise ValueError("scores must be finite; leave out what was not scored")
+        raise ValueError("scores must be finite; leave out missing ones")
     return values, marks
 
 

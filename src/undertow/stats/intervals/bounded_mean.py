@@ -80,7 +80,7 @@ class BoundedMean:
 
     @property
     def is_known(self) -> bool:
-        """Whether there are at least `MIN_CLUSTERS` clusters, and intervals are wanted."""
+        """Whether there are at least `MIN_CLUSTERS` clusters, outside `point_estimates`."""
         return len(self.sums) >= MIN_CLUSTERS and not only_points()
 
     def p_above(self, null: float) -> float:

@@ -1,6 +1,6 @@
-"""Intervals of bootstrap distributions over clusters, and how few clusters say nothing of others.
+"""Percentile intervals of bootstrap distributions over clusters.
 
-Items of one cluster are not independent, so that clusters are drawn whole. Knows nothing about what they are.
+Items of one cluster are not independent, so clusters are drawn whole.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
-"""Delete-a-group jackknife: how far an estimate from a sample of clusters may be from that of all of them.
+"""Delete-a-group jackknife: intervals of estimates from a sample of clusters.
 
-Each group of clusters is left out once, and the estimates without it are compared with that from all groups: Kott 2001, "The
-Delete-a-Group Jackknife" (Journal of Official Statistics). Arrays in, arrays out; knows nothing about what is estimated.
+Each group of clusters is left out once: Kott 2001, "The Delete-a-Group Jackknife" (Journal of Official Statistics).
 """
 
 from __future__ import annotations
@@ -15,14 +14,14 @@ from undertow.stats.numeric_range import usable
 Floats = NDArray[np.float64]
 
 
-def dealt_groups(n_clusters: int, n_groups: int, rng: np.random.Generator) -> NDArray[np.int64]:
-    """Which group each cluster is in, dealt at random like cards: sizes differ by one at most [cluster].
+def random_groups(n_clusters: int, n_groups: int, rng: np.random.Generator) -> NDArray[np.int64]:
+    """A random group for each cluster; sizes differ by at most one [cluster].
 
     Raises:
         ValueError: there is no group, or no cluster for one of them.
     """
     if not 1 <= n_groups <= n_clusters:
-        raise ValueError(f"{n_clusters} clusters cannot be dealt into {n_groups} groups")
+        raise ValueError(f"{n_clusters} clusters cannot be divided into {n_groups} groups")
     dealt: NDArray[np.int64] = rng.permutation(np.arange(n_clusters) % n_groups)
     return dealt
 

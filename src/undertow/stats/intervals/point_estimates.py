@@ -1,8 +1,7 @@
-"""Point estimates alone: a switch that leaves out what only intervals and tests need, for whoever measures the same many times.
+"""A context that skips intervals and tests, for estimates that are computed many times.
 
-A jackknife measures a table anew without each of its clusters, and looks at the values only: ten thousand bootstrap draws and as many
-permutations each time would be for nothing. Within `point_estimates()` the functions of this room give the same values as
-ever, no draws, intervals and p-values that are NaN. Knows nothing about what is estimated.
+A jackknife needs the values of a table without each cluster, and no bootstrap or permutations. Within `point_estimates()` the
+functions of `stats` give the same values, without draws; intervals and p-values are NaN.
 """
 
 from __future__ import annotations
@@ -15,15 +14,15 @@ from typing import Any, TypeVar
 _T = TypeVar("_T")
 
 _kept: ContextVar[dict[str, Any] | None] = ContextVar("kept", default=None)
-"""What was made within the switch, by name; None outside it. A thread of its own is outside."""
+"""Cached values of the context by name; None outside of it, and in other threads."""
 
 
 @contextmanager
 def point_estimates() -> Iterator[None]:
-    """Within this context values are what they are without it, and everything that only errors need is left out.
+    """Skip everything that only intervals and tests need.
 
-    What honours it draws nothing: intervals and p-values are NaN. Rows about no model at all, such as baselines, may be missing. What
-    does not know of it is as right and as slow as ever.
+    Intervals and p-values are NaN, and rows without a model, such as baselines, may be missing. Functions that ignore the context
+    give the same results.
     """
     token = _kept.set({})
     try:
@@ -33,14 +32,14 @@ def point_estimates() -> Iterator[None]:
 
 
 def only_points() -> bool:
-    """Whether values alone are wanted."""
+    """Whether the code runs within `point_estimates`."""
     return _kept.get() is not None
 
 
 def kept(name: str, make: Callable[[], _T]) -> _T:
-    """What `make` gives: made once within a context of `point_estimates`, and each time outside of any.
+    """The result of `make`, cached within `point_estimates`.
 
-    For what costs much and is the same for many tables, such as a cache of scores of texts.
+    For expensive values that many tables share, such as scores of texts.
     """
     within = _kept.get()
     if within is None:

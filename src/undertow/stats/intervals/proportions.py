@@ -1,7 +1,4 @@
-"""Wilson's score interval of a rate: how many of all are of a kind.
-
-Numbers in, numbers out; knows nothing about who is counted.
-"""
+"""Wilson's score interval of a proportion."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Ordinary least squares of y on x: one line with its classical intervals, or many lines at once.
+"""Ordinary least squares of y on x: one line with classical intervals, or many lines at once.
 
-Knows nothing about where x and y come from: here the points are independent and equally noisy.
+Points are independent, with equal variance.
 """
 
 from __future__ import annotations

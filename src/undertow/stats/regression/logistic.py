@@ -147,7 +147,7 @@ def held_out_draws(
     odds = np.full((n_draws, len(of)), math.nan)
     if not len(of):
         return odds
-    layout = _Folds.of(usable(x), folds[of])
+    layout = _Folds.from_features(usable(x), folds[of])
     chunk = max(1, CHUNK_CELLS // (layout.n_folds * layout.products.shape[1] + len(of)))
     for start in range(0, n_draws, chunk):
         part = slice(start, start + chunk)
@@ -174,7 +174,7 @@ class _Folds:
     bounds: NDArray[np.int64]
 
     @classmethod
-    def of(cls, x: Floats, fold: NDArray[np.int64]) -> _Folds:
+    def from_features(cls, x: Floats, fold: NDArray[np.int64]) -> _Folds:
         """From features [observation, feature] and folds [observation]."""
         order = np.argsort(fold, kind="stable").astype(np.int64)
         x = x[order]

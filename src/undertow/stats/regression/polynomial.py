@@ -1,7 +1,7 @@
 """Least squares of y on a polynomial in x: a curve with its classical band, and a test of whether there is any.
 
-A polynomial of degree 1 is the line of `stats.regression.least_squares`. Knows nothing about where x and y come from: here the points
-are independent and equally noisy.
+A polynomial of degree 1 is the line of `stats.regression.least_squares`. Points are independent, with
+equal variance.
 """
 
 from __future__ import annotations

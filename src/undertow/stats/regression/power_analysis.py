@@ -1,8 +1,7 @@
-"""What a design can find, so that "nothing found" means something.
+"""Power analysis: the smallest effect that a design can detect.
 
-A design has sentences (clusters), each asked at every value of a covariate; what finds is the test of `stats.regression.trend`. Its
-series are simulated by what that test rests on: means, spread of the sentences' slopes, noise beside them. Knows nothing about
-what is measured.
+A design has sentences (clusters) crossed with values of a covariate, tested by `stats.regression.trend`. Series are simulated by the
+assumptions of that test: means, spread of the sentences' slopes, residual noise.
 """
 
 from __future__ import annotations
@@ -47,7 +46,7 @@ class Noise:
 
 @dataclass(frozen=True, slots=True)
 class AssumedNoise:
-    """The noise of an audit, whatever the numbers of its sentences and values are.
+    """The noise of an audit, for any number of sentences and values.
 
     Attributes:
         text_sd: standard deviation of a text around the line of its sentence, once the values' own noise is taken out.
@@ -65,7 +64,7 @@ class AssumedNoise:
     step: float
     n_texts: float = 1.0
 
-    def of(self, x: ArrayLike, n_clusters: int) -> Noise:
+    def for_design(self, x: ArrayLike, n_clusters: int) -> Noise:
         """The noise of a design over the same range; neighbours that are k times as far apart correlate by the k-th power.
 
         Args:
@@ -268,5 +267,5 @@ def detectable_change(x: ArrayLike, n_clusters: int, assumed: AssumedNoise, *, n
     xs = usable(x)
     if n_clusters < MIN_CLUSTERS or len(xs) < MIN_VALUES:
         return math.nan
-    errors = simulated_errors(xs, assumed.of(xs, n_clusters), n_clusters, n_series=n_series)
+    errors = simulated_errors(xs, assumed.for_design(xs, n_clusters), n_clusters, n_series=n_series)
     return slope_at_power(errors) * float(np.ptp(xs))

@@ -5,8 +5,8 @@ values and other sentences; `trend` asks whether the values' order tells more th
 takes the values for a sample of independent ones. In `trend`, the mean of each value is the trend, noise of the value itself,
 which neighbours share (an autoregression of order one), and what the sentences leave in it, whose size is known from the
 sentences. The noise of the values is not known: its size and its autocorrelation are integrated out over their restricted
-likelihood, so that the interval is as wide as what the series leaves open. Arrays in, arrays out. Knows nothing about what the
-values or the sentences are. docs/validity.md has how often each errs.
+likelihood, so that the interval is as wide as what the series leaves open. docs/validity.md
+gives the error rates.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ N_SIZES = 24
 LARGEST, SMALLEST = 100.0, 1e-3
 """The largest and the smallest size, in variances of the means around their line."""
 N_ERRORS = 64
-"""Sizes of the slope's error that are told apart in an interval."""
+"""Number of error sizes in an interval."""
 HALVINGS, CHORDS = 5, 6
 """Steps of the search for the end of an interval, on scales of logarithms: halving what is left, then along the chord."""
 NO_WEIGHT = 1e-15
@@ -210,7 +210,7 @@ def _trend(design: _Design, parts: SentenceParts, level: float) -> tuple[Floats,
         * design.neighbours[:, None]
     )
     n = len(ys)
-    errors = _Mixture.of(weights.reshape(n, -1), (of_values + spread[:, None, None]).reshape(n, -1), spread, df)
+    errors = _Mixture.from_cells(weights.reshape(n, -1), (of_values + spread[:, None, None]).reshape(n, -1), spread, df)
     half = errors.quantile(1 - level)
     estimates = (
         slope - half,
@@ -252,7 +252,7 @@ class _Mixture:
     df: Floats
 
     @classmethod
-    def of(cls, weights: Floats, variances: Floats, spread: Floats, df: Floats) -> _Mixture:
+    def from_cells(cls, weights: Floats, variances: Floats, spread: Floats, df: Floats) -> _Mixture:
         """Cells whose errors are nearly of one size are put together, so that the tails are quick to sum."""
         sizes = np.log(np.maximum(variances, np.finfo(np.float64).tiny))
         least = sizes.min(axis=1, keepdims=True)
@@ -418,7 +418,7 @@ def any_effect(sums: ArrayLike, counts: ArrayLike, *, seed: int = 0, level: floa
     half = float(special.stdtrit(float(df), (1 + level) / 2)) * math.sqrt(float(squared_error))
     p = _flipped(parts, seed)
     if p < 1 - level and variance > 0:
-        # A variance that is not 0 is told on the scale of its logarithm, since sentences may be skewed.
+        # The interval is on the log scale, since sentences may be skewed.
         low, high = variance * math.exp(-half / variance), variance * math.exp(half / variance)
     else:
         low, high = 0.0, max(variance + half, 0.0)

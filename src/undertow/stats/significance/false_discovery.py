@@ -1,4 +1,4 @@
-"""Correction for having looked many times. Knows nothing about what was tested."""
+"""Correction for multiple tests: Benjamini-Hochberg."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from scipy import stats
 
 
 def benjamini_hochberg(p: ArrayLike) -> NDArray[np.float64]:
-    """Benjamini-Hochberg adjusted p-values of a family p [test]: q [test].
+    """Benjamini-Hochberg adjusted p-values (q) of a family of p-values [test].
 
-    NaN says that a test was not made: it stays NaN and does not count towards the size of the family.
+    NaN marks a test that was not made: it stays NaN and does not count towards the size of the family.
 
     Raises:
         ValueError: a p-value is outside 0 to 1, or p is not a vector.

@@ -1,9 +1,8 @@
 """Differences of two estimates from the same clusters: intervals that know the clusters, and a test that exchanges the two.
 
-A difference is measured anew without each group of clusters, both sides losing the same ones. The interval is that of the
-delete-a-group jackknife; the test flips the signs of what the groups contribute, which is what exchanging the two sides of a
-group does. A difference is tested against a margin, the smallest that is of interest: 0 asks whether there is any. Arrays in,
-arrays out; knows nothing about what is estimated, or how.
+A difference is computed without each group of clusters, left out on both sides. The interval is that of the delete-a-group
+jackknife; the test flips the signs of the groups' contributions, which exchanges the two sides of a group. A difference is tested
+against a margin, the smallest difference of interest; 0 tests for any difference.
 """
 
 from __future__ import annotations
@@ -31,12 +30,12 @@ are ties."""
 
 
 @dataclass(frozen=True, slots=True)
-class LeftOut:
-    """What is left of differences without each group of clusters, in one way of putting items into clusters.
+class JackknifeReplicates:
+    """Differences without each group of clusters, for one clustering of the items.
 
     Attributes:
         without: the differences [group, difference].
-        counting: whether a group has anything of a difference; one that has not leaves it as it is [group, difference].
+        counting: whether a group has data of a difference [group, difference].
     """
 
     without: Floats
@@ -64,8 +63,8 @@ class PairedErrors:
 
 def paired_errors(  # noqa: PLR0913 - the ways, their cells, and how they are judged
     whole: ArrayLike,
-    ways: Sequence[LeftOut],
-    cells: LeftOut | None = None,
+    ways: Sequence[JackknifeReplicates],
+    cells: JackknifeReplicates | None = None,
     *,
     seed: int = 0,
     level: float = 0.95,
@@ -133,7 +132,7 @@ def _beyond(differences: Floats, margins: ArrayLike) -> Floats:
 
 
 def flip_p_values(
-    whole: ArrayLike, left: LeftOut, seed: int = 0, *, margins: ArrayLike = 0.0, sizes: ArrayLike = 0.0
+    whole: ArrayLike, left: JackknifeReplicates, seed: int = 0, *, margins: ArrayLike = 0.0, sizes: ArrayLike = 0.0
 ) -> Floats:
     """Two-sided p-values of differences [difference]: how often flipped signs of the groups' contributions add up to as much.
 
@@ -154,7 +153,7 @@ def flip_p_values(
         sizes: of the values that were subtracted; contributions below 1e-9 of them are ties, which count as 0.
     """
     differences = usable(whole)
-    contributions = _contributions(differences, LeftOut(usable(left.without), left.counting))
+    contributions = _contributions(differences, JackknifeReplicates(usable(left.without), left.counting))
     smallest = ROUNDING_SHARE * np.asarray(sizes, dtype=np.float64)
     contributions = np.where(np.abs(contributions) <= smallest, 0.0, contributions)
     margin = np.broadcast_to(np.asarray(margins, dtype=np.float64), differences.shape)
@@ -170,7 +169,7 @@ def flip_p_values(
     return np.where(np.isfinite(p) & within, 1.0, p)
 
 
-def _contributions(whole: Floats, left: LeftOut) -> Floats:
+def _contributions(whole: Floats, left: JackknifeReplicates) -> Floats:
     """What each group contributes to a difference; 0 where it does not count [group, difference]."""
     n_groups = left.counting.sum(axis=0)
     sums = np.where(left.counting, left.without, 0.0).sum(axis=0)

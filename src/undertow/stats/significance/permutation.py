@@ -1,7 +1,6 @@
 """Orders of labels for permutation tests: all of them, or random ones.
 
-A test shuffles labels over values; it assumes nothing about the shape of the noise, only that under no effect every order was as
-likely. Knows nothing about what the labels are.
+A permutation test assumes only that all orders of the labels are equally likely without an effect.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""Exchange test of two ratios that were had from the same clusters: how often exchanged sides differ as much.
+"""Exchange test of two ratios from the same clusters.
 
 Under no effect the two sides of a cluster (a pair's woman and man, its answers with knowledge and without) could as well have been
 the other way round. Nothing is assumed about how items of a cluster hang together; that clusters are a sample of others is. So
 an exchange of name pairs speaks of other names and these occupations: where occupations differ, it finds a difference of their mean
-in far more than 5 of 100 other sets of occupations. Knows nothing about what the sides are.
+in far more than 5 of 100 other sets of occupations.
 """
 
 from __future__ import annotations

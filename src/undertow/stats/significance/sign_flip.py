@@ -31,7 +31,7 @@ MAX_ALPHA = 0.05
 
 
 @dataclass(frozen=True, slots=True)
-class Flips:
+class SignFlipTest:
     """The sign-flip test of one mean difference.
 
     Attributes:
@@ -71,7 +71,7 @@ class Flips:
         return self.p / 2 if self.value < 0 or math.isnan(self.p) else 1.0
 
 
-def flip_means(sums: ArrayLike, sizes: ArrayLike, seed: int) -> list[Flips]:
+def flip_means(sums: ArrayLike, sizes: ArrayLike, seed: int) -> list[SignFlipTest]:
     """The sign-flip test of each mean difference, the sum of sums over the sum of sizes [effect].
 
     Args:
@@ -85,14 +85,14 @@ def flip_means(sums: ArrayLike, sizes: ArrayLike, seed: int) -> list[Flips]:
     totals, counts = usable(sums), usable(sizes)
     if totals.ndim != 2 or totals.shape != counts.shape:
         raise ValueError(f"sums and sizes must both be [cluster, effect]; got {totals.shape} and {counts.shape}")
-    flips: list[Flips] = []
+    flips: list[SignFlipTest] = []
     for start in range(0, totals.shape[1], EFFECTS_AT_ONCE):
         part = slice(start, start + EFFECTS_AT_ONCE)
         flips += _flipped(totals[:, part], counts[:, part], seed)
     return flips
 
 
-def _flipped(sums: Floats, sizes: Floats, seed: int) -> list[Flips]:
+def _flipped(sums: Floats, sizes: Floats, seed: int) -> list[SignFlipTest]:
     whole, n_all = sums.sum(axis=0), sizes.sum(axis=0)
     values = np.divide(whole, n_all, out=np.full(len(whole), math.nan), where=n_all > 0)
     n_clusters = np.count_nonzero(sizes > 0, axis=0)
@@ -100,7 +100,7 @@ def _flipped(sums: Floats, sizes: Floats, seed: int) -> list[Flips]:
     none = np.empty(0)
     if only_points() or (n_clusters < MIN_CLUSTERS).all():
         nothing = zip(values, n_clusters, n_differing, strict=True)
-        return [Flips(float(value), math.nan, int(n), int(k), none, none) for value, n, k in nothing]
+        return [SignFlipTest(float(value), math.nan, int(n), int(k), none, none) for value, n, k in nothing]
     signs = _signs(len(sums), seed)
     halves = np.empty((2 * N_FLIPS, len(whole)))  # means of the clusters that keep their sign, and of those that do not
     hits = np.zeros(len(whole))
@@ -123,7 +123,7 @@ def _flipped(sums: Floats, sizes: Floats, seed: int) -> list[Flips]:
     )
     enough = n_clusters >= MIN_CLUSTERS
     return [
-        Flips(
+        SignFlipTest(
             float(values[at]),
             float(p[at]) if enough[at] else math.nan,
             int(n_clusters[at]),

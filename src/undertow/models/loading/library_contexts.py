@@ -1,0 +1,95 @@
+"""Contexts around calls of the model libraries: clear errors, no output, and GGUF files parsed once."""
+
+from __future__ import annotations
+
+import os
+import re
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import cache
+from typing import Any
+
+from undertow._files import first_line
+from undertow.errors import UndertowError
+
+NEEDS_EXTRA = "install the model extra: pip install 'undertow[models]'"
+ADDRESS = re.compile(r"(\w+://)(?:[^\s/'\"]*@)?([^\s?#'\"]*)(?:[?#][^\s'\"]*)?")
+"""A URL: scheme, host and path, without user, query and fragment."""
+
+
+@contextmanager
+def cached_gguf(options: dict[str, Any]) -> Iterator[None]:
+    """Parse a GGUF file once for configuration, tokenizer and weights, which saves most of the loading time.
+
+    transformers opens the file three times and computes the same name map for every module. The reader slices 100,000 strings from
+    a `memmap`, which is ten times slower than from an array.
+    """
+    if "gguf_file" not in options:
+        yield
+        return
+    import gguf
+    import numpy as np
+
+    reader, names = gguf.GGUFReader, gguf.get_tensor_name_map
+
+    class Reader(gguf.GGUFReader):  # type: ignore[misc]
+        def __setattr__(self, name: str, value: Any) -> None:
+            super().__setattr__(name, np.asarray(value) if isinstance(value, np.memmap) else value)
+
+    gguf.GGUFReader, gguf.get_tensor_name_map = cache(Reader), cache(names)
+    try:
+        yield
+    finally:
+        gguf.GGUFReader, gguf.get_tensor_name_map = reader, names
+
+
+@contextmanager
+def loading_errors(name: str) -> Iterator[None]:
+    """Turn errors of the model libraries into one sentence, and silence their output."""
+    os.environ.setdefault("TQDM_DISABLE", "1")
+    os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            silence_libraries()
+            yield
+    except ImportError as error:
+        raise UndertowError(
+            f"{name}: a required package is missing ({first_line_without_secrets(error)}); {NEEDS_EXTRA}"
+        ) from error
+    except UndertowError:
+        raise
+    except MemoryError as error:
+        raise UndertowError(
+            f"{name}: does not fit into memory; free some, or choose a smaller model or --dtype bfloat16"
+        ) from error
+    except Exception as error:  # the libraries raise anything on a corrupt file
+        raise UndertowError(
+            f"{name}: cannot be loaded ({type(error).__name__}: {first_line_without_secrets(error)}); the file may be corrupt "
+            "(download it again), or transformers may not support it"
+        ) from error
+
+
+def silence_libraries() -> None:
+    """Silence the libraries that load and save weights."""
+    import torch  # noqa: F401 - first, so that a missing extra is reported
+    from transformers.utils import logging
+
+    silence_hub()
+    logging.set_verbosity_error()
+    logging.disable_progress_bar()
+
+
+def silence_hub() -> None:
+    """Silence huggingface_hub."""
+    from huggingface_hub.utils import disable_progress_bars
+    from huggingface_hub.utils.logging import set_verbosity_error
+
+    set_verbosity_error()
+    disable_progress_bars()
+
+
+def first_line_without_secrets(error: BaseException) -> str:
+    """The first line of an error, without passwords and signatures in URLs."""
+    return first_line(error, lambda line: ADDRESS.sub(r"\1\2", line))
