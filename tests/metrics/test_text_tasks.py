@@ -18,7 +18,7 @@ from undertow.data.documents.document_set import DIMENSIONS
 from undertow.errors import UndertowError
 from undertow.metrics.text_baselines import Baselines
 from undertow.metrics.text_overlap import meteor_scorer
-from undertow.metrics.text_tasks import (
+from undertow.metrics.text_scores import (
     ALL,
     ALWAYS_YES,
     CHANCE,
@@ -30,10 +30,9 @@ from undertow.metrics.text_tasks import (
     RANDOM_SPAN,
     REPHRASING,
     confusion_of,
-    results,
     scored,
-    wording_scores,
 )
+from undertow.metrics.text_tasks import results, wording_scores
 from undertow.runs.folder.storage import ManifestFacts
 from undertow.types import Result
 

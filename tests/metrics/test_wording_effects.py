@@ -11,7 +11,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from undertow.metrics.text_tasks import ALL, DIAGNOSIS, EXTRACTION, IDENTIFICATION, results, scored
+from undertow.metrics.text_scores import ALL, DIAGNOSIS, EXTRACTION, IDENTIFICATION, scored
+from undertow.metrics.text_tasks import results
 from undertow.metrics.wording_effects import levels_of, slot_effects, slot_table, slots_of, variance_results
 from undertow.types import Result
 

@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from undertow.audits.base import Observations
-from undertow.audits.bias_in_text.items import DIAGNOSIS, EXTRACTION, IDENTIFICATION, NO_SHOTS, REPHRASING
+from undertow.audits.bias_in_text.items import DIAGNOSIS, EXTRACTION, IDENTIFICATION, REPHRASING
 from undertow.data.documents.document_set import DIMENSIONS
+from undertow.data.documents.few_shot import NO_SHOTS
 from undertow.report.model import ReportTable, ReportText
 from undertow.stats import MIN_CLUSTERS
 from undertow.types import Finding, Result
@@ -153,7 +154,7 @@ class TextTaskReport:
     @property
     def first_measure(self) -> str:
         """What findings are about."""
-        from undertow.metrics.text_tasks import MEASURES
+        from undertow.metrics.text_scores import MEASURES
 
         return MEASURES[self.task][0]
 
@@ -226,7 +227,7 @@ class TextTaskReport:
 
     def draw(self, observations: Observations, results: Sequence[Result]) -> Iterator[Drawing]:
         """Every wording's score, the words that make a difference, and which labels are taken for which."""
-        from undertow.metrics.text_tasks import scored
+        from undertow.metrics.text_scores import scored
 
         settings = scored(observations.frame, observations.design, whole=False)
         for samplings, decoding in self._pictured(results):
@@ -254,7 +255,7 @@ class TextTaskReport:
     ) -> Iterator[Drawing]:
         import pandas as pd
 
-        from undertow.metrics.text_tasks import cell_scores
+        from undertow.metrics.text_scores import cell_scores
         from undertow.metrics.wording_effects import levels_of, slot_table
         from undertow.report.figures.wording_sensitivity import draw_sensitivity, draw_slots
 
@@ -295,7 +296,8 @@ class TextTaskReport:
         """Scores of each wording, and by level of each slot, and which labels are taken for which."""
         import pandas as pd
 
-        from undertow.metrics.text_tasks import confusion_of, scored, wording_scores
+        from undertow.metrics.text_scores import confusion_of, scored
+        from undertow.metrics.text_tasks import wording_scores
         from undertow.metrics.wording_effects import slot_table
 
         settings = scored(observations.frame, observations.design, whole=False)
@@ -361,7 +363,7 @@ class TextTaskReport:
 
     def _paper_tables(self, results: Sequence[Result], frame: pd.DataFrame) -> Iterator[ReportTable]:
         """Mean and standard deviation over wordings and draws, laid out as the paper does, and what needs no model."""
-        from undertow.metrics.text_tasks import MEASURES
+        from undertow.metrics.text_scores import MEASURES
 
         scores = [one for one in results if "slot" not in one.group and "source" not in one.group]
         of_models = [one for one in scores if one.group["shots"] != ""]
@@ -383,7 +385,8 @@ class TextTaskReport:
 
     def _wordings(self, observations: Observations) -> Iterator[ReportTable]:
         """The best and the worst wordings by name: a table for each setting, of the measure that findings are about."""
-        from undertow.metrics.text_tasks import SETTING, wording_scores
+        from undertow.metrics.text_scores import SETTING
+        from undertow.metrics.text_tasks import wording_scores
 
         table = wording_scores(observations.frame, observations.design, 0, [self.first_measure])
         for setting, of_setting in table[table["score"].notna()].groupby(list(SETTING), sort=False):
@@ -603,7 +606,7 @@ _KEYS = ("model", "description_class", "shots", "sampling", "decoding")
 def _draw_confusions(
     settings: Mapping[tuple[str, ...], Any], labels: list[str], frame: pd.DataFrame
 ) -> Iterator[Drawing]:
-    from undertow.metrics.text_tasks import confusion_of
+    from undertow.metrics.text_scores import confusion_of
     from undertow.report.figures.confusion_matrix import draw_confusion
 
     for (model, shots, sampling, decoding), answers in list(settings.items())[:CONFUSIONS]:

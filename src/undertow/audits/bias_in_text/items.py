@@ -16,11 +16,12 @@ from typing import Any
 import numpy as np
 
 from undertow.audits.base import EXACT, PAPER, ItemBatches, Observations, Sampling
+from undertow.audits.bias_in_text.recorded_answers import read_answers
 from undertow.audits.shared.item_limit import MIN_SENTENCES, shares, spread, too_few
 from undertow.data.documents.document_set import DIMENSIONS, Document, DocumentSet, distinct_texts
 from undertow.data.documents.document_sources import load_documents
-from undertow.data.documents.few_shot import SAMPLINGS, answer_prefix, draw_shots, prompt_of
-from undertow.data.documents.task_wordings import DIMENSION_HOLE, Wording, chosen, wordings
+from undertow.data.documents.few_shot import NO_SHOTS, SAMPLINGS, answer_prefix, draw_shots, prompt_of
+from undertow.data.documents.task_wordings import DIMENSION_HOLE, TASKS, Wording, chosen, wordings
 from undertow.errors import UndertowError
 from undertow.types import (
     BEST_SPAN,
@@ -37,14 +38,11 @@ from undertow.types import (
     digest,
 )
 
-DIAGNOSIS, IDENTIFICATION, EXTRACTION, REPHRASING = (
-    "bias-diagnosis", "bias-identification", "bias-extraction", "bias-rephrasing"
-)  # fmt: skip
+DIAGNOSIS, IDENTIFICATION, EXTRACTION, REPHRASING = TASKS
 YES, NO = "Yes", "No"
 GREEDY, TRIE, MAX_PROBABLE = "greedy", "trie", "exact"
 """Label decoding: greedy by token, greedy within the trie of labels, or the most probable label."""
 CONSTRAINTS = (FREE, PASSAGE_TOKENS, SPAN, BEST_SPAN)
-NO_SHOTS = "none"
 MAX_SHOTS = 100
 PROTOCOLS = (EXACT,)
 
@@ -388,8 +386,6 @@ class Task:
         Raises:
             UndertowError: the table lacks what it needs.
         """
-        from undertow.audits.bias_in_text.recorded_answers import read_answers
-
         return read_answers(path, self.name, protocol, (YES, NO) if self.name == DIAGNOSIS else ())
 
 

@@ -13,15 +13,16 @@ import numpy as np
 
 from undertow._files import first_line, plain_size
 from undertow.audits.base import EXACT, PAPER, Observations
-from undertow.audits.bias_in_text.items import EXTRACTION, IDENTIFICATION, NO_SHOTS, REPHRASING
 from undertow.audits.recorded_tables import MAX_COLUMNS, TOO_MANY, Columns, left_out, open_text, rows_of
 from undertow.data.documents.document_set import DIMENSIONS, is_kept_name
-from undertow.data.documents.few_shot import SAMPLINGS
+from undertow.data.documents.few_shot import NO_SHOTS, SAMPLINGS
+from undertow.data.documents.task_wordings import TASKS
 from undertow.errors import UndertowError
 
 if TYPE_CHECKING:
     import pandas as pd
 
+_, IDENTIFICATION, EXTRACTION, REPHRASING = TASKS
 NEEDED = ("document", "gold", "answer")
 DEFAULTS: dict[str, str | int | float] = {
     "model": "recorded", "dimension": "", "text": "", "description_class": "recorded", "wording": "", "shots": 0,
