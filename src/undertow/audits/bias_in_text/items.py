@@ -16,7 +16,6 @@ from typing import Any
 import numpy as np
 
 from undertow.audits.base import EXACT, PAPER, ItemBatches, Observations, Sampling
-from undertow.audits.bias_in_text.recorded_answers import read_answers
 from undertow.audits.shared.item_limit import MIN_SENTENCES, shares, spread, too_few
 from undertow.data.documents.document_set import DIMENSIONS, Document, DocumentSet, distinct_texts
 from undertow.data.documents.document_sources import load_documents
@@ -386,6 +385,8 @@ class Task:
         Raises:
             UndertowError: the table lacks what it needs.
         """
+        from undertow.audits.bias_in_text.recorded_answers import read_answers
+
         return read_answers(path, self.name, protocol, (YES, NO) if self.name == DIAGNOSIS else ())
 
 
