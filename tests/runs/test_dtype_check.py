@@ -732,11 +732,11 @@ def test_a_tiny_network_in_bfloat16(network: Callable[[str], str], tmp_path: Pat
     small: dict[str, Any] = {"w": "date", "date_count": 4, "limit": 48, "device": "cpu"}
     found = undertow.audit(AUDIT, name, dtype="bfloat16", float32_sample=48, out=tmp_path / "run", **small)
     told = part(found)
-    assert (found.manifest["model_card"]["dtype"], told["items"]) == ("bfloat16", 48)
+    assert (found.manifest["model_identity"]["dtype"], told["items"]) == ("bfloat16", 48)
     assert 0 < told["rms_nats"] <= told["largest_nats"] < 5
     full = undertow.audit(AUDIT, name, out=tmp_path / "full", **small)
     assert full.manifest["counts"]["computed"] == 0, "what was read again is kept for it"
-    assert full.manifest["model_card"]["dtype"] == "float32"
+    assert full.manifest["model_identity"]["dtype"] == "float32"
     both = found.results["value"] - full.results["value"]
     table = found.record.precision
     assert table is not None

@@ -266,12 +266,16 @@ def _run(
     manifest = {
         "schema_version": SCHEMA_VERSION,
         "run_key": run_key,
-        "asked_key": request_key,
+        "request_key": request_key,
         "about_sha256": digest(said),
         **({"graph": graph} if graph else {}),
         "audit": job.audit,
         "model": ", ".join(request.name for request in models),
-        **({"model_card": parts[0]["card"], "facts": parts[0]["facts"]} if len(parts) == 1 else {"models": parts}),
+        **(
+            {"model_identity": parts[0]["identity"], "facts": parts[0]["facts"]}
+            if len(parts) == 1
+            else {"models": parts}
+        ),
         **(
             {"reading": {part["name"]: part["reading"] for part in parts if "reading" in part}}
             if any("reading" in part for part in parts)

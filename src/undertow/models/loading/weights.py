@@ -51,7 +51,7 @@ class Weights:
     Attributes:
         location: what `from_pretrained` takes.
         options: keyword arguments for it.
-        source: for the model card.
+        source: for the model identity.
         revision: hub commit, or SHA-256 of the files.
         adapter: folder of a LoRA adapter that belongs to them.
     """
