@@ -463,7 +463,7 @@ class Finding:
         text: the sentence.
         significant: whether the effect survives correction for multiplicity.
         strength: orders findings within a report, larger first (for example |slope| x steps, in percent).
-        causal_claim: whether it rests on the audit's causal assumptions (`RESTS_ON` of the audit), and not on the answers alone.
+        causal_claim: whether it rests on the audit's causal assumptions (`CAUSAL_CLAIM` of the audit), and not on the answers alone.
         results: the results that it reports, the deciding one first; () where unknown.
         n_tests: how many tests the q of that result is corrected for; 0 where no q decides.
         decision_rule: how it was decided, in a sentence, where not by the q of that result alone; "" otherwise.

@@ -29,7 +29,7 @@ from undertow.inference.runner import Progress, RunEstimate, estimate
 from undertow.inference.versions import code_sha256
 from undertow.models.base import FLOAT32
 from undertow.runs import dtype_check
-from undertow.runs.causal_assumptions import grounds_text, named_graph
+from undertow.runs.causal_assumptions import assumptions_text, named_graph
 from undertow.runs.collect import (
     Float32Scorer,
     max_items,
@@ -360,7 +360,7 @@ def write_report(audit: Audit, observations: Observations, record: Record) -> Ca
         write_tables(folder, audit.tables(observations))
         drawings = list(audit.draw(observations, record.results))
         text, findings = audit.report_text(observations, record.results), audit.findings(observations, record.results)
-        grounds, costs = grounds_text(record), dtype_check.precision_text(record)
-        render_run(folder, record, text, findings, drawings, grounds=grounds, precision=costs)
+        causal_assumptions, costs = assumptions_text(record), dtype_check.precision_text(record)
+        render_run(folder, record, text, findings, drawings, causal_assumptions=causal_assumptions, precision=costs)
 
     return write

@@ -55,7 +55,7 @@ if TYPE_CHECKING:
 
 SUMMARY = "does the answer to an undecided question drift with the date, the place, or any list of yours?"
 PROTOCOLS = (EXACT, PAPER)
-RESTS_ON = "drift with W"
+CAUSAL_CLAIM = "drift with W"
 TRAJECTORIES = {
     "slope_gap": "Slope gap",
     "slope": "Slope",
