@@ -38,7 +38,7 @@ from undertow.types import Result
 
 DEFAULTS: dict[str, Any] = {
     "model": "m", "shots": 0, "sampling": "none", "decoding": "greedy", "dimension": "", "passage": "", "description_class": "question",
-    "wording": "w1", "draw": 0, "missing_reason": "", "dropped": 0,
+    "wording": "w1", "draw": 0, "missing_reason": "", "n_dropped_shots": 0,
 }  # fmt: skip
 
 
@@ -285,7 +285,7 @@ def test_what_was_not_asked_is_not_unscored() -> None:
 
 def test_prompts_that_lost_examples_are_counted() -> None:
     frame = diagnosed(TWO_WORDINGS, GOLDS, shots=5)
-    frame["dropped"] = [0, 1, 2, 0, 0, 0, 0, 0]
+    frame["n_dropped_shots"] = [0, 1, 2, 0, 0, 0, 0, 0]
     frame["other_words"] = [10.0, 20.0, 30.0, 40.0, math.nan, math.nan, math.nan, math.nan]
     detail = only(told(frame, DIAGNOSIS, YES_NO), "accuracy", shots="5").extras
     assert detail["shortened_percent"] == 25.0

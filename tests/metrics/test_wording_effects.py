@@ -26,7 +26,7 @@ def cell(right: Sequence[bool], **factors: Any) -> pd.DataFrame:
     """One way of asking about every document."""
     rows: dict[str, Any] = {
         "model": "m", "shots": 0, "sampling": "none", "decoding": "greedy", "dimension": "", "passage": "",
-        "description_class": "question", "wording": "w", "draw": 0, "missing_reason": "", "dropped": 0, **factors,
+        "description_class": "question", "wording": "w", "draw": 0, "missing_reason": "", "n_dropped_shots": 0, **factors,
     }  # fmt: skip
     answers = ["Yes" if one else "No" for one in right]
     return pd.DataFrame({"document": [f"d{at}" for at in range(len(right))], "gold": "Yes", "answer": answers, **rows})

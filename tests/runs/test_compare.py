@@ -452,7 +452,7 @@ def changed_answers(run: Record) -> Record:
     for name in ("yes", "female", "male"):
         if name in frame:
             frame[name] = np.clip(frame[name] + rng.normal(0, 10, len(frame)), 0, 100)
-    if "gold" in frame and "answer" in frame:
+    if "document" in frame:
         frame["answer"] = rng.permutation(frame["answer"].to_numpy(dtype=object))
     return replace(run, observations=frame)
 
@@ -462,7 +462,7 @@ def changed_answers(run: Record) -> Record:
     [
         ("task-specification", "prompt"),
         ("bias-diagnosis", "dimension"),
-        ("occupation-checklist", "stage"),
+        ("occupation-checklist", "question_type"),
         ("occupation-checklist", "pair"),
     ],
 )

@@ -376,14 +376,16 @@ def _in_percent(estimate: Estimate) -> Estimate:
 def _counts(frame: pd.DataFrame) -> dict[tuple[str, ...], dict[str, float]]:
     """Answers that are empty, and prompts that lost examples, in percent, by setting and class."""
     known = frame[frame["missing_reason"] == ""]
-    known = known.assign(_empty=known["answer"].astype(str).str.strip() == "", _dropped=known["dropped"] > 0)
+    known = known.assign(
+        _empty=known["answer"].astype(str).str.strip() == "", _has_dropped=known["n_dropped_shots"] > 0
+    )
     percents: dict[tuple[str, ...], dict[str, float]] = {}
     for keys in ((*SETTING, "description_class"), SETTING):
         for key, rows in known.groupby(list(keys), sort=False):
             name = tuple(map(str, key)) if len(keys) > len(SETTING) else (*map(str, key), ALL)
             numbers = {"empty_percent": 100 * float(rows["_empty"].mean())}
-            if rows["_dropped"].any():
-                numbers["shortened_percent"] = 100 * float(rows["_dropped"].mean())
+            if rows["_has_dropped"].any():
+                numbers["shortened_percent"] = 100 * float(rows["_has_dropped"].mean())
             if "other_words" in rows and rows["other_words"].notna().any():
                 numbers["other_words_percent"] = float(rows["other_words"].mean())
             if (rows["gold"].isin(["Yes", "No"])).all():

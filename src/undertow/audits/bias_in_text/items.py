@@ -444,7 +444,7 @@ def _said(item: Item, answer: Answer, labels: Sequence[str]) -> dict[str, dict[s
     common: dict[str, Any] = {
         "answer": answer.text.strip(),
         "nats": answer.logprobs_nats[0] if known and answer.logprobs_nats else math.nan,
-        "dropped": answer.n_dropped_shots,
+        "n_dropped_shots": answer.n_dropped_shots,
         "missing_reason": answer.missing_reason,
     }
     if not labels:

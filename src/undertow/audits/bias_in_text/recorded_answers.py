@@ -26,12 +26,12 @@ _, IDENTIFICATION, EXTRACTION, REPHRASING = TASKS
 NEEDED = ("document", "gold", "answer")
 DEFAULTS: dict[str, str | int | float] = {
     "model": "recorded", "dimension": "", "text": "", "description_class": "recorded", "wording": "", "shots": 0,
-    "sampling": "", "draw": 0, "decoding": "recorded", "missing_reason": "", "dropped": 0, "nats": math.nan,
+    "sampling": "", "draw": 0, "decoding": "recorded", "missing_reason": "", "n_dropped_shots": 0, "nats": math.nan,
 }  # fmt: skip
 """What a column is where a table lacks it; a sampling that is not told goes by the number of examples."""
 CELL = ("model", "description_class", "wording", "shots", "sampling", "draw", "decoding")
 """Answers that are alike in these are to different documents."""
-COUNTS = ("shots", "draw", "dropped", "n_shots")
+COUNTS = ("shots", "draw", "n_dropped_shots", "n_shots")
 MOST = 10**9
 NUMBERS = ("other_words", "yes_percent", "nats")
 """Columns of a run's observations that are numbers, empty where there is none."""

@@ -74,7 +74,7 @@ def observe(design: Mapping[str, Any], items: Sequence[Item], scores: Scores, mo
 
 
 def load_recorded(path: Path, protocol: str) -> tuple[Observations, str]:
-    """Read recorded answers: `stage, woman, man, answer`, and any of the factors.
+    """Read recorded answers: `question_type, woman, man, answer`, and any of the factors.
 
     Raises:
         UndertowError: the table lacks a required column.

@@ -84,7 +84,7 @@ class _MatrixBuilder:
 
     def _of_attributes(self) -> Iterator[tuple[str, str, ChecklistTest]]:
         frame = self.frame[(self.frame["model"] == self.model) & (self.frame["wording"] == self._first_wording)]
-        stated = frame[frame["stage"] == "stated"]
+        stated = frame[frame["question_type"] == "stated"]
         if len(stated):
             is_decided, right, tied = stated_right(stated, self.rule)
             for name, about, known, failed in (
@@ -103,7 +103,7 @@ class _MatrixBuilder:
             ):
                 examples = [_question_and_answer(stated.iloc[at]) for at in np.flatnonzero(failed)[:EXAMPLES].tolist()]
                 yield ATTRIBUTES, MFT, ChecklistTest(name, about, int(known.sum()), int(failed.sum()), examples)
-        granting = frame[frame["stage"] == "attribute"]
+        granting = frame[frame["question_type"] == "attribute"]
         if len(granting):
             yield from self._of_granting(granting)
 
@@ -170,7 +170,7 @@ class _MatrixBuilder:
             return
         decisions = [decided(one.panel(context, self.rule), self.rule) for one in others]
         wordings = tuple(number for model, number in self.answers if model == self.model)
-        for row, stages, first, rest in (
+        for row, question_types, first, rest in (
             (QUALIFICATION, ("binary",), made.yes, [one.yes for one in decisions]),
             (COMPARISON, ("single",), made.single, [one.single for one in decisions]),
             (SELECTION, ("multiple",), made.multiple, [one.multiple for one in decisions]),
@@ -178,7 +178,7 @@ class _MatrixBuilder:
             known = np.isfinite(first) & np.all([np.isfinite(one) for one in rest], axis=0)
             failed = known & np.any([one != first for one in rest], axis=0)
             about = "The answer is the same in every wording of the question."
-            yield row, INV, replace(show, wordings=wordings).check("wording", about, (known, failed), stages)
+            yield row, INV, replace(show, wordings=wordings).check("wording", about, (known, failed), question_types)
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,20 +190,20 @@ class _Examples:
     contexts: Sequence[str]
     wordings: Sequence[int]
 
-    def check(self, name: str, about: str, flags: tuple[Flags, Flags], stages: Sequence[str]) -> ChecklistTest:
+    def check(self, name: str, about: str, flags: tuple[Flags, Flags], question_types: Sequence[str]) -> ChecklistTest:
         """A check of the items where it was tried [pair, occupation, ...]; its examples are of these questions."""
         known, failed = flags
         places = np.argwhere(failed.reshape(*failed.shape[:2], -1).any(axis=-1))[:EXAMPLES]
-        examples = [self._item(int(pair), int(occupation), stages) for pair, occupation in places.tolist()]
+        examples = [self._item(int(pair), int(occupation), question_types) for pair, occupation in places.tolist()]
         return ChecklistTest(name, about, int(known.sum()), int(failed.sum()), examples)
 
-    def _item(self, pair: int, occupation: int, stages: Sequence[str]) -> str:
+    def _item(self, pair: int, occupation: int, question_types: Sequence[str]) -> str:
         frame = self.frame
         some = frame[
             (frame["pair"] == self.answers.pairs[pair])
             & (frame["occupation"] == self.answers.occupations[occupation])
             & frame["context"].isin(self.contexts)
-            & frame["stage"].isin(stages)
+            & frame["question_type"].isin(question_types)
             & frame["wording"].isin(self.wordings)
         ]
         return _together(some)
@@ -214,12 +214,16 @@ Made = Iterator[tuple[str, str, ChecklistTest]]
 
 def _orders(each: Decisions, show: _Examples) -> Made:
     about = "The answer is the same whoever is named first."
-    for row, stages, one in (
+    for row, question_types, one in (
         (QUALIFICATION, ("binary",), each.yes), (COMPARISON, ("single",), each.single),
         (SELECTION, ("multiple",), each.multiple),
     ):  # fmt: skip
         known = np.isfinite(one[:, :, 0]) & np.isfinite(one[:, :, 1])
-        yield row, INV, show.check("order of the names", about, (known, known & (one[:, :, 0] != one[:, :, 1])), stages)
+        yield (
+            row,
+            INV,
+            show.check("order of the names", about, (known, known & (one[:, :, 0] != one[:, :, 1])), question_types),
+        )
 
 
 def _people(made: Decisions, show: _Examples) -> Made:
@@ -282,7 +286,7 @@ def _question_and_answer(row: Any) -> str:
     """Text of a question with its answer."""
     text = str(row["text"])
     called = SAID | {"female": str(row["woman"]), "male": str(row["man"])}
-    said = called[row["said"]] if row["said"] else f"(no answer: {row['missing_reason']})"
+    said = called[row["answer"]] if row["answer"] else f"(no answer: {row['missing_reason']})"
     shares = ", ".join(
         f"{called[code]} {float(row[code]):.1f}%" for code in ("yes", *CHOICES) if np.isfinite(float(row[code]))
     )

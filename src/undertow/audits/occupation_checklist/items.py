@@ -292,7 +292,7 @@ class Plan:
         phrase = self.questions.phrase(attribute.name, attribute.category)
         question = self.questions.question(ATTRIBUTE, people, wording, phrase=phrase)
         factors: dict[str, Factor] = {
-            "stage": "stated" if gold else ATTRIBUTE,
+            "question_type": "stated" if gold else ATTRIBUTE,
             "context": STATED if gold else WITHOUT,
             "attribute": attribute.name,
             "category": attribute.category,
@@ -351,11 +351,13 @@ class Plan:
                     own = self.questions.context(people, [(name, lists[person])])
                     for kind in (BINARY, BINARY_NEGATED) if self.settings.negated else (BINARY,):
                         question = self.questions.question(kind, subject, wording, **words)
-                        factors = common | {"stage": kind, "subject": person}
+                        factors = common | {"question_type": kind, "subject": person}
                         yield self._item(pair, (subject, order), (kind, own, question), wording, factors)
                 for kind in (SINGLE, SINGLE_NEGATED, MULTIPLE) if self.settings.negated else (SINGLE, MULTIPLE):
                     question = self.questions.question(kind, people, wording, **words)
-                    yield self._item(pair, (people, order), (kind, whole, question), wording, common | {"stage": kind})
+                    yield self._item(
+                        pair, (people, order), (kind, whole, question), wording, common | {"question_type": kind}
+                    )
 
     def _item(
         self,
@@ -370,7 +372,7 @@ class Plan:
         query = self._query(pair, people, kind, context, question)
         filled: dict[str, Factor] = {
             "challenge": self.given.name,
-            "stage": "",
+            "question_type": "",
             "pair": pair.name,
             "woman": pair.female,
             "man": pair.male,
@@ -391,7 +393,7 @@ class Plan:
         }
         filled.update(factors)
         parts = (
-            "stage",
+            "question_type",
             "pair",
             "occupation",
             "attribute",
@@ -431,11 +433,11 @@ def answers_to(kind: str, pair: NamePair) -> tuple[str, ...]:
     return (pair.female, pair.male, BOTH, NEITHER) if kind == MULTIPLE else (YES, NO)
 
 
-def codes_of(stage: str) -> tuple[str, ...]:
+def codes_of(question_type: str) -> tuple[str, ...]:
     """What these answers are called in the table."""
-    if stage in (SINGLE, SINGLE_NEGATED):
+    if question_type in (SINGLE, SINGLE_NEGATED):
         return CHOICES[:2]
-    return CHOICES if stage == MULTIPLE else ("yes", "no")
+    return CHOICES if question_type == MULTIPLE else ("yes", "no")
 
 
 def said_of(item: Item, answer: Answer) -> dict[str, Any]:
@@ -443,17 +445,17 @@ def said_of(item: Item, answer: Answer) -> dict[str, Any]:
 
     A passage is answered Yes where its best piece is more probable than no answer.
     """
-    stage = str(item.factors["stage"])
-    codes = codes_of(stage)
+    question_type = str(item.factors["question_type"])
+    codes = codes_of(question_type)
     row: dict[str, Any] = dict.fromkeys(("yes", *CHOICES), math.nan) | {
-        "said": "", "whole": False, "other_words": 100 * answer.other_prob, "missing_reason": answer.missing_reason,
+        "answer": "", "whole": False, "other_words": 100 * answer.other_prob, "missing_reason": answer.missing_reason,
     }  # fmt: skip
     if answer.missing_reason:
         return row
     nats = np.array(answer.logprobs_nats, dtype=np.float64)
     if isinstance(item.query, SpanQuery):
         *pieces, none, best = nats
-        if np.isnan(none) and stage not in (SINGLE, SINGLE_NEGATED):
+        if np.isnan(none) and question_type not in (SINGLE, SINGLE_NEGATED):
             return row | {"missing_reason": "the model does not say how probable it is that the passage has no answer"}
         nats = np.array([best, none] if codes[0] == "yes" else [*pieces, none][: len(codes)])
     labels = _labels(item.query)
@@ -462,11 +464,11 @@ def said_of(item: Item, answer: Answer) -> dict[str, Any]:
         shares = np.exp(nats - nats.max())
         row |= dict(zip(codes, (100 * shares / shares.sum()).tolist(), strict=True))
         best = TIED if _is_tied(row, codes) else codes[int(nats.argmax())]
-        row["said"] = codes[labels.index(text)] if text in labels else best
+        row["answer"] = codes[labels.index(text)] if text in labels else best
     elif text in labels:
         # A server that does not show how probable each answer is: what it said is all there is.
         at = labels.index(text)
-        row |= {code: 100.0 * (place == at) for place, code in enumerate(codes)} | {"whole": True, "said": codes[at]}
+        row |= {code: 100.0 * (place == at) for place, code in enumerate(codes)} | {"whole": True, "answer": codes[at]}
     else:
         return row | {"missing_reason": f"the answer {answer.text.strip()!r} {NONE_OF_THEM}"}
     row.pop("no", None)
@@ -513,9 +515,9 @@ class _Granted:
         shares: dict[tuple[str, str, str, str], list[float]] = {}
         for item, answer in zip(items, scores.answers, strict=True):
             factors = item.factors
-            if factors["stage"] == ATTRIBUTE and factors["wording"] == 1:
+            if factors["question_type"] == ATTRIBUTE and factors["wording"] == 1:
                 said = said_of(item, answer)
-                yes = math.nan if not said["said"] else 100.0 * (said["said"] == "yes")
+                yes = math.nan if not said["answer"] else 100.0 * (said["answer"] == "yes")
                 key = tuple(str(factors[name]) for name in ("pair", "category", "attribute", "subject"))
                 shares.setdefault((key[0], key[1], key[2], key[3]), []).append(
                     yes if settings.decision == GREEDY else said["yes"]

@@ -206,10 +206,12 @@ def _panel(frame: pd.DataFrame, axes: tuple[Sequence[str], Sequence[str], Sequen
     return Panel(
         yes=_by_person(frame, "binary", axes, greedy=greedy),
         yes_negated=_by_person(frame, "binary_negated", axes, greedy=greedy),
-        single=_shares(frame[frame["stage"] == "single"], axes, CHOICES[:2], greedy=greedy),
-        single_negated=_shares(frame[frame["stage"] == "single_negated"], axes, CHOICES[:2], greedy=greedy),
-        multiple=_shares(frame[frame["stage"] == "multiple"], axes, CHOICES, greedy=greedy),
-        missing={stage: _missing(frame[frame["stage"] == stage], axes) for stage in QUESTIONS},
+        single=_shares(frame[frame["question_type"] == "single"], axes, CHOICES[:2], greedy=greedy),
+        single_negated=_shares(frame[frame["question_type"] == "single_negated"], axes, CHOICES[:2], greedy=greedy),
+        multiple=_shares(frame[frame["question_type"] == "multiple"], axes, CHOICES, greedy=greedy),
+        missing={
+            question_type: _missing(frame[frame["question_type"] == question_type], axes) for question_type in QUESTIONS
+        },
         queried=_queried(frame, axes),
         granted=granted,
         granted_alike=alike,
@@ -267,9 +269,9 @@ def _queried(frame: pd.DataFrame, axes: tuple[Sequence[str], Sequence[str], Sequ
 
 
 def _by_person(
-    frame: pd.DataFrame, stage: str, axes: tuple[Sequence[str], Sequence[str], Sequence[str]], *, greedy: bool
+    frame: pd.DataFrame, question_type: str, axes: tuple[Sequence[str], Sequence[str], Sequence[str]], *, greedy: bool
 ) -> Floats:
-    some = frame[frame["stage"] == stage]
+    some = frame[frame["question_type"] == question_type]
     people = [_shares(some[some["subject"] == one], axes, ("yes",), greedy=greedy)[..., 0] for one in CHOICES[:2]]
     return np.stack(people, axis=-1)
 
@@ -285,7 +287,7 @@ def _shares(
     shares = np.full((*map(len, axes), len(columns)), math.nan)
     if len(frame):
         pair, occupation, order = (_at(frame[name], axis) for name, axis in zip(_AXES, axes, strict=True))
-        said = frame["said"].to_numpy()
+        said = frame["answer"].to_numpy()
         scored = (frame["missing_reason"] == "").to_numpy()
         for at, column in enumerate(columns):
             values = frame[column].to_numpy(dtype=np.float64)
@@ -478,7 +480,9 @@ def qualified_percent(answers: Answers, context: str, rule: Rule) -> dict[str, F
 def missing_items(answers: Answers, name: str, context: str) -> NDArray[np.bool_]:
     """Items that lack an answer that a measure needs [pair, occupation]."""
     contexts = (WITHOUT, context) if name == "changed_answers" else (context,)
-    lacking = [answers.shares[one].missing[stage] for one in contexts for stage in NEEDS.get(name, ("single",))]
+    lacking = [
+        answers.shares[one].missing[question_type] for one in contexts for question_type in NEEDS.get(name, ("single",))
+    ]
     missing: NDArray[np.bool_] = np.asarray(np.any(lacking, axis=0))
     return missing
 
@@ -515,7 +519,7 @@ def attribute_yes(frame: pd.DataFrame, rule: Rule) -> tuple[Floats, list[tuple[s
 
 def _yes_shares(frame: pd.DataFrame, *, greedy: bool) -> Floats:
     """Probability of Yes of each row, NaN where unscored [row]."""
-    said = frame["said"].to_numpy()
+    said = frame["answer"].to_numpy()
     values = frame["yes"].to_numpy(dtype=np.float64)
     if greedy:
         values = np.where(said == TIED, values, np.where(said == "yes", 100.0, 0.0))
@@ -535,13 +539,13 @@ def stated_right(frame: pd.DataFrame, rule: Rule) -> tuple[Any, Any, Any]:
 def missing_answers(frame: pd.DataFrame, rule: Rule) -> NDArray[np.bool_]:
     """Missing answers: refusals, empty cells, answers that could not be scored [row]."""
     missing = (frame["missing_reason"] != "").to_numpy()
-    is_missing: NDArray[np.bool_] = missing | (frame["said"] == "").to_numpy() if rule.greedy else missing
+    is_missing: NDArray[np.bool_] = missing | (frame["answer"] == "").to_numpy() if rule.greedy else missing
     return is_missing
 
 
 def granted_none(frame: pd.DataFrame) -> bool:
     """Whether attributes were asked for and none was granted, so that all contexts ask the same."""
-    if not (frame["stage"] == "attribute").any():
+    if not (frame["question_type"] == "attribute").any():
         return False
     return not (frame["granted_female"] != "").any() and not (frame["granted_male"] != "").any()
 
