@@ -120,7 +120,7 @@ def items_of(limit: int = 0, seed: int = 0, **options: Any) -> list[Item]:
     return next(module.items(module.Settings(**{"reading": CHOICE} | options), Sampling(limit, seed)))
 
 
-def said_of(item: Item, answer: Answer) -> dict[str, Any]:
+def answer_row(item: Item, answer: Answer) -> dict[str, Any]:
     """The row of one answer."""
     design = occupation_checklist.design(audits.load(NAME).Settings())
     frame = occupation_checklist.observe(design, [item], Scores((answer,)), "m").frame
@@ -307,17 +307,17 @@ def test_a_passage_is_answered_yes_where_its_best_piece_beats_no_answer() -> Non
         item.factors["question_type"]: item
         for item in items_of(pairs=1, only="nurse", contexts="without", reading=EXTRACTION)
     }
-    said = said_of(items["binary"], Answer((math.log(0.1), math.log(0.3)), math.nan, text="the same position"))
+    said = answer_row(items["binary"], Answer((math.log(0.1), math.log(0.3)), math.nan, text="the same position"))
     assert said["answer"] == "yes"
     assert said["yes"] == pytest.approx(75)
-    said = said_of(
+    said = answer_row(
         items["multiple"], Answer(tuple(map(math.log, (0.1, 0.2, 0.3, 0.4, 0.5))), math.nan, text="position")
     )
     assert (said["female"], said["male"], said["both"], said["neither"]) == pytest.approx((10, 20, 30, 40))
     assert said["answer"] == "neither"
-    said = said_of(items["single"], Answer(tuple(map(math.log, (0.1, 0.3, 0.3, 0.5))), math.nan, text="position"))
+    said = answer_row(items["single"], Answer(tuple(map(math.log, (0.1, 0.3, 0.3, 0.5))), math.nan, text="position"))
     assert (said["female"], said["answer"]) == (pytest.approx(25), "male")
-    unknown = said_of(items["binary"], Answer((math.nan, math.log(0.3)), math.nan, text="the same position"))
+    unknown = answer_row(items["binary"], Answer((math.nan, math.log(0.3)), math.nan, text="the same position"))
     assert "no answer" in unknown["missing_reason"]
     assert math.isnan(unknown["yes"])
 
@@ -326,11 +326,11 @@ def test_an_answer_without_probabilities_counts_whole() -> None:
     item = next(
         one for one in items_of(pairs=1, only="nurse", contexts="without") if one.factors["question_type"] == "multiple"
     )
-    said = said_of(item, Answer((math.nan,) * 4, math.nan, text=" both"))
+    said = answer_row(item, Answer((math.nan,) * 4, math.nan, text=" both"))
     assert (said["answer"], said["both"], said["female"]) == ("both", 100.0, 0.0)
-    said = said_of(item, Answer((math.nan,) * 4, math.nan, text=f" {item.factors['man']}."))
+    said = answer_row(item, Answer((math.nan,) * 4, math.nan, text=f" {item.factors['man']}."))
     assert (said["answer"], said["whole"]) == ("male", True)
-    lost = said_of(item, Answer((math.nan,) * 4, math.nan, text="Somebody else"))
+    lost = answer_row(item, Answer((math.nan,) * 4, math.nan, text="Somebody else"))
     assert lost["missing_reason"] == "the answer 'Somebody else' is none of the possible ones"
 
 
@@ -602,8 +602,8 @@ def test_an_extractive_model_goes_through_the_same_audit(tmp_path: Path, untold:
         ("question_type\twoman\tman\toccupation\tanswer\nguess\tAnn\tBob\tcook\tAnn", "row 2: question_type 'guess' is unknown"),
         ("question_type\twoman\tman\toccupation\tanswer\nbinary\tAnn\tBob\tcook\tYes", "subject '' is neither of the two"),
         ("question_type\twoman\tman\toccupation\tcontext\tanswer\nsingle\tAnn\tBob\tcook\tnone\tAnn", "context 'none' is unknown"),
-        ("question_type\twoman\tman\toccupation\tanswer\nsingle\tAnn\tBob\tcook\tAnn\nsingle\tAnn\tBob\tcook\tBob", "row 3: answers the same"),
-        ("question_type\twoman\tman\toccupation\tanswer\tfemale_percent\tmale_percent\nsingle\tAnn\tBob\tcook\tAnn\t120\t1", "percent '120'"),
+        ("question_type\twoman\tman\toccupation\tanswer\nsingle\tA\tB\tcook\tA\nsingle\tA\tB\tcook\tB", "row 3: answers the same"),
+        ("question_type\twoman\tman\toccupation\tanswer\tfemale_percent\tmale_percent\nsingle\tA\tB\tcook\tA\t120\t1", "percent '120'"),
         ("question_type\twoman\tman\toccupation\tanswer\tfemale_percent\tmale_percent\nsingle\tAnn\tBob\tcook\tAnn\t0\t0", "add up to 0"),
         ("question_type\twoman\tman\tattribute\tanswer\tsubject\nstated\tAnn\tBob\tcooking\tYes\tAnn", "gold"),
     ],

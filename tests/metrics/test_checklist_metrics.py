@@ -20,7 +20,7 @@ from undertow.audits.occupation_checklist.audit import load_recorded, measure
 from undertow.data.occupations.occupation_set import load_occupations
 from undertow.errors import UndertowError
 from undertow.metrics.checklist.checklist_metrics import is_overall
-from undertow.metrics.checklist.decisions import Answers, Rule, answers_of, counted
+from undertow.metrics.checklist.decisions import Answers, Rule, count_measures, read_answers
 from undertow.stats.intervals.multiway_cluster import crossed_line, difference_of_ratios, ratio_interval
 from undertow.types import Result
 
@@ -106,7 +106,7 @@ def evidence_of(folder: Path, rows: Iterable[Row]) -> Observations:
 
 def evidence_answers(folder: Path, rows: Iterable[Row]) -> Answers:
     """The answers of a log of one model and wording."""
-    (found,) = answers_of(evidence_of(folder, rows).frame).values()
+    (found,) = read_answers(evidence_of(folder, rows).frame).values()
     return found
 
 
@@ -596,7 +596,7 @@ def test_a_negated_choice_must_name_the_other_one(tmp_path: Path) -> None:
     jobs = ["".join(one) for one in itertools.product("wmt", "wmt")]
     lines = [f"Amy+Bob {job} Y N {ONE[job[0]]} w {ONE[job[1]]}" for job in jobs]
     answers = evidence_answers(tmp_path, rows_of("\n".join(["pair job F M S U L", *lines])))
-    hits, asked = counted(answers, WITHOUT, Rule())["negational_consistency"]
+    hits, asked = count_measures(answers, WITHOUT, Rule())["negational_consistency"]
     assert dict(zip(answers.occupations, hits[0], strict=True)) == {job: job in {"wm", "mw"} for job in jobs}
     assert (asked == 1).all()
 

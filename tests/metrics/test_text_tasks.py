@@ -29,8 +29,8 @@ from undertow.metrics.text_scores import (
     MAJORITY,
     RANDOM_SPAN,
     REPHRASING,
-    confusion_of,
-    scored,
+    confusion_counts,
+    score_answers,
 )
 from undertow.metrics.text_tasks import results, wording_scores
 from undertow.runs.folder.storage import ManifestFacts
@@ -100,9 +100,9 @@ def test_diagnosis_by_hand() -> None:
 
 
 def test_confusion_by_hand() -> None:
-    ((setting, answers),) = scored(diagnosed(TWO_WORDINGS, GOLDS), {"task": DIAGNOSIS, "labels": YES_NO}).items()
+    ((setting, answers),) = score_answers(diagnosed(TWO_WORDINGS, GOLDS), {"task": DIAGNOSIS, "labels": YES_NO}).items()
     assert setting == ("m", "0", "none", "greedy")
-    assert confusion_of(answers, 2).tolist() == [[3, 1, 0], [1, 2, 1]]
+    assert confusion_counts(answers, 2).tolist() == [[3, 1, 0], [1, 2, 1]]
 
 
 def test_baselines_of_diagnosis_by_hand() -> None:
@@ -236,8 +236,8 @@ def test_unscored_answers_are_left_out_and_counted() -> None:
     assert accuracy.extras["empty_percent"] == 0.0
     assert f1.value == pytest.approx(100 * 6 / 7)
     assert macro.value == pytest.approx(100 * (6 / 7 + 0) / 2)
-    (answers,) = scored(frame, {"task": DIAGNOSIS, "labels": YES_NO}).values()
-    assert confusion_of(answers, 2).tolist() == [[3, 0, 0], [1, 0, 0]]
+    (answers,) = score_answers(frame, {"task": DIAGNOSIS, "labels": YES_NO}).values()
+    assert confusion_counts(answers, 2).tolist() == [[3, 0, 0], [1, 0, 0]]
 
 
 def test_f1_is_of_the_documents_that_every_cell_has() -> None:
@@ -492,7 +492,7 @@ def test_models_that_guess_are_seldom_better_or_worse_than_the_best_answer_witho
     ps = []
     for _ in range(100):
         golds, answers = (rng.choice(["Yes", "No"], 12).tolist() for _ in range(2))
-        (answered,) = scored(diagnosed({"w": answers}, golds), {"task": DIAGNOSIS, "labels": YES_NO}).values()
+        (answered,) = score_answers(diagnosed({"w": answers}, golds), {"task": DIAGNOSIS, "labels": YES_NO}).values()
         gain = Baselines(2).gain(answered, "accuracy")
         assert gain is not None
         ps.append(gain.p)

@@ -92,7 +92,7 @@ class ScoredAnswers:
             [self.clusters[row] for row in rows],
         )
 
-    def of_class(self, name: str) -> ScoredAnswers:
+    def select_class(self, name: str) -> ScoredAnswers:
         """The cells of one description class, or all of them."""
         return self.of([at for at, cell in enumerate(self.cells) if name in (ALL, cell[0])])
 
@@ -112,7 +112,7 @@ class ScoredAnswers:
         return list(dict.fromkeys(cell[0] for cell in self.cells))
 
 
-def scored(
+def score_answers(
     frame: pd.DataFrame, design: Mapping[str, Any], *, whole: bool = True
 ) -> dict[tuple[str, ...], ScoredAnswers]:
     """Scores of every setting (model, shots, sampling, decoding).
@@ -123,14 +123,14 @@ def scored(
         design: `task`, and `labels`, empty where it has none.
         whole: whether written answers have METEOR and BLEU too, which take time, or token F1 and exact match alone.
     """
-    with_scores, statistics = _with_scores(frame, str(design["task"]), whole=whole)
+    with_scores, statistics = _add_scores(frame, str(design["task"]), whole=whole)
     return {
         tuple(map(str, key)): _arrays(rows, list(design["labels"]), statistics)
         for key, rows in with_scores.groupby(list(SETTING), sort=False)
     }
 
 
-def _with_scores(frame: pd.DataFrame, task: str, *, whole: bool) -> tuple[pd.DataFrame, Floats | None]:
+def _add_scores(frame: pd.DataFrame, task: str, *, whole: bool) -> tuple[pd.DataFrame, Floats | None]:
     """The table with a column for each score that an answer has by itself, in percent; statistics of BLEU by `_pair`."""
     gold, answers = frame["gold"].astype(str), frame["answer"].astype(str)
     known = frame["missing_reason"] == ""
@@ -231,14 +231,14 @@ class TestedResult:
     interval: Callable[[float], tuple[float, float]]
 
 
-def group_of(task: str, setting: Sequence[str], name: str, dimension: str = ALL) -> dict[str, str]:
+def group_keys(task: str, setting: Sequence[str], name: str, dimension: str = ALL) -> dict[str, str]:
     """The group keys of one number."""
     model, shots, sampling, decoding = setting
     keys = (model, task, dimension, name, shots, sampling, decoding)
     return dict(zip(GROUP_KEYS, keys, strict=True))
 
 
-def answered_everywhere(answers: ScoredAnswers) -> ScoredAnswers:
+def select_complete(answers: ScoredAnswers) -> ScoredAnswers:
     """The cells with any answer, and the documents that have one in all of these.
 
     F1 is no mean over documents: a cell that lacks some would have the F1 of other documents than the next.
@@ -256,7 +256,7 @@ def cell_scores(answers: ScoredAnswers, measure: str) -> Floats:
     return means
 
 
-def confusion_of(answers: ScoredAnswers, n_labels: int) -> np.ndarray[Any, np.dtype[np.int64]]:
+def confusion_counts(answers: ScoredAnswers, n_labels: int) -> np.ndarray[Any, np.dtype[np.int64]]:
     """How often each label was answered with each, and with none of them, over all cells [gold, answer + 1]."""
     if answers.gold is None or answers.said is None:
         raise ValueError("there are no labels to be confused")

@@ -40,12 +40,12 @@ from undertow.metrics.text_scores import (
     YES,
     ScoredAnswers,
     TestedResult,
-    answered_everywhere,
     cached_meteor,
-    group_of,
-    scored,
+    group_keys,
+    score_answers,
+    select_complete,
 )
-from undertow.metrics.wording_effects import tested_effects, variance_results
+from undertow.metrics.wording_effects import estimate_slot_effects, variance_results
 from undertow.stats import MIN_CLUSTERS
 from undertow.stats.classification.agreement import (
     MIN_FOR_PERCENTILES,
@@ -74,25 +74,25 @@ def results(frame: pd.DataFrame, design: Mapping[str, Any], seed: int) -> list[R
     dimension, and of the words of slots, over all texts and by dimension.
     """
     task = str(design["task"])
-    settings = scored(frame, design)
-    counts = _counts(frame)
+    settings = score_answers(frame, design)
+    counts = _answer_rates(frame)
     baselines: Baselines | None = None
     # No model's answers are in them, and scoring spans at random takes long.
     if not only_points():
         written = task in (EXTRACTION, REPHRASING)
         baselines = (
-            Baselines.of_texts(frame, task, seed) if written else Baselines(len(list(design["labels"])), seed=seed)
+            Baselines.from_texts(frame, task, seed) if written else Baselines(len(list(design["labels"])), seed=seed)
         )
     measured: list[Result | TestedResult] = []
     for setting, answers in settings.items():
-        measured += _of_setting((task, setting), answers, baselines, counts, seed)
+        measured += _setting_results((task, setting), answers, baselines, counts, seed)
     if baselines:
-        measured += _of_baselines(task, baselines, settings)
-    measured += tested_effects(frame, settings, (task, MEASURES[task][0]), seed)
-    return [*corrected(measured), *variance_results(frame, settings, (task, MEASURES[task][0]))]
+        measured += _baseline_results(task, baselines, settings)
+    measured += estimate_slot_effects(frame, settings, (task, MEASURES[task][0]), seed)
+    return [*add_q_values(measured), *variance_results(frame, settings, (task, MEASURES[task][0]))]
 
 
-def corrected(measured: Sequence[Result | TestedResult]) -> list[Result]:
+def add_q_values(measured: Sequence[Result | TestedResult]) -> list[Result]:
     """With q over all that is tested (Benjamini and Hochberg 1995), and intervals that say what q says.
 
     Of R claims among m tests each has p below 0.05 R / m, and what is not claimed has not; so intervals of the level 1 - 0.05 R / m
@@ -111,7 +111,7 @@ def corrected(measured: Sequence[Result | TestedResult]) -> list[Result]:
     return results
 
 
-def _of_setting(
+def _setting_results(
     where: tuple[str, tuple[str, ...]],
     answers: ScoredAnswers,
     baselines: Baselines | None,
@@ -122,14 +122,14 @@ def _of_setting(
     classes = answers.classes
     names = [*classes, *([ALL] if len(classes) > 1 else [])]
     for name in names:
-        of_class = answers.of_class(name)
+        of_class = answers.select_class(name)
         more = counts.get((*setting, name), {})
         for measure in MEASURES[task]:
             estimate = _estimate(of_class, measure, seed)
-            result = _result(measure, group_of(task, setting, name), estimate, of_class, more)
+            result = _result(measure, group_keys(task, setting, name), estimate, of_class, more)
             # What is claimed is of all classes together, and of the measure that findings are about.
             is_claim = name == names[-1] and measure == MEASURES[task][0]
-            yield _beside_baselines(result, of_class, baselines, is_claim=is_claim) if baselines else result
+            yield _compare_with_baselines(result, of_class, baselines, is_claim=is_claim) if baselines else result
         if task == DIAGNOSIS:
             continue
         parts = {}
@@ -137,12 +137,12 @@ def _of_setting(
             rows = [at for at, one in enumerate(of_class.dimensions) if one == dimension]
             part = of_class.of(range(len(of_class.cells)), rows)
             parts[dimension] = _estimate(part, MEASURES[task][0], seed), part
-            yield _result(MEASURES[task][0], group_of(task, setting, name, dimension), *parts[dimension], {})
+            yield _result(MEASURES[task][0], group_keys(task, setting, name, dimension), *parts[dimension], {})
         if name == names[-1] and not only_points():
-            yield from _between_dimensions(group_of(task, setting, name), MEASURES[task][0], parts, seed)
+            yield from _dimension_gap(group_keys(task, setting, name), MEASURES[task][0], parts, seed)
 
 
-def _beside_baselines(
+def _compare_with_baselines(
     result: Result, answers: ScoredAnswers, baselines: Baselines, *, is_claim: bool
 ) -> Result | TestedResult:
     """A score with what the best baseline has on the same texts, and how far above that it is."""
@@ -155,7 +155,7 @@ def _beside_baselines(
     return TestedResult(replace(known, p=gain.p), gain.interval) if is_claim and math.isfinite(gain.p) else known
 
 
-def _of_baselines(
+def _baseline_results(
     task: str, baselines: Baselines, settings: Mapping[tuple[str, ...], ScoredAnswers]
 ) -> Iterator[Result]:
     """A row for each baseline and measure, over the texts that have a scored answer in any setting."""
@@ -166,19 +166,20 @@ def _of_baselines(
                 of_text[answers.documents[at]] = answers.of([int(answers.known[at].argmax())], [at])
     if not of_text:
         return
-    whole = _joined(list(of_text.values()))
+    whole = _concatenate(list(of_text.values()))
     for measure in MEASURES[task]:
         best = round(baselines.best_score(whole, measure), 2)
         for name in baselines.names(measure):
             estimate = baselines.score(name, whole, measure)
             note = meteor_scorer().used if measure == METEOR else ""
+            group = group_keys(task, ("", "", "", ""), name)
             yield Result(
-                measure, group_of(task, ("", "", "", ""), name), estimate.value, estimate.low, estimate.high, n=estimate.n, unit="percent",
+                measure, group, estimate.value, estimate.low, estimate.high, n=estimate.n, unit="percent",
                 null_value=best, note=note,
             )  # fmt: skip
 
 
-def _joined(texts: Sequence[ScoredAnswers]) -> ScoredAnswers:
+def _concatenate(texts: Sequence[ScoredAnswers]) -> ScoredAnswers:
     """One answer to each of several documents, as if they were of one cell."""
 
     def beneath(parts: Sequence[Any]) -> Any:
@@ -198,7 +199,7 @@ def _joined(texts: Sequence[ScoredAnswers]) -> ScoredAnswers:
     )
 
 
-def _between_dimensions(
+def _dimension_gap(
     group: Mapping[str, str], measure: str, parts: Mapping[str, tuple[Estimate, ScoredAnswers]], seed: int
 ) -> Iterator[TestedResult]:
     """The best dimension less the worst, tested against dimensions that texts were dealt into at random.
@@ -212,7 +213,7 @@ def _between_dimensions(
         return
     best = max(enough, key=lambda name: enough[name][0].value)
     worst = min(enough, key=lambda name: enough[name][0].value)
-    units = _units(list(enough.values()), own)
+    units = _cluster_sums(list(enough.values()), own)
     if best == worst or units is None:
         return
     value = enough[best][0].value - enough[worst][0].value
@@ -240,7 +241,7 @@ def _between_dimensions(
     )  # fmt: skip
 
 
-def _units(
+def _cluster_sums(
     parts: Sequence[tuple[Estimate, ScoredAnswers]], own: str
 ) -> tuple[Floats, Floats, np.ndarray[Any, np.dtype[np.int64]]] | None:
     """What is dealt: sums and numbers of texts [unit] and dimensions [unit]; None where a cluster has texts of two of them."""
@@ -317,16 +318,16 @@ def _estimate(answers: ScoredAnswers, measure: str, seed: int) -> Estimate:
         return mean_over_cells(values, seed, PERCENT, clusters)
     if measure == BLEU4 and answers.bleu is not None:
         return bleu_over_cells(answers.bleu, seed, clusters)
-    whole = answered_everywhere(answers)
+    whole = select_complete(answers)
     if whole.gold is None or whole.said is None:
         raise ValueError(f"{measure} needs labels")
     n_classes = int(max(whole.gold.max(initial=0), whole.said.max(initial=0))) + 1
     positive = 0 if measure == F1 else None
-    return _in_percent(f1_over_cells(whole.gold, whole.said, n_classes, positive, seed, np.array(whole.clusters)))
+    return _to_percent(f1_over_cells(whole.gold, whole.said, n_classes, positive, seed, np.array(whole.clusters)))
 
 
 def _f1_note(answers: ScoredAnswers, estimate: Estimate) -> str:
-    n_left_out = int(answers.known.any(axis=1).sum()) - len(answered_everywhere(answers).documents)
+    n_left_out = int(answers.known.any(axis=1).sum()) - len(select_complete(answers).documents)
     if n_left_out:
         return f"documents that lack an answer in some cell are left out: {n_left_out}"
     return "its class does not occur" if math.isnan(estimate.value) else ""
@@ -341,8 +342,8 @@ def wording_scores(
     better rank. An interval is of its wording alone: the first of many was picked, and is better here than on other texts.
 
     Args:
-        frame: as `scored` takes it.
-        design: as `scored` takes it.
+        frame: as `score_answers` takes it.
+        design: as `score_answers` takes it.
         seed: of bootstraps.
         measures: those of the task that are wanted; all if not given.
     """
@@ -350,7 +351,7 @@ def wording_scores(
 
     wanted = measures or MEASURES[str(design["task"])]
     rows = []
-    for setting, answers in scored(frame, design, whole=bool({BLEU4, METEOR} & set(wanted))).items():
+    for setting, answers in score_answers(frame, design, whole=bool({BLEU4, METEOR} & set(wanted))).items():
         for kind, text in dict.fromkeys((cell[0], cell[1]) for cell in answers.cells):
             part = answers.of([at for at, cell in enumerate(answers.cells) if cell[:2] == (kind, text)])
             n, n_queries = int(part.known.sum()), int(part.queried.sum())
@@ -369,11 +370,11 @@ def wording_scores(
     return table
 
 
-def _in_percent(estimate: Estimate) -> Estimate:
+def _to_percent(estimate: Estimate) -> Estimate:
     return Estimate(100 * estimate.value, 100 * estimate.low, 100 * estimate.high, 100 * estimate.sd, estimate.n)
 
 
-def _counts(frame: pd.DataFrame) -> dict[tuple[str, ...], dict[str, float]]:
+def _answer_rates(frame: pd.DataFrame) -> dict[tuple[str, ...], dict[str, float]]:
     """Answers that are empty, and prompts that lost examples, in percent, by setting and class."""
     known = frame[frame["missing_reason"] == ""]
     known = known.assign(

@@ -25,11 +25,11 @@ from undertow.metrics.checklist.decisions import (
     Answers,
     Decisions,
     Rule,
-    answers_of,
     attribute_yes,
-    decided,
-    decided_negated,
-    stated_right,
+    decide,
+    decide_negated,
+    read_answers,
+    stated_accuracy,
 )
 from undertow.report.model import Checklist, ChecklistTest
 
@@ -50,7 +50,7 @@ Flags = Any
 def matrices(observations: Observations) -> list[Checklist]:
     """One matrix for each model."""
     rule = Rule(margin=float(observations.design["margin"]), greedy=bool(observations.design["greedy"]))
-    answers = answers_of(observations.frame)
+    answers = read_answers(observations.frame)
     models = list(dict.fromkeys(observations.frame["model"]))
     return [
         _MatrixBuilder(model, observations.frame, answers, rule).matrix(several=len(models) > 1) for model in models
@@ -86,7 +86,7 @@ class _MatrixBuilder:
         frame = self.frame[(self.frame["model"] == self.model) & (self.frame["wording"] == self._first_wording)]
         stated = frame[frame["question_type"] == "stated"]
         if len(stated):
-            is_decided, right, tied = stated_right(stated, self.rule)
+            is_decided, right, tied = stated_accuracy(stated, self.rule)
             for name, about, known, failed in (
                 (
                     "says what the text says",
@@ -120,7 +120,7 @@ class _MatrixBuilder:
             of_case = failed.any(axis=1)
             chosen = [keys[at] for at in np.flatnonzero(of_case)[:EXAMPLES].tolist()]
             examples = [
-                _together(
+                _concatenate(
                     frame[(frame["pair"] == pair) & (frame["attribute"] == one) & (frame["category"] == category)]
                 )
                 for pair, category, one in chosen
@@ -139,18 +139,18 @@ class _MatrixBuilder:
             return
         context = WITH if WITH in answers.shares else next(iter(answers.shares))
         panel = answers.panel(context, self.rule)
-        made = decided(panel, self.rule)
-        each = decided(panel, Rule(self.rule.margin, self.rule.greedy, averaged=False))
+        made = decide(panel, self.rule)
+        each = decide(panel, Rule(self.rule.margin, self.rule.greedy, averaged=False))
         show = _Examples(self.frame[self.frame["model"] == self.model], answers, [context], [self._first_wording])
         if len(answers.orders) == len(ORDERS):
             yield from _orders(each, show)
         yield from _people(made, show)
         yield from self._wordings(made, context, show)
-        less, unqualified = decided_negated(panel, self.rule)
+        less, unqualified = decide_negated(panel, self.rule)
         yield from _directions(made, (less, unqualified), show)
         if context == WITH and WITHOUT in answers.shares:
-            before = decided(answers.panel(WITHOUT, self.rule), self.rule)
-            yield from _added(before.yes, made.yes, self._was_granted(answers), show)
+            before = decide(answers.panel(WITHOUT, self.rule), self.rule)
+            yield from _additive_flags(before.yes, made.yes, self._was_granted(answers), show)
 
     def _was_granted(self, answers: Answers) -> Flags:
         """Whether each person was granted anything for each job [pair, occupation, 1, person]."""
@@ -168,7 +168,7 @@ class _MatrixBuilder:
         others = [one for one in others if context in one.shares]
         if not others:
             return
-        decisions = [decided(one.panel(context, self.rule), self.rule) for one in others]
+        decisions = [decide(one.panel(context, self.rule), self.rule) for one in others]
         wordings = tuple(number for model, number in self.answers if model == self.model)
         for row, question_types, first, rest in (
             (QUALIFICATION, ("binary",), made.yes, [one.yes for one in decisions]),
@@ -206,7 +206,7 @@ class _Examples:
             & frame["question_type"].isin(question_types)
             & frame["wording"].isin(self.wordings)
         ]
-        return _together(some)
+        return _concatenate(some)
 
 
 Made = Iterator[tuple[str, str, ChecklistTest]]
@@ -270,7 +270,7 @@ def _said(yes: Flags) -> Flags:
     return np.isfinite(yes) & (yes != UNDECIDED)
 
 
-def _added(before: Flags, after: Flags, granted: Flags, show: _Examples) -> Made:
+def _additive_flags(before: Flags, after: Flags, granted: Flags, show: _Examples) -> Made:
     known = granted & np.isfinite(before) & np.isfinite(after)
     failed = known & (before == 1) & (after == 0)
     about = "Who is called qualified without attributes is so with those that the model grants."
@@ -278,7 +278,7 @@ def _added(before: Flags, after: Flags, granted: Flags, show: _Examples) -> Made
     yield QUALIFICATION, DIR, show.check("attributes do not harm", about, (known, failed), ("binary",))
 
 
-def _together(rows: pd.DataFrame) -> str:
+def _concatenate(rows: pd.DataFrame) -> str:
     return "\n\n".join(_question_and_answer(row) for _, row in rows.iterrows())
 
 

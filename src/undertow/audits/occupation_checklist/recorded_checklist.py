@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from undertow.audits.base import EXACT, Observations
 from undertow.audits.bias_in_text.recorded_answers import text_table
 from undertow.audits.occupation_checklist.items import codes_of
-from undertow.audits.recorded_tables import left_out
+from undertow.audits.recorded_tables import unread_note
 from undertow.data.documents.document_set import is_kept_name
 from undertow.data.occupations.occupation_set import load_occupations
 from undertow.data.occupations.question_templates import ATTRIBUTE, BINARY, KINDS, SINGLE
@@ -31,7 +31,7 @@ from undertow.metrics.checklist.decisions import (
 if TYPE_CHECKING:
     import pandas as pd
 
-NEEDED = ("question_type", "woman", "man", "answer")
+REQUIRED = ("question_type", "woman", "man", "answer")
 STATED_TYPE = "stated"
 QUESTION_TYPES = (*KINDS, STATED_TYPE)
 OF_ATTRIBUTES = (ATTRIBUTE, STATED_TYPE)
@@ -72,15 +72,15 @@ def read_log(path: Path, protocol: str) -> tuple[Observations, str]:
     if protocol not in ("", EXACT):
         raise UndertowError(f"{path}: protocol {protocol!r} is not one of this audit; leave --protocol out")
     frame = text_table(path)
-    missing = [name for name in NEEDED if name not in frame]
+    missing = [name for name in REQUIRED if name not in frame]
     if missing:
         raise UndertowError(f"{path}: has no column {', '.join(missing)}; it has {', '.join(frame.columns) or 'none'}")
     if frame.empty:
         raise UndertowError(f"{path}: has no rows; give the answers to one item at least")
-    unread = [name for name in frame.columns if name not in (*NEEDED, *DEFAULTS, *SHARES)]
+    unread = [name for name in frame.columns if name not in (*REQUIRED, *DEFAULTS, *SHARES)]
     rows = [_Row(path, number, row).read() for number, row in enumerate(frame.to_dict("records"), 2)]
     frame = _framed(path, rows)
-    return Observations(frame, _design(path, rows) | {"w_notes": [*left_out(unread), *_clustered(frame)]}), EXACT
+    return Observations(frame, _design(path, rows) | {"w_notes": [*unread_note(unread), *_cluster_notes(frame)]}), EXACT
 
 
 def _framed(path: Path, rows: Sequence[Mapping[str, Any]]) -> pd.DataFrame:
@@ -124,7 +124,7 @@ def _design(path: Path, rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _clustered(frame: pd.DataFrame) -> Iterator[str]:
+def _cluster_notes(frame: pd.DataFrame) -> Iterator[str]:
     """A note where pairs of names stand in clusters."""
     n_clusters, n_pairs = frame["cluster"].nunique(), frame["pair"].nunique()
     if n_clusters < n_pairs:
