@@ -137,7 +137,7 @@ def test_assumptions_are_granted_by_the_graphs_they_were_made_for() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "place", "reason"),
+    ("text", "place", "because"),
     [
         ("(W) -> X; W -> S; G -> S; G -> Y; [S]", 0, "W is latent"),
         ("X; W -> S; G -> S; G -> Y; [S]", 0, "no arrows lead from W to X"),

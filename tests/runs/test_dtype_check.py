@@ -21,7 +21,7 @@ from helpers.planted_precision import Err, Planted, moved, nothing, unit, with_p
 from helpers.sampled_cases import briefly
 from undertow import audits, models
 from undertow.audits.base import Observations
-from undertow.audits.shared.model_comparison import compared
+from undertow.audits.shared.model_comparison import comparison_findings
 from undertow.errors import UndertowError
 from undertow.models.backend import dtype as precisions
 from undertow.models.base import ModelRequest
@@ -515,7 +515,7 @@ class Ranks:
     """The finding that compares models, alone."""
 
     def findings(self, evidence: Observations, results: Sequence[Result]) -> list[Finding]:
-        return compared(results, evidence.frame, evidence.design, 0.05)
+        return comparison_findings(results, evidence.frame, evidence.design, 0.05)
 
 
 @pytest.mark.parametrize(("error", "turns"), [(0.4, False), (0.6, True)])

@@ -182,8 +182,8 @@ class _ModelReader:
         if definition := _DEFINITION.fullmatch(statement):
             name, sign, text = definition.groups()
             self._define(name, sign, text, number)
-        elif statement := _STATEMENT.fullmatch(statement):
-            word, rest = statement.groups()
+        elif match := _STATEMENT.fullmatch(statement):
+            word, rest = match.groups()
             {SELECT: self._select, COMPARE: self._compare, CASE: self._case}[word](rest, number)
         else:
             cut = statement if len(statement) <= _QUOTED_LENGTH else f"{statement[: _QUOTED_LENGTH - 3]}..."
