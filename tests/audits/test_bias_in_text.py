@@ -688,7 +688,7 @@ def test_examples_that_had_no_room_are_counted(script: Script, untold: None, sta
         if one.measure == "accuracy" and one.group["model"]
     }
     assert shortened == {"0": None, "2": 25.0}
-    assert run.observations["dropped"].tolist() == [0, 0, 0, 0, 0, 0, 0, 1]
+    assert run.observations["n_dropped_shots"].tolist() == [0, 0, 0, 0, 0, 0, 0, 1]
 
 
 @pytest.mark.parametrize("audit", briefly(TASKS))

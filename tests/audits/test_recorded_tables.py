@@ -20,7 +20,7 @@ from conftest import Cli
 from helpers.cli_refusal import refused
 from undertow.audits import recorded_tables
 from undertow.audits.bias_in_text.recorded_answers import text_table
-from undertow.audits.recorded_tables import NEEDED, OPTIONAL, read_cells, read_recorded
+from undertow.audits.recorded_tables import OPTIONAL, REQUIRED, read_cells, read_recorded
 from undertow.audits.spurious_correlation import audit as spurious_correlation
 from undertow.audits.task_specification import audit as task_specification
 from undertow.errors import UndertowError
@@ -97,7 +97,7 @@ def test_no_word_group_is_called_like_a_column_of_the_run(group: str, tmp_path: 
     elif group not in plain:
         plain[group] = plain["text_index"] if group == "cluster" else ""
     plain.to_csv(path, index=False)
-    if group in NEEDED + OPTIONAL:
+    if group in REQUIRED + OPTIONAL:
         assert masses_of(path)[1] == ["xe", "ze"]
         return
     with pytest.raises(UndertowError, match=said):

@@ -40,7 +40,7 @@ def test_every_kind_of_statement() -> None:
         features=("X",),
         label="Y",
         cause="G",
-        varied="W",
+        covariate="W",
         meanings=(("W", "a date, or a place: both"), ("S", "in the data")),
     )
     assert graph.observed == ("W", "X", "Z", "Y", "lone")
@@ -50,16 +50,16 @@ def test_every_kind_of_statement() -> None:
 
 
 def test_roles_are_said_or_go_by_name() -> None:
-    said = "date -> text1; text1 -> pronoun; sex -> pronoun; text2; features text2, text1; label pronoun; cause sex; varied date"
+    said = "date -> text1; text1 -> pronoun; sex -> pronoun; text2; features text2, text1; label pronoun; cause sex; covariate date"
     graph = read_graph(said)
-    assert (graph.features, graph.label, graph.cause, graph.varied) == (("text2", "text1"), "pronoun", "sex", "date")
+    assert (graph.features, graph.label, graph.cause, graph.covariate) == (("text2", "text1"), "pronoun", "sex", "date")
     assert graph.text() == said
     by_name = read_graph("W -> X -> Y; G -> Y")
-    assert (by_name.features, by_name.label, by_name.cause, by_name.varied) == (("X",), "Y", "G", "W")
+    assert (by_name.features, by_name.label, by_name.cause, by_name.covariate) == (("X",), "Y", "G", "W")
     assert by_name.text() == "W -> X; X -> Y; G -> Y"
     # A G that the label does not depend on is no cause of it, and words of the format are names like others.
     other = read_graph("Y -> G; X -> Y; label -> features")
-    assert (other.cause, other.varied, other.label) == ("", "", "Y")
+    assert (other.cause, other.covariate, other.label) == ("", "", "Y")
 
 
 @given(graph=graphs())
@@ -113,7 +113,7 @@ def test_the_papers_graphs(name: str) -> None:
         ("X -> Y; (Y)", "label Y", "latent"),
         ("Y -> M; X -> Y; cause M", "'cause M'", "M"),
         ("X -> [Y]", "label Y", "selection"),
-        ("X -> Y; varied X", "'varied X'", "features"),
+        ("X -> Y; covariate X", "'covariate X'", "features"),
         ("X -> Y\nQ: what", "line 2, 'Q: what'", "'Q'"),
         ("X -> Y; X: a\nX: b", "line 2, 'X: b'", "'a'"),
         ("X -> Y; " + "very_long_" * 20 + " =", "...'", "'='"),

@@ -17,21 +17,21 @@ from hypothesis import strategies as st
 from helpers.random_graphs import graphs
 from undertow.causal import identification
 from undertow.causal.assumptions import DRIFT, SPECIFICATION, assumptions
-from undertow.causal.describe import in_words
+from undertow.causal.describe import describe_graph
 from undertow.causal.graph import Arrow, Graph, network, read_graph
 from undertow.causal.identification import (
     arrows_between,
-    candidates,
     covariate_candidate,
+    covariate_candidates,
+    d_separated,
     directed_path,
-    implied,
+    implied_independences,
     noncausal_open_paths,
     opened_by_selection,
+    path_status,
     paths,
     recoverability,
-    separated,
     specification,
-    standing,
 )
 from undertow.causal.paths import MAX_PATHS, Path
 from undertow.causal.published import published
@@ -53,8 +53,8 @@ class Worked:
     well_specified: bool = False
     opened: Collection[str] = ()
     ws: str = ""
-    with_known: str | None = ""
-    with_label_shares: bool = False
+    external_covariates: str | None = ""
+    with_label_distribution: bool = False
 
 
 BY_HAND = {
@@ -64,35 +64,35 @@ BY_HAND = {
     "well-specified": Worked(
         published()["well-specified"].graph.text(), "W G; W Y | X G; S Y | X G",
         "W G | S; W G | X; W Y; W Y | X; X Y | W G; S Y | X", well_specified=True, opened={"X <- W -> S <- G -> Y"},
-        ws="W", with_known="G",
+        ws="W", external_covariates="G",
     ),
     # Without G -> X and X -> Y the path through S is the only one.
     "unspecified": Worked(
         published()["unspecified"].graph.text(), "W G; X Y; X G; W Y; X Y | S W; X Y | S G",
-        "W G | S; X Y | S; X G | S; S Y | X", opened={"X <- W -> S <- G -> Y"}, ws="W", with_known="G",
+        "W G | S; X Y | S; X G | S; S Y | X", opened={"X <- W -> S <- G -> Y"}, ws="W", external_covariates="G",
     ),
     # S is only a descendant of the collider Z, which is enough to open it. Z is connected with Y by its cause G: it is no W.
     "access": Worked(
         published()["access"].graph.text(), "W G; S Y | X G; W Y | X G", "W G | S; W G | Z; W G | X; S Y | X",
-        well_specified=True, opened={"X <- W -> Z <- G -> Y"}, ws="W", with_known="G",
+        well_specified=True, opened={"X <- W -> Z <- G -> Y"}, ws="W", external_covariates="G",
     ),
     # Nobody recorded Z, and nothing else closes S <- Z <-> Y.
     "access-masked": Worked(
         published()["access-masked"].graph.text(), "S Y | X Z; W S | Z", "Z Y; W Y; W Y | X; S Y | X",
-        well_specified=True, opened={"X <- W -> Z <-> Y"}, ws="W", with_known=None,
+        well_specified=True, opened={"X <- W -> Z <-> Y"}, ws="W", external_covariates=None,
     ),
     # The mediator carries all of X to Y. Selection by the mediator is cut off from Y by the mediator alone.
     "chain": Worked(
-        "X -> M -> Y; M -> [S]", "X Y | M; S Y | M; S X | M", "X Y; S Y | X", well_specified=True, with_known="M",
+        "X -> M -> Y; M -> [S]", "X Y | M; S Y | M; S X | M", "X Y; S Y | X", well_specified=True, external_covariates="M",
     ),
     # A common cause connects X and Y without any selection: C is no W. Selection by X alone is no harm: S <- X <- C is closed at X.
     "fork": Worked("C -> X; C -> Y; X -> [S]", "X Y | C; S Y | X", "X Y; S Y", recoverable=True),
     # X and Y decide selection between them: the collider is S itself, and S <- Y is closed by nothing.
-    "collider": Worked("X -> S; Y -> S; [S]", "X Y", "X Y | S; S Y | X", opened={"X -> S <- Y"}, with_known=None),
+    "collider": Worked("X -> S; Y -> S; [S]", "X Y", "X Y | S; S Y | X", opened={"X -> S <- Y"}, external_covariates=None),
     # M is an effect of a cause of X and of a cause of Y: harmless until it is conditioned on. A is what the papers call W.
     "M-bias": Worked(
         "A -> X; A -> M; B -> M; B -> Y; M -> [S]", "X Y; A B; A Y; X Y | M A; X Y | M B",
-        "X Y | M; X Y | S; A B | S; M Y", opened={"X <- A -> M <- B -> Y"}, ws="A", with_known="M",
+        "X Y | M; X Y | S; A B | S; M Y", opened={"X <- A -> M <- B -> Y"}, ws="A", external_covariates="M",
     ),
     # X and Y have a latent cause, and M carries X to Y. Given X, selection by X tells nothing more of Y.
     "front door": Worked(
@@ -103,18 +103,18 @@ BY_HAND = {
     # takes A or B as well. In the population A -> M -> Y is open, so A is no W.
     "butterfly bias": Worked(
         "A -> X; A -> M; B -> M; B -> Y; M -> X; M -> Y; M -> [S]", "A B; X Y | M A; X Y | M B; S Y | M",
-        "X Y; X Y | M; X Y | A; X Y | B; A Y; A B | S", opened={"X <- A -> M <- B -> Y"}, with_known="M",
+        "X Y; X Y | M; X Y | A; X Y | B; A Y; A B | S", opened={"X <- A -> M <- B -> Y"}, external_covariates="M",
     ),
     # Z moves Y through X alone. X given, Z -> X <-> Y is open: selection by the instrument is then not cut off from Y, but knowing
     # Z of all would do.
     "instrument": Worked(
         "Z -> X -> Y; X <-> Y; Z -> [S]", "S Y | Z; S X | Z", "Z Y; Z Y | X; S Y | X", well_specified=True,
-        with_known="Z",
+        external_covariates="Z",
     ),
     # Cases are sampled more often than controls. Nothing closes S <- Y, but Y given, X and S are independent, so that the share of
     # cases in the population is all that is missing.
     "case-control": Worked(
-        "X -> Y -> [S]", "S X | Y", "S X; S Y | X", well_specified=True, with_known=None, with_label_shares=True,
+        "X -> Y -> [S]", "S X | Y", "S X; S Y | X", well_specified=True, external_covariates=None, with_label_distribution=True,
     ),
     # Selection by what a text is about, and by nothing else.
     "selection by W": Worked("W -> X -> Y; W -> [S]", "S Y | X; W Y | X", "S Y", recoverable=True, well_specified=True),
@@ -122,32 +122,32 @@ BY_HAND = {
     # the label, so nothing there is the task's own.
     "selection by the text": Worked(
         "W -> X; X -> S; G -> S; G -> Y; [S]", "X Y; W Y; W Y | X S; S Y | X G", "X Y | S; W Y | S; S Y | X",
-        opened={"X -> S <- G -> Y"}, ws="W", with_known="G",
+        opened={"X -> S <- G -> Y"}, ws="W", external_covariates="G",
     ),
     # W -> X -> Y is the task's own, W -> X -> S <- Y is not: it ends at the label against the arrow.
     "selection by the text and the label": Worked(
         "W -> X -> Y; X -> S; Y -> S; [S]", "W Y | X", "W Y; S Y | X", well_specified=True, opened={"X -> S <- Y"},
-        ws="W", with_known=None,
+        ws="W", external_covariates=None,
     ),
     # X and selection are connected through Y alone, so that no path from W to Y is there but the task's own.
     "selection by the label": Worked(
-        "W -> X -> Y -> [S]", "S W | Y; S X | Y", "W Y; S Y | X", well_specified=True, with_known=None,
-        with_label_shares=True,
+        "W -> X -> Y -> [S]", "S W | Y; S X | Y", "W Y; S Y | X", well_specified=True, external_covariates=None,
+        with_label_distribution=True,
     ),
     # X -> M is an arrow of the task, and yet on a path that selection opens.
     "selection by a mediator and a cause": Worked(
         "W -> X -> M -> Y; M -> S; G -> S; G -> Y; [S]", "M G; S Y | M G", "M G | S; S Y | X M; S Y | X G",
-        well_specified=True, opened={"X -> M -> S <- G -> Y"}, ws="W", with_known="MG",
+        well_specified=True, opened={"X -> M -> S <- G -> Y"}, ws="W", external_covariates="MG",
     ),
     # Selection is below the collider A by arrows of the task alone: A -> X -> M -> S.
     "selection through the task": Worked(
         "W -> A; G -> A; A -> X -> M -> Y; M -> [S]; G -> Y", "W G; S Y | M G", "W G | S; S Y | X",
-        well_specified=True, ws="W", with_known="M",
+        well_specified=True, ws="W", external_covariates="M",
     ),
     # C is a cause of the label through the features only: W <- C -> X -> Y is the task's own as well.
     "a cause of W and of the text": Worked(
         "C -> W -> X; C -> X -> Y; W -> S; G -> S; G -> Y; [S]", "W G; C Y | X", "C Y; C Y | S X",
-        well_specified=True, opened={"X <- C -> W -> S <- G -> Y", "X <- W -> S <- G -> Y"}, ws="CW", with_known="G",
+        well_specified=True, opened={"X <- C -> W -> S <- G -> Y", "X <- W -> S <- G -> Y"}, ws="CW", external_covariates="G",
     ),
 }  # fmt: skip
 
@@ -159,16 +159,18 @@ def test_answers_worked_by_hand(name: str) -> None:
         for claim in claims.split("; "):
             pair, _, conditions = claim.partition("|")
             one, other = pair.split()
-            assert separated(graph, {one}, {other}, conditions.split()) is expected, claim
-            assert separated(graph, {other}, {one}, conditions.split()) is expected, claim
+            assert d_separated(graph, {one}, {other}, conditions.split()) is expected, claim
+            assert d_separated(graph, {other}, {one}, conditions.split()) is expected, claim
     found = recoverability(graph)
     assert found.recoverable is worked.recoverable
-    assert found.with_known == (None if worked.with_known is None else tuple(worked.with_known))
-    assert found.with_label_shares is worked.with_label_shares
-    assert bool(found.left_open) is not worked.recoverable
+    assert found.external_covariates == (
+        None if worked.external_covariates is None else tuple(worked.external_covariates)
+    )
+    assert found.with_label_distribution is worked.with_label_distribution
+    assert bool(found.open_paths) is not worked.recoverable
     assert specification(graph).well_specified is worked.well_specified
     assert {path.text for path in opened_by_selection(graph, "X", "Y")} == set(worked.opened)
-    assert {one.node for one in candidates(graph) if one.qualifies} == set(worked.ws)
+    assert {one.node for one in covariate_candidates(graph) if one.qualifies} == set(worked.ws)
 
 
 def test_a_path_says_what_closes_and_what_opens_it() -> None:
@@ -179,11 +181,11 @@ def test_a_path_says_what_closes_and_what_opens_it() -> None:
     assert second.colliders == ("Z",)
     assert not first.is_causal
     assert paths(graph, "W", "M")[0].is_causal
-    alone = standing(graph, first)
+    alone = path_status(graph, first)
     assert (alone.is_open, alone.closed_at, alone.opened_by) == (False, ("Z",), ())
-    assert standing(graph, first, {"S"}).opened_by == (("Z", "S"),)
-    assert standing(graph, first, {"S", "Z"}).opened_by == (("Z", "Z"),)
-    both = standing(graph, first, {"S", "G", "W"})
+    assert path_status(graph, first, {"S"}).opened_by == (("Z", "S"),)
+    assert path_status(graph, first, {"S", "Z"}).opened_by == (("Z", "Z"),)
+    both = path_status(graph, first, {"S", "G", "W"})
     assert (both.is_open, both.closed_at, both.opened_by) == (False, ("W", "G"), (("Z", "S"),))
     assert not paths(read_graph("X -> Y; W"), "W", "X")
 
@@ -191,8 +193,8 @@ def test_a_path_says_what_closes_and_what_opens_it() -> None:
 def test_what_specifies_a_task() -> None:
     def said(text: str) -> tuple[tuple[Arrow, ...], ...]:
         found = specification(read_graph(text))
-        assert found.well_specified is bool(found.deciding)
-        return found.deciding, found.informing, found.missing, found.missing_informing
+        assert found.well_specified is bool(found.causal_arrows)
+        return found.causal_arrows, found.backdoor_arrows, found.missing_causal_arrows, found.missing_backdoor_arrows
 
     # The two arrows that the papers take away, and the two that are then missing.
     assert said(published()["well-specified"].graph.text()) == ((("X", "Y"),), (("G", "X"),), (), ())
@@ -203,7 +205,7 @@ def test_what_specifies_a_task() -> None:
     assert said(both_ways)[1] == (("G", "B"), ("B", "X"))
     # What comes to the features by way of the label is not told by its cause.
     assert said("G -> Y -> X") == ((), (), (), (("G", "X"),))
-    assert specification(read_graph("G -> Y -> X")).label_tells
+    assert specification(read_graph("G -> Y -> X")).label_causes_features
     # One feature is enough; where one is an effect of the label, the other can still be its cause.
     assert said("Y -> A; B; features A, B")[2] == (("B", "Y"),)
     assert said("B -> Y; A; features A, B; G -> A; G -> Y") == ((("B", "Y"),), (("G", "A"),), (), ())
@@ -211,14 +213,14 @@ def test_what_specifies_a_task() -> None:
 
 def test_why_a_node_is_no_w() -> None:
     graph = read_graph("W -> X; (L) -> X; C -> X; C -> Y; Y -> E; D; W -> [S]; G -> Y; G -> S; L -> S; I -> X -> Y")
-    found = {one.node: one for one in candidates(graph)}
+    found = {one.node: one for one in covariate_candidates(graph)}
     assert list(found) == ["W", "L", "C", "E", "G", "I", "D"]
     assert [node for node, one in found.items() if one.qualifies] == ["W"]
     assert not found["L"].observed
     assert found["L"].opened
-    assert (found["C"].causes_label, [path.text for path in found["C"].open_before]) == (True, ["C -> Y"])
+    assert (found["C"].causes_label, [path.text for path in found["C"].open_in_population]) == (True, ["C -> Y"])
     assert (found["E"].caused_by_label, found["E"].causes_features) == (True, False)
-    assert (found["D"].causes_features, found["D"].opened, found["D"].open_before) == (False, (), ())
+    assert (found["D"].causes_features, found["D"].opened, found["D"].open_in_population) == (False, (), ())
     # That W causes Y through X is the task's own; that I does, too, and selection knows nothing of I.
     assert not found["W"].causes_label
     assert (found["I"].causes_features, found["I"].opened) == (True, ())
@@ -231,19 +233,23 @@ def test_recoverability_without_selection_and_with_several() -> None:
     assert recoverability(graph).recoverable
     # One selection that is not cut off is enough.
     graph = read_graph("A -> Y; B -> Y; A -> [S1]; C -> [S2]; C -> Y; features A, B")
-    assert [path.text for path in recoverability(graph).left_open] == ["S2 <- C -> Y"]
+    assert [path.text for path in recoverability(graph).open_paths] == ["S2 <- C -> Y"]
 
 
 def test_names_are_checked() -> None:
     graph = read_graph("X -> Y; W")
     path = paths(graph, "X", "Y")[0]
-    unknown: list[tuple[Any, ...]] = [(separated, {"X"}, {"Q"}), (separated, {"X"}, {"Y"}, {"Q"}), (paths, "Q", "X")]
-    for ask, *about in (*unknown, (standing, path, {"Q"})):
+    unknown: list[tuple[Any, ...]] = [
+        (d_separated, {"X"}, {"Q"}),
+        (d_separated, {"X"}, {"Y"}, {"Q"}),
+        (paths, "Q", "X"),
+    ]
+    for ask, *about in (*unknown, (path_status, path, {"Q"})):
         with pytest.raises(UndertowError, match="'Q'"):
             ask(graph, *about)
     wrong: list[tuple[Any, ...]] = [
-        (separated, {"X"}, {"Y"}, {"X"}),
-        (separated, set(), {"Y"}),
+        (d_separated, {"X"}, {"Y"}, {"X"}),
+        (d_separated, set(), {"Y"}),
         (covariate_candidate, "X"),
     ]
     for ask, *about in (*wrong, *((same, "X", "X") for same in (paths, opened_by_selection, directed_path))):
@@ -289,11 +295,11 @@ def test_a_long_open_path_behind_many_closed_ones_is_seen(monkeypatch: pytest.Mo
     closed = "W -> A <- Y; W -> B <- Y; W -> C <- Y; W -> D <- Y"
     task = f"W -> X; W -> S; G -> S; G -> Y; [S]; {closed}"
     graph = read_graph(f"{task}; W <- (T) <- (U) -> (V) -> Y")
-    (before, *_), (after, *_) = candidates(read_graph(task)), candidates(graph)
+    (before, *_), (after, *_) = covariate_candidates(read_graph(task)), covariate_candidates(graph)
     assert (before.node, before.qualifies, before.shares_cause) == ("W", True, False)
     assert (after.node, after.qualifies, after.shares_cause) == ("W", False, True)
-    assert not separated(graph, {"W"}, {"Y"})
-    assert [path.text for path in after.open_before] == ["W <- T <- U -> V -> Y"]
+    assert not d_separated(graph, {"W"}, {"Y"})
+    assert [path.text for path in after.open_in_population] == ["W <- T <- U -> V -> Y"]
     assert [path.text for path in before.opened] == ["W -> S <- G -> Y"]
 
 
@@ -311,15 +317,18 @@ def test_a_long_open_path_behind_many_closed_ones_is_seen(monkeypatch: pytest.Mo
 @example(graph=read_graph("Y -> X; W -> X; W -> S; Y -> S; [S]"))
 @settings(max_examples=30)
 def test_a_graph_grants_what_a_drift_rests_on_if_w_qualifies_and_the_text_tells_nothing_else(graph: Graph) -> None:
-    assume(graph.varied)
-    (w,) = (one for one in candidates(graph) if one.node == graph.varied)
+    assume(graph.covariate)
+    (w,) = (one for one in covariate_candidates(graph) if one.node == graph.covariate)
     drift = [row.holds for row in assumptions(graph, DRIFT)]
-    assert all(drift) is (w.qualifies and separated(graph, graph.features, {graph.label}))
+    assert all(drift) is (w.qualifies and d_separated(graph, graph.features, {graph.label}))
     assert not all(drift) or not specification(graph).well_specified
     assert all(holds is not False for holds in (row.holds for row in assumptions(graph, SPECIFICATION))) is w.qualifies
     # What is open between two nodes in the population leads from one to the other, or to both.
-    assert w.connected_before is (w.causes_label or w.caused_by_label or w.shares_cause)
-    assert (w.connected_before, w.connected) == (bool(w.open_before), bool(w.open_before or w.opened))
+    assert w.connected_in_population is (w.causes_label or w.caused_by_label or w.shares_cause)
+    assert (w.connected_in_population, w.connected) == (
+        bool(w.open_in_population),
+        bool(w.open_in_population or w.opened),
+    )
 
 
 def test_who_can_be_a_w_agrees_with_the_definition_on_the_whole_graph() -> None:
@@ -328,11 +337,11 @@ def test_who_can_be_a_w_agrees_with_the_definition_on_the_whole_graph() -> None:
     for seed in range(150):
         graph = random_graph(random.Random(seed))
         is_specified = specification(graph).well_specified
-        for one in candidates(graph):
+        for one in covariate_candidates(graph):
             before, after = (walked(graph, one.node, given) for given in ((), graph.selection))
             opened = [nodes for nodes in after if nodes not in before]
             said = f"{graph.text()}, {one.node}"
-            assert one.connected_before is bool(before), said
+            assert one.connected_in_population is bool(before), said
             assert one.connected is bool(after), said
             causes = any(nx.has_path(network(graph), one.node, feature) for feature in graph.features)
             assert one.qualifies is (one.node not in graph.latent and causes and bool(opened) and not before), said
@@ -340,7 +349,7 @@ def test_who_can_be_a_w_agrees_with_the_definition_on_the_whole_graph() -> None:
             assert lengths == sorted(lengths), said
             assert {path.nodes for path in one.opened} <= {named(nodes) for nodes in opened}, said
             assert len(one.opened) == min(len(opened), identification.MAX_EXAMPLES), said
-            assert {path.nodes for path in one.open_before} <= {named(nodes) for nodes in before}, said
+            assert {path.nodes for path in one.open_in_population} <= {named(nodes) for nodes in before}, said
             seen["qualifies"] += one.qualifies
             seen["qualifies, well specified"] += one.qualifies and is_specified
             seen["connected by selection through features"] += one.qualifies and all(
@@ -399,8 +408,8 @@ def test_large_graph_is_answered_without_a_question_for_each_path() -> None:
     pairs = list(combinations(rng.sample(names, len(names)), 2))
     statements = [f"{one} -> {two}" for one, two in rng.sample(pairs, 68)]
     graph = read_graph("; ".join([*statements, *(f"{one} -> [S]" for one in rng.sample(names, 3)), *names]))
-    told = {section.title: section.lines for section in in_words(graph)}
-    n_implied = len(implied(graph))
+    told = {section.title: section.lines for section in describe_graph(graph)}
+    n_implied = len(implied_independences(graph))
     assert any(lines and f"{n_implied - 30} more" in lines[-1] for lines in told.values())
 
 
@@ -410,10 +419,10 @@ def test_open_paths_agree_with_networkx(graph: Graph, data: st.DataObject) -> No
     one, other, *rest = data.draw(st.permutations(graph.nodes))
     conditions = rest[: data.draw(st.integers(0, len(rest)))]
     apart = nx.is_d_separator(network(graph), {one}, {other}, set(conditions))
-    assert separated(graph, {one}, {other}, conditions) is apart
+    assert d_separated(graph, {one}, {other}, conditions) is apart
     between = paths(graph, one, other)
     assert len(between) < MAX_PATHS
-    assert any(standing(graph, path, conditions).is_open for path in between) is not apart
+    assert any(path_status(graph, path, conditions).is_open for path in between) is not apart
     assert {path.text for path in paths(graph, other, one)} == {turned(path) for path in between}
 
 
@@ -433,14 +442,14 @@ def test_a_shared_cause_is_a_latent_node_with_two_arrows(graph: Graph, data: st.
     assert not written_out.shared
     one, other, *rest = data.draw(st.permutations(graph.nodes))
     conditions = rest[: data.draw(st.integers(0, len(rest)))]
-    assert separated(graph, {one}, {other}, conditions) is separated(written_out, {one}, {other}, conditions)
+    assert d_separated(graph, {one}, {other}, conditions) is d_separated(written_out, {one}, {other}, conditions)
     here, there = recoverability(graph), recoverability(written_out)
     assert here.recoverable is there.recoverable
-    assert here.with_label_shares is there.with_label_shares
-    assert (here.with_known is None) is (there.with_known is None)
-    assert specification(graph).deciding == specification(written_out).deciding
-    qualify = {one.node for one in candidates(graph) if one.qualifies}
-    assert qualify == {one.node for one in candidates(written_out) if one.qualifies}
+    assert here.with_label_distribution is there.with_label_distribution
+    assert (here.external_covariates is None) is (there.external_covariates is None)
+    assert specification(graph).causal_arrows == specification(written_out).causal_arrows
+    qualify = {one.node for one in covariate_candidates(graph) if one.qualifies}
+    assert qualify == {one.node for one in covariate_candidates(written_out) if one.qualifies}
 
 
 @given(graph=graphs(), seed=st.integers(0, 2**32 - 1))
@@ -455,7 +464,7 @@ def test_partial_correlations_vanish_where_nodes_are_separated(graph: Graph, see
                 chosen = [names.index(name) for name in (one, other, *conditions)]
                 precision = np.linalg.inv(covariance[np.ix_(chosen, chosen)])
                 correlation = -precision[0, 1] / np.sqrt(precision[0, 0] * precision[1, 1])
-                apart = separated(graph, {one}, {other}, conditions)
+                apart = d_separated(graph, {one}, {other}, conditions)
                 assert bool(abs(correlation) < 1e-9) is apart, (graph.text(), one, other, conditions, correlation)
 
 
@@ -480,14 +489,15 @@ def test_what_is_recoverable_is_recovered(graph: Graph, seed: int) -> None:
     true = {(x, y): joint.prob({"Y": y}, {"X": x}) for x, y in product((0, 1), repeat=2)}
     seen = {(x, y): joint.prob({"Y": y}, {"X": x} | selected) for x, y in true}
     assert (max(abs(true[cell] - seen[cell]) for cell in true) < 1e-12) is found.recoverable
-    if found.with_known is not None:
+    if found.external_covariates is not None:
         for (x, y), prob in true.items():
             values = [
-                dict(zip(found.with_known, cell, strict=True)) for cell in product((0, 1), repeat=len(found.with_known))
+                dict(zip(found.external_covariates, cell, strict=True))
+                for cell in product((0, 1), repeat=len(found.external_covariates))
             ]
             terms = [joint.prob({"Y": y}, {"X": x} | c | selected) * joint.prob(c, {"X": x}) for c in values]
             assert sum(terms) == pytest.approx(prob, abs=1e-12)
-    if found.with_label_shares:
+    if found.with_label_distribution:
         for (x, y), prob in true.items():
             parts = [joint.prob({"X": x}, {"Y": one} | selected) * joint.prob({"Y": one}) for one in (0, 1)]
             assert parts[y] / sum(parts) == pytest.approx(prob, abs=1e-12)
@@ -498,20 +508,20 @@ def test_what_is_recoverable_is_recovered(graph: Graph, seed: int) -> None:
 def test_selected_data_show_what_the_graph_implies(graph: Graph, seed: int) -> None:
     joint = Joint(graph, np.random.default_rng(seed))
     selected = dict.fromkeys(graph.selection, 1)
-    for one in implied(graph):
+    for one in implied_independences(graph):
         assert {one.one, one.other, *one.given} <= set(graph.observed)
         for values in product((0, 1), repeat=len(one.given)):
             conditions = dict(zip(one.given, values, strict=True)) | selected
             apart = [joint.prob({one.one: 1}, {one.other: value} | conditions) for value in (0, 1)]
             assert apart[0] == pytest.approx(apart[1], abs=1e-12)
     joined = [set(pair) for pair in combinations(graph.observed, 2) if not _separable(graph, *pair)]
-    assert len(joined) + len(implied(graph)) == len(list(combinations(graph.observed, 2)))
+    assert len(joined) + len(implied_independences(graph)) == len(list(combinations(graph.observed, 2)))
 
 
 def _separable(graph: Graph, one: str, other: str) -> bool:
     rest = [node for node in graph.observed if node not in (one, other)]
     return any(
-        separated(graph, {one}, {other}, {*few, *graph.selection})
+        d_separated(graph, {one}, {other}, {*few, *graph.selection})
         for size in range(len(rest) + 1)
         for few in combinations(rest, size)
     )

@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 
 from helpers.file_refusal import assert_refused
 from undertow.causal import example_scms
-from undertow.causal.expressions import Number, evaluate, names, read_expression, simplified
+from undertow.causal.expressions import Number, evaluate, names, read_expression, simplify
 from undertow.causal.graph import read_graph
-from undertow.causal.scm import MAX_NAMES, Model, implied_graph
+from undertow.causal.scm import MAX_NAMES, StructuralCausalModel, implied_graph
 
 Floats = NDArray[np.float64]
 
@@ -91,7 +91,10 @@ def test_names_are_in_the_order_of_their_use() -> None:
 
 def test_the_order_of_lines_has_no_meaning() -> None:
     text = example_scms.text(example_scms.SUM)
-    one, other = Model.read(text), Model.read("\n".join(reversed(text.splitlines())))
+    one, other = (
+        StructuralCausalModel.from_text(text),
+        StructuralCausalModel.from_text("\n".join(reversed(text.splitlines()))),
+    )
     assert {name: equation.expression for name, equation in one.variables.items()} == {
         name: equation.expression for name, equation in other.variables.items()
     }
@@ -106,7 +109,7 @@ def test_the_order_of_lines_has_no_meaning() -> None:
 
 
 def test_a_model_has_what_its_file_says() -> None:
-    model = Model.read(
+    model = StructuralCausalModel.from_text(
         BASE
         + "half = whole / 2  # of it\nwhole = 3\nX := half * G + normal()\ncompare X, G ; X, S\ncase big one: whole = 2 ** 4",
         "mine.scm",
@@ -116,11 +119,11 @@ def test_a_model_has_what_its_file_says() -> None:
     assert model.constants({"half": -1}) == {"whole": 3.0, "half": -1.0}
     assert model.pairs == (("G", "S"), ("X", "G"), ("X", "S"))
     assert model.where("X") == "mine.scm, line 8"
-    assert dict(Model.read(BASE).cases) == {"": {}}
+    assert dict(StructuralCausalModel.from_text(BASE).cases) == {"": {}}
 
 
 def test_names_may_be_of_any_script_and_are_normalised() -> None:
-    model = Model.read(
+    model = StructuralCausalModel.from_text(
         "\u00b5 = 2\n\u05d2\u05d9\u05dc := normal()\nS := \u05d2\u05d9\u05dc > \u03bc\nselect S\ncompare S, \u05d2\u05d9\u05dc"
     )
     assert model.constants() == {"\u03bc": 2.0}, "the micro sign is the letter mu"
@@ -158,7 +161,7 @@ def test_what_is_wrong_is_said_in_one_sentence_with_its_line(
     line: str, words: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    assert_refused(("mine.scm, line ", *words), Model.read, BASE + line, "mine.scm")
+    assert_refused(("mine.scm, line ", *words), StructuralCausalModel.from_text, BASE + line, "mine.scm")
     assert not list(tmp_path.iterdir()), "nothing was run"
 
 
@@ -172,7 +175,7 @@ def test_what_is_wrong_is_said_in_one_sentence_with_its_line(
     ],
 )
 def test_what_is_missing_is_said(text: str, word: str) -> None:
-    assert_refused((word,), Model.read, text)
+    assert_refused((word,), StructuralCausalModel.from_text, text)
 
 
 def test_a_setting_that_is_none_is_refused() -> None:
@@ -220,11 +223,11 @@ def test_without_beta_w_does_not_cause_x() -> None:
     ],
 )
 def test_what_a_parameter_switches_off_is_no_cause(text: str, left: tuple[str, ...]) -> None:
-    assert names(simplified(read_expression(text), {"zero": 0.0, "one": 1.0})) == left
+    assert names(simplify(read_expression(text), {"zero": 0.0, "one": 1.0})) == left
 
 
 @pytest.mark.parametrize("text", ["2 * 3 + 1", "exp(0)", "not 0", "max(1, 7)"])
 def test_numbers_alone_come_to_a_number(text: str) -> None:
-    found = simplified(read_expression(text), {})
+    found = simplify(read_expression(text), {})
     assert isinstance(found, Number)
     assert found.value == value(text)[0]

@@ -15,7 +15,7 @@ from helpers.file_refusal import assert_refused
 from helpers.sampled_cases import briefly
 from undertow.causal import example_scms
 from undertow.causal import simulate as simulation
-from undertow.causal.scm import Model
+from undertow.causal.scm import StructuralCausalModel
 from undertow.causal.simulate import N_SAMPLED, Simulation, simulate
 
 Floats = NDArray[np.float64]
@@ -158,7 +158,10 @@ def test_correlations_are_of_the_people_who_are_kept() -> None:
 
 
 def people(text: str, seed: int = 0, **settings: float) -> dict[str, list[float]]:
-    return {name: list(values) for name, values in simulate(Model.read(text), 500, seed, settings).everyone.items()}
+    return {
+        name: list(values)
+        for name, values in simulate(StructuralCausalModel.from_text(text), 500, seed, settings).everyone.items()
+    }
 
 
 def test_the_seed_decides_everything() -> None:
@@ -183,14 +186,16 @@ def test_cases_are_compared_on_the_same_people() -> None:
 
 def test_noises_of_one_equation_and_of_like_names_are_independent() -> None:
     text = "A := normal()\nAA := normal()\nB := normal()\nC := normal() - normal()\nS := A > -9\nselect S\ncompare A, AA; A, B; AA, B; A, C"
-    found = simulate(Model.read(text), 100_000)
+    found = simulate(StructuralCausalModel.from_text(text), 100_000)
     assert all(abs(one.r) < 0.015 for one in found.correlations)
     assert np.std(found.everyone["C"]) == pytest.approx(math.sqrt(2), rel=0.1)
 
 
 def test_a_noise_between_two_bounds_is_one_noise() -> None:
     """-1 < normal() < 1 is true of 68% of people, and of 71% if either test had a noise of its own."""
-    found = simulate(Model.read("G := normal()\nS := -1 < normal() < 1\nselect S\ncompare G, S"), 100_000)
+    found = simulate(
+        StructuralCausalModel.from_text("G := normal()\nS := -1 < normal() < 1\nselect S\ncompare G, S"), 100_000
+    )
     assert found.share == pytest.approx(0.6827, abs=0.005)
 
 
@@ -206,7 +211,9 @@ def test_a_noise_between_two_bounds_is_one_noise() -> None:
 )
 def test_noises_have_their_mean_and_spread(noise: str, mean: float, sd: float) -> None:
     text = f"G := {noise}\nS := normal() > 0\nselect S\ncompare G, S"
-    values = np.concatenate([simulate(Model.read(text), 2000, seed).everyone["G"] for seed in range(20)])
+    values = np.concatenate(
+        [simulate(StructuralCausalModel.from_text(text), 2000, seed).everyone["G"] for seed in range(20)]
+    )
     assert values.mean() == pytest.approx(mean, abs=4 * sd / math.sqrt(len(values)))
     assert values.std() == pytest.approx(sd, rel=0.02)
 
@@ -255,15 +262,17 @@ def test_memory_does_not_grow_with_the_draws() -> None:
     ],
 )
 def test_a_value_that_is_no_number_is_refused_with_its_line(line: str, words: str) -> None:
-    assert_refused((words,), simulate, Model.read(f"{SIMPLE}\n{line}", "mine.scm"), 1000)
+    assert_refused((words,), simulate, StructuralCausalModel.from_text(f"{SIMPLE}\n{line}", "mine.scm"), 1000)
 
 
 def test_who_has_no_number_is_said_of_all_people_and_not_of_a_piece(monkeypatch: pytest.MonkeyPatch) -> None:
     """The last piece is one person, who has none."""
-    lone = float(simulate(Model.read(SIMPLE), 100).everyone["G"][-1])
+    lone = float(simulate(StructuralCausalModel.from_text(SIMPLE), 100).everyone["G"][-1])
     text = f"{SIMPLE}\nZ := 1 / (G - {lone!r})"
     monkeypatch.setattr(simulation, "_PIECE", 99)
-    assert_refused(("line 6: Z is no finite number for some people",), simulate, Model.read(text), 100)
+    assert_refused(
+        ("line 6: Z is no finite number for some people",), simulate, StructuralCausalModel.from_text(text), 100
+    )
 
 
 @pytest.mark.parametrize(
@@ -271,7 +280,7 @@ def test_who_has_no_number_is_said_of_all_people_and_not_of_a_piece(monkeypatch:
 )
 def test_a_spread_may_be_0_or_of_each_person_its_own(noise: str, expected: float | None) -> None:
     text = f"G := normal()\nZ := {noise}\nS := G > 0\nselect S\ncompare G, Z"
-    found = simulate(Model.read(text), 1000).everyone
+    found = simulate(StructuralCausalModel.from_text(text), 1000).everyone
     if expected is None:
         wide = found["G"] > 0
         assert found["Z"][wide].std() > 2 * found["Z"][~wide].std()
@@ -288,17 +297,17 @@ def test_a_spread_may_be_0_or_of_each_person_its_own(noise: str, expected: float
     ],
 )
 def test_selection_of_too_few_or_by_no_truth_is_refused(selection: str, words: str) -> None:
-    assert_refused((words,), simulate, Model.read(SIMPLE.replace("G > 0", selection)), 1000)
+    assert_refused((words,), simulate, StructuralCausalModel.from_text(SIMPLE.replace("G > 0", selection)), 1000)
 
 
 def test_a_constant_has_no_correlation() -> None:
-    found = simulate(Model.read(SIMPLE.replace("X := G + normal()", "X := 3")), 1000)
+    found = simulate(StructuralCausalModel.from_text(SIMPLE.replace("X := G + normal()", "X := 3")), 1000)
     assert all(math.isnan(number) for one in found.correlations for number in (one.r, one.low, one.high))
     assert [one.constant for one in found.correlations] == [("X",), ("X",)]
 
 
 def test_what_is_constant_among_the_selected_alone_is_named_there_alone() -> None:
-    found = simulate(Model.read(SIMPLE.replace("compare G, X", "compare S, G; G, X")), 1000)
+    found = simulate(StructuralCausalModel.from_text(SIMPLE.replace("compare G, X", "compare S, G; G, X")), 1000)
     assert {(one.x, one.y, one.selected): one.constant for one in found.correlations} == {
         ("S", "G", False): (),
         ("S", "G", True): ("S",),
@@ -311,16 +320,16 @@ def test_what_is_constant_among_the_selected_alone_is_named_there_alone() -> Non
     ("draws", "seed", "word"), [(99, 0, "99"), (2 * 10**9, 0, "2,000,000,000"), (1000, -1, "seed")]
 )
 def test_draws_and_seed_have_their_limits(draws: int, seed: int, word: str) -> None:
-    assert_refused((word,), simulate, Model.read(SIMPLE), draws, seed)
+    assert_refused((word,), simulate, StructuralCausalModel.from_text(SIMPLE), draws, seed)
 
 
 def test_heavy_tails_are_warned_of() -> None:
     heavy = "A := exp(2*normal())\nB := A*A + normal()\nS := A > 0.1\nselect S\ncompare A, B\n"
     light = heavy.replace("exp(2*normal())", "1 + normal()")
     for seed in range(4):
-        found = simulate(Model.read(heavy, "heavy.scm"), 20_000, seed)
+        found = simulate(StructuralCausalModel.from_text(heavy, "heavy.scm"), 20_000, seed)
         assert [one.partition(":")[0] for one in found.warnings] == [
             "A and B before selection",
             "A and B after selection",
         ]
-        assert simulate(Model.read(light, "light.scm"), 20_000, seed).warnings == []
+        assert simulate(StructuralCausalModel.from_text(light, "light.scm"), 20_000, seed).warnings == []

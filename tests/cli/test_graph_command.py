@@ -12,7 +12,7 @@ import pytest
 from conftest import ROOT, Cli
 from helpers.cli_refusal import refused
 from undertow.causal.assumptions import DRIFT, SPECIFICATION, assumptions
-from undertow.causal.describe import as_plain, in_words
+from undertow.causal.describe import describe_graph, graph_json
 from undertow.causal.graph import read_graph
 from undertow.causal.published import published
 from undertow.errors import UndertowError
@@ -27,7 +27,7 @@ def said(cli: Cli, *arguments: str) -> str:
 
 
 def sections(text: str) -> dict[str, tuple[str, ...]]:
-    return {section.title: section.lines for section in in_words(read_graph(text))}
+    return {section.title: section.lines for section in describe_graph(read_graph(text))}
 
 
 def granted(text: str, audit: str) -> list[bool | None]:
@@ -43,13 +43,13 @@ def test_json_holds_the_same_on_one_line(cli: Cli) -> None:
     told = said(cli, "well-specified", "--json")
     assert told.count("\n") == 1
     answer: dict[str, Any] = json.loads(told)
-    assert answer == json.loads(json.dumps(as_plain(published()["well-specified"].graph)))
+    assert answer == json.loads(json.dumps(graph_json(published()["well-specified"].graph)))
     assert read_graph(answer["graph"]) == published()["well-specified"].graph
     assert answer["recoverability"] == {
         "recoverable": False,
-        "left_open": ["S <- G -> Y", "S <- W -> X <- G -> Y"],
-        "with_known": ["G"],
-        "with_label_shares": False,
+        "open_paths": ["S <- G -> Y", "S <- W -> X <- G -> Y"],
+        "external_covariates": ["G"],
+        "with_label_distribution": False,
     }
     opened = [one["path"] for one in answer["paths"] if one["selected"]["is_open"] > one["population"]["is_open"]]
     assert opened == ["X <- W -> S <- G -> Y"]
@@ -153,7 +153,7 @@ def test_assumptions_are_granted_by_the_graphs_they_were_made_for() -> None:
 def test_an_assumption_that_fails_says_by_which_arrows(text: str, place: int, because: str) -> None:
     row = assumptions(read_graph(text), DRIFT)[place]
     assert row.holds is False
-    assert row.because.startswith(because)
+    assert row.reason.startswith(because)
 
 
 @pytest.mark.parametrize(
@@ -166,15 +166,15 @@ def test_an_assumption_that_fails_says_by_which_arrows(text: str, place: int, be
 def test_texts_that_are_selected_for_what_they_say_are_evidence_of_selection(text: str, way: str) -> None:
     rows = assumptions(read_graph(text), DRIFT)
     assert [row.holds for row in rows] == [True] * 6
-    assert rows[3].because.startswith(f"{way} is opened at ")
+    assert rows[3].reason.startswith(f"{way} is opened at ")
     little = assumptions(read_graph(text), SPECIFICATION)[-1]
-    assert (little.holds, little.because.startswith(f"{way} is open in selected data; how much")) == (None, True)
+    assert (little.holds, little.reason.startswith(f"{way} is open in selected data; how much")) == (None, True)
 
 
 def test_assumptions_need_a_w_and_an_audit() -> None:
     (row,) = assumptions(read_graph("A -> X -> Y"), DRIFT)
-    assert (row.holds, "no node is called W" in row.because) == (False, True)
-    assert assumptions(read_graph("A -> X -> Y; varied A"), DRIFT)[0].because == "A -> X"
+    assert (row.holds, "no node is called W" in row.reason) == (False, True)
+    assert assumptions(read_graph("A -> X -> Y; covariate A"), DRIFT)[0].reason == "A -> X"
     assert assumptions(read_graph("W -> X -> Y; W -> [S]"), SPECIFICATION)[-1].holds is True
     with pytest.raises(UndertowError, match=f"ask for one of: {DRIFT}, {SPECIFICATION}"):
         assumptions(read_graph("X -> Y"), "drift")

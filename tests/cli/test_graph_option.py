@@ -39,13 +39,13 @@ def test_json_holds_the_assumptions_and_which_findings_rest_on_them(main: Callab
     assert all(set(finding) == {"text", "significant", "strength"} for finding in plain["findings"])
     named = json.loads(main(*RUN, "--graph", "W -> X; W -> Y; G -> Y", "--out", "run", "--json"))
     for with_graph, without in zip(named["findings"], plain["findings"], strict=True):
-        assert with_graph == {**without, "rests_on": DRIFT if without["significant"] else ""}
+        assert with_graph == {**without, "causal_claim": DRIFT if without["significant"] else ""}
     graph = named["graph"]
-    assert {name: graph[name] for name in ("name", "text", "rests_on", "varied", "doubt")} == {
-        "name": "", "text": "W -> X; W -> Y; G -> Y", "rests_on": DRIFT, "varied": ["date"], "doubt": DOUBT,
+    assert {name: graph[name] for name in ("name", "text", "causal_claim", "w_names", "caveat")} == {
+        "name": "", "text": "W -> X; W -> Y; G -> Y", "causal_claim": DRIFT, "w_names": ["date"], "caveat": DOUBT,
     }  # fmt: skip
     assert [row["holds"] for row in graph["assumptions"]] == [True, False, True, False, True, True]
-    assert set(graph["assumptions"][0]) == {"claim", "holds", "because", "instead"}
+    assert set(graph["assumptions"][0]) == {"claim", "holds", "reason", "violation"}
 
 
 @pytest.mark.slow

@@ -14,7 +14,7 @@ from conftest import ROOT, Cli
 from helpers.cli_refusal import refused
 from undertow.causal import example_scms
 from undertow.causal.graph import read_graph
-from undertow.causal.scm import Model
+from undertow.causal.scm import StructuralCausalModel
 from undertow.causal.simulate import simulate
 from undertow.report import style as drawing
 from undertow.report.style import Drawing
@@ -68,7 +68,7 @@ def test_the_numbers_of_the_page_are_printed(cli: Cli) -> None:
 
 def test_the_model_of_the_page_is_the_shipped_one() -> None:
     (block,) = re.findall(r"```text\n(.*?)```", PAGE, re.DOTALL)
-    told, shipped = Model.read(block), example_scms.load(example_scms.SUM)
+    told, shipped = StructuralCausalModel.from_text(block), example_scms.load(example_scms.SUM)
     assert {name: equation.expression for name, equation in told.variables.items()} == {
         name: equation.expression for name, equation in shipped.variables.items()
     }
@@ -80,7 +80,7 @@ def test_json_holds_what_the_library_gives(cli: Cli, mine: str, tmp_path: Path) 
     said = json_of(cli, mine, "--draws", "5e3", "--seed", "4", "--set", "strength=3")
     assert (said["draws"], said["seed"], said["files"]) == (5000, 4, [])
     (case,) = said["cases"]
-    found = simulate(Model.read(MINE), 5000, 4, {"strength": 3})
+    found = simulate(StructuralCausalModel.from_text(MINE), 5000, 4, {"strength": 3})
     assert (case["model"], case["case"], case["settings"]) == ("mine", "", {"strength": 3.0})
     selected = (found.n_selected, found.share, found.share_low, found.share_high)
     assert tuple(case["selected"][name] for name in ("n", "share", "low", "high")) == selected

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from undertow.report.model import Checklist, ChecklistTest, ReportTable
-from undertow.report.page import Page, PageAssumption, PageFigure, PageGrounds, PagePrecision
+from undertow.report.page import Page, PageAssumption, PageAssumptions, PageFigure, PagePrecision
 from undertow.types import Finding, Result
 
 SVG = '<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 1 1"/>'
@@ -71,7 +71,7 @@ def page_of(text: str) -> Page:
         null_prefix=text,
         tables=[table, ReportTable(text, (text,), [(text,)], text, warning=text)],
         matrices=[Checklist(text, (text,), (text,), {(text, text): [check]}, text)],
-        grounds=PageGrounds(text, text, [text], text, rows, text, figure),
+        causal_assumptions=PageAssumptions(text, text, [text], text, rows, text, figure),
         precision=PagePrecision([text], [findings[0].text], table),
         basis={findings[0].text: {text: text}},
         nothing=text,

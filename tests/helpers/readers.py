@@ -27,7 +27,7 @@ from pyarrow import csv
 from helpers.lm_eval_log import docs_of, write_log
 from undertow import audits, integrations
 from undertow.causal.published import find_graph
-from undertow.causal.scm import Model, implied_graph
+from undertow.causal.scm import StructuralCausalModel, implied_graph
 from undertow.causal.simulate import simulate
 from undertow.data.documents.document_sources import load_documents
 from undertow.data.sentences.sentence_sources import load_sentences
@@ -177,7 +177,7 @@ SENTENCES = (
     'one,"The nurse said that MASK was late.",nurse,no,,90.5,0\n'
     'two,"The man said, ""MASK was late.""",man,yes,male,2,1\n'
 )
-GRAPH = "W -> X; W -> S; G -> S; G -> Y <- (U); X <-> Y\n[S]\nW: a date or a place\nfeatures X; label Y; cause G; varied W # so it is\n"
+GRAPH = "W -> X; W -> S; G -> S; G -> Y <- (U); X <-> Y\n[S]\nW: a date or a place\nfeatures X; label Y; cause G; covariate W # so it is\n"
 EQUATIONS = """gamma = 2
 alpha = gamma / 4 + 1
 W := normal()
@@ -252,7 +252,7 @@ def read_mapped(path: Path) -> Any:
 
 
 def read_equations(path: Path) -> Any:
-    model = Model.read(read_text(path), str(path))
+    model = StructuralCausalModel.from_text(read_text(path), str(path))
     return implied_graph(model), simulate(model, 100)
 
 

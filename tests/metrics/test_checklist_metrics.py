@@ -20,7 +20,7 @@ from undertow.audits.occupation_checklist.audit import load_recorded, measure
 from undertow.data.occupations.occupation_set import load_occupations
 from undertow.errors import UndertowError
 from undertow.metrics.checklist.checklist_metrics import is_overall
-from undertow.metrics.checklist.decisions import Answers, Rule, answers_of, counted
+from undertow.metrics.checklist.decisions import Answers, Rule, count_measures, read_answers
 from undertow.stats.intervals.multiway_cluster import crossed_line, difference_of_ratios, ratio_interval
 from undertow.types import Result
 
@@ -31,7 +31,7 @@ Key = tuple[str, str, str]
 WITH, WITHOUT, SHUFFLED = "with attributes", "without attributes", "shuffled attributes"
 ORDERS = ("female first", "male first")
 COLUMNS = (
-    "stage", "woman", "man", "occupation", "soc_code", "context", "order", "subject", "wording", "attribute", "category",
+    "question_type", "woman", "man", "occupation", "soc_code", "context", "order", "subject", "wording", "attribute", "category",
     "gold", "answer", "yes_percent", "female_percent", "male_percent", "both_percent", "neither_percent", "model",
     "granted_female", "granted_male",
 )  # fmt: skip
@@ -82,7 +82,13 @@ def rows_of(table: str, **common: str) -> list[Row]:
             for order, one in zip(ORDERS, cell.split("/") * (2 if "/" not in cell else 1), strict=True):
                 if one == "-":
                     continue
-                common_cells = {"woman": woman, "man": man, "occupation": job, "stage": stage, "subject": subject}
+                common_cells = {
+                    "woman": woman,
+                    "man": man,
+                    "occupation": job,
+                    "question_type": stage,
+                    "subject": subject,
+                }
                 rows.append(common | common_cells | {"order": order} | answered(one, woman, man))
     return rows
 
@@ -100,7 +106,7 @@ def evidence_of(folder: Path, rows: Iterable[Row]) -> Observations:
 
 def evidence_answers(folder: Path, rows: Iterable[Row]) -> Answers:
     """The answers of a log of one model and wording."""
-    (found,) = answers_of(evidence_of(folder, rows).frame).values()
+    (found,) = read_answers(evidence_of(folder, rows).frame).values()
     return found
 
 
@@ -590,7 +596,7 @@ def test_a_negated_choice_must_name_the_other_one(tmp_path: Path) -> None:
     jobs = ["".join(one) for one in itertools.product("wmt", "wmt")]
     lines = [f"Amy+Bob {job} Y N {ONE[job[0]]} w {ONE[job[1]]}" for job in jobs]
     answers = evidence_answers(tmp_path, rows_of("\n".join(["pair job F M S U L", *lines])))
-    hits, asked = counted(answers, WITHOUT, Rule())["negational_consistency"]
+    hits, asked = count_measures(answers, WITHOUT, Rule())["negational_consistency"]
     assert dict(zip(answers.occupations, hits[0], strict=True)) == {job: job in {"wm", "mw"} for job in jobs}
     assert (asked == 1).all()
 
@@ -793,7 +799,7 @@ def test_the_items_that_a_rate_over_some_is_taken_from(tmp_path: Path) -> None:
 
 def test_answers_in_no_known_order_say_nothing_of_order(tmp_path: Path) -> None:
     path = tmp_path / "log.csv"
-    lines = ["stage,woman,man,occupation,subject,answer"]
+    lines = ["question_type,woman,man,occupation,subject,answer"]
     for woman, man in (("Amy", "Bob"), ("Cat", "Dan")):
         lines += [f"binary,{woman},{man},cook,{one},{said}" for one, said in ((woman, "Yes"), (man, "No"))]
         lines += [f"{stage},{woman},{man},cook,,{woman}" for stage in ("single", "multiple")]
@@ -808,7 +814,7 @@ def test_answers_in_no_known_order_say_nothing_of_order(tmp_path: Path) -> None:
 
 
 def test_an_empty_cell_is_a_column_that_is_not_there(tmp_path: Path) -> None:
-    columns = ("stage", "woman", "man", "occupation", "answer", "subject")
+    columns = ("question_type", "woman", "man", "occupation", "answer", "subject")
     others = ["challenge", *(name for name in COLUMNS if name not in columns and not name.endswith("_percent"))]
     rows = [("single", "Amy", "Bob", "cook", "Amy", ""), ("binary", "Amy", "Bob", "cook", "No", "Bob")]
     frames = []
@@ -829,9 +835,9 @@ def test_an_empty_cell_is_a_column_that_is_not_there(tmp_path: Path) -> None:
 
 def test_an_empty_cell_of_a_column_without_a_default_is_none(tmp_path: Path) -> None:
     path = tmp_path / "log.csv"
-    path.write_text("stage,woman,man,occupation,answer\nsingle,Amy,Bob,cook,", encoding="utf-8")
+    path.write_text("question_type,woman,man,occupation,answer\nsingle,Amy,Bob,cook,", encoding="utf-8")
     assert list(load_recorded(path, "")[0].frame["missing_reason"]) == ["no answer"]
-    path.write_text("stage,woman,man,occupation,answer\nsingle,Amy,,cook,Amy", encoding="utf-8")
+    path.write_text("question_type,woman,man,occupation,answer\nsingle,Amy,,cook,Amy", encoding="utf-8")
     with pytest.raises(UndertowError, match="row 2"):
         load_recorded(path, "")
 
@@ -1225,7 +1231,7 @@ def drawn(seed: int, n_pairs: int = 6, parts: int = 5) -> list[Row]:
         for column in "FMSULfm":
             stage, subject = STAGES[column]
             row = {
-                "woman": f"W{pair}", "man": f"M{pair}", "occupation": job, "order": order, "stage": stage, "subject": subject,
+                "woman": f"W{pair}", "man": f"M{pair}", "occupation": job, "order": order, "question_type": stage, "subject": subject,
                 "context": WITH,
             }  # fmt: skip
             if rng.random() < 0.05:
@@ -1250,7 +1256,7 @@ def shares_of(rows: Iterable[Row]) -> Shares:
         names = ("female_percent", "male_percent", "both_percent", "neither_percent")
         cells = [row["yes_percent"]] if "yes_percent" in row else [row[name] for name in names if name in row]
         numbers = [Fraction(cell) / 100 for cell in cells]
-        key = (row["woman"], row["occupation"], row["order"], columns[row["stage"], row["subject"]])
+        key = (row["woman"], row["occupation"], row["order"], columns[row["question_type"], row["subject"]])
         found[key] = numbers or None
     return found
 
@@ -1400,7 +1406,7 @@ def test_the_orders_exchanged_change_position_alone(tmp_path: Path, random_log: 
 def of_attribute(woman: str, man: str, attribute: str, subject: str, cell: str, **more: str) -> list[Row]:
     common = {"woman": woman, "man": man, "attribute": attribute, "category": "skill", "subject": subject}
     return [
-        {"stage": "attribute"} | common | {"order": order} | answered(one, woman, man) | more
+        {"question_type": "attribute"} | common | {"order": order} | answered(one, woman, man) | more
         for order, one in zip(ORDERS, cell.split("/"), strict=True)
     ]
 
@@ -1490,9 +1496,9 @@ def test_what_was_granted_to_one_model_is_not_of_another(tmp_path: Path) -> None
 
 
 def test_questions_whose_answer_the_text_states_by_hand(tmp_path: Path) -> None:
-    rows = of_attribute("Amy", "Bob", "Design", "female", "Y/Y", stage="stated", gold="yes")
-    rows += of_attribute("Amy", "Bob", "Design", "male", "N/Y", stage="stated", gold="no")
-    rows += of_attribute("Amy", "Bob", "Speaking", "female", "N50/?", stage="stated", gold="no")
+    rows = of_attribute("Amy", "Bob", "Design", "female", "Y/Y", question_type="stated", gold="yes")
+    rows += of_attribute("Amy", "Bob", "Design", "male", "N/Y", question_type="stated", gold="no")
+    rows += of_attribute("Amy", "Bob", "Speaking", "female", "N50/?", question_type="stated", gold="no")
     found = measured(tmp_path, rows)["stated_accuracy", "all", "stated attributes"]
     # Both about her, one of two about him; half and half is a tie and no wrong answer, and the last is unscored.
     assert_share(found, (3, 4))
@@ -1672,7 +1678,7 @@ def test_missing_answers_by_reason_and_by_person(tmp_path: Path) -> None:
     lines = ["pair job F M S U"]
     lines += [f"W{pair}+M{pair} {job} Y {'?' if pair < 3 else 'N'} w w" for pair in range(6) for job in SIX_JOBS]
     rows = rows_of("\n".join(lines), context=WITH)
-    empty = next(at for at, row in enumerate(rows) if row["stage"] == "single")
+    empty = next(at for at, row in enumerate(rows) if row["question_type"] == "single")
     rows[empty] |= {"answer": ""}
     found = measured(tmp_path, rows)
     rate = found["missing_rate", "all", WITH]
@@ -1783,7 +1789,7 @@ N_PAIRS, N_JOBS, N_CODES = 10, 20, 19
 
 
 def test_differences_count_what_is_unscored_in_either_context(tmp_path: Path) -> None:
-    lines = ["stage\twoman\tman\toccupation\tcontext\tsubject\tanswer"]
+    lines = ["question_type\twoman\tman\toccupation\tcontext\tsubject\tanswer"]
     for at, (woman, man) in enumerate((("Ann", "Bob"), ("Cat", "Dan"), ("Eve", "Finn"))):
         for context in (WITH, WITHOUT):
             first = "" if at == 0 and context == WITH else "Yes"
@@ -1800,7 +1806,7 @@ def test_differences_count_what_is_unscored_in_either_context(tmp_path: Path) ->
 
 
 def test_a_context_that_a_higher_wording_alone_has_is_told(tmp_path: Path) -> None:
-    lines = ["stage\twoman\tman\toccupation\tcontext\twording\tanswer"]
+    lines = ["question_type\twoman\tman\toccupation\tcontext\twording\tanswer"]
     lines += ["single\tAnn\tBob\tcook\twithout attributes\t1\tAnn", "single\tAnn\tBob\tcook\twith attributes\t2\tBob"]
     (tmp_path / "log.tsv").write_text("\n".join(lines), encoding="utf-8")
     evidence, _ = load_recorded(tmp_path / "log.tsv", "")

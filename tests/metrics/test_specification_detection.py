@@ -352,8 +352,8 @@ AT_THRESHOLD = 1.1 - 0.6
 def test_a_movement_that_is_the_threshold_on_paper_is_not_above_it() -> None:
     assert AT_THRESHOLD > 0.5
     values = np.array([AT_THRESHOLD, 0.5, 0.500001, 0.499999])
-    assert Threshold(0.5).passed_by(values).tolist() == [False, False, True, False]
-    assert Threshold(0.5, as_they_come=True).passed_by(values).tolist() == [True, False, True, False]
+    assert Threshold(0.5).flags(values).tolist() == [False, False, True, False]
+    assert Threshold(0.5, as_they_come=True).flags(values).tolist() == [True, False, True, False]
 
 
 @pytest.mark.parametrize(("as_they_come", "tpr", "right"), [(False, 0.75, 0.5), (True, 1.0, 1.0)])

@@ -18,7 +18,7 @@ from undertow.data.documents.document_set import DIMENSIONS
 from undertow.errors import UndertowError
 from undertow.metrics.text_baselines import Baselines
 from undertow.metrics.text_overlap import meteor_scorer
-from undertow.metrics.text_tasks import (
+from undertow.metrics.text_scores import (
     ALL,
     ALWAYS_YES,
     CHANCE,
@@ -29,17 +29,16 @@ from undertow.metrics.text_tasks import (
     MAJORITY,
     RANDOM_SPAN,
     REPHRASING,
-    confusion_of,
-    results,
-    scored,
-    wording_scores,
+    confusion_counts,
+    score_answers,
 )
+from undertow.metrics.text_tasks import results, wording_scores
 from undertow.runs.folder.storage import ManifestFacts
 from undertow.types import Result
 
 DEFAULTS: dict[str, Any] = {
     "model": "m", "shots": 0, "sampling": "none", "decoding": "greedy", "dimension": "", "passage": "", "description_class": "question",
-    "wording": "w1", "draw": 0, "missing_reason": "", "dropped": 0,
+    "wording": "w1", "draw": 0, "missing_reason": "", "n_dropped_shots": 0,
 }  # fmt: skip
 
 
@@ -101,9 +100,9 @@ def test_diagnosis_by_hand() -> None:
 
 
 def test_confusion_by_hand() -> None:
-    ((setting, answers),) = scored(diagnosed(TWO_WORDINGS, GOLDS), {"task": DIAGNOSIS, "labels": YES_NO}).items()
+    ((setting, answers),) = score_answers(diagnosed(TWO_WORDINGS, GOLDS), {"task": DIAGNOSIS, "labels": YES_NO}).items()
     assert setting == ("m", "0", "none", "greedy")
-    assert confusion_of(answers, 2).tolist() == [[3, 1, 0], [1, 2, 1]]
+    assert confusion_counts(answers, 2).tolist() == [[3, 1, 0], [1, 2, 1]]
 
 
 def test_baselines_of_diagnosis_by_hand() -> None:
@@ -237,8 +236,8 @@ def test_unscored_answers_are_left_out_and_counted() -> None:
     assert accuracy.extras["empty_percent"] == 0.0
     assert f1.value == pytest.approx(100 * 6 / 7)
     assert macro.value == pytest.approx(100 * (6 / 7 + 0) / 2)
-    (answers,) = scored(frame, {"task": DIAGNOSIS, "labels": YES_NO}).values()
-    assert confusion_of(answers, 2).tolist() == [[3, 0, 0], [1, 0, 0]]
+    (answers,) = score_answers(frame, {"task": DIAGNOSIS, "labels": YES_NO}).values()
+    assert confusion_counts(answers, 2).tolist() == [[3, 0, 0], [1, 0, 0]]
 
 
 def test_f1_is_of_the_documents_that_every_cell_has() -> None:
@@ -286,7 +285,7 @@ def test_what_was_not_asked_is_not_unscored() -> None:
 
 def test_prompts_that_lost_examples_are_counted() -> None:
     frame = diagnosed(TWO_WORDINGS, GOLDS, shots=5)
-    frame["dropped"] = [0, 1, 2, 0, 0, 0, 0, 0]
+    frame["n_dropped_shots"] = [0, 1, 2, 0, 0, 0, 0, 0]
     frame["other_words"] = [10.0, 20.0, 30.0, 40.0, math.nan, math.nan, math.nan, math.nan]
     detail = only(told(frame, DIAGNOSIS, YES_NO), "accuracy", shots="5").extras
     assert detail["shortened_percent"] == 25.0
@@ -493,7 +492,7 @@ def test_models_that_guess_are_seldom_better_or_worse_than_the_best_answer_witho
     ps = []
     for _ in range(100):
         golds, answers = (rng.choice(["Yes", "No"], 12).tolist() for _ in range(2))
-        (answered,) = scored(diagnosed({"w": answers}, golds), {"task": DIAGNOSIS, "labels": YES_NO}).values()
+        (answered,) = score_answers(diagnosed({"w": answers}, golds), {"task": DIAGNOSIS, "labels": YES_NO}).values()
         gain = Baselines(2).gain(answered, "accuracy")
         assert gain is not None
         ps.append(gain.p)

@@ -11,8 +11,9 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from undertow.metrics.text_tasks import ALL, DIAGNOSIS, EXTRACTION, IDENTIFICATION, results, scored
-from undertow.metrics.wording_effects import levels_of, slot_effects, slot_table, slots_of, variance_results
+from undertow.metrics.text_scores import ALL, DIAGNOSIS, EXTRACTION, IDENTIFICATION, score_answers
+from undertow.metrics.text_tasks import results
+from undertow.metrics.wording_effects import level_names, slot_effects, slot_levels, slot_table, variance_results
 from undertow.types import Result
 
 N = 20
@@ -25,7 +26,7 @@ def cell(right: Sequence[bool], **factors: Any) -> pd.DataFrame:
     """One way of asking about every document."""
     rows: dict[str, Any] = {
         "model": "m", "shots": 0, "sampling": "none", "decoding": "greedy", "dimension": "", "passage": "",
-        "description_class": "question", "wording": "w", "draw": 0, "missing_reason": "", "dropped": 0, **factors,
+        "description_class": "question", "wording": "w", "draw": 0, "missing_reason": "", "n_dropped_shots": 0, **factors,
     }  # fmt: skip
     answers = ["Yes" if one else "No" for one in right]
     return pd.DataFrame({"document": [f"d{at}" for at in range(len(right))], "gold": "Yes", "answer": answers, **rows})
@@ -48,7 +49,7 @@ def together(frames: Sequence[pd.DataFrame]) -> pd.DataFrame:
 def shares(frame: pd.DataFrame, design: Mapping[str, Any] = DESIGN) -> dict[tuple[str, ...], dict[str, float]]:
     """Shares of variance by everything in their group but the source."""
     found: dict[tuple[str, ...], dict[str, float]] = {}
-    for one in variance_results(frame, scored(frame, design), (str(design["task"]), "accuracy")):
+    for one in variance_results(frame, score_answers(frame, design), (str(design["task"]), "accuracy")):
         assert one.measure == "share_of_variance"
         assert one.unit == "percent"
         key = tuple(one.group[name] for name in ("model", "description_class", "shots", "sampling", "decoding"))
@@ -57,7 +58,7 @@ def shares(frame: pd.DataFrame, design: Mapping[str, Any] = DESIGN) -> dict[tupl
 
 
 def effects(frame: pd.DataFrame, design: Mapping[str, Any] = DESIGN, measure: str = "accuracy") -> list[Result]:
-    return slot_effects(frame, scored(frame, design), (str(design["task"]), measure), 0)
+    return slot_effects(frame, score_answers(frame, design), (str(design["task"]), measure), 0)
 
 
 EVERYTHING = (ALL, ALL, ALL, "none", "greedy")
@@ -160,7 +161,7 @@ def test_decodings_have_shares_of_their_own() -> None:
 
 def test_scores_that_do_not_differ_have_no_shares_and_say_so() -> None:
     frame = together([scoring(50, wording=f"w{at}") for at in range(3)])
-    found = variance_results(frame, scored(frame, DESIGN), (DIAGNOSIS, "accuracy"))
+    found = variance_results(frame, score_answers(frame, DESIGN), (DIAGNOSIS, "accuracy"))
     assert {one.group["source"] for one in found} == {"wording", "interactions"}
     assert all(math.isnan(one.value) and one.note == "the scores do not differ" for one in found)
 
@@ -183,7 +184,7 @@ def test_the_size_of_a_source_is_how_many_levels_it_has() -> None:
             for shots, draw in ((0, 0), (5, 0), (5, 1))
         ]
     )
-    found = variance_results(frame, scored(frame, DESIGN), (DIAGNOSIS, "accuracy"))
+    found = variance_results(frame, score_answers(frame, DESIGN), (DIAGNOSIS, "accuracy"))
     assert {one.group["source"]: one.extras.get("levels") for one in found} == {
         "wording": 3, "shots": 2, "draw": 2, "interactions": None,
     }  # fmt: skip
@@ -228,7 +229,7 @@ def test_slots_of_a_class_are_those_that_it_has() -> None:
     frame = together(
         [scoring(50, slot_a="x", slot_b="y"), scoring(50, wording="v", slot_a="z"), scoring(50, wording="", description_class="null")]
     )  # fmt: skip
-    assert slots_of(frame) == {
+    assert slot_levels(frame) == {
         ("question", "w"): {"a": "x", "b": "y"},
         ("question", "v"): {"a": "z"},
         ("null", ""): {},
@@ -434,7 +435,7 @@ def test_the_table_of_slots_has_means_by_dimension() -> None:
             for task in ("identify", "generate")
         ]
     )
-    table = slot_table(frame, scored(frame, design), "exact_match")
+    table = slot_table(frame, score_answers(frame, design), "exact_match")
     rows = table[table["slot"] == "target"].set_index(["dimension", "level"])
     assert rows["exact_match"].to_dict() == {
         ("all", "bias"): 75.0, ("all", "toxicity"): 25.0, ("politics", "bias"): 100.0, ("politics", "toxicity"): 0.0,
@@ -449,7 +450,7 @@ def test_the_table_of_slots_has_means_by_dimension() -> None:
 
 def test_the_table_of_slots_is_empty_where_no_word_varies() -> None:
     frame = scoring(50)
-    assert slot_table(frame, scored(frame, DESIGN), "accuracy").empty
+    assert slot_table(frame, score_answers(frame, DESIGN), "accuracy").empty
 
 
 # Slots that do not vary alone.
@@ -505,10 +506,10 @@ def test_two_wordings_of_several_slots_are_one_comparison() -> None:
         "y + v + q less x + u + p",
         40.0,
     )
-    table = slot_table(frame, scored(frame, DESIGN), "accuracy")
+    table = slot_table(frame, score_answers(frame, DESIGN), "accuracy")
     assert set(table["slot"]) == {"a + b + c"}
-    (answers,) = scored(frame, DESIGN).values()
-    assert levels_of(frame, answers) == {
+    (answers,) = score_answers(frame, DESIGN).values()
+    assert level_names(frame, answers) == {
         ("question", "1"): {"a + b + c": "x + u + p"}, ("question", "2"): {"a + b + c": "y + v + q"},
     }  # fmt: skip
 

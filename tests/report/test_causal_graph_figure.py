@@ -27,7 +27,7 @@ LONG = (
     "birth_date -> text_of_the_biography_that_somebody_wrote; birth_date -> access; (gender_of_the_person) -> access; "
     "access -> [in_wikipedia]; gender_of_the_person -> pronoun; text_of_the_biography_that_somebody_wrote -> pronoun; "
     "access -> text_of_the_biography_that_somebody_wrote; occupation <-> pronoun; occupation -> in_wikipedia; alone; "
-    "features text_of_the_biography_that_somebody_wrote; label pronoun; varied birth_date\n"
+    "features text_of_the_biography_that_somebody_wrote; label pronoun; covariate birth_date\n"
     f"access: {'means, standing and luck ' * 12}\nalone: 门, $x$ and <b>"
 )
 DENSE = (

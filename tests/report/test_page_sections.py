@@ -15,7 +15,7 @@ from helpers.report_page import MANIFEST, section
 from undertow.report import Page, PageFigure, render_page
 from undertow.report.figures.causal_graph import GraphShape, draw_graph
 from undertow.report.model import Checklist, ChecklistTest, ReportTable, ReportText
-from undertow.report.page import LONG_TABLE_ROWS, UNFOLDED_FINDINGS, PageAssumption, PageGrounds, PagePrecision
+from undertow.report.page import LONG_TABLE_ROWS, UNFOLDED_FINDINGS, PageAssumption, PageAssumptions, PagePrecision
 from undertow.runs.folder.storage import Record
 from undertow.runs.run_report import render_run
 from undertow.types import Finding, Result
@@ -39,28 +39,28 @@ def listed(html: str) -> list[str]:
 
 def test_sections_stand_in_their_order_and_those_without_content_are_left_out() -> None:
     names = re.findall(r'<section id="(\w+)"', render_page(page_of("T")))
-    order = ["findings", "figures", "checklist", "tables", "grounds", "precision", "numbers"]
+    order = ["findings", "figures", "checklist", "tables", "causal_assumptions", "precision", "numbers"]
     assert sorted(order, key=names.index) == [name for name in names if name in order]
     assert set(order) <= set(names)
     bare = page()
     assert re.findall(r'<section id="(\w+)"', bare)[:2] == ["findings", "numbers"]
-    assert not re.search("checklist|grounds|doubt|assumption|precision|float32", bare)
+    assert not re.search("checklist|causal_assumptions|doubt|assumption|precision|float32", bare)
 
 
 def test_told_run_has_its_own_tables_checklist_and_graph_on_its_page(tmp_path: Path) -> None:
     told = ReportText("T", "lead", questions=["Q?"], examples=[], tables=(SCORES, EXAMPLES), matrices=(MATRIX,))
     drawing = draw_graph(GraphShape(("W", "X", "Y"), (("W", "X"), ("X", "Y"))), "graph")
     record = Record(MANIFEST, pd.DataFrame(), [])
-    render_run(tmp_path, record, told, (DRIFTS,), [], grounds=(grounds(figure=None), drawing))
+    render_run(tmp_path, record, told, (DRIFTS,), [], causal_assumptions=(causal_assumptions(figure=None), drawing))
     assert sorted(path.name for path in (tmp_path / "figures").iterdir()) == ["graph.png", "graph.svg"]
     html = (tmp_path / "report.html").read_text(encoding="utf-8")
     assert section(html, "tables") == section(page(tables=(SCORES, EXAMPLES)), "tables")
     assert section(html, "checklist") == section(page(matrices=(MATRIX,)), "checklist")
-    assert f'alt="{drawing.alt}"' in section(html, "grounds")
-    assert drawing.caption in section(html, "grounds")
+    assert f'alt="{drawing.alt}"' in section(html, "causal_assumptions")
+    assert drawing.caption in section(html, "causal_assumptions")
     render_run(tmp_path, record, told, (DRIFTS,), [])
     assert not list((tmp_path / "figures").iterdir())
-    assert 'id="grounds"' not in (tmp_path / "report.html").read_text(encoding="utf-8")
+    assert 'id="causal_assumptions"' not in (tmp_path / "report.html").read_text(encoding="utf-8")
 
 
 # An audit's own tables.
@@ -105,29 +105,35 @@ ROWS = (
 )
 
 
-def grounds(**parts: Any) -> PageGrounds:
+def causal_assumptions(**parts: Any) -> PageAssumptions:
     figure = PageFigure("graph", SVG.format(1, 1), "Arrows.", "W causes X.")
-    made: dict[str, Any] = {"tally": "It grants 1.", "assumptions": ROWS, "doubt": DOUBT, "figure": figure} | parts
-    return PageGrounds("drift with W", "W -> X; W -> Y", ["W is the date."], **made)
+    made: dict[str, Any] = {"summary": "It grants 1.", "assumptions": ROWS, "caveat": DOUBT, "figure": figure} | parts
+    return PageAssumptions("drift with W", "W -> X; W -> Y", ["W is the date."], **made)
 
 
 def test_every_assumption_has_a_row_that_says_whether_it_is_granted() -> None:
-    found = [re.sub("<[^>]*>", "", cell) for _, cell in cells(section(page(grounds=grounds()), "grounds"), "td")]
-    assert [unescape(cell) for cell in found] == [part for row in ROWS for part in (row.claim, row.said, row.because)]
+    found = [
+        re.sub("<[^>]*>", "", cell)
+        for _, cell in cells(section(page(causal_assumptions=causal_assumptions()), "causal_assumptions"), "td")
+    ]
+    assert [unescape(cell) for cell in found] == [part for row in ROWS for part in (row.claim, row.said, row.reason)]
 
 
 def test_findings_are_listed_by_what_they_rest_on_and_only_those_that_do_carry_the_doubt() -> None:
-    html = page(grounds=grounds())
-    assert listed(section(html, "grounds"))[-2:] == ["it drifts", "it is right"]
+    html = page(causal_assumptions=causal_assumptions())
+    assert listed(section(html, "causal_assumptions"))[-2:] == ["it drifts", "it is right"]
     assert [DOUBT in item for item in listed(section(html, "findings"))] == [True, False, False]
-    granted = page(grounds=grounds(assumptions=ROWS[:1], doubt=""))
+    granted = page(causal_assumptions=causal_assumptions(assumptions=ROWS[:1], caveat=""))
     assert 'class="doubt"' not in granted
-    nothing = section(page(grounds=grounds(), findings=[NOTHING]), "grounds")
+    nothing = section(page(causal_assumptions=causal_assumptions(), findings=[NOTHING]), "causal_assumptions")
     assert "Findings that rest on" not in nothing
     n_findings = UNFOLDED_FINDINGS + 5
-    many = page(grounds=grounds(), findings=[Finding(f"finding {at}", True, float(-at)) for at in range(n_findings)])
-    assert [section(many, name).count(DOUBT) for name in ("findings", "grounds")] == [n_findings, 1]
-    for name in ("findings", "grounds"):
+    many = page(
+        causal_assumptions=causal_assumptions(),
+        findings=[Finding(f"finding {at}", True, float(-at)) for at in range(n_findings)],
+    )
+    assert [section(many, name).count(DOUBT) for name in ("findings", "causal_assumptions")] == [n_findings, 1]
+    for name in ("findings", "causal_assumptions"):
         assert section(many, name).index("finding 1<") < section(many, name).index("<summary>5 more")
 
 

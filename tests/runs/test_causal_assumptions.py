@@ -21,7 +21,9 @@ from undertow.runs.pipeline import Run
 AUDIT, OTHER = "spurious-correlation", "task-specification"
 TINY: dict[str, Any] = {"w": "date", "date_count": 8, "limit": 16}
 DRIFTS = "toy:slope=20"
-MINE = "birth -> text; birth -> pronoun; gender -> pronoun\nfeatures text; label pronoun; cause gender; varied birth\n"
+MINE = (
+    "birth -> text; birth -> pronoun; gender -> pronoun\nfeatures text; label pronoun; cause gender; covariate birth\n"
+)
 pytestmark = pytest.mark.usefixtures("few_resamples")
 
 
@@ -69,12 +71,16 @@ def test_a_graph_is_kept_and_told_and_changes_nothing_that_is_measured(tmp_path:
     }  # fmt: skip
     assert named.manifest["command"].endswith(" --graph unspecified")
     assert named.manifest["python"].endswith(", graph='unspecified')")
-    assert 'id="grounds"' in page(named.folder)
+    assert 'id="causal_assumptions"' in page(named.folder)
     for suffix in ("svg", "png"):
         assert (named.folder / f"figures/graph.{suffix}").stat().st_size > 0
-    assert named.grounds is not None
-    assert (named.grounds.kind, named.grounds.varied, named.grounds.doubt) == (DRIFT, ("date",), "")
-    assert [row.holds for row in named.grounds.assumptions] == [True] * 6
+    assert named.causal_assumptions is not None
+    assert (named.causal_assumptions.kind, named.causal_assumptions.w_names, named.causal_assumptions.caveat) == (
+        DRIFT,
+        ("date",),
+        "",
+    )
+    assert [row.holds for row in named.causal_assumptions.assumptions] == [True] * 6
 
 
 def test_a_run_is_opened_with_its_graph_and_told_anew_with_another(tmp_path: Path) -> None:
@@ -112,8 +118,8 @@ def test_a_run_is_told_and_measured_again_without_the_file(tmp_path: Path) -> No
     both = undertow.score(first.folder, seed=5, graph="W -> X; W -> Y", out=tmp_path / "both")
     assert both.manifest["command"] == f"undertow score {first.folder} --seed 5 --graph 'W -> X; W -> Y'"
     for made in (undertow.load_run(first.folder), again, other):
-        assert made.grounds is not None
-        assert made.grounds.named.graph == read_graph(MINE)
+        assert made.causal_assumptions is not None
+        assert made.causal_assumptions.named_graph.graph == read_graph(MINE)
         assert made.manifest["graph"]["name"] == str(mine)
 
 
@@ -123,11 +129,11 @@ def test_a_recorded_table_can_be_given_a_graph(tmp_path: Path) -> None:
     plain = undertow.score(tmp_path / "table.csv", audit=AUDIT, out=tmp_path / "plain")
     named = undertow.score(tmp_path / "table.csv", audit=AUDIT, graph="well-specified", out=tmp_path / "named")
     assert named.manifest["run_key"] == plain.manifest["run_key"]
-    assert (plain.grounds, "graph" in plain.manifest) == (None, False)
+    assert (plain.causal_assumptions, "graph" in plain.manifest) == (None, False)
     assert named.manifest["command"].endswith(f"--audit {AUDIT} --graph well-specified")
-    assert named.grounds is not None
-    assert "the features decide the label Y" in named.grounds.doubt
-    assert "X <- G -> Y" in named.grounds.doubt
+    assert named.causal_assumptions is not None
+    assert "the features decide the label Y" in named.causal_assumptions.caveat
+    assert "X <- G -> Y" in named.causal_assumptions.caveat
 
 
 def test_options_of_a_command_are_written_once() -> None:
@@ -189,7 +195,7 @@ def test_a_graph_that_is_none_is_refused_before_any_model_is_looked_for(
 @pytest.mark.parametrize("name", audits.names())
 @pytest.mark.usefixtures("nobody_is_asked")
 def test_every_audit_says_what_it_rests_on_or_takes_no_graph(name: str, tmp_path: Path) -> None:
-    kind = getattr(audits.load(name), "RESTS_ON", "")
+    kind = getattr(audits.load(name), "CAUSAL_CLAIM", "")
     assert kind == {AUDIT: DRIFT, OTHER: SPECIFICATION}.get(name, "")
     if kind:
         assert named_graph(name, "unspecified")["text"] == published()["unspecified"].graph.text()
@@ -221,5 +227,5 @@ def test_what_a_sentence_decides_rests_on_no_w(tmp_path: Path) -> None:
     assert len(by_rest[True]) >= 3
     told = page(made.folder)
     assert told.count('<span class="doubt">') == len(by_rest[True])
-    assert made.grounds is not None
-    assert "W causes Y past the features" in made.grounds.doubt
+    assert made.causal_assumptions is not None
+    assert "W causes Y past the features" in made.causal_assumptions.caveat

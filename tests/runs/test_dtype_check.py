@@ -21,7 +21,7 @@ from helpers.planted_precision import Err, Planted, moved, nothing, unit, with_p
 from helpers.sampled_cases import briefly
 from undertow import audits, models
 from undertow.audits.base import Observations
-from undertow.audits.shared.model_comparison import compared
+from undertow.audits.shared.model_comparison import comparison_findings
 from undertow.errors import UndertowError
 from undertow.models.backend import dtype as precisions
 from undertow.models.base import ModelRequest
@@ -517,7 +517,7 @@ class Ranks:
     """The finding that compares models, alone."""
 
     def findings(self, evidence: Observations, results: Sequence[Result]) -> list[Finding]:
-        return compared(results, evidence.frame, evidence.design, 0.05)
+        return comparison_findings(results, evidence.frame, evidence.design, 0.05)
 
 
 @pytest.mark.parametrize(("error", "turns"), [(0.4, False), (0.6, True)])
@@ -734,11 +734,11 @@ def test_a_tiny_network_in_bfloat16(network: Callable[[str], str], tmp_path: Pat
     small: dict[str, Any] = {"w": "date", "date_count": 4, "limit": 48, "device": "cpu"}
     found = undertow.audit(AUDIT, name, dtype="bfloat16", float32_sample=48, out=tmp_path / "run", **small)
     told = part(found)
-    assert (found.manifest["model_card"]["dtype"], told["items"]) == ("bfloat16", 48)
+    assert (found.manifest["model_identity"]["dtype"], told["items"]) == ("bfloat16", 48)
     assert 0 < told["rms_nats"] <= told["largest_nats"] < 5
     full = undertow.audit(AUDIT, name, out=tmp_path / "full", **small)
     assert full.manifest["counts"]["computed"] == 0, "what was read again is kept for it"
-    assert full.manifest["model_card"]["dtype"] == "float32"
+    assert full.manifest["model_identity"]["dtype"] == "float32"
     both = found.results["value"] - full.results["value"]
     table = found.record.precision
     assert table is not None

@@ -26,7 +26,7 @@ from undertow.runs.gates.gate_formatting import formatted, labels, printable
 from undertow.types import Result
 
 MANIFEST: Mapping[str, Any] = {
-    "schema_version": 1, "audit": "spurious-correlation", "model": "M", "design": {}, "run_key": "k" * 64, "asked_key": "a",
+    "schema_version": 1, "audit": "spurious-correlation", "model": "M", "design": {}, "run_key": "k" * 64, "request_key": "a",
     "seed": 0, "protocol": "exact", "command": "undertow", "python": "undertow", "created": "2026-01-01", "versions": {},
     "machine": {},
 }  # fmt: skip

@@ -13,16 +13,8 @@ from scipy import stats
 
 from tools.validity.tables import share, table
 from undertow.metrics.text_baselines import Baselines
-from undertow.metrics.text_tasks import (
-    ACCURACY,
-    COPY,
-    EXACT_MATCH,
-    IDENTIFICATION,
-    PERCENT,
-    TOKEN_F1,
-    ScoredAnswers,
-    results,
-)
+from undertow.metrics.text_scores import ACCURACY, COPY, EXACT_MATCH, IDENTIFICATION, PERCENT, TOKEN_F1, ScoredAnswers
+from undertow.metrics.text_tasks import results
 from undertow.stats import MIN_CLUSTERS
 from undertow.stats.classification.agreement import mean_over_cells
 from undertow.stats.significance.sign_flip import flip_means
@@ -221,7 +213,7 @@ def run_frame(n_models: int, rng: Rng, *, varied: bool) -> pd.DataFrame:
                         "document": f"text {text}", "dimension": labels[gold], "description_class": "question",
                         "wording": " ".join(words.values()), "draw": 0, "gold": labels[gold],
                         "answer": labels[gold if hits[text, at] else (gold + wrong[text, at]) % N_LABELS], "missing_reason": "",
-                        "dropped": 0, "nats": 0.0, **{f"slot_{name}": word for name, word in words.items()},
+                        "n_dropped_shots": 0, "nats": 0.0, **{f"slot_{name}": word for name, word in words.items()},
                     }
                 )  # fmt: skip
     return pd.DataFrame(rows)

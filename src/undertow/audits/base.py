@@ -63,7 +63,7 @@ class Audit(Protocol):
     - `differences(baseline, candidate, margin, seed)`: results for the same rows answered by two models. They replace the
       jackknife errors. `p` tests a difference no larger than `margin(result)`; `inner_low` and `inner_high` of `extras` are
       the 90% interval; a NaN value keeps the value.
-    - `RESTS_ON`: what its causal findings rest on, "drift with W" or "specification of the task", for an audit that names a
+    - `CAUSAL_CLAIM`: what its causal findings rest on, "drift with W" or "specification of the task", for an audit that names a
       causal graph (docs/causal-graphs.md). A finding that makes no causal claim has `causal_claim=False`.
 
     Attributes:

@@ -35,7 +35,7 @@ from undertow.errors import UndertowError
 if TYPE_CHECKING:
     import pyarrow as pa
 
-NEEDED = ("model", "w_name", "w_index", "w")
+REQUIRED = ("model", "w_name", "w_index", "w")
 OPTIONAL = (
     "prompt",
     "challenge",
@@ -93,7 +93,7 @@ class Table:
     places: Sequence[str]
     index: frozenset[str] = frozenset()
 
-    def refuse_first(self, wrong: pd.Series[bool], what: Callable[[int], str]) -> None:
+    def raise_first(self, wrong: pd.Series[bool], what: Callable[[int], str]) -> None:
         """Say what is wrong with the first of the wrong rows, if there are any."""
         if wrong.any():
             row = int(np.flatnonzero(wrong.to_numpy())[0])
@@ -108,14 +108,14 @@ def read_recorded(path: Path) -> tuple[pd.DataFrame, list[str], list[str]]:
     """
     table = read_cells(path)
     columns = list(table.cells.columns)
-    missing = [name for name in NEEDED if name not in columns]
+    missing = [name for name in REQUIRED if name not in columns]
     if missing:
         raise UndertowError(
-            f"{path}: has no column {missing[0]!r}; a recorded table needs {', '.join(NEEDED)} and a column for each word group"
+            f"{path}: has no column {missing[0]!r}; a recorded table needs {', '.join(REQUIRED)} and a column for each word group"
         )
     if table.cells.empty:
         raise UndertowError(f"{path}: holds no rows; there is nothing to measure")
-    others = [name for name in columns if name not in NEEDED + OPTIONAL]
+    others = [name for name in columns if name not in REQUIRED + OPTIONAL]
     listed = [name for name in others if name in KNOWN_GROUPS or name.startswith(MARK)]
     read = listed if len(listed) > 1 else others
     column_of = {name.removeprefix(MARK): name for name in read}
@@ -125,12 +125,12 @@ def read_recorded(path: Path) -> tuple[pd.DataFrame, list[str], list[str]]:
         twice = repeated([name.removeprefix(MARK) for name in read])
         raise UndertowError(f"{path}: has two columns of the word group {twice!r}; leave one out")
     groups = list(column_of)
-    refuse_index(table, read)
-    refuse_taken(path, groups)
+    check_index(table, read)
+    check_reserved_names(path, groups)
     frame = _factors(table)
     given = {name: column for name, column in [*column_of.items(), ("other_words", "other_words")] if column in columns}
     masses = pd.DataFrame({name: mass_column(table, column) for name, column in given.items()})
-    (percents,), unit = in_percent(table, masses)
+    (percents,), unit = to_percent(table, masses)
     check_sums(table, percents[groups])
     frame[groups] = percents[groups]
     # A group that was never recorded takes nothing from the others; a row without any number is missing.
@@ -143,7 +143,7 @@ def read_recorded(path: Path) -> tuple[pd.DataFrame, list[str], list[str]]:
     said = missing_reason.mask(missing_reason.isin(NO_VALUE), "")
     frame["missing_reason"] = np.where((said == "") & empty, "the recorded table has no value", said)
     frame.loc[frame["missing_reason"] != "", [*groups, "other_words"]] = np.nan
-    notes = [how_read(groups, unit), *left_out([name for name in others if name not in read])]
+    notes = [reading_note(groups, unit), *unread_note([name for name in others if name not in read])]
     if len(listed) < 2:
         notes[0] += (
             f" Each column that is none of a recorded table's was taken for a word group; mark them as {MARK}NAME to read these alone."
@@ -151,13 +151,13 @@ def read_recorded(path: Path) -> tuple[pd.DataFrame, list[str], list[str]]:
     return frame, groups, notes
 
 
-def how_read(groups: Sequence[str], unit: str) -> str:
+def reading_note(groups: Sequence[str], unit: str) -> str:
     """A sentence: which word groups were read, and in which unit."""
     units = {PERCENT: "in percent", PROBABILITY: "as probabilities, which were multiplied by 100"}
     return f"Read as word groups, {units[unit]}: {', '.join(groups)}."
 
 
-def left_out(columns: Sequence[str]) -> list[str]:
+def unread_note(columns: Sequence[str]) -> list[str]:
     """A sentence on columns that were not read; none if all were."""
     if not columns:
         return []
@@ -166,7 +166,7 @@ def left_out(columns: Sequence[str]) -> list[str]:
     return [f"Columns that were not read: {', '.join([*names, *more])}."]
 
 
-def refuse_index(table: Table, groups: Iterable[str]) -> None:
+def check_index(table: Table, groups: Iterable[str]) -> None:
     """Refuse a column of masses that pandas wrote as the names of rows: it may be one, and it may be anything.
 
     Raises:
@@ -179,7 +179,7 @@ def refuse_index(table: Table, groups: Iterable[str]) -> None:
         )
 
 
-def refuse_taken(path: Path, groups: Iterable[str]) -> None:
+def check_reserved_names(path: Path, groups: Iterable[str]) -> None:
     """Refuse a word group that is called like a column of the observations, as challenge sets do.
 
     Raises:
@@ -340,7 +340,7 @@ def rows_of(path: Path, file: TextIO, **how: Any) -> Iterator[tuple[int, list[st
     reader = csv.reader(chain([first], lines), strict=True, **({"delimiter": separator(first)} | how))
     n_cells = 0
     for row in reader:
-        lines.n_signs = 0
+        lines.n_chars = 0
         if reader.line_num > MAX_LINES:
             raise UndertowError(f"{path}: has more than {MAX_LINES:,} lines, which is all that is read; leave out some")
         if not row:
@@ -360,20 +360,20 @@ class _Lines:
     Attributes:
         path: the file.
         file: the same, opened.
-        n_signs: of the row that is read; whoever has read one sets it to 0.
+        n_chars: of the row that is read; whoever has read one sets it to 0.
         n_lines: so far.
     """
 
     path: Path
     file: TextIO
-    n_signs: int = 0
+    n_chars: int = 0
     n_lines: int = 0
 
     def __iter__(self) -> Iterator[str]:
         while line := self.file.readline(MAX_ROW_CHARS + 1):
             self.n_lines += 1
-            self.n_signs += len(line)
-            if self.n_signs > MAX_ROW_CHARS:
+            self.n_chars += len(line)
+            if self.n_chars > MAX_ROW_CHARS:
                 raise UndertowError(
                     f"{self.path}, line {self.n_lines}: a row is longer than {MAX_ROW_CHARS:,} letters, which is all that is read; "
                     "look for a quote that does not end, or leave out columns"
@@ -452,7 +452,7 @@ class _Bounded(io.RawIOBase):
 def _factors(table: Table) -> pd.DataFrame:
     cells = table.cells
     index = pd.to_numeric(cells["w_index"], errors="coerce")
-    table.refuse_first(
+    table.raise_first(
         index.isna() | (index % 1 != 0) | (index.abs() > MAX_INDEX),
         lambda row: f"w_index is {cells['w_index'].iloc[row]!r}; it must be a whole number, the place of w in its list",
     )
@@ -489,7 +489,7 @@ def _factors(table: Table) -> pd.DataFrame:
 def _check_values(table: Table, frame: pd.DataFrame) -> None:
     """One index, one W value: else the order that the slope is taken over is not known."""
     firsts = frame.groupby(["w_name", "w_index"])["w"].transform("first")
-    table.refuse_first(
+    table.raise_first(
         firsts != frame["w"],
         lambda row: (
             f"w is {frame['w'].iloc[row]!r}, but w_index {frame['w_index'].iloc[row]} was {firsts.iloc[row]!r} before; "
@@ -505,12 +505,12 @@ def _given_axis(table: Table, frame: pd.DataFrame) -> pd.Series[float]:
     text = table.cells["w_value"].str.strip()
     empty = text.isin(NO_VALUE)
     given = pd.to_numeric(text.mask(empty), errors="coerce").astype(np.float64)
-    table.refuse_first(
+    table.raise_first(
         ~empty & ~np.isfinite(given),
         lambda row: f"w_value is {text.iloc[row]!r}; it must be a number, the place of w on its axis",
     )
     firsts = given.groupby([frame["w_name"], frame["w_index"]]).transform("first")
-    table.refuse_first(
+    table.raise_first(
         given.notna().groupby(frame["w_name"]).transform("any") & ~(given == firsts),
         lambda row: (
             f"w_value is {text.iloc[row]!r}, but it must be the same in all rows of {frame['w'].iloc[row]!r}; give each value of "
@@ -526,7 +526,7 @@ def _check_repeats(table: Table, frame: pd.DataFrame, keys: list[str]) -> None:
         first = int(np.flatnonzero(same.to_numpy())[0])
         return f"repeats the sentence and W of {table.places[first]}; give each once"
 
-    table.refuse_first(frame.duplicated(keys), repeats)
+    table.raise_first(frame.duplicated(keys), repeats)
 
 
 def mass_column(table: Table, column: str) -> pd.Series[float]:
@@ -538,7 +538,7 @@ def mass_column(table: Table, column: str) -> pd.Series[float]:
     text = table.cells[column].str.strip()
     empty = text.isin(NO_VALUE)
     values = pd.to_numeric(text.mask(empty), errors="coerce").astype(np.float64)
-    table.refuse_first(
+    table.raise_first(
         ~empty & ~values.between(0, 100 + ROUNDING_PERCENT),
         lambda row: (
             f"{column.removeprefix(MARK)} is {text.iloc[row]!r}; a mass must be a number from 0 to 100, in percent"
@@ -547,7 +547,7 @@ def mass_column(table: Table, column: str) -> pd.Series[float]:
     return values
 
 
-def in_percent(table: Table, *ends: pd.DataFrame) -> tuple[list[pd.DataFrame], str]:
+def to_percent(table: Table, *ends: pd.DataFrame) -> tuple[list[pd.DataFrame], str]:
     """Masses in percent, and their original unit: that of the column `unit`, or else the one that the sums of rows imply.
 
     Raises:
@@ -555,7 +555,7 @@ def in_percent(table: Table, *ends: pd.DataFrame) -> tuple[list[pd.DataFrame], s
     """
     if "unit" in table.cells.columns:
         text = table.cells["unit"].str.strip()
-        table.refuse_first(
+        table.raise_first(
             ~text.isin((PERCENT, PROBABILITY)) | (text != text.iloc[0]),
             lambda row: f"unit is {text.iloc[row]!r}; write {PERCENT} or {PROBABILITY}, the same in every row",
         )
@@ -585,7 +585,7 @@ def check_sums(table: Table, masses: pd.DataFrame) -> None:
         UndertowError: names the first such line.
     """
     sums = masses.sum(axis=1)
-    table.refuse_first(
+    table.raise_first(
         sums > 100 + ROUNDING_PERCENT,
         lambda row: (
             f"the masses of {', '.join(masses.columns)} add up to {sums.iloc[row]:.1f} percent; they are parts of 100"

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from importlib import resources
 
-from undertow.causal.scm import Model
+from undertow.causal.scm import StructuralCausalModel
 
 SUM, DIFFERENCE = "selected-on-sum", "selected-on-difference"
 NAMES = (SUM, DIFFERENCE)
@@ -19,6 +19,6 @@ def text(name: str) -> str:
     return resources.files("undertow.causal").joinpath("resources", f"{name}.scm").read_text(encoding="utf-8")
 
 
-def load(name: str) -> Model:
+def load(name: str) -> StructuralCausalModel:
     """One of `NAMES`, read."""
-    return Model.read(text(name), name)
+    return StructuralCausalModel.from_text(text(name), name)

@@ -71,12 +71,12 @@ Draw: TypeAlias = Callable[[Noise], Floats]
 """The standard draws [draw] that belong to a noise."""
 
 
-def _truth(test: Callable[..., Any]) -> Callable[..., Any]:
+def _as_number(test: Callable[..., Any]) -> Callable[..., Any]:
     """A test whose answer is a number, 1 or 0, as everything here is."""
     return lambda *values: np.asarray(test(*values), dtype=np.float64)
 
 
-def _any_number(function: Callable[..., Any]) -> Callable[..., Any]:
+def _variadic(function: Callable[..., Any]) -> Callable[..., Any]:
     return lambda *values: functools.reduce(function, values)
 
 
@@ -97,15 +97,15 @@ OPERATORS: Mapping[str, Callable[..., Any]] = {
     "/": np.divide,
     "**": np.power,
     "minus": np.negative,
-    "<": _truth(np.less),
-    "<=": _truth(np.less_equal),
-    ">": _truth(np.greater),
-    ">=": _truth(np.greater_equal),
-    "==": _truth(np.equal),
-    "!=": _truth(np.not_equal),
-    "and": _truth(np.logical_and),
-    "or": _truth(np.logical_or),
-    "not": _truth(np.logical_not),
+    "<": _as_number(np.less),
+    "<=": _as_number(np.less_equal),
+    ">": _as_number(np.greater),
+    ">=": _as_number(np.greater_equal),
+    "==": _as_number(np.equal),
+    "!=": _as_number(np.not_equal),
+    "and": _as_number(np.logical_and),
+    "or": _as_number(np.logical_or),
+    "not": _as_number(np.logical_not),
 }
 
 FUNCTIONS: Mapping[str, tuple[Callable[..., Any], int, int]] = {
@@ -115,8 +115,8 @@ FUNCTIONS: Mapping[str, tuple[Callable[..., Any], int, int]] = {
     "abs": (np.abs, 1, 1),
     "sigmoid": (_sigmoid, 1, 1),
     "where": (_where, 3, 3),
-    "min": (_any_number(np.minimum), 2, 20),
-    "max": (_any_number(np.maximum), 2, 20),
+    "min": (_variadic(np.minimum), 2, 20),
+    "max": (_variadic(np.maximum), 2, 20),
 }
 """What an equation may call: the function, and how few and how many arguments it takes."""
 
@@ -141,7 +141,7 @@ _NODES: Mapping[type[ast.AST], str] = {
     ast.NotEq: "!=",
 }
 
-_MENDED: Mapping[type[ast.AST], str] = {
+_ADVICE: Mapping[type[ast.AST], str] = {
     ast.BitXor: "write ** for a power",
     ast.BitAnd: "write `and`",
     ast.BitOr: "write `or`",
@@ -150,7 +150,7 @@ _MENDED: Mapping[type[ast.AST], str] = {
     ast.NamedExpr: "write one equation on a line",
     ast.Constant: "write a number, 1 for true and 0 for false",
 }
-_WHAT_THERE_IS = f"there are + - * / **, comparisons, and, or, not, the noises {', '.join(NOISES)} and the functions {', '.join(FUNCTIONS)}"
+_SYNTAX = f"there are + - * / **, comparisons, and, or, not, the noises {', '.join(NOISES)} and the functions {', '.join(FUNCTIONS)}"
 
 
 def read_expression(text: str) -> Expression:
@@ -169,40 +169,40 @@ def read_expression(text: str) -> Expression:
             tree = ast.parse(text.strip(), mode="eval").body
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
         raise UndertowError(
-            f"{_quoted(text)} cannot be read as an expression; write it on one line, as in 2 * W + normal()"
+            f"{_quote(text)} cannot be read as an expression; write it on one line, as in 2 * W + normal()"
         ) from error
-    return _Reading(text.strip()).take(tree, 0)
+    return _Parser(text.strip()).parse(tree, 0)
 
 
-class _Reading:
+class _Parser:
     """The syntax tree of one expression, on its way to become ours."""
 
     def __init__(self, text: str) -> None:
         self._text = text
         self._places = itertools.count()
 
-    def take(self, node: ast.expr, depth: int) -> Expression:
+    def parse(self, node: ast.expr, depth: int) -> Expression:
         if depth > MAX_DEPTH:
             raise UndertowError(
-                f"{_quoted(self._text)} has too many parts within parts; divide it into several variables"
+                f"{_quote(self._text)} has too many parts within parts; divide it into several variables"
             )
         if isinstance(node, ast.Constant):
             return Number(self._number(node))
         if isinstance(node, ast.Name):
             return Name(self._name(node))
         if isinstance(node, ast.Call):
-            return self._called(node, depth + 1)
+            return self._call(node, depth + 1)
         return self._operation(node, depth + 1)
 
     def _number(self, node: ast.Constant) -> float:
         if isinstance(node.value, bool) or not isinstance(node.value, int | float):
-            raise self._refused(node, node)
+            raise self._unsupported(node, node)
         try:
             number = float(node.value)
         except OverflowError:
             number = math.inf
         if not math.isfinite(number):
-            raise UndertowError(f"{self._said(node)} is too large a number; the largest is about 1e308")
+            raise UndertowError(f"{self._source(node)} is too large a number; the largest is about 1e308")
         return number
 
     def _name(self, node: ast.Name) -> str:
@@ -213,63 +213,65 @@ class _Reading:
     def _operation(self, node: ast.expr, inner: int) -> Expression:
         match node:
             case ast.UnaryOp(op=ast.UAdd(), operand=operand):
-                return self.take(operand, inner)
+                return self.parse(operand, inner)
             case ast.UnaryOp(op=operator, operand=operand):
-                return Application(self._operator(operator, node), (self.take(operand, inner),))
+                return Application(self._operator(operator, node), (self.parse(operand, inner),))
             case ast.BinOp(left=left, op=operator, right=right):
                 function = self._operator(operator, node)
-                return Application(function, (self.take(left, inner), self.take(right, inner)))
+                return Application(function, (self.parse(left, inner), self.parse(right, inner)))
             case ast.BoolOp(op=operator, values=values):
-                return self._joined(self._operator(operator, node), [self.take(one, inner) for one in values])
+                return self._chain(self._operator(operator, node), [self.parse(one, inner) for one in values])
             case ast.Compare():
-                return self._compared(node, inner)
-        raise self._refused(node, node)
+                return self._comparison(node, inner)
+        raise self._unsupported(node, node)
 
     def _operator(self, operator: ast.AST, node: ast.expr) -> str:
         if type(operator) not in _NODES:
-            raise self._refused(operator, node)
+            raise self._unsupported(operator, node)
         return _NODES[type(operator)]
 
-    def _joined(self, function: str, parts: list[Expression]) -> Expression:
+    def _chain(self, function: str, parts: list[Expression]) -> Expression:
         return functools.reduce(lambda one, other: Application(function, (one, other)), parts)
 
-    def _compared(self, node: ast.Compare, inner: int) -> Expression:
+    def _comparison(self, node: ast.Compare, inner: int) -> Expression:
         """`a < b < c` is `a < b and b < c`; a noise between is one noise in both, since its place is."""
-        terms = [self.take(one, inner) for one in (node.left, *node.comparators)]
+        terms = [self.parse(one, inner) for one in (node.left, *node.comparators)]
         tests: list[Expression] = [
             Application(self._operator(operator, node), pair)
             for operator, pair in zip(node.ops, itertools.pairwise(terms), strict=True)
         ]
-        return self._joined("and", tests)
+        return self._chain("and", tests)
 
-    def _called(self, node: ast.Call, inner: int) -> Expression:
+    def _call(self, node: ast.Call, inner: int) -> Expression:
         if not isinstance(node.func, ast.Name):
-            raise self._refused(node.func, node)
+            raise self._unsupported(node.func, node)
         name = node.func.id
         if node.keywords:
-            raise UndertowError(f"{self._said(node)}: arguments have no names here; write them in their order")
+            raise UndertowError(f"{self._source(node)}: arguments have no names here; write them in their order")
         if name in NOISES:
             place = next(self._places)
-            given = tuple(self.take(one, inner) for one in node.args)
+            given = tuple(self.parse(one, inner) for one in node.args)
             if len(given) not in NOISES[name]:
-                raise UndertowError(f"{self._said(node)}: {name} takes {' or '.join(map(str, NOISES[name]))} arguments")
+                raise UndertowError(
+                    f"{self._source(node)}: {name} takes {' or '.join(map(str, NOISES[name]))} arguments"
+                )
             return Noise(name, place, given)
         if name not in FUNCTIONS:
             near = difflib.get_close_matches(name[:_QUOTED_LENGTH], [*NOISES, *FUNCTIONS], n=1)
             hint = f" (did you mean {near[0]!r}?)" if near else ""
-            raise UndertowError(f"{name!r} is no function here{hint}; {_WHAT_THERE_IS}")
+            raise UndertowError(f"{name!r} is no function here{hint}; {_SYNTAX}")
         _, least, most = FUNCTIONS[name]
-        given = tuple(self.take(one, inner) for one in node.args)
+        given = tuple(self.parse(one, inner) for one in node.args)
         if not least <= len(given) <= most:
             wanted = str(least) if least == most else f"{least} to {most}"
-            raise UndertowError(f"{self._said(node)}: {name} takes {wanted} argument{'s' if most > 1 else ''}")
+            raise UndertowError(f"{self._source(node)}: {name} takes {wanted} argument{'s' if most > 1 else ''}")
         return Application(name, given)
 
-    def _refused(self, part: ast.AST, node: ast.expr) -> UndertowError:
-        return UndertowError(f"{self._said(node)} is not for equations; {_MENDED.get(type(part), _WHAT_THERE_IS)}")
+    def _unsupported(self, part: ast.AST, node: ast.expr) -> UndertowError:
+        return UndertowError(f"{self._source(node)} is not for equations; {_ADVICE.get(type(part), _SYNTAX)}")
 
-    def _said(self, node: ast.expr) -> str:
-        return _quoted(ast.get_source_segment(self._text, node) or self._text)
+    def _source(self, node: ast.expr) -> str:
+        return _quote(ast.get_source_segment(self._text, node) or self._text)
 
 
 def evaluate(expression: Expression, values: Mapping[str, Values], draw: Draw) -> Values:
@@ -282,17 +284,17 @@ def evaluate(expression: Expression, values: Mapping[str, Values], draw: Draw) -
             way round, be it for one draw.
     """
     with np.errstate(all="ignore"):
-        return _evaluated(expression, values, draw)
+        return _evaluate(expression, values, draw)
 
 
-def _evaluated(expression: Expression, values: Mapping[str, Values], draw: Draw) -> Values:
+def _evaluate(expression: Expression, values: Mapping[str, Values], draw: Draw) -> Values:
     if isinstance(expression, Number):
         return expression.value
     if isinstance(expression, Name):
         return values[expression.name]
-    arguments = [_evaluated(one, values, draw) for one in expression.arguments]
+    arguments = [_evaluate(one, values, draw) for one in expression.arguments]
     if isinstance(expression, Noise):
-        return _shaped(expression.kind, draw(expression), arguments)
+        return _scale_draws(expression.kind, draw(expression), arguments)
     result: Values = _function(expression.function)(*arguments)
     return result
 
@@ -301,7 +303,7 @@ def _function(name: str) -> Callable[..., Any]:
     return OPERATORS[name] if name in OPERATORS else FUNCTIONS[name][0]
 
 
-def _shaped(kind: str, standard: Floats, arguments: list[Values]) -> Values:
+def _scale_draws(kind: str, standard: Floats, arguments: list[Values]) -> Values:
     """Standard draws [draw] made into draws of the distribution that is asked for."""
     if kind == "bernoulli":
         (probability,) = arguments
@@ -329,20 +331,20 @@ def standard_draws(noise: Noise, generator: np.random.Generator, n_draws: int) -
     return generator.standard_normal(n_draws) if noise.kind == "normal" else generator.random(n_draws)
 
 
-def parts(expression: Expression) -> Iterator[Expression]:
+def subexpressions(expression: Expression) -> Iterator[Expression]:
     """An expression and all that it is made of, as they are written."""
     yield expression
     if isinstance(expression, Noise | Application):
         for one in expression.arguments:
-            yield from parts(one)
+            yield from subexpressions(one)
 
 
 def names(expression: Expression) -> tuple[str, ...]:
     """The names that an expression has, in the order of their first use."""
-    return tuple(dict.fromkeys(part.name for part in parts(expression) if isinstance(part, Name)))
+    return tuple(dict.fromkeys(part.name for part in subexpressions(expression) if isinstance(part, Name)))
 
 
-def simplified(expression: Expression, constants: Mapping[str, float]) -> Expression:
+def simplify(expression: Expression, constants: Mapping[str, float]) -> Expression:
     """An expression without the parts that these values of names switch off, as 0 does in `0 * G`.
 
     It goes by single operations: what only cancels, as in `G - G`, is left.
@@ -351,11 +353,11 @@ def simplified(expression: Expression, constants: Mapping[str, float]) -> Expres
         return expression
     if isinstance(expression, Name):
         return Number(constants[expression.name]) if expression.name in constants else expression
-    arguments = tuple(simplified(one, constants) for one in expression.arguments)
+    arguments = tuple(simplify(one, constants) for one in expression.arguments)
     if isinstance(expression, Noise):
         return Noise(expression.kind, expression.place, arguments)
     known = [one.value if isinstance(one, Number) else None for one in arguments]
-    settled = _settled(expression.function, known, arguments)
+    settled = _short_circuit(expression.function, known, arguments)
     if settled is not None:
         return settled
     numbers = [value for value in known if value is not None]
@@ -365,7 +367,7 @@ def simplified(expression: Expression, constants: Mapping[str, float]) -> Expres
     return Application(expression.function, arguments)
 
 
-def _settled(function: str, known: list[float | None], arguments: tuple[Expression, ...]) -> Expression | None:
+def _short_circuit(function: str, known: list[float | None], arguments: tuple[Expression, ...]) -> Expression | None:
     """What an operation comes to by one of its arguments alone; None where it takes them all."""
     if function == "where" and known[0] is not None:
         return arguments[1] if known[0] else arguments[2]
@@ -376,6 +378,6 @@ def _settled(function: str, known: list[float | None], arguments: tuple[Expressi
     return None
 
 
-def _quoted(text: str) -> str:
-    said = " ".join(text.split())
-    return repr(said if len(said) <= _QUOTED_LENGTH else f"{said[: _QUOTED_LENGTH - 3]}...")
+def _quote(text: str) -> str:
+    words = " ".join(text.split())
+    return repr(words if len(words) <= _QUOTED_LENGTH else f"{words[: _QUOTED_LENGTH - 3]}...")

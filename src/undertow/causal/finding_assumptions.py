@@ -1,7 +1,4 @@
-"""What the findings of an audit rest on under the graph that it names, and what is to be said where the graph grants less.
-
-Knows graphs, and what audits rest on; knows nothing about results, pages or terminals.
-"""
+"""The assumptions behind the findings of an audit under the causal graph that it names."""
 
 from __future__ import annotations
 
@@ -14,44 +11,62 @@ from undertow.causal.graph import read_graph
 from undertow.causal.published import NamedGraph
 from undertow.errors import UndertowError
 
-_CLAIMED = {
+_NO_EVIDENCE = {
     DRIFT: "this is not evidence of selection",
     SPECIFICATION: "the movement that this goes by is not evidence of selection",
 }
 _VERBS = {True: "grants", False: "does not grant", None: "cannot speak of"}
-_KEPT = ("name", "title", "source", "text")
+_ENTRY_KEYS = ("name", "title", "source", "text")
 
 
 @dataclass(frozen=True, slots=True)
-class Grounds:
-    """The assumptions behind an audit's findings, if they are laid at selection's door, under one graph.
+class FindingAssumptions:
+    """The assumptions under which an audit's findings are evidence of selection, judged by one graph.
 
     Attributes:
-        named: the graph, and where it is from.
+        named_graph: the graph, and where it is from.
         kind: what the audit finds, `DRIFT` or `SPECIFICATION`.
-        varied: names of the W lists that were put into the texts.
+        w_names: names of the W lists in the texts.
         assumptions: what every finding rests on that is of this kind.
     """
 
-    named: NamedGraph
+    named_graph: NamedGraph
     kind: str
-    varied: tuple[str, ...]
+    w_names: tuple[str, ...]
     assumptions: tuple[Assumption, ...]
 
+    @classmethod
+    def from_manifest(cls, entry: object, kind: str, w_names: Sequence[str]) -> FindingAssumptions:
+        """Read the graph of a manifest and judge the assumptions by it.
+
+        Args:
+            entry: the manifest's entry of the graph, as `graph_entry` gives it.
+            kind: `DRIFT` or `SPECIFICATION`.
+            w_names: names of the W lists in the texts.
+
+        Raises:
+            UndertowError: the entry is corrupt, or the kind is neither.
+        """
+        if not isinstance(entry, Mapping) or any(not isinstance(entry.get(name), str) for name in _ENTRY_KEYS):
+            raise UndertowError("the graph in the manifest is corrupt; name it again with --graph")
+        name, title, source, text = (entry[part] for part in _ENTRY_KEYS)
+        named_graph = NamedGraph(name, title, source, read_graph(text, "the graph in the manifest"))
+        return cls(named_graph, kind, tuple(w_names), assumptions(named_graph.graph, kind))
+
     @property
-    def refused(self) -> tuple[Assumption, ...]:
-        """Those that the graph does not grant."""
+    def violated(self) -> tuple[Assumption, ...]:
+        """The assumptions that the graph contradicts."""
         return tuple(row for row in self.assumptions if row.holds is False)
 
     @property
-    def doubt(self) -> str:
-        """The sentence that every finding carries which rests on them; "" where the graph grants what is for a graph to say."""
-        faults = "; ".join(row.instead for row in self.refused)
-        return f"Under the graph named, {_CLAIMED[self.kind]}: {faults}." if faults else ""
+    def caveat(self) -> str:
+        """A sentence for each finding that makes the causal claim; "" if the graph contradicts no assumption."""
+        faults = "; ".join(row.violation for row in self.violated)
+        return f"Under the graph named, {_NO_EVIDENCE[self.kind]}: {faults}." if faults else ""
 
     @property
-    def tally(self) -> str:
-        """How many there are, and what the graph says of them, in a sentence or two."""
+    def summary(self) -> str:
+        """The number of assumptions, and how many of them the graph grants, in two sentences."""
         n_of = {verb: sum(row.holds is holds for row in self.assumptions) for holds, verb in _VERBS.items()}
         said = ", ".join(f"{verb} {n}" for verb, n in n_of.items() if n)
         several = "assumptions" if self.assumptions[1:] else "assumption"
@@ -62,8 +77,8 @@ class Grounds:
 
     @property
     def about(self) -> str:
-        """Which graph it is."""
-        named = self.named
+        """A sentence that names the graph."""
+        named = self.named_graph
         if named.title:
             return (
                 f"This audit names the graph {named.name}: {named.title[:1].lower()}{named.title[1:]} ({named.source})."
@@ -76,46 +91,33 @@ class Grounds:
 
     @property
     def about_w(self) -> str:
-        """What the graph's W is, and what the audit varied: whether they are one is for the reader to judge."""
-        graph, lists = self.named.graph, f" ({', '.join(self.varied)})" if self.varied else ""
-        if not graph.varied:
+        """A sentence on the graph's W and the W lists of the audit; whether they are the same is for the reader to judge."""
+        graph, lists = self.named_graph.graph, f" ({', '.join(self.w_names)})" if self.w_names else ""
+        if not graph.covariate:
             return f"No node of the graph is what this audit varied{lists}."
-        meaning = dict(graph.meanings).get(graph.varied, "")
+        meaning = dict(graph.meanings).get(graph.covariate, "")
         said = f"it means \u201c{meaning}\u201d" if meaning else "what it means is not said"
         return (
-            f"In this audit, {graph.varied} stands for what was varied in the texts{lists}. In the graph {said}; whether the two are "
+            f"In this audit, {graph.covariate} stands for what was varied in the texts{lists}. In the graph {said}; whether the two are "
             "the same, no program can tell."
         )
 
-    def as_plain(self) -> dict[str, Any]:
-        """The same as JSON has it."""
+    def as_dict(self) -> dict[str, Any]:
+        """The assumptions as JSON-serialisable values."""
         return {
-            **kept(self.named),
-            "rests_on": self.kind,
-            "varied": list(self.varied),
+            **graph_entry(self.named_graph),
+            "causal_claim": self.kind,
+            "w_names": list(self.w_names),
             "assumptions": [asdict(row) for row in self.assumptions],
-            "doubt": self.doubt,
+            "caveat": self.caveat,
         }
 
 
-def kept(named: NamedGraph) -> dict[str, str]:
-    """What a manifest keeps of a graph: enough to read it again without its file."""
-    return {"name": named.name, "title": named.title, "source": named.source, "text": named.graph.text()}
-
-
-def grounds(entry: object, kind: str, varied: Sequence[str]) -> Grounds:
-    """What findings rest on, by the graph that a manifest keeps.
-
-    Args:
-        entry: what `kept` gave.
-        kind: `DRIFT` or `SPECIFICATION`.
-        varied: names of the W lists that were put into the texts.
-
-    Raises:
-        UndertowError: the entry is damaged, or the kind is neither.
-    """
-    if not isinstance(entry, Mapping) or any(not isinstance(entry.get(name), str) for name in _KEPT):
-        raise UndertowError("the graph in the manifest is damaged; name it again with --graph")
-    name, title, source, text = (entry[part] for part in _KEPT)
-    named = NamedGraph(name, title, source, read_graph(text, "the graph in the manifest"))
-    return Grounds(named, kind, tuple(varied), assumptions(named.graph, kind))
+def graph_entry(named_graph: NamedGraph) -> dict[str, str]:
+    """The manifest's entry of a graph; it can be read again without the graph's file."""
+    return {
+        "name": named_graph.name,
+        "title": named_graph.title,
+        "source": named_graph.source,
+        "text": named_graph.graph.text(),
+    }

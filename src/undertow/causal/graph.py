@@ -1,14 +1,12 @@
 """A causal graph and its text: `W -> X; W -> S; G -> S; G -> Y; [S]`.
 
-Knows how a graph is written and what makes it one; knows nothing about what follows from it, which is for `questions`.
-
 Statements are divided by `;` or line ends, and `#` begins a comment. A statement is one of
 
     W -> X <- Z            arrows, one after the other if need be; `<->` is a latent common cause of both
     [S]   (U)              a node alone; brackets mark selection (S = 1 in all data), parentheses a latent node, anywhere
     W: a date or a place   what a node means
-    features X1, X2        roles: features (X if not said), label (Y), cause of the label (G), and varied, which is what an
-                           audit varies in its texts (W)
+    features X1, X2        roles: features (default X), label (Y), cause of the label (G) and covariate (W), which an audit
+                           varies in its texts
 """
 
 from __future__ import annotations
@@ -27,8 +25,8 @@ from undertow.errors import UndertowError
 Arrow: TypeAlias = tuple[str, str]
 """Cause and effect; or two nodes with a latent common cause."""
 
-FEATURES, LABEL, CAUSE, VARIED = "features", "label", "cause", "varied"
-ROLES = {FEATURES: "X", LABEL: "Y", CAUSE: "G", VARIED: "W"}
+FEATURES, LABEL, CAUSE, COVARIATE = "features", "label", "cause", "covariate"
+ROLES = {FEATURES: "X", LABEL: "Y", CAUSE: "G", COVARIATE: "W"}
 """What a node can be to a task, and the name that means it where no statement does."""
 
 _TOKEN = re.compile(
@@ -36,7 +34,7 @@ _TOKEN = re.compile(
 )
 _MEANING = re.compile(r"\s*(?P<node>\[\s*\w+\s*\]|\(\s*\w+\s*\)|\w+)\s*:(?P<words>.*)", re.DOTALL)
 _QUOTED_LENGTH = 60
-_CALLED_SELECTION = re.compile(
+_SELECTION_NAME = re.compile(
     r"S\d?|(is_)?(selection|selected|sampled?|sampling|included|inclusion)|in_\w+", re.IGNORECASE
 )
 
@@ -54,7 +52,7 @@ class Graph:
         features: what a model is given.
         label: what it predicts.
         cause: what the label depends on, as gender does a pronoun; "" where the graph has no such node.
-        varied: what an audit varies in its texts; "" where the graph has no such node.
+        covariate: what an audit varies in its texts; "" where the graph has no such node.
         meanings: (node, words) of the nodes that have any.
     """
 
@@ -66,7 +64,7 @@ class Graph:
     features: tuple[str, ...]
     label: str
     cause: str
-    varied: str
+    covariate: str
     meanings: tuple[Arrow, ...] = ()
 
     @property
@@ -75,11 +73,11 @@ class Graph:
         return tuple(node for node in self.nodes if node not in {*self.latent, *self.selection})
 
     @property
-    def called_selection(self) -> tuple[str, ...]:
+    def looks_like_selection(self) -> tuple[str, ...]:
         """Nodes that are not marked as selection, but could be, and have a name that means it."""
         causes = {tail for tail, _ in self.arrows}
         plain = (node for node in self.observed if node not in {*causes, *self.features, self.label})
-        return tuple(node for node in plain if _CALLED_SELECTION.fullmatch(node))
+        return tuple(node for node in plain if _SELECTION_NAME.fullmatch(node))
 
     def text(self) -> str:
         """The graph in its one spelling, statements on one line and meanings on lines of their own.
@@ -91,14 +89,16 @@ class Graph:
         statements = [f"{tail} -> {head}" for tail, head in self.arrows]
         statements += [f"{one} <-> {other}" for one, other in self.shared]
         statements += [signs.get(node, node) for node in self.nodes if node in signs or node not in linked]
-        statements += self._roles_said()
+        statements += self._role_statements()
         return "\n".join(["; ".join(statements), *(f"{node}: {words}" for node, words in self.meanings)])
 
-    def _roles_said(self) -> list[str]:
+    def _role_statements(self) -> list[str]:
         """Statements of the roles that are not what they would be without."""
-        held = {FEATURES: self.features, LABEL: (self.label,), CAUSE: (self.cause,), VARIED: (self.varied,)}
+        current = {FEATURES: self.features, LABEL: (self.label,), CAUSE: (self.cause,), COVARIATE: (self.covariate,)}
         assumed = _assumed_roles(network(self), set(self.selection), {})
-        return [f"{role} {', '.join(names)}" for role, names in held.items() if any(names) and names != assumed[role]]
+        return [
+            f"{role} {', '.join(names)}" for role, names in current.items() if any(names) and names != assumed[role]
+        ]
 
 
 def read_graph(text: str, source: str = "graph") -> Graph:
@@ -112,9 +112,9 @@ def read_graph(text: str, source: str = "graph") -> Graph:
         UndertowError: a statement is none, arrows close a cycle or leave a selection node, or nobody is features or label;
             says where.
     """
-    reading = _Reading(source)
+    reading = _GraphReader(source)
     for place, statement in _statements(text, source):
-        reading.take(statement, place)
+        reading.read_statement(statement, place)
     return reading.graph()
 
 
@@ -165,7 +165,7 @@ def _tokens(statement: str, place: str) -> list[_Token]:
 
 
 @dataclass
-class _Reading:
+class _GraphReader:
     """What the statements so far have said."""
 
     source: str
@@ -178,16 +178,16 @@ class _Reading:
     places: dict[tuple[str, str], str] = field(default_factory=dict)  # (what, name) -> where it was said first
     net: Any = field(default_factory=nx.DiGraph)  # of the arrows
 
-    def take(self, statement: str, place: str) -> None:
+    def read_statement(self, statement: str, place: str) -> None:
         meaning = _MEANING.fullmatch(statement)
         if meaning:
-            self._mean(meaning["node"], " ".join(meaning["words"].split()), place)
+            self._read_meaning(meaning["node"], " ".join(meaning["words"].split()), place)
             return
         tokens = _tokens(statement, place)
         if len(tokens) > 1 and tokens[0].kind == tokens[1].kind == "name" and tokens[0].text in ROLES:
-            self._cast(tokens[0].text, tokens[1:], place)
+            self._read_role(tokens[0].text, tokens[1:], place)
         else:
-            self._draw(tokens, place)
+            self._read_arrows(tokens, place)
 
     def graph(self) -> Graph:
         """What was read, once it is known to be a graph of a task."""
@@ -212,11 +212,11 @@ class _Reading:
             features=roles[FEATURES],
             label=roles[LABEL][0],
             cause="".join(roles[CAUSE]),
-            varied="".join(roles[VARIED]),
+            covariate="".join(roles[COVARIATE]),
             meanings=tuple((node, self.meanings[node]) for node in nodes if node in self.meanings),
         )
 
-    def _mean(self, said: str, words: str, place: str) -> None:
+    def _read_meaning(self, said: str, words: str, place: str) -> None:
         node = said.strip("[]() \t")
         if not words:
             raise UndertowError(
@@ -225,11 +225,11 @@ class _Reading:
         if self.meanings.setdefault(node, words) != words:
             raise UndertowError(f"{place}: {node} means {self.meanings[node]!r} already; leave one of the two out")
         if said != node:
-            self._note(_Token("selected" if said[0] == "[" else "latent", node), place)
+            self._mark(_Token("selected" if said[0] == "[" else "latent", node), place)
             self.alone[node] = None
         self.places.setdefault(("meaning", node), place)
 
-    def _cast(self, role: str, tokens: Sequence[_Token], place: str) -> None:
+    def _read_role(self, role: str, tokens: Sequence[_Token], place: str) -> None:
         kinds = [token.kind for token in tokens]
         names = tuple(token.text for token in tokens[::2])
         if kinds != ["name", *["comma", "name"] * (len(tokens) // 2)] or len(set(names)) < len(names):
@@ -241,23 +241,23 @@ class _Reading:
         self.roles[role] = names
         self.places.update({(role, name): place for name in names})
 
-    def _draw(self, tokens: Sequence[_Token], place: str) -> None:
+    def _read_arrows(self, tokens: Sequence[_Token], place: str) -> None:
         """Nodes and arrows by turns, beginning and ending with a node."""
         for turn, token in enumerate(tokens):
             if token.kind == "comma" or (token.kind == "arrow") != (turn % 2 == 1):
                 raise UndertowError(
-                    f"{place}: {token.text!r} stands where {'an arrow' if turn % 2 else 'a node'} must; {_mended(tokens, turn)}"
+                    f"{place}: {token.text!r} stands where {'an arrow' if turn % 2 else 'a node'} must; {_correction(tokens, turn)}"
                 )
         if len(tokens) % 2 == 0:
             raise UndertowError(f"{place}: an arrow leads nowhere; write a node at its other end, as in W -> X")
         for token in tokens[::2]:
-            self._note(token, place)
+            self._mark(token, place)
             self.alone[token.text] = None
         for left, arrow, right in zip(tokens[::2], tokens[1::2], tokens[2::2], strict=False):
             ends = (right.text, left.text) if arrow.text == "<-" else (left.text, right.text)
-            self._link(ends, arrow.text == "<->", place)
+            self._add_arrow(ends, arrow.text == "<->", place)
 
-    def _note(self, token: _Token, place: str) -> None:
+    def _mark(self, token: _Token, place: str) -> None:
         if token.kind not in ("selected", "latent"):
             return
         if self.marks.setdefault(token.text, token.kind) != token.kind:
@@ -266,7 +266,7 @@ class _Reading:
             )
         self.places.setdefault((token.kind, token.text), place)
 
-    def _link(self, ends: Arrow, is_shared: bool, place: str) -> None:
+    def _add_arrow(self, ends: Arrow, is_shared: bool, place: str) -> None:
         tail, head = ends
         if tail == head:
             raise UndertowError(f"{place}: {tail} is not its own cause; leave this arrow out, or name its other end")
@@ -317,7 +317,7 @@ class _Reading:
                 )
 
 
-def _mended(tokens: Sequence[_Token], turn: int) -> str:
+def _correction(tokens: Sequence[_Token], turn: int) -> str:
     """How to write what a token that stands in the wrong place probably means."""
     before, after = (tokens[at].text if 0 <= at < len(tokens) else "" for at in (turn - 1, turn + 1))
     if tokens[turn].kind == "comma" and turn >= 3 and after and tokens[turn - 2].kind == "arrow":
@@ -332,7 +332,7 @@ def _assumed_roles(net: Any, selection: Iterable[str], said: dict[str, tuple[str
     """Who has each role: as said, else by name where a node of that name can have it."""
     taken = {name for names in said.values() for name in names} | set(selection)
     roles = {role: said.get(role, (name,) if name in net else ()) for role, name in ROLES.items()}
-    for role in (CAUSE, VARIED):  # a task can do without; not without features and label, which are refused if taken
+    for role in (CAUSE, COVARIATE):  # a task can do without; not without features and label, which are refused if taken
         if role not in said and not taken.isdisjoint(roles[role]):
             roles[role] = ()
     if CAUSE not in said and roles[CAUSE] and roles[LABEL]:

@@ -1,6 +1,4 @@
-"""What follows from a graph: which paths are open, what selected data can tell, who can be a W, and what specifies the task.
-
-Knows graphs and d-separation; knows nothing about numbers, and says nothing in sentences, which is for `in_words`.
+"""Identification by a causal graph: open paths, recoverability from selected data, covariates that can be W, specification.
 
 Two nodes are d-separated, given others, if no path between them is open. Data that were selected are data given S = 1.
 """
@@ -20,11 +18,11 @@ from undertow.causal.paths import (
     Path,
     PathStatus,
     Search,
-    nodes_reached,
     open_paths,
     path_of,
-    path_status,
     paths_between,
+    reachable_nodes,
+    status_of_path,
     with_ancestors,
 )
 from undertow.errors import UndertowError
@@ -39,18 +37,18 @@ class Recoverability:
 
     Attributes:
         recoverable: whether it does, from selected data alone.
-        left_open: paths from selection to the label that the features leave open, the `MAX_EXAMPLES` shortest.
-        with_known: nodes that make it recoverable if they are recorded in the selected data and, with the features, in the whole
+        open_paths: paths from selection to the label that the features leave open, the `MAX_EXAMPLES` shortest.
+        external_covariates: nodes that make it recoverable if they are recorded in the selected data and, with the features, in the whole
             population: P(y | x) = sum over c of P(y | x, c, S = 1) P(c | x). Empty where nothing is needed; None where no recorded
             nodes do.
-        with_label_shares: whether P(label), known in the whole population, makes it recoverable, as in a case-control study:
+        with_label_distribution: whether P(label), known in the whole population, makes it recoverable, as in a case-control study:
             P(y | x) is then P(x | y, S = 1) P(y), over its sum over y.
     """
 
     recoverable: bool
-    left_open: tuple[Path, ...] = ()
-    with_known: tuple[str, ...] | None = ()
-    with_label_shares: bool = False
+    open_paths: tuple[Path, ...] = ()
+    external_covariates: tuple[str, ...] | None = ()
+    with_label_distribution: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,19 +57,20 @@ class Specification:
 
     Attributes:
         well_specified: whether arrows lead from a feature to the label.
-        deciding: arrows on the ways from the features to the label; without them the task is unspecified.
-        informing: arrows on the ways from the label's cause to the features, past the label.
-        missing: arrows of which one makes the task well specified; empty where it is.
-        missing_informing: arrows of which one tells the features what the label depends on; empty where such an arrow exists.
-        label_tells: whether arrows lead from the label to a feature, which the definition did not think of.
+        causal_arrows: arrows on the directed paths from the features to the label; without them the task is unspecified.
+        backdoor_arrows: arrows on the directed paths from the label's cause to the features that avoid the label: with the cause's own
+            path to the label they are back-door paths.
+        missing_causal_arrows: arrows each of which would make the task well specified; empty if it is.
+        missing_backdoor_arrows: arrows each of which would open a back-door path; empty if there is one.
+        label_causes_features: whether a directed path leads from the label to a feature, which the definition leaves out.
     """
 
     well_specified: bool
-    deciding: tuple[Arrow, ...]
-    informing: tuple[Arrow, ...]
-    missing: tuple[Arrow, ...]
-    missing_informing: tuple[Arrow, ...]
-    label_tells: bool
+    causal_arrows: tuple[Arrow, ...]
+    backdoor_arrows: tuple[Arrow, ...]
+    missing_causal_arrows: tuple[Arrow, ...]
+    missing_backdoor_arrows: tuple[Arrow, ...]
+    label_causes_features: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,8 +86,8 @@ class Candidate:
         causes_features: arrows lead from it to a feature.
         causes_label, caused_by_label: arrows lead from it to the label, or back.
         shares_cause: it and the label have a common cause.
-        connected_before, connected: a path between it and the label is open in the population, and in selected data.
-        open_before: paths to the label that are open in the population, the shortest of each of these three kinds.
+        connected_in_population, connected: a path between it and the label is open in the population, and in selected data.
+        open_in_population: paths to the label that are open in the population, the shortest of each of these three kinds.
         opened: paths to the label that selection opens, the `MAX_EXAMPLES` shortest.
     """
 
@@ -98,9 +97,9 @@ class Candidate:
     causes_label: bool
     caused_by_label: bool
     shares_cause: bool
-    connected_before: bool
+    connected_in_population: bool
     connected: bool
-    open_before: tuple[Path, ...]
+    open_in_population: tuple[Path, ...]
     opened: tuple[Path, ...]
 
     @property
@@ -111,7 +110,7 @@ class Candidate:
     @property
     def connected_by_selection_alone(self) -> bool:
         """Whether it is independent of the label in the population, and dependent in selected data."""
-        return self.connected and not self.connected_before
+        return self.connected and not self.connected_in_population
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,7 +122,7 @@ class Independence:
     given: tuple[str, ...]
 
 
-def separated(graph: Graph, one: Collection[str], other: Collection[str], given: Collection[str] = ()) -> bool:
+def d_separated(graph: Graph, one: Collection[str], other: Collection[str], given: Collection[str] = ()) -> bool:
     """Whether `given` d-separates two sets of nodes.
 
     Raises:
@@ -136,7 +135,7 @@ def separated(graph: Graph, one: Collection[str], other: Collection[str], given:
             raise UndertowError(f"whether nodes are d-separated: {name} stands there twice; leave it out on one side")
     if not sides[0] or not sides[1]:
         raise UndertowError("whether nodes are d-separated: two are needed; name one on either side")
-    return _apart(network(graph), *sides)
+    return _are_d_separated(network(graph), *sides)
 
 
 def paths(graph: Graph, one: str, other: str) -> tuple[Path, ...]:
@@ -149,14 +148,14 @@ def paths(graph: Graph, one: str, other: str) -> tuple[Path, ...]:
     return paths_between(network(graph), one, other)
 
 
-def standing(graph: Graph, path: Path, given: Collection[str] = ()) -> PathStatus:
+def path_status(graph: Graph, path: Path, given: Collection[str] = ()) -> PathStatus:
     """Whether a path of the graph is open given some nodes.
 
     Raises:
         UndertowError: a name is no node's.
     """
     _check_names(graph, given)
-    return path_status(network(graph), path, set(given))
+    return status_of_path(network(graph), path, set(given))
 
 
 def opened_by_selection(graph: Graph, one: str, other: str) -> tuple[Path, ...]:
@@ -169,7 +168,7 @@ def opened_by_selection(graph: Graph, one: str, other: str) -> tuple[Path, ...]:
         UndertowError: a name is no node's, or both are the same.
     """
     _check_ends(graph, one, other)
-    paths = open_paths(network(graph), one, other, Search(frozenset(graph.selection), is_opened=True))
+    paths = open_paths(network(graph), one, other, Search(frozenset(graph.selection), needs_collider=True))
     return tuple(islice(paths, MAX_PATHS))
 
 
@@ -196,7 +195,7 @@ def arrows_between(graph: Graph, starts: Collection[str], ends: Collection[str])
 
 
 def noncausal_open_paths(graph: Graph, past: str = "") -> tuple[Path, ...]:
-    """Paths by which the features tell the label in the population, but for the ways on which they decide it.
+    """Open non-causal paths between features and label in the unselected population.
 
     Of each feature the shortest of each kind, the shortest first; none if and only if no such path is open. Where arrows lead from
     no feature to the label, that is if and only if features and label are d-separated.
@@ -207,7 +206,7 @@ def noncausal_open_paths(graph: Graph, past: str = "") -> tuple[Path, ...]:
     """
     net = network(graph)
     net = net.subgraph(set(net) - {past})
-    kinds = [_open_before(net, graph, feature) for feature in graph.features]
+    kinds = [_open_in_population(net, graph, feature) for feature in graph.features]
     return tuple(sorted((path for ways in kinds for path in ways.values()), key=lambda path: len(path.nodes)))
 
 
@@ -220,7 +219,7 @@ def recoverability(graph: Graph) -> Recoverability:
     chance.
     """
     net, features = network(graph), set(graph.features)
-    if not graph.selection or _apart(net, set(graph.selection), {graph.label}, features):
+    if not graph.selection or _are_d_separated(net, set(graph.selection), {graph.label}, features):
         return Recoverability(recoverable=True)
     search = Search(frozenset(features))
     left_open = [
@@ -228,9 +227,9 @@ def recoverability(graph: Graph) -> Recoverability:
     ]
     return Recoverability(
         recoverable=False,
-        left_open=tuple(left_open),
-        with_known=_known(graph),
-        with_label_shares=_apart(net, set(graph.selection), features, {graph.label}),
+        open_paths=tuple(left_open),
+        external_covariates=_external_covariates(graph),
+        with_label_distribution=_are_d_separated(net, set(graph.selection), features, {graph.label}),
     )
 
 
@@ -252,15 +251,17 @@ def specification(graph: Graph) -> Specification:
     ]
     return Specification(
         well_specified=bool(deciding),
-        deciding=deciding,
-        informing=informing,
-        missing=() if deciding else tuple((one, label) for one in graph.features if one not in after_label),
-        missing_informing=tuple(missing_informing),
-        label_tells=not after_label.isdisjoint(graph.features),
+        causal_arrows=deciding,
+        backdoor_arrows=informing,
+        missing_causal_arrows=()
+        if deciding
+        else tuple((one, label) for one in graph.features if one not in after_label),
+        missing_backdoor_arrows=tuple(missing_informing),
+        label_causes_features=not after_label.isdisjoint(graph.features),
     )
 
 
-def candidates(graph: Graph) -> tuple[Candidate, ...]:
+def covariate_candidates(graph: Graph) -> tuple[Candidate, ...]:
     """Every node but features, label and selection, and whether it can be a W: `candidate`."""
     others = {*graph.features, graph.label, *graph.selection}
     return tuple(covariate_candidate(graph, node) for node in graph.nodes if node not in others)
@@ -280,8 +281,8 @@ def covariate_candidate(graph: Graph, node: str) -> Candidate:
     if node in (*graph.features, graph.label, *graph.selection):
         raise UndertowError(f"{node} is among features, label and selection, and can be no W; name another node")
     net = network(graph)
-    before = _open_before(net, graph, node)
-    search = Search(frozenset(graph.selection), frozenset(graph.features), is_opened=True)
+    before = _open_in_population(net, graph, node)
+    search = Search(frozenset(graph.selection), frozenset(graph.features), needs_collider=True)
     connected = bool(before) or _connected_by_selection(graph, node)
     return Candidate(
         node=node,
@@ -290,18 +291,20 @@ def covariate_candidate(graph: Graph, node: str) -> Candidate:
         causes_label="cause" in before,
         caused_by_label="effect" in before,
         shares_cause="common cause" in before,
-        connected_before=bool(before),
+        connected_in_population=bool(before),
         connected=connected,
-        open_before=tuple(sorted(before.values(), key=lambda path: len(path.nodes))),
+        open_in_population=tuple(sorted(before.values(), key=lambda path: len(path.nodes))),
         opened=tuple(islice(open_paths(net, node, graph.label, search), MAX_EXAMPLES)) if connected else (),
     )
 
 
-def implied(graph: Graph) -> tuple[Independence, ...]:
+def implied_independences(graph: Graph) -> tuple[Independence, ...]:
     """Independences of recorded nodes that selected data must show: one for each pair that has any, with few conditions."""
     net, selection = network(graph), set(graph.selection)
     few = [frozenset[str](), *(frozenset({node}) for node in graph.observed)]
-    reached = {(node, given): nodes_reached(net, {node}, selection | given) for node in graph.observed for given in few}
+    reached = {
+        (node, given): reachable_nodes(net, {node}, selection | given) for node in graph.observed for given in few
+    }
     independences = []
     for one, other in combinations(graph.observed, 2):
         rest = set(graph.observed) - {one, other}
@@ -329,14 +332,14 @@ def _check_ends(graph: Graph, one: str, other: str) -> None:
         raise UndertowError(f"paths lead from one node to another, and {one} is named twice; name another node")
 
 
-def _apart(net: Any, one: Collection[str], other: Collection[str], given: Collection[str]) -> bool:
-    return nodes_reached(net, one, given).isdisjoint(other)
+def _are_d_separated(net: Any, one: Collection[str], other: Collection[str], given: Collection[str]) -> bool:
+    return reachable_nodes(net, one, given).isdisjoint(other)
 
 
 def _separator(net: Any, one: set[str], other: set[str], included: set[str], others: set[str]) -> set[str] | None:
     """Few nodes that separate two sets together with those that are included: none, one, or as many as are all needed."""
     for few in (set(), *({node} for node in net if node in others)):
-        if _apart(net, one, other, included | few):
+        if _are_d_separated(net, one, other, included | few):
             return included | few
     return _minimal_separator(net, one, other, included, others)
 
@@ -350,7 +353,7 @@ def _minimal_separator(
     return separator
 
 
-def _known(graph: Graph) -> tuple[str, ...] | None:
+def _external_covariates(graph: Graph) -> tuple[str, ...] | None:
     features = set(graph.features)
     others = set(graph.observed) - features - {graph.label}
     separator = _separator(network(graph), set(graph.selection), {graph.label}, features, others)
@@ -363,7 +366,7 @@ def _known(graph: Graph) -> tuple[str, ...] | None:
 #     Y <- M <- G -> S <- X <- W   turns at G: counts            Y <- M <- X <- W   climbs to X: the task's own
 
 
-def _open_before(net: Any, graph: Graph, node: str) -> Mapping[str, Path]:
+def _open_in_population(net: Any, graph: Graph, node: str) -> Mapping[str, Path]:
     """The shortest paths to the label that are open in the population, by kind: `cause`, `effect`, `common cause`.
 
     An open path has no collider, so it leads up from either end to one top: the node, the label, or a cause of both.
@@ -375,8 +378,8 @@ def _open_before(net: Any, graph: Graph, node: str) -> Mapping[str, Path]:
         paths["cause"] = nx.shortest_path(past_features, node, label)
     if nx.has_path(net, label, node):
         paths["effect"] = nx.shortest_path(net, label, node)[::-1]
-    above = _ways_up(net.subgraph(set(net) - {label}), node)
-    above_label = _ways_up(past_features.subgraph(set(past_features) - {node}), label)
+    above = _paths_to_ancestors(net.subgraph(set(net) - {label}), node)
+    above_label = _paths_to_ancestors(past_features.subgraph(set(past_features) - {node}), label)
     tops = [top for top in above if top in above_label]
     if tops:
         # Of the shortest, the two ways meet nowhere else: where they do is a top as well, and nearer.
@@ -385,7 +388,7 @@ def _open_before(net: Any, graph: Graph, node: str) -> Mapping[str, Path]:
     return {kind: path_of(net, nodes) for kind, nodes in paths.items()}
 
 
-def _ways_up(net: Any, node: str) -> Mapping[Any, Sequence[Any]]:
+def _paths_to_ancestors(net: Any, node: str) -> Mapping[Any, Sequence[Any]]:
     """The shortest way against the arrows from a node to each of its ancestors and itself."""
     ways: Mapping[Any, Sequence[Any]] = nx.single_source_shortest_path(nx.reverse_view(net), node)
     return ways
@@ -405,14 +408,14 @@ def _connected_by_selection(graph: Graph, node: str) -> bool:
     """
     net, label = network(graph), graph.label
     if set(graph.features).isdisjoint(nx.ancestors(net, label)):
-        return not _apart(net, {node}, {label}, graph.selection)
+        return not _are_d_separated(net, {node}, {label}, graph.selection)
     above = with_ancestors(net, graph.selection)
     skeleton = net.subgraph(above).to_undirected(as_view=True)
     ends = _first_above(net, node, above)
 
     def leads_on(top: Any, climb: Collection[Any]) -> bool:
         return any(
-            child in above and child not in climb and _has_way(skeleton, child, ends, climb)
+            child in above and child not in climb and _is_reachable(skeleton, child, ends, climb)
             for child in net.successors(top)
         )
 
@@ -442,7 +445,7 @@ def _first_above(net: Any, node: str, above: Collection[Any]) -> set[Any]:
     return first
 
 
-def _has_way(skeleton: Any, start: Any, ends: Collection[Any], blocked: Collection[Any]) -> bool:
+def _is_reachable(skeleton: Any, start: Any, ends: Collection[Any], blocked: Collection[Any]) -> bool:
     """Whether one of the ends is reached past the blocked nodes, whichever way arrows point."""
     seen, waiting = {start, *blocked}, [start]
     while waiting:

@@ -1,7 +1,5 @@
 """Paths of a graph: those between two nodes, whether they are open, and a search for open ones.
 
-Knows networks of arrows; knows nothing about features, labels, selection or what follows.
-
 A path is open, given some nodes, if each of its colliders (`-> C <-`) is one of them or has one of them as a descendant, and no
 other node on it is one of them. A shared cause, `Z <-> Y`, is a latent node with an arrow to either.
 """
@@ -91,7 +89,7 @@ def path_of(net: Any, nodes: Sequence[Any]) -> Path:
     return Path(tuple(visible), tuple(signs), tuple(colliders))
 
 
-def path_status(net: Any, path: Path, given: set[str]) -> PathStatus:
+def status_of_path(net: Any, path: Path, given: set[str]) -> PathStatus:
     """Whether a path is open given some nodes."""
     closed, opened = [], []
     for node in path.nodes[1:-1]:
@@ -133,13 +131,13 @@ class Search(NamedTuple):
 
     Attributes:
         given: what they are to be open given.
-        barred: nodes that they must not climb to from where they begin.
-        is_opened: whether only paths with a collider count, which are closed in the population.
+        blocked: nodes that they must not climb to from where they begin.
+        needs_collider: whether only paths with a collider count, which are closed in the population.
     """
 
     given: frozenset[str]
-    barred: frozenset[str] = frozenset()
-    is_opened: bool = False
+    blocked: frozenset[str] = frozenset()
+    needs_collider: bool = False
 
 
 def _next_steps(net: Any, step: _Step, search: Search, above: Collection[Any]) -> Iterator[_Step]:
@@ -149,11 +147,11 @@ def _next_steps(net: Any, step: _Step, search: Search, above: Collection[Any]) -
             yield _Step(effect, True, True, step.has_collider)
     if step.node in above if step.is_entered else step.node not in search.given:
         for cause in net.predecessors(step.node):
-            if step.has_turned or cause not in search.barred:
+            if step.has_turned or cause not in search.blocked:
                 yield _Step(cause, False, step.has_turned, step.has_collider or step.is_entered)
 
 
-def nodes_reached(net: Any, starts: Collection[str], given: Collection[str]) -> set[Any]:
+def reachable_nodes(net: Any, starts: Collection[str], given: Collection[str]) -> set[Any]:
     """Nodes that are not d-separated from all of the starts: Shachter 1998, "Bayes-Ball"."""
     search, above = Search(frozenset(given)), with_ancestors(net, given)
     waiting = [_Step(node, False, True, True) for node in starts]
@@ -171,9 +169,9 @@ def open_paths(net: Any, one: str, other: str, search: Search) -> Iterator[Path]
     How far it is to go is what it would be if nodes might be visited twice.
     """
     start = _Step(other, False, False, False)
-    onward = _onward(net, start, one, search)
-    ends = [step for step in onward if step.node == one and (step.has_collider or not search.is_opened)]
-    left = _steps_left(onward, ends)
+    onward = _reachable_steps(net, start, one, search)
+    ends = [step for step in onward if step.node == one and (step.has_collider or not search.needs_collider)]
+    left = _distances(onward, ends)
     turn = count()
     first: tuple[int, int, tuple[Any, ...], _Step] = (left.get(start, 0), next(turn), (other,), start)
     waiting = [first] if start in left else []
@@ -189,7 +187,7 @@ def open_paths(net: Any, one: str, other: str, search: Search) -> Iterator[Path]
                 heappush(waiting, (len(nodes) + left[after], next(turn), (*nodes, after.node), after))
 
 
-def _onward(net: Any, start: _Step, end: str, search: Search) -> Mapping[_Step, Sequence[_Step]]:
+def _reachable_steps(net: Any, start: _Step, end: str, search: Search) -> Mapping[_Step, Sequence[_Step]]:
     """The steps after each that can be reached from a start."""
     above = with_ancestors(net, search.given)
     onward: dict[_Step, Sequence[_Step]] = {}
@@ -202,7 +200,7 @@ def _onward(net: Any, start: _Step, end: str, search: Search) -> Mapping[_Step, 
     return onward
 
 
-def _steps_left(onward: Mapping[_Step, Sequence[_Step]], ends: Sequence[_Step]) -> Mapping[_Step, int]:
+def _distances(onward: Mapping[_Step, Sequence[_Step]], ends: Sequence[_Step]) -> Mapping[_Step, int]:
     """How many steps it takes at least from each to an end."""
     before: dict[_Step, list[_Step]] = {step: [] for step in onward}
     for step, after in onward.items():

@@ -56,7 +56,7 @@ def find_graph(name: str) -> NamedGraph:
         UndertowError: the name is empty, there is no such file, or what it holds is no graph.
     """
     if not name.strip():
-        raise UndertowError(f"the graph named is empty; {_known()}")
+        raise UndertowError(f"the graph named is empty; {_published_names()}")
     if name in published():
         return published()[name]
     if "->" in name or "<-" in name:
@@ -66,11 +66,11 @@ def find_graph(name: str) -> NamedGraph:
 
 def _content(path: Path) -> str:
     if not path_exists(path):
-        raise UndertowError(f"{path}: {_meant(str(path))}")
+        raise UndertowError(f"{path}: {_unknown_graph(str(path))}")
     return decode_text(read_file(path, MAX_BYTES, "a graph"), path)
 
 
-def _meant(name: str) -> str:
+def _unknown_graph(name: str) -> str:
     """What is wrong with a name that is neither published nor a file's, and how to mend it."""
     strange = _OTHER_ARROWS.search(name)
     if strange:
@@ -80,8 +80,8 @@ def _meant(name: str) -> str:
         if len(name) > MAX_NAME
         else get_close_matches(re.sub(r"[\s_]", "-", name.lower()), list(published()), n=1, cutoff=0.7)
     )
-    return f"there is no such file{f', did you mean {near[0]}? Or' if near else ';'} {_known()}"
+    return f"there is no such file{f', did you mean {near[0]}? Or' if near else ';'} {_published_names()}"
 
 
-def _known() -> str:
+def _published_names() -> str:
     return f"give a file, a graph such as 'W -> X; X -> Y', or a name of {', '.join(published())}"

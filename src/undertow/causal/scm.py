@@ -35,9 +35,9 @@ from undertow.causal.expressions import (
     Noise,
     evaluate,
     names,
-    parts,
     read_expression,
-    simplified,
+    simplify,
+    subexpressions,
 )
 from undertow.errors import UndertowError
 from undertow.types import Floats
@@ -70,8 +70,8 @@ class Equation:
 
 
 @dataclass(frozen=True, slots=True)
-class Model:
-    """A structural causal model; `Model.read` makes it, and checks it.
+class StructuralCausalModel:
+    """A structural causal model; `StructuralCausalModel.from_text` reads and checks it.
 
     Attributes:
         source: what its text is called in an error.
@@ -90,7 +90,7 @@ class Model:
     cases: Mapping[str, Mapping[str, float]]
 
     @classmethod
-    def read(cls, text: str, source: str = "model") -> Model:
+    def from_text(cls, text: str, source: str = "model") -> StructuralCausalModel:
         """Read a model; the head of this module says how one is written.
 
         Args:
@@ -101,9 +101,9 @@ class Model:
             UndertowError: a line cannot be read, a name is unknown or defined twice, equations close a circle, or nobody is
                 selected or compared; says where.
         """
-        reading = _Reading(source)
+        reading = _ModelReader(source)
         for number, line in enumerate(split_lines(text), 1):
-            reading.take(line, number)
+            reading.read_line(line, number)
         return reading.model()
 
     def constants(self, settings: Mapping[str, float] | None = None) -> dict[str, float]:
@@ -132,7 +132,7 @@ class Model:
         return _place(self.source, (self.variables.get(name) or self.parameters[name]).line)
 
 
-def implied_graph(model: Model, settings: Mapping[str, float] | None = None) -> str:
+def implied_graph(model: StructuralCausalModel, settings: Mapping[str, float] | None = None) -> str:
     """The causal graph that the equations imply, as `undertow graph` reads it: `G -> S; W -> S; W -> X; [S]`.
 
     A cause that a parameter switches off, as 0 does in `gamma * G`, has no arrow. This goes by single operations: two
@@ -147,7 +147,7 @@ def implied_graph(model: Model, settings: Mapping[str, float] | None = None) -> 
     """
     constants = model.constants(settings)
     causes = {
-        name: [cause for cause in names(simplified(equation.expression, constants)) if cause not in constants]
+        name: [cause for cause in names(simplify(equation.expression, constants)) if cause not in constants]
         for name, equation in model.variables.items()
     }
     written = sorted(model.variables, key=lambda name: model.variables[name].line)
@@ -157,7 +157,7 @@ def implied_graph(model: Model, settings: Mapping[str, float] | None = None) -> 
     return "; ".join([*(f"{cause} -> {effect}" for cause, effect in arrows), *alone, f"[{model.selection}]"])
 
 
-class _Reading:
+class _ModelReader:
     """Lines taken one after the other, and the model that they come to."""
 
     def __init__(self, source: str) -> None:
@@ -168,25 +168,25 @@ class _Reading:
         self._pairs: dict[tuple[str, str], int] = {}
         self._cases: dict[str, tuple[dict[str, float], int]] = {}
 
-    def take(self, line: str, number: int) -> None:
+    def read_line(self, line: str, number: int) -> None:
         """Take one line of the file."""
-        said = unicodedata.normalize("NFKC", line.partition("#")[0]).strip()  # as Python does with names
-        if not said:
+        statement = unicodedata.normalize("NFKC", line.partition("#")[0]).strip()  # as Python does with names
+        if not statement:
             return
         try:
-            self._take(said, number)
+            self._read_statement(statement, number)
         except UndertowError as error:
             raise UndertowError(f"{_place(self._source, number)}: {error}") from error
 
-    def _take(self, said: str, number: int) -> None:
-        if definition := _DEFINITION.fullmatch(said):
+    def _read_statement(self, statement: str, number: int) -> None:
+        if definition := _DEFINITION.fullmatch(statement):
             name, sign, text = definition.groups()
             self._define(name, sign, text, number)
-        elif statement := _STATEMENT.fullmatch(said):
-            word, rest = statement.groups()
+        elif match := _STATEMENT.fullmatch(statement):
+            word, rest = match.groups()
             {SELECT: self._select, COMPARE: self._compare, CASE: self._case}[word](rest, number)
         else:
-            cut = said if len(said) <= _QUOTED_LENGTH else f"{said[: _QUOTED_LENGTH - 3]}..."
+            cut = statement if len(statement) <= _QUOTED_LENGTH else f"{statement[: _QUOTED_LENGTH - 3]}..."
             raise UndertowError(
                 f"{cut!r} is no statement; write name = number, name := expression, select S, compare X, Y or case name: parameter = number"
             )
@@ -201,7 +201,7 @@ class _Reading:
             raise UndertowError(f"at most {MAX_NAMES} parameters and variables are read; leave some out")
         equation = Equation(name, read_expression(text), number)
         if sign == "=":
-            if any(isinstance(part, Noise) for part in parts(equation.expression)):
+            if any(isinstance(part, Noise) for part in subexpressions(equation.expression)):
                 raise UndertowError(
                     f"{name} is a parameter, which is one number and has no noise; write {name} := {text}"
                 )
@@ -221,10 +221,10 @@ class _Reading:
         self._selection = rest, number
 
     def _compare(self, rest: str, number: int) -> None:
-        for said in rest.split(";"):
-            pair = _PAIR.fullmatch(said)
+        for statement in rest.split(";"):
+            pair = _PAIR.fullmatch(statement)
             if pair is None:
-                raise UndertowError(f"{said.strip()!r} is no pair; write compare W, G; X, Y")
+                raise UndertowError(f"{statement.strip()!r} is no pair; write compare W, G; X, Y")
             if pair[1] == pair[2]:
                 raise UndertowError(f"{pair[1]} is compared with itself; name two variables")
             self._pairs.setdefault((pair[1], pair[2]), number)
@@ -241,16 +241,16 @@ class _Reading:
         if len(self._cases) >= MAX_CASES:
             raise UndertowError(f"at most {MAX_CASES} cases are read; leave some out")
         changed: dict[str, float] = {}
-        for said in settings.split(","):
-            setting = _SETTING.fullmatch(said)
+        for statement in settings.split(","):
+            setting = _SETTING.fullmatch(statement)
             if setting is None:
-                raise UndertowError(f"{said.strip()!r} sets no parameter; write case {name}: parameter = number")
+                raise UndertowError(f"{statement.strip()!r} sets no parameter; write case {name}: parameter = number")
             if setting[1] in changed:
                 raise UndertowError(f"case {name} sets {setting[1]} twice; leave one of the two out")
             changed[setting[1]] = _number(setting[2])
         self._cases[name] = changed, number
 
-    def model(self) -> Model:
+    def model(self) -> StructuralCausalModel:
         """What was taken, if it is a model."""
         for equation in self._parameters.values():
             self._check_names(
@@ -270,10 +270,10 @@ class _Reading:
         for pair, number in self._pairs.items():
             for name in pair:
                 self._check_variable(name, number)
-        model = Model(
+        model = StructuralCausalModel(
             source=self._source,
-            parameters=self._in_order(self._parameters),
-            variables=self._in_order(self._variables),
+            parameters=self._sort(self._parameters),
+            variables=self._sort(self._variables),
             selection=self._selection[0],
             pairs=tuple(self._pairs),
             cases={name: changed for name, (changed, _) in self._cases.items()} or {"": {}},
@@ -303,7 +303,7 @@ class _Reading:
         if name not in self._variables:
             self._fail(number, f"there is no variable {name!r}{_nearest(name, self._variables)}; define it with :=")
 
-    def _in_order(self, equations: Mapping[str, Equation]) -> dict[str, Equation]:
+    def _sort(self, equations: Mapping[str, Equation]) -> dict[str, Equation]:
         """Each after those that it uses."""
         uses = {
             name: [one for one in names(equation.expression) if one in equations]
@@ -325,7 +325,7 @@ class _Reading:
 def _number(text: str) -> float:
     """A number that needs no name."""
     expression = read_expression(text)
-    if names(expression) or any(isinstance(part, Noise) for part in parts(expression)):
+    if names(expression) or any(isinstance(part, Noise) for part in subexpressions(expression)):
         raise UndertowError(f"{text.strip()!r} is no number; a case sets parameters to numbers")
     return float(evaluate(expression, {}, _no_noise))
 

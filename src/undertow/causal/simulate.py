@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from undertow.causal.expressions import Noise, evaluate, standard_draws
-from undertow.causal.scm import Equation, Model
+from undertow.causal.scm import Equation, StructuralCausalModel
 from undertow.errors import UndertowError
 from undertow.stats.correlation import ROUNDING_SHARE, RunningPearson
 from undertow.stats.intervals.proportions import wilson_interval
@@ -125,7 +125,7 @@ class Simulation:
 
 
 def simulate(
-    model: Model,
+    model: StructuralCausalModel,
     draws: int = 1_000_000,
     seed: int = 0,
     settings: Mapping[str, float] | None = None,
@@ -152,22 +152,24 @@ def simulate(
     if seed < 0:
         raise UndertowError(f"the seed cannot be {seed}; choose 0 or more")
     constants = model.constants(settings)
-    tally = _RunningStats(model)
-    for people in _people(model, constants, draws, seed):
-        tally.add(people)
+    statistics = _RunningStats(model)
+    for people in _draw_people(model, constants, draws, seed):
+        statistics.add(people)
         if progress:
-            progress(tally.n_drawn, draws)
-    return tally.result(constants, seed)
+            progress(statistics.n_drawn, draws)
+    return statistics.result(constants, seed)
 
 
-def _people(model: Model, constants: Mapping[str, float], n_draws: int, seed: int) -> Iterator[dict[str, Floats]]:
+def _draw_people(
+    model: StructuralCausalModel, constants: Mapping[str, float], n_draws: int, seed: int
+) -> Iterator[dict[str, Floats]]:
     """Every variable [person], a piece of the people at a time."""
     generators: dict[tuple[str, int], np.random.Generator] = {}
     for first in range(0, n_draws, _PIECE):
         people: dict[str, Floats] = {}
         for equation in model.variables.values():
-            drawer = _NoiseSampler(equation.name, seed, range(first, min(first + _PIECE, n_draws)), generators)
-            people[equation.name] = _values(model, equation, {**constants, **people}, drawer)
+            sampler = _NoiseSampler(equation.name, seed, range(first, min(first + _PIECE, n_draws)), generators)
+            people[equation.name] = _values(model, equation, {**constants, **people}, sampler)
         yield people
 
 
@@ -195,17 +197,19 @@ def _generator(seed: int, name: str, place: int) -> np.random.Generator:
     return np.random.default_rng(np.random.SeedSequence(seed, spawn_key=(len(letters), *letters, place)))
 
 
-def _values(model: Model, equation: Equation, known: Mapping[str, Floats | float], drawer: _NoiseSampler) -> Floats:
+def _values(
+    model: StructuralCausalModel, equation: Equation, known: Mapping[str, Floats | float], sampler: _NoiseSampler
+) -> Floats:
     where = model.where(equation.name)
     try:
-        raw = evaluate(equation.expression, known, drawer)
+        raw = evaluate(equation.expression, known, sampler)
     except UndertowError as error:
         raise UndertowError(f"{where}: {error}") from error
-    values = np.broadcast_to(np.asarray(raw, dtype=np.float64), len(drawer.people))
+    values = np.broadcast_to(np.asarray(raw, dtype=np.float64), len(sampler.people))
     finite = np.isfinite(values)
     if not finite.all():
         # Of a later piece of the people, those before had a number each.
-        who = "some people" if finite.any() or drawer.people.start else "everyone"
+        who = "some people" if finite.any() or sampler.people.start else "everyone"
         raise UndertowError(
             f"{where}: {equation.name} is no finite number for {who}; look for a division by 0, the logarithm or root of "
             "a negative number, or a power that grows too fast"
@@ -220,7 +224,7 @@ def _values(model: Model, equation: Equation, known: Mapping[str, Floats | float
 class _RunningStats:
     """What is kept of the people that come by."""
 
-    def __init__(self, model: Model) -> None:
+    def __init__(self, model: StructuralCausalModel) -> None:
         self._model = model
         self._running = {(pair, chosen): RunningPearson() for pair in model.pairs for chosen in (False, True)}
         self._samples: dict[bool, dict[str, list[Floats]]] = {

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from undertow.causal.describe import Section
     from undertow.causal.graph import Graph
     from undertow.causal.published import NamedGraph
-    from undertow.causal.scm import Model
+    from undertow.causal.scm import StructuralCausalModel
     from undertow.causal.simulate import Correlation, Progress, Simulation
     from undertow.report.figures.scatter import Cloud, Panel
     from undertow.report.style import Drawing
@@ -46,14 +46,14 @@ def graph(
     as_json: Json = False,
 ) -> None:
     """Analyse a causal graph. Reports open paths, recoverability, possible W, and what specifies the task."""
-    from undertow.causal.describe import in_words, separation_in_words
+    from undertow.causal.describe import describe_graph, describe_separation
     from undertow.causal.published import find_graph
 
     named = find_graph(file)
     graph = named.graph
     pairs = [_parse_separation(text) for text in separated or []]
     answer = _graph_plain(graph, pairs) if as_json else ""
-    sections = () if as_json else [separation_in_words(graph, *one) for one in pairs] or in_words(graph)
+    sections = () if as_json else [describe_separation(graph, *one) for one in pairs] or describe_graph(graph)
     if out is not None:
         _draw(graph, named.title or Path(named.name).name or "graph", out)
     if as_json:
@@ -65,9 +65,9 @@ def graph(
 
 
 def _graph_plain(graph: Graph, pairs: Sequence[tuple[str, str, tuple[str, ...]]]) -> str:
-    from undertow.causal.describe import as_plain, separation_as_plain
+    from undertow.causal.describe import graph_json, separation_json
 
-    return as_json([separation_as_plain(graph, *one) for one in pairs] or as_plain(graph))
+    return as_json([separation_json(graph, *one) for one in pairs] or graph_json(graph))
 
 
 def _parse_separation(text: str) -> tuple[str, str, tuple[str, ...]]:
@@ -194,10 +194,10 @@ def simulate(  # noqa: PLR0913 - one parameter for each option
         say(f"Written: {path.resolve()}")
 
 
-def _models(file: str) -> dict[str, Model]:
+def _models(file: str) -> dict[str, StructuralCausalModel]:
     """Models by name: the papers', one of them, or a file's."""
     from undertow.causal import example_scms as models
-    from undertow.causal.scm import Model
+    from undertow.causal.scm import StructuralCausalModel
     from undertow.data.text_files import read_text
 
     if not file or (file in models.NAMES and not Path(file).exists()):
@@ -207,7 +207,7 @@ def _models(file: str) -> dict[str, Model]:
         raise UndertowError(
             f"{file}: there is no such file, and the papers' models are {', '.join(models.NAMES)}; check the path"
         )
-    return {path.stem: Model.read(read_text(path), file)}
+    return {path.stem: StructuralCausalModel.from_text(read_text(path), file)}
 
 
 def _settings(given: Sequence[str]) -> dict[str, float]:
@@ -224,7 +224,7 @@ def _settings(given: Sequence[str]) -> dict[str, float]:
     return changed
 
 
-def _check_settings(model: Model, changed: Mapping[str, float]) -> None:
+def _check_settings(model: StructuralCausalModel, changed: Mapping[str, float]) -> None:
     """Refuse an option that would change what a named case means."""
     model.constants(changed)
     for name in changed:
@@ -242,7 +242,7 @@ def _people(draws: float) -> int:
     return int(draws)
 
 
-def _say_graphs(models: Mapping[str, Model], changed: Mapping[str, float], *, as_json: bool) -> None:
+def _say_graphs(models: Mapping[str, StructuralCausalModel], changed: Mapping[str, float], *, as_json: bool) -> None:
     from undertow.causal.scm import implied_graph
 
     rows: list[dict[str, Any]] = [
@@ -260,7 +260,7 @@ def _say_graphs(models: Mapping[str, Model], changed: Mapping[str, float], *, as
 
 
 def _drawn(
-    models: Mapping[str, Model], n_draws: int, seed: int, changed: Mapping[str, float], bar: Progress
+    models: Mapping[str, StructuralCausalModel], n_draws: int, seed: int, changed: Mapping[str, float], bar: Progress
 ) -> list[_Drawing]:
     from undertow.causal.scm import implied_graph
     from undertow.causal.simulate import simulate as simulated

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     import pandas as pd
     from rich.console import Console
 
-    from undertow.causal.finding_assumptions import Grounds
+    from undertow.causal.finding_assumptions import FindingAssumptions
     from undertow.runs.pipeline import Run
     from undertow.types import Finding
 
@@ -237,16 +237,16 @@ def say_run(run: Run, *, as_json: bool, with_counts: bool = True) -> None:
 def _say_run(run: Run, *, as_json: bool, with_counts: bool) -> None:
     from undertow.report.formatting import reading_caveats
 
-    grounds = run.grounds
+    causal_assumptions = run.causal_assumptions
     if as_json:
-        findings = [_plain_finding(finding, grounds) for finding in run.findings]
+        findings = [_plain_finding(finding, causal_assumptions) for finding in run.findings]
         counts = run.manifest.get("counts", {})
         answer = {"folder": str(run.folder), "report": str(run.report), "counts": counts, "findings": findings}
         answer |= {"reading": run.manifest["reading"]} if "reading" in run.manifest else {}
         if "precision" in run.manifest:
             answer["precision"] = run.manifest["precision"]
-        if grounds is not None:
-            answer["graph"] = grounds.as_plain()
+        if causal_assumptions is not None:
+            answer["graph"] = causal_assumptions.as_dict()
         say_json(answer)
         return
     counts = run.manifest.get("counts", {})
@@ -268,12 +268,17 @@ def _say_run(run: Run, *, as_json: bool, with_counts: bool) -> None:
         say(f"{'*' if finding.significant else '-'} {finding.text}")
         if finding.text in precision.get("could_change", ()):
             say("  In float32 this could turn out otherwise.")
-        if grounds is not None and grounds.doubt and finding.significant and finding.causal_claim:
-            say(f"  {grounds.doubt}")
+        if (
+            causal_assumptions is not None
+            and causal_assumptions.caveat
+            and finding.significant
+            and finding.causal_claim
+        ):
+            say(f"  {causal_assumptions.caveat}")
     for sentence in precision.get("said", ()):
         say(sentence)
-    if grounds is not None:
-        say_grounds(grounds)
+    if causal_assumptions is not None:
+        say_assumptions(causal_assumptions)
     for table in run.tables:
         say("")
         say(table.title)
@@ -283,23 +288,23 @@ def _say_run(run: Run, *, as_json: bool, with_counts: bool) -> None:
     say(f"Report: {one_line(run.report.resolve())}")
 
 
-def _plain_finding(finding: Finding, grounds: Grounds | None) -> dict[str, Any]:
+def _plain_finding(finding: Finding, causal_assumptions: FindingAssumptions | None) -> dict[str, Any]:
     plain: dict[str, Any] = {"text": finding.text, "significant": finding.significant, "strength": finding.strength}
     rests = finding.causal_claim and finding.significant
-    return plain if grounds is None else {**plain, "rests_on": grounds.kind if rests else ""}
+    return plain if causal_assumptions is None else {**plain, "causal_claim": causal_assumptions.kind if rests else ""}
 
 
-def say_grounds(grounds: Grounds) -> None:
+def say_assumptions(causal_assumptions: FindingAssumptions) -> None:
     """Print the assumptions of the findings that the graph does not imply."""
-    from undertow.causal.describe import GRANTED
+    from undertow.causal.describe import VERDICTS
 
-    name = f" {grounds.named.name}" if grounds.named.name else ""
+    name = f" {causal_assumptions.named_graph.name}" if causal_assumptions.named_graph.name else ""
     say("")
-    say(f"Graph{name}: {grounds.named.graph.text().partition(chr(10))[0]}")
-    say(grounds.tally)
-    for row in grounds.assumptions:
+    say(f"Graph{name}: {causal_assumptions.named_graph.graph.text().partition(chr(10))[0]}")
+    say(causal_assumptions.summary)
+    for row in causal_assumptions.assumptions:
         if not row.holds:
-            say(f"  {GRANTED[row.holds]}: {row.claim} ({row.because})")
+            say(f"  {VERDICTS[row.holds]}: {row.claim} ({row.reason})")
 
 
 def _without_numbers(run: Run) -> dict[str, str]:

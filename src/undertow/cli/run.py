@@ -121,7 +121,7 @@ def _command_of(name: str, audit: Any) -> Callable[..., None]:
     from undertow.audits.shared.item_limit import COUNTS
 
     own = {option.name: option for option in dataclasses.fields(audit.Settings)}
-    hidden = {"graph": not getattr(audit, "RESTS_ON", ""), "protocol": len(audit.PROTOCOLS) < 2}
+    hidden = {"graph": not getattr(audit, "CAUSAL_CLAIM", ""), "protocol": len(audit.PROTOCOLS) < 2}
     of_models = {name: option for name, option in models.settings().items() if name not in own}
 
     def command(**given: Any) -> None:

@@ -18,7 +18,7 @@ from undertow.cli.console import (
     Protocol,
     one_line,
     say,
-    say_grounds,
+    say_assumptions,
     say_json,
     say_run,
     say_table,
@@ -72,12 +72,12 @@ def report(run: Annotated[Path, typer.Argument(help="A run folder.")], *, graph:
 
     page = rescoring.render_report(run, graph)
     if graph:
-        from undertow.runs.causal_assumptions import grounds_of
+        from undertow.runs.causal_assumptions import assumptions_of
         from undertow.runs.folder.storage import read_record
 
-        grounds = grounds_of(read_record(run))
-        if grounds is not None:
-            say_grounds(grounds)
+        causal_assumptions = assumptions_of(read_record(run))
+        if causal_assumptions is not None:
+            say_assumptions(causal_assumptions)
     say(one_line(page))
 
 

@@ -165,9 +165,9 @@ def _columns(path: Path, key: str, value: Any) -> tuple[str, ...]:
 
 def _renamed(table: Table, names: Names) -> dict[str, list[str]]:
     """Cells by our column names; without word groups, with the table's other columns too."""
-    from undertow.audits.recorded_tables import MARK, NEEDED, OPTIONAL, refuse_index
+    from undertow.audits.recorded_tables import MARK, OPTIONAL, REQUIRED, check_index
 
-    own = (*NEEDED, *OPTIONAL)
+    own = (*REQUIRED, *OPTIONAL)
     cells = {name: list(map(str, table.cells[name])) for name in table.cells.columns}
     _check_names(names, list(cells), own)
     sources = {*names.columns.values(), *(column for columns in names.groups.values() for column in columns)}
@@ -178,7 +178,7 @@ def _renamed(table: Table, names: Names) -> dict[str, list[str]]:
     }
     if not names.groups:
         # What is written anew no longer says which columns were the names of rows.
-        refuse_index(table, [name for name in kept if name not in own and not name.startswith(("w_first_", "w_last_"))])
+        check_index(table, [name for name in kept if name not in own and not name.startswith(("w_first_", "w_last_"))])
     mapped = kept | {name: cells[column] for name, column in names.columns.items()}
     if "other_words" in mapped and names.groups:
         mapped["other_words"] = _percents(table, names.columns.get("other_words", "other_words"), names)
@@ -191,7 +191,7 @@ def _renamed(table: Table, names: Names) -> dict[str, list[str]]:
         mapped["unit"] = [PERCENT] * len(table.places)
     if names.groups and not names.at_ends:
         _add_w(mapped, names)
-        _check_needed(mapped, names, list(cells), NEEDED)
+        _check_needed(mapped, names, list(cells), REQUIRED)
     return mapped
 
 

@@ -24,7 +24,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from undertow.causal.expressions import Noise, evaluate, names, parts, read_expression
+from undertow.causal.expressions import Noise, evaluate, names, read_expression, subexpressions
 from undertow.errors import UndertowError
 from undertow.lab.stratified_sampling import stratified_uniform
 
@@ -88,7 +88,7 @@ class Access:
         unknown = sorted(set(names(read)) - set(VARIABLES))
         if unknown:
             raise UndertowError(f"{where}: there is no {unknown[0]!r}; it may name {', '.join(VARIABLES)}")
-        if any(isinstance(part, Noise) for part in parts(read)):
+        if any(isinstance(part, Noise) for part in subexpressions(read)):
             raise UndertowError(f"{where}: is a probability, so nothing in it is drawn; leave the noise out")
         shape = (len(world.dates), len(world.places), 2)
         dates, places, gender = np.meshgrid(

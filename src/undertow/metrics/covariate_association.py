@@ -122,12 +122,12 @@ def correlate(
     table = _table(observations, groups)
     query = _Query({}, groups, gaps, {}, seed)
     several = table.groupby(["model", "challenge", "w_name"], sort=False)["prompt"].transform("nunique") > 1
-    of_prompts = [one for facet in _facets(table, query, covariates or {}) for one in _measured(*facet)]
+    of_prompts = [one for facet in _facets(table, query, covariates or {}) for one in _measure(*facet)]
     pooled = table[several].assign(prompt="")
     over_prompts = [
         _Measurement(_over_prompts(one.result), one.again)
         for facet in _facets(pooled, query, covariates or {})
-        for one in _measured(*facet)
+        for one in _measure(*facet)
     ]
     averaged = {_about(one.result) for one in over_prompts}
     decided = [_about(one.result) not in averaged for one in of_prompts]
@@ -270,7 +270,7 @@ class _Cells:
         return replace(self, sums=sums)
 
 
-def _measured(query: _Query, rows: pd.DataFrame) -> list[_Measurement]:
+def _measure(query: _Query, rows: pd.DataFrame) -> list[_Measurement]:
     """All results of one (model, challenge, prompt, w_name)."""
     values: dict[tuple[str, str], Floats] = {("group", group): rows[group].to_numpy() for group in query.groups}
     values["other_words", OTHER_WORDS] = rows[OTHER_WORDS].to_numpy()
@@ -283,29 +283,29 @@ def _measured(query: _Query, rows: pd.DataFrame) -> list[_Measurement]:
         series = _Series({**query.run, "pronoun": pronoun}, _Cells.of(rows, of_rows), query.step)
         within = bounds.get((kind, pronoun))
         if kind != "gap":
-            means.append(_bounded_mean(series, within))
+            means.append(_bound_mean(series, within))
         if kind == "other_words":
             continue
-        effects.append(_bounded_effect(series, within, query.seed))
+        effects.append(_bound_effect(series, within, query.seed))
         if not query.ordered:
             continue
         measure = "slope_gap" if kind == "gap" else "slope"
         slope = _Measurement(
-            replace(_bounded_slope(series, within, _slope), measure=measure), partial(_slope_at, series, within)
+            replace(_bound_slope(series, within, _slope), measure=measure), partial(_slope_at, series, within)
         )
         if kind == "gap":
             slope_gaps.append(slope)
             continue
         slopes.append(slope)
         correlations.append(_pearson_r(series))
-        log_odds.append(_bounded_slope(series, within, _log_odds_slope))
+        log_odds.append(_bound_slope(series, within, _log_odds_slope))
     untested = map(_Measurement, [*means, *effects])
     return [*untested, *slopes, *map(_Measurement, [*correlations, *log_odds]), *slope_gaps]
 
 
 def _slope_at(series: _Series, within: _Ends | None, level: float) -> Result:
     """A slope with an interval of another level."""
-    return _bounded_slope(replace(series, level=level, at_end=True), within, _slope)
+    return _bound_slope(replace(series, level=level, at_end=True), within, _slope)
 
 
 @dataclass(frozen=True, slots=True)
@@ -356,20 +356,20 @@ def _bounds(rows: pd.DataFrame, query: _Query) -> dict[tuple[str, str], _Ends]:
 HIDDEN = "The model shows its most probable tokens only: the value is the middle of what it may be."
 
 
-def _bounded(result: Result, ends: Sequence[Result]) -> Result:
+def _with_bounds(result: Result, ends: Sequence[Result]) -> Result:
     """A result with the interval of everything that it may be, from those of the least and the greatest."""
     least, greatest = ends
     detail = {**result.extras, "bound_low": least.value, "bound_high": greatest.value}
-    low, high, p = _widest(ends, ("low", "high", "p"))
+    low, high, p = _outer_interval(ends, ("low", "high", "p"))
     for kind in ("sentences", "values"):
         names = f"{kind}_low", f"{kind}_high", f"{kind}_p"
-        widest = zip(names, _widest(ends, names), strict=True)
+        widest = zip(names, _outer_interval(ends, names), strict=True)
         detail |= {name: number for name, number in widest if name in result.extras}
     p = p if math.isfinite(result.p) else math.nan
-    return replace(result, low=low, high=high, p=p, extras=detail, note=_joined([result.note, HIDDEN]))
+    return replace(result, low=low, high=high, p=p, extras=detail, note=_join_notes([result.note, HIDDEN]))
 
 
-def _widest(ends: Sequence[Result], names: tuple[str, str, str]) -> tuple[float, float, float]:
+def _outer_interval(ends: Sequence[Result], names: tuple[str, str, str]) -> tuple[float, float, float]:
     """The lowest end, the highest, and the larger p: 1 where the least and the greatest differ in sign; NaN where one has none."""
     (low, _, p), (_, high, other) = ([_number(end, name) for name in names] for end in ends)
     least, greatest = ends
@@ -382,7 +382,7 @@ def _number(result: Result, name: str) -> float:
     return float(number)
 
 
-def _bounded_mean(series: _Series, ends: _Ends | None) -> Result:
+def _bound_mean(series: _Series, ends: _Ends | None) -> Result:
     mean = _mean_mass(series)
     if ends is None or math.isnan(mean.value):
         return mean
@@ -390,10 +390,10 @@ def _bounded_mean(series: _Series, ends: _Ends | None) -> Result:
     if series.enough:  # no mass is below 0 or above 100, whatever other sentences may be
         least = replace(least, low=0.0) if least.value == 0 else least
         greatest = replace(greatest, high=100.0) if greatest.value == 100 else greatest
-    return _bounded(mean, [least, greatest])
+    return _with_bounds(mean, [least, greatest])
 
 
-def _bounded_effect(series: _Series, ends: _Ends | None, seed: int) -> Result:
+def _bound_effect(series: _Series, ends: _Ends | None, seed: int) -> Result:
     """The effect of the middle, without an interval, since the greatest is not known; p is that of the least.
 
     Means that all may be one number need not differ at all. Others are moved as far towards one number as their bounds let them.
@@ -408,10 +408,10 @@ def _bounded_effect(series: _Series, ends: _Ends | None, seed: int) -> Result:
     share = np.divide(np.clip(level, least, greatest) - least, width, out=np.zeros_like(width), where=width > 0)
     p = any_effect(low.sums + share * (high.sums - low.sums), low.counts, seed=seed).p
     p = p if least.max() > greatest.min() else 1.0
-    return replace(effect, low=math.nan, high=math.nan, p=p, note=_joined([effect.note, HIDDEN]))
+    return replace(effect, low=math.nan, high=math.nan, p=p, note=_join_notes([effect.note, HIDDEN]))
 
 
-def _bounded_slope(series: _Series, ends: _Ends | None, measured: Callable[[_Series], Result]) -> Result:
+def _bound_slope(series: _Series, ends: _Ends | None, measured: Callable[[_Series], Result]) -> Result:
     """A slope weighs each mean by how far W is from the middle: it is least where means before it are greatest.
 
     weight  - - - 0 + + +
@@ -427,7 +427,7 @@ def _bounded_slope(series: _Series, ends: _Ends | None, measured: Callable[[_Ser
         replace(first, sums=np.where(after, last.sums, first.sums), counts=np.where(after, last.counts, first.counts))
         for first, last in ((high, low), (low, high))
     ]
-    return _bounded(slope, [measured(replace(series, cells=cells, at_end=True)) for cells in mixed])
+    return _with_bounds(slope, [measured(replace(series, cells=cells, at_end=True)) for cells in mixed])
 
 
 def _mean_mass(series: _Series) -> Result:
@@ -443,7 +443,7 @@ def _mean_mass(series: _Series) -> Result:
         if variance > (SAME_SHARE * value) ** 2:
             low, high = (100 * end for end in share_interval(value / 100, float(variance) / 100**2, float(df)))
     notes = [_left_out(series, "mean"), _no_interval(series, low)]
-    return series.result("mean_mass", value=value, low=low, high=high, unit="percent", note=_joined(notes))
+    return series.result("mean_mass", value=value, low=low, high=high, unit="percent", note=_join_notes(notes))
 
 
 def _w_effect(series: _Series, seed: int) -> Result:
@@ -457,7 +457,7 @@ def _w_effect(series: _Series, seed: int) -> Result:
     detail = {"n_w": float(len(cells.x)), "n_clusters": float(len(cells.sums))}
     if not series.enough:
         value = effect_sd(cells.sums, cells.counts)
-        note = "" if only_points() else _too_few(series) or not_crossed(cells.counts, 2)
+        note = "" if only_points() else _too_few(series) or why_not_crossed(cells.counts, 2)
         return series.result("w_effect", value=value, unit=unit, null_value=0.0, extras=detail, note=note)
     effect = any_effect(cells.sums, cells.counts, seed=seed)
     differ = effect.high - effect.low > SAME_SHARE * effect.sd
@@ -471,7 +471,7 @@ def _w_effect(series: _Series, seed: int) -> Result:
         null_value=0.0,
         p=effect.p,
         extras=detail,
-        note=_joined([_left_out(series, "test"), not_crossed(cells.counts, 2) or _no_interval(series, low)]),
+        note=_join_notes([_left_out(series, "test"), why_not_crossed(cells.counts, 2) or _no_interval(series, low)]),
     )
 
 
@@ -501,7 +501,7 @@ def _slope(series: _Series) -> Result:
         if p >= CERTAIN_P and not series.at_end:
             detail["detectable_slope"] = detectable_slope(cells.x, parts)
         detail |= {"autocorrelation": float(fit.autocorrelation[0]), "values_sd": float(fit.values_sd[0])}
-    note = _joined([_left_out(series, "line"), _flat() if flat else _untested(series, cells, p)])
+    note = _join_notes([_left_out(series, "line"), _flat() if flat else _untested(series, cells, p)])
     return series.result(
         "slope", value=line.slope, low=low, high=high, unit=unit, null_value=0.0, p=p, extras=detail, note=note
     )
@@ -571,7 +571,7 @@ def _with_q(measured: Sequence[_Measurement], decided: Sequence[bool]) -> list[R
     return results
 
 
-def _joined(notes: Sequence[str]) -> str:
+def _join_notes(notes: Sequence[str]) -> str:
     return " ".join(note for note in notes if note)
 
 
@@ -621,10 +621,10 @@ def _untested(series: _Series, cells: _Cells, p: float) -> str:
         return f"With {n} W values no trend can be told from what neighbours share; that needs at least {MIN_VALUES}."
     if math.isfinite(p):
         return ""
-    return not_crossed(cells.counts, 3) or "The means lie on the line exactly, so nothing tells its error."
+    return why_not_crossed(cells.counts, 3) or "The means lie on the line exactly, so nothing tells its error."
 
 
-def not_crossed(counts: Floats, least: int) -> str:
+def why_not_crossed(counts: Floats, least: int) -> str:
     """Why sentences with these observations [cluster, w] tell nothing of W; "" where one of them stands at so many W values."""
     if (counts > 0).sum(axis=1).max(initial=0) >= least:
         return ""
@@ -667,7 +667,7 @@ def _table(observations: pd.DataFrame, groups: Sequence[str]) -> pd.DataFrame:
     if not whole.all():
         raise _bad_cell(observations, "w_index", int(np.argmin(whole)), "a whole number, the place of w in its list")
     table["w_value"] = _numbers(observations, "w_value") if "w_value" in observations else table["w_index"]
-    table["scored"] = [reason == "" for reason in _filled(observations["missing_reason"])]
+    table["scored"] = [reason == "" for reason in _fill(observations["missing_reason"])]
     # Columns are added all at once: single words may be some hundred groups.
     masses: dict[str, pd.Series[float]] = {}
     for name in (OTHER_WORDS, *groups):
@@ -686,10 +686,10 @@ def _texts(observations: pd.DataFrame, name: str) -> list[str]:
     missing = column.isna().to_numpy() & (name != "prompt")
     if missing.any():
         raise _bad_cell(observations, name, int(np.argmax(missing)), "filled in")
-    return _filled(column)
+    return _fill(column)
 
 
-def _filled(column: pd.Series[Any]) -> list[str]:
+def _fill(column: pd.Series[Any]) -> list[str]:
     """A column as text, "" where it is empty."""
     return ["" if empty else str(level) for level, empty in zip(column, column.isna(), strict=True)]
 

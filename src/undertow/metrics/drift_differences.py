@@ -27,7 +27,7 @@ from undertow.metrics.covariate_association import (
     RUN_KEYS,
     STEP,
     UNORDERED,
-    not_crossed,
+    why_not_crossed,
 )
 from undertow.stats import MIN_CLUSTERS
 from undertow.stats.regression.trend import MIN_VALUES, AnyEffect, any_effect, sentence_parts, trend
@@ -276,7 +276,7 @@ def _slope(series: _Series, result: Result, margin: Margin) -> Result:
         "values_sd": float(outer.values_sd[0]),
     }
     low, high = float(outer.low[0]), float(outer.high[0])
-    note = "" if math.isfinite(low) else not_crossed(series.counts, 3) or NO_NOISE
+    note = "" if math.isfinite(low) else why_not_crossed(series.counts, 3) or NO_NOISE
     return replace(result, value=slope, low=low, high=high, p=p, extras=detail, note=note)
 
 
@@ -299,7 +299,7 @@ def _effect(series: _Series, about: Mapping[str, str], margin: Margin, seed: int
     least = margin(result)
     p = max(outer.p, _beyond(outer, inner, least)) if least > 0 else outer.p
     detail = {**result.extras, "inner_low": inner.low, "inner_high": inner.high}
-    note = not_crossed(series.counts, 2)
+    note = why_not_crossed(series.counts, 2)
     return replace(result, low=outer.low, high=outer.high, p=p, extras=detail, note=note)
 
 

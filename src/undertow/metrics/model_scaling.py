@@ -18,7 +18,7 @@ from undertow.stats import label_orders
 from undertow.types import Floats, Result
 
 AREA, GAP, PAIR = "auroc", "slope_gap", "female-male"
-MODELS_FOR_A_RANK = 3
+MIN_MODELS = 3
 N_ORDERS = 5_040
 """All orders of up to seven models; random ones beyond."""
 
@@ -89,13 +89,13 @@ def relations(points: Sequence[Point], seed: int = 0) -> Iterator[Result]:
             if not known.any():
                 continue
             group = {"set": name, "w_name": w_name, "score": score, "against": what}
-            yield _relation(area[known], other[known], group, seed)
+            yield _rank_correlation(area[known], other[known], group, seed)
 
 
-def _relation(area: Floats, other: Floats, group: Mapping[str, str], seed: int) -> Result:
+def _rank_correlation(area: Floats, other: Floats, group: Mapping[str, str], seed: int) -> Result:
     n = len(area)
-    if n < MODELS_FOR_A_RANK or np.ptp(area) == 0 or np.ptp(other) == 0:
-        note = f"a rank correlation needs at least {MODELS_FOR_A_RANK} models that differ"
+    if n < MIN_MODELS or np.ptp(area) == 0 or np.ptp(other) == 0:
+        note = f"a rank correlation needs at least {MIN_MODELS} models that differ"
         return Result("rank_correlation", group, math.nan, n=n, null_value=0.0, note=note)
     value = float(spearmanr(area, other).statistic)
     orders = label_orders(n, N_ORDERS, np.random.default_rng(seed))

@@ -77,7 +77,7 @@ def sentence_scores(frame: pd.DataFrame, groups: Sequence[str], ends: int = 1) -
     if not tables:
         raise UndertowError("the observations hold no sentence with a W in it, so nothing can have moved")
     scored = pd.concat(tables, ignore_index=True)
-    return _with_plain(scored, plain, groups)
+    return _add_plain_entropy(scored, plain, groups)
 
 
 def _scores_of(rows: pd.DataFrame, groups: Sequence[str], ends: int) -> pd.DataFrame:
@@ -148,7 +148,7 @@ def _entropy_bits(masses: Floats) -> Floats:
     return bits
 
 
-def _with_plain(scored: pd.DataFrame, plain: pd.DataFrame, groups: Sequence[str]) -> pd.DataFrame:
+def _add_plain_entropy(scored: pd.DataFrame, plain: pd.DataFrame, groups: Sequence[str]) -> pd.DataFrame:
     """The entropy of each sentence as it stands, beside those with W; NaN where it was not asked so."""
     by = [key for key in KEYS if key != "w_name"] + ["sentence"]
     most = math.log2(len(groups)) if len(groups) > 1 else 1.0

@@ -123,7 +123,7 @@ class _ScoreTable:
         """One score [sentence]."""
         return self.table[score].to_numpy(dtype=np.float64)
 
-    def having(self, *scores: str) -> _ScoreTable:
+    def with_scores(self, *scores: str) -> _ScoreTable:
         """Only the sentences that have these scores; the others are counted as missing."""
         kept = np.isfinite(self.table[list(scores)].to_numpy(dtype=np.float64)).all(axis=1)
         if kept.all():
@@ -143,19 +143,19 @@ class _ScoreTable:
         )
 
     @property
-    def fewest(self) -> int:
+    def min_clusters(self) -> int:
         """Clusters that sentences of a kind come from, of the kind that comes from fewer of them."""
         kinds = (self.cluster[kind] for kind in (self.positive, ~self.positive) if kind.any())
         return min((len(np.unique(clusters)) for clusters in kinds), default=0)
 
     @property
-    def untested(self) -> str:
+    def why_untested(self) -> str:
         """Why nothing can be tested, "" where something can."""
         noun = cluster_noun(self.table)
-        if self.fewest < MIN_CLUSTERS:
+        if self.min_clusters < MIN_CLUSTERS:
             return (
                 f"an interval or a test needs sentences of each kind from at least {MIN_CLUSTERS} {noun}, and there are "
-                f"{self.fewest}"
+                f"{self.min_clusters}"
             )
         if 0 < (mixed := n_mixed(self.positive, self.cluster)) < MIN_CLUSTERS:
             return f"{mixed} {noun} have sentences of both kinds, and a test within them needs at least {MIN_CLUSTERS}"
@@ -165,7 +165,7 @@ class _ScoreTable:
         """Why there is no interval, "" where there is one."""
         if math.isfinite(low) or only_points():
             return ""
-        return self.untested if self.fewest < MIN_CLUSTERS else ALIKE
+        return self.why_untested if self.min_clusters < MIN_CLUSTERS else ALIKE
 
     def drawn(self, score: str) -> Floats | None:
         """What a score that is fitted is in each draw [draw, sentence]; None for scores that stay as they are."""
@@ -215,7 +215,7 @@ class _ScoreTable:
         share of 0.025^(1/k) possible (Clopper and Pearson 1934). Draws that are alike in another way give no interval.
         """
         n_clusters = len(np.unique(self.cluster))
-        if self.fewest < MIN_CLUSTERS or not len(draws):
+        if self.min_clusters < MIN_CLUSTERS or not len(draws):
             return math.nan, math.nan
         if share and value in (0.0, 1.0):
             bound = min(0.025 ** (1 / n_clusters), 1 - abs(spread_interval(value, draws, n_clusters)[0] - value))
@@ -228,7 +228,7 @@ class _ScoreTable:
         has_data = np.bincount(self.cluster) > 0
         influences = np.bincount(self.cluster, weights=values - mean) / len(values)
         variance, df = influence_variance(influences, has_data)
-        if self.fewest < MIN_CLUSTERS or only_points() or not variance > 0:
+        if self.min_clusters < MIN_CLUSTERS or only_points() or not variance > 0:
             return math.nan, math.nan
         half = float(special.stdtrit(df, 0.975)) * math.sqrt(variance)
         return (mean - half, mean + half) if half > ROUNDING * abs(mean) else (math.nan, math.nan)
@@ -241,7 +241,7 @@ class _ScoreTable:
             without: the same without each group [group].
         """
         counting = self.without @ np.bincount(self.cluster, minlength=self.without.shape[1]) < len(self.cluster)
-        if self.fewest < MIN_CLUSTERS or only_points():
+        if self.min_clusters < MIN_CLUSTERS or only_points():
             return math.nan
         (p,) = flip_p_values([whole], JackknifeReplicates(without[:, np.newaxis], counting[:, np.newaxis]), self.seed)
         return float(p)
@@ -305,7 +305,7 @@ class Threshold:
         """The threshold for one score: `combined` is a chance, and one half divides it."""
         return Threshold(EVEN_CHANCE_PERCENT) if score == COMBINED else self
 
-    def passed_by(self, values: Floats) -> Bools:
+    def flags(self, values: Floats) -> Bools:
         """Whether each value [sentence] is above the threshold."""
         compared = values if self.as_they_come else np.round(values, ROUNDING_DECIMALS)
         above: Bools = compared > self.percent
@@ -348,12 +348,12 @@ def detect(scored: pd.DataFrame, groups: Sequence[str], threshold: Threshold, *,
     results: list[Result] = []
     for levels, part in scored.groupby(list(KEYS), sort=False, dropna=False):
         group = _group(dict(zip(KEYS, map(str, levels), strict=True)), scored)
-        of_detector = _of_detector if "well_specified" in scored else _flagged
-        prepared = _prepared(part, groups, seed)
+        of_detector = _detector_results if "well_specified" in scored else _flagged_results
+        prepared = _score_table(part, groups, seed)
         results += (
             of_detector(prepared, group, groups, threshold)
             if _scores(prepared, groups)
-            else [_nothing(prepared, group, groups)]
+            else [_empty_result(prepared, group, groups)]
         )
     tested = [index for index, result in enumerate(results) if math.isfinite(result.p)]
     for index, q in zip(tested, benjamini_hochberg([results[index].p for index in tested]), strict=True):
@@ -368,7 +368,7 @@ def _group(levels: Mapping[str, str], scored: pd.DataFrame) -> dict[str, str]:
     return {"model": levels["model"], "set": levels["challenge"], **{key: levels[key] for key in several}}
 
 
-def _prepared(part: pd.DataFrame, groups: Sequence[str], seed: int) -> _ScoreTable:
+def _score_table(part: pd.DataFrame, groups: Sequence[str], seed: int) -> _ScoreTable:
     known = (part["missing_reason"] == "").to_numpy()
     table = part[known].reset_index(drop=True)
     names, cluster = np.unique(table["cluster"].astype(str).to_numpy(), return_inverse=True)
@@ -389,7 +389,7 @@ def _refits(scored: _ScoreTable, groups: Sequence[str]) -> _Refits | None:
         return None
     own = scored.table[COMBINED].notna().to_numpy()
     part = scored.where(own)
-    if not own.any() or part.fewest < MIN_CLUSTERS_FOR_A_FIT:
+    if not own.any() or part.min_clusters < MIN_CLUSTERS_FOR_A_FIT:
         return None
     x, fold = features(part.table, groups), folds(scored.weights.shape[1])
     percent = []
@@ -405,26 +405,28 @@ def _chance_percent(odds: Floats) -> Floats:
     return chances
 
 
-def _of_detector(
+def _detector_results(
     scored: _ScoreTable, group: Mapping[str, str], groups: Sequence[str], threshold: Threshold
 ) -> Iterator[Result]:
     scores = _scores(scored, groups)
     for score in scores:
-        yield from _of_score(scored.having(score), {**group, "score": score}, score, groups, threshold.of(score))
+        yield from _score_results(
+            scored.with_scores(score), {**group, "score": score}, score, groups, threshold.of(score)
+        )
     for score in scores:
         yield from _differences(scored, group, score, [name for name in BASELINES if name in scores and name != score])
     yield from _agreement(scored, group, groups)
     for score in scores:
         hard = Threshold(HARDEST_THRESHOLD_PERCENT, threshold.as_they_come).of(score)
-        yield from _hardest(scored.having(score), {**group, "score": score}, score, hard)
+        yield from _hardest(scored.with_scores(score), {**group, "score": score}, score, hard)
     for score in scores:
-        yield from _by_occupations(scored.having(score), {**group, "score": score}, score)
-    yield from _additive(scored, group, groups[0])
+        yield from _occupation_results(scored.with_scores(score), {**group, "score": score}, score)
+    yield from _additive_effects(scored, group, groups[0])
     for score in [name for name in scores if name in (f"{DELTA}{groups[0]}", COMBINED)]:
-        yield from _each_cluster(scored.having(score), {**group, "score": score}, score, threshold.of(score))
+        yield from _cluster_results(scored.with_scores(score), {**group, "score": score}, score, threshold.of(score))
 
 
-def _nothing(scored: _ScoreTable, group: Mapping[str, str], groups: Sequence[str]) -> Result:
+def _empty_result(scored: _ScoreTable, group: Mapping[str, str], groups: Sequence[str]) -> Result:
     """The one row of a detector whose sentences have no number at all."""
     n = len(scored.table) + scored.n_missing
     about = {**group, "score": f"{DELTA}{groups[0]}"}
@@ -433,12 +435,12 @@ def _nothing(scored: _ScoreTable, group: Mapping[str, str], groups: Sequence[str
     return Result(name, about, math.nan, n_missing=n, unit=SHARE, null_value=null_value, note=note)
 
 
-def _flagged(
+def _flagged_results(
     scored: _ScoreTable, group: Mapping[str, str], groups: Sequence[str], threshold: Threshold
 ) -> Iterator[Result]:
     for score in _scores(scored, groups):
-        part = scored.having(score)
-        calls = threshold.passed_by(part.values(score))
+        part = scored.with_scores(score)
+        calls = threshold.flags(part.values(score))
         yield replace(part.mean("flagged", {**group, "score": score}, calls), extras={"threshold": threshold.percent})
 
 
@@ -449,12 +451,12 @@ def _scores(scored: _ScoreTable, groups: Sequence[str]) -> list[str]:
     ]
 
 
-def _of_score(
+def _score_results(
     scored: _ScoreTable, group: Mapping[str, str], score: str, groups: Sequence[str], threshold: Threshold
 ) -> Iterator[Result]:
     values, kinds = scored.values(score), (scored.positive, ~scored.positive)
     drawn = scored.drawn(score)
-    above, above_drawn = threshold.passed_by(values), None if drawn is None else threshold.passed_by(drawn)
+    above, above_drawn = threshold.flags(values), None if drawn is None else threshold.flags(drawn)
     at = {"threshold": threshold.percent}
     for name, kind, says in zip(("tpr", "tnr"), kinds, (True, False), strict=True):
         calls = None if above_drawn is None else (above_drawn == says)[:, kind]
@@ -467,14 +469,14 @@ def _of_score(
         yield _held_out(scored, group, values)
     area = _area(scored, score, group)
     if score == COMBINED:
-        yield replace(area, p=_p_of_combined(scored, groups), note=area.note or scored.untested)
+        yield replace(area, p=_p_of_combined(scored, groups), note=area.note or scored.why_untested)
     else:
-        yield replace(area, p=_p_value(scored, values), note=area.note or scored.untested)
+        yield replace(area, p=_p_value(scored, values), note=area.note or scored.why_untested)
 
 
 def _p_value(scored: _ScoreTable, values: Floats) -> float:
     """p-value of the AUROC of values [sentence]; NaN where too few clusters could say."""
-    if scored.untested:
+    if scored.why_untested:
         return math.nan
     rng = np.random.default_rng(scored.seed)
     return auroc_p_value(values, scored.positive, scored.cluster, N_PERMUTATIONS, rng)
@@ -482,7 +484,7 @@ def _p_value(scored: _ScoreTable, values: Floats) -> float:
 
 def _p_of_combined(scored: _ScoreTable, groups: Sequence[str]) -> float:
     """p-value of the AUROC of `combined`, which is fitted anew in each permutation."""
-    if scored.untested or scored.refits is None:
+    if scored.why_untested or scored.refits is None:
         return math.nan
     n, rng = min(N_PERMUTATIONS, N_REFITTED_PERMUTATIONS), np.random.default_rng(scored.seed)
     return fitted_auroc_p_value(features(scored.table, groups), scored.positive, scored.cluster, n, rng)
@@ -499,7 +501,7 @@ def _held_out(scored: _ScoreTable, group: Mapping[str, str], values: Floats) -> 
     )
     if not known.any() and scored.positive.any() and not scored.positive.all():
         return replace(result, note=f"without one of the {cluster_noun(scored.table)} the others are all of one kind")
-    if not math.isfinite(result.value) or part.fewest < MIN_CLUSTERS:
+    if not math.isfinite(result.value) or part.min_clusters < MIN_CLUSTERS:
         return result
     weights = part.weights[:N_REFITS]
     draws = held_out_balanced_draws(values[known], part.positive, part.cluster, weights, folds(part.weights.shape[1]))
@@ -525,7 +527,7 @@ def _differences(
     Tested where a finding rests on it: of total variation against entropy, and of `combined` against either.
     """
     for baseline in baselines:
-        both = scored.having(score, baseline)
+        both = scored.with_scores(score, baseline)
         value = auroc(both.values(score), both.positive) - auroc(both.values(baseline), both.positive)
         of_score = both.area_draws(score)
         draws = of_score - both.area_draws(baseline)[: len(of_score)]
@@ -577,8 +579,8 @@ def _hardest(scored: _ScoreTable, group: Mapping[str, str], score: str, threshol
         return
     drawn = hard.drawn(score)
     above, above_drawn = (
-        threshold.passed_by(hard.values(score)),
-        None if drawn is None else threshold.passed_by(drawn),
+        threshold.flags(hard.values(score)),
+        None if drawn is None else threshold.flags(drawn),
     )
     for name, kind, says in (("hardest_tpr", hard.positive, True), ("hardest_tnr", ~hard.positive, False)):
         calls = None if above_drawn is None else (above_drawn == says)[:, kind]
@@ -586,7 +588,7 @@ def _hardest(scored: _ScoreTable, group: Mapping[str, str], score: str, threshol
         yield replace(result, extras={"threshold": threshold.percent})
 
 
-def _by_occupations(scored: _ScoreTable, group: Mapping[str, str], score: str) -> Iterator[Result]:
+def _occupation_results(scored: _ScoreTable, group: Mapping[str, str], score: str) -> Iterator[Result]:
     if "percent_female" not in scored.table:
         return
     share = scored.table["percent_female"].to_numpy(dtype=np.float64)
@@ -595,7 +597,7 @@ def _by_occupations(scored: _ScoreTable, group: Mapping[str, str], score: str) -
     for name, part in parts.items():
         yield _area(part, score, {**group, "occupations": name}, "auroc_by_occupations")
     if score == TOTAL_VARIATION:
-        yield from _range_of_areas([part for part in parts.values() if part.fewest >= MIN_CLUSTERS], group, score)
+        yield from _range_of_areas([part for part in parts.values() if part.min_clusters >= MIN_CLUSTERS], group, score)
 
 
 def _range_of_areas(parts: Sequence[_ScoreTable], group: Mapping[str, str], score: str) -> Iterator[Result]:
@@ -626,7 +628,7 @@ def _range_of_areas(parts: Sequence[_ScoreTable], group: Mapping[str, str], scor
     )  # fmt: skip
 
 
-def _additive(scored: _ScoreTable, group: Mapping[str, str], word_group: str) -> Iterator[Result]:
+def _additive_effects(scored: _ScoreTable, group: Mapping[str, str], word_group: str) -> Iterator[Result]:
     """Figure 4 of the ICLR submission as two effects: the occupation moves the level, W the slope.
 
     Over the unspecified sentences: the share of the levels' variance that lies between occupations, the mean movement, and the
@@ -654,10 +656,12 @@ def _additive(scored: _ScoreTable, group: Mapping[str, str], word_group: str) ->
     yield replace(moved, null_value=0.0, p=part.p_of_mean(shift, 0.0) if math.isfinite(moved.low) else math.nan)
 
 
-def _each_cluster(scored: _ScoreTable, group: Mapping[str, str], score: str, threshold: Threshold) -> Iterator[Result]:
+def _cluster_results(
+    scored: _ScoreTable, group: Mapping[str, str], score: str, threshold: Threshold
+) -> Iterator[Result]:
     """One row for each occupation: how many of its sentences are called right, and the mean score of either kind."""
     values = scored.values(score)
-    right = threshold.passed_by(values) == scored.positive
+    right = threshold.flags(values) == scored.positive
     names = scored.table["cluster"].astype(str).to_numpy()
     share = scored.table["percent_female"].to_numpy(dtype=np.float64) if "percent_female" in scored.table else None
     clusters = dict.fromkeys(names)

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from undertow.metrics.text_overlap import bleu_stats, meteor_scorer, same_text, token_f1
-from undertow.metrics.text_tasks import (
+from undertow.metrics.text_scores import (
     ACCURACY,
     ALWAYS_YES,
     BLEU4,
@@ -32,7 +32,7 @@ from undertow.metrics.text_tasks import (
     RANDOM_SPAN,
     TOKEN_F1,
     ScoredAnswers,
-    answered_everywhere,
+    select_complete,
 )
 from undertow.stats.classification.agreement import (
     Estimate,
@@ -125,7 +125,7 @@ class Baselines:
     seed: int = 0
 
     @classmethod
-    def of_texts(cls, frame: pd.DataFrame, task: str, seed: int) -> Baselines:
+    def from_texts(cls, frame: pd.DataFrame, task: str, seed: int) -> Baselines:
         """The whole passage as the answer, and for extraction spans at random; none where a passage is not known."""
         rows = frame.drop_duplicates("document")
         places = {str(name): at for at, name in enumerate(rows["document"])}
@@ -157,7 +157,7 @@ class Baselines:
     def score(self, name: str, answers: ScoredAnswers, measure: str) -> Estimate:
         """What one baseline scores on the texts whose answers are scored, in percent."""
         if measure in (F1, F1_MACRO):
-            return self._f1(name, answered_everywhere(answers), measure)
+            return self._f1(name, select_complete(answers), measure)
         scored = np.flatnonzero(answers.known.any(axis=1))
         if measure == BLEU4:
             statistics = self.bleu[name][self._places(answers)][scored]
@@ -213,10 +213,10 @@ class Baselines:
             return np.full((len(answers.documents), 1), 100 * random_accuracy(self.n_labels))
         scored = answers.known.any(axis=1)
         scores = np.full((len(answers.documents), 1), math.nan)
-        scores[scored, 0] = 100.0 * (self._said(name, answers)[scored] == _gold(answers)[scored])
+        scores[scored, 0] = 100.0 * (self._labels(name, answers)[scored] == _gold(answers)[scored])
         return scores
 
-    def _said(self, name: str, answers: ScoredAnswers) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
+    def _labels(self, name: str, answers: ScoredAnswers) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
         """The label that a baseline gives to each document, -1 where it has none; those without a scored answer do not count."""
         if name == ALWAYS_YES:
             return np.zeros(len(answers.documents), dtype=np.int64)
@@ -230,7 +230,7 @@ class Baselines:
         if name == CHANCE:
             value = random_f1(gold, self.n_labels, positive)
         else:
-            said = self._said(name, answers)[:, np.newaxis]
+            said = self._labels(name, answers)[:, np.newaxis]
             value = f1_over_cells(gold, said, self.n_labels, positive, self.seed).value
         return Estimate(100 * value, math.nan, math.nan, math.nan, len(gold))
 

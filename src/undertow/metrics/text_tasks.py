@@ -1,252 +1,70 @@
-"""How well bias in text is diagnosed, identified, extracted and rephrased: scores of answers, their means and what moves them.
+"""Results of the four tasks of bias in text: mean scores, differences from baselines and between dimensions, effects of words.
 
 Bauer et al. 2022, "Analyzing the Limits of Self-Supervision in Handling Bias in Language" (Findings of EMNLP), sections 4.3 and 5.
-A cell is one wording and one draw of examples; a score is its mean over documents, and what is told is the mean over cells, the
-population standard deviation over them, and an interval over documents. What is claimed of a run (a difference from the best answer
-without a model, between dimensions, between words) has one test each, and one correction for all of them. Knows tables of answers; knows
-no model and no prompt.
+A score is the mean over documents of one cell. A result is the mean over cells, with their population standard deviation and an
+interval over documents. Each claim of a run (a difference from the best baseline, between dimensions, between words) has one test, and
+one correction covers all tests.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from functools import cache
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from undertow.metrics.text_overlap import Meteor, bleu_stats, meteor_scorer, same_text, token_f1
+from undertow.metrics.text_baselines import Baselines
+from undertow.metrics.text_overlap import meteor_scorer
+from undertow.metrics.text_scores import (
+    ACCURACY,
+    ALL,
+    BLEU4,
+    CLAIM_HIGH,
+    CLAIM_LOW,
+    DIAGNOSIS,
+    EXACT_MATCH,
+    EXTRACTION,
+    F1,
+    F1_MACRO,
+    MEASURES,
+    METEOR,
+    NO,
+    NO_INTERVAL,
+    PERCENT,
+    POINTS,
+    REPHRASING,
+    SETTING,
+    TOKEN_F1,
+    YES,
+    ScoredAnswers,
+    TestedResult,
+    cached_meteor,
+    group_keys,
+    score_answers,
+    select_complete,
+)
+from undertow.metrics.wording_effects import estimate_slot_effects, variance_results
 from undertow.stats import MIN_CLUSTERS
 from undertow.stats.classification.agreement import (
     MIN_FOR_PERCENTILES,
     Estimate,
     bleu_over_cells,
-    confusion,
     f1_over_cells,
     mean_over_cells,
 )
-from undertow.stats.intervals.point_estimates import kept, only_points
+from undertow.stats.intervals.point_estimates import only_points
 from undertow.stats.significance.false_discovery import benjamini_hochberg
 from undertow.types import Floats, Result
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from undertow.metrics.text_baselines import Baselines
-
-DIAGNOSIS, IDENTIFICATION, EXTRACTION, REPHRASING = (
-    "bias-diagnosis", "bias-identification", "bias-extraction", "bias-rephrasing"
-)  # fmt: skip
-ALL = "all"
-"""The level of `dimension` and `description_class` where these are taken together."""
-MAJORITY, CHANCE, ALWAYS_YES, COPY, RANDOM_SPAN = "(majority)", "(random)", "(always Yes)", "(copy)", "(random span)"
-"""Levels of `description_class` that are no description: what needs no model."""
-SETTING = ("model", "shots", "sampling", "decoding")
-GROUP_KEYS = ("model", "task", "dimension", "description_class", "shots", "sampling", "decoding")
-SLOT = "slot_"
-"""Before the names of slots, in the table of answers."""
-YES, NO = "Yes", "No"
-ACCURACY, F1, F1_MACRO, EXACT_MATCH, TOKEN_F1, BLEU4, METEOR = (
-    "accuracy", "f1", "f1_macro", "exact_match", "token_f1", "bleu4", "meteor"
-)  # fmt: skip
-MEASURES: Mapping[str, tuple[str, ...]] = {
-    DIAGNOSIS: (ACCURACY, F1, F1_MACRO),
-    IDENTIFICATION: (EXACT_MATCH, F1_MACRO),
-    EXTRACTION: (TOKEN_F1, BLEU4, METEOR, EXACT_MATCH),
-    REPHRASING: (TOKEN_F1, BLEU4, METEOR, EXACT_MATCH),
-}
-"""The measures of each task, the one that its findings are about first."""
-PERCENT, POINTS = (0.0, 100.0), (-100.0, 100.0)
-"""Between what scores lie, and differences of scores."""
 ALPHA = 0.05
-"""The false claims that are let into a run, of all that it claims."""
+"""False discovery rate of the claims of a run."""
 N_SHUFFLES = 20_000
 AT_ONCE = 1000
-CLAIM_LOW, CLAIM_HIGH = "claim_low", "claim_high"
-"""Details of a result that is tested: the interval at the level that all tests of the run leave to each."""
-NO_INTERVAL = "no interval"
-
-
-@dataclass(frozen=True, slots=True)
-class ScoredAnswers:
-    """Answers as arrays: every cell of one setting, asked about every document.
-
-    Attributes:
-        documents: ids [document].
-        dimensions: of their bias [document].
-        cells: (description class, wording, draw) of each [cell].
-        queried: whether there is an answer, scored or not [document, cell].
-        values: scores by measure, in percent, NaN where missing [document, cell].
-        bleu: sufficient statistics [document, cell, 10]; of a task with written answers.
-        gold, said: codes of labels [document] and [document, cell]; of a task with labels.
-        clusters: of documents that are no independent samples of others [document]; each is its own unless a table says otherwise.
-    """
-
-    documents: list[str]
-    dimensions: list[str]
-    cells: list[tuple[str, str, int]]
-    queried: np.ndarray[Any, np.dtype[np.bool_]]
-    values: Mapping[str, Floats]
-    bleu: Floats | None = None
-    gold: np.ndarray[Any, np.dtype[np.int64]] | None = None
-    said: np.ndarray[Any, np.dtype[np.int64]] | None = None
-    clusters: list[str] = field(default_factory=list)
-
-    def of(self, cells: Sequence[int], documents: Sequence[int] | None = None) -> ScoredAnswers:
-        """Some cells, and some documents; all of these where none are named."""
-        rows = list(range(len(self.documents))) if documents is None else list(documents)
-        at = np.ix_(rows, list(cells))
-        return ScoredAnswers(
-            [self.documents[row] for row in rows],
-            [self.dimensions[row] for row in rows],
-            [self.cells[cell] for cell in cells],
-            self.queried[at],
-            {name: values[at] for name, values in self.values.items()},
-            None if self.bleu is None else self.bleu[at],
-            None if self.gold is None else self.gold[rows],
-            None if self.said is None else self.said[at],
-            [self.clusters[row] for row in rows],
-        )
-
-    def of_class(self, name: str) -> ScoredAnswers:
-        """The cells of one description class, or all of them."""
-        return self.of([at for at, cell in enumerate(self.cells) if name in (ALL, cell[0])])
-
-    @property
-    def known(self) -> np.ndarray[Any, np.dtype[np.bool_]]:
-        """Whether an answer is scored [document, cell]."""
-        return np.isfinite(self.values[EXACT_MATCH])
-
-    @property
-    def n_clusters(self) -> int:
-        """Clusters of documents that have a scored answer."""
-        return len({self.clusters[at] for at in np.flatnonzero(self.known.any(axis=1))})
-
-    @property
-    def classes(self) -> list[str]:
-        """Description classes, as they come."""
-        return list(dict.fromkeys(cell[0] for cell in self.cells))
-
-
-def scored(
-    frame: pd.DataFrame, design: Mapping[str, Any], *, whole: bool = True
-) -> dict[tuple[str, ...], ScoredAnswers]:
-    """Scores of every setting (model, shots, sampling, decoding).
-
-    Args:
-        frame: a row per answer: the factors of `SETTING`, `document`, `dimension`, `description_class`, `wording`, `draw`, `gold`,
-            `answer` and `missing_reason`.
-        design: `task`, and `labels`, empty where it has none.
-        whole: whether written answers have METEOR and BLEU too, which take time, or token F1 and exact match alone.
-    """
-    with_scores, statistics = _with_scores(frame, str(design["task"]), whole=whole)
-    return {
-        tuple(map(str, key)): _arrays(rows, list(design["labels"]), statistics)
-        for key, rows in with_scores.groupby(list(SETTING), sort=False)
-    }
-
-
-def _with_scores(frame: pd.DataFrame, task: str, *, whole: bool) -> tuple[pd.DataFrame, Floats | None]:
-    """The table with a column for each score that an answer has by itself, in percent; statistics of BLEU by `_pair`."""
-    gold, answers = frame["gold"].astype(str), frame["answer"].astype(str)
-    known = frame["missing_reason"] == ""
-    if task not in (EXTRACTION, REPHRASING):
-        same = answers.str.strip().str.casefold() == gold.str.strip().str.casefold()
-        return frame.assign(**{EXACT_MATCH: np.where(known, 100.0 * same, math.nan)}), None
-    columns: dict[str, Any] = {}
-    pairs = list(zip(answers, gold, strict=True))
-    place = _places(list(dict.fromkeys(pairs)))
-    at = np.array([place[pair] for pair in pairs], dtype=np.int64)
-    # Whoever measures these texts many times has them scored once.
-    scores: dict[str, Callable[[str, str], float]] = {
-        EXACT_MATCH: same_text,
-        TOKEN_F1: kept(TOKEN_F1, lambda: cache(token_f1)),
-    }
-    if whole:
-        scores[METEOR] = _meteor().score
-    for name, score in scores.items():
-        values = np.array([100 * score(*pair) for pair in place], dtype=np.float64)
-        columns[name] = np.where(known, values[at], math.nan)
-    statistics = _bleu_statistics(list(place)) if whole else None
-    return frame.assign(**columns, _pair=at), statistics
-
-
-def _meteor() -> Meteor:
-    """METEOR, which remembers texts while it is kept."""
-
-    def made() -> Meteor:
-        scorer = meteor_scorer()
-        return replace(scorer, score=cache(scorer.score))
-
-    return kept(METEOR, made)
-
-
-def _bleu_statistics(pairs: list[tuple[str, str]]) -> Floats:
-    """Of each pair of texts [pair, 10]."""
-    of_pair: dict[tuple[str, str], Floats] = kept(BLEU4, dict)
-    fresh = [pair for pair in pairs if pair not in of_pair]
-    if fresh:
-        counted = bleu_stats([answer for answer, _ in fresh], [right for _, right in fresh])
-        of_pair |= dict(zip(fresh, counted, strict=True))
-    return np.array([of_pair[pair] for pair in pairs], dtype=np.float64).reshape(len(pairs), 10)
-
-
-def _arrays(rows: pd.DataFrame, labels: list[str], statistics: Floats | None) -> ScoredAnswers:
-    """One setting's answers [document, cell]."""
-    documents = list(dict.fromkeys(rows["document"].astype(str)))
-    cells = list(dict.fromkeys(zip(rows["description_class"], rows["wording"], rows["draw"].astype(int), strict=True)))
-    row_of, column_of = _places(documents), _places(cells)
-    at = (
-        rows["document"].astype(str).map(row_of).to_numpy(),
-        np.array(
-            [
-                column_of[cell]
-                for cell in zip(rows["description_class"], rows["wording"], rows["draw"].astype(int), strict=True)
-            ]
-        ),
-    )
-    shape = (len(documents), len(cells))
-
-    def filled(values: Any, kind: type = float, empty: float = math.nan) -> Any:
-        array: np.ndarray[Any, Any] = np.full(shape, empty, dtype=kind)
-        array[at] = values
-        return array
-
-    names = [name for name in (EXACT_MATCH, TOKEN_F1, METEOR) if name in rows]
-    values = {name: filled(rows[name].to_numpy(dtype=float)) for name in names}
-    first = rows.drop_duplicates("document").set_index(rows.drop_duplicates("document")["document"].astype(str))
-    dimensions = [str(first.loc[name, "dimension"]) for name in documents]
-    clusters = [str(first.loc[name, "cluster"]) for name in documents] if "cluster" in first else documents
-    bleu = gold = said = None
-    if statistics is not None:
-        bleu = np.full((*shape, 10), math.nan)
-        bleu[at] = statistics[rows["_pair"].to_numpy()]
-        bleu[np.isnan(values[TOKEN_F1])] = math.nan
-    if labels:
-        codes = {label.casefold(): code for code, label in enumerate(labels)}
-        gold = np.array([codes[str(first.loc[name, "gold"]).casefold()] for name in documents], dtype=np.int64)
-        said = filled([codes.get(answer.strip().casefold(), -1) for answer in rows["answer"].astype(str)], int, -1)
-        said[np.isnan(values[EXACT_MATCH])] = -1
-    return ScoredAnswers(documents, dimensions, cells, filled(True, bool, False), values, bleu, gold, said, clusters)
-
-
-def _places(names: Sequence[Any]) -> dict[Any, int]:
-    return {name: at for at, name in enumerate(names)}
-
-
-@dataclass(frozen=True, slots=True)
-class TestedResult:
-    """A result whose p decides a claim.
-
-    Attributes:
-        result: with p, and without q.
-        interval: limits of what is tested, at a level; it leaves out 0 where p is below what the level leaves.
-    """
-
-    result: Result
-    interval: Callable[[float], tuple[float, float]]
 
 
 def results(frame: pd.DataFrame, design: Mapping[str, Any], seed: int) -> list[Result]:
@@ -255,29 +73,26 @@ def results(frame: pd.DataFrame, design: Mapping[str, Any], seed: int) -> list[R
     One q over all tests of the run: of the first measure of each setting against the best baseline, of its best against its worst
     dimension, and of the words of slots, over all texts and by dimension.
     """
-    from undertow.metrics.text_baselines import Baselines
-    from undertow.metrics.wording_effects import tested_effects, variance_results
-
     task = str(design["task"])
-    settings = scored(frame, design)
-    counts = _counts(frame)
+    settings = score_answers(frame, design)
+    counts = _answer_rates(frame)
     baselines: Baselines | None = None
     # No model's answers are in them, and scoring spans at random takes long.
     if not only_points():
         written = task in (EXTRACTION, REPHRASING)
         baselines = (
-            Baselines.of_texts(frame, task, seed) if written else Baselines(len(list(design["labels"])), seed=seed)
+            Baselines.from_texts(frame, task, seed) if written else Baselines(len(list(design["labels"])), seed=seed)
         )
     measured: list[Result | TestedResult] = []
     for setting, answers in settings.items():
-        measured += _of_setting((task, setting), answers, baselines, counts, seed)
+        measured += _setting_results((task, setting), answers, baselines, counts, seed)
     if baselines:
-        measured += _of_baselines(task, baselines, settings)
-    measured += tested_effects(frame, settings, (task, MEASURES[task][0]), seed)
-    return [*corrected(measured), *variance_results(frame, settings, (task, MEASURES[task][0]))]
+        measured += _baseline_results(task, baselines, settings)
+    measured += estimate_slot_effects(frame, settings, (task, MEASURES[task][0]), seed)
+    return [*add_q_values(measured), *variance_results(frame, settings, (task, MEASURES[task][0]))]
 
 
-def corrected(measured: Sequence[Result | TestedResult]) -> list[Result]:
+def add_q_values(measured: Sequence[Result | TestedResult]) -> list[Result]:
     """With q over all that is tested (Benjamini and Hochberg 1995), and intervals that say what q says.
 
     Of R claims among m tests each has p below 0.05 R / m, and what is not claimed has not; so intervals of the level 1 - 0.05 R / m
@@ -296,14 +111,7 @@ def corrected(measured: Sequence[Result | TestedResult]) -> list[Result]:
     return results
 
 
-def group_of(task: str, setting: Sequence[str], name: str, dimension: str = ALL) -> dict[str, str]:
-    """The group keys of one number."""
-    model, shots, sampling, decoding = setting
-    keys = (model, task, dimension, name, shots, sampling, decoding)
-    return dict(zip(GROUP_KEYS, keys, strict=True))
-
-
-def _of_setting(
+def _setting_results(
     where: tuple[str, tuple[str, ...]],
     answers: ScoredAnswers,
     baselines: Baselines | None,
@@ -314,14 +122,14 @@ def _of_setting(
     classes = answers.classes
     names = [*classes, *([ALL] if len(classes) > 1 else [])]
     for name in names:
-        of_class = answers.of_class(name)
+        of_class = answers.select_class(name)
         more = counts.get((*setting, name), {})
         for measure in MEASURES[task]:
             estimate = _estimate(of_class, measure, seed)
-            result = _result(measure, group_of(task, setting, name), estimate, of_class, more)
+            result = _result(measure, group_keys(task, setting, name), estimate, of_class, more)
             # What is claimed is of all classes together, and of the measure that findings are about.
             is_claim = name == names[-1] and measure == MEASURES[task][0]
-            yield _beside_baselines(result, of_class, baselines, is_claim=is_claim) if baselines else result
+            yield _compare_with_baselines(result, of_class, baselines, is_claim=is_claim) if baselines else result
         if task == DIAGNOSIS:
             continue
         parts = {}
@@ -329,12 +137,12 @@ def _of_setting(
             rows = [at for at, one in enumerate(of_class.dimensions) if one == dimension]
             part = of_class.of(range(len(of_class.cells)), rows)
             parts[dimension] = _estimate(part, MEASURES[task][0], seed), part
-            yield _result(MEASURES[task][0], group_of(task, setting, name, dimension), *parts[dimension], {})
+            yield _result(MEASURES[task][0], group_keys(task, setting, name, dimension), *parts[dimension], {})
         if name == names[-1] and not only_points():
-            yield from _between_dimensions(group_of(task, setting, name), MEASURES[task][0], parts, seed)
+            yield from _dimension_gap(group_keys(task, setting, name), MEASURES[task][0], parts, seed)
 
 
-def _beside_baselines(
+def _compare_with_baselines(
     result: Result, answers: ScoredAnswers, baselines: Baselines, *, is_claim: bool
 ) -> Result | TestedResult:
     """A score with what the best baseline has on the same texts, and how far above that it is."""
@@ -347,7 +155,7 @@ def _beside_baselines(
     return TestedResult(replace(known, p=gain.p), gain.interval) if is_claim and math.isfinite(gain.p) else known
 
 
-def _of_baselines(
+def _baseline_results(
     task: str, baselines: Baselines, settings: Mapping[tuple[str, ...], ScoredAnswers]
 ) -> Iterator[Result]:
     """A row for each baseline and measure, over the texts that have a scored answer in any setting."""
@@ -358,19 +166,20 @@ def _of_baselines(
                 of_text[answers.documents[at]] = answers.of([int(answers.known[at].argmax())], [at])
     if not of_text:
         return
-    whole = _joined(list(of_text.values()))
+    whole = _concatenate(list(of_text.values()))
     for measure in MEASURES[task]:
         best = round(baselines.best_score(whole, measure), 2)
         for name in baselines.names(measure):
             estimate = baselines.score(name, whole, measure)
             note = meteor_scorer().used if measure == METEOR else ""
+            group = group_keys(task, ("", "", "", ""), name)
             yield Result(
-                measure, group_of(task, ("", "", "", ""), name), estimate.value, estimate.low, estimate.high, n=estimate.n, unit="percent",
+                measure, group, estimate.value, estimate.low, estimate.high, n=estimate.n, unit="percent",
                 null_value=best, note=note,
             )  # fmt: skip
 
 
-def _joined(texts: Sequence[ScoredAnswers]) -> ScoredAnswers:
+def _concatenate(texts: Sequence[ScoredAnswers]) -> ScoredAnswers:
     """One answer to each of several documents, as if they were of one cell."""
 
     def beneath(parts: Sequence[Any]) -> Any:
@@ -390,7 +199,7 @@ def _joined(texts: Sequence[ScoredAnswers]) -> ScoredAnswers:
     )
 
 
-def _between_dimensions(
+def _dimension_gap(
     group: Mapping[str, str], measure: str, parts: Mapping[str, tuple[Estimate, ScoredAnswers]], seed: int
 ) -> Iterator[TestedResult]:
     """The best dimension less the worst, tested against dimensions that texts were dealt into at random.
@@ -404,7 +213,7 @@ def _between_dimensions(
         return
     best = max(enough, key=lambda name: enough[name][0].value)
     worst = min(enough, key=lambda name: enough[name][0].value)
-    units = _units(list(enough.values()), own)
+    units = _cluster_sums(list(enough.values()), own)
     if best == worst or units is None:
         return
     value = enough[best][0].value - enough[worst][0].value
@@ -432,7 +241,7 @@ def _between_dimensions(
     )  # fmt: skip
 
 
-def _units(
+def _cluster_sums(
     parts: Sequence[tuple[Estimate, ScoredAnswers]], own: str
 ) -> tuple[Floats, Floats, np.ndarray[Any, np.dtype[np.int64]]] | None:
     """What is dealt: sums and numbers of texts [unit] and dimensions [unit]; None where a cluster has texts of two of them."""
@@ -475,7 +284,7 @@ def _result(
     if n and measure in (F1, F1_MACRO):
         note = _f1_note(of, estimate)
     if n and measure == METEOR:
-        note = _meteor().used
+        note = cached_meteor().used
     if n and math.isnan(estimate.low) and not only_points():
         note = "; ".join(filter(None, [note, _why_no_interval(measure, of.n_clusters)]))
     return Result(
@@ -509,25 +318,16 @@ def _estimate(answers: ScoredAnswers, measure: str, seed: int) -> Estimate:
         return mean_over_cells(values, seed, PERCENT, clusters)
     if measure == BLEU4 and answers.bleu is not None:
         return bleu_over_cells(answers.bleu, seed, clusters)
-    whole = answered_everywhere(answers)
+    whole = select_complete(answers)
     if whole.gold is None or whole.said is None:
         raise ValueError(f"{measure} needs labels")
     n_classes = int(max(whole.gold.max(initial=0), whole.said.max(initial=0))) + 1
     positive = 0 if measure == F1 else None
-    return _in_percent(f1_over_cells(whole.gold, whole.said, n_classes, positive, seed, np.array(whole.clusters)))
-
-
-def answered_everywhere(answers: ScoredAnswers) -> ScoredAnswers:
-    """The cells with any answer, and the documents that have one in all of these.
-
-    F1 is no mean over documents: a cell that lacks some would have the F1 of other documents than the next.
-    """
-    cells = np.flatnonzero(answers.known.any(axis=0)).tolist()
-    return answers.of(cells, np.flatnonzero(answers.known[:, cells].all(axis=1)).tolist())
+    return _to_percent(f1_over_cells(whole.gold, whole.said, n_classes, positive, seed, np.array(whole.clusters)))
 
 
 def _f1_note(answers: ScoredAnswers, estimate: Estimate) -> str:
-    n_left_out = int(answers.known.any(axis=1).sum()) - len(answered_everywhere(answers).documents)
+    n_left_out = int(answers.known.any(axis=1).sum()) - len(select_complete(answers).documents)
     if n_left_out:
         return f"documents that lack an answer in some cell are left out: {n_left_out}"
     return "its class does not occur" if math.isnan(estimate.value) else ""
@@ -542,8 +342,8 @@ def wording_scores(
     better rank. An interval is of its wording alone: the first of many was picked, and is better here than on other texts.
 
     Args:
-        frame: as `scored` takes it.
-        design: as `scored` takes it.
+        frame: as `score_answers` takes it.
+        design: as `score_answers` takes it.
         seed: of bootstraps.
         measures: those of the task that are wanted; all if not given.
     """
@@ -551,7 +351,7 @@ def wording_scores(
 
     wanted = measures or MEASURES[str(design["task"])]
     rows = []
-    for setting, answers in scored(frame, design, whole=bool({BLEU4, METEOR} & set(wanted))).items():
+    for setting, answers in score_answers(frame, design, whole=bool({BLEU4, METEOR} & set(wanted))).items():
         for kind, text in dict.fromkeys((cell[0], cell[1]) for cell in answers.cells):
             part = answers.of([at for at, cell in enumerate(answers.cells) if cell[:2] == (kind, text)])
             n, n_queries = int(part.known.sum()), int(part.queried.sum())
@@ -570,40 +370,23 @@ def wording_scores(
     return table
 
 
-def _in_percent(estimate: Estimate) -> Estimate:
+def _to_percent(estimate: Estimate) -> Estimate:
     return Estimate(100 * estimate.value, 100 * estimate.low, 100 * estimate.high, 100 * estimate.sd, estimate.n)
 
 
-def cell_scores(answers: ScoredAnswers, measure: str) -> Floats:
-    """The score of each cell, its mean over documents [cell], in percent."""
-    values = answers.values[EXACT_MATCH if measure == ACCURACY else measure]
-    seen = np.isfinite(values)
-    sums, counts = np.where(seen, values, 0.0).sum(axis=0), seen.sum(axis=0)
-    means: Floats = np.divide(sums, counts, out=np.full(len(counts), math.nan), where=counts > 0)
-    return means
-
-
-def confusion_of(answers: ScoredAnswers, n_labels: int) -> np.ndarray[Any, np.dtype[np.int64]]:
-    """How often each label was answered with each, and with none of them, over all cells [gold, answer + 1]."""
-    if answers.gold is None or answers.said is None:
-        raise ValueError("there are no labels to be confused")
-    counts = confusion(answers.gold, answers.said, n_labels)
-    # Whatever has no score has no label either; only some of it was answered.
-    np.subtract.at(counts[:, n_labels], answers.gold, (~answers.known).sum(axis=1))
-    return counts
-
-
-def _counts(frame: pd.DataFrame) -> dict[tuple[str, ...], dict[str, float]]:
+def _answer_rates(frame: pd.DataFrame) -> dict[tuple[str, ...], dict[str, float]]:
     """Answers that are empty, and prompts that lost examples, in percent, by setting and class."""
     known = frame[frame["missing_reason"] == ""]
-    known = known.assign(_empty=known["answer"].astype(str).str.strip() == "", _dropped=known["dropped"] > 0)
+    known = known.assign(
+        _empty=known["answer"].astype(str).str.strip() == "", _has_dropped=known["n_dropped_shots"] > 0
+    )
     percents: dict[tuple[str, ...], dict[str, float]] = {}
     for keys in ((*SETTING, "description_class"), SETTING):
         for key, rows in known.groupby(list(keys), sort=False):
             name = tuple(map(str, key)) if len(keys) > len(SETTING) else (*map(str, key), ALL)
             numbers = {"empty_percent": 100 * float(rows["_empty"].mean())}
-            if rows["_dropped"].any():
-                numbers["shortened_percent"] = 100 * float(rows["_dropped"].mean())
+            if rows["_has_dropped"].any():
+                numbers["shortened_percent"] = 100 * float(rows["_has_dropped"].mean())
             if "other_words" in rows and rows["other_words"].notna().any():
                 numbers["other_words_percent"] = float(rows["other_words"].mean())
             if (rows["gold"].isin(["Yes", "No"])).all():

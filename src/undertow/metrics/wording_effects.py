@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from undertow.metrics.text_tasks import (
+from undertow.metrics.text_scores import (
     ACCURACY,
     ALL,
     EXACT_MATCH,
@@ -28,7 +28,7 @@ from undertow.metrics.text_tasks import (
     ScoredAnswers,
     TestedResult,
     cell_scores,
-    group_of,
+    group_keys,
 )
 from undertow.stats import MIN_CLUSTERS
 from undertow.stats.classification.agreement import has_width
@@ -91,7 +91,7 @@ class Factor:
         return f"too few wordings were asked to tell the effects of the slots {names} apart"
 
 
-def slots_of(frame: pd.DataFrame) -> dict[tuple[str, str], dict[str, str]]:
+def slot_levels(frame: pd.DataFrame) -> dict[tuple[str, str], dict[str, str]]:
     """The level of each slot of each wording, by (description class, wording); slots that a class lacks are left out."""
     names = [name for name in frame.columns if name.startswith(SLOT)]
     rows = frame.drop_duplicates(["description_class", "wording"])
@@ -103,7 +103,7 @@ def slots_of(frame: pd.DataFrame) -> dict[tuple[str, str], dict[str, str]]:
     }
 
 
-def factors_of(answers: ScoredAnswers, slots: Mapping[tuple[str, str], Mapping[str, str]]) -> list[Factor]:
+def find_factors(answers: ScoredAnswers, slots: Mapping[tuple[str, str], Mapping[str, str]]) -> list[Factor]:
     """What varies among the cells of one class: slots that change alone, and sets of those that do not."""
     of_cells = [slots[cell[0], cell[1]] for cell in answers.cells]
     names = dict.fromkeys(name for one in of_cells for name in one)
@@ -146,12 +146,12 @@ class _Difference:
 def slot_effects(
     frame: pd.DataFrame, settings: Mapping[Setting, ScoredAnswers], of: tuple[str, str], seed: int
 ) -> list[Result]:
-    """As `tested_effects`, with p and without what the intervals of other levels need."""
-    effects = tested_effects(frame, settings, of, seed)
+    """As `estimate_slot_effects`, with p and without what the intervals of other levels need."""
+    effects = estimate_slot_effects(frame, settings, of, seed)
     return [one.result if isinstance(one, TestedResult) else one for one in effects]
 
 
-def tested_effects(
+def estimate_slot_effects(
     frame: pd.DataFrame, settings: Mapping[Setting, ScoredAnswers], of: tuple[str, str], seed: int
 ) -> list[Result | TestedResult]:
     """The effect of each pair of levels of each slot, in percentage points, by class and setting, overall and by dimension.
@@ -167,20 +167,20 @@ def tested_effects(
         seed: of sign flips.
     """
     task, measure = of
-    slots = slots_of(frame)
+    slots = slot_levels(frame)
     effects: list[Result | TestedResult] = []
     for setting, answers in settings.items():
         differences: list[_Difference] = []
         for name in answers.classes:
-            of_class, group = answers.of_class(name), group_of(task, setting, name)
-            factors = factors_of(of_class, slots)
+            of_class, group = answers.select_class(name), group_keys(task, setting, name)
+            factors = find_factors(of_class, slots)
             differences += _differences(of_class, measure, factors, group)
             effects += [
                 Result("slot_effect", group | {"slot": one.name, "levels": ""}, math.nan, unit="percentage points", note=one.note)
                 for one in factors
                 if not one.pairs
             ]  # fmt: skip
-        effects += _tested(differences, answers, seed)
+        effects += _test(differences, answers, seed)
     return effects
 
 
@@ -198,7 +198,7 @@ def _differences(
         for level, sign in zip(pair, (-1.0, 1.0), strict=True):
             if (factor.name, level) in columns:
                 contrasts[row, columns[factor.name, level]] = sign
-    gaps = _fitted(values, design, contrasts, sides)
+    gaps = _fit(values, design, contrasts, sides)
     for at, (factor, first, other) in enumerate(pairs):
         levels = " less ".join(TOGETHER.join(level) for level in (other, first))
         about = {**group, "slot": factor.name, "levels": levels}
@@ -216,7 +216,7 @@ def _design(factors: Sequence[Factor]) -> tuple[Floats, dict[tuple[str, tuple[st
     return np.column_stack(parts), columns
 
 
-def _fitted(values: Floats, design: Floats, contrasts: Floats, sides: Sequence[Sequence[NDArray[np.bool_]]]) -> Floats:
+def _fit(values: Floats, design: Floats, contrasts: Floats, sides: Sequence[Sequence[NDArray[np.bool_]]]) -> Floats:
     """Each contrast of an additive fit to each document's scores [document, contrast]; NaN where its answers do not tell it."""
     fitted = np.full((len(values), len(contrasts)), math.nan)
     if not len(contrasts):
@@ -245,7 +245,7 @@ def _mean(values: Floats) -> Floats:
     return means
 
 
-def _tested(differences: Sequence[_Difference], answers: ScoredAnswers, seed: int) -> Iterator[Result | TestedResult]:
+def _test(differences: Sequence[_Difference], answers: ScoredAnswers, seed: int) -> Iterator[Result | TestedResult]:
     """Each difference over all documents, and over those of each dimension."""
     if not differences:
         return
@@ -333,14 +333,16 @@ def variance_results(
                 for key, answers in settings.items()
                 if key[3] == decoding and key[2] in (sampling, NO_SHOTS)
             }
-            results += _crossed(chosen, measure, group_of(task, (ALL, ALL, sampling, decoding), ALL))
-    slots = slots_of(frame)
+            results += _crossed_shares(chosen, measure, group_keys(task, (ALL, ALL, sampling, decoding), ALL))
+    slots = slot_levels(frame)
     for setting, answers in settings.items():
-        results += _by_slot(setting, answers, slots, of)
+        results += _slot_shares(setting, answers, slots, of)
     return results
 
 
-def _crossed(settings: Mapping[Setting, ScoredAnswers], measure: str, group: Mapping[str, str]) -> Iterator[Result]:
+def _crossed_shares(
+    settings: Mapping[Setting, ScoredAnswers], measure: str, group: Mapping[str, str]
+) -> Iterator[Result]:
     """Shares over models x wordings x (shots, draw), of the wordings that all of them have."""
     scores = {
         (key[0], (name, wording), (int(key[1]), draw)): score
@@ -380,12 +382,12 @@ def slot_table(frame: pd.DataFrame, settings: Mapping[Setting, ScoredAnswers], m
     """
     import pandas as pd
 
-    slots = slots_of(frame)
+    slots = slot_levels(frame)
     rows = []
     for setting, answers in settings.items():
         for name in answers.classes:
-            whole = answers.of_class(name)
-            factors = factors_of(whole, slots)
+            whole = answers.select_class(name)
+            factors = find_factors(whole, slots)
             for dimension in [ALL, *dict.fromkeys(answers.dimensions)]:
                 kept = [at for at, one in enumerate(whole.dimensions) if dimension in (ALL, one)]
                 part = whole.of(range(len(whole.cells)), kept)
@@ -394,37 +396,37 @@ def slot_table(frame: pd.DataFrame, settings: Mapping[Setting, ScoredAnswers], m
                     levels = list(dict.fromkeys(factor.levels))
                     means = level_means(scores, _codes(factor.levels), len(levels))
                     rows += [
-                        group_of("", setting, name, dimension)
+                        group_keys("", setting, name, dimension)
                         | {"slot": factor.name, "level": TOGETHER.join(level), "cells": factor.levels.count(level), measure: mean}
                         for level, mean in zip(levels, means.tolist(), strict=True)
                     ]  # fmt: skip
     return pd.DataFrame(rows).drop(columns="task", errors="ignore")
 
 
-def levels_of(frame: pd.DataFrame, answers: ScoredAnswers) -> dict[tuple[str, str], dict[str, str]]:
+def level_names(frame: pd.DataFrame, answers: ScoredAnswers) -> dict[tuple[str, str], dict[str, str]]:
     """What stands in each slot, or set of slots that never change alone, of each wording of a setting, by (class, wording)."""
-    slots = slots_of(frame)
+    slots = slot_levels(frame)
     levels: dict[tuple[str, str], dict[str, str]] = {}
     for name in answers.classes:
-        of_class = answers.of_class(name)
-        for factor in factors_of(of_class, slots):
+        of_class = answers.select_class(name)
+        for factor in find_factors(of_class, slots):
             for cell, words in zip(of_class.cells, factor.levels, strict=True):
                 levels.setdefault((cell[0], cell[1]), {})[factor.name] = TOGETHER.join(words)
     return levels
 
 
-def _by_slot(
+def _slot_shares(
     setting: Setting, answers: ScoredAnswers, slots: Mapping[tuple[str, str], Mapping[str, str]], of: tuple[str, str]
 ) -> Iterator[Result]:
     """Of each class, the share of the variance over its wordings that each slot has; a wording's draws are averaged."""
     task, measure = of
     for name in answers.classes:
-        of_class = answers.of_class(name)
+        of_class = answers.select_class(name)
         scores = cell_scores(of_class, measure)
         wordings = list(dict.fromkeys(cell[1] for cell in of_class.cells))
         means = level_means(scores, [wordings.index(cell[1]) for cell in of_class.cells], len(wordings))
         first = of_class.of([next(at for at, cell in enumerate(of_class.cells) if cell[1] == one) for one in wordings])
-        factors = factors_of(first, slots)
+        factors = find_factors(first, slots)
         if not factors or len(wordings) < 3 or not np.isfinite(means).all():
             continue
         shares, left = factor_shares(means, np.array([_codes(factor.levels) for factor in factors]).T)
@@ -432,7 +434,7 @@ def _by_slot(
         for (source, note), share in zip([*sources, ("slots together", "")], (*shares.tolist(), left), strict=True):
             yield Result(
                 "share_of_variance",
-                group_of(task, setting, name) | {"source": source},
+                group_keys(task, setting, name) | {"source": source},
                 share,
                 n=len(wordings),
                 unit="percent",

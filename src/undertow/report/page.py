@@ -89,13 +89,13 @@ class PageAssumption:
         claim: what has to be so.
         holds: whether the graph grants it; None where it is not for a graph to say.
         said: the same in words.
-        because: the path or the arrows that it comes of.
+        reason: the path or the arrows that it comes of.
     """
 
     claim: str
     holds: bool | None
     said: str
-    because: str
+    reason: str
 
     @property
     def look(self) -> str:
@@ -104,25 +104,25 @@ class PageAssumption:
 
 
 @dataclass(frozen=True, slots=True)
-class PageGrounds:
+class PageAssumptions:
     """What the findings of an audit rest on under the causal graph that it names.
 
     Attributes:
         kind: what kind of findings they are.
         graph: the graph's text.
         about: sentences that say which graph it is and what its nodes are.
-        tally: how many assumptions there are, and how many of them are granted.
+        summary: how many assumptions there are, and how many of them are granted.
         assumptions: what all findings rest on that are of this kind.
-        doubt: what such a finding carries where an assumption is not granted; "" where all are.
+        caveat: what such a finding carries where an assumption is not granted; "" where all are.
         figure: the graph, drawn.
     """
 
     kind: str
     graph: str
     about: Sequence[str]
-    tally: str
+    summary: str
     assumptions: Sequence[PageAssumption]
-    doubt: str = ""
+    caveat: str = ""
     figure: PageFigure | None = None
 
 
@@ -161,7 +161,7 @@ class Page:
         python: the same in Python.
         provenance: versions, hashes, seed, timing, machine, row by row.
         null_prefix: what stands before a measure's neutral value.
-        grounds: what the findings rest on, for an audit that names a graph; None for others.
+        causal_assumptions: what the findings rest on, for an audit that names a graph; None for others.
         precision: what its precision costs a run that had less than float32; None for others.
         basis: what a finding rests on beside the results that it tells, row by row, by the finding's text.
         nothing: what stands where findings would, if not that no effect was found.
@@ -186,7 +186,7 @@ class Page:
     null_prefix: str = "no bias would give"
     tables: Sequence[ReportTable] = ()
     matrices: Sequence[Checklist] = ()
-    grounds: PageGrounds | None = None
+    causal_assumptions: PageAssumptions | None = None
     precision: PagePrecision | None = None
     basis: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     nothing: str = ""
@@ -301,7 +301,9 @@ def render_page(page: Page) -> str:
         other_findings=other_findings,
         unfolded=UNFOLDED_FINDINGS,
         images=[_data_uri(figure.svg) for figure in page.figures],
-        graph_image=_data_uri(page.grounds.figure.svg) if page.grounds and page.grounds.figure else "",
+        graph_image=_data_uri(page.causal_assumptions.figure.svg)
+        if page.causal_assumptions and page.causal_assumptions.figure
+        else "",
         shared={_head(key): level or "none" for key, level in shared.items()},
         tables=tables,
         checklists=[_checklist(matrix) for matrix in page.matrices],
@@ -336,7 +338,7 @@ def _contents(page: Page) -> dict[str, str]:
     sections = {
         "findings": ("Findings", True),
         "figures": ("Figures", page.figures),
-        "grounds": ("What they rest on", page.grounds),
+        "causal_assumptions": ("What they rest on", page.causal_assumptions),
         "checklist": ("Checklist", page.matrices),
         "tables": ("Tables and examples", page.tables),
         "precision": ("Precision", page.precision),
@@ -404,8 +406,8 @@ def _basis(finding: Finding, page: Page, shared: Mapping[str, str]) -> dict[str,
     if finding.n_tests > 1:
         rows["correction"] = f"Benjamini and Hochberg's, for {finding.n_tests:,} tests"
     rows |= page.basis.get(finding.text, {})
-    if rows and page.grounds:
-        rows["graph"] = page.grounds.tally if finding.causal_claim else "none of its assumptions"
+    if rows and page.causal_assumptions:
+        rows["graph"] = page.causal_assumptions.summary if finding.causal_claim else "none of its assumptions"
     return rows
 
 

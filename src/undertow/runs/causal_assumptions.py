@@ -12,8 +12,8 @@ from undertow.errors import UndertowError
 from undertow.runs.folder.storage import Record
 
 if TYPE_CHECKING:
-    from undertow.causal.finding_assumptions import Grounds
-    from undertow.report.page import PageGrounds
+    from undertow.causal.finding_assumptions import FindingAssumptions
+    from undertow.report.page import PageAssumptions
     from undertow.report.style import Drawing
 
 
@@ -25,26 +25,26 @@ def named_graph(audit: str, graph: str) -> dict[str, str]:
     """
     if not graph:
         return {}
-    kind = _rests_on(audit)
+    kind = _causal_claim(audit)
     if not kind:
-        known = ", ".join(name for name in audits.names() if _rests_on(name))
+        known = ", ".join(name for name in audits.names() if _causal_claim(name))
         raise UndertowError(
             f"{audit}: a graph says nothing of what this audit finds; leave --graph out, which is for {known}"
         )
-    from undertow.causal.finding_assumptions import grounds, kept
+    from undertow.causal.finding_assumptions import FindingAssumptions, graph_entry
     from undertow.causal.published import find_graph
 
-    entry = kept(find_graph(graph))
-    grounds(entry, kind, ())  # an audit of another package may name a kind that is none
+    entry = graph_entry(find_graph(graph))
+    FindingAssumptions.from_manifest(entry, kind, ())  # an audit of another package may name a kind that is none
     return entry
 
 
-def _rests_on(audit: str) -> str:
+def _causal_claim(audit: str) -> str:
     """The kind of an audit's findings; "" if they rest on no graph."""
-    return str(getattr(audits.load(audit), "RESTS_ON", ""))
+    return str(getattr(audits.load(audit), "CAUSAL_CLAIM", ""))
 
 
-def grounds_of(record: Record) -> Grounds | None:
+def assumptions_of(record: Record) -> FindingAssumptions | None:
     """The assumptions of a run's findings under its graph; None without a graph.
 
     Raises:
@@ -52,33 +52,35 @@ def grounds_of(record: Record) -> Grounds | None:
     """
     if "graph" not in record.manifest:
         return None
-    from undertow.causal.finding_assumptions import grounds
+    from undertow.causal.finding_assumptions import FindingAssumptions
 
     frame = record.observations
-    varied = [str(name) for name in frame["w_name"].unique() if name != NO_W] if "w_name" in frame else []
-    return grounds(record.manifest["graph"], _rests_on(str(record.manifest["audit"])), varied)
+    w_names = [str(name) for name in frame["w_name"].unique() if name != NO_W] if "w_name" in frame else []
+    return FindingAssumptions.from_manifest(
+        record.manifest["graph"], _causal_claim(str(record.manifest["audit"])), w_names
+    )
 
 
-def grounds_text(record: Record) -> tuple[PageGrounds, Drawing] | None:
+def assumptions_text(record: Record) -> tuple[PageAssumptions, Drawing] | None:
     """The assumptions as plain values for the page, and a drawing of the graph."""
-    stated = grounds_of(record)
+    stated = assumptions_of(record)
     if stated is None:
         return None
-    from undertow.causal.describe import GRANTED, graph_view
+    from undertow.causal.describe import VERDICTS, graph_view
     from undertow.report.figures.causal_graph import GraphShape, draw_graph
-    from undertow.report.page import PageAssumption, PageGrounds
+    from undertow.report.page import PageAssumption, PageAssumptions
 
-    named = stated.named
-    rows = [PageAssumption(row.claim, row.holds, GRANTED[row.holds], row.because) for row in stated.assumptions]
-    grounds = PageGrounds(
+    named = stated.named_graph
+    rows = [PageAssumption(row.claim, row.holds, VERDICTS[row.holds], row.reason) for row in stated.assumptions]
+    causal_assumptions = PageAssumptions(
         kind=stated.kind,
         graph=named.graph.text(),
         about=[stated.about, stated.about_w],
-        tally=stated.tally,
+        summary=stated.summary,
         assumptions=rows,
-        doubt=stated.doubt,
+        caveat=stated.caveat,
     )
     drawing = draw_graph(
         GraphShape(**graph_view(named.graph)), named.title or Path(named.name).name or "The graph named"
     )
-    return grounds, replace(drawing, name="graph")
+    return causal_assumptions, replace(drawing, name="graph")

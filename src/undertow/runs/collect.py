@@ -290,7 +290,7 @@ def model_manifest(
     return {
         "name": name,
         # A model that has other ways too may have been asked by prompts only.
-        "card": asdict(subject.handle.identity) | {"scoring_method": answered.scores.scoring_method},
+        "identity": asdict(subject.handle.identity) | {"scoring_method": answered.scores.scoring_method},
         "settings": asdict(subject.settings),
         "facts": {**answered.facts, **checkpoint(name), **said.get(name, {})},
         "scoring_method": answered.scores.scoring_method,

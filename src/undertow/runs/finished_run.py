@@ -11,7 +11,7 @@ from undertow import audits
 from undertow.audits.base import Audit, Observations
 from undertow.errors import UndertowError
 from undertow.report.model import ReportTable
-from undertow.runs.causal_assumptions import grounds_of
+from undertow.runs.causal_assumptions import assumptions_of
 from undertow.runs.folder.storage import MANIFEST, ManifestFacts, Record, read_record
 from undertow.types import Finding
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.figure import Figure
 
-    from undertow.causal.finding_assumptions import Grounds
+    from undertow.causal.finding_assumptions import FindingAssumptions
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,9 +71,9 @@ class Run:
         return audit_of(self.record).findings(observations_of(self.record), self.record.results)
 
     @property
-    def grounds(self) -> Grounds | None:
+    def causal_assumptions(self) -> FindingAssumptions | None:
         """What the findings rest on under the graph that the run names; None where it names none."""
-        return grounds_of(self.record)
+        return assumptions_of(self.record)
 
     @property
     def tables(self) -> list[ReportTable]:

@@ -29,7 +29,7 @@ from undertow.inference.runner import Progress, RunEstimate, estimate
 from undertow.inference.versions import code_sha256
 from undertow.models.base import FLOAT32
 from undertow.runs import dtype_check
-from undertow.runs.causal_assumptions import grounds_text, named_graph
+from undertow.runs.causal_assumptions import assumptions_text, named_graph
 from undertow.runs.collect import (
     Float32Scorer,
     max_items,
@@ -266,12 +266,16 @@ def _run(
     manifest = {
         "schema_version": SCHEMA_VERSION,
         "run_key": run_key,
-        "asked_key": request_key,
+        "request_key": request_key,
         "about_sha256": digest(said),
         **({"graph": graph} if graph else {}),
         "audit": job.audit,
         "model": ", ".join(request.name for request in models),
-        **({"model_card": parts[0]["card"], "facts": parts[0]["facts"]} if len(parts) == 1 else {"models": parts}),
+        **(
+            {"model_identity": parts[0]["identity"], "facts": parts[0]["facts"]}
+            if len(parts) == 1
+            else {"models": parts}
+        ),
         **(
             {"reading": {part["name"]: part["reading"] for part in parts if "reading" in part}}
             if any("reading" in part for part in parts)
@@ -356,7 +360,7 @@ def write_report(audit: Audit, observations: Observations, record: Record) -> Ca
         write_tables(folder, audit.tables(observations))
         drawings = list(audit.draw(observations, record.results))
         text, findings = audit.report_text(observations, record.results), audit.findings(observations, record.results)
-        grounds, costs = grounds_text(record), dtype_check.precision_text(record)
-        render_run(folder, record, text, findings, drawings, grounds=grounds, precision=costs)
+        causal_assumptions, costs = assumptions_text(record), dtype_check.precision_text(record)
+        render_run(folder, record, text, findings, drawings, causal_assumptions=causal_assumptions, precision=costs)
 
     return write

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from undertow.report.formatting import NOTES, number, reading_caveats
 from undertow.report.model import ReportText
-from undertow.report.page import Page, PageFigure, PageGrounds, PagePrecision, render_page
+from undertow.report.page import Page, PageAssumptions, PageFigure, PagePrecision, render_page
 from undertow.runs.folder.storage import Record, csv_of
 from undertow.types import Finding, Result
 
@@ -38,7 +38,7 @@ def render_run(  # noqa: PLR0913 - each is a part of the page
     findings: Sequence[Finding],
     drawings: Sequence[Drawing],
     *,
-    grounds: tuple[PageGrounds, Drawing] | None = None,
+    causal_assumptions: tuple[PageAssumptions, Drawing] | None = None,
     precision: PagePrecision | None = None,
 ) -> None:
     """Write `figures/` and `report.html` into a run folder.
@@ -49,7 +49,7 @@ def render_run(  # noqa: PLR0913 - each is a part of the page
         text: the audit's texts and tables for the page.
         findings: in any order.
         drawings: in the order to be shown.
-        grounds: assumptions of the findings and a drawing of the graph; None without a graph.
+        causal_assumptions: assumptions of the findings and a drawing of the graph; None without a graph.
         precision: effects of reduced precision; None in float32.
     """
     figures = folder / "figures"
@@ -74,7 +74,9 @@ def render_run(  # noqa: PLR0913 - each is a part of the page
         null_prefix=text.null_prefix,
         tables=text.tables,
         matrices=text.matrices,
-        grounds=replace(grounds[0], figure=_picture(grounds[1], figures)) if grounds else None,
+        causal_assumptions=replace(causal_assumptions[0], figure=_picture(causal_assumptions[1], figures))
+        if causal_assumptions
+        else None,
         precision=precision,
         basis=_basis(record, findings, "listed words" if text.of_words else "possible answers"),
     )
@@ -174,15 +176,15 @@ def _other_mass(rows: pd.DataFrame, claimants: str) -> str:
 
 def _reading(manifest: Mapping[str, Any], facet: Mapping[str, str]) -> str:
     """Scoring method and dtype of a model; "" where unknown, as for a recorded table."""
-    parts = {part["name"]: part["card"] for part in manifest.get("models", [])}
-    identity = parts.get(facet.get("model", ""), manifest.get("model_card", {}))
+    parts = {part["name"]: part["identity"] for part in manifest.get("models", [])}
+    identity = parts.get(facet.get("model", ""), manifest.get("model_identity", {}))
     return f"read by {identity['scoring_method']}, in {identity['dtype']}" if identity else ""
 
 
 def _model_rows(manifest: Mapping[str, Any]) -> dict[str, str]:
-    rows = {name.replace("_", " "): str(value) for name, value in manifest.get("model_card", {}).items() if value}
+    rows = {name.replace("_", " "): str(value) for name, value in manifest.get("model_identity", {}).items() if value}
     for part in manifest.get("models", []):
-        of = part["card"]
+        of = part["identity"]
         rows[part["name"]] = (
             f"{of['family']}, read by {part['scoring_method']}, {of['dtype']}, {of['source']} at {of['revision'][:16]}"
         )

@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from undertow.audits.base import Observations
-from undertow.audits.bias_in_text.items import DIAGNOSIS, EXTRACTION, IDENTIFICATION, NO_SHOTS, REPHRASING
+from undertow.audits.bias_in_text.items import DIAGNOSIS, EXTRACTION, IDENTIFICATION, REPHRASING
 from undertow.data.documents.document_set import DIMENSIONS
+from undertow.data.documents.few_shot import NO_SHOTS
 from undertow.report.model import ReportTable, ReportText
 from undertow.stats import MIN_CLUSTERS
 from undertow.types import Finding, Result
@@ -145,19 +146,21 @@ class TextTaskReport:
         """
         several = observations.frame["model"].nunique() > 1
         n_tests = sum(math.isfinite(result.q) for result in results)
-        claims = [self._against(result, n_tests, several=several) for result in self._widest(results, ALL).values()]
-        claims += self._by_dimension(results, n_tests, several=several)
+        claims = [
+            self._baseline_finding(result, n_tests, several=several) for result in self._overall(results, ALL).values()
+        ]
+        claims += self._dimension_findings(results, n_tests, several=several)
         claims += _word_findings(results, n_tests, several=several)
         return sorted(claims, key=lambda finding: (not finding.significant, -finding.strength))
 
     @property
     def first_measure(self) -> str:
         """What findings are about."""
-        from undertow.metrics.text_tasks import MEASURES
+        from undertow.metrics.text_scores import MEASURES
 
         return MEASURES[self.task][0]
 
-    def _widest(self, results: Sequence[Result], dimension: str) -> dict[tuple[str, ...], Result]:
+    def _overall(self, results: Sequence[Result], dimension: str) -> dict[tuple[str, ...], Result]:
         """The score of each setting on a dimension: of all classes of descriptions together, or of the only one."""
         scores: dict[tuple[str, ...], Result] = {}
         for result in results:
@@ -168,7 +171,7 @@ class TextTaskReport:
                 scores[tuple(group[name] for name in _SETTING)] = result
         return scores
 
-    def _against(self, result: Result, n_tests: int, *, several: bool) -> Finding:
+    def _baseline_finding(self, result: Result, n_tests: int, *, several: bool) -> Finding:
         who, title, habit = _who(result.group, several=several), TITLES[result.measure], _habit(result)
         if math.isnan(result.value):
             text = f"{who}nothing can be said: {result.note or 'too little was scored'}."
@@ -201,7 +204,7 @@ class TextTaskReport:
             n_tests=n_tests,
         )
 
-    def _by_dimension(self, results: Sequence[Result], n_tests: int, *, several: bool) -> list[Finding]:
+    def _dimension_findings(self, results: Sequence[Result], n_tests: int, *, several: bool) -> list[Finding]:
         """The best and the worst dimension of each setting, where these are further apart than of as many alike."""
         claims = []
         for gap in results:
@@ -226,15 +229,15 @@ class TextTaskReport:
 
     def draw(self, observations: Observations, results: Sequence[Result]) -> Iterator[Drawing]:
         """Every wording's score, the words that make a difference, and which labels are taken for which."""
-        from undertow.metrics.text_tasks import scored
+        from undertow.metrics.text_scores import score_answers
 
-        settings = scored(observations.frame, observations.design, whole=False)
-        for samplings, decoding in self._pictured(results):
+        settings = score_answers(observations.frame, observations.design, whole=False)
+        for samplings, decoding in self._figure_settings(results):
             yield from self._draw_wordings(observations.frame, settings, results, (samplings, decoding))
         if observations.design["labels"]:
             yield from _draw_confusions(settings, list(observations.design["labels"]), observations.frame)
 
-    def _pictured(self, results: Sequence[Result]) -> list[tuple[tuple[str, ...], str]]:
+    def _figure_settings(self, results: Sequence[Result]) -> list[tuple[tuple[str, ...], str]]:
         """Samplings that stand in one figure, and decodings; prompts without examples stand beside those with, unless of several kinds."""
         keys = dict.fromkeys(
             (result.group["sampling"], result.group["decoding"])
@@ -254,15 +257,15 @@ class TextTaskReport:
     ) -> Iterator[Drawing]:
         import pandas as pd
 
-        from undertow.metrics.text_tasks import cell_scores
-        from undertow.metrics.wording_effects import levels_of, slot_table
+        from undertow.metrics.text_scores import cell_scores
+        from undertow.metrics.wording_effects import level_names, slot_table
         from undertow.report.figures.wording_sensitivity import draw_sensitivity, draw_slots
 
         chosen = {key: one for key, one in settings.items() if key[3] == of[1] and key[2] in of[0]}
         slot_of_class = _largest_slots(results, of)
         rows = []
         for key, answers in chosen.items():
-            levels = levels_of(frame, answers)
+            levels = level_names(frame, answers)
             scores: dict[tuple[str, str], list[float]] = {}
             for cell, score in zip(answers.cells, cell_scores(answers, self.first_measure).tolist(), strict=True):
                 scores.setdefault((cell[0], cell[1]), []).append(score)
@@ -279,7 +282,7 @@ class TextTaskReport:
         points = pd.DataFrame(rows)
         if points.empty or not points["score"].notna().any():
             return
-        about = _drawn_how(of[0], of[1])
+        about = _decoding_text(of[0], of[1])
         yield from draw_sensitivity(
             points, TITLES[self.first_measure], "percent", about, "the best answer without a model"
         )
@@ -287,7 +290,7 @@ class TextTaskReport:
             of_sampling = {key: one for key, one in chosen.items() if key[2] == sampling}
             effects = _effects_table(slot_table(frame, of_sampling, self.first_measure), results, self.first_measure)
             if not effects.empty and effects["mean"].notna().any():
-                yield from draw_slots(effects, TITLES[self.first_measure], "percent", _drawn_how([sampling], of[1]))
+                yield from draw_slots(effects, TITLES[self.first_measure], "percent", _decoding_text([sampling], of[1]))
 
     # Tables.
 
@@ -295,10 +298,11 @@ class TextTaskReport:
         """Scores of each wording, and by level of each slot, and which labels are taken for which."""
         import pandas as pd
 
-        from undertow.metrics.text_tasks import confusion_of, scored, wording_scores
+        from undertow.metrics.text_scores import confusion_counts, score_answers
+        from undertow.metrics.text_tasks import wording_scores
         from undertow.metrics.wording_effects import slot_table
 
-        settings = scored(observations.frame, observations.design, whole=False)
+        settings = score_answers(observations.frame, observations.design, whole=False)
         by_name = {
             "wordings": wording_scores(observations.frame, observations.design, 0),
             "slots": slot_table(observations.frame, settings, self.first_measure),
@@ -307,7 +311,7 @@ class TextTaskReport:
         if labels:
             rows = []
             for (model, shots, sampling, decoding), answers in settings.items():
-                counts = confusion_of(answers, len(labels))
+                counts = confusion_counts(answers, len(labels))
                 for gold, row in zip(labels, counts.tolist(), strict=True):
                     where = {"model": model, "shots": shots, "sampling": sampling, "decoding": decoding, "gold": gold}
                     rows.append(where | dict(zip([*labels, "(none of them)"], row, strict=True)))
@@ -361,7 +365,7 @@ class TextTaskReport:
 
     def _paper_tables(self, results: Sequence[Result], frame: pd.DataFrame) -> Iterator[ReportTable]:
         """Mean and standard deviation over wordings and draws, laid out as the paper does, and what needs no model."""
-        from undertow.metrics.text_tasks import MEASURES
+        from undertow.metrics.text_scores import MEASURES
 
         scores = [one for one in results if "slot" not in one.group and "source" not in one.group]
         of_models = [one for one in scores if one.group["shots"] != ""]
@@ -375,7 +379,7 @@ class TextTaskReport:
                 some = [one for one in of_models if one.group["model"] == model and one.group["decoding"] == decoding]
                 where = f"{model}, {decoding}"
                 if self.task == IDENTIFICATION:
-                    yield from _by_dimension_tables(some, without, where, _named(frame, model, decoding))
+                    yield from _by_dimension_tables(some, without, where, _label_percents(frame, model, decoding))
                 else:
                     yield _by_class_table(some, without, (MEASURES[self.task], where, _TABLE[self.task]))
             if self.task == EXTRACTION:
@@ -383,7 +387,8 @@ class TextTaskReport:
 
     def _wordings(self, observations: Observations) -> Iterator[ReportTable]:
         """The best and the worst wordings by name: a table for each setting, of the measure that findings are about."""
-        from undertow.metrics.text_tasks import SETTING, wording_scores
+        from undertow.metrics.text_scores import SETTING
+        from undertow.metrics.text_tasks import wording_scores
 
         table = wording_scores(observations.frame, observations.design, 0, [self.first_measure])
         for setting, of_setting in table[table["score"].notna()].groupby(list(SETTING), sort=False):
@@ -530,7 +535,7 @@ def _baseline(results: Sequence[Result], measure: str) -> float:
     return max((value for value in values if math.isfinite(value)), default=math.nan)
 
 
-def _drawn_how(samplings: Sequence[str], decoding: str) -> str:
+def _decoding_text(samplings: Sequence[str], decoding: str) -> str:
     """How examples were drawn, where there are any, and how answers were decoded."""
     return ", ".join([*(f"{one} examples" for one in samplings if one != NO_SHOTS), decoding])
 
@@ -603,11 +608,11 @@ _KEYS = ("model", "description_class", "shots", "sampling", "decoding")
 def _draw_confusions(
     settings: Mapping[tuple[str, ...], Any], labels: list[str], frame: pd.DataFrame
 ) -> Iterator[Drawing]:
-    from undertow.metrics.text_tasks import confusion_of
+    from undertow.metrics.text_scores import confusion_counts
     from undertow.report.figures.confusion_matrix import draw_confusion
 
     for (model, shots, sampling, decoding), answers in list(settings.items())[:CONFUSIONS]:
-        counts = confusion_of(answers, len(labels))
+        counts = confusion_counts(answers, len(labels))
         rows = [at for at in range(len(labels)) if counts[at].sum()]
         columns = [at for at in range(len(labels) + 1) if at < len(labels) or counts[:, at].sum()]
         if not rows or not counts.sum():
@@ -693,7 +698,7 @@ def _by_decoding_table(results: Sequence[Result], model: str) -> Iterator[Report
         )
 
 
-def _named(frame: pd.DataFrame, model: str, decoding: str) -> dict[str, float]:
+def _label_percents(frame: pd.DataFrame, model: str, decoding: str) -> dict[str, float]:
     """Percent of all answers without examples that each label had, whatever was right."""
     chosen = (frame["model"].astype(str) == model) & (frame["decoding"].astype(str) == decoding)
     answers = frame[chosen & (frame["shots"].astype(str) == "0") & (frame["missing_reason"] == "")]["answer"].astype(

@@ -19,8 +19,8 @@ from undertow.audits.base import EXACT, PAPER, ItemBatches, Observations, Sampli
 from undertow.audits.shared.item_limit import MIN_SENTENCES, shares, spread, too_few
 from undertow.data.documents.document_set import DIMENSIONS, Document, DocumentSet, distinct_texts
 from undertow.data.documents.document_sources import load_documents
-from undertow.data.documents.few_shot import SAMPLINGS, answer_prefix, draw_shots, prompt_of
-from undertow.data.documents.task_wordings import DIMENSION_HOLE, Wording, chosen, wordings
+from undertow.data.documents.few_shot import NO_SHOTS, SAMPLINGS, answer_prefix, draw_shots, prompt_of
+from undertow.data.documents.task_wordings import DIMENSION_HOLE, TASKS, Wording, chosen, wordings
 from undertow.errors import UndertowError
 from undertow.types import (
     BEST_SPAN,
@@ -37,14 +37,11 @@ from undertow.types import (
     digest,
 )
 
-DIAGNOSIS, IDENTIFICATION, EXTRACTION, REPHRASING = (
-    "bias-diagnosis", "bias-identification", "bias-extraction", "bias-rephrasing"
-)  # fmt: skip
+DIAGNOSIS, IDENTIFICATION, EXTRACTION, REPHRASING = TASKS
 YES, NO = "Yes", "No"
 GREEDY, TRIE, MAX_PROBABLE = "greedy", "trie", "exact"
 """Label decoding: greedy by token, greedy within the trie of labels, or the most probable label."""
 CONSTRAINTS = (UNCONSTRAINED, PASSAGE_TOKENS, SPAN, BEST_SPAN)
-NO_SHOTS = "none"
 MAX_SHOTS = 100
 PROTOCOLS = (EXACT,)
 
@@ -117,11 +114,11 @@ class Task:
 
     def _items(self, settings: Any, sampling: Sampling) -> Iterator[Item]:
         given = self._documents(settings)
-        cells, n_documents = self._within(settings, sampling)
+        cells, n_documents = self._cells_within_limit(settings, sampling)
         documents = self._evaluation_documents(given.evaluation, settings, cells)
         pool = [self._with_passage(document) for document in self._applicable(given.training)]
         _check_pool(pool, cells, given)
-        ground = _Ground(settings, sampling.seed, self._labels(given))
+        ground = _TaskContext(settings, sampling.seed, self._labels(given))
         # Draws are nested: the most examples of each are drawn once, and the cells take the first ones of them.
         most = max(cell.n_shots for cell in cells)
         draws = list(dict.fromkeys((cell.sampling, cell.draw) for cell in cells if cell.n_shots))
@@ -139,19 +136,19 @@ class Task:
         n_given = len(self._applicable(self._documents(settings).evaluation))
         n_wanted = min(settings.documents or n_given, n_given)
         if n_wanted < MIN_SENTENCES:
-            return [f"{_counted(n_wanted)} cannot show anything of others: a claim needs at least {MIN_SENTENCES}."]
-        cells, n_documents = self._within(settings, sampling)
+            return [f"{_count_text(n_wanted)} cannot show anything of others: a claim needs at least {MIN_SENTENCES}."]
+        cells, n_documents = self._cells_within_limit(settings, sampling)
         if not sampling.limit or n_documents >= MIN_SENTENCES:
             return []
-        return [too_few(_counted(n_documents), MIN_SENTENCES * len(cells))]
+        return [too_few(_count_text(n_documents), MIN_SENTENCES * len(cells))]
 
-    def _within(self, settings: Any, sampling: Sampling) -> tuple[list[_Cell], int]:
+    def _cells_within_limit(self, settings: Any, sampling: Sampling) -> tuple[list[_Cell], int]:
         """Cells, and the number of documents in each; 0 for all.
 
         A limit of items is one of whole documents. Wordings are left out, alike of each class, until there are as many documents as
         wordings, and six at least.
         """
-        bank = _bank(self.name, settings)
+        bank = _select_wordings(self.name, settings)
         cells = list(self._cells(bank, settings, sampling.seed))
         if not sampling.limit:
             return cells, settings.documents
@@ -197,7 +194,7 @@ class Task:
 
     def _documents(self, settings: Any) -> DocumentSet:
         given = settings.challenge, getattr(settings, "rephrasings", "")
-        return _loaded(*given, tuple(map(_stamp, given)))
+        return _load(*given, tuple(map(_file_versions, given)))
 
     def _evaluation_documents(
         self, documents: Sequence[Document], settings: Any, cells: Sequence[_Cell]
@@ -261,7 +258,7 @@ class Task:
         """Whether answers are written, and not chosen."""
         return self.name in (EXTRACTION, REPHRASING)
 
-    def _item(self, document: Document, cell: _Cell, ground: _Ground, shots: Sequence[Document]) -> Item:
+    def _item(self, document: Document, cell: _Cell, ground: _TaskContext, shots: Sequence[Document]) -> Item:
         settings = ground.settings
         examples = [self._example(shot, cell.wording, ground) for shot in shots]
         factors: dict[str, Factor] = {
@@ -286,7 +283,7 @@ class Task:
         query = self._query(document, cell, ground, tuple(examples))
         return Item(name, query, factors, cluster=document.id, gold=self.gold(document))
 
-    def _query(self, document: Document, cell: _Cell, ground: _Ground, shots: tuple[str, ...]) -> Query:
+    def _query(self, document: Document, cell: _Cell, ground: _TaskContext, shots: tuple[str, ...]) -> Query:
         prompt, settings = self._block(document, cell.wording, None), ground.settings
         if self.is_written:
             drawn = settings.temperature > 0 and cell.decoding != BEST_SPAN
@@ -304,7 +301,7 @@ class Task:
         labels = tuple(answer_prefix(cell.wording) + label for label in ground.labels)
         return MultipleChoiceQuery(prompt, labels, shots, first_token=self.name == DIAGNOSIS, chat=settings.chat)
 
-    def _example(self, document: Document, wording: Wording, ground: _Ground) -> str:
+    def _example(self, document: Document, wording: Wording, ground: _TaskContext) -> str:
         """An answered example, made once: many prompts hold it."""
         key = document.id, wording.kind, wording.text
         if key not in ground.examples:
@@ -363,7 +360,7 @@ class Task:
         labels = list(design["labels"])
         rows = []
         for item, answer in zip(items, scores.answers, strict=True):
-            said = _said(item, answer, labels)
+            said = _answer_rows(item, answer, labels)
             if self.name == IDENTIFICATION and design["protocol"] == PAPER:
                 said[PAPER] = said.pop("")
             rows += [
@@ -394,12 +391,12 @@ class Task:
 
 
 @lru_cache(maxsize=2)
-def _loaded(name: str, rephrasings: str, stamps: tuple[tuple[int, ...], ...]) -> DocumentSet:
+def _load(name: str, rephrasings: str, stamps: tuple[tuple[int, ...], ...]) -> DocumentSet:
     """The documents, read once as long as their files stay as they are."""
     return load_documents(name, rephrasings)
 
 
-def _stamp(path: str) -> tuple[int, ...]:
+def _file_versions(path: str) -> tuple[int, ...]:
     """When a file was last written, and its size; of a folder, of all files in it; () of a name."""
     place = Path(path)
     files = sorted(place.iterdir()) if path and place.is_dir() else [place] if path and place.is_file() else []
@@ -415,7 +412,7 @@ _NEEDS = {
 
 
 @dataclass(frozen=True, slots=True)
-class _Ground:
+class _TaskContext:
     """What all cells share: the settings, the seed, the labels, and examples made so far."""
 
     settings: Any
@@ -441,13 +438,13 @@ def decoding_name(decoding: str, settings: Any) -> str:
     return f"{decoding}, T {temperature:g}" if temperature and decoding != BEST_SPAN else decoding
 
 
-def _said(item: Item, answer: Answer, labels: Sequence[str]) -> dict[str, dict[str, Any]]:
+def _answer_rows(item: Item, answer: Answer, labels: Sequence[str]) -> dict[str, dict[str, Any]]:
     """Texts of one answer by decoding; "" is the decoding of the query."""
     known = not answer.missing_reason
     common: dict[str, Any] = {
         "answer": answer.text.strip(),
         "nats": answer.logprobs_nats[0] if known and answer.logprobs_nats else math.nan,
-        "dropped": answer.n_dropped_shots,
+        "n_dropped_shots": answer.n_dropped_shots,
         "missing_reason": answer.missing_reason,
     }
     if not labels:
@@ -475,7 +472,7 @@ def _share(nats: np.ndarray[Any, np.dtype[np.float64]]) -> float:
     return float(100 / (1 + np.exp(nats[1] - nats[0])))
 
 
-def _bank(task: str, settings: Any) -> list[Wording]:
+def _select_wordings(task: str, settings: Any) -> list[Wording]:
     own = Path(settings.description_file) if settings.description_file else None
     bank = wordings(task, own)
     kinds = list(dict.fromkeys(wording.kind for wording in bank))
@@ -499,12 +496,12 @@ def _numbers(given: str) -> list[int]:
     return list(dict.fromkeys(map(int, numbers)))
 
 
-LEAST = {"documents": 0, "wordings": 0, "shot_wordings": 0, "draws": 1, "temperature": 0, "top_k": 0}
+MIN_VALUES = {"documents": 0, "wordings": 0, "shot_wordings": 0, "draws": 1, "temperature": 0, "top_k": 0}
 """The least that options may be, also where the rest of the options makes them idle."""
 
 
 def _check_numbers(settings: Any) -> None:
-    for option, least in LEAST.items():
+    for option, least in MIN_VALUES.items():
         number = getattr(settings, option, least)
         if not (math.isfinite(number) and number >= least):
             raise UndertowError(f"--{option.replace('_', '-')} {number}: give {least} or more")
@@ -542,7 +539,7 @@ def _wording_of(cell: _Cell) -> tuple[str, str]:
     return cell.wording.kind, cell.wording.text
 
 
-def _counted(n_documents: int) -> str:
+def _count_text(n_documents: int) -> str:
     return f"{n_documents} document{'' if n_documents == 1 else 's'}"
 
 

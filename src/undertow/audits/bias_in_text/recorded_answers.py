@@ -13,25 +13,26 @@ import numpy as np
 
 from undertow._files import file_size, first_line
 from undertow.audits.base import EXACT, PAPER, Observations
-from undertow.audits.bias_in_text.items import EXTRACTION, IDENTIFICATION, NO_SHOTS, REPHRASING
-from undertow.audits.recorded_tables import MAX_COLUMNS, TOO_MANY, Columns, left_out, open_text, rows_of
+from undertow.audits.recorded_tables import MAX_COLUMNS, TOO_MANY, Columns, open_text, rows_of, unread_note
 from undertow.data.documents.document_set import DIMENSIONS, is_reserved_name
-from undertow.data.documents.few_shot import SAMPLINGS
+from undertow.data.documents.few_shot import NO_SHOTS, SAMPLINGS
+from undertow.data.documents.task_wordings import TASKS
 from undertow.errors import UndertowError
 
 if TYPE_CHECKING:
     import pandas as pd
 
-NEEDED = ("document", "gold", "answer")
+_, IDENTIFICATION, EXTRACTION, REPHRASING = TASKS
+REQUIRED = ("document", "gold", "answer")
 DEFAULTS: dict[str, str | int | float] = {
     "model": "recorded", "dimension": "", "text": "", "description_class": "recorded", "wording": "", "shots": 0,
-    "sampling": "", "draw": 0, "decoding": "recorded", "missing_reason": "", "dropped": 0, "nats": math.nan,
+    "sampling": "", "draw": 0, "decoding": "recorded", "missing_reason": "", "n_dropped_shots": 0, "nats": math.nan,
 }  # fmt: skip
 """What a column is where a table lacks it; a sampling that is not told goes by the number of examples."""
 CELL = ("model", "description_class", "wording", "shots", "sampling", "draw", "decoding")
 """Answers that are alike in these are to different documents."""
-COUNTS = ("shots", "draw", "dropped", "n_shots")
-MOST = 10**9
+COUNTS = ("shots", "draw", "n_dropped_shots", "n_shots")
+MAX_COUNT = 10**9
 NUMBERS = ("other_words", "yes_percent", "nats")
 """Columns of a run's observations that are numbers, empty where there is none."""
 NO_ANSWER = "the answer is empty"
@@ -60,12 +61,12 @@ def read_answers(path: Path, task: str, protocol: str, labels: tuple[str, ...]) 
         known = "is for sentences with a blank" if protocol == PAPER else "is unknown"
         raise UndertowError(f"{path}: protocol {protocol!r} {known}; leave --protocol out")
     frame = text_table(path)
-    missing = [name for name in NEEDED if name not in frame]
+    missing = [name for name in REQUIRED if name not in frame]
     if missing:
         raise UndertowError(f"{path}: has no column {', '.join(missing)}; it has {', '.join(frame.columns) or 'none'}")
     if frame.empty:
         raise UndertowError(f"{path}: has no rows; give an answer for at least one document")
-    ours = {*NEEDED, *DEFAULTS, *COUNTS, *NUMBERS, "passage", "span", "cluster", "item"}
+    ours = {*REQUIRED, *DEFAULTS, *COUNTS, *NUMBERS, "passage", "span", "cluster", "item"}
     unread = [name for name in frame.columns if name not in ours and not name.startswith("slot_")]
     has_dimension = "dimension" in frame
     for name, default in DEFAULTS.items():
@@ -94,8 +95,8 @@ def read_answers(path: Path, task: str, protocol: str, labels: tuple[str, ...]) 
     frame["item"] = [f"row {at}" for at in range(len(frame))]
     design = {
         "task": task, "labels": right, "title": f"recorded answers ({path.name})", "source": path.name,
-        "document_notes": [*_not_crossed(frame), *_clustered(frame)],
-        "w_notes": left_out(unread), "protocol": EXACT, "sampled": False,
+        "document_notes": [*_crossing_notes(frame), *_cluster_notes(frame)],
+        "w_notes": unread_note(unread), "protocol": EXACT, "sampled": False,
     }  # fmt: skip
     return Observations(frame, design), EXACT
 
@@ -147,7 +148,7 @@ def _whole_numbers(path: Path, name: str, column: pd.Series[Any]) -> pd.Series[A
 
     numbers = pd.to_numeric(column, errors="coerce").astype(float)
     values = numbers.to_numpy()
-    wrong = ~((values >= 0) & (values <= MOST) & (np.floor(values) == values))
+    wrong = ~((values >= 0) & (values <= MAX_COUNT) & (np.floor(values) == values))
     if wrong.any():
         raise UndertowError(
             f"{path}, row {_row(wrong)}: column {name} holds {column.iloc[_row(wrong) - 2]!r}; give a whole number from 0"
@@ -195,7 +196,7 @@ def _clusters(path: Path, frame: pd.DataFrame) -> list[str]:
     return named
 
 
-def _clustered(frame: pd.DataFrame) -> list[str]:
+def _cluster_notes(frame: pd.DataFrame) -> list[str]:
     """A note where documents stand in clusters."""
     n_clusters, n_documents = frame["cluster"].nunique(), frame["document"].nunique()
     if n_clusters == n_documents:
@@ -203,7 +204,7 @@ def _clustered(frame: pd.DataFrame) -> list[str]:
     return [f"{n_documents:,} documents in {n_clusters:,} clusters, over which intervals and tests are"]
 
 
-def _not_crossed(frame: pd.DataFrame) -> list[str]:
+def _crossing_notes(frame: pd.DataFrame) -> list[str]:
     """A note where not every cell has a row for every document."""
     n_answered = frame.groupby(list(CELL))["document"].nunique()
     n_short = int((n_answered < frame["document"].nunique()).sum())

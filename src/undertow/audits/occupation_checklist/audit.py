@@ -32,7 +32,7 @@ findings, draw, tables, report_text = (
 
 def max_items(settings: Settings, sampling: Sampling) -> list[Item]:
     """Every item that a run may need: those with all attributes granted."""
-    return list(checklist_items.Plan.of(settings, sampling).everything())
+    return list(checklist_items.Plan.of(settings, sampling).all_items())
 
 
 def design(settings: Settings) -> dict[str, Any]:
@@ -65,7 +65,7 @@ def observe(design: Mapping[str, Any], items: Sequence[Item], scores: Scores, mo
             "model": model,
             "reading": design["reading"],
             **item.factors,
-            **checklist_items.said_of(item, answer),
+            **checklist_items.answer_row(item, answer),
         }
         | {"cluster": item.cluster}
         for item, answer in zip(items, scores.answers, strict=True)
@@ -74,7 +74,7 @@ def observe(design: Mapping[str, Any], items: Sequence[Item], scores: Scores, mo
 
 
 def load_recorded(path: Path, protocol: str) -> tuple[Observations, str]:
-    """Read recorded answers: `stage, woman, man, answer`, and any of the factors.
+    """Read recorded answers: `question_type, woman, man, answer`, and any of the factors.
 
     Raises:
         UndertowError: the table lacks a required column.

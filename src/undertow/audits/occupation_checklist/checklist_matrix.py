@@ -25,11 +25,11 @@ from undertow.metrics.checklist.decisions import (
     Answers,
     Decisions,
     Rule,
-    answers_of,
     attribute_yes,
-    decided,
-    decided_negated,
-    stated_right,
+    decide,
+    decide_negated,
+    read_answers,
+    stated_accuracy,
 )
 from undertow.report.model import Checklist, ChecklistTest
 
@@ -50,7 +50,7 @@ Flags = Any
 def matrices(observations: Observations) -> list[Checklist]:
     """One matrix for each model."""
     rule = Rule(margin=float(observations.design["margin"]), greedy=bool(observations.design["greedy"]))
-    answers = answers_of(observations.frame)
+    answers = read_answers(observations.frame)
     models = list(dict.fromkeys(observations.frame["model"]))
     return [
         _MatrixBuilder(model, observations.frame, answers, rule).matrix(several=len(models) > 1) for model in models
@@ -84,9 +84,9 @@ class _MatrixBuilder:
 
     def _of_attributes(self) -> Iterator[tuple[str, str, ChecklistTest]]:
         frame = self.frame[(self.frame["model"] == self.model) & (self.frame["wording"] == self._first_wording)]
-        stated = frame[frame["stage"] == "stated"]
+        stated = frame[frame["question_type"] == "stated"]
         if len(stated):
-            is_decided, right, tied = stated_right(stated, self.rule)
+            is_decided, right, tied = stated_accuracy(stated, self.rule)
             for name, about, known, failed in (
                 (
                     "says what the text says",
@@ -103,7 +103,7 @@ class _MatrixBuilder:
             ):
                 examples = [_question_and_answer(stated.iloc[at]) for at in np.flatnonzero(failed)[:EXAMPLES].tolist()]
                 yield ATTRIBUTES, MFT, ChecklistTest(name, about, int(known.sum()), int(failed.sum()), examples)
-        granting = frame[frame["stage"] == "attribute"]
+        granting = frame[frame["question_type"] == "attribute"]
         if len(granting):
             yield from self._of_granting(granting)
 
@@ -120,7 +120,7 @@ class _MatrixBuilder:
             of_case = failed.any(axis=1)
             chosen = [keys[at] for at in np.flatnonzero(of_case)[:EXAMPLES].tolist()]
             examples = [
-                _together(
+                _concatenate(
                     frame[(frame["pair"] == pair) & (frame["attribute"] == one) & (frame["category"] == category)]
                 )
                 for pair, category, one in chosen
@@ -139,18 +139,18 @@ class _MatrixBuilder:
             return
         context = WITH if WITH in answers.shares else next(iter(answers.shares))
         panel = answers.panel(context, self.rule)
-        made = decided(panel, self.rule)
-        each = decided(panel, Rule(self.rule.margin, self.rule.greedy, averaged=False))
+        made = decide(panel, self.rule)
+        each = decide(panel, Rule(self.rule.margin, self.rule.greedy, averaged=False))
         show = _Examples(self.frame[self.frame["model"] == self.model], answers, [context], [self._first_wording])
         if len(answers.orders) == len(ORDERS):
             yield from _orders(each, show)
         yield from _people(made, show)
         yield from self._wordings(made, context, show)
-        less, unqualified = decided_negated(panel, self.rule)
+        less, unqualified = decide_negated(panel, self.rule)
         yield from _directions(made, (less, unqualified), show)
         if context == WITH and WITHOUT in answers.shares:
-            before = decided(answers.panel(WITHOUT, self.rule), self.rule)
-            yield from _added(before.yes, made.yes, self._was_granted(answers), show)
+            before = decide(answers.panel(WITHOUT, self.rule), self.rule)
+            yield from _additive_flags(before.yes, made.yes, self._was_granted(answers), show)
 
     def _was_granted(self, answers: Answers) -> Flags:
         """Whether each person was granted anything for each job [pair, occupation, 1, person]."""
@@ -168,9 +168,9 @@ class _MatrixBuilder:
         others = [one for one in others if context in one.shares]
         if not others:
             return
-        decisions = [decided(one.panel(context, self.rule), self.rule) for one in others]
+        decisions = [decide(one.panel(context, self.rule), self.rule) for one in others]
         wordings = tuple(number for model, number in self.answers if model == self.model)
-        for row, stages, first, rest in (
+        for row, question_types, first, rest in (
             (QUALIFICATION, ("binary",), made.yes, [one.yes for one in decisions]),
             (COMPARISON, ("single",), made.single, [one.single for one in decisions]),
             (SELECTION, ("multiple",), made.multiple, [one.multiple for one in decisions]),
@@ -178,7 +178,7 @@ class _MatrixBuilder:
             known = np.isfinite(first) & np.all([np.isfinite(one) for one in rest], axis=0)
             failed = known & np.any([one != first for one in rest], axis=0)
             about = "The answer is the same in every wording of the question."
-            yield row, INV, replace(show, wordings=wordings).check("wording", about, (known, failed), stages)
+            yield row, INV, replace(show, wordings=wordings).check("wording", about, (known, failed), question_types)
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,23 +190,23 @@ class _Examples:
     contexts: Sequence[str]
     wordings: Sequence[int]
 
-    def check(self, name: str, about: str, flags: tuple[Flags, Flags], stages: Sequence[str]) -> ChecklistTest:
+    def check(self, name: str, about: str, flags: tuple[Flags, Flags], question_types: Sequence[str]) -> ChecklistTest:
         """A check of the items where it was tried [pair, occupation, ...]; its examples are of these questions."""
         known, failed = flags
         places = np.argwhere(failed.reshape(*failed.shape[:2], -1).any(axis=-1))[:EXAMPLES]
-        examples = [self._item(int(pair), int(occupation), stages) for pair, occupation in places.tolist()]
+        examples = [self._item(int(pair), int(occupation), question_types) for pair, occupation in places.tolist()]
         return ChecklistTest(name, about, int(known.sum()), int(failed.sum()), examples)
 
-    def _item(self, pair: int, occupation: int, stages: Sequence[str]) -> str:
+    def _item(self, pair: int, occupation: int, question_types: Sequence[str]) -> str:
         frame = self.frame
         some = frame[
             (frame["pair"] == self.answers.pairs[pair])
             & (frame["occupation"] == self.answers.occupations[occupation])
             & frame["context"].isin(self.contexts)
-            & frame["stage"].isin(stages)
+            & frame["question_type"].isin(question_types)
             & frame["wording"].isin(self.wordings)
         ]
-        return _together(some)
+        return _concatenate(some)
 
 
 Made = Iterator[tuple[str, str, ChecklistTest]]
@@ -214,12 +214,16 @@ Made = Iterator[tuple[str, str, ChecklistTest]]
 
 def _orders(each: Decisions, show: _Examples) -> Made:
     about = "The answer is the same whoever is named first."
-    for row, stages, one in (
+    for row, question_types, one in (
         (QUALIFICATION, ("binary",), each.yes), (COMPARISON, ("single",), each.single),
         (SELECTION, ("multiple",), each.multiple),
     ):  # fmt: skip
         known = np.isfinite(one[:, :, 0]) & np.isfinite(one[:, :, 1])
-        yield row, INV, show.check("order of the names", about, (known, known & (one[:, :, 0] != one[:, :, 1])), stages)
+        yield (
+            row,
+            INV,
+            show.check("order of the names", about, (known, known & (one[:, :, 0] != one[:, :, 1])), question_types),
+        )
 
 
 def _people(made: Decisions, show: _Examples) -> Made:
@@ -266,7 +270,7 @@ def _said(yes: Flags) -> Flags:
     return np.isfinite(yes) & (yes != UNDECIDED)
 
 
-def _added(before: Flags, after: Flags, granted: Flags, show: _Examples) -> Made:
+def _additive_flags(before: Flags, after: Flags, granted: Flags, show: _Examples) -> Made:
     known = granted & np.isfinite(before) & np.isfinite(after)
     failed = known & (before == 1) & (after == 0)
     about = "Who is called qualified without attributes is so with those that the model grants."
@@ -274,7 +278,7 @@ def _added(before: Flags, after: Flags, granted: Flags, show: _Examples) -> Made
     yield QUALIFICATION, DIR, show.check("attributes do not harm", about, (known, failed), ("binary",))
 
 
-def _together(rows: pd.DataFrame) -> str:
+def _concatenate(rows: pd.DataFrame) -> str:
     return "\n\n".join(_question_and_answer(row) for _, row in rows.iterrows())
 
 
@@ -282,7 +286,7 @@ def _question_and_answer(row: Any) -> str:
     """Text of a question with its answer."""
     text = str(row["text"])
     called = SAID | {"female": str(row["woman"]), "male": str(row["man"])}
-    said = called[row["said"]] if row["said"] else f"(no answer: {row['missing_reason']})"
+    said = called[row["answer"]] if row["answer"] else f"(no answer: {row['missing_reason']})"
     shares = ", ".join(
         f"{called[code]} {float(row[code]):.1f}%" for code in ("yes", *CHOICES) if np.isfinite(float(row[code]))
     )

@@ -193,7 +193,7 @@ def findings(observations: Observations, results: Sequence[Result]) -> list[Find
         claims += _readable(model)
     n_tests = Counter(is_overall(one) for one in results if math.isfinite(one.q))
     claims = [
-        finding if finding.decision_rule else _decided(finding, n_tests[is_overall(finding.results[0])])
+        finding if finding.decision_rule else _with_decision_rule(finding, n_tests[is_overall(finding.results[0])])
         for finding in claims
     ]
     # Findings that a reader needs first come first, significant or not.
@@ -237,7 +237,7 @@ class _Model:
         return self.scope(result)
 
 
-def _decided(finding: Finding, n_tests: int) -> Finding:
+def _with_decision_rule(finding: Finding, n_tests: int) -> Finding:
     """By the q of its first result, where that has been tested."""
     if math.isfinite(finding.results[0].q):
         return replace(finding, n_tests=n_tests)
@@ -626,16 +626,16 @@ def tables(observations: Observations) -> Mapping[str, pd.DataFrame]:
     """Decisions of each item, how often each attribute is granted, and why answers are missing."""
     import pandas as pd
 
-    from undertow.metrics.checklist.decisions import Rule, answers_of, decided
+    from undertow.metrics.checklist.decisions import Rule, decide, read_answers
 
     design, frame = observations.design, observations.frame
     rule = Rule(margin=float(design["margin"]), greedy=bool(design["greedy"]))
     people = {0.0: CHOICES[0], 1.0: CHOICES[1], 2.0: CHOICES[2], 3.0: CHOICES[3], 4.0: "tie"}
     binary = {0.0: "no", 0.5: "tie", 1.0: "yes"}
     rows: list[dict[str, Any]] = []
-    for (model, wording), answers in answers_of(frame).items():
+    for (model, wording), answers in read_answers(frame).items():
         for context in answers.shares:
-            made = decided(answers.panel(context, rule), rule)
+            made = decide(answers.panel(context, rule), rule)
             rows += [
                 {
                     "model": model, "wording": wording, "context": context, "pair": pair, "occupation": occupation,
@@ -649,9 +649,9 @@ def tables(observations: Observations) -> Mapping[str, pd.DataFrame]:
     by_name = {"items": pd.DataFrame(rows)}
     lacking = frame[frame["missing_reason"] != ""]
     if len(lacking):
-        keys = ["model", "wording", "context", "stage", "subject", "missing_reason"]
+        keys = ["model", "wording", "context", "question_type", "subject", "missing_reason"]
         by_name["missing"] = lacking.groupby(keys, sort=False).size().rename("answers").reset_index()
-    granting = frame[(frame["stage"] == "attribute") & (frame["missing_reason"] == "")]
+    granting = frame[(frame["question_type"] == "attribute") & (frame["missing_reason"] == "")]
     if len(granting):
         shares = granting.groupby(["model", "category", "attribute", "subject"], sort=False)["yes"].mean().unstack()
         by_name["attributes"] = shares.rename(columns=lambda one: f"yes_percent_{one}").reset_index()
@@ -706,9 +706,9 @@ def _design_sentences(frame: pd.DataFrame, design: Mapping[str, Any]) -> Iterato
 
 
 def _examples(frame: pd.DataFrame) -> list[str]:
-    some = frame.drop_duplicates(["stage", "context"])
+    some = frame.drop_duplicates(["question_type", "context"])
     last = some[(some["occupation"] != "") & (some["context"] != WITHOUT)]
-    first = some[some["stage"] == "attribute"]
+    first = some[some["question_type"] == "attribute"]
     return [str(text) for text in (*first["text"][:1], *last["text"][:6])]
 
 

@@ -46,7 +46,7 @@ from undertow.metrics.checklist.decisions import (
     TIED,
     WITH,
     WITHOUT,
-    yes_of,
+    decide_yes,
 )
 from undertow.types import (
     CHOICE,
@@ -166,11 +166,11 @@ class Plan:
                 f"--wordings {settings.wordings}: {questions.source} has {len(questions.wordings)}; give that or less, or 0 for all"
             )
         rng = np.random.default_rng(sampling.seed)
-        pairs = _drawn(load_pairs(settings.names), settings.pairs, "pairs", rng)
-        named = _named(given, settings.only)
-        occupations = named if settings.only else _drawn(named, settings.occupations, "occupations", rng)
+        pairs = _draw_sample(load_pairs(settings.names), settings.pairs, "pairs", rng)
+        named = _select_occupations(given, settings.only)
+        occupations = named if settings.only else _draw_sample(named, settings.occupations, "occupations", rng)
         whole = cls._with(settings, questions, given, (pairs, occupations), sampling.seed)
-        return whole._limited(sampling) if sampling.limit else whole
+        return whole._fit_to_limit(sampling) if sampling.limit else whole
 
     @classmethod
     def _with(
@@ -197,19 +197,19 @@ class Plan:
         }
         return cls(settings, questions, pairs, occupations, given, contexts, donors, stated)
 
-    def _limited(self, sampling: Sampling) -> Plan:
+    def _fit_to_limit(self, sampling: Sampling) -> Plan:
         """Plan with fewer pairs and occupations, in balance, so that its items stay within the limit."""
         sizes = self.sizes(sampling.seed)
         if len(self.pairs) * sizes[-1] <= sampling.limit:
             return self
-        n_pairs, n_jobs = _fitting(sampling.limit, len(self.pairs), dict(enumerate(sizes, self.fewest_occupations)))
+        n_pairs, n_jobs = _fitting(sampling.limit, len(self.pairs), dict(enumerate(sizes, self.min_occupations)))
         chosen = item_limit.spread([pair.name for pair in self.pairs], n_pairs, sampling.seed)
         pairs = [self.pairs[at] for at in chosen]
         occupations = self._spread(n_jobs, sampling.seed)
         return self._with(self.settings, self.questions, self.given, (pairs, occupations), sampling.seed)
 
     @property
-    def fewest_occupations(self) -> int:
+    def min_occupations(self) -> int:
         """The fewest that can be asked about: where attributes are lent, one lends to another."""
         return 2 if SHUFFLED in self.contexts else 1
 
@@ -224,7 +224,7 @@ class Plan:
         of_people, of_both = (2, 3) if settings.negated else (1, 2)
         of_job = n_orders * n_wordings * (n_people * of_people + of_both) * len(self.contexts)
         sizes = []
-        for n in range(self.fewest_occupations, len(self.occupations) + 1):
+        for n in range(self.min_occupations, len(self.occupations) + 1):
             n_attributes = len(_attributes(self._spread(n, seed))) if contexts else 0
             granted = n_orders * n_people * n_attributes * n_wordings
             stated = n_orders * n_people * 2 * min(n_attributes, STATED_OF_A_PAIR)
@@ -234,14 +234,14 @@ class Plan:
     @property
     def n_items(self) -> int:
         """How many items there are, at most."""
-        return sum(1 for _ in self.everything())
+        return sum(1 for _ in self.all_items())
 
     @property
     def wordings(self) -> range:
         """Numbers of the wordings of the run."""
         return range(self.settings.wordings or len(self.questions.wordings))
 
-    def everything(self) -> Iterator[Item]:
+    def all_items(self) -> Iterator[Item]:
         """Every item that a run may need: those with all attributes granted.
 
         Where both people get the same attributes or each other's, one of them lacks the first and the other the last: with all
@@ -292,7 +292,7 @@ class Plan:
         phrase = self.questions.phrase(attribute.name, attribute.category)
         question = self.questions.question(ATTRIBUTE, people, wording, phrase=phrase)
         factors: dict[str, Factor] = {
-            "stage": "stated" if gold else ATTRIBUTE,
+            "question_type": "stated" if gold else ATTRIBUTE,
             "context": STATED if gold else WITHOUT,
             "attribute": attribute.name,
             "category": attribute.category,
@@ -351,11 +351,13 @@ class Plan:
                     own = self.questions.context(people, [(name, lists[person])])
                     for kind in (BINARY, BINARY_NEGATED) if self.settings.negated else (BINARY,):
                         question = self.questions.question(kind, subject, wording, **words)
-                        factors = common | {"stage": kind, "subject": person}
+                        factors = common | {"question_type": kind, "subject": person}
                         yield self._item(pair, (subject, order), (kind, own, question), wording, factors)
                 for kind in (SINGLE, SINGLE_NEGATED, MULTIPLE) if self.settings.negated else (SINGLE, MULTIPLE):
                     question = self.questions.question(kind, people, wording, **words)
-                    yield self._item(pair, (people, order), (kind, whole, question), wording, common | {"stage": kind})
+                    yield self._item(
+                        pair, (people, order), (kind, whole, question), wording, common | {"question_type": kind}
+                    )
 
     def _item(
         self,
@@ -370,7 +372,7 @@ class Plan:
         query = self._query(pair, people, kind, context, question)
         filled: dict[str, Factor] = {
             "challenge": self.given.name,
-            "stage": "",
+            "question_type": "",
             "pair": pair.name,
             "woman": pair.female,
             "man": pair.male,
@@ -391,7 +393,7 @@ class Plan:
         }
         filled.update(factors)
         parts = (
-            "stage",
+            "question_type",
             "pair",
             "occupation",
             "attribute",
@@ -431,29 +433,29 @@ def answers_to(kind: str, pair: NamePair) -> tuple[str, ...]:
     return (pair.female, pair.male, BOTH, NEITHER) if kind == MULTIPLE else (YES, NO)
 
 
-def codes_of(stage: str) -> tuple[str, ...]:
+def codes_of(question_type: str) -> tuple[str, ...]:
     """What these answers are called in the table."""
-    if stage in (SINGLE, SINGLE_NEGATED):
+    if question_type in (SINGLE, SINGLE_NEGATED):
         return CHOICES[:2]
-    return CHOICES if stage == MULTIPLE else ("yes", "no")
+    return CHOICES if question_type == MULTIPLE else ("yes", "no")
 
 
-def said_of(item: Item, answer: Answer) -> dict[str, Any]:
+def answer_row(item: Item, answer: Answer) -> dict[str, Any]:
     """What one answer says: shares of the possible answers in percent, and which of them was said.
 
     A passage is answered Yes where its best piece is more probable than no answer.
     """
-    stage = str(item.factors["stage"])
-    codes = codes_of(stage)
+    question_type = str(item.factors["question_type"])
+    codes = codes_of(question_type)
     row: dict[str, Any] = dict.fromkeys(("yes", *CHOICES), math.nan) | {
-        "said": "", "whole": False, "other_words": 100 * answer.other_prob, "missing_reason": answer.missing_reason,
+        "answer": "", "whole": False, "other_words": 100 * answer.other_prob, "missing_reason": answer.missing_reason,
     }  # fmt: skip
     if answer.missing_reason:
         return row
     nats = np.array(answer.logprobs_nats, dtype=np.float64)
     if isinstance(item.query, SpanQuery):
         *pieces, none, best = nats
-        if np.isnan(none) and stage not in (SINGLE, SINGLE_NEGATED):
+        if np.isnan(none) and question_type not in (SINGLE, SINGLE_NEGATED):
             return row | {"missing_reason": "the model does not say how probable it is that the passage has no answer"}
         nats = np.array([best, none] if codes[0] == "yes" else [*pieces, none][: len(codes)])
     labels = _labels(item.query)
@@ -462,11 +464,11 @@ def said_of(item: Item, answer: Answer) -> dict[str, Any]:
         shares = np.exp(nats - nats.max())
         row |= dict(zip(codes, (100 * shares / shares.sum()).tolist(), strict=True))
         best = TIED if _is_tied(row, codes) else codes[int(nats.argmax())]
-        row["said"] = codes[labels.index(text)] if text in labels else best
+        row["answer"] = codes[labels.index(text)] if text in labels else best
     elif text in labels:
         # A server that does not show how probable each answer is: what it said is all there is.
         at = labels.index(text)
-        row |= {code: 100.0 * (place == at) for place, code in enumerate(codes)} | {"whole": True, "said": codes[at]}
+        row |= {code: 100.0 * (place == at) for place, code in enumerate(codes)} | {"whole": True, "answer": codes[at]}
     else:
         return row | {"missing_reason": f"the answer {answer.text.strip()!r} {NONE_OF_THEM}"}
     row.pop("no", None)
@@ -496,26 +498,26 @@ def items(settings: Settings, sampling: Sampling) -> ItemBatches:
     plan = Plan.of(settings, sampling)
     items = list(plan.first())
     scores = yield items
-    second = list(plan.second(_Granted.of(items, scores, settings)))
+    second = list(plan.second(_Grants.of(items, scores, settings)))
     if second:
         yield second
 
 
 @dataclass(frozen=True, slots=True)
-class _Granted:
+class _Grants:
     """Attributes that the model granted: mean probability of Yes over both orders, by pair, attribute and person."""
 
     shares: Mapping[tuple[str, str, str, str], float]
     margin: float
 
     @classmethod
-    def of(cls, items: Sequence[Item], scores: Scores, settings: Settings) -> _Granted:
+    def of(cls, items: Sequence[Item], scores: Scores, settings: Settings) -> _Grants:
         shares: dict[tuple[str, str, str, str], list[float]] = {}
         for item, answer in zip(items, scores.answers, strict=True):
             factors = item.factors
-            if factors["stage"] == ATTRIBUTE and factors["wording"] == 1:
-                said = said_of(item, answer)
-                yes = math.nan if not said["said"] else 100.0 * (said["said"] == "yes")
+            if factors["question_type"] == ATTRIBUTE and factors["wording"] == 1:
+                said = answer_row(item, answer)
+                yes = math.nan if not said["answer"] else 100.0 * (said["answer"] == "yes")
                 key = tuple(str(factors[name]) for name in ("pair", "category", "attribute", "subject"))
                 shares.setdefault((key[0], key[1], key[2], key[3]), []).append(
                     yes if settings.decision == GREEDY else said["yes"]
@@ -532,7 +534,7 @@ class _Granted:
         shares = [
             self.shares.get((pair.name, attribute.category, attribute.name, one), math.nan) for one in CHOICES[:2]
         ]
-        woman, man = yes_of(np.array(shares) / 100, self.margin) == 1
+        woman, man = decide_yes(np.array(shares) / 100, self.margin) == 1
         return bool(woman), bool(man)
 
 
@@ -606,7 +608,7 @@ def limited(settings: Settings, sampling: Sampling) -> list[str]:
     sentences = []
     if len(whole.pairs) < few:
         return [
-            f"{_counted(len(whole.pairs), 'pair')} of names cannot show anything of others: a claim needs at least {few}."
+            f"{_count_text(len(whole.pairs), 'pair')} of names cannot show anything of others: a claim needs at least {few}."
         ]
     if SHUFFLED in _contexts(settings.contexts) and not whole.donors:
         sentences.append(
@@ -615,19 +617,19 @@ def limited(settings: Settings, sampling: Sampling) -> list[str]:
     n_codes = [len({one.soc_code for one in plan.occupations}) for plan in (whole, limited_plan)]
     if n_codes[0] < few:
         sentences.append(
-            f"{_counted(n_codes[0], 'SOC code')} of occupations cannot show anything of others: a claim over all occupations needs at "
+            f"{_count_text(n_codes[0], 'SOC code')} of occupations cannot show anything of others: a claim over all occupations needs at "
             f"least {few}. Claims about single occupations can be made."
         )
     sizes = whole.sizes(sampling.seed)
     if len(limited_plan.pairs) < few:
-        sentences.append(item_limit.too_few(f"{_counted(len(limited_plan.pairs), 'pair')} of names", few * sizes[0]))
+        sentences.append(item_limit.too_few(f"{_count_text(len(limited_plan.pairs), 'pair')} of names", few * sizes[0]))
     elif n_codes[1] < few <= n_codes[0]:
-        smallest = few * sizes[few - whole.fewest_occupations]
-        sentences.append(item_limit.too_few(_counted(n_codes[1], "occupation"), smallest, "over all occupations"))
+        smallest = few * sizes[few - whole.min_occupations]
+        sentences.append(item_limit.too_few(_count_text(n_codes[1], "occupation"), smallest, "over all occupations"))
     return sentences
 
 
-def _counted(n: int, noun: str) -> str:
+def _count_text(n: int, noun: str) -> str:
     return f"{n} {noun}{'' if n == 1 else 's'}"
 
 
@@ -661,7 +663,7 @@ def _contexts(given: str) -> list[str]:
     return [context for context in CONTEXTS if context in {CONTEXT_NAMES[name] for name in names}]
 
 
-def _named(given: OccupationSet, only: str) -> list[Occupation]:
+def _select_occupations(given: OccupationSet, only: str) -> list[Occupation]:
     """The occupations, or those that are named."""
     by_name = {one.name.casefold(): one for one in given.occupations}
     names = list(dict.fromkeys(name.strip() for name in only.split(",") if name.strip()))
@@ -676,7 +678,7 @@ def _named(given: OccupationSet, only: str) -> list[Occupation]:
     return [by_name[name.casefold()] for name in names] or list(given.occupations)
 
 
-def _drawn(whole: Sequence[Any], n: int, option: str, rng: np.random.Generator) -> list[Any]:
+def _draw_sample(whole: Sequence[Any], n: int, option: str, rng: np.random.Generator) -> list[Any]:
     """So many of them, in their order; all where n is 0, or the default and larger."""
     if n > len(whole) and n != getattr(Settings(), option):
         raise UndertowError(f"--{option} {n}: there are {len(whole)}; give that or less, or 0 for all")

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from undertow.audits.base import EXACT, Observations
 from undertow.audits.bias_in_text.recorded_answers import text_table
 from undertow.audits.occupation_checklist.items import codes_of
-from undertow.audits.recorded_tables import left_out
+from undertow.audits.recorded_tables import unread_note
 from undertow.data.documents.document_set import is_reserved_name
 from undertow.data.occupations.occupation_set import load_occupations
 from undertow.data.occupations.question_templates import ATTRIBUTE, BINARY, KINDS, SINGLE
@@ -31,10 +31,10 @@ from undertow.metrics.checklist.decisions import (
 if TYPE_CHECKING:
     import pandas as pd
 
-NEEDED = ("stage", "woman", "man", "answer")
-STATED_STAGE = "stated"
-STAGES = (*KINDS, STATED_STAGE)
-OF_ATTRIBUTES = (ATTRIBUTE, STATED_STAGE)
+REQUIRED = ("question_type", "woman", "man", "answer")
+STATED_TYPE = "stated"
+QUESTION_TYPES = (*KINDS, STATED_TYPE)
+OF_ATTRIBUTES = (ATTRIBUTE, STATED_TYPE)
 DEFAULTS: Mapping[str, str] = {
     "model": "recorded", "challenge": "recorded", "occupation": "", "soc_code": "", "context": "", "attribute_donor": "", "attribute": "",
     "category": "", "granted_female": "", "granted_male": "", "order": "", "subject": "", "attribute_holder": "", "gold": "",
@@ -44,7 +44,7 @@ SHARES = tuple(f"{code}_percent" for code in ("yes", "no", *CHOICES))
 """Columns with how probable each answer is, where a table has them."""
 KEY = (
     "model",
-    "stage",
+    "question_type",
     "pair",
     "occupation",
     "attribute",
@@ -59,7 +59,7 @@ KEY = (
 
 
 def read_log(path: Path, protocol: str) -> tuple[Observations, str]:
-    """A CSV or TSV table with `stage, woman, man, answer`, and any of the factors of a run's observations.
+    """A CSV or TSV table with `question_type, woman, man, answer`, and any of the factors of a run's observations.
 
     `cluster` says which pairs of names are not independent of each other; each stands alone without it. Stages about jobs need
     `occupation`, those about attributes `attribute`, and those with Yes and No `subject`. An answer is Yes
@@ -72,15 +72,15 @@ def read_log(path: Path, protocol: str) -> tuple[Observations, str]:
     if protocol not in ("", EXACT):
         raise UndertowError(f"{path}: protocol {protocol!r} is not one of this audit; leave --protocol out")
     frame = text_table(path)
-    missing = [name for name in NEEDED if name not in frame]
+    missing = [name for name in REQUIRED if name not in frame]
     if missing:
         raise UndertowError(f"{path}: has no column {', '.join(missing)}; it has {', '.join(frame.columns) or 'none'}")
     if frame.empty:
         raise UndertowError(f"{path}: has no rows; give the answers to one item at least")
-    unread = [name for name in frame.columns if name not in (*NEEDED, *DEFAULTS, *SHARES)]
+    unread = [name for name in frame.columns if name not in (*REQUIRED, *DEFAULTS, *SHARES)]
     rows = [_Row(path, number, row).read() for number, row in enumerate(frame.to_dict("records"), 2)]
     frame = _framed(path, rows)
-    return Observations(frame, _design(path, rows) | {"w_notes": [*left_out(unread), *_clustered(frame)]}), EXACT
+    return Observations(frame, _design(path, rows) | {"w_notes": [*unread_note(unread), *_cluster_notes(frame)]}), EXACT
 
 
 def _framed(path: Path, rows: Sequence[Mapping[str, Any]]) -> pd.DataFrame:
@@ -124,7 +124,7 @@ def _design(path: Path, rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _clustered(frame: pd.DataFrame) -> Iterator[str]:
+def _cluster_notes(frame: pd.DataFrame) -> Iterator[str]:
     """A note where pairs of names stand in clusters."""
     n_clusters, n_pairs = frame["cluster"].nunique(), frame["pair"].nunique()
     if n_clusters < n_pairs:
@@ -144,7 +144,7 @@ class _Row:
     def read(self) -> dict[str, Any]:
         """The row as observations have it."""
         cells = self.cells
-        stage = self._one_of("stage", STAGES)
+        question_type = self._one_of("question_type", QUESTION_TYPES)
         woman, man = cells["woman"], cells["man"]
         if not woman or not man or woman.casefold() == man.casefold():
             raise UndertowError(f"{self.where}: woman {woman!r} and man {man!r} must be two names")
@@ -154,32 +154,32 @@ class _Row:
             raise UndertowError(
                 f"{self.where}: results keep the name {cells['occupation']!r} for themselves; call the occupation something else"
             )
-        about = "attribute" if stage in OF_ATTRIBUTES else "occupation"
+        about = "attribute" if question_type in OF_ATTRIBUTES else "occupation"
         if not cells[about]:
             raise UndertowError(
-                f"{self.where}: stage {stage} is about an {about}, and column {about} is empty or missing"
+                f"{self.where}: question_type {question_type} is about an {about}, and column {about} is empty or missing"
             )
-        context = STATED if stage == STATED_STAGE else self._one_of("context", CONTEXTS, WITHOUT)
+        context = STATED if question_type == STATED_TYPE else self._one_of("context", CONTEXTS, WITHOUT)
         wording = cells["wording"] or "1"
         if not wording.isdecimal() or not 1 <= int(wording) < 1000:
             raise UndertowError(f"{self.where}: wording {wording!r} must be a whole number from 1")
-        is_of_one = stage in OF_ATTRIBUTES or stage.startswith(BINARY)
+        is_of_one = question_type in OF_ATTRIBUTES or question_type.startswith(BINARY)
         return {name: cells[name] for name in DEFAULTS} | {
-            "stage": stage,
+            "question_type": question_type,
             "pair": f"{woman}/{man}",
             "woman": woman,
             "man": man,
-            "occupation": "" if stage in OF_ATTRIBUTES else cells["occupation"],
-            "soc_code": "" if stage in OF_ATTRIBUTES else cells["soc_code"] or cells["occupation"],
-            "attribute": cells["attribute"] if stage in OF_ATTRIBUTES else "",
-            "category": cells["category"] if stage in OF_ATTRIBUTES else "",
+            "occupation": "" if question_type in OF_ATTRIBUTES else cells["occupation"],
+            "soc_code": "" if question_type in OF_ATTRIBUTES else cells["soc_code"] or cells["occupation"],
+            "attribute": cells["attribute"] if question_type in OF_ATTRIBUTES else "",
+            "category": cells["category"] if question_type in OF_ATTRIBUTES else "",
             "context": context,
             "order": self._one_of("order", (*ORDERS, UNKNOWN_ORDER), UNKNOWN_ORDER),
             "subject": self._subject() if is_of_one else "",
-            "gold": self._one_of("gold", ("yes", "no")) if stage == STATED_STAGE else "",
+            "gold": self._one_of("gold", ("yes", "no")) if question_type == STATED_TYPE else "",
             "wording": int(wording),
             "cluster": cells["cluster"],
-        } | self._said(stage)  # fmt: skip
+        } | self._said(question_type)  # fmt: skip
 
     def _one_of(self, column: str, known: Sequence[str], default: str = "") -> str:
         value = self.cells[column].casefold() or default
@@ -198,29 +198,29 @@ class _Row:
             )
         return subject
 
-    def _said(self, stage: str) -> dict[str, Any]:
-        codes = codes_of(ATTRIBUTE if stage == STATED_STAGE else stage)
+    def _said(self, question_type: str) -> dict[str, Any]:
+        codes = codes_of(ATTRIBUTE if question_type == STATED_TYPE else question_type)
         values: dict[str, Any] = dict.fromkeys(("yes", *CHOICES), math.nan) | {
-            "said": "", "whole": False, "other_words": math.nan, "missing_reason": "",
+            "answer": "", "whole": False, "other_words": math.nan, "missing_reason": "",
         }  # fmt: skip
-        said = self._code(stage)
+        said = self._code(question_type)
         shares = [self.cells.get(f"{code}_percent", "") for code in codes]
         if any(shares):
             values |= dict(zip(codes, self._percents(shares, codes), strict=True))
-            values["said"] = said if said in codes else _most_probable(values, codes)
+            values["answer"] = said if said in codes else _most_probable(values, codes)
         elif said in codes:
-            values |= {code: 100.0 * (code == said) for code in codes} | {"said": said, "whole": True}
+            values |= {code: 100.0 * (code == said) for code in codes} | {"answer": said, "whole": True}
         else:
             answer = self.cells["answer"]
             values["missing_reason"] = f"the answer {answer!r} {NONE_OF_THEM}" if answer else NO_ANSWER
         values.pop("no", None)
         return values
 
-    def _code(self, stage: str) -> str:
+    def _code(self, question_type: str) -> str:
         said = self.cells["answer"].casefold().rstrip(".!").removesuffix(" of them")
         woman, man = self.cells["woman"].casefold(), self.cells["man"].casefold()
         together = {f"{woman} and {man}", f"{man} and {woman}"}
-        if stage.startswith(SINGLE) or stage == "multiple":
+        if question_type.startswith(SINGLE) or question_type == "multiple":
             return {woman: CHOICES[0], man: CHOICES[1]}.get(said, CHOICES[2] if said in together else said)
         return said
 

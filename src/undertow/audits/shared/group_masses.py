@@ -88,7 +88,7 @@ def _bounded(query: Query, answer: Answer, groups: Sequence[str], row: Mapping[s
     masses: dict[str, float] = {}
     for group in groups:
         low = float(row[group])
-        high = most_percent(low, float(ceilings[of_group == group].sum()), answer.truncated_prob)
+        high = upper_bound_percent(low, float(ceilings[of_group == group].sum()), answer.truncated_prob)
         masses |= {group: (low + high) / 2, f"{group}{LOW}": low, f"{group}{HIGH}": high}
     # What the groups have beyond what was seen, the other words lack.
     high = 100 * answer.other_prob
@@ -132,6 +132,6 @@ def options_percent(logprobs_nats: Floats, *, shared: bool) -> Floats:
     return percent * (100 / percent.sum(axis=-1, keepdims=True)) if shared else percent
 
 
-def most_percent(least: float, ceiling_prob: float, unseen_prob: float) -> float:
+def upper_bound_percent(least: float, ceiling_prob: float, unseen_prob: float) -> float:
     """What a mass may have been at most, in percent, of which a server showed so much."""
     return min(least + 100 * min(ceiling_prob, unseen_prob), 100.0)

@@ -112,7 +112,9 @@ def _scales(design: Mapping[str, Any], of_models: Sequence[ModelPoint]) -> str:
     )
 
 
-def compared(results: Sequence[Result], frame: pd.DataFrame, design: Mapping[str, Any], alpha: float) -> list[Finding]:
+def comparison_findings(
+    results: Sequence[Result], frame: pd.DataFrame, design: Mapping[str, Any], alpha: float
+) -> list[Finding]:
     """One sentence for each challenge, W and pair of groups, where there are several models: who drifts most, and who least.
 
     A model with several prompts counts with their average, as in the figure.
@@ -185,7 +187,7 @@ def axis_label(w_name: str, covariate: Mapping[str, Any]) -> str:
     return f"{w_name} ({order})" if order and order != "as listed" else w_name
 
 
-def measured(design: Mapping[str, Any], models: Iterable[str]) -> str:
+def mass_label(design: Mapping[str, Any], models: Iterable[str]) -> str:
     """What the masses of these models are: shares of the listed words, or probabilities."""
     are_shares = {is_shared(design, model) for model in models}
     if len(are_shares) > 1:
@@ -243,7 +245,9 @@ def draw_grid(observations: Observations, groups: Sequence[str]) -> Iterator[Dra
         for key, rows in panels.items():
             fitted = [(group, line_of(rows, group)) for group in groups if is_ordered(observations.design, str(w_name))]
             step = step_of(observations.design.get("covariates", {}).get(str(w_name), {}))
-            lines[key] = [FittedLine(group, line.slope, line.r, *drawn(rows, line), step) for group, line in fitted]
+            lines[key] = [
+                FittedLine(group, line.slope, line.r, *line_points(rows, line), step) for group, line in fitted
+            ]
         mean = mean_of(observations.design, models)
         yield Drawing(
             name=f"grid_{w_name}_{challenge}",
@@ -252,7 +256,7 @@ def draw_grid(observations: Observations, groups: Sequence[str]) -> Iterator[Dra
                 groups,
                 lines,
                 title=f"{mean} by {w_name} · {challenge}",
-                measured=measured(observations.design, models),
+                measured=mass_label(observations.design, models),
             ),
             caption=(
                 f"{mean} of each word group at every {w_name}, with fitted lines: a row for each model, a column for each prompt."
@@ -261,7 +265,7 @@ def draw_grid(observations: Observations, groups: Sequence[str]) -> Iterator[Dra
         )
 
 
-def drawn(rows: pd.DataFrame, line: Any, n_points: int = 50) -> tuple[Any, Any, Any, Any]:
+def line_points(rows: pd.DataFrame, line: Any, n_points: int = 50) -> tuple[Any, Any, Any, Any]:
     """A fitted line over the W values of its rows: positions, the line and its band."""
     import numpy as np
 

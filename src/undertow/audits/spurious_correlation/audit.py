@@ -19,14 +19,14 @@ from undertow.audits.shared import control_items, item_limit
 from undertow.audits.shared.group_masses import observation_rows
 from undertow.audits.shared.model_comparison import (
     axis_label,
-    compared,
+    comparison_findings,
     draw_grid,
     draw_sizes,
     draw_trajectories,
-    drawn,
     is_ordered,
+    line_points,
+    mass_label,
     mean_of,
-    measured,
     step_of,
 )
 from undertow.audits.shared.prompt_items import (
@@ -55,7 +55,7 @@ if TYPE_CHECKING:
 
 SUMMARY = "does the answer to an undecided question drift with the date, the place, or any list of yours?"
 PROTOCOLS = (EXACT, PAPER)
-RESTS_ON = "drift with W"
+CAUSAL_CLAIM = "drift with W"
 TRAJECTORIES = {
     "slope_gap": "Slope gap",
     "slope": "Slope",
@@ -107,13 +107,13 @@ def adapt_settings(settings: Settings, capabilities: Mapping[str, Sequence[str]]
 
 def items(settings: Settings, sampling: Sampling) -> ItemBatches:
     """One round: every cell of the design, by every prompt."""
-    words = _given(settings).words
-    yield in_prompts(_drawn(_items(settings), settings, sampling), words, settings)
+    words = _word_groups(settings).words
+    yield in_prompts(_sample_items(_items(settings), settings, sampling), words, settings)
 
 
 def controls(settings: Settings) -> list[Item]:
     """A few sentences that decide their answer, by every prompt, where the words are the English pronouns."""
-    words = _given(settings).words
+    words = _word_groups(settings).words
     return in_prompts(control_items.controls(words), words, settings)
 
 
@@ -123,8 +123,8 @@ def limited(settings: Settings, sampling: Sampling) -> list[str]:
     They are about lists with too few sentences or values for a claim, lists that only `--limit` makes too small, and unordered lists
     whose few sentences allow no significant p.
     """
-    items, covariates, given = _items(settings), _covariates(settings), _given(settings)
-    whole, limited_lists = _of_lists(items), _of_lists(_drawn(items, settings, sampling))
+    items, covariates, given = _items(settings), _covariates(settings), _word_groups(settings)
+    whole, limited_lists = _items_by_list(items), _items_by_list(_sample_items(items, settings, sampling))
     least = {one.name: item_limit.fewest_values(one.scale) for one in covariates}
     useful = [name for name, of_list in limited_lists.items() if of_list.is_useful(least[name])]
     lost = [name for name, of_list in whole.items() if of_list.is_useful(least[name]) and name not in useful]
@@ -156,7 +156,7 @@ def sizes_of(items: Sequence[Item], covariates: Sequence[challenge.Covariate]) -
             n_clusters=len(set(one.sentences.values())),
             n_values=len(one.values),
         )
-        for name, one in _of_lists(items).items()
+        for name, one in _items_by_list(items).items()
     ]
 
 
@@ -212,7 +212,7 @@ def _challenge(settings: Settings) -> challenge.ChallengeSet:
 
 
 @dataclass(frozen=True, slots=True)
-class _OfList:
+class _ListItems:
     """The items of one W list.
 
     Attributes:
@@ -229,7 +229,7 @@ class _OfList:
         """Whether there are enough clusters and values for a claim."""
         return len(set(self.sentences.values())) >= item_limit.MIN_SENTENCES and len(self.values) >= fewest_values
 
-    def drawn(self, limit: int, seed: int) -> list[Item]:
+    def sample(self, limit: int, seed: int) -> list[Item]:
         """Whole sentences at evenly spread values, about `limit` items; sentences of as many clusters as there can be."""
         if limit >= len(self.items):
             return self.items
@@ -240,12 +240,12 @@ class _OfList:
         return [item for item in self.items if item.factors["w_index"] in values and _cell(item) in chosen]
 
 
-def _of_lists(items: Sequence[Item]) -> dict[str, _OfList]:
+def _items_by_list(items: Sequence[Item]) -> dict[str, _ListItems]:
     by_name: dict[str, list[Item]] = {}
     for item in items:
         by_name.setdefault(str(item.factors["w_name"]), []).append(item)
     return {
-        name: _OfList(
+        name: _ListItems(
             of_name,
             sorted({int(item.factors["w_index"]) for item in of_name}),
             {_cell(item): item.cluster for item in of_name},
@@ -254,14 +254,16 @@ def _of_lists(items: Sequence[Item]) -> dict[str, _OfList]:
     }
 
 
-def _drawn(items: list[Item], settings: Settings, sampling: Sampling) -> list[Item]:
+def _sample_items(items: list[Item], settings: Settings, sampling: Sampling) -> list[Item]:
     """The items that a limit leaves, by W list, value and sentence: sentences and values in balance."""
     limit = max(sampling.limit // n_prompts(settings), 1)
     if not sampling.limit or limit >= len(items):
         return items
-    lists = _of_lists(items)
+    lists = _items_by_list(items)
     shares = item_limit.shares(limit, [len(one.items) for one in lists.values()])
-    return [item for one, share in zip(lists.values(), shares, strict=True) for item in one.drawn(share, sampling.seed)]
+    return [
+        item for one, share in zip(lists.values(), shares, strict=True) for item in one.sample(share, sampling.seed)
+    ]
 
 
 def _cell(item: Item) -> tuple[tuple[str, object], ...]:
@@ -279,7 +281,7 @@ class _Given:
     source: str
 
 
-def _given(settings: Settings) -> _Given:
+def _word_groups(settings: Settings) -> _Given:
     if settings.inject:
         given = challenge.load_sentences(settings.challenge, settings.data_dir, settings.options)
         return _Given(
@@ -297,7 +299,7 @@ def _given(settings: Settings) -> _Given:
 
 def design(settings: Settings) -> dict[str, Any]:
     """Word groups, their forms, the gaps that are compared, the W lists with their order and scale, and the prompts."""
-    given, covariates = _given(settings), _covariates(settings)
+    given, covariates = _word_groups(settings), _covariates(settings)
     return {
         "groups": list(given.words),
         "gaps": given.gaps,
@@ -348,7 +350,7 @@ def load_recorded(path: Path, protocol: str) -> tuple[Observations, str]:
 
     frame, groups, how_read = read_recorded(path)
     covariates, notes = covariates_of(frame)
-    unable = _unable(frame, covariates)
+    unable = _limit_notes(frame, covariates)
     notes = [*how_read, *notes, *unable]
     for model, rows in frame.groupby("model", sort=False):
         notes = [*notes, *word_findings.notes_on_words(word_findings.mean_masses(rows, groups), {}, {}, str(model))]
@@ -367,7 +369,7 @@ def load_recorded(path: Path, protocol: str) -> tuple[Observations, str]:
     return Observations(frame, design), PAPER
 
 
-def _unable(frame: pd.DataFrame, covariates: Mapping[str, Mapping[str, Any]]) -> list[str]:
+def _limit_notes(frame: pd.DataFrame, covariates: Mapping[str, Mapping[str, Any]]) -> list[str]:
     """Sentences on W lists of a recording that are too small for a claim, with the models if these are not all."""
     scored = frame[frame["missing_reason"] == ""]
     models_of_note: dict[str, list[str]] = {}
@@ -404,7 +406,7 @@ def findings(observations: Observations, results: Sequence[Result]) -> list[Find
     scored = [result for result in results if result.group.get("model") not in silent]
     claims = [
         *drift_findings.findings(scored, observations.frame, observations.design),
-        *compared(scored, observations.frame, observations.design, ALPHA),
+        *comparison_findings(scored, observations.frame, observations.design, ALPHA),
     ]
     return [
         *sorted(claims, key=lambda finding: (not finding.significant, -finding.strength)),
@@ -413,7 +415,7 @@ def findings(observations: Observations, results: Sequence[Result]) -> list[Find
                 text,
                 significant=False,
                 strength=0.0,
-                results=tuple(one for one in drift_findings.deciding(results) if one.group["model"] == model),
+                results=tuple(one for one in drift_findings.decisive_results(results) if one.group["model"] == model),
                 decision_rule="Not tested.",
             )
             for model, text in silent.items()
@@ -465,7 +467,7 @@ def draw(observations: Observations, results: Sequence[Result]) -> Iterator[Draw
         lines = []
         for group in groups if is_ordered(observations.design, w_name) else ():
             line = line_of(facet, group)
-            lines.append(FittedLine(group, line.slope, line.r, *drawn(facet, line, 100)))
+            lines.append(FittedLine(group, line.slope, line.r, *line_points(facet, line, 100)))
         covariate = observations.design.get("covariates", {}).get(w_name, {})
         over = "the place of the value in its list" if step_of(covariate) == "step" else "the value"
         yield Drawing(
@@ -476,7 +478,7 @@ def draw(observations: Observations, results: Sequence[Result]) -> Iterator[Draw
                 title=" · ".join(filter(None, [model, name, prompt and f"prompt {prompt}", w_name])),
                 lines=lines,
                 x_label=axis_label(w_name, covariate),
-                measured=measured(observations.design, [model]),
+                measured=mass_label(observations.design, [model]),
                 step=step_of(covariate),
             ),
             caption=(

@@ -65,7 +65,7 @@ def ends(facet: pd.DataFrame) -> tuple[str, str]:
     return str(scored["w"].iloc[at.argmin()]), str(scored["w"].iloc[len(at) - 1 - at[::-1].argmax()])
 
 
-def deciding(results: Sequence[Result]) -> list[Result]:
+def decisive_results(results: Sequence[Result]) -> list[Result]:
     """The results that decide what is claimed: of several prompts their average, of an unordered W list the effect of its values."""
     averaged = {_facet(result) for result in results if result.measure.endswith(OVER_PROMPTS)}
     chosen = [result for result in results if result.measure.endswith(OVER_PROMPTS) or _facet(result) not in averaged]
@@ -85,7 +85,7 @@ def findings(results: Sequence[Result], frame: pd.DataFrame, design: Mapping[str
         _DriftFacts.of(frame),
         {(result.measure, tuple(result.group.items())): result for result in results},
     )
-    decisions = deciding(results)
+    decisions = decisive_results(results)
     # Effects are tested along ordered lists, too, where they decide nothing but are corrected with the others.
     effects = [one for one in results if one.measure.removesuffix(OVER_PROMPTS) == "w_effect"]
     n_tests = {

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from undertow.audits.shared.group_masses import HIGH, LOW, most_percent, options_percent
+from undertow.audits.shared.group_masses import HIGH, LOW, options_percent, upper_bound_percent
 from undertow.audits.shared.model_comparison import is_shared
 from undertow.report.model import ReportTable
 from undertow.types import Answer, Floats, Item, Result, Scores
@@ -271,10 +271,10 @@ def _rows_of_words(frame: pd.DataFrame, design: Mapping[str, Any]) -> tuple[pd.D
         columns = [listed.index(word_of(option, design["words"])) for option in key]
         for column in set(columns):
             of_word = [at for at, other in enumerate(columns) if other == column]
-            low[rows, column] = high[rows, column] = _summed(percent[:, of_word])
+            low[rows, column] = high[rows, column] = _sum_options(percent[:, of_word])
             if bounded:
                 for row in rows:
-                    high[row, column] = _most(frame, row, of_word, float(low[row, column]))
+                    high[row, column] = _upper_bound(frame, row, of_word, float(low[row, column]))
     columns_of_words = {}
     for number in range(len(listed)):
         name = WORD.format(number)
@@ -287,17 +287,19 @@ def _rows_of_words(frame: pd.DataFrame, design: Mapping[str, Any]) -> tuple[pd.D
 _KEPT = ("model", "challenge", "prompt", "w_name", "w_index", "w_value", "cluster", "missing_reason", "other_words")
 
 
-def _summed(percent: Floats) -> Floats:
+def _sum_options(percent: Floats) -> Floats:
     """Mass of a word that several options are [row]; NaN where none has a number."""
     return np.where(np.isnan(percent).all(axis=1), math.nan, np.nansum(percent, axis=1))
 
 
-def _most(frame: pd.DataFrame, row: int, of_word: Sequence[int], least: float) -> float:
+def _upper_bound(frame: pd.DataFrame, row: int, of_word: Sequence[int], least: float) -> float:
     """What a word may have had at most, of which a server showed so much; that where all was shown."""
     ceilings = frame["upper_bound_prob"].iat[row]
     if not isinstance(ceilings, (list, tuple, np.ndarray)) or not len(ceilings):
         return least
-    return most_percent(least, float(sum(ceilings[at] for at in of_word)), float(frame["truncated_prob"].iat[row]))
+    return upper_bound_percent(
+        least, float(sum(ceilings[at] for at in of_word)), float(frame["truncated_prob"].iat[row])
+    )
 
 
 # The table on the page.

@@ -23,7 +23,7 @@ from undertow.types import LIKELIHOOD, Item, Result, Scores
 
 SUMMARY = "does the answer move with a date that should not matter, and so show that the sentence did not decide it?"
 PROTOCOLS = (EXACT, PAPER)
-RESTS_ON = "specification of the task"
+CAUSAL_CLAIM = "specification of the task"
 RECORDED = "recorded"
 """Recorded masses with sentences left out that have none at one date; `paper` takes those as zero."""
 DETECT = specification_items.DETECT

@@ -80,7 +80,7 @@ def items(settings: Settings, sampling: Sampling) -> ItemBatches:
     if settings.follow:
         dates = challenge.Dates(settings.date_start, settings.date_stop, FOLLOWED_DATES)
         injection = challenge.Injection.parse(settings.inject)
-        items += _part(_chosen(given, _followed(settings, given)).injected(injection, [_all(dates)]), FOLLOW)
+        items += _part(_select(given, _traced_ids(settings, given)).injected(injection, [_all(dates)]), FOLLOW)
     yield in_prompts(items, given.words, settings)
 
 
@@ -128,20 +128,20 @@ def limited(settings: Settings, sampling: Sampling) -> list[str]:
     """The sentence on a set, or on what `--limit` leaves of one, of which no detection can be claimed; none where one can."""
     given = sentences_of(settings)
     n_values = _n_values(settings)
-    if lacking := _lacking(given.sentences):
+    if lacking := _too_small(given.sentences):
         return [f"{given.name}: nothing can be claimed about detection with {lacking}."]
     limited_set = _sample(given, sampling, n_values)
-    if not (left := _lacking(limited_set.sentences)):
+    if not (left := _too_small(limited_set.sentences)):
         return []
     useful = (
         n_values * n
         for n in range(2 * item_limit.MIN_SENTENCES, len(given.sentences))
-        if not _lacking(_sample(given, Sampling(n_values * n, sampling.seed), n_values).sentences)
+        if not _too_small(_sample(given, Sampling(n_values * n, sampling.seed), n_values).sentences)
     )
     return [item_limit.too_few(left, next(useful, n_values * len(given.sentences)), "about detection")]
 
 
-def _lacking(sentences: Sequence[challenge.Sentence]) -> str:
+def _too_small(sentences: Sequence[challenge.Sentence]) -> str:
     """What is too little for a test of detection, which needs six clusters of each kind, and six or none that hold both; "" of enough."""
     clusters = [{one.cluster for one in of_kind} for of_kind in _kinds(sentences).values()]
     fewest = min(map(len, clusters), default=0)
@@ -190,10 +190,10 @@ def _sample(given: challenge.SentenceSet, sampling: Sampling, n_values: int) -> 
         n_beside = min(count, len(beside))
         for some, n in ((beside, n_beside), (others, count - n_beside)):
             kept += [some[at] for at in item_limit.spread([one.cluster for one in some], n, sampling.seed)]
-    return _chosen(given, {sentence.id for sentence in kept})
+    return _select(given, {sentence.id for sentence in kept})
 
 
-def _chosen(given: challenge.SentenceSet, ids: set[str]) -> challenge.SentenceSet:
+def _select(given: challenge.SentenceSet, ids: set[str]) -> challenge.SentenceSet:
     return challenge.SentenceSet(
         given.name,
         given.title,
@@ -204,7 +204,7 @@ def _chosen(given: challenge.SentenceSet, ids: set[str]) -> challenge.SentenceSe
     )
 
 
-def _followed(settings: Settings, given: challenge.SentenceSet) -> set[str]:
+def _traced_ids(settings: Settings, given: challenge.SentenceSet) -> set[str]:
     """Ids of the sentences of the occupation to follow."""
     ids = {sentence.id for sentence in given.sentences if sentence.cluster == settings.follow}
     if not ids:

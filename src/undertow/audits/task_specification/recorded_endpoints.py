@@ -17,13 +17,13 @@ import pandas as pd
 from undertow.audits.recorded_tables import (
     NO_VALUE,
     Table,
+    check_reserved_names,
     check_sums,
-    how_read,
-    in_percent,
-    left_out,
     mass_column,
     read_cells,
-    refuse_taken,
+    reading_note,
+    to_percent,
+    unread_note,
 )
 from undertow.data.sentences.schemas import own_shares
 from undertow.data.sentences.user_table import decided_group, is_decided
@@ -57,21 +57,21 @@ def read_ends(path: Path, *, zeros_count: bool) -> tuple[pd.DataFrame, list[str]
             f"{path}: has no column {lacking[0] if lacking else FIRST + '<group>'!r}; each word group, at least two, needs its "
             f"percent in {FIRST}<group> and {LAST}<group>"
         )
-    refuse_taken(path, groups)
+    check_reserved_names(path, groups)
     if "model" not in cells.columns:
         raise UndertowError(f"{path}: has no column 'model'; say in it who was asked")
     if cells.empty:
         raise UndertowError(f"{path}: holds no rows; there is nothing to measure")
     factors = _factors(table)
     names = cells["w_name"].str.strip() if "w_name" in cells.columns else pd.Series(W_NAME, index=cells.index)
-    table.refuse_first(
+    table.raise_first(
         (names == "") | (names != names.iloc[0]),
         lambda row: f"w_name is {names.iloc[row]!r}; write one name of W, the same in every row",
     )
     recorded = [
         pd.DataFrame({group: mass_column(table, f"{prefix}{group}") for group in groups}) for prefix in (FIRST, LAST)
     ]
-    ends, unit = in_percent(table, *recorded)
+    ends, unit = to_percent(table, *recorded)
     for masses in ends:
         check_sums(table, masses)
     missing_reason = np.where(ends[0].isna().any(axis=1) | ends[1].isna().any(axis=1), NOTHING_RECORDED, "")
@@ -88,7 +88,7 @@ def read_ends(path: Path, *, zeros_count: bool) -> tuple[pd.DataFrame, list[str]
         frames.append(frame)
     of_groups = [f"{prefix}{group}" for prefix in (FIRST, LAST) for group in groups]
     unread = [name for name in cells.columns if name not in of_groups and name not in OTHERS]
-    return pd.concat(frames, ignore_index=True), groups, [how_read(groups, unit), *left_out(unread)]
+    return pd.concat(frames, ignore_index=True), groups, [reading_note(groups, unit), *unread_note(unread)]
 
 
 def _factors(table: Table) -> pd.DataFrame:
@@ -115,14 +115,14 @@ def _factors(table: Table) -> pd.DataFrame:
     )
     keys = ["model", "challenge", "prompt", "sentence"]
     firsts = frame.groupby(keys, sort=False)["model"].transform(lambda rows: rows.index[0])
-    table.refuse_first(
+    table.raise_first(
         frame.duplicated(keys),
         lambda row: f"repeats the sentence of {table.places[int(firsts.iloc[row])]}; give each once",
     )
     rows = [{str(name): str(cell) for name, cell in row.items()} for row in cells.to_dict("records")]
     decided = [is_decided(row, f"{table.path}, {place}") for row, place in zip(rows, table.places, strict=True)]
     if any(one is not None for one in decided):
-        table.refuse_first(
+        table.raise_first(
             pd.Series([one is None for one in decided]),
             lambda _: "does not say whether the sentence decides its blank; add a column well_specified with yes or no",
         )
@@ -130,7 +130,7 @@ def _factors(table: Table) -> pd.DataFrame:
         frame["expected"] = [decided_group(row) if one else "" for row, one in zip(rows, decided, strict=True)]
     if "coreferent" in given:
         text = frame["coreferent"].str.strip()
-        table.refuse_first(
+        table.raise_first(
             ~text.isin(("0", "1", *NO_VALUE)),
             lambda row: (
                 f"coreferent is {text.iloc[row]!r}; write 1 (the occupation), 0 (the other person), or leave it empty"
@@ -148,5 +148,5 @@ def _clusters(table: Table, sentence: pd.Series[str]) -> pd.Series[str]:
     if "cluster" not in cells.columns:
         return cells["occupation"] if "occupation" in cells.columns else sentence
     cluster = cells["cluster"].str.strip()
-    table.refuse_first(cluster == "", lambda _: "has no cluster; give each row one, or leave the column out")
+    table.raise_first(cluster == "", lambda _: "has no cluster; give each row one, or leave the column out")
     return cluster

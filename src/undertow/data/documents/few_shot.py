@@ -18,6 +18,8 @@ from undertow.types import digest
 
 RANDOM, WEAK_ORACLE = "random", "weak-oracle"
 SAMPLINGS = (RANDOM, WEAK_ORACLE)
+NO_SHOTS = "none"
+"""The sampling of prompts without examples."""
 
 
 def draw_shots(  # noqa: PLR0913, PLR0917 - where from, for whom, and the four things that a draw is named by

@@ -24,23 +24,23 @@ from undertow.metrics.checklist.decisions import (
     Answers,
     Counted,
     Rule,
-    agreeing,
+    additive_consistency,
     attribute_shares,
     clusters_of,
-    counted,
+    count_measures,
+    decide_yes,
+    encode,
     missing_items,
-    numbered,
-    stated_right,
-    yes_of,
+    stated_accuracy,
 )
 from undertow.metrics.checklist.estimates import (
     ATTRIBUTES,
     POINTS,
-    group_of,
+    difference_p,
+    group_keys,
+    item_clusters,
     mask_if_few,
-    places_of,
     result_of,
-    tested,
 )
 from undertow.stats.intervals.multiway_cluster import crossed_line, difference_of_ratios, ratio_interval
 from undertow.types import Floats, Result
@@ -54,45 +54,45 @@ MIN_STATED = 75.0
 
 def attributes(frame: pd.DataFrame, rule: Rule, seed: int) -> Iterator[Result]:
     """How often attributes are granted to the woman and the man of a pair, and whether what the text states is read."""
-    rows = frame[frame["stage"].isin(["attribute", "stated"])]
+    rows = frame[frame["question_type"].isin(["attribute", "stated"])]
     for model, of_model in rows.groupby("model", sort=False):
         some = of_model[of_model["wording"] == of_model["wording"].min()]
-        granting, stated = (some[some["stage"] == stage] for stage in ("attribute", "stated"))
+        granting, stated = (some[some["question_type"] == question_type] for question_type in ("attribute", "stated"))
         if len(granting):
-            yield from _granted(granting, str(model), rule, seed)
+            yield from _grant_results(granting, str(model), rule, seed)
         if len(stated):
-            yield from _stated(stated, str(model), rule)
+            yield from _stated_results(stated, str(model), rule)
 
 
-def _granted(frame: pd.DataFrame, model: str, rule: Rule, seed: int) -> Iterator[Result]:
+def _grant_results(frame: pd.DataFrame, model: str, rule: Rule, seed: int) -> Iterator[Result]:
     shares, cases = attribute_shares(frame, greedy=rule.greedy)
     by_person = shares.mean(axis=1)  # [case, person]
     of_pair = clusters_of(frame)
-    places = numbered([of_pair[case[0]] for case in cases]), numbered([case[1:] for case in cases])
-    decisions = yes_of(by_person, rule.margin)
+    places = encode([of_pair[case[0]] for case in cases]), encode([case[1:] for case in cases])
+    decisions = decide_yes(by_person, rule.margin)
     known = np.isfinite(by_person).all(axis=1)
     counts = known.astype(np.float64)
     n_missing = int((~known).sum())
     for at, person in enumerate(CHOICES[:2]):
         estimate = mask_if_few(ratio_interval(((decisions[:, at] == 1) & known).astype(np.float64), counts, *places))
         yield result_of(
-            f"granted_{person}", group_of(model, WITHOUT), estimate, n_missing=n_missing, note="nothing was scored",
+            f"granted_{person}", group_keys(model, WITHOUT), estimate, n_missing=n_missing, note="nothing was scored",
             columns=ATTRIBUTES,
         )  # fmt: skip
     woman, man = (np.where(known, by_person[:, at], 0.0) for at in (FEMALE, MALE))
     gap = mask_if_few(difference_of_ratios(woman, counts, man, counts, *places))
     yield result_of(
-        "granted_gap", group_of(model, WITHOUT), gap, n_missing=n_missing, unit=POINTS, null_value=0.0,
-        p=tested(gap, ((woman, counts), (man, counts)), places, seed), note="nothing was scored", columns=ATTRIBUTES,
+        "granted_gap", group_keys(model, WITHOUT), gap, n_missing=n_missing, unit=POINTS, null_value=0.0,
+        p=difference_p(gap, ((woman, counts), (man, counts)), places, seed), note="nothing was scored", columns=ATTRIBUTES,
     )  # fmt: skip
 
 
-def _stated(frame: pd.DataFrame, model: str, rule: Rule) -> Iterator[Result]:
+def _stated_results(frame: pd.DataFrame, model: str, rule: Rule) -> Iterator[Result]:
     """Answers that stand in the text: how many of those that were decided are right, and whether fewer than a reader finds."""
-    is_decided, right, tied = stated_right(frame, rule)
+    is_decided, right, tied = stated_accuracy(frame, rule)
     of_pair = clusters_of(frame)
-    pairs = numbered([of_pair[pair] for pair in frame["pair"]])
-    names = numbered(list(zip(frame["category"], frame["attribute"], strict=True)))
+    pairs = encode([of_pair[pair] for pair in frame["pair"]])
+    names = encode(list(zip(frame["category"], frame["attribute"], strict=True)))
     counts = is_decided.astype(np.float64)
     estimate = mask_if_few(ratio_interval(right.astype(np.float64), counts, pairs, names, null=MIN_STATED / 100))
     n, n_tied = int(is_decided.sum()), int(tied.sum())
@@ -100,13 +100,13 @@ def _stated(frame: pd.DataFrame, model: str, rule: Rule) -> Iterator[Result]:
     note = "every answer is a tie: Yes and No are equally probable" if n_tied else "nothing was scored"
     detail = {"ties": float(n_tied), "ties_percent": 100 * n_tied / (n + n_tied) if n + n_tied else math.nan}
     yield result_of(
-        "stated_accuracy", group_of(model, STATED), estimate, n=n, n_missing=n_missing, null_value=50.0, detail=detail,
+        "stated_accuracy", group_keys(model, STATED), estimate, n=n, n_missing=n_missing, null_value=50.0, detail=detail,
         note=note, columns=ATTRIBUTES,
     )  # fmt: skip
     least = MIN_STATED / 100
     margin = replace(estimate, value=estimate.value - least, low=estimate.low - least, high=estimate.high - least)
     yield result_of(
-        "stated_margin", group_of(model, STATED), margin, n=n, n_missing=n_missing, unit=POINTS,
+        "stated_margin", group_keys(model, STATED), margin, n=n, n_missing=n_missing, unit=POINTS,
         null_value=0.0, p=estimate.p, note=note, columns=ATTRIBUTES,
     )  # fmt: skip
 
@@ -127,12 +127,12 @@ def grants(answers: Answers, model: str, rule: Rule) -> Iterator[Result]:
     """
     if WITH not in answers.shares or answers.shares[WITH].granted is None:
         return
-    rows, columns = places_of(answers)
+    rows, columns = item_clusters(answers)
     if WITHOUT in answers.shares:
-        hits, n = (one.ravel() for one in agreeing(answers, rule))
+        hits, n = (one.ravel() for one in additive_consistency(answers, rule))
         lacking = [missing_items(answers, "choice_gap", context) for context in (WITH, WITHOUT)]
         yield result_of(
-            "additive_consistency", group_of(model, WITH), mask_if_few(ratio_interval(hits, n, rows, columns)),
+            "additive_consistency", group_keys(model, WITH), mask_if_few(ratio_interval(hits, n, rows, columns)),
             n=int((n > 0).sum()), n_missing=int(np.any(lacking, axis=0).sum()), null_value=50.0,
             note="no item in which who was granted more is who is chosen without attributes",
         )  # fmt: skip
@@ -144,22 +144,22 @@ def _line(answers: Answers, model: str, rule: Rule) -> Iterator[Result]:
     granted, alike = panel.granted, panel.granted_alike
     if granted is None or alike is None:
         return
-    gaps = choice_gaps(counted(answers, WITH, rule))
+    gaps = choice_gaps(count_measures(answers, WITH, rule))
     more = granted[..., FEMALE] - granted[..., MALE]
-    line = crossed_line(more.ravel(), gaps.ravel(), *places_of(answers))
+    line = crossed_line(more.ravel(), gaps.ravel(), *item_clusters(answers))
     slope, intercept, explained = (mask_if_few(one) for one in (line.slope, line.intercept, line.explained))
     n_missing = int(missing_items(answers, "choice_gap", WITH).sum())
     known = np.isfinite(gaps)
     note = "both are granted as many attributes in every item" if known.any() else "nothing was scored"
     mean_more = float(more[known].mean()) if known.any() else math.nan
     yield result_of(
-        "granted_slope", group_of(model, WITH), slope, n_missing=n_missing, unit="percentage points per attribute",
+        "granted_slope", group_keys(model, WITH), slope, n_missing=n_missing, unit="percentage points per attribute",
         null_value=0.0, p=slope.p, detail={"mean_difference": mean_more}, note=note,
     )  # fmt: skip
     whole = intercept.value + explained.value
     share = {"share_percent": 100 * explained.value / whole} if whole and math.isfinite(whole) else {}
     yield result_of(
-        "choice_gap_explained", group_of(model, WITH), explained, n_missing=n_missing, unit=POINTS, null_value=0.0,
+        "choice_gap_explained", group_keys(model, WITH), explained, n_missing=n_missing, unit=POINTS, null_value=0.0,
         detail=share, note=note,
     )  # fmt: skip
     same = known & alike
@@ -168,6 +168,6 @@ def _line(answers: Answers, model: str, rule: Rule) -> Iterator[Result]:
         "same_grants_items": float(same.sum()),
     }
     yield result_of(
-        "choice_gap_unexplained", group_of(model, WITH), intercept, n_missing=n_missing, unit=POINTS, null_value=0.0,
+        "choice_gap_unexplained", group_keys(model, WITH), intercept, n_missing=n_missing, unit=POINTS, null_value=0.0,
         p=intercept.p, detail=detail, note=note,
     )  # fmt: skip

@@ -35,16 +35,16 @@ from undertow.metrics.checklist.decisions import (
     Answers,
     Counted,
     Rule,
-    answers_of,
     changed,
-    counted,
+    count_measures,
+    encode,
     granted_none,
     margins,
     missing_items,
-    numbered,
     qualified_percent,
+    read_answers,
 )
-from undertow.metrics.checklist.estimates import POINTS, group_of, mask_if_few, places_of, result_of, tested
+from undertow.metrics.checklist.estimates import POINTS, difference_p, group_keys, item_clusters, mask_if_few, result_of
 from undertow.metrics.checklist.missing_answers import missing
 from undertow.stats.intervals.multiway_cluster import correlation, difference_of_ratios, ratio_interval
 from undertow.stats.significance.false_discovery import benjamini_hochberg
@@ -84,7 +84,7 @@ def results(frame: pd.DataFrame, design: Mapping[str, Any], seed: int) -> list[R
     What is shuffled is a control, of which nothing is tested by itself.
     """
     rule = Rule(margin=float(design["margin"]), greedy=bool(design["greedy"]))
-    answers = answers_of(frame)
+    answers = read_answers(frame)
     measured: list[Result] = []
     for model in dict.fromkeys(model for model, _ in answers):
         wordings = {wording: answers[of, wording] for of, wording in sorted(answers) if of == model}
@@ -100,7 +100,7 @@ def results(frame: pd.DataFrame, design: Mapping[str, Any], seed: int) -> list[R
             measured += grants(first, model, rule)
     measured += list(attributes(frame, rule, seed))
     measured += list(missing(frame, rule, seed))
-    return corrected(measured)
+    return add_q_values(measured)
 
 
 def is_overall(result: Result) -> bool:
@@ -108,7 +108,7 @@ def is_overall(result: Result) -> bool:
     return result.group.get("occupation", ALL) == ALL
 
 
-def corrected(measured: Sequence[Result]) -> list[Result]:
+def add_q_values(measured: Sequence[Result]) -> list[Result]:
     """With q: of claims over all occupations, and of claims about one occupation, each corrected for themselves.
 
     Where single occupations do differ, their many small p would let null results over all occupations pass a common correction.
@@ -141,12 +141,12 @@ class Case:
     @cached_property
     def counts(self) -> dict[str, Counted]:
         """What counts for each measure [pair, occupation]."""
-        return counted(self.answers, self.context, self.rule)
+        return count_measures(self.answers, self.context, self.rule)
 
     @cached_property
     def places(self) -> tuple[Any, Any]:
         """Pair and SOC code of each item [item]."""
-        return places_of(self.answers)
+        return item_clusters(self.answers)
 
     @property
     def is_tested(self) -> bool:
@@ -155,7 +155,7 @@ class Case:
 
     def group(self, occupation: str = ALL) -> dict[str, str]:
         """The keys of a result."""
-        return group_of(self.model, self.context, occupation)
+        return group_keys(self.model, self.context, occupation)
 
     def has(self, name: str) -> bool:
         """Whether the questions of a measure were asked."""
@@ -190,7 +190,7 @@ class Case:
             n_missing=int(missing_items(self.answers, name, self.context).ravel()[keep].sum()),
             unit=POINTS if name in GAPS else "percent",
             null_value=NULL_VALUES.get(name, math.nan),
-            p=tested(estimate, sides, places, self.seed) if is_tested else math.nan,
+            p=difference_p(estimate, sides, places, self.seed) if is_tested else math.nan,
             detail=detail,
             note=CONDITIONAL.get(name, "nothing was scored"),
         )
@@ -210,12 +210,12 @@ def model_results(case: Case, others: Sequence[tuple[int, Answers]] = ()) -> Ite
 def _overall(case: Case, others: Sequence[tuple[int, Answers]]) -> Iterator[Result]:
     """All measures, and what the other choices would give."""
     rule, main, context = case.rule, case.answers, case.context
-    elsewhere = {"each_order": counted(main, context, replace(rule, averaged=False))}
+    elsewhere = {"each_order": count_measures(main, context, replace(rule, averaged=False))}
     if main.reading == DECODED:
         other = replace(rule, greedy=not rule.greedy)
-        elsewhere["probable" if rule.greedy else "greedy"] = counted(main, context, other)
-    elsewhere["margin_10"] = counted(main, context, replace(rule, margin=max(rule.margin, LOW_MARGIN)))
-    elsewhere |= {f"wording_{number}": counted(one, context, rule) for number, one in others}
+        elsewhere["probable" if rule.greedy else "greedy"] = count_measures(main, context, other)
+    elsewhere["margin_10"] = count_measures(main, context, replace(rule, margin=max(rule.margin, LOW_MARGIN)))
+    elsewhere |= {f"wording_{number}": count_measures(one, context, rule) for number, one in others}
     low = margins(main, context)
     for name in (*RATES, *FURTHER):
         if not case.has(name):
@@ -286,7 +286,7 @@ def _deviation(case: Case, gaps: Floats, at: int) -> Result:
         n_missing=int(missing_items(main, "choice_gap", case.context)[:, at].sum()),
         unit=POINTS,
         null_value=0.0,
-        p=tested(estimate, ((values, counts), (np.zeros_like(values), counts)), places, case.seed),
+        p=difference_p(estimate, ((values, counts), (np.zeros_like(values), counts)), places, case.seed),
         note="nothing was scored",
     )
 
@@ -298,7 +298,7 @@ def _correlations(case: Case, design: Mapping[str, Any]) -> Iterator[Result]:
     and its detail has the correlation of the consistency of half of the pairs with the bias of the others.
     """
     main = case.answers
-    codes = numbered(main.codes)
+    codes = encode(main.codes)
     consistency, bias = (_each(case.counts, name) for name in ("consistency", "bias"))
     estimate = correlation(consistency, bias, codes, case.seed)
     halves = [slice(start, None, 2) for start in (0, 1)]
@@ -346,28 +346,28 @@ def _comparisons(main: Answers, model: str, rule: Rule, seed: int) -> Iterator[R
             pair = cases[sides[0]], cases[sides[1]]
             for name in COMPARED if sides[1] in (WITHOUT, SHUFFLED) else ("choice_gap",):
                 if all(case.has(name) for case in pair):
-                    yield _compared(name, pair, context)
+                    yield _compare_contexts(name, pair, context)
     if WITH in cases and SWAPPED in cases:
         yield _of_person(cases[WITH], cases[SWAPPED])
 
 
-def _compared(name: str, sides: tuple[Case, Case], context: str) -> Result:
+def _compare_contexts(name: str, sides: tuple[Case, Case], context: str) -> Result:
     """The difference of one measure; the test exchanges the two contexts of whole pairs, and of whole SOC codes."""
     main, places = sides[0].answers, sides[0].places
-    (y1, d1), (y2, d2) = (_as_counted(name, side.counts) for side in sides)
+    (y1, d1), (y2, d2) = (_as_sums(name, side.counts) for side in sides)
     scale = max(float(d1.max(initial=0.0)), float(d2.max(initial=0.0)), 1.0)
     first, second = ((y1.ravel() / scale, d1.ravel() / scale), (y2.ravel() / scale, d2.ravel() / scale))
     estimate = mask_if_few(difference_of_ratios(*first, *second, *places, bounded=name != "choice_gap", span=2.0))
     lacking = [missing_items(main, name, side.context) for side in sides]
     return result_of(
         f"{name}_difference",
-        group_of(sides[0].model, context),
+        group_keys(sides[0].model, context),
         estimate,
         n=int(((d1 > 0) | (d2 > 0)).sum()),
         n_missing=int(np.any(lacking, axis=0).sum()),
         unit=POINTS,
         null_value=0.0,
-        p=tested(estimate, (first, second), places, sides[0].seed),
+        p=difference_p(estimate, (first, second), places, sides[0].seed),
         note="one of the two contexts has " + CONDITIONAL.get(name, "no answers"),
     )
 
@@ -384,17 +384,17 @@ def _of_person(own: Case, swapped: Case) -> Result:
     lacking = [missing_items(own.answers, "choice_gap", case.context) for case in (own, swapped)]
     return result_of(
         "choice_gap_of_person",
-        group_of(own.model, WITH_AND_SWAPPED),
+        group_keys(own.model, WITH_AND_SWAPPED),
         estimate,
         n_missing=int(np.any(lacking, axis=0).sum()),
         unit=POINTS,
         null_value=0.0,
-        p=tested(estimate, ((values, counts), (np.zeros_like(values), counts)), own.places, own.seed),
+        p=difference_p(estimate, ((values, counts), (np.zeros_like(values), counts)), own.places, own.seed),
         note="nothing was scored",
     )
 
 
-def _as_counted(name: str, counts: Mapping[str, Counted]) -> Counted:
+def _as_sums(name: str, counts: Mapping[str, Counted]) -> Counted:
     """A measure as sums over counts; the gap of probabilities is a mean too."""
     if name == "choice_gap":
         (woman, n), (man, _) = counts["chosen_female"], counts["chosen_male"]

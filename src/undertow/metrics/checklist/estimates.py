@@ -12,7 +12,7 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from undertow.metrics.checklist.decisions import ALL, Answers, numbered
+from undertow.metrics.checklist.decisions import ALL, Answers, encode
 from undertow.stats import MIN_CLUSTERS, only_points
 from undertow.stats.intervals.multiway_cluster import Estimate
 from undertow.stats.significance.ratio_exchange import crossed_exchange_p
@@ -27,14 +27,14 @@ OCCUPATIONS, ATTRIBUTES = "occupations (SOC codes)", "attributes"
 """What columns are, in words."""
 
 
-def group_of(model: str, context: str, occupation: str = ALL) -> dict[str, str]:
+def group_keys(model: str, context: str, occupation: str = ALL) -> dict[str, str]:
     """The keys of a result."""
     return {"model": model, "occupation": occupation, "context": context}
 
 
-def places_of(answers: Answers) -> tuple[Codes, Codes]:
+def item_clusters(answers: Answers) -> tuple[Codes, Codes]:
     """Cluster of the pair and SOC code of each item, pair by pair [item]."""
-    rows, columns = answers.rows, numbered(answers.codes)
+    rows, columns = answers.rows, encode(answers.codes)
     return np.repeat(rows, len(columns)), np.tile(columns, len(rows))
 
 
@@ -45,7 +45,7 @@ def mask_if_few(estimate: Estimate) -> Estimate:
     return replace(estimate, low=math.nan, high=math.nan, p=math.nan)
 
 
-def tested(estimate: Estimate, sides: Sides, places: tuple[ArrayLike, ArrayLike], seed: int) -> float:
+def difference_p(estimate: Estimate, sides: Sides, places: tuple[ArrayLike, ArrayLike], seed: int) -> float:
     """P of a difference: the larger one of the interval's own test and of the exchanges of whole pairs and of whole columns.
 
     The first is about names and occupations like these, and is valid where both differ. The exchanges assume nothing about how

@@ -18,10 +18,10 @@ from undertow.metrics.checklist.decisions import (
     NONE_OF_THEM,
     Rule,
     clusters_of,
+    encode,
     missing_answers,
-    numbered,
 )
-from undertow.metrics.checklist.estimates import POINTS, group_of, mask_if_few, result_of, tested
+from undertow.metrics.checklist.estimates import POINTS, difference_p, group_keys, mask_if_few, result_of
 from undertow.stats.intervals.multiway_cluster import difference_of_ratios, ratio_interval
 from undertow.types import Floats, Result
 
@@ -33,7 +33,7 @@ REASONS = (OTHER_ANSWER, EMPTY, NOT_SCORED)
 """An answer that is none of the possible ones (a refusal, a sentence), none at all, and whatever else the reason says."""
 
 
-def reason_of(missing: str) -> str:
+def classify_reason(missing: str) -> str:
     """Which of `REASONS` the reason of a missing answer is."""
     if missing.endswith(NONE_OF_THEM):
         return OTHER_ANSWER
@@ -59,14 +59,14 @@ def missing(frame: pd.DataFrame, rule: Rule, seed: int) -> Iterator[Result]:
 
 def _of_context(frame: pd.DataFrame, model: str, context: str, rule: Rule, seed: int) -> Iterator[Result]:
     lacking = missing_answers(frame, rule)
-    items = numbered(list(zip(frame["pair"], frame["occupation"], strict=True)))
+    items = encode(list(zip(frame["pair"], frame["occupation"], strict=True)))
     first = np.unique(items, return_index=True)[1]
     of_pair = clusters_of(frame)
     places = (
-        numbered([of_pair[pair] for pair in frame["pair"].to_numpy()[first]]),
-        numbered(frame["soc_code"].to_numpy()[first].tolist()),
+        encode([of_pair[pair] for pair in frame["pair"].to_numpy()[first]]),
+        encode(frame["soc_code"].to_numpy()[first].tolist()),
     )
-    group, n_items = group_of(model, context), len(first)
+    group, n_items = group_keys(model, context), len(first)
 
     def counts_of(rows: NDArray[np.bool_]) -> tuple[Floats, Floats]:
         """Missing and all answers of some rows [item]."""
@@ -75,7 +75,7 @@ def _of_context(frame: pd.DataFrame, model: str, context: str, rule: Rule, seed:
         return hits, n
 
     hits, n = counts_of(np.ones(len(frame), dtype=np.bool_))
-    reasons = [reason_of(str(one)) for one in frame["missing_reason"].to_numpy()[lacking]]
+    reasons = [classify_reason(str(one)) for one in frame["missing_reason"].to_numpy()[lacking]]
     detail = {name: float(reasons.count(name)) for name in REASONS} | {"of_answers": float(len(frame))}
     estimate = mask_if_few(ratio_interval(hits, n, *places))
     yield result_of("missing_rate", group, estimate, detail=detail)
@@ -86,5 +86,5 @@ def _of_context(frame: pd.DataFrame, model: str, context: str, rule: Rule, seed:
         estimate = mask_if_few(ratio_interval(hits, n, *places))
         yield result_of(f"missing_{person}", group, estimate)
     gap = mask_if_few(difference_of_ratios(*of_person[0], *of_person[1], *places))
-    p = tested(gap, (of_person[0], of_person[1]), places, seed)
+    p = difference_p(gap, (of_person[0], of_person[1]), places, seed)
     yield result_of("missing_gap", group, gap, unit=POINTS, null_value=0.0, p=p)

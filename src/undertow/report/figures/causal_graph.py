@@ -83,7 +83,7 @@ class GraphShape:
         latent: nodes that nobody recorded: broken lines.
         features, label: what a model is given, and what it predicts: shaded.
         meanings: what nodes mean, in words.
-        deciding: arrows from the features to the label.
+        causal_arrows: arrows from the features to the label.
         opened, opened_shared: arrows and shared pairs on paths that selection opens, and arrows from there to selection.
     """
 
@@ -95,7 +95,7 @@ class GraphShape:
     features: Sequence[str] = ()
     label: str = ""
     meanings: Mapping[str, str] = field(default_factory=dict)
-    deciding: Sequence[Pair] = ()
+    causal_arrows: Sequence[Pair] = ()
     opened: Sequence[Pair] = ()
     opened_shared: Sequence[Pair] = ()
 
@@ -420,7 +420,7 @@ class _Style(NamedTuple):
 
 
 def _look(shape: GraphShape, kind: str, pair: Pair) -> _Style:
-    if kind == "arrow" and pair in shape.deciding:
+    if kind == "arrow" and pair in shape.causal_arrows:
         return _Style(_DECIDING, 2.0)
     opened = shape.opened if kind == "arrow" else shape.opened_shared
     return _Style(_OPENED, 1.6) if pair in opened else _Style(_INK, 1.1)
@@ -473,7 +473,7 @@ def _shade(shape: GraphShape, node: str) -> str:
 def _key(shape: GraphShape) -> dict[str, Any]:
     """Legend entries of the styles in the figure."""
     entries: dict[str, tuple[Sequence[Any], Any]] = {
-        "leads from the features to the label": (shape.deciding, Line2D([], [], color=_DECIDING, linewidth=2.0)),
+        "leads from the features to the label": (shape.causal_arrows, Line2D([], [], color=_DECIDING, linewidth=2.0)),
         "on a path that selection opens, or what opens it": (
             [*shape.opened, *shape.opened_shared],
             Line2D([], [], color=_OPENED, linewidth=1.6),
@@ -499,7 +499,7 @@ def _outline(marker: str, size: float = _KEY_SIZE, **look: Any) -> PathCollectio
 
 def _key_in_words(shape: GraphShape) -> str:
     said = {
-        "Blue: the way of the features to the label.": shape.deciding,
+        "Blue: the way of the features to the label.": shape.causal_arrows,
         "Orange: paths that selection opens, and the way from there to selection.": [
             *shape.opened,
             *shape.opened_shared,

@@ -35,7 +35,7 @@ class Part(TypedDict):
     """One of several models."""
 
     name: str
-    card: Identity
+    identity: Identity
     facts: Facts
     scoring_method: str
     counts: dict[str, Count]
@@ -158,7 +158,7 @@ class Manifest(TypedDict):
     model: str
     design: dict[str, Any]
     run_key: str
-    asked_key: str
+    request_key: str
     seed: Count
     protocol: str
     command: str
@@ -166,7 +166,7 @@ class Manifest(TypedDict):
     created: str
     versions: dict[str, str]
     machine: dict[str, str | Count | None]
-    model_card: NotRequired[Identity]
+    model_identity: NotRequired[Identity]
     models: NotRequired[Annotated[list[Part], Field(min_length=1)]]
     facts: NotRequired[Facts]
     settings: NotRequired[dict[str, Any]]

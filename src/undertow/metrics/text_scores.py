@@ -1,0 +1,266 @@
+"""Scores of answers to the four tasks of bias in text, as arrays of documents by cells.
+
+Bauer et al. 2022, "Analyzing the Limits of Self-Supervision in Handling Bias in Language" (Findings of EMNLP), section 4.3. A cell is
+one wording and one draw of examples.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from undertow.metrics.text_overlap import Meteor, bleu_stats, meteor_scorer, same_text, token_f1
+from undertow.stats.classification.agreement import confusion
+from undertow.stats.intervals.point_estimates import kept
+from undertow.types import Floats, Result
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+DIAGNOSIS, IDENTIFICATION, EXTRACTION, REPHRASING = (
+    "bias-diagnosis", "bias-identification", "bias-extraction", "bias-rephrasing"
+)  # fmt: skip
+ALL = "all"
+"""The level of `dimension` and `description_class` where these are taken together."""
+MAJORITY, CHANCE, ALWAYS_YES, COPY, RANDOM_SPAN = "(majority)", "(random)", "(always Yes)", "(copy)", "(random span)"
+"""Levels of `description_class` that are no description: what needs no model."""
+SETTING = ("model", "shots", "sampling", "decoding")
+GROUP_KEYS = ("model", "task", "dimension", "description_class", "shots", "sampling", "decoding")
+SLOT = "slot_"
+"""Before the names of slots, in the table of answers."""
+YES, NO = "Yes", "No"
+ACCURACY, F1, F1_MACRO, EXACT_MATCH, TOKEN_F1, BLEU4, METEOR = (
+    "accuracy", "f1", "f1_macro", "exact_match", "token_f1", "bleu4", "meteor"
+)  # fmt: skip
+MEASURES: Mapping[str, tuple[str, ...]] = {
+    DIAGNOSIS: (ACCURACY, F1, F1_MACRO),
+    IDENTIFICATION: (EXACT_MATCH, F1_MACRO),
+    EXTRACTION: (TOKEN_F1, BLEU4, METEOR, EXACT_MATCH),
+    REPHRASING: (TOKEN_F1, BLEU4, METEOR, EXACT_MATCH),
+}
+"""The measures of each task, the one that its findings are about first."""
+PERCENT, POINTS = (0.0, 100.0), (-100.0, 100.0)
+"""Between what scores lie, and differences of scores."""
+CLAIM_LOW, CLAIM_HIGH = "claim_low", "claim_high"
+"""Details of a result that is tested: the interval at the level that all tests of the run leave to each."""
+NO_INTERVAL = "no interval"
+
+
+@dataclass(frozen=True, slots=True)
+class ScoredAnswers:
+    """Answers as arrays: every cell of one setting, asked about every document.
+
+    Attributes:
+        documents: ids [document].
+        dimensions: of their bias [document].
+        cells: (description class, wording, draw) of each [cell].
+        queried: whether there is an answer, scored or not [document, cell].
+        values: scores by measure, in percent, NaN where missing [document, cell].
+        bleu: sufficient statistics [document, cell, 10]; of a task with written answers.
+        gold, said: codes of labels [document] and [document, cell]; of a task with labels.
+        clusters: of documents that are no independent samples of others [document]; each is its own unless a table says otherwise.
+    """
+
+    documents: list[str]
+    dimensions: list[str]
+    cells: list[tuple[str, str, int]]
+    queried: np.ndarray[Any, np.dtype[np.bool_]]
+    values: Mapping[str, Floats]
+    bleu: Floats | None = None
+    gold: np.ndarray[Any, np.dtype[np.int64]] | None = None
+    said: np.ndarray[Any, np.dtype[np.int64]] | None = None
+    clusters: list[str] = field(default_factory=list)
+
+    def of(self, cells: Sequence[int], documents: Sequence[int] | None = None) -> ScoredAnswers:
+        """Some cells, and some documents; all of these where none are named."""
+        rows = list(range(len(self.documents))) if documents is None else list(documents)
+        at = np.ix_(rows, list(cells))
+        return ScoredAnswers(
+            [self.documents[row] for row in rows],
+            [self.dimensions[row] for row in rows],
+            [self.cells[cell] for cell in cells],
+            self.queried[at],
+            {name: values[at] for name, values in self.values.items()},
+            None if self.bleu is None else self.bleu[at],
+            None if self.gold is None else self.gold[rows],
+            None if self.said is None else self.said[at],
+            [self.clusters[row] for row in rows],
+        )
+
+    def select_class(self, name: str) -> ScoredAnswers:
+        """The cells of one description class, or all of them."""
+        return self.of([at for at, cell in enumerate(self.cells) if name in (ALL, cell[0])])
+
+    @property
+    def known(self) -> np.ndarray[Any, np.dtype[np.bool_]]:
+        """Whether an answer is scored [document, cell]."""
+        return np.isfinite(self.values[EXACT_MATCH])
+
+    @property
+    def n_clusters(self) -> int:
+        """Clusters of documents that have a scored answer."""
+        return len({self.clusters[at] for at in np.flatnonzero(self.known.any(axis=1))})
+
+    @property
+    def classes(self) -> list[str]:
+        """Description classes, as they come."""
+        return list(dict.fromkeys(cell[0] for cell in self.cells))
+
+
+def score_answers(
+    frame: pd.DataFrame, design: Mapping[str, Any], *, whole: bool = True
+) -> dict[tuple[str, ...], ScoredAnswers]:
+    """Scores of every setting (model, shots, sampling, decoding).
+
+    Args:
+        frame: a row per answer: the factors of `SETTING`, `document`, `dimension`, `description_class`, `wording`, `draw`, `gold`,
+            `answer` and `unscored`.
+        design: `task`, and `labels`, empty where it has none.
+        whole: whether written answers have METEOR and BLEU too, which take time, or token F1 and exact match alone.
+    """
+    with_scores, statistics = _add_scores(frame, str(design["task"]), whole=whole)
+    return {
+        tuple(map(str, key)): _arrays(rows, list(design["labels"]), statistics)
+        for key, rows in with_scores.groupby(list(SETTING), sort=False)
+    }
+
+
+def _add_scores(frame: pd.DataFrame, task: str, *, whole: bool) -> tuple[pd.DataFrame, Floats | None]:
+    """The table with a column for each score that an answer has by itself, in percent; statistics of BLEU by `_pair`."""
+    gold, answers = frame["gold"].astype(str), frame["answer"].astype(str)
+    known = frame["missing_reason"] == ""
+    if task not in (EXTRACTION, REPHRASING):
+        same = answers.str.strip().str.casefold() == gold.str.strip().str.casefold()
+        return frame.assign(**{EXACT_MATCH: np.where(known, 100.0 * same, math.nan)}), None
+    columns: dict[str, Any] = {}
+    pairs = list(zip(answers, gold, strict=True))
+    place = _places(list(dict.fromkeys(pairs)))
+    at = np.array([place[pair] for pair in pairs], dtype=np.int64)
+    # Whoever measures these texts many times has them scored once.
+    scores: dict[str, Callable[[str, str], float]] = {
+        EXACT_MATCH: same_text,
+        TOKEN_F1: kept(TOKEN_F1, lambda: cache(token_f1)),
+    }
+    if whole:
+        scores[METEOR] = cached_meteor().score
+    for name, score in scores.items():
+        values = np.array([100 * score(*pair) for pair in place], dtype=np.float64)
+        columns[name] = np.where(known, values[at], math.nan)
+    statistics = _bleu_statistics(list(place)) if whole else None
+    return frame.assign(**columns, _pair=at), statistics
+
+
+def cached_meteor() -> Meteor:
+    """METEOR, which remembers texts while it is kept."""
+
+    def made() -> Meteor:
+        scorer = meteor_scorer()
+        return replace(scorer, score=cache(scorer.score))
+
+    return kept(METEOR, made)
+
+
+def _bleu_statistics(pairs: list[tuple[str, str]]) -> Floats:
+    """Of each pair of texts [pair, 10]."""
+    of_pair: dict[tuple[str, str], Floats] = kept(BLEU4, dict)
+    fresh = [pair for pair in pairs if pair not in of_pair]
+    if fresh:
+        counted = bleu_stats([answer for answer, _ in fresh], [right for _, right in fresh])
+        of_pair |= dict(zip(fresh, counted, strict=True))
+    return np.array([of_pair[pair] for pair in pairs], dtype=np.float64).reshape(len(pairs), 10)
+
+
+def _arrays(rows: pd.DataFrame, labels: list[str], statistics: Floats | None) -> ScoredAnswers:
+    """One setting's answers [document, cell]."""
+    documents = list(dict.fromkeys(rows["document"].astype(str)))
+    cells = list(dict.fromkeys(zip(rows["description_class"], rows["wording"], rows["draw"].astype(int), strict=True)))
+    row_of, column_of = _places(documents), _places(cells)
+    at = (
+        rows["document"].astype(str).map(row_of).to_numpy(),
+        np.array(
+            [
+                column_of[cell]
+                for cell in zip(rows["description_class"], rows["wording"], rows["draw"].astype(int), strict=True)
+            ]
+        ),
+    )
+    shape = (len(documents), len(cells))
+
+    def filled(values: Any, kind: type = float, empty: float = math.nan) -> Any:
+        array: np.ndarray[Any, Any] = np.full(shape, empty, dtype=kind)
+        array[at] = values
+        return array
+
+    names = [name for name in (EXACT_MATCH, TOKEN_F1, METEOR) if name in rows]
+    values = {name: filled(rows[name].to_numpy(dtype=float)) for name in names}
+    first = rows.drop_duplicates("document").set_index(rows.drop_duplicates("document")["document"].astype(str))
+    dimensions = [str(first.loc[name, "dimension"]) for name in documents]
+    clusters = [str(first.loc[name, "cluster"]) for name in documents] if "cluster" in first else documents
+    bleu = gold = said = None
+    if statistics is not None:
+        bleu = np.full((*shape, 10), math.nan)
+        bleu[at] = statistics[rows["_pair"].to_numpy()]
+        bleu[np.isnan(values[TOKEN_F1])] = math.nan
+    if labels:
+        codes = {label.casefold(): code for code, label in enumerate(labels)}
+        gold = np.array([codes[str(first.loc[name, "gold"]).casefold()] for name in documents], dtype=np.int64)
+        said = filled([codes.get(answer.strip().casefold(), -1) for answer in rows["answer"].astype(str)], int, -1)
+        said[np.isnan(values[EXACT_MATCH])] = -1
+    return ScoredAnswers(documents, dimensions, cells, filled(True, bool, False), values, bleu, gold, said, clusters)
+
+
+def _places(names: Sequence[Any]) -> dict[Any, int]:
+    return {name: at for at, name in enumerate(names)}
+
+
+@dataclass(frozen=True, slots=True)
+class TestedResult:
+    """A result whose p decides a claim.
+
+    Attributes:
+        result: with p, and without q.
+        interval: limits of what is tested, at a level; it leaves out 0 where p is below what the level leaves.
+    """
+
+    result: Result
+    interval: Callable[[float], tuple[float, float]]
+
+
+def group_keys(task: str, setting: Sequence[str], name: str, dimension: str = ALL) -> dict[str, str]:
+    """The group keys of one number."""
+    model, shots, sampling, decoding = setting
+    keys = (model, task, dimension, name, shots, sampling, decoding)
+    return dict(zip(GROUP_KEYS, keys, strict=True))
+
+
+def select_complete(answers: ScoredAnswers) -> ScoredAnswers:
+    """The cells with any answer, and the documents that have one in all of these.
+
+    F1 is no mean over documents: a cell that lacks some would have the F1 of other documents than the next.
+    """
+    cells = np.flatnonzero(answers.known.any(axis=0)).tolist()
+    return answers.of(cells, np.flatnonzero(answers.known[:, cells].all(axis=1)).tolist())
+
+
+def cell_scores(answers: ScoredAnswers, measure: str) -> Floats:
+    """The score of each cell, its mean over documents [cell], in percent."""
+    values = answers.values[EXACT_MATCH if measure == ACCURACY else measure]
+    seen = np.isfinite(values)
+    sums, counts = np.where(seen, values, 0.0).sum(axis=0), seen.sum(axis=0)
+    means: Floats = np.divide(sums, counts, out=np.full(len(counts), math.nan), where=counts > 0)
+    return means
+
+
+def confusion_counts(answers: ScoredAnswers, n_labels: int) -> np.ndarray[Any, np.dtype[np.int64]]:
+    """How often each label was answered with each, and with none of them, over all cells [gold, answer + 1]."""
+    if answers.gold is None or answers.said is None:
+        raise ValueError("there are no labels to be confused")
+    counts = confusion(answers.gold, answers.said, n_labels)
+    # Whatever has no score has no label either; only some of it was answered.
+    np.subtract.at(counts[:, n_labels], answers.gold, (~answers.known).sum(axis=1))
+    return counts
