@@ -374,7 +374,7 @@ TOLD = "From 1801 to 2000, "
 
 def form(**typed: object) -> list[object]:
     """A form for the first tab, some of its fields changed."""
-    names = ("sentence", "values", "placeholder", "model", "other", "normalise", "degree", "ends")
+    names = ("sentence", "values", "placeholder", "model", "other", "normalise", "degree", "endpoint_window")
     return list((dict(zip(names, FORM, strict=True)) | typed).values())
 
 

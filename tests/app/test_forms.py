@@ -139,7 +139,7 @@ def test_a_sentence_without_a_place_has_values_in_front_for_specification_alone(
         ("placeholder", [7], "place-holder"),
         ("normalise", ["yes"], "on or off"),
         ("degree", [0, 5, 1.5, True, "2", math.nan], "1 to 4"),
-        ("ends", [10**9], "1 to 5"),
+        ("endpoint_window", [10**9], "1 to 5"),
         ("model", ["smollm2", "/etc/passwd", ["toy"], None], "list"),
         ("other_model", ["gpt2", None], "model"),
     ],
@@ -149,7 +149,7 @@ def test_field_that_is_not_what_it_should_be_is_refused(field: str, values: list
         with pytest.raises(UndertowError, match=named):
             read_form(replace(FORM, **{"degree": 4, field: value}), MENU, DRIFT)
     with pytest.raises(UndertowError, match="values"):  # for both ends
-        read_form(replace(FORM, ends=4), MENU, SPECIFICATION)
+        read_form(replace(FORM, endpoint_window=4), MENU, SPECIFICATION)
 
 
 # The menu.

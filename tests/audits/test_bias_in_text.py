@@ -98,11 +98,11 @@ def document_of(query: Query) -> str:
 def test_items_are_documents_by_wordings_by_examples_by_decodings(
     audit: str, n_wordings: int, n_samplings: int, n_decodings: int
 ) -> None:
-    options: dict[str, Any] = {"sampling": "random,weak-oracle"} if audit == IDENTIFICATION else {}
-    items = items_of(audit, documents=2, shots="0,5", wordings=0, shot_wordings=0, draws=2, **options)
+    options: dict[str, Any] = {"shot_selection": "random,weak-oracle"} if audit == IDENTIFICATION else {}
+    items = items_of(audit, n_documents=2, shots="0,5", wordings=0, shot_wordings=0, draws=2, **options)
     assert len(items) == 2 * n_wordings * (1 + 2 * n_samplings) * n_decodings
     assert len({item.id for item in items}) == len(items)
-    names = ("description_class", "wording", "shots", "sampling", "draw", "decoding")
+    names = ("description_class", "wording", "shots", "sampling", "sample_index", "decoding")
     cells = Counter(tuple(str(item.factors[name]) for name in names) for item in items)
     assert set(cells.values()) == {2}
     assert {item.cluster for item in items} == {str(item.factors["document"]) for item in items}
@@ -116,7 +116,7 @@ def test_what_is_asked_unless_told_otherwise(audit: str, n_documents: int, plain
     """All wordings of labels without examples and two of each class behind them; four of each class of what is written."""
     assert len(items_of(audit)) == n_documents * plain
     if n_documents == 66:
-        assert len(items_of(audit, documents=6, shots="0,5")) == 6 * (plain + 3 * behind)
+        assert len(items_of(audit, n_documents=6, shots="0,5")) == 6 * (plain + 3 * behind)
 
 
 @pytest.mark.parametrize("audit", TASKS)
@@ -135,11 +135,11 @@ def test_a_seed_asks_the_same_again_and_another_asks_with_other_examples(audit: 
 
 
 def test_draws_have_examples_of_their_own_and_wordings_share_them() -> None:
-    items = items_of(IDENTIFICATION, documents=6, shots="4", wordings=2)
+    items = items_of(IDENTIFICATION, n_documents=6, shots="4", wordings=2)
     shown: dict[tuple[Any, ...], set[tuple[str, ...]]] = {}
     for item in items:
         texts = tuple(shot.partition("\n")[0] for shot in query_of(item).shots)
-        shown.setdefault((item.factors["document"], item.factors["draw"]), set()).add(texts)
+        shown.setdefault((item.factors["document"], item.factors["sample_index"]), set()).add(texts)
     assert all(len(texts) == 1 for texts in shown.values())
     for document in {key[0] for key in shown}:
         assert len({next(iter(shown[document, draw])) for draw in range(3)}) == 3
@@ -165,15 +165,15 @@ def test_a_text_that_one_reader_found_biased_is_biased_as_an_example_too(tmp_pat
 
 
 def test_documents_are_drawn_evenly_over_labels() -> None:
-    golds = Counter(item.gold for item in items_of(DIAGNOSIS, documents=10, classes="null"))
+    golds = Counter(item.gold for item in items_of(DIAGNOSIS, n_documents=10, classes="null"))
     assert golds == {"Yes": 5, "No": 5}
     for audit in TASKS[1:]:
         options: dict[str, Any] = {"decoding": FREE} if audit in WRITTEN else {}
         dimensions = Counter(
-            str(item.factors["dimension"]) for item in items_of(audit, documents=25, classes="null", **options)
+            str(item.factors["dimension"]) for item in items_of(audit, n_documents=25, classes="null", **options)
         )
         assert sorted(dimensions.values()) == [2] * 8 + [3] * 3
-    assert len(items_of(IDENTIFICATION, documents=66, classes="null")) == 66  # as many as there are
+    assert len(items_of(IDENTIFICATION, n_documents=66, classes="null")) == 66  # as many as there are
 
 
 def test_a_limit_is_of_whole_documents() -> None:
@@ -190,7 +190,7 @@ def test_a_limit_is_of_whole_documents() -> None:
         items = items_of(DIAGNOSIS, limit=limit, **options)
         assert len(items) == n_ways * n_documents
         assert set(Counter(item.factors["document"] for item in items).values()) == {n_ways}
-    assert len(items_of(DIAGNOSIS, limit=50, documents=2, **options)) == 24
+    assert len(items_of(DIAGNOSIS, limit=50, n_documents=2, **options)) == 24
     assert Counter(item.gold for item in items_of(DIAGNOSIS, limit=50, **options)) == {"Yes": 24, "No": 24}
 
 
@@ -238,10 +238,10 @@ def test_a_limit_below_the_smallest_useful_one_is_told(audit: str, options: dict
 def test_few_documents_are_told_of_whatever_the_limit(untold: None) -> None:
     module: Any = audits.load(DIAGNOSIS)
     for limit in (0, 100):
-        (told,) = module.limited(module.Settings(documents=5), Sampling(limit))
+        (told,) = module.limited(module.Settings(n_documents=5), Sampling(limit))
         assert "--limit" not in told
         assert "5 documents" in told
-    run = undertow.audit(DIAGNOSIS, "toy", documents=5, classes="null", out=None)
+    run = undertow.audit(DIAGNOSIS, "toy", n_documents=5, classes="null", out=None)
     assert run.manifest["design"]["unable"] == run.manifest["design"]["w_notes"] == [told]
 
 
@@ -369,7 +369,7 @@ def test_labels_are_the_dimensions_of_the_users_own_table(tmp_path: Path) -> Non
 
 
 def test_the_weak_oracle_shows_the_category_of_the_right_answer() -> None:
-    items = items_of(IDENTIFICATION, shots="3", sampling="weak-oracle", classes="null")
+    items = items_of(IDENTIFICATION, shots="3", shot_selection="weak-oracle", classes="null")
     assert len(items) == 66 * 3
     for item in items:
         (category,) = [names for names in CATEGORIES.values() if item.gold in names]
@@ -382,23 +382,23 @@ def test_the_weak_oracle_shows_the_category_of_the_right_answer() -> None:
 
 
 def test_decodings_are_those_that_are_named() -> None:
-    default = items_of(EXTRACTION, documents=1, classes="null")
+    default = items_of(EXTRACTION, n_documents=1, classes="null")
     assert [cast(ConstrainedGenerateQuery, item.query).constraint for item in default] == [FREE, PASSAGE_TOKENS, SPAN]
-    named = items_of(EXTRACTION, documents=1, classes="null", decoding=f"{BEST_SPAN}, {FREE}")
+    named = items_of(EXTRACTION, n_documents=1, classes="null", decoding=f"{BEST_SPAN}, {FREE}")
     assert [item.factors["decoding"] for item in named] == [BEST_SPAN, FREE]
     assert [
         cast(ConstrainedGenerateQuery, item.query).constraint
-        for item in items_of(REPHRASING, documents=1, classes="null")
+        for item in items_of(REPHRASING, n_documents=1, classes="null")
     ] == [FREE]
 
 
 def test_tokens_are_drawn_with_a_seed_for_each_draw_and_a_best_span_is_not_drawn() -> None:
     items = items_of(
-        EXTRACTION, seed=3, documents=1, classes="null", shots="0,1", draws=2, temperature=0.7, top_k=40,
+        EXTRACTION, seed=3, n_documents=1, classes="null", shots="0,1", draws=2, temperature=0.7, top_k=40,
         decoding=f"{SPAN},{BEST_SPAN}",
     )  # fmt: skip
     drawn = {
-        (item.factors["shots"], item.factors["draw"], item.factors["decoding"]): cast(
+        (item.factors["shots"], item.factors["sample_index"], item.factors["decoding"]): cast(
             ConstrainedGenerateQuery, item.query
         )
         for item in items
@@ -409,8 +409,8 @@ def test_tokens_are_drawn_with_a_seed_for_each_draw_and_a_best_span_is_not_drawn
             assert (query.temperature, query.top_k, query.seed) == (0.0, 0, 0)
         else:
             assert (query.temperature, query.top_k, query.seed) == (0.7, 40, 3000 + int(str(draw)))
-    assert items_of(EXTRACTION, documents=1, classes="null", line_ends=True, decoding=FREE)[0].query == ConstrainedGenerateQuery(
-        **{**dataclasses.asdict(items_of(EXTRACTION, documents=1, classes="null", decoding=FREE)[0].query), "line_ends": True}
+    assert items_of(EXTRACTION, n_documents=1, classes="null", line_ends=True, decoding=FREE)[0].query == ConstrainedGenerateQuery(
+        **{**dataclasses.asdict(items_of(EXTRACTION, n_documents=1, classes="null", decoding=FREE)[0].query), "line_ends": True}
     )  # fmt: skip
 
 
@@ -439,7 +439,7 @@ def refuses(words: Sequence[str], audit: str, **options: Any) -> None:
         (DIAGNOSIS, {"shots": "101"}, ["--shots '101'", "0 to 100"]),
         (IDENTIFICATION, {"classes": ","}, ["--classes"]),
         (IDENTIFICATION, {"draws": 0, "shots": "5"}, ["--draws 0"]),
-        (IDENTIFICATION, {"documents": -1}, ["--documents -1"]),
+        (IDENTIFICATION, {"n_documents": -1}, ["--n-documents -1"]),
         (EXTRACTION, {"shot_wordings": -2}, ["--shot-wordings -2"]),
         (EXTRACTION, {"challenge": "no such file.tsv"}, ["no such file.tsv"]),
         (REPHRASING, {"description_file": "no such file.toml"}, ["no such file.toml"]),
@@ -449,12 +449,12 @@ def refuses(words: Sequence[str], audit: str, **options: Any) -> None:
         (EXTRACTION, {"temperature": math.nan}, ["--temperature nan"]),
         (REPHRASING, {"top_k": -1}, ["--top-k -1"]),
         (REPHRASING, {"temperature": math.inf}, ["--temperature inf"]),
-        (IDENTIFICATION, {"sampling": "oracle", "shots": "5"}, ["--sampling 'oracle'", "weak-oracle"]),
-        (IDENTIFICATION, {"sampling": "random,weak-oracle"}, ["weak-oracle", "--shots"]),
+        (IDENTIFICATION, {"shot_selection": "oracle", "shots": "5"}, ["--shot-selection 'oracle'", "weak-oracle"]),
+        (IDENTIFICATION, {"shot_selection": "random,weak-oracle"}, ["weak-oracle", "--shots"]),
         (EXTRACTION, {"top_k": 40}, ["--top-k 40", "--temperature"]),
         (DIAGNOSIS, {"draws": 2}, ["--draws 2", "--shots"]),
         (REPHRASING, {"shot_wordings": 1}, ["--shot-wordings 1", "--shots"]),
-        (DIAGNOSIS, {"documents": 133}, ["--documents 133", "132"]),
+        (DIAGNOSIS, {"n_documents": 133}, ["--n-documents 133", "132"]),
     ],
 )
 def test_bad_option_is_refused_by_name(audit: str, options: Mapping[str, Any], words: list[str]) -> None:
@@ -684,7 +684,7 @@ def test_examples_that_had_no_room_are_counted(script: Script, untold: None, sta
         if one.measure == "accuracy" and one.group["model"]
     }
     assert shortened == {"0": None, "2": 25.0}
-    assert run.observations["dropped"].tolist() == [0, 0, 0, 0, 0, 0, 0, 1]
+    assert run.observations["n_dropped_shots"].tolist() == [0, 0, 0, 0, 0, 0, 0, 1]
 
 
 @pytest.mark.parametrize("audit", briefly(TASKS))

@@ -56,7 +56,7 @@ def choices(rng: np.random.Generator) -> Rows:
                 for order in ("female first", "male first"):
                     woman = float(np.clip(50 + lean + rng.normal(0, 10), 1, 99))
                     yield {
-                        "stage": "single", "woman": f"W{cluster}.{pair}", "man": f"M{cluster}.{pair}", "occupation": f"job {job}",
+                        "question_type": "single", "woman": f"W{cluster}.{pair}", "man": f"M{cluster}.{pair}", "occupation": f"job {job}",
                         "order": order, "cluster": f"k{cluster}", "answer": f"{'WM'[woman < 50]}{cluster}.{pair}",
                         "female_percent": woman, "male_percent": 100 - woman,
                     }  # fmt: skip

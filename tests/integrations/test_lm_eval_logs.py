@@ -291,8 +291,8 @@ def test_questions_and_another_audit_protocol_or_mapping_are_refused(asked: Path
 
 @pytest.mark.slow
 def test_a_log_of_task_specification_is_measured_like_a_run(tmp_path: Path) -> None:
-    run = undertow.audit("task-specification", "toy", limit=60, plain=True, out=tmp_path / "run")
-    integrations.export("lm-eval", "task-specification", tmp_path / "tasks", limit=60, plain=True)
+    run = undertow.audit("task-specification", "toy", limit=60, entropy_baseline=True, out=tmp_path / "run")
+    integrations.export("lm-eval", "task-specification", tmp_path / "tasks", limit=60, entropy_baseline=True)
     known = {row["item"]: list(row["logprobs_nats"]) for row in run.observations.to_dict("records")}
     write_log(tmp_path / "tasks", tmp_path / "logs", known)
     scored = undertow.score(tmp_path / "logs", out=tmp_path / "scored")

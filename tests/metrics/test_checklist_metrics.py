@@ -31,7 +31,7 @@ Key = tuple[str, str, str]
 WITH, WITHOUT, SHUFFLED = "with attributes", "without attributes", "shuffled attributes"
 ORDERS = ("female first", "male first")
 COLUMNS = (
-    "stage", "woman", "man", "occupation", "soc_code", "context", "order", "subject", "wording", "attribute", "category",
+    "question_type", "woman", "man", "occupation", "soc_code", "context", "order", "subject", "wording", "attribute", "category",
     "gold", "answer", "yes_percent", "female_percent", "male_percent", "both_percent", "neither_percent", "model",
     "granted_female", "granted_male",
 )  # fmt: skip
@@ -82,7 +82,13 @@ def rows_of(table: str, **common: str) -> list[Row]:
             for order, one in zip(ORDERS, cell.split("/") * (2 if "/" not in cell else 1), strict=True):
                 if one == "-":
                     continue
-                common_cells = {"woman": woman, "man": man, "occupation": job, "stage": stage, "subject": subject}
+                common_cells = {
+                    "woman": woman,
+                    "man": man,
+                    "occupation": job,
+                    "question_type": stage,
+                    "subject": subject,
+                }
                 rows.append(common | common_cells | {"order": order} | answered(one, woman, man))
     return rows
 
@@ -362,7 +368,7 @@ DETAIL: Mapping[str, Mapping[str, tuple[int, int]]] = {
 
 def read_as(evidence: Observations, reading: str, **design: Any) -> dict[Key, Result]:
     """Results of answers that were got in this way, measured by another rule where one is given."""
-    frame = evidence.frame.assign(reading=reading)
+    frame = evidence.frame.assign(query_type=reading)
     return by_key(measure(replace(evidence, frame=frame, design={**evidence.design, **design}), 0))
 
 
@@ -387,7 +393,7 @@ def test_a_log_says_nothing_of_greedy_decoding(twelve: dict[Key, Result], decode
         assert decoded[key].extras.keys() - result.extras.keys() == of_rule
 
 
-@pytest.mark.parametrize("reading", ["extraction", "continuations", ""])
+@pytest.mark.parametrize("query_type", ["extraction", "continuations", ""])
 def test_greedy_decoding_is_told_of_choices_alone(tmp_path: Path, reading: str) -> None:
     evidence = evidence_of(tmp_path, rows_of(design("Y N w w m", ["cook"])))
     for greedy in (False, True):
@@ -808,7 +814,7 @@ def test_answers_in_no_known_order_say_nothing_of_order(tmp_path: Path) -> None:
 
 
 def test_an_empty_cell_is_a_column_that_is_not_there(tmp_path: Path) -> None:
-    columns = ("stage", "woman", "man", "occupation", "answer", "subject")
+    columns = ("question_type", "woman", "man", "occupation", "answer", "subject")
     others = ["challenge", *(name for name in COLUMNS if name not in columns and not name.endswith("_percent"))]
     rows = [("single", "Amy", "Bob", "cook", "Amy", ""), ("binary", "Amy", "Bob", "cook", "No", "Bob")]
     frames = []
@@ -1225,7 +1231,7 @@ def drawn(seed: int, n_pairs: int = 6, parts: int = 5) -> list[Row]:
         for column in "FMSULfm":
             stage, subject = STAGES[column]
             row = {
-                "woman": f"W{pair}", "man": f"M{pair}", "occupation": job, "order": order, "stage": stage, "subject": subject,
+                "woman": f"W{pair}", "man": f"M{pair}", "occupation": job, "order": order, "question_type": stage, "subject": subject,
                 "context": WITH,
             }  # fmt: skip
             if rng.random() < 0.05:
@@ -1250,7 +1256,7 @@ def shares_of(rows: Iterable[Row]) -> Shares:
         names = ("female_percent", "male_percent", "both_percent", "neither_percent")
         cells = [row["yes_percent"]] if "yes_percent" in row else [row[name] for name in names if name in row]
         numbers = [Fraction(cell) / 100 for cell in cells]
-        key = (row["woman"], row["occupation"], row["order"], columns[row["stage"], row["subject"]])
+        key = (row["woman"], row["occupation"], row["order"], columns[row["question_type"], row["subject"]])
         found[key] = numbers or None
     return found
 
@@ -1400,7 +1406,7 @@ def test_the_orders_exchanged_change_position_alone(tmp_path: Path, random_log: 
 def of_attribute(woman: str, man: str, attribute: str, subject: str, cell: str, **more: str) -> list[Row]:
     common = {"woman": woman, "man": man, "attribute": attribute, "category": "skill", "subject": subject}
     return [
-        {"stage": "attribute"} | common | {"order": order} | answered(one, woman, man) | more
+        {"question_type": "attribute"} | common | {"order": order} | answered(one, woman, man) | more
         for order, one in zip(ORDERS, cell.split("/"), strict=True)
     ]
 
@@ -1672,7 +1678,7 @@ def test_missing_answers_by_reason_and_by_person(tmp_path: Path) -> None:
     lines = ["pair job F M S U"]
     lines += [f"W{pair}+M{pair} {job} Y {'?' if pair < 3 else 'N'} w w" for pair in range(6) for job in SIX_JOBS]
     rows = rows_of("\n".join(lines), context=WITH)
-    empty = next(at for at, row in enumerate(rows) if row["stage"] == "single")
+    empty = next(at for at, row in enumerate(rows) if row["question_type"] == "single")
     rows[empty] |= {"answer": ""}
     found = measured(tmp_path, rows)
     rate = found["missing_rate", "all", WITH]

@@ -39,7 +39,7 @@ from undertow.types import Result
 
 DEFAULTS: dict[str, Any] = {
     "model": "m", "shots": 0, "sampling": "none", "decoding": "greedy", "dimension": "", "passage": "", "description_class": "question",
-    "wording": "w1", "draw": 0, "missing_reason": "", "dropped": 0,
+    "wording": "w1", "sample_index": 0, "missing_reason": "", "n_dropped_shots": 0,
 }  # fmt: skip
 
 
@@ -139,7 +139,7 @@ def test_sd_is_the_populations_over_wordings_and_draws() -> None:
             "gold": "Yes",
             "answer": "Yes" if at < n else "No",
             "wording": wording,
-            "draw": draw,
+            "sample_index": draw,
             "shots": 5,
         }
         for (wording, draw), n in right.items()
@@ -286,7 +286,7 @@ def test_what_was_not_asked_is_not_unscored() -> None:
 
 def test_prompts_that_lost_examples_are_counted() -> None:
     frame = diagnosed(TWO_WORDINGS, GOLDS, shots=5)
-    frame["dropped"] = [0, 1, 2, 0, 0, 0, 0, 0]
+    frame["n_dropped_shots"] = [0, 1, 2, 0, 0, 0, 0, 0]
     frame["other_words"] = [10.0, 20.0, 30.0, 40.0, math.nan, math.nan, math.nan, math.nan]
     detail = only(told(frame, DIAGNOSIS, YES_NO), "accuracy", shots="5").extras
     assert detail["shortened_percent"] == 25.0
@@ -598,7 +598,7 @@ def test_every_wording_has_its_score_interval_and_rank() -> None:
     """Ten, five and five of ten texts are right: the first is best, and the others share the second place."""
     said = {f"w{n}\nAnswer:": ["Yes"] * n + ["No"] * (10 - n) for n in (10, 5)} | {"again": ["No"] * 5 + ["Yes"] * 5}
     frame = diagnosed(said, ["Yes"] * 10)
-    frame.loc[frame["wording"] == "again", "draw"] = 0
+    frame.loc[frame["wording"] == "again", "sample_index"] = 0
     table = wording_scores(frame, {"task": DIAGNOSIS, "labels": YES_NO}, 0)
     assert set(table["measure"]) == {"accuracy", "f1", "f1_macro"}
     rows = table[table["measure"] == "accuracy"].set_index("wording")
@@ -625,7 +625,8 @@ def test_wordings_are_ranked_within_their_setting_and_unscored_ones_are_counted(
 
 def test_draws_of_a_wording_are_taken_together() -> None:
     frames = [
-        diagnosed({"a": [answer] * 6}, ["Yes"] * 6, draw=draw, shots=5) for draw, answer in enumerate(["Yes", "No"])
+        diagnosed({"a": [answer] * 6}, ["Yes"] * 6, sample_index=draw, shots=5)
+        for draw, answer in enumerate(["Yes", "No"])
     ]
     table = wording_scores(pd.concat(frames, ignore_index=True), {"task": DIAGNOSIS, "labels": YES_NO}, 0, ["accuracy"])
     assert table[["score", "n"]].to_numpy().tolist() == [[50.0, 12]]

@@ -25,7 +25,7 @@ def cell(right: Sequence[bool], **factors: Any) -> pd.DataFrame:
     """One way of asking about every document."""
     rows: dict[str, Any] = {
         "model": "m", "shots": 0, "sampling": "none", "decoding": "greedy", "dimension": "", "passage": "",
-        "description_class": "question", "wording": "w", "draw": 0, "missing_reason": "", "dropped": 0, **factors,
+        "description_class": "question", "wording": "w", "sample_index": 0, "missing_reason": "", "n_dropped_shots": 0, **factors,
     }  # fmt: skip
     answers = ["Yes" if one else "No" for one in right]
     return pd.DataFrame({"document": [f"d{at}" for at in range(len(right))], "gold": "Yes", "answer": answers, **rows})
@@ -100,7 +100,7 @@ def test_shares_of_draws_and_classes_by_hand() -> None:
     settings = [(0, "none", 0, 40), (5, "random", 0, 60), (5, "random", 1, 80)]
     frame = together(
         [
-            scoring(score + 5 * w, shots=shots, sampling=sampling, draw=draw, description_class=f"c{w}")
+            scoring(score + 5 * w, shots=shots, sampling=sampling, sample_index=draw, description_class=f"c{w}")
             for w in (-1, 1)
             for shots, sampling, draw, score in settings
         ]
@@ -118,7 +118,7 @@ def test_shares_are_over_the_wordings_that_every_setting_has() -> None:
     frame = together(
         [
             scoring(50, wording="w1"), scoring(95, wording="w2"),
-            scoring(70, wording="w1", shots=5, sampling="random"), scoring(90, wording="w1", shots=5, sampling="random", draw=1),
+            scoring(70, wording="w1", shots=5, sampling="random"), scoring(90, wording="w1", shots=5, sampling="random", sample_index=1),
         ]
     )  # fmt: skip
     ((_, sources),) = shares(frame).items()
@@ -175,7 +175,7 @@ def test_the_size_of_a_source_is_how_many_levels_it_has() -> None:
             scoring(
                 50 + 5 * w + 10 * draw + shots,
                 wording=f"w{w}",
-                draw=draw,
+                sample_index=draw,
                 shots=shots,
                 sampling="random" if shots else "none",
             )
@@ -211,7 +211,7 @@ def test_shares_of_slots_are_of_one_class_and_average_over_draws() -> None:
                 scoring(50 + 10 * a + 20 * draw * b, wording=f"{a} {b}", slot_a=f"a{a}", slot_b=f"b{b}", draw=int(draw > 0))
                 for a, b, draw in product((-1, 1), repeat=3)
             ),
-            *(scoring(50 + 5 * c, wording=f"{c}", slot_c=f"c{c}", description_class="own", draw=d) for c in range(3) for d in range(2)),
+            *(scoring(50 + 5 * c, wording=f"{c}", slot_c=f"c{c}", description_class="own", sample_index=d) for c in range(3) for d in range(2)),
         ]
     ).assign(shots=5, sampling="random")  # fmt: skip
     found = shares(frame)

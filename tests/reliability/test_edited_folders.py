@@ -19,7 +19,7 @@ ASKED: dict[str, tuple[dict[str, Any], str]] = {
     "spurious-correlation": ({"w": "date", "date_count": 9, "limit": 90}, "slope"),
     "task-specification": ({"date_count": 2, "limit": 60}, "auroc"),
     "occupation-checklist": ({"limit": 40}, "consistency"),
-    "bias-diagnosis": ({"documents": 6}, "f1"),
+    "bias-diagnosis": ({"n_documents": 6}, "f1"),
     "bias-identification": ({"documents": 4, "wordings": 2}, "exact_match"),
 }  # fmt: skip
 Folder = Callable[[str], Path]

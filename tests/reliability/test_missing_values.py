@@ -229,7 +229,7 @@ SMALL: dict[str, dict[str, Any]] = {
     "bias-rephrasing": {"documents": 6, "wordings": 2},
 }
 ONE: dict[str, dict[str, Any]] = {
-    name: options | ({"pairs": 1, "occupations": 1} if "pairs" in options else {"documents": 1} if "documents" in options else {"limit": 1})
+    name: options | ({"pairs": 1, "occupations": 1} if "pairs" in options else {"n_documents": 1} if "documents" in options else {"limit": 1})
     for name, options in SMALL.items()
 }  # fmt: skip
 REASON = "the line was cut for good"

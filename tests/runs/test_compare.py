@@ -462,7 +462,7 @@ def changed_answers(run: Record) -> Record:
     [
         ("task-specification", "prompt"),
         ("bias-diagnosis", "dimension"),
-        ("occupation-checklist", "stage"),
+        ("occupation-checklist", "question_type"),
         ("occupation-checklist", "pair"),
     ],
 )

@@ -338,7 +338,9 @@ def test_a_table_that_nothing_can_be_learnt_from_is_refused(rows: str, expected:
 
 
 def test_more_dates_and_another_place_for_them(table: Path) -> None:
-    check = undertow.guard("toy", challenge=str(table), date_start=1850, date_stop=1950, date_count=5, ends=2)
+    check = undertow.guard(
+        "toy", challenge=str(table), date_start=1850, date_stop=1950, date_count=5, endpoint_window=2
+    )
     verdict = check(UNDECIDED, NOMINATIVE)
     assert list(verdict.percent) == ["1850", "1875", "1900", "1925", "1950"]
     female = [shares["female"] for shares in verdict.percent.values()]

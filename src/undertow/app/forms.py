@@ -25,7 +25,7 @@ from undertow.models.base import ModelHandle, ModelRequest
 from undertow.types import Item
 
 DEGREES = (1, 2, 3, 4)
-MAX_ENDS = 5
+MAX_ENDPOINT_WINDOW = 5
 MAX_NAME_CHARS = 120
 DRIFT, SPECIFICATION = "spurious-correlation", "task-specification"
 IN_FRONT = ("In ", ": ")
@@ -152,7 +152,7 @@ class Form:
         model, other_model: of the list, and typed.
         normalise: whether shares are told of what the pronouns have together.
         degree: of the fit.
-        ends: how many values at either end make up a movement; for task specification.
+        endpoint_window: number of values to average at each end; for task specification.
     """
 
     sentence: object
@@ -162,7 +162,7 @@ class Form:
     other_model: object = ""
     normalise: object = True
     degree: object = 1
-    ends: object = 1
+    endpoint_window: object = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,7 +173,7 @@ class Question:
         pattern: the sentence.
         spectrum: the W values, with their order and scale.
         model: what `undertow.models.resolve` is given.
-        normalise, degree, ends: as in the form.
+        normalise, degree, endpoint_window: as in the form.
     """
 
     pattern: Pattern
@@ -181,7 +181,7 @@ class Question:
     model: str
     normalise: bool
     degree: int
-    ends: int = 1
+    endpoint_window: int = 1
 
     @property
     def values(self) -> tuple[str, ...]:
@@ -219,15 +219,15 @@ def read_form(form: Form, menu: Menu, audit: str) -> Question:
     Raises:
         UndertowError: a field is not what it should be; says which, and how to mend it.
     """
-    degree, ends = (
+    degree, endpoint_window = (
         _whole(form.degree, "degree of the fit", DEGREES[-1]),
-        _whole(form.ends, "number of values at either end", MAX_ENDS),
+        _whole(form.endpoint_window, "number of values at either end", MAX_ENDPOINT_WINDOW),
     )
     if not isinstance(form.normalise, bool):
         raise UndertowError("The field for normalising must be on or off.")
     placeholder = _text(form.placeholder, "place-holder")
     pattern = read_sentence(_text(form.sentence, "sentence"), placeholder)
-    least = max(degree + 2, 3 if audit == DRIFT else 2 * ends)
+    least = max(degree + 2, 3 if audit == DRIFT else 2 * endpoint_window)
     values = read_values(_text(form.values, "list of values"), least)
     if not pattern.n_values and audit == DRIFT:
         wanted = f"the place-holder {placeholder.strip()!r}" if placeholder.strip() else "a place-holder"
@@ -237,7 +237,9 @@ def read_form(form: Form, menu: Menu, audit: str) -> Question:
     if not pattern.n_values:
         pattern = pattern.in_front(*IN_FRONT)
     spectrum = listed(values)
-    return Question(pattern, spectrum, menu.chosen(form.model, form.other_model), form.normalise, degree, ends)
+    return Question(
+        pattern, spectrum, menu.chosen(form.model, form.other_model), form.normalise, degree, endpoint_window
+    )
 
 
 def listed(values: tuple[str, ...]) -> data.Covariate:

@@ -302,12 +302,12 @@ def _reference(question: Question, handle: ModelHandle, progress: Progress) -> R
     """How far this model's answers move between the same values in sentences of known kind."""
     from undertow.metrics.reference_distribution import Reference
 
-    ends = question.values[: question.ends] + question.values[-question.ends :]
+    ends = question.values[: question.endpoint_window] + question.values[-question.endpoint_window :]
     given = data.load_sentences(SCHEMAS)
     injection = data.Injection.parse(INJECTION)
     items = [_detected(item) for item in given.injected(injection, [data.Covariate("value", ends)])]
     scores, _ = _run(handle, items, progress)
-    design = {"groups": list(GROUPS), "ends": question.ends}
+    design = {"groups": list(GROUPS), "endpoint_window": question.endpoint_window}
     observations = task_specification.observe(design, items, scores, handle.identity.name)
     return Reference.of(task_specification.scored(observations), given.words)
 
@@ -336,7 +336,7 @@ class _SentenceVerdict:
     @classmethod
     def of(cls, answers: _FittedAnswers, reference: Reference) -> _SentenceVerdict:
         frame = answers.observations.frame.assign(part=task_specification.DETECT, expected="")
-        design = {"groups": list(GROUPS), "ends": answers.question.ends}
+        design = {"groups": list(GROUPS), "endpoint_window": answers.question.endpoint_window}
         scored = task_specification.scored(Observations(frame, design))
         if scored["missing_reason"].iloc[0]:
             raise UndertowError(f"The model could not be asked this: {scored['missing_reason'].iloc[0]}.")

@@ -16,7 +16,7 @@ from undertow.app.downloads import Files
 from undertow.app.forms import (
     DEGREES,
     DRIFT,
-    MAX_ENDS,
+    MAX_ENDPOINT_WINDOW,
     MAX_NAME_CHARS,
     SPECIFICATION,
     Form,
@@ -331,7 +331,7 @@ class _AskTab:
             self.other,
             self.normalise,
             self.degree,
-            self.ends,
+            self.endpoint_window,
         ]
         filled = [self.notes, self.sample, *self.figures, self.table, self.download, self.scores]
         self._course.wire(self.answer, fields, filled, **quick)
@@ -380,9 +380,9 @@ class _AskTab:
         self.degree = gr.Radio(
             list(DEGREES), value=1, label="Degree of the fit", info="1 is a straight line; more bends more."
         )
-        self.ends = gr.Slider(
+        self.endpoint_window = gr.Slider(
             1,
-            MAX_ENDS,
+            MAX_ENDPOINT_WINDOW,
             value=1,
             step=1,
             label="Values at either end",
@@ -433,11 +433,11 @@ class _AskTab:
         other: object,
         normalise: object,
         degree: object,
-        ends: object,
+        endpoint_window: object,
         request: gr.Request,
     ) -> AsyncIterator[Updates]:
         """The answer to what stands in the fields: progress as it goes, and the reply or what is to be mended."""
-        form = Form(sentence, values, placeholder, model, other, normalise, degree, ends)
+        form = Form(sentence, values, placeholder, model, other, normalise, degree, endpoint_window)
         yield self._course.begun("Reading the form ...")
         try:
             question = self._page.question(form, self._audit)

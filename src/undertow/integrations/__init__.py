@@ -20,7 +20,7 @@ from undertow.integrations.export_format import Exported, ExportedFiles, ExportR
 from undertow.runs.pipeline import RunConfig, resolve_config
 from undertow.types import CHOICE, as_json, kind_of
 
-__all__ = ["Exported", "asked_of", "export", "load", "names"]
+__all__ = ["Exported", "export", "export_request", "load", "names"]
 
 MARK = "undertow-export.json"
 """The file that says what an exported folder holds; without it, a folder is not replaced."""

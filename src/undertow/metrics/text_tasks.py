@@ -136,7 +136,7 @@ def scored(
     """Scores of every setting (model, shots, sampling, decoding).
 
     Args:
-        frame: a row per answer: the factors of `SETTING`, `document`, `dimension`, `description_class`, `wording`, `draw`, `gold`,
+        frame: a row per answer: the factors of `SETTING`, `document`, `dimension`, `description_class`, `wording`, `sample_index`, `gold`,
             `answer` and `unscored`.
         design: `task`, and `labels`, empty where it has none.
         whole: whether written answers have METEOR and BLEU too, which take time, or token F1 and exact match alone.
@@ -196,14 +196,18 @@ def _bleu_statistics(pairs: list[tuple[str, str]]) -> Floats:
 def _arrays(rows: pd.DataFrame, labels: list[str], statistics: Floats | None) -> ScoredAnswers:
     """One setting's answers [document, cell]."""
     documents = list(dict.fromkeys(rows["document"].astype(str)))
-    cells = list(dict.fromkeys(zip(rows["description_class"], rows["wording"], rows["draw"].astype(int), strict=True)))
+    cells = list(
+        dict.fromkeys(zip(rows["description_class"], rows["wording"], rows["sample_index"].astype(int), strict=True))
+    )
     row_of, column_of = _places(documents), _places(cells)
     at = (
         rows["document"].astype(str).map(row_of).to_numpy(),
         np.array(
             [
                 column_of[cell]
-                for cell in zip(rows["description_class"], rows["wording"], rows["draw"].astype(int), strict=True)
+                for cell in zip(
+                    rows["description_class"], rows["wording"], rows["sample_index"].astype(int), strict=True
+                )
             ]
         ),
     )
@@ -596,7 +600,7 @@ def confusion_of(answers: ScoredAnswers, n_labels: int) -> np.ndarray[Any, np.dt
 def _counts(frame: pd.DataFrame) -> dict[tuple[str, ...], dict[str, float]]:
     """Answers that are empty, and prompts that lost examples, in percent, by setting and class."""
     known = frame[frame["missing_reason"] == ""]
-    known = known.assign(_empty=known["answer"].astype(str).str.strip() == "", _dropped=known["dropped"] > 0)
+    known = known.assign(_empty=known["answer"].astype(str).str.strip() == "", _dropped=known["n_dropped_shots"] > 0)
     percents: dict[tuple[str, ...], dict[str, float]] = {}
     for keys in ((*SETTING, "description_class"), SETTING):
         for key, rows in known.groupby(list(keys), sort=False):

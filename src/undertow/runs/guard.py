@@ -251,7 +251,7 @@ def guard(  # noqa: PLR0913 - a keyword for each choice a user has
     date_start: int = 1901,
     date_stop: int = 2016,
     date_count: int = 2,
-    ends: int = 1,
+    endpoint_window: int = 1,
     revision: str = "",
     dtype: str = FLOAT32,
     device: str = "auto",
@@ -271,7 +271,7 @@ def guard(  # noqa: PLR0913 - a keyword for each choice a user has
         date_start: first year of the list of dates.
         date_stop: last year.
         date_count: number of years.
-        ends: how many W values at either end are averaged.
+        endpoint_window: number of W values to average at each end of the list.
         revision: of a hub id.
         dtype: precision of the arithmetic; in a reduced one verdicts are not checked against float32, which their notes say.
         device: `auto`, `cpu`, `cuda`, ...
@@ -290,7 +290,7 @@ def guard(  # noqa: PLR0913 - a keyword for each choice a user has
         date_start=date_start,
         date_stop=date_stop,
         date_count=date_count,
-        ends=ends,
+        endpoint_window=endpoint_window,
     )
     return Guard(models.resolve(ModelRequest(model, revision, dtype, device)), settings, progress)
 

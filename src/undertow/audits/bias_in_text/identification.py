@@ -22,10 +22,10 @@ SUMMARY = "does the model name the dimension on which a text is biased?"
 class Settings(TextSettings):
     """Options of the audit."""
 
-    sampling: str = field(
+    shot_selection: str = field(
         default=SAMPLINGS[0],
         metadata={
-            "help": "How examples are drawn: random, weak-oracle (of the category of the right answer), or both."
+            "help": "How examples are chosen: random, weak-oracle (of the category of the right answer), or both."
         },
     )
 

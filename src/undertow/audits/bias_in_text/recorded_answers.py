@@ -25,12 +25,12 @@ if TYPE_CHECKING:
 NEEDED = ("document", "gold", "answer")
 DEFAULTS: dict[str, str | int | float] = {
     "model": "recorded", "dimension": "", "text": "", "description_class": "recorded", "wording": "", "shots": 0,
-    "sampling": "", "draw": 0, "decoding": "recorded", "missing_reason": "", "dropped": 0, "nats": math.nan,
+    "sampling": "", "sample_index": 0, "decoding": "recorded", "missing_reason": "", "n_dropped_shots": 0, "nats": math.nan,
 }  # fmt: skip
 """What a column is where a table lacks it; a sampling that is not told goes by the number of examples."""
-CELL = ("model", "description_class", "wording", "shots", "sampling", "draw", "decoding")
+CELL = ("model", "description_class", "wording", "shots", "sampling", "sample_index", "decoding")
 """Answers that are alike in these are to different documents."""
-COUNTS = ("shots", "draw", "dropped", "n_shots")
+COUNTS = ("shots", "sample_index", "n_dropped_shots", "n_shots")
 MOST = 10**9
 NUMBERS = ("other_words", "yes_percent", "nats")
 """Columns of a run's observations that are numbers, empty where there is none."""

@@ -42,7 +42,7 @@ def design(settings: Settings) -> dict[str, Any]:
     return {
         "margin": settings.margin,
         "greedy": settings.decision == checklist_items.GREEDY,
-        "reading": settings.reading,
+        "query_type": settings.query_type,
         "title": given.title,
         "source": given.source,
         "notes": list(given.notes),
@@ -63,7 +63,7 @@ def observe(design: Mapping[str, Any], items: Sequence[Item], scores: Scores, mo
         {
             "item": item.id,
             "model": model,
-            "reading": design["reading"],
+            "query_type": design["query_type"],
             **item.factors,
             **checklist_items.said_of(item, answer),
         }

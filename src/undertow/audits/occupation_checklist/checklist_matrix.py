@@ -84,7 +84,7 @@ class _MatrixBuilder:
 
     def _of_attributes(self) -> Iterator[tuple[str, str, ChecklistTest]]:
         frame = self.frame[(self.frame["model"] == self.model) & (self.frame["wording"] == self._first_wording)]
-        stated = frame[frame["stage"] == "stated"]
+        stated = frame[frame["question_type"] == "stated"]
         if len(stated):
             is_decided, right, tied = stated_right(stated, self.rule)
             for name, about, known, failed in (
@@ -103,7 +103,7 @@ class _MatrixBuilder:
             ):
                 examples = [_question_and_answer(stated.iloc[at]) for at in np.flatnonzero(failed)[:EXAMPLES].tolist()]
                 yield ATTRIBUTES, MFT, ChecklistTest(name, about, int(known.sum()), int(failed.sum()), examples)
-        granting = frame[frame["stage"] == "attribute"]
+        granting = frame[frame["question_type"] == "attribute"]
         if len(granting):
             yield from self._of_granting(granting)
 
@@ -203,7 +203,7 @@ class _Examples:
             (frame["pair"] == self.answers.pairs[pair])
             & (frame["occupation"] == self.answers.occupations[occupation])
             & frame["context"].isin(self.contexts)
-            & frame["stage"].isin(stages)
+            & frame["question_type"].isin(stages)
             & frame["wording"].isin(self.wordings)
         ]
         return _together(some)
@@ -282,7 +282,7 @@ def _question_and_answer(row: Any) -> str:
     """Text of a question with its answer."""
     text = str(row["text"])
     called = SAID | {"female": str(row["woman"]), "male": str(row["man"])}
-    said = called[row["said"]] if row["said"] else f"(no answer: {row['missing_reason']})"
+    said = called[row["answer"]] if row["answer"] else f"(no answer: {row['missing_reason']})"
     shares = ", ".join(
         f"{called[code]} {float(row[code]):.1f}%" for code in ("yes", *CHOICES) if np.isfinite(float(row[code]))
     )

@@ -649,9 +649,9 @@ def tables(observations: Observations) -> Mapping[str, pd.DataFrame]:
     by_name = {"items": pd.DataFrame(rows)}
     lacking = frame[frame["missing_reason"] != ""]
     if len(lacking):
-        keys = ["model", "wording", "context", "stage", "subject", "missing_reason"]
+        keys = ["model", "wording", "context", "question_type", "subject", "missing_reason"]
         by_name["missing"] = lacking.groupby(keys, sort=False).size().rename("answers").reset_index()
-    granting = frame[(frame["stage"] == "attribute") & (frame["missing_reason"] == "")]
+    granting = frame[(frame["question_type"] == "attribute") & (frame["missing_reason"] == "")]
     if len(granting):
         shares = granting.groupby(["model", "category", "attribute", "subject"], sort=False)["yes"].mean().unstack()
         by_name["attributes"] = shares.rename(columns=lambda one: f"yes_percent_{one}").reset_index()
@@ -706,9 +706,9 @@ def _design_sentences(frame: pd.DataFrame, design: Mapping[str, Any]) -> Iterato
 
 
 def _examples(frame: pd.DataFrame) -> list[str]:
-    some = frame.drop_duplicates(["stage", "context"])
+    some = frame.drop_duplicates(["question_type", "context"])
     last = some[(some["occupation"] != "") & (some["context"] != WITHOUT)]
-    first = some[some["stage"] == "attribute"]
+    first = some[some["question_type"] == "attribute"]
     return [str(text) for text in (*first["text"][:1], *last["text"][:6])]
 
 
@@ -737,7 +737,7 @@ def _notes(frame: pd.DataFrame, design: Mapping[str, Any]) -> Iterator[str]:
         f"Women's names have {letters[0]:.1f} letters on average, men's {letters[1]:.1f}. A name of more tokens is less probable, "
         "and so is a rarer one: a gap between names is not only one between genders."
     )
-    if "reading" in frame and (frame["reading"] == "extraction").any():
+    if "query_type" in frame and (frame["query_type"] == "extraction").any():
         yield (
             "A model that answers from a passage says Yes where its best piece is more probable than no answer, whatever that "
             "piece is, and both where that is the two names with what stands between them."

@@ -31,7 +31,7 @@ from undertow.metrics.checklist.decisions import (
 if TYPE_CHECKING:
     import pandas as pd
 
-NEEDED = ("stage", "woman", "man", "answer")
+NEEDED = ("question_type", "woman", "man", "answer")
 STATED_STAGE = "stated"
 STAGES = (*KINDS, STATED_STAGE)
 OF_ATTRIBUTES = (ATTRIBUTE, STATED_STAGE)
@@ -44,7 +44,7 @@ SHARES = tuple(f"{code}_percent" for code in ("yes", "no", *CHOICES))
 """Columns with how probable each answer is, where a table has them."""
 KEY = (
     "model",
-    "stage",
+    "question_type",
     "pair",
     "occupation",
     "attribute",
@@ -118,7 +118,7 @@ def _design(path: Path, rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     known = {one.name: one.female_percent for one in load_occupations().occupations}
     names = {str(row["occupation"]) for row in rows}
     return {
-        "margin": 0.0, "greedy": False, "reading": "recorded", "title": f"recorded answers ({path.name})", "source": path.name,
+        "margin": 0.0, "greedy": False, "query_type": "recorded", "title": f"recorded answers ({path.name})", "source": path.name,
         "notes": [], "questions": "as they were asked elsewhere", "protocol": EXACT,
         "female_percent": {name: value for name, value in known.items() if name in names and math.isfinite(value)},
     }  # fmt: skip
@@ -144,7 +144,7 @@ class _Row:
     def read(self) -> dict[str, Any]:
         """The row as observations have it."""
         cells = self.cells
-        stage = self._one_of("stage", STAGES)
+        stage = self._one_of("question_type", STAGES)
         woman, man = cells["woman"], cells["man"]
         if not woman or not man or woman.casefold() == man.casefold():
             raise UndertowError(f"{self.where}: woman {woman!r} and man {man!r} must be two names")
@@ -165,7 +165,7 @@ class _Row:
             raise UndertowError(f"{self.where}: wording {wording!r} must be a whole number from 1")
         is_of_one = stage in OF_ATTRIBUTES or stage.startswith(BINARY)
         return {name: cells[name] for name in DEFAULTS} | {
-            "stage": stage,
+            "question_type": stage,
             "pair": f"{woman}/{man}",
             "woman": woman,
             "man": man,
@@ -201,15 +201,15 @@ class _Row:
     def _said(self, stage: str) -> dict[str, Any]:
         codes = codes_of(ATTRIBUTE if stage == STATED_STAGE else stage)
         values: dict[str, Any] = dict.fromkeys(("yes", *CHOICES), math.nan) | {
-            "said": "", "whole": False, "other_words": math.nan, "missing_reason": "",
+            "answer": "", "whole": False, "other_words": math.nan, "missing_reason": "",
         }  # fmt: skip
         said = self._code(stage)
         shares = [self.cells.get(f"{code}_percent", "") for code in codes]
         if any(shares):
             values |= dict(zip(codes, self._percents(shares, codes), strict=True))
-            values["said"] = said if said in codes else _most_probable(values, codes)
+            values["answer"] = said if said in codes else _most_probable(values, codes)
         elif said in codes:
-            values |= {code: 100.0 * (code == said) for code in codes} | {"said": said, "whole": True}
+            values |= {code: 100.0 * (code == said) for code in codes} | {"answer": said, "whole": True}
         else:
             answer = self.cells["answer"]
             values["missing_reason"] = f"the answer {answer!r} {NONE_OF_THEM}" if answer else NO_ANSWER

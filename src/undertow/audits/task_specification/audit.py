@@ -47,7 +47,7 @@ def design(settings: Settings) -> dict[str, Any]:
         "source": given.source,
         "notes": list(given.notes),
         "inject": settings.inject,
-        "ends": settings.ends,
+        "endpoint_window": settings.endpoint_window,
         "threshold": settings.threshold,
         "protocol": EXACT,
         **design_of(given.words, settings),
@@ -84,7 +84,7 @@ def load_recorded(path: Path, protocol: str) -> tuple[Observations, str]:
         "notes": [],
         "w_notes": notes,
         "inject": "",
-        "ends": 1,
+        "endpoint_window": 1,
         "threshold": 0.5,
         "protocol": chosen,
     }

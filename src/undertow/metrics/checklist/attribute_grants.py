@@ -46,10 +46,10 @@ MIN_STATED = 75.0
 
 def attributes(frame: pd.DataFrame, rule: Rule, seed: int) -> Iterator[Result]:
     """How often attributes are granted to the woman and the man of a pair, and whether what the text states is read."""
-    rows = frame[frame["stage"].isin(["attribute", "stated"])]
+    rows = frame[frame["question_type"].isin(["attribute", "stated"])]
     for model, of_model in rows.groupby("model", sort=False):
         some = of_model[of_model["wording"] == of_model["wording"].min()]
-        granting, stated = (some[some["stage"] == stage] for stage in ("attribute", "stated"))
+        granting, stated = (some[some["question_type"] == stage] for stage in ("attribute", "stated"))
         if len(granting):
             yield from _granted(granting, str(model), rule, seed)
         if len(stated):

@@ -138,7 +138,7 @@ class Answers:
         orders: in which the names were asked.
         shares: by context, from the probabilities of all answers.
         greedy: by context, from greedy decoding: 1 for what was said.
-        reading: how the model was asked.
+        query_type: kind of query.
         clusters: which pairs are not independent of each other [pair]; each stands alone if not given.
     """
 
@@ -148,7 +148,7 @@ class Answers:
     orders: Sequence[str]
     shares: Mapping[str, Panel]
     greedy: Mapping[str, Panel]
-    reading: str = ""
+    query_type: str = ""
     clusters: Sequence[str] = ()
 
     @property
@@ -189,14 +189,14 @@ def answers_of(frame: pd.DataFrame) -> dict[tuple[str, int], Answers]:
         axes = (
             list(dict.fromkeys(some["pair"])), list(codes), [one for one in (*ORDERS, UNKNOWN_ORDER) if (some["order"] == one).any()],
         )  # fmt: skip
-        reading = str(some["reading"].iloc[0]) if "reading" in some else ""
+        query_type = str(some["query_type"].iloc[0]) if "query_type" in some else ""
         shares, said = (
             {context: _panel(some[some["context"] == context], axes, greedy=greedy) for context in contexts}
             for greedy in (False, True)
         )
         of_pair = clusters_of(some)
         answers[str(model), int(str(wording))] = Answers(
-            *axes[:2], list(codes.values()), axes[2], shares, said, reading, [of_pair[pair] for pair in axes[0]]
+            *axes[:2], list(codes.values()), axes[2], shares, said, query_type, [of_pair[pair] for pair in axes[0]]
         )
     return answers
 
@@ -206,10 +206,10 @@ def _panel(frame: pd.DataFrame, axes: tuple[Sequence[str], Sequence[str], Sequen
     return Panel(
         yes=_by_person(frame, "binary", axes, greedy=greedy),
         yes_negated=_by_person(frame, "binary_negated", axes, greedy=greedy),
-        single=_shares(frame[frame["stage"] == "single"], axes, CHOICES[:2], greedy=greedy),
-        single_negated=_shares(frame[frame["stage"] == "single_negated"], axes, CHOICES[:2], greedy=greedy),
-        multiple=_shares(frame[frame["stage"] == "multiple"], axes, CHOICES, greedy=greedy),
-        missing={stage: _missing(frame[frame["stage"] == stage], axes) for stage in QUESTIONS},
+        single=_shares(frame[frame["question_type"] == "single"], axes, CHOICES[:2], greedy=greedy),
+        single_negated=_shares(frame[frame["question_type"] == "single_negated"], axes, CHOICES[:2], greedy=greedy),
+        multiple=_shares(frame[frame["question_type"] == "multiple"], axes, CHOICES, greedy=greedy),
+        missing={stage: _missing(frame[frame["question_type"] == stage], axes) for stage in QUESTIONS},
         queried=_queried(frame, axes),
         granted=granted,
         granted_alike=alike,
@@ -269,7 +269,7 @@ def _queried(frame: pd.DataFrame, axes: tuple[Sequence[str], Sequence[str], Sequ
 def _by_person(
     frame: pd.DataFrame, stage: str, axes: tuple[Sequence[str], Sequence[str], Sequence[str]], *, greedy: bool
 ) -> Floats:
-    some = frame[frame["stage"] == stage]
+    some = frame[frame["question_type"] == stage]
     people = [_shares(some[some["subject"] == one], axes, ("yes",), greedy=greedy)[..., 0] for one in CHOICES[:2]]
     return np.stack(people, axis=-1)
 
@@ -285,7 +285,7 @@ def _shares(
     shares = np.full((*map(len, axes), len(columns)), math.nan)
     if len(frame):
         pair, occupation, order = (_at(frame[name], axis) for name, axis in zip(_AXES, axes, strict=True))
-        said = frame["said"].to_numpy()
+        said = frame["answer"].to_numpy()
         scored = (frame["missing_reason"] == "").to_numpy()
         for at, column in enumerate(columns):
             values = frame[column].to_numpy(dtype=np.float64)
@@ -515,7 +515,7 @@ def attribute_yes(frame: pd.DataFrame, rule: Rule) -> tuple[Floats, list[tuple[s
 
 def _yes_shares(frame: pd.DataFrame, *, greedy: bool) -> Floats:
     """Probability of Yes of each row, NaN where unscored [row]."""
-    said = frame["said"].to_numpy()
+    said = frame["answer"].to_numpy()
     values = frame["yes"].to_numpy(dtype=np.float64)
     if greedy:
         values = np.where(said == TIED, values, np.where(said == "yes", 100.0, 0.0))
@@ -535,13 +535,13 @@ def stated_right(frame: pd.DataFrame, rule: Rule) -> tuple[Any, Any, Any]:
 def missing_answers(frame: pd.DataFrame, rule: Rule) -> NDArray[np.bool_]:
     """Missing answers: refusals, empty cells, answers that could not be scored [row]."""
     missing = (frame["missing_reason"] != "").to_numpy()
-    is_missing: NDArray[np.bool_] = missing | (frame["said"] == "").to_numpy() if rule.greedy else missing
+    is_missing: NDArray[np.bool_] = missing | (frame["answer"] == "").to_numpy() if rule.greedy else missing
     return is_missing
 
 
 def granted_none(frame: pd.DataFrame) -> bool:
     """Whether attributes were asked for and none was granted, so that all contexts ask the same."""
-    if not (frame["stage"] == "attribute").any():
+    if not (frame["question_type"] == "attribute").any():
         return False
     return not (frame["granted_female"] != "").any() and not (frame["granted_male"] != "").any()
 

@@ -117,7 +117,7 @@ class WordDesign(AnyDesign, total=False):
     notes: Texts
     covariates: dict[str, Covariate]
     inject: str
-    ends: Annotated[int, Field(ge=1, le=LARGEST)]
+    endpoint_window: Annotated[int, Field(ge=1, le=LARGEST)]
     threshold: Number
 
 
@@ -140,7 +140,7 @@ class ChecklistDesign(AnyDesign, total=False):
 
     margin: Number
     greedy: bool
-    reading: str
+    query_type: str
     title: str
     source: str
     notes: Texts

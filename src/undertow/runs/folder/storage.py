@@ -82,12 +82,12 @@ CELLS: Mapping[tuple[str, ...], Mapping[str, str]] = {
             ("item", "model", "document", "dimension", "gold", "text", "passage", "description_class", "wording", "sampling",
              "decoding", "answer", "missing_reason", "cluster"), TEXT,
         ),
-        **dict.fromkeys(("shots", "draw", "n_shots", "dropped"), WHOLE), "nats": NUMBER, "yes_percent": NUMBER,
+        **dict.fromkeys(("shots", "sample_index", "n_shots", "n_dropped_shots"), WHOLE), "nats": NUMBER, "yes_percent": NUMBER,
     },
     ("occupation-checklist",): {
         **dict.fromkeys(
-            ("item", "model", "stage", "pair", "woman", "man", "occupation", "soc_code", "context", "attribute_donor", "attribute",
-             "category", "order", "subject", "attribute_holder", "gold", "text", "said", "reading", "missing_reason", "cluster"), TEXT,
+            ("item", "model", "question_type", "pair", "woman", "man", "occupation", "soc_code", "context", "attribute_donor", "attribute",
+             "category", "order", "subject", "attribute_holder", "gold", "text", "answer", "query_type", "missing_reason", "cluster"), TEXT,
         ),
         **dict.fromkeys(("yes", "female", "male", "both", "neither"), NUMBER), "wording": WHOLE, "whole": TRUTH,
     },
