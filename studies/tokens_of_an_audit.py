@@ -22,7 +22,7 @@ AUDITS: tuple[tuple[str, dict[str, str | int]], ...] = (
     ("spurious-correlation, prompts A, B and C", {"prompts": "A,B,C"}),
     ("task-specification", {}),
     ("bias-identification, no examples", {"shots": "0"}),
-    ("occupation-checklist, 10 pairs, 20 occupations", {"pairs": 10, "occupations": 20}),
+    ("occupation-checklist, 10 pairs, 20 occupations", {"n_pairs": 10, "n_occupations": 20}),
 )
 
 

@@ -121,7 +121,7 @@ def test_what_is_asked_unless_told_otherwise(audit: str, n_documents: int, plain
 
 @pytest.mark.parametrize("audit", TASKS)
 def test_a_seed_asks_the_same_again_and_another_asks_with_other_examples(audit: str) -> None:
-    options: dict[str, Any] = {"documents": 8, "shots": "0,3", "wordings": 1}
+    options: dict[str, Any] = {"n_documents": 8, "shots": "0,3", "wordings": 1}
     first, again, other = (items_of(audit, seed=seed, **options) for seed in (4, 4, 5))
     assert first == again
     assert len(other) == len(first)
@@ -229,20 +229,20 @@ def test_biased_texts_that_a_limit_leaves_are_of_all_dimensions() -> None:
 def test_a_limit_below_the_smallest_useful_one_is_told(audit: str, options: dict[str, Any], smallest: int) -> None:
     module: Any = audits.load(audit)
     settings = module.Settings(**options)
-    (told,) = module.limited(settings, Sampling(smallest - 1))
+    (told,) = module.limitations(settings, Sampling(smallest - 1))
     assert f" {smallest}." in told
-    assert module.limited(settings, Sampling(smallest)) == module.limited(settings, Sampling(0)) == []
+    assert module.limitations(settings, Sampling(smallest)) == module.limitations(settings, Sampling(0)) == []
     assert len({item.factors["document"] for item in items_of(audit, limit=smallest, **options)}) == 6
 
 
 def test_few_documents_are_told_of_whatever_the_limit(untold: None) -> None:
     module: Any = audits.load(DIAGNOSIS)
     for limit in (0, 100):
-        (told,) = module.limited(module.Settings(n_documents=5), Sampling(limit))
+        (told,) = module.limitations(module.Settings(n_documents=5), Sampling(limit))
         assert "--limit" not in told
         assert "5 documents" in told
     run = undertow.audit(DIAGNOSIS, "toy", n_documents=5, classes="null", out=None)
-    assert run.manifest["design"]["unable"] == run.manifest["design"]["w_notes"] == [told]
+    assert run.manifest["design"]["limitations"] == run.manifest["design"]["w_notes"] == [told]
 
 
 # What an item says, word for word.
@@ -702,7 +702,7 @@ def test_a_saved_run_measured_anew_has_the_same_numbers(
         return wrote(" ".join(query.passage.split()[: 1 + len(query.prompt) % 4]))
 
     script(say)
-    options: dict[str, Any] = {"documents": 8, "wordings": 2, "shots": "0,2", "draws": 2, "classes": "question,null"}
+    options: dict[str, Any] = {"n_documents": 8, "wordings": 2, "shots": "0,2", "draws": 2, "classes": "question,null"}
     run = undertow.audit(audit, "scripted", out=tmp_path / "run", **options)
     results = (run.folder / "results.json").read_bytes()
     again = undertow.score(run.folder)

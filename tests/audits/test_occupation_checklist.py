@@ -180,8 +180,9 @@ def test_what_was_granted_goes_before_the_later_questions() -> None:
     ]
     second = rounds.send(Scores(tuple(answers)))
     woman, man = str(second[0].factors["pair"]).split("/")
+    names = ("question_type", "context", "occupation", "order", "subject")
     of = {
-        (item.factors["question_type"], item.factors["context"], item.factors["occupation"], item.factors["order"], item.factors["subject"]):
+        tuple(item.factors[name] for name in names):
         item.query.prompt
         for item in second if isinstance(item.query, MultipleChoiceQuery)
     }  # fmt: skip

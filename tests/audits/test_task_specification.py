@@ -444,7 +444,7 @@ def test_a_limit_spreads_sentences_over_occupations_that_both_kinds_share(
 def test_the_smallest_useful_limit_is_told_and_finds_what_is_there() -> None:
     """Flips within six occupations that have one sentence of each kind: p is 2 / 64 at least, .031."""
     for limit, is_useful in ((22, False), (24, True), (0, True)):
-        told = task_specification.limited(Settings(), Sampling(limit))
+        told = task_specification.limitations(Settings(), Sampling(limit))
         assert (told == []) is is_useful
         assert is_useful or " 24." in told[0]
     for settings, smallest in (
@@ -452,8 +452,8 @@ def test_the_smallest_useful_limit_is_told_and_finds_what_is_there() -> None:
         (Settings(prompts="A,B,C"), 72),
         (Settings(date_count=5), 60),
     ):
-        assert task_specification.limited(settings, Sampling(smallest)) == []
-        assert f" {smallest}." in task_specification.limited(settings, Sampling(smallest - 1))[0]
+        assert task_specification.limitations(settings, Sampling(smallest)) == []
+        assert f" {smallest}." in task_specification.limitations(settings, Sampling(smallest - 1))[0]
     for limit, claimed in ((22, False), (24, True)):
         (items,) = asked(limit=limit)
         evidence = answered(items, Settings())
@@ -467,7 +467,7 @@ def test_a_set_of_few_occupations_is_told_to_show_nothing_whatever_the_limit(tmp
     path = tmp_path / "own.csv"
     path.write_text("sentence,well_specified\nIt ___ cold.,yes\nIt ___ warm.,no\n", encoding="utf-8")
     settings = Settings(challenge=str(path), options="past: was; now: is", inject="{text} It is {w}.")
-    (told,) = task_specification.limited(settings, Sampling(0))
+    (told,) = task_specification.limitations(settings, Sampling(0))
     assert "--limit" not in told
 
 

@@ -31,7 +31,8 @@ DIAGNOSIS, IDENTIFICATION, EXTRACTION, REPHRASING = TASKS
 pytestmark = pytest.mark.usefixtures("few_resamples")
 COLUMNS: dict[str, Any] = {
     "model": "m", "challenge": "c", "dimension": "", "text": "A text.", "passage": "A text.", "description_class": "null", "wording": "",
-    "shots": 0, "sampling": "none", "sample_index": 0, "decoding": "greedy", "n_shots": 0, "nats": -1.0, "n_dropped_shots": 0, "missing_reason": "",
+    "shots": 0, "sampling": "none", "sample_index": 0, "decoding": "greedy", "n_shots": 0, "nats": -1.0, "n_dropped_shots": 0,
+    "missing_reason": "",
 }  # fmt: skip
 
 

@@ -421,7 +421,7 @@ def test_control_sentences_change_no_item_and_no_number(
     assert len(model.asked) == 64 + 8 + 5, "they are stored like others"
     monkeypatch.delattr(spurious_correlation, "controls")
     without = undertow.audit(PROBE, "asks", out=tmp_path / "without", **asked)
-    for name in ("run_key", "challenge_sha256", "asked_key"):
+    for name in ("run_key", "challenge_sha256", "request_key"):
         assert without.manifest[name] == run.manifest[name]
     assert (without.folder / "results.json").read_bytes() == (run.folder / "results.json").read_bytes()
     assert "controls" not in without.manifest["design"]

@@ -84,8 +84,9 @@ def test_a_run_of_the_toy(task: str, n_items: int, cli: Cli, tmp_path: Path) -> 
 
 def test_a_run_with_every_option(cli: Cli, tmp_path: Path) -> None:
     given = [
-        "--challenge", "undertow-statements", "--n-documents", "3", "--classes", "statement,null", "--wordings", "2", "--shot-wordings", "1",
-        "--shots", "0,2", "--draws", "2", "--decoding", "span,span-exact", "--temperature", "0.7", "--top-k", "5", "--line-ends", "--chat",
+        "--challenge", "undertow-statements", "--n-documents", "3", "--classes", "statement,null", "--wordings", "2",
+        "--shot-wordings", "1", "--shots", "0,2", "--draws", "2",
+        "--decoding", "span,span-exact", "--temperature", "0.7", "--top-k", "5", "--line-ends", "--chat",
         "--seed", "4",
     ]  # fmt: skip
     said(cli("run", EXTRACTION, "-m", "toy", *given, "--out", "run"))

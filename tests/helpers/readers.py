@@ -141,7 +141,7 @@ why = "since it was less"
 [[rule]]
 name = "unscored"
 measure = "slope"
-of = "unscored_percent"
+of = "missing_percent"
 at_most = 5
 optional = true
 against = "baseline"

@@ -211,7 +211,10 @@ def test_shares_of_slots_are_of_one_class_and_average_over_draws() -> None:
                 scoring(50 + 10 * a + 20 * draw * b, wording=f"{a} {b}", slot_a=f"a{a}", slot_b=f"b{b}", draw=int(draw > 0))
                 for a, b, draw in product((-1, 1), repeat=3)
             ),
-            *(scoring(50 + 5 * c, wording=f"{c}", slot_c=f"c{c}", description_class="own", sample_index=d) for c in range(3) for d in range(2)),
+            *(
+                scoring(50 + 5 * c, wording=f"{c}", slot_c=f"c{c}", description_class="own", sample_index=d)
+                for c in range(3) for d in range(2)
+            ),
         ]
     ).assign(shots=5, sampling="random")  # fmt: skip
     found = shares(frame)

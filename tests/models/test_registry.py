@@ -66,7 +66,7 @@ def test_a_hub_id_is_read_from_the_hubs_cache_at_its_commit(cli_process: Cli, tm
     for revision in ([], ["--revision", COMMIT]):
         done = cli_process(*arguments, *revision, "--out", f"run{len(revision)}", "--json", env=environment)
         assert done.returncode == 0, done.stderr
-        card = json.loads((tmp_path / f"run{len(revision)}" / "manifest.json").read_text())["model_card"]
+        card = json.loads((tmp_path / f"run{len(revision)}" / "manifest.json").read_text())["model_identity"]
         assert (card["source"], card["revision"], card["family"]) == ("someone/tiny", COMMIT, "causal")
     assert json.loads(done.stdout)["counts"]["computed"] == 0
     missing = cli_process(*arguments, "--revision", "nosuch", env=environment)

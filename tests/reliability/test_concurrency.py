@@ -82,7 +82,7 @@ def test_three_audits_in_one_cache_and_one_folder_end_as_they_do_alone(tmp_path:
 
 def record_of(key: str) -> Record:
     manifest = {
-        "schema_version": 1, "audit": "spurious-correlation", "model": key, "design": {}, "run_key": key, "asked_key": key,
+        "schema_version": 1, "audit": "spurious-correlation", "model": key, "design": {}, "run_key": key, "request_key": key,
         "seed": 0, "protocol": EXACT, "command": "", "python": "", "created": "", "versions": {}, "machine": {},
     }  # fmt: skip
     rows = pd.DataFrame({"item": [f"{key} {number}" for number in range(50)]})

@@ -20,7 +20,7 @@ ASKED: dict[str, tuple[dict[str, Any], str]] = {
     "task-specification": ({"date_count": 2, "limit": 60}, "auroc"),
     "occupation-checklist": ({"limit": 40}, "consistency"),
     "bias-diagnosis": ({"n_documents": 6}, "f1"),
-    "bias-identification": ({"documents": 4, "wordings": 2}, "exact_match"),
+    "bias-identification": ({"n_documents": 4, "wordings": 2}, "exact_match"),
 }  # fmt: skip
 Folder = Callable[[str], Path]
 
@@ -78,8 +78,8 @@ def test_an_edit_of_a_run_folder_is_refused_in_a_sentence_or_changes_nothing(
         ("manifest.json", ("counts",), -1, "counts"),
         ("manifest.json", ("counts", "items"), {}, "counts.items"),
         ("manifest.json", ("counts", "items"), 10**400, "counts.items"),
-        ("manifest.json", ("model_card",), None, "model_card"),
-        ("manifest.json", ("model_card", "scoring_method"), ..., "model_card.scoring_method"),
+        ("manifest.json", ("model_identity",), None, "model_identity"),
+        ("manifest.json", ("model_identity", "scoring_method"), ..., "model_identity.scoring_method"),
         ("manifest.json", ("design", "gaps"), [["female"]], "design.gaps.0"),
         ("manifest.json", ("design", "groups", 0), ..., "design.groups"),
         ("manifest.json", ("design", "controls", "toy", 0, "other_words"), ..., "other_words"),

@@ -208,7 +208,7 @@ def test_runs(data: st.DataObject) -> None:
     ]  # fmt: skip
     design = data.draw(st.dictionaries(TEXT, JSON_VALUE, max_size=3))
     manifest = {
-        **dict.fromkeys(("audit", "model", "run_key", "asked_key", "protocol", "command", "python", "created"), "x"),
+        **dict.fromkeys(("audit", "model", "run_key", "request_key", "protocol", "command", "python", "created"), "x"),
         "schema_version": 1, "seed": 1, "versions": {}, "machine": {}, "design": design,
     }  # fmt: skip
     rows = data.draw(st.lists(st.tuples(TEXT, NUMBER), max_size=4))

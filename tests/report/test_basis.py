@@ -17,7 +17,7 @@ from undertow.runs.folder.storage import Record
 from undertow.runs.run_report import render_run
 from undertow.types import Finding, Result
 
-MANIFEST = report_page.MANIFEST | {"model_card": {"name": "m", "scoring_method": "likelihood", "dtype": "float32"}}
+MANIFEST = report_page.MANIFEST | {"model_identity": {"name": "m", "scoring_method": "likelihood", "dtype": "float32"}}
 
 
 def rows(model: str, *cells: tuple[int, float], prompt: str = "", w_name: str = "date") -> list[dict[str, Any]]:

@@ -149,7 +149,7 @@ def test_precision_section_says_all_of_it_and_only_findings_that_could_change_ca
     assert listed(told) == ["it drifts", "nothing moved", "It falls by −2.5."]
     assert [cell for _, cell in cells(told, "td")] == ["Slope: date", "0.02"]
     assert [CAUTION in item for item in listed(section(html, "findings"))] == [True, False, True, True]
-    calm = page(precision=PagePrecision(COSTS.said, [], None))
+    calm = page(precision=PagePrecision(COSTS.sentences, [], None))
     assert CAUTION not in calm
     assert "<table" not in section(calm, "precision")
 

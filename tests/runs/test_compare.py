@@ -113,10 +113,10 @@ def record(frame: pd.DataFrame, **changed: Any) -> Record:
     design = DESIGN | changed.pop("design", {})
     names = list(dict.fromkeys(frame["model"]))
     manifest = {
-        "schema_version": 1, "audit": AUDIT, "model": ", ".join(names), "design": design, "run_key": "k", "asked_key": "a", "seed": 0,
+        "schema_version": 1, "audit": AUDIT, "model": ", ".join(names), "design": design, "run_key": "k", "request_key": "a", "seed": 0,
         "limit": 0, "protocol": "exact", "command": "undertow run", "python": "undertow.audit()", "created": "2026-01-02",
         "versions": {"undertow": "1"}, "machine": {}, "challenge_sha256": "asked", "settings": {"challenge": "set"},
-        "model_card": {
+        "model_identity": {
             "name": "m", "family": "toy", "dtype": "float32", "source": "local", "revision": "1", "scoring_method": "likelihood",
         },
         "counts": {"items": len(frame)},
@@ -335,7 +335,7 @@ def test_one_of_several_models_is_compared_by_its_name() -> None:
 
 def test_precision_tells_runs_of_one_model_apart() -> None:
     half = {"dtype": "bfloat16", "source": "local", "revision": "1", "scoring_method": "likelihood"}
-    of = compare(record(table(FIRST)), record(table(SECOND), model_card=half))
+    of = compare(record(table(FIRST)), record(table(SECOND), model_identity=half))
     assert (of.baseline, of.candidate) == ("one (float32)", "one (bfloat16)")
 
 

@@ -26,7 +26,7 @@ from undertow.runs.gates.gate_formatting import formatted, labels, printable
 from undertow.types import Result
 
 MANIFEST: Mapping[str, Any] = {
-    "schema_version": 1, "audit": "spurious-correlation", "model": "M", "design": {}, "run_key": "k" * 64, "asked_key": "a",
+    "schema_version": 1, "audit": "spurious-correlation", "model": "M", "design": {}, "run_key": "k" * 64, "request_key": "a",
     "seed": 0, "protocol": "exact", "command": "undertow", "python": "undertow", "created": "2026-01-01", "versions": {},
     "machine": {},
 }  # fmt: skip
@@ -113,7 +113,7 @@ def place(tmp_path: Path) -> Place:
 
 NUMBERS = {
     "value": 1.25, "low": 1.0, "high": 1.5, "magnitude": 1.25, "magnitude_low": 1.0, "magnitude_high": 1.5, "p": 0.04, "q": 0.06,
-    "n": 90.0, "n_missing": 10.0, "unscored_percent": 10.0, "detectable_slope": 0.2,
+    "n": 90.0, "n_missing": 10.0, "missing_percent": 10.0, "detectable_slope": 0.2,
 }  # fmt: skip
 
 

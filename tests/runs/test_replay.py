@@ -131,8 +131,8 @@ def test_it_says_and_gives_what_the_run_did(first: First, model: str, asked: dic
         assert again.manifest["design"][name] == original.manifest["design"][name]
     assert again.manifest["protocol"] == original.manifest["protocol"]
     assert again.manifest["counts"]["missing"] == 0
-    assert again.manifest["model_card"]["family"] == "replay"
-    assert again.manifest["model_card"]["dtype"] == "as recorded"
+    assert again.manifest["model_identity"]["family"] == "replay"
+    assert again.manifest["model_identity"]["dtype"] == "as recorded"
 
 
 def test_a_recorded_run_of_a_recorded_run_is_one_too(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -149,7 +149,7 @@ def test_a_recorded_run_of_a_recorded_run_is_one_too(monkeypatch: pytest.MonkeyP
     third = run("replay:second", "third", prompts="A")
     check_same_answers(third, original, "toy")
     check_same_results(third, original, "toy")
-    assert third.manifest["model_card"]["source"] == "second: replay:first"
+    assert third.manifest["model_identity"]["source"] == "second: replay:first"
 
 
 def test_task_specification_is_answered_too() -> None:

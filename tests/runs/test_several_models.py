@@ -205,13 +205,16 @@ def test_each_model_is_as_in_a_run_of_its_own_and_q_is_over_all_tests(both: Run,
 def test_the_manifest_says_who_was_asked(both: Run) -> None:
     manifest = json.loads((both.folder / "manifest.json").read_text(encoding="utf-8"))
     assert manifest["model"] == "toy, toy:slope=-5"
-    assert "model_card" not in manifest
+    assert "model_identity" not in manifest
     parts = manifest["models"]
     assert [part["name"] for part in parts] == BOTH
-    assert [part["card"]["revision"] for part in parts] == ["toy version 1, slope 10.0", "toy version 1, slope -5.0"]
+    assert [part["identity"]["revision"] for part in parts] == [
+        "toy version 1, slope 10.0",
+        "toy version 1, slope -5.0",
+    ]
     counts = {name: manifest["counts"][name] for name in ("items", "queries", "computed", "missing", "lost")}
     assert counts == dict.fromkeys(("items", "queries", "computed"), 2 * N_SMALL) | {"missing": 0, "lost": 0}
-    assert manifest["timing"]["asking_s"] == pytest.approx(sum(part["seconds"] for part in parts))
+    assert manifest["timing"]["inference_s"] == pytest.approx(sum(part["seconds"] for part in parts))
     # Two models were asked the same texts, each by its own name.
     assert len({part["challenge_sha256"] for part in parts}) == 1
 
@@ -235,7 +238,7 @@ def test_what_is_said_about_models_reaches_the_design(both: Run, add: Add, tmp_p
 def test_a_run_of_one_model_is_as_it_was(tmp_path: Path) -> None:
     run = undertow.audit(AUDIT, model=["toy"], out=tmp_path / "run", **TINY)
     assert "models" not in run.manifest
-    assert run.manifest["model"] == run.manifest["model_card"]["name"] == "toy"
+    assert run.manifest["model"] == run.manifest["model_identity"]["name"] == "toy"
     same = undertow.audit(AUDIT, model="toy", out=tmp_path / "run", **TINY)
     assert same.manifest["run_key"] == run.manifest["run_key"]
     assert same.manifest["created"] == run.manifest["created"]

@@ -242,7 +242,7 @@ def _say_run(run: Run, *, as_json: bool, with_counts: bool) -> None:
         findings = [_plain_finding(finding, grounds) for finding in run.findings]
         counts = run.manifest.get("counts", {})
         answer = {"folder": str(run.folder), "report": str(run.report), "counts": counts, "findings": findings}
-        answer |= {"reading": run.manifest["reading"]} if "reading" in run.manifest else {}
+        answer |= {"sanity_check": run.manifest["sanity_check"]} if "sanity_check" in run.manifest else {}
         if "precision" in run.manifest:
             answer["precision"] = run.manifest["precision"]
         if grounds is not None:
@@ -270,7 +270,7 @@ def _say_run(run: Run, *, as_json: bool, with_counts: bool) -> None:
             say("  In float32 this could turn out otherwise.")
         if grounds is not None and grounds.doubt and finding.significant and finding.causal_claim:
             say(f"  {grounds.doubt}")
-    for sentence in precision.get("said", ()):
+    for sentence in precision.get("sentences", ()):
         say(sentence)
     if grounds is not None:
         say_grounds(grounds)

@@ -270,7 +270,7 @@ def _plain(
                 "clusters": curve.sizes.n_clusters,
                 "values": curve.sizes.n_values,
                 "missing": {"sentences": curve.sizes.missing_clusters, "values": curve.sizes.missing_values},
-                "unable": curve.sizes.limitation(),
+                "limitations": curve.sizes.limitation(),
                 **(_own(curve) if curve.designs else {}),
                 "curve": [
                     {

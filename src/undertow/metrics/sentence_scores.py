@@ -85,7 +85,8 @@ def _scores_of(rows: pd.DataFrame, groups: Sequence[str], endpoint_window: int) 
     levels, at = np.unique(rows["w_index"].to_numpy(), return_inverse=True)
     if len(levels) < 2 * endpoint_window:
         raise UndertowError(
-            f"{len(levels)} W values are too few for a movement between the first {endpoint_window} and the last {endpoint_window}; use at least {2 * endpoint_window}"
+            f"{len(levels)} W values are too few for a movement between the first {endpoint_window} and the last "
+            f"{endpoint_window}; use at least {2 * endpoint_window}"
         )
     masses = np.full((len(sentences), len(levels), len(groups)), math.nan)
     masses[of, at] = normalised_percent(rows[list(groups)].to_numpy(dtype=np.float64))

@@ -242,7 +242,7 @@ def _run(
         "run_key": run_key,
         "command": command,
         "code_sha256": code_sha256(),
-        "about_sha256": digest(said),
+        "model_info_sha256": digest(said),
         "graph": graph or None,
     }
     finished = None if place.overwrite else finished_run(folder, wanted)
@@ -266,15 +266,19 @@ def _run(
     manifest = {
         "schema_version": SCHEMA_VERSION,
         "run_key": run_key,
-        "asked_key": request_key,
-        "about_sha256": digest(said),
+        "request_key": request_key,
+        "model_info_sha256": digest(said),
         **({"graph": graph} if graph else {}),
         "audit": job.audit,
         "model": ", ".join(request.name for request in models),
-        **({"model_card": parts[0]["card"], "facts": parts[0]["facts"]} if len(parts) == 1 else {"models": parts}),
         **(
-            {"reading": {part["name"]: part["reading"] for part in parts if "reading" in part}}
-            if any("reading" in part for part in parts)
+            {"model_identity": parts[0]["identity"], "facts": parts[0]["facts"]}
+            if len(parts) == 1
+            else {"models": parts}
+        ),
+        **(
+            {"sanity_check": {part["name"]: part["sanity_check"] for part in parts if "sanity_check" in part}}
+            if any("sanity_check" in part for part in parts)
             else {}
         ),
         "settings": asdict(subjects[0].settings),
@@ -296,7 +300,7 @@ def _run(
         **dtype_check.block_of(rechecks),
         **({"engine": cluster.manifest_entry()} if cluster is not None else {}),
         **circumstances(),
-        "timing": {"asking_s": sum(part["seconds"] for part in parts), "total_s": time.perf_counter() - started},
+        "timing": {"inference_s": sum(part["seconds"] for part in parts), "total_s": time.perf_counter() - started},
     }
     observed = CollectedRun(audit, observations, dtype_check.table_of(rechecks))
     return finish(observed, manifest, OutputDir(folder, place.overwrite))

@@ -174,15 +174,15 @@ def _other_mass(rows: pd.DataFrame, claimants: str) -> str:
 
 def _reading(manifest: Mapping[str, Any], facet: Mapping[str, str]) -> str:
     """Scoring method and dtype of a model; "" where unknown, as for a recorded table."""
-    parts = {part["name"]: part["card"] for part in manifest.get("models", [])}
-    identity = parts.get(facet.get("model", ""), manifest.get("model_card", {}))
+    parts = {part["name"]: part["identity"] for part in manifest.get("models", [])}
+    identity = parts.get(facet.get("model", ""), manifest.get("model_identity", {}))
     return f"read by {identity['scoring_method']}, in {identity['dtype']}" if identity else ""
 
 
 def _model_rows(manifest: Mapping[str, Any]) -> dict[str, str]:
-    rows = {name.replace("_", " "): str(value) for name, value in manifest.get("model_card", {}).items() if value}
+    rows = {name.replace("_", " "): str(value) for name, value in manifest.get("model_identity", {}).items() if value}
     for part in manifest.get("models", []):
-        of = part["card"]
+        of = part["identity"]
         rows[part["name"]] = (
             f"{of['family']}, read by {part['scoring_method']}, {of['dtype']}, {of['source']} at {of['revision'][:16]}"
         )

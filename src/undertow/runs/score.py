@@ -124,7 +124,7 @@ def score(  # noqa: PLR0913 - likewise
         "run_key": run_key,
         "audit": audit,
         "model": ", ".join(model_names),
-        "asked_key": request_key,
+        "request_key": request_key,
         **({"graph": named} if named else {}),
         "recorded": source.name,
         "challenge_sha256": got.sha256,
@@ -217,7 +217,7 @@ def _score_run(source: Path, options: _Options, place: OutputDir) -> Run:
     if seed is not None and seed != manifest["seed"]:
         manifest |= {
             "seed": seed,
-            "run_key": key_of_run(str(manifest["asked_key"]), seed),
+            "run_key": key_of_run(str(manifest["request_key"]), seed),
             "command": score_command(str(source), {"seed": seed}),
             "python": score_call(str(source), {"seed": seed}),
         }

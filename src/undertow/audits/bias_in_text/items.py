@@ -136,7 +136,7 @@ class Task:
                     shots = drawn[cell.sampling, cell.draw][: cell.n_shots] if cell.n_shots else ()
                     yield self._item(document, cell, ground, shots)
 
-    def limited(self, settings: Any, sampling: Sampling) -> list[str]:
+    def limitations(self, settings: Any, sampling: Sampling) -> list[str]:
         """The sentence on a run of too few documents for a claim, with the smallest limit that would do; none of enough."""
         n_given = len(self._applicable(self._documents(settings).evaluation))
         n_wanted = min(settings.n_documents or n_given, n_given)
@@ -217,8 +217,8 @@ class Task:
             )
         if settings.n_documents > len(applicable):
             raise UndertowError(
-                f"--n-documents {settings.n_documents}: {settings.challenge} has {len(applicable):,} for {self.name}; give that or less, or "
-                "0 for all"
+                f"--n-documents {settings.n_documents}: {settings.challenge} has {len(applicable):,} for {self.name}; give that or "
+                "less, or 0 for all"
             )
         if any(cell.sampling == SAMPLINGS[1] for cell in cells):
             strange = next((document for document in applicable if not document.category), None)

@@ -21,7 +21,7 @@ from undertow.types import Item, Result, Scores
 SUMMARY = "does what a model grants a woman and a man decide whom it prefers for a job?"
 PROTOCOLS = (EXACT,)
 Settings = checklist_items.Settings
-adapt_settings, items, limited = checklist_items.adapt_settings, checklist_items.items, checklist_items.limited
+adapt_settings, items, limitations = checklist_items.adapt_settings, checklist_items.items, checklist_items.limitations
 findings, draw, tables, report_text = (
     checklist_findings.findings,
     checklist_findings.draw,

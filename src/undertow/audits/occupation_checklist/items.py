@@ -607,7 +607,7 @@ def _fitting(limit: int, n_pairs: int, sizes: Mapping[int, int]) -> tuple[int, i
     )
 
 
-def limited(settings: Settings, sampling: Sampling) -> list[str]:
+def limitations(settings: Settings, sampling: Sampling) -> list[str]:
     """Sentences on too few pairs, or occupations, for a claim, with the smallest limit that would do; none of enough."""
     few = item_limit.MIN_SENTENCES
     whole, limited_plan = (Plan.of(settings, one) for one in (Sampling(0, sampling.seed), sampling))
@@ -686,7 +686,8 @@ def _named(given: OccupationSet, only: str) -> list[Occupation]:
     for name in names:
         if name.casefold() not in by_name:
             raise UndertowError(
-                f"--occupation-names {only!r}: {given.name} has no occupation {name!r}{closest(name, [one.name for one in given.occupations])}; "
+                f"--occupation-names {only!r}: {given.name} has no occupation {name!r}"
+                f"{closest(name, [one.name for one in given.occupations])}; "
                 "`undertow challenge occupations` prints those of the package"
             )
     return [by_name[name.casefold()] for name in names] or list(given.occupations)

@@ -28,10 +28,10 @@ RECORDED = "recorded"
 """Recorded masses with sentences left out that have none at one date; `paper` takes those as zero."""
 DETECT = specification_items.DETECT
 Settings = specification_items.Settings
-adapt_settings, items, limited, items_of = (
+adapt_settings, items, limitations, items_of = (
     specification_items.adapt_settings,
     specification_items.items,
-    specification_items.limited,
+    specification_items.limitations,
     specification_items.items_of,
 )
 scored, tables, draw = scores_of.scored, scores_of.tables, scores_of.draw

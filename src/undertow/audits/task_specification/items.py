@@ -120,7 +120,8 @@ def _spectra(settings: Settings) -> list[challenge.Covariate]:
     for spectrum in spectra:
         if len(spectrum.values) < 2 * settings.endpoint_window:
             raise UndertowError(
-                f"--endpoint-window {settings.endpoint_window} needs {2 * settings.endpoint_window} W values, and {spectrum.name} has {len(spectrum.values)}: "
+                f"--endpoint-window {settings.endpoint_window} needs {2 * settings.endpoint_window} W values, and {spectrum.name} has "
+                f"{len(spectrum.values)}: "
                 "lower it, or raise --date-count"
             )
     if not math.isfinite(settings.threshold) or settings.threshold < 0:
@@ -128,7 +129,7 @@ def _spectra(settings: Settings) -> list[challenge.Covariate]:
     return spectra
 
 
-def limited(settings: Settings, sampling: Sampling) -> list[str]:
+def limitations(settings: Settings, sampling: Sampling) -> list[str]:
     """The sentence on a set, or on what `--limit` leaves of one, of which no detection can be claimed; none where one can."""
     given = sentences_of(settings)
     n_values = _n_values(settings)

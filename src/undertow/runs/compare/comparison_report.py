@@ -420,10 +420,10 @@ def _compared(sides: Mapping[str, Record]) -> ReportTable:
 def _facts(name: str, run: Record) -> dict[str, str]:
     """Model, protocol, date and command of a run; of one model, if the run has that name."""
     manifest = run.manifest
-    identities = {str(part["name"]): part["card"] for part in manifest.get("models", ())}
+    identities = {str(part["name"]): part["identity"] for part in manifest.get("models", ())}
     identities = {name: identities[name]} if name in identities else identities
-    if "model_card" in manifest:
-        identities = {str(manifest["model"]): manifest["model_card"]}
+    if "model_identity" in manifest:
+        identities = {str(manifest["model"]): manifest["model_identity"]}
     counts: Mapping[str, Any] = manifest.get("counts", {})
     return {
         "model": name if name in identities else str(manifest["model"]),

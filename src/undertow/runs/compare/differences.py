@@ -220,7 +220,9 @@ def _names(baseline: Record, candidate: Record) -> tuple[str, str]:
     models = [str(record.manifest["model"]) for record in (baseline, candidate)]
     if models[0] != models[1]:
         return models[0], models[1]
-    identities: list[Mapping[str, Any]] = [record.manifest.get("model_card", {}) for record in (baseline, candidate)]
+    identities: list[Mapping[str, Any]] = [
+        record.manifest.get("model_identity", {}) for record in (baseline, candidate)
+    ]
     dtypes = [str(identity.get("dtype", "")) for identity in identities]
     if dtypes[0] != dtypes[1]:
         return f"{models[0]} ({dtypes[0]})", f"{models[1]} ({dtypes[1]})"
@@ -673,7 +675,7 @@ def _of_precision(runs: Sequence[Record], names: Names) -> list[str]:
     said = []
     for run, name in zip(runs, names, strict=True):
         block = run.manifest.get("precision", {})
-        said += [f"{name}: {sentence}" for sentence in block.get("said", ())]
+        said += [f"{name}: {sentence}" for sentence in block.get("sentences", ())]
     versions = [str(run.manifest["versions"].get("undertow", "")) for run in runs]
     if versions[0] != versions[1]:
         said.append(

@@ -17,7 +17,7 @@ INCONCLUSIVE = "cannot be told"
 VERDICTS = (DIFFERS, EQUIVALENT, INCONCLUSIVE)
 
 MARGIN, INNER_LOW, INNER_HIGH, W_SPAN = "margin", "inner_low", "inner_high", "w_span"
-"""Names of numbers in `detail`: the margin, the ends of the 90% interval, and how far W goes."""
+"""Names of numbers in `extras`: the margin, the ends of the 90% interval, and how far W goes."""
 OVER_PROMPTS = "_over_prompts"
 """Ending of measures of masses that are averaged over prompts."""
 PER = " per "

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 NOT_OF_QUESTIONS = frozenset(
     {
         "models", "scoring_methods", "scoring_method", "normalised", "title", "source", "notes", "document_notes", "protocol", "words",
-        "prompts", "prompt_masks", "w_notes", "unable", "controls", "tokens_of_word",
+        "prompts", "prompt_masks", "w_notes", "limitations", "controls", "tokens_of_word",
     }
 )  # fmt: skip
 """Facts of a design that are about models or for a reader, or that the texts tell; all others must be the same in both runs."""

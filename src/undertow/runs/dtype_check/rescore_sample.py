@@ -140,7 +140,7 @@ def rescore_sample(
         "of_clusters": n_clusters,
         "groups": n_groups,
         **gaps(answered, list(zip(items, answers, strict=True))),
-        "reading_s": seconds,
+        "rescoring_s": seconds,
     }
     return Float32Check(facts, [{"model": reduced.request.name, **row} for row in _errors(audit, before, full, sample)])
 
@@ -322,9 +322,9 @@ def _errors(audit: Audit, reduced: Observations, full: Observations, sample: _Sa
         yield {
             "measure": result.measure,
             **{name: level for name, level in result.group.items() if name != "model"},
-            "reduced": first[at],
-            "float32": second[at],
-            "error": first[at] - second[at],
+            "reduced_value": first[at],
+            "float32_value": second[at],
+            "difference": first[at] - second[at],
             "low": low[at],
             "high": high[at],
         }

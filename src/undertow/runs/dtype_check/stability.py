@@ -105,7 +105,7 @@ def flag_unstable(
         block["could_change"] = [*known, *sorted(named - set(known))]
         block |= _counted(table, results, ranges)
         block["models"] = [part | _largest(part["model"], table) for part in block["models"]]
-    return {**manifest, "precision": block | {"said": said(block)}}, table
+    return {**manifest, "precision": block | {"sentences": summary(block)}}, table
 
 
 def _could_change(
@@ -127,7 +127,9 @@ def _counted(table: pd.DataFrame, results: Sequence[Result], ranges: _Ranges) ->
     read = set(table["model"])
     tested = [one for one in results if _has_interval(one) and one.group.get("model") in read]
     halves = _halves(results)
-    beyond = [row for row in table.to_dict("records") if abs(row["error"]) > halves.get(_key_of_row(row), math.inf)]
+    beyond = [
+        row for row in table.to_dict("records") if abs(row["difference"]) > halves.get(_key_of_row(row), math.inf)
+    ]
     return {
         "beyond_interval": len(beyond),
         "unknown_results": sum(ranges.of_result(one) is None for one in tested),
@@ -187,7 +189,7 @@ class _Ranges:
         widest: dict[tuple[str, str], tuple[float, float]] = {}
         for row in table.to_dict("records"):
             ends = [float(row[name]) for name in ("low", "high")]
-            known = [end for end in (*ends, float(row["error"])) if math.isfinite(end)]
+            known = [end for end in (*ends, float(row["difference"])) if math.isfinite(end)]
             if all(map(math.isfinite, ends)):
                 own[_key_of_row(row)] = ends[0], ends[1]
             measure = str(row["model"]), str(row["measure"])
@@ -268,7 +270,7 @@ def _wording(text: str) -> str:
 # In words.
 
 
-def said(block: Mapping[str, Any]) -> list[str]:
+def summary(block: Mapping[str, Any]) -> list[str]:
     """Sentences on the effect of precision: one for each model, then on results and findings.
 
     Args:

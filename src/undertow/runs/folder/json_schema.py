@@ -35,7 +35,7 @@ class Part(TypedDict):
     """One of several models."""
 
     name: str
-    card: Identity
+    identity: Identity
     facts: Facts
     scoring_method: str
     counts: dict[str, Count]
@@ -85,7 +85,7 @@ class Precision(TypedDict, total=False):
     """The effect of reduced precision."""
 
     models: list[dict[str, Any]]
-    said: Texts
+    sentences: Texts
 
 
 @strict
@@ -94,7 +94,7 @@ class AnyDesign(TypedDict, total=False):
 
     protocol: str
     w_notes: Texts
-    unable: Texts
+    limitations: Texts
     words: dict[str, Texts]
     prompts: dict[str, str]
     prompt_masks: dict[str, Any]
@@ -158,7 +158,7 @@ class Manifest(TypedDict):
     model: str
     design: dict[str, Any]
     run_key: str
-    asked_key: str
+    request_key: str
     seed: Count
     protocol: str
     command: str
@@ -166,21 +166,21 @@ class Manifest(TypedDict):
     created: str
     versions: dict[str, str]
     machine: dict[str, str | Count | None]
-    model_card: NotRequired[Identity]
+    model_identity: NotRequired[Identity]
     models: NotRequired[Annotated[list[Part], Field(min_length=1)]]
     facts: NotRequired[Facts]
     settings: NotRequired[dict[str, Any]]
     recorded: NotRequired[str]
     limit: NotRequired[Count]
     challenge_sha256: NotRequired[str]
-    about_sha256: NotRequired[str]
+    model_info_sha256: NotRequired[str]
     code_sha256: NotRequired[str]
     counts: NotRequired[dict[str, Count]]
     notes: NotRequired[Texts]
     graph: NotRequired[Graph]
     engine: NotRequired[dict[str, Any]]
     precision: NotRequired[Precision]
-    reading: NotRequired[dict[str, Decided]]
+    sanity_check: NotRequired[dict[str, Decided]]
     timing: NotRequired[dict[str, Number]]
     results_sha256: NotRequired[str]
 

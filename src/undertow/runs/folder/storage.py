@@ -50,7 +50,7 @@ MANIFEST, OBSERVATIONS, RESULTS = "manifest.json", "observations.parquet", "resu
 PRECISION = "precision.csv"
 RESULTS_SHA256 = "results_sha256"
 """Field of the manifest by which results that were changed are known."""
-PRECISION_NUMBERS = ("reduced", "float32", "error", "low", "high", "difference_over_halfwidth")
+PRECISION_NUMBERS = ("reduced_value", "float32_value", "difference", "low", "high", "difference_over_halfwidth")
 PRECISION_FLAG = "could_change"
 """Columns of the table that hold numbers, and one that holds True or False; the others but `measure` are of the group."""
 UNFINISHED = ".unfinished"
@@ -136,7 +136,7 @@ class Record:
         observations: a row per item, factors as columns.
         results: the measures.
         precision: in reduced precision, a row for each result of the sample that was scored again: model, measure and
-            group, the value in reduced precision and in float32, their difference (`error`) with its 95% interval, the farther end
+            group, the value in reduced precision and in float32, their `difference` with its 95% interval, the farther end
             of that in halves of the run's interval, and whether a finding could change; None for other runs.
     """
 

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 PASSED, FAILED, SKIPPED, ERROR = "passed", "failed", "skipped", "error"
 OUTCOMES = (PASSED, FAILED, SKIPPED, ERROR)
 DETECTABLE, CLEARLY_SIGNIFICANT = "detectable_slope", 0.01
-"""A number of `detail` that a slope has whose p is this or more: below, nobody needs to know what such a run could find."""
+"""A number of `extras` that a slope has whose p is this or more: below, nobody needs to know what such a run could find."""
 OF_OTHERS = (LOW, HIGH, MAGNITUDE_LOW, MAGNITUDE_HIGH, P, Q, DETECTABLE)
 """Numbers that say something of other sentences, which takes clusters enough."""
 MAX_NAMED = 8
@@ -110,7 +110,7 @@ class RunReport:
         folder: the run folder, as the user named it.
         audit, model, run_key: from its manifest.
         judged: outcomes in the order of the rules and results.
-        unable: what the run states that it cannot detect, whatever the answers are.
+        limitations: what the run states that it cannot detect, whatever the answers are.
     """
 
     folder: Path
@@ -118,7 +118,7 @@ class RunReport:
     model: str
     run_key: str
     judged: tuple[RuleResult, ...]
-    unable: tuple[str, ...] = ()
+    limitations: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,7 +160,7 @@ class GateReport:
                 "audit": run.audit,
                 "model": run.model,
                 "outcomes": [one.as_json() for one in run.judged],
-                "unable": list(run.unable),
+                "limitations": list(run.limitations),
             }
             for run in self.runs
         ]
@@ -391,9 +391,11 @@ class _Run:
         audit = str(manifest["audit"])
         chosen = [rule for rule in rules.rules if rule.audit in ("", audit)]
         judged = [one for rule in chosen for one in self._judged(rules, rule)]
-        notes = manifest["design"].get("unable", [])
-        unable = tuple(printable(str(note)) for note in notes) if isinstance(notes, list) else ()
-        return RunReport(self.folder, audit, str(manifest["model"]), str(manifest["run_key"]), tuple(judged), unable)
+        notes = manifest["design"].get("limitations", [])
+        limitations = tuple(printable(str(note)) for note in notes) if isinstance(notes, list) else ()
+        return RunReport(
+            self.folder, audit, str(manifest["model"]), str(manifest["run_key"]), tuple(judged), limitations
+        )
 
     def _judged(self, rules: Rules, rule: Rule) -> Iterator[RuleResult]:
         among = self.changes if rule.against else self.results
@@ -542,7 +544,7 @@ def _tested(difference: Result) -> Result:
 
 
 N_CLUSTERS = "n_clusters"
-"""A number of `detail`."""
+"""A number of `extras`."""
 CROSSED = ("pair", "soc_code")
 """Columns of items that are in clusters in two ways."""
 

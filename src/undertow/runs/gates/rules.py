@@ -20,7 +20,7 @@ MAX_BYTES = 2**20
 BASELINE = "baseline"
 VALUE, LOW, HIGH, P, Q, N, N_MISSING = "value", "low", "high", "p", "q", "n", "n_missing"
 MAGNITUDE, MAGNITUDE_LOW, MAGNITUDE_HIGH = "magnitude", "magnitude_low", "magnitude_high"
-MISSING_PERCENT = "unscored_percent"
+MISSING_PERCENT = "missing_percent"
 MAGNITUDES = (MAGNITUDE, MAGNITUDE_LOW, MAGNITUDE_HIGH)
 
 _ANY, _SIZE = (-math.inf, math.inf), (0.0, math.inf)
