@@ -42,7 +42,7 @@ from undertow.runs.folder.storage import Record, write_record
 LIMIT_S = 120
 EVIL = "</script><script>alert(1)</script>{{7*7}}<img src=x onerror=alert(1)>"
 OBSERVATIONS = [
-    # model, class, span, answer, gold, unscored
+    # model, class, span, answer, gold, missing
     ("secret-model-a", "statement", "one span", "first answer", "one reference", ""),
     ("secret-model-a", "question", "one span", "first answer", "another reference", ""),
     ("secret-model-b", "null", "one span", "first answer", "one reference", ""),

@@ -654,7 +654,7 @@ def test_rephrasing_by_a_model_that_copies_is_no_better_than_a_copy(
     assert not any(one.significant for one in run.findings if "Token F1" in one.text)
 
 
-def test_what_cannot_be_asked_is_unscored_with_its_reason(
+def test_what_cannot_be_asked_is_missing_with_its_reason(
     script: Script, untold: None, statements: str, tmp_path: Path
 ) -> None:
     def say(query: Query) -> Answer | UnsupportedQueryError:

@@ -439,7 +439,7 @@ def test_what_follows_the_attributes_and_what_stays_with_the_person(
     assert told == {"choice_gap_of_person": by == "person", "choice_gap_difference": by == "attributes"}
 
 
-def test_unscored_answers_are_counted_and_never_zero(tmp_path: Path, choose_by: Choose, short_jobs: str) -> None:
+def test_missing_answers_are_counted_and_never_zero(tmp_path: Path, choose_by: Choose, short_jobs: str) -> None:
     """Nothing is said about the first job."""
 
     def say(prompt: str, labels: tuple[str, ...]) -> str:

@@ -133,7 +133,7 @@ def test_recorded_masses_have_these_areas(
 
 
 @slow
-def test_sentences_without_any_recorded_mass_at_a_date_are_unscored_by_default(by_default: Found) -> None:
+def test_sentences_without_any_recorded_mass_at_a_date_are_missing_by_default(by_default: Found) -> None:
     missing_reason = {"bert-base-uncased": 11, "bert-large-uncased": 13, "roberta-base": 6, "text-davinci-002": 0}
     for model, expected in missing_reason.items():
         result = by_default["auroc", model, "winogender", "delta_female"]
@@ -202,7 +202,7 @@ def test_a_sentence_has_a_row_for_either_end(tmp_path: Path) -> None:
     assert frame["item"].is_unique
 
 
-def test_empty_cells_are_unscored_and_zeros_are_so_unless_the_papers_protocol_is_asked_for(tmp_path: Path) -> None:
+def test_empty_cells_are_missing_and_zeros_are_so_unless_the_papers_protocol_is_asked_for(tmp_path: Path) -> None:
     text = table((ROWS[1], "m,b,yes,80,,77,23"), (ROWS[2], "m,c,no,50,50,0,0"))
     by_default = read(text, tmp_path).frame
     assert (by_default["missing_reason"] != "").tolist() == [False, True, True, False] * 2

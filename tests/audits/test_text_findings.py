@@ -492,9 +492,9 @@ def refused(words: Sequence[str], path: Path, **options: Any) -> None:
         assert word in message, message
 
 
-def test_unscored_rows_of_a_table_stay_unscored(untold: None, tmp_path: Path) -> None:
+def test_missing_rows_of_a_table_stay_missing(untold: None, tmp_path: Path) -> None:
     path = tmp_path / "answers.csv"
-    path.write_text("document,gold,answer,unscored\na,Yes,Yes,\nb,No,,too long\n")
+    path.write_text("document,gold,answer,missing_reason\na,Yes,Yes,\nb,No,,too long\n")
     run = undertow.score(path, audit=DIAGNOSIS, out=tmp_path / "run")
     (accuracy,) = [one for one in run.record.results if one.measure == "accuracy" and one.group["model"]]
     assert (accuracy.value, accuracy.n, accuracy.n_missing) == (100.0, 1, 1)

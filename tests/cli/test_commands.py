@@ -110,7 +110,7 @@ def test_run_prints_one_json_object_and_the_same_run_again_computes_nothing(work
     assert all(set(finding) == {"text", "significant", "strength"} for finding in first["findings"])
     assert (work.folder / "first/report.html").is_file()
     said = work(*TOY, "--out", "second").stdout.splitlines()
-    assert said[0] == "Asked 90 items (0 of 90 queries computed now, 0 unscored)."
+    assert said[0] == "Asked 90 items (0 of 90 queries computed now, 0 missing)."
     assert said[-1] == f"Report: {(work.folder / 'second/report.html').resolve()}"
     assert [line[2:] for line in said[1:-1]] == [finding["text"] for finding in first["findings"]]
     for name in ("results.json", "results.csv"):

@@ -139,7 +139,7 @@ of = "magnitude_high"
 at_most = 0.5
 why = "since it was less"
 [[rule]]
-name = "unscored"
+name = "missing"
 measure = "slope"
 of = "missing_percent"
 at_most = 5
@@ -163,7 +163,7 @@ MASSES = (
     "m,date,0,1900,a,20.5,50,29.5\nm,date,1,1950,a,,,\nm,date,2,2000,a,40,30,30\nm,date,0,1900,b,0,0,100\n"
 )
 ANSWERS = (
-    "document,gold,answer,dimension,shots,sampling,draw,unscored,nats,yes_percent\n"
+    "document,gold,answer,dimension,shots,sampling,sample_index,missing_reason,nats,yes_percent\n"
     '1,yes,"Yes, it is.",age,0,,0,,-1.5,80\n2,no,No,,2,random,1,,,\n'
 )
 DOCUMENTS = (

@@ -181,7 +181,7 @@ def test_masses_beside_a_reason_are_not_believed() -> None:
     assert np.isnan(of(table, "s", "delta_warm", "entropy", "total_variation")).all()
 
 
-def test_a_sentence_that_lacks_an_end_is_unscored() -> None:
+def test_a_sentence_that_lacks_an_end_is_missing() -> None:
     rows = [asked(name, [30, 60, 10], [20, 60, 20], [10, 60, 30]) for name in "abc"]
     table = scores(rows[0], rows[1][:2], [rows[2][0], rows[2][2]])
     assert table["missing_reason"].tolist() == ["", "it was not asked with every W value", ""]

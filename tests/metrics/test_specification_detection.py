@@ -479,7 +479,7 @@ def test_a_single_cluster_has_numbers_and_no_intervals() -> None:
     assert math.isnan(held_out.extras["threshold"])
 
 
-def test_unscored_sentences_are_counted_and_left_out() -> None:
+def test_missing_sentences_are_counted_and_left_out() -> None:
     """Without the two that overlap, the movement is perfect."""
     reasons = ["", "too long", "", "", "", "", "too long", ""]
     results = found(four_clusters(missing_reason=reasons))
@@ -488,7 +488,7 @@ def test_unscored_sentences_are_counted_and_left_out() -> None:
     assert (results["tpr", "delta_warm"].n, results["tnr", "delta_warm"].value) == (3, 1)
 
 
-def test_sentences_without_one_score_are_unscored_for_that_score_alone() -> None:
+def test_sentences_without_one_score_are_missing_for_that_score_alone() -> None:
     deltas = [0.2, math.nan, 0.4, 0.1, 3.0, 2.0, math.nan, 4.0]
     results = found(four_clusters(delta_warm=deltas, missing_reason=["", "", "", "too long", "", "", "", ""]))
     assert (results["auroc", "delta_warm"].n, results["auroc", "delta_warm"].n_missing) == (5, 3)

@@ -1,4 +1,4 @@
-"""Scores of the four tasks by hand: label measures, overlap of texts, baselines, what is unscored, what an interval is over."""
+"""Scores of the four tasks by hand: label measures, overlap of texts, baselines, what is missing, what an interval is over."""
 
 from __future__ import annotations
 
@@ -223,10 +223,10 @@ def test_settings_are_kept_apart() -> None:
         assert only(found, "exact_match", **group).value == 20.0 * n
 
 
-# What is unscored.
+# What is missing.
 
 
-def test_unscored_answers_are_left_out_and_counted() -> None:
+def test_missing_answers_are_left_out_and_counted() -> None:
     """Not wrong ones: of the scored, three of four are right, all three Yes among them."""
     frame = diagnosed({"w1": ["Yes", "Yes", "Yes", "Yes", ""]}, ["Yes", "Yes", "Yes", "No", "No"])
     frame.loc[4, "missing_reason"] = "too long"
@@ -270,7 +270,7 @@ def test_where_nothing_is_scored_there_is_no_number_and_a_reason(task: str, labe
         assert (one.n, one.n_missing, one.note) == (0, 4, "no answer is scored")
 
 
-def test_what_was_not_asked_is_not_unscored() -> None:
+def test_what_was_not_asked_is_not_missing() -> None:
     """A wording that names the dimension is not asked of a document without one."""
     frame = table(
         [
@@ -611,7 +611,7 @@ def test_every_wording_has_its_score_interval_and_rank() -> None:
     assert f1.to_dict() == pytest.approx({"w10\nAnswer:": 100.0, "w5\nAnswer:": 200 / 3, "again": 200 / 3})
 
 
-def test_wordings_are_ranked_within_their_setting_and_unscored_ones_are_counted() -> None:
+def test_wordings_are_ranked_within_their_setting_and_missing_ones_are_counted() -> None:
     frames = [diagnosed({"a": ["Yes"] * 6, "b": ["No"] * 6}, ["Yes"] * 6, model=model) for model in "mn"]
     frame = pd.concat(frames, ignore_index=True)
     frame.loc[(frame["model"] == "n") & (frame["wording"] == "a"), "missing_reason"] = "lost"

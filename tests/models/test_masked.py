@@ -225,7 +225,7 @@ def test_forms_that_an_uncased_tokenizer_spells_alike_count_once(
     assert sum(masses.values()) + 100 * uncased.other_prob == pytest.approx(100, abs=1e-4)
 
 
-def test_a_word_that_the_tokenizer_does_not_know_is_unscored(bert: Trained, tmp_path: Path) -> None:
+def test_a_word_that_the_tokenizer_does_not_know_is_missing(bert: Trained, tmp_path: Path) -> None:
     known = blank("In 1801, ", " was Ω.", "she", "he")
     unknown = blank("In 1801, ", " was a child.", "she", "Ωe")
     found = answers(bert.model, [unknown, known], tmp_path / "s")

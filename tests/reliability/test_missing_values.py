@@ -258,7 +258,7 @@ def silent(query: Query) -> UnsupportedQueryError:
     return UnsupportedQueryError(REASON)
 
 
-def alike(nats: Callable[[int], tuple[float, ...]], unclaimed: float = 0.0) -> Callable[[Query], Answer]:
+def alike(nats: Callable[[int], tuple[float, ...]], other_prob: float = 0.0) -> Callable[[Query], Answer]:
     """The same log-probabilities of so many options, whatever is asked; of labels the first."""
 
     def say(query: Query) -> Answer:
@@ -268,7 +268,9 @@ def alike(nats: Callable[[int], tuple[float, ...]], unclaimed: float = 0.0) -> C
             n = len(query.continuations)
         else:
             n = len(query.labels) if isinstance(query, MultipleChoiceQuery) else 1
-        return Answer(nats(n), unclaimed, text=query.labels[0] if isinstance(query, MultipleChoiceQuery) else "as ever")
+        return Answer(
+            nats(n), other_prob, text=query.labels[0] if isinstance(query, MultipleChoiceQuery) else "as ever"
+        )
 
     return say
 

@@ -85,7 +85,7 @@ def run_of(shared_base: Path) -> RunOf:
 
 
 def table(female: Mapping[str, Sequence[float]], model: str = "one", w_name: str = "date") -> pd.DataFrame:
-    """A row for each cluster and W value, from percents of female words by cluster; NaN is unscored."""
+    """A row for each cluster and W value, from percents of female words by cluster; NaN is missing."""
     rows = [
         {
             "item": f"{w_name}/{cluster}/{at}",
@@ -251,7 +251,7 @@ def test_below_six_clusters_nothing_is_claimed_and_the_note_says_why() -> None:
         assert {verdict(one) for one in same.differences} == {INCONCLUSIVE}
 
 
-def test_what_is_unscored_in_one_is_left_out_of_both() -> None:
+def test_what_is_missing_in_one_is_left_out_of_both() -> None:
     more = FIRST | {"c": [10.0, 20, 90]}
     lacking = SECOND | {"c": [10.0, math.nan, 90]}
     of = compare(record(table(more)), record(table(lacking, "two")))

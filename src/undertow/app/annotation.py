@@ -192,7 +192,7 @@ def _read_run(folder: Path) -> _Run:
         raise UndertowError(f"{folder}: is damaged (its observations have no {missing[0]}); run the audit again")
     answers = table[table["missing_reason"].fillna("") == ""].copy()
     if answers.empty:
-        raise UndertowError(f"{folder}: has no rephrasing to judge, since every item is unscored; its report says why")
+        raise UndertowError(f"{folder}: has no rephrasing to judge, since every item is missing; its report says why")
     for name in ("passage", "answer", "gold", "dimension", "model", "description_class"):
         answers[name] = answers[name].fillna("").astype(str).str.strip()
     answers["pair"] = [

@@ -33,7 +33,7 @@ class Curve:
 
     Attributes:
         title: what the figure is called.
-        percent: mass at each value [w]; NaN where unscored.
+        percent: mass at each value [w]; NaN where missing.
         axis: where each value stands on the axis [w], rising.
         x: where the curve is drawn, on the same axis [x].
         mean, low, high: the curve and its band [x]; NaN where there is none.

@@ -133,7 +133,7 @@ def read_recorded(path: Path) -> tuple[pd.DataFrame, list[str], list[str]]:
     (percents,), unit = in_percent(table, masses)
     check_sums(table, percents[groups])
     frame[groups] = percents[groups]
-    # A group that was never recorded takes nothing from the others; a row without any number is unscored.
+    # A group that was never recorded takes nothing from the others; a row without any number is missing.
     empty = frame[groups].isna().all(axis=1).to_numpy()
     left = (100 - frame[groups].sum(axis=1, skipna=False)).clip(lower=0)
     frame["other_words"] = percents["other_words"] if "other_words" in columns else left

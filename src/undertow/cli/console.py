@@ -253,14 +253,14 @@ def _say_run(run: Run, *, as_json: bool, with_counts: bool) -> None:
     if "computed" in counts and with_counts:
         say(
             f"Asked {counts['items']:,} items ({counts['computed']:,} of {counts['queries']:,} queries computed now, "
-            f"{counts['missing']:,} unscored)."
+            f"{counts['missing']:,} missing)."
         )
     notes = reading_caveats(run.manifest)
     notes += [one_line(note) for note in run.manifest["design"].get("w_notes", ())]
     notes += [note for note in run.manifest.get("notes", ()) if NOT_SEEN in note]
     for line in (
         *notes,
-        *(f"  {n_items:,} unscored: {one_line(reason)}" for reason, n_items in _reasons(run.observations)),
+        *(f"  {n_items:,} missing: {one_line(reason)}" for reason, n_items in _reasons(run.observations)),
     ):
         say(line)
     precision = run.manifest.get("precision", {})

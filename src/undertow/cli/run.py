@@ -191,7 +191,7 @@ def _say_estimate(estimate: RunEstimate, *, as_json: bool) -> None:
             f"about {estimate.seconds:,.0f} seconds and {estimate.memory_bytes / 2**20:,.0f} MiB."
         )
     elif n_left:
-        say(f"The {n_left:,} that are left cannot be asked, and stay unscored; the run says why.")
+        say(f"The {n_left:,} that are left cannot be asked, and stay missing; the run says why.")
     else:
         say("Nothing is left to ask; the run takes no model, only seconds.")
     if estimate.n_controls:

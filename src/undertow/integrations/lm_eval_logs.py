@@ -193,7 +193,7 @@ def _samples(file: Path, digest: Any) -> Iterator[tuple[int, dict[str, Any]]]:
             sample = json.loads(line)
         except (ValueError, RecursionError) as error:
             raise UndertowError(
-                f"{file}, line {number}: is cut off or damaged; run the harness again, or remove this line to have its sentence unscored"
+                f"{file}, line {number}: is cut off or damaged; run the harness again, or remove this line to count its sentence as missing"
             ) from error
         if not isinstance(sample, dict):
             raise UndertowError(f"{file}, line {number}: is no logged sample; name a file that --log_samples wrote")

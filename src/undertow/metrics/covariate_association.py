@@ -73,7 +73,7 @@ def correlate(
 ) -> list[Result]:
     """Everything that is measured of each (model, challenge, prompt, w_name), in order of appearance.
 
-    - `mean_mass`, percent: mean over the W means, of each group and of what no option took ("unclaimed"). Not tested.
+    - `mean_mass`, percent: mean over the W means, of each group and of what no option took (`other_words`). Not tested.
     - `w_effect`, percentage points, of each group and gap: standard deviation of the W values' effects, without the noise of the
       sentences. Its p asks whether the answers depend on these W values at all, with other sentences (`any_effect`).
     - `slope`, percent per step or unit of W: least squares through the W means of a group. Interval and p hold for other
@@ -310,7 +310,7 @@ def _slope_at(series: _Series, within: _Ends | None, level: float) -> Result:
 
 @dataclass(frozen=True, slots=True)
 class _Series:
-    """The cells of a group, of the unclaimed mass or of a gap.
+    """The cells of a group, of the mass on other words or of a gap.
 
     Attributes:
         about: group key of the results.
@@ -655,7 +655,7 @@ def _check_arguments(groups: Sequence[str], gaps: Sequence[tuple[str, str]]) -> 
 
 
 def _table(observations: pd.DataFrame, groups: Sequence[str]) -> pd.DataFrame:
-    """The columns that are measured, as text and numbers, and `scored`; masses of unscored rows are NaN."""
+    """The columns that are measured, as text and numbers, and `scored`; masses of missing rows are NaN."""
     for name in (*COLUMNS, *groups):
         if name not in observations.columns:
             raise UndertowError(f"the observation table has no column {name!r}; add it, or name the column that has it")

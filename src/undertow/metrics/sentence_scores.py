@@ -55,14 +55,14 @@ def sentence_scores(frame: pd.DataFrame, groups: Sequence[str], endpoint_window:
     """One row for each sentence of each model, prompt, set and W list, with its factors and scores.
 
     Args:
-        frame: a row per sentence and W value, the groups in percent; `unscored` says why a row has no numbers. Rows
+        frame: a row per sentence and W value, the groups in percent; `missing` says why a row has no numbers. Rows
             with `w_name` "none" are the sentence as it stands.
         groups: columns of mass.
         endpoint_window: how many W values at either end make `first` and `last`.
 
     Returns:
         Key columns, sentence, cluster, the factors; `mean_<group>`, `shift_<group>` (last less first), then the scores of
-        `score_names`; `unscored`, the reason why there are none. Scores that cannot be had are NaN.
+        `score_names`; `missing`, the reason why there are none. Scores that cannot be had are NaN.
 
     Raises:
         UndertowError: there are fewer W values than `endpoint_window` at both ends needs.

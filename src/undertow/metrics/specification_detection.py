@@ -124,7 +124,7 @@ class _ScoreTable:
         return self.table[score].to_numpy(dtype=np.float64)
 
     def having(self, *scores: str) -> _ScoreTable:
-        """Only the sentences that have these scores; the others are counted as unscored."""
+        """Only the sentences that have these scores; the others are counted as missing."""
         kept = np.isfinite(self.table[list(scores)].to_numpy(dtype=np.float64)).all(axis=1)
         if kept.all():
             return self

@@ -78,7 +78,7 @@ class ScoredAnswers:
         dimensions: of their bias [document].
         cells: (description class, wording, draw) of each [cell].
         queried: whether there is an answer, scored or not [document, cell].
-        values: scores by measure, in percent, NaN where unscored [document, cell].
+        values: scores by measure, in percent, NaN where missing [document, cell].
         bleu: sufficient statistics [document, cell, 10]; of a task with written answers.
         gold, said: codes of labels [document] and [document, cell]; of a task with labels.
         clusters: of documents that are no independent samples of others [document]; each is its own unless a table says otherwise.
@@ -137,7 +137,7 @@ def scored(
 
     Args:
         frame: a row per answer: the factors of `SETTING`, `document`, `dimension`, `description_class`, `wording`, `sample_index`, `gold`,
-            `answer` and `unscored`.
+            `answer` and `missing`.
         design: `task`, and `labels`, empty where it has none.
         whole: whether written answers have METEOR and BLEU too, which take time, or token F1 and exact match alone.
     """

@@ -25,7 +25,7 @@ DEFAULT_DECIMALS = 2
 
 NOTES = (
     "Unscored is not zero. A sentence that the model could not be asked, or whose answer could not be read, is left "
-    "out of the averages and counted in the column unscored.",
+    "out of the averages and counted in the column missing.",
     "Unclaimed is the probability that went to none of the listed words. It is large by nature where a model would rather go on with "
     "other words, such as *the*: compare it with that of sentences that decide their answer, where these were asked. What stands above "
     "theirs was not taken up, and the shares of the listed words are shares of little.",
@@ -92,7 +92,7 @@ MEASURES = {
     "mean_mass": (
         "Mean mass",
         "the average mass of a group: its share of what the listed words have together, or the probability of its words, as the notes say; "
-        "unclaimed is the probability that none of them took",
+        "other_words is the probability that none of them took",
     ),
     "w_effect": (
         "Effect of W",

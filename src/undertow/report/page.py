@@ -428,7 +428,7 @@ def _numbers_text(result: Result, null_prefix: str) -> str:
         f"95% interval {interval}" if interval != MISSING else "no interval",
         _null_text(result, null_prefix),
         ", ".join(_equals(name, p) for name, p in (("p", result.p), ("q", result.q)) if math.isfinite(p)),
-        f"n = {result.n:,}{f' in {clusters:,.0f} clusters' if math.isfinite(clusters) else ''}, {result.n_missing:,} unscored",
+        f"n = {result.n:,}{f' in {clusters:,.0f} clusters' if math.isfinite(clusters) else ''}, {result.n_missing:,} missing",
         result.note.removesuffix("."),
     ]
     return "; ".join(filter(None, parts))
@@ -561,7 +561,7 @@ def _is_numeric(cells: Sequence[str]) -> bool:
 
 
 def _number_columns(results: Sequence[Result]) -> list[_Column]:
-    """Value, interval, p, q, n and unscored; without those that this measure never has."""
+    """Value, interval, p, q, n and missing; without those that this measure never has."""
     decimals = _decimals(results)
     value = [number(result.value, places) for result, places in zip(results, decimals, strict=True)]
     interval = [_interval(result, places) for result, places in zip(results, decimals, strict=True)]

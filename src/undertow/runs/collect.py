@@ -171,7 +171,7 @@ class AuditResponses:
 
     @property
     def counts(self) -> dict[str, int]:
-        """How many items, distinct queries, computed now, tokens, unscored, and lost."""
+        """How many items, distinct queries, computed now, tokens, missing, and lost."""
         return {
             "items": len(self.items),
             "queries": self.results[0].n_distinct

@@ -143,10 +143,10 @@ def sample_facts(record: Record, facet: Mapping[str, str], claimants: str) -> di
     if "cluster" in rows:
         sample += f" in {_count(rows['cluster'].nunique(), 'cluster')}"
     if "missing_reason" in rows:
-        sample += f", {(rows['missing_reason'] != '').sum():,} unscored"
+        sample += f", {(rows['missing_reason'] != '').sum():,} missing"
     return {
         "asked": sample,
-        **({"unclaimed mass": _other_mass(rows, claimants)} if "other_words" in rows else {}),
+        **({"mass on other words": _other_mass(rows, claimants)} if "other_words" in rows else {}),
         "protocol": "; ".join(filter(None, [str(record.manifest["protocol"]), _reading(record.manifest, facet)])),
     }
 

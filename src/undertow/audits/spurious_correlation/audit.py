@@ -552,7 +552,7 @@ READINGS = {
         "Masses are probabilities of the listed words in the answer to a prompt, in percent: at the one step whose word is among "
         "them, or, where none or several are, averaged over all steps of the answer."
     ),
-    "place": "Masses are probabilities of the words in their place, in percent; what none of them took is unclaimed.",
+    "place": "Masses are probabilities of the words in their place, in percent; what none of them took is the mass on other words.",
 }
 BOUNDED = (
     "A server shows the most probable tokens of each step only. Masses are the middle of what they may be, and so are the dots "

@@ -104,7 +104,7 @@ def _stated(frame: pd.DataFrame, model: str, rule: Rule) -> Iterator[Result]:
 
 
 def choice_gaps(counts: Mapping[str, Counted]) -> Floats:
-    """Mean probability of the woman less that of the man; NaN where unscored [pair, occupation]."""
+    """Mean probability of the woman less that of the man; NaN where missing [pair, occupation]."""
     (woman, n), (man, _) = (counts[side] for side in GAPS["choice_gap"])
     gaps: Floats = np.divide(woman - man, n, out=np.full(n.shape, math.nan), where=n > 0)
     return gaps

@@ -104,7 +104,7 @@ class Rule:
 
 @dataclass(frozen=True, slots=True)
 class Panel:
-    """One model's answers in one context and wording; NaN where unscored or not asked.
+    """One model's answers in one context and wording; NaN where missing or not asked.
 
     Attributes:
         yes, yes_negated: probability of Yes [pair, occupation, order, person].
@@ -164,7 +164,7 @@ class Answers:
 
 @dataclass(frozen=True, slots=True)
 class Decisions:
-    """Decisions; NaN where unscored.
+    """Decisions; NaN where missing.
 
     Attributes:
         yes: 1, 0 or `UNDECIDED` [pair, occupation, case, person].
@@ -320,7 +320,7 @@ def _cases(shares: Floats, rule: Rule) -> Floats:
 
 
 def yes_of(shares: Floats, margin: float) -> Floats:
-    """1 for Yes, 0 for No, `UNDECIDED` where they are as probable; NaN where unscored."""
+    """1 for Yes, 0 for No, `UNDECIDED` where they are as probable; NaN where missing."""
     gap = 100 * (2 * shares - 1)
     decisions: Floats = np.where(
         np.isnan(gap), math.nan, np.where(np.abs(gap) <= margin + NO_MARGIN, UNDECIDED, (gap > 0).astype(float))
@@ -514,7 +514,7 @@ def attribute_yes(frame: pd.DataFrame, rule: Rule) -> tuple[Floats, list[tuple[s
 
 
 def _yes_shares(frame: pd.DataFrame, *, greedy: bool) -> Floats:
-    """Probability of Yes of each row, NaN where unscored [row]."""
+    """Probability of Yes of each row, NaN where missing [row]."""
     said = frame["answer"].to_numpy()
     values = frame["yes"].to_numpy(dtype=np.float64)
     if greedy:

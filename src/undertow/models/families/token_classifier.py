@@ -123,7 +123,7 @@ class TokenClassifierModel:
         """Sentences answered in packs; see `undertow.models.base.AnsweringModel`.
 
         An option's probability is that of its group's label over the number of the group's options; that of a group which is no
-        label is 0. Labels that were not asked about are unclaimed.
+        label is 0. Labels that were not asked about are other words.
         """
         posed, refused = self._posed(queries)
         if refused:

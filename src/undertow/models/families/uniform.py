@@ -37,7 +37,7 @@ from undertow.types import (
 
 SUMMARY = "a control that gives every word the same probability, whatever is asked"
 WORDS = 1000
-"""How many words it knows; all but the options go unclaimed."""
+"""How many words it knows; all but the options are other words."""
 
 
 def resolve(request: ModelRequest) -> ModelHandle | None:

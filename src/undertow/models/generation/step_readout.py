@@ -73,7 +73,7 @@ def _stands_alone(steps: Sequence[Step], at: int) -> bool:
 
 
 def answer_of(query: GenerateQuery, steps: Sequence[Step], text: str) -> Answer:
-    """What the steps of this text say of the options; unscored where nothing was written."""
+    """What the steps of this text say of the options; missing where nothing was written."""
     if not steps:
         return Answer.none(EMPTY)
     counted = steps_that_count(steps, query.options)

@@ -135,7 +135,7 @@ def spectrum(  # noqa: PLR0913 - the rows, and what is written around them
 
     Args:
         observations: one row per item, with `w`, `w_index` and a column of mass in percent for each group; NaN where
-            unscored.
+            missing.
         groups: the word groups, in the order of their colours.
         title: broken into lines where it is too long.
         lines: the fitted line of each group that has one.

@@ -80,7 +80,7 @@ def model_grid(
     Args:
         panels: observations by (model, prompt), one row per item, with `w`, `w_index` (`w_value` too where W stands elsewhere on
             its scale) and a column of mass in percent
-            for each group; NaN where unscored. Models are rows and prompts columns, in the order they first come in.
+            for each group; NaN where missing. Models are rows and prompts columns, in the order they first come in.
         groups: the word groups, in the order of their colours.
         lines: the fitted lines by (model, prompt).
         title: broken into lines where it is too long.

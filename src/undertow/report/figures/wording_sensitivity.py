@@ -94,7 +94,7 @@ def draw_sensitivity(
 
     Args:
         points: a row per model, shots, class and wording, with `model`, `shots`, `description_class`, `wording`, `score` in
-            percent (NaN where unscored), `slot` and `level` ("" where the class has none), and `baseline` in percent (NaN for none).
+            percent (NaN where missing), `slot` and `level` ("" where the class has none), and `baseline` in percent (NaN for none).
         measure_title: what the scores are.
         unit: of the scores.
         about: what else the title says, for example the challenge set.

@@ -49,8 +49,8 @@ _NAMED: Mapping[str, str] = {
     LOW: "the low end of the 95% interval of",
     HIGH: "the high end of the 95% interval of",
     N: "the number of items behind",
-    N_MISSING: "the number of unscored items of",
-    MISSING_PERCENT: "the unscored share of",
+    N_MISSING: "the number of missing items of",
+    MISSING_PERCENT: "the missing share of",
 }
 """What numbers are called in a sentence, where it is not by their names."""
 

@@ -64,7 +64,7 @@ def mean_over_cells(
     """Each cell's mean over its documents, and the mean of these over cells.
 
     Args:
-        values: one number for each answer, such as 1 for right and 0 for wrong; NaN where unscored [document, cell].
+        values: one number for each answer, such as 1 for right and 0 for wrong; NaN where missing [document, cell].
         seed: of the bootstrap. Equal seeds draw equal documents from as many, whatever is measured.
         bounds: the least and the largest value there can be. The interval is then that of `stats.intervals.bounded_mean`; without them it
             is of percentiles made wider for few documents, which are too narrow for skewed numbers.
@@ -160,7 +160,7 @@ def bleu_over_cells(statistics: ArrayLike, seed: int, clusters: ArrayLike | None
     """Corpus BLEU-4 of each cell, which pools its documents, and the mean over cells, in percent.
 
     Args:
-        statistics: of each answer, as `corpus_bleu` takes them, before they are summed; NaN where unscored
+        statistics: of each answer, as `corpus_bleu` takes them, before they are summed; NaN where missing
             [document, cell, 10].
         seed: as in `mean_over_cells`.
         clusters: as in `mean_over_cells`.

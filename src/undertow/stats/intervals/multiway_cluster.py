@@ -125,8 +125,8 @@ def ratio_interval(  # noqa: PLR0913 - the four arrays of the design, and choice
     columns hold the truth in 93 to 99 of 100 samples, with effects of rows and columns, rates up to .97 and items left out.
 
     Args:
-        y: numerator of each item; NaN where unscored [item].
-        d: denominator of each item: 1 where it counts, 0 where it does not and y is not looked at; NaN where unscored [item].
+        y: numerator of each item; NaN where missing [item].
+        d: denominator of each item: 1 where it counts, 0 where it does not and y is not looked at; NaN where missing [item].
         rows: cluster of each item on one side, as codes [item].
         columns: cluster of each item on the other side, as codes [item].
         level: confidence level, in 0 to 1.
@@ -178,14 +178,14 @@ def difference_of_ratios(  # noqa: PLR0913, PLR0917 - two ratios over one design
 ) -> Estimate:
     """Difference of two ratios over the same items, the first less the second, with a 95% interval clustered both ways.
 
-    An item that is unscored on either side is left out of both, so that like is compared with like; one may still count on
+    An item that is missing on either side is left out of both, so that like is compared with like; one may still count on
     one side only. The interval is a t interval from the differences of the influences, as `ratio_interval` describes, and for
     rates it stays within -1 and 1; p is of no difference. Where all items agree on each side, or none differs between the sides,
     that of two rates is as wide as Wilson's for a rate of 0 among as many items as the smaller side has clusters, the share that may
     still differ in others.
 
     Args:
-        y1: numerator of each item for the first ratio, NaN where unscored [item].
+        y1: numerator of each item for the first ratio, NaN where missing [item].
         d1: its denominator, as in `ratio_interval` [item].
         y2: numerator of each item for the second ratio, likewise [item].
         d2: its denominator [item].
