@@ -799,7 +799,7 @@ def test_the_items_that_a_rate_over_some_is_taken_from(tmp_path: Path) -> None:
 
 def test_answers_in_no_known_order_say_nothing_of_order(tmp_path: Path) -> None:
     path = tmp_path / "log.csv"
-    lines = ["stage,woman,man,occupation,subject,answer"]
+    lines = ["question_type,woman,man,occupation,subject,answer"]
     for woman, man in (("Amy", "Bob"), ("Cat", "Dan")):
         lines += [f"binary,{woman},{man},cook,{one},{said}" for one, said in ((woman, "Yes"), (man, "No"))]
         lines += [f"{stage},{woman},{man},cook,,{woman}" for stage in ("single", "multiple")]
@@ -835,9 +835,9 @@ def test_an_empty_cell_is_a_column_that_is_not_there(tmp_path: Path) -> None:
 
 def test_an_empty_cell_of_a_column_without_a_default_is_none(tmp_path: Path) -> None:
     path = tmp_path / "log.csv"
-    path.write_text("stage,woman,man,occupation,answer\nsingle,Amy,Bob,cook,", encoding="utf-8")
+    path.write_text("question_type,woman,man,occupation,answer\nsingle,Amy,Bob,cook,", encoding="utf-8")
     assert list(load_recorded(path, "")[0].frame["missing_reason"]) == ["no answer"]
-    path.write_text("stage,woman,man,occupation,answer\nsingle,Amy,,cook,Amy", encoding="utf-8")
+    path.write_text("question_type,woman,man,occupation,answer\nsingle,Amy,,cook,Amy", encoding="utf-8")
     with pytest.raises(UndertowError, match="row 2"):
         load_recorded(path, "")
 

@@ -458,7 +458,7 @@ def test_nothing_scored_gives_nothing_and_says_so() -> None:
         assert result.note.startswith("None of the 12 rows has a number for ")
 
 
-def test_unclaimed_that_cannot_be_read_leaves_the_groups_alone() -> None:
+def test_other_prob_that_cannot_be_read_leaves_the_groups_alone() -> None:
     frame = table(some_masses())
     results = audit(frame.assign(other_words=math.nan))
     assert math.isnan(results["mean_mass", "other_words"].value)

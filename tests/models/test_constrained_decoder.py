@@ -128,7 +128,7 @@ def chosen_by_hand(asked: Any, query: MultipleChoiceQuery) -> tuple[str, list[fl
     )
     labels = [tuple(tokens[start : start + 1] if query.first_token else tokens[start:]) for tokens in whole]
     at, values, other_prob = chosen(labels, after(asked, prompt[:start]), {asked.tokenizer.eos_token_id})
-    return query.labels[at].strip(), values, unclaimed
+    return query.labels[at].strip(), values, other_prob
 
 
 def prompt_and_passage(asked: Any, query: ConstrainedGenerateQuery) -> tuple[list[int], Tokens]:

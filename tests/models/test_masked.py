@@ -191,7 +191,7 @@ def test_a_word_of_several_tokens_is_a_chain(words: tuple[str, ...], one: Traine
     assert answer.logprobs_nats == pytest.approx(by_hand(one.model, query), abs=TOLERANCE_NATS)
 
 
-def test_unclaimed_is_not_readable_where_words_have_different_numbers_of_tokens(one: Trained, tmp_path: Path) -> None:
+def test_other_prob_is_not_readable_where_words_have_different_numbers_of_tokens(one: Trained, tmp_path: Path) -> None:
     """One mask in a text and three are two questions."""
     alike, unlike = answers(
         one.model,

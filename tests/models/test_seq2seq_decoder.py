@@ -169,7 +169,7 @@ def labels_of(one: Built, query: MultipleChoiceQuery) -> list[Tokens]:
 def chosen_by_hand(one: Built, query: MultipleChoiceQuery) -> tuple[str, list[float], float]:
     """The greedy label, the log-probability of every label by itself, and the other probability."""
     at, values, other_prob = chosen(labels_of(one, query), one.after(query), {END[one.kind]})
-    return query.labels[at].strip(), values, unclaimed
+    return query.labels[at].strip(), values, other_prob
 
 
 def choices(**settings: Any) -> list[MultipleChoiceQuery]:

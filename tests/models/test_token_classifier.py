@@ -124,7 +124,7 @@ def test_a_labels_probability_is_shared_out_equally_and_groups_come_to_1(
     )
 
 
-def test_labels_that_are_not_asked_about_are_unclaimed(model: token_classifier.TokenClassifierModel) -> None:
+def test_labels_that_are_not_asked_about_are_other_prob(model: token_classifier.TokenClassifierModel) -> None:
     whole, part = blank("In 1801, ", " was a child."), blank("In 1801, ", " was a child.", "female", "neutral")
     all_of, some = said(model, whole, part)
     assert some.other_prob == pytest.approx(sums(whole, all_of)["male"], rel=1e-12)

@@ -26,7 +26,7 @@ OPTIONS = (Option("female", ("she",)), Option("male", ("he",)), Option("neutral"
     ],
     ids=["blank", "continuations", "prompt"],
 )
-def test_every_option_has_the_same_and_the_rest_is_unclaimed(query: Query) -> None:
+def test_every_option_has_the_same_and_the_rest_is_other_prob(query: Query) -> None:
     model = models.resolve(ModelRequest("uniform")).open()
     (answer,) = next(iter(model.answer([query], "exact"))).values()
     assert isinstance(answer, Answer)

@@ -287,7 +287,7 @@ def test_a_model_is_opened_once_over_many_calls_and_not_where_all_is_stored(tabl
 # What goes wrong, and what must be said.
 
 
-def test_a_large_unclaimed_share_and_verdicts_that_rest_on_nothing_are_told(
+def test_a_large_other_prob_share_and_verdicts_that_rest_on_nothing_are_told(
     table: Path, usual: Guard, knowing: Guard
 ) -> None:
     """The toy does not understand the schemas of the package, so on those its verdicts are right half the time."""
