@@ -391,12 +391,12 @@ def test_the_command_that_repeats_a_lab(tmp_path: Path) -> None:
 
 
 def test_strength_of_any_access_is_the_rise_of_its_line() -> None:
-    known = PlantedTruth.of(Access("0.5 + gender * (0.2 * (place - 0.5) - 0.1 * (date - 0.5))"), the_world())
+    known = PlantedTruth.from_world(Access("0.5 + gender * (0.2 * (place - 0.5) - 0.1 * (date - 0.5))"), the_world())
     slopes = known.slopes()
     assert _rise(slopes["place"], 20) == pytest.approx(0.2, abs=0.01)
     assert _rise(slopes["date"], 30) == pytest.approx(-0.1, abs=0.01)
     assert _rise(1e-12, 30) == 0.0
-    assert _rise(PlantedTruth.of(Access(strength=0.65), the_world()).slopes()["date"], 30) == 0.65
+    assert _rise(PlantedTruth.from_world(Access(strength=0.65), the_world()).slopes()["date"], 30) == 0.65
 
 
 @pytest.mark.parametrize(

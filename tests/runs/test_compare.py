@@ -646,14 +646,14 @@ def test_margins_are_of_their_units() -> None:
 
 
 def test_margins_of_a_command_line() -> None:
-    read = Margins.read(["0.1", "slope=0.01,mean_mass = 2"])
+    read = Margins.from_options(["0.1", "slope=0.01,mean_mass = 2"])
     assert (read.of_all, read.of) == (0.1, {"slope": 0.01, "mean_mass": 2.0})
-    assert Margins.read(read.texts) == read
-    assert Margins.given(eval(read.python)) == read
-    assert (Margins.read([]).texts, Margins.read([]).python) == ([], "")
+    assert Margins.from_options(read.texts) == read
+    assert Margins.from_value(eval(read.python)) == read
+    assert (Margins.from_options([]).texts, Margins.from_options([]).python) == ([], "")
     for wrong in (["x"], ["slope=x"], ["=1"], ["1", "2"], ["slope=1,slope=2"], ["-1"], ["slope=-1"], [""]):
         with pytest.raises(UndertowError, match="margin"):
-            Margins.read(wrong)
+            Margins.from_options(wrong)
 
 
 def test_slopes_are_judged_by_the_differences_of_the_answers() -> None:
@@ -914,12 +914,12 @@ def test_nothing_else_is_overwritten(two_runs: list[Path], tmp_path: Path) -> No
 
 def test_names_are_models_or_folders_and_never_alike(tmp_path: Path) -> None:
     places = [written(record(table(FIRST)), tmp_path / name / "run") for name in ("a", "b")]
-    assert Runs.read([places[0], places[1]]).names == [str(place) for place in places]
-    assert Runs.read([places[0], places[0]]).names == [str(places[0]), f"{places[0]} (again)"]
+    assert Runs.from_folders([places[0], places[1]]).names == [str(place) for place in places]
+    assert Runs.from_folders([places[0], places[0]]).names == [str(places[0]), f"{places[0]} (again)"]
     other = written(record(table(SECOND, "two")), tmp_path / "c")
-    assert Runs.read([places[0], other]).names == ["one", "two"]
-    assert Runs.read([places[0], other, places[1]]).names[1] == "two"
-    assert Runs.read([places[0], other]).folder(CompareOptions()).name.startswith("comparison_run_c_")
+    assert Runs.from_folders([places[0], other]).names == ["one", "two"]
+    assert Runs.from_folders([places[0], other, places[1]]).names[1] == "two"
+    assert Runs.from_folders([places[0], other]).folder(CompareOptions()).name.startswith("comparison_run_c_")
 
 
 def several(names: str, shift: float = 0.0) -> Record:

@@ -89,8 +89,8 @@ def presets(audit: str) -> list[Preset]:
 
 
 @dataclass(frozen=True, slots=True)
-class Menu:
-    """The models that may be asked.
+class AllowedModels:
+    """The models that visitors may query.
 
     Attributes:
         names: what `undertow.models.resolve` is given, by what a visitor is shown.
@@ -101,11 +101,11 @@ class Menu:
     any_model: bool = False
 
     @classmethod
-    def of(cls, names: Sequence[str], *, any_model: bool = False) -> Menu:
-        """A menu of names, folders and files; of a path, visitors are shown the last part.
+    def from_names(cls, names: Sequence[str], *, any_model: bool = False) -> AllowedModels:
+        """The models of these names, folders and files; a path is shown as its last part.
 
         Raises:
-            UndertowError: there is nothing on it, or two would look alike.
+            UndertowError: there is no name, or two would look alike.
         """
         by_label: dict[str, str] = {}
         for name in names:
@@ -118,11 +118,11 @@ class Menu:
             raise UndertowError("the page needs a model to ask; name some, as in --models smollm2,toy")
         return cls(by_label, any_model)
 
-    def chosen(self, label: object, other: object) -> str:
+    def resolve(self, label: object, other: object) -> str:
         """The name of the model that a visitor chose, or typed.
 
         Raises:
-            UndertowError: it is not on the menu, or what was typed is no hub id, or may not be typed.
+            UndertowError: it is not allowed, or what was typed is no hub id, or may not be typed.
         """
         typed = _text(other, "model's name").strip()
         if not typed:
@@ -208,12 +208,12 @@ class Question:
         return "\n".join([*texts, f"{BLANK_TEXT} is one of: {', '.join(fills)}"])
 
 
-def read_form(form: Form, menu: Menu, audit: str) -> Question:
+def read_form(form: Form, allowed_models: AllowedModels, audit: str) -> Question:
     """The question that a form asks.
 
     Args:
         form: as it came.
-        menu: the models that may be asked.
+        allowed_models: the models that may be asked.
         audit: `DRIFT` or `SPECIFICATION`.
 
     Raises:
@@ -238,7 +238,7 @@ def read_form(form: Form, menu: Menu, audit: str) -> Question:
         pattern = pattern.in_front(*IN_FRONT)
     spectrum = listed(values)
     return Question(
-        pattern, spectrum, menu.chosen(form.model, form.other_model), form.normalise, degree, endpoint_window
+        pattern, spectrum, allowed_models.resolve(form.model, form.other_model), form.normalise, degree, endpoint_window
     )
 
 
@@ -266,13 +266,13 @@ def _whole(value: object, what: str, most: int) -> int:
     return int(value)
 
 
-class ModelMenu:
+class LoadedModel:
     """Holds one model, so that two are never in memory; whoever takes one is alone with it."""
 
     def __init__(self) -> None:
         self._opened: tuple[str, ModelHandle] | None = None
 
-    def take(self, name: str) -> ModelHandle:
+    def load(self, name: str) -> ModelHandle:
         """The model of this name, loaded once when it is first asked, and dropped when another is taken.
 
         Raises:

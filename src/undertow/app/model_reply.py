@@ -36,7 +36,7 @@ SCHEMAS, INJECTION = "undertow-schemas", "In {w}: "
 ALPHA = 0.05
 SAME_PERCENT = 1e-9
 CURVE_POINTS = 101
-MOSTLYOTHER_PERCENT = 95.0
+MAX_OTHER_PERCENT = 95.0
 HARDLY_BETTER_THAN_CHANCE = 0.6
 OPEN_PERCENT = 10.0
 """A chance of being undecided that is nearer than this to one half is no verdict."""
@@ -76,7 +76,7 @@ def answer_drift(question: Question, handle: ModelHandle, step: Steps) -> ModelR
     Raises:
         UndertowError: the model cannot be asked this.
     """
-    answers = _FittedAnswers.of(question, handle, step("asking the model"))
+    answers = _FittedAnswers.from_model(question, handle, step("asking the model"))
     return answers.reply(_drift_sentence(answers), (_of_one_sentence(answers), *answers.notes))
 
 
@@ -86,9 +86,9 @@ def answer_specification(question: Question, handle: ModelHandle, step: Steps) -
     Raises:
         UndertowError: the model cannot be asked this, or not enough of the sentences of known kind.
     """
-    answers = _FittedAnswers.of(question, handle, step("asking the model"))
+    answers = _FittedAnswers.from_model(question, handle, step("asking the model"))
     reference = _reference(question, handle, step("asking it sentences of known kind, to compare with"))
-    judged = _SentenceVerdict.of(answers, reference)
+    judged = _SentenceVerdict.from_answers(answers, reference)
     return answers.reply(judged.sentence(), (*judged.notes(), *answers.notes), judged.scores())
 
 
@@ -113,7 +113,7 @@ class _FittedAnswers:
     notes: tuple[str, ...] = field(default=())
 
     @classmethod
-    def of(cls, question: Question, handle: ModelHandle, progress: Progress) -> _FittedAnswers:
+    def from_model(cls, question: Question, handle: ModelHandle, progress: Progress) -> _FittedAnswers:
         items = question.items()
         scores, notes = _run(handle, items, progress)
         design = {"groups": list(GROUPS), "words": dict(question.pattern.words)}
@@ -140,7 +140,7 @@ class _FittedAnswers:
         """The words of a group, as they stand in a sentence."""
         return f"“{'/'.join(self.question.pattern.words[group])}”"
 
-    def course(self, group: str) -> tuple[float, float, float, float]:
+    def fitted_range(self, group: str) -> tuple[float, float, float, float]:
         """The fitted mass at the first and the last value that was answered, and the least and the most between them.
 
         A line does not know that there is nothing below 0%, nor above 100%; a reader does.
@@ -173,7 +173,7 @@ class _FittedAnswers:
             for group in GROUPS
         )
         other = float(self.observations.frame["other_words"].mean())
-        if other > MOSTLYOTHER_PERCENT:
+        if other > MAX_OTHER_PERCENT:
             notes = (
                 *notes,
                 f"On average {other:.0f}% of the model's probability went to other words, so it hardly took up the question.",
@@ -183,7 +183,7 @@ class _FittedAnswers:
 
     def _described(self, group: str) -> str:
         """Alt text of a figure. It quotes nothing that the visitor typed."""
-        first, last, least, most = self.course(group)
+        first, last, least, most = self.fitted_range(group)
         return (
             f"{group.capitalize()} words at {len(self.question.values)} values: the fitted {self.mass} goes from {first:.1f} to {last:.1f} "
             f"percent, and lies between {least:.1f} and {most:.1f}."
@@ -258,7 +258,7 @@ def _moves(answers: _FittedAnswers, groups: Sequence[str]) -> str:
 
 
 def _move(answers: _FittedAnswers, group: str) -> str:
-    first, last, least, most = answers.course(group)
+    first, last, least, most = answers.fitted_range(group)
     what = f"the {answers.mass} of {answers.words(group)}"
     if answers.question.degree == 1:
         return f"{what} {'rises' if last > first else 'falls'} from {_percents(first, last)}%"
@@ -334,7 +334,7 @@ class _SentenceVerdict:
     chance_percent: float
 
     @classmethod
-    def of(cls, answers: _FittedAnswers, reference: Reference) -> _SentenceVerdict:
+    def from_answers(cls, answers: _FittedAnswers, reference: Reference) -> _SentenceVerdict:
         frame = answers.observations.frame.assign(part=task_specification.DETECT, expected="")
         design = {"groups": list(GROUPS), "endpoint_window": answers.question.endpoint_window}
         scored = task_specification.scored(Observations(frame, design))

@@ -279,7 +279,10 @@ def _trained(folder: Path, subject: Subject, built: BuiltModel | None) -> BuiltM
         SentenceOptions(JUDGES_SEED + subject.own_seed),
     )
     if built is None or built.done:
-        known, losses = PlantedTruth.of(access, world), known_losses(unseen, PlantedTruth.of(access, world))
+        known, losses = (
+            PlantedTruth.from_world(access, world),
+            known_losses(unseen, PlantedTruth.from_world(access, world)),
+        )
         built = BuiltModel(
             subject,
             realised_slopes(sentences, world),

@@ -109,7 +109,7 @@ def write_corpus(file: Path, wanted: CorpusOptions) -> CorpusFiles:
     if wanted.n_people > MAX_PEOPLE:
         raise UndertowError(f"{wanted.n_people:,} people are too many for one corpus; ask for {MAX_PEOPLE:,} or fewer")
     world, options = the_world(), wanted.sentences
-    known = PlantedTruth.of(wanted.access, world)
+    known = PlantedTruth.from_world(wanted.access, world)
     people = draw_people(wanted.access, world, wanted.n_people, options.seed, options.drawn)
     sentences = write_about(people, world, options)
     draft = file.with_name(f"{file.name}.part")

@@ -155,7 +155,7 @@ def _rows(built: BuiltModel, reading: AuditedModel) -> list[dict[str, Any]]:
 
 def _selected(subject: Subject) -> bool:
     """Whether the share of women differs among dates or places of the selected, on a line or not."""
-    known = PlantedTruth.of(Access(subject.access, subject.strength), the_world())
+    known = PlantedTruth.from_world(Access(subject.access, subject.strength), the_world())
     return any(float(np.nanmax(share) - np.nanmin(share)) > UNBIASED_BELOW for share in (known.by_date, known.by_place))
 
 

@@ -57,7 +57,7 @@ class ModelUnderTest:
     controls: Sequence[Item] = ()
 
     @classmethod
-    def of(cls, job: RunConfig, request: ModelRequest) -> ModelUnderTest:
+    def from_request(cls, job: RunConfig, request: ModelRequest) -> ModelUnderTest:
         """Find the model and what it will be asked; refuse what it cannot be asked."""
         audit, settings, protocol = resolve_config(job)
         handle = models.resolve(request)
@@ -121,7 +121,7 @@ def models_under_test(job: RunConfig, requests: Sequence[ModelRequest]) -> tuple
     Raises:
         UndertowError: two names resolve to one model, or no model of the run takes an option.
     """
-    subjects = [ModelUnderTest.of(job, request) for request in requests]
+    subjects = [ModelUnderTest.from_request(job, request) for request in requests]
     keys = [subject.key(job) for subject in subjects]
     names = [subject.handle.identity.name for subject in subjects]
     for at, key in enumerate(keys):

@@ -199,7 +199,7 @@ def finetune(  # noqa: PLR0913 - what is trained, on what, how, and where it goe
         return FinetunedModel(folder.path, record, resumed_at=int(record["n_steps"]))
     standing = folder.standing()
     with loading_errors(str(base)), _seeded(recipe.seed):
-        trainer = _Trainer.of(str(base), weights, recipe)
+        trainer = _Trainer.from_weights(str(base), weights, recipe)
     rows, n_unread = trainer.rows_of(examples)
     trained, held = _split(rows, examples, recipe)
     resumed_at, losses = trainer.train(trained, folder, standing, progress)
@@ -319,7 +319,7 @@ class _Trainer:
     n_threads: int
 
     @classmethod
-    def of(cls, name: str, weights: Weights, recipe: FinetuneConfig) -> _Trainer:
+    def from_weights(cls, name: str, weights: Weights, recipe: FinetuneConfig) -> _Trainer:
         """Load the base, and put a head on it whose weights are drawn."""
         import torch
         from transformers import AutoModelForTokenClassification

@@ -183,7 +183,7 @@ def train(
     done = kept.finished()
     if done is not None:
         return done
-    corpus = _Corpus.of(lessons, recipe)
+    corpus = _Corpus.from_examples(lessons, recipe)
     with _one_thread():
         training = _Training(corpus, recipe, kept)
         losses = training.run(progress)
@@ -323,7 +323,7 @@ class _Corpus:
     kinds: Ints
 
     @classmethod
-    def of(cls, lessons: Sequence[TrainingExample], recipe: PretrainConfig) -> _Corpus:
+    def from_examples(cls, lessons: Sequence[TrainingExample], recipe: PretrainConfig) -> _Corpus:
         import torch
 
         tokenizer = trained_tokenizer([lesson.text for lesson in lessons[:TOKENIZER_TEXTS]], recipe)

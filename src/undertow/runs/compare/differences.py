@@ -152,13 +152,13 @@ def compare(  # noqa: PLR0913 - two runs, and a keyword for each choice
 
     if seed < 0:
         raise UndertowError(f"seed {seed} is negative; use 0 or more")
-    margins = margin if isinstance(margin, Margins) else Margins.given(margin)
+    margins = margin if isinstance(margin, Margins) else Margins.from_value(margin)
     called = Names(*(given or own for given, own in zip(names, _names(baseline, candidate), strict=True)))
     audit = audits.load(str(baseline.manifest["audit"]))
     paired = pair(baseline, candidate, audit, called, models)
     columns = columns_known(str(baseline.manifest["audit"]), (paired.baseline, paired.candidate))
     with point_estimates():  # one context, so that what measures keep serves all tables
-        measured = _Measured.of(audit, paired, seed, called, columns)
+        measured = _Measured.from_pair(audit, paired, seed, called, columns)
     judged = _judged(measured, margins)
     margins.check(measure for measure, _ in (*measured.keys, *judged))
     with point_estimates():
@@ -252,7 +252,7 @@ class _Measured:
     keys: Sequence[Key]
 
     @classmethod
-    def of(cls, audit: Audit, paired: PairedRuns, seed: int, names: Names, columns: Set[str]) -> _Measured:
+    def from_pair(cls, audit: Audit, paired: PairedRuns, seed: int, names: Names, columns: Set[str]) -> _Measured:
         sides = []
         for at, observations in enumerate((paired.baseline, paired.candidate)):
             with require_columns(observations, names[at], columns):

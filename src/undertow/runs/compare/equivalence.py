@@ -67,7 +67,7 @@ class Margins:
     of: Mapping[str, float] = field(default_factory=dict)
 
     @classmethod
-    def given(cls, margin: float | Mapping[str, float] | None) -> Margins:
+    def from_value(cls, margin: float | Mapping[str, float] | None) -> Margins:
         """Margins as a caller names them: one number, numbers by measure ("" for all others), or None for the defaults.
 
         Raises:
@@ -81,7 +81,7 @@ class Margins:
         return cls(of_all=_checked(margin, ""))
 
     @classmethod
-    def read(cls, texts: Sequence[str]) -> Margins:
+    def from_options(cls, texts: Sequence[str]) -> Margins:
         """Margins as a command line names them: `0.1`, `slope=0.01`, several with commas or one by one.
 
         Raises:

@@ -103,7 +103,8 @@ def pair(baseline: Record, candidate: Record, audit: Audit, names: Names, matche
     for one in models:
         same_texts &= _same_questions((baseline, candidate), one, audit, names)
     keyed = [
-        _KeyedRows.of(record, [one[at] for one in models], names[at]) for at, record in enumerate((baseline, candidate))
+        _KeyedRows.from_record(record, [one[at] for one in models], names[at])
+        for at, record in enumerate((baseline, candidate))
     ]
     recorded = ["recorded" in record.manifest for record in (baseline, candidate)]
     factors = _factors([one.rows for one in keyed], of_tables=all(recorded)) if any(recorded) else []
@@ -327,7 +328,7 @@ class _KeyedRows:
     model: pd.Series[Any]
 
     @classmethod
-    def of(cls, record: Record, models: Sequence[str], name: str) -> _KeyedRows:
+    def from_record(cls, record: Record, models: Sequence[str], name: str) -> _KeyedRows:
         import pandas as pd
 
         frame = record.observations

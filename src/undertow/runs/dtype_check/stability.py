@@ -92,7 +92,7 @@ def flag_unstable(
         return dict(manifest), table
     block = {**manifest["precision"], "could_change": [], "beyond_interval": 0, "unknown_results": 0}
     if table is not None:
-        ranges = _Ranges.of(table)
+        ranges = _Ranges.from_table(table)
         findings = audit.findings(observations, results)
         could = _could_change((audit, observations), results, ranges, findings)
         table = table.assign(
@@ -184,7 +184,7 @@ class _Ranges:
     of_measure: Mapping[tuple[str, str], tuple[float, float]]
 
     @classmethod
-    def of(cls, table: pd.DataFrame) -> _Ranges:
+    def from_table(cls, table: pd.DataFrame) -> _Ranges:
         own: dict[Key, tuple[float, float]] = {}
         widest: dict[tuple[str, str], tuple[float, float]] = {}
         for row in table.to_dict("records"):

@@ -212,7 +212,7 @@ def gate(
     base = Path(baseline) if baseline is not None else None
     _check_baseline(read, base)
     held = read_record(base) if base is not None else None
-    judged = [_Run.of(folder, read_record(folder), base, held, progress).judged(read) for folder in folders]
+    judged = [_Run.from_records(folder, read_record(folder), base, held, progress).judged(read) for folder in folders]
     return GateReport(read, tuple(_with_unasked(read, judged)), base)
 
 
@@ -378,7 +378,9 @@ class _Run:
     changes: Sequence[_Target] | None
 
     @classmethod
-    def of(cls, folder: Path, record: Record, base: Path | None, baseline: Record | None, progress: Progress) -> _Run:
+    def from_records(
+        cls, folder: Path, record: Record, base: Path | None, baseline: Record | None, progress: Progress
+    ) -> _Run:
         results = [
             _Target(result, result.group, result.null_value, n_clusters=clusters_behind(record, result))
             for result in record.results
