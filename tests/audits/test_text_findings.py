@@ -11,11 +11,11 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-from test_bias_in_text import diagnoses, labelled, statements, wrote
 
 import undertow
 from helpers.sampled_cases import briefly
 from helpers.scripted_model import Script
+from helpers.text_answers import diagnoses, labelled, statements, wrote
 from undertow import audits
 from undertow.audits.base import Observations
 from undertow.data.documents.document_set import DIMENSIONS

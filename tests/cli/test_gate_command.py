@@ -9,10 +9,10 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-from test_gates import gap_rule, parsed, run_folder
 
 from conftest import ROOT, Cli
 from helpers.cli_refusal import refused
+from helpers.gate_runs import gap_rule, parsed, run_folder
 from helpers.workplace import Workplace, shared
 from undertow.runs.folder.storage import MANIFEST
 

@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-from test_guard import OCCUPATIONS, planted_percent, planted_table
 
+from helpers.planted_guard import OCCUPATIONS, planted_percent, planted_table
 from helpers.sampled_cases import briefly
 from helpers.workplace import Workplace, shared
 from undertow import audits

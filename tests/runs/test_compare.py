@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from scipy import stats
 
 import undertow
+from helpers.compared_runs import AUDIT, FIRST, SECOND, difference, record, table, written
 from helpers.scripted_model import tell_nothing
 from helpers.shared_folders import made_once
 from undertow import audits
@@ -23,7 +24,7 @@ from undertow.audits.base import Observations
 from undertow.errors import UndertowError
 from undertow.metrics.covariate_association import correlate
 from undertow.runs import pipeline
-from undertow.runs.compare import Comparison, compare, differences
+from undertow.runs.compare import compare, differences
 from undertow.runs.compare.compare_folders import JSON, PAGE, TABLE, CompareOptions, Runs
 from undertow.runs.compare.compare_folders import compare as compare_folders
 from undertow.runs.compare.comparison_report import digits
@@ -38,18 +39,13 @@ from undertow.runs.compare.equivalence import (
 )
 from undertow.runs.compare.pairing import Names, pair
 from undertow.runs.compare.resampling import by_key, point_results
-from undertow.runs.folder.storage import Record, read_record, write_record
+from undertow.runs.folder.storage import Record, read_record
 from undertow.stats import point_estimates
 from undertow.types import Result
 
-AUDIT = "spurious-correlation"
 pytestmark = pytest.mark.usefixtures("few_resamples")
 
 
-DESIGN: dict[str, Any] = {
-    "groups": ["female", "male"], "gaps": [["female", "male"]], "words": {"female": ["she"], "male": ["he"]}, "title": "A set",
-    "source": "", "protocol": "exact", "scoring_method": "likelihood", "normalised": True, "prompts": {},
-}  # fmt: skip
 ASKED: Mapping[str, dict[str, Any]] = {
     AUDIT: {"w": "date", "limit": 96},
     "task-specification": {"limit": 48},
@@ -84,65 +80,12 @@ def run_of(shared_base: Path) -> RunOf:
     return read
 
 
-def table(female: Mapping[str, Sequence[float]], model: str = "one", w_name: str = "date") -> pd.DataFrame:
-    """A row for each cluster and W value, from percents of female words by cluster; NaN is missing."""
-    rows = [
-        {
-            "item": f"{w_name}/{cluster}/{at}",
-            "model": model,
-            "challenge": "set",
-            "prompt": "",
-            "w_name": w_name,
-            "w_index": at,
-            "w": str(1900 + at),
-            "cluster": cluster,
-            "text": f"In {1900 + at}, ___ was at {cluster}.",
-            "female": value,
-            "male": 100 - value,
-            "other_words": math.nan if math.isnan(value) else 10.0,
-            "missing_reason": "no answer came" if math.isnan(value) else "",
-        }
-        for cluster, values in female.items()
-        for at, value in enumerate(values)
-    ]
-    return pd.DataFrame(rows)
-
-
-def record(frame: pd.DataFrame, **changed: Any) -> Record:
-    """A run with this table, measured."""
-    design = DESIGN | changed.pop("design", {})
-    names = list(dict.fromkeys(frame["model"]))
-    manifest = {
-        "schema_version": 1, "audit": AUDIT, "model": ", ".join(names), "design": design, "run_key": "k", "request_key": "a", "seed": 0,
-        "limit": 0, "protocol": "exact", "command": "undertow run", "python": "undertow.audit()", "created": "2026-01-02",
-        "versions": {"undertow": "1"}, "machine": {}, "challenge_sha256": "asked", "settings": {"challenge": "set"},
-        "model_identity": {
-            "name": "m", "family": "toy", "dtype": "float32", "source": "local", "revision": "1", "scoring_method": "likelihood",
-        },
-        "counts": {"items": len(frame)},
-    } | changed  # fmt: skip
-    results = audits.load(AUDIT).measure(Observations(frame, design), 0) if manifest["audit"] == AUDIT else []
-    return Record(manifest, frame, results)
-
-
-FIRST: dict[str, list[float]] = {"a": [40.0, 50, 60], "b": [40, 50, 60]}
-SECOND: dict[str, list[float]] = {"a": [40.0, 52, 64], "b": [40, 54, 68]}
 SIX = "abcdef"
 LEVELS: dict[str, list[float]] = {name: [40.0 + at, 50, 60] for at, name in enumerate(SIX)}
 HIGHER: dict[str, list[float]] = {
     name: [one + by for one in LEVELS[name]] for name, by in zip(SIX, (2, 4, 3, 1, 5, 3), strict=True)
 }
 """Higher by 3 on average, with a variance of 2 between six clusters."""
-
-
-def difference(of: Comparison, measure: str, pronoun: str = "female", **group: str) -> Result:
-    wanted = {"pronoun": pronoun} | group
-    (found,) = [
-        one
-        for one in of.differences
-        if one.measure == measure and all(one.group.get(key) == level for key, level in wanted.items())
-    ]
-    return found
 
 
 def numbers(result: Result) -> list[float]:
@@ -855,11 +798,6 @@ def test_a_planted_difference_of_slopes_is_claimed_and_held() -> None:
 
 
 # Folders.
-
-
-def written(run: Record, folder: Path) -> Path:
-    write_record(run, folder, lambda place: None)
-    return folder
 
 
 @pytest.fixture

@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-from test_compare import DESIGN, FIRST, SECOND, difference, record, table, written
 
+from helpers.compared_runs import DESIGN, FIRST, SECOND, difference, record, table, written
 from undertow import audits
 from undertow.audits.base import Observations
 from undertow.errors import UndertowError

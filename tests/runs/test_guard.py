@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import zlib
 from collections.abc import Sequence
 from dataclasses import fields, replace
 from pathlib import Path
@@ -14,6 +13,7 @@ import pytest
 
 import undertow
 from helpers.file_refusal import assert_refused
+from helpers.planted_guard import DECIDED, NOMINATIVE, OCCUPATIONS, UNDECIDED, planted_percent, planted_table, unit
 from helpers.planted_precision import Planted, nothing
 from undertow import models
 from undertow.audits.task_specification.audit import Settings
@@ -22,46 +22,7 @@ from undertow.models.families import toy
 from undertow.runs.guard import Guard, Options
 from undertow.types import Floats, ScoredQuery
 
-NOMINATIVE = "female: she; male: he; neutral: they"
 POSSESSIVE = "female: her; male: his; neutral: their"
-UNDECIDED = "The nurse said that {blank} was late."
-DECIDED = "The nurse lost {blank} keys."
-OCCUPATIONS = [
-    "baker",
-    "driver",
-    "judge",
-    "painter",
-    "singer",
-    "farmer",
-    "tailor",
-    "guard",
-    "miller",
-    "waiter",
-    "roofer",
-    "potter",
-]
-
-
-def planted_table(folder: Path) -> Path:
-    """Sentences whose kind the toy's answers give away: it moves *she* and *he* with the date, and *her* and *his* not."""
-    rows = ["sentence,occupation,pronoun_case,well_specified,gold"]
-    for index, who in enumerate(OCCUPATIONS):
-        person, gold = (("woman", "female"), ("man", "male"))[index % 2]
-        rows.append(f"The {who} said that ___ was late.,{who},nominative,no,")
-        rows.append(f"The {person} met the {who} and found ___ keys.,{who},possessive,yes,{gold}")
-    path = folder / "planted.csv"
-    path.write_text("\n".join(rows), encoding="utf-8")
-    return path
-
-
-def unit(text: str) -> float:
-    return zlib.crc32(text.encode()) / 2**32
-
-
-def planted_percent(before: str, year: int) -> dict[str, float]:
-    """Shares of she, he and they as the toy's page has them, in percent of the three; `before` ends before the space."""
-    she = 0.30 + 0.10 * (year - 1900) / 100 + 0.01 * (unit(before) - 0.5)
-    return {"female": 100 * she / 0.80, "male": 100 * (0.70 - she) / 0.80, "neutral": 12.5}
 
 
 def found(model: type[toy.ToyModel], name: str, opened: list[str] | None = None) -> ModelHandle:
