@@ -21,10 +21,10 @@ MAX_MESSAGE_CHARS = 600
 
 
 class UndertowError(Exception):
-    r"""Something a user can mend. The message is one sentence: what, where, how to mend it.
+    r"""Something a user can fix. The message is one sentence: what, where, how to fix it.
 
     What it quotes may be anything that a file holds. So the message is kept on one line, signs that cannot be shown are written
-    out (`\u202e`), and of one that is too long the middle is left out: where stands at its beginning, how to mend it at its end.
+    out (`\u202e`), and of one that is too long the middle is left out: where stands at its beginning, how to fix it at its end.
     """
 
     def __init__(self, message: str = "") -> None:

@@ -272,7 +272,7 @@ def digest(value: Any) -> str:
     except UnicodeEncodeError as error:
         around = text[max(0, error.start - 30) : error.end + 30]
         raise UndertowError(
-            f"{around!r}: holds half of a character (a lone surrogate), which no model can read; mend it"
+            f"{around!r}: holds half of a character (a lone surrogate), which no model can read; fix it"
         ) from error
     return hashlib.sha256(content).hexdigest()
 

@@ -385,12 +385,12 @@ def refuses(ask: Callable[[], object], *named: str) -> None:
 
 def test_run_name_or_port_that_cannot_be_served_is_refused(run: Path, tmp_path: Path) -> None:
     other = write_run(tmp_path / "other", audit="spurious-correlation")
-    damaged = write_table(tmp_path / "damaged", pd.DataFrame({"item": ["i"], "model": ["m"]}))
+    corrupt = write_table(tmp_path / "corrupt", pd.DataFrame({"item": ["i"], "model": ["m"]}))
     missing_reason = write_run(tmp_path / "missing_reason", rows=[("m", "c", "s", "", "", "why")])
     for folder, named in (
         (tmp_path / "none", "none"),
         (other, AUDIT),
-        (damaged, "dimension"),
+        (corrupt, "dimension"),
         (missing_reason, "missing_reason"),
     ):
         refuses(partial(serve, folder, "ann", 0, pytest.fail), named)

@@ -442,11 +442,11 @@ def test_folders_that_cannot_be_named_or_looked_into_do_not_hide_the_others(
 
 def test_nothing_outside_the_list_is_opened_and_the_list_is_bounded(two_runs: Path, tmp_path: Path) -> None:
     inside = tmp_path / "inside"
-    for folder in ("half", "damaged", "broken"):
+    for folder in ("half", "corrupt", "broken"):
         (inside / folder).mkdir(parents=True)
     (inside / "link").symlink_to(two_runs / "first")
     (inside / "half" / "manifest.json").symlink_to(two_runs / "first" / "manifest.json")
-    (inside / "damaged" / "manifest.json").write_text("[1, 2]")
+    (inside / "corrupt" / "manifest.json").write_text("[1, 2]")
     (inside / "broken" / "manifest.json").write_text("{")
     browser = RunBrowser(inside)
     assert browser.listed() == []

@@ -145,7 +145,7 @@ def test_reasons_of_missing_items_are_said(cli: Cli, tmp_path: Path) -> None:
     command = ["run", AUDIT, "-m", "replay:first", *SMALL]
     said = cli(*command, "--out", "again").stdout.splitlines()
     lines = [line for line in said if "can be found with" not in line]
-    assert lines[0].startswith("Asked 8 items")
+    assert lines[0].startswith("Scored 8 items")
     assert "4 missing" in lines[0]
     assert lines[1].startswith("  4 missing: the run first")
     assert "missing_reason" not in lines[2]

@@ -138,7 +138,7 @@ def _lab(_: Path, __: Path) -> pd.DataFrame:
 
 
 def _reopened(folder: Path, _: Path) -> pd.DataFrame:
-    """A run from its folder: measured anew, then opened."""
+    """A run from its folder: measured again, then opened."""
     one, _other = _two_runs(folder)
     undertow.score(one, seed=1)
     return undertow.load_run(one).results

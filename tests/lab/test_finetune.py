@@ -294,7 +294,7 @@ def test_a_folder_that_holds_something_else_is_left_alone(base: Path, few: list[
     with pytest.raises(UndertowError, match=r"holds another training \(seed 0, not 3\)"):
         finetune(base, few, replace(SHORT, seed=3), tmp_path / "cut")
     (tmp_path / "cut" / "checkpoint.safetensors").write_bytes(b"cut short")
-    with pytest.raises(UndertowError, match=r"checkpoint\.safetensors: is damaged; remove it"):
+    with pytest.raises(UndertowError, match=r"checkpoint\.safetensors: is corrupt; remove it"):
         finetune(base, few, SHORT, tmp_path / "cut")
 
 

@@ -768,7 +768,7 @@ def test_the_range_of_areas_is_tested_by_welch(monkeypatch: pytest.MonkeyPatch) 
     assert ("auroc_range", "total_variation") not in found(table[(number < 8) | (number > 18)])
 
 
-# Fitted anew ----------------------------------------------------------------------------------------------------------
+# Fitted again ----------------------------------------------------------------------------------------------------------
 
 
 def masses(n_clusters: int, size: int, rng: np.random.Generator, *, whole: bool, effect: float = 0.0) -> pd.DataFrame:
@@ -804,14 +804,14 @@ def test_the_interval_of_combined_is_of_fits_made_anew_in_each_resample(monkeypa
     table = masses(12, 8, np.random.default_rng(5), whole=False)
     positive, cluster = ~table["well_specified"].to_numpy(), table["cluster"].to_numpy()
     x = features(table, ["a", "b", "c"])
-    anew, kept = [], []
+    again, kept = [], []
     for at in resampled(cluster, 200, 3):
-        anew.append(auroc(held_out_log_odds(x[at], positive[at], cluster[at]), positive[at]))
+        again.append(auroc(held_out_log_odds(x[at], positive[at], cluster[at]), positive[at]))
         kept.append(auroc(table["combined"].to_numpy()[at], positive[at]))
     area = found(table, groups=["a", "b", "c"])["auroc", "combined"]
-    low, high = of_share(area.value, float(np.var(anew)) * 12 / 11, 12)
+    low, high = of_share(area.value, float(np.var(again)) * 12 / 11, 12)
     assert area.high - area.low == pytest.approx(high - low, rel=0.12)
-    assert np.std(anew) > 1.2 * np.std(kept)
+    assert np.std(again) > 1.2 * np.std(kept)
     assert (area.low, area.high) == pytest.approx((low, high), abs=0.06)
 
 

@@ -587,7 +587,7 @@ def test_a_seed_gives_the_same_numbers_again_and_another_another() -> None:
 
 def test_a_design_that_does_not_list_its_labels_is_damaged() -> None:
     frame = diagnosed(TWO_WORDINGS, GOLDS)
-    with pytest.raises(UndertowError, match=r"manifest\.json: is damaged \(its design does not say labels\)"):
+    with pytest.raises(UndertowError, match=r"manifest\.json: is corrupt \(its design does not say labels\)"):
         results(frame, ManifestFacts({"task": DIAGNOSIS}, "manifest.json", "its design"), 0)
 
 

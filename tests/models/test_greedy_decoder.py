@@ -54,7 +54,7 @@ def opened(folder: str) -> Any:
 
 @pytest.fixture
 def model(network: Network) -> Any:
-    """A llama, opened anew, to be tampered with."""
+    """A llama, opened again, to be tampered with."""
     return opened(network("tiny_llama"))
 
 

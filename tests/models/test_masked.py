@@ -51,7 +51,7 @@ class Trained:
     pipeline: Any
 
     def fresh(self) -> Any:
-        """The same, loaded anew, to be tampered with."""
+        """The same, loaded again, to be tampered with."""
         return opened(self.folder)
 
 

@@ -83,7 +83,7 @@ class Trained:
     model: Any
 
     def fresh(self) -> Any:
-        """The same, loaded anew, to be tampered with."""
+        """The same, loaded again, to be tampered with."""
         return opened(self.folder)
 
 
@@ -500,7 +500,7 @@ class Written:
 
 
 def written_by_hand(model: Any, prompt: str, max_tokens: int) -> Written:
-    """Greedy decoding that computes everything anew at each step."""
+    """Greedy decoding that computes everything again at each step."""
     start, end = {True: (2, 2), False: (0, 1)}[bool(model.tokenizer.mask_token)]
     source, decoder, logprobs = model.tokenizer(prompt)["input_ids"], [start], []
     while len(decoder) <= max_tokens:

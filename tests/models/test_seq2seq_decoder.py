@@ -91,7 +91,7 @@ class Built:
     said: dict[tuple[Tokens, Tokens], Any] = field(default_factory=dict)
 
     def fresh(self, **settings: str) -> Any:
-        """The same, loaded anew, to be tampered with."""
+        """The same, loaded again, to be tampered with."""
         return opened(self.folder, **settings)
 
     def nats_after(self, source: Tokens, written: Tokens) -> Any:

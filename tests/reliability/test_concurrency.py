@@ -173,9 +173,9 @@ def asks(model: str, seed: int, path: str, ready: Barrier) -> None:
 
 
 @pytest.mark.parametrize("n", [1, pytest.param(8, marks=pytest.mark.soak)])
-@pytest.mark.parametrize("begins", ["with nothing", "with a damaged store"])
+@pytest.mark.parametrize("begins", ["with nothing", "with a corrupt store"])
 def test_answers_of_four_processes_are_neither_lost_nor_crossed(begins: str, n: int, tmp_path: Path) -> None:
-    """Four that make the store, or set a damaged one aside, at the same moment: it is done once."""
+    """Four that make the store, or set a corrupt one aside, at the same moment: it is done once."""
     for turn in range(n):
         place = tmp_path / str(turn)
         place.mkdir()
@@ -186,7 +186,7 @@ def test_answers_of_four_processes_are_neither_lost_nor_crossed(begins: str, n: 
         assert [one.returncode for one in ended] == [0] * 4, [one.stderr for one in ended]
         said = [line for one in ended for line in complaints(one)]
         assert len(said) == (0 if begins == "with nothing" else 1), said
-        assert all("answers.sqlite.damaged" in one for one in said)
+        assert all("answers.sqlite.corrupt" in one for one in said)
         asked = {(f"m{seed % 2}", number) for seed in range(4) for number in numbers_of(seed)}
         with AnswerCache(path) as store:
             assert sum(shelf.n_answers for shelf in store.summary()) == len(asked)

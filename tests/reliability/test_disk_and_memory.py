@@ -231,7 +231,7 @@ def test_a_disk_that_is_full_as_something_is_replaced_keeps_what_there_was(runs:
     one_sentence(disk.run("report", str(disk.place / "run")), str(disk.place))
     assert files_of(disk.seen / "run") == before
     disk.again(f"size={PLENTY}")
-    assert "forgot 50 answers" in disk.run("cache", "prune", "--all").stdout
+    assert "Deleted 50 answers" in disk.run("cache", "prune", "--all").stdout
     assert disk.run("report", str(disk.place / "run")).returncode == 0
     assert files_of(disk.seen / "run") == before
 

@@ -67,7 +67,7 @@ def test_an_edit_of_a_run_folder_is_refused_in_a_sentence_or_changes_nothing(
         assert done.returncode in {0, 1, 2}, f"{path.name}, {told}: {done.stderr}"
         if done.returncode == 1 and done.stderr.strip():
             assert len(done.stderr.strip().splitlines()) == 1, f"{path.name}, {told}: {done.stderr}"
-        refused += "is damaged" in done.stderr
+        refused += "is corrupt" in done.stderr
         shutil.rmtree(here)
     assert refused > n_edits / 4
 

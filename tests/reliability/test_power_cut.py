@@ -1,7 +1,7 @@
 """The power goes while answers are written: what was committed is there, the rest is asked again, and nothing differs.
 
 The files are copied as the machine would leave them. A disk keeps what was synced; of what was written since, any sectors in any
-order. SQLite syncs the log at each commit, the log's new head before anything behind it, and the database before the log begins anew.
+order. SQLite syncs the log at each commit, the log's new head before anything behind it, and the database before the log begins again.
 """
 
 from __future__ import annotations
@@ -243,7 +243,7 @@ def test_damage_that_shows_as_answers_are_written_is_moved_aside_too(
         opened[-1].execute("PRAGMA cache_size=0")
         asked = run_queries(FOUND, PROMPTS, store, EXACT, lambda done, total: None)
     assert asked.scores.answers == WHOLE
-    assert "answers.sqlite.damaged" in capsys.readouterr().err
+    assert "answers.sqlite.corrupt" in capsys.readouterr().err
 
 
 def test_two_that_find_the_same_damage_move_it_once_and_keep_what_is_damaged_later(
@@ -254,12 +254,12 @@ def test_two_that_find_the_same_damage_move_it_once_and_keep_what_is_damaged_lat
         assert run_queries(FOUND, PROMPTS, first, EXACT, lambda done, total: None).n_computed == len(PROMPTS)
         asked = run_queries(FOUND, PROMPTS, second, EXACT, lambda done, total: None)
     assert (asked.n_computed, asked.scores.answers) == (0, WHOLE)
-    assert sorted(one.name for one in path.parent.iterdir()) == ["answers.sqlite", "answers.sqlite.damaged"]
+    assert sorted(one.name for one in path.parent.iterdir()) == ["answers.sqlite", "answers.sqlite.corrupt"]
     assert capsys.readouterr().err.count("\n") == 1
     path.write_bytes(b"no database " * 500)
     with AnswerCache(path) as third:
         assert run_queries(FOUND, PROMPTS, third, EXACT, lambda done, total: None).n_computed == len(PROMPTS)
-    aside = ["answers.sqlite.damaged", "answers.sqlite.damaged-2"]
+    aside = ["answers.sqlite.corrupt", "answers.sqlite.corrupt-2"]
     assert sorted(one.name for one in path.parent.iterdir()) == ["answers.sqlite", *aside]
 
 

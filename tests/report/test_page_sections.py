@@ -133,7 +133,7 @@ def test_findings_are_listed_by_what_they_rest_on_and_only_those_that_do_carry_t
 
 # What a lower precision could change.
 
-CAUTION = "In float32 this could turn out otherwise."
+CAUTION = "In float32 this could change."
 COSTS = PagePrecision(
     ["m was asked in bfloat16."],
     ["it drifts", "nothing moved", "It falls by -2.5."],

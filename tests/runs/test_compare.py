@@ -135,7 +135,7 @@ def test_slopes_are_corrected_apart_from_what_differs_in_truth() -> None:
 
 
 def drawn(n: int = 7, n_w: int = 9, seed: int = 0) -> list[Record]:
-    """Two runs of n clusters at so many values, each cell drawn anew."""
+    """Two runs of n clusters at so many values, each cell drawn again."""
     rng = np.random.default_rng(seed)
     return [
         record(table({str(at): rng.uniform(20, 80, n_w).tolist() for at in range(n)}, name)) for name in ("one", "two")

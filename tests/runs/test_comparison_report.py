@@ -1,4 +1,4 @@
-"""A comparison in words, figures and files: what each sentence rests on, what is shown, and what becomes of damaged folders."""
+"""A comparison in words, figures and files: what each sentence rests on, what is shown, and what becomes of corrupt folders."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ def test_figures_show_the_differences_by_name_and_count_what_they_leave_out(monk
     assert "2 strongest of 3" in fewer.caption
 
 
-# Runs that are odd, or damaged.
+# Runs that are odd, or corrupt.
 
 
 def without(run: Record, name: str, **instead: Any) -> Record:

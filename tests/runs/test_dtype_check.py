@@ -46,7 +46,7 @@ from undertow.types import (
 )
 
 AUDIT = "spurious-correlation"
-NONE_TURNED = "No finding turned when each result, by itself, was moved by the 95% interval of its error."
+NONE_TURNED = "No finding changes when each result, by itself, moves by the 95% interval of its error."
 YEARS = 12
 SMALL: dict[str, Any] = {"w": "date", "date_count": YEARS, "dtype": "bfloat16"}
 N_ITEMS, N_CONTROLS = 60 * YEARS, 8 + 5  # as yardstick, and to see whether the model reads
@@ -352,7 +352,7 @@ def test_an_error_as_large_as_the_effect_is_warned_of(
     assert finding.significant is claimed
     assert finding.text in told["could_change"]
     assert set(told["could_change"]) <= {one.text for one in found.findings}
-    assert any("could turn out otherwise" in sentence and "Warning" in sentence for sentence in told["sentences"])
+    assert any("could change" in sentence and "Warning" in sentence for sentence in told["sentences"])
     assert errors(found)[words.split(maxsplit=1)[0]]["could_change"]
     # And so it does.
     full = run(tmp_path, "full", dtype="float32")
@@ -480,7 +480,7 @@ def test_findings_are_named_that_turn_at_either_end_of_an_error() -> None:
     assert told["could_change"] == ["date drifts by 1.00", "place drifts by 0.30", "day drifts by 1.00"]
     assert table["could_change"].tolist() == [True, True, False, True]
     assert table["difference_over_halfwidth"].tolist() == pytest.approx([1.2, 0.75, 0.6, 4.2])
-    assert "3 findings could turn out otherwise" in told["sentences"][-1]
+    assert "3 findings could change" in told["sentences"][-1]
     assert "420%" in told["sentences"][0]
 
 
@@ -632,7 +632,7 @@ def test_each_precision_follows_its_own_answers(plant: Plant, tmp_path: Path) ->
 
 
 def _but_for_intervals(of: Run) -> dict[str, Any]:
-    """What was read, without how it stands to the intervals of the run, which another seed draws anew."""
+    """What was read, without how it stands to the intervals of the run, which another seed draws again."""
     return {name: value for name, value in part(of).items() if name != "difference_over_halfwidth"}
 
 
@@ -654,10 +654,10 @@ def test_a_run_keeps_what_its_precision_costs(plant: Plant, tmp_path: Path) -> N
     kept_block = json.loads((tmp_path / "run" / "manifest.json").read_text("utf-8"))["precision"]
     assert opened.manifest["precision"] == kept_block
 
-    # Measured anew, with another seed, and told anew: what was read again stays.
-    anew = undertow.score(tmp_path / "run", seed=3, out=tmp_path / "anew")
-    assert _but_for_intervals(anew) == _but_for_intervals(opened)
-    kept, own = anew.record.precision, first.record.precision
+    # Measured again, with another seed, and told again: what was read again stays.
+    again = undertow.score(tmp_path / "run", seed=3, out=tmp_path / "again")
+    assert _but_for_intervals(again) == _but_for_intervals(opened)
+    kept, own = again.record.precision, first.record.precision
     assert kept is not None
     assert own is not None
     numbers = ["reduced_value", "float32_value", "difference", "low", "high"]
@@ -689,7 +689,7 @@ def test_results_and_key_are_those_without_reading_again(
     # In its place, no table of another run is left.
     run(tmp_path, overwrite=True)
     assert not (tmp_path / "run" / PRECISION).exists()
-    # A damaged table is named.
+    # A corrupt table is named.
     (tmp_path / "more" / PRECISION).write_text("model,measure\nm,slope\n")
     with pytest.raises(UndertowError, match=PRECISION):
         undertow.load_run(tmp_path / "more")

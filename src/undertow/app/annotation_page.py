@@ -39,7 +39,7 @@ def serve(folder: Path, annotator: str, port: int, on_ready: Callable[[str], Non
         on_ready: called with the page's address once it can be opened; the address holds the token that lets one in.
 
     Raises:
-        UndertowError: the folder holds no such run, or its annotations are damaged; the name or the port cannot be used.
+        UndertowError: the folder holds no such run, or its annotations are corrupt; the name or the port cannot be used.
     """
     with AnnotationServer(folder, annotator, port) as server:
         with suppress(KeyboardInterrupt):
@@ -125,7 +125,7 @@ class _Handler(BaseHTTPRequestHandler):
             raise _RefusalError(HTTPStatus.FORBIDDEN, "This page is served to this machine alone, by its own address.")
         origin = self.headers.get("Origin")
         if origin is not None and origin not in {f"http://{host}" for host in self.server.hosts}:
-            raise _RefusalError(HTTPStatus.FORBIDDEN, "Another page cannot ask this one.")
+            raise _RefusalError(HTTPStatus.FORBIDDEN, "Requests from other pages are refused.")
         given = self.headers.get(TOKEN_HEADER) or self._query_value("token")
         if not secrets.compare_digest(given.encode("utf-8", "replace"), self.server.token.encode()):
             raise _RefusalError(

@@ -96,7 +96,7 @@ def read_annotations(folder: Path) -> pd.DataFrame:
         Columns `item` (of a `Rephrasing`), `category`, `note`, `annotator` and `time` (ISO 8601, UTC) [annotation].
 
     Raises:
-        UndertowError: there is no such folder, or a line is damaged.
+        UndertowError: there is no such folder, or a line is corrupt.
     """
     import pandas as pd
 
@@ -156,7 +156,7 @@ def _read_run(folder: Path) -> _Run:
         )
     missing = [name for name in _COLUMNS if name not in table.columns]
     if missing:
-        raise UndertowError(f"{folder}: is damaged (its observations have no {missing[0]}); run the audit again")
+        raise UndertowError(f"{folder}: is corrupt (its observations have no {missing[0]}); run the audit again")
     answers = table[table["missing_reason"].fillna("") == ""].copy()
     if answers.empty:
         raise UndertowError(
@@ -193,16 +193,16 @@ def _read_lines(path: Path) -> list[dict[str, str]]:
 
 
 def _annotation(path: Path, number: int, line: bytes) -> dict[str, str]:
-    problem = f"{path}, line {number}: is damaged"
+    problem = f"{path}, line {number}: is corrupt"
     try:
         value = json_of(line)
         json.dumps(value, ensure_ascii=False).encode()  # half of a character is no text
     except ValueError as error:
-        raise UndertowError(f"{problem} (no JSON); mend the line or take it out") from error
+        raise UndertowError(f"{problem} (no JSON); fix the line or take it out") from error
     if not isinstance(value, dict) or any(not isinstance(value.get(name), str) for name in _FIELDS):
-        raise UndertowError(f"{problem} (it needs {', '.join(_FIELDS)} as text); mend the line or take it out")
+        raise UndertowError(f"{problem} (it needs {', '.join(_FIELDS)} as text); fix the line or take it out")
     if value["category"] not in CATEGORIES:
-        raise UndertowError(f"{problem} (its category is none of the known ones); mend the line or take it out")
+        raise UndertowError(f"{problem} (its category is none of the known ones); fix the line or take it out")
     return {name: value[name] for name in _FIELDS}
 
 

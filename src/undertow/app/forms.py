@@ -115,7 +115,7 @@ class AllowedModels:
                     f"two models would be shown as {label!r}: {by_label[label]} and {name}; leave one out"
                 )
         if not by_label:
-            raise UndertowError("the page needs a model to ask; name some, as in --models smollm2,toy")
+            raise UndertowError("the page needs a model; name one or more, as in --models smollm2,toy")
         return cls(by_label, any_model)
 
     def resolve(self, label: object, other: object) -> str:
@@ -131,7 +131,7 @@ class AllowedModels:
             return self.names[label]
         if not self.any_model:
             raise UndertowError(
-                "This page asks the models of its list only; whoever runs it can allow others with --allow-any-model."
+                "This page offers only the models of its list; its operator can allow others with --allow-any-model."
             )
         if len(typed) > MAX_NAME_CHARS or not _HUB_ID.fullmatch(typed) or ".." in typed:
             raise UndertowError(
@@ -217,7 +217,7 @@ def read_form(form: Form, allowed_models: AllowedModels, audit: str) -> Question
         audit: `DRIFT` or `SPECIFICATION`.
 
     Raises:
-        UndertowError: a field is not what it should be; says which, and how to mend it.
+        UndertowError: a field is not what it should be; says which, and how to fix it.
     """
     degree, endpoint_window = (
         _whole(form.degree, "degree of the fit", DEGREES[-1]),

@@ -120,9 +120,9 @@ class _FittedAnswers:
         observations = spurious_correlation.observe(design, items, scores, handle.identity.name)
         reasons = [reason for reason in scores.missing_reasons if reason]
         if len(items) - len(reasons) < question.degree + 2:
-            raise UndertowError(f"The model could not be asked this: {reasons[0]}.")
+            raise UndertowError(f"The model cannot score this: {reasons[0]}.")
         if reasons:
-            notes = (*notes, f"{len(reasons)} of {len(items)} texts could not be asked: {reasons[0]}.")
+            notes = (*notes, f"{len(reasons)} of {len(items)} texts could not be scored: {reasons[0]}.")
         percent = _percent(observations.frame, scores.scoring_method, normalise=question.normalise)
         seen = percent[list(GROUPS)].dropna()
         x = np.array(question.spectrum.axis)[seen.index]
@@ -339,7 +339,7 @@ class _SentenceVerdict:
         design = {"groups": list(GROUPS), "endpoint_window": answers.question.endpoint_window}
         scored = task_specification.scored(Observations(frame, design))
         if scored["missing_reason"].iloc[0]:
-            raise UndertowError(f"The model could not be asked this: {scored['missing_reason'].iloc[0]}.")
+            raise UndertowError(f"The model cannot score this: {scored['missing_reason'].iloc[0]}.")
         chance = float(reference.chances_percent(scored, answers.question.pattern.words)[0])
         names = [name for name in scored.columns if scored[name].dtype == np.float64]
         return cls(answers, reference, {str(name): float(scored[name].iloc[0]) for name in names}, chance)

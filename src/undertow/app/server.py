@@ -134,7 +134,7 @@ class RunningServer:
             uvicorn.Config(
                 self.app,
                 http=hurried,
-                log_level="critical",  # what a visitor can mend the page says, and an end by Ctrl-C is no error
+                log_level="critical",  # what a visitor can fix the page says, and an end by Ctrl-C is no error
                 access_log=False,
                 ws="none",
                 server_header=False,

@@ -174,7 +174,7 @@ class Page:
         The job stops when the caller stops iterating, as when the visitor leaves.
 
         Raises:
-            UndertowError: whatever a visitor can mend.
+            UndertowError: whatever a visitor can fix.
         """
         job = self.jobs.submit(owner, function)
         try:
@@ -217,9 +217,7 @@ def _place_for_figure(min_width: int, *buttons: str) -> Any:
 
 def _problem() -> Any:
     """A hidden text box for an error."""
-    return gr.Textbox(
-        label="This did not work", interactive=False, visible=False, lines=2, elem_classes="undertow-problem"
-    )
+    return gr.Textbox(label="Error", interactive=False, visible=False, lines=2, elem_classes="undertow-problem")
 
 
 class _JobPanel:
@@ -518,8 +516,8 @@ class _RunsTab:
         with gr.Row(equal_height=True):
             self.run = gr.Dropdown([], label="Run", scale=3, min_width=220)
             show = gr.Button("Show this run", variant="primary", scale=1, min_width=140)
-        self.about = gr.Textbox(label="What was asked of whom", interactive=False, visible=False, lines=4, max_lines=8)
-        self.findings = gr.Textbox(label="What was found", interactive=False, visible=False, lines=4, max_lines=20)
+        self.about = gr.Textbox(label="About this run", interactive=False, visible=False, lines=4, max_lines=8)
+        self.findings = gr.Textbox(label="Findings", interactive=False, visible=False, lines=4, max_lines=20)
         with gr.Row(elem_classes="undertow-pages"):
             self.figures = [_place_for_figure(300, "fullscreen") for _ in range(MAX_FIGURES)]
         self.results = gr.Dataframe(label="Results", interactive=False, visible=False, max_height=360, buttons=[])
@@ -594,7 +592,7 @@ class _RunsTab:
             updates[figure] = (
                 gr.Image(
                     self._page.keep("figure.png", png),
-                    alt_text=f"Figure {place + 1} of the run, told in its results",
+                    alt_text=f"Figure {place + 1} of the run; its results are in the table",
                     visible=True,
                 )
                 if png

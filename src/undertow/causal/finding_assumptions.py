@@ -112,10 +112,10 @@ def grounds(entry: object, kind: str, varied: Sequence[str]) -> Grounds:
         varied: names of the W lists that were put into the texts.
 
     Raises:
-        UndertowError: the entry is damaged, or the kind is neither.
+        UndertowError: the entry is corrupt, or the kind is neither.
     """
     if not isinstance(entry, Mapping) or any(not isinstance(entry.get(name), str) for name in _KEPT):
-        raise UndertowError("the graph in the manifest is damaged; name it again with --graph")
+        raise UndertowError("the graph in the manifest is corrupt; name it again with --graph")
     name, title, source, text = (entry[part] for part in _KEPT)
     named = NamedGraph(name, title, source, read_graph(text, "the graph in the manifest"))
     return Grounds(named, kind, tuple(varied), assumptions(named.graph, kind))

@@ -109,7 +109,7 @@ def main() -> None:
         if isinstance(error, SystemError) and _has_room():
             raise
         typer.echo(
-            "undertow: memory ran out; all answers so far are kept, free some or choose a smaller model", err=True
+            "undertow: out of memory; all answers so far are cached; free memory or choose a smaller model", err=True
         )
         sys.exit(1)
     except BrokenPipeError:
@@ -119,7 +119,7 @@ def main() -> None:
     except OSError as error:
         where = f"{error.filename}: " if error.filename else "the output: "
         typer.echo(
-            f"undertow: {where}cannot be read or written ({error.strerror or error}); mend that and run the same command again",
+            f"undertow: {where}cannot be read or written ({error.strerror or error}); fix that and run the same command again",
             err=True,
         )
         _drop_output()

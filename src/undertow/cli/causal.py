@@ -158,7 +158,8 @@ def simulate(  # noqa: PLR0913 - one parameter for each option
     graph: Annotated[
         bool,
         typer.Option(
-            "--graph", help="Print the graph that the equations imply, as `undertow graph` reads it, and draw nobody."
+            "--graph",
+            help="Print the graph that the equations imply, as `undertow graph` reads it, and simulate nothing.",
         ),
     ] = False,
     out: Annotated[Path | None, typer.Option("--out", help="Folder for the figures and correlations.csv.")] = None,
@@ -167,9 +168,7 @@ def simulate(  # noqa: PLR0913 - one parameter for each option
 ) -> None:
     """Simulate selection bias. Draws people from equations and correlates variables before and after selection."""
     if graph and out is not None:
-        raise UndertowError(
-            f"--graph draws nobody, so there is nothing to write to --out {out}; leave one of the two out"
-        )
+        raise UndertowError(f"--graph simulates nothing, so --out {out} would be empty; leave one of them out")
     models, changed = _models(file), _settings(settings or [])
     for model in models.values():
         _check_settings(model, changed)

@@ -31,7 +31,7 @@ def compare(  # noqa: PLR0913 - an option for each choice
         bool,
         typer.Option("--within", help="Compare the models of each run with each other, too; of a single run always."),
     ] = False,
-    seed: Annotated[int, typer.Option(help="Seed of flipped signs, and of groups of clusters.")] = 0,
+    seed: Annotated[int, typer.Option(help="Seed of sign flips and of cluster groups.")] = 0,
     out: Annotated[
         Path | None, typer.Option("--out", help="Folder for page, table and JSON; chosen from the runs if not given.")
     ] = None,

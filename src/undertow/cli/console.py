@@ -62,12 +62,12 @@ class StoppedError(UndertowError):
 
 
 @contextmanager
-def stoppable(so_far: str = "all answers so far are kept") -> Iterator[None]:
+def stoppable(so_far: str = "all answers so far are cached") -> Iterator[None]:
     """Turn Ctrl-C into a StoppedError that says what happened to the work so far."""
     try:
         yield
     except KeyboardInterrupt as error:
-        raise StoppedError(f"stopped; {so_far}, run the same command again to go on") from error
+        raise StoppedError(f"stopped; {so_far}; run the same command again to continue") from error
 
 
 @contextmanager
@@ -231,7 +231,7 @@ def say_run(run: Run, *, as_json: bool, with_counts: bool = True) -> None:
     silent = _without_numbers(run)
     if silent:
         models = "; ".join(f"{model} ({reason})" for model, reason in silent.items())
-        raise UndertowError(f"nothing was measured of {models}; {run.folder} says what was asked")
+        raise UndertowError(f"no result of {models}; {run.folder} has the queries")
 
 
 def _say_run(run: Run, *, as_json: bool, with_counts: bool) -> None:
@@ -252,7 +252,7 @@ def _say_run(run: Run, *, as_json: bool, with_counts: bool) -> None:
     counts = run.manifest.get("counts", {})
     if "computed" in counts and with_counts:
         say(
-            f"Asked {counts['items']:,} items ({counts['computed']:,} of {counts['queries']:,} queries computed now, "
+            f"Scored {counts['items']:,} items ({counts['computed']:,} of {counts['queries']:,} queries computed now, "
             f"{counts['missing']:,} missing)."
         )
     notes = reading_caveats(run.manifest)
@@ -267,7 +267,7 @@ def _say_run(run: Run, *, as_json: bool, with_counts: bool) -> None:
     for finding in run.findings:
         say(f"{'*' if finding.significant else '-'} {finding.text}")
         if finding.text in precision.get("could_change", ()):
-            say("  In float32 this could turn out otherwise.")
+            say("  In float32 this could change.")
         if grounds is not None and grounds.doubt and finding.significant and finding.causal_claim:
             say(f"  {grounds.doubt}")
     for sentence in precision.get("sentences", ()):

@@ -103,7 +103,7 @@ def _say_verdict(verdict: Verdict, *, as_json: bool) -> None:
         )
         unit = "%" if name in ("entropy", "jensen_shannon") else " points"
         say(f"  {name.replace('_', ' ')} {standing.value:.1f}{unit}{beside}")
-    say(f"  at most {verdict.other_words_percent:.0f}% went to words that were not asked for")
+    say(f"  at most {verdict.other_words_percent:.0f}% went to other words")
     say(f"Rests on: {verdict.rests_on}.")
     for note in verdict.notes:
         say(note)

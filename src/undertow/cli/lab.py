@@ -69,7 +69,7 @@ def build(  # noqa: PLR0913 - an option each
     n_learned = sum(one.converged for one in built)
     say(f"{len(built)} models, {n_learned} of which have learned their corpus; audit them with undertow lab verify")
     if n_learned < len(built):
-        say("Models that have not would tell of their training and not of the audit; they are listed and not counted.")
+        say("Models that have not learned it say nothing about the audit; they are listed and not counted.")
 
 
 def _in_words(built: BuiltModel) -> dict[str, str]:

@@ -300,7 +300,7 @@ def _say(curves: Sequence[_Curve], given: Mapping[str, float | None], observed: 
             if note:
                 say(one_line(note))
         if not curve.designs:
-            say(f"{one_line(curve.spectrum.name)}: has no order, so that no change along it is told.")
+            say(f"{one_line(curve.spectrum.name)}: has no order, so it has no detectable change.")
             say("")
             continue
         first, last = (one_line(curve.spectrum.values[at]) for at in (0, -1))

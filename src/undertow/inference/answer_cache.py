@@ -93,7 +93,7 @@ class AnswerCache:
         try:
             with self._explained():
                 self.path.parent.mkdir(parents=True, exist_ok=True)
-                # Not while another process moves a damaged file aside: it would move what SQLite puts beside ours with it.
+                # Not while another process moves a corrupt file aside: it would move what SQLite puts beside ours with it.
                 with locked(self.path.parent):
                     self._database = sqlite3.connect(self.path, timeout=TRY_S, isolation_level=None)
                     try:
@@ -149,13 +149,13 @@ class AnswerCache:
                     aside = _moved_aside(self.path)
         except OSError as error:
             raise UndertowError(
-                f"{self.path}: the answer store is damaged and cannot be moved aside ({error.strerror}); move it by hand, or set "
+                f"{self.path}: the answer store is corrupt and cannot be moved aside ({error.strerror}); move it by hand, or set "
                 "UNDERTOW_CACHE to another folder"
             ) from error
         if aside is not None:
             reason = f" ({damage.__cause__})" if damage and damage.__cause__ else ""
             say(
-                f"{self.path}: the answer store is damaged{reason}; it is now {aside.name}, and its answers are asked anew"
+                f"{self.path}: the answer store is corrupt{reason}; it is now {aside.name}, and its answers are asked again"
             )
         self._connect()
 
@@ -243,7 +243,7 @@ class AnswerCache:
         except OSError as error:
             raise UndertowError(
                 f"{self.path}: the answer store cannot be reached any more ({error.strerror}), so the last answers could not be kept; "
-                "mend the folder, or set UNDERTOW_CACHE to another one, and run the same command again"
+                "fix the folder, or set UNDERTOW_CACHE to another one, and run the same command again"
             ) from error
 
     def summary(self) -> list[CacheEntry]:
@@ -312,7 +312,7 @@ class AnswerCache:
             if type(error) is not sqlite3.DatabaseError:
                 raise UndertowError(_unusable(self.path, error)) from error
             self._damage = CorruptCacheError(
-                f"{self.path}: the answer store is damaged ({error}); move the file aside and run again, its answers are asked anew"
+                f"{self.path}: the answer store is corrupt ({error}); move the file aside and run again, its answers are asked again"
             )
             raise self._damage from error
         except OSError as error:
@@ -394,10 +394,10 @@ def _identity(path: Path) -> tuple[int, int] | None:
 
 def _moved_aside(path: Path) -> Path:
     """Move the database before its WAL and index: without it they belong to no answers, and SQLite removes them."""
-    aside, number = path.with_name(f"{path.name}.damaged"), 1
+    aside, number = path.with_name(f"{path.name}.corrupt"), 1
     while aside.exists():
         number += 1
-        aside = path.with_name(f"{path.name}.damaged-{number}")
+        aside = path.with_name(f"{path.name}.corrupt-{number}")
     path.rename(aside)
     for ending in ("-wal", "-shm"):
         beside = path.with_name(path.name + ending)

@@ -448,7 +448,7 @@ def leave() -> None:
 
 @contextmanager
 def _token() -> Iterator[None]:
-    """A password for what is started meanwhile, drawn anew, which its processes inherit and this one remembers.
+    """A password for what is started meanwhile, drawn again, which its processes inherit and this one remembers.
 
     What the user says of passwords in the environment stays. A Ray that has none, before 2.52, starts without.
     """

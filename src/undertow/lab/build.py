@@ -64,7 +64,7 @@ SLOPE_SHARE, SLOPE_POINTS = 0.1, 0.1
 """A loss grows with the square of what is missing. So, of a corpus with a bias, the slope of the network's own P(female) is judged
 too: it may miss that of its corpus by such a share of it, or by so many points per step of W, whichever is more."""
 ATTEMPTS = 3
-"""A network that has not learned its corpus is trained anew with twice the steps, so many times in all."""
+"""A network that has not learned its corpus is trained again with twice the steps, so many times in all."""
 UNBIASED_BELOW = 1e-9
 """What is 0 but for rounding."""
 JUDGED_PEOPLE = 2_500
@@ -205,7 +205,7 @@ class BuiltModel:
 def build(folder: Path, plan: Plan, jobs: int = 0, progress: Progress = lambda done, total: None) -> list[BuiltModel]:
     """Make all models of the plan that are not there yet; the folder's plan comes to hold them too.
 
-    A model whose trainings all failed is among them, and is not tried again; one of another version of the lab is made anew.
+    A model whose trainings all failed is among them, and is not tried again; one of another version of the lab is made again.
 
     Raises:
         UndertowError: the folder holds something else, another build of it is running, or a model could not be made; the others
@@ -421,7 +421,7 @@ def read_plan(folder: Path) -> Plan:
     """The plan of a lab.
 
     Raises:
-        UndertowError: there is none, or it is damaged.
+        UndertowError: there is none, or it is corrupt.
     """
     place = folder / PLAN
     try:
@@ -430,7 +430,7 @@ def read_plan(folder: Path) -> Plan:
         return Plan.from_json(json_of(text_of(whole_file(place, MAX_BYTES, "a plan"), place)))
     except (ValueError, TypeError, AttributeError, OverflowError) as error:
         raise UndertowError(
-            f"{place}: is damaged; remove it and build the lab again, models that are there are kept"
+            f"{place}: is corrupt; remove it and build the lab again, models that are there are kept"
         ) from error
 
 
@@ -467,7 +467,7 @@ def _read(folder: Path, subject: Subject) -> BuiltModel | None:
     try:
         built = BuiltModel.from_json(json_of(text_of(whole_file(place, MAX_BYTES, "a record of the lab"), place)))
     except (ValueError, TypeError, KeyError, AttributeError, OverflowError) as error:
-        raise UndertowError(f"{place}: is damaged; remove it and build the lab again") from error
+        raise UndertowError(f"{place}: is corrupt; remove it and build the lab again") from error
     if built.subject != subject:
         raise UndertowError(f"{place}: tells of another model than is planned; name another folder, or remove it")
     return built if built.mark == mark_of(subject) else None

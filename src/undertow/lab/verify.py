@@ -316,7 +316,7 @@ def _of_trainings(rows: pd.DataFrame) -> list[str]:
         who = "The model" if len(models) == 1 else f"All {len(models)} models"
         return [f"{who} had learned {'its' if len(models) == 1 else 'their'} corpus in the first training."]
     return [
-        f"{len(again)} of {len(models)} models had not learned their corpus in their first training and were trained anew, longer: "
+        f"{len(again)} of {len(models)} models had not learned their corpus in their first training and were trained again, longer: "
         f"{', '.join(again['model'])}."
     ]
 

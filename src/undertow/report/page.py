@@ -132,7 +132,7 @@ class PagePrecision:
 
     Attributes:
         sentences: effects of the precision, a sentence each.
-        could_change: findings that could turn out otherwise in float32, by their texts; also some that are not there.
+        could_change: findings that could change in float32, by their texts; also some that are not there.
         table: results of a sample in both precisions; None where it could not be read again.
     """
 

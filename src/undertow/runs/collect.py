@@ -312,7 +312,7 @@ def notes_of(parts: Sequence[Mapping[str, Any]]) -> list[str]:
 def unused_model_info(said: Mapping[str, Facts], names: Sequence[str]) -> list[str]:
     """Notes on names in a model-info file that no model of the run has, such as misspelled ones."""
     strange = [name for name in said if name not in names]
-    return [f"the file about models names {', '.join(strange)} too, which this run does not ask"] if strange else []
+    return [f"the model-info file names {', '.join(strange)}, which is not in this run"] if strange else []
 
 
 def merge_observations(parts_observed: Sequence[Observations], parts: Sequence[Mapping[str, Any]]) -> Observations:

@@ -278,7 +278,7 @@ def guard(  # noqa: PLR0913 - a keyword for each choice a user has
         progress: called with (queries done, queries in all).
 
     Raises:
-        UndertowError: anything that the caller can mend.
+        UndertowError: anything that the caller can fix.
     """
     if "," in w:
         raise UndertowError(f"w {w!r} names several lists; a guard uses one")
@@ -308,9 +308,7 @@ def _notes(identity: ModelIdentity) -> tuple[str, ...]:
     """Note on reduced precision: unlike a run, a guard does not rescore a sample in float32."""
     if not costs_precision(identity):
         return ()
-    return (
-        f"{identity.name} was asked in {identity.dtype}; verdicts in reduced precision are not checked against float32.",
-    )
+    return (f"{identity.name} ran in {identity.dtype}; verdicts in reduced precision are not checked against float32.",)
 
 
 CASES = ("nominative", "accusative", "possessive")
@@ -432,7 +430,7 @@ def _line(row: str, options: str, where: str) -> Line:
     if not isinstance(given, dict) or not isinstance(given.get("text"), str):
         raise UndertowError(f'{where}: needs an object with a "text", not {row[:60]!r}')
     if not is_whole_text(row) or not is_whole_text(json.dumps(given, ensure_ascii=False)):
-        raise UndertowError(f"{where}: {HALF_CHARACTER}, which cannot be written; mend it")
+        raise UndertowError(f"{where}: {HALF_CHARACTER}, which cannot be written; fix it")
     own = given.get("options") or options
     if not isinstance(own, (str, dict)):
         raise UndertowError(

@@ -152,7 +152,7 @@ def audit(  # noqa: PLR0913 - a keyword for each choice a user has
         graph: the causal graph that the findings are to be read under: a name of `undertow graph`, a file, or its text.
         float32_sample: in reduced precision, the number of items to score again in float32, which tells what the precision costs;
             0 for a tenth of them, but at least 200.
-        engine: where models run: `here`, in this process, or `ray`, in workers that each hold the model. The answers are the same.
+        engine: where models run: `local`, in this process, or `ray`, in workers that each load the model. The answers are the same.
         ray_address: of a Ray cluster that is there: `auto`, or host:port; "" starts one on this machine for this run.
         workers: how many; 0 for one on every GPU of the cluster, or else on every machine.
         out: the run folder; chosen from what is asked if not given.
@@ -161,7 +161,7 @@ def audit(  # noqa: PLR0913 - a keyword for each choice a user has
         options: the audit's own, for example `challenge="mgc", w="date,place"`, and those of model families.
 
     Raises:
-        UndertowError: anything that the caller can mend; answers got so far are kept.
+        UndertowError: anything that the caller can fix; answers got so far are kept.
     """
     own, of_family = sorted_options(name, options)
     check_recheck(float32_sample, dtype)

@@ -194,7 +194,7 @@ def _model_rows(manifest: Mapping[str, Any]) -> dict[str, str]:
 def _provenance(manifest: Mapping[str, Any]) -> dict[str, str]:
     counts, timing = manifest.get("counts", {}), manifest.get("timing", {})
     rows = {
-        "made": str(manifest["created"]),
+        "created": str(manifest["created"]),
         "seed": str(manifest["seed"]),
         "challenge (SHA-256)": str(manifest.get("challenge_sha256", "")),
         "asked": ", ".join(

@@ -273,7 +273,7 @@ def _quoted(text: str, path: Path) -> list[tuple[int, list[str]]]:
                 records.append((begins, cells))
             begins = reader.line_num + 1
     except csv.Error as error:
-        raise UndertowError(f"{path}, line {begins}: is not CSV that can be read ({error}); mend the quotes") from error
+        raise UndertowError(f"{path}, line {begins}: is not CSV that can be read ({error}); fix the quotes") from error
     return records
 
 
@@ -339,7 +339,7 @@ def _document(row: Mapping[str, str], where: str) -> Document:
 
 
 def _problem(document: Document) -> str:
-    """What is wrong with a document and how to mend it; "" for a good one."""
+    """What is wrong with a document and how to fix it; "" for a good one."""
     if not document.id:
         return "the id is empty; give each document its own, or drop the column"
     if not document.text:

@@ -97,7 +97,7 @@ def _read(path: Path) -> list[NamePair]:
 
 
 def _problem(female: str, male: str) -> str:
-    """What is wrong with a pair and how to mend it; "" for a good one."""
+    """What is wrong with a pair and how to fix it; "" for a good one."""
     for column, name in ((FEMALE, female), (MALE, male)):
         if not name:
             return f"the {column} name is empty; write it, or drop the row"

@@ -155,7 +155,7 @@ def single(
     """
     given = parse_options(options) if options and isinstance(options, str) else option_pairs(options or {})
     if not all(map(is_whole_text, [text, *(part for pair in given for part in pair)])):
-        raise UndertowError(f"the sentence {HALF_CHARACTER}, which no model can read; mend it")
+        raise UndertowError(f"the sentence {HALF_CHARACTER}, which no model can read; fix it")
     sentence = Sentence(name, blank_of(text, given, case), {}, cluster=name)
     return SentenceSet("text", marked(text), "", _words(given, case), (sentence,))
 
@@ -262,7 +262,7 @@ def _read(path: Path, needed: str = SENTENCE) -> list[tuple[int, dict[str, str]]
         lines = [(reader.line_num, row) for row in reader if row]
     except csv.Error as error:
         raise UndertowError(
-            f"{path}, line {reader.line_num}: is not CSV that can be read ({error}); mend the quotes"
+            f"{path}, line {reader.line_num}: is not CSV that can be read ({error}); fix the quotes"
         ) from error
     header = [name.strip() for name in lines[0][1]] if lines else []
     if needed not in header:

@@ -171,11 +171,11 @@ def train(
 ) -> TrainedModel:
     """Train a network on the texts and save it, or take up or return what is there already from the same texts and recipe.
 
-    A damaged checkpoint counts as none: to train again is a matter of seconds, and gives the same weights.
+    A corrupt checkpoint counts as none: to train again is a matter of seconds, and gives the same weights.
 
     Raises:
         DivergedError: a loss that is no number any more.
-        UndertowError: no texts, a text longer than the network reads, or a folder that holds something else or is damaged.
+        UndertowError: no texts, a text longer than the network reads, or a folder that holds something else or is corrupt.
     """
     if not lessons:
         raise UndertowError("there are no texts to train on; give at least one")
@@ -237,7 +237,7 @@ class _CheckpointDir:
                 said = json_of(whole_file(place, MAX_BYTES, "a record"))
                 losses = tuple((int(step), float(loss)) for step, loss in said["losses"])
             except (ValueError, TypeError, KeyError, OverflowError) as error:
-                raise UndertowError(f"{place}: is damaged; name another folder, or remove this one") from error
+                raise UndertowError(f"{place}: is corrupt; name another folder, or remove this one") from error
             self._check(self._folder, said)
             self._tidy()
             return TrainedModel(self._folder, losses)

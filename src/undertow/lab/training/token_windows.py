@@ -18,7 +18,7 @@ from undertow.models.base import Ints
 from undertow.types import digest
 
 POOL_BATCHES = 8
-"""Texts of so many batches are sorted by length, so that little is padded; which texts these are is drawn anew in every pass."""
+"""Texts of so many batches are sorted by length, so that little is padded; which texts these are is drawn again in every pass."""
 READ_AT_ONCE = 2000
 MIN_ROOM = 8
 

@@ -3,7 +3,7 @@
 On a processor in float32, torch hands its products to MKL, which on many machines uses half of what they can do. oneDNN, which
 comes with torch too, does better if it may keep the weights in a layout of its own: the same numbers within rounding (a few
 1e-6), at up to twice the speed. In bfloat16, where a processor has instructions for it, torch uses oneDNN already, but lays the
-weights out anew for every product. The choice depends on the build of torch and on the processor alone, never on a timing, so
+weights out again for every product. The choice depends on the build of torch and on the processor alone, never on a timing, so
 that runs repeat to the bit.
 """
 
@@ -155,7 +155,7 @@ def can_pack(dtype: torch.dtype) -> bool:
 
 
 def _multiply_in_columns(module: Any) -> Callable[[], None]:
-    """One layer, and what undoes it: MKL lays out anew what it multiplies with, all of it at once, and keeps that memory."""
+    """One layer, and what undoes it: MKL lays out again what it multiplies with, all of it at once, and keeps that memory."""
     import torch
 
     def forward(self: Any, rows: torch.Tensor) -> torch.Tensor:

@@ -86,7 +86,7 @@ class SourceEncoder(PromptEncoder):
             tokens = in_template(self.tokenizer, text) if query.chat else tuple(self.tokens_of(text))
             if isinstance(tokens, UnsupportedQueryError):
                 return tokens
-            # A chat's answer begins anew, too.
+            # A chat's answer begins again, too.
             whole = self._whole(place, replace(query, chat=True), (text, tokens), n_dropped)
             if isinstance(whole, UnsupportedQueryError):
                 return whole

@@ -68,7 +68,7 @@ def pulled_file(name: str) -> Path:
     """The file of a pulled model, its hash checked.
 
     Raises:
-        UndertowError: it was not pulled, or is damaged.
+        UndertowError: it was not pulled, or is corrupt.
     """
     path = location(name)
     if not path.is_file():
@@ -76,7 +76,7 @@ def pulled_file(name: str) -> Path:
         raise UndertowError(f"{name}: is not on this machine yet; run `undertow pull {name}`{extra}")
     if _sha256(path) != PULLABLE[name].member_sha256:
         raise UndertowError(
-            f"{path}: is damaged (its SHA-256 is not the published one); run `undertow pull {name}` again"
+            f"{path}: is corrupt (its SHA-256 is not the published one); run `undertow pull {name}` again"
         )
     return path
 

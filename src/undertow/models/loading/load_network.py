@@ -230,7 +230,7 @@ def index_files(index: Path) -> Collection[str]:
     """The files that an index of weights lists.
 
     Raises:
-        UndertowError: it is damaged, or names a file outside its folder.
+        UndertowError: it is corrupt, or names a file outside its folder.
     """
     try:
         names = set(json_of(whole_file(index, MAX_CONFIG_BYTES, "an index of weights"))["weight_map"].values())

@@ -159,7 +159,7 @@ def check_head(weights: Weights) -> None:
         with path.open("rb") as file:
             check_header(file, path.stat().st_size)
     except ValueError as error:
-        raise UndertowError(f"{path}: cannot be loaded ({error}); it is damaged, so fetch it again") from error
+        raise UndertowError(f"{path}: cannot be loaded ({error}); it is corrupt, so fetch it again") from error
     except OSError as error:
         raise UndertowError(f"{path}: cannot be read ({error.strerror}); check the file") from error
 
@@ -316,7 +316,7 @@ def _file_digest(path: Path) -> str:
 
 @contextmanager
 def parsed_once(options: dict[str, Any]) -> Iterator[None]:
-    """Load a GGUF file without parsing it anew for configuration, tokenizer and weights, which takes most of the time.
+    """Load a GGUF file without parsing it again for configuration, tokenizer and weights, which takes most of the time.
 
     transformers opens the file three times, and asks for the same map of names once for every module. And the reader takes the
     file's hundred thousand strings from a `memmap`, whose every slice is ten times slower than one of the array behind it.
@@ -360,9 +360,9 @@ def loading_errors(name: str) -> Iterator[None]:
         raise UndertowError(
             f"{name}: does not fit into memory; free some, or choose a smaller model or --dtype bfloat16"
         ) from error
-    except Exception as error:  # the loading libraries raise whatever their parsers meet in a damaged file
+    except Exception as error:  # the loading libraries raise whatever their parsers meet in a corrupt file
         raise UndertowError(
-            f"{name}: cannot be loaded ({type(error).__name__}: {_first_line(error)}); it may be damaged, so fetch it again, "
+            f"{name}: cannot be loaded ({type(error).__name__}: {_first_line(error)}); it may be corrupt, so fetch it again, "
             "or of a kind that transformers does not read"
         ) from error
 

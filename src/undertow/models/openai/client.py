@@ -367,7 +367,7 @@ class OpenAIClient:
         import openai
 
         try:
-            # The client's own time-out begins anew with every byte; ours does not.
+            # The client's own time-out begins again with every byte; ours does not.
             async with asyncio.timeout(self.timeout_s):
                 content = await sending
         except openai.APIStatusError as error:

@@ -431,7 +431,7 @@ def _page(compared: ComparedRuns) -> str:
 
 def _provenance(facts: Mapping[str, Any], seed: int) -> dict[str, str]:
     return {
-        "made": str(facts["created"]),
+        "created": str(facts["created"]),
         "seed": str(seed),
         "versions": ", ".join(f"{name} {number}" for name, number in facts["versions"].items()),
         "machine": ", ".join(f"{name} {value}" for name, value in facts["machine"].items()),

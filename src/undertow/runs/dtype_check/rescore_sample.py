@@ -47,7 +47,7 @@ MIN_CLUSTERS = 2
 """Of a sample whose size somebody says: one cluster tells nothing of the others."""
 GROUPS = 10
 """Of clusters, each left out once: so often is everything measured, twice."""
-NOT_AGAIN = "not read again in float32"
+NOT_AGAIN = "not scored again in float32"
 
 
 @dataclass(frozen=True, slots=True)

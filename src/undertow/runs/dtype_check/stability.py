@@ -66,7 +66,7 @@ def block_of(rechecks: Iterable[Float32Check | None]) -> dict[str, Any]:
 def unknown_of(rechecks: Iterable[Float32Check | None]) -> list[str]:
     """Notes on models whose effect of precision is unknown."""
     return [
-        f"{again.facts['model']} was asked in {again.facts['dtype']}, and what that costs is not known: {again.facts['unknown']}"
+        f"{again.facts['model']} ran in {again.facts['dtype']}, and the effect of that is unknown: {again.facts['unknown']}"
         for again in rechecks
         if again is not None and again.facts.get("unknown")
     ]
@@ -284,11 +284,11 @@ def summary(block: Mapping[str, Any]) -> list[str]:
             "what float32 says out."
         )
     if n_others:
-        sentences.append(f"Warning: in float32 {_how_many(n_others, 'finding')} could turn out otherwise.")
+        sentences.append(f"Warning: in float32 {_how_many(n_others, 'finding')} could change.")
     elif not n_unknown and not any(part.get("unknown") for part in block["models"]):
-        sentences.append("No finding turned when each result, by itself, was moved by the 95% interval of its error.")
+        sentences.append("No finding changes when each result, by itself, moves by the 95% interval of its error.")
     if n_unknown:
-        sentences.append(f"Of {_how_many(n_unknown, 'result')} the sample does not tell the error.")
+        sentences.append(f"The sample does not give the error of {_how_many(n_unknown, 'result')}.")
     return sentences
 
 
@@ -297,16 +297,16 @@ def _how_many(number: int, what: str) -> str:
 
 
 def _of_model(part: Mapping[str, Any]) -> str:
-    what = f"{part['model']} was asked in {part['dtype']}"
+    what = f"{part['model']} ran in {part['dtype']}"
     if part.get("unknown"):
-        return f"Warning: {what}, and what that costs is not known: {part['unknown'].rstrip('.')}."
+        return f"Warning: {what}, and the effect of that is unknown: {part['unknown'].rstrip('.')}."
     return f"{what}; {_read(part)}: {_apart(part)}{_moved(part)}."
 
 
 def _read(part: Mapping[str, Any]) -> str:
     if part["items"] == part["of_items"]:
-        return f"all {part['items']:,} items were read again in float32"
-    return f"{part['items']:,} of {part['of_items']:,} items, drawn at random, were read again in float32"
+        return f"all {part['items']:,} items were scored again in float32"
+    return f"{part['items']:,} of {part['of_items']:,} items, drawn at random, were scored again in float32"
 
 
 def _apart(part: Mapping[str, Any]) -> str:

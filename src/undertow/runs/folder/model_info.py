@@ -113,7 +113,7 @@ def read_about(path: Path | None) -> dict[str, dict[str, str | float]]:
     """
     if path is None:
         return {}
-    text = text_of(whole_file(path, MAX_BYTES, "a file about models"), path)
+    text = text_of(whole_file(path, MAX_BYTES, "a model-info file"), path)
     try:
         table = toml_of(text)
     except ValueError as error:

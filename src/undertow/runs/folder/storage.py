@@ -124,7 +124,7 @@ class ManifestFacts(dict[str, Any]):
         self._where, self._what = where, what
 
     def __missing__(self, name: str) -> Any:
-        raise CorruptRunError(f"{self._where}: is damaged ({self._what} does not say {name}); run the audit again")
+        raise CorruptRunError(f"{self._where}: is corrupt ({self._what} does not say {name}); run the audit again")
 
 
 @dataclass(frozen=True, slots=True)
@@ -289,7 +289,7 @@ def _refuse_place(folder: Path, key: str, *, overwrite: bool, kind: Kind) -> Non
         raise UndertowError(f"{folder}: is not empty and holds no {kind.noun}; name another folder with --out")
     if not overwrite and kind.key(folder) != key:
         raise UndertowError(
-            f"{folder}: holds another {kind.noun}, or a damaged one; name another folder with --out{kind.replace}"
+            f"{folder}: holds another {kind.noun}, or a corrupt one; name another folder with --out{kind.replace}"
         )
 
 
@@ -366,7 +366,7 @@ def read_record(folder: Path) -> Record:
             f"{path}: is too large for the observations of a run ({error}); ask less in one run"
         ) from error
     except (ArrowException, OSError, ValueError) as error:
-        raise UndertowError(f"{path}: is damaged ({first_line(error)}); run the audit again") from error
+        raise UndertowError(f"{path}: is corrupt ({first_line(error)}); run the audit again") from error
     results = _read_results(folder)
     if results_sha256 and results_sha256 != _sha256(folder / RESULTS):
         _refuse_wrong(folder / RESULTS, "its numbers are not those that were measured: it was changed afterwards")
@@ -394,7 +394,7 @@ def _unnamed(design: Mapping[str, Any], observations: pd.DataFrame, results: Seq
 
 
 def _table_in(file: IO[bytes], n_bytes: int, cells: Mapping[str, str]) -> pd.DataFrame:
-    """A table whose texts are texts. What pandas noted in the file about its own types is left aside, and may be damaged.
+    """A table whose texts are texts. What pandas noted in the file about its own types is left aside, and may be corrupt.
 
     Args:
         file: a Parquet file.
@@ -489,7 +489,7 @@ def _read_precision(folder: Path) -> pd.DataFrame | None:
         numbers = {name: [float(cell or "nan") for cell in table[name]] for name in PRECISION_NUMBERS}
         return table.assign(**numbers, **{PRECISION_FLAG: table[PRECISION_FLAG] == "True"})
     except (ValueError, KeyError) as error:
-        raise UndertowError(f"{path}: is damaged ({first_line(error)}); run the audit again") from error
+        raise UndertowError(f"{path}: is corrupt ({first_line(error)}); run the audit again") from error
 
 
 def _read_manifest(folder: Path) -> dict[str, Any]:
@@ -515,7 +515,7 @@ def _sha256(path: Path) -> str:
 
 def _refuse_wrong(path: Path, wrong: str) -> None:
     if wrong:
-        raise CorruptRunError(f"{path}: is damaged ({wrong}); run the audit again")
+        raise CorruptRunError(f"{path}: is corrupt ({wrong}); run the audit again")
 
 
 def _read_results(folder: Path) -> list[Result]:
@@ -628,7 +628,7 @@ def read_json(path: Path, most_bytes: int | None = None) -> dict[str, Any]:
     try:
         value = json_of(content.decode())
     except ValueError as error:
-        raise UndertowError(f"{path}: is damaged ({first_line(error)}); run the audit again") from error
+        raise UndertowError(f"{path}: is corrupt ({first_line(error)}); run the audit again") from error
     if not isinstance(value, dict):
-        raise UndertowError(f"{path}: is damaged (not a JSON object); run the audit again")
+        raise UndertowError(f"{path}: is corrupt (not a JSON object); run the audit again")
     return value

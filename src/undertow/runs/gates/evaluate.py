@@ -316,7 +316,7 @@ class _Target:
         if not math.isfinite(result.value):
             return math.nan
         if math.isnan(self.null_value) or (self.since and math.isnan(self.start_null_value)):
-            raise _UnfitError(f"has no neutral value to be far from, so no {of}; judge another number of it")
+            raise _UnfitError(f"has no null value, so it has no {of}; check another number")
         ends = [result.value] if of == MAGNITUDE else [result.low, result.value, result.high]
         if self.since:
             ends = [self.start + end for end in ends]
@@ -334,7 +334,7 @@ class _Target:
         if of in (P, Q):
             return "it is not tested"
         if of == MISSING_PERCENT:
-            return "nothing was asked"
+            return "it has no items"
         return "the run does not say why"
 
     def what(self, of: str, levels: Sequence[str]) -> str:
@@ -355,7 +355,7 @@ class _Target:
         if of not in MAGNITUDES:
             return "is", {VALUE: unit, LOW: unit, HIGH: unit, MISSING_PERCENT: " percent"}.get(of, "")
         before = {MAGNITUDE: "is", MAGNITUDE_LOW: "is at least", MAGNITUDE_HIGH: "is up to"}[of]
-        distance = f"from neutral ({formatted(self.null_value)})"
+        distance = f"from its null value ({formatted(self.null_value)})"
         behind = f"farther {distance} than in {self.since}" if self.since else distance
         by = "" if of == MAGNITUDE else f", by {'the interval of the change' if self.since else 'its interval'}"
         return before, f"{unit} {behind}{by}"

@@ -1,6 +1,6 @@
 """Point estimates alone: a switch that leaves out what only intervals and tests need, for whoever measures the same many times.
 
-A jackknife measures a table anew without each of its clusters, and looks at the values only: ten thousand bootstrap draws and as many
+A jackknife measures a table again without each of its clusters, and looks at the values only: ten thousand bootstrap draws and as many
 permutations each time would be for nothing. Within `point_estimates()` the functions of this room give the same values as
 ever, no draws, intervals and p-values that are NaN. Knows nothing about what is estimated.
 """

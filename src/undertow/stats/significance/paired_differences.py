@@ -1,6 +1,6 @@
 """Differences of two estimates from the same clusters: intervals that know the clusters, and a test that exchanges the two.
 
-A difference is measured anew without each group of clusters, both sides losing the same ones. The interval is that of the
+A difference is measured again without each group of clusters, both sides losing the same ones. The interval is that of the
 delete-a-group jackknife; the test flips the signs of what the groups contribute, which is what exchanging the two sides of a
 group does. A difference is tested against a margin, the smallest that is of interest: 0 asks whether there is any. Arrays in,
 arrays out; knows nothing about what is estimated, or how.
