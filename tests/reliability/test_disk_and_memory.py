@@ -177,7 +177,7 @@ def runs(finished_run: Callable[..., Path]) -> tuple[str, str]:
 
 
 Words = Callable[[tuple[str, str], Callable[[str], str]], list[str]]
-TRAINING = ["--words", "pronouns", "--steps", "12", "--checkpoint-every", "3", "--batch", "8", "--json"]
+TRAINING = ["--words", "pronouns", "--max-steps", "12", "--save-steps", "3", "--batch-size", "8", "--json"]
 COMMANDS: Mapping[str, Words] = {
     "compare": lambda runs, _: ["compare", *runs],
     "score": lambda runs, _: ["score", runs[0], "--seed", "3"],

@@ -170,3 +170,51 @@ class TaskSpecificationOptions(RunOptions, total=False):
     prompt_mask: Text
     chat: bool
     max_new_tokens: int
+
+
+class AnyAuditOptions(RunOptions, total=False):
+    """Options of all audits of the package, for a name that is not a literal."""
+
+    challenge: Text
+    chat: bool
+    classes: Text
+    contexts: Text
+    data_dir: Text
+    date_count: int
+    date_start: int
+    date_stop: int
+    decision: Text
+    decoding: Text
+    description_file: Text
+    draws: int
+    endpoint_window: int
+    entropy_baseline: bool
+    inject: Text
+    line_ends: bool
+    margin: float
+    max_new_tokens: int
+    n_documents: int
+    n_occupations: int
+    n_pairs: int
+    name_pair_file: Text
+    negated: bool
+    occupation_file: Text
+    occupation_names: Text
+    onet: Text
+    options: Text
+    prompt_mask: Text
+    prompts: Text
+    query_type: Text
+    question_file: Text
+    rephrasings: Text
+    shot_selection: Text
+    shot_wordings: int
+    shots: Text
+    temperature: float
+    threshold: float
+    top_k: int
+    trace_occupation: Text
+    w: Text
+    w_scale: Text
+    wordings: int
+    words: Text

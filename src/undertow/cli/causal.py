@@ -38,9 +38,9 @@ def graph(
         ),
     ],
     *,
-    separated: Annotated[
+    d_separated: Annotated[
         list[str] | None,
-        typer.Option(help="Say instead whether two nodes are independent, given others: 'W,G|S'; may be repeated."),
+        typer.Option(help="Only test whether two nodes are d-separated, given others: 'W,G|S'; may be repeated."),
     ] = None,
     out: Annotated[Path | None, typer.Option("--out", help="Draw the graph into this file, .png or .svg.")] = None,
     as_json: Json = False,
@@ -51,7 +51,7 @@ def graph(
 
     named = find_graph(file)
     graph = named.graph
-    pairs = [_parse_separation(text) for text in separated or []]
+    pairs = [_parse_separation(text) for text in d_separated or []]
     answer = _graph_plain(graph, pairs) if as_json else ""
     sections = () if as_json else [separation_in_words(graph, *one) for one in pairs] or in_words(graph)
     if out is not None:
@@ -77,7 +77,7 @@ def _parse_separation(text: str) -> tuple[str, str, tuple[str, ...]]:
     conditions = tuple(name.strip() for name in given.split(",") if name.strip())
     if len(names) != 2 or not all(names):
         raise UndertowError(
-            f"--separated {text!r}: write two nodes, and after a bar those that are given, as in 'W,G|S'"
+            f"--d-separated {text!r}: write two nodes, and after a bar those that are given, as in 'W,G|S'"
         )
     return names[0], names[1], conditions
 

@@ -213,33 +213,33 @@ def finetune(  # noqa: PLR0913 - one parameter for each option
     data: Annotated[str, typer.Argument(help="A JSONL file, one object a line; or wikibio, or reddit-tldr.")],
     *,
     out: Annotated[Path, typer.Option("--out", help="Folder for the model.")],
-    text: Annotated[str, typer.Option(help="Field of the text.")] = "text",
-    metadata: Annotated[
+    text_field: Annotated[str, typer.Option(help="Field of the text.")] = "text",
+    metadata_fields: Annotated[
         str, typer.Option(help="Fields to put in front of each text, comma-separated, in this order.")
     ] = "",
-    require: Annotated[
-        str, typer.Option(help="Fields that a text must have a value in to be used, beside those in front of it.")
+    required_fields: Annotated[
+        str, typer.Option(help="Other fields without which a text is left out, comma-separated.")
     ] = "",
     words: Annotated[
         str, typer.Option(help="Word list to mask: icml, aaai, pronouns, or a .toml file with a list for each group.")
     ] = "icml",
     epochs: Annotated[int, typer.Option(help="Passes over the texts.")] = 3,
-    steps: Annotated[int, typer.Option(help="Train on so many batches instead.")] = 0,
-    batch: Annotated[int, typer.Option(help="Texts in a batch.")] = 32,
-    learning_rate: Annotated[float, typer.Option(help="Of AdamW, at its peak.")] = 3e-5,
-    warmup: Annotated[float, typer.Option(help="Share of the steps until that peak.")] = 0.1,
+    max_steps: Annotated[int, typer.Option(help="Number of batches, instead of --epochs; 0 for none.")] = 0,
+    batch_size: Annotated[int, typer.Option(help="Texts in a batch.")] = 32,
+    learning_rate: Annotated[float, typer.Option(help="Peak learning rate of AdamW.")] = 3e-5,
+    warmup_ratio: Annotated[float, typer.Option(help="Share of the steps before the peak learning rate.")] = 0.1,
     dropout: Annotated[bool, typer.Option(help="Train with the model's own dropout.")] = True,
-    held_out: Annotated[float, typer.Option(help="Share of the different texts to hold out; 0 for none.")] = 0.1,
+    held_out: Annotated[float, typer.Option(help="Share of the distinct texts to hold out; 0 for none.")] = 0.1,
     seed: Annotated[int, typer.Option(help="Seed of the head, the split, the order and the dropout.")] = 0,
-    limit: Annotated[int, typer.Option(help="Use so many texts, the first ones; 0 for all.")] = 0,
-    checkpoint_every: Annotated[int, typer.Option(help="Steps between checkpoints.")] = 500,
+    max_texts: Annotated[int, typer.Option(help="Use only the first texts; 0 for all.")] = 0,
+    save_steps: Annotated[int, typer.Option(help="Steps between checkpoints.")] = 500,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda, mps, ...")] = "auto",
     revision: Annotated[str, typer.Option(help="Branch, tag or commit of a base on the hub.")] = "",
     as_json: Json = False,
 ) -> None:
-    """Fine-tune a masked model to tell the word groups of masked words, for the audits to read.
+    """Fine-tune a masked model to classify masked words into word groups, for the audits.
 
-    A folder that holds this very training goes on where it was.
+    A folder with the same training continues from its last checkpoint.
     """
     from undertow.lab.training import finetune_data
     from undertow.lab.training.finetune import FinetuneConfig
@@ -247,18 +247,18 @@ def finetune(  # noqa: PLR0913 - one parameter for each option
     recipe = FinetuneConfig(
         labels=finetune_data.labels_of(words),
         epochs=epochs,
-        steps=steps,
-        batch=batch,
+        max_steps=max_steps,
+        batch_size=batch_size,
         learning_rate=learning_rate,
-        warmup=warmup,
+        warmup_ratio=warmup_ratio,
         dropout=dropout,
         held_out=held_out,
         seed=seed,
         device=device,
-        checkpoint_every=checkpoint_every,
+        save_steps=save_steps,
     )
-    wanted = finetune_data.FinetuneOptions(text, _names(metadata), _names(require), limit)
-    with stoppable("what was trained until the last checkpoint is kept"), _bar(as_json) as progress:
+    wanted = finetune_data.FinetuneOptions(text_field, _names(metadata_fields), _names(required_fields), max_texts)
+    with stoppable("the last checkpoint is kept"), _bar(as_json) as progress:
         made = finetune_data.finetune(
             base, data, out, recipe, wanted=wanted, words=words, progress=progress, revision=revision
         )

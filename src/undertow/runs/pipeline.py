@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias, Unpack, overload
 
 from undertow._files import cache_file
 from undertow.audits.audit_options import (
+    AnyAuditOptions,
     BiasDiagnosisOptions,
     BiasExtractionOptions,
     BiasIdentificationOptions,
@@ -88,7 +89,7 @@ def _silent(done: int, total: int) -> None:
 ModelNames: TypeAlias = str | Path | Sequence[str | Path]
 
 
-# The last overload is for a name in a variable and for the audits of other packages.
+# The last overload is for a name in a variable; an option of another package's audit goes in as `**{"name": value}`.
 @overload
 def audit(name: Literal["bias-diagnosis"], model: ModelNames, **options: Unpack[BiasDiagnosisOptions]) -> Run: ...
 @overload
@@ -112,7 +113,7 @@ def audit(
     name: Literal["task-specification"], model: ModelNames, **options: Unpack[TaskSpecificationOptions]
 ) -> Run: ...
 @overload
-def audit(name: str, model: ModelNames, **options: Any) -> Run: ...
+def audit(name: str, model: ModelNames, **options: Unpack[AnyAuditOptions]) -> Run: ...
 @short_traceback
 def audit(  # noqa: PLR0913 - a keyword for each choice a user has
     name: str,
