@@ -129,8 +129,8 @@ def tune(work: tuple[str, Tuning]) -> list[dict[str, str | float]]:
         place / tuning.name,
         FinetuneConfig(
             finetune_data.labels_of("icml"),
-            steps=STEPS,
-            batch=BATCH,
+            max_steps=STEPS,
+            batch_size=BATCH,
             learning_rate=RATE,
             dropout=False,
             seed=tuning.seed,
