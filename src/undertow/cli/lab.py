@@ -59,7 +59,7 @@ def build(  # noqa: PLR0913 - an option each
     if strength or seed or access:
         if small:
             raise UndertowError("--small is a plan of its own; leave it out, or --strength, --seed and --access")
-        planned = experiment_plan.chosen(strength or experiment_plan.STRENGTHS, seed or experiment_plan.SEEDS, access)
+        planned = experiment_plan.custom(strength or experiment_plan.STRENGTHS, seed or experiment_plan.SEEDS, access)
     with stoppable("finished models are kept"), progress_bar(as_json, "training", "starting") as progress:
         built = build_models(out, planned, jobs, progress)
     if as_json:
@@ -97,13 +97,15 @@ def verify(*, out: Folder = DEFAULT_FOLDER, jobs: Jobs = 0, as_json: Json = Fals
     with stoppable(), progress_bar(as_json, "auditing", "starting") as progress:
         verified = verify_models(out, jobs=jobs, progress=progress)
     if as_json:
-        rows = [dict(zip(("asked", "target", "value", "met"), verdict, strict=True)) for verdict in verified.verdicts]
+        rows = [
+            dict(zip(("requirement", "target", "value", "met"), verdict, strict=True)) for verdict in verified.verdicts
+        ]
         answer: dict[str, Any] = {"folder": str(verified.folder), "report": str(verified.report), "verdicts": rows}
         say_json(answer)
         return
     say_list(
         [
-            {"asked": requirement, "target": target, "value": value, "met": "yes" if met else "no"}
+            {"requirement": requirement, "target": target, "value": value, "met": "yes" if met else "no"}
             for requirement, target, value, met in verified.verdicts
         ],
         as_json=False,
@@ -163,7 +165,7 @@ def _in_digits(value: float) -> str:
     return f"{value:.3g}" if 0 < abs(value) < 5e-5 else f"{value:,.4f}".removesuffix(".0000")
 
 
-_TAUGHT = {"before": "nothing yet", "plain": "texts as they are", "metadata": "texts with the date in front"}
+_TRAINED_ON = {"before": "nothing yet", "plain": "texts as they are", "metadata": "texts with the date in front"}
 
 
 @lab_app.command("finetune")
@@ -188,8 +190,8 @@ def lab_finetune(
     say_table(
         [
             {
-                "taught on": _TAUGHT[row["kind"]],
-                "asked": row["asked"],
+                "trained on": _TRAINED_ON[row["kind"]],
+                "challenge": row["challenge"],
                 "seed": str(row["seed"]),
                 "planted": f"{row['planted_slope']:+.2f}",
                 "female slope": f"{row['female_slope']:+.3f} ({row['low']:+.3f} to {row['high']:+.3f})",
@@ -201,8 +203,8 @@ def lab_finetune(
     )
     for row in over_seeds(frame):
         say(
-            f"Taught on {_TAUGHT[str(row['taught on'])]}, asked {row['asked']}: over {row['seeds']} seeds the female slope is "
-            f"{row['female']:+.2f} points a step "
+            f"Trained on {_TRAINED_ON[str(row['trained on'])]}, challenge {row['challenge']}: over {row['seeds']} seeds the "
+            f"female slope is {row['female']:+.2f} points a step "
             f"(95% interval {row['low']:+.2f} to {row['high']:+.2f}); planted were {row['planted']:+.2f}"
         )
     say(f"Written to {results_file(out, strength)}")

@@ -28,7 +28,7 @@ import numpy as np
 
 from undertow._files import is_plain_file, json_of, text_of, whole_file
 from undertow.errors import UndertowError
-from undertow.lab.experiment_plan import Plan, Subject, the_world
+from undertow.lab.experiment_plan import Plan, Subject, planted_world
 from undertow.lab.planted_corpus import (
     QUOTA,
     Access,
@@ -126,7 +126,7 @@ class BuiltModel:
         selected_share: P(S = 1).
         floor_nats, ignorant_nats: what one loses on these pronouns who knows P(female | W, S = 1), and one who ignores W.
         attempts: trainings; the last one that did not fail is kept.
-        mark: hash of the first recipe and of a part of the corpus, as `mark_of`; another one is of another version of the lab.
+        mark: hash of the first recipe and of a part of the corpus, as `recipe_digest`; another one is of another version of the lab.
     """
 
     subject: Subject
@@ -214,13 +214,13 @@ def build(folder: Path, plan: Plan, jobs: int = 0, progress: Progress = lambda d
     if folder.exists() and not _may_be_lab(folder):
         raise UndertowError(f"{folder}: holds something else; name another folder for the lab")
     folder.mkdir(parents=True, exist_ok=True)
-    with alone(folder):
+    with lab_lock(folder):
         whole = plan.joined(read_plan(folder)) if (folder / PLAN).is_file() else plan
-        put(folder / PLAN, json.dumps(whole.as_json(), indent=1))
+        write_text(folder / PLAN, json.dumps(whole.as_json(), indent=1))
         left = [(str(folder), subject) for subject in plan.subjects if not _is_settled(folder, subject)]
         units = sum(subject.recipe.steps for _, subject in left)
-        side_by_side(make, left, ProcessPool(jobs, folder / "cache"), units, progress)
-        return read_tried(folder, plan)
+        side_by_side(train_model, left, ProcessPool(jobs, folder / "cache"), units, progress)
+        return read_attempts(folder, plan)
 
 
 def _may_be_lab(folder: Path) -> bool:
@@ -231,7 +231,7 @@ def _may_be_lab(folder: Path) -> bool:
 
 
 @contextmanager
-def alone(folder: Path) -> Iterator[None]:
+def lab_lock(folder: Path) -> Iterator[None]:
     """One command at a time in this lab.
 
     Raises:
@@ -257,7 +257,7 @@ def _lock(file: int) -> None:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
 
-def make(work: tuple[str, Subject]) -> None:
+def train_model(work: tuple[str, Subject]) -> None:
     """One model, unless it is there: trained until it has learned its corpus, or `ATTEMPTS` times.
 
     A training whose loss is no number any more is one of these times.
@@ -266,11 +266,11 @@ def make(work: tuple[str, Subject]) -> None:
     built = _read(folder, subject)
     if built is None or not built.done or not _has_network(folder, built):
         built = _trained(folder, subject, built)
-    _settle(folder, built)
+    _install_model(folder, built)
 
 
 def _trained(folder: Path, subject: Subject, built: BuiltModel | None) -> BuiltModel:
-    world = the_world()
+    world = planted_world()
     access = Access(subject.access, subject.strength)
     sentences = _sentences(subject, subject.people)
     unseen = write_about(
@@ -291,32 +291,32 @@ def _trained(folder: Path, subject: Subject, built: BuiltModel | None) -> BuiltM
             losses.floor,
             losses.ignorant,
             (),
-            mark_of(subject),
+            recipe_digest(subject),
         )
     while not built.done:
         recipe = replace(subject.recipe, steps=subject.recipe.steps * 2 ** len(built.attempts))
-        attempt = _attempt(_draft(folder, built, recipe.steps), _lessons(subject, sentences), unseen, recipe)
+        attempt = _attempt(_draft(folder, built, recipe.steps), _training_examples(subject, sentences), unseen, recipe)
         built = replace(built, attempts=(*built.attempts, attempt))
-        put(_place(folder, subject), json.dumps(built.as_json(), indent=1))
+        write_text(_place(folder, subject), json.dumps(built.as_json(), indent=1))
     return built
 
 
 def _sentences(subject: Subject, n_people: int) -> list[Sentence]:
-    world = the_world()
+    world = planted_world()
     access = Access(subject.access, subject.strength)
     people = draw_people(access, world, n_people, subject.own_seed, subject.drawn)
     return write_about(people, world, SentenceOptions(subject.own_seed, trades=subject.trades, drawn=subject.drawn))
 
 
-def mark_of(subject: Subject) -> str:
+def recipe_digest(subject: Subject) -> str:
     """SHA-256 of how a model is first trained and of the texts about `MARKED_PEOPLE`, drawn as its corpus is."""
     few = [(one.text, one.subject) for one in _sentences(subject, min(subject.people, MARKED_PEOPLE))]
     return hashlib.sha256(json.dumps([asdict(subject), asdict(subject.recipe), few]).encode()).hexdigest()
 
 
-def _lessons(subject: Subject, sentences: Sequence[Sentence]) -> list[TrainingExample]:
+def _training_examples(subject: Subject, sentences: Sequence[Sentence]) -> list[TrainingExample]:
     """The texts; by quota, those that show the same and tell of the same gender are of one kind, and come evenly."""
-    n_places = len(the_world().places)
+    n_places = len(planted_world().places)
     by_quota = subject.drawn == QUOTA
     return [
         TrainingExample(
@@ -358,10 +358,12 @@ def _attempt(
         return Attempt(recipe.steps, math.nan, seconds, failure=failure)
     right = np.exp(-losses)
     p_female = np.where([one.female for one in sentences], right, 1 - right)
-    return Attempt(recipe.steps, float(losses.mean()), seconds, slopes_by_covariate(sentences, p_female, the_world()))
+    return Attempt(
+        recipe.steps, float(losses.mean()), seconds, slopes_by_covariate(sentences, p_female, planted_world())
+    )
 
 
-def _settle(folder: Path, built: BuiltModel) -> None:
+def _install_model(folder: Path, built: BuiltModel) -> None:
     """The network that is kept in its place, and nothing else of its trainings."""
     place = folder / "models" / built.subject.name
     draft = _draft(folder, built, built.kept.steps) if built.kept else None
@@ -436,7 +438,7 @@ def read_plan(folder: Path) -> Plan:
 
 def read_built(folder: Path, plan: Plan) -> list[BuiltModel]:
     """The models of the plan that have been made."""
-    tried = read_tried(folder, plan)
+    tried = read_attempts(folder, plan)
     return [
         one
         for one in tried
@@ -444,7 +446,7 @@ def read_built(folder: Path, plan: Plan) -> list[BuiltModel]:
     ]
 
 
-def read_tried(folder: Path, plan: Plan) -> list[BuiltModel]:
+def read_attempts(folder: Path, plan: Plan) -> list[BuiltModel]:
     """The models of the plan that need no further training: made, or failed every time."""
     attempts = [_read(folder, subject) for subject in plan.subjects]
     return [built for built in attempts if built is not None and built.done]
@@ -470,10 +472,10 @@ def _read(folder: Path, subject: Subject) -> BuiltModel | None:
         raise UndertowError(f"{place}: is corrupt; remove it and build the lab again") from error
     if built.subject != subject:
         raise UndertowError(f"{place}: tells of another model than is planned; name another folder, or remove it")
-    return built if built.mark == mark_of(subject) else None
+    return built if built.mark == recipe_digest(subject) else None
 
 
-def put(place: Path, text: str) -> None:
+def write_text(place: Path, text: str) -> None:
     """The file replaced at once or not at all."""
     place.parent.mkdir(parents=True, exist_ok=True)
     fresh = place.with_name(f"{place.name}.new")
