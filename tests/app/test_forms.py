@@ -22,7 +22,7 @@ import pytest
 
 from helpers.faulty_proxy import wait_until
 from undertow.app.downloads import MAX_FILES, Files
-from undertow.app.forms import DRIFT, SPECIFICATION, AllowedModels, Form, LoadedModel, presets, read_form
+from undertow.app.forms import DRIFT, SPECIFICATION, AllowedModels, Form, ModelSlot, presets, read_form
 from undertow.app.job_queue import Job, JobQueue, StoppedError
 from undertow.app.model_reply import answer_drift, answer_specification
 from undertow.app.probability_curve import draw_curve, labelled, top_percent
@@ -176,7 +176,7 @@ def test_menu_shows_the_last_part_of_a_path_and_keeps_one_model_open(tmp_path: P
     for paths in ([one, other], []):
         with pytest.raises(UndertowError):
             AllowedModels.from_names(paths)
-    loaded = LoadedModel()
+    loaded = ModelSlot()
     first = loaded.load("toy")
     assert first.open() is first.open() is loaded.load("toy").open()
     loaded.load("uniform")

@@ -266,7 +266,7 @@ def _whole(value: object, what: str, most: int) -> int:
     return int(value)
 
 
-class LoadedModel:
+class ModelSlot:
     """Holds one model, so that two are never in memory; whoever takes one is alone with it."""
 
     def __init__(self) -> None:

@@ -21,7 +21,7 @@ from undertow.app.forms import (
     SPECIFICATION,
     AllowedModels,
     Form,
-    LoadedModel,
+    ModelSlot,
     Preset,
     Question,
     presets,
@@ -101,7 +101,7 @@ class Page:
     def __init__(self, allowed_models: AllowedModels, run_browser: RunBrowser, files: Path) -> None:
         self.jobs = JobQueue()
         self._allowed_models, self._run_browser, self._files = allowed_models, run_browser, Files(files)
-        self._loaded_model = LoadedModel()
+        self._model_slot = ModelSlot()
         self.n_functions = 0
 
     def build(self) -> Any:
@@ -165,7 +165,7 @@ class Page:
         # The statistics take a second to load, and the page is there before they are needed.
         from undertow.app.model_reply import answer_drift, answer_specification
 
-        handle = self._loaded_model.load(question.model)
+        handle = self._model_slot.load(question.model)
         return (answer_drift if audit == DRIFT else answer_specification)(question, handle, job.step)
 
     async def progress_of(self, owner: str, function: Callable[[Job], Any]) -> AsyncIterator[tuple[str, Any]]:
