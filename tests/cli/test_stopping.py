@@ -93,7 +93,7 @@ def test_an_error_without_a_reason_is_told_as_memory_where_none_is_left(
     def app() -> None:
         raise SystemError("error return without exception set")
 
-    monkeypatch.setattr(cli, "ROOM_BYTES", 2**20 if has_room else 2**60)
+    monkeypatch.setattr(cli, "SPARE_BYTES", 2**20 if has_room else 2**60)
     if has_room:
         with pytest.raises(SystemError):
             ended(monkeypatch, app)

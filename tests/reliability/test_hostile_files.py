@@ -40,7 +40,7 @@ from undertow.lab.training.finetune_data import read_jsonl
 from undertow.models.base import ModelRequest
 from undertow.models.loading import download
 from undertow.models.loading.weights import find_gguf
-from undertow.runs.folder.model_info import read_about
+from undertow.runs.folder.model_info import read_model_info
 from undertow.runs.folder.storage import read_record
 from undertow.runs.guard import read_lines
 from undertow.runs.score import score
@@ -61,7 +61,7 @@ def run(finished_run: Callable[..., Path]) -> Path:
 def outcome(run: Path, tmp_path: Path) -> Outcome:
     """What becomes of an input, by the name of its reader."""
     more = {
-        "about": Reader("own.toml", [], read_about, "toml"),
+        "about": Reader("own.toml", [], read_model_info, "toml"),
         "W list": Reader("own.txt", [], lambda path: spectrum(str(path)), "words"),
         "prompts": Reader("own.toml", [], lambda path: load_prompts(str(path)), "toml"),
         "texts": Reader("own.jsonl", [], lambda path: list(read_jsonl(path)), "jsonl"),

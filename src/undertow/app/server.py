@@ -129,11 +129,11 @@ class RunningServer:
             files=files,
             n_functions=self.page.n_functions,
         )
-        hurried: Any = _hurried  # uvicorn asks for a class, and only calls it
+        timed_protocol: Any = _h11_with_timeout  # uvicorn asks for a class, and only calls it
         self._server = uvicorn.Server(
             uvicorn.Config(
                 self.app,
-                http=hurried,
+                http=timed_protocol,
                 log_level="critical",  # what a visitor can fix the page says, and an end by Ctrl-C is no error
                 access_log=False,
                 ws="none",
@@ -159,7 +159,7 @@ class RunningServer:
         self._server.should_exit = True
 
 
-def _hurried(**given: Any) -> Any:
+def _h11_with_timeout(**given: Any) -> Any:
     """HTTP for one connection, which is closed if it asks for nothing.
 
     uvicorn by itself waits for a first request for ever, so that whoever reaches the port could take all connections that there are.

@@ -30,16 +30,18 @@ if TYPE_CHECKING:
 Json = Annotated[bool, typer.Option("--json", help="Print JSON, for machines.")]
 
 
-_OBEYED = {*range(32), *range(127, 160), *range(0x2028, 0x202F), *range(0x2066, 0x206A)} - set(map(ord, "\t\n"))
+_CONTROL_CHARACTERS = {*range(32), *range(127, 160), *range(0x2028, 0x202F), *range(0x2066, 0x206A)} - set(
+    map(ord, "\t\n")
+)
 
 
-_WRITTEN_OUT = {number: ascii(chr(number))[1:-1] for number in _OBEYED}
-"""Signs that a terminal obeys or turns a line around for, each as it is written in Python."""
+_ESCAPES = {number: ascii(chr(number))[1:-1] for number in _CONTROL_CHARACTERS}
+"""Control and bidirectional characters with their Python escapes."""
 
 
 def plain(text: object) -> str:
     """Escape control characters, so that text from files and names cannot move the cursor or change colours."""
-    return str(text).translate(_WRITTEN_OUT)
+    return str(text).translate(_ESCAPES)
 
 
 def one_line(text: object) -> str:
@@ -161,7 +163,7 @@ Out = Annotated[
 Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace a folder that holds another run.")]
 
 
-About = Annotated[
+ModelInfo = Annotated[
     Path | None,
     typer.Option(help="TOML file with the parameters, objective and post_training of models: [models.NAME]."),
 ]
@@ -210,7 +212,7 @@ def parameter(name: str, annotation: Any, default: Any) -> inspect.Parameter:
     return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, annotation=annotation, default=default)
 
 
-def without_help(one: inspect.Parameter) -> inspect.Parameter:
+def hidden_option(one: inspect.Parameter) -> inspect.Parameter:
     """Return the option, hidden from the help."""
     kind, option = get_args(one.annotation)
     option = copy.copy(option)

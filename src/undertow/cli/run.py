@@ -13,13 +13,14 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 from undertow.cli.console import (
-    About,
     Dtype,
     Graph,
     Json,
+    ModelInfo,
     Out,
     Overwrite,
     Protocol,
+    hidden_option,
     one_line,
     parameter,
     parameters_of,
@@ -28,7 +29,6 @@ from undertow.cli.console import (
     say_json,
     say_run,
     stoppable,
-    without_help,
 )
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ class CommonOptions:
         ),
     ] = 0
     device: Annotated[str, typer.Option(help="auto, cpu, cuda, mps, ...")] = "auto"
-    model_info: About = None
+    model_info: ModelInfo = None
     graph: Graph = ""
     protocol: Protocol = ""
     seed: Annotated[int, typer.Option(help="Seed of sampling and resampling.")] = 0
@@ -133,7 +133,7 @@ def _command_of(name: str, audit: Any) -> Callable[..., None]:
     parameters = [
         one.replace(annotation=Annotated[int, typer.Option(help=COUNTS[name])])
         if one.name == "limit" and name in COUNTS
-        else without_help(one)
+        else hidden_option(one)
         if hidden.get(one.name)
         else one
         for one in parameters_of(CommonOptions)

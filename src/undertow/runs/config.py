@@ -87,7 +87,7 @@ def names_of(model: str | Path | Sequence[str | Path]) -> list[str]:
     return [str(model)] if isinstance(model, (str, Path)) else [str(name) for name in model]
 
 
-def check_recheck(float32_sample: int, dtype: str) -> None:
+def check_float32_sample(float32_sample: int, dtype: str) -> None:
     """Refuse an invalid `float32_sample`.
 
     Raises:

@@ -31,9 +31,6 @@ from undertow.models.base import FLOAT32, ModelHandle, ModelRequest
 from undertow.types import Item, ModelIdentity
 
 if TYPE_CHECKING:
-    pass  # self-import
-
-if TYPE_CHECKING:
     import pandas as pd
 
     from undertow.metrics.reference_distribution import Reference, ReferenceRank
@@ -376,7 +373,7 @@ def _without_nan(value: Any) -> Any:
         return value if math.isfinite(value) else None
     if isinstance(value, Mapping):
         return {key: _without_nan(one) for key, one in value.items()}
-    return value
+    return [_without_nan(one) for one in value] if isinstance(value, list) else value
 
 
 AT_ONCE = 200
@@ -450,18 +447,9 @@ def check_out(out: Path | None) -> None:
         UndertowError: the file exists already, or its folder does not.
     """
     if out is not None and not out.absolute().parent.is_dir():
-        raise UndertowError(f"{out}: its folder is not there; make it first, or name another file with --out")
+        raise UndertowError(f"{out}: its folder does not exist; create it, or name another file with --out")
     if out is not None and out.exists():
-        raise UndertowError(f"{out}: is there already; name another file with --out, or remove it first")
-
-
-def without_nan(value: Any) -> Any:
-    """Replace NaN and infinity by None, for JSON."""
-    if isinstance(value, float):
-        return value if math.isfinite(value) else None
-    if isinstance(value, Mapping):
-        return {key: without_nan(one) for key, one in value.items()}
-    return [without_nan(one) for one in value] if isinstance(value, list) else value
+        raise UndertowError(f"{out}: exists already; name another file with --out, or remove it")
 
 
 def write_verdicts(guard: Guard, lines: Sequence[Line], out: Path | None) -> None:
@@ -475,7 +463,7 @@ def write_verdicts(guard: Guard, lines: Sequence[Line], out: Path | None) -> Non
             part = lines[start : start + AT_ONCE]
             for line, verdict in zip(part, guard.check([(line.text, line.options) for line in part]), strict=True):
                 file.write(
-                    json.dumps(without_nan({**line.given, "verdict": verdict.as_json()}), ensure_ascii=False) + "\n"
+                    json.dumps(_without_nan({**line.given, "verdict": verdict.as_json()}), ensure_ascii=False) + "\n"
                 )
             file.flush()
 

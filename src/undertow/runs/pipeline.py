@@ -47,7 +47,7 @@ from undertow.runs.config import (
     OutputDir,
     RunConfig,
     changed_of,
-    check_recheck,
+    check_float32_sample,
     folder_name,
     key_of_run,
     names_of,
@@ -56,7 +56,7 @@ from undertow.runs.config import (
     sorted_options,
 )
 from undertow.runs.finished_run import Run, audit_of, finished_run, observations_of
-from undertow.runs.folder.model_info import read_about
+from undertow.runs.folder.model_info import read_model_info
 from undertow.runs.folder.provenance import circumstances, python_call, shell_command
 from undertow.runs.folder.storage import SCHEMA_VERSION, Record, check_place, write_record
 from undertow.types import Result, digest
@@ -165,7 +165,7 @@ def audit(  # noqa: PLR0913 - a keyword for each choice a user has
         UndertowError: anything that the caller can fix; answers got so far are kept.
     """
     own, of_family = sorted_options(name, options)
-    check_recheck(float32_sample, dtype)
+    check_float32_sample(float32_sample, dtype)
     job = RunConfig(name, own, protocol, seed, limit, str(model_info), str(graph), float32_sample)
     selection = ModelSelection(names_of(model), revision, dtype, device, of_family)
     choice = EngineChoice(engine, ray_address, workers)
@@ -199,11 +199,11 @@ def dry_run(  # noqa: PLR0913 - as `run`
     """
     choice = EngineChoice(engine, ray_address, workers)
     choice.check()
-    check_recheck(float32_sample, dtype)
+    check_float32_sample(float32_sample, dtype)
     own, of_family = sorted_options(name, options)
     job = RunConfig(name, own, protocol, seed, limit)
     requests = ModelSelection(names_of(model), revision, dtype, device, of_family)
-    read_about(Path(model_info) if model_info else None)
+    read_model_info(Path(model_info) if model_info else None)
     named_graph(name, str(graph))
     subjects, _ = models_under_test(job, requests.each())
     choice.check_models([subject.handle.identity for subject in subjects], device)
@@ -224,7 +224,7 @@ def _run(
 ) -> Run:
     started = time.perf_counter()
     engine.check()
-    said = read_about(Path(job.model_info) if job.model_info else None)
+    said = read_model_info(Path(job.model_info) if job.model_info else None)
     graph = named_graph(job.audit, job.graph)
     # What is wrong with the audit's options is said before any model is looked for.
     audit, settings, protocol = resolve_config(job)
@@ -293,7 +293,7 @@ def _run(
         "counts": {name: sum(part["counts"][name] for part in parts) for name in parts[0]["counts"]},
         "notes": [
             *notes_of(parts),
-            *dtype_check.unknown_of(rechecks),
+            *dtype_check.unknown_effects(rechecks),
             *unused_model_info(said, [request.name for request in models]),
         ],
         "command": command,

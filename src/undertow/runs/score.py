@@ -19,7 +19,7 @@ from undertow.integrations.column_mapping import read_mapped, read_names
 from undertow.integrations.lm_eval_logs import is_log, read_log
 from undertow.runs.causal_assumptions import named_graph
 from undertow.runs.compare.resampling import by_key
-from undertow.runs.folder.model_info import read_about
+from undertow.runs.folder.model_info import read_model_info
 from undertow.runs.folder.provenance import call_with, circumstances, command_with, score_call, score_command
 from undertow.runs.folder.storage import (
     MANIFEST,
@@ -83,7 +83,7 @@ def score(  # noqa: PLR0913 - likewise
         UndertowError: the input is not what it should be.
     """
     source = Path(path)
-    said = read_about(Path(model_info) if model_info else None)
+    said = read_model_info(Path(model_info) if model_info else None)
     is_plain_file(source)  # says of a name that no file can have what is wrong with it
     logged = is_log(source)
     if columns and (logged or source.is_dir()):
@@ -307,7 +307,7 @@ def load_run(folder: str | Path) -> Run:
     return Run(Path(folder), read_record(Path(folder)))
 
 
-def relate(folders: Sequence[str | Path], sizes: Mapping[str, float]) -> tuple[list[Point], list[Result]]:
+def scaling(folders: Sequence[str | Path], sizes: Mapping[str, float]) -> tuple[list[Point], list[Result]]:
     """Detection against slope gap and size over several models: a point for each model, and rank correlations.
 
     Args:

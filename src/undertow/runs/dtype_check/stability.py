@@ -63,7 +63,7 @@ def block_of(rechecks: Iterable[Float32Check | None]) -> dict[str, Any]:
     return {"precision": {"models": parts}} if parts else {}
 
 
-def unknown_of(rechecks: Iterable[Float32Check | None]) -> list[str]:
+def unknown_effects(rechecks: Iterable[Float32Check | None]) -> list[str]:
     """Notes on models whose effect of precision is unknown."""
     return [
         f"{again.facts['model']} ran in {again.facts['dtype']}, and the effect of that is unknown: {again.facts['unknown']}"
