@@ -94,7 +94,7 @@ def test_every_audit_has_an_overload() -> None:
 
 def test_a_misspelt_option_is_named_with_the_nearest_one() -> None:
     with pytest.raises(UndertowError, match=r"has no option 'chalenge'; .* \(did you mean 'challenge'\?\)$"):
-        undertow.audit("spurious-correlation", model="toy", chalenge="mgc")
+        undertow.audit("spurious-correlation", model="toy", chalenge="mgc")  # type: ignore[call-overload]
 
 
 MISTAKES: dict[str, Callable[[Path], object]] = {
