@@ -265,7 +265,7 @@ def test_several_models_are_matched_by_name() -> None:
     assert slopes["x"] == pytest.approx(((64 + 66) / 2 - (60 + 60) / 2) / 2)
     assert slopes["y"] == pytest.approx(((63 + 66) / 2 - (61 + 60) / 2) / 2)
     assert np.isnan([slopes["z"], slopes["v"]]).all()
-    assert any("z was left out, whom the other run did not ask" in note for note in of.notes)
+    assert any("z was left out, since the other run lacks it" in note for note in of.notes)
 
 
 def test_one_of_several_models_is_compared_by_its_name() -> None:

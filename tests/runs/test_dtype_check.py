@@ -370,7 +370,7 @@ def test_of_everything_the_error_is_known(plant: Plant, tmp_path: Path) -> None:
     known = both.notna()
     assert table["difference"][known].to_numpy() == pytest.approx(both[known].to_numpy(), abs=1e-9)
     assert (table["low"][known] == table["difference"][known]).all()
-    assert "all 720 items were read again" in found.manifest["precision"]["sentences"][0]
+    assert "all 720 items were scored again" in found.manifest["precision"]["sentences"][0]
 
 
 # Results that are moved.
@@ -711,7 +711,7 @@ def test_what_cannot_be_read_again_is_warned_of(
     found = run(tmp_path)
     why = "loading it takes about 56.0 GB in float32, and 1.0 GB are free" if how == "no room" else planted.refused
     assert part(found)["unknown"] == why
-    sentence = f"planted was asked in bfloat16, and what that costs is not known: {why}"
+    sentence = f"planted ran in bfloat16, and the effect of that is unknown: {why}"
     assert found.manifest["precision"]["sentences"] == [f"Warning: {sentence}."]
     assert sentence in found.manifest["notes"]
     assert found.record.precision is None

@@ -172,7 +172,7 @@ def test_labels_tell_results_apart() -> None:
         ({"where": {"w_name": "place", "pronoun": "neutral-male"}}, ["together"]),
         ({"audit": "spurious-corelation"}, ["did you mean 'spurious-correlation'?"]),
         ({"of": "detectable_slop"}, ["did you mean 'detectable_slope'?"]),
-        ({"measure": "mean_mass", "where": {"w_name": "date"}, "of": "magnitude"}, ["no neutral value"]),
+        ({"measure": "mean_mass", "where": {"w_name": "date"}, "of": "magnitude"}, ["no null value"]),
     ],
 )
 def test_a_rule_that_tests_nothing_is_an_error(keys: dict[str, object], words: list[str], place: Place) -> None:
