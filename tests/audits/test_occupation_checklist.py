@@ -565,7 +565,11 @@ def test_an_extractive_model_goes_through_the_same_audit(tmp_path: Path, untold:
     (tmp_path / "questions.toml").write_text(SHORT, encoding="utf-8")
     (tmp_path / "names.csv").write_text("female,male\nMary,James\nLinda,Robert\n")
     (tmp_path / "jobs.csv").write_text("occupation,attribute\nnursing,coding\nfishing,sewing\n")
-    files: dict[str, Any] = {"name_pair_file": "names.csv", "occupation_file": "jobs.csv", "question_file": "questions.toml"}
+    files: dict[str, Any] = {
+        "name_pair_file": "names.csv",
+        "occupation_file": "jobs.csv",
+        "question_file": "questions.toml",
+    }
     own = {option: str(tmp_path / file) for option, file in files.items()}
     found = undertow.audit(NAME, folder, out=tmp_path / "run", **own)
     rows = found.observations

@@ -129,7 +129,7 @@ def test_dry_run_says_what_it_takes_and_does_nothing(work: Workplace) -> None:
     assert estimate["n_tokens"] > 90
     assert min(estimate[name] for name in ("n_passes", "seconds", "memory_bytes")) > 0
     said = work(*command).stdout.splitlines()
-    assert said[0] == "90 queries, 90 of them different, 0 answered already."
+    assert said[0] == "90 queries, 90 of them distinct, 0 cached."
     assert f"To compute: {estimate['n_tokens']:,} tokens" in said[1]
     assert [path.name for path in work.folder.iterdir() if path.name != "cache"] == []
     assert work.json("cache", "info") == []

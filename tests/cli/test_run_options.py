@@ -137,7 +137,7 @@ def test_model_may_be_named_several_times(cli: Cli) -> None:
     assert len(who) == 3, "and one over both"
     estimate = json.loads(cli(*command, "--dry-run", "--json").stdout)
     assert (estimate["n_queries"], estimate["n_stored"], estimate["n_tokens"]) == (16, 16, 0)
-    assert "Nothing is left to ask" in cli(*command, "--dry-run").stdout
+    assert "All answers are cached" in cli(*command, "--dry-run").stdout
 
 
 def test_reasons_of_missing_items_are_said(cli: Cli, tmp_path: Path) -> None:
