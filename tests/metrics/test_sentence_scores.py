@@ -192,7 +192,7 @@ def test_a_sentence_that_lacks_an_end_is_missing() -> None:
 def test_too_few_values_are_refused() -> None:
     rows = asked("s", [30, 60, 10], [20, 60, 20], [10, 60, 30])
     with pytest.raises(
-        UndertowError, match="3 W values are too few for a movement between the first 2 and the last 2; ask at least 4"
+        UndertowError, match="3 W values are too few for a movement between the first 2 and the last 2; use at least 4"
     ):
         scores(rows, endpoint_window=2)
     with pytest.raises(UndertowError, match="1 W values are too few"):
