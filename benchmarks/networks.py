@@ -1,6 +1,6 @@
 """Networks that are timed: those of peers, as transformers loads them, and random ones that are made once, in the cache folder.
 
-The engine lays its weights out anew and attends in its own way; a peer must get neither.
+The engine lays its weights out again and attends in its own way; a peer must get neither.
 """
 
 from __future__ import annotations

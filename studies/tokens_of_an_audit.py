@@ -1,9 +1,9 @@
-"""Tokens of each audit at its default: those that a shared tree feeds, and those of asking every text by itself.
+"""Tokens of each audit with its default options: with shared prefixes, and with every text by itself.
 
     python studies/tokens_of_an_audit.py smollm2
 
-Only the tokenizer matters, so a small model tells what a large one with a tokenizer like it would be fed. Audits of several
-rounds are counted with all that they may ask.
+Only the tokenizer matters, so a small model stands for a large one with the same tokenizer. Audits of several batches count all
+items that they may query.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ AUDITS: tuple[tuple[str, dict[str, str | int]], ...] = (
     ("spurious-correlation, prompts A, B and C", {"prompts": "A,B,C"}),
     ("task-specification", {}),
     ("bias-identification, no examples", {"shots": "0"}),
-    ("occupation-checklist, 10 pairs, 20 occupations", {"pairs": 10, "occupations": 20}),
+    ("occupation-checklist, 10 pairs, 20 occupations", {"n_pairs": 10, "n_occupations": 20}),
 )
 
 
@@ -34,8 +34,8 @@ def main(name: str) -> None:
     for title, options in AUDITS:
         audit = audits.load(title.partition(",")[0])
         settings = audit.Settings(**options)
-        foreseen = getattr(audit, "foreseen", None)
-        items = foreseen(settings, Sampling()) if foreseen else next(audit.items(settings, Sampling()))
+        max_items = getattr(audit, "max_items", None)
+        items = max_items(settings, Sampling()) if max_items else next(audit.items(settings, Sampling()))
         queries = list({query_digest(item.query): item.query for item in items}.values())
         print(f"| {title} | {len(queries):,} | {shared(model, queries):,} | {apart(model, queries):,} |")
 
@@ -45,8 +45,8 @@ def shared(model: LoadedModel, queries: Sequence[Query]) -> int:
     texts = [query for query in queries if isinstance(query, (ClozeQuery, ContinuationQuery))]
     encoded = [one for one in model.encode(texts) if not isinstance(one, UnsupportedQueryError)] if texts else []
     prompts = [query for query in queries if not isinstance(query, (ClozeQuery, ContinuationQuery))]
-    effort: CostEstimate | None = model.effort(prompts, "exact") if prompts else None
-    return sum(pack.n_tokens for pack in plan(encoded, model.limits)) + (effort.n_tokens if effort else 0)
+    cost: CostEstimate | None = model.estimate_cost(prompts, "exact") if prompts else None
+    return sum(pack.n_tokens for pack in plan(encoded, model.limits)) + (cost.n_tokens if cost else 0)
 
 
 def apart(model: LoadedModel, queries: Sequence[Query]) -> int:

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     __version__: str
 
-_FETCHED = {
+_LAZY_IMPORTS = {
     "ComparedRuns": "undertow.runs.compare.compare_folders",
     "GateReport": "undertow.runs.gates.evaluate",
     "Guard": "undertow.runs.guard",
@@ -76,8 +76,8 @@ def __getattr__(name: str) -> Any:
         return importlib.import_module("importlib.metadata").version("undertow")
     if name == "data":
         return importlib.import_module("undertow.data")
-    if name in _FETCHED:
-        return getattr(importlib.import_module(_FETCHED[name]), name)
+    if name in _LAZY_IMPORTS:
+        return getattr(importlib.import_module(_LAZY_IMPORTS[name]), name)
     raise AttributeError(f"module 'undertow' has no attribute {name!r}")
 
 

@@ -18,9 +18,13 @@ _INI_RULES, _INI_RUNS, _INI_BASELINE = "undertow_rules", "undertow_runs", "under
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     """The options, and settings of the same meaning for the ini file."""
-    group = parser.getgroup("undertow", "gates on what audits of language models found")
+    group = parser.getgroup("undertow", "Undertow: rules on the results of audits of language models")
     group.addoption(
-        "--undertow-rules", dest=_RULES, default="", metavar="FILE", help="judge runs by the rules of this TOML file"
+        "--undertow-rules",
+        dest=_RULES,
+        default="",
+        metavar="FILE",
+        help="check runs against the rules of this TOML file",
     )
     group.addoption(
         "--undertow-run",
@@ -28,14 +32,14 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         action="append",
         default=[],
         metavar="RUN",
-        help="a run folder to judge; may be repeated",
+        help="a run folder to check; may be repeated",
     )
     group.addoption(
         "--undertow-baseline",
         dest=_BASELINE,
         default="",
         metavar="RUN",
-        help="the run folder that changes are judged against",
+        help="the baseline run folder of rules on changes",
     )
     parser.addini(_INI_RULES, "as --undertow-rules", type="paths", default=[])
     parser.addini(_INI_RUNS, "as --undertow-run, one on each line", type="paths", default=[])
@@ -56,19 +60,15 @@ def pytest_configure(config: pytest.Config) -> None:
     import pytest
 
     if not rules:
-        raise pytest.UsageError(
-            "an undertow run is to be judged, and by no rules; name them with --undertow-rules FILE"
-        )
+        raise pytest.UsageError("--undertow-run needs rules; add --undertow-rules FILE")
     if not runs:
-        raise pytest.UsageError(
-            "undertow rules are given, and no run to judge by them; name one with --undertow-run RUN"
-        )
+        raise pytest.UsageError("--undertow-rules needs a run; add --undertow-run RUN")
     for setting, given in ((_INI_RULES, rules), (_INI_BASELINE, baseline)):
         if len(given) > 1:
             raise pytest.UsageError(f"{setting} names {len(given)} paths; name one")
     from undertow.runs.gates.pytest_items import GateSession
 
-    config.addinivalue_line("markers", "undertow: a rule of undertow, asked of a result of a run")
+    config.addinivalue_line("markers", "undertow: an Undertow rule, applied to a result of a run")
     config.pluginmanager.register(GateSession(rules[0], runs, baseline[0] if baseline else None), "undertow-gate")
 
 

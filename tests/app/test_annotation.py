@@ -1,4 +1,4 @@
-"""The page for judging rephrasings: it keeps every judgement, shows every text as text, and serves this machine alone."""
+"""The page for judging rephrasings: it keeps every annotation, shows every text as text, and serves this machine alone."""
 
 from __future__ import annotations
 
@@ -22,19 +22,8 @@ from urllib.parse import quote, urlsplit
 import pandas as pd
 import pytest
 
-from undertow.app.annotation import (
-    ANNOTATIONS,
-    AUDIT,
-    CATEGORIES,
-    MAX_BODY_BYTES,
-    MAX_NOTE_CHARS,
-    TOKEN_HEADER,
-    AnnotationServer,
-    Book,
-    read_annotations,
-    serve,
-    summary,
-)
+from undertow.app.annotation_page import MAX_BODY_BYTES, MAX_NOTE_CHARS, TOKEN_HEADER, AnnotationServer, serve
+from undertow.app.annotations import ANNOTATIONS, AUDIT, CATEGORIES, AnnotationStore, read_annotations, summary
 from undertow.cli.app import annotate
 from undertow.errors import UndertowError
 from undertow.runs.folder.storage import Record, write_record
@@ -42,7 +31,7 @@ from undertow.runs.folder.storage import Record, write_record
 LIMIT_S = 120
 EVIL = "</script><script>alert(1)</script>{{7*7}}<img src=x onerror=alert(1)>"
 OBSERVATIONS = [
-    # model, class, span, answer, gold, missing_reason
+    # model, class, span, answer, gold, missing
     ("secret-model-a", "statement", "one span", "first answer", "one reference", ""),
     ("secret-model-a", "question", "one span", "first answer", "another reference", ""),
     ("secret-model-b", "null", "one span", "first answer", "one reference", ""),
@@ -99,7 +88,7 @@ class Visitor:
 
     def judge(self, item: str, category: str = "correct", note: str = "", **headers: str) -> Reply:
         body = json.dumps({"item": item, "category": category, "note": note}).encode()
-        return self.ask("/judgements", body, **headers)
+        return self.ask("/annotations", body, **headers)
 
     def page(self) -> str:
         reply = self.ask(self.address)
@@ -117,8 +106,8 @@ class Visitor:
 
 
 @contextmanager
-def visited(folder: Path, who: str = "ann") -> Iterator[Visitor]:
-    with AnnotationServer(folder, who, 0) as server:
+def visited(folder: Path, annotator: str = "ann") -> Iterator[Visitor]:
+    with AnnotationServer(folder, annotator, 0) as server:
         thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
         thread.start()
         try:
@@ -162,15 +151,15 @@ def test_the_order_is_shuffled_by_the_seed_and_the_same_on_every_visit(tmp_path:
     rows = [("m", "statement", f"span {n:02}", "answer", "", "") for n in range(40)]
     orders = []
     for name, seed in (("a", 1), ("b", 1), ("c", 2)):
-        book = Book(write_run(tmp_path / name, rows=rows, seed=seed), "ann")
-        orders.append([one.span for one in book.rephrasings.values()])
+        store = AnnotationStore(write_run(tmp_path / name, rows=rows, seed=seed), "ann")
+        orders.append([one.span for one in store.rephrasings.values()])
     assert orders[0] == orders[1] != orders[2]
     assert sorted(orders[0]) == sorted(orders[2])
     assert orders[0] != sorted(orders[0])
 
 
 def test_texts_reach_the_page_as_data_and_no_markup(run: Path) -> None:
-    with visited(run, who="<b>ann</b>") as visitor:
+    with visited(run, annotator="<b>ann</b>") as visitor:
         html = visitor.page()
     assert html.count("<script") == html.count("</script>") == 2
     assert EVIL not in html
@@ -209,17 +198,17 @@ def test_the_page_runs_its_own_script_alone_and_fetches_nothing_from_elsewhere(r
 # Judging.
 
 
-def test_judgement_is_a_line_at_once_with_every_sign_of_its_note(run: Path) -> None:
+def test_annotation_is_a_line_at_once_with_every_sign_of_its_note(run: Path) -> None:
     notes = {"Ein «Wort» 日本\nand a line": "", "\x01" * MAX_NOTE_CHARS: "", "a\ud800b": "a?b"}
     with visited(run) as visitor:
         item = visitor.first()
         for count, (note, kept) in enumerate(notes.items(), 1):
             reply = visitor.judge(item, "cannot say", note)
-            assert (reply.status, json.loads(reply.text)) == (200, {"judged": 1})
+            assert (reply.status, json.loads(reply.text)) == (200, {"annotated": 1})
             line = lines(run)[-1]
             assert len(lines(run)) == count
             assert line | {"time": ""} == {
-                "item": item, "category": "cannot say", "note": kept or note, "who": "ann", "time": "",
+                "item": item, "category": "cannot say", "note": kept or note, "annotator": "ann", "time": "",
             }  # fmt: skip
             assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\+00:00", line["time"])
 
@@ -232,36 +221,36 @@ def test_it_is_on_the_disk_before_it_is_answered(run: Path, monkeypatch: pytest.
         synced.append((number, (run / ANNOTATIONS).read_bytes()))
 
     monkeypatch.setattr(os, "fsync", fsync)
-    book = Book(run, "ann")
-    first, second, *_ = book.rephrasings
-    book.judge(first, "correct", "")
+    store = AnnotationStore(run, "ann")
+    first, second, *_ = store.rephrasings
+    store.add(first, "correct", "")
     ((_, content),) = synced
     assert content.endswith(b"\n")
     assert json.loads(content)["category"] == "correct"
     (run / ANNOTATIONS).write_bytes(content.rstrip(b"\n"))  # a file whose last line has lost its end gets it back
-    book.judge(second, "cannot say", "")
+    store.add(second, "cannot say", "")
     assert [line["item"] for line in lines(run)] == [first, second]
 
 
-def test_last_judgement_of_each_person_counts_and_outlives_the_server_and_the_run(run: Path) -> None:
+def test_last_annotation_of_each_person_counts_and_outlives_the_server_and_the_run(run: Path) -> None:
     last = {"category": "rationale paraphrase", "note": "n"}
     with visited(run, "ann") as ann, visited(run, "bea") as bea:
         item = ann.first()
-        assert ann.data()["judged"] == {}
+        assert ann.data()["annotations"] == {}
         for category in ("correct", "cannot say", last["category"]):
             assert ann.judge(item, category, "n").status == 200
         bea.judge(item, "cannot say")
-        assert ann.data()["judged"] == {item: last}
-        assert bea.data()["judged"][item]["category"] == "cannot say"
-    assert [line["who"] for line in lines(run)] == ["ann", "ann", "ann", "bea"]
-    assert read_annotations(run).set_index("who")["category"].to_dict() == {
+        assert ann.data()["annotations"] == {item: last}
+        assert bea.data()["annotations"][item]["category"] == "cannot say"
+    assert [line["annotator"] for line in lines(run)] == ["ann", "ann", "ann", "bea"]
+    assert read_annotations(run).set_index("annotator")["category"].to_dict() == {
         "ann": last["category"],
         "bea": "cannot say",
     }
     write_run(run)
     for who, judged in (("ann", {item: last}), ("cid", {})):
         with visited(run, who) as visitor:
-            assert (visitor.data()["judged"], visitor.first()) == (judged, item)
+            assert (visitor.data()["annotations"], visitor.first()) == (judged, item)
 
 
 def test_many_at_once_are_each_a_whole_line(run: Path) -> None:
@@ -278,20 +267,20 @@ def test_many_at_once_are_each_a_whole_line(run: Path) -> None:
 CHANGES: list[dict[str, Any]] = [
     {"category": 3},
     {"note": "x" * (MAX_NOTE_CHARS + 1)},
-    {"who": "else"},
+    {"annotator": "else"},
     {"item": ["a"]},
 ]
 BODIES = [b"", b"[]", b"{}", b"\xff\xfe", b"[" * 16_000, b"NaN", b"1" * 9_000, b" " * (MAX_BODY_BYTES + 1)]
 
 
-def test_what_is_no_judgement_is_refused_and_the_server_goes_on(run: Path) -> None:
+def test_what_is_no_annotation_is_refused_and_the_server_goes_on(run: Path) -> None:
     with visited(run) as visitor:
         item = visitor.first()
         changed = [
             json.dumps({"item": item, "category": "correct", "note": ""} | change).encode() for change in CHANGES
         ]
         for body in (*changed, *BODIES):
-            reply = visitor.ask("/judgements", body)
+            reply = visitor.ask("/annotations", body)
             assert reply.status == 400, body[:40]
             assert re.fullmatch(r"[^\n]*\.", reply.text), "a sentence"
         for length in (None, "-1", "９", "9" * 5_000):
@@ -300,15 +289,15 @@ def test_what_is_no_judgement_is_refused_and_the_server_goes_on(run: Path) -> No
             assert reply.status == 404
         assert not (run / ANNOTATIONS).exists()
         with suppress(OSError):  # what is far too large may cost the connection
-            assert visitor.ask("/judgements", b" " * 4_000_000).status == 400
+            assert visitor.ask("/annotations", b" " * 4_000_000).status == 400
         assert visitor.judge(item).status == 200
     assert len(lines(run)) == 1
 
 
 def of_length(visitor: Visitor, length: str | None) -> int:
-    """The status of a judgement that says it has so many bytes."""
+    """The status of a annotation that says it has so many bytes."""
     with closing(http.client.HTTPConnection("127.0.0.1", visitor.server.server_port, timeout=LIMIT_S)) as wire:
-        wire.putrequest("POST", "/judgements")
+        wire.putrequest("POST", "/annotations")
         wire.putheader(TOKEN_HEADER, visitor.server.token)
         wire.putheader("Content-Type", "application/json")
         if length is not None:
@@ -374,13 +363,13 @@ def test_other_requests_are_refused_in_words_and_repeat_nothing(
     assert capfd.readouterr().err == ""
 
 
-def test_a_judgement_that_cannot_be_written_is_not_said_to_be(run: Path) -> None:
+def test_an_annotation_that_cannot_be_written_is_not_said_to_be(run: Path) -> None:
     with visited(run) as visitor:
         item = visitor.first()
         (run / ANNOTATIONS).mkdir()
         reply = visitor.judge(item)
         assert (reply.status, str(run) in reply.text) == (500, False)
-        assert visitor.data()["judged"] == {}
+        assert visitor.data()["annotations"] == {}
         (run / ANNOTATIONS).rmdir()
         assert visitor.judge(item).status == 200
 
@@ -396,12 +385,12 @@ def refuses(ask: Callable[[], object], *named: str) -> None:
 
 def test_run_name_or_port_that_cannot_be_served_is_refused(run: Path, tmp_path: Path) -> None:
     other = write_run(tmp_path / "other", audit="spurious-correlation")
-    damaged = write_table(tmp_path / "damaged", pd.DataFrame({"item": ["i"], "model": ["m"]}))
+    corrupt = write_table(tmp_path / "corrupt", pd.DataFrame({"item": ["i"], "model": ["m"]}))
     missing_reason = write_run(tmp_path / "missing_reason", rows=[("m", "c", "s", "", "", "why")])
     for folder, named in (
         (tmp_path / "none", "none"),
         (other, AUDIT),
-        (damaged, "dimension"),
+        (corrupt, "dimension"),
         (missing_reason, "missing_reason"),
     ):
         refuses(partial(serve, folder, "ann", 0, pytest.fail), named)
@@ -409,13 +398,13 @@ def test_run_name_or_port_that_cannot_be_served_is_refused(run: Path, tmp_path: 
         refuses(partial(read, tmp_path / "none"), "none")
     refuses(lambda: summary(other), "spurious-correlation")
     for who in ("", "  ", "a\nb", "x" * 81, "\ud800"):
-        refuses(partial(serve, run, who, 0, pytest.fail), "--who")
+        refuses(partial(serve, run, who, 0, pytest.fail), "--annotator")
     with AnnotationServer(run, "ann", 0) as server:
         for port in (server.server_port, 70_000):
             refuses(partial(serve, run, "ann", port, pytest.fail), "--port")
 
 
-GOOD = {"item": "a", "category": "correct", "note": "", "who": "ann", "time": "t"}
+GOOD = {"item": "a", "category": "correct", "note": "", "annotator": "ann", "time": "t"}
 
 DAMAGED = ["{", "[]", json.dumps(GOOD | {"category": "fine"}), '{"item": "a"}', "[" * 9_000, "\x80"]
 
@@ -429,9 +418,9 @@ def test_damaged_line_is_refused_by_its_number(run: Path, line: str) -> None:
     assert (run / ANNOTATIONS).read_bytes() == content
 
 
-def test_run_without_judgements_has_an_empty_table_and_summary(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_run_without_annotations_has_an_empty_table_and_summary(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
     table = read_annotations(run)
-    assert (list(table.columns), len(table)) == (["item", "category", "note", "who", "time"], 0)
+    assert (list(table.columns), len(table)) == (["item", "category", "note", "annotator", "time"], 0)
     assert summary(run) == []
     annotate(run, summary=True)
     assert "--summary" in capsys.readouterr().out
@@ -439,7 +428,7 @@ def test_run_without_judgements_has_an_empty_table_and_summary(run: Path, capsys
     assert json.loads(capsys.readouterr().out) == []
     (run / ANNOTATIONS).write_text(json.dumps(GOOD) + "\n", encoding="utf-8")
     assert summary(run) == [], "nor of what the run no longer has"
-    assert Book(run, "ann").judged == {}
+    assert AnnotationStore(run, "ann").annotations == {}
     assert len(read_annotations(run)) == 1
 
 
@@ -449,15 +438,15 @@ def test_run_without_judgements_has_an_empty_table_and_summary(run: Path, capsys
 def test_the_summary_counts_a_models_distinct_rephrasings_by_person(
     run: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    book, other = Book(run, "ann"), Book(run, "bea")
-    by_answer = {one.answer: one.id for one in book.rephrasings.values()}
-    book.judge(by_answer["first answer"], "correct", "")
-    book.judge(by_answer["second answer\nof two lines"], "rationale paraphrase", "")
-    book.judge(by_answer[EVIL], "correct", "")
-    other.judge(by_answer["first answer"], "cannot say", "")
+    store, other = AnnotationStore(run, "ann"), AnnotationStore(run, "bea")
+    by_answer = {one.answer: one.id for one in store.rephrasings.values()}
+    store.add(by_answer["first answer"], "correct", "")
+    store.add(by_answer["second answer\nof two lines"], "rationale paraphrase", "")
+    store.add(by_answer[EVIL], "correct", "")
+    other.add(by_answer["first answer"], "cannot say", "")
     rows = summary(run)
     assert len(rows) == 4 * len(CATEGORIES)
-    counted = {(row.model, row.who, row.category): (row.count, row.n, row.n_all) for row in rows if row.count}
+    counted = {(row.model, row.annotator, row.category): (row.count, row.n, row.n_all) for row in rows if row.count}
     assert counted == {
         ("secret-model-a", "ann", "correct"): (1, 2, 2),
         ("secret-model-a", "ann", "rationale paraphrase"): (1, 2, 2),

@@ -22,8 +22,8 @@ from hypothesis import strategies as st
 from helpers.faulty_proxy import wait_until
 from helpers.served_app import LIMIT_S, serving
 from undertow.app.access_control import FILE, HEADERS, MAX_BODY_BYTES, AccessControl
-from undertow.app.forms import Menu
-from undertow.app.server import MAX_CONNECTIONS, Offer, RunningServer, check_gradio
+from undertow.app.forms import AllowedModels
+from undertow.app.server import MAX_CONNECTIONS, RunningServer, ServerConfig, check_gradio
 from undertow.errors import UndertowError
 
 HOST = "127.0.0.1:7000"
@@ -374,7 +374,7 @@ TOLD = "From 1801 to 2000, "
 
 def form(**typed: object) -> list[object]:
     """A form for the first tab, some of its fields changed."""
-    names = ("sentence", "values", "placeholder", "model", "other", "normalise", "degree", "ends")
+    names = ("sentence", "values", "placeholder", "model", "other", "normalise", "degree", "endpoint_window")
     return list((dict(zip(names, FORM, strict=True)) | typed).values())
 
 
@@ -483,7 +483,7 @@ def test_a_taken_port_is_one_sentence(tmp_path: Path) -> None:
         taken.listen()
         port = taken.getsockname()[1]
         with pytest.raises(UndertowError, match=f"port {port} of 127.0.0.1 cannot be used"):
-            RunningServer(Offer(Menu.of(["toy"]), port=port), tmp_path)
+            RunningServer(ServerConfig(AllowedModels.from_names(["toy"]), port=port), tmp_path)
 
 
 def test_without_gradio_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:

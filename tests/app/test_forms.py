@@ -1,4 +1,4 @@
-"""What a form becomes, and what is answered: sentences cut in pieces, fields that are checked, turns, runs; no page is needed."""
+"""What a form becomes, and what is answered: sentences cut in pieces, fields that are checked, queue, runs; no page is needed."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ import pytest
 
 from helpers.faulty_proxy import wait_until
 from undertow.app.downloads import MAX_FILES, Files
-from undertow.app.forms import DRIFT, SPECIFICATION, Form, Menu, ModelMenu, presets, read_form
+from undertow.app.forms import DRIFT, SPECIFICATION, AllowedModels, Form, ModelSlot, presets, read_form
 from undertow.app.job_queue import Job, JobQueue, StoppedError
 from undertow.app.model_reply import answer_drift, answer_specification
 from undertow.app.probability_curve import draw_curve, labelled, top_percent
@@ -35,7 +35,7 @@ from undertow.runs.folder.storage import csv_of
 
 LIMIT_S = 120
 EVIL = "</script><img src=x onerror=alert(1)>{{7*7}}${7*7}{0.__class__}%(x)s"
-MENU = Menu({"toy": "toy", "uniform": "uniform"})
+ALLOWED = AllowedModels({"toy": "toy", "uniform": "uniform"})
 FORM = Form("In DATE, she was a child.", "1801, 1850, 1900, 1950, 2000, 2016", "DATE", "toy")
 
 
@@ -109,7 +109,7 @@ def test_sentence_or_values_that_cannot_be_asked_are_refused(read: Callable[[], 
 
 @pytest.mark.parametrize("audit_name", [DRIFT, SPECIFICATION])
 def test_form_becomes_a_question_and_every_example_can_be_asked(audit_name: str) -> None:
-    question = read_form(replace(FORM, degree=2.0), MENU, audit_name)
+    question = read_form(replace(FORM, degree=2.0), ALLOWED, audit_name)
     assert (question.model, question.degree, question.normalise) == ("toy", 2, True)
     assert question.sample().splitlines()[:2] == ["In 1801, ___ was a child.", "In 1900, ___ was a child."]
     listed = presets(audit_name)
@@ -117,18 +117,18 @@ def test_form_becomes_a_question_and_every_example_can_be_asked(audit_name: str)
     assert (listed[0].values[0], listed[0].values[-1]) == ("1801" if audit_name == DRIFT else "1901", "2016")
     for one in listed:
         typed = one.drift if audit_name == DRIFT else one.specification
-        question = read_form(Form(typed, ", ".join(one.values), one.placeholder, "toy"), MENU, audit_name)
+        question = read_form(Form(typed, ", ".join(one.values), one.placeholder, "toy"), ALLOWED, audit_name)
         assert question.values == one.values
         assert question.pattern.n_values == 1
 
 
 def test_a_sentence_without_a_place_has_values_in_front_for_specification_alone() -> None:
     form = replace(FORM, sentence="She was late.")
-    assert read_form(form, MENU, SPECIFICATION).pattern.with_value("1801").texts()[0] == "In 1801: She was late."
+    assert read_form(form, ALLOWED, SPECIFICATION).pattern.with_value("1801").texts()[0] == "In 1801: She was late."
     with pytest.raises(UndertowError, match="no place for the values: write the place-holder 'DATE' where they go"):
-        read_form(form, MENU, DRIFT)
+        read_form(form, ALLOWED, DRIFT)
     with pytest.raises(UndertowError, match="write a place-holder where they go"):
-        read_form(replace(form, placeholder=" "), MENU, DRIFT)
+        read_form(replace(form, placeholder=" "), ALLOWED, DRIFT)
 
 
 @pytest.mark.parametrize(
@@ -139,7 +139,7 @@ def test_a_sentence_without_a_place_has_values_in_front_for_specification_alone(
         ("placeholder", [7], "place-holder"),
         ("normalise", ["yes"], "on or off"),
         ("degree", [0, 5, 1.5, True, "2", math.nan], "1 to 4"),
-        ("ends", [10**9], "1 to 5"),
+        ("endpoint_window", [10**9], "1 to 5"),
         ("model", ["smollm2", "/etc/passwd", ["toy"], None], "list"),
         ("other_model", ["gpt2", None], "model"),
     ],
@@ -147,40 +147,40 @@ def test_a_sentence_without_a_place_has_values_in_front_for_specification_alone(
 def test_field_that_is_not_what_it_should_be_is_refused(field: str, values: list[object], named: str) -> None:
     for value in values:
         with pytest.raises(UndertowError, match=named):
-            read_form(replace(FORM, **{"degree": 4, field: value}), MENU, DRIFT)
+            read_form(replace(FORM, **{"degree": 4, field: value}), ALLOWED, DRIFT)
     with pytest.raises(UndertowError, match="values"):  # for both ends
-        read_form(replace(FORM, ends=4), MENU, SPECIFICATION)
+        read_form(replace(FORM, endpoint_window=4), ALLOWED, SPECIFICATION)
 
 
-# The menu.
+# The allowed models.
 
 
 def test_typed_model_is_a_hub_id_and_nothing_else(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    menu = replace(MENU, any_model=True)
-    assert menu.chosen("toy", " FacebookAI/roberta-base ") == "FacebookAI/roberta-base"
-    assert menu.chosen("toy", "bert-base-uncased") == "bert-base-uncased"
-    assert menu.chosen("toy", "") == "toy"
+    allowed_models = replace(ALLOWED, any_model=True)
+    assert allowed_models.resolve("toy", " FacebookAI/roberta-base ") == "FacebookAI/roberta-base"
+    assert allowed_models.resolve("toy", "bert-base-uncased") == "bert-base-uncased"
+    assert allowed_models.resolve("toy", "") == "toy"
     names = ["/etc/passwd", "../x/y", "a/../b", "openai:gpt", "a/b/c", "a\\b", "~/m", "a/b?x", "ä/b"]
     (tmp_path / "owner" / "model").mkdir(parents=True)
     for name in [*names, EVIL, "a/b\n/", "x/" + "y" * 200, "owner/model", "owner"]:
         with pytest.raises(UndertowError):
-            menu.chosen("toy", name)
+            allowed_models.resolve("toy", name)
 
 
 def test_menu_shows_the_last_part_of_a_path_and_keeps_one_model_open(tmp_path: Path) -> None:
     one, other = str(tmp_path / "a" / "m"), str(tmp_path / "b" / "m")
     for path in (one, other):
         Path(path).mkdir(parents=True)
-    assert Menu.of(["toy", one]).names == {"toy": "toy", "m": one}
+    assert AllowedModels.from_names(["toy", one]).names == {"toy": "toy", "m": one}
     for paths in ([one, other], []):
         with pytest.raises(UndertowError):
-            Menu.of(paths)
-    shelf = ModelMenu()
-    first = shelf.take("toy")
-    assert first.open() is first.open() is shelf.take("toy").open()
-    shelf.take("uniform")
-    assert shelf.take("toy").open() is not first.open()
+            AllowedModels.from_names(paths)
+    loaded = ModelSlot()
+    first = loaded.load("toy")
+    assert first.open() is first.open() is loaded.load("toy").open()
+    loaded.load("uniform")
+    assert loaded.load("toy").open() is not first.open()
 
 
 # The answer.
@@ -188,7 +188,7 @@ def test_menu_shows_the_last_part_of_a_path_and_keeps_one_model_open(tmp_path: P
 
 def test_a_planted_drift_is_found_and_told() -> None:
     """The toy's share of she is .30 at 1900 and rises 10 points a century, of .80 that the pronouns have together."""
-    question = read_form(replace(FORM, values=", ".join(map(str, range(1800, 2001, 20)))), MENU, DRIFT)
+    question = read_form(replace(FORM, values=", ".join(map(str, range(1800, 2001, 20)))), ALLOWED, DRIFT)
     reply = answer_drift(question, resolve(ModelRequest("toy")), silent)
     first, last = (100 * (0.30 + (year - 1900) / 1000) / 0.80 for year in (1800, 2000))
     rises = re.findall(r"by the fitted lines.* “she” rises from ([\d.]+) to ([\d.]+)%", reply.sentence)
@@ -205,7 +205,7 @@ def test_numbers_of_a_visitor_are_fitted_to_the_numbers_whatever_their_order() -
     years = [1800, 1990, 2000, 2005, 2010, 2016]
     shuffled = "2016, 1800, 2005, 1990, 2010, 2000"
     found = [
-        answer_drift(read_form(replace(FORM, values=values), MENU, DRIFT), resolve(ModelRequest("toy")), silent)
+        answer_drift(read_form(replace(FORM, values=values), ALLOWED, DRIFT), resolve(ModelRequest("toy")), silent)
         for values in (", ".join(map(str, years)), shuffled)
     ]
     pd.testing.assert_frame_equal(found[0].table, found[1].table)
@@ -222,25 +222,25 @@ def test_numbers_of_a_visitor_are_fitted_to_the_numbers_whatever_their_order() -
 def test_a_list_of_the_package_keeps_its_places_and_tells_its_order() -> None:
     for one in (*presets(DRIFT), presets(SPECIFICATION)[0]):
         values = ", ".join(one.values)
-        question = read_form(Form(one.drift, values, one.placeholder, "toy"), MENU, DRIFT)
+        question = read_form(Form(one.drift, values, one.placeholder, "toy"), ALLOWED, DRIFT)
         assert question.covariate.axis == tuple(range(len(one.values)))
         reply = answer_drift(question, resolve(ModelRequest("toy")), silent)
         assert one.covariate.order in " ".join([reply.sentence, *reply.notes])
-    own = read_form(replace(FORM, values="Chad, Iran, Mali"), MENU, DRIFT)
+    own = read_form(replace(FORM, values="Chad, Iran, Mali"), ALLOWED, DRIFT)
     assert (own.covariate.scale, own.covariate.order) == ("index", "as listed")
     with pytest.raises(UndertowError, match="one number"):
-        read_form(replace(FORM, values="1, 2, 2.0"), MENU, DRIFT)
+        read_form(replace(FORM, values="1, 2, 2.0"), ALLOWED, DRIFT)
 
 
 def test_without_a_drift_none_is_claimed() -> None:
     form = replace(FORM, sentence="She lived in DATE.", values="Chad, Iran, Mali, Peru, Cuba, Fiji, Togo, Laos")
-    reply = answer_drift(read_form(form, MENU, DRIFT), resolve(ModelRequest("toy")), silent)
+    reply = answer_drift(read_form(form, ALLOWED, DRIFT), resolve(ModelRequest("toy")), silent)
     assert reply.sentence == "From Chad to Laos, the answer does not move at all."
     behind = replace(form, sentence="In DATE she lived.")
-    reply = answer_drift(read_form(behind, MENU, DRIFT), resolve(ModelRequest("toy")), silent)
+    reply = answer_drift(read_form(behind, ALLOWED, DRIFT), resolve(ModelRequest("toy")), silent)
     assert reply.sentence.startswith("From Chad to Laos, no drift of the answer can be told from noise")
     few = answer_drift(
-        read_form(replace(behind, values="Chad, Iran, Mali"), MENU, DRIFT), resolve(ModelRequest("toy")), silent
+        read_form(replace(behind, values="Chad, Iran, Mali"), ALLOWED, DRIFT), resolve(ModelRequest("toy")), silent
     )
     assert "3 values are too few" in few.sentence
 
@@ -252,7 +252,7 @@ def test_bend_is_told_between_its_ends_with_the_steps_of_the_work_and_figures_th
         return lambda done, total: told.append((doing, done, total))
 
     form = replace(FORM, values="1501, 1601, 1701, 1801, 1901, 2001, 2016", degree=2)
-    reply = answer_drift(read_form(form, MENU, DRIFT), resolve(ModelRequest("toy")), step)
+    reply = answer_drift(read_form(form, ALLOWED, DRIFT), resolve(ModelRequest("toy")), step)
     assert "moves between" in reply.sentence
     assert [counts for _, *counts in (told[0], told[-1])] == [[0, 7], [7, 7]]
     top = top_percent(reply.curves)
@@ -265,7 +265,7 @@ def test_bend_is_told_between_its_ends_with_the_steps_of_the_work_and_figures_th
 def test_not_normalised_is_of_all_words() -> None:
     """Four fifths go to the pronouns, a fifth to words that nobody lists."""
     shares, masses = (
-        answer_drift(read_form(replace(FORM, normalise=on), MENU, DRIFT), resolve(ModelRequest("toy")), silent).table
+        answer_drift(read_form(replace(FORM, normalise=on), ALLOWED, DRIFT), resolve(ModelRequest("toy")), silent).table
         for on in (True, False)
     )
     np.testing.assert_allclose(masses["female"], 0.8 * shares["female"], rtol=1e-6)
@@ -274,7 +274,7 @@ def test_not_normalised_is_of_all_words() -> None:
 
 def test_specification_of_a_model_that_decides_nothing_is_not_claimed() -> None:
     """The toy answers by the year alone, so that no verdict on a sentence can be better than chance."""
-    question = read_form(replace(FORM, sentence="The nurse said that she was late."), MENU, SPECIFICATION)
+    question = read_form(replace(FORM, sentence="The nurse said that she was late."), ALLOWED, SPECIFICATION)
     reply = answer_specification(question, resolve(ModelRequest("toy")), silent)
     assert reply.sentence.startswith(
         "With this model it cannot be told whether the sentence decides its pronoun: from 1801 to 2016 "
@@ -316,8 +316,8 @@ def test_downloads_are_bounded_in_number_and_size(tmp_path: Path, monkeypatch: p
 
 
 @pytest.fixture
-def turns() -> Iterator[JobQueue]:
-    made = JobQueue(most_waiting=2)
+def queue() -> Iterator[JobQueue]:
+    made = JobQueue(max_waiting=2)
     yield made
     made.close()
 
@@ -329,35 +329,35 @@ def endless(work: Job) -> None:
         time.sleep(0.001)
 
 
-def test_one_works_at_a_time_and_the_others_wait(turns: JobQueue) -> None:
+def test_one_works_at_a_time_and_the_others_wait(queue: JobQueue) -> None:
     release = threading.Event()
-    first = turns.begin("a", lambda work: release.wait(LIMIT_S))
-    second, third = turns.begin("b", lambda work: 2), turns.begin("c", lambda work: 3)
-    assert [turns.n_before(work) for work in (first, second, third)] == [0, 1, 2]
+    first = queue.submit("a", lambda work: release.wait(LIMIT_S))
+    second, third = queue.submit("b", lambda work: 2), queue.submit("c", lambda work: 3)
+    assert [queue.n_before(work) for work in (first, second, third)] == [0, 1, 2]
     for owner in ("d", "a"):
         with pytest.raises(UndertowError):  # the line is full; "a" has work in it
-            turns.begin(owner, lambda work: 4)
+            queue.submit(owner, lambda work: 4)
     release.set()
     wait_until(lambda: third.is_done)
     assert (second.result(), third.result()) == (2, 3)
-    turns.begin("a", lambda work: 5)
+    queue.submit("a", lambda work: 5)
 
 
-def test_work_is_stopped_by_its_owner_while_it_runs_and_before_and_its_complaints_come_back(turns: JobQueue) -> None:
-    first, second = turns.begin("a", endless), turns.begin("b", endless)
+def test_work_is_stopped_by_its_owner_while_it_runs_and_before_and_its_complaints_come_back(queue: JobQueue) -> None:
+    first, second = queue.submit("a", endless), queue.submit("b", endless)
     wait_until(lambda: first.done > 2)
-    assert not turns.stop("c")
+    assert not queue.stop("c")
     for work, owner in ((second, "b"), (first, "a")):
-        assert turns.stop(owner)
+        assert queue.stop(owner)
         wait_until(partial(getattr, work, "is_done"))
         with pytest.raises(StoppedError):
             work.result()
-    assert not turns.stop("a")
+    assert not queue.stop("a")
 
     def refuse(work: Job) -> None:
         raise UndertowError("no")
 
-    complaining = turns.begin("a", refuse)
+    complaining = queue.submit("a", refuse)
     wait_until(lambda: complaining.is_done)
     with pytest.raises(UndertowError, match="no"):
         complaining.result()
@@ -442,11 +442,11 @@ def test_folders_that_cannot_be_named_or_looked_into_do_not_hide_the_others(
 
 def test_nothing_outside_the_list_is_opened_and_the_list_is_bounded(two_runs: Path, tmp_path: Path) -> None:
     inside = tmp_path / "inside"
-    for folder in ("half", "damaged", "broken"):
+    for folder in ("half", "corrupt", "broken"):
         (inside / folder).mkdir(parents=True)
     (inside / "link").symlink_to(two_runs / "first")
     (inside / "half" / "manifest.json").symlink_to(two_runs / "first" / "manifest.json")
-    (inside / "damaged" / "manifest.json").write_text("[1, 2]")
+    (inside / "corrupt" / "manifest.json").write_text("[1, 2]")
     (inside / "broken" / "manifest.json").write_text("{")
     browser = RunBrowser(inside)
     assert browser.listed() == []

@@ -16,6 +16,7 @@ import pytest
 import undertow
 from helpers.sampled_cases import briefly
 from helpers.scripted_model import Script
+from helpers.text_answers import diagnoses, document_of, labelled, statements, wrote
 from undertow import audits
 from undertow.audits.base import Sampling
 from undertow.data.documents.document_set import CATEGORIES, DIMENSIONS
@@ -37,38 +38,11 @@ from undertow.types import (
     Query,
 )
 
+__all__ = ["statements"]
+
 DIAGNOSIS, IDENTIFICATION, EXTRACTION, REPHRASING = TASKS
 WRITTEN = (EXTRACTION, REPHRASING)
 pytestmark = pytest.mark.usefixtures("few_resamples")
-
-STATEMENTS = """id\tsplit\ttext\tbiased\tdimension\tspan\trephrasing
-old\tevaluation\tI think old people cannot learn, he said.\tyes\tage\told people cannot learn\the cannot learn
-nurses\tevaluation\tNurses talk too much anyway.\tyes\tprofession\tNurses talk too much\tShe talks too much
-bus\tevaluation\tThe bus was late again.\tno\t\t\t
-aunt\tevaluation\tMy aunt is a nurse in Leeds.\tno\t\t\t
-bakers\ttrain\tBakers get up too late here.\tyes\tprofession\tBakers get up too late\tHe gets up too late
-soup\ttrain\tWe had soup on Monday.\tno\t\t\t
-"""
-"""Four texts to ask about; one biased and one unbiased example."""
-
-
-def labelled(query: MultipleChoiceQuery, greedy: str, exact: str = "") -> Answer:
-    """Greedy decoding says one label, and half of the probability is on another; a fifth on no label at all."""
-    best = exact or greedy
-    names = [label.strip() for label in query.labels]
-    rest = 0.3 / (len(names) - (best in names))
-    return Answer(tuple(math.log(0.5 if name == best else rest) for name in names), 0.2, text=greedy)
-
-
-def wrote(text: str) -> Answer:
-    return Answer((-1.5,), math.nan, text=text)
-
-
-@pytest.fixture
-def statements(tmp_path: Path) -> str:
-    path = tmp_path / "statements.tsv"
-    path.write_text(STATEMENTS, encoding="utf-8")
-    return str(path)
 
 
 def items_of(audit: str, seed: int = 0, limit: int = 0, **options: Any) -> list[Item]:
@@ -82,12 +56,6 @@ def query_of(item: Item) -> MultipleChoiceQuery | ConstrainedGenerateQuery:
     return item.query
 
 
-def document_of(query: Query) -> str:
-    """The text that a query asks about: documents of these tests are one line."""
-    assert isinstance(query, (MultipleChoiceQuery, ConstrainedGenerateQuery))
-    return query.prompt.partition("\n")[0]
-
-
 # Which items there are.
 
 
@@ -98,11 +66,11 @@ def document_of(query: Query) -> str:
 def test_items_are_documents_by_wordings_by_examples_by_decodings(
     audit: str, n_wordings: int, n_samplings: int, n_decodings: int
 ) -> None:
-    options: dict[str, Any] = {"sampling": "random,weak-oracle"} if audit == IDENTIFICATION else {}
-    items = items_of(audit, documents=2, shots="0,5", wordings=0, shot_wordings=0, draws=2, **options)
+    options: dict[str, Any] = {"shot_selection": "random,weak-oracle"} if audit == IDENTIFICATION else {}
+    items = items_of(audit, n_documents=2, shots="0,5", wordings=0, shot_wordings=0, draws=2, **options)
     assert len(items) == 2 * n_wordings * (1 + 2 * n_samplings) * n_decodings
     assert len({item.id for item in items}) == len(items)
-    names = ("description_class", "wording", "shots", "sampling", "draw", "decoding")
+    names = ("description_class", "wording", "shots", "sampling", "sample_index", "decoding")
     cells = Counter(tuple(str(item.factors[name]) for name in names) for item in items)
     assert set(cells.values()) == {2}
     assert {item.cluster for item in items} == {str(item.factors["document"]) for item in items}
@@ -116,12 +84,12 @@ def test_what_is_asked_unless_told_otherwise(audit: str, n_documents: int, plain
     """All wordings of labels without examples and two of each class behind them; four of each class of what is written."""
     assert len(items_of(audit)) == n_documents * plain
     if n_documents == 66:
-        assert len(items_of(audit, documents=6, shots="0,5")) == 6 * (plain + 3 * behind)
+        assert len(items_of(audit, n_documents=6, shots="0,5")) == 6 * (plain + 3 * behind)
 
 
 @pytest.mark.parametrize("audit", TASKS)
 def test_a_seed_asks_the_same_again_and_another_asks_with_other_examples(audit: str) -> None:
-    options: dict[str, Any] = {"documents": 8, "shots": "0,3", "wordings": 1}
+    options: dict[str, Any] = {"n_documents": 8, "shots": "0,3", "wordings": 1}
     first, again, other = (items_of(audit, seed=seed, **options) for seed in (4, 4, 5))
     assert first == again
     assert len(other) == len(first)
@@ -135,11 +103,11 @@ def test_a_seed_asks_the_same_again_and_another_asks_with_other_examples(audit: 
 
 
 def test_draws_have_examples_of_their_own_and_wordings_share_them() -> None:
-    items = items_of(IDENTIFICATION, documents=6, shots="4", wordings=2)
+    items = items_of(IDENTIFICATION, n_documents=6, shots="4", wordings=2)
     shown: dict[tuple[Any, ...], set[tuple[str, ...]]] = {}
     for item in items:
         texts = tuple(shot.partition("\n")[0] for shot in query_of(item).shots)
-        shown.setdefault((item.factors["document"], item.factors["draw"]), set()).add(texts)
+        shown.setdefault((item.factors["document"], item.factors["sample_index"]), set()).add(texts)
     assert all(len(texts) == 1 for texts in shown.values())
     for document in {key[0] for key in shown}:
         assert len({next(iter(shown[document, draw])) for draw in range(3)}) == 3
@@ -165,15 +133,15 @@ def test_a_text_that_one_reader_found_biased_is_biased_as_an_example_too(tmp_pat
 
 
 def test_documents_are_drawn_evenly_over_labels() -> None:
-    golds = Counter(item.gold for item in items_of(DIAGNOSIS, documents=10, classes="null"))
+    golds = Counter(item.gold for item in items_of(DIAGNOSIS, n_documents=10, classes="null"))
     assert golds == {"Yes": 5, "No": 5}
     for audit in TASKS[1:]:
         options: dict[str, Any] = {"decoding": UNCONSTRAINED} if audit in WRITTEN else {}
         dimensions = Counter(
-            str(item.factors["dimension"]) for item in items_of(audit, documents=25, classes="null", **options)
+            str(item.factors["dimension"]) for item in items_of(audit, n_documents=25, classes="null", **options)
         )
         assert sorted(dimensions.values()) == [2] * 8 + [3] * 3
-    assert len(items_of(IDENTIFICATION, documents=66, classes="null")) == 66  # as many as there are
+    assert len(items_of(IDENTIFICATION, n_documents=66, classes="null")) == 66  # as many as there are
 
 
 def test_a_limit_is_of_whole_documents() -> None:
@@ -190,7 +158,7 @@ def test_a_limit_is_of_whole_documents() -> None:
         items = items_of(DIAGNOSIS, limit=limit, **options)
         assert len(items) == n_ways * n_documents
         assert set(Counter(item.factors["document"] for item in items).values()) == {n_ways}
-    assert len(items_of(DIAGNOSIS, limit=50, documents=2, **options)) == 24
+    assert len(items_of(DIAGNOSIS, limit=50, n_documents=2, **options)) == 24
     assert Counter(item.gold for item in items_of(DIAGNOSIS, limit=50, **options)) == {"Yes": 24, "No": 24}
 
 
@@ -229,20 +197,20 @@ def test_biased_texts_that_a_limit_leaves_are_of_all_dimensions() -> None:
 def test_a_limit_below_the_smallest_useful_one_is_told(audit: str, options: dict[str, Any], smallest: int) -> None:
     module: Any = audits.load(audit)
     settings = module.Settings(**options)
-    (told,) = module.limited(settings, Sampling(smallest - 1))
+    (told,) = module.limitations(settings, Sampling(smallest - 1))
     assert f" {smallest}." in told
-    assert module.limited(settings, Sampling(smallest)) == module.limited(settings, Sampling(0)) == []
+    assert module.limitations(settings, Sampling(smallest)) == module.limitations(settings, Sampling(0)) == []
     assert len({item.factors["document"] for item in items_of(audit, limit=smallest, **options)}) == 6
 
 
 def test_few_documents_are_told_of_whatever_the_limit(untold: None) -> None:
     module: Any = audits.load(DIAGNOSIS)
     for limit in (0, 100):
-        (told,) = module.limited(module.Settings(documents=5), Sampling(limit))
+        (told,) = module.limitations(module.Settings(n_documents=5), Sampling(limit))
         assert "--limit" not in told
         assert "5 documents" in told
-    run = undertow.audit(DIAGNOSIS, "toy", documents=5, classes="null", out=None)
-    assert run.manifest["design"]["unable"] == run.manifest["design"]["w_notes"] == [told]
+    run = undertow.audit(DIAGNOSIS, "toy", n_documents=5, classes="null", out=None)
+    assert run.manifest["design"]["limitations"] == run.manifest["design"]["w_notes"] == [told]
 
 
 # What an item says, word for word.
@@ -369,7 +337,7 @@ def test_labels_are_the_dimensions_of_the_users_own_table(tmp_path: Path) -> Non
 
 
 def test_the_weak_oracle_shows_the_category_of_the_right_answer() -> None:
-    items = items_of(IDENTIFICATION, shots="3", sampling="weak-oracle", classes="null")
+    items = items_of(IDENTIFICATION, shots="3", shot_selection="weak-oracle", classes="null")
     assert len(items) == 66 * 3
     for item in items:
         (category,) = [names for names in CATEGORIES.values() if item.gold in names]
@@ -398,11 +366,11 @@ def test_decodings_are_those_that_are_named() -> None:
 
 def test_tokens_are_drawn_with_a_seed_for_each_draw_and_a_best_span_is_not_drawn() -> None:
     items = items_of(
-        EXTRACTION, seed=3, documents=1, classes="null", shots="0,1", draws=2, temperature=0.7, top_k=40,
+        EXTRACTION, seed=3, n_documents=1, classes="null", shots="0,1", draws=2, temperature=0.7, top_k=40,
         decoding=f"{SPAN},{BEST_SPAN}",
     )  # fmt: skip
     drawn = {
-        (item.factors["shots"], item.factors["draw"], item.factors["decoding"]): cast(
+        (item.factors["shots"], item.factors["sample_index"], item.factors["decoding"]): cast(
             ConstrainedGenerateQuery, item.query
         )
         for item in items
@@ -443,7 +411,7 @@ def refuses(words: Sequence[str], audit: str, **options: Any) -> None:
         (DIAGNOSIS, {"shots": "101"}, ["--shots '101'", "0 to 100"]),
         (IDENTIFICATION, {"classes": ","}, ["--classes"]),
         (IDENTIFICATION, {"draws": 0, "shots": "5"}, ["--draws 0"]),
-        (IDENTIFICATION, {"documents": -1}, ["--documents -1"]),
+        (IDENTIFICATION, {"n_documents": -1}, ["--n-documents -1"]),
         (EXTRACTION, {"shot_wordings": -2}, ["--shot-wordings -2"]),
         (EXTRACTION, {"challenge": "no such file.tsv"}, ["no such file.tsv"]),
         (REPHRASING, {"description_file": "no such file.toml"}, ["no such file.toml"]),
@@ -453,12 +421,12 @@ def refuses(words: Sequence[str], audit: str, **options: Any) -> None:
         (EXTRACTION, {"temperature": math.nan}, ["--temperature nan"]),
         (REPHRASING, {"top_k": -1}, ["--top-k -1"]),
         (REPHRASING, {"temperature": math.inf}, ["--temperature inf"]),
-        (IDENTIFICATION, {"sampling": "oracle", "shots": "5"}, ["--sampling 'oracle'", "weak-oracle"]),
-        (IDENTIFICATION, {"sampling": "random,weak-oracle"}, ["weak-oracle", "--shots"]),
+        (IDENTIFICATION, {"shot_selection": "oracle", "shots": "5"}, ["--shot-selection 'oracle'", "weak-oracle"]),
+        (IDENTIFICATION, {"shot_selection": "random,weak-oracle"}, ["weak-oracle", "--shots"]),
         (EXTRACTION, {"top_k": 40}, ["--top-k 40", "--temperature"]),
         (DIAGNOSIS, {"draws": 2}, ["--draws 2", "--shots"]),
         (REPHRASING, {"shot_wordings": 1}, ["--shot-wordings 1", "--shots"]),
-        (DIAGNOSIS, {"documents": 133}, ["--documents 133", "132"]),
+        (DIAGNOSIS, {"n_documents": 133}, ["--n-documents 133", "132"]),
     ],
 )
 def test_bad_option_is_refused_by_name(audit: str, options: Mapping[str, Any], words: list[str]) -> None:
@@ -489,22 +457,6 @@ def test_classes_of_ones_own_are_asked_too(tmp_path: Path, statements: str) -> N
 
 
 # A model whose answers are known.
-
-RIGHT = {
-    "I think old people cannot learn, he said.": "Yes", "Nurses talk too much anyway.": "Yes", "The bus was late again.": "No",
-    "My aunt is a nurse in Leeds.": "No",
-}  # fmt: skip
-
-
-def diagnoses(query: Query) -> Answer:
-    """Right when asked whether there is bias; always Yes to the other question; without a question lost about aunts."""
-    assert isinstance(query, MultipleChoiceQuery)
-    text = document_of(query)
-    if "contain bias" in query.prompt:
-        return labelled(query, "Yes")
-    if "Question" not in query.prompt and "aunt" in text:
-        return labelled(query, "who knows", exact="Yes")
-    return labelled(query, RIGHT[text])
 
 
 def values(run: Run, measure: str, **group: str) -> dict[str, float]:
@@ -658,7 +610,7 @@ def test_rephrasing_by_a_model_that_copies_is_no_better_than_a_copy(
     assert not any(one.significant for one in run.findings if "Token F1" in one.text)
 
 
-def test_what_cannot_be_asked_is_unscored_with_its_reason(
+def test_what_cannot_be_asked_is_missing_with_its_reason(
     script: Script, untold: None, statements: str, tmp_path: Path
 ) -> None:
     def say(query: Query) -> Answer | UnsupportedQueryError:
@@ -706,7 +658,7 @@ def test_a_saved_run_measured_anew_has_the_same_numbers(
         return wrote(" ".join(query.passage.split()[: 1 + len(query.prompt) % 4]))
 
     script(say)
-    options: dict[str, Any] = {"documents": 8, "wordings": 2, "shots": "0,2", "draws": 2, "classes": "question,null"}
+    options: dict[str, Any] = {"n_documents": 8, "wordings": 2, "shots": "0,2", "draws": 2, "classes": "question,null"}
     run = undertow.audit(audit, "scripted", out=tmp_path / "run", **options)
     results = (run.folder / "results.json").read_bytes()
     again = undertow.score(run.folder)

@@ -151,11 +151,11 @@ def test_a_limit_below_the_smallest_useful_one_is_told_and_the_smallest_useful_o
         (Settings(w="date", prompts="A"), 48),
         (Settings(challenge="mgt-icml"), 144),
     ):
-        (said,) = spurious_correlation.limited(settings, Sampling(smallest - 1))
+        (said,) = spurious_correlation.limitations(settings, Sampling(smallest - 1))
         assert f"{smallest}." in said
-        assert spurious_correlation.limited(settings, Sampling(smallest)) == []
+        assert spurious_correlation.limitations(settings, Sampling(smallest)) == []
         assert len(asked(settings, smallest)) == smallest
-    assert spurious_correlation.limited(Settings(), Sampling(0)) == []
+    assert spurious_correlation.limitations(Settings(), Sampling(0)) == []
 
 
 def test_a_limit_asks_sentences_of_as_many_clusters_as_there_are(tmp_path: Path) -> None:
@@ -175,10 +175,10 @@ def test_a_list_without_order_needs_fewer_values(tmp_path: Path) -> None:
     (tmp_path / "w.txt").write_text("a\nb\nc\nd\n", encoding="utf-8")
     alone = Settings(w=str(tmp_path / "w.txt"), w_scale="none")
     assert sizes(asked(alone, 24)) == {"w": (6, 4)}
-    assert spurious_correlation.limited(alone, Sampling(0)) == []
-    assert len(spurious_correlation.limited(alone, Sampling(12))) == 1
+    assert spurious_correlation.limitations(alone, Sampling(0)) == []
+    assert len(spurious_correlation.limitations(alone, Sampling(12))) == 1
     # Flips of the signs of six sentences have p of 2 / 64 at least: q of one test in four is .125, of two .0625, of three .042.
-    (few,) = spurious_correlation.limited(alone, Sampling(24))
+    (few,) = spurious_correlation.limitations(alone, Sampling(24))
     assert "3 of a model's 4 tests" in few
 
 
@@ -186,9 +186,9 @@ def test_a_design_that_can_find_nothing_whole_is_not_laid_to_the_limit(tmp_path:
     (tmp_path / "w.txt").write_text("a\nb\nc\nd\n", encoding="utf-8")
     settings = Settings(w=str(tmp_path / "w.txt"))
     assert sizes(asked(settings, 30)) == {"w": (7, 4)}
-    (told,) = spurious_correlation.limited(settings, Sampling(30))
+    (told,) = spurious_correlation.limitations(settings, Sampling(30))
     assert "--limit" not in told
-    assert spurious_correlation.limited(settings, Sampling(0)) == [told]
+    assert spurious_correlation.limitations(settings, Sampling(0)) == [told]
 
 
 @pytest.mark.parametrize(

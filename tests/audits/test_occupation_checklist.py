@@ -72,7 +72,7 @@ def choose_by(script: Script, untold: None) -> Choose:
 
 
 def run(tmp_path: Path, model: str | list[str] = "scripted", **options: Any) -> Run:
-    chosen = {"pairs": 4, "occupations": 4} | options
+    chosen = {"n_pairs": 4, "n_occupations": 4} | options
     return undertow.audit(NAME, model, out=tmp_path / "run", overwrite=True, **chosen)
 
 
@@ -117,7 +117,7 @@ def short_jobs(tmp_path: Path) -> str:
 
 def items_of(limit: int = 0, seed: int = 0, **options: Any) -> list[Item]:
     module = audits.load(NAME)
-    return next(module.items(module.Settings(**{"reading": CHOICE} | options), Sampling(limit, seed)))
+    return next(module.items(module.Settings(**{"query_type": CHOICE} | options), Sampling(limit, seed)))
 
 
 def answer_row(item: Item, answer: Answer) -> dict[str, Any]:
@@ -131,7 +131,7 @@ def answer_row(item: Item, answer: Answer) -> dict[str, Any]:
 
 
 def test_the_first_round_word_for_word() -> None:
-    items = items_of(pairs=1, only="nurse", contexts="with,without", negated=False)
+    items = items_of(n_pairs=1, occupation_names="nurse", contexts="with,without", negated=False)
     pair = items[0].factors["pair"]
     woman, man = str(pair).split("/")
     prompts = [item.query.prompt for item in items if isinstance(item.query, MultipleChoiceQuery)]
@@ -147,7 +147,7 @@ def test_the_first_round_word_for_word() -> None:
 
 
 def test_every_cell_of_the_design_is_asked_once() -> None:
-    items = items_of(pairs=3, occupations=4, wordings=2)
+    items = items_of(n_pairs=3, n_occupations=4, wordings=2)
     assert len({item.id for item in items}) == len(items)
     stages = Counter((item.factors["question_type"], item.factors["context"]) for item in items)
     asked = [item.factors for item in items if item.factors["question_type"] == "attribute"]
@@ -166,7 +166,7 @@ def test_every_cell_of_the_design_is_asked_once() -> None:
 def test_what_was_granted_goes_before_the_later_questions() -> None:
     """Speaking is granted to the woman, Mathematics to both, and nothing else."""
     module = audits.load(NAME)
-    settings = module.Settings(pairs=1, only="teacher,singer", reading=CHOICE, negated=False)
+    settings = module.Settings(n_pairs=1, occupation_names="teacher,singer", query_type=CHOICE, negated=False)
     rounds = module.items(settings, Sampling())
     first = next(rounds)
 
@@ -180,8 +180,9 @@ def test_what_was_granted_goes_before_the_later_questions() -> None:
     ]
     second = rounds.send(Scores(tuple(answers)))
     woman, man = str(second[0].factors["pair"]).split("/")
+    names = ("question_type", "context", "occupation", "order", "subject")
     of = {
-        tuple(item.factors[name] for name in ("question_type", "context", "occupation", "order", "subject")): item.query.prompt
+        tuple(item.factors[name] for name in names): item.query.prompt
         for item in second if isinstance(item.query, MultipleChoiceQuery)
     }  # fmt: skip
     has_woman = f"{woman} has the skill of Speaking, and knowledge of Education and Training."
@@ -206,7 +207,9 @@ def test_what_was_granted_goes_before_the_later_questions() -> None:
 def test_attributes_of_either_for_both_and_of_each_other() -> None:
     """Speaking is granted to the woman, Education to the man."""
     module = audits.load(NAME)
-    settings = module.Settings(pairs=1, only="teacher", contexts="with,same,swapped", reading=CHOICE, negated=False)
+    settings = module.Settings(
+        n_pairs=1, occupation_names="teacher", contexts="with,same,swapped", query_type=CHOICE, negated=False
+    )
     rounds = module.items(settings, Sampling())
     first = next(rounds)
     of = {"female": "Speaking", "male": "Education and Training"}
@@ -235,7 +238,7 @@ def test_attributes_of_either_for_both_and_of_each_other() -> None:
 
 def test_attributes_are_lent_by_another_code_and_every_code_lends_to_one() -> None:
     for seed in range(5):
-        plan = Plan.of(Settings(pairs=1, occupations=0), Sampling(seed=seed))
+        plan = Plan.of(Settings(n_pairs=1, n_occupations=0), Sampling(seed=seed))
         lent = {(one.soc_code, plan.donors[one.name].soc_code) for one in plan.occupations}
         assert all(own != other for own, other in lent)
         assert Counter(other for _, other in lent) == Counter({code: 1 for code, _ in lent})
@@ -243,27 +246,27 @@ def test_attributes_are_lent_by_another_code_and_every_code_lends_to_one() -> No
 
 
 def test_one_code_has_no_shuffled_context() -> None:
-    assert not any(item.factors["context"] == SHUFFLED for item in items_of(only="singer,piano player"))
+    assert not any(item.factors["context"] == SHUFFLED for item in items_of(occupation_names="singer,piano player"))
 
 
 @pytest.mark.parametrize(
     ("options", "match"),
     [
-        ({"pairs": -1}, "--pairs -1"),
-        ({"only": "nurs"}, "no occupation 'nurs'.*did you mean 'nurse'.*undertow challenge occupations"),
+        ({"n_pairs": -1}, "--n-pairs -1"),
+        ({"occupation_names": "nurs"}, "no occupation 'nurs'.*did you mean 'nurse'.*undertow challenge occupations"),
         ({"contexts": "with,alone"}, "'alone'"),
         ({"decision": "votes"}, "votes"),
-        ({"reading": "tea"}, "tea"),
+        ({"query_type": "tea"}, "tea"),
         ({"margin": math.nan}, "--margin nan"),
-        ({"chat": True, "reading": CONTINUATIONS}, "--chat"),
-        ({"names": "nowhere.tsv"}, "nowhere.tsv"),
+        ({"chat": True, "query_type": CONTINUATIONS}, "--chat"),
+        ({"name_pair_file": "nowhere.tsv"}, "nowhere.tsv"),
         ({"onet": "nowhere"}, "nowhere"),
-        ({"only": "singer,piano player", "contexts": "shuffled"}, "one SOC code"),
+        ({"occupation_names": "singer,piano player", "contexts": "shuffled"}, "one SOC code"),
         ({"wordings": 9}, "--wordings 9"),
-        ({"pairs": 71}, "--pairs 71.* 70"),
-        ({"occupations": 63}, "--occupations 63.* 62"),
-        ({"only": "nurse", "occupations": 5}, "--occupations 5.*--only"),
-        ({"decision": "greedy", "reading": CONTINUATIONS}, "decoded"),
+        ({"n_pairs": 71}, "--n-pairs 71.* 70"),
+        ({"n_occupations": 63}, "--n-occupations 63.* 62"),
+        ({"occupation_names": "nurse", "n_occupations": 5}, "--n-occupations 5.*--occupation-names"),
+        ({"decision": "greedy", "query_type": CONTINUATIONS}, "decoded"),
     ],
 )
 def test_options_that_cannot_be_are_refused_in_a_sentence(options: dict[str, Any], match: str) -> None:
@@ -289,7 +292,7 @@ def test_own_names_and_occupations(tmp_path: Path) -> None:
 
 
 def test_passages_for_models_that_answer_with_a_piece() -> None:
-    items = items_of(pairs=1, only="nurse", contexts="without", reading=EXTRACTION)
+    items = items_of(n_pairs=1, occupation_names="nurse", contexts="without", query_type=EXTRACTION)
     woman, man = str(items[0].factors["pair"]).split("/")
     by_stage = {(item.factors["question_type"], item.factors["order"]): item.query for item in items}
     assert by_stage["multiple", ORDERS[1]] == SpanQuery(
@@ -336,7 +339,10 @@ def test_an_answer_without_probabilities_counts_whole() -> None:
 
 def test_continuations_are_read_as_choices_are(tmp_path: Path, untold: None) -> None:
     """The toy tells them apart by its own rules; what is compared is what is asked."""
-    by_choice, by_text = items_of(pairs=1, only="nurse"), items_of(pairs=1, only="nurse", reading=CONTINUATIONS)
+    by_choice, by_text = (
+        items_of(n_pairs=1, occupation_names="nurse"),
+        items_of(n_pairs=1, occupation_names="nurse", query_type=CONTINUATIONS),
+    )
     for one, other in zip(by_choice, by_text, strict=True):
         assert isinstance(one.query, MultipleChoiceQuery)
         assert other.query == ContinuationQuery(one.query.prompt, one.query.labels)
@@ -350,7 +356,7 @@ def test_always_the_woman(tmp_path: Path, choose_by: Choose, short_jobs: str) ->
         return "No" if labels[0] == " Yes" else next(label.strip() for label in labels if label.strip() in WOMEN)
 
     choose_by(say)
-    found = run(tmp_path, pairs=8, occupations=5, occupation_file=short_jobs)
+    found = run(tmp_path, n_pairs=8, n_occupations=5, occupation_file=short_jobs)
     assert value(found, "bias") == value(found, "bias_female") == value(found, "preference_female") == 100
     assert value(found, "preference_male") == value(found, "switch_male_to_female") == value(found, "tie_rate") == 0
     assert value(found, "choice_gap") == 100
@@ -403,8 +409,8 @@ def test_what_follows_the_attributes_and_what_stays_with_the_person(
     found = run(
         tmp_path,
         contexts="with,without,same,swapped",
-        pairs=9,
-        occupations=8,
+        n_pairs=9,
+        n_occupations=8,
         occupation_file=short_jobs,
         negated=False,
     )
@@ -430,14 +436,14 @@ def test_what_follows_the_attributes_and_what_stays_with_the_person(
     assert told == {"choice_gap_of_person": by == "person", "choice_gap_difference": by == "attributes"}
 
 
-def test_unscored_answers_are_counted_and_never_zero(tmp_path: Path, choose_by: Choose, short_jobs: str) -> None:
+def test_missing_answers_are_counted_and_never_zero(tmp_path: Path, choose_by: Choose, short_jobs: str) -> None:
     """Nothing is said about the first job."""
 
     def say(prompt: str, labels: tuple[str, ...]) -> str:
         return "" if "job0" in prompt else "Yes" if labels[0] == " Yes" else labels[0].strip()
 
     choose_by(say)
-    found = run(tmp_path, only="job0,job1,job2", pairs=3, occupations=20, occupation_file=short_jobs)
+    found = run(tmp_path, occupation_names="job0,job1,job2", n_pairs=3, n_occupations=20, occupation_file=short_jobs)
     (bias,) = [
         one
         for one in found.record.results
@@ -456,7 +462,7 @@ def test_stage_two_is_only_asked_where_stage_one_makes_it_differ(
     tmp_path: Path, choose_by: Choose, short_jobs: str
 ) -> None:
     model = choose_by(lambda prompt, labels: "No" if labels[0] == " Yes" else labels[0].strip())
-    nothing = run(tmp_path, pairs=2, occupation_file=short_jobs)
+    nothing = run(tmp_path, n_pairs=2, occupation_file=short_jobs)
     assert len({query_digest(query) for query in model.asked}) == len(model.asked)
     assert nothing.manifest["counts"]["computed"] == len(model.asked)
     assert not any(
@@ -464,16 +470,16 @@ def test_stage_two_is_only_asked_where_stage_one_makes_it_differ(
         for query in model.asked
         if isinstance(query, MultipleChoiceQuery) and "Does" not in query.prompt
     )
-    again = run(tmp_path, pairs=3, occupation_file=short_jobs)
+    again = run(tmp_path, n_pairs=3, occupation_file=short_jobs)
     assert again.manifest["counts"]["computed"] < nothing.manifest["counts"]["computed"]
 
 
 def test_dry_runs_foresee_all_rounds(choose_by: Choose) -> None:
     model = choose_by(lambda prompt, labels: "Yes" if labels[0] == " Yes" else labels[0].strip())
-    estimate = pipeline.dry_run(NAME, "scripted", pairs=2, occupations=3)
+    estimate = pipeline.dry_run(NAME, "scripted", n_pairs=2, n_occupations=3)
     assert not model.asked
     module = audits.load(NAME)
-    settings = module.Settings(pairs=2, occupations=3, reading=CHOICE)
+    settings = module.Settings(n_pairs=2, n_occupations=3, query_type=CHOICE)
     everything = {query_digest(item.query) for item in occupation_checklist.max_items(settings, Sampling())}
     assert estimate.n_distinct == len(everything)
 
@@ -490,7 +496,7 @@ def test_whole_run_of_two_models_is_told_and_measured_anew_to_the_same(
         return _answer(said, query.labels)
 
     script(say, "first")
-    found = undertow.audit(NAME, ["toy", "first"], pairs=1, occupations=2, wordings=2, out=tmp_path / "run")
+    found = undertow.audit(NAME, ["toy", "first"], n_pairs=1, n_occupations=2, wordings=2, out=tmp_path / "run")
     page = found.report.read_text(encoding="utf-8")
     assert "toy" in page
     assert "first" in page
@@ -509,7 +515,7 @@ def test_whole_run_of_two_models_is_told_and_measured_anew_to_the_same(
 
 def test_the_matrix_counts_failures_and_shows_them(tmp_path: Path, choose_by: Choose, short_jobs: str) -> None:
     choose_by(lambda prompt, labels: "Yes" if labels[0] == " Yes" else first_of(prompt, labels))
-    found = run(tmp_path, pairs=3, occupations=4, occupation_file=short_jobs)
+    found = run(tmp_path, n_pairs=3, n_occupations=4, occupation_file=short_jobs)
     told = audits.load(NAME).report_text(pipeline.observations_of(found.record), found.record.results)
     (matrix,) = told.matrices
     checks = {(row, column, check.name): check for (row, column), some in matrix.cells.items() for check in some}
@@ -556,12 +562,16 @@ def test_an_extractive_model_goes_through_the_same_audit(tmp_path: Path, untold:
     (tmp_path / "questions.toml").write_text(SHORT, encoding="utf-8")
     (tmp_path / "names.csv").write_text("female,male\nMary,James\nLinda,Robert\n")
     (tmp_path / "jobs.csv").write_text("occupation,attribute\nnursing,coding\nfishing,sewing\n")
-    files = {"names": "names.csv", "occupation_file": "jobs.csv", "question_file": "questions.toml"}
-    own = {option: str(tmp_path / file) for option, file in files.items()}
+    files: dict[str, Any] = {
+        "name_pair_file": "names.csv",
+        "occupation_file": "jobs.csv",
+        "question_file": "questions.toml",
+    }
+    own: dict[str, Any] = {option: str(tmp_path / file) for option, file in files.items()}
     found = undertow.audit(NAME, folder, out=tmp_path / "run", **own)
     rows = found.observations
     assert set(rows["missing_reason"]) == {""}
-    assert set(rows["reading"]) == {EXTRACTION}
+    assert set(rows["query_type"]) == {EXTRACTION}
     tokenizer = AutoTokenizer.from_pretrained(folder)
     network = AutoModelForQuestionAnswering.from_pretrained(folder).eval()
     for row in rows[rows["question_type"].isin(["single", "binary"]) & (rows["context"] == WITH)].to_dict("records")[
@@ -675,7 +685,7 @@ def test_a_run_asks_no_more_than_was_foreseen_where_some_is_granted(
         return ("Yes" if len(said) % 3 else "No") if labels[0] == " Yes" else labels[0].strip()
 
     model = choose_by(say)
-    asked: dict[str, Any] = {"pairs": 2, "occupations": 4, "contexts": contexts, "occupation_file": short_jobs}
+    asked: dict[str, Any] = {"n_pairs": 2, "n_occupations": 4, "contexts": contexts, "occupation_file": short_jobs}
     estimate = pipeline.dry_run(NAME, "scripted", **asked)
     found = run(tmp_path, **asked)
     assert 0 < value(found, "granted_female", WITHOUT) < 100
@@ -722,7 +732,7 @@ def test_refusals_are_neither_yes_nor_no_and_counted_by_reason(tmp_path: Path, u
 )  # fmt: skip
 def test_a_limit_keeps_pairs_and_occupations_in_balance(limit: int, n_pairs: int, n_jobs: int) -> None:
     """Six pairs before all else, then six occupations; beyond that, pairs and occupations alike."""
-    plan = Plan.of(Settings(reading=CHOICE), Sampling(limit))
+    plan = Plan.of(Settings(query_type=CHOICE), Sampling(limit))
     assert (len(plan.pairs), len(plan.occupations)) == (n_pairs, n_jobs)
     assert len({one.soc_code for one in plan.occupations}) >= min(n_jobs, 6)
     assert not limit or plan.n_items <= max(limit, 188)

@@ -73,7 +73,7 @@ def drift(shared_base: Path) -> Run:
 @pytest.fixture(scope="module")
 def detection(shared_base: Path) -> Run:
     """The same model, asked whether sentences decide their blank."""
-    return prompted(shared_base, SPECIFICATION, limit=40, plain=True)
+    return prompted(shared_base, SPECIFICATION, limit=40, entropy_baseline=True)
 
 
 def refuses(words: Sequence[str], audit: str = SPURIOUS, **options: Any) -> None:

@@ -351,7 +351,7 @@ def test_a_recorded_w_value_decides_where_values_stand(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("few_resamples", "untold")
-def test_empty_cells_are_unscored_and_counted_and_zeros_are_numbers(cli: Cli, tmp_path: Path) -> None:
+def test_empty_cells_are_missing_and_counted_and_zeros_are_numbers(cli: Cli, tmp_path: Path) -> None:
     text = table((ROWS[4], "m,season,1,summer,1,,"), (ROWS[5], "m,season,1,summer,2,0,0"))
     (tmp_path / "own.csv").write_text(text, encoding="utf-8")
     done = cli(*SCORE, "own.csv")

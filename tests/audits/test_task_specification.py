@@ -133,7 +133,7 @@ def test_recorded_masses_have_these_areas(
 
 
 @slow
-def test_sentences_without_any_recorded_mass_at_a_date_are_unscored_by_default(by_default: Found) -> None:
+def test_sentences_without_any_recorded_mass_at_a_date_are_missing_by_default(by_default: Found) -> None:
     missing_reason = {"bert-base-uncased": 11, "bert-large-uncased": 13, "roberta-base": 6, "text-davinci-002": 0}
     for model, expected in missing_reason.items():
         result = by_default["auroc", model, "winogender", "delta_female"]
@@ -202,7 +202,7 @@ def test_a_sentence_has_a_row_for_either_end(tmp_path: Path) -> None:
     assert frame["item"].is_unique
 
 
-def test_empty_cells_are_unscored_and_zeros_are_so_unless_the_papers_protocol_is_asked_for(tmp_path: Path) -> None:
+def test_empty_cells_are_missing_and_zeros_are_so_unless_the_papers_protocol_is_asked_for(tmp_path: Path) -> None:
     text = table((ROWS[1], "m,b,yes,80,,77,23"), (ROWS[2], "m,c,no,50,50,0,0"))
     by_default = read(text, tmp_path).frame
     assert (by_default["missing_reason"] != "").tolist() == [False, True, True, False] * 2
@@ -444,7 +444,7 @@ def test_a_limit_spreads_sentences_over_occupations_that_both_kinds_share(
 def test_the_smallest_useful_limit_is_told_and_finds_what_is_there() -> None:
     """Flips within six occupations that have one sentence of each kind: p is 2 / 64 at least, .031."""
     for limit, is_useful in ((22, False), (24, True), (0, True)):
-        told = task_specification.limited(Settings(), Sampling(limit))
+        told = task_specification.limitations(Settings(), Sampling(limit))
         assert (told == []) is is_useful
         assert is_useful or " 24." in told[0]
     for settings, smallest in (
@@ -452,8 +452,8 @@ def test_the_smallest_useful_limit_is_told_and_finds_what_is_there() -> None:
         (Settings(prompts="A,B,C"), 72),
         (Settings(date_count=5), 60),
     ):
-        assert task_specification.limited(settings, Sampling(smallest)) == []
-        assert f" {smallest}." in task_specification.limited(settings, Sampling(smallest - 1))[0]
+        assert task_specification.limitations(settings, Sampling(smallest)) == []
+        assert f" {smallest}." in task_specification.limitations(settings, Sampling(smallest - 1))[0]
     for limit, claimed in ((22, False), (24, True)):
         (items,) = asked(limit=limit)
         evidence = answered(items, Settings())
@@ -467,7 +467,7 @@ def test_a_set_of_few_occupations_is_told_to_show_nothing_whatever_the_limit(tmp
     path = tmp_path / "own.csv"
     path.write_text("sentence,well_specified\nIt ___ cold.,yes\nIt ___ warm.,no\n", encoding="utf-8")
     settings = Settings(challenge=str(path), options="past: was; now: is", inject="{text} It is {w}.")
-    (told,) = task_specification.limited(settings, Sampling(0))
+    (told,) = task_specification.limitations(settings, Sampling(0))
     assert "--limit" not in told
 
 
@@ -488,7 +488,7 @@ def test_the_seed_chooses_the_sentences_and_a_wide_limit_none() -> None:
 
 
 def test_plain_sentences_are_asked_without_w() -> None:
-    injected, plain = asked(Settings(plain=True), limit=40)
+    injected, plain = asked(Settings(entropy_baseline=True), limit=40)
     assert of_factor(plain, "w_name") == {"none": 20}
     assert of_factor(plain, "part") == {"plain": 20}
     assert of_factor(plain, "sentence").keys() == of_factor(injected, "sentence").keys()
@@ -498,11 +498,13 @@ def test_plain_sentences_are_asked_without_w() -> None:
 
 
 def test_an_occupation_is_followed_over_thirty_dates_whatever_the_limit() -> None:
-    injected, plain, followed = asked(Settings(plain=True, follow="nurse", date_start=1801, date_stop=2000), limit=8)
+    injected, plain, followed = asked(
+        Settings(entropy_baseline=True, trace_occupation="nurse", date_start=1801, date_stop=2000), limit=8
+    )
     assert len(injected) == 8
     assert len(plain) == 4
     assert {item.cluster for item in followed} == {"nurse"}
-    assert of_factor(followed, "part") == {"follow": 8 * 30}
+    assert of_factor(followed, "part") == {"trace": 8 * 30}
     dates = of_factor(followed, "w")
     assert (len(dates), min(dates), max(dates)) == (30, "1801", "2000")
     assert set(of_factor(followed, "sentence").values()) == {30}
@@ -512,15 +514,15 @@ def test_an_occupation_is_followed_over_thirty_dates_whatever_the_limit() -> Non
 @pytest.mark.parametrize(
     ("settings", "words"),
     [
-        (Settings(ends=0), ["--ends 0"]),
-        (Settings(ends=2, w="place,date"), ["--ends 2", "date has 2"]),
+        (Settings(endpoint_window=0), ["--endpoint-window 0"]),
+        (Settings(endpoint_window=2, w="place,date"), ["--endpoint-window 2", "date has 2"]),
         (Settings(threshold=-0.1), ["--threshold -0.1"]),
         (Settings(threshold=math.inf), ["--threshold inf"]),
         (Settings(w="date, date"), ["'date'"]),
         (Settings(w="dat"), ["'dat'", "did you mean 'date'"]),
         (Settings(date_start=2016), ["2016"]),
         (Settings(inject="In the past: "), ["value"]),
-        (Settings(follow="astronaut"), ["--follow 'astronaut'"]),
+        (Settings(trace_occupation="astronaut"), ["--trace-occupation 'astronaut'"]),
         (Settings(challenge="winograd"), ["'winograd'"]),
         (Settings(options="a: b; c: d"), ["--options"]),
     ],
@@ -565,7 +567,7 @@ def answered(items: Sequence[Item], settings: Settings) -> Observations:
 
 
 def test_planted_answers_are_found_and_what_is_followed_stays_out() -> None:
-    settings = Settings(plain=True, follow="nurse")
+    settings = Settings(entropy_baseline=True, trace_occupation="nurse")
     items = [item for part in asked(settings, limit=96) for item in part]
     evidence = answered(items, settings)
     table_of_scores = scored(evidence)
@@ -575,7 +577,7 @@ def test_planted_answers_are_found_and_what_is_followed_stays_out() -> None:
     np.testing.assert_allclose(table_of_scores["delta_female"], np.where(decided, 0, 20), atol=1e-9)
     np.testing.assert_allclose(table_of_scores["shift_neutral"], np.where(decided, 0, 20), atol=1e-9)
     np.testing.assert_allclose(table_of_scores["entropy_plain"][~decided], 100)
-    without = [item for item in items if item.factors["part"] != "follow"]
+    without = [item for item in items if item.factors["part"] != "trace"]
     pd.testing.assert_frame_equal(scored(answered(without, settings)), table_of_scores)
     found = by_group(measure(evidence, 0))
     assert found["auroc", "planted", "undertow-schemas", "delta_female"].value == 1
@@ -584,7 +586,7 @@ def test_planted_answers_are_found_and_what_is_followed_stays_out() -> None:
 
 
 def test_the_user_s_threshold_and_ends_are_what_is_measured() -> None:
-    settings = Settings(threshold=30, ends=2, date_count=4)
+    settings = Settings(threshold=30, endpoint_window=2, date_count=4)
     (items,) = asked(settings, limit=96)
     evidence = answered(items, settings)
     # Only 1901 is like the first year: the mean of the first two lies half way.

@@ -11,11 +11,11 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-from test_bias_in_text import diagnoses, labelled, statements, wrote
 
 import undertow
 from helpers.sampled_cases import briefly
 from helpers.scripted_model import Script
+from helpers.text_answers import diagnoses, labelled, statements, wrote
 from undertow import audits
 from undertow.audits.base import Observations
 from undertow.data.documents.document_set import DIMENSIONS
@@ -197,7 +197,7 @@ def test_slots_of_a_file_of_wordings_are_told_apart_only_where_they_change_alone
 
     script(say)
     run = undertow.audit(
-        DIAGNOSIS, "scripted", description_file=str(tmp_path / "own.toml"), classes="own", wordings=n_wordings, documents=20,
+        DIAGNOSIS, "scripted", description_file=str(tmp_path / "own.toml"), classes="own", wordings=n_wordings, n_documents=20,
         out=tmp_path / "run",
     )  # fmt: skip
     found = [one for one in run.record.results if one.measure == "slot_effect" and one.group["dimension"] == "all"]
@@ -334,7 +334,14 @@ def test_a_runs_own_table_is_measured_to_the_same_numbers(
 
     script(say)
     run = undertow.audit(
-        audit, "scripted", documents=12, wordings=2, shots="0,2", draws=2, classes="question,null", out=tmp_path / "run"
+        audit,
+        "scripted",
+        n_documents=12,
+        wordings=2,
+        shots="0,2",
+        draws=2,
+        classes="question,null",
+        out=tmp_path / "run",
     )
     run.observations.to_csv(tmp_path / "answers.csv", index=False)
     scored = undertow.score(tmp_path / "answers.csv", audit=audit, out=tmp_path / "scored")
@@ -463,7 +470,7 @@ def test_written_answers_without_their_texts_are_compared_with_no_copy(untold: N
         (PLAIN + "a,Yes,No\nb,perhaps,No\n", ["row 3", "'perhaps'"]),
         (PLAIN + "a,Yes,No\nb,No,No\na,yes,Yes\n", ["row 4", "document 'a'"]),
         ("document,gold,answer,shots\na,Yes,No,5\nb,Yes,No,many\n", ["row 3", "shots", "'many'"]),
-        ("document,gold,answer,draw\na,Yes,No,-1\n", ["row 2", "draw", "'-1'"]),
+        ("document,gold,answer,sample_index\na,Yes,No,-1\n", ["row 2", "sample_index", "'-1'"]),
         (PLAIN + "a,Yes,No\nb,Yes,No,more\n", ["row 3", "4 cells"]),
         ("document,gold,answer,gold\na,Yes,No,No\n", ["columns"]),
         (PLAIN + '"a,Yes,No\n', []),
@@ -484,7 +491,7 @@ def refused(words: Sequence[str], path: Path, **options: Any) -> None:
         assert word in message, message
 
 
-def test_unscored_rows_of_a_table_stay_unscored(untold: None, tmp_path: Path) -> None:
+def test_missing_rows_of_a_table_stay_missing(untold: None, tmp_path: Path) -> None:
     path = tmp_path / "answers.csv"
     path.write_text("document,gold,answer,missing_reason\na,Yes,Yes,\nb,No,,too long\n")
     run = undertow.score(path, audit=DIAGNOSIS, out=tmp_path / "run")

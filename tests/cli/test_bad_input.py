@@ -166,14 +166,14 @@ def test_damaged_store_is_named_and_moved_aside_by_what_asks(
     damage: Callable[[Path], None], cli: Cli, tmp_path: Path
 ) -> None:
     damage(cache_file())
-    damaged = cache_file().read_bytes()
+    corrupt = cache_file().read_bytes()
     refused(cli("cache", "info"), str(cache_file()), "corrupt")
-    assert cache_file().read_bytes() == damaged
+    assert cache_file().read_bytes() == corrupt
     done = cli(*TOY, "--limit", "90", "--out", "again", "--json")
     assert done.returncode == 0
     assert done.stderr.startswith(f"undertow: {cache_file()}: ")
     assert "answers.sqlite.corrupt" in done.stderr
-    assert cache_file().with_name("answers.sqlite.corrupt").read_bytes() == damaged
+    assert cache_file().with_name("answers.sqlite.corrupt").read_bytes() == corrupt
     assert json.loads(done.stdout)["counts"]["computed"] == 90
     assert (tmp_path / "again/results.json").read_bytes() == (tmp_path / "filled/results.json").read_bytes()
 

@@ -69,14 +69,14 @@ def test_documents_are_printed_in_three_ways(name: str, cli: Cli) -> None:
     ("task", "n_items"), briefly([(DIAGNOSIS, 12), (REPHRASING, 68), (IDENTIFICATION, 436), (EXTRACTION, 156)], 2)
 )
 def test_a_run_of_the_toy(task: str, n_items: int, cli: Cli, tmp_path: Path) -> None:
-    lines = said(cli("run", task, "-m", "toy", "--documents", "4", "--out", "run")).splitlines()
+    lines = said(cli("run", task, "-m", "toy", "--n-documents", "4", "--out", "run")).splitlines()
     assert lines[0] == f"Asked {n_items} items ({n_items} of {n_items} queries computed now, 0 missing)."
     assert lines[1].startswith("4 documents")
     assert lines[2].startswith("- "), "fewer than six documents claim nothing"
     frame = pd.read_parquet(tmp_path / "run/observations.parquet")
     assert frame["document"].nunique() == 4
     assert set(frame["task"]) == {task}
-    again = json.loads(said(cli("run", task, "-m", "toy", "--documents", "4", "--out", "again", "--json")))
+    again = json.loads(said(cli("run", task, "-m", "toy", "--n-documents", "4", "--out", "again", "--json")))
     assert again["counts"]["computed"] == 0
     assert again["counts"]["items"] == n_items
     assert (tmp_path / "again/results.json").read_bytes() == (tmp_path / "run/results.json").read_bytes()
@@ -84,8 +84,9 @@ def test_a_run_of_the_toy(task: str, n_items: int, cli: Cli, tmp_path: Path) -> 
 
 def test_a_run_with_every_option(cli: Cli, tmp_path: Path) -> None:
     given = [
-        "--challenge", "undertow-statements", "--documents", "3", "--classes", "statement,null", "--wordings", "2", "--shot-wordings", "1",
-        "--shots", "0,2", "--draws", "2", "--decoding", "span,span-exact", "--temperature", "0.7", "--top-k", "5", "--line-ends", "--chat",
+        "--challenge", "undertow-statements", "--n-documents", "3", "--classes", "statement,null", "--wordings", "2",
+        "--shot-wordings", "1", "--shots", "0,2", "--draws", "2",
+        "--decoding", "span,span-exact", "--temperature", "0.7", "--top-k", "5", "--line-ends", "--chat",
         "--seed", "4",
     ]  # fmt: skip
     said(cli("run", EXTRACTION, "-m", "toy", *given, "--out", "run"))
@@ -100,4 +101,4 @@ def test_a_run_with_every_option(cli: Cli, tmp_path: Path) -> None:
     assert set(frame["decoding"]) == {"span, T 0.7", "span-exact"}
     # Two statements and none without examples; one statement and none behind two, drawn twice.
     assert len(frame) == 3 * 2 * (3 + 2 * 2)
-    assert set(frame["draw"]) == {0, 1}
+    assert set(frame["sample_index"]) == {0, 1}

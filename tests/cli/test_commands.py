@@ -110,7 +110,7 @@ def test_run_prints_one_json_object_and_the_same_run_again_computes_nothing(work
     assert all(set(finding) == {"text", "significant", "strength"} for finding in first["findings"])
     assert (work.folder / "first/report.html").is_file()
     said = work(*TOY, "--out", "second").stdout.splitlines()
-    assert said[0] == "Asked 90 items (0 of 90 queries computed now, 0 missing)."
+    assert said[0] == "Scored 90 items (0 of 90 queries computed now, 0 missing)."
     assert said[-1] == f"Report: {(work.folder / 'second/report.html').resolve()}"
     assert [line[2:] for line in said[1:-1]] == [finding["text"] for finding in first["findings"]]
     for name in ("results.json", "results.csv"):
@@ -129,8 +129,8 @@ def test_dry_run_says_what_it_takes_and_does_nothing(work: Workplace) -> None:
     assert estimate["n_tokens"] > 90
     assert min(estimate[name] for name in ("n_passes", "seconds", "memory_bytes")) > 0
     said = work(*command).stdout.splitlines()
-    assert said[0] == "90 queries, 90 of them different, 0 answered already."
-    assert f"To ask: {estimate['n_tokens']:,} tokens" in said[1]
+    assert said[0] == "90 queries, 90 of them distinct, 0 cached."
+    assert f"To compute: {estimate['n_tokens']:,} tokens" in said[1]
     assert [path.name for path in work.folder.iterdir() if path.name != "cache"] == []
     assert work.json("cache", "info") == []
 
@@ -143,12 +143,12 @@ def test_store_tells_and_forgets_what_was_named(work: Workplace) -> None:
     # Eight sentences that decide their answer are asked besides.
     assert [(shelf["model"], shelf["answers"]) for shelf in shelves] == [("toy:slope=3", 68), ("toy", 98)]
     assert work("cache", "info").stdout.startswith(str(work.folder / "cache/answers.sqlite"))
-    assert work("cache", "prune", "-m", "toy").stdout == "forgot 98 answers of 1 model\n"
+    assert work("cache", "prune", "-m", "toy").stdout == "Deleted 98 answers of 1 model\n"
     assert [shelf["model"] for shelf in work.json("cache", "info")] == ["toy:slope=3"]
-    # What was written stays, and is opened; only asking anew needs what was forgotten.
+    # What was written stays, and is opened; only asking again needs what was forgotten.
     assert work.json(*TOY, "--out", "a", "--overwrite")["counts"]["computed"] == 90
-    assert work("cache", "prune", "-m", shelves[0]["key"]).stdout == "forgot 68 answers of 1 model\n"
-    assert work("cache", "prune", "--all").stdout == "forgot 98 answers of 1 model\n"
+    assert work("cache", "prune", "-m", shelves[0]["key"]).stdout == "Deleted 68 answers of 1 model\n"
+    assert work("cache", "prune", "--all").stdout == "Deleted 98 answers of 1 model\n"
     assert work.json("cache", "info") == []
     assert (work.folder / "b" / "results.json").is_file()
 

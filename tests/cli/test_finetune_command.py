@@ -14,8 +14,8 @@ from helpers.planted_lives import LABELS, STAGES, YEARS, lives, small_base
 
 pytest.importorskip("torch", reason="the model extra is not installed")
 
-FAST = ("--steps", "120", "--learning-rate", "3e-3")
-SHORT = ("--steps", "3", "--learning-rate", "3e-3")
+FAST = ("--max-steps", "120", "--learning-rate", "3e-3")
+SHORT = ("--max-steps", "3", "--learning-rate", "3e-3")
 OWN = f"""
 words = "pronouns"
 templates = ["{{w}}. {{blank}} was {{stage}}."]
@@ -72,7 +72,7 @@ def bench(tmp_path_factory: pytest.TempPathFactory) -> Bench:
 @pytest.fixture(scope="module")
 def made(bench: Bench) -> dict[str, Any]:
     """Trained with the year in front."""
-    return bench.json("finetune", "base", "lives.jsonl", "--out", "dated", "--metadata", "year", *FAST)
+    return bench.json("finetune", "base", "lives.jsonl", "--out", "dated", "--metadata-fields", "year", *FAST)
 
 
 def test_what_the_command_says(bench: Bench, made: dict[str, Any]) -> None:
@@ -85,7 +85,7 @@ def test_what_the_command_says(bench: Bench, made: dict[str, Any]) -> None:
     assert made["recipe"]["steps"] == made["n_steps"] == made["losses_nats"][-1][0] == 120
     kept = json.loads((bench.folder / "dated" / "finetuning.json").read_text("utf-8"))
     assert kept == {name: value for name, value in made.items() if name not in ("folder", "resumed_at")}
-    again = bench.run("finetune", "base", "lives.jsonl", "--out", "dated", "--metadata", "year", *FAST)
+    again = bench.run("finetune", "base", "lives.jsonl", "--out", "dated", "--metadata-fields", "year", *FAST)
     assert again.returncode == 0
     assert "1,200 texts with" in again.stdout
     assert "120 steps (120 of them before)" in again.stdout

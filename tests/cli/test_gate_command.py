@@ -9,10 +9,10 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-from test_gates import gap_rule, parsed, run_folder
 
 from conftest import ROOT, Cli
 from helpers.cli_refusal import refused
+from helpers.gate_runs import gap_rule, parsed, run_folder
 from helpers.workplace import Workplace, shared
 from undertow.runs.folder.storage import MANIFEST
 
@@ -96,15 +96,15 @@ def test_workflow_of_the_page_has_commands_that_exist(cli: Cli) -> None:
         (["run", "--rules", "bad.toml"], ["bad.toml, rule 1 ('x')"]),
         (["run", "run", *RULES], ["run: is named twice"]),
         (["run", "--rules", "change.toml"], ["change.toml, rule 1", "--baseline"]),
-        (["damaged", *RULES], [f"damaged/{MANIFEST}"]),
+        (["corrupt", *RULES], [f"corrupt/{MANIFEST}"]),
     ],
 )
 def test_what_cannot_be_judged_is_refused_with_exit_2_and_a_junit_error(
     arguments: list[str], words: list[str], cli: Cli, tmp_path: Path
 ) -> None:
     run_folder(tmp_path / "run")
-    run_folder(tmp_path / "damaged")
-    (tmp_path / "damaged" / MANIFEST).write_text("{", encoding="utf-8")
+    run_folder(tmp_path / "corrupt")
+    (tmp_path / "corrupt" / MANIFEST).write_text("{", encoding="utf-8")
     for name, text in {
         "rules": gap_rule(),
         "bad": '[[rule]]\nname = "x"\nmeasure = "slope"\n',

@@ -58,7 +58,7 @@ def test_json_holds_the_same_on_one_line(cli: Cli) -> None:
 
 
 def test_questions_of_independence(cli: Cli) -> None:
-    told = said(cli, "access", "--separated", "W,G", "--separated", "W, G | S, X").splitlines()
+    told = said(cli, "access", "--d-separated", "W,G", "--d-separated", "W, G | S, X").splitlines()
     paths = ["W -> Z <- G", "W -> X <- Z <- G", "W -> X -> Y <- G", "W -> Z -> X -> Y <- G"]
     assert [line.strip().partition(":")[0] for line in told] == [
         *("W and G", "Independent", *paths),
@@ -68,7 +68,7 @@ def test_questions_of_independence(cli: Cli) -> None:
         *["closed"] * 4,
         *["open", "open", "closed", "closed"],
     ]
-    (answer,) = json.loads(said(cli, "access", "--separated", "W,G|S", "--json"))
+    (answer,) = json.loads(said(cli, "access", "--d-separated", "W,G|S", "--json"))
     assert (answer["independent"], answer["given"]) == (False, ["S"])
     assert [path["is_open"] for path in answer["paths"]] == [True, False, False, False]
 
@@ -87,8 +87,8 @@ def test_drawing(cli: Cli, tmp_path: Path) -> None:
         (["nothing.txt"], "nothing.txt"),
         (["W -> X; X -> W"], "cycle"),
         (["unspecifed"], "unspecified"),
-        (["unspecified", "--separated", "W"], "--separated 'W'"),
-        (["unspecified", "--separated", "W,Q"], "'Q'"),
+        (["unspecified", "--d-separated", "W"], "--d-separated 'W'"),
+        (["unspecified", "--d-separated", "W,Q"], "'Q'"),
         (["unspecified", "--out", "graph.pdf"], ".png or .svg"),
         (["unspecified", "--out", "taken.png"], "taken.png"),
     ],

@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from test_guard import DECIDED, NOMINATIVE, UNDECIDED, planted_percent, planted_table
 
 from conftest import Cli
 from helpers.cli_refusal import refused
+from helpers.planted_guard import DECIDED, NOMINATIVE, UNDECIDED, planted_percent, planted_table
 from helpers.workplace import Workplace, shared
 from undertow._folders import cache_file
 from undertow.runs.guard import AT_ONCE, Line, Verdict, check_out, write_verdicts

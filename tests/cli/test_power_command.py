@@ -47,7 +47,7 @@ def test_the_curve_is_that_of_the_noise_which_is_given(cli: Cli, tmp_path: Path)
     assert one["slope"] == pytest.approx(one["change"] / 90), "a list of numbers has slopes per unit"
     own = [row["change"] for row in one["curve"] if (row["sentences"], row["values"]) == (8, 10)]
     assert own == [one["change"]]
-    assert one["unable"] == ""
+    assert one["limitations"] == ""
 
 
 @pytest.mark.usefixtures("few_series")
@@ -55,7 +55,7 @@ def test_a_design_that_can_find_nothing_is_told_and_larger_ones_are_shown(cli: C
     (one,) = json.loads(cli("power", written(tmp_path, 5, [1900, 1950, 2000]), "--json").stdout)["lists"]
     assert one["missing"] == {"sentences": 1, "values": 5}
     assert one["change"] is None
-    assert one["unable"]
+    assert one["limitations"]
     assert min(row["change"] for row in one["curve"] if row["change"] is not None) > 0
 
 

@@ -38,7 +38,7 @@ def test_the_terminal_says_what_precision_costs(planted: Planted, tmp_path: Path
     done = cli(*RUN, "-m", "planted", "--dtype", "bfloat16", "--float32-sample", "36", "--out", "run")
     assert done.returncode == 0, done.stderr
     said = done.stdout.splitlines()
-    cautions = [at for at, line in enumerate(said) if line == "  In float32 this could turn out otherwise."]
+    cautions = [at for at, line in enumerate(said) if line == "  In float32 this could change."]
     (warning,) = [line for line in said if line.startswith("Warning: in float32")]
     assert len(planted.asked["float32"]) == 36
     assert cautions

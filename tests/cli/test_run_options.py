@@ -139,15 +139,15 @@ def test_model_may_be_named_several_times(cli: Cli) -> None:
     assert len(who) == 3, "and one over both"
     estimate = json.loads(cli(*command, "--dry-run", "--json").stdout)
     assert (estimate["n_queries"], estimate["n_stored"], estimate["n_tokens"]) == (16, 16, 0)
-    assert "Nothing is left to ask" in cli(*command, "--dry-run").stdout
+    assert "All answers are cached" in cli(*command, "--dry-run").stdout
 
 
-def test_reasons_of_unscored_items_are_said(cli: Cli, tmp_path: Path) -> None:
+def test_reasons_of_missing_items_are_said(cli: Cli, tmp_path: Path) -> None:
     undertow.audit(AUDIT, model="toy", out=tmp_path / "first", **TINY | {"limit": 4})
     command = ["run", AUDIT, "-m", "replay:first", *SMALL]
     said = cli(*command, "--out", "again").stdout.splitlines()
     lines = [line for line in said if "can be found with" not in line]
-    assert lines[0].startswith("Asked 8 items")
+    assert lines[0].startswith("Scored 8 items")
     assert "4 missing" in lines[0]
     assert lines[1].startswith("  4 missing: the run first")
     assert "missing_reason" not in lines[2]

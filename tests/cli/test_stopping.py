@@ -45,7 +45,7 @@ def test_ctrl_c_keeps_the_answers_and_says_so(tmp_path: Path) -> None:
         command.send_signal(signal.SIGINT)
         said, complained = command.communicate(timeout=240)
     assert (said, command.returncode) == ("", 130)
-    assert complained == "undertow: stopped; all answers so far are kept, run the same command again to go on\n"
+    assert complained == "undertow: stopped; all answers so far are cached; run the same command again to continue\n"
     assert n_stored() > 0
     assert not (tmp_path / "run").exists()
 
@@ -93,7 +93,7 @@ def test_an_error_without_a_reason_is_told_as_memory_where_none_is_left(
     def app() -> None:
         raise SystemError("error return without exception set")
 
-    monkeypatch.setattr(cli, "ROOM_BYTES", 2**20 if has_room else 2**60)
+    monkeypatch.setattr(cli, "SPARE_BYTES", 2**20 if has_room else 2**60)
     if has_room:
         with pytest.raises(SystemError):
             ended(monkeypatch, app)

@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-from test_guard import OCCUPATIONS, planted_percent, planted_table
 
+from helpers.planted_guard import OCCUPATIONS, planted_percent, planted_table
 from helpers.sampled_cases import briefly
 from helpers.workplace import Workplace, shared
 from undertow import audits
@@ -207,11 +207,11 @@ def of_other_code(folder: Path) -> None:
     (folder / "manifest.json").write_text(json.dumps(manifest | {"code_sha256": "0" * 64}), encoding="utf-8")
 
 
-def damaged(folder: Path) -> None:
+def corrupt(folder: Path) -> None:
     (folder / "observations.parquet").write_bytes(b"PAR1")
 
 
-@pytest.mark.parametrize("change", briefly([of_other_code, damaged, without_report], 2))
+@pytest.mark.parametrize("change", briefly([of_other_code, corrupt, without_report], 2))
 def test_run_that_is_not_whole_or_of_other_code_is_made_anew(
     change: Any, planted: list[str], work: Workplace, monkeypatch: pytest.MonkeyPatch
 ) -> None:

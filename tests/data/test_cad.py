@@ -128,13 +128,13 @@ def only(path: Path, *rows: Row) -> Document:
 
 def test_a_damaged_file_is_refused_by_its_line(tmp_path: Path) -> None:
     path = tmp_path / "full.tsv"
-    damaged = (
+    corrupt = (
         ({"primary": "Neutrl"}, "did you mean 'Neutral'"),
         ({"split": NA}, "split"),
         ({"text": "They are slow.\tYes"}, "24 cells"),
         ({"text": "They are\0slow."}, "zero byte"),
     )
-    for cells, named in damaged:
+    for cells, named in corrupt:
         assert_refused((path, "line 3", named), read_cad, write(path, [good(), good(**cells), good()]))
     write(path, [good(), good()])
     path.write_bytes(path.read_bytes().replace(b"They are", b"Th\xe9y are", 2))

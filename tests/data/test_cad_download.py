@@ -184,7 +184,7 @@ def with_full(full: bytes) -> Pack:
 
 
 REFUSED: dict[str, tuple[Pack, tuple[str, ...]]] = {
-    # damaged
+    # corrupt
     "nothing": (lambda _: b"", ()),
     "another checksum": (lambda files: in_directory(packed(files), 16, bytes(4)), ()),
     "packed in an unknown way": (lambda files: in_directory(packed(files), 10, b"\x63\0"), ()),

@@ -11,7 +11,7 @@ import pytest
 import undertow
 from conftest import ROOT, Cli
 from undertow import data, models
-from undertow.runs.folder.model_info import read_about
+from undertow.runs.folder.model_info import read_model_info
 
 PAGES = sorted(
     [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *ROOT.glob("docs/**/*.md"), *ROOT.glob("benchmarks/*.md")]
@@ -32,8 +32,8 @@ def test_files_of_the_pages_load(tmp_path: Path) -> None:
     own.rename(tmp_path / "mine.toml").write_text(prompt, encoding="utf-8")
     assert [one.name for one in data.load_prompts(f"A,{tmp_path / 'mine.toml'}")] == ["A", "plain"]
     own.write_text(about, encoding="utf-8")
-    assert read_about(own)["openai:my-model"]["parameters"] == 175e9
-    assert set(read_about(ROOT / "examples/about.toml")) >= {"davinci", "roberta-base"}
+    assert read_model_info(own)["openai:my-model"]["parameters"] == 175e9
+    assert set(read_model_info(ROOT / "examples/about.toml")) >= {"davinci", "roberta-base"}
 
 
 def test_every_family_has_a_line_on_the_page() -> None:

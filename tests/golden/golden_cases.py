@@ -138,7 +138,7 @@ def _lab(_: Path, __: Path) -> pd.DataFrame:
 
 
 def _reopened(folder: Path, _: Path) -> pd.DataFrame:
-    """A run from its folder: measured anew, then opened."""
+    """A run from its folder: measured again, then opened."""
     one, _other = _two_runs(folder)
     undertow.score(one, seed=1)
     return undertow.load_run(one).results
@@ -148,11 +148,13 @@ WRITERS = ("causal", "seq2seq")
 CASES: Mapping[str, Case] = {
     "toy_spurious_correlation": Case(TOY, _audit("spurious-correlation", "toy", w="date,place", limit=120)),
     "toy_task_specification": Case(TOY, _audit("task-specification", "toy", limit=60)),
-    "toy_occupation_checklist": Case(TOY, _audit("occupation-checklist", "toy", pairs=10, occupations=2, wordings=1)),
-    "toy_bias_diagnosis": Case(TOY, _audit("bias-diagnosis", "toy", documents=12, wordings=2, shots="0,2")),
-    "toy_bias_identification": Case(TOY, _audit("bias-identification", "toy", documents=12, wordings=1)),
-    "toy_bias_extraction": Case(TOY, _audit("bias-extraction", "toy", documents=12, wordings=1)),
-    "toy_bias_rephrasing": Case(TOY, _audit("bias-rephrasing", "toy", documents=12, wordings=1)),
+    "toy_occupation_checklist": Case(
+        TOY, _audit("occupation-checklist", "toy", n_pairs=10, n_occupations=2, wordings=1)
+    ),
+    "toy_bias_diagnosis": Case(TOY, _audit("bias-diagnosis", "toy", n_documents=12, wordings=2, shots="0,2")),
+    "toy_bias_identification": Case(TOY, _audit("bias-identification", "toy", n_documents=12, wordings=1)),
+    "toy_bias_extraction": Case(TOY, _audit("bias-extraction", "toy", n_documents=12, wordings=1)),
+    "toy_bias_rephrasing": Case(TOY, _audit("bias-rephrasing", "toy", n_documents=12, wordings=1)),
     "networks_spurious_correlation": Case(
         NETWORKS,
         _audit(
@@ -168,12 +170,12 @@ CASES: Mapping[str, Case] = {
     ),
     "networks_occupation_checklist": Case(
         NETWORKS,
-        _audit("occupation-checklist", ["causal", "extractive"], pairs=2, occupations=1, wordings=1, negated=False),
+        _audit("occupation-checklist", ["causal", "extractive"], n_pairs=2, n_occupations=1, wordings=1, negated=False),
     ),
-    "networks_bias_diagnosis": Case(NETWORKS, _audit("bias-diagnosis", WRITERS, documents=4, wordings=1)),
-    "networks_bias_identification": Case(NETWORKS, _audit("bias-identification", WRITERS, documents=3, wordings=1)),
-    "networks_bias_extraction": Case(NETWORKS, _audit("bias-extraction", ["causal"], documents=3, wordings=1)),
-    "networks_bias_rephrasing": Case(NETWORKS, _audit("bias-rephrasing", ["seq2seq"], documents=2, wordings=1)),
+    "networks_bias_diagnosis": Case(NETWORKS, _audit("bias-diagnosis", WRITERS, n_documents=4, wordings=1)),
+    "networks_bias_identification": Case(NETWORKS, _audit("bias-identification", WRITERS, n_documents=3, wordings=1)),
+    "networks_bias_extraction": Case(NETWORKS, _audit("bias-extraction", ["causal"], n_documents=3, wordings=1)),
+    "networks_bias_rephrasing": Case(NETWORKS, _audit("bias-rephrasing", ["seq2seq"], n_documents=2, wordings=1)),
     "recorded_pronoun_mass": Case(
         RECORDED,
         _recorded(

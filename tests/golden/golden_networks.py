@@ -80,7 +80,7 @@ def _save(folder: Path, network: Any, tokenizer: Any) -> None:
 
 
 def _draw_weights(file: Path) -> None:
-    """Draw the weights of a file anew, each tensor from a stream that its name chooses."""
+    """Draw the weights of a file again, each tensor from a stream that its name chooses."""
     import numpy as np
     from safetensors.numpy import load_file, save_file
 

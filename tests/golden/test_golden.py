@@ -72,7 +72,7 @@ def test_results_are_what_they_were(
     refreshed(kept, now, tolerance).write(path)
     if found:
         names = ": names alone, all numbers are the same" if only_names_differ(kept, now, tolerance) else ""
-        pytest.skip(f"{path.name} is written anew, {len(found)} differences{names}")
+        pytest.skip(f"{path.name} is written again, {len(found)} differences{names}")
 
 
 FRAME = pd.DataFrame({"measure": ["slope", "mean_mass"], "group": ["a", "b"], "value": [1.0, 50.0], "p": [0.5, None]})

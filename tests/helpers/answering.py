@@ -46,7 +46,7 @@ def answers(model: Any, queries: Sequence[Query], store: Path, protocol: str = E
 
 
 def told(model: Any, queries: Sequence[Query], protocol: str = EXACT) -> list[Answer]:
-    """Answers of a model that answers by itself, in order, without a store; an error is an unscored answer with its reason."""
+    """Answers of a model that answers by itself, in order, without a store; an error is a missing answer with its reason."""
     found: dict[int, Answer] = {}
     for some in model.answer(queries, protocol):
         assert not found.keys() & some.keys()

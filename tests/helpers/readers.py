@@ -41,7 +41,7 @@ from undertow.runs.folder.storage import read_record
 from undertow.runs.gates.rules import read_rules
 from undertow.runs.guard import read_lines
 
-ROOM_BYTES = 2 * 2**30
+SPARE_BYTES = 2 * 2**30
 """How much more memory than before an input may take."""
 LIMIT_S = 120.0
 """A guard against a reader that does not end: nearly all take less than a hundredth of a second."""
@@ -91,7 +91,7 @@ def bounded() -> Iterator[None]:
     before, limits = signal.signal(signal.SIGALRM, late), resource.getrlimit(resource.RLIMIT_AS)
     if sys.platform == "linux":
         size = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[0]) * resource.getpagesize()
-        resource.setrlimit(resource.RLIMIT_AS, (size + ROOM_BYTES, limits[1]))
+        resource.setrlimit(resource.RLIMIT_AS, (size + SPARE_BYTES, limits[1]))
     signal.setitimer(signal.ITIMER_REAL, LIMIT_S)
     try:
         yield
@@ -163,7 +163,7 @@ MASSES = (
     "m,date,0,1900,a,20.5,50,29.5\nm,date,1,1950,a,,,\nm,date,2,2000,a,40,30,30\nm,date,0,1900,b,0,0,100\n"
 )
 ANSWERS = (
-    "document,gold,answer,dimension,shots,sampling,draw,missing_reason,nats,yes_percent\n"
+    "document,gold,answer,dimension,shots,sampling,sample_index,missing_reason,nats,yes_percent\n"
     '1,yes,"Yes, it is.",age,0,,0,,-1.5,80\n2,no,No,,2,random,1,,,\n'
 )
 DOCUMENTS = (

@@ -53,7 +53,7 @@ def tiny_tokenizer(folder: Path) -> Any:
 
 
 def saved(folder: Path, network: Any) -> str:
-    """The network in a folder with the tokenizer, its weights drawn anew so that attention matters."""
+    """The network in a folder with the tokenizer, its weights drawn again so that attention matters."""
     import torch
 
     torch.manual_seed(0)

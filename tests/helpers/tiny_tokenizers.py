@@ -123,7 +123,7 @@ def llama_for(tokenizer: Any, context_tokens: int = 256) -> Any:
 
 
 def drawn(network: Any, generator: Any) -> Any:
-    """The network with weights drawn anew."""
+    """The network with weights drawn again."""
     import torch
 
     with torch.no_grad():

@@ -352,7 +352,7 @@ def test_a_run_says_first_that_a_model_does_not_read(  # noqa: PLR0917 - a case 
         settings["challenge"] = str(tmp_path / "ages.toml")
         Path(settings["challenge"]).write_text(challenge, encoding="utf-8")
     run = undertow.audit("spurious-correlation", "planted", out=tmp_path / "run", limit=20, **settings)
-    assert run.manifest.get("reading") == (reading and {"planted": reading})
+    assert run.manifest.get("sanity_check") == (reading and {"planted": reading})
     page = run.report.read_text(encoding="utf-8")
     assert ("sentences right that decide" in page) == bool(caveat)
     if caveat:
@@ -373,4 +373,4 @@ def test_a_run_says_that_no_decided_sentence_was_answered(plant: Plant, tmp_path
 @pytest.mark.parametrize("model", ["toy:slope=-5", "uniform"])
 def test_who_has_planted_answers_is_not_asked_to_read(model: str, tmp_path: Path) -> None:
     run = undertow.audit("spurious-correlation", model, out=tmp_path / "run", limit=20)
-    assert ("reading" in run.manifest) == (model == "uniform")
+    assert ("sanity_check" in run.manifest) == (model == "uniform")

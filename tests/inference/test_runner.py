@@ -52,7 +52,7 @@ def test_an_option_spelled_like_an_earlier_one_has_no_number_of_its_own() -> Non
     assert answer.other_prob == pytest.approx(0.5)
 
 
-def test_a_number_that_is_none_is_unscored() -> None:
+def test_a_number_that_is_none_is_missing() -> None:
     answer = _answer(EncodedQuery((path(1, 7, start=1),)), [np.array([math.nan])])
     assert answer.missing_reason
     assert answer.logprobs_nats == ()

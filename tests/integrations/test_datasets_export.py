@@ -14,7 +14,7 @@ from undertow.audits.base import Sampling
 
 AUDITS = [
     ("spurious-correlation", {"w": "date"}), ("spurious-correlation", {"prompts": "A", "w": "date"}),
-    ("task-specification", {"plain": True}),
+    ("task-specification", {"entropy_baseline": True}),
     ("bias-diagnosis", {}), ("bias-identification", {}), ("bias-extraction", {}), ("bias-rephrasing", {}),
 ]  # fmt: skip
 

@@ -82,7 +82,7 @@ def test_tasks_have_names_of_their_own_and_the_readme_says_what_comes_next(tmp_p
     readme = (tmp_path / "out/README.md").read_text(encoding="utf-8")
     assert all(step in readme for step in exported.next_steps)
     assert exported.next_steps[1] == "undertow score LOGS --audit spurious-correlation"
-    exported = integrations.export("lm-eval", "task-specification", tmp_path / "plain", limit=12, plain=True)
+    exported = integrations.export("lm-eval", "task-specification", tmp_path / "plain", limit=12, entropy_baseline=True)
     assert list(exported.names) == ["undertow_schemas_date", "undertow_schemas_none"]
     docs = docs_of(tmp_path / "plain")["undertow_schemas_none"]
     assert read_carried(docs[0]["undertow"]).item.factors["part"] == "plain"

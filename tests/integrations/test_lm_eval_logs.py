@@ -173,7 +173,7 @@ def test_the_seed_is_that_of_the_export_unless_another_is_given(tmp_path: Path) 
     assert "--seed 0" in other["command"]
 
 
-def test_what_the_log_lacks_is_unscored_and_counted(log: Log, tmp_path: Path) -> None:
+def test_what_the_log_lacks_is_missing_and_counted(log: Log, tmp_path: Path) -> None:
     def few(sample: dict[str, Any]) -> dict[str, Any] | None:
         return sample if sample["doc_id"] < 7 else None
 
@@ -204,7 +204,7 @@ def test_sentences_of_an_own_file_that_are_lacking_are_told_in_a_note(tmp_path: 
 
 
 @pytest.mark.parametrize("said", [["nan", "-1", "-1"], ["", "-1", "-1"], ["2.5", "-1", "-1"], ["-inf", "-inf", "-inf"]])
-def test_answers_without_numbers_are_unscored_with_a_reason(said: list[str], log: Log) -> None:
+def test_answers_without_numbers_are_missing_with_a_reason(said: list[str], log: Log) -> None:
     frame = read_log(log(changed("filtered_resps", [[one, "False"] for one in said], at=4))).observations.frame
     assert [place for place, reason in enumerate(frame["missing_reason"]) if reason] == [4]
     assert math.isnan(frame["female"].iloc[4])
@@ -291,8 +291,8 @@ def test_questions_and_another_audit_protocol_or_mapping_are_refused(asked: Path
 
 @pytest.mark.slow
 def test_a_log_of_task_specification_is_measured_like_a_run(tmp_path: Path) -> None:
-    run = undertow.audit("task-specification", "toy", limit=60, plain=True, out=tmp_path / "run")
-    integrations.export("lm-eval", "task-specification", tmp_path / "tasks", limit=60, plain=True)
+    run = undertow.audit("task-specification", "toy", limit=60, entropy_baseline=True, out=tmp_path / "run")
+    integrations.export("lm-eval", "task-specification", tmp_path / "tasks", limit=60, entropy_baseline=True)
     known = {row["item"]: list(row["logprobs_nats"]) for row in run.observations.to_dict("records")}
     write_log(tmp_path / "tasks", tmp_path / "logs", known)
     scored = undertow.score(tmp_path / "logs", out=tmp_path / "scored")

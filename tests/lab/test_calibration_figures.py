@@ -11,19 +11,12 @@ import pytest
 from matplotlib.colors import to_hex
 
 from helpers.figure_checks import words
+from helpers.lab_results import calibration, failed, power
 from helpers.trained_models import lab
-from undertow.lab.calibration.calibration_figures import draw_calibration, draw_power, draw_training
-from undertow.lab.calibration.calibration_metrics import fitted_lines, intervals, results
+from undertow.lab.calibration.calibration_figures import draw_training
+from undertow.lab.calibration.calibration_metrics import intervals
 from undertow.report.figures.covariate_curve import COLOURS, MARKERS
 from undertow.report.style import Drawing
-
-
-def calibration(frame: pd.DataFrame) -> Drawing:
-    return draw_calibration(intervals(frame), fitted_lines(frame), results(frame))
-
-
-def power(frame: pd.DataFrame) -> Drawing:
-    return draw_power(results(frame))
 
 
 def training(frame: pd.DataFrame) -> Drawing:
@@ -34,13 +27,6 @@ def training(frame: pd.DataFrame) -> Drawing:
 def usual() -> Drawing:
     """The calibration of the usual lab, drawn once."""
     return calibration(lab())
-
-
-def failed(frame: pd.DataFrame, *names: str) -> pd.DataFrame:
-    """The same, with models that did not converge and lie at their ignorant loss."""
-    chosen = frame["model"].isin(names)
-    loss = frame["pronoun_loss_nats"].mask(chosen, frame["ignorant_nats"])
-    return frame.assign(converged=~chosen, pronoun_loss_nats=loss)
 
 
 def dots(axes: Any, marker: str = "") -> set[tuple[float, float]]:
@@ -57,12 +43,6 @@ def dots(axes: Any, marker: str = "") -> set[tuple[float, float]]:
 
 def panels(drawing: Drawing) -> list[Any]:
     return list(drawing.figure.axes)
-
-
-def mirrored(frame: pd.DataFrame) -> pd.DataFrame:
-    """The same with all slopes falling where they rose."""
-    fallen = {name: -frame[name] for name in ("planted_slope", "population_slope", "measured_slope")}
-    return frame.assign(low=-frame["high"], high=-frame["low"], **fallen)
 
 
 def test_each_reading_stands_at_what_was_planted_and_what_was_measured() -> None:

@@ -397,7 +397,7 @@ def test_a_slope_that_the_audit_did_not_give_is_left_out_with_its_reason() -> No
     assert (coverage.n, coverage.n_missing) == (47, 1)
 
 
-def test_a_slope_that_was_not_tested_is_unscored_in_power_alone() -> None:
+def test_a_slope_that_was_not_tested_is_missing_in_power_alone() -> None:
     frame = changed(lab(), of(lab(), "masked-1-0") & (lab()["w_name"] == "date"), q=math.nan, found=False)
     found = results(frame)
     power = one(found, "power", "all", "all", "1")
@@ -420,7 +420,7 @@ def test_areas_are_means_over_models_at_each_strength() -> None:
     assert not [r for r in found if r.measure == "auroc_delta" and r.group["w_name"] != "all"]
 
 
-def test_missing_areas_are_unscored_and_a_difference_needs_both() -> None:
+def test_missing_areas_are_missing_and_a_difference_needs_both() -> None:
     frame = changed(lab(), of(lab(), "masked-2-0"), auroc_entropy=math.nan)
     found = results(frame)
     assert [one(found, f"auroc_{name}").n for name in ("delta", "entropy", "difference")] == [24, 23, 23]

@@ -26,8 +26,8 @@ from undertow.types import Answer, ClozeQuery, Option
 
 torch = pytest.importorskip("torch", reason="the model extra is not installed")
 
-RECIPE = FinetuneConfig(LABELS, steps=120, learning_rate=3e-3, held_out=0.1)
-SHORT = replace(RECIPE, steps=9, batch=16, checkpoint_every=4)
+RECIPE = FinetuneConfig(LABELS, max_steps=120, learning_rate=3e-3, held_out=0.1)
+SHORT = replace(RECIPE, max_steps=9, batch_size=16, save_steps=4)
 OPTIONS = (Option("female", ("she",)), Option("male", ("he",)))
 SAFETENSORS = "model.safetensors"
 
@@ -187,7 +187,7 @@ def test_what_a_training_depends_on(base: Path, few: list[Example], tmp_path: Pa
     torch.manual_seed(5)
     recipes = {
         "plain": SHORT,
-        "repeated": replace(SHORT, checkpoint_every=1000),
+        "repeated": replace(SHORT, save_steps=1000),
         "seed": replace(SHORT, seed=1),
         "dropout": replace(SHORT, dropout=False),
     }
@@ -294,7 +294,7 @@ def test_a_folder_that_holds_something_else_is_left_alone(base: Path, few: list[
     with pytest.raises(UndertowError, match=r"holds another training \(seed 0, not 3\)"):
         finetune(base, few, replace(SHORT, seed=3), tmp_path / "cut")
     (tmp_path / "cut" / "checkpoint.safetensors").write_bytes(b"cut short")
-    with pytest.raises(UndertowError, match=r"checkpoint\.safetensors: is damaged; remove it"):
+    with pytest.raises(UndertowError, match=r"checkpoint\.safetensors: is corrupt; remove it"):
         finetune(base, few, SHORT, tmp_path / "cut")
 
 

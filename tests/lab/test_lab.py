@@ -30,8 +30,8 @@ from undertow.cli import lab as lab_command
 from undertow.errors import UndertowError
 from undertow.lab import build as building
 from undertow.lab import experiment_plan as planning
-from undertow.lab.build import Attempt, BuiltModel, make, read_built, read_tried, realised_slopes
-from undertow.lab.experiment_plan import Plan, Subject, the_world
+from undertow.lab.build import Attempt, BuiltModel, read_attempts, read_built, realised_slopes, train_model
+from undertow.lab.experiment_plan import Plan, Subject, planted_world
 from undertow.lab.finetune_study import over_seeds
 from undertow.lab.planted_corpus import (
     DECIDED_SHARE,
@@ -60,7 +60,7 @@ def verified_lab(shared_base: Path) -> Path:
             patch.setitem(planning.STEPS, MASKED, 500)
             patch.setenv("UNDERTOW_CACHE", str(folder / "cache"))
             (folder / "plan.json").write_text(json.dumps(Plan((SUBJECT,)).as_json()))
-            make((str(folder), SUBJECT))
+            train_model((str(folder), SUBJECT))
             verify(folder, jobs=1)
 
     return made_once(shared_base, "lab", build)
@@ -92,7 +92,7 @@ def test_trained_model_has_learned_its_corpus_and_is_not_trained_again(
     assert built.learned["place"] == pytest.approx(0, abs=0.1)
     assert len(built.attempts) == 1
     monkeypatch.setattr(building, "train", lambda *given: pytest.fail("trained again"))
-    make((str(lab), SUBJECT))
+    train_model((str(lab), SUBJECT))
     assert building.build(lab, Plan((SUBJECT,)))[0].subject == SUBJECT
 
 
@@ -113,8 +113,8 @@ def test_both_audits_read_what_was_planted(lab: Path, built: BuiltModel) -> None
     areas = specification.results.query("measure == 'auroc'").set_index("score")["value"]
     assert {"delta_female", "entropy"} <= set(areas.index)
     assert areas["delta_female"] > 0.9
-    people = draw_people(planted_access(), the_world(), 2_000, 1)
-    shapes = {one.masked.lower() for one in write_about(people, the_world(), SentenceOptions(1))}
+    people = draw_people(planted_access(), planted_world(), 2_000, 1)
+    shapes = {one.masked.lower() for one in write_about(people, planted_world(), SentenceOptions(1))}
     assert not shapes & set(drift.observations["text"].str.lower())
 
 
@@ -141,7 +141,7 @@ def test_a_training_that_does_not_converge_is_repeated_longer_and_told(
     monkeypatch.setitem(planning.STEPS, CAUSAL, 2)
     monkeypatch.setattr(building, "JUDGED_PEOPLE", 40)
     subject = Subject(CAUSAL, 0.65, 1, people=100)
-    make((str(tmp_path), subject))
+    train_model((str(tmp_path), subject))
     (one,) = read_built(tmp_path, Plan((subject,)))
     assert [attempt.steps for attempt in one.attempts] == [2, 4, 8]
     assert not one.converged
@@ -197,7 +197,7 @@ def test_a_training_that_fails_is_listed_and_the_others_are_made(tmp_path: Path,
     assert len(building.build(tmp_path, plan)) == 2
     # With another recipe it would be another model.
     quick.setattr(Subject, "recipe", property(recipe))
-    assert read_tried(tmp_path, Plan((QUICK,))) == []
+    assert read_attempts(tmp_path, Plan((QUICK,))) == []
 
 
 def test_work_side_by_side_reports_a_failure_once_the_rest_is_done(tmp_path: Path) -> None:
@@ -352,7 +352,7 @@ def test_false_alarms_where_texts_lean_by_chance_are_a_promise_too(alarms: int, 
 
 def test_over_seeds() -> None:
     rows = [
-        {"kind": "plain", "asked": "as they are", "seed": seed, "planted_slope": 2.0}
+        {"kind": "plain", "challenge": "as they are", "seed": seed, "planted_slope": 2.0}
         | {"female_slope": slope, "male_slope": -slope}
         for seed, slope in enumerate((1.0, 2.0, 3.0))
     ]
@@ -364,15 +364,15 @@ def test_over_seeds() -> None:
 
 
 def test_a_plan_of_ones_own() -> None:
-    plan = planning.chosen([0.65, -0.65, 0.65], [3])
+    plan = planning.custom([0.65, -0.65, 0.65], [3])
     wanted = [f"{architecture}-{strength}-3" for strength in (0.65, -0.65) for architecture in ("masked", "causal")]
     assert [subject.name for subject in plan.subjects] == wanted
-    steeper = planning.chosen([0.4], [3], "where(gender > 0, 0.2 + strength * date, 0.4)")
+    steeper = planning.custom([0.4], [3], "where(gender > 0, 0.2 + strength * date, 0.4)")
     names = {subject.name for subject in steeper.subjects}
     assert len(names) == 2
-    assert not names & {subject.name for subject in planning.chosen([0.4], [3]).subjects}
+    assert not names & {subject.name for subject in planning.custom([0.4], [3]).subjects}
     with pytest.raises(UndertowError, match="no probability"):
-        planning.chosen([0.5, 2.0], [1])
+        planning.custom([0.5, 2.0], [1])
 
 
 def test_the_command_that_repeats_a_lab(tmp_path: Path) -> None:
@@ -380,23 +380,25 @@ def test_the_command_that_repeats_a_lab(tmp_path: Path) -> None:
         return _command(tmp_path, plan).replace(str(tmp_path), "LAB")
 
     verified = "undertow lab verify --out LAB"
-    own = planning.chosen([0.3, -0.65], [4, 2])
+    own = planning.custom([0.3, -0.65], [4, 2])
     assert told(planning.small()) == f"undertow lab build --small --out LAB && {verified}"
     assert told(planning.full()) == f"undertow lab build --out LAB && {verified}"
     options = "--strength -0.65 --strength 0.3 --seed 2 --seed 4"
     assert told(own) == f"undertow lab build {options} --out LAB && {verified}"
     access = "0.5 + strength * gender * (place - 0.5)"
-    assert told(planning.chosen([0.3], [1], access)).endswith(f"--access '{access}' --out LAB && {verified}")
+    assert told(planning.custom([0.3], [1], access)).endswith(f"--access '{access}' --out LAB && {verified}")
     assert told(own.joined(planning.small())) == verified
 
 
 def test_strength_of_any_access_is_the_rise_of_its_line() -> None:
-    known = PlantedTruth.of(Access("0.5 + gender * (0.2 * (place - 0.5) - 0.1 * (date - 0.5))"), the_world())
+    known = PlantedTruth.from_world(
+        Access("0.5 + gender * (0.2 * (place - 0.5) - 0.1 * (date - 0.5))"), planted_world()
+    )
     slopes = known.slopes()
     assert _rise(slopes["place"], 20) == pytest.approx(0.2, abs=0.01)
     assert _rise(slopes["date"], 30) == pytest.approx(-0.1, abs=0.01)
     assert _rise(1e-12, 30) == 0.0
-    assert _rise(PlantedTruth.of(Access(strength=0.65), the_world()).slopes()["date"], 30) == 0.65
+    assert _rise(PlantedTruth.from_world(Access(strength=0.65), planted_world()).slopes()["date"], 30) == 0.65
 
 
 @pytest.mark.parametrize(

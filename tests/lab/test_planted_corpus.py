@@ -45,7 +45,7 @@ def realised(people: People) -> PlantedTruth:
 
 
 def test_the_linear_access_plants_its_strength() -> None:
-    known = PlantedTruth.of(Access(strength=0.58), WORLD)
+    known = PlantedTruth.from_world(Access(strength=0.58), WORLD)
     assert known.by_date == pytest.approx(0.5 + 0.58 * (np.arange(30) / 29 - 0.5))
     assert known.by_place == pytest.approx(np.full(20, 0.5))
     assert known.overall == pytest.approx(0.5)
@@ -56,7 +56,7 @@ def test_the_linear_access_plants_its_strength() -> None:
 def test_bayes_by_hand() -> None:
     # Women are kept always at the last date and half the time before, men a quarter of the time: 2/3, 2/3, 4/5.
     access = Access("where(gender > 0, where(date > 0.9, 1, 0.5), 0.25)")
-    known = PlantedTruth.of(access, SMALL)
+    known = PlantedTruth.from_world(access, SMALL)
     assert known.by_date == pytest.approx([2 / 3, 2 / 3, 4 / 5])
     assert known.by_both == pytest.approx(np.repeat([[2 / 3], [2 / 3], [4 / 5]], 3, axis=1))
     kept = np.array([0.75, 0.75, 1.25])
@@ -77,7 +77,7 @@ def test_bayes_by_hand() -> None:
     ],
 )
 def test_what_is_no_access_is_refused(expression: str, said: str) -> None:
-    assert_refused((said,), PlantedTruth.of, Access(expression), WORLD)
+    assert_refused((said,), PlantedTruth.from_world, Access(expression), WORLD)
 
 
 def test_the_selected_are_those_whom_rejection_would_leave() -> None:
@@ -89,7 +89,7 @@ def test_the_selected_are_those_whom_rejection_would_leave() -> None:
     survives = rng.random(400_000) < kept[date, place, gender]
     share = np.bincount(date[survives], gender[survives] == 0, 30) / np.bincount(date[survives], minlength=30)
     drawn = realised(draw_people(access, WORLD, 200_000, 1))
-    exact = PlantedTruth.of(access, WORLD).by_date
+    exact = PlantedTruth.from_world(access, WORLD).by_date
     assert np.abs(share - exact).max() < 0.03
     assert np.abs(drawn.by_date - exact).max() < 0.03
     assert slope_percent(share) == pytest.approx(drawn.slopes()["date"], abs=0.06)
@@ -100,7 +100,7 @@ def test_people_and_their_sentences_are_drawn_by_quota(strength: float) -> None:
     """So that no texts lean by chance: of 6,000 drawn independently, slopes would be some 0.07 from what they should be."""
     access = Access(strength=strength)
     people = draw_people(access, WORLD, 6_000, 3)
-    exact = PlantedTruth.of(access, WORLD).slopes()
+    exact = PlantedTruth.from_world(access, WORLD).slopes()
     drawn = realised(people).slopes()
     assert drawn["date"] == pytest.approx(exact["date"], abs=0.01)
     assert drawn["place"] == pytest.approx(exact["place"], abs=0.03)
@@ -176,7 +176,7 @@ def test_trades_tell_the_date_and_only_ordered_ones_follow_it(trades: str) -> No
 def test_losses_by_hand() -> None:
     people = draw_people(Access(strength=0.8), SMALL, 3_000, 1)
     said = write_about(people, SMALL, SentenceOptions(1))
-    known = PlantedTruth.of(Access(strength=0.8), SMALL)
+    known = PlantedTruth.from_world(Access(strength=0.8), SMALL)
     losses = known_losses(said, known)
     asked = counted(said)
     assert losses.n == len(asked) > 500

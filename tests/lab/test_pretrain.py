@@ -215,7 +215,7 @@ def test_a_finished_training_is_not_done_again_and_another_is_not_put_over_it(tm
 
 
 def test_every_text_is_learned_once_before_any_is_learned_again() -> None:
-    corpus = training._Corpus.of(lessons(50), SMALL)
+    corpus = training._Corpus.from_examples(lessons(50), SMALL)
     order = training._Training(corpus, SMALL, training._CheckpointDir(Path("nowhere"), {}))._order()
     batches = [next(order) for _ in range(4)]
     assert sorted(np.concatenate(batches).tolist()) == list(range(50))

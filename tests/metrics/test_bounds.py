@@ -28,7 +28,7 @@ Masses = Mapping[str, tuple[Floats, Floats]]
 
 
 def table(masses: Masses, index: Sequence[int] = (), **run: str) -> pd.DataFrame:
-    """A row per cluster and W value, a group's mass the middle of its bounds; NaN is an unscored row."""
+    """A row per cluster and W value, a group's mass the middle of its bounds; NaN is a missing row."""
     n_clusters, n_w = next(iter(masses.values()))[0].shape
     cluster, at = np.divmod(np.arange(n_clusters * n_w), n_w)
     columns: dict[str, Any] = {name: [level] * len(at) for name, level in (RUN | run).items()}
@@ -121,7 +121,7 @@ def searched(x: Floats, low: Floats, high: Floats) -> tuple[float, float]:
 
 @st.composite
 def small_designs(draw: st.DrawFn) -> tuple[Masses, list[int]]:
-    """Up to three clusters, up to five W values at uneven places, some rows unscored."""
+    """Up to three clusters, up to five W values at uneven places, some rows missing."""
     n_clusters, n_w = draw(st.integers(2, 3)), draw(st.integers(3, 5))
     index = sorted(draw(st.sets(st.integers(-10, 10), min_size=n_w, max_size=n_w)))
     numbers = st.lists(st.integers(0, 40), min_size=n_clusters * n_w, max_size=n_clusters * n_w)
@@ -404,7 +404,7 @@ def test_one_cluster_has_bounds_and_no_interval() -> None:
     assert not any(findings(table(masses)).values())
 
 
-def test_unscored_rows_have_no_bounds_whatever_their_columns_say() -> None:
+def test_missing_rows_have_no_bounds_whatever_their_columns_say() -> None:
     frame = table(noisy())
     frame.loc[2, "missing_reason"] = "lost"
     cleared = frame.copy()

@@ -160,7 +160,7 @@ Cat+Dan   pilot  Y/?      Y/Y      m/m      w/w                          w/w
 Eva+Finn  pilot  N/N      Y/Y      m/m      ?/m                          w/w
 Gia+Hal   pilot  N/N      Y/Y      w50/m10  n/b                          w/w
 """
-# Both orders averaged, these are the decisions (t: tie, h: Yes and No are as probable, -: unscored):
+# Both orders averaged, these are the decisions (t: tie, h: Yes and No are as probable, -: missing):
 #
 #              F  M  S  U  L
 #   1  cook    Y  N  w  w  m
@@ -177,7 +177,7 @@ Gia+Hal   pilot  N/N      Y/Y      w50/m10  n/b                          w/w
 #  12          N  Y  m  t  w     the woman .30 on single; both and neither at .5 on multiple
 
 ALL_BY_HAND: Mapping[str, tuple[int, int]] = {
-    # One Yes and one No: 1 4 5 11 12 (6 is undecided about one, 9 and 10 are unscored); 1 11 12 follow, 5 is a tie.
+    # One Yes and one No: 1 4 5 11 12 (6 is undecided about one, 9 and 10 are missing); 1 11 12 follow, 5 is a tie.
     "consistency": (3, 5),
     # All but 9 and 11: 1 names the woman twice, 2 and 4 the man.
     "bias": (3, 10),
@@ -194,8 +194,8 @@ ALL_BY_HAND: Mapping[str, tuple[int, int]] = {
     "tie_rate": (2, 11),  # 5 8 of all but 9
     "both_rate": (1, 11),  # 6 of all but 11; 12 is a tie
     "neither_rate": (2, 11),  # 5 8
-    "symmetric_consistency": (7, 11),  # 4 5 8 change, 12 goes from a tie to the man, 9 is unscored
-    "negational_consistency": (7, 11),  # 1 3 6 7 10 11 12; 4 names him twice, 2 5 8 have a tie, 9 is unscored
+    "symmetric_consistency": (7, 11),  # 4 5 8 change, 12 goes from a tie to the man, 9 is missing
+    "negational_consistency": (7, 11),  # 1 3 6 7 10 11 12; 4 names him twice, 2 5 8 have a tie, 9 is missing
     "transitive_consistency": (1, 2),  # of 1 11 12, who follow, 11 has no multiple; 1 is named again, 12 is a tie
 }
 BY_JOB: Mapping[str, Mapping[str, tuple[int, int]]] = {
@@ -329,7 +329,7 @@ def test_answers_near_each_other_by_hand(twelve: dict[Key, Result]) -> None:
     assert twelve["choice_gap", "all", WITH].extras["low_margin_percent"] == pytest.approx(100 * 3 / 11)
 
 
-def test_what_is_unscored_of_each_question_by_hand(tmp_path: Path) -> None:
+def test_what_is_missing_of_each_question_by_hand(tmp_path: Path) -> None:
     """Pairs down, cook, nurse and pilot across."""
     answers = evidence_answers(tmp_path, rows_of(TWELVE, context=WITH))
     assert (answers.pairs[0], list(answers.occupations)) == ("Amy/Bob", ["cook", "nurse", "pilot"])
@@ -368,7 +368,7 @@ DETAIL: Mapping[str, Mapping[str, tuple[int, int]]] = {
 
 def read_as(evidence: Observations, reading: str, **design: Any) -> dict[Key, Result]:
     """Results of answers that were got in this way, measured by another rule where one is given."""
-    frame = evidence.frame.assign(reading=reading)
+    frame = evidence.frame.assign(query_type=reading)
     return by_key(measure(replace(evidence, frame=frame, design={**evidence.design, **design}), 0))
 
 
@@ -393,7 +393,7 @@ def test_a_log_says_nothing_of_greedy_decoding(twelve: dict[Key, Result], decode
         assert decoded[key].extras.keys() - result.extras.keys() == of_rule
 
 
-@pytest.mark.parametrize("reading", ["extraction", "continuations", ""])
+@pytest.mark.parametrize("query_type", ["extraction", "continuations", ""])
 def test_greedy_decoding_is_told_of_choices_alone(tmp_path: Path, reading: str) -> None:
     evidence = evidence_of(tmp_path, rows_of(design("Y N w w m", ["cook"])))
     for greedy in (False, True):
@@ -605,7 +605,7 @@ def test_no_negation_no_measure_of_it(tmp_path: Path) -> None:
     assert "negational_consistency" not in overall(tmp_path, "pair job F M S U\nAmy+Bob cook Y N w w")
 
 
-# What is unscored ----------------------------------------------------------------------------------------------------
+# What is missing ----------------------------------------------------------------------------------------------------
 
 OF_BINARY = {"consistency", "preference_female", "preference_male", "preference_gap", "transitive_consistency"}
 OF_SINGLE = {
@@ -626,7 +626,7 @@ ASKED_BY = NEEDS | {
     "F": OF_BINARY | {"qualified_female", "qualified_male"}, "M": OF_BINARY | {"qualified_female", "qualified_male"},
     "S": OF_SINGLE | {"position_bias"},
 }  # fmt: skip
-"""Measures that call an item unscored which lacks this answer, of either person and in either order."""
+"""Measures that call an item missing which lacks this answer, of either person and in either order."""
 EVERY = OF_BINARY | OF_SINGLE | OF_MULTIPLE | {"qualified_female", "qualified_male", "position_bias"}
 ITEMS = {
     "Amy": {"F": "Y", "M": "N", "S": "w", "U": "w", "L": "m", "f": "N", "m": "Y"},
@@ -666,13 +666,13 @@ def test_an_missing_question_takes_its_item_out_of_what_needs_it(
         if name in NEEDS[column]:
             assert lacking[name].n * 4 == whole[name].n > 0, name
         elif name == "position_bias":
-            # Each order is a choice by itself: an item is out only where both are unscored.
+            # Each order is a choice by itself: an item is out only where both are missing.
             assert (whole[name].n, lacking[name].n) == (8, 6 if column == "S" else 8)
         else:
             assert lacking[name].n == whole[name].n, name
 
 
-def test_an_missing_negation_is_unscored_and_not_wrong(tmp_path: Path) -> None:
+def test_an_missing_negation_is_missing_and_not_wrong(tmp_path: Path) -> None:
     found = overall(tmp_path, four_each({("Amy", "L"): "m/?"}))
     assert_share(found["negational_consistency"], (7, 7))
     assert {name for name, result in found.items() if result.n_missing} == {"negational_consistency"}
@@ -692,7 +692,7 @@ def test_who_is_unqualified_is_a_question_of_the_detail_alone(tmp_path: Path, wh
     assert lacking["negational_consistency"].extras["binary"] == pytest.approx(100 * 11 / 12)
 
 
-def test_an_item_lacks_several_answers_and_is_unscored_once(tmp_path: Path) -> None:
+def test_an_item_lacks_several_answers_and_is_missing_once(tmp_path: Path) -> None:
     found = overall(
         tmp_path, four_each({("Amy", "F"): "?/?", ("Amy", "M"): "N/?", ("Amy", "S"): "?", ("Cat", "U"): "?"})
     )
@@ -713,7 +713,7 @@ Mia+Ned   cook  Y     -/N   w     w
 # In both orders Amy was asked all, Cat the single choice, Eva Yes and No, Gia all but whether he is qualified. Ina was asked in one
 # order alone; of Kay the single choice was, without an answer, and of Mia whether he is qualified.
 #
-#                    counted            unscored
+#                    counted            missing
 #   binary, both     Amy Kay            Eva Ina Mia
 #   single           Amy Cat Mia        Gia Ina Kay
 #   multiple         Amy Gia Kay Mia    Ina
@@ -739,7 +739,7 @@ Mia+Ned   cook  Y     -/N   w     w
         ("transitive_consistency", (1, 1), 5),
     ],
 )
-def test_what_was_never_asked_is_not_unscored_and_one_order_of_two_is(
+def test_what_was_never_asked_is_not_missing_and_one_order_of_two_is(
     some_asked: dict[str, Result], name: str, asked: tuple[int, int], n_missing: int
 ) -> None:
     result = some_asked[name]
@@ -1135,7 +1135,7 @@ Kay+Leo   cook  Y  ?/N  w  w  m
 }
 
 
-def test_what_is_unscored_in_each_context_by_hand(tmp_path: Path) -> None:
+def test_what_is_missing_in_each_context_by_hand(tmp_path: Path) -> None:
     rows = [row for context, table in LACKING_IN_CONTEXTS.items() for row in rows_of(table, context=context)]
     found = measured(tmp_path, rows)
     for name, numbers in {
@@ -1159,7 +1159,7 @@ def test_an_missing_answer_has_not_changed(tmp_path: Path) -> None:
     # Amy: No, the woman, and neither that became her; Cat: Yes, No, and her that became him.
     result = measured(tmp_path, rows)["changed_answers", "all", WITH]
     assert result.value == pytest.approx(100 * 2 / 6)
-    # Amy's binary is unscored with attributes, Cat's multiple without.
+    # Amy's binary is missing with attributes, Cat's multiple without.
     assert (result.n, result.n_missing) == (2, 2)
 
 
@@ -1223,7 +1223,7 @@ def test_the_main_wording_has_the_lowest_number(tmp_path: Path) -> None:
 
 
 def drawn(seed: int, n_pairs: int = 6, parts: int = 5) -> list[Row]:
-    """A random log, some of it unscored, with probabilities of so many parts: ties are common where these are few."""
+    """A random log, some of it missing, with probabilities of so many parts: ties are common where these are few."""
     rng = np.random.default_rng(seed)
     rows = []
     jobs = ("cook", "nurse", "pilot", "clerk", "baker", "tailor")
@@ -1262,7 +1262,7 @@ def shares_of(rows: Iterable[Row]) -> Shares:
 
 
 def decision(shares: list[Fraction] | None) -> str:
-    """A letter of the tables above; - where unscored."""
+    """A letter of the tables above; - where missing."""
     if shares is None:
         return "-"
     if len(shares) == 1:
@@ -1412,7 +1412,7 @@ def of_attribute(woman: str, man: str, attribute: str, subject: str, cell: str, 
 
 
 def test_attributes_that_are_granted_by_hand(tmp_path: Path) -> None:
-    """Speaking of Amy and Bob, Design of theirs, Speaking of Cat and Dan; Design of Cat is unscored in one order."""
+    """Speaking of Amy and Bob, Design of theirs, Speaking of Cat and Dan; Design of Cat is missing in one order."""
     table = [
         ("Amy", "Bob", "Speaking", "Y/Y", "N/N"), ("Amy", "Bob", "Design", "Y/Y", "Y/Y"),
         ("Cat", "Dan", "Speaking", "Y/Y", "N/N"), ("Cat", "Dan", "Design", "Y/?", "N/N"),
@@ -1500,7 +1500,7 @@ def test_questions_whose_answer_the_text_states_by_hand(tmp_path: Path) -> None:
     rows += of_attribute("Amy", "Bob", "Design", "male", "N/Y", question_type="stated", gold="no")
     rows += of_attribute("Amy", "Bob", "Speaking", "female", "N50/?", question_type="stated", gold="no")
     found = measured(tmp_path, rows)["stated_accuracy", "all", "stated attributes"]
-    # Both about her, one of two about him; half and half is a tie and no wrong answer, and the last is unscored.
+    # Both about her, one of two about him; half and half is a tie and no wrong answer, and the last is missing.
     assert_share(found, (3, 4))
     assert (found.n_missing, found.null_value) == (1, 50)
     assert found.extras == {"ties": 1, "ties_percent": 20}

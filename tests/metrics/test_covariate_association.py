@@ -25,7 +25,7 @@ RUN = {"model": "m", "challenge": "c", "prompt": "", "w_name": "date"}
 
 
 def table(masses: Masses, **run: str) -> pd.DataFrame:
-    """A crossed design: one row per cluster and W value; NaN in the first group is an unscored row."""
+    """A crossed design: one row per cluster and W value; NaN in the first group is a missing row."""
     n_clusters, n_w = next(iter(masses.values())).shape
     cluster, w_index = np.divmod(np.arange(n_clusters * n_w), n_w)
     columns: dict[str, Any] = {name: [level] * len(cluster) for name, level in (RUN | run).items()}
@@ -383,7 +383,7 @@ def test_line_of_is_the_line_of_the_results() -> None:
 # Missing and degenerate ---------------------------------------------------------------------------------------------
 
 
-def test_unscored_rows_are_counted_and_left_out_and_zeros_stay() -> None:
+def test_missing_rows_are_counted_and_left_out_and_zeros_stay() -> None:
     she = np.array([[10.0, 20, 30, 40], [0, 0, 0, 0], [math.nan, math.nan, 10, 10]])
     results = audit(table({"she": she}), ("she",))
     slope = results["slope", "she"]
@@ -394,7 +394,7 @@ def test_unscored_rows_are_counted_and_left_out_and_zeros_stay() -> None:
     assert slope.extras["n_clusters"] == 3
 
 
-def test_a_row_with_a_reason_is_unscored_whatever_its_masses_say() -> None:
+def test_a_row_with_a_reason_is_missing_whatever_its_masses_say() -> None:
     masses = some_masses()
     frame = table(masses)
     frame.loc[:5, "missing_reason"] = "not asked"
@@ -458,7 +458,7 @@ def test_nothing_scored_gives_nothing_and_says_so() -> None:
         assert result.note.startswith("None of the 12 rows has a number for ")
 
 
-def test_unclaimed_that_cannot_be_read_leaves_the_groups_alone() -> None:
+def test_other_prob_that_cannot_be_read_leaves_the_groups_alone() -> None:
     frame = table(some_masses())
     results = audit(frame.assign(other_words=math.nan))
     assert math.isnan(results["mean_mass", "other_words"].value)
@@ -654,8 +654,8 @@ def test_sentences_that_agree_but_for_rounding_have_no_interval() -> None:
     frame = table(some_masses())
     read_once = 95 + frame["w_index"] / 10 + 1e-6 * np.random.default_rng(4).standard_normal(len(frame))
     found = audit(frame.assign(other_words=read_once))
-    unclaimed = found["mean_mass", "other_words"]
-    assert unclaimed.value == pytest.approx(95.45)
-    assert math.isnan(unclaimed.low)
-    assert "agree" in unclaimed.note
+    other_words = found["mean_mass", "other_words"]
+    assert other_words.value == pytest.approx(95.45)
+    assert math.isnan(other_words.low)
+    assert "agree" in other_words.note
     assert found["mean_mass", "she"].low < found["mean_mass", "she"].value

@@ -38,10 +38,10 @@ def asked(sentence: str, *masses: Masses, w_index: Sequence[int] = (), **factors
     ]
 
 
-def scores(*rows: list[dict[str, Any]], ends: int = 1) -> pd.DataFrame:
+def scores(*rows: list[dict[str, Any]], endpoint_window: int = 1) -> pd.DataFrame:
     """Scored sentences, by sentence."""
     frame = pd.DataFrame([row for part in rows for row in part])
-    return sentence_scores(frame, GROUPS, ends).set_index("sentence", drop=False)
+    return sentence_scores(frame, GROUPS, endpoint_window).set_index("sentence", drop=False)
 
 
 def of(table: pd.DataFrame, sentence: str, *names: str) -> list[float]:
@@ -123,7 +123,7 @@ def test_the_index_of_w_is_what_a_slope_is_over_and_rows_come_in_any_order() -> 
 def test_several_values_at_either_end_are_averaged() -> None:
     """First are 20 of 10 and 30, last 70 of 80 and 60; the value between is not among them."""
     rows = asked("s", [10, 90, 0], [30, 60, 10], [100, 0, 0], [80, 0, 20], [60, 0, 40])
-    table = scores(rows, ends=2)
+    table = scores(rows, endpoint_window=2)
     assert of(table, "s", *each("shift")) == [50, -75, 25]
     assert of(table, "s", *each("mean")) == [45, 37.5, 17.5]
     assert table["total_variation"].item() == 75
@@ -171,7 +171,7 @@ def test_the_reason_of_either_end_is_the_sentence_s_own() -> None:
     assert table.loc[["c", "d"], names].notna().to_numpy().all()
     assert table.loc["c", "slope_warm"] == pytest.approx(3 * np.polyfit([0, 2, 3], [30, 10, 10], 1)[0] * -1)
     # With two values at either end the second counts too.
-    assert scores(*rows, ends=2)["missing_reason"].tolist() == ["too long", "no number", "too long", ""]
+    assert scores(*rows, endpoint_window=2)["missing_reason"].tolist() == ["too long", "no number", "too long", ""]
 
 
 def test_masses_beside_a_reason_are_not_believed() -> None:
@@ -181,7 +181,7 @@ def test_masses_beside_a_reason_are_not_believed() -> None:
     assert np.isnan(of(table, "s", "delta_warm", "entropy", "total_variation")).all()
 
 
-def test_a_sentence_that_lacks_an_end_is_unscored() -> None:
+def test_a_sentence_that_lacks_an_end_is_missing() -> None:
     rows = [asked(name, [30, 60, 10], [20, 60, 20], [10, 60, 30]) for name in "abc"]
     table = scores(rows[0], rows[1][:2], [rows[2][0], rows[2][2]])
     assert table["missing_reason"].tolist() == ["", "it was not asked with every W value", ""]
@@ -192,9 +192,9 @@ def test_a_sentence_that_lacks_an_end_is_unscored() -> None:
 def test_too_few_values_are_refused() -> None:
     rows = asked("s", [30, 60, 10], [20, 60, 20], [10, 60, 30])
     with pytest.raises(
-        UndertowError, match="3 W values are too few for a movement between the first 2 and the last 2; ask at least 4"
+        UndertowError, match="3 W values are too few for a movement between the first 2 and the last 2; use at least 4"
     ):
-        scores(rows, ends=2)
+        scores(rows, endpoint_window=2)
     with pytest.raises(UndertowError, match="1 W values are too few"):
         scores(rows[:1])
 

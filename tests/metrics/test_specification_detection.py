@@ -479,7 +479,7 @@ def test_a_single_cluster_has_numbers_and_no_intervals() -> None:
     assert math.isnan(held_out.extras["threshold"])
 
 
-def test_unscored_sentences_are_counted_and_left_out() -> None:
+def test_missing_sentences_are_counted_and_left_out() -> None:
     """Without the two that overlap, the movement is perfect."""
     reasons = ["", "too long", "", "", "", "", "too long", ""]
     results = found(four_clusters(missing_reason=reasons))
@@ -488,7 +488,7 @@ def test_unscored_sentences_are_counted_and_left_out() -> None:
     assert (results["tpr", "delta_warm"].n, results["tnr", "delta_warm"].value) == (3, 1)
 
 
-def test_sentences_without_one_score_are_unscored_for_that_score_alone() -> None:
+def test_sentences_without_one_score_are_missing_for_that_score_alone() -> None:
     deltas = [0.2, math.nan, 0.4, 0.1, 3.0, 2.0, math.nan, 4.0]
     results = found(four_clusters(delta_warm=deltas, missing_reason=["", "", "", "too long", "", "", "", ""]))
     assert (results["auroc", "delta_warm"].n, results["auroc", "delta_warm"].n_missing) == (5, 3)
@@ -768,7 +768,7 @@ def test_the_range_of_areas_is_tested_by_welch(monkeypatch: pytest.MonkeyPatch) 
     assert ("auroc_range", "total_variation") not in found(table[(number < 8) | (number > 18)])
 
 
-# Fitted anew ----------------------------------------------------------------------------------------------------------
+# Fitted again ----------------------------------------------------------------------------------------------------------
 
 
 def masses(n_clusters: int, size: int, rng: np.random.Generator, *, whole: bool, effect: float = 0.0) -> pd.DataFrame:
@@ -804,14 +804,14 @@ def test_the_interval_of_combined_is_of_fits_made_anew_in_each_resample(monkeypa
     table = masses(12, 8, np.random.default_rng(5), whole=False)
     positive, cluster = ~table["well_specified"].to_numpy(), table["cluster"].to_numpy()
     x = features(table, ["a", "b", "c"])
-    anew, kept = [], []
+    again, kept = [], []
     for at in resampled(cluster, 200, 3):
-        anew.append(auroc(held_out_log_odds(x[at], positive[at], cluster[at]), positive[at]))
+        again.append(auroc(held_out_log_odds(x[at], positive[at], cluster[at]), positive[at]))
         kept.append(auroc(table["combined"].to_numpy()[at], positive[at]))
     area = found(table, groups=["a", "b", "c"])["auroc", "combined"]
-    low, high = of_share(area.value, float(np.var(anew)) * 12 / 11, 12)
+    low, high = of_share(area.value, float(np.var(again)) * 12 / 11, 12)
     assert area.high - area.low == pytest.approx(high - low, rel=0.12)
-    assert np.std(anew) > 1.2 * np.std(kept)
+    assert np.std(again) > 1.2 * np.std(kept)
     assert (area.low, area.high) == pytest.approx((low, high), abs=0.06)
 
 

@@ -1,4 +1,4 @@
-"""Scores of the four tasks by hand: label measures, overlap of texts, baselines, what is unscored, what an interval is over."""
+"""Scores of the four tasks by hand: label measures, overlap of texts, baselines, what is missing, what an interval is over."""
 
 from __future__ import annotations
 
@@ -138,7 +138,7 @@ def test_sd_is_the_populations_over_wordings_and_draws() -> None:
             "gold": "Yes",
             "answer": "Yes" if at < n else "No",
             "wording": wording,
-            "draw": draw,
+            "sample_index": draw,
             "shots": 5,
         }
         for (wording, draw), n in right.items()
@@ -222,10 +222,10 @@ def test_settings_are_kept_apart() -> None:
         assert only(found, "exact_match", **group).value == 20.0 * n
 
 
-# What is unscored.
+# What is missing.
 
 
-def test_unscored_answers_are_left_out_and_counted() -> None:
+def test_missing_answers_are_left_out_and_counted() -> None:
     """Not wrong ones: of the scored, three of four are right, all three Yes among them."""
     frame = diagnosed({"w1": ["Yes", "Yes", "Yes", "Yes", ""]}, ["Yes", "Yes", "Yes", "No", "No"])
     frame.loc[4, "missing_reason"] = "too long"
@@ -269,7 +269,7 @@ def test_where_nothing_is_scored_there_is_no_number_and_a_reason(task: str, labe
         assert (one.n, one.n_missing, one.note) == (0, 4, "no answer is scored")
 
 
-def test_what_was_not_asked_is_not_unscored() -> None:
+def test_what_was_not_asked_is_not_missing() -> None:
     """A wording that names the dimension is not asked of a document without one."""
     frame = table(
         [
@@ -586,7 +586,7 @@ def test_a_seed_gives_the_same_numbers_again_and_another_another() -> None:
 
 def test_a_design_that_does_not_list_its_labels_is_damaged() -> None:
     frame = diagnosed(TWO_WORDINGS, GOLDS)
-    with pytest.raises(UndertowError, match=r"manifest\.json: is damaged \(its design does not say labels\)"):
+    with pytest.raises(UndertowError, match=r"manifest\.json: is corrupt \(its design does not say labels\)"):
         results(frame, ManifestFacts({"task": DIAGNOSIS}, "manifest.json", "its design"), 0)
 
 
@@ -597,7 +597,7 @@ def test_every_wording_has_its_score_interval_and_rank() -> None:
     """Ten, five and five of ten texts are right: the first is best, and the others share the second place."""
     said = {f"w{n}\nAnswer:": ["Yes"] * n + ["No"] * (10 - n) for n in (10, 5)} | {"again": ["No"] * 5 + ["Yes"] * 5}
     frame = diagnosed(said, ["Yes"] * 10)
-    frame.loc[frame["wording"] == "again", "draw"] = 0
+    frame.loc[frame["wording"] == "again", "sample_index"] = 0
     table = wording_scores(frame, {"task": DIAGNOSIS, "labels": YES_NO}, 0)
     assert set(table["measure"]) == {"accuracy", "f1", "f1_macro"}
     rows = table[table["measure"] == "accuracy"].set_index("wording")
@@ -610,7 +610,7 @@ def test_every_wording_has_its_score_interval_and_rank() -> None:
     assert f1.to_dict() == pytest.approx({"w10\nAnswer:": 100.0, "w5\nAnswer:": 200 / 3, "again": 200 / 3})
 
 
-def test_wordings_are_ranked_within_their_setting_and_unscored_ones_are_counted() -> None:
+def test_wordings_are_ranked_within_their_setting_and_missing_ones_are_counted() -> None:
     frames = [diagnosed({"a": ["Yes"] * 6, "b": ["No"] * 6}, ["Yes"] * 6, model=model) for model in "mn"]
     frame = pd.concat(frames, ignore_index=True)
     frame.loc[(frame["model"] == "n") & (frame["wording"] == "a"), "missing_reason"] = "lost"
@@ -624,7 +624,8 @@ def test_wordings_are_ranked_within_their_setting_and_unscored_ones_are_counted(
 
 def test_draws_of_a_wording_are_taken_together() -> None:
     frames = [
-        diagnosed({"a": [answer] * 6}, ["Yes"] * 6, draw=draw, shots=5) for draw, answer in enumerate(["Yes", "No"])
+        diagnosed({"a": [answer] * 6}, ["Yes"] * 6, sample_index=draw, shots=5)
+        for draw, answer in enumerate(["Yes", "No"])
     ]
     table = wording_scores(pd.concat(frames, ignore_index=True), {"task": DIAGNOSIS, "labels": YES_NO}, 0, ["accuracy"])
     assert table[["score", "n"]].to_numpy().tolist() == [[50.0, 12]]

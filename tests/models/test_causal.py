@@ -106,7 +106,7 @@ def test_every_architecture_reads_as_one_text_at_a_time(
         assert answer.logprobs_nats == pytest.approx(one_at_a_time(model, query), abs=TOLERANCE_NATS)
 
 
-def test_unclaimed_mass_is_what_the_first_tokens_leave(network: Network, tmp_path: Path) -> None:
+def test_other_prob_mass_is_what_the_first_tokens_leave(network: Network, tmp_path: Path) -> None:
     model = opened(network("tiny_llama"))
     query = ClozeQuery(
         ("In 1953, ", " was a child."), (Option("f", ("she",)), Option("m", ("he",)), Option("n", ("they",)))

@@ -112,7 +112,7 @@ def after(asked: Any, prompt: Sequence[int]) -> NatsAfter:
 
 
 def chosen_by_hand(asked: Any, query: MultipleChoiceQuery) -> tuple[str, list[float], float]:
-    """The greedy label, all log-probabilities, and what is unclaimed: by texts that are tokenised whole."""
+    """The greedy label, all log-probabilities, and the other probability: by texts that are tokenised whole."""
     text = query.display_text()
     if query.chat:
         prompt = in_chat(asked, text)
@@ -127,8 +127,8 @@ def chosen_by_hand(asked: Any, query: MultipleChoiceQuery) -> tuple[str, list[fl
         min(map(len, (prompt, *whole))),
     )
     labels = [tuple(tokens[start : start + 1] if query.first_token else tokens[start:]) for tokens in whole]
-    at, values, unclaimed = chosen(labels, after(asked, prompt[:start]), {asked.tokenizer.eos_token_id})
-    return query.labels[at].strip(), values, unclaimed
+    at, values, other_prob = chosen(labels, after(asked, prompt[:start]), {asked.tokenizer.eos_token_id})
+    return query.labels[at].strip(), values, other_prob
 
 
 def prompt_and_passage(asked: Any, query: ConstrainedGenerateQuery) -> tuple[list[int], Tokens]:
@@ -204,12 +204,12 @@ def test_labels_have_the_probabilities_of_whole_texts(kind: str) -> None:
     found = told(asked, queries)
     assert not asked.writer.refusal
     for query, answer in zip(queries, found, strict=True):
-        text, values, unclaimed = chosen_by_hand(asked, query)
+        text, values, other_prob = chosen_by_hand(asked, query)
         assert not answer.missing_reason
         assert answer.text in {label.strip() for label in query.labels}
         assert answer.text == text
         assert answer.logprobs_nats == pytest.approx(values, abs=TOLERANCE_NATS)
-        assert answer.other_prob == pytest.approx(unclaimed, abs=TOLERANCE_NATS)
+        assert answer.other_prob == pytest.approx(other_prob, abs=TOLERANCE_NATS)
         assert not answer.n_dropped_shots
     greedy = [query.labels.index(f" {answer.text}") for query, answer in zip(queries[:15], found, strict=False)]
     assert len(set(greedy)) > 1
@@ -565,9 +565,9 @@ def test_every_architecture_answers_as_one_text_at_a_time(build: Callable[[], An
     ]
     found = told(asked, [*labelled, *written, *searched])
     for choice, answer in zip(labelled, found, strict=False):
-        text, values, unclaimed = chosen_by_hand(asked, choice)
+        text, values, other_prob = chosen_by_hand(asked, choice)
         assert answer.text == text
-        assert (*answer.logprobs_nats, answer.other_prob) == pytest.approx((*values, unclaimed), abs=TOLERANCE_NATS)
+        assert (*answer.logprobs_nats, answer.other_prob) == pytest.approx((*values, other_prob), abs=TOLERANCE_NATS)
     for query, answer in zip(written, found[len(labelled) :], strict=False):
         tokens, nats = written_by_hand(asked, query)
         assert answer.text.strip() == decoded(asked, tokens).strip()

@@ -265,7 +265,7 @@ def test_a_token_that_is_two_words_is_no_candidate(readers: dict[str, Any]) -> N
     assert "joins a candidate" in str(_pieces(query.passage, "Mary", [joined]))
 
 
-def test_numbers_that_are_none_are_unscored(folders: dict[str, str]) -> None:
+def test_numbers_that_are_none_are_missing(folders: dict[str, str]) -> None:
     model = opened(folders[BERT])
     with torch.no_grad():
         model.network.qa_outputs.bias.fill_(math.nan)

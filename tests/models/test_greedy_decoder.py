@@ -54,7 +54,7 @@ def opened(folder: str) -> Any:
 
 @pytest.fixture
 def model(network: Network) -> Any:
-    """A llama, opened anew, to be tampered with."""
+    """A llama, opened again, to be tampered with."""
     return opened(network("tiny_llama"))
 
 
@@ -139,7 +139,7 @@ def test_answers_of_different_lengths_and_words_go_together(tmp_path: Path, mode
         assert np.exp(answer.logprobs_nats) == pytest.approx(probs, abs=1e-4)
 
 
-def test_an_answer_ends_with_its_end_and_an_empty_one_is_unscored(tmp_path: Path, model: Any) -> None:
+def test_an_answer_ends_with_its_end_and_an_empty_one_is_missing(tmp_path: Path, model: Any) -> None:
     with torch.no_grad():
         logits = model.network(
             torch.tensor([model.tokenizer("Fill in: In 1801, _ was a child. It is")["input_ids"]])

@@ -200,8 +200,8 @@ def test_a_shard_that_the_index_does_not_list_is_named(changed: Changed) -> None
     for outside in ("../model/model-2.safetensors", "/etc/passwd", 3):
         index.write_text(json.dumps({"weight_map": dict.fromkeys(tensors, outside)}), encoding="utf-8")
         assert "not a file of its own folder" in refused(folder)
-    for damaged in ("[]", "{", '{"weight_map": 3}'):
-        index.write_text(damaged, encoding="utf-8")
+    for corrupt in ("[]", "{", '{"weight_map": 3}'):
+        index.write_text(corrupt, encoding="utf-8")
         assert "is no index of weights" in refused(folder)
 
 

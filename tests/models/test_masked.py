@@ -51,7 +51,7 @@ class Trained:
     pipeline: Any
 
     def fresh(self) -> Any:
-        """The same, loaded anew, to be tampered with."""
+        """The same, loaded again, to be tampered with."""
         return opened(self.folder)
 
 
@@ -191,7 +191,7 @@ def test_a_word_of_several_tokens_is_a_chain(words: tuple[str, ...], one: Traine
     assert answer.logprobs_nats == pytest.approx(by_hand(one.model, query), abs=TOLERANCE_NATS)
 
 
-def test_unclaimed_is_not_readable_where_words_have_different_numbers_of_tokens(one: Trained, tmp_path: Path) -> None:
+def test_other_prob_is_not_readable_where_words_have_different_numbers_of_tokens(one: Trained, tmp_path: Path) -> None:
     """One mask in a text and three are two questions."""
     alike, unlike = answers(
         one.model,
@@ -225,7 +225,7 @@ def test_forms_that_an_uncased_tokenizer_spells_alike_count_once(
     assert sum(masses.values()) + 100 * uncased.other_prob == pytest.approx(100, abs=1e-4)
 
 
-def test_a_word_that_the_tokenizer_does_not_know_is_unscored(bert: Trained, tmp_path: Path) -> None:
+def test_a_word_that_the_tokenizer_does_not_know_is_missing(bert: Trained, tmp_path: Path) -> None:
     known = blank("In 1801, ", " was Ω.", "she", "he")
     unknown = blank("In 1801, ", " was a child.", "she", "Ωe")
     found = answers(bert.model, [unknown, known], tmp_path / "s")

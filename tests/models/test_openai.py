@@ -225,7 +225,7 @@ NULL = {"choices": [{"text": None, "logprobs": None, "finish_reason": "stop"}]}
 
 
 @pytest.mark.parametrize("body", [completion([("", {"": 0.9, "she": 0.1})], "", "stop"), legacy([], "", "stop"), NULL])
-def test_answer_that_ends_before_its_first_word_is_unscored(body: dict[str, Any]) -> None:
+def test_answer_that_ends_before_its_first_word_is_missing(body: dict[str, Any]) -> None:
     assert "empty" in answer_to(prompt(), body).missing_reason
 
 
@@ -293,7 +293,7 @@ def test_space_that_a_server_strips_from_its_tokens_is_that_of_the_text() -> Non
         assert probs(answer_to(prompt(), body))[0] == pytest.approx(prob)
 
 
-def test_options_that_are_equal_or_several_words_have_no_number_and_ambiguous_ones_are_unscored() -> None:
+def test_options_that_are_equal_or_several_words_have_no_number_and_ambiguous_ones_are_missing() -> None:
     twice = (Option("female", ("she",)), Option("female", ("she",)), Option("male", ("grown up",)))
     clash = (Option("female", ("she",)), Option("male", ("she",)))
     with serving(saying(completion([("she", SHE)]))) as seen:
@@ -475,7 +475,7 @@ def test_server_that_shows_fewer_than_five_is_refused_under_protocol_paper() -> 
         Reply(with_choice({"text": "sh", "logprobs": None, "finish_reason": "content_filter"})),
     ],
 )
-def test_prompt_that_is_refused_for_itself_is_unscored_and_not_asked_again(reply: Reply) -> None:
+def test_prompt_that_is_refused_for_itself_is_missing_and_not_asked_again(reply: Reply) -> None:
     with serving(lambda asked: reply if asked.prompt == "prompt 1" else Reply(GOOD)) as seen:
         asked = stored(model_at(seen.url), prompts(3))
         assert [bool(answer.missing_reason) for answer in asked.scores.answers] == [False, True, False]
@@ -599,7 +599,7 @@ def test_request_under_way_when_the_server_refuses_is_waited_for_and_kept() -> N
     assert n_stored() == 1
 
 
-def test_model_that_spent_its_tokens_before_it_wrote_is_unscored() -> None:
+def test_model_that_spent_its_tokens_before_it_wrote_is_missing() -> None:
     """Whether the server lists what it thought or not: that is no answer."""
     thought = chat_completion([("She", {"She": 0.9, "she": 0.05}), (" or", {" or": 0.8, " he": 0.1})])
     thought["choices"][0]["message"]["content"] = None

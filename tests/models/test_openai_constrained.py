@@ -462,7 +462,7 @@ def test_tokens_that_a_server_does_not_count_are_estimated_and_failures_are_retr
     assert seen.bodies == []
 
 
-def test_answer_outside_the_grammar_is_unscored_with_what_came_back() -> None:
+def test_answer_outside_the_grammar_is_missing_with_what_came_back() -> None:
     span, words = (
         ConstrainedGenerateQuery("Which words? Answer:", CATS, constraint) for constraint in (SPAN, PASSAGE_TOKENS)
     )

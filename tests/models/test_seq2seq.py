@@ -83,7 +83,7 @@ class Trained:
     model: Any
 
     def fresh(self) -> Any:
-        """The same, loaded anew, to be tampered with."""
+        """The same, loaded again, to be tampered with."""
         return opened(self.folder)
 
 
@@ -170,7 +170,7 @@ def by_hand(model: Any, query: ClozeQuery, protocol: str = EXACT) -> list[float]
     ]
 
 
-def unclaimed_by_hand(model: Any, query: ClozeQuery, protocol: str) -> float:
+def other_prob_by_hand(model: Any, query: ClozeQuery, protocol: str) -> float:
     firsts = {
         spelled(model, query.pieces[0], option.fills[0])[0]: steps_by_hand(model, query, option)[0]
         for option in query.options
@@ -203,7 +203,7 @@ def test_log_probabilities_are_those_of_plain_forward_passes(protocol: str, one:
     for (name, query), answer in zip(QUERIES.items(), found, strict=True):
         assert answer.missing_reason == "", name
         assert answer.logprobs_nats == pytest.approx(by_hand(one.model, query, protocol), abs=TOLERANCE_NATS), name
-        assert answer.other_prob == pytest.approx(unclaimed_by_hand(one.model, query, protocol), abs=1e-5), name
+        assert answer.other_prob == pytest.approx(other_prob_by_hand(one.model, query, protocol), abs=1e-5), name
     if protocol == PAPER:
         inside = {math.isfinite(value) for answer in found for value in answer.logprobs_nats}
         assert inside == {True, False}
@@ -500,7 +500,7 @@ class Written:
 
 
 def written_by_hand(model: Any, prompt: str, max_tokens: int) -> Written:
-    """Greedy decoding that computes everything anew at each step."""
+    """Greedy decoding that computes everything again at each step."""
     start, end = {True: (2, 2), False: (0, 1)}[bool(model.tokenizer.mask_token)]
     source, decoder, logprobs = model.tokenizer(prompt)["input_ids"], [start], []
     while len(decoder) <= max_tokens:
@@ -592,7 +592,7 @@ def test_prompts_that_cannot_be_asked_have_a_reason(one: Trained, tmp_path: Path
     assert isinstance(blank_one[0], UnsupportedQueryError)
 
 
-def test_an_answer_that_ends_at_once_is_unscored(one: Trained, tmp_path: Path) -> None:
+def test_an_answer_that_ends_at_once_is_missing(one: Trained, tmp_path: Path) -> None:
     model = one.fresh()
     prompt = GenerateQuery(gapped(model, PROMPTS[1]), PRONOUN_OPTIONS, 3)
     (first, *_) = written_by_hand(model, prompt.prompt, 3).tokens

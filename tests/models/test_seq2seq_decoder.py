@@ -91,7 +91,7 @@ class Built:
     said: dict[tuple[Tokens, Tokens], Any] = field(default_factory=dict)
 
     def fresh(self, **settings: str) -> Any:
-        """The same, loaded anew, to be tampered with."""
+        """The same, loaded again, to be tampered with."""
         return opened(self.folder, **settings)
 
     def nats_after(self, source: Tokens, written: Tokens) -> Any:
@@ -167,9 +167,9 @@ def labels_of(one: Built, query: MultipleChoiceQuery) -> list[Tokens]:
 
 
 def chosen_by_hand(one: Built, query: MultipleChoiceQuery) -> tuple[str, list[float], float]:
-    """The greedy label, the log-probability of every label by itself, and what is unclaimed."""
-    at, values, unclaimed = chosen(labels_of(one, query), one.after(query), {END[one.kind]})
-    return query.labels[at].strip(), values, unclaimed
+    """The greedy label, the log-probability of every label by itself, and the other probability."""
+    at, values, other_prob = chosen(labels_of(one, query), one.after(query), {END[one.kind]})
+    return query.labels[at].strip(), values, other_prob
 
 
 def choices(**settings: Any) -> list[MultipleChoiceQuery]:
@@ -185,11 +185,11 @@ def test_labels_have_the_probabilities_of_one_label_at_a_time(one: Built) -> Non
         MultipleChoiceQuery(DOCUMENTS[0], ("tea ", "  went", "unheard of")),
     ]
     for query, answer in zip(queries, told(one.model, queries), strict=True):
-        text, values, unclaimed = chosen_by_hand(one, query)
+        text, values, other_prob = chosen_by_hand(one, query)
         assert not answer.missing_reason
         assert answer.text == text
         assert answer.logprobs_nats == pytest.approx(values, abs=TOLERANCE_NATS)
-        assert answer.other_prob == pytest.approx(unclaimed, abs=TOLERANCE_NATS)
+        assert answer.other_prob == pytest.approx(other_prob, abs=TOLERANCE_NATS)
     lengths = set(map(len, labels_of(one, queries[0])))
     assert {1, 2} < lengths
 

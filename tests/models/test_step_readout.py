@@ -88,7 +88,7 @@ def test_where_tokens_are_known_by_number_their_text_does_not_matter() -> None:
 # Answers without numbers, and with some missing.
 
 
-def test_an_empty_answer_is_unscored() -> None:
+def test_an_empty_answer_is_missing() -> None:
     answer = answer_of(PROMPT, [], "")
     assert (answer.missing_reason, answer.logprobs_nats) == (EMPTY, ())
     assert math.isnan(answer.other_prob)
@@ -102,7 +102,7 @@ def test_an_option_that_cannot_be_seen_stays_without_a_number() -> None:
 
 
 @pytest.mark.parametrize("bad", [(NAN, NAN, NAN), (NAN, math.inf, 0.0)])
-def test_a_probability_that_is_not_a_number_is_unscored(bad: tuple[float, ...]) -> None:
+def test_a_probability_that_is_not_a_number_is_missing(bad: tuple[float, ...]) -> None:
     answer = answered(Step("the", bad), THE)
     assert "not a number" in answer.missing_reason
     assert answer.logprobs_nats == ()

@@ -124,7 +124,7 @@ def test_a_labels_probability_is_shared_out_equally_and_groups_come_to_1(
     )
 
 
-def test_labels_that_are_not_asked_about_are_unclaimed(model: token_classifier.TokenClassifierModel) -> None:
+def test_labels_that_are_not_asked_about_are_other_prob(model: token_classifier.TokenClassifierModel) -> None:
     whole, part = blank("In 1801, ", " was a child."), blank("In 1801, ", " was a child.", "female", "neutral")
     all_of, some = said(model, whole, part)
     assert some.other_prob == pytest.approx(sums(whole, all_of)["male"], rel=1e-12)
@@ -143,7 +143,7 @@ def test_a_group_that_is_no_label_has_nothing_and_the_notes_say_so(tmp_path: Pat
     assert not any("female is no label" in note for note in model.notes)
 
 
-def test_what_cannot_be_asked_is_unscored_with_its_reason(model: token_classifier.TokenClassifierModel) -> None:
+def test_what_cannot_be_asked_is_missing_with_its_reason(model: token_classifier.TokenClassifierModel) -> None:
     mask = model.tokenizer.mask_token
     two = ClozeQuery(("", " lost ", " keys."), (Option("female", ("she", "her")), Option("male", ("he", "his"))))
     strange = ClozeQuery(("In 1801, ", " was a child."), (Option("warm", ("sun",)), Option("cold", ("ice",))))
@@ -186,7 +186,7 @@ def test_texts_are_read_in_packs_of_one_length_and_alone_alike(model: token_clas
         assert list(alone.logprobs_nats) == pytest.approx(list(answer.logprobs_nats), abs=2e-6)
 
 
-def test_numbers_that_are_none_are_unscored(tmp_path: Path) -> None:
+def test_numbers_that_are_none_are_missing(tmp_path: Path) -> None:
     import torch
 
     model = opened(saved(tmp_path / "broken", "bert"))

@@ -26,7 +26,7 @@ OPTIONS = (Option("female", ("she",)), Option("male", ("he",)), Option("neutral"
     ],
     ids=["blank", "continuations", "prompt"],
 )
-def test_every_option_has_the_same_and_the_rest_is_unclaimed(query: Query) -> None:
+def test_every_option_has_the_same_and_the_rest_is_other_prob(query: Query) -> None:
     model = models.resolve(ModelRequest("uniform")).open()
     (answer,) = next(iter(model.answer([query], "exact"))).values()
     assert isinstance(answer, Answer)
@@ -34,7 +34,7 @@ def test_every_option_has_the_same_and_the_rest_is_unclaimed(query: Query) -> No
     assert answer.other_prob == pytest.approx(1 - 3 / uniform.WORDS)
 
 
-def test_more_words_than_it_knows_are_unscored() -> None:
+def test_more_words_than_it_knows_are_missing() -> None:
     many = tuple(Option("any", (f"w{number}",)) for number in range(uniform.WORDS + 1))
     model = models.resolve(ModelRequest("uniform")).open()
     (answer,) = next(iter(model.answer([ClozeQuery(("", "."), many)], "exact"))).values()

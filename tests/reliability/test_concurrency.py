@@ -173,9 +173,9 @@ def asks(model: str, seed: int, path: str, ready: Barrier) -> None:
 
 
 @pytest.mark.parametrize("n", [1, pytest.param(8, marks=pytest.mark.soak)])
-@pytest.mark.parametrize("begins", ["with nothing", "with a damaged store"])
+@pytest.mark.parametrize("begins", ["with nothing", "with a corrupt store"])
 def test_answers_of_four_processes_are_neither_lost_nor_crossed(begins: str, n: int, tmp_path: Path) -> None:
-    """Four that make the store, or set a damaged one aside, at the same moment: it is done once."""
+    """Four that make the store, or set a corrupt one aside, at the same moment: it is done once."""
     for turn in range(n):
         place = tmp_path / str(turn)
         place.mkdir()

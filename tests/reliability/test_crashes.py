@@ -25,7 +25,7 @@ from undertow.runs.folder.storage import MANIFEST, UNFINISHED
 
 pytestmark = pytest.mark.slow
 SEED = int(os.environ.get("UNDERTOW_CRASH_SEED", "20261122"))
-TEXTS = ["--documents", "8", "--wordings", "1", "-m", "toy"]
+TEXTS = ["--n-documents", "8", "--wordings", "1", "-m", "toy"]
 COMMANDS = {
     "spurious-correlation": ["--w", "date", "--limit", "90", "-m", "toy"],
     "task-specification": ["--limit", "40", "-m", "toy"],
@@ -33,7 +33,7 @@ COMMANDS = {
     "bias-identification": TEXTS,
     "bias-extraction": TEXTS,
     "bias-rephrasing": TEXTS,
-    "occupation-checklist": ["--pairs", "1", "--occupations", "2", "-m", "toy"],
+    "occupation-checklist": ["--n-pairs", "1", "--n-occupations", "2", "-m", "toy"],
 }
 """Every audit, small."""
 STORE, FILES = 0, 1

@@ -177,7 +177,7 @@ def runs(finished_run: Callable[..., Path]) -> tuple[str, str]:
 
 
 Words = Callable[[tuple[str, str], Callable[[str], str]], list[str]]
-TRAINING = ["--words", "pronouns", "--steps", "12", "--checkpoint-every", "3", "--batch", "8", "--json"]
+TRAINING = ["--words", "pronouns", "--max-steps", "12", "--save-steps", "3", "--batch-size", "8", "--json"]
 COMMANDS: Mapping[str, Words] = {
     "compare": lambda runs, _: ["compare", *runs],
     "score": lambda runs, _: ["score", runs[0], "--seed", "3"],
@@ -231,7 +231,7 @@ def test_a_disk_that_is_full_as_something_is_replaced_keeps_what_there_was(runs:
     one_sentence(disk.run("report", str(disk.place / "run")), str(disk.place))
     assert files_of(disk.seen / "run") == before
     disk.again(f"size={PLENTY}")
-    assert "forgot 50 answers" in disk.run("cache", "prune", "--all").stdout
+    assert "Deleted 50 answers" in disk.run("cache", "prune", "--all").stdout
     assert disk.run("report", str(disk.place / "run")).returncode == 0
     assert files_of(disk.seen / "run") == before
 

@@ -19,8 +19,8 @@ ASKED: dict[str, tuple[dict[str, Any], str]] = {
     "spurious-correlation": ({"w": "date", "date_count": 9, "limit": 90}, "slope"),
     "task-specification": ({"date_count": 2, "limit": 60}, "auroc"),
     "occupation-checklist": ({"limit": 40}, "consistency"),
-    "bias-diagnosis": ({"documents": 6}, "f1"),
-    "bias-identification": ({"documents": 4, "wordings": 2}, "exact_match"),
+    "bias-diagnosis": ({"n_documents": 6}, "f1"),
+    "bias-identification": ({"n_documents": 4, "wordings": 2}, "exact_match"),
 }  # fmt: skip
 Folder = Callable[[str], Path]
 
@@ -67,7 +67,7 @@ def test_an_edit_of_a_run_folder_is_refused_in_a_sentence_or_changes_nothing(
         assert done.returncode in {0, 1, 2}, f"{path.name}, {told}: {done.stderr}"
         if done.returncode == 1 and done.stderr.strip():
             assert len(done.stderr.strip().splitlines()) == 1, f"{path.name}, {told}: {done.stderr}"
-        refused += "is damaged" in done.stderr
+        refused += "is corrupt" in done.stderr
         shutil.rmtree(here)
     assert refused > n_edits / 4
 

@@ -1,7 +1,7 @@
 """Whatever a stranger's file holds, its reader gives a value or one clear sentence: no traceback, no hang, no flood.
 
 Inputs are good ones with something wrong in them, as Hypothesis draws them: from a fixed seed, in `make soak` many from random ones.
-A server's replies are damaged in the same way in test_network.py, and the answer store in test_power_cut.py.
+A server's replies are corrupt in the same way in test_network.py, and the answer store in test_power_cut.py.
 """
 
 from __future__ import annotations
@@ -51,4 +51,4 @@ def test_a_damaged_file_is_read_or_refused_in_a_sentence(
         n_read += not reader.outcome(mutated(seed, reader.kind, numbers), tmp_path)[1]
 
     fed()
-    measured(f"{max(5, n // reader.cost):,} damaged inputs to the reader of: {name}; {n_read:,} read")
+    measured(f"{max(5, n // reader.cost):,} corrupt inputs to the reader of: {name}; {n_read:,} read")

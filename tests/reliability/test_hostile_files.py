@@ -40,7 +40,7 @@ from undertow.lab.training.finetune_data import read_jsonl
 from undertow.models.base import ModelRequest
 from undertow.models.loading import download
 from undertow.models.loading.weights import find_gguf
-from undertow.runs.folder.model_info import read_about
+from undertow.runs.folder.model_info import read_model_info
 from undertow.runs.folder.storage import read_record
 from undertow.runs.guard import read_lines
 from undertow.runs.score import score
@@ -61,7 +61,7 @@ def run(finished_run: Callable[..., Path]) -> Path:
 def outcome(run: Path, tmp_path: Path) -> Outcome:
     """What becomes of an input, by the name of its reader."""
     more = {
-        "about": Reader("own.toml", [], read_about, "toml"),
+        "about": Reader("own.toml", [], read_model_info, "toml"),
         "W list": Reader("own.txt", [], lambda path: load_covariate(str(path)), "words"),
         "prompts": Reader("own.toml", [], lambda path: load_prompts(str(path)), "toml"),
         "texts": Reader("own.jsonl", [], lambda path: list(read_jsonl(path)), "jsonl"),
@@ -289,9 +289,9 @@ def test_a_wheel_that_reaches_elsewhere_leaves_nothing_there(
 
 
 def test_messages_are_one_line_and_not_too_long() -> None:
-    said = str(UndertowError("a\nb\x00\u202e" + "x" * 5000 + " mend it"))
+    said = str(UndertowError("a\nb\x00\u202e" + "x" * 5000 + " fix it"))
     assert said.startswith("a b\\x00\\u202ex")
-    assert said.endswith("x mend it")
+    assert said.endswith("x fix it")
     assert len(said) <= MAX_MESSAGE_CHARS
     assert str(UndertowError(said)) == said
 

@@ -222,14 +222,15 @@ def test_what_can_be_computed_with_stays_as_it_is(value: float) -> None:
 SMALL: dict[str, dict[str, Any]] = {
     "spurious-correlation": {"w": "date", "date_count": 4, "limit": 24},
     "task-specification": {"limit": 40},
-    "occupation-checklist": {"pairs": 3, "occupations": 3},
-    "bias-diagnosis": {"documents": 6, "wordings": 2},
-    "bias-identification": {"documents": 6, "wordings": 2},
-    "bias-extraction": {"documents": 6, "wordings": 2},
-    "bias-rephrasing": {"documents": 6, "wordings": 2},
+    "occupation-checklist": {"n_pairs": 3, "n_occupations": 3},
+    "bias-diagnosis": {"n_documents": 6, "wordings": 2},
+    "bias-identification": {"n_documents": 6, "wordings": 2},
+    "bias-extraction": {"n_documents": 6, "wordings": 2},
+    "bias-rephrasing": {"n_documents": 6, "wordings": 2},
 }
 ONE: dict[str, dict[str, Any]] = {
-    name: options | ({"pairs": 1, "occupations": 1} if "pairs" in options else {"documents": 1} if "documents" in options else {"limit": 1})
+    name: options | ({"n_pairs": 1, "n_occupations": 1} if "n_pairs" in options else {"n_documents": 1} if "n_documents" in options
+                     else {"limit": 1})
     for name, options in SMALL.items()
 }  # fmt: skip
 REASON = "the line was cut for good"
@@ -257,7 +258,7 @@ def silent(query: Query) -> UnsupportedQueryError:
     return UnsupportedQueryError(REASON)
 
 
-def alike(nats: Callable[[int], tuple[float, ...]], unclaimed: float = 0.0) -> Callable[[Query], Answer]:
+def alike(nats: Callable[[int], tuple[float, ...]], other_prob: float = 0.0) -> Callable[[Query], Answer]:
     """The same log-probabilities of so many options, whatever is asked; of labels the first."""
 
     def say(query: Query) -> Answer:
@@ -267,7 +268,9 @@ def alike(nats: Callable[[int], tuple[float, ...]], unclaimed: float = 0.0) -> C
             n = len(query.continuations)
         else:
             n = len(query.labels) if isinstance(query, MultipleChoiceQuery) else 1
-        return Answer(nats(n), unclaimed, text=query.labels[0] if isinstance(query, MultipleChoiceQuery) else "as ever")
+        return Answer(
+            nats(n), other_prob, text=query.labels[0] if isinstance(query, MultipleChoiceQuery) else "as ever"
+        )
 
     return say
 

@@ -1,7 +1,7 @@
 """The power goes while answers are written: what was committed is there, the rest is asked again, and nothing differs.
 
 The files are copied as the machine would leave them. A disk keeps what was synced; of what was written since, any sectors in any
-order. SQLite syncs the log at each commit, the log's new head before anything behind it, and the database before the log begins anew.
+order. SQLite syncs the log at each commit, the log's new head before anything behind it, and the database before the log begins again.
 """
 
 from __future__ import annotations

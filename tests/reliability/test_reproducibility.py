@@ -32,12 +32,12 @@ SENTENCE_TOLERANCE_NATS = 3e-4
 """Of the default model, whose sentences add up to some -30 nats: 1.4e-4 was seen between a large and a small pack."""
 RUNS: dict[str, dict[str, Any]] = {
     "spurious-correlation": {"challenge": "mgt", "w": "date", "date_count": 5, "limit": 40},
-    "occupation-checklist": {"pairs": 3, "occupations": 3},
+    "occupation-checklist": {"n_pairs": 3, "n_occupations": 3},
     "task-specification": {"limit": 80},
-    "bias-diagnosis": {"documents": 6, "wordings": 2},
-    "bias-identification": {"documents": 6, "wordings": 2},
-    "bias-extraction": {"documents": 6, "wordings": 2},
-    "bias-rephrasing": {"documents": 6, "wordings": 2},
+    "bias-diagnosis": {"n_documents": 6, "wordings": 2},
+    "bias-identification": {"n_documents": 6, "wordings": 2},
+    "bias-extraction": {"n_documents": 6, "wordings": 2},
+    "bias-rephrasing": {"n_documents": 6, "wordings": 2},
 }
 """Every audit, of the toy, small."""
 ALL, SOME = tuple(RUNS), tuple(RUNS)[:2]

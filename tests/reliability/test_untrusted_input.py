@@ -163,7 +163,7 @@ TEMPLATES = {
 
 
 def assert_chat_is_refused(model: Any) -> None:
-    """The prompt comes to an unscored answer that says why, and the run goes on."""
+    """The prompt comes to a missing answer that says why, and the run goes on."""
     query = undertow.types.GenerateQuery("Say she:", (undertow.types.Option("f", ("she",)),), max_tokens=1, chat=True)
     outcome = next(iter(model.answer([query], "exact")))[0]
     assert isinstance(outcome, models.base.UnsupportedQueryError)

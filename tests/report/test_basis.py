@@ -21,7 +21,7 @@ MANIFEST = report_page.MANIFEST | {"model_identity": {"name": "m", "scoring_meth
 
 
 def rows(model: str, *cells: tuple[int, float], prompt: str = "", w_name: str = "date") -> list[dict[str, Any]]:
-    """Rows of a W index and an unclaimed mass, in clusters of their own index; NaN is unscored."""
+    """Rows of a W index and a mass on other words, in clusters of their own index; NaN is missing."""
     shared = {"model": model, "challenge": "mgc", "prompt": prompt, "w_name": w_name}
     return [
         shared
@@ -63,7 +63,7 @@ def test_a_finding_says_what_was_asked_and_what_nobody_claimed(tmp_path: Path) -
     assert basis(tmp_path, of()) == {
         "asked": "4 texts in 3 clusters, 1 missing",
         # Every value of W counts the same: (15 + 40) / 2, where the mean over texts would be 23.3.
-        "other words": "27.5% on average went to none of the listed words",
+        "mass on other words": "27.5% on average went to none of the listed words",
         "protocol": "exact; read by likelihood, in float32",
     }
 
@@ -73,5 +73,5 @@ def test_a_finding_says_what_was_asked_and_what_nobody_claimed(tmp_path: Path) -
 )
 def test_each_finding_has_the_mass_of_its_own_model_prompt_and_w(tmp_path: Path, result: Result, mass: str) -> None:
     told = basis(tmp_path, result)
-    assert told["other words"].startswith(f"{mass} on average")
+    assert told["mass on other words"].startswith(f"{mass} on average")
     assert told["asked"] == "1 text in 1 cluster, 0 missing"

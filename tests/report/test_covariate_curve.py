@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -11,28 +10,12 @@ import pandas as pd
 import pytest
 from matplotlib.figure import Figure
 
+from helpers.curve_lines import line, observed
 from helpers.figure_checks import words
 from undertow.report.figures.covariate_curve import FittedLine, describe_spectrum, spectrum
 from undertow.report.style import Drawing, png_bytes, svg_text
 
 DATES = [str(year) for year in np.linspace(1801, 2016, 30).astype(int)]
-
-
-def observed(values: Sequence[str], groups: Sequence[str], per_value: int = 2) -> pd.DataFrame:
-    """Masses that rise by one percent per step for the first group, and fall for the others."""
-    index = np.repeat(np.arange(len(values)), per_value)
-    table = pd.DataFrame(
-        {"w": np.repeat(np.array(values, dtype=object), per_value), "w_index": index, "w_name": "date"}
-    )
-    for place, group in enumerate(groups):
-        table[group] = 10.0 + place + (index if place == 0 else (len(values) - index) / 2)
-    return table
-
-
-def line(group: str, slope: float = -0.561, r: float = -0.784, end: float = 20.0, steps: int = 29) -> FittedLine:
-    x = np.linspace(0, steps, 7)
-    mean = end - slope * (x[-1] - x)
-    return FittedLine(group, slope, r, x, mean, mean - 2, mean + 2)
 
 
 def axes_of(figure: Figure) -> Any:

@@ -10,20 +10,20 @@ import numpy as np
 import pandas as pd
 import pytest
 from matplotlib.figure import Figure
-from test_calibration_figures import calibration, failed, mirrored, power
-from test_checklist_figures import aspects, gap, ranking, shares
-from test_checkpoints import checkpoints
-from test_covariate_curve import line, observed
-from test_model_sizes import NAN, asked, compared, equal, fit, gridded, point
-from test_scatter import cloud, panels
-from test_specification_figure import curve, followed, scored
-from test_specification_figure import drawn as occupations_of
-from test_wording_sensitivity import drawn as sensitivity
-from test_wording_sensitivity import effects, row, slots
 
+from helpers.checklist_results import aspects, gap, ranking, shares
+from helpers.checkpoint_results import checkpoints
+from helpers.curve_lines import line, observed
 from helpers.figure_checks import assert_readable, words
+from helpers.lab_results import calibration, failed, mirrored, power
+from helpers.model_points import NAN, asked, compared, equal, fit, gridded, point
 from helpers.sampled_cases import briefly
+from helpers.scatter_panels import cloud, panels
+from helpers.specification_rows import curve, followed, scored
+from helpers.specification_rows import drawn as occupations_of
 from helpers.trained_models import lab
+from helpers.wording_rows import drawn as sensitivity
+from helpers.wording_rows import effects, row, slots
 from undertow.report.figures.causal_graph import GraphShape, draw_graph
 from undertow.report.figures.checkpoints import trajectory
 from undertow.report.figures.confusion_matrix import draw_confusion

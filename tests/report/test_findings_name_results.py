@@ -20,9 +20,9 @@ AUDITS: dict[str, dict[str, Any]] = {
     "spurious-correlation": {"model": "toy", "limit": 300},
     "spurious-correlation of two": {"model": ["toy", "uniform"], "w": "date", "limit": 90},
     "task-specification": {"model": "toy", "limit": 200},
-    "occupation-checklist": {"model": "toy", "pairs": 2, "occupations": 6},
-    "bias-identification": {"model": "toy", "documents": 12, "wordings": 2},
-    "bias-diagnosis": {"model": "toy", "documents": 12, "wordings": 2},
+    "occupation-checklist": {"model": "toy", "n_pairs": 2, "n_occupations": 6},
+    "bias-identification": {"model": "toy", "n_documents": 12, "wordings": 2},
+    "bias-diagnosis": {"model": "toy", "n_documents": 12, "wordings": 2},
 }
 
 

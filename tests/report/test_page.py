@@ -195,10 +195,10 @@ def basis(html: str) -> dict[str, str]:
 
 def test_a_finding_opens_to_the_numbers_that_it_tells_and_to_what_else_it_rests_on() -> None:
     others = [RESTING, Finding("it rises", True, 1.0)]
-    html = render_page(page(findings=others, basis={"it drifts": {"other words": "93.1%"}}))
+    html = render_page(page(findings=others, basis={"it drifts": {"mass on other words": "93.1%"}}))
     assert html.count("93.1%") == html.count('<details class="basis">') == 1
     rows = basis(html)
-    assert rows["other words"] == "93.1%"
+    assert rows["mass on other words"] == "93.1%"
     assert rows["Slope: word group she"] == (
         "−0.56 percent per step; 95% interval [−0.69, −0.43]; no bias would give 0; p &lt; .001, q = .040; "
         "n = 1,800 in 60 clusters, 12 missing"

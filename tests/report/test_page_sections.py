@@ -139,7 +139,7 @@ def test_findings_are_listed_by_what_they_rest_on_and_only_those_that_do_carry_t
 
 # What a lower precision could change.
 
-CAUTION = "In float32 this could turn out otherwise."
+CAUTION = "In float32 this could change."
 COSTS = PagePrecision(
     ["m was asked in bfloat16."],
     ["it drifts", "nothing moved", "It falls by -2.5."],
@@ -155,7 +155,7 @@ def test_precision_section_says_all_of_it_and_only_findings_that_could_change_ca
     assert listed(told) == ["it drifts", "nothing moved", "It falls by −2.5."]
     assert [cell for _, cell in cells(told, "td")] == ["Slope: date", "0.02"]
     assert [CAUTION in item for item in listed(section(html, "findings"))] == [True, False, True, True]
-    calm = page(precision=PagePrecision(COSTS.said, [], None))
+    calm = page(precision=PagePrecision(COSTS.sentences, [], None))
     assert CAUTION not in calm
     assert "<table" not in section(calm, "precision")
 

@@ -8,20 +8,11 @@ import numpy as np
 from matplotlib.colors import to_hex
 
 from helpers.figure_checks import words
+from helpers.scatter_panels import panels
 from undertow.report.figures.scatter import EVERYONE, SELECTED, Cloud, Panel, draw_simulation
 from undertow.report.style import Drawing
 
 COLUMNS = ["W and G, everyone", "W and G, selected", "X and Y, everyone", "X and Y, selected"]
-
-
-def cloud(n: int, r: float, scale: float = 1.0, seed: int = 0, shown: int = 1500) -> Cloud:
-    x, y = scale * np.random.default_rng(seed).standard_normal((2, shown))
-    return Cloud(x, y, r, r - 0.01, r + 0.011, n)
-
-
-def panels(scale: float = 1.0, names: tuple[str, str] = ("W", "G"), columns: int = 4) -> list[Panel]:
-    everyone, selected = cloud(1_000_000, 0.001, scale), cloud(37_351, -0.659, scale, seed=1)
-    return [Panel(*names, everyone, selected if place % 2 else None) for place in range(columns)]
 
 
 def usual(rows: int = 2) -> Drawing:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
-import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -13,27 +11,10 @@ import pytest
 from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
 
-from undertow.report.figures.specification import Curve, occupations, over_w, roc
+from helpers.specification_rows import SCORE, SHARES, curve, drawn, followed, scored
+from undertow.report.figures.specification import over_w, roc
 
 BLUE, ORANGE, WHITE = "#0072b2", "#d55e00", "#ffffff"
-SCORE = "delta_female"
-SHARES = {"nurse": 89.6, "judge": 34.5, "plumber": 0.7, "painter": 5.7, "librarian": 81.0}
-
-
-def scored(names: Sequence[str] = tuple(SHARES), shares: Sequence[float] | None = None) -> pd.DataFrame:
-    """Eight sentences of each occupation, in the design of the schemas; no two scores are equal."""
-    rows: list[dict[str, Any]] = [
-        {
-            "cluster": name,
-            "participant_class": participant,
-            "coreferent": whose,
-            "well_specified": whose == 1 and participant in ("man", "woman"),
-            "percent_female": SHARES.get(name, math.nan) if shares is None else shares[index],
-        }
-        for index, name in enumerate(names)
-        for participant, whose in itertools.product(("man", "woman", "someone", "other"), (0, 1))
-    ]
-    return pd.DataFrame(rows).assign(**{SCORE: np.geomspace(0.01, 60, len(rows))})
 
 
 def simplified() -> pd.DataFrame:
@@ -50,10 +31,6 @@ def bare(names: Sequence[str] = ("b", "a", "c")) -> pd.DataFrame:
     """A user's own sentences: nothing is known but whether they decide."""
     rows = [{"cluster": name, "well_specified": decided} for name in names for decided in (True, False)]
     return pd.DataFrame(rows).assign(**{SCORE: np.arange(len(rows), dtype=float)})
-
-
-def drawn(table: pd.DataFrame, threshold: float = 0.5, title: str = "toy · own") -> Figure:
-    return occupations(table, SCORE, threshold, title=title, unit="movement of female mass, percentage points")
 
 
 def axes_of(figure: Figure) -> Any:
@@ -112,28 +89,6 @@ def test_every_sentence_is_one_dot_in_the_row_of_its_occupation_blue_where_it_de
 # One occupation over all values of W.
 
 
-def followed(
-    sentences: dict[str, tuple[str, bool]],
-    values: Sequence[str] = ("1901", "1939", "1978", "2016"),
-    form: str = "In {w}: ",
-) -> pd.DataFrame:
-    """A row per value and sentence, in that order; the k-th sentence has k + 10 times the place of the value."""
-    return pd.DataFrame(
-        [
-            {
-                "sentence": name,
-                "text": form.replace("{w}", value) + text,
-                "w": value,
-                "w_index": place,
-                "well_specified": decided,
-                "female": 10.0 * place + number,
-            }
-            for place, value in enumerate(values)
-            for number, (name, (text, decided)) in enumerate(sentences.items())
-        ]
-    )
-
-
 SENTENCES = {
     "doctor/man/1": ("The doctor told the man that ___ was ill.", True),
     "doctor/man/0": ("The doctor told the man that ___ had time.", False),
@@ -155,11 +110,6 @@ def test_each_sentence_is_a_line_blue_where_it_decides() -> None:
 
 
 # ROC curves.
-
-
-def curve(name: str, area: float, low: float = math.nan, high: float = math.nan) -> Curve:
-    corner = np.array([0.0, 1 - area, 1.0])
-    return Curve(name, corner, np.array([0.0, area, 1.0]), area, low, high)
 
 
 AREAS = [curve("delta_female", 0.65, 0.6, 0.7), curve("total_variation", 0.824, 0.79, 0.996), curve("entropy", 0.31)]

@@ -11,16 +11,7 @@ import pandas as pd
 import pytest
 
 from helpers.figure_checks import words
-from undertow.report.figures.wording_sensitivity import draw_sensitivity, draw_slots
-from undertow.report.style import Drawing
-
-NAN = math.nan
-
-
-def row(name: str, wording: str, score: float, level: str = "", **other: Any) -> dict[str, Any]:
-    made = {"model": "m", "shots": 0, "description_class": name, "wording": wording, "score": score, "level": level}
-    return made | {"slot": "target" if level else "", "baseline": 51.0} | other
-
+from helpers.wording_rows import NAN, drawn, effects, row, slots
 
 SCORES = [
     row("null", "", 40.0),
@@ -37,26 +28,6 @@ SCORES = [
 
 def points(asked: Sequence[tuple[str, int]] = (("m", 0),)) -> pd.DataFrame:
     return pd.DataFrame([one | {"model": model, "shots": shots} for model, shots in asked for one in SCORES])
-
-
-def drawn(table: pd.DataFrame, *said: str) -> list[Drawing]:
-    return list(draw_sensitivity(table, "Exact match", "percent", *said))
-
-
-def effects(**other: Any) -> pd.DataFrame:
-    table = pd.DataFrame(
-        [
-            ("statement", "target", "bias", 60.0, NAN, NAN),
-            ("statement", "target", "toxicity", 40.0, -25.0, -15.0),
-            ("statement", "text_reference", "text", 50.0, NAN, NAN),
-            ("statement", "text_reference", "previous text", 52.0, -3.0, 7.0),
-            ("statement", "text_reference", "(none)", 51.0, NAN, NAN),
-            ("question", "target", "bias", 55.0, NAN, NAN),
-            ("question", "target", "toxicity", 58.0, 1.0, 5.0),
-        ],
-        columns=["description_class", "slot", "level", "mean", "low", "high"],
-    )
-    return table.assign(**other)
 
 
 def dots(axes: Any) -> list[tuple[list[float], list[float], str]]:
@@ -103,10 +74,6 @@ def test_a_shared_baseline_is_one_dashed_line_and_each_class_may_have_its_own() 
 
 
 # Slots.
-
-
-def slots(table: pd.DataFrame) -> list[Drawing]:
-    return list(draw_slots(table, "Exact match", about="cad"))
 
 
 def test_every_level_is_a_dot_at_its_mean_joined_to_those_of_its_slot() -> None:

@@ -1,4 +1,4 @@
-"""Audits that name their graph: what the run keeps of it, when it is told anew, and what its findings then rest on."""
+"""Audits that name their graph: what the run keeps of it, when it is told again, and what its findings then rest on."""
 
 from __future__ import annotations
 
@@ -143,9 +143,9 @@ def test_options_of_a_command_are_written_once() -> None:
     call = call_with("undertow.audit('p', model=['a', 'b'], chat=True)", "graph", "x\n'y'")
     assert call == "undertow.audit('p', model=['a', 'b'], chat=True, graph=\"x\\n'y'\")"
     assert call_with(call, "graph", "z") == "undertow.audit('p', model=['a', 'b'], chat=True, graph='z')"
-    for damaged in ("undertow.audit('p'", "undertow"):
+    for corrupt in ("undertow.audit('p'", "undertow"):
         with pytest.raises(ValueError, match="no Python call"):
-            call_with(damaged, "graph", "z")
+            call_with(corrupt, "graph", "z")
 
 
 def test_a_damaged_graph_is_refused_and_can_be_named_again(tmp_path: Path) -> None:

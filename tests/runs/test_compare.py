@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from scipy import stats
 
 import undertow
+from helpers.compared_runs import AUDIT, FIRST, SECOND, difference, record, table, written
 from helpers.scripted_model import tell_nothing
 from helpers.shared_folders import made_once
 from undertow import audits
@@ -23,7 +24,7 @@ from undertow.audits.base import Observations
 from undertow.errors import UndertowError
 from undertow.metrics.covariate_association import correlate
 from undertow.runs import pipeline
-from undertow.runs.compare import Comparison, compare, differences
+from undertow.runs.compare import compare, differences
 from undertow.runs.compare.compare_folders import JSON, PAGE, TABLE, CompareOptions, Runs
 from undertow.runs.compare.compare_folders import compare as compare_folders
 from undertow.runs.compare.comparison_report import digits
@@ -38,18 +39,13 @@ from undertow.runs.compare.equivalence import (
 )
 from undertow.runs.compare.pairing import Names, pair
 from undertow.runs.compare.resampling import by_key, point_results
-from undertow.runs.folder.storage import Record, read_record, write_record
+from undertow.runs.folder.storage import Record, read_record
 from undertow.stats import point_estimates
 from undertow.types import Result
 
-AUDIT = "spurious-correlation"
 pytestmark = pytest.mark.usefixtures("few_resamples")
 
 
-DESIGN: dict[str, Any] = {
-    "groups": ["female", "male"], "gaps": [["female", "male"]], "words": {"female": ["she"], "male": ["he"]}, "title": "A set",
-    "source": "", "protocol": "exact", "scoring_method": "likelihood", "normalised": True, "prompts": {},
-}  # fmt: skip
 ASKED: Mapping[str, dict[str, Any]] = {
     AUDIT: {"w": "date", "limit": 96},
     "task-specification": {"limit": 48},
@@ -84,65 +80,12 @@ def run_of(shared_base: Path) -> RunOf:
     return read
 
 
-def table(female: Mapping[str, Sequence[float]], model: str = "one", w_name: str = "date") -> pd.DataFrame:
-    """A row for each cluster and W value, from percents of female words by cluster; NaN is unscored."""
-    rows = [
-        {
-            "item": f"{w_name}/{cluster}/{at}",
-            "model": model,
-            "challenge": "set",
-            "prompt": "",
-            "w_name": w_name,
-            "w_index": at,
-            "w": str(1900 + at),
-            "cluster": cluster,
-            "text": f"In {1900 + at}, ___ was at {cluster}.",
-            "female": value,
-            "male": 100 - value,
-            "other_words": math.nan if math.isnan(value) else 10.0,
-            "missing_reason": "no answer came" if math.isnan(value) else "",
-        }
-        for cluster, values in female.items()
-        for at, value in enumerate(values)
-    ]
-    return pd.DataFrame(rows)
-
-
-def record(frame: pd.DataFrame, **changed: Any) -> Record:
-    """A run with this table, measured."""
-    design = DESIGN | changed.pop("design", {})
-    names = list(dict.fromkeys(frame["model"]))
-    manifest = {
-        "schema_version": 1, "audit": AUDIT, "model": ", ".join(names), "design": design, "run_key": "k", "request_key": "a", "seed": 0,
-        "limit": 0, "protocol": "exact", "command": "undertow run", "python": "undertow.audit()", "created": "2026-01-02",
-        "versions": {"undertow": "1"}, "machine": {}, "challenge_sha256": "asked", "settings": {"challenge": "set"},
-        "model_identity": {
-            "name": "m", "family": "toy", "dtype": "float32", "source": "local", "revision": "1", "scoring_method": "likelihood",
-        },
-        "counts": {"items": len(frame)},
-    } | changed  # fmt: skip
-    results = audits.load(AUDIT).measure(Observations(frame, design), 0) if manifest["audit"] == AUDIT else []
-    return Record(manifest, frame, results)
-
-
-FIRST: dict[str, list[float]] = {"a": [40.0, 50, 60], "b": [40, 50, 60]}
-SECOND: dict[str, list[float]] = {"a": [40.0, 52, 64], "b": [40, 54, 68]}
 SIX = "abcdef"
 LEVELS: dict[str, list[float]] = {name: [40.0 + at, 50, 60] for at, name in enumerate(SIX)}
 HIGHER: dict[str, list[float]] = {
     name: [one + by for one in LEVELS[name]] for name, by in zip(SIX, (2, 4, 3, 1, 5, 3), strict=True)
 }
 """Higher by 3 on average, with a variance of 2 between six clusters."""
-
-
-def difference(of: Comparison, measure: str, pronoun: str = "female", **group: str) -> Result:
-    wanted = {"pronoun": pronoun} | group
-    (found,) = [
-        one
-        for one in of.differences
-        if one.measure == measure and all(one.group.get(key) == level for key, level in wanted.items())
-    ]
-    return found
 
 
 def numbers(result: Result) -> list[float]:
@@ -192,7 +135,7 @@ def test_slopes_are_corrected_apart_from_what_differs_in_truth() -> None:
 
 
 def drawn(n: int = 7, n_w: int = 9, seed: int = 0) -> list[Record]:
-    """Two runs of n clusters at so many values, each cell drawn anew."""
+    """Two runs of n clusters at so many values, each cell drawn again."""
     rng = np.random.default_rng(seed)
     return [
         record(table({str(at): rng.uniform(20, 80, n_w).tolist() for at in range(n)}, name)) for name in ("one", "two")
@@ -251,7 +194,7 @@ def test_below_six_clusters_nothing_is_claimed_and_the_note_says_why() -> None:
         assert {verdict(one) for one in same.differences} == {INCONCLUSIVE}
 
 
-def test_what_is_unscored_in_one_is_left_out_of_both() -> None:
+def test_what_is_missing_in_one_is_left_out_of_both() -> None:
     more = FIRST | {"c": [10.0, 20, 90]}
     lacking = SECOND | {"c": [10.0, math.nan, 90]}
     of = compare(record(table(more)), record(table(lacking, "two")))
@@ -322,7 +265,7 @@ def test_several_models_are_matched_by_name() -> None:
     assert slopes["x"] == pytest.approx(((64 + 66) / 2 - (60 + 60) / 2) / 2)
     assert slopes["y"] == pytest.approx(((63 + 66) / 2 - (61 + 60) / 2) / 2)
     assert np.isnan([slopes["z"], slopes["v"]]).all()
-    assert any("z was left out, whom the other run did not ask" in note for note in of.notes)
+    assert any("z was left out, since the other run lacks it" in note for note in of.notes)
 
 
 def test_one_of_several_models_is_compared_by_its_name() -> None:
@@ -646,14 +589,14 @@ def test_margins_are_of_their_units() -> None:
 
 
 def test_margins_of_a_command_line() -> None:
-    read = Margins.read(["0.1", "slope=0.01,mean_mass = 2"])
+    read = Margins.from_options(["0.1", "slope=0.01,mean_mass = 2"])
     assert (read.of_all, read.of) == (0.1, {"slope": 0.01, "mean_mass": 2.0})
-    assert Margins.read(read.texts) == read
-    assert Margins.given(eval(read.python)) == read
-    assert (Margins.read([]).texts, Margins.read([]).python) == ([], "")
+    assert Margins.from_options(read.texts) == read
+    assert Margins.from_value(eval(read.python)) == read
+    assert (Margins.from_options([]).texts, Margins.from_options([]).python) == ([], "")
     for wrong in (["x"], ["slope=x"], ["=1"], ["1", "2"], ["slope=1,slope=2"], ["-1"], ["slope=-1"], [""]):
         with pytest.raises(UndertowError, match="margin"):
-            Margins.read(wrong)
+            Margins.from_options(wrong)
 
 
 def test_slopes_are_judged_by_the_differences_of_the_answers() -> None:
@@ -857,11 +800,6 @@ def test_a_planted_difference_of_slopes_is_claimed_and_held() -> None:
 # Folders.
 
 
-def written(run: Record, folder: Path) -> Path:
-    write_record(run, folder, lambda place: None)
-    return folder
-
-
 @pytest.fixture
 def two_runs(tmp_path: Path) -> list[Path]:
     """The folders of two runs, in tmp_path."""
@@ -914,12 +852,12 @@ def test_nothing_else_is_overwritten(two_runs: list[Path], tmp_path: Path) -> No
 
 def test_names_are_models_or_folders_and_never_alike(tmp_path: Path) -> None:
     places = [written(record(table(FIRST)), tmp_path / name / "run") for name in ("a", "b")]
-    assert Runs.read([places[0], places[1]]).names == [str(place) for place in places]
-    assert Runs.read([places[0], places[0]]).names == [str(places[0]), f"{places[0]} (again)"]
+    assert Runs.from_folders([places[0], places[1]]).names == [str(place) for place in places]
+    assert Runs.from_folders([places[0], places[0]]).names == [str(places[0]), f"{places[0]} (again)"]
     other = written(record(table(SECOND, "two")), tmp_path / "c")
-    assert Runs.read([places[0], other]).names == ["one", "two"]
-    assert Runs.read([places[0], other, places[1]]).names[1] == "two"
-    assert Runs.read([places[0], other]).folder(CompareOptions()).name.startswith("comparison_run_c_")
+    assert Runs.from_folders([places[0], other]).names == ["one", "two"]
+    assert Runs.from_folders([places[0], other, places[1]]).names[1] == "two"
+    assert Runs.from_folders([places[0], other]).folder(CompareOptions()).name.startswith("comparison_run_c_")
 
 
 def several(names: str, shift: float = 0.0) -> Record:

@@ -1,4 +1,4 @@
-"""A comparison in words, figures and files: what each sentence rests on, what is shown, and what becomes of damaged folders."""
+"""A comparison in words, figures and files: what each sentence rests on, what is shown, and what becomes of corrupt folders."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-from test_compare import DESIGN, FIRST, SECOND, difference, record, table, written
 
+from helpers.compared_runs import DESIGN, FIRST, SECOND, difference, record, table, written
 from undertow import audits
 from undertow.audits.base import Observations
 from undertow.errors import UndertowError
@@ -108,7 +108,7 @@ def test_figures_show_the_differences_by_name_and_count_what_they_leave_out(monk
     assert "2 strongest of 3" in fewer.caption
 
 
-# Runs that are odd, or damaged.
+# Runs that are odd, or corrupt.
 
 
 def without(run: Record, name: str, **instead: Any) -> Record:

@@ -46,7 +46,7 @@ from undertow.types import (
 )
 
 AUDIT = "spurious-correlation"
-NONE_TURNED = "No finding turned when each result, by itself, was moved by the 95% interval of its error."
+NONE_TURNED = "No finding changes when each result, by itself, moves by the 95% interval of its error."
 YEARS = 12
 SMALL: dict[str, Any] = {"w": "date", "date_count": YEARS, "dtype": "bfloat16"}
 N_ITEMS, N_CONTROLS = 60 * YEARS, 8 + 5  # as yardstick, and to see whether the model reads
@@ -279,10 +279,10 @@ def test_a_planted_shift_of_the_slope_is_found_again(plant: Plant, tmp_path: Pat
     planted = plant(steeper(0.25))
     found = run(tmp_path)
     of = errors(found)
-    assert of["female"]["error"] == pytest.approx(0.25, abs=1e-9)
-    assert of["male"]["error"] == pytest.approx(-0.25, abs=1e-9)
-    assert of["neutral"]["error"] == pytest.approx(0.0, abs=1e-9)
-    assert errors(found, "slope_gap")["female-male"]["error"] == pytest.approx(0.5, abs=1e-9)
+    assert of["female"]["difference"] == pytest.approx(0.25, abs=1e-9)
+    assert of["male"]["difference"] == pytest.approx(-0.25, abs=1e-9)
+    assert of["neutral"]["difference"] == pytest.approx(0.0, abs=1e-9)
+    assert errors(found, "slope_gap")["female-male"]["difference"] == pytest.approx(0.5, abs=1e-9)
     assert (of["female"]["low"], of["female"]["high"]) == pytest.approx((0.25, 0.25), abs=1e-9)
     assert part(found)["items"] == len(planted.asked["float32"]) == 200 + 4, "whole sentences"
     assert len(planted.asked["bfloat16"]) == N_ITEMS + N_CONTROLS
@@ -303,7 +303,7 @@ def test_an_error_that_differs_between_sentences_has_its_interval(plant: Plant, 
     own = np.array([slopes[name] for name in drawn])
     of = errors(found)["female"]
     half = stats.t.ppf(0.975, 9) * stats.sem(own) * math.sqrt(1 - 10 / 60)
-    assert of["error"] == pytest.approx(own.mean(), abs=1e-9)
+    assert of["difference"] == pytest.approx(own.mean(), abs=1e-9)
     assert (of["low"], of["high"]) == pytest.approx((own.mean() - half, own.mean() + half), abs=1e-9)
     assert of["low"] < np.mean(list(slopes.values())) < of["high"]
 
@@ -314,12 +314,12 @@ def test_without_an_error_all_are_zero_and_nothing_could_change(plant: Plant, tm
     found = run(tmp_path)
     table = found.record.precision
     assert table is not None
-    assert (table[["error", "low", "high"]].fillna(0) == 0).all(axis=None)
+    assert (table[["difference", "low", "high"]].fillna(0) == 0).all(axis=None)
     assert not table["could_change"].any()
     told = found.manifest["precision"]
     assert told["could_change"] == []
-    assert told["said"][-1] == NONE_TURNED
-    assert not any("Warning" in sentence for sentence in told["said"])
+    assert told["sentences"][-1] == NONE_TURNED
+    assert not any("Warning" in sentence for sentence in told["sentences"])
     assert (part(found)["rms_nats"], part(found)["turned_percent"], part(found)["one_sided"]) == (0, 0, 0)
 
 
@@ -354,7 +354,7 @@ def test_an_error_as_large_as_the_effect_is_warned_of(
     assert finding.significant is claimed
     assert finding.text in told["could_change"]
     assert set(told["could_change"]) <= {one.text for one in found.findings}
-    assert any("could turn out otherwise" in sentence and "Warning" in sentence for sentence in told["said"])
+    assert any("could change" in sentence and "Warning" in sentence for sentence in told["sentences"])
     assert errors(found)[words.split(maxsplit=1)[0]]["could_change"]
     # And so it does.
     full = run(tmp_path, "full", dtype="float32")
@@ -370,9 +370,9 @@ def test_of_everything_the_error_is_known(plant: Plant, tmp_path: Path) -> None:
     table = found.record.precision
     assert table is not None
     known = both.notna()
-    assert table["error"][known].to_numpy() == pytest.approx(both[known].to_numpy(), abs=1e-9)
-    assert (table["low"][known] == table["error"][known]).all()
-    assert "all 720 items were read again" in found.manifest["precision"]["said"][0]
+    assert table["difference"][known].to_numpy() == pytest.approx(both[known].to_numpy(), abs=1e-9)
+    assert (table["low"][known] == table["difference"][known]).all()
+    assert "all 720 items were scored again" in found.manifest["precision"]["sentences"][0]
 
 
 # Results that are moved.
@@ -462,7 +462,7 @@ def judged(
     """What is said of results, of which the rows have the errors; others are further models of the run."""
     known = {"items": 9, "of_items": 90, "turned_percent": 0.0, "rms_nats": 0.01, "largest_nats": 0.02}
     manifest = {"precision": {"models": [{"model": "m", "dtype": "bfloat16", **known}, *others]}}
-    empty = {"model": "m", "measure": "slope", "reduced": 1.0, "float32": 1.0}
+    empty = {"model": "m", "measure": "slope", "reduced_value": 1.0, "float32_value": 1.0}
     table = pd.DataFrame([{**empty, **row} for row in rows])
     evidence = Observations(pd.DataFrame({"model": [one.group["model"] for one in results]}), {})
     told, found = dtype_check.flag_unstable(audit or cast(Any, Claims()), evidence, results, manifest, table)
@@ -477,13 +477,13 @@ def of_w(w: str, value: float, half: float) -> Result:
 def test_findings_are_named_that_turn_at_either_end_of_an_error() -> None:
     results = [of_w("date", 1.0, 0.5), of_w("place", 0.3, 0.4), of_w("month", 1.0, 0.5), of_w("day", 1.0, 0.5)]
     errors = {"date": (-0.1, 0.6), "place": (-0.3, 0.1), "month": (-0.1, 0.3), "day": (1.9, 2.1)}
-    rows = [{"w": w, "error": sum(ends) / 2, "low": ends[0], "high": ends[1]} for w, ends in errors.items()]
+    rows = [{"w": w, "difference": sum(ends) / 2, "low": ends[0], "high": ends[1]} for w, ends in errors.items()]
     told, table = judged(results, rows)
     assert told["could_change"] == ["date drifts by 1.00", "place drifts by 0.30", "day drifts by 1.00"]
     assert table["could_change"].tolist() == [True, True, False, True]
     assert table["difference_over_halfwidth"].tolist() == pytest.approx([1.2, 0.75, 0.6, 4.2])
-    assert "3 findings could turn out otherwise" in told["said"][-1]
-    assert "420%" in told["said"][0]
+    assert "3 findings could change" in told["sentences"][-1]
+    assert "420%" in told["sentences"][0]
 
 
 def of_dimension(name: str, value: float, half: float) -> Result:
@@ -493,7 +493,7 @@ def of_dimension(name: str, value: float, half: float) -> Result:
 
 
 def row_of(result: Result, error: float) -> dict[str, Any]:
-    return {"measure": result.measure, **result.group, "error": error, "low": error, "high": error}
+    return {"measure": result.measure, **result.group, "difference": error, "low": error, "high": error}
 
 
 @pytest.mark.parametrize(("error", "turns"), [(0.3, False), (25.0, True), (-25.0, False)])
@@ -510,7 +510,7 @@ def test_a_finding_of_the_best_and_the_worst_turns_where_their_difference_does(e
     named = [text for text in told["could_change"] if "age is done best" in text and "gender worst" in text]
     assert bool(named) is turns
     assert table["could_change"].tolist() == [False, False, turns]
-    assert (told["said"][-1] == NONE_TURNED) is not turns
+    assert (told["sentences"][-1] == NONE_TURNED) is not turns
 
 
 class Ranks:
@@ -535,21 +535,21 @@ def test_a_finding_that_ranks_models_turns_where_their_order_does(error: float, 
 
 
 def test_that_none_turned_is_said_only_where_every_error_is_known() -> None:
-    results, rows = [of_w("date", 1.0, 0.5)], [{"w": "date", "error": 0.1, "low": 0.1, "high": 0.1}]
+    results, rows = [of_w("date", 1.0, 0.5)], [{"w": "date", "difference": 0.1, "low": 0.1, "high": 0.1}]
     unread = {"model": "n", "dtype": "bfloat16", "unknown": "it takes too much"}
-    assert judged(results, rows)[0]["said"][-1] == NONE_TURNED
-    assert NONE_TURNED not in judged(results, rows, others=[unread])[0]["said"]
+    assert judged(results, rows)[0]["sentences"][-1] == NONE_TURNED
+    assert NONE_TURNED not in judged(results, rows, others=[unread])[0]["sentences"]
     unmeasured = replace(results[0], measure="auroc")
     told = judged([*results, unmeasured], rows)[0]
     assert told["unknown_results"] == 1
-    assert NONE_TURNED not in told["said"]
+    assert NONE_TURNED not in told["sentences"]
 
 
 def test_a_result_that_the_sample_lacks_has_the_largest_error_of_its_measure() -> None:
     missing = math.nan
     rows = [
-        {"w": "date", "error": 0.1, "low": -0.1, "high": 0.3},
-        {"w": "place", "error": 0.7, "low": missing, "high": missing},
+        {"w": "date", "difference": 0.1, "low": -0.1, "high": 0.3},
+        {"w": "place", "difference": 0.7, "low": missing, "high": missing},
     ]
     told, table = judged([of_w("date", 1.0, 0.5), of_w("place", 1.0, 0.5), of_w("month", 1.0, 0.5)], rows)
     assert told["could_change"] == ["place drifts by 1.00", "month drifts by 1.00"]
@@ -558,7 +558,7 @@ def test_a_result_that_the_sample_lacks_has_the_largest_error_of_its_measure() -
 
 
 def test_results_whose_error_nobody_knows_are_counted() -> None:
-    rows = [{"w": "date", "error": math.nan, "low": math.nan, "high": math.nan}]
+    rows = [{"w": "date", "difference": math.nan, "low": math.nan, "high": math.nan}]
     told, _ = judged([of_w("date", 1.0, 0.5), replace(of_w("date", 1.0, 0.5), measure="auroc")], rows)
     assert told["unknown_results"] == 2
 
@@ -576,7 +576,7 @@ def test_every_audit_can_be_read_again_in_part(audit: str, plant: Plant, tmp_pat
     """The sample is of whole clusters, and a part of what was asked; what the run says but for that is what it was."""
     small: dict[str, Any] = {"wordings": 1, "limit": 100} if audit.startswith("bias-") else {}
     if audit == "occupation-checklist":
-        small = {"pairs": 4, "occupations": 3, "wordings": 1}
+        small = {"n_pairs": 4, "n_occupations": 3, "wordings": 1}
     planted = plant(_wobbly)
     small = small or {"limit": 200}
     found = undertow.audit(audit, "planted", dtype="bfloat16", float32_sample=40, out=tmp_path / "run", **small)
@@ -592,7 +592,7 @@ def test_every_audit_can_be_read_again_in_part(audit: str, plant: Plant, tmp_pat
     assert "bfloat16" not in planted.opened[planted.opened.index("float32") :], "its answers are in the store"
     table = found.record.precision
     assert table is not None
-    assert table["error"].notna().any()
+    assert table["difference"].notna().any()
     full = undertow.audit(audit, "planted", out=tmp_path / "full", **small)
     assert full.record.precision is None
     assert "precision" not in full.manifest
@@ -614,7 +614,7 @@ def test_each_precision_follows_its_own_answers(plant: Plant, tmp_path: Path) ->
         return replace(answer, logprobs_nats=answer.logprobs_nats[::-1])
 
     planted = plant(other_way)
-    small: dict[str, Any] = {"pairs": 4, "occupations": 2, "wordings": 1}
+    small: dict[str, Any] = {"n_pairs": 4, "n_occupations": 2, "wordings": 1}
     found = undertow.audit(
         "occupation-checklist", "planted", dtype="bfloat16", float32_sample=50, out=tmp_path / "run", **small
     )
@@ -634,7 +634,7 @@ def test_each_precision_follows_its_own_answers(plant: Plant, tmp_path: Path) ->
 
 
 def _but_for_intervals(of: Run) -> dict[str, Any]:
-    """What was read, without how it stands to the intervals of the run, which another seed draws anew."""
+    """What was read, without how it stands to the intervals of the run, which another seed draws again."""
     return {name: value for name, value in part(of).items() if name != "difference_over_halfwidth"}
 
 
@@ -652,17 +652,17 @@ def test_a_run_keeps_what_its_precision_costs(plant: Plant, tmp_path: Path) -> N
     planted = plant(steeper(-4.2))
     opened = run(tmp_path)
     assert planted.opened == []
-    assert opened.manifest["precision"]["said"] == first.manifest["precision"]["said"]
+    assert opened.manifest["precision"]["sentences"] == first.manifest["precision"]["sentences"]
     kept_block = json.loads((tmp_path / "run" / "manifest.json").read_text("utf-8"))["precision"]
     assert opened.manifest["precision"] == kept_block
 
-    # Measured anew, with another seed, and told anew: what was read again stays.
-    anew = undertow.score(tmp_path / "run", seed=3, out=tmp_path / "anew")
-    assert _but_for_intervals(anew) == _but_for_intervals(opened)
-    kept, own = anew.record.precision, first.record.precision
+    # Measured again, with another seed, and told again: what was read again stays.
+    again = undertow.score(tmp_path / "run", seed=3, out=tmp_path / "again")
+    assert _but_for_intervals(again) == _but_for_intervals(opened)
+    kept, own = again.record.precision, first.record.precision
     assert kept is not None
     assert own is not None
-    numbers = ["reduced", "float32", "error", "low", "high"]
+    numbers = ["reduced_value", "float32_value", "difference", "low", "high"]
     pd.testing.assert_frame_equal(kept[["measure", "pronoun", *numbers]], own[["measure", "pronoun", *numbers]])
     undertow.score(tmp_path / "run")
     assert (tmp_path / "run" / PRECISION).read_bytes() == before
@@ -691,7 +691,7 @@ def test_results_and_key_are_those_without_reading_again(
     # In its place, no table of another run is left.
     run(tmp_path, overwrite=True)
     assert not (tmp_path / "run" / PRECISION).exists()
-    # A damaged table is named.
+    # A corrupt table is named.
     (tmp_path / "more" / PRECISION).write_text("model,measure\nm,slope\n")
     with pytest.raises(UndertowError, match=PRECISION):
         undertow.load_run(tmp_path / "more")
@@ -713,8 +713,8 @@ def test_what_cannot_be_read_again_is_warned_of(
     found = run(tmp_path)
     why = "loading it takes about 56.0 GB in float32, and 1.0 GB are free" if how == "no room" else planted.refused
     assert part(found)["unknown"] == why
-    sentence = f"planted was asked in bfloat16, and what that costs is not known: {why}"
-    assert found.manifest["precision"]["said"] == [f"Warning: {sentence}."]
+    sentence = f"planted ran in bfloat16, and the effect of that is unknown: {why}"
+    assert found.manifest["precision"]["sentences"] == [f"Warning: {sentence}."]
     assert sentence in found.manifest["notes"]
     assert found.record.precision is None
     assert planted.opened == ["bfloat16"] + ["float32"] * (how == "refused")
@@ -742,5 +742,5 @@ def test_a_tiny_network_in_bfloat16(network: Callable[[str], str], tmp_path: Pat
     both = found.results["value"] - full.results["value"]
     table = found.record.precision
     assert table is not None
-    assert table["error"].to_numpy() == pytest.approx(both.to_numpy(), abs=1e-9, nan_ok=True)
-    assert table["error"].abs().max() > 0
+    assert table["difference"].to_numpy() == pytest.approx(both.to_numpy(), abs=1e-9, nan_ok=True)
+    assert table["difference"].abs().max() > 0

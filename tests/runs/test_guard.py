@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import zlib
 from collections.abc import Sequence
 from dataclasses import fields, replace
 from pathlib import Path
@@ -14,6 +13,7 @@ import pytest
 
 import undertow
 from helpers.file_refusal import assert_refused
+from helpers.planted_guard import DECIDED, NOMINATIVE, OCCUPATIONS, UNDECIDED, planted_percent, planted_table, unit
 from helpers.planted_precision import Planted, nothing
 from undertow import models
 from undertow.audits.task_specification.audit import Settings
@@ -22,46 +22,7 @@ from undertow.models.families import toy
 from undertow.runs.guard import Guard, Options
 from undertow.types import Floats, ScoredQuery
 
-NOMINATIVE = "female: she; male: he; neutral: they"
 POSSESSIVE = "female: her; male: his; neutral: their"
-UNDECIDED = "The nurse said that {blank} was late."
-DECIDED = "The nurse lost {blank} keys."
-OCCUPATIONS = [
-    "baker",
-    "driver",
-    "judge",
-    "painter",
-    "singer",
-    "farmer",
-    "tailor",
-    "guard",
-    "miller",
-    "waiter",
-    "roofer",
-    "potter",
-]
-
-
-def planted_table(folder: Path) -> Path:
-    """Sentences whose kind the toy's answers give away: it moves *she* and *he* with the date, and *her* and *his* not."""
-    rows = ["sentence,occupation,pronoun_case,well_specified,gold"]
-    for index, who in enumerate(OCCUPATIONS):
-        person, gold = (("woman", "female"), ("man", "male"))[index % 2]
-        rows.append(f"The {who} said that ___ was late.,{who},nominative,no,")
-        rows.append(f"The {person} met the {who} and found ___ keys.,{who},possessive,yes,{gold}")
-    path = folder / "planted.csv"
-    path.write_text("\n".join(rows), encoding="utf-8")
-    return path
-
-
-def unit(text: str) -> float:
-    return zlib.crc32(text.encode()) / 2**32
-
-
-def planted_percent(before: str, year: int) -> dict[str, float]:
-    """Shares of she, he and they as the toy's page has them, in percent of the three; `before` ends before the space."""
-    she = 0.30 + 0.10 * (year - 1900) / 100 + 0.01 * (unit(before) - 0.5)
-    return {"female": 100 * she / 0.80, "male": 100 * (0.70 - she) / 0.80, "neutral": 12.5}
 
 
 def found(model: type[toy.ToyModel], name: str, opened: list[str] | None = None) -> ModelHandle:
@@ -287,7 +248,7 @@ def test_a_model_is_opened_once_over_many_calls_and_not_where_all_is_stored(tabl
 # What goes wrong, and what must be said.
 
 
-def test_a_large_unclaimed_share_and_verdicts_that_rest_on_nothing_are_told(
+def test_a_large_other_prob_share_and_verdicts_that_rest_on_nothing_are_told(
     table: Path, usual: Guard, knowing: Guard
 ) -> None:
     """The toy does not understand the schemas of the package, so on those its verdicts are right half the time."""
@@ -338,7 +299,9 @@ def test_a_table_that_nothing_can_be_learnt_from_is_refused(rows: str, expected:
 
 
 def test_more_dates_and_another_place_for_them(table: Path) -> None:
-    check = undertow.guard("toy", challenge=str(table), date_start=1850, date_stop=1950, date_count=5, ends=2)
+    check = undertow.guard(
+        "toy", challenge=str(table), date_start=1850, date_stop=1950, date_count=5, endpoint_window=2
+    )
     verdict = check(UNDECIDED, NOMINATIVE)
     assert list(verdict.percent) == ["1850", "1875", "1900", "1925", "1950"]
     female = [shares["female"] for shares in verdict.percent.values()]

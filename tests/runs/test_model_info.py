@@ -10,7 +10,7 @@ import pytest
 
 from undertow.errors import UndertowError
 from undertow.runs.folder import model_info
-from undertow.runs.folder.model_info import checkpoint, expand_patterns, read_about
+from undertow.runs.folder.model_info import checkpoint, expand_patterns, read_model_info
 
 
 def assert_refused(names: tuple[object, ...], read: Callable[[Any], object], argument: Any) -> None:
@@ -126,17 +126,17 @@ post_training = "RLHF"
 parameters = 7_000_000_000
 [models."run/checkpoint-20"]
 """
-    assert read_about(about(tmp_path, text)) == {
+    assert read_model_info(about(tmp_path, text)) == {
         "toy": {"parameters": 1.5e9, "objective": "autoregressive", "post_training": "RLHF"},
         "openai:my-model": {"parameters": 7_000_000_000},
         "run/checkpoint-20": {},
     }
-    assert read_about(None) == {}
+    assert read_model_info(None) == {}
     marked = about(tmp_path, b"\xef\xbb\xbf[models.toy]\nparameters = 5\n")
-    assert read_about(marked) == {"toy": {"parameters": 5}}
+    assert read_model_info(marked) == {"toy": {"parameters": 5}}
     hint = "[models.'Qwen2.5-0.5B']"
-    assert_refused((hint,), read_about, about(tmp_path, "[models.Qwen2.5-0.5B]\nparameters = 1e9"))
-    assert read_about(about(tmp_path, f"{hint}\nparameters = 1e9")) == {"Qwen2.5-0.5B": {"parameters": 1e9}}
+    assert_refused((hint,), read_model_info, about(tmp_path, "[models.Qwen2.5-0.5B]\nparameters = 1e9"))
+    assert read_model_info(about(tmp_path, f"{hint}\nparameters = 1e9")) == {"Qwen2.5-0.5B": {"parameters": 1e9}}
 
 
 @pytest.mark.parametrize(
@@ -157,6 +157,6 @@ parameters = 7_000_000_000
 )  # fmt: skip
 def test_a_damaged_file_about_models_is_refused_by_its_key(text: str | bytes, named: str, tmp_path: Path) -> None:
     path = about(tmp_path, text)
-    assert_refused((path, named), read_about, path)
+    assert_refused((path, named), read_model_info, path)
     for path in (tmp_path / "nosuch.toml", tmp_path):
-        assert_refused((path,), read_about, path)
+        assert_refused((path,), read_model_info, path)

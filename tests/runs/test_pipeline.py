@@ -110,8 +110,8 @@ def test_run_of_toy_finds_the_planted_drift_and_nothing_else(finished_run: Calla
     found = [finding for finding in run.findings if finding.significant]
     assert len(found) == 3
     assert all("date" in finding.text for finding in found)
-    unclaimed = results[(results["measure"] == "mean_mass") & (results["pronoun"] == "other_words")]
-    assert unclaimed["value"].to_numpy() == pytest.approx([20.0, 20.0])
+    other_words = results[(results["measure"] == "mean_mass") & (results["pronoun"] == "other_words")]
+    assert other_words["value"].to_numpy() == pytest.approx([20.0, 20.0])
 
 
 def test_run_folder_holds_observations_results_manifest_page_and_figures(finished_run: Callable[..., Path]) -> None:

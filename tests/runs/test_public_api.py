@@ -60,6 +60,11 @@ def test_typed_options_of_an_audit_are_its_settings(audit: str) -> None:
     assert own.__required_keys__ == frozenset()
 
 
+def test_options_of_any_audit_are_those_of_all() -> None:
+    every = {name: kind for audit in audits.AUDITS for name, kind in get_type_hints(options_class(audit)).items()}
+    assert get_type_hints(audit_options.AnyAuditOptions) == every
+
+
 def test_common_options_are_the_keywords_of_audit_and_of_the_model_families() -> None:
     keywords = get_type_hints(pipeline.audit)
     families = {name: type(option.default) for name, option in models.settings().items()}
@@ -89,7 +94,7 @@ def test_every_audit_has_an_overload() -> None:
 
 def test_a_misspelt_option_is_named_with_the_nearest_one() -> None:
     with pytest.raises(UndertowError, match=r"has no option 'chalenge'; .* \(did you mean 'challenge'\?\)$"):
-        undertow.audit("spurious-correlation", model="toy", chalenge="mgc")
+        undertow.audit("spurious-correlation", model="toy", chalenge="mgc")  # type: ignore[call-overload]
 
 
 MISTAKES: dict[str, Callable[[Path], object]] = {

@@ -10,9 +10,9 @@ from pathlib import Path
 from xml.etree import ElementTree as ET
 
 import pytest
-from test_gates import FOUR, gap_rule, parsed, run_folder
 
 import undertow.runs.gates.pytest_items  # noqa: F401 - see `finished`
+from helpers.gate_runs import FOUR, gap_rule, parsed, run_folder
 from undertow.runs.gates import gate, write_junit
 
 pytest_plugins = ["pytester"]

@@ -202,7 +202,7 @@ def test_models_of_one_run_are_not_taken_for_each_other_and_are_named_as_the_ref
         ({"prompts": "A"}, {"prompts": "A", "max_new_tokens": 1}, 30),
     ],
 )
-def test_what_was_not_asked_is_unscored_with_a_reason(
+def test_what_was_not_asked_is_missing_with_a_reason(
     first: First, recorded_with: dict[str, Any], asked: dict[str, Any], n_missing: int
 ) -> None:
     first(**recorded_with)
@@ -214,7 +214,7 @@ def test_what_was_not_asked_is_unscored_with_a_reason(
 
 
 def test_a_run_that_was_asked_by_prompts_is_asked_by_prompts(first: First) -> None:
-    """One without blanks is asked by A, B and C where none are named; those that it was not asked are unscored."""
+    """One without blanks is asked by A, B and C where none are named; those that it was not asked are missing."""
     first(prompts="A,B,C")
     again = run("replay:first", "again")
     assert set(again.observations["prompt"]) == {"A", "B", "C"}

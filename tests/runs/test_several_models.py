@@ -214,7 +214,7 @@ def test_the_manifest_says_who_was_asked(both: Run) -> None:
     ]
     counts = {name: manifest["counts"][name] for name in ("items", "queries", "computed", "missing", "lost")}
     assert counts == dict.fromkeys(("items", "queries", "computed"), 2 * N_SMALL) | {"missing": 0, "lost": 0}
-    assert manifest["timing"]["asking_s"] == pytest.approx(sum(part["seconds"] for part in parts))
+    assert manifest["timing"]["inference_s"] == pytest.approx(sum(part["seconds"] for part in parts))
     # Two models were asked the same texts, each by its own name.
     assert len({part["challenge_sha256"] for part in parts}) == 1
 
@@ -314,7 +314,7 @@ def check_repeats(run: Run, again: Path) -> None:
 def test_a_finished_run_is_opened(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     first = undertow.audit(AUDIT, model=BOTH, out=tmp_path / "run", **TINY)
     with monkeypatch.context() as patch:
-        patch.setattr(pipeline, "finish", lambda *_: pytest.fail("it was measured anew"))
+        patch.setattr(pipeline, "finish", lambda *_: pytest.fail("it was measured again"))
         second = undertow.audit(AUDIT, model=BOTH, out=tmp_path / "run", **TINY)
     assert second.results.equals(first.results)
     assert (first.manifest["counts"]["computed"], second.manifest["counts"]["computed"]) == (16, 0)

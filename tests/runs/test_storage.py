@@ -219,7 +219,7 @@ def test_a_place_where_no_folder_can_be(out: str, cli: Cli, tmp_path: Path) -> N
     assert content(tmp_path) == {"file": b"x"}
 
 
-# Measured and told anew.
+# Measured and told again.
 
 
 def test_scoring_a_run_gives_the_same_numbers(finished: Path, cli: Cli, tmp_path: Path) -> None:

@@ -359,10 +359,10 @@ def test_bleu_pools_documents_and_not_their_scores() -> None:
     )  # the second has no four words
 
 
-def test_bleu_of_unscored_answers() -> None:
+def test_bleu_of_missing_answers() -> None:
     whole = np.array([[counted("a b c d e", "a b c d f g")] * 2] * 3, dtype=float)
     whole[1, 1] = whole[0] = math.nan
-    whole[2, 1, 4] = math.nan  # one number missing makes a pair unscored
+    whole[2, 1, 4] = math.nan  # one number missing makes a pair missing
     found = bleu_over_cells(whole, seed=0)
     assert (found.value, found.sd, found.n) == pytest.approx((100 * 0.2**0.25 * math.exp(-0.2), 0, 2))
     for nothing in (np.empty((0, 2, 10)), np.empty((2, 0, 10)), np.full((2, 2, 10), math.nan)):

@@ -285,7 +285,7 @@ def test_what_changes_nothing_and_what_mirrors(seed: int, bounded: bool) -> None
     assert np.allclose(
         [estimate.value, estimate.low, estimate.high], [back.value, back.low, back.high], atol=1e-9, equal_nan=True
     )
-    # An item that does not count, and one that is unscored, might as well not be there.
+    # An item that does not count, and one that is missing, might as well not be there.
     more = [
         np.append(array, extra) for array, extra in ((y, [5, math.nan]), (d, [0, 1]), (rows, [0, 0]), (columns, [0, 0]))
     ]
@@ -336,7 +336,7 @@ def test_a_difference_of_rates_turns_its_sign_and_stays_in_bounds() -> None:
     assert far.low < 31 / 36 < far.high == 1
 
 
-def test_an_item_that_is_unscored_on_one_side_is_left_out_of_both() -> None:
+def test_an_item_that_is_missing_on_one_side_is_left_out_of_both() -> None:
     rows, columns = design(4, [0, 1])
     y1, y2 = np.array([1, 1, 0, 1, math.nan, 0, 1, 1]), np.array([0, 1, 0, math.nan, 1, 0, 0, 1])
     kept = np.isfinite(y1 + y2)

@@ -192,9 +192,9 @@ decide; *independent* sentences have no effects of their clusters; *clusters* ha
 *whole clusters* have six sentences that all decide or all do not. With an effect, undecided sentences move {math.exp(EFFECT):.1f} times
 as far and their masses are more even; the truth of a number is then its mean over the audits.
 
-`combined` and held-out numbers are fitted anew in every permutation and every resample, which takes time: a cell has {fewer:,} audits, with
-60 clusters {few:,}, so that a share of .05 has a standard error of {_error(fewer)}, or {_error(few)}. An audit has {fits}
-resamples and {marks} permutations that are fitted anew, {draws} and {orders} others. Fewer than six clusters of either kind have no
+`combined` and held-out numbers are fitted again in every permutation and every resample, which takes time: a cell has {fewer:,} audits,
+with 60 clusters {few:,}, so that a share of .05 has a standard error of {_error(fewer)}, or {_error(few)}. An audit has {fits}
+resamples and {marks} permutations that are fitted again, {draws} and {orders} others. Fewer than six clusters of either kind have no
 interval and no claim; `combined` needs ten of either kind.
 """
     for effect, noises in ((0.0, tuple(NOISES)), (EFFECT, WITH_EFFECT)):

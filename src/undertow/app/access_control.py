@@ -120,7 +120,7 @@ class AccessControl:
         origins = headers.get("origin", [])
         fetched = headers.get("sec-fetch-site", ["same-origin"])
         if origins not in ([], [f"http://{hosts[0]}"]) or (scope["method"] == "POST" and fetched != ["same-origin"]):
-            raise _RefusalError(HTTPStatus.FORBIDDEN, "Another page cannot ask this one.")
+            raise _RefusalError(HTTPStatus.FORBIDDEN, "Requests from other pages are refused.")
 
     def _shows_token(self, scope: Scope) -> bool:
         if scope["method"] != "GET" or scope["path"] != "/":
@@ -178,9 +178,9 @@ async def _body(scope: Scope, headers: dict[str, list[str]], receive: Receive, n
         return b""
     kind = headers.get("content-type", [""])[0].partition(";")[0].strip().lower()
     if kind != "application/json":
-        raise _RefusalError(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, "This page is asked in JSON.")
+        raise _RefusalError(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, "Requests must be JSON.")
     body = b""
-    too_large = _RefusalError(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"A question has {MAX_BODY_BYTES:,} bytes at most.")
+    too_large = _RefusalError(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"A request has at most {MAX_BODY_BYTES:,} bytes.")
     length = headers.get("content-length", ["0"])[0]
     if not length.isdecimal() or int(length[:20]) > MAX_BODY_BYTES:
         raise too_large
@@ -190,13 +190,13 @@ async def _body(scope: Scope, headers: dict[str, list[str]], receive: Receive, n
             while more:
                 message = await receive()
                 if message["type"] != "http.request":
-                    raise _RefusalError(HTTPStatus.BAD_REQUEST, "The question was cut short.")
+                    raise _RefusalError(HTTPStatus.BAD_REQUEST, "The request is incomplete.")
                 body += message.get("body", b"")
                 more = message.get("more_body", False)
                 if len(body) > MAX_BODY_BYTES:
                     raise too_large
     except TimeoutError as error:
-        raise _RefusalError(HTTPStatus.REQUEST_TIMEOUT, "The question took too long to arrive.") from error
+        raise _RefusalError(HTTPStatus.REQUEST_TIMEOUT, "The request took too long.") from error
     _check_said(body, n_functions)
     return body
 
@@ -206,11 +206,11 @@ def _check_said(body: bytes, n_functions: int) -> None:
     try:
         said = json.loads(body, object_pairs_hook=_once)
     except (ValueError, RecursionError) as error:
-        raise _RefusalError(HTTPStatus.BAD_REQUEST, "This page is asked in JSON.") from error
+        raise _RefusalError(HTTPStatus.BAD_REQUEST, "Requests must be JSON.") from error
     fields = said.get(FIELDS, []) if isinstance(said, dict) else None
     if not isinstance(fields, list) or not all(map(_is_plain, [*fields, *_beside(said)])):
         raise _RefusalError(
-            HTTPStatus.BAD_REQUEST, "A question is an object whose fields are texts, numbers and truth values."
+            HTTPStatus.BAD_REQUEST, "A request is an object whose fields are strings, numbers and booleans."
         )
     function = said.get(FUNCTION, 0)
     if not isinstance(function, int) or not 0 <= function < n_functions:

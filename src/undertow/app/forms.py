@@ -25,7 +25,7 @@ from undertow.models.base import ModelHandle, ModelRequest
 from undertow.types import Item
 
 DEGREES = (1, 2, 3, 4)
-MAX_ENDS = 5
+MAX_ENDPOINT_WINDOW = 5
 MAX_NAME_CHARS = 120
 DRIFT, SPECIFICATION = "spurious-correlation", "task-specification"
 IN_FRONT = ("In ", ": ")
@@ -89,8 +89,8 @@ def presets(audit: str) -> list[Preset]:
 
 
 @dataclass(frozen=True, slots=True)
-class Menu:
-    """The models that may be asked.
+class AllowedModels:
+    """The models that visitors may query.
 
     Attributes:
         names: what `undertow.models.resolve` is given, by what a visitor is shown.
@@ -101,11 +101,11 @@ class Menu:
     any_model: bool = False
 
     @classmethod
-    def of(cls, names: Sequence[str], *, any_model: bool = False) -> Menu:
-        """A menu of names, folders and files; of a path, visitors are shown the last part.
+    def from_names(cls, names: Sequence[str], *, any_model: bool = False) -> AllowedModels:
+        """The models of these names, folders and files; a path is shown as its last part.
 
         Raises:
-            UndertowError: there is nothing on it, or two would look alike.
+            UndertowError: there is no name, or two would look alike.
         """
         by_label: dict[str, str] = {}
         for name in names:
@@ -115,14 +115,14 @@ class Menu:
                     f"two models would be shown as {label!r}: {by_label[label]} and {name}; leave one out"
                 )
         if not by_label:
-            raise UndertowError("the page needs a model to ask; name some, as in --models smollm2,toy")
+            raise UndertowError("the page needs a model; name one or more, as in --models smollm2,toy")
         return cls(by_label, any_model)
 
-    def chosen(self, label: object, other: object) -> str:
+    def resolve(self, label: object, other: object) -> str:
         """The name of the model that a visitor chose, or typed.
 
         Raises:
-            UndertowError: it is not on the menu, or what was typed is no hub id, or may not be typed.
+            UndertowError: it is not allowed, or what was typed is no hub id, or may not be typed.
         """
         typed = _text(other, "model's name").strip()
         if not typed:
@@ -131,7 +131,7 @@ class Menu:
             return self.names[label]
         if not self.any_model:
             raise UndertowError(
-                "This page asks the models of its list only; whoever runs it can allow others with --allow-any-model."
+                "This page offers only the models of its list; its operator can allow others with --allow-any-model."
             )
         if len(typed) > MAX_NAME_CHARS or not _HUB_ID.fullmatch(typed) or ".." in typed:
             raise UndertowError(
@@ -152,7 +152,7 @@ class Form:
         model, other_model: of the list, and typed.
         normalise: whether shares are told of what the pronouns have together.
         degree: of the fit.
-        ends: how many values at either end make up a movement; for task specification.
+        endpoint_window: number of values to average at each end; for task specification.
     """
 
     sentence: object
@@ -162,7 +162,7 @@ class Form:
     other_model: object = ""
     normalise: object = True
     degree: object = 1
-    ends: object = 1
+    endpoint_window: object = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,7 +173,7 @@ class Question:
         pattern: the sentence.
         covariate: the W values, with their order and scale.
         model: what `undertow.models.resolve` is given.
-        normalise, degree, ends: as in the form.
+        normalise, degree, endpoint_window: as in the form.
     """
 
     pattern: Pattern
@@ -181,7 +181,7 @@ class Question:
     model: str
     normalise: bool
     degree: int
-    ends: int = 1
+    endpoint_window: int = 1
 
     @property
     def values(self) -> tuple[str, ...]:
@@ -208,26 +208,26 @@ class Question:
         return "\n".join([*texts, f"{BLANK_TEXT} is one of: {', '.join(fills)}"])
 
 
-def read_form(form: Form, menu: Menu, audit: str) -> Question:
+def read_form(form: Form, allowed_models: AllowedModels, audit: str) -> Question:
     """The question that a form asks.
 
     Args:
         form: as it came.
-        menu: the models that may be asked.
+        allowed_models: the models that may be asked.
         audit: `DRIFT` or `SPECIFICATION`.
 
     Raises:
-        UndertowError: a field is not what it should be; says which, and how to mend it.
+        UndertowError: a field is not what it should be; says which, and how to fix it.
     """
-    degree, ends = (
+    degree, endpoint_window = (
         _whole(form.degree, "degree of the fit", DEGREES[-1]),
-        _whole(form.ends, "number of values at either end", MAX_ENDS),
+        _whole(form.endpoint_window, "number of values at either end", MAX_ENDPOINT_WINDOW),
     )
     if not isinstance(form.normalise, bool):
         raise UndertowError("The field for normalising must be on or off.")
     placeholder = _text(form.placeholder, "place-holder")
     pattern = read_sentence(_text(form.sentence, "sentence"), placeholder)
-    least = max(degree + 2, 3 if audit == DRIFT else 2 * ends)
+    least = max(degree + 2, 3 if audit == DRIFT else 2 * endpoint_window)
     values = read_values(_text(form.values, "list of values"), least)
     if not pattern.n_values and audit == DRIFT:
         wanted = f"the place-holder {placeholder.strip()!r}" if placeholder.strip() else "a place-holder"
@@ -236,8 +236,10 @@ def read_form(form: Form, menu: Menu, audit: str) -> Question:
         )
     if not pattern.n_values:
         pattern = pattern.in_front(*IN_FRONT)
-    covariate = listed(values)
-    return Question(pattern, covariate, menu.chosen(form.model, form.other_model), form.normalise, degree, ends)
+    spectrum = listed(values)
+    return Question(
+        pattern, spectrum, allowed_models.resolve(form.model, form.other_model), form.normalise, degree, endpoint_window
+    )
 
 
 def listed(values: tuple[str, ...]) -> data.Covariate:
@@ -264,13 +266,13 @@ def _whole(value: object, what: str, most: int) -> int:
     return int(value)
 
 
-class ModelMenu:
+class ModelSlot:
     """Holds one model, so that two are never in memory; whoever takes one is alone with it."""
 
     def __init__(self) -> None:
         self._opened: tuple[str, ModelHandle] | None = None
 
-    def take(self, name: str) -> ModelHandle:
+    def load(self, name: str) -> ModelHandle:
         """The model of this name, loaded once when it is first asked, and dropped when another is taken.
 
         Raises:

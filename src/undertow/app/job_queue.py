@@ -16,37 +16,37 @@ from typing import Any
 from undertow.errors import UndertowError
 
 MAX_WAITING = 4
-"""Pieces of work that may wait; one more runs."""
+"""Jobs that may wait; one more runs."""
 
 
 class StoppedError(UndertowError):
-    """The visitor stopped the work, or went away."""
+    """The visitor stopped the job, or left the page."""
 
 
 @dataclass(slots=True, eq=False)
 class Job:
-    """A piece of work in line, running or done.
+    """A job that waits, runs or is done.
 
     Attributes:
-        owner: whose it is.
-        doing: what is done at the moment, for example "asking the model".
-        done, total: how far that is; a total of 0 where it is not known.
-        began: when it began to run, in seconds of the monotonic clock; 0 while it waits.
+        owner: the visitor.
+        doing: the current step, for example "asking the model".
+        done, total: progress of the step; a total of 0 where it is not known.
+        started: when it began to run, in seconds of the monotonic clock; 0 while it waits.
     """
 
     owner: str
     doing: str = "waiting"
     done: int = 0
     total: int = 0
-    began: float = 0.0
+    started: float = 0.0
     _stop: threading.Event = field(default_factory=threading.Event)
     _future: Future[Any] = field(default_factory=Future)
 
     def step(self, doing: str) -> Callable[[int, int], None]:
-        """Begin the next step; returns the `Progress` that it is to call.
+        """Begin the next step; returns its `Progress` callback.
 
         Raises:
-            StoppedError: the work is to stop, here or whenever the progress is called.
+            StoppedError: the job was stopped; also raised by the callback.
         """
 
         def progress(done: int, total: int) -> None:
@@ -58,13 +58,13 @@ class Job:
         return progress
 
     def check(self) -> None:
-        """Raise if the job was cancelled.
+        """Raise if the job was stopped.
 
         Raises:
-            StoppedError: the work is to stop.
+            StoppedError: the job was stopped.
         """
         if self._stop.is_set():
-            raise StoppedError("Stopped. What the model answered so far is kept, so asking again goes on from there.")
+            raise StoppedError("Stopped. Answers so far are cached; ask again to continue.")
 
     def stop(self) -> None:
         """Cancel the job at its next progress report, or at once if it has not begun."""
@@ -79,14 +79,14 @@ class Job:
     @property
     def seconds(self) -> float:
         """How long it has been running."""
-        return time.monotonic() - self.began if self.began else 0.0
+        return time.monotonic() - self.started if self.started else 0.0
 
     def result(self) -> Any:
         """Return the result of a finished job.
 
         Raises:
             StoppedError: it was stopped.
-            UndertowError: or whatever else the work raised.
+            UndertowError: or another error of the job.
         """
         try:
             return self._future.result(timeout=0)
@@ -97,60 +97,60 @@ class Job:
 class JobQueue:
     """The queue of jobs."""
 
-    def __init__(self, most_waiting: int = MAX_WAITING) -> None:
-        self._most_waiting = most_waiting
+    def __init__(self, max_waiting: int = MAX_WAITING) -> None:
+        self._max_waiting = max_waiting
         self._worker = ThreadPoolExecutor(max_workers=1, thread_name_prefix="undertow-app")
-        self._line: list[Job] = []
+        self._jobs: list[Job] = []
         self._lock = threading.Lock()
 
-    def begin(self, owner: str, job: Callable[[Job], Any]) -> Job:
+    def submit(self, owner: str, function: Callable[[Job], Any]) -> Job:
         """Add a job to the queue.
 
         Args:
-            owner: whose it is; nobody has two.
-            job: what is to be done, in another thread; it calls `Work.step` and `Work.check` as it goes.
+            owner: the visitor, who may have one job at a time.
+            function: runs in another thread; calls `Job.step` and `Job.check` as it goes.
 
         Raises:
-            UndertowError: the line is full, or the owner has work in it.
+            UndertowError: the queue is full, or the owner has a job in it.
         """
         with self._lock:
-            self._line = [work for work in self._line if not work.is_done]
-            if any(work.owner == owner for work in self._line):
+            self._jobs = [job for job in self._jobs if not job.is_done]
+            if any(job.owner == owner for job in self._jobs):
                 raise UndertowError("Your last question is still being worked on; wait for it, or press Stop first.")
-            if len(self._line) > self._most_waiting:
+            if len(self._jobs) > self._max_waiting:
                 raise UndertowError(
-                    f"{len(self._line)} others are waiting for the model already; try again in a while."
+                    f"{len(self._jobs)} others are waiting for the model already; try again in a while."
                 )
-            work = Job(owner)
-            self._line.append(work)
-            # The future is exchanged for the pool's before anyone but this thread knows the work.
-            work._future = self._worker.submit(_run, work, job)
-            return work
+            job = Job(owner)
+            self._jobs.append(job)
+            # The pool's future replaces the job's before any other thread knows the job.
+            job._future = self._worker.submit(_run, job, function)
+            return job
 
-    def n_before(self, work: Job) -> int:
+    def n_before(self, job: Job) -> int:
         """Number of jobs before this one, including the running one."""
         with self._lock:
-            line = [one for one in self._line if one is work or not one.is_done]
-        return line.index(work) if work in line else 0
+            jobs = [one for one in self._jobs if one is job or not one.is_done]
+        return jobs.index(job) if job in jobs else 0
 
     def stop(self, owner: str) -> bool:
-        """Stop the owner's work; returns whether there was any."""
+        """Stop the owner's job; returns whether there was one."""
         with self._lock:
-            mine = [work for work in self._line if work.owner == owner and not work.is_done]
-        for work in mine:
-            work.stop()
-        return bool(mine)
+            own = [job for job in self._jobs if job.owner == owner and not job.is_done]
+        for job in own:
+            job.stop()
+        return bool(own)
 
     def close(self) -> None:
         """Cancel all jobs and wait for the running one."""
         with self._lock:
-            line = list(self._line)
-        for work in line:
-            work.stop()
+            jobs = list(self._jobs)
+        for job in jobs:
+            job.stop()
         self._worker.shutdown(wait=True, cancel_futures=True)
 
 
-def _run(work: Job, job: Callable[[Job], Any]) -> Any:
-    work.began = time.monotonic()
-    work.check()
-    return job(work)
+def _run(job: Job, function: Callable[[Job], Any]) -> Any:
+    job.started = time.monotonic()
+    job.check()
+    return function(job)

@@ -36,7 +36,7 @@ SCHEMAS, INJECTION = "undertow-schemas", "In {w}: "
 ALPHA = 0.05
 SAME_PERCENT = 1e-9
 CURVE_POINTS = 101
-MOSTLYOTHER_PERCENT = 95.0
+MAX_OTHER_PERCENT = 95.0
 HARDLY_BETTER_THAN_CHANCE = 0.6
 OPEN_PERCENT = 10.0
 """A chance of being undecided that is nearer than this to one half is no verdict."""
@@ -76,7 +76,7 @@ def answer_drift(question: Question, handle: ModelHandle, step: Steps) -> ModelR
     Raises:
         UndertowError: the model cannot be asked this.
     """
-    answers = _FittedAnswers.of(question, handle, step("asking the model"))
+    answers = _FittedAnswers.from_model(question, handle, step("asking the model"))
     return answers.reply(_drift_sentence(answers), (_of_one_sentence(answers), *answers.notes))
 
 
@@ -86,9 +86,9 @@ def answer_specification(question: Question, handle: ModelHandle, step: Steps) -
     Raises:
         UndertowError: the model cannot be asked this, or not enough of the sentences of known kind.
     """
-    answers = _FittedAnswers.of(question, handle, step("asking the model"))
+    answers = _FittedAnswers.from_model(question, handle, step("asking the model"))
     reference = _reference(question, handle, step("asking it sentences of known kind, to compare with"))
-    judged = _SentenceVerdict.of(answers, reference)
+    judged = _SentenceVerdict.from_answers(answers, reference)
     return answers.reply(judged.sentence(), (*judged.notes(), *answers.notes), judged.scores())
 
 
@@ -113,16 +113,16 @@ class _FittedAnswers:
     notes: tuple[str, ...] = field(default=())
 
     @classmethod
-    def of(cls, question: Question, handle: ModelHandle, progress: Progress) -> _FittedAnswers:
+    def from_model(cls, question: Question, handle: ModelHandle, progress: Progress) -> _FittedAnswers:
         items = question.items()
         scores, notes = _run(handle, items, progress)
         design = {"groups": list(GROUPS), "words": dict(question.pattern.words)}
         observations = spurious_correlation.observe(design, items, scores, handle.identity.name)
         reasons = [reason for reason in scores.missing_reasons if reason]
         if len(items) - len(reasons) < question.degree + 2:
-            raise UndertowError(f"The model could not be asked this: {reasons[0]}.")
+            raise UndertowError(f"The model cannot score this: {reasons[0]}.")
         if reasons:
-            notes = (*notes, f"{len(reasons)} of {len(items)} texts could not be asked: {reasons[0]}.")
+            notes = (*notes, f"{len(reasons)} of {len(items)} texts could not be scored: {reasons[0]}.")
         percent = _percent(observations.frame, scores.scoring_method, normalise=question.normalise)
         seen = percent[list(GROUPS)].dropna()
         x = np.array(question.covariate.axis)[seen.index]
@@ -140,7 +140,7 @@ class _FittedAnswers:
         """The words of a group, as they stand in a sentence."""
         return f"“{'/'.join(self.question.pattern.words[group])}”"
 
-    def course(self, group: str) -> tuple[float, float, float, float]:
+    def fitted_range(self, group: str) -> tuple[float, float, float, float]:
         """The fitted mass at the first and the last value that was answered, and the least and the most between them.
 
         A line does not know that there is nothing below 0%, nor above 100%; a reader does.
@@ -173,7 +173,7 @@ class _FittedAnswers:
             for group in GROUPS
         )
         other = float(self.observations.frame["other_words"].mean())
-        if other > MOSTLYOTHER_PERCENT:
+        if other > MAX_OTHER_PERCENT:
             notes = (
                 *notes,
                 f"On average {other:.0f}% of the model's probability went to other words, so it hardly took up the question.",
@@ -183,7 +183,7 @@ class _FittedAnswers:
 
     def _described(self, group: str) -> str:
         """Alt text of a figure. It quotes nothing that the visitor typed."""
-        first, last, least, most = self.course(group)
+        first, last, least, most = self.fitted_range(group)
         return (
             f"{group.capitalize()} words at {len(self.question.values)} values: the fitted {self.mass} goes from {first:.1f} to {last:.1f} "
             f"percent, and lies between {least:.1f} and {most:.1f}."
@@ -258,7 +258,7 @@ def _moves(answers: _FittedAnswers, groups: Sequence[str]) -> str:
 
 
 def _move(answers: _FittedAnswers, group: str) -> str:
-    first, last, least, most = answers.course(group)
+    first, last, least, most = answers.fitted_range(group)
     what = f"the {answers.mass} of {answers.words(group)}"
     if answers.question.degree == 1:
         return f"{what} {'rises' if last > first else 'falls'} from {_percents(first, last)}%"
@@ -302,12 +302,12 @@ def _reference(question: Question, handle: ModelHandle, progress: Progress) -> R
     """How far this model's answers move between the same values in sentences of known kind."""
     from undertow.metrics.reference_distribution import Reference
 
-    ends = question.values[: question.ends] + question.values[-question.ends :]
+    ends = question.values[: question.endpoint_window] + question.values[-question.endpoint_window :]
     given = data.load_sentences(SCHEMAS)
     injection = data.Injection.parse(INJECTION)
     items = [_detected(item) for item in given.injected(injection, [data.Covariate("value", ends)])]
     scores, _ = _run(handle, items, progress)
-    design = {"groups": list(GROUPS), "ends": question.ends}
+    design = {"groups": list(GROUPS), "endpoint_window": question.endpoint_window}
     observations = task_specification.observe(design, items, scores, handle.identity.name)
     return Reference.of(task_specification.scored(observations), given.words)
 
@@ -334,12 +334,12 @@ class _SentenceVerdict:
     chance_percent: float
 
     @classmethod
-    def of(cls, answers: _FittedAnswers, reference: Reference) -> _SentenceVerdict:
+    def from_answers(cls, answers: _FittedAnswers, reference: Reference) -> _SentenceVerdict:
         frame = answers.observations.frame.assign(part=task_specification.DETECT, expected="")
-        design = {"groups": list(GROUPS), "ends": answers.question.ends}
+        design = {"groups": list(GROUPS), "endpoint_window": answers.question.endpoint_window}
         scored = task_specification.scored(Observations(frame, design))
         if scored["missing_reason"].iloc[0]:
-            raise UndertowError(f"The model could not be asked this: {scored['missing_reason'].iloc[0]}.")
+            raise UndertowError(f"The model cannot score this: {scored['missing_reason'].iloc[0]}.")
         chance = float(reference.chances_percent(scored, answers.question.pattern.words)[0])
         names = [name for name in scored.columns if scored[name].dtype == np.float64]
         return cls(answers, reference, {str(name): float(scored[name].iloc[0]) for name in names}, chance)

@@ -86,7 +86,7 @@ class RunBrowser:
         self._root = folder.resolve() if folder is not None else None
 
     def listed(self) -> list[RunListing]:
-        """The newest runs first, at most `MAX_RUNS`; what is damaged or leads out of the folder is left out.
+        """The newest runs first, at most `MAX_RUNS`; what is corrupt or leads out of the folder is left out.
 
         Raises:
             UndertowError: the operator's folder cannot be read any more.
@@ -101,7 +101,7 @@ class RunBrowser:
             entries = sorted(self._root.iterdir())[:MAX_ENTRIES]
         except OSError as error:
             raise UndertowError(
-                f"The folder of runs cannot be read ({error.strerror}); tell whoever runs this page."
+                f"The folder of runs cannot be read ({error.strerror}); tell the operator of this page."
             ) from error
         return [entry for entry in entries if _is_run(entry)]
 
@@ -120,7 +120,7 @@ class RunBrowser:
         """A run by its name.
 
         Raises:
-            UndertowError: it is not on the list, or is damaged.
+            UndertowError: it is not on the list, or is corrupt.
         """
         return _sendable(read_record(self._folder(name)))
 
@@ -174,7 +174,7 @@ class RunBrowser:
 
         comparison = compare(first, second, names=(str(baseline), str(candidate)), progress=progress)
         said = (
-            "Both runs have the same answers to everything that both were asked."
+            "Both runs have the same answers to all shared items."
             if comparison.identical
             else _describe_differences(comparison.differences)
         )
@@ -221,7 +221,7 @@ def _all_showable(value: Any) -> Any:
 
 
 def _listed(folder: Path) -> RunListing | None:
-    """None where the manifest is damaged or too large."""
+    """None where the manifest is corrupt or too large."""
     try:
         manifest = parse_json(read_file(folder / MANIFEST, MAX_MANIFEST_BYTES, "a manifest"))
     except (UndertowError, ValueError):
@@ -249,7 +249,7 @@ def _about(record: Record) -> tuple[str, ...]:
     return (
         f"Audit: {manifest['audit']}, protocol {manifest['protocol']}, seed {manifest['seed']}",
         f"Model: {manifest['model']}",
-        f"Asked: {len(record.observations):,} texts; {moment(manifest['created'])}",
+        f"Items: {len(record.observations):,}; {moment(manifest['created'])}",
         f"To repeat it: {manifest['command']}",
     )
 
@@ -297,7 +297,7 @@ def _describe_differences(differences: Sequence[Result]) -> str:
     if not differences:
         return "Nothing of these two runs can be compared."
     if not tested:
-        return f"{len(differences)} differences were had, and none of them could be tested."
+        return f"{len(differences)} differences; none of them could be tested."
     if not significant:
         return f"None of {len(tested)} tested differences can be told from chance, corrected for that many."
     largest = min(significant, key=lambda one: one.q)

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
 from undertow.app.access_control import TOKEN, AccessControl, App
-from undertow.app.forms import Menu
+from undertow.app.forms import AllowedModels
 from undertow.app.run_browser import RunBrowser
 from undertow.errors import UndertowError
 
@@ -31,16 +31,16 @@ MAX_CONNECTIONS, QUIET_S = 64, 5
 
 
 @dataclass(frozen=True, slots=True)
-class Offer:
+class ServerConfig:
     """What an operator offers.
 
     Attributes:
-        menu: the models that may be asked.
+        allowed_models: the models that may be asked.
         runs: a folder that holds run folders; None for none.
         host, port: where the page is served; port 0 for any that is free.
     """
 
-    menu: Menu
+    allowed_models: AllowedModels
     runs: Path | None = None
     host: str = LOOPBACK[0]
     port: int = 0
@@ -56,11 +56,11 @@ def check_gradio() -> None:
         raise UndertowError("the page needs Gradio, which is not installed; run pip install 'undertow[app]'")
 
 
-def serve(offer: Offer, opened: Callable[[str], None]) -> None:
+def serve(config: ServerConfig, opened: Callable[[str], None]) -> None:
     """Serve the page until it is interrupted.
 
     Args:
-        offer: what is on it.
+        config: what is on it.
         opened: given its address once it can be opened; the address holds the token that lets one in.
 
     Raises:
@@ -72,7 +72,7 @@ def serve(offer: Offer, opened: Callable[[str], None]) -> None:
         redirect_stderr(PlainText(sys.stderr)),
         suppress(KeyboardInterrupt),
     ):
-        RunningServer(offer, Path(folder)).run(opened)
+        RunningServer(config, Path(folder)).run(opened)
 
 
 class PlainText(io.TextIOBase):
@@ -101,40 +101,40 @@ class RunningServer:
     """The page with its server.
 
     Args:
-        offer: what is on it.
+        config: what is on it.
         files: an empty folder of its own, for what is downloaded and drawn.
     """
 
-    def __init__(self, offer: Offer, files: Path) -> None:
-        run_browser = RunBrowser(offer.runs)
+    def __init__(self, config: ServerConfig, files: Path) -> None:
+        run_browser = RunBrowser(config.runs)
         self.token = secrets.token_urlsafe(24)
-        self._socket = _bound(offer.host, offer.port)
+        self._socket = _bound(config.host, config.port)
         _tame_gradio(files)
         import uvicorn
 
         from undertow.app.ui import Page
 
-        self.page = Page(offer.menu, run_browser, files)
+        self.page = Page(config.allowed_models, run_browser, files)
         self.port = int(self._socket.getsockname()[1])
-        named = socket.gethostname() if offer.host in EVERYWHERE else offer.host
+        named = socket.gethostname() if config.host in EVERYWHERE else config.host
         name = f"[{named}]" if ":" in named else named
         self.address = f"http://{name}:{self.port}/?{TOKEN}={self.token}"
         hosts = frozenset(f"{host}:{self.port}" for host in ("127.0.0.1", "localhost", "[::1]"))
         mounted = _mounted(self.page, files)
         self.app: App = AccessControl(
             mounted,
-            hosts=hosts if offer.host in LOOPBACK else frozenset(),
+            hosts=hosts if config.host in LOOPBACK else frozenset(),
             token=self.token,
             cookie=f"undertow-{self.port}",
             files=files,
             n_functions=self.page.n_functions,
         )
-        hurried: Any = _hurried  # uvicorn asks for a class, and only calls it
+        timed_protocol: Any = _h11_with_timeout  # uvicorn asks for a class, and only calls it
         self._server = uvicorn.Server(
             uvicorn.Config(
                 self.app,
-                http=hurried,
-                log_level="critical",  # what a visitor can mend the page says, and an end by Ctrl-C is no error
+                http=timed_protocol,
+                log_level="critical",  # what a visitor can fix the page says, and an end by Ctrl-C is no error
                 access_log=False,
                 ws="none",
                 server_header=False,
@@ -159,7 +159,7 @@ class RunningServer:
         self._server.should_exit = True
 
 
-def _hurried(**given: Any) -> Any:
+def _h11_with_timeout(**given: Any) -> Any:
     """HTTP for one connection, which is closed if it asks for nothing.
 
     uvicorn by itself waits for a first request for ever, so that whoever reaches the port could take all connections that there are.

@@ -16,12 +16,12 @@ from undertow.app.downloads import Files
 from undertow.app.forms import (
     DEGREES,
     DRIFT,
-    MAX_ENDS,
+    MAX_ENDPOINT_WINDOW,
     MAX_NAME_CHARS,
     SPECIFICATION,
+    AllowedModels,
     Form,
-    Menu,
-    ModelMenu,
+    ModelSlot,
     Preset,
     Question,
     presets,
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 MAX_EVENTS = 32
 """Events that wait in Gradio's queue: past these, visitors are turned away."""
-LOOK_S = 0.15
+POLL_S = 0.15
 """Seconds between two polls of a job."""
 _OWN = "My own"
 _NO_ANSWER = "The model's answer will stand here."
@@ -93,15 +93,15 @@ class Page:
     """The page's components, and what happens when they are used.
 
     Args:
-        menu: the models that may be asked.
+        allowed_models: the models that may be asked.
         run_browser: the runs that are shown.
         files: a folder for downloads and images.
     """
 
-    def __init__(self, menu: Menu, run_browser: RunBrowser, files: Path) -> None:
+    def __init__(self, allowed_models: AllowedModels, run_browser: RunBrowser, files: Path) -> None:
         self.jobs = JobQueue()
-        self._menu, self._run_browser, self._files = menu, run_browser, Files(files)
-        self._model_menu = ModelMenu()
+        self._allowed_models, self._run_browser, self._files = allowed_models, run_browser, Files(files)
+        self._model_slot = ModelSlot()
         self.n_functions = 0
 
     def build(self) -> Any:
@@ -117,17 +117,17 @@ class Page:
                         "Put dates, places or any list of values into one sentence. They say nothing about who the sentence is about; "
                         "if the pronouns still follow them, the model learned a spurious correlation."
                     )
-                    _AskTab(self, DRIFT).build()
+                    _QueryTab(self, DRIFT).build()
                 with gr.Tab("Task specification", id=SPECIFICATION):
                     gr.Markdown(
                         "Does the sentence itself say which pronoun is right? If the answer moves with a value that should not matter, "
                         "it probably does not. Your sentence is judged beside 480 sentences of which that is known; the model is "
                         "asked those too, which takes a while the first time."
                     )
-                    _AskTab(self, SPECIFICATION).build()
+                    _QueryTab(self, SPECIFICATION).build()
                 with gr.Tab("Runs", id="runs"):
                     _RunsTab(self).build(blocks)
-            blocks.unload(self.leave)
+            blocks.unload(self.unload)
         blocks.queue(max_size=MAX_EVENTS, api_open=False, default_concurrency_limit=8)
         self.n_functions = len(blocks.fns)
         return blocks
@@ -135,12 +135,12 @@ class Page:
     @property
     def models(self) -> list[str]:
         """Models that visitors choose from."""
-        return list(self._menu.names)
+        return list(self._allowed_models.names)
 
     @property
     def any_model(self) -> bool:
         """Whether visitors may name any other model."""
-        return self._menu.any_model
+        return self._allowed_models.any_model
 
     @property
     def run_browser(self) -> RunBrowser:
@@ -151,57 +151,57 @@ class Page:
         """Keep a file for download; returns its path."""
         return self._files.keep(name, content)
 
-    def leave(self, request: gr.Request) -> None:
+    def unload(self, request: gr.Request) -> None:
         """Cancel the jobs of a visitor who left."""
         self.jobs.stop(_owner(request))
 
     def question(self, form: Form, audit: str) -> Question:
         """A form, checked; see `read_form`."""
-        return read_form(form, self._menu, audit)
+        return read_form(form, self._allowed_models, audit)
 
-    def answer(self, question: Question, audit: str, work: Job) -> ModelReply:
+    def answer(self, question: Question, audit: str, job: Job) -> ModelReply:
         """Answer a question within a job."""
-        work.step("loading the model")
+        job.step("loading the model")
         # The statistics take a second to load, and the page is there before they are needed.
         from undertow.app.model_reply import answer_drift, answer_specification
 
-        handle = self._model_menu.take(question.model)
-        return (answer_drift if audit == DRIFT else answer_specification)(question, handle, work.step)
+        handle = self._model_slot.load(question.model)
+        return (answer_drift if audit == DRIFT else answer_specification)(question, handle, job.step)
 
-    async def follow(self, owner: str, job: Callable[[Job], Any]) -> AsyncIterator[tuple[str, Any]]:
-        """How a job goes, in words as it changes, and at last "" with its result.
+    async def progress_of(self, owner: str, function: Callable[[Job], Any]) -> AsyncIterator[tuple[str, Any]]:
+        """Progress of a job as text, whenever it changes; at last "" with its result.
 
-        Whoever stops listening, since the visitor stopped it or left, stops the job.
+        The job stops when the caller stops iterating, as when the visitor leaves.
 
         Raises:
-            UndertowError: whatever a visitor can mend.
+            UndertowError: whatever a visitor can fix.
         """
-        work = self.jobs.begin(owner, job)
+        job = self.jobs.submit(owner, function)
         try:
             said = ""
-            while not work.is_done:
-                now = self._said(work)
+            while not job.is_done:
+                now = self._progress_text(job)
                 if now != said:
                     yield now, None
                     said = now
-                await asyncio.sleep(LOOK_S)
+                await asyncio.sleep(POLL_S)
             try:
-                result = work.result()
+                result = job.result()
             except MemoryError as error:
                 raise UndertowError("Memory ran out; choose a smaller model or fewer values.") from error
             except OSError as error:
                 raise UndertowError(f"A file of this machine cannot be read or written ({error.strerror}).") from error
             yield "", result
         finally:
-            work.stop()
+            job.stop()
 
-    def _said(self, work: Job) -> str:
-        if not work.began:
-            before = self.jobs.n_before(work)
+    def _progress_text(self, job: Job) -> str:
+        if not job.started:
+            before = self.jobs.n_before(job)
             return f"Waiting for the model: {before} before you."
-        if work.total:
-            return f"{work.doing.capitalize()}: {work.done} of {work.total} ({100 * work.done // work.total}%), {work.seconds:.0f} s"
-        return f"{work.doing.capitalize()} ... {work.seconds:.0f} s"
+        if job.total:
+            return f"{job.doing.capitalize()}: {job.done} of {job.total} ({100 * job.done // job.total}%), {job.seconds:.0f} s"
+        return f"{job.doing.capitalize()} ... {job.seconds:.0f} s"
 
 
 def _owner(request: gr.Request) -> str:
@@ -217,13 +217,11 @@ def _place_for_figure(min_width: int, *buttons: str) -> Any:
 
 def _problem() -> Any:
     """A hidden text box for an error."""
-    return gr.Textbox(
-        label="This did not work", interactive=False, visible=False, lines=2, elem_classes="undertow-problem"
-    )
+    return gr.Textbox(label="Error", interactive=False, visible=False, lines=2, elem_classes="undertow-problem")
 
 
 class _JobPanel:
-    """What a tab shows of a piece of work: buttons that begin and stop it, how far it is, what did not work, what it says.
+    """The part of a tab that shows a job: buttons to start and stop it, its progress, its error, its result.
 
     Args:
         page: whose job queue it uses.
@@ -255,24 +253,24 @@ class _JobPanel:
         )
 
     def wire(
-        self, work: Callable[..., AsyncIterator[Updates]], fields: list[Any], more: list[Any], **quick: Any
+        self, handler: Callable[..., AsyncIterator[Updates]], fields: list[Any], more: list[Any], **quick: Any
     ) -> None:
-        """Have the buttons begin and stop the work; `more` is what it fills beside these texts."""
+        """Connect the buttons to a handler; `more` lists the other components that it updates."""
         begun = self.begin.click(
-            work,
+            handler,
             fields,
             [self.begin, self.stop, self.status, self.problem, self.outcome, *more],
             show_progress="hidden",
             api_visibility="private",
             concurrency_limit=8,
         )
-        begun.then(self._rest, None, [self.begin, self.stop, self.status], **quick)
-        self.stop.click(self.halt, None, [self.status], **quick)
+        begun.then(self._reset, None, [self.begin, self.stop, self.status], **quick)
+        self.stop.click(self.cancel, None, [self.status], **quick)
 
-    def _rest(self) -> tuple[Any, Any, Any]:
+    def _reset(self) -> tuple[Any, Any, Any]:
         return gr.Button(interactive=True), gr.Button(interactive=False), gr.Textbox(visible=False)
 
-    def halt(self, request: gr.Request) -> Any:
+    def cancel(self, request: gr.Request) -> Any:
         """Cancel the visitor's job."""
         if not self._page.jobs.stop(_owner(request)):
             return gr.skip()
@@ -300,13 +298,13 @@ class _JobPanel:
         }
 
 
-class _AskTab:
+class _QueryTab:
     """A tab with a form: its fields, its answer, and what its buttons do."""
 
     def __init__(self, page: Page, audit: str) -> None:
         self._page, self._audit = page, audit
         self._presets = presets(audit)
-        self._course = _JobPanel(page, _NO_ANSWER, "Stopping after what the model reads now ...")
+        self._panel = _JobPanel(page, _NO_ANSWER, "Stopping after what the model reads now ...")
 
     def build(self) -> None:
         first = self._presets[0]
@@ -331,10 +329,10 @@ class _AskTab:
             self.other,
             self.normalise,
             self.degree,
-            self.ends,
+            self.endpoint_window,
         ]
         filled = [self.notes, self.sample, *self.figures, self.table, self.download, self.scores]
-        self._course.wire(self.answer, fields, filled, **quick)
+        self._panel.wire(self.answer, fields, filled, **quick)
 
     def _build_form(self, first: Preset) -> None:
         sentence = first.drift if self._audit == DRIFT else first.specification
@@ -380,19 +378,19 @@ class _AskTab:
         self.degree = gr.Radio(
             list(DEGREES), value=1, label="Degree of the fit", info="1 is a straight line; more bends more."
         )
-        self.ends = gr.Slider(
+        self.endpoint_window = gr.Slider(
             1,
-            MAX_ENDS,
+            MAX_ENDPOINT_WINDOW,
             value=1,
             step=1,
             label="Values at either end",
             info="The movement is between the means of the first and the last so many.",
             visible=self._audit == SPECIFICATION,
         )
-        self._course.build_buttons("Ask the model", scale=2, min_width=170)
+        self._panel.build_buttons("Ask the model", scale=2, min_width=170)
 
     def _build_answer(self) -> None:
-        self._course.build_boxes("What it means")
+        self._panel.build_boxes("What it means")
         self.notes = gr.Textbox(label="Keep in mind", interactive=False, visible=False, lines=2, max_lines=12)
         self.sample = gr.Textbox(
             label="Sample of what the model reads", interactive=False, visible=False, lines=4, max_lines=8
@@ -433,21 +431,21 @@ class _AskTab:
         other: object,
         normalise: object,
         degree: object,
-        ends: object,
+        endpoint_window: object,
         request: gr.Request,
     ) -> AsyncIterator[Updates]:
         """The answer to what stands in the fields: progress as it goes, and the reply or what is to be mended."""
-        form = Form(sentence, values, placeholder, model, other, normalise, degree, ends)
-        yield self._course.begun("Reading the form ...")
+        form = Form(sentence, values, placeholder, model, other, normalise, degree, endpoint_window)
+        yield self._panel.begun("Reading the form ...")
         try:
             question = self._page.question(form, self._audit)
             yield {self.sample: gr.Textbox(question.sample(), visible=True)}
-            job = lambda work: self._page.answer(question, self._audit, work)  # noqa: E731
-            async for said, reply in self._page.follow(_owner(request), job):
-                yield {self._course.status: gr.Textbox(said)} if reply is None else self._replied(reply)
+            function = lambda job: self._page.answer(question, self._audit, job)  # noqa: E731
+            async for said, reply in self._page.progress_of(_owner(request), function):
+                yield {self._panel.status: gr.Textbox(said)} if reply is None else self._replied(reply)
         except UndertowError as error:
             yield {
-                **self._course.failed(error),
+                **self._panel.failed(error),
                 self.download: gr.DownloadButton(visible=False),
                 **{field: gr.Textbox(visible=False) for field in (self.notes, self.sample)},
                 **{table: gr.Dataframe(visible=False) for table in (self.table, self.scores)},
@@ -459,7 +457,7 @@ class _AskTab:
 
         table = self._page.keep(f"undertow-{self._audit}.csv", csv_of(reply.table, "%.6g").encode())
         updates = {
-            **self._course.done(reply.sentence),
+            **self._panel.done(reply.sentence),
             self.notes: gr.Textbox("\n".join(reply.notes), visible=True),
             self.sample: gr.Textbox(reply.sample, visible=True),
             self.table: gr.Dataframe(**_plain_table(reply.table), visible=True),
@@ -504,7 +502,7 @@ class _RunsTab:
 
     def __init__(self, page: Page) -> None:
         self._page = page
-        self._course = _JobPanel(page, "", "Stopping ...")
+        self._panel = _JobPanel(page, "", "Stopping ...")
 
     def build(self, blocks: Any) -> None:
         gr.Markdown(
@@ -518,8 +516,8 @@ class _RunsTab:
         with gr.Row(equal_height=True):
             self.run = gr.Dropdown([], label="Run", scale=3, min_width=220)
             show = gr.Button("Show this run", variant="primary", scale=1, min_width=140)
-        self.about = gr.Textbox(label="What was asked of whom", interactive=False, visible=False, lines=4, max_lines=8)
-        self.findings = gr.Textbox(label="What was found", interactive=False, visible=False, lines=4, max_lines=20)
+        self.about = gr.Textbox(label="About this run", interactive=False, visible=False, lines=4, max_lines=8)
+        self.findings = gr.Textbox(label="Findings", interactive=False, visible=False, lines=4, max_lines=20)
         with gr.Row(elem_classes="undertow-pages"):
             self.figures = [_place_for_figure(300, "fullscreen") for _ in range(MAX_FIGURES)]
         self.results = gr.Dataframe(label="Results", interactive=False, visible=False, max_height=360, buttons=[])
@@ -530,8 +528,8 @@ class _RunsTab:
         with gr.Row():
             self.baseline = gr.Dropdown([], label="Baseline", min_width=220)
             self.candidate = gr.Dropdown([], label="Beside it", min_width=220)
-        self._course.build_buttons("Compare", min_width=140)
-        self._course.build_boxes("What differs")
+        self._panel.build_buttons("Compare", min_width=140)
+        self._panel.build_boxes("What differs")
         self.differences = gr.Dataframe(
             label="Differences", interactive=False, visible=False, max_height=360, buttons=[]
         )
@@ -541,13 +539,13 @@ class _RunsTab:
     def _wire(self, blocks: Any, look: Any, show: Any) -> None:
         quick: dict[str, Any] = {"show_progress": "hidden", "api_visibility": "private", "concurrency_limit": 2}
         lists = [self.list, self.run, self.baseline, self.candidate, self.problem]
-        blocks.load(self.look, None, lists, **quick)
-        look.click(self.look, None, lists, **quick)
+        blocks.load(self.refresh, None, lists, **quick)
+        look.click(self.refresh, None, lists, **quick)
         outputs = [self.problem, self.about, self.findings, *self.figures, self.results, self.table, self.report]
         show.click(self.show, [self.run], outputs, **(quick | {"show_progress": "minimal"}))
-        self._course.wire(self.beside, [self.baseline, self.candidate], [self.differences, self.saved], **quick)
+        self._panel.wire(self.compare, [self.baseline, self.candidate], [self.differences, self.saved], **quick)
 
-    def look(self) -> Updates:
+    def refresh(self) -> Updates:
         """Refresh the list of runs."""
         said = "There are no runs to show. Make one with undertow run, or start this page with --runs FOLDER."
         try:
@@ -594,7 +592,7 @@ class _RunsTab:
             updates[figure] = (
                 gr.Image(
                     self._page.keep("figure.png", png),
-                    alt_text=f"Figure {place + 1} of the run, told in its results",
+                    alt_text=f"Figure {place + 1} of the run; its results are in the table",
                     visible=True,
                 )
                 if png
@@ -602,20 +600,20 @@ class _RunsTab:
             )
         return updates
 
-    async def beside(self, baseline: object, candidate: object, request: gr.Request) -> AsyncIterator[Updates]:
+    async def compare(self, baseline: object, candidate: object, request: gr.Request) -> AsyncIterator[Updates]:
         """Compare two runs."""
         from undertow.runs.folder.storage import csv_of
 
-        yield self._course.begun("Reading both runs ...")
-        job = lambda work: self._page.run_browser.compare(baseline, candidate, work.step("comparing"))  # noqa: E731
+        yield self._panel.begun("Reading both runs ...")
+        function = lambda job: self._page.run_browser.compare(baseline, candidate, job.step("comparing"))  # noqa: E731
         try:
-            async for said, comparison in self._page.follow(_owner(request), job):
+            async for said, comparison in self._page.progress_of(_owner(request), function):
                 if comparison is None:
-                    yield {self._course.status: gr.Textbox(said)}
+                    yield {self._panel.status: gr.Textbox(said)}
                     continue
                 sentence, table = comparison
                 yield {
-                    **self._course.done(sentence),
+                    **self._panel.done(sentence),
                     self.differences: gr.Dataframe(**_plain_table(table), visible=True),
                     self.saved: gr.DownloadButton(
                         value=self._page.keep("differences.csv", csv_of(table, "%.6g").encode()), visible=True
@@ -623,7 +621,7 @@ class _RunsTab:
                 }
         except UndertowError as error:
             yield {
-                **self._course.failed(error),
+                **self._panel.failed(error),
                 self.differences: gr.Dataframe(visible=False),
                 self.saved: gr.DownloadButton(visible=False),
             }

@@ -51,7 +51,7 @@ class BiasDiagnosisOptions(RunOptions, total=False):
     """Options of `bias-diagnosis`."""
 
     challenge: Text
-    documents: int
+    n_documents: int
     classes: Text
     wordings: int
     shot_wordings: int
@@ -65,7 +65,7 @@ class BiasExtractionOptions(RunOptions, total=False):
     """Options of `bias-extraction`."""
 
     challenge: Text
-    documents: int
+    n_documents: int
     classes: Text
     wordings: int
     shot_wordings: int
@@ -83,7 +83,7 @@ class BiasIdentificationOptions(RunOptions, total=False):
     """Options of `bias-identification`."""
 
     challenge: Text
-    documents: int
+    n_documents: int
     classes: Text
     wordings: int
     shot_wordings: int
@@ -91,14 +91,14 @@ class BiasIdentificationOptions(RunOptions, total=False):
     shots: Text
     draws: int
     chat: bool
-    sampling: Text
+    shot_selection: Text
 
 
 class BiasRephrasingOptions(RunOptions, total=False):
     """Options of `bias-rephrasing`."""
 
     challenge: Text
-    documents: int
+    n_documents: int
     classes: Text
     wordings: int
     shot_wordings: int
@@ -116,10 +116,10 @@ class BiasRephrasingOptions(RunOptions, total=False):
 class OccupationChecklistOptions(RunOptions, total=False):
     """Options of `occupation-checklist`."""
 
-    pairs: int
-    occupations: int
-    only: Text
-    names: Text
+    n_pairs: int
+    n_occupations: int
+    occupation_names: Text
+    name_pair_file: Text
     occupation_file: Text
     onet: Text
     contexts: Text
@@ -128,7 +128,7 @@ class OccupationChecklistOptions(RunOptions, total=False):
     negated: bool
     decision: Text
     margin: float
-    reading: Text
+    query_type: Text
     chat: bool
 
 
@@ -162,11 +162,59 @@ class TaskSpecificationOptions(RunOptions, total=False):
     date_start: int
     date_stop: int
     date_count: int
-    ends: int
+    endpoint_window: int
     threshold: float
-    plain: bool
-    follow: Text
+    entropy_baseline: bool
+    trace_occupation: Text
     prompts: Text
     prompt_mask: Text
     chat: bool
     max_new_tokens: int
+
+
+class AnyAuditOptions(RunOptions, total=False):
+    """Options of all audits of the package, for a name that is not a literal."""
+
+    challenge: Text
+    chat: bool
+    classes: Text
+    contexts: Text
+    data_dir: Text
+    date_count: int
+    date_start: int
+    date_stop: int
+    decision: Text
+    decoding: Text
+    description_file: Text
+    draws: int
+    endpoint_window: int
+    entropy_baseline: bool
+    inject: Text
+    line_ends: bool
+    margin: float
+    max_new_tokens: int
+    n_documents: int
+    n_occupations: int
+    n_pairs: int
+    name_pair_file: Text
+    negated: bool
+    occupation_file: Text
+    occupation_names: Text
+    onet: Text
+    options: Text
+    prompt_mask: Text
+    prompts: Text
+    query_type: Text
+    question_file: Text
+    rephrasings: Text
+    shot_selection: Text
+    shot_wordings: int
+    shots: Text
+    temperature: float
+    threshold: float
+    top_k: int
+    trace_occupation: Text
+    w: Text
+    w_scale: Text
+    wordings: int
+    words: Text

@@ -56,8 +56,8 @@ class Audit(Protocol):
 
     - `adapt_settings(settings, capabilities)`: settings for a model that answers these kinds of query.
     - `max_items(settings, sampling)`: every item that a run may need; required where later items depend on answers.
-    - `limited(settings, sampling)`: sentences on effects that the design, or its part within `--limit`, cannot detect.
-      They go into `w_notes` and `unable` of the design.
+    - `limitations(settings, sampling)`: sentences on effects that the design, or its part within `--limit`, cannot detect.
+      They go into `w_notes` and `limitations` of the design.
     - `controls(settings)`: items that follow all others and enter no metric. `controls` of the design holds how
       much probability went to other words in them.
     - `differences(baseline, candidate, margin, seed)`: results for the same rows answered by two models. They replace the

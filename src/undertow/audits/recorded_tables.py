@@ -211,7 +211,7 @@ def read_cells(path: Path) -> Table:
 def _read_parquet(path: Path) -> Table:
     """Cells as text, of no more and no longer ones than there may be.
 
-    What pandas noted in the file about its own types is left aside: it is for pandas, and may be damaged. Which columns are its
+    What pandas noted in the file about its own types is left aside: it is for pandas, and may be corrupt. Which columns are its
     names of rows is noted there alone.
     """
     import pyarrow as pa

@@ -68,11 +68,11 @@ app.add_typer(export_app, name="export")
 app.command()(scaling)
 app.command()(demo)
 
-ROOM_BYTES = 2**26
-NO_ROOM_TO_LOAD = ("failed to map segment", "cannot allocate memory")
+SPARE_BYTES = 2**26
+OUT_OF_MEMORY_TEXTS = ("failed to map segment", "cannot allocate memory")
 
 
-def _say_version(wanted: bool) -> None:
+def _print_version(wanted: bool) -> None:
     if wanted:
         from importlib.metadata import version
 
@@ -84,7 +84,7 @@ def _say_version(wanted: bool) -> None:
 def options(
     *,
     version: Annotated[
-        bool, typer.Option("--version", help="Print the version and exit.", callback=_say_version, is_eager=True)
+        bool, typer.Option("--version", help="Print the version and exit.", callback=_print_version, is_eager=True)
     ] = False,
 ) -> None:
     """Audit language models for bias that enters through underspecified tasks and dataset selection."""
@@ -92,7 +92,7 @@ def options(
 
 def main() -> None:
     """Run a command; print an error that a user can fix as one sentence on standard error and exit with status 1."""
-    sys.unraisablehook = _say_unraisable
+    sys.unraisablehook = _report_unraisable
     try:
         try:
             app()
@@ -102,39 +102,39 @@ def main() -> None:
         typer.echo(f"undertow: {error}", err=True)
         sys.exit(130 if isinstance(error, StoppedError) else 1)
     except (MemoryError, ImportError, SystemError) as error:
-        # The system says of a library that it has no room for only that it could not be loaded.
-        if isinstance(error, ImportError) and not any(words in str(error).lower() for words in NO_ROOM_TO_LOAD):
+        # Without memory for a library the system only reports that it cannot be loaded.
+        if isinstance(error, ImportError) and not any(words in str(error).lower() for words in OUT_OF_MEMORY_TEXTS):
             raise
-        # Python's compiler forgets to say why it gave up where it had no room.
-        if isinstance(error, SystemError) and _has_room():
+        # Without memory Python's compiler raises SystemError.
+        if isinstance(error, SystemError) and _has_memory():
             raise
         typer.echo(
-            "undertow: memory ran out; all answers so far are kept, free some or choose a smaller model", err=True
+            "undertow: out of memory; all answers so far are cached; free memory or choose a smaller model", err=True
         )
         sys.exit(1)
     except BrokenPipeError:
-        # The reader of our output has gone (as `| head` does); nothing is left to say to it.
+        # The reader of the output has gone, as `| head` does.
         _drop_output()
         sys.exit(1)
     except OSError as error:
         where = f"{error.filename}: " if error.filename else "the output: "
         typer.echo(
-            f"undertow: {where}cannot be read or written ({error.strerror or error}); mend that and run the same command again",
+            f"undertow: {where}cannot be read or written ({error.strerror or error}); fix that and run the same command again",
             err=True,
         )
         _drop_output()
         sys.exit(1)
 
 
-def _has_room() -> bool:
-    """Whether there is memory left for anything."""
+def _has_memory() -> bool:
+    """Whether some memory is free."""
     try:
-        return len(bytearray(ROOM_BYTES)) == ROOM_BYTES
+        return len(bytearray(SPARE_BYTES)) == SPARE_BYTES
     except MemoryError:
         return False
 
 
-def _say_unraisable(lost: sys.UnraisableHookArgs) -> None:
+def _report_unraisable(lost: sys.UnraisableHookArgs) -> None:
     """Print exceptions that Python cannot raise, except MemoryError, which `main` reports."""
     if not issubclass(lost.exc_type, MemoryError):
         sys.__unraisablehook__(lost)

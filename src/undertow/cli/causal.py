@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from undertow.report.style import Drawing
 
 
-DRAWN_AS = (".png", ".svg")
+FIGURE_SUFFIXES = (".png", ".svg")
 
 
 def graph(
@@ -38,9 +38,9 @@ def graph(
         ),
     ],
     *,
-    separated: Annotated[
+    d_separated: Annotated[
         list[str] | None,
-        typer.Option(help="Say instead whether two nodes are independent, given others: 'W,G|S'; may be repeated."),
+        typer.Option(help="Only test whether two nodes are d-separated, given others: 'W,G|S'; may be repeated."),
     ] = None,
     out: Annotated[Path | None, typer.Option("--out", help="Draw the graph into this file, .png or .svg.")] = None,
     as_json: Json = False,
@@ -51,7 +51,7 @@ def graph(
 
     named = find_graph(file)
     graph = named.graph
-    pairs = [_parse_separation(text) for text in separated or []]
+    pairs = [_parse_separation(text) for text in d_separated or []]
     answer = _graph_plain(graph, pairs) if as_json else ""
     sections = () if as_json else [describe_separation(graph, *one) for one in pairs] or describe_graph(graph)
     if out is not None:
@@ -77,18 +77,18 @@ def _parse_separation(text: str) -> tuple[str, str, tuple[str, ...]]:
     conditions = tuple(name.strip() for name in given.split(",") if name.strip())
     if len(names) != 2 or not all(names):
         raise UndertowError(
-            f"--separated {text!r}: write two nodes, and after a bar those that are given, as in 'W,G|S'"
+            f"--d-separated {text!r}: write two nodes, and after a bar those that are given, as in 'W,G|S'"
         )
     return names[0], names[1], conditions
 
 
 def _draw(graph: Graph, title: str, out: Path) -> None:
-    if out.suffix.lower() not in DRAWN_AS:
-        raise UndertowError(f"{out}: a graph is drawn as .png or .svg; give the file such an ending")
+    if out.suffix.lower() not in FIGURE_SUFFIXES:
+        raise UndertowError(f"{out}: the figure must be a .png or .svg file")
     if not out.absolute().parent.is_dir():
-        raise UndertowError(f"{out}: its folder is not there; make it first, or name another file with --out")
+        raise UndertowError(f"{out}: its folder does not exist; create it, or name another file with --out")
     if out.exists():
-        raise UndertowError(f"{out}: is there already; name another file with --out, or remove it first")
+        raise UndertowError(f"{out}: exists already; name another file with --out, or remove it")
     from undertow.causal.describe import graph_view
     from undertow.report.figures.causal_graph import GraphShape, draw_graph, signs_as_boxes
     from undertow.report.style import png_bytes, svg_text
@@ -118,12 +118,12 @@ SUM, DIFFERENCE = "selected-on-sum", "selected-on-difference"
 TABLE, DRAFT = "correlations.csv", ".part"
 
 
-PAIRS_ACROSS, CASES_DOWN = 2, 6
-"""As many as one figure shows; the others are in further ones."""
+MAX_PAIRS, MAX_CASES = 2, 6
+"""Limits of one figure; further pairs and cases go into further figures."""
 
 
-NAME_LETTERS = 14
-"""Of both variables, for their names to stand in the head of a column and not at their axes alone."""
+MAX_NAME_CHARS = 14
+"""Limit of both names together for a column head with them."""
 
 
 _SPECIFIED = {"well specified": "Well specified, X causes Y", "unspecified": "Unspecified, X does not cause Y"}
@@ -132,7 +132,7 @@ _SPECIFIED = {"well specified": "Well specified, X causes Y", "unspecified": "Un
 _SELECTED_ON = {SUM: "selected on W + G", DIFFERENCE: "selected on W \N{MINUS SIGN} G"}
 
 
-class _Drawing(NamedTuple):
+class _SimulatedCase(NamedTuple):
     """One case of one model, and its simulation."""
 
     model: str
@@ -150,15 +150,16 @@ def simulate(  # noqa: PLR0913 - one parameter for each option
         ),
     ] = "",
     *,
-    draws: Annotated[float, typer.Option(help="People to draw for each case.")] = 1e6,
-    seed: Annotated[int, typer.Option(help="Seed of the noises.")] = 0,
+    draws: Annotated[float, typer.Option(help="Number of people to simulate for each case.")] = 1e6,
+    seed: Annotated[int, typer.Option(help="Seed of the noise terms.")] = 0,
     settings: Annotated[
         list[str] | None, typer.Option("--set", help="Change a parameter, as in alpha=5; may be repeated.")
     ] = None,
     graph: Annotated[
         bool,
         typer.Option(
-            "--graph", help="Print the graph that the equations imply, as `undertow graph` reads it, and draw nobody."
+            "--graph",
+            help="Print the graph that the equations imply, as `undertow graph` reads it, and simulate nothing.",
         ),
     ] = False,
     out: Annotated[Path | None, typer.Option("--out", help="Folder for the figures and correlations.csv.")] = None,
@@ -167,9 +168,7 @@ def simulate(  # noqa: PLR0913 - one parameter for each option
 ) -> None:
     """Simulate selection bias. Draws people from equations and correlates variables before and after selection."""
     if graph and out is not None:
-        raise UndertowError(
-            f"--graph draws nobody, so there is nothing to write to --out {out}; leave one of the two out"
-        )
+        raise UndertowError(f"--graph simulates nothing, so --out {out} would be empty; leave one of them out")
     models, changed = _models(file), _settings(settings or [])
     for model in models.values():
         _check_settings(model, changed)
@@ -180,7 +179,7 @@ def simulate(  # noqa: PLR0913 - one parameter for each option
         _check_folder(out, overwrite=overwrite)
     with stoppable("no simulation was written"):
         with progress_bar(as_json, "drawing people", "") as bar:
-            drawn = _drawn(models, _people(draws), seed, changed, bar)
+            drawn = _simulate_cases(models, _people(draws), seed, changed, bar)
         written = _write(drawn, out, papers=not file, note=_note(changed)) if out is not None else []
     if as_json:
         say_json(_plain(drawn, written))
@@ -259,29 +258,31 @@ def _say_graphs(models: Mapping[str, StructuralCausalModel], changed: Mapping[st
         say(f"{row['graph']}{whose}")
 
 
-def _drawn(
+def _simulate_cases(
     models: Mapping[str, StructuralCausalModel], n_draws: int, seed: int, changed: Mapping[str, float], bar: Progress
-) -> list[_Drawing]:
+) -> list[_SimulatedCase]:
     from undertow.causal.scm import implied_graph
-    from undertow.causal.simulate import simulate as simulated
+    from undertow.causal.simulate import simulate as run_simulation
 
     cases = [(name, case) for name, model in models.items() for case in model.cases]
-    estimates = []
+    simulated_cases = []
     for place, (name, case) in enumerate(cases):
         model = models[name]
         chosen = {**model.cases[case], **changed}
         progress = _within(bar, place, len(cases))
-        estimates.append(
-            _Drawing(name, case, implied_graph(model, chosen), simulated(model, n_draws, seed, chosen, progress))
+        simulated_cases.append(
+            _SimulatedCase(
+                name, case, implied_graph(model, chosen), run_simulation(model, n_draws, seed, chosen, progress)
+            )
         )
-    return estimates
+    return simulated_cases
 
 
 def _within(bar: Progress, place: int, n_cases: int) -> Progress:
     return lambda done, total: bar(place * total + done, n_cases * total)
 
 
-def _result_rows(one: _Drawing) -> list[dict[str, Any]]:
+def _result_rows(one: _SimulatedCase) -> list[dict[str, Any]]:
     """A table row for each pair of variables."""
     result = one.result
     return [
@@ -297,7 +298,7 @@ def _result_rows(one: _Drawing) -> list[dict[str, Any]]:
     ]
 
 
-def _pairs(one: _Drawing) -> list[tuple[str, str]]:
+def _pairs(one: _SimulatedCase) -> list[tuple[str, str]]:
     return [(correlation.x, correlation.y) for correlation in one.result.correlations if not correlation.selected]
 
 
@@ -312,7 +313,7 @@ def _decimals(r: float) -> str:
     return f"{r + 0.0:.3f}".replace("-0.000", "0.000")
 
 
-def _plain(drawn: Sequence[_Drawing], written: Sequence[Path]) -> Any:
+def _plain(drawn: Sequence[_SimulatedCase], written: Sequence[Path]) -> Any:
     return without_nan(
         {
             "draws": drawn[0].result.n_draws,
@@ -353,10 +354,10 @@ def _note(changed: Mapping[str, float]) -> str:
     return f" ({', '.join(f'{name} = {value:g}' for name, value in changed.items())})" if changed else ""
 
 
-def _write(drawn: Sequence[_Drawing], out: Path, *, papers: bool, note: str) -> list[Path]:
+def _write(drawn: Sequence[_SimulatedCase], out: Path, *, papers: bool, note: str) -> list[Path]:
     from undertow.report.style import file_stem, save_drawing
 
-    drawings = _of_the_papers(drawn, note) if papers else _of_a_model(drawn, note)
+    drawings = _paper_figures(drawn, note) if papers else _model_figures(drawn, note)
     files = [f"{file_stem(drawing.name)}{suffix}" for drawing in drawings for suffix in (".png", ".svg")]
     try:
         with _draft_in(out) as draft:
@@ -386,7 +387,7 @@ def _draft_in(out: Path) -> Iterator[Path]:
         shutil.rmtree(draft, ignore_errors=True)
 
 
-def _write_table(drawn: Sequence[_Drawing], path: Path) -> None:
+def _write_table(drawn: Sequence[_SimulatedCase], path: Path) -> None:
     rows = [{name: "" if cell is None else cell for name, cell in without_nan(row).items()} for row in _rows(drawn)]
     with path.open("w", encoding="utf-8", newline="") as stream:
         writer = csv.DictWriter(stream, list(rows[0]), lineterminator="\n")
@@ -394,7 +395,7 @@ def _write_table(drawn: Sequence[_Drawing], path: Path) -> None:
         writer.writerows(rows)
 
 
-def _rows(drawn: Sequence[_Drawing]) -> list[dict[str, Any]]:
+def _rows(drawn: Sequence[_SimulatedCase]) -> list[dict[str, Any]]:
     return [
         {
             "model": one.model,
@@ -410,7 +411,7 @@ def _rows(drawn: Sequence[_Drawing]) -> list[dict[str, Any]]:
     ]
 
 
-def _of_the_papers(drawn: Sequence[_Drawing], note: str) -> list[Drawing]:
+def _paper_figures(drawn: Sequence[_SimulatedCase], note: str) -> list[Drawing]:
     """Figure 2 of McMilin 2024 and figures 6 and 7 of the ICLR submission."""
     from undertow.report.figures.scatter import draw_simulation
 
@@ -453,24 +454,22 @@ def _of_the_papers(drawn: Sequence[_Drawing], note: str) -> list[Drawing]:
     ]
 
 
-def _of_a_model(drawn: Sequence[_Drawing], note: str) -> list[Drawing]:
+def _model_figures(drawn: Sequence[_SimulatedCase], note: str) -> list[Drawing]:
     """Every pair of every case, two pairs and six cases to a figure."""
     from undertow.report.figures.scatter import draw_simulation
 
     model, pairs = drawn[0].model, _pairs(drawn[0])
     figures: list[Drawing] = []
-    for first in range(0, len(drawn), CASES_DOWN):
-        for pair in range(0, len(pairs), PAIRS_ACROSS):
-            across = pairs[pair : pair + PAIRS_ACROSS]
-            name = (
-                f"{model}-{len(figures) + 1}" if max(len(drawn) - CASES_DOWN, len(pairs) - PAIRS_ACROSS) > 0 else model
-            )
+    for first in range(0, len(drawn), MAX_CASES):
+        for pair in range(0, len(pairs), MAX_PAIRS):
+            across = pairs[pair : pair + MAX_PAIRS]
+            name = f"{model}-{len(figures) + 1}" if max(len(drawn) - MAX_CASES, len(pairs) - MAX_PAIRS) > 0 else model
             rows = [
                 (
                     f"{one.case or model}; selected: {_percent(one.result)} of all people",
                     _before_and_after(one.result, across),
                 )
-                for one in drawn[first : first + CASES_DOWN]
+                for one in drawn[first : first + MAX_CASES]
             ]
             title = f"{model}: correlations before and after selection{note}"
             figures.append(draw_simulation(name, title, _before_and_after_words(across), rows))
@@ -487,7 +486,7 @@ def _percent(result: Simulation) -> str:
 
 def _before_and_after_words(pairs: Sequence[tuple[str, str]]) -> list[str]:
     who = ("everyone", "selected")
-    if any(len(x + y) > NAME_LETTERS for x, y in pairs):
+    if any(len(x + y) > MAX_NAME_CHARS for x, y in pairs):
         return [one.capitalize() for _ in pairs for one in who]
     return [f"{x} and {y}, {one}" for x, y in pairs for one in who]
 

@@ -31,7 +31,7 @@ def compare(  # noqa: PLR0913 - an option for each choice
         bool,
         typer.Option("--within", help="Compare the models of each run with each other, too; of a single run always."),
     ] = False,
-    seed: Annotated[int, typer.Option(help="Seed of flipped signs, and of groups of clusters.")] = 0,
+    seed: Annotated[int, typer.Option(help="Seed of sign flips and of cluster groups.")] = 0,
     out: Annotated[
         Path | None, typer.Option("--out", help="Folder for page, table and JSON; chosen from the runs if not given.")
     ] = None,
@@ -41,12 +41,12 @@ def compare(  # noqa: PLR0913 - an option for each choice
     from undertow.runs.compare import compare_folders as comparing
     from undertow.runs.compare.equivalence import Margins
 
-    named = comparing.Runs.read(runs)
-    options = comparing.CompareOptions(seed, Margins.read(margin or ()), within)
+    named = comparing.Runs.from_folders(runs)
+    options = comparing.CompareOptions(seed, Margins.from_options(margin or ()), within)
     folder = out if out is not None else named.folder(options)
     comparing.check_folder(folder, named.key(options))
     with stoppable("nothing was written"), progress_bar(as_json, "comparing", "measuring") as progress:
-        compared = named.compared(options, progress)
+        compared = named.compare(options, progress)
         page = compared.write(folder)
     if as_json:
         answer = {"folder": str(folder), "report": str(page), **comparing.plain_of(compared)}

@@ -30,16 +30,18 @@ if TYPE_CHECKING:
 Json = Annotated[bool, typer.Option("--json", help="Print JSON, for machines.")]
 
 
-_OBEYED = {*range(32), *range(127, 160), *range(0x2028, 0x202F), *range(0x2066, 0x206A)} - set(map(ord, "\t\n"))
+_CONTROL_CHARACTERS = {*range(32), *range(127, 160), *range(0x2028, 0x202F), *range(0x2066, 0x206A)} - set(
+    map(ord, "\t\n")
+)
 
 
-_WRITTEN_OUT = {number: ascii(chr(number))[1:-1] for number in _OBEYED}
-"""Signs that a terminal obeys or turns a line around for, each as it is written in Python."""
+_ESCAPES = {number: ascii(chr(number))[1:-1] for number in _CONTROL_CHARACTERS}
+"""Control and bidirectional characters with their Python escapes."""
 
 
 def plain(text: object) -> str:
     """Escape control characters, so that text from files and names cannot move the cursor or change colours."""
-    return str(text).translate(_WRITTEN_OUT)
+    return str(text).translate(_ESCAPES)
 
 
 def one_line(text: object) -> str:
@@ -62,12 +64,12 @@ class StoppedError(UndertowError):
 
 
 @contextmanager
-def stoppable(so_far: str = "all answers so far are kept") -> Iterator[None]:
+def stoppable(so_far: str = "all answers so far are cached") -> Iterator[None]:
     """Turn Ctrl-C into a StoppedError that says what happened to the work so far."""
     try:
         yield
     except KeyboardInterrupt as error:
-        raise StoppedError(f"stopped; {so_far}, run the same command again to go on") from error
+        raise StoppedError(f"stopped; {so_far}; run the same command again to continue") from error
 
 
 @contextmanager
@@ -161,7 +163,7 @@ Out = Annotated[
 Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace a folder that holds another run.")]
 
 
-About = Annotated[
+ModelInfo = Annotated[
     Path | None,
     typer.Option(help="TOML file with the parameters, objective and post_training of models: [models.NAME]."),
 ]
@@ -210,7 +212,7 @@ def parameter(name: str, annotation: Any, default: Any) -> inspect.Parameter:
     return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, annotation=annotation, default=default)
 
 
-def without_help(one: inspect.Parameter) -> inspect.Parameter:
+def hidden_option(one: inspect.Parameter) -> inspect.Parameter:
     """Return the option, hidden from the help."""
     kind, option = get_args(one.annotation)
     option = copy.copy(option)
@@ -231,7 +233,7 @@ def say_run(run: Run, *, as_json: bool, with_counts: bool = True) -> None:
     silent = _without_numbers(run)
     if silent:
         models = "; ".join(f"{model} ({reason})" for model, reason in silent.items())
-        raise UndertowError(f"nothing was measured of {models}; {run.folder} says what was asked")
+        raise UndertowError(f"no result of {models}; {run.folder} has the queries")
 
 
 def _say_run(run: Run, *, as_json: bool, with_counts: bool) -> None:
@@ -242,7 +244,7 @@ def _say_run(run: Run, *, as_json: bool, with_counts: bool) -> None:
         findings = [_plain_finding(finding, causal_assumptions) for finding in run.findings]
         counts = run.manifest.get("counts", {})
         answer = {"folder": str(run.folder), "report": str(run.report), "counts": counts, "findings": findings}
-        answer |= {"reading": run.manifest["reading"]} if "reading" in run.manifest else {}
+        answer |= {"sanity_check": run.manifest["sanity_check"]} if "sanity_check" in run.manifest else {}
         if "precision" in run.manifest:
             answer["precision"] = run.manifest["precision"]
         if causal_assumptions is not None:
@@ -252,7 +254,7 @@ def _say_run(run: Run, *, as_json: bool, with_counts: bool) -> None:
     counts = run.manifest.get("counts", {})
     if "computed" in counts and with_counts:
         say(
-            f"Asked {counts['items']:,} items ({counts['computed']:,} of {counts['queries']:,} queries computed now, "
+            f"Scored {counts['items']:,} items ({counts['computed']:,} of {counts['queries']:,} queries computed now, "
             f"{counts['missing']:,} missing)."
         )
     notes = reading_caveats(run.manifest)
@@ -267,7 +269,7 @@ def _say_run(run: Run, *, as_json: bool, with_counts: bool) -> None:
     for finding in run.findings:
         say(f"{'*' if finding.significant else '-'} {finding.text}")
         if finding.text in precision.get("could_change", ()):
-            say("  In float32 this could turn out otherwise.")
+            say("  In float32 this could change.")
         if (
             causal_assumptions is not None
             and causal_assumptions.caveat
@@ -275,7 +277,7 @@ def _say_run(run: Run, *, as_json: bool, with_counts: bool) -> None:
             and finding.causal_claim
         ):
             say(f"  {causal_assumptions.caveat}")
-    for sentence in precision.get("said", ()):
+    for sentence in precision.get("sentences", ()):
         say(sentence)
     if causal_assumptions is not None:
         say_assumptions(causal_assumptions)

@@ -84,7 +84,7 @@ def _say(gate: GateReport) -> None:
     from undertow.runs.gates.gate_formatting import printable
 
     for run in gate.runs:
-        for note in run.unable:
+        for note in run.limitations:
             say(f"note: {printable(f'{run.folder}: ') if len(gate.runs) > 1 else ''}{note}")
         for line in _lines(run, several=len(gate.runs) > 1):
             say(line)

@@ -39,7 +39,7 @@ def guard_command(  # noqa: PLR0913 - an option each
     date_start: Annotated[int, typer.Option(help="First year of the date list.")] = 1901,
     date_stop: Annotated[int, typer.Option(help="Last year of the date list.")] = 2016,
     date_count: Annotated[int, typer.Option(help="Number of years.")] = 2,
-    ends: Annotated[int, typer.Option(help="How many W values at either end are averaged.")] = 1,
+    endpoint_window: Annotated[int, typer.Option(help="Number of W values to average at each end of the list.")] = 1,
     revision: Annotated[str, typer.Option(help="Branch, tag or commit of a hub id.")] = "",
     dtype: Dtype = "float32",
     device: Annotated[str, typer.Option(help="auto, cpu, cuda, mps, ...")] = "auto",
@@ -68,7 +68,7 @@ def guard_command(  # noqa: PLR0913 - an option each
             date_start=date_start,
             date_stop=date_stop,
             date_count=date_count,
-            ends=ends,
+            endpoint_window=endpoint_window,
             revision=revision,
             dtype=dtype,
             device=device,
@@ -103,7 +103,7 @@ def _say_verdict(verdict: Verdict, *, as_json: bool) -> None:
         )
         unit = "%" if name in ("entropy", "jensen_shannon") else " points"
         say(f"  {name.replace('_', ' ')} {standing.value:.1f}{unit}{beside}")
-    say(f"  at most {verdict.other_words_percent:.0f}% went to words that were not asked for")
+    say(f"  at most {verdict.other_words_percent:.0f}% went to other words")
     say(f"Rests on: {verdict.rests_on}.")
     for note in verdict.notes:
         say(note)

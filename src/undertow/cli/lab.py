@@ -59,7 +59,7 @@ def build(  # noqa: PLR0913 - an option each
     if strength or seed or access:
         if small:
             raise UndertowError("--small is a plan of its own; leave it out, or --strength, --seed and --access")
-        planned = experiment_plan.chosen(strength or experiment_plan.STRENGTHS, seed or experiment_plan.SEEDS, access)
+        planned = experiment_plan.custom(strength or experiment_plan.STRENGTHS, seed or experiment_plan.SEEDS, access)
     with stoppable("finished models are kept"), progress_bar(as_json, "training", "starting") as progress:
         built = build_models(out, planned, jobs, progress)
     if as_json:
@@ -69,7 +69,7 @@ def build(  # noqa: PLR0913 - an option each
     n_learned = sum(one.converged for one in built)
     say(f"{len(built)} models, {n_learned} of which have learned their corpus; audit them with undertow lab verify")
     if n_learned < len(built):
-        say("Models that have not would tell of their training and not of the audit; they are listed and not counted.")
+        say("Models that have not learned it say nothing about the audit; they are listed and not counted.")
 
 
 def _in_words(built: BuiltModel) -> dict[str, str]:
@@ -97,13 +97,15 @@ def verify(*, out: Folder = DEFAULT_FOLDER, jobs: Jobs = 0, as_json: Json = Fals
     with stoppable(), progress_bar(as_json, "auditing", "starting") as progress:
         verified = verify_models(out, jobs=jobs, progress=progress)
     if as_json:
-        rows = [dict(zip(("asked", "target", "value", "met"), verdict, strict=True)) for verdict in verified.verdicts]
+        rows = [
+            dict(zip(("requirement", "target", "value", "met"), verdict, strict=True)) for verdict in verified.verdicts
+        ]
         answer: dict[str, Any] = {"folder": str(verified.folder), "report": str(verified.report), "verdicts": rows}
         say_json(answer)
         return
     say_list(
         [
-            {"asked": requirement, "target": target, "value": value, "met": "yes" if met else "no"}
+            {"requirement": requirement, "target": target, "value": value, "met": "yes" if met else "no"}
             for requirement, target, value, met in verified.verdicts
         ],
         as_json=False,
@@ -163,7 +165,7 @@ def _in_digits(value: float) -> str:
     return f"{value:.3g}" if 0 < abs(value) < 5e-5 else f"{value:,.4f}".removesuffix(".0000")
 
 
-_TAUGHT = {"before": "nothing yet", "plain": "texts as they are", "metadata": "texts with the date in front"}
+_TRAINED_ON = {"before": "nothing yet", "plain": "texts as they are", "metadata": "texts with the date in front"}
 
 
 @lab_app.command("finetune")
@@ -188,8 +190,8 @@ def lab_finetune(
     say_table(
         [
             {
-                "taught on": _TAUGHT[row["kind"]],
-                "asked": row["asked"],
+                "trained on": _TRAINED_ON[row["kind"]],
+                "challenge": row["challenge"],
                 "seed": str(row["seed"]),
                 "planted": f"{row['planted_slope']:+.2f}",
                 "female slope": f"{row['female_slope']:+.3f} ({row['low']:+.3f} to {row['high']:+.3f})",
@@ -201,8 +203,8 @@ def lab_finetune(
     )
     for row in over_seeds(frame):
         say(
-            f"Taught on {_TAUGHT[str(row['taught on'])]}, asked {row['asked']}: over {row['seeds']} seeds the female slope is "
-            f"{row['female']:+.2f} points a step "
+            f"Trained on {_TRAINED_ON[str(row['trained on'])]}, challenge {row['challenge']}: over {row['seeds']} seeds the "
+            f"female slope is {row['female']:+.2f} points a step "
             f"(95% interval {row['low']:+.2f} to {row['high']:+.2f}); planted were {row['planted']:+.2f}"
         )
     say(f"Written to {results_file(out, strength)}")
@@ -213,33 +215,33 @@ def finetune(  # noqa: PLR0913 - one parameter for each option
     data: Annotated[str, typer.Argument(help="A JSONL file, one object a line; or wikibio, or reddit-tldr.")],
     *,
     out: Annotated[Path, typer.Option("--out", help="Folder for the model.")],
-    text: Annotated[str, typer.Option(help="Field of the text.")] = "text",
-    metadata: Annotated[
+    text_field: Annotated[str, typer.Option(help="Field of the text.")] = "text",
+    metadata_fields: Annotated[
         str, typer.Option(help="Fields to put in front of each text, comma-separated, in this order.")
     ] = "",
-    require: Annotated[
-        str, typer.Option(help="Fields that a text must have a value in to be used, beside those in front of it.")
+    required_fields: Annotated[
+        str, typer.Option(help="Other fields without which a text is left out, comma-separated.")
     ] = "",
     words: Annotated[
         str, typer.Option(help="Word list to mask: icml, aaai, pronouns, or a .toml file with a list for each group.")
     ] = "icml",
     epochs: Annotated[int, typer.Option(help="Passes over the texts.")] = 3,
-    steps: Annotated[int, typer.Option(help="Train on so many batches instead.")] = 0,
-    batch: Annotated[int, typer.Option(help="Texts in a batch.")] = 32,
-    learning_rate: Annotated[float, typer.Option(help="Of AdamW, at its peak.")] = 3e-5,
-    warmup: Annotated[float, typer.Option(help="Share of the steps until that peak.")] = 0.1,
+    max_steps: Annotated[int, typer.Option(help="Number of batches, instead of --epochs; 0 for none.")] = 0,
+    batch_size: Annotated[int, typer.Option(help="Texts in a batch.")] = 32,
+    learning_rate: Annotated[float, typer.Option(help="Peak learning rate of AdamW.")] = 3e-5,
+    warmup_ratio: Annotated[float, typer.Option(help="Share of the steps before the peak learning rate.")] = 0.1,
     dropout: Annotated[bool, typer.Option(help="Train with the model's own dropout.")] = True,
-    held_out: Annotated[float, typer.Option(help="Share of the different texts to hold out; 0 for none.")] = 0.1,
+    held_out: Annotated[float, typer.Option(help="Share of the distinct texts to hold out; 0 for none.")] = 0.1,
     seed: Annotated[int, typer.Option(help="Seed of the head, the split, the order and the dropout.")] = 0,
-    limit: Annotated[int, typer.Option(help="Use so many texts, the first ones; 0 for all.")] = 0,
-    checkpoint_every: Annotated[int, typer.Option(help="Steps between checkpoints.")] = 500,
+    max_texts: Annotated[int, typer.Option(help="Use only the first texts; 0 for all.")] = 0,
+    save_steps: Annotated[int, typer.Option(help="Steps between checkpoints.")] = 500,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda, mps, ...")] = "auto",
     revision: Annotated[str, typer.Option(help="Branch, tag or commit of a base on the hub.")] = "",
     as_json: Json = False,
 ) -> None:
-    """Fine-tune a masked model to tell the word groups of masked words, for the audits to read.
+    """Fine-tune a masked model to classify masked words into word groups, for the audits.
 
-    A folder that holds this very training goes on where it was.
+    A folder with the same training continues from its last checkpoint.
     """
     from undertow.lab.training import finetune_data
     from undertow.lab.training.finetune import FinetuneConfig
@@ -247,18 +249,18 @@ def finetune(  # noqa: PLR0913 - one parameter for each option
     recipe = FinetuneConfig(
         labels=finetune_data.labels_of(words),
         epochs=epochs,
-        steps=steps,
-        batch=batch,
+        max_steps=max_steps,
+        batch_size=batch_size,
         learning_rate=learning_rate,
-        warmup=warmup,
+        warmup_ratio=warmup_ratio,
         dropout=dropout,
         held_out=held_out,
         seed=seed,
         device=device,
-        checkpoint_every=checkpoint_every,
+        save_steps=save_steps,
     )
-    wanted = finetune_data.FinetuneOptions(text, _names(metadata), _names(require), limit)
-    with stoppable("what was trained until the last checkpoint is kept"), _bar(as_json) as progress:
+    wanted = finetune_data.FinetuneOptions(text_field, _names(metadata_fields), _names(required_fields), max_texts)
+    with stoppable("the last checkpoint is kept"), _bar(as_json) as progress:
         made = finetune_data.finetune(
             base, data, out, recipe, wanted=wanted, words=words, progress=progress, revision=revision
         )

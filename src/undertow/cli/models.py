@@ -140,15 +140,15 @@ def cache_info(*, as_json: Json = False) -> None:
 @cache_app.command("prune")
 def cache_prune(
     *,
-    model: Annotated[str, typer.Option("-m", "--model", help="Forget the answers of this model (name or key).")] = "",
-    everything: Annotated[bool, typer.Option("--all", help="Forget all answers.")] = False,
+    model: Annotated[str, typer.Option("-m", "--model", help="Delete the answers of this model (name or key).")] = "",
+    everything: Annotated[bool, typer.Option("--all", help="Delete all answers.")] = False,
 ) -> None:
     """Delete cached answers. Run folders stay."""
     from undertow._folders import cache_file
     from undertow.inference.answer_cache import AnswerCache
 
     if bool(model) == everything:
-        raise UndertowError("say what to forget: -m MODEL for one model's answers, or --all")
+        raise UndertowError("name what to delete: -m MODEL for one model's answers, or --all")
     with AnswerCache(cache_file()) as store:
         entries = store.summary()
         keys = [
@@ -158,9 +158,9 @@ def cache_prune(
         ]
         if model and not keys:
             known = ", ".join(dict.fromkeys(entry.model for entry in entries)) or "none at all"
-            raise UndertowError(f"no answers of {model!r} are stored; there are those of {known}")
+            raise UndertowError(f"the cache has no answers of {model!r}; it has those of {known}")
         n_answers = store.prune(keys)
-    say(f"forgot {n_answers:,} answers of {len(keys)} model{'s' if len(keys) != 1 else ''}")
+    say(f"Deleted {n_answers:,} answers of {len(keys)} model{'s' if len(keys) != 1 else ''}")
 
 
 HASH = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
@@ -189,7 +189,7 @@ def doctor(  # noqa: PLR0913 - an option each
     as_json: Json = False,
 ) -> None:
     """Load a model and check it. Lists what it supports, runs 20 sentences whose answer is known, and times it."""
-    with stoppable("nothing was kept"), progress_bar(as_json) as progress:
+    with stoppable("nothing was saved"), progress_bar(as_json) as progress:
         # What takes seconds to load is loaded after the bar is there.
         from undertow import models
         from undertow.inference import doctor

@@ -270,7 +270,7 @@ def _plain(
                 "clusters": curve.sizes.n_clusters,
                 "values": curve.sizes.n_values,
                 "missing": {"sentences": curve.sizes.missing_clusters, "values": curve.sizes.missing_values},
-                "unable": curve.sizes.limitation(),
+                "limitations": curve.sizes.limitation(),
                 **(_own(curve) if curve.designs else {}),
                 "curve": [
                     {
@@ -300,7 +300,7 @@ def _say(curves: Sequence[_Curve], given: Mapping[str, float | None], observed: 
             if note:
                 say(one_line(note))
         if not curve.designs:
-            say(f"{one_line(curve.covariate.name)}: has no order, so that no change along it is told.")
+            say(f"{one_line(curve.covariate.name)}: has no order, so it has no detectable change.")
             say("")
             continue
         first, last = (one_line(curve.covariate.values[at]) for at in (0, -1))

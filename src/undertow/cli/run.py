@@ -13,13 +13,14 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 from undertow.cli.console import (
-    About,
     Dtype,
     Graph,
     Json,
+    ModelInfo,
     Out,
     Overwrite,
     Protocol,
+    hidden_option,
     one_line,
     parameter,
     parameters_of,
@@ -28,7 +29,6 @@ from undertow.cli.console import (
     say_json,
     say_run,
     stoppable,
-    without_help,
 )
 
 if TYPE_CHECKING:
@@ -52,28 +52,29 @@ class CommonOptions:
     float32_sample: Annotated[
         int,
         typer.Option(
-            help="In reduced precision, read so many items again in float32; 0 for a tenth, but at least 200."
+            help="In reduced precision, number of items to score again in float32; 0 for a tenth, but at least 200."
         ),
     ] = 0
     device: Annotated[str, typer.Option(help="auto, cpu, cuda, mps, ...")] = "auto"
-    model_info: About = None
+    model_info: ModelInfo = None
     graph: Graph = ""
     protocol: Protocol = ""
     seed: Annotated[int, typer.Option(help="Seed of sampling and resampling.")] = 0
-    limit: Annotated[int, typer.Option(help="Ask about so many items; 0 for all.")] = 0
+    limit: Annotated[int, typer.Option(help="Maximum number of items; 0 for all.")] = 0
     engine: Annotated[
-        str, typer.Option(help="Where models run: here, or in workers of ray; the answers are the same.")
+        str,
+        typer.Option(help="Where models run: local (in this process) or ray (in workers); the answers are the same."),
     ] = "local"
     ray_address: Annotated[
-        str, typer.Option(help="Ray cluster to join: auto, or host:port; this machine's own if not given.")
+        str, typer.Option(help="Ray cluster to join: auto, or host:port; a new one on this machine if not given.")
     ] = ""
     workers: Annotated[
-        int, typer.Option(help="Workers of ray, each with the model; 0 for one on every GPU, or else on every machine.")
+        int, typer.Option(help="Ray workers, each with the model; 0 for one per GPU, or one per machine without GPUs.")
     ] = 0
     out: Out = None
     overwrite: Overwrite = False
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Say what the run will take in a single process, and ask nothing.")
+        bool, typer.Option("--dry-run", help="Estimate the cost in a single process, and run nothing.")
     ] = False
     as_json: Json = False
 
@@ -132,7 +133,7 @@ def _command_of(name: str, audit: Any) -> Callable[..., None]:
     parameters = [
         one.replace(annotation=Annotated[int, typer.Option(help=COUNTS[name])])
         if one.name == "limit" and name in COUNTS
-        else without_help(one)
+        else hidden_option(one)
         if hidden.get(one.name)
         else one
         for one in parameters_of(CommonOptions)
@@ -179,23 +180,21 @@ def _say_estimate(estimate: RunEstimate, *, as_json: bool) -> None:
     if as_json:
         say_json(dataclasses.asdict(estimate))
         return
-    say(
-        f"{estimate.n_queries:,} queries, {estimate.n_distinct:,} of them different, {estimate.n_stored:,} answered already."
-    )
+    say(f"{estimate.n_queries:,} queries, {estimate.n_distinct:,} of them distinct, {estimate.n_stored:,} cached.")
     n_left = estimate.n_distinct - estimate.n_stored
     if estimate.n_passes:
         say(
-            f"To ask: about {estimate.n_tokens:,} tokens in {estimate.n_passes:,} {estimate.passes}."
+            f"To compute: about {estimate.n_tokens:,} tokens in {estimate.n_passes:,} {estimate.passes}."
             if math.isnan(estimate.seconds)
-            else f"To ask: {estimate.n_tokens:,} tokens in {estimate.n_passes:,} {estimate.passes}, "
+            else f"To compute: {estimate.n_tokens:,} tokens in {estimate.n_passes:,} {estimate.passes}, "
             f"about {estimate.seconds:,.0f} seconds and {estimate.memory_bytes / 2**20:,.0f} MiB."
         )
     elif n_left:
-        say(f"The {n_left:,} that are left cannot be asked and stay missing; the run says why.")
+        say(f"The other {n_left:,} cannot be scored and will be missing; the run gives the reasons.")
     else:
-        say("Nothing is left to ask; the run takes no model, only seconds.")
+        say("All answers are cached; the run loads no model.")
     if estimate.n_controls:
-        say(f"Besides, {estimate.n_controls:,} sentences that decide their answer are asked for comparison.")
+        say(f"In addition, {estimate.n_controls:,} control sentences that decide their answer.")
     for note in estimate.notes:
         say(one_line(note))
 

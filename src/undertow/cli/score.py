@@ -10,9 +10,9 @@ from typing import Annotated
 import typer
 
 from undertow.cli.console import (
-    About,
     Graph,
     Json,
+    ModelInfo,
     Out,
     Overwrite,
     Protocol,
@@ -37,7 +37,7 @@ def score(  # noqa: PLR0913 - an option each
     audit: Annotated[str, typer.Option(help="Which audit a recorded table belongs to.")] = "",
     protocol: Protocol = "",
     seed: Annotated[int | None, typer.Option(help="Seed of resampling.")] = None,
-    model_info: About = None,
+    model_info: ModelInfo = None,
     graph: Graph = "",
     columns: Annotated[
         Path | None, typer.Option(help="TOML file that says which column of a table is which: [columns], [groups].")
@@ -92,7 +92,7 @@ def scaling(
     """Relate detection to drift and to model size over several models."""
     from undertow.runs import score
 
-    points, relations = score.relate(runs, _sizes(size or []))
+    points, relations = score.scaling(runs, _sizes(size or []))
     rows = [dataclasses.asdict(point) for point in points]
     ranks = [
         {

@@ -20,7 +20,7 @@ from undertow.integrations.export_format import Exported, ExportedFiles, ExportR
 from undertow.runs.pipeline import RunConfig, resolve_config
 from undertow.types import CHOICE, as_json, query_kind
 
-__all__ = ["Exported", "asked_of", "export", "load", "names"]
+__all__ = ["Exported", "export", "export_request", "load", "names"]
 
 MARK = "undertow-export.json"
 """The file that says what an exported folder holds; without it, a folder is not replaced."""
@@ -92,7 +92,7 @@ def export_request(chosen: Format, format_name: str, job: RunConfig, folder: Pat
     audit, settings, protocol = resolve_config(job)
     if hasattr(audit, "max_items"):
         raise UndertowError(
-            f"{job.audit} asks its later questions by the answers to earlier ones, so they cannot be written down before; "
+            f"{job.audit} chooses later queries by the answers to earlier ones, so it cannot be exported; "
             f"run it with undertow run {job.audit}"
         )
     documents = str(getattr(settings, "challenge", ""))

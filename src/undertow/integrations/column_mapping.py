@@ -177,7 +177,7 @@ def _renamed(table: Table, names: Names) -> dict[str, list[str]]:
         if name not in sources and (not names.groups or name in own) and name not in names.constants
     }
     if not names.groups:
-        # What is written anew no longer says which columns were the names of rows.
+        # What is written again no longer says which columns were the names of rows.
         check_index(table, [name for name in kept if name not in own and not name.startswith(("w_first_", "w_last_"))])
     mapped = kept | {name: cells[column] for name, column in names.columns.items()}
     if "other_words" in mapped and names.groups:

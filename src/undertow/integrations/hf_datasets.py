@@ -149,7 +149,7 @@ asking, and not for training.
 
 {whose}
 
-Source: {in_markdown(request.design.get("source") or "not told")}. SHA-256 of what is asked: `{request.challenge_sha256}`.
+Source: {in_markdown(request.design.get("source") or "unknown")}. SHA-256 of the items: `{request.challenge_sha256}`.
 Export again: {code(request.command)}.
 
 {notes}

@@ -99,5 +99,5 @@ The second command writes the masses of a log as a table, and the third measures
 - The word groups are categories of words. They are not categories of people, and a model whose answers do not move is not
   thereby shown to be fair.
 
-Export again: {code(request.command)}. Source of the sentences: {in_markdown(request.design.get("source") or "not told")}.
+Export again: {code(request.command)}. Source of the sentences: {in_markdown(request.design.get("source") or "unknown")}.
 """

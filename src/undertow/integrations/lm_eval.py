@@ -124,5 +124,5 @@ def _readme(request: ExportRequest, tasks: Sequence[str], steps: Sequence[str]) 
 - The word groups are categories of words. They are not categories of people, and a model whose answers do not move is not
   thereby shown to be fair.
 
-Source of the sentences: {in_markdown(request.design.get("source") or "not told")}.
+Source of the sentences: {in_markdown(request.design.get("source") or "unknown")}.
 """

@@ -193,7 +193,7 @@ def _samples(file: Path, digest: Any) -> Iterator[tuple[int, dict[str, Any]]]:
             sample = json.loads(line)
         except (ValueError, RecursionError) as error:
             raise UndertowError(
-                f"{file}, line {number}: is cut off or damaged; run the harness again, or remove this line to count its sentence as missing"
+                f"{file}, line {number}: is cut off or corrupt; run the harness again, or remove this line to count its sentence as missing"
             ) from error
         if not isinstance(sample, dict):
             raise UndertowError(f"{file}, line {number}: is no logged sample; name a file that --log_samples wrote")
@@ -209,7 +209,7 @@ def _question(sample: Mapping[str, Any], where: str) -> CarriedItem | None:
     try:
         carried = read_carried(str(text))
     except ValueError as error:
-        raise UndertowError(f"{where}: its question is damaged: {error}; export and run the task again") from error
+        raise UndertowError(f"{where}: its question is corrupt: {error}; export and run the task again") from error
     query, factors = carried.item.query, carried.item.factors
     groups = carried.origin.design.get("groups")
     known = isinstance(groups, list) and all(option.group in groups for option in query.options)  # type: ignore[union-attr]
@@ -221,7 +221,7 @@ def _question(sample: Mapping[str, Any], where: str) -> CarriedItem | None:
     arguments = _arguments(sample.get("arguments"))
     if arguments and arguments != [[context, choice] for choice in choices]:
         raise UndertowError(
-            f"{where}: the sentence was not asked as it stands; run the task without examples, chat template and system instruction"
+            f"{where}: the sentence was queried with other text; run the task without examples, chat template and system instruction"
         )
     return carried
 
@@ -322,7 +322,7 @@ def _check_design(origin: Origin, where: str) -> None:
         if len(set(design["groups"])) < len(design["groups"]):
             wrong = "design.groups has one twice"
     if wrong:
-        raise UndertowError(f"{where} are damaged ({wrong}); export and run the task again")
+        raise UndertowError(f"{where} are corrupt ({wrong}); export and run the task again")
 
 
 def _check_factors(items: Sequence[Item], where: str) -> None:
@@ -371,7 +371,7 @@ def _known(origin: Origin) -> Sequence[Item]:
 
 
 def _notes(logs: _LogFiles, origin: Origin) -> list[str]:
-    notes = ["answers are those that lm-evaluation-harness logged; no model was asked"]
+    notes = ["answers are those that lm-evaluation-harness logged"]
     for model, answered in logs.answers.items():
         if len(answered) < origin.n_items:
             notes.append(

@@ -28,7 +28,7 @@ import numpy as np
 
 from undertow._files import decode_text, is_plain_file, parse_json, read_file
 from undertow.errors import UndertowError
-from undertow.lab.experiment_plan import Plan, Subject, the_world
+from undertow.lab.experiment_plan import Plan, Subject, planted_world
 from undertow.lab.planted_corpus import (
     QUOTA,
     Access,
@@ -64,7 +64,7 @@ SLOPE_SHARE, SLOPE_POINTS = 0.1, 0.1
 """A loss grows with the square of what is missing. So, of a corpus with a bias, the slope of the network's own P(female) is judged
 too: it may miss that of its corpus by such a share of it, or by so many points per step of W, whichever is more."""
 ATTEMPTS = 3
-"""A network that has not learned its corpus is trained anew with twice the steps, so many times in all."""
+"""A network that has not learned its corpus is trained again with twice the steps, so many times in all."""
 UNBIASED_BELOW = 1e-9
 """What is 0 but for rounding."""
 JUDGED_PEOPLE = 2_500
@@ -126,7 +126,7 @@ class BuiltModel:
         selected_share: P(S = 1).
         floor_nats, ignorant_nats: what one loses on these pronouns who knows P(female | W, S = 1), and one who ignores W.
         attempts: trainings; the last one that did not fail is kept.
-        mark: hash of the first recipe and of a part of the corpus, as `mark_of`; another one is of another version of the lab.
+        mark: hash of the first recipe and of a part of the corpus, as `recipe_digest`; another one is of another version of the lab.
     """
 
     subject: Subject
@@ -205,7 +205,7 @@ class BuiltModel:
 def build(folder: Path, plan: Plan, jobs: int = 0, progress: Progress = lambda done, total: None) -> list[BuiltModel]:
     """Make all models of the plan that are not there yet; the folder's plan comes to hold them too.
 
-    A model whose trainings all failed is among them, and is not tried again; one of another version of the lab is made anew.
+    A model whose trainings all failed is among them, and is not tried again; one of another version of the lab is made again.
 
     Raises:
         UndertowError: the folder holds something else, another build of it is running, or a model could not be made; the others
@@ -214,13 +214,13 @@ def build(folder: Path, plan: Plan, jobs: int = 0, progress: Progress = lambda d
     if folder.exists() and not _may_be_lab(folder):
         raise UndertowError(f"{folder}: holds something else; name another folder for the lab")
     folder.mkdir(parents=True, exist_ok=True)
-    with alone(folder):
+    with lab_lock(folder):
         whole = plan.joined(read_plan(folder)) if (folder / PLAN).is_file() else plan
-        put(folder / PLAN, json.dumps(whole.as_json(), indent=1))
+        write_text(folder / PLAN, json.dumps(whole.as_json(), indent=1))
         left = [(str(folder), subject) for subject in plan.subjects if not _is_settled(folder, subject)]
         units = sum(subject.recipe.steps for _, subject in left)
-        side_by_side(make, left, ProcessPool(jobs, folder / "cache"), units, progress)
-        return read_tried(folder, plan)
+        side_by_side(train_model, left, ProcessPool(jobs, folder / "cache"), units, progress)
+        return read_attempts(folder, plan)
 
 
 def _may_be_lab(folder: Path) -> bool:
@@ -231,7 +231,7 @@ def _may_be_lab(folder: Path) -> bool:
 
 
 @contextmanager
-def alone(folder: Path) -> Iterator[None]:
+def lab_lock(folder: Path) -> Iterator[None]:
     """One command at a time in this lab.
 
     Raises:
@@ -257,7 +257,7 @@ def _lock(file: int) -> None:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
 
-def make(work: tuple[str, Subject]) -> None:
+def train_model(work: tuple[str, Subject]) -> None:
     """One model, unless it is there: trained until it has learned its corpus, or `ATTEMPTS` times.
 
     A training whose loss is no number any more is one of these times.
@@ -266,11 +266,11 @@ def make(work: tuple[str, Subject]) -> None:
     built = _read(folder, subject)
     if built is None or not built.done or not _has_network(folder, built):
         built = _trained(folder, subject, built)
-    _settle(folder, built)
+    _install_model(folder, built)
 
 
 def _trained(folder: Path, subject: Subject, built: BuiltModel | None) -> BuiltModel:
-    world = the_world()
+    world = planted_world()
     access = Access(subject.access, subject.strength)
     sentences = _sentences(subject, subject.people)
     unseen = write_about(
@@ -279,7 +279,10 @@ def _trained(folder: Path, subject: Subject, built: BuiltModel | None) -> BuiltM
         SentenceOptions(JUDGES_SEED + subject.own_seed),
     )
     if built is None or built.done:
-        known, losses = PlantedTruth.of(access, world), known_losses(unseen, PlantedTruth.of(access, world))
+        known, losses = (
+            PlantedTruth.from_world(access, world),
+            known_losses(unseen, PlantedTruth.from_world(access, world)),
+        )
         built = BuiltModel(
             subject,
             realised_slopes(sentences, world),
@@ -288,32 +291,32 @@ def _trained(folder: Path, subject: Subject, built: BuiltModel | None) -> BuiltM
             losses.floor,
             losses.ignorant,
             (),
-            mark_of(subject),
+            recipe_digest(subject),
         )
     while not built.done:
         recipe = replace(subject.recipe, steps=subject.recipe.steps * 2 ** len(built.attempts))
-        attempt = _attempt(_draft(folder, built, recipe.steps), _lessons(subject, sentences), unseen, recipe)
+        attempt = _attempt(_draft(folder, built, recipe.steps), _training_examples(subject, sentences), unseen, recipe)
         built = replace(built, attempts=(*built.attempts, attempt))
-        put(_place(folder, subject), json.dumps(built.as_json(), indent=1))
+        write_text(_place(folder, subject), json.dumps(built.as_json(), indent=1))
     return built
 
 
 def _sentences(subject: Subject, n_people: int) -> list[Sentence]:
-    world = the_world()
+    world = planted_world()
     access = Access(subject.access, subject.strength)
     people = draw_people(access, world, n_people, subject.own_seed, subject.drawn)
     return write_about(people, world, SentenceOptions(subject.own_seed, trades=subject.trades, drawn=subject.drawn))
 
 
-def mark_of(subject: Subject) -> str:
+def recipe_digest(subject: Subject) -> str:
     """SHA-256 of how a model is first trained and of the texts about `MARKED_PEOPLE`, drawn as its corpus is."""
     few = [(one.text, one.subject) for one in _sentences(subject, min(subject.people, MARKED_PEOPLE))]
     return hashlib.sha256(json.dumps([asdict(subject), asdict(subject.recipe), few]).encode()).hexdigest()
 
 
-def _lessons(subject: Subject, sentences: Sequence[Sentence]) -> list[TrainingExample]:
+def _training_examples(subject: Subject, sentences: Sequence[Sentence]) -> list[TrainingExample]:
     """The texts; by quota, those that show the same and tell of the same gender are of one kind, and come evenly."""
-    n_places = len(the_world().places)
+    n_places = len(planted_world().places)
     by_quota = subject.drawn == QUOTA
     return [
         TrainingExample(
@@ -355,10 +358,12 @@ def _attempt(
         return Attempt(recipe.steps, math.nan, seconds, failure=failure)
     right = np.exp(-losses)
     p_female = np.where([one.female for one in sentences], right, 1 - right)
-    return Attempt(recipe.steps, float(losses.mean()), seconds, slopes_by_covariate(sentences, p_female, the_world()))
+    return Attempt(
+        recipe.steps, float(losses.mean()), seconds, slopes_by_covariate(sentences, p_female, planted_world())
+    )
 
 
-def _settle(folder: Path, built: BuiltModel) -> None:
+def _install_model(folder: Path, built: BuiltModel) -> None:
     """The network that is kept in its place, and nothing else of its trainings."""
     place = folder / "models" / built.subject.name
     draft = _draft(folder, built, built.kept.steps) if built.kept else None
@@ -418,7 +423,7 @@ def read_plan(folder: Path) -> Plan:
     """The plan of a lab.
 
     Raises:
-        UndertowError: there is none, or it is damaged.
+        UndertowError: there is none, or it is corrupt.
     """
     place = folder / PLAN
     try:
@@ -427,13 +432,13 @@ def read_plan(folder: Path) -> Plan:
         return Plan.from_json(parse_json(decode_text(read_file(place, MAX_BYTES, "a plan"), place)))
     except (ValueError, TypeError, AttributeError, OverflowError) as error:
         raise UndertowError(
-            f"{place}: is damaged; remove it and build the lab again, models that are there are kept"
+            f"{place}: is corrupt; remove it and build the lab again, models that are there are kept"
         ) from error
 
 
 def read_built(folder: Path, plan: Plan) -> list[BuiltModel]:
     """The models of the plan that have been made."""
-    tried = read_tried(folder, plan)
+    tried = read_attempts(folder, plan)
     return [
         one
         for one in tried
@@ -441,7 +446,7 @@ def read_built(folder: Path, plan: Plan) -> list[BuiltModel]:
     ]
 
 
-def read_tried(folder: Path, plan: Plan) -> list[BuiltModel]:
+def read_attempts(folder: Path, plan: Plan) -> list[BuiltModel]:
     """The models of the plan that need no further training: made, or failed every time."""
     attempts = [_read(folder, subject) for subject in plan.subjects]
     return [built for built in attempts if built is not None and built.done]
@@ -464,13 +469,13 @@ def _read(folder: Path, subject: Subject) -> BuiltModel | None:
     try:
         built = BuiltModel.from_json(parse_json(decode_text(read_file(place, MAX_BYTES, "a record of the lab"), place)))
     except (ValueError, TypeError, KeyError, AttributeError, OverflowError) as error:
-        raise UndertowError(f"{place}: is damaged; remove it and build the lab again") from error
+        raise UndertowError(f"{place}: is corrupt; remove it and build the lab again") from error
     if built.subject != subject:
         raise UndertowError(f"{place}: tells of another model than is planned; name another folder, or remove it")
-    return built if built.mark == mark_of(subject) else None
+    return built if built.mark == recipe_digest(subject) else None
 
 
-def put(place: Path, text: str) -> None:
+def write_text(place: Path, text: str) -> None:
     """The file replaced at once or not at all."""
     place.parent.mkdir(parents=True, exist_ok=True)
     fresh = place.with_name(f"{place.name}.new")

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from undertow.errors import UndertowError
 from undertow.lab.build import realised_slopes
-from undertow.lab.experiment_plan import the_world
+from undertow.lab.experiment_plan import planted_world
 from undertow.lab.planted_corpus import (
     Access,
     Losses,
@@ -72,7 +72,7 @@ class CorpusFiles:
 
     def by_value(self) -> dict[str, dict[str, float]]:
         """Exact P(female | W, selected), by W and value."""
-        world = the_world()
+        world = planted_world()
         return {
             "P(female | date, selected)": dict(zip(world.dates, map(float, self.known.by_date), strict=True)),
             "P(female | place, selected)": dict(zip(world.places, map(float, self.known.by_place), strict=True)),
@@ -108,8 +108,8 @@ def write_corpus(file: Path, wanted: CorpusOptions) -> CorpusFiles:
     """
     if wanted.n_people > MAX_PEOPLE:
         raise UndertowError(f"{wanted.n_people:,} people are too many for one corpus; ask for {MAX_PEOPLE:,} or fewer")
-    world, options = the_world(), wanted.sentences
-    known = PlantedTruth.of(wanted.access, world)
+    world, options = planted_world(), wanted.sentences
+    known = PlantedTruth.from_world(wanted.access, world)
     people = draw_people(wanted.access, world, wanted.n_people, options.seed, options.drawn)
     sentences = write_about(people, world, options)
     draft = file.with_name(f"{file.name}.part")

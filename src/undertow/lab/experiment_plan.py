@@ -143,19 +143,19 @@ def full() -> Plan:
     return small().joined(_crossed(FULL_STRENGTHS, FULL_SEEDS)).joined(Plan((*unbiased, *by_chance, *smooth)))
 
 
-def chosen(strengths: Iterable[float], seeds: Iterable[int], access: str = "") -> Plan:
+def custom(strengths: Iterable[float], seeds: Iterable[int], access: str = "") -> Plan:
     """Models of both architectures with strengths, seeds and an access of one's own; "" for the default access.
 
     Raises:
         UndertowError: an access that gives no probabilities at one of the strengths.
     """
-    each, world = tuple(dict.fromkeys(strengths)), the_world()
+    each, world = tuple(dict.fromkeys(strengths)), planted_world()
     for strength in each:
         Access(access or LINEAR, strength).kept_prob(world)
     return _crossed(each, dict.fromkeys(seeds), access or LINEAR)
 
 
-def the_world() -> World:
+def planted_world() -> World:
     """The dates and places that the audits ask about."""
     return World(tuple(load_covariate("date").values), tuple(load_covariate("place").values))
 

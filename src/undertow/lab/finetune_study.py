@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from undertow.errors import UndertowError
-from undertow.lab.build import BuiltModel, alone, build, put
+from undertow.lab.build import BuiltModel, build, lab_lock, write_text
 from undertow.lab.corpus_files import CorpusOptions, write_corpus
-from undertow.lab.experiment_plan import Plan, Subject, the_world
+from undertow.lab.experiment_plan import Plan, Subject, planted_world
 from undertow.lab.planted_corpus import Access, SentenceOptions, drift_challenge
 from undertow.lab.training.pretrain import MASKED
 from undertow.lab.worker_pool import ProcessPool, Progress, side_by_side, worked
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 BEFORE, PLAIN, WITH_METADATA = "before", "plain", "metadata"
-"""Not taught at all; texts as they are; or with their person's date in front, whether they show it or not."""
+"""Not fine-tuned; texts as they are; or with their person's date in front, whether they show it or not."""
 METADATA = ("date",)
 AS_THEY_ARE, DATE_IN_FRONT = "as they are", "date in front"
 """Challenges of the audits: the second puts the date in front, as `metadata` does in training."""
@@ -41,14 +41,14 @@ STEPS, BATCH, RATE = 2_000, 64, 1e-3
 
 
 @dataclass(frozen=True, slots=True)
-class Tuning:
+class FinetuneTask:
     """One fine-tuning.
 
     Attributes:
         kind: `plain` or `metadata`.
         strength: planted, as in `undertow.lab.experiment_plan.Subject`.
         seed: of the people, the words, the head and the order of the texts.
-        mark: of the base and of how it is taught, so that another version of the lab does not meet its folder.
+        mark: of the base and of how it is trained, so that another version of the lab does not meet its folder.
     """
 
     kind: str
@@ -78,7 +78,7 @@ def finetune_planted(
     """
     import pandas as pd
 
-    Access(strength=strength).kept_prob(the_world())
+    Access(strength=strength).kept_prob(planted_world())
     (base,) = build(folder, Plan((BASE,)), jobs, lambda done, total: None)
     if not base.converged:
         raise UndertowError(
@@ -87,18 +87,18 @@ def finetune_planted(
         )
     mark = digest([base.mark, PEOPLE, STEPS, BATCH, RATE])[:8]
     works = [
-        (str(folder), Tuning(kind, strength, seed, mark))
+        (str(folder), FinetuneTask(kind, strength, seed, mark))
         for seed in range(1, n_seeds + 1)
         for kind in (PLAIN, WITH_METADATA)
     ]
-    with alone(folder):
+    with lab_lock(folder):
         for file, before in CHALLENGES.values():
-            put(folder / "finetuning" / file, drift_challenge(before, ("date",)))
+            write_text(folder / "finetuning" / file, drift_challenge(before, ("date",)))
         crew = ProcessPool(jobs, folder / "cache")
         rows = side_by_side(read_base, [(str(folder), base)], crew, 1, lambda done, total: None)
-        results = side_by_side(tune, works, crew, STEPS * len(works), progress)
+        results = side_by_side(run_task, works, crew, STEPS * len(works), progress)
         frame = pd.DataFrame([*rows, *(row for result in results for row in result)])
-        put(results_file(folder, strength), frame.to_csv(index=False, lineterminator="\n"))
+        write_text(results_file(folder, strength), frame.to_csv(index=False, lineterminator="\n"))
     return frame
 
 
@@ -107,7 +107,7 @@ def results_file(folder: Path, strength: float) -> Path:
     return folder / "finetuning" / f"results-{strength:g}.csv"
 
 
-def tune(work: tuple[str, Tuning]) -> list[dict[str, str | float]]:
+def run_task(work: tuple[str, FinetuneTask]) -> list[dict[str, str | float]]:
     """One fine-tuning and its audits, a row for each; taken up, or taken from its folder where it has been done."""
     from undertow.lab.training import finetune_data
     from undertow.lab.training.finetune import FinetuneConfig
@@ -129,8 +129,8 @@ def tune(work: tuple[str, Tuning]) -> list[dict[str, str | float]]:
         place / tuning.name,
         FinetuneConfig(
             finetune_data.labels_of("icml"),
-            steps=STEPS,
-            batch=BATCH,
+            max_steps=STEPS,
+            batch_size=BATCH,
             learning_rate=RATE,
             dropout=False,
             seed=tuning.seed,
@@ -151,7 +151,7 @@ def tune(work: tuple[str, Tuning]) -> list[dict[str, str | float]]:
 
 
 def read_base(work: tuple[str, BuiltModel]) -> dict[str, str | float]:
-    """What the model says before it is taught further, as a row."""
+    """What the model says before fine-tuning, as a row."""
     folder, base = Path(work[0]), work[1]
     name = base.subject.name
     settings: dict[str, str | float] = {
@@ -173,7 +173,7 @@ def _read(folder: Path, model: Path, name: str, challenge: str) -> dict[str, str
     slopes = {result.group["pronoun"]: result for result in of_dates if result.measure == "slope"}
     r = {result.group["pronoun"]: result for result in of_dates if result.measure == "pearson_r"}
     return {
-        "asked": challenge,
+        "challenge": challenge,
         "female_slope": slopes["female"].value,
         "low": slopes["female"].low,
         "high": slopes["female"].high,
@@ -188,13 +188,13 @@ def over_seeds(frame: pd.DataFrame) -> list[dict[str, str | float]]:
     from undertow.stats.calibration import mean_over_models
 
     rows: list[dict[str, str | float]] = []
-    taught = frame[frame["kind"] != BEFORE]
-    for (kind, challenge), some in taught.groupby(["kind", "asked"], sort=False):
+    finetuned = frame[frame["kind"] != BEFORE]
+    for (kind, challenge), some in finetuned.groupby(["kind", "challenge"], sort=False):
         mean = mean_over_models(some["female_slope"])
         rows.append(
             {
-                "taught on": str(kind),
-                "asked": str(challenge),
+                "trained on": str(kind),
+                "challenge": str(challenge),
                 "seeds": len(some),
                 "planted": float(some["planted_slope"].mean()),
                 "female": mean.value,

@@ -121,7 +121,7 @@ class PlantedTruth:
     selected_share: float
 
     @classmethod
-    def of(cls, access: Access, world: World) -> PlantedTruth:
+    def from_world(cls, access: Access, world: World) -> PlantedTruth:
         """By Bayes' rule: date, place and gender are uniform and independent before the selection."""
         kept = access.kept_prob(world)
         return cls(kept / kept.sum(), float(kept.mean()))
@@ -195,7 +195,7 @@ def draw_people(access: Access, world: World, n_people: int, seed: int, drawn: s
     """
     if n_people < 1:
         raise UndertowError(f"{n_people} people cannot be drawn; ask for one or more")
-    known = PlantedTruth.of(access, world)
+    known = PlantedTruth.from_world(access, world)
     rng = np.random.default_rng([seed, 1])
     by_date_and_gender = known.joint.transpose(0, 2, 1)
     up_to = by_date_and_gender.cumsum() / by_date_and_gender.sum()

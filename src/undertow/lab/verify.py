@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from undertow.errors import UndertowError
-from undertow.lab.build import UNBIASED_BELOW, BuiltModel, alone, put, read_built, read_plan, read_tried
+from undertow.lab.build import UNBIASED_BELOW, BuiltModel, lab_lock, read_attempts, read_built, read_plan, write_text
 from undertow.lab.calibration.calibration_metrics import (
     MAX_Q,
     MIN_UNBIASED_MODELS,
@@ -26,7 +26,7 @@ from undertow.lab.calibration.calibration_metrics import (
     results,
     verdicts,
 )
-from undertow.lab.experiment_plan import Plan, Subject, chosen, full, small, the_world
+from undertow.lab.experiment_plan import Plan, Subject, custom, full, planted_world, small
 from undertow.lab.planted_corpus import (
     INDEPENDENT,
     LINEAR,
@@ -75,8 +75,8 @@ def audited(folder: Path, plan: Plan, jobs: int = 0, progress: Progress = lambda
     built = read_built(folder, plan)
     if not built:
         raise UndertowError(f"{folder}: no model of the lab has been made; build it first with undertow lab build")
-    put(folder / DRIFT, drift_challenge())
-    put(folder / SENTENCES, sentence_challenge())
+    write_text(folder / DRIFT, drift_challenge())
+    write_text(folder / SENTENCES, sentence_challenge())
     works = [(str(folder), one.subject.name) for one in built]
     readings = side_by_side(audit_model, works, ProcessPool(jobs, folder / "cache"), AUDITS * len(works), progress)
     rows = [row for one, reading in zip(built, readings, strict=True) for row in _rows(one, reading)]
@@ -89,7 +89,7 @@ def audit_model(work: tuple[str, str]) -> AuditedModel:
 
     folder, name = Path(work[0]), work[1]
     place = folder / "audits" / name
-    world = the_world()
+    world = planted_world()
     model = folder / "models" / name
     drift = pipeline.audit("spurious-correlation", model, challenge=str(folder / DRIFT), out=place / "drift")
     worked(1)
@@ -149,13 +149,13 @@ def _rows(built: BuiltModel, reading: AuditedModel) -> list[dict[str, Any]]:
             "learned_slope": built.learned.get(w_name, math.nan),
             **_read(reading.drifts[w_name]),
         }
-        for w_name, n_values in zip(W_NAMES, (len(the_world().dates), len(the_world().places)), strict=True)
+        for w_name, n_values in zip(W_NAMES, (len(planted_world().dates), len(planted_world().places)), strict=True)
     ]
 
 
 def _selected(subject: Subject) -> bool:
     """Whether the share of women differs among dates or places of the selected, on a line or not."""
-    known = PlantedTruth.of(Access(subject.access, subject.strength), the_world())
+    known = PlantedTruth.from_world(Access(subject.access, subject.strength), planted_world())
     return any(float(np.nanmax(share) - np.nanmin(share)) > UNBIASED_BELOW for share in (known.by_date, known.by_place))
 
 
@@ -226,7 +226,7 @@ def verify(
     from undertow.lab.calibration.calibration_report import Verification, write
 
     plan = read_plan(folder)
-    with alone(folder):
+    with lab_lock(folder):
         parts = apart(audited(folder, plan, jobs, progress))
         judged = parts.judged
         measured = results(judged, seed)
@@ -251,7 +251,7 @@ def verify(
         place = folder / "verification"
         beside = pd.concat([parts.by_chance, parts.smooth])
         place.mkdir(exist_ok=True)
-        put(place / BESIDE, beside.to_csv(index=False, lineterminator="\n"))
+        write_text(place / BESIDE, beside.to_csv(index=False, lineterminator="\n"))
         return VerificationResult(place, write(place, verification), promises, notes)
 
 
@@ -276,7 +276,7 @@ def _command(folder: Path, plan: Plan) -> str:
         return f"undertow lab build {place} && {verified}"
     access = next(iter(subjects)).access
     strengths, seeds = (sorted({getattr(one, name) for one in subjects}) for name in ("strength", "seed"))
-    if subjects != set(chosen(strengths, seeds, access).subjects):
+    if subjects != set(custom(strengths, seeds, access).subjects):
         return verified  # of several builds
     options = [part for strength in strengths for part in ("--strength", f"{strength:g}")]
     options += [part for seed in seeds for part in ("--seed", f"{seed}")]
@@ -299,7 +299,7 @@ def _circumstances() -> dict[str, str]:
 
 def _of_unmade(folder: Path, planned: Plan) -> list[str]:
     """That some of the planned models are not here, if so."""
-    n_missing = len(planned.subjects) - len(read_tried(folder, planned))
+    n_missing = len(planned.subjects) - len(read_attempts(folder, planned))
     if not n_missing:
         return []
     return [
@@ -316,7 +316,7 @@ def _of_trainings(rows: pd.DataFrame) -> list[str]:
         who = "The model" if len(models) == 1 else f"All {len(models)} models"
         return [f"{who} had learned {'its' if len(models) == 1 else 'their'} corpus in the first training."]
     return [
-        f"{len(again)} of {len(models)} models had not learned their corpus in their first training and were trained anew, longer: "
+        f"{len(again)} of {len(models)} models had not learned their corpus in their first training and were trained again, longer: "
         f"{', '.join(again['model'])}."
     ]
 
@@ -368,5 +368,5 @@ _METHOD = (
 
 
 def _examples() -> list[str]:
-    world = the_world()
+    world = planted_world()
     return [one.text for one in write_about(draw_people(Access(), world, 3, 0), world, SentenceOptions(0))]

@@ -51,27 +51,27 @@ def score_names(groups: Sequence[str]) -> list[str]:
     ]
 
 
-def sentence_scores(frame: pd.DataFrame, groups: Sequence[str], ends: int = 1) -> pd.DataFrame:
+def sentence_scores(frame: pd.DataFrame, groups: Sequence[str], endpoint_window: int = 1) -> pd.DataFrame:
     """One row for each sentence of each model, prompt, set and W list, with its factors and scores.
 
     Args:
         frame: a row per sentence and W value, the groups in percent; `missing_reason` says why a row has no numbers. Rows
             with `w_name` "none" are the sentence as it stands.
         groups: columns of mass.
-        ends: how many W values at either end make `first` and `last`.
+        endpoint_window: how many W values at either end make `first` and `last`.
 
     Returns:
         Key columns, sentence, cluster, the factors; `mean_<group>`, `shift_<group>` (last less first), then the scores of
         `score_names`; `missing_reason`, the reason why there are none. Scores that cannot be had are NaN.
 
     Raises:
-        UndertowError: there are fewer W values than `ends` at both ends need.
+        UndertowError: there are fewer W values than `endpoint_window` at both ends needs.
     """
     import pandas as pd
 
     injected, plain = frame[frame["w_name"] != NO_W], frame[frame["w_name"] == NO_W]
     tables = [
-        _scores_of(part.reset_index(drop=True), groups, ends)
+        _scores_of(part.reset_index(drop=True), groups, endpoint_window)
         for _, part in injected.groupby(list(KEYS), sort=False, dropna=False)
     ]
     if not tables:
@@ -80,25 +80,26 @@ def sentence_scores(frame: pd.DataFrame, groups: Sequence[str], ends: int = 1) -
     return _add_plain_entropy(scored, plain, groups)
 
 
-def _scores_of(rows: pd.DataFrame, groups: Sequence[str], ends: int) -> pd.DataFrame:
+def _scores_of(rows: pd.DataFrame, groups: Sequence[str], endpoint_window: int) -> pd.DataFrame:
     sentences, of = np.unique(rows["sentence"].astype(str).to_numpy(), return_inverse=True)
     levels, at = np.unique(rows["w_index"].to_numpy(), return_inverse=True)
-    if len(levels) < 2 * ends:
+    if len(levels) < 2 * endpoint_window:
         raise UndertowError(
-            f"{len(levels)} W values are too few for a movement between the first {ends} and the last {ends}; ask at least {2 * ends}"
+            f"{len(levels)} W values are too few for a movement between the first {endpoint_window} and the last "
+            f"{endpoint_window}; use at least {2 * endpoint_window}"
         )
     masses = np.full((len(sentences), len(levels), len(groups)), math.nan)
     masses[of, at] = normalised_percent(rows[list(groups)].to_numpy(dtype=np.float64))
-    scores = _movements(masses, groups, ends, levels.astype(np.float64))
+    scores = _movements(masses, groups, endpoint_window, levels.astype(np.float64))
     opened = np.zeros(len(sentences), dtype=object)
     opened[:] = ""
-    needed = np.isin(at, [*range(ends), *range(len(levels) - ends, len(levels))])
+    needed = np.isin(at, [*range(endpoint_window), *range(len(levels) - endpoint_window, len(levels))])
     reasons = rows["missing_reason"].astype(str).to_numpy()
     for row in np.flatnonzero(needed & (reasons != "")):
         opened[of[row]] = opened[of[row]] or reasons[row]
     seen = np.zeros((len(sentences), len(levels)), dtype=bool)
     seen[of, at] = True
-    ends_seen = seen[:, :ends].all(axis=1) & seen[:, -ends:].all(axis=1)
+    ends_seen = seen[:, :endpoint_window].all(axis=1) & seen[:, -endpoint_window:].all(axis=1)
     opened[(opened == "") & ~ends_seen] = "it was not asked with every W value"
     first_rows = np.unique(of, return_index=True)[1]
     table = rows.iloc[first_rows].drop(columns=[*groups, *(name for name in _PER_ROW if name in rows)])
@@ -117,9 +118,12 @@ def normalised_percent(masses: Floats) -> Floats:
     return normalised
 
 
-def _movements(masses: Floats, groups: Sequence[str], ends: int, levels: Floats) -> dict[str, Floats]:
+def _movements(masses: Floats, groups: Sequence[str], endpoint_window: int, levels: Floats) -> dict[str, Floats]:
     """Every score by name, each [sentence], from masses [sentence, w, group]."""
-    first, last = masses[:, :ends].mean(axis=1), masses[:, -ends:].mean(axis=1)  # [sentence, group]
+    first, last = (
+        masses[:, :endpoint_window].mean(axis=1),
+        masses[:, -endpoint_window:].mean(axis=1),
+    )  # [sentence, group]
     shift = last - first
     middle = (first + last) / 2
     # A row of zeros (nothing listed among what was recorded) is no distribution: it has movements, but no entropy.

@@ -2,7 +2,7 @@
 
 Unspecified is the positive class. Every score stands beside the others and beside plain entropy, with intervals from
 resampling whole clusters (occupations), since the sentences of one occupation are not independent. Below six clusters of either kind
-there is no interval and no test. What is fitted to other clusters (the score `combined`, a held-out threshold) is fitted anew in
+there is no interval and no test. What is fitted to other clusters (the score `combined`, a held-out threshold) is fitted again in
 each resample and permutation. McMilin 2024 (AAAI), section 5.2 and table 3; the ICLR submission "Selection Induced Collider Bias in
 LLMs", section 5 (hardest subset, figure 4). AUROC, held-out thresholds, paired differences and the baselines are not in the papers.
 """
@@ -63,7 +63,7 @@ BASELINES = (ENTROPY, TOTAL_VARIATION)
 N_DRAWS = 1_000
 N_PERMUTATIONS = 2_000
 N_REFITS = 400
-"""Bootstrap draws in which a fit or a threshold is made anew; their spread alone is used, and 400 give it within 4 in 100."""
+"""Bootstrap draws in which a fit or a threshold is made again; their spread alone is used, and 400 give it within 4 in 100."""
 N_REFITTED_PERMUTATIONS = 1_000
 MALE_TYPED_BELOW, FEMALE_TYPED_FROM = 30.0, 70.0
 OCCUPATIONS = {
@@ -82,7 +82,7 @@ ALIKE = "every cluster gives the same number, which says nothing about how far o
 
 @dataclass(frozen=True, slots=True)
 class _Refits:
-    """The score `combined`, fitted and held out anew, in percent; NaN for sentences that have none.
+    """The score `combined`, fitted and held out again, in percent; NaN for sentences that have none.
 
     Attributes:
         drawn: in each of the first bootstrap draws [draw, sentence].

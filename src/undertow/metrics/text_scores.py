@@ -119,7 +119,7 @@ def score_answers(
 
     Args:
         frame: a row per answer: the factors of `SETTING`, `document`, `dimension`, `description_class`, `wording`, `draw`, `gold`,
-            `answer` and `unscored`.
+            `answer` and `missing_reason`.
         design: `task`, and `labels`, empty where it has none.
         whole: whether written answers have METEOR and BLEU too, which take time, or token F1 and exact match alone.
     """

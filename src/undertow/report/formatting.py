@@ -38,7 +38,7 @@ NOTES = (
 def reading_caveats(manifest: Mapping[str, Any]) -> list[str]:
     """A sentence for each model of a run that errs where a sentence decides its answer; none where they were not asked."""
     caveats = []
-    for model, counts in manifest.get("reading", {}).items():
+    for model, counts in manifest.get("sanity_check", {}).items():
         right, of = counts["right"], counts["of"]
         if not of:
             caveats.append(

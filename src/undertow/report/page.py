@@ -131,12 +131,12 @@ class PagePrecision:
     """What the reduced precision of a run costs it.
 
     Attributes:
-        said: sentences.
-        could_change: findings that could turn out otherwise in float32, by their texts; also some that are not there.
+        sentences: effects of the precision, a sentence each.
+        could_change: findings that could change in float32, by their texts; also some that are not there.
         table: results of a sample in both precisions; None where it could not be read again.
     """
 
-    said: Sequence[str]
+    sentences: Sequence[str]
     could_change: Sequence[str] = ()
     table: ReportTable | None = None
 

@@ -57,7 +57,7 @@ class ModelUnderTest:
     controls: Sequence[Item] = ()
 
     @classmethod
-    def of(cls, job: RunConfig, request: ModelRequest) -> ModelUnderTest:
+    def from_request(cls, job: RunConfig, request: ModelRequest) -> ModelUnderTest:
         """Find the model and what it will be asked; refuse what it cannot be asked."""
         audit, settings, protocol = resolve_config(job)
         handle = models.resolve(request)
@@ -67,10 +67,10 @@ class ModelUnderTest:
         first = next(batches)
         check_capabilities(handle, [item.query for item in first], protocol)
         design = {**audit.design(settings), "protocol": protocol}
-        if hasattr(audit, "limited"):
-            unable = audit.limited(settings, sampling)
-            design["w_notes"] = [*design.get("w_notes", []), *unable]
-            design |= {"unable": unable} if unable else {}
+        if hasattr(audit, "limitations"):
+            limitations = audit.limitations(settings, sampling)
+            design["w_notes"] = [*design.get("w_notes", []), *limitations]
+            design |= {"limitations": limitations} if limitations else {}
         controls = audit.controls(settings) if hasattr(audit, "controls") else ()
         return cls(handle, settings, batches, first, design, controls)
 
@@ -121,7 +121,7 @@ def models_under_test(job: RunConfig, requests: Sequence[ModelRequest]) -> tuple
     Raises:
         UndertowError: two names resolve to one model, or no model of the run takes an option.
     """
-    subjects = [ModelUnderTest.of(job, request) for request in requests]
+    subjects = [ModelUnderTest.from_request(job, request) for request in requests]
     keys = [subject.key(job) for subject in subjects]
     names = [subject.handle.identity.name for subject in subjects]
     for at, key in enumerate(keys):
@@ -155,13 +155,13 @@ class AuditResponses:
         items: items of all batches.
         results: one runner result per batch.
         controls: further items that enter no measure, with their scores.
-        reading: result of the sanity check on five sentences; None without it.
+        sanity_check: result of the sanity check on five sentences; None without it.
     """
 
     items: list[Item]
     results: list[RunnerResult]
     controls: tuple[Sequence[Item], Scores] = ((), Scores(()))
-    reading: SanityCheck | None = None
+    sanity_check: SanityCheck | None = None
 
     @property
     def scores(self) -> Scores:
@@ -215,7 +215,7 @@ def query_model(
     )
     if subject.decided:
         result = query_decided_sentences(handle, subject.decided, store, _silent, engine=engine)
-        answered = replace(answered, reading=judged(subject.decided, result.scores.answers))
+        answered = replace(answered, sanity_check=judged(subject.decided, result.scores.answers))
     if not subject.controls or np.isnan(answered.scores.other_prob).all():
         return answered
     queries = [item.query for item in subject.controls]
@@ -297,7 +297,7 @@ def model_manifest(
         "counts": answered.counts,
         "notes": answered.notes,
         "challenge_sha256": challenge_digest(answered.items),
-        **({"reading": answered.reading.counted()} if answered.reading else {}),
+        **({"sanity_check": answered.sanity_check.counted()} if answered.sanity_check else {}),
         "seconds": answered.seconds,
     }
 
@@ -312,7 +312,7 @@ def notes_of(parts: Sequence[Mapping[str, Any]]) -> list[str]:
 def unused_model_info(said: Mapping[str, Facts], names: Sequence[str]) -> list[str]:
     """Notes on names in a model-info file that no model of the run has, such as misspelled ones."""
     strange = [name for name in said if name not in names]
-    return [f"the file about models names {', '.join(strange)} too, which this run does not ask"] if strange else []
+    return [f"the model-info file names {', '.join(strange)}, which is not in this run"] if strange else []
 
 
 def merge_observations(parts_observed: Sequence[Observations], parts: Sequence[Mapping[str, Any]]) -> Observations:
@@ -323,7 +323,7 @@ def merge_observations(parts_observed: Sequence[Observations], parts: Sequence[M
     for name in BY_MODEL:
         facts_by_model = {model: facts for one in parts_observed for model, facts in one.design.get(name, {}).items()}
         design |= {name: facts_by_model} if facts_by_model else {}
-    for name in ("w_notes", "unable"):
+    for name in ("w_notes", "limitations"):
         if any(name in one.design for one in parts_observed):
             design[name] = list(dict.fromkeys(note for one in parts_observed for note in one.design.get(name, [])))
     design["models"] = {part["name"]: part["facts"] for part in parts}

@@ -65,7 +65,7 @@ class ModelSelection:
         """
         names = expand_patterns(self.names)
         if self.revision and len(names) > 1:
-            raise UndertowError(f"revision {self.revision!r} cannot be of {len(names)} models; ask them one by one")
+            raise UndertowError(f"revision {self.revision!r} is given for {len(names)} models; run them one by one")
         return [ModelRequest(name, self.revision, self.dtype, self.device, self.settings) for name in names]
 
 
@@ -87,14 +87,16 @@ def names_of(model: str | Path | Sequence[str | Path]) -> list[str]:
     return [str(model)] if isinstance(model, (str, Path)) else [str(name) for name in model]
 
 
-def check_recheck(float32_sample: int, dtype: str) -> None:
+def check_float32_sample(float32_sample: int, dtype: str) -> None:
     """Refuse an invalid `float32_sample`.
 
     Raises:
         UndertowError: the number is negative, or the run is in float32 already.
     """
     if float32_sample < 0:
-        raise UndertowError(f"recheck {float32_sample} is negative; leave it out to read a tenth of the items again")
+        raise UndertowError(
+            f"--float32-sample {float32_sample} is negative; leave it out to score a tenth of the items again"
+        )
     if float32_sample and dtype == FLOAT32:
         raise UndertowError(
             "--float32-sample is for runs in reduced precision; leave it out, or add --dtype bfloat16 or auto"
@@ -111,11 +113,9 @@ def resolve_config(job: RunConfig) -> tuple[Audit, Any, str]:
     options = _checked_options(job, {option.name: type(option.default) for option in fields(audit.Settings)})
     protocol = job.protocol or audit.PROTOCOLS[0]
     if protocol not in audit.PROTOCOLS:
-        raise UndertowError(
-            f"{job.audit} cannot be asked under protocol {protocol!r} here; use {', '.join(audit.PROTOCOLS)}"
-        )
+        raise UndertowError(f"{job.audit} does not support protocol {protocol!r}; use {', '.join(audit.PROTOCOLS)}")
     if job.limit < 0:
-        raise UndertowError(f"limit {job.limit} is negative; leave it out to ask everything")
+        raise UndertowError(f"limit {job.limit} is negative; leave it out for all items")
     if job.seed < 0:
         raise UndertowError(f"seed {job.seed} is negative; use 0 or more")
     return audit, audit.Settings(**options), protocol

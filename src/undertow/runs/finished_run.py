@@ -89,7 +89,7 @@ class Run:
         return run_html(head, self.findings, self.record.results, self.report)
 
     def figure(self, index: int = 0) -> Figure:
-        """One of the figures, drawn anew; figures are numbered in the order of the report.
+        """One of the figures, drawn again; figures are numbered in the order of the report.
 
         Raises:
             IndexError: there are fewer figures.
@@ -115,7 +115,7 @@ def finished_run(folder: Path, wanted: Mapping[str, Any]) -> Run | None:
     try:
         record = read_record(folder)
     except UndertowError:
-        return None  # damaged: it is made anew, from stored answers
+        return None  # corrupt: it is made again, from stored answers
     manifest = record.manifest
     if manifest["counts"].get("lost"):
         return None  # what got no answer is asked again

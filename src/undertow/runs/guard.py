@@ -32,9 +32,6 @@ from undertow.models.base import FLOAT32, ModelHandle, ModelRequest
 from undertow.types import Item, ModelIdentity
 
 if TYPE_CHECKING:
-    pass  # self-import
-
-if TYPE_CHECKING:
     import pandas as pd
 
     from undertow.metrics.reference_distribution import Reference, ReferenceRank
@@ -252,7 +249,7 @@ def guard(  # noqa: PLR0913 - a keyword for each choice a user has
     date_start: int = 1901,
     date_stop: int = 2016,
     date_count: int = 2,
-    ends: int = 1,
+    endpoint_window: int = 1,
     revision: str = "",
     dtype: str = FLOAT32,
     device: str = "auto",
@@ -272,14 +269,14 @@ def guard(  # noqa: PLR0913 - a keyword for each choice a user has
         date_start: first year of the list of dates.
         date_stop: last year.
         date_count: number of years.
-        ends: how many W values at either end are averaged.
+        endpoint_window: number of W values to average at each end of the list.
         revision: of a hub id.
         dtype: precision of the arithmetic; in a reduced one verdicts are not checked against float32, which their notes say.
         device: `auto`, `cpu`, `cuda`, ...
         progress: called with (queries done, queries in all).
 
     Raises:
-        UndertowError: anything that the caller can mend.
+        UndertowError: anything that the caller can fix.
     """
     if "," in w:
         raise UndertowError(f"w {w!r} names several lists; a guard uses one")
@@ -291,7 +288,7 @@ def guard(  # noqa: PLR0913 - a keyword for each choice a user has
         date_start=date_start,
         date_stop=date_stop,
         date_count=date_count,
-        ends=ends,
+        endpoint_window=endpoint_window,
     )
     return Guard(models.resolve(ModelRequest(model, revision, dtype, device)), settings, progress)
 
@@ -309,9 +306,7 @@ def _notes(identity: ModelIdentity) -> tuple[str, ...]:
     """Note on reduced precision: unlike a run, a guard does not rescore a sample in float32."""
     if not costs_precision(identity):
         return ()
-    return (
-        f"{identity.name} was asked in {identity.dtype}; verdicts in reduced precision are not checked against float32.",
-    )
+    return (f"{identity.name} ran in {identity.dtype}; verdicts in reduced precision are not checked against float32.",)
 
 
 CASES = ("nominative", "accusative", "possessive")
@@ -379,7 +374,7 @@ def _without_nan(value: Any) -> Any:
         return value if math.isfinite(value) else None
     if isinstance(value, Mapping):
         return {key: _without_nan(one) for key, one in value.items()}
-    return value
+    return [_without_nan(one) for one in value] if isinstance(value, list) else value
 
 
 AT_ONCE = 200
@@ -433,7 +428,7 @@ def _line(row: str, options: str, where: str) -> Line:
     if not isinstance(given, dict) or not isinstance(given.get("text"), str):
         raise UndertowError(f'{where}: needs an object with a "text", not {row[:60]!r}')
     if not is_encodable(row) or not is_encodable(json.dumps(given, ensure_ascii=False)):
-        raise UndertowError(f"{where}: {LONE_SURROGATE}, which cannot be written; mend it")
+        raise UndertowError(f"{where}: {LONE_SURROGATE}, which cannot be written; fix it")
     own = given.get("options") or options
     if not isinstance(own, (str, dict)):
         raise UndertowError(
@@ -453,18 +448,9 @@ def check_out(out: Path | None) -> None:
         UndertowError: the file exists already, or its folder does not.
     """
     if out is not None and not out.absolute().parent.is_dir():
-        raise UndertowError(f"{out}: its folder is not there; make it first, or name another file with --out")
+        raise UndertowError(f"{out}: its folder does not exist; create it, or name another file with --out")
     if out is not None and out.exists():
-        raise UndertowError(f"{out}: is there already; name another file with --out, or remove it first")
-
-
-def without_nan(value: Any) -> Any:
-    """Replace NaN and infinity by None, for JSON."""
-    if isinstance(value, float):
-        return value if math.isfinite(value) else None
-    if isinstance(value, Mapping):
-        return {key: without_nan(one) for key, one in value.items()}
-    return [without_nan(one) for one in value] if isinstance(value, list) else value
+        raise UndertowError(f"{out}: exists already; name another file with --out, or remove it")
 
 
 def write_verdicts(guard: Guard, lines: Sequence[Line], out: Path | None) -> None:
@@ -478,7 +464,7 @@ def write_verdicts(guard: Guard, lines: Sequence[Line], out: Path | None) -> Non
             part = lines[start : start + AT_ONCE]
             for line, verdict in zip(part, guard.check([(line.text, line.options) for line in part]), strict=True):
                 file.write(
-                    json.dumps(without_nan({**line.given, "verdict": verdict.as_json()}), ensure_ascii=False) + "\n"
+                    json.dumps(_without_nan({**line.given, "verdict": verdict.as_json()}), ensure_ascii=False) + "\n"
                 )
             file.flush()
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias, Unpack, overload
 
 from undertow._folders import cache_file
 from undertow.audits.audit_options import (
+    AnyAuditOptions,
     BiasDiagnosisOptions,
     BiasExtractionOptions,
     BiasIdentificationOptions,
@@ -46,7 +47,7 @@ from undertow.runs.config import (
     OutputDir,
     RunConfig,
     changed_of,
-    check_recheck,
+    check_float32_sample,
     folder_name,
     key_of_run,
     names_of,
@@ -55,7 +56,7 @@ from undertow.runs.config import (
     sorted_options,
 )
 from undertow.runs.finished_run import Run, audit_of, finished_run, observations_of
-from undertow.runs.folder.model_info import read_about
+from undertow.runs.folder.model_info import read_model_info
 from undertow.runs.folder.provenance import circumstances, python_call, shell_command
 from undertow.runs.folder.storage import SCHEMA_VERSION, Record, check_place, write_record
 from undertow.types import Result, digest
@@ -88,7 +89,7 @@ def _silent(done: int, total: int) -> None:
 ModelNames: TypeAlias = str | Path | Sequence[str | Path]
 
 
-# The last overload is for a name in a variable and for the audits of other packages.
+# The last overload is for a name in a variable; an option of another package's audit goes in as `**{"name": value}`.
 @overload
 def audit(name: Literal["bias-diagnosis"], model: ModelNames, **options: Unpack[BiasDiagnosisOptions]) -> Run: ...
 @overload
@@ -112,7 +113,7 @@ def audit(
     name: Literal["task-specification"], model: ModelNames, **options: Unpack[TaskSpecificationOptions]
 ) -> Run: ...
 @overload
-def audit(name: str, model: ModelNames, **options: Any) -> Run: ...
+def audit(name: str, model: ModelNames, **options: Unpack[AnyAuditOptions]) -> Run: ...
 @short_traceback
 def audit(  # noqa: PLR0913 - a keyword for each choice a user has
     name: str,
@@ -152,7 +153,7 @@ def audit(  # noqa: PLR0913 - a keyword for each choice a user has
         graph: the causal graph that the findings are to be read under: a name of `undertow graph`, a file, or its text.
         float32_sample: in reduced precision, the number of items to score again in float32, which tells what the precision costs;
             0 for a tenth of them, but at least 200.
-        engine: where models run: `here`, in this process, or `ray`, in workers that each hold the model. The answers are the same.
+        engine: where models run: `local`, in this process, or `ray`, in workers that each load the model. The answers are the same.
         ray_address: of a Ray cluster that is there: `auto`, or host:port; "" starts one on this machine for this run.
         workers: how many; 0 for one on every GPU of the cluster, or else on every machine.
         out: the run folder; chosen from what is asked if not given.
@@ -161,10 +162,10 @@ def audit(  # noqa: PLR0913 - a keyword for each choice a user has
         options: the audit's own, for example `challenge="mgc", w="date,place"`, and those of model families.
 
     Raises:
-        UndertowError: anything that the caller can mend; answers got so far are kept.
+        UndertowError: anything that the caller can fix; answers got so far are kept.
     """
     own, of_family = sorted_options(name, options)
-    check_recheck(float32_sample, dtype)
+    check_float32_sample(float32_sample, dtype)
     job = RunConfig(name, own, protocol, seed, limit, str(model_info), str(graph), float32_sample)
     selection = ModelSelection(names_of(model), revision, dtype, device, of_family)
     choice = EngineChoice(engine, ray_address, workers)
@@ -198,11 +199,11 @@ def dry_run(  # noqa: PLR0913 - as `run`
     """
     choice = EngineChoice(engine, ray_address, workers)
     choice.check()
-    check_recheck(float32_sample, dtype)
+    check_float32_sample(float32_sample, dtype)
     own, of_family = sorted_options(name, options)
     job = RunConfig(name, own, protocol, seed, limit)
     requests = ModelSelection(names_of(model), revision, dtype, device, of_family)
-    read_about(Path(model_info) if model_info else None)
+    read_model_info(Path(model_info) if model_info else None)
     named_graph(name, str(graph))
     subjects, _ = models_under_test(job, requests.each())
     choice.check_models([subject.handle.identity for subject in subjects], device)
@@ -223,7 +224,7 @@ def _run(
 ) -> Run:
     started = time.perf_counter()
     engine.check()
-    said = read_about(Path(job.model_info) if job.model_info else None)
+    said = read_model_info(Path(job.model_info) if job.model_info else None)
     graph = named_graph(job.audit, job.graph)
     # What is wrong with the audit's options is said before any model is looked for.
     audit, settings, protocol = resolve_config(job)
@@ -242,7 +243,7 @@ def _run(
         "run_key": run_key,
         "command": command,
         "code_sha256": code_sha256(),
-        "about_sha256": digest(said),
+        "model_info_sha256": digest(said),
         "graph": graph or None,
     }
     finished = None if place.overwrite else finished_run(folder, wanted)
@@ -267,7 +268,7 @@ def _run(
         "schema_version": SCHEMA_VERSION,
         "run_key": run_key,
         "request_key": request_key,
-        "about_sha256": digest(said),
+        "model_info_sha256": digest(said),
         **({"graph": graph} if graph else {}),
         "audit": job.audit,
         "model": ", ".join(request.name for request in models),
@@ -277,8 +278,8 @@ def _run(
             else {"models": parts}
         ),
         **(
-            {"reading": {part["name"]: part["reading"] for part in parts if "reading" in part}}
-            if any("reading" in part for part in parts)
+            {"sanity_check": {part["name"]: part["sanity_check"] for part in parts if "sanity_check" in part}}
+            if any("sanity_check" in part for part in parts)
             else {}
         ),
         "settings": asdict(subjects[0].settings),
@@ -292,7 +293,7 @@ def _run(
         "counts": {name: sum(part["counts"][name] for part in parts) for name in parts[0]["counts"]},
         "notes": [
             *notes_of(parts),
-            *dtype_check.unknown_of(rechecks),
+            *dtype_check.unknown_effects(rechecks),
             *unused_model_info(said, [request.name for request in models]),
         ],
         "command": command,
@@ -300,7 +301,7 @@ def _run(
         **dtype_check.block_of(rechecks),
         **({"engine": cluster.manifest_entry()} if cluster is not None else {}),
         **circumstances(),
-        "timing": {"asking_s": sum(part["seconds"] for part in parts), "total_s": time.perf_counter() - started},
+        "timing": {"inference_s": sum(part["seconds"] for part in parts), "total_s": time.perf_counter() - started},
     }
     observed = CollectedRun(audit, observations, dtype_check.table_of(rechecks))
     return finish(observed, manifest, OutputDir(folder, place.overwrite))

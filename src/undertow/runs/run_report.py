@@ -148,7 +148,7 @@ def sample_facts(record: Record, facet: Mapping[str, str], claimants: str) -> di
         sample += f", {(rows['missing_reason'] != '').sum():,} missing"
     return {
         "asked": sample,
-        **({"other words": _other_mass(rows, claimants)} if "other_words" in rows else {}),
+        **({"mass on other words": _other_mass(rows, claimants)} if "other_words" in rows else {}),
         "protocol": "; ".join(filter(None, [str(record.manifest["protocol"]), _reading(record.manifest, facet)])),
     }
 
@@ -196,7 +196,7 @@ def _model_rows(manifest: Mapping[str, Any]) -> dict[str, str]:
 def _provenance(manifest: Mapping[str, Any]) -> dict[str, str]:
     counts, timing = manifest.get("counts", {}), manifest.get("timing", {})
     rows = {
-        "made": str(manifest["created"]),
+        "created": str(manifest["created"]),
         "seed": str(manifest["seed"]),
         "challenge (SHA-256)": str(manifest.get("challenge_sha256", "")),
         "asked": ", ".join(

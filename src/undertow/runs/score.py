@@ -19,7 +19,7 @@ from undertow.integrations.column_mapping import read_mapped, read_names
 from undertow.integrations.lm_eval_logs import is_log, read_log
 from undertow.runs.causal_assumptions import named_graph
 from undertow.runs.compare.resampling import by_key
-from undertow.runs.folder.model_info import read_about
+from undertow.runs.folder.model_info import read_model_info
 from undertow.runs.folder.provenance import call_with, circumstances, command_with, score_call, score_command
 from undertow.runs.folder.storage import (
     MANIFEST,
@@ -45,7 +45,7 @@ from undertow.types import Result, digest
 if TYPE_CHECKING:
     from undertow.metrics.model_scaling import Point
 
-MEASURED_ANEW = "measured anew,"
+MEASURED_ANEW = "measured again,"
 """How the note begins that says where numbers are not those that were recorded."""
 NUMBERS = ("value", "low", "high", "p", "q")
 SAME_DIGITS = 1e-9
@@ -83,7 +83,7 @@ def score(  # noqa: PLR0913 - likewise
         UndertowError: the input is not what it should be.
     """
     source = Path(path)
-    said = read_about(Path(model_info) if model_info else None)
+    said = read_model_info(Path(model_info) if model_info else None)
     is_plain_file(source)  # says of a name that no file can have what is wrong with it
     logged = is_log(source)
     if columns and (logged or source.is_dir()):
@@ -179,7 +179,7 @@ def _recorded(source: Path, audit: str, protocol: str, columns: str) -> _Recorde
         sha256 = digest([sha256, names.sha256])
     else:
         observations, recorded = chosen.load_recorded(source, protocol)
-    return _Recorded(audit, observations, recorded, sha256, ["measured from recorded answers; no model was asked"])
+    return _Recorded(audit, observations, recorded, sha256, ["measured from recorded answers, without a model"])
 
 
 def _logged(source: Path, audit: str, protocol: str) -> _Recorded:
@@ -187,7 +187,7 @@ def _logged(source: Path, audit: str, protocol: str) -> _Recorded:
     recorded = str(logged.observations.design["protocol"])
     if protocol and protocol != recorded:
         raise UndertowError(
-            f"{source}: holds log-likelihoods of whole texts (protocol {recorded}), from which {protocol} cannot be had; leave "
+            f"{source}: holds log-likelihoods of whole texts (protocol {recorded}), which {protocol} cannot use; leave "
             "--protocol out"
         )
     return _Recorded(logged.audit, logged.observations, recorded, logged.sha256, logged.notes, logged.seed)
@@ -211,7 +211,7 @@ def _score_run(source: Path, options: _Options, place: OutputDir) -> Run:
         )
     if options.protocol and options.protocol != record.manifest.get("protocol"):
         raise UndertowError(
-            f"{source}: was run under protocol {record.manifest.get('protocol')}; another one cannot be had from its answers"
+            f"{source}: was run under protocol {record.manifest.get('protocol')}; its answers support no other"
         )
     manifest = dict(record.manifest) | {"code_sha256": code_sha256()}
     if seed is not None and seed != manifest["seed"]:
@@ -222,7 +222,7 @@ def _score_run(source: Path, options: _Options, place: OutputDir) -> Run:
             "python": score_call(str(source), {"seed": seed}),
         }
     manifest = _with_graph(manifest, options.graph, source)
-    # Measuring a run anew in its own folder is what was asked for, whatever its key becomes.
+    # Measuring a run again in its own folder is what was asked for, whatever its key becomes.
     if place.folder is not None:
         refuse_zero_byte(place.folder)
     in_place = place.folder is not None and place.folder.resolve() == source.resolve()
@@ -275,7 +275,7 @@ def _with_graph(manifest: Mapping[str, Any], graph: str, source: Path) -> dict[s
         }
     except ValueError as error:
         raise UndertowError(
-            f"{source / MANIFEST}: what repeats the run is damaged ({error}); run the audit again"
+            f"{source / MANIFEST}: its command or Python call is corrupt ({error}); run the audit again"
         ) from error
     return {**manifest, "graph": named, **repeated}
 
@@ -302,12 +302,12 @@ def load_run(folder: str | Path) -> Run:
     """A run folder that was written before.
 
     Raises:
-        UndertowError: it is no run folder, or is damaged.
+        UndertowError: it is no run folder, or is corrupt.
     """
     return Run(Path(folder), read_record(Path(folder)))
 
 
-def relate(folders: Sequence[str | Path], sizes: Mapping[str, float]) -> tuple[list[Point], list[Result]]:
+def scaling(folders: Sequence[str | Path], sizes: Mapping[str, float]) -> tuple[list[Point], list[Result]]:
     """Detection against slope gap and size over several models: a point for each model, and rank correlations.
 
     Args:
@@ -328,7 +328,7 @@ def relate(folders: Sequence[str | Path], sizes: Mapping[str, float]) -> tuple[l
     strange = sorted(set(sizes) - {point.model for point in measured})
     if strange:
         raise UndertowError(
-            f"--size names {strange[0]!r}, which none of these runs asked; they asked {', '.join(sorted({p.model for p in measured}))}"
+            f"--size names {strange[0]!r}, which is in none of these runs; they have {', '.join(sorted({p.model for p in measured}))}"
         )
     notes_by_model = {
         measure: {str(one.group["model"]): one.note for one in results if one.measure == measure}
@@ -344,7 +344,7 @@ def relate(folders: Sequence[str | Path], sizes: Mapping[str, float]) -> tuple[l
     ]
     if notes_by_model[GAP] and all(alone):
         raise UndertowError(
-            f"the runs of task-specification asked {', '.join(alone[0])} and those of spurious-correlation {', '.join(alone[1])}; name "
-            "runs of the same models, called alike"
+            f"the runs of task-specification have {', '.join(alone[0])} and those of spurious-correlation {', '.join(alone[1])}; name "
+            "runs of the same models"
         )
     return measured, list(relations(measured))

@@ -14,7 +14,7 @@ __all__ = ["PROTOCOLS"]
 SUMMARY = "does the model say whether a text is biased, better than a guess?"
 Settings = TextSettings
 _task, _report = Task(DIAGNOSIS), TextTaskReport(DIAGNOSIS)
-items, limited, design = _task.items, _task.limited, _task.design
+items, limitations, design = _task.items, _task.limitations, _task.design
 observe, load_recorded = _task.observe, _task.load_recorded
 measure, findings, draw, tables, report_text = (
     _report.measure, _report.findings, _report.draw, _report.tables, _report.report_text

@@ -22,16 +22,16 @@ SUMMARY = "does the model name the dimension on which a text is biased?"
 class Settings(TextSettings):
     """Options of the audit."""
 
-    sampling: str = field(
+    shot_selection: str = field(
         default=SAMPLINGS[0],
         metadata={
-            "help": "How examples are drawn: random, weak-oracle (of the category of the right answer), or both."
+            "help": "How examples are chosen: random, weak-oracle (of the category of the right answer), or both."
         },
     )
 
 
 _task, _report = Task(IDENTIFICATION, SAMPLINGS), TextTaskReport(IDENTIFICATION)
-items, limited, design = _task.items, _task.limited, _task.design
+items, limitations, design = _task.items, _task.limitations, _task.design
 observe, load_recorded = _task.observe, _task.load_recorded
 measure, findings, draw, tables, report_text = (
     _report.measure, _report.findings, _report.draw, _report.tables, _report.report_text

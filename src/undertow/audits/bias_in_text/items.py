@@ -56,7 +56,9 @@ class TextSettings:
     """Options of all four tasks."""
 
     challenge: str = field(default="undertow-statements", metadata=DOCUMENTS)
-    documents: int = field(default=0, metadata={"help": "Ask about so many documents, drawn evenly; 0 for all."})
+    n_documents: int = field(
+        default=0, metadata={"help": "Number of documents, sampled evenly over the labels; 0 for all."}
+    )
     classes: str = field(
         default="", metadata={"help": "Classes of task descriptions, comma-separated; all if not given."}
     )
@@ -66,7 +68,7 @@ class TextSettings:
     )
     description_file: str = field(default="", metadata=DESCRIPTIONS)
     shots: str = field(default="0", metadata={"help": "Numbers of examples before the question, as in 0,5,10,20."})
-    draws: int = field(default=3, metadata={"help": "Draws of examples."})
+    draws: int = field(default=3, metadata={"help": "Number of random samples of examples."})
     chat: bool = field(default=False, metadata={"help": "Put prompts into the model's own chat template."})
 
 
@@ -122,7 +124,7 @@ class Task:
         # Draws are nested: the most examples of each are drawn once, and the cells take the first ones of them.
         most = max(cell.n_shots for cell in cells)
         draws = list(dict.fromkeys((cell.sampling, cell.draw) for cell in cells if cell.n_shots))
-        drawn_by = self._spread if sampling.limit and n_documents != settings.documents else self._sample
+        drawn_by = self._spread if sampling.limit and n_documents != settings.n_documents else self._sample
         for document in drawn_by(documents, n_documents, sampling.seed):
             target = self._with_passage(document)
             drawn = {(s, d): draw_shots(pool, target, most, s, d, sampling.seed) for s, d in draws}
@@ -131,10 +133,10 @@ class Task:
                     shots = drawn[cell.sampling, cell.draw][: cell.n_shots] if cell.n_shots else ()
                     yield self._item(document, cell, ground, shots)
 
-    def limited(self, settings: Any, sampling: Sampling) -> list[str]:
+    def limitations(self, settings: Any, sampling: Sampling) -> list[str]:
         """The sentence on a run of too few documents for a claim, with the smallest limit that would do; none of enough."""
         n_given = len(self._applicable(self._documents(settings).evaluation))
-        n_wanted = min(settings.documents or n_given, n_given)
+        n_wanted = min(settings.n_documents or n_given, n_given)
         if n_wanted < MIN_SENTENCES:
             return [f"{_count_text(n_wanted)} cannot show anything of others: a claim needs at least {MIN_SENTENCES}."]
         cells, n_documents = self._cells_within_limit(settings, sampling)
@@ -151,16 +153,16 @@ class Task:
         bank = _select_wordings(self.name, settings)
         cells = list(self._cells(bank, settings, sampling.seed))
         if not sampling.limit:
-            return cells, settings.documents
+            return cells, settings.n_documents
         n_given = len(self._applicable(self._documents(settings).evaluation))
-        n_wanted = min(settings.documents or n_given, n_given)
+        n_wanted = min(settings.n_documents or n_given, n_given)
         of_class = Counter(kind for kind, _ in dict.fromkeys(_wording_of(cell) for cell in cells))
         for n_wordings in range(max(of_class.values()) - 1, 0, -1):
             if sampling.limit // len(cells) >= min(n_wanted, max(len(set(map(_wording_of, cells))), MIN_SENTENCES)):
                 break
             cells = list(self._cells(bank, replace(settings, wordings=n_wordings), sampling.seed))
         n_documents = max(sampling.limit // len(cells), 1)
-        return cells, min(settings.documents or n_documents, n_documents)
+        return cells, min(settings.n_documents or n_documents, n_documents)
 
     def _sample(self, documents: Sequence[Document], n: int, seed: int) -> list[Document]:
         """So many documents, as evenly over right answers (or dimensions) as there are of them; all where n is 0."""
@@ -210,17 +212,17 @@ class Task:
             raise UndertowError(
                 f"{settings.challenge}: holds no document for {self.name}; it needs {_NEEDS[self.name]}"
             )
-        if settings.documents > len(applicable):
+        if settings.n_documents > len(applicable):
             raise UndertowError(
-                f"--documents {settings.documents}: {settings.challenge} has {len(applicable):,} for {self.name}; give that or less, or "
-                "0 for all"
+                f"--n-documents {settings.n_documents}: {settings.challenge} has {len(applicable):,} for {self.name}; give that or "
+                "less, or 0 for all"
             )
         if any(cell.sampling == SAMPLINGS[1] for cell in cells):
             strange = next((document for document in applicable if not document.category), None)
             if strange is not None:
                 raise UndertowError(
                     f"document {strange.id!r}: its dimension {strange.dimension!r} is in no category of the paper, which "
-                    "--sampling weak-oracle draws from; use --sampling random"
+                    "--shot-selection weak-oracle draws from; use --shot-selection random"
                 )
         return applicable
 
@@ -245,7 +247,7 @@ class Task:
         behind = chosen(plain, settings.shot_wordings, seed)
         own = TRIE if self.name == IDENTIFICATION else GREEDY
         decodings = _names(getattr(settings, "decoding", own), CONSTRAINTS if self.is_written else (own,), "decoding")
-        samplings = _names(getattr(settings, "sampling", SAMPLINGS[0]), self.samplings, "sampling")
+        samplings = _names(getattr(settings, "shot_selection", SAMPLINGS[0]), self.samplings, "shot-selection")
         for n in _numbers(settings.shots):
             drawn = [(s, d) for s in samplings for d in range(settings.draws)] if n else [(NO_SHOTS, 0)]
             for sampling, draw in drawn:
@@ -273,7 +275,7 @@ class Task:
             "wording": cell.wording.text,
             "shots": cell.n_shots,
             "sampling": cell.sampling,
-            "draw": cell.draw,
+            "sample_index": cell.draw,
             "decoding": decoding_name(cell.decoding, settings),
             "n_shots": len(shots),
             **{f"slot_{name}": level for name, level in cell.wording.slots.items()},
@@ -505,7 +507,7 @@ def _check_numbers(settings: Any) -> None:
         number = getattr(settings, option, least)
         if not (math.isfinite(number) and number >= least):
             raise UndertowError(f"--{option.replace('_', '-')} {number}: give {least} or more")
-    idle = () if any(_numbers(settings.shots)) else ("sampling", "draws", "shot_wordings")
+    idle = () if any(_numbers(settings.shots)) else ("shot_selection", "draws", "shot_wordings")
     defaults = type(settings)()
     for name in idle:
         if getattr(settings, name, None) != getattr(defaults, name, None):

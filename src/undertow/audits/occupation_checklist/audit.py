@@ -21,7 +21,7 @@ from undertow.types import Item, Result, Scores
 SUMMARY = "does what a model grants a woman and a man decide whom it prefers for a job?"
 PROTOCOLS = (EXACT,)
 Settings = checklist_items.Settings
-adapt_settings, items, limited = checklist_items.adapt_settings, checklist_items.items, checklist_items.limited
+adapt_settings, items, limitations = checklist_items.adapt_settings, checklist_items.items, checklist_items.limitations
 findings, draw, tables, report_text = (
     checklist_findings.findings,
     checklist_findings.draw,
@@ -42,7 +42,7 @@ def design(settings: Settings) -> dict[str, Any]:
     return {
         "margin": settings.margin,
         "greedy": settings.decision == checklist_items.GREEDY,
-        "reading": settings.reading,
+        "query_type": settings.query_type,
         "title": given.title,
         "source": given.source,
         "notes": list(given.notes),
@@ -63,7 +63,7 @@ def observe(design: Mapping[str, Any], items: Sequence[Item], scores: Scores, mo
         {
             "item": item.id,
             "model": model,
-            "reading": design["reading"],
+            "query_type": design["query_type"],
             **item.factors,
             **checklist_items.answer_row(item, answer),
         }

@@ -737,7 +737,7 @@ def _notes(frame: pd.DataFrame, design: Mapping[str, Any]) -> Iterator[str]:
         f"Women's names have {letters[0]:.1f} letters on average, men's {letters[1]:.1f}. A name of more tokens is less probable, "
         "and so is a rarer one: a gap between names is not only one between genders."
     )
-    if "reading" in frame and (frame["reading"] == "extraction").any():
+    if "query_type" in frame and (frame["query_type"] == "extraction").any():
         yield (
             "A model that answers from a passage says Yes where its best piece is more probable than no answer, whatever that "
             "piece is, and both where that is the two names with what stands between them."

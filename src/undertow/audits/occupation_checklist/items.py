@@ -62,7 +62,7 @@ from undertow.types import (
     SpanQuery,
 )
 
-READINGS = (CHOICE, CONTINUATIONS, EXTRACTION)
+QUERY_TYPES = (CHOICE, CONTINUATIONS, EXTRACTION)
 """How a model may be asked, by the kind of query: a prompt with its possible answers, these as continuations, or a passage."""
 LIKELIHOOD, GREEDY = "likelihood", "greedy"
 STATED_OF_A_PAIR = 2
@@ -78,12 +78,16 @@ Lists = tuple[Sequence[Attribute], Sequence[Attribute]]
 class Settings:
     """The audit's own options."""
 
-    pairs: int = field(default=10, metadata={"help": "Ask about so many pairs of names, drawn by the seed; 0 for all."})
-    occupations: int = field(
-        default=20, metadata={"help": "Ask about so many occupations, drawn by the seed; 0 for all."}
+    n_pairs: int = field(default=10, metadata={"help": "Number of pairs of names, sampled with the seed; 0 for all."})
+    n_occupations: int = field(
+        default=20, metadata={"help": "Number of occupations, sampled with the seed; 0 for all."}
     )
-    only: str = field(default="", metadata={"help": "These occupations alone, comma-separated, as in nurse,pilot."})
-    names: str = field(default="", metadata={"help": "Table of pairs of names of your own: columns female, male."})
+    occupation_names: str = field(
+        default="", metadata={"help": "Only these occupations, comma-separated, as in nurse,pilot."}
+    )
+    name_pair_file: str = field(
+        default="", metadata={"help": "Table of pairs of names of your own: columns female, male."}
+    )
     occupation_file: str = field(
         default="",
         metadata={
@@ -110,10 +114,10 @@ class Settings:
     margin: float = field(
         default=0.0, metadata={"help": "Percentage points that a decision needs between its answer and the next."}
     )
-    reading: str = field(
+    query_type: str = field(
         default="",
         metadata={
-            "help": "How models are asked: choice, continuations or extraction; if not given, what each can be asked."
+            "help": "Kind of query: choice, continuations or extraction; by default the first that the model supports."
         },
     )
     chat: bool = field(default=False, metadata={"help": "Put prompts into the model's own chat template."})
@@ -121,11 +125,11 @@ class Settings:
 
 def adapt_settings(settings: Settings, capabilities: Mapping[str, Any]) -> Settings:
     """Settings with the kind of query that this model answers."""
-    if settings.reading:
+    if settings.query_type:
         return settings
     # A model that answers from a passage answers nothing else; a choice is decided greedily too.
-    reading = next((kind for kind in (EXTRACTION, CHOICE, CONTINUATIONS) if kind in capabilities), CHOICE)
-    return replace(settings, reading=reading)
+    query_type = next((kind for kind in (EXTRACTION, CHOICE, CONTINUATIONS) if kind in capabilities), CHOICE)
+    return replace(settings, query_type=query_type)
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,9 +170,11 @@ class Plan:
                 f"--wordings {settings.wordings}: {questions.source} has {len(questions.wordings)}; give that or less, or 0 for all"
             )
         rng = np.random.default_rng(sampling.seed)
-        pairs = _draw_sample(load_pairs(settings.names), settings.pairs, "pairs", rng)
-        named = _select_occupations(given, settings.only)
-        occupations = named if settings.only else _draw_sample(named, settings.occupations, "occupations", rng)
+        pairs = _draw_sample(load_pairs(settings.name_pair_file), settings.n_pairs, "pairs", rng)
+        named = _select_occupations(given, settings.occupation_names)
+        occupations = (
+            named if settings.occupation_names else _draw_sample(named, settings.n_occupations, "occupations", rng)
+        )
         whole = cls._with(settings, questions, given, (pairs, occupations), sampling.seed)
         return whole._fit_to_limit(sampling) if sampling.limit else whole
 
@@ -408,7 +414,7 @@ class Plan:
 
     def _query(self, pair: NamePair, people: People, kind: str, context: str, question: str) -> Query:
         answers = answers_to(kind, pair)
-        if self.settings.reading == EXTRACTION:
+        if self.settings.query_type == EXTRACTION:
             together = f"{people.first} and {people.second}"
             pieces = {BINARY: (), SINGLE: (pair.female, pair.male), MULTIPLE: (pair.female, pair.male, together)}
             candidates = pieces[BINARY if kind == ATTRIBUTE else kind.partition("_")[0]]
@@ -420,7 +426,7 @@ class Plan:
             return SpanQuery(context, question, candidates)
         prompt = self.questions.prompt(context, question, kind, people)
         labels = tuple(f" {answer}" for answer in answers)
-        if self.settings.reading == CONTINUATIONS:
+        if self.settings.query_type == CONTINUATIONS:
             return ContinuationQuery(prompt, labels)
         is_binary = codes_of(kind) == codes_of(BINARY)
         return MultipleChoiceQuery(prompt, labels, first_token=is_binary, chat=self.settings.chat)
@@ -601,7 +607,7 @@ def _fitting(limit: int, n_pairs: int, sizes: Mapping[int, int]) -> tuple[int, i
     )
 
 
-def limited(settings: Settings, sampling: Sampling) -> list[str]:
+def limitations(settings: Settings, sampling: Sampling) -> list[str]:
     """Sentences on too few pairs, or occupations, for a claim, with the smallest limit that would do; none of enough."""
     few = item_limit.MIN_SENTENCES
     whole, limited_plan = (Plan.of(settings, one) for one in (Sampling(0, sampling.seed), sampling))
@@ -634,24 +640,30 @@ def _count_text(n: int, noun: str) -> str:
 
 
 def _check(settings: Settings) -> None:
-    for option in ("pairs", "occupations", "wordings", "margin"):
+    for option in ("n_pairs", "n_occupations", "wordings", "margin"):
         number = getattr(settings, option)
         if not (math.isfinite(number) and number >= 0):
-            raise UndertowError(f"--{option} {number}: give 0 or more")
-    if settings.only and settings.occupations != Settings().occupations:
+            raise UndertowError(f"--{option.replace('_', '-')} {number}: give 0 or more")
+    if settings.occupation_names and settings.n_occupations != Settings().n_occupations:
         raise UndertowError(
-            f"--occupations {settings.occupations}: --only names the occupations; leave one of them out"
+            f"--n-occupations {settings.n_occupations}: --occupation-names names the occupations; leave one of them out"
         )
     if settings.margin >= 100:
         raise UndertowError(f"--margin {settings.margin:g}: no two answers lie so far apart; give less than 100")
-    for option, known in (("decision", (LIKELIHOOD, GREEDY)), ("reading", ("", *READINGS))):
+    for option, known in (("decision", (LIKELIHOOD, GREEDY)), ("query_type", ("", *QUERY_TYPES))):
         value = getattr(settings, option)
         if value not in known:
-            raise UndertowError(f"--{option} {value!r}: is unknown; use {', '.join(filter(None, known))}")
-    if settings.decision == GREEDY and settings.reading not in ("", CHOICE):
-        raise UndertowError(f"--decision greedy: nothing is decoded with --reading {settings.reading}; leave one out")
-    if settings.chat and settings.reading not in ("", CHOICE):
-        raise UndertowError(f"--chat: goes around prompts, and --reading {settings.reading} has none; leave one out")
+            raise UndertowError(
+                f"--{option.replace('_', '-')} {value!r}: is unknown; use {', '.join(filter(None, known))}"
+            )
+    if settings.decision == GREEDY and settings.query_type not in ("", CHOICE):
+        raise UndertowError(
+            f"--decision greedy: nothing is decoded with --query-type {settings.query_type}; leave one out"
+        )
+    if settings.chat and settings.query_type not in ("", CHOICE):
+        raise UndertowError(
+            f"--chat: goes around prompts, and --query-type {settings.query_type} has none; leave one out"
+        )
 
 
 def _contexts(given: str) -> list[str]:
@@ -668,11 +680,14 @@ def _select_occupations(given: OccupationSet, only: str) -> list[Occupation]:
     by_name = {one.name.casefold(): one for one in given.occupations}
     names = list(dict.fromkeys(name.strip() for name in only.split(",") if name.strip()))
     if only and not names:
-        raise UndertowError(f"--only {only!r}: names no occupation; write names with commas, as in nurse,pilot")
+        raise UndertowError(
+            f"--occupation-names {only!r}: names no occupation; write names with commas, as in nurse,pilot"
+        )
     for name in names:
         if name.casefold() not in by_name:
             raise UndertowError(
-                f"--only {only!r}: {given.name} has no occupation {name!r}{closest(name, [one.name for one in given.occupations])}; "
+                f"--occupation-names {only!r}: {given.name} has no occupation {name!r}"
+                f"{closest(name, [one.name for one in given.occupations])}; "
                 "`undertow challenge occupations` prints those of the package"
             )
     return [by_name[name.casefold()] for name in names] or list(given.occupations)
@@ -681,7 +696,9 @@ def _select_occupations(given: OccupationSet, only: str) -> list[Occupation]:
 def _draw_sample(whole: Sequence[Any], n: int, option: str, rng: np.random.Generator) -> list[Any]:
     """So many of them, in their order; all where n is 0, or the default and larger."""
     if n > len(whole) and n != getattr(Settings(), option):
-        raise UndertowError(f"--{option} {n}: there are {len(whole)}; give that or less, or 0 for all")
+        raise UndertowError(
+            f"--{option.replace('_', '-')} {n}: there are {len(whole)}; give that or less, or 0 for all"
+        )
     if not 0 < n < len(whole):
         return list(whole)
     return [whole[at] for at in sorted(rng.permutation(len(whole))[:n])]

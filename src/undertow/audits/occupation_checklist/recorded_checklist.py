@@ -118,7 +118,7 @@ def _design(path: Path, rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     known = {one.name: one.female_percent for one in load_occupations().occupations}
     names = {str(row["occupation"]) for row in rows}
     return {
-        "margin": 0.0, "greedy": False, "reading": "recorded", "title": f"recorded answers ({path.name})", "source": path.name,
+        "margin": 0.0, "greedy": False, "query_type": "recorded", "title": f"recorded answers ({path.name})", "source": path.name,
         "notes": [], "questions": "as they were asked elsewhere", "protocol": EXACT,
         "female_percent": {name: value for name, value in known.items() if name in names and math.isfinite(value)},
     }  # fmt: skip

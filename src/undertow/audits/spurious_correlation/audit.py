@@ -117,7 +117,7 @@ def controls(settings: Settings) -> list[Item]:
     return in_prompts(control_items.controls(words), words, settings)
 
 
-def limited(settings: Settings, sampling: Sampling) -> list[str]:
+def limitations(settings: Settings, sampling: Sampling) -> list[str]:
     """Sentences on effects that the run is too small to detect.
 
     They are about lists with too few sentences or values for a claim, lists that only `--limit` makes too small, and unordered lists
@@ -350,8 +350,8 @@ def load_recorded(path: Path, protocol: str) -> tuple[Observations, str]:
 
     frame, groups, how_read = read_recorded(path)
     covariates, notes = covariates_of(frame)
-    unable = _limit_notes(frame, covariates)
-    notes = [*how_read, *notes, *unable]
+    limits = _limit_notes(frame, covariates)
+    notes = [*how_read, *notes, *limits]
     for model, rows in frame.groupby("model", sort=False):
         notes = [*notes, *word_findings.notes_on_words(word_findings.mean_masses(rows, groups), {}, {}, str(model))]
     design = {
@@ -364,7 +364,7 @@ def load_recorded(path: Path, protocol: str) -> tuple[Observations, str]:
         "protocol": PAPER,
         "covariates": covariates,
         "w_notes": notes,
-        **({"unable": unable} if unable else {}),
+        **({"limitations": limits} if limits else {}),
     }
     return Observations(frame, design), PAPER
 

@@ -28,10 +28,10 @@ RECORDED = "recorded"
 """Recorded masses with sentences left out that have none at one date; `paper` takes those as zero."""
 DETECT = specification_items.DETECT
 Settings = specification_items.Settings
-adapt_settings, items, limited, items_of = (
+adapt_settings, items, limitations, items_of = (
     specification_items.adapt_settings,
     specification_items.items,
-    specification_items.limited,
+    specification_items.limitations,
     specification_items.items_of,
 )
 scored, tables, draw = scores_of.scored, scores_of.tables, scores_of.draw
@@ -47,7 +47,7 @@ def design(settings: Settings) -> dict[str, Any]:
         "source": given.source,
         "notes": list(given.notes),
         "inject": settings.inject,
-        "ends": settings.ends,
+        "endpoint_window": settings.endpoint_window,
         "threshold": settings.threshold,
         "protocol": EXACT,
         **design_of(given.words, settings),
@@ -84,7 +84,7 @@ def load_recorded(path: Path, protocol: str) -> tuple[Observations, str]:
         "notes": [],
         "w_notes": notes,
         "inject": "",
-        "ends": 1,
+        "endpoint_window": 1,
         "threshold": 0.5,
         "protocol": chosen,
     }

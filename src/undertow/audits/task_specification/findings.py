@@ -359,7 +359,7 @@ def _notes(frame: pd.DataFrame, design: Mapping[str, Any]) -> list[str]:
         "sentence is undecided, and that it does not move does not prove that it is not.",
         f"The intervals come from resampling whole {noun}, because the sentences of one are not independent; with fewer than six of "
         "either kind there is no interval, no test and no claim. Thresholds under 'held out' were chosen, and the score combined was "
-        "fitted, without the ones they are applied to, and anew in every resample and permutation.",
+        "fitted, without the ones they are applied to, and again in every resample and permutation.",
         "A finding is claimed where q is below .05. q is corrected for all tests of this run: of every area under the ROC curve, and of "
         "each other number that a finding rests on. The interval stands beside it and is not adjusted. Where every sentence is a hit, the "
         f"interval is an approximate one from the number of {noun}.",

@@ -22,9 +22,9 @@ from undertow.audits.shared.prompt_items import adapt_settings as adapt_prompt_s
 from undertow.errors import UndertowError
 from undertow.types import Item
 
-DETECT, PLAIN, FOLLOW = "detect", "plain", "follow"
+DETECT, PLAIN, TRACE = "detect", "plain", "trace"
 """Parts of a run: the dates that scores are made of, sentences without a date, one occupation over all dates."""
-FOLLOWED_DATES = 30
+TRACE_DATES = 30
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,11 +53,13 @@ class Settings:
     date_start: int = field(default=1901, metadata={"help": "First year of the date list."})
     date_stop: int = field(default=2016, metadata={"help": "Last year of the date list."})
     date_count: int = field(default=2, metadata={"help": "Number of years; with 3 or more there are slopes too."})
-    ends: int = field(default=1, metadata={"help": "How many W values at either end are averaged."})
+    endpoint_window: int = field(default=1, metadata={"help": "Number of W values to average at each end of the list."})
     threshold: float = field(default=0.5, metadata={"help": "A score above it, in percent, says that nothing decides."})
-    plain: bool = field(default=False, metadata={"help": "Ask every sentence without a W too, for entropy_plain."})
-    follow: str = field(
-        default="", metadata={"help": "An occupation to follow over 30 dates (figure 4 of the papers)."}
+    entropy_baseline: bool = field(
+        default=False, metadata={"help": "Also query each sentence without W, for the score entropy_plain."}
+    )
+    trace_occupation: str = field(
+        default="", metadata={"help": "An occupation to query at 30 dates (figure 4 of the papers)."}
     )
     prompts: str = field(default="", metadata=PROMPTS)
     prompt_mask: str = field(default="", metadata=PROMPT_MASK)
@@ -75,17 +77,17 @@ def items(settings: Settings, sampling: Sampling) -> ItemBatches:
     given = sentences_of(settings)
     chosen = _sample(given, sampling, _n_values(settings))
     items = items_of(chosen, settings)
-    if settings.plain:
+    if settings.entropy_baseline:
         items += _part(chosen.plain(), PLAIN)
-    if settings.follow:
-        dates = challenge.Dates(settings.date_start, settings.date_stop, FOLLOWED_DATES)
+    if settings.trace_occupation:
+        dates = challenge.Dates(settings.date_start, settings.date_stop, TRACE_DATES)
         injection = challenge.Injection.parse(settings.inject)
-        items += _part(_select(given, _traced_ids(settings, given)).injected(injection, [_all(dates)]), FOLLOW)
+        items += _part(_select(given, _traced_ids(settings, given)).injected(injection, [_all(dates)]), TRACE)
     yield in_prompts(items, given.words, settings)
 
 
 def _all(dates: challenge.Dates) -> challenge.Covariate:
-    """All the years of a range that has fewer than were to be followed."""
+    """All the years of a range that has fewer than the trace has."""
     years = min(dates.count, abs(dates.stop - dates.start) + 1)
     return challenge.Dates(dates.start, dates.stop, years, least=2).to_covariate()
 
@@ -108,23 +110,25 @@ def _covariates(settings: Settings) -> list[challenge.Covariate]:
     names = [name.strip() for name in settings.w.split(",") if name.strip()]
     if not names:
         raise UndertowError("--w names no W list; write for example --w date,place")
-    if settings.ends < 1:
-        raise UndertowError(f"--ends {settings.ends} is too small: at least one W value at either end makes the score")
+    if settings.endpoint_window < 1:
+        raise UndertowError(
+            f"--endpoint-window {settings.endpoint_window} is too small: at least one W value at either end makes the score"
+        )
     dates = challenge.Dates(settings.date_start, settings.date_stop, settings.date_count, least=2)
     covariates = [challenge.load_covariate(name, dates, least=2) for name in names]
     challenge.check_covariates(covariates)
     for covariate in covariates:
-        if len(covariate.values) < 2 * settings.ends:
+        if len(covariate.values) < 2 * settings.endpoint_window:
             raise UndertowError(
-                f"--ends {settings.ends} needs {2 * settings.ends} W values, and {covariate.name} has {len(covariate.values)}: "
-                "lower it, or raise --date-count"
+                f"--endpoint-window {settings.endpoint_window} needs {2 * settings.endpoint_window} W values, and "
+                f"{covariate.name} has {len(covariate.values)}: lower it, or raise --date-count"
             )
     if not math.isfinite(settings.threshold) or settings.threshold < 0:
         raise UndertowError(f"--threshold {settings.threshold} must be 0 or more, in percent")
     return covariates
 
 
-def limited(settings: Settings, sampling: Sampling) -> list[str]:
+def limitations(settings: Settings, sampling: Sampling) -> list[str]:
     """The sentence on a set, or on what `--limit` leaves of one, of which no detection can be claimed; none where one can."""
     given = sentences_of(settings)
     n_values = _n_values(settings)
@@ -206,10 +210,12 @@ def _select(given: challenge.SentenceSet, ids: set[str]) -> challenge.SentenceSe
 
 def _traced_ids(settings: Settings, given: challenge.SentenceSet) -> set[str]:
     """Ids of the sentences of the occupation to follow."""
-    ids = {sentence.id for sentence in given.sentences if sentence.cluster == settings.follow}
+    ids = {sentence.id for sentence in given.sentences if sentence.cluster == settings.trace_occupation}
     if not ids:
         known = ", ".join(dict.fromkeys(sentence.cluster for sentence in given.sentences))
-        raise UndertowError(f"--follow {settings.follow!r} is no occupation of {given.name}; it has {known[:500]}")
+        raise UndertowError(
+            f"--trace-occupation {settings.trace_occupation!r} is no occupation of {given.name}; it has {known[:500]}"
+        )
     return ids
 
 

@@ -11,7 +11,7 @@ import numpy as np
 from undertow import data
 from undertow.audits.base import Observations
 from undertow.audits.shared.model_comparison import draw_trajectories
-from undertow.audits.task_specification.items import FOLLOW
+from undertow.audits.task_specification.items import TRACE
 from undertow.errors import UndertowError
 from undertow.types import Result
 
@@ -39,7 +39,7 @@ def scored(observations: Observations) -> pd.DataFrame:
         )
     groups = observations.design["groups"]
     return with_combined(
-        sentence_scores(frame[frame["part"] != FOLLOW], groups, int(observations.design["ends"])), groups
+        sentence_scores(frame[frame["part"] != TRACE], groups, int(observations.design["endpoint_window"])), groups
     )
 
 
@@ -128,7 +128,7 @@ def _describe(known: pd.DataFrame, score: str, threshold: float, lead: str) -> s
 def _followed_drawings(observations: Observations, over_w: Any, drawing: Any) -> Iterator[Drawing]:
     frame, lead = observations.frame, observations.design["groups"][0]
     injected = frame[frame["w_name"] != data.NO_W]
-    followed = injected[injected["part"] == FOLLOW]
+    followed = injected[injected["part"] == TRACE]
     if followed.empty and "occupation" in injected and injected["w_index"].nunique() > 2:
         # With a whole range of dates one occupation can be shown without having been asked for.
         first = injected["occupation"].astype(str)

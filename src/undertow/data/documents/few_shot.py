@@ -31,7 +31,7 @@ def draw_shots(  # noqa: PLR0913, PLR0917 - where from, for whom, and the four t
     they share is read once. Texts are distinct, and none is the target's own.
 
     `weak-oracle` knows the coarse category of the target's bias: it takes one example of each dimension of the category, and
-    begins anew. The paper leaves open which dimension comes first. Here the order is shuffled for each target and draw: in
+    begins again. The paper leaves open which dimension comes first. Here the order is shuffled for each target and draw: in
     a fixed one the last three of the eight identity dimensions would never be shown among five examples.
 
     Args:

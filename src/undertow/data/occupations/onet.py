@@ -135,7 +135,7 @@ def read_onet(folder: str | Path, wanted: Mapping[str, str], top: int = 5) -> Ra
         top: elements of each category, at most.
 
     Raises:
-        UndertowError: a file or column is missing, a row is damaged (names file and line), or none of the occupations is rated.
+        UndertowError: a file or column is missing, a row is corrupt (names file and line), or none of the occupations is rated.
     """
     if top < 1:
         raise UndertowError(f"top is {top}; take at least 1 attribute of each category")

@@ -125,7 +125,7 @@ class _Readings(NamedTuple):
 def _draw_square_panels(sheet: Sheet, readings: _Readings, legend: Any) -> None:
     names = _levels(readings.rows, "architecture")
     low, high = _ends(readings)
-    ticks, strip = even_ticks(low, high), _Strip.of(readings.rows)
+    ticks, strip = even_ticks(low, high), _Strip.from_rows(readings.rows)
     marks = [*ticks.values(), *strip.ticks.values()]
     gutter = 2 * line_px(SMALL_SIZE) + max(text_width_px(sheet.figure, text, SMALL_SIZE) for text in marks)
     side = (sheet.width_px - 2 * EDGE_PX - _PANEL_GAP_PX) / _PANELS_ACROSS - gutter
@@ -169,7 +169,7 @@ class _Strip(NamedTuple):
     ticks: dict[float, str]
 
     @classmethod
-    def of(cls, rows: pd.DataFrame) -> _Strip:
+    def from_rows(cls, rows: pd.DataFrame) -> _Strip:
         """One that holds every interval, the same above and below 0."""
         own = _unbiased(rows)
         ends = (

@@ -639,7 +639,9 @@ def _checked(frame: pd.DataFrame) -> pd.DataFrame:
     """The columns that are measured, as text, numbers and truth values, one row for each model and W."""
     for name in COLUMNS:
         if name not in frame.columns:
-            raise UndertowError(f"the table of trained models has no column {name!r}; add it, or build the models anew")
+            raise UndertowError(
+                f"the table of trained models has no column {name!r}; add it, or build the models again"
+            )
     if frame.empty:
         raise UndertowError("the table of trained models has no row; build some models before they are verified")
     table = frame.reset_index(drop=True).copy()

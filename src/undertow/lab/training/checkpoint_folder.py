@@ -54,7 +54,7 @@ class CheckpointDir:
             record: dict[str, Any] = parse_json(read_file(path, MAX_BYTES, "a record"))
             self._check(record["identity"])
         except (ValueError, KeyError, TypeError, AttributeError) as error:
-            raise UndertowError(f"{path}: is damaged; remove the folder, or name another one") from error
+            raise UndertowError(f"{path}: is corrupt; remove the folder, or name another one") from error
         self._tidy()
         return record
 
@@ -76,7 +76,7 @@ class CheckpointDir:
                 )
                 tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - not a mapping
         except (SafetensorError, ValueError, KeyError, TypeError, AttributeError, OverflowError) as error:
-            raise UndertowError(f"{path}: is damaged; remove it, and the training begins anew") from error
+            raise UndertowError(f"{path}: is corrupt; remove it, and the training begins again") from error
         return Checkpoint(n_done, losses, open_losses, tensors)
 
     def keep(self, standing: Checkpoint) -> None:

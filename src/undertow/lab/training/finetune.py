@@ -60,32 +60,32 @@ class FinetuneConfig:
     Attributes:
         labels: the word groups, in the order of the head's outputs.
         epochs: passes over the texts.
-        steps: batches instead, if above 0.
-        batch: texts (windows of them, where they are long) in a step.
+        max_steps: batches instead, if above 0.
+        batch_size: texts (windows of them, where they are long) in a step.
         learning_rate: of AdamW, at its peak.
-        warmup: share of the steps over which the rate rises to its peak; it then falls to 0 in a straight line.
+        warmup_ratio: share of the steps over which the rate rises to its peak; it then falls to 0 in a straight line.
         weight_decay: of matrices; biases and normalisers have none.
-        clip: largest norm of a step's gradient.
+        max_grad_norm: largest norm of a step's gradient.
         dropout: whether the model's own dropout is on.
         held_out: share of the different texts that are not trained on; 0 for none.
         seed: of the head, of which texts are held out, of their order and of dropout.
         device: `auto`, or what torch calls it. Not part of what a training is, though another device rounds otherwise.
-        checkpoint_every: steps between checkpoints. Not part of what a training is.
+        save_steps: steps between checkpoints. Not part of what a training is.
     """
 
     labels: tuple[str, ...]
     epochs: int = 3
-    steps: int = 0
-    batch: int = 32
+    max_steps: int = 0
+    batch_size: int = 32
     learning_rate: float = 3e-5
-    warmup: float = 0.1
+    warmup_ratio: float = 0.1
     weight_decay: float = 0.01
-    clip: float = 1.0
+    max_grad_norm: float = 1.0
     dropout: bool = True
     held_out: float = 0.1
     seed: int = 0
     device: str = "auto"
-    checkpoint_every: int = 500
+    save_steps: int = 500
 
     def __post_init__(self) -> None:
         if len(self.labels) < 2 or len(set(self.labels)) < len(self.labels):
@@ -93,23 +93,23 @@ class FinetuneConfig:
                 f"word groups {', '.join(self.labels) or '(none)'}: there must be two or more, each named once"
             )
         for name, fine, must in (
-            ("steps", self.steps >= 0, "0 or more"),
-            ("epochs", self.epochs >= 1 or self.steps, "1 or more"),
-            ("batch", self.batch >= 1, "1 or more"),
-            ("learning rate", 0 < self.learning_rate < math.inf, "above 0"),
-            ("warmup", 0 <= self.warmup <= 1, "a share from 0 to 1"),
-            ("weight decay", 0 <= self.weight_decay < math.inf, "0 or more"),
-            ("clip", self.clip > 0, "above 0"),
-            ("held out", 0 <= self.held_out < 1, "a share from 0 to below 1"),
+            ("max_steps", self.max_steps >= 0, "0 or more"),
+            ("epochs", self.epochs >= 1 or self.max_steps, "1 or more"),
+            ("batch_size", self.batch_size >= 1, "1 or more"),
+            ("learning_rate", 0 < self.learning_rate < math.inf, "above 0"),
+            ("warmup_ratio", 0 <= self.warmup_ratio <= 1, "a share from 0 to 1"),
+            ("weight_decay", 0 <= self.weight_decay < math.inf, "0 or more"),
+            ("max_grad_norm", self.max_grad_norm > 0, "above 0"),
+            ("held_out", 0 <= self.held_out < 1, "a share from 0 to below 1"),
             ("seed", 0 <= self.seed < 2**63, "a whole number from 0 on"),
-            ("checkpoint every", self.checkpoint_every >= 1, "1 or more"),
+            ("save_steps", self.save_steps >= 1, "1 or more"),
         ):
             if not fine:
-                raise UndertowError(f"{name}: must be {must}; choose another value")
+                raise UndertowError(f"{name} must be {must}")
 
     def settings(self) -> dict[str, Any]:
         """What makes a training this one and no other, by name."""
-        apart = ("device", "checkpoint_every")
+        apart = ("device", "save_steps")
         return {
             name: list(value) if isinstance(value, tuple) else value
             for name, value in asdict(self).items()
@@ -200,7 +200,7 @@ def finetune(  # noqa: PLR0913 - what is trained, on what, how, and where it goe
         return FinetunedModel(folder.path, record, resumed_at=int(record["n_steps"]))
     standing = folder.standing()
     with loading_errors(str(base)), _seeded(recipe.seed):
-        trainer = _Trainer.of(str(base), weights, recipe)
+        trainer = _Trainer.from_weights(str(base), weights, recipe)
     rows, n_unread = trainer.rows_of(examples)
     trained, held = _split(rows, examples, recipe)
     resumed_at, losses = trainer.train(trained, folder, standing, progress)
@@ -320,7 +320,7 @@ class _Trainer:
     n_threads: int
 
     @classmethod
-    def of(cls, name: str, weights: Weights, recipe: FinetuneConfig) -> _Trainer:
+    def from_weights(cls, name: str, weights: Weights, recipe: FinetuneConfig) -> _Trainer:
         """Load the base, and put a head on it whose weights are drawn."""
         import torch
         from transformers import AutoModelForTokenClassification
@@ -350,13 +350,13 @@ class _Trainer:
 
     def n_steps(self, n_rows: int) -> int:
         """Steps in all."""
-        return self.recipe.steps or self.recipe.epochs * -(-n_rows // self.recipe.batch)
+        return self.recipe.max_steps or self.recipe.epochs * -(-n_rows // self.recipe.batch_size)
 
     def train(
         self, rows: Sequence[Row], folder: CheckpointDir, standing: Checkpoint, progress: Progress
     ) -> tuple[int, list[list[float]]]:
         """All steps that are left; the step it went on from, and mean losses as [step, nats]."""
-        batches = Batches([len(row.tokens) for row in rows], self.recipe.batch, self.recipe.seed)
+        batches = Batches([len(row.tokens) for row in rows], self.recipe.batch_size, self.recipe.seed)
         n_steps = self.n_steps(len(rows))
         optimizer = self._optimizer()
         self._restore(optimizer, standing)
@@ -370,7 +370,7 @@ class _Trainer:
             if done % report_every == 0 or done == n_steps:
                 losses.append([done, math.fsum(since) / len(since)])
                 since = []
-            if done % self.recipe.checkpoint_every == 0 and done < n_steps:
+            if done % self.recipe.save_steps == 0 and done < n_steps:
                 folder.keep(Checkpoint(done, losses, since, self._tensors(optimizer)))
             progress(done, n_steps, loss)
         self.network.eval()
@@ -391,7 +391,7 @@ class _Trainer:
         import torch
 
         for group in optimizer.param_groups:
-            group["lr"] = self.recipe.learning_rate * _rate(*at, self.recipe.warmup)
+            group["lr"] = self.recipe.learning_rate * _rate(*at, self.recipe.warmup_ratio)
         with _explained(), _seeded(self.recipe.seed, 2, at[0], device=self.network.device):
             logits, targets = self._logits(rows)
             loss = torch.nn.functional.cross_entropy(
@@ -399,7 +399,7 @@ class _Trainer:
             )  # the mean over masked places
             optimizer.zero_grad()
             loss.backward()  # type: ignore[no-untyped-call]
-            norm = torch.nn.utils.clip_grad_norm_(self.network.parameters(), self.recipe.clip)
+            norm = torch.nn.utils.clip_grad_norm_(self.network.parameters(), self.recipe.max_grad_norm)
             loss_nats = float(loss.detach())
             if not (math.isfinite(loss_nats) and bool(torch.isfinite(norm))):
                 raise UndertowError(
@@ -431,9 +431,9 @@ class _Trainer:
         nats: list[float] = []
         right: list[bool] = []
         ordered = sorted(rows, key=lambda row: len(row.tokens))
-        for start in range(0, len(ordered), self.recipe.batch):
+        for start in range(0, len(ordered), self.recipe.batch_size):
             with torch.inference_mode(), _explained():
-                logits, targets = self._logits(ordered[start : start + self.recipe.batch])
+                logits, targets = self._logits(ordered[start : start + self.recipe.batch_size])
                 wanted = targets != NO_LABEL
                 said = logits[wanted].cpu().double().log_softmax(-1)  # [place, label]
                 labels = targets[wanted].cpu()

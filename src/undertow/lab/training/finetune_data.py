@@ -265,7 +265,7 @@ def _value(given: Mapping[str, Any], name: str, where: str) -> str:
         raise UndertowError(f"{where}: field {name!r} must be text or a number, not {str(value)[:40]!r}")
     text = "" if value is None else str(value).strip()
     if not is_encodable(text):
-        raise UndertowError(f"{where}: field {name!r} {LONE_SURROGATE}, which no tokenizer reads; mend it")
+        raise UndertowError(f"{where}: field {name!r} {LONE_SURROGATE}, which no tokenizer reads; fix it")
     return text
 
 
@@ -337,7 +337,7 @@ def _object(line: str, where: str) -> Mapping[str, Any]:
     if "\\" in line:
         for name, value in given.items():
             if not is_encodable(json.dumps([name, value], ensure_ascii=False)):
-                raise UndertowError(f"{where}: field {name!r} {LONE_SURROGATE}, which no tokenizer reads; mend it")
+                raise UndertowError(f"{where}: field {name!r} {LONE_SURROGATE}, which no tokenizer reads; fix it")
     return given
 
 

@@ -172,11 +172,11 @@ def train(
 ) -> TrainedModel:
     """Train a network on the texts and save it, or take up or return what is there already from the same texts and recipe.
 
-    A damaged checkpoint counts as none: to train again is a matter of seconds, and gives the same weights.
+    A corrupt checkpoint counts as none: to train again is a matter of seconds, and gives the same weights.
 
     Raises:
         DivergedError: a loss that is no number any more.
-        UndertowError: no texts, a text longer than the network reads, or a folder that holds something else or is damaged.
+        UndertowError: no texts, a text longer than the network reads, or a folder that holds something else or is corrupt.
     """
     if not lessons:
         raise UndertowError("there are no texts to train on; give at least one")
@@ -184,7 +184,7 @@ def train(
     done = kept.finished()
     if done is not None:
         return done
-    corpus = _Corpus.of(lessons, recipe)
+    corpus = _Corpus.from_examples(lessons, recipe)
     with _one_thread():
         training = _Training(corpus, recipe, kept)
         losses = training.run(progress)
@@ -238,7 +238,7 @@ class _CheckpointDir:
                 said = parse_json(read_file(place, MAX_BYTES, "a record"))
                 losses = tuple((int(step), float(loss)) for step, loss in said["losses"])
             except (ValueError, TypeError, KeyError, OverflowError) as error:
-                raise UndertowError(f"{place}: is damaged; name another folder, or remove this one") from error
+                raise UndertowError(f"{place}: is corrupt; name another folder, or remove this one") from error
             self._check(self._folder, said)
             self._tidy()
             return TrainedModel(self._folder, losses)
@@ -324,7 +324,7 @@ class _Corpus:
     kinds: Ints
 
     @classmethod
-    def of(cls, lessons: Sequence[TrainingExample], recipe: PretrainConfig) -> _Corpus:
+    def from_examples(cls, lessons: Sequence[TrainingExample], recipe: PretrainConfig) -> _Corpus:
         import torch
 
         tokenizer = trained_tokenizer([lesson.text for lesson in lessons[:TOKENIZER_TEXTS]], recipe)

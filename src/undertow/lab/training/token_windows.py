@@ -18,7 +18,7 @@ from undertow.models.base import Ints
 from undertow.types import digest
 
 POOL_BATCHES = 8
-"""Texts of so many batches are sorted by length, so that little is padded; which texts these are is drawn anew in every pass."""
+"""Texts of so many batches are sorted by length, so that little is padded; which texts these are is drawn again in every pass."""
 READ_AT_ONCE = 2000
 MIN_ROOM = 8
 
@@ -92,7 +92,7 @@ def rows_of(tokenizer: Any, context: int, examples: Sequence[Example], labels: S
                 continue
             special = np.array(coded["special_tokens_mask"][place], dtype=bool)
             ends = [end for _, end in coded["offset_mapping"][place]]
-            parts = _Parts.of(special, ends, len(one.before), context)
+            parts = _Parts.from_tokens(special, ends, len(one.before), context)
             rows += [
                 Row(tokens[kept], np.searchsorted(kept, at[inside]), own[inside], start + place)
                 for kept, inside in parts.windows(at)
@@ -121,7 +121,7 @@ class _Parts:
     room: int
 
     @classmethod
-    def of(
+    def from_tokens(
         cls, special: np.ndarray[Any, np.dtype[np.bool_]], ends: Sequence[int], n_before: int, context: int
     ) -> _Parts:
         """From where special tokens and the characters of the metadata are; metadata have no more than half of the room."""

@@ -75,7 +75,7 @@ CONDITIONAL: Mapping[str, str] = {
 }
 """Measures over some of the items, and why they may have none."""
 DECODED = "choice"
-"""The reading in which greedy decoding says an answer of its own."""
+"""The query type in which greedy decoding writes an answer of its own."""
 
 
 def results(frame: pd.DataFrame, design: Mapping[str, Any], seed: int) -> list[Result]:
@@ -211,7 +211,7 @@ def _overall(case: Case, others: Sequence[tuple[int, Answers]]) -> Iterator[Resu
     """All measures, and what the other choices would give."""
     rule, main, context = case.rule, case.answers, case.context
     elsewhere = {"each_order": count_measures(main, context, replace(rule, averaged=False))}
-    if main.reading == DECODED:
+    if main.query_type == DECODED:
         other = replace(rule, greedy=not rule.greedy)
         elsewhere["probable" if rule.greedy else "greedy"] = count_measures(main, context, other)
     elsewhere["margin_10"] = count_measures(main, context, replace(rule, margin=max(rule.margin, LOW_MARGIN)))

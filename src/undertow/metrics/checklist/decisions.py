@@ -138,7 +138,7 @@ class Answers:
         orders: in which the names were asked.
         shares: by context, from the probabilities of all answers.
         greedy: by context, from greedy decoding: 1 for what was said.
-        reading: how the model was asked.
+        query_type: kind of query.
         clusters: which pairs are not independent of each other [pair]; each stands alone if not given.
     """
 
@@ -148,7 +148,7 @@ class Answers:
     orders: Sequence[str]
     shares: Mapping[str, Panel]
     greedy: Mapping[str, Panel]
-    reading: str = ""
+    query_type: str = ""
     clusters: Sequence[str] = ()
 
     @property
@@ -189,14 +189,14 @@ def read_answers(frame: pd.DataFrame) -> dict[tuple[str, int], Answers]:
         axes = (
             list(dict.fromkeys(some["pair"])), list(codes), [one for one in (*ORDERS, UNKNOWN_ORDER) if (some["order"] == one).any()],
         )  # fmt: skip
-        reading = str(some["reading"].iloc[0]) if "reading" in some else ""
+        query_type = str(some["query_type"].iloc[0]) if "query_type" in some else ""
         shares, said = (
             {context: _panel(some[some["context"] == context], axes, greedy=greedy) for context in contexts}
             for greedy in (False, True)
         )
         of_pair = clusters_of(some)
         answers[str(model), int(str(wording))] = Answers(
-            *axes[:2], list(codes.values()), axes[2], shares, said, reading, [of_pair[pair] for pair in axes[0]]
+            *axes[:2], list(codes.values()), axes[2], shares, said, query_type, [of_pair[pair] for pair in axes[0]]
         )
     return answers
 

@@ -90,7 +90,7 @@ LENGTH = SHARED + OWN
 N_TRIED = 16
 """Texts that a tree is compared at."""
 SECTION = 16
-"""Packs of choices and of writing that share a cache: what they begin with is read anew for the next sixteen."""
+"""Packs of choices and of writing that share a cache: what they begin with is read again for the next sixteen."""
 
 
 def resolve(request: ModelRequest) -> ModelHandle | None:

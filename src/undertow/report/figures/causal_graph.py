@@ -174,7 +174,7 @@ def _check(shape: GraphShape) -> None:
     strange = {end for pair in (*shape.arrows, *shape.shared) for end in pair} - known
     if not known or strange or not nx.is_directed_acyclic_graph(nx.DiGraph(shape.arrows)):
         what = f"an arrow leads to {min(strange)!r}, which is no node" if strange else "its arrows close a cycle"
-        raise UndertowError(f"the graph cannot be drawn: {what if known else 'it has no nodes'}; mend the graph")
+        raise UndertowError(f"the graph cannot be drawn: {what if known else 'it has no nodes'}; fix the graph")
 
 
 # Layers, and what stands in them.

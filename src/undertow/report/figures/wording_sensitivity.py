@@ -282,7 +282,7 @@ def _shots(shots: Any) -> str:
 def _draw_panel(axes: Axes, rows: pd.DataFrame, lanes: Sequence[_Lanes], looks: Mapping[Level, dict[str, Any]]) -> None:
     top = float(axes.get_ylim()[1])
     baselines = rows["baseline"].unique()
-    shared = len(baselines) == 1  # then one line, or its dashes would start anew at every class
+    shared = len(baselines) == 1  # then one line, or its dashes would start again at every class
     if shared:
         _draw_baselines(axes, baselines, 0, top)
     for one in lanes:

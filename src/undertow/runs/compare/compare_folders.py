@@ -143,7 +143,7 @@ def compare(
     Raises:
         UndertowError: one is no run folder, or they are not comparable, and why; or a margin is none.
     """
-    return Runs.read(runs).compared(CompareOptions(seed, Margins.given(margin), within), progress)
+    return Runs.from_folders(runs).compare(CompareOptions(seed, Margins.from_value(margin), within), progress)
 
 
 class Pair(NamedTuple):
@@ -173,7 +173,7 @@ class Runs:
     records: Sequence[Record]
 
     @classmethod
-    def read(cls, runs: Sequence[str | Path]) -> Runs:
+    def from_folders(cls, runs: Sequence[str | Path]) -> Runs:
         """Read run folders.
 
         Raises:
@@ -241,7 +241,7 @@ class Runs:
                 called.append(names[place] if is_whole else f"{models[0][at]} ({names[place]})")
             yield Pair((one, other), models, (called[0], called[1]))
 
-    def compared(self, options: CompareOptions | None = None, progress: Progress = silent) -> ComparedRuns:
+    def compare(self, options: CompareOptions | None = None, progress: Progress = silent) -> ComparedRuns:
         """Compare every pair.
 
         Raises:
@@ -431,7 +431,7 @@ def _page(compared: ComparedRuns) -> str:
 
 def _provenance(facts: Mapping[str, Any], seed: int) -> dict[str, str]:
     return {
-        "made": str(facts["created"]),
+        "created": str(facts["created"]),
         "seed": str(seed),
         "versions": ", ".join(f"{name} {number}" for name, number in facts["versions"].items()),
         "machine": ", ".join(f"{name} {value}" for name, value in facts["machine"].items()),

@@ -199,7 +199,7 @@ def _summary(comparisons: Sequence[Comparison], finite: Sequence[Result]) -> str
             f"{counts[EQUIVALENT]:,} {'is' if one else 'are'} equivalent within {'its' if one else 'their'} margin"
         )
     if counts[INCONCLUSIVE]:
-        said.append(f"{counts[INCONCLUSIVE]:,} can be told neither way")
+        said.append(f"{counts[INCONCLUSIVE]:,} cannot be told")
     if not said:
         return ""
     many = "1 difference" if len(finite) == 1 else f"{len(finite):,} differences"
@@ -362,7 +362,7 @@ def _one_model(comparisons: Sequence[Comparison]) -> str:
     """The model, where all runs are of one model and have other names."""
     models = {str(run.manifest["model"]) for one in comparisons for run in one.runs}
     names = set(sides_of(comparisons))
-    return f" All runs asked {models.pop()}." if len(models) == 1 and not names & models else ""
+    return f" All runs are of {models.pop()}." if len(models) == 1 and not names & models else ""
 
 
 def _who(name: str, run: Record) -> str:
@@ -437,7 +437,7 @@ def _facts(name: str, run: Record) -> dict[str, str]:
         "seed": str(manifest["seed"]),
         "limit": f"{manifest.get('limit') or 'none'}",
         "challenge (SHA-256)": str(manifest.get("challenge_sha256", ""))[:16],
-        "made": str(manifest["created"]),
+        "created": str(manifest["created"]),
         "Undertow": str(manifest["versions"].get("undertow", "")),
         "command": str(manifest["command"]),
     }

@@ -66,7 +66,7 @@ ONE_CLUSTER = "All items are in a single cluster, so there is no interval."
 SAME_SHARE = 1e-5
 """An interval that is narrower than this share of its difference shows rounding: all clusters share one reading."""
 NO_SPREAD = "No cluster differs from the others here, which says little about others: there is no interval."
-HANGS = "Without some of its clusters the number cannot be had, so there is no interval."
+HANGS = "Without some of its clusters the number is undefined, so there is no interval."
 UNJUDGED = "Its noise at each value of W is not known here: there is no interval."
 ROUNDED = "The answers differ by rounding only, which decides this number: there is no interval."
 BY_PROMPT = "The mean over prompts decides what is claimed."
@@ -152,13 +152,13 @@ def compare(  # noqa: PLR0913 - two runs, and a keyword for each choice
 
     if seed < 0:
         raise UndertowError(f"seed {seed} is negative; use 0 or more")
-    margins = margin if isinstance(margin, Margins) else Margins.given(margin)
+    margins = margin if isinstance(margin, Margins) else Margins.from_value(margin)
     called = Names(*(given or own for given, own in zip(names, _names(baseline, candidate), strict=True)))
     audit = audits.load(str(baseline.manifest["audit"]))
     paired = pair(baseline, candidate, audit, called, models)
     columns = columns_known(str(baseline.manifest["audit"]), (paired.baseline, paired.candidate))
     with point_estimates():  # one context, so that what measures keep serves all tables
-        measured = _Measured.of(audit, paired, seed, called, columns)
+        measured = _Measured.from_pair(audit, paired, seed, called, columns)
     judged = _judged(measured, margins)
     margins.check(measure for measure, _ in (*measured.keys, *judged))
     with point_estimates():
@@ -252,7 +252,7 @@ class _Measured:
     keys: Sequence[Key]
 
     @classmethod
-    def of(cls, audit: Audit, paired: PairedRuns, seed: int, names: Names, columns: Set[str]) -> _Measured:
+    def from_pair(cls, audit: Audit, paired: PairedRuns, seed: int, names: Names, columns: Set[str]) -> _Measured:
         sides = []
         for at, observations in enumerate((paired.baseline, paired.candidate)):
             with require_columns(observations, names[at], columns):
@@ -643,11 +643,12 @@ def _notes(paired: PairedRuns, names: Names) -> list[str]:
         said.append(f"{_items(n_unanswered)} that one of them has no answer to {_were(n_unanswered)} left out of both.")
     for name, n_alone in zip(names, paired.n_alone, strict=True):
         if n_alone:
-            said.append(f"{_items(n_alone)} that only {name} was asked {_were(n_alone)} left out.")
+            said.append(f"{_items(n_alone)} that only {name} has {_were(n_alone)} left out.")
     for name, others in zip(names, paired.others, strict=True):
         if others:
             said.append(
-                f"Of {name}, {', '.join(others)} {_were(len(others))} left out, whom the other run did not ask."
+                f"Of {name}, {', '.join(others)} {_were(len(others))} left out, since the other run lacks "
+                f"{'it' if len(others) == 1 else 'them'}."
             )
     return said
 
@@ -675,10 +676,10 @@ def _of_precision(runs: Sequence[Record], names: Names) -> list[str]:
     said = []
     for run, name in zip(runs, names, strict=True):
         block = run.manifest.get("precision", {})
-        said += [f"{name}: {sentence}" for sentence in block.get("said", ())]
+        said += [f"{name}: {sentence}" for sentence in block.get("sentences", ())]
     versions = [str(run.manifest["versions"].get("undertow", "")) for run in runs]
     if versions[0] != versions[1]:
         said.append(
-            f"The runs were made by Undertow {versions[0]} and {versions[1]}; both are measured anew by this one, but asked as it was then."
+            f"The runs were made by Undertow {versions[0]} and {versions[1]}; this version measured both again."
         )
     return said

@@ -17,7 +17,7 @@ INCONCLUSIVE = "cannot be told"
 VERDICTS = (DIFFERS, EQUIVALENT, INCONCLUSIVE)
 
 MARGIN, INNER_LOW, INNER_HIGH, W_SPAN = "margin", "inner_low", "inner_high", "w_span"
-"""Names of numbers in `detail`: the margin, the ends of the 90% interval, and how far W goes."""
+"""Names of numbers in `extras`: the margin, the ends of the 90% interval, and how far W goes."""
 OVER_PROMPTS = "_over_prompts"
 """Ending of measures of masses that are averaged over prompts."""
 PER = " per "
@@ -67,7 +67,7 @@ class Margins:
     of: Mapping[str, float] = field(default_factory=dict)
 
     @classmethod
-    def given(cls, margin: float | Mapping[str, float] | None) -> Margins:
+    def from_value(cls, margin: float | Mapping[str, float] | None) -> Margins:
         """Margins as a caller names them: one number, numbers by measure ("" for all others), or None for the defaults.
 
         Raises:
@@ -81,7 +81,7 @@ class Margins:
         return cls(of_all=_checked(margin, ""))
 
     @classmethod
-    def read(cls, texts: Sequence[str]) -> Margins:
+    def from_options(cls, texts: Sequence[str]) -> Margins:
         """Margins as a command line names them: `0.1`, `slope=0.01`, several with commas or one by one.
 
         Raises:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 NOT_OF_QUESTIONS = frozenset(
     {
         "models", "scoring_methods", "scoring_method", "normalised", "title", "source", "notes", "document_notes", "protocol", "words",
-        "prompts", "prompt_masks", "w_notes", "unable", "controls", "tokens_of_word",
+        "prompts", "prompt_masks", "w_notes", "limitations", "controls", "tokens_of_word",
     }
 )  # fmt: skip
 """Facts of a design that are about models or for a reader, or that the texts tell; all others must be the same in both runs."""
@@ -32,7 +32,7 @@ ANSWERED_BEFORE = ("granted_female", "granted_male")
 """Columns with earlier answers that went into a question: where they differ, so may its text."""
 FACTORS = (
     "challenge", "prompt", "part", "w_name", "w_index", "w", "sentence", "document", "description_class", "wording", "shots",
-    "sampling", "draw", "decoding", "question_type", "pair", "occupation", "attribute", "category", "context", "order", "subject",
+    "sampling", "sample_index", "decoding", "question_type", "pair", "occupation", "attribute", "category", "context", "order", "subject",
     "attribute_holder",
 )  # fmt: skip
 """Columns that tell the rows of a recorded table apart; its names of items say who answered, or where a row stands."""
@@ -103,7 +103,8 @@ def pair(baseline: Record, candidate: Record, audit: Audit, names: Names, matche
     for one in models:
         same_texts &= _same_questions((baseline, candidate), one, audit, names)
     keyed = [
-        _KeyedRows.of(record, [one[at] for one in models], names[at]) for at, record in enumerate((baseline, candidate))
+        _KeyedRows.from_record(record, [one[at] for one in models], names[at])
+        for at, record in enumerate((baseline, candidate))
     ]
     recorded = ["recorded" in record.manifest for record in (baseline, candidate)]
     factors = _factors([one.rows for one in keyed], of_tables=all(recorded)) if any(recorded) else []
@@ -117,7 +118,7 @@ def pair(baseline: Record, candidate: Record, audit: Audit, names: Names, matche
     first, second, answered = _answered_in_both(first, second, baseline.manifest["design"])
     if not answered.any():
         raise UndertowError(
-            f"{names.baseline} and {names.candidate} cannot be compared: of {len(first):,} items that both were asked, none has an "
+            f"{names.baseline} and {names.candidate} cannot be compared: of {len(first):,} items that both have, none has an "
             "answer in both; their pages say why"
         )
     return PairedRuns(
@@ -145,7 +146,7 @@ def _check_audits(first: Mapping[str, Any], second: Mapping[str, Any], names: Na
         why = f"the first is a run of {first['audit']}, the second one of {second['audit']}"
         raise _refuse(names, why, "compare runs of one audit")
     if first["protocol"] != second["protocol"]:
-        why = f"the first was asked under protocol {first['protocol']}, the second under {second['protocol']}, which reads other numbers"
+        why = f"the first has protocol {first['protocol']}, the second {second['protocol']}"
         raise _refuse(names, why, "run one of them again under the protocol of the other")
     for name, of_first, of_second in _differing(_facts(first["design"]), _facts(second["design"])):
         why = f"{_spaced(name)} {_both(of_first, of_second)}"
@@ -248,7 +249,7 @@ def _check_readouts(first: Mapping[str, Any], second: Mapping[str, Any], models:
         if kinds[0] != kinds[1] and (RECORDED not in kinds or LIKELIHOOD in kinds or UNSAID in kinds):
             said = [KINDS[kind] for kind in kinds]
             why = f"masses of the first ({one[0]}) are {said[0]}, those of the second ({one[1]}) {said[1]}"
-            mend = "compare models that are read alike, or ask both by the same --prompts"
+            mend = "compare models that are read alike, or run both with the same --prompts"
             raise _refuse(names, why, "run the older one again" if UNSAID in kinds else mend)
 
 
@@ -273,7 +274,7 @@ def _same_questions(records: tuple[Record, Record], models: tuple[str, str], aud
     if any("recorded" in record.manifest for record in records):
         return False
     for name, of_first, of_second in _differing(first.get("settings", {}), second.get("settings", {})):
-        why = f"they were asked other texts: option {name} {_both(of_first, of_second)}"
+        why = f"their texts differ: option {name} {_both(of_first, of_second)}"
         raise _refuse(names, why, "run one of them again with the options of the other")
     manifests = [record.manifest for record in records]
     seeds, limits = ([manifest.get(name, 0) for manifest in manifests] for name in ("seed", "limit"))
@@ -282,7 +283,7 @@ def _same_questions(records: tuple[Record, Record], models: tuple[str, str], aud
         raise _refuse(names, why, f"run one of them again with --seed {seeds[0]}")
     if seeds[0] == seeds[1] and limits[0] == limits[1] and not hasattr(audit, "max_items"):
         why = (
-            f"they were asked other texts with the same options (SHA-256 {str(first.get('challenge_sha256', ''))[:12]} and "
+            f"their texts differ though their options are equal (SHA-256 {str(first.get('challenge_sha256', ''))[:12]} and "
             f"{str(second.get('challenge_sha256', ''))[:12]}), so a file or the set has changed between them"
         )
         raise _refuse(names, why, "run the older one again")
@@ -327,7 +328,7 @@ class _KeyedRows:
     model: pd.Series[Any]
 
     @classmethod
-    def of(cls, record: Record, models: Sequence[str], name: str) -> _KeyedRows:
+    def from_record(cls, record: Record, models: Sequence[str], name: str) -> _KeyedRows:
         import pandas as pd
 
         frame = record.observations
@@ -410,7 +411,7 @@ def _check_rows(first: pd.DataFrame, second: pd.DataFrame, names: Names) -> None
         if differ.any():
             at = int(differ.argmax())
             why = (
-                f"they were asked other questions: of item {first['item'].iloc[at]!r}, {_spaced(name)} "
+                f"their queries differ: of item {first['item'].iloc[at]!r}, {_spaced(name)} "
                 f"{_both(sides[0].iloc[at], sides[1].iloc[at])}"
             )
             raise _refuse(names, why, "run one of them again with the challenge, options and --seed of the other")

@@ -72,7 +72,7 @@ def require_columns(observations: Observations, name: str, columns: Set[str]) ->
         if not missing or not _is_of_a_table(error):
             raise
         raise CorruptRunError(
-            f"{name}: the run is damaged or of another version (its observations have no column {missing[0]!r}, which its audit needs); "
+            f"{name}: the run is corrupt or of another version (its observations have no column {missing[0]!r}, which its audit needs); "
             "run the audit again"
         ) from error
 

@@ -5,7 +5,7 @@ See docs/decisions/021.
 
 from undertow.runs.dtype_check.dtype_report import precision_text
 from undertow.runs.dtype_check.rescore_sample import Float32Check, ReducedRun, rescore_sample
-from undertow.runs.dtype_check.stability import block_of, flag_unstable, table_of, unknown_of
+from undertow.runs.dtype_check.stability import block_of, flag_unstable, table_of, unknown_effects
 
 __all__ = [
     "Float32Check",
@@ -15,5 +15,5 @@ __all__ = [
     "precision_text",
     "rescore_sample",
     "table_of",
-    "unknown_of",
+    "unknown_effects",
 ]

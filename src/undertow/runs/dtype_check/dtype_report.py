@@ -14,7 +14,14 @@ if TYPE_CHECKING:
     from undertow.report.page import PagePrecision
 
 MAX_ROWS = 8
-COLUMNS = ("result", "reduced", "float32", "error", "95% interval of the error", "of half the run's interval")
+COLUMNS = (
+    "result",
+    "reduced precision",
+    "float32",
+    "difference",
+    "95% interval of the difference",
+    "% of the half-width of the run's interval",
+)
 
 
 def precision_text(record: Record) -> PagePrecision | None:
@@ -27,7 +34,7 @@ def precision_text(record: Record) -> PagePrecision | None:
         return None
     from undertow.report.page import PagePrecision
 
-    return PagePrecision(said=block["said"], could_change=block["could_change"], table=_table(record))
+    return PagePrecision(sentences=block["sentences"], could_change=block["could_change"], table=_table(record))
 
 
 def _table(record: Record) -> ReportTable | None:
@@ -43,10 +50,10 @@ def _table(record: Record) -> ReportTable | None:
 
     def row(of: Mapping[Any, Any]) -> list[str]:
         levels = [str(of[name]) for name in groups if of[name]]
-        size = max(abs(of["low"]), abs(of["high"]), abs(of["error"]))
+        size = max(abs(of["low"]), abs(of["high"]), abs(of["difference"]))
         places = significant_decimals(size) if math.isfinite(size) else 2
         first, second, error, low, high = (
-            number(of[name], places) for name in ("reduced", "float32", "error", "low", "high")
+            number(of[name], places) for name in ("reduced_value", "float32_value", "difference", "low", "high")
         )
         title = f"{measure_title(of['measure'])}: {', '.join(levels)}" if levels else measure_title(of["measure"])
         return [title, first, second, error, f"[{low}, {high}]", percent(100 * of["difference_over_halfwidth"])]

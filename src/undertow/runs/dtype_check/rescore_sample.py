@@ -47,7 +47,7 @@ MIN_CLUSTERS = 2
 """Of a sample whose size somebody says: one cluster tells nothing of the others."""
 GROUPS = 10
 """Of clusters, each left out once: so often is everything measured, twice."""
-NOT_AGAIN = "not read again in float32"
+NOT_AGAIN = "not scored again in float32"
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,7 +140,7 @@ def rescore_sample(
         "of_clusters": n_clusters,
         "groups": n_groups,
         **gaps(answered, list(zip(items, answers, strict=True))),
-        "reading_s": seconds,
+        "rescoring_s": seconds,
     }
     return Float32Check(facts, [{"model": reduced.request.name, **row} for row in _errors(audit, before, full, sample)])
 
@@ -322,9 +322,9 @@ def _errors(audit: Audit, reduced: Observations, full: Observations, sample: _Sa
         yield {
             "measure": result.measure,
             **{name: level for name, level in result.group.items() if name != "model"},
-            "reduced": first[at],
-            "float32": second[at],
-            "error": first[at] - second[at],
+            "reduced_value": first[at],
+            "float32_value": second[at],
+            "difference": first[at] - second[at],
             "low": low[at],
             "high": high[at],
         }

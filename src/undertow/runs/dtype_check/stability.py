@@ -63,10 +63,10 @@ def block_of(rechecks: Iterable[Float32Check | None]) -> dict[str, Any]:
     return {"precision": {"models": parts}} if parts else {}
 
 
-def unknown_of(rechecks: Iterable[Float32Check | None]) -> list[str]:
+def unknown_effects(rechecks: Iterable[Float32Check | None]) -> list[str]:
     """Notes on models whose effect of precision is unknown."""
     return [
-        f"{again.facts['model']} was asked in {again.facts['dtype']}, and what that costs is not known: {again.facts['unknown']}"
+        f"{again.facts['model']} ran in {again.facts['dtype']}, and the effect of that is unknown: {again.facts['unknown']}"
         for again in rechecks
         if again is not None and again.facts.get("unknown")
     ]
@@ -92,7 +92,7 @@ def flag_unstable(
         return dict(manifest), table
     block = {**manifest["precision"], "could_change": [], "beyond_interval": 0, "unknown_results": 0}
     if table is not None:
-        ranges = _Ranges.of(table)
+        ranges = _Ranges.from_table(table)
         findings = audit.findings(observations, results)
         could = _could_change((audit, observations), results, ranges, findings)
         table = table.assign(
@@ -105,7 +105,7 @@ def flag_unstable(
         block["could_change"] = [*known, *sorted(named - set(known))]
         block |= _counted(table, results, ranges)
         block["models"] = [part | _largest(part["model"], table) for part in block["models"]]
-    return {**manifest, "precision": block | {"said": said(block)}}, table
+    return {**manifest, "precision": block | {"sentences": summary(block)}}, table
 
 
 def _could_change(
@@ -127,7 +127,9 @@ def _counted(table: pd.DataFrame, results: Sequence[Result], ranges: _Ranges) ->
     read = set(table["model"])
     tested = [one for one in results if _has_interval(one) and one.group.get("model") in read]
     halves = _halves(results)
-    beyond = [row for row in table.to_dict("records") if abs(row["error"]) > halves.get(_key_of_row(row), math.inf)]
+    beyond = [
+        row for row in table.to_dict("records") if abs(row["difference"]) > halves.get(_key_of_row(row), math.inf)
+    ]
     return {
         "beyond_interval": len(beyond),
         "unknown_results": sum(ranges.of_result(one) is None for one in tested),
@@ -182,12 +184,12 @@ class _Ranges:
     of_measure: Mapping[tuple[str, str], tuple[float, float]]
 
     @classmethod
-    def of(cls, table: pd.DataFrame) -> _Ranges:
+    def from_table(cls, table: pd.DataFrame) -> _Ranges:
         own: dict[Key, tuple[float, float]] = {}
         widest: dict[tuple[str, str], tuple[float, float]] = {}
         for row in table.to_dict("records"):
             ends = [float(row[name]) for name in ("low", "high")]
-            known = [end for end in (*ends, float(row["error"])) if math.isfinite(end)]
+            known = [end for end in (*ends, float(row["difference"])) if math.isfinite(end)]
             if all(map(math.isfinite, ends)):
                 own[_key_of_row(row)] = ends[0], ends[1]
             measure = str(row["model"]), str(row["measure"])
@@ -268,7 +270,7 @@ def _wording(text: str) -> str:
 # In words.
 
 
-def said(block: Mapping[str, Any]) -> list[str]:
+def summary(block: Mapping[str, Any]) -> list[str]:
     """Sentences on the effect of precision: one for each model, then on results and findings.
 
     Args:
@@ -282,11 +284,11 @@ def said(block: Mapping[str, Any]) -> list[str]:
             "what float32 says out."
         )
     if n_others:
-        sentences.append(f"Warning: in float32 {_how_many(n_others, 'finding')} could turn out otherwise.")
+        sentences.append(f"Warning: in float32 {_how_many(n_others, 'finding')} could change.")
     elif not n_unknown and not any(part.get("unknown") for part in block["models"]):
-        sentences.append("No finding turned when each result, by itself, was moved by the 95% interval of its error.")
+        sentences.append("No finding changes when each result, by itself, moves by the 95% interval of its error.")
     if n_unknown:
-        sentences.append(f"Of {_how_many(n_unknown, 'result')} the sample does not tell the error.")
+        sentences.append(f"The sample does not give the error of {_how_many(n_unknown, 'result')}.")
     return sentences
 
 
@@ -295,16 +297,16 @@ def _how_many(number: int, what: str) -> str:
 
 
 def _of_model(part: Mapping[str, Any]) -> str:
-    what = f"{part['model']} was asked in {part['dtype']}"
+    what = f"{part['model']} ran in {part['dtype']}"
     if part.get("unknown"):
-        return f"Warning: {what}, and what that costs is not known: {part['unknown'].rstrip('.')}."
+        return f"Warning: {what}, and the effect of that is unknown: {part['unknown'].rstrip('.')}."
     return f"{what}; {_read(part)}: {_apart(part)}{_moved(part)}."
 
 
 def _read(part: Mapping[str, Any]) -> str:
     if part["items"] == part["of_items"]:
-        return f"all {part['items']:,} items were read again in float32"
-    return f"{part['items']:,} of {part['of_items']:,} items, drawn at random, were read again in float32"
+        return f"all {part['items']:,} items were scored again in float32"
+    return f"{part['items']:,} of {part['of_items']:,} items, drawn at random, were scored again in float32"
 
 
 def _apart(part: Mapping[str, Any]) -> str:

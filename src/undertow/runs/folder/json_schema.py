@@ -85,7 +85,7 @@ class Precision(TypedDict, total=False):
     """The effect of reduced precision."""
 
     models: list[dict[str, Any]]
-    said: Texts
+    sentences: Texts
 
 
 @strict
@@ -94,7 +94,7 @@ class AnyDesign(TypedDict, total=False):
 
     protocol: str
     w_notes: Texts
-    unable: Texts
+    limitations: Texts
     words: dict[str, Texts]
     prompts: dict[str, str]
     prompt_masks: dict[str, Any]
@@ -117,7 +117,7 @@ class WordDesign(AnyDesign, total=False):
     notes: Texts
     covariates: dict[str, Covariate]
     inject: str
-    ends: Annotated[int, Field(ge=1, le=LARGEST)]
+    endpoint_window: Annotated[int, Field(ge=1, le=LARGEST)]
     threshold: Number
 
 
@@ -140,7 +140,7 @@ class ChecklistDesign(AnyDesign, total=False):
 
     margin: Number
     greedy: bool
-    reading: str
+    query_type: str
     title: str
     source: str
     notes: Texts
@@ -173,14 +173,14 @@ class Manifest(TypedDict):
     recorded: NotRequired[str]
     limit: NotRequired[Count]
     challenge_sha256: NotRequired[str]
-    about_sha256: NotRequired[str]
+    model_info_sha256: NotRequired[str]
     code_sha256: NotRequired[str]
     counts: NotRequired[dict[str, Count]]
     notes: NotRequired[Texts]
     graph: NotRequired[Graph]
     engine: NotRequired[dict[str, Any]]
     precision: NotRequired[Precision]
-    reading: NotRequired[dict[str, Decided]]
+    sanity_check: NotRequired[dict[str, Decided]]
     timing: NotRequired[dict[str, Number]]
     results_sha256: NotRequired[str]
 

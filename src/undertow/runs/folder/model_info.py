@@ -105,7 +105,7 @@ def checkpoint(name: str) -> dict[str, str | float]:
     return {"step": float(match[1]), "trajectory": str(path.parent)} if match and path.is_dir() else {}
 
 
-def read_about(path: Path | None) -> dict[str, dict[str, str | float]]:
+def read_model_info(path: Path | None) -> dict[str, dict[str, str | float]]:
     """Read facts about models by name: `[models.NAME]` with parameters, objective and post_training.
 
     Raises:
@@ -113,7 +113,7 @@ def read_about(path: Path | None) -> dict[str, dict[str, str | float]]:
     """
     if path is None:
         return {}
-    text = decode_text(read_file(path, MAX_BYTES, "a file about models"), path)
+    text = decode_text(read_file(path, MAX_BYTES, "a model-info file"), path)
     try:
         table = parse_toml(text)
     except ValueError as error:

@@ -38,7 +38,7 @@ from undertow.types import (
 if TYPE_CHECKING:
     import pandas as pd
 
-SUMMARY = "the answers of a finished run: replay:FOLDER, or replay:FOLDER@MODEL where it asked several"
+SUMMARY = "the answers of a finished run: replay:FOLDER, or replay:FOLDER@MODEL if it has several models"
 PREFIX = "replay:"
 NEEDED = ("model", "text", "options", "logprobs_nats", "other_words", "missing_reason")
 OTHER_WORDS_HIGH = "other_words.high"
@@ -65,8 +65,8 @@ def resolve(request: ModelRequest) -> ModelHandle | None:
     missing = [name for name in NEEDED if name not in record.observations]
     if missing:
         raise UndertowError(
-            f"{folder}: holds no probabilities of single words (no column {missing[0]!r}); name the folder of a spurious-correlation or "
-            "task-specification run that asked a model"
+            f"{folder}: has no log-probabilities of words (no column {missing[0]!r}); name the folder of a spurious-correlation or "
+            "task-specification run of a model"
         )
     rows = _rows(record.observations, folder, model_name)
     name = str(rows["model"].iloc[0])
@@ -118,7 +118,7 @@ def _table(folder: Path, holder: Mapping[str, Any], name: str) -> Mapping[str, A
     """An optional table of a manifest; empty if missing."""
     value = holder.get(name, {})
     if not isinstance(value, Mapping):
-        raise UndertowError(f"{folder / MANIFEST}: is damaged ({name} is no table); run the audit again")
+        raise UndertowError(f"{folder / MANIFEST}: is corrupt ({name} is no table); run the audit again")
     return value
 
 
@@ -132,14 +132,12 @@ def _rows(observations: pd.DataFrame, folder: Path, model_name: str) -> pd.DataF
     if not names:
         raise UndertowError(f"{folder / OBSERVATIONS}: holds no answers; run the audit again")
     if model_name and model_name not in names:
-        raise UndertowError(f"{folder}: did not ask {model_name!r}; it asked {', '.join(names)}")
+        raise UndertowError(f"{folder}: has no model {model_name!r}; it has {', '.join(names)}")
     if not model_name and len(names) > 1:
-        raise UndertowError(f"{folder}: asked {', '.join(names)}; name one, as in {PREFIX}{folder}@{names[0]}")
+        raise UndertowError(f"{folder}: has the models {', '.join(names)}; name one, as in {PREFIX}{folder}@{names[0]}")
     rows = observations[observations["model"].astype(str) == (model_name or names[0])]
     if rows.empty:  # a cell that is missing is equal to nothing
-        raise UndertowError(
-            f"{folder / OBSERVATIONS}: is damaged (a row does not say who was asked); run the audit again"
-        )
+        raise UndertowError(f"{folder / OBSERVATIONS}: is corrupt (a row has no model); run the audit again")
     return rows
 
 
@@ -154,7 +152,7 @@ def _answers(rows: pd.DataFrame, folder: Path) -> dict[_Key, Answer]:
         listed = rows.to_dict("records")
     except UnicodeDecodeError as error:
         raise UndertowError(
-            f"{folder / OBSERVATIONS}: is damaged (a text in it is not UTF-8); run the audit again"
+            f"{folder / OBSERVATIONS}: is corrupt (a text in it is not UTF-8); run the audit again"
         ) from error
     for row in listed:
         try:
@@ -162,7 +160,7 @@ def _answers(rows: pd.DataFrame, folder: Path) -> dict[_Key, Answer]:
             answers[str(row["text"]), options] = _answer(row, len(options))
         except (TypeError, ValueError) as error:
             raise UndertowError(
-                f"{folder / OBSERVATIONS}: is damaged (the answer to {str(row['text'])[:60]!r} does not hold together); "
+                f"{folder / OBSERVATIONS}: is corrupt (the answer to {str(row['text'])[:60]!r} does not hold together); "
                 "run the audit again"
             ) from error
     return answers
@@ -210,7 +208,7 @@ class ReplayModel:
     answers: Mapping[_Key, Answer]
     facts: Mapping[str, str | float]
     prompted: Mapping[str, Any]
-    notes: tuple[str, ...] = ("answers are those of an earlier run; no model was asked",)
+    notes: tuple[str, ...] = ("answers are those of an earlier run",)
 
     def answer(
         self, queries: Sequence[Query], protocol: str
@@ -220,12 +218,12 @@ class ReplayModel:
 
     def _answer(self, query: Query) -> Answer | UnsupportedQueryError:
         if not isinstance(query, (ClozeQuery, GenerateQuery)):
-            return UnsupportedQueryError("a recorded run holds sentences and prompts with words to look for only")
+            return UnsupportedQueryError("a finished run answers sentences and prompts with listed words only")
         options = tuple(" ".join(option.fills) for option in query.options)
         answer = self.answers.get((query.display_text(), options))
         if isinstance(query, GenerateQuery) and any(getattr(query, name) != how for name, how in self.prompted.items()):
             answer = None
-        return answer or UnsupportedQueryError(f"the run {self.identity.source} was not asked this")
+        return answer or UnsupportedQueryError(f"the run {self.identity.source} does not contain this query")
 
     def estimate_cost(self, queries: Sequence[Query], protocol: str) -> CostEstimate:
         """The number of recorded answers; looking them up costs nothing."""

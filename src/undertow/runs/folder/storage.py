@@ -47,7 +47,7 @@ MANIFEST, OBSERVATIONS, RESULTS = "manifest.json", "observations.parquet", "resu
 PRECISION = "precision.csv"
 RESULTS_SHA256 = "results_sha256"
 """Field of the manifest by which results that were changed are known."""
-PRECISION_NUMBERS = ("reduced", "float32", "error", "low", "high", "difference_over_halfwidth")
+PRECISION_NUMBERS = ("reduced_value", "float32_value", "difference", "low", "high", "difference_over_halfwidth")
 PRECISION_FLAG = "could_change"
 """Columns of the table that hold numbers, and one that holds True or False; the others but `measure` are of the group."""
 UNFINISHED = ".unfinished"
@@ -79,12 +79,12 @@ CELLS: Mapping[tuple[str, ...], Mapping[str, str]] = {
             ("item", "model", "document", "dimension", "gold", "text", "passage", "description_class", "wording", "sampling",
              "decoding", "answer", "missing_reason", "cluster"), TEXT,
         ),
-        **dict.fromkeys(("shots", "draw", "n_shots", "n_dropped_shots"), WHOLE), "nats": NUMBER, "yes_percent": NUMBER,
+        **dict.fromkeys(("shots", "sample_index", "n_shots", "n_dropped_shots"), WHOLE), "nats": NUMBER, "yes_percent": NUMBER,
     },
     ("occupation-checklist",): {
         **dict.fromkeys(
             ("item", "model", "question_type", "pair", "woman", "man", "occupation", "soc_code", "context", "attribute_donor", "attribute",
-             "category", "order", "subject", "attribute_holder", "gold", "text", "answer", "reading", "missing_reason", "cluster"), TEXT,
+             "category", "order", "subject", "attribute_holder", "gold", "text", "answer", "query_type", "missing_reason", "cluster"), TEXT,
         ),
         **dict.fromkeys(("yes", "female", "male", "both", "neither"), NUMBER), "wording": WHOLE, "whole": TRUTH,
     },
@@ -121,7 +121,7 @@ class ManifestFacts(dict[str, Any]):
         self._where, self._what = where, what
 
     def __missing__(self, name: str) -> Any:
-        raise CorruptRunError(f"{self._where}: is damaged ({self._what} does not say {name}); run the audit again")
+        raise CorruptRunError(f"{self._where}: is corrupt ({self._what} does not say {name}); run the audit again")
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,7 +133,7 @@ class Record:
         observations: a row per item, factors as columns.
         results: the measures.
         precision: in reduced precision, a row for each result of the sample that was scored again: model, measure and
-            group, the value in reduced precision and in float32, their difference (`error`) with its 95% interval, the farther end
+            group, the value in reduced precision and in float32, their `difference` with its 95% interval, the farther end
             of that in halves of the run's interval, and whether a finding could change; None for other runs.
     """
 
@@ -286,7 +286,7 @@ def _refuse_place(folder: Path, key: str, *, overwrite: bool, kind: Kind) -> Non
         raise UndertowError(f"{folder}: is not empty and holds no {kind.noun}; name another folder with --out")
     if not overwrite and kind.key(folder) != key:
         raise UndertowError(
-            f"{folder}: holds another {kind.noun}, or a damaged one; name another folder with --out{kind.replace}"
+            f"{folder}: holds another {kind.noun}, or a corrupt one; name another folder with --out{kind.replace}"
         )
 
 
@@ -363,7 +363,7 @@ def read_record(folder: Path) -> Record:
             f"{path}: is too large for the observations of a run ({error}); ask less in one run"
         ) from error
     except (ArrowException, OSError, ValueError) as error:
-        raise UndertowError(f"{path}: is damaged ({first_line(error)}); run the audit again") from error
+        raise UndertowError(f"{path}: is corrupt ({first_line(error)}); run the audit again") from error
     results = _read_results(folder)
     if results_sha256 and results_sha256 != _sha256(folder / RESULTS):
         _refuse_wrong(folder / RESULTS, "its numbers are not those that were measured: it was changed afterwards")
@@ -391,7 +391,7 @@ def _unnamed(design: Mapping[str, Any], observations: pd.DataFrame, results: Seq
 
 
 def _table_in(file: IO[bytes], n_bytes: int, cells: Mapping[str, str]) -> pd.DataFrame:
-    """A table whose texts are texts. What pandas noted in the file about its own types is left aside, and may be damaged.
+    """A table whose texts are texts. What pandas noted in the file about its own types is left aside, and may be corrupt.
 
     Args:
         file: a Parquet file.
@@ -486,7 +486,7 @@ def _read_precision(folder: Path) -> pd.DataFrame | None:
         numbers = {name: [float(cell or "nan") for cell in table[name]] for name in PRECISION_NUMBERS}
         return table.assign(**numbers, **{PRECISION_FLAG: table[PRECISION_FLAG] == "True"})
     except (ValueError, KeyError) as error:
-        raise UndertowError(f"{path}: is damaged ({first_line(error)}); run the audit again") from error
+        raise UndertowError(f"{path}: is corrupt ({first_line(error)}); run the audit again") from error
 
 
 def _read_manifest(folder: Path) -> dict[str, Any]:
@@ -512,7 +512,7 @@ def _sha256(path: Path) -> str:
 
 def _refuse_wrong(path: Path, wrong: str) -> None:
     if wrong:
-        raise CorruptRunError(f"{path}: is damaged ({wrong}); run the audit again")
+        raise CorruptRunError(f"{path}: is corrupt ({wrong}); run the audit again")
 
 
 def _read_results(folder: Path) -> list[Result]:
@@ -625,7 +625,7 @@ def read_json(path: Path, max_bytes: int | None = None) -> dict[str, Any]:
     try:
         value = parse_json(content.decode())
     except ValueError as error:
-        raise UndertowError(f"{path}: is damaged ({first_line(error)}); run the audit again") from error
+        raise UndertowError(f"{path}: is corrupt ({first_line(error)}); run the audit again") from error
     if not isinstance(value, dict):
-        raise UndertowError(f"{path}: is damaged (not a JSON object); run the audit again")
+        raise UndertowError(f"{path}: is corrupt (not a JSON object); run the audit again")
     return value

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 PASSED, FAILED, SKIPPED, ERROR = "passed", "failed", "skipped", "error"
 OUTCOMES = (PASSED, FAILED, SKIPPED, ERROR)
 DETECTABLE, CLEARLY_SIGNIFICANT = "detectable_slope", 0.01
-"""A number of `detail` that a slope has whose p is this or more: below, nobody needs to know what such a run could find."""
+"""A number of `extras` that a slope has whose p is this or more: below, nobody needs to know what such a run could find."""
 OF_OTHERS = (LOW, HIGH, MAGNITUDE_LOW, MAGNITUDE_HIGH, P, Q, DETECTABLE)
 """Numbers that say something of other sentences, which takes clusters enough."""
 MAX_NAMED = 8
@@ -50,7 +50,7 @@ _NAMED: Mapping[str, str] = {
     HIGH: "the high end of the 95% interval of",
     N: "the number of items behind",
     N_MISSING: "the number of missing items of",
-    MISSING_PERCENT: "the share of missing items of",
+    MISSING_PERCENT: "the missing share of",
 }
 """What numbers are called in a sentence, where it is not by their names."""
 
@@ -110,7 +110,7 @@ class RunReport:
         folder: the run folder, as the user named it.
         audit, model, run_key: from its manifest.
         judged: outcomes in the order of the rules and results.
-        unable: what the run states that it cannot detect, whatever the answers are.
+        limitations: what the run states that it cannot detect, whatever the answers are.
     """
 
     folder: Path
@@ -118,7 +118,7 @@ class RunReport:
     model: str
     run_key: str
     judged: tuple[RuleResult, ...]
-    unable: tuple[str, ...] = ()
+    limitations: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,7 +160,7 @@ class GateReport:
                 "audit": run.audit,
                 "model": run.model,
                 "outcomes": [one.as_json() for one in run.judged],
-                "unable": list(run.unable),
+                "limitations": list(run.limitations),
             }
             for run in self.runs
         ]
@@ -212,7 +212,7 @@ def gate(
     base = Path(baseline) if baseline is not None else None
     _check_baseline(read, base)
     held = read_record(base) if base is not None else None
-    judged = [_Run.of(folder, read_record(folder), base, held, progress).judged(read) for folder in folders]
+    judged = [_Run.from_records(folder, read_record(folder), base, held, progress).judged(read) for folder in folders]
     return GateReport(read, tuple(_with_unasked(read, judged)), base)
 
 
@@ -316,7 +316,7 @@ class _Target:
         if not math.isfinite(result.value):
             return math.nan
         if math.isnan(self.null_value) or (self.since and math.isnan(self.start_null_value)):
-            raise _UnfitError(f"has no neutral value to be far from, so no {of}; judge another number of it")
+            raise _UnfitError(f"has no null value, so it has no {of}; check another number")
         ends = [result.value] if of == MAGNITUDE else [result.low, result.value, result.high]
         if self.since:
             ends = [self.start + end for end in ends]
@@ -334,7 +334,7 @@ class _Target:
         if of in (P, Q):
             return "it is not tested"
         if of == MISSING_PERCENT:
-            return "nothing was asked"
+            return "it has no items"
         return "the run does not say why"
 
     def what(self, of: str, levels: Sequence[str]) -> str:
@@ -355,7 +355,7 @@ class _Target:
         if of not in MAGNITUDES:
             return "is", {VALUE: unit, LOW: unit, HIGH: unit, MISSING_PERCENT: " percent"}.get(of, "")
         before = {MAGNITUDE: "is", MAGNITUDE_LOW: "is at least", MAGNITUDE_HIGH: "is up to"}[of]
-        distance = f"from neutral ({formatted(self.null_value)})"
+        distance = f"from its null value ({formatted(self.null_value)})"
         behind = f"farther {distance} than in {self.since}" if self.since else distance
         by = "" if of == MAGNITUDE else f", by {'the interval of the change' if self.since else 'its interval'}"
         return before, f"{unit} {behind}{by}"
@@ -378,7 +378,9 @@ class _Run:
     changes: Sequence[_Target] | None
 
     @classmethod
-    def of(cls, folder: Path, record: Record, base: Path | None, baseline: Record | None, progress: Progress) -> _Run:
+    def from_records(
+        cls, folder: Path, record: Record, base: Path | None, baseline: Record | None, progress: Progress
+    ) -> _Run:
         results = [
             _Target(result, result.group, result.null_value, n_clusters=clusters_behind(record, result))
             for result in record.results
@@ -391,9 +393,11 @@ class _Run:
         audit = str(manifest["audit"])
         chosen = [rule for rule in rules.rules if rule.audit in ("", audit)]
         judged = [one for rule in chosen for one in self._judged(rules, rule)]
-        notes = manifest["design"].get("unable", [])
-        unable = tuple(printable(str(note)) for note in notes) if isinstance(notes, list) else ()
-        return RunReport(self.folder, audit, str(manifest["model"]), str(manifest["run_key"]), tuple(judged), unable)
+        notes = manifest["design"].get("limitations", [])
+        limitations = tuple(printable(str(note)) for note in notes) if isinstance(notes, list) else ()
+        return RunReport(
+            self.folder, audit, str(manifest["model"]), str(manifest["run_key"]), tuple(judged), limitations
+        )
 
     def _judged(self, rules: Rules, rule: Rule) -> Iterator[RuleResult]:
         among = self.changes if rule.against else self.results
@@ -542,7 +546,7 @@ def _tested(difference: Result) -> Result:
 
 
 N_CLUSTERS = "n_clusters"
-"""A number of `detail`."""
+"""A number of `extras`."""
 CROSSED = ("pair", "soc_code")
 """Columns of items that are in clusters in two ways."""
 

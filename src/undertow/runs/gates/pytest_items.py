@@ -42,7 +42,7 @@ class GateSession:
         """Add a collector to the session, so that its tests are counted and selected like others."""
         report = yield
         if self._gate is not None and isinstance(collector, pytest.Session) and report.passed:
-            report.result = [*report.result, GateCollector.of(collector, self._gate)]
+            report.result = [*report.result, GateCollector.from_gate(collector, self._gate)]
         return report
 
 
@@ -53,7 +53,7 @@ class GateCollector(pytest.Collector):
     runs: Sequence[RunReport]
 
     @classmethod
-    def of(cls, parent: pytest.Collector, gate: GateReport, only: RunReport | None = None) -> GateCollector:
+    def from_gate(cls, parent: pytest.Collector, gate: GateReport, only: RunReport | None = None) -> GateCollector:
         """The collector under a parent."""
         name = ROOT
         if only is not None:  # from the folder of the project, so that an id is the same on every machine
@@ -66,10 +66,10 @@ class GateCollector(pytest.Collector):
     def collect(self) -> Iterator[pytest.Item | pytest.Collector]:
         """A test for each rule and result; of several runs, each has its own collector."""
         if len(self.runs) > 1:
-            yield from (GateCollector.of(self, self.gate, run) for run in self.runs)
+            yield from (GateCollector.from_gate(self, self.gate, run) for run in self.runs)
             return
         for one in self.runs[0].judged:
-            yield RuleItem.of(self, self.gate, one)
+            yield RuleItem.from_result(self, self.gate, one)
 
 
 class RuleItem(pytest.Item):
@@ -79,7 +79,7 @@ class RuleItem(pytest.Item):
     rules: Path
 
     @classmethod
-    def of(cls, parent: GateCollector, gate: GateReport, judged: RuleResult) -> RuleItem:
+    def from_result(cls, parent: GateCollector, gate: GateReport, judged: RuleResult) -> RuleItem:
         """The test under a collector."""
         name = judged.name.replace("::", ":")
         # As text: what pytest makes of a name by itself does not take brackets for those of a parameter, and `--lf` then misses it.

@@ -243,7 +243,7 @@ def _check_thresholds(rule: Rule, where: str) -> None:
     if rule.at_least > rule.at_most:
         raise UndertowError(
             f"{where}: at_least {threshold(rule.at_least)} is above at_most {threshold(rule.at_most)}, so nothing can pass; "
-            "mend one of them"
+            "fix one of them"
         )
     if rule.against and rule.of in MAGNITUDES:
         return  # a change of magnitude goes both ways
@@ -252,6 +252,6 @@ def _check_thresholds(rule: Rule, where: str) -> None:
     if math.isinf(highest):
         what = f"{rule.of} is never below {threshold(lowest)}"
     if rule.at_most < lowest or rule.at_least > highest:
-        raise UndertowError(f"{where}: {what}, so {rule.allowed} is something that nothing can pass; mend it")
+        raise UndertowError(f"{where}: {what}, so {rule.allowed} is something that nothing can pass; fix it")
     if math.isfinite(lowest) and rule.at_least <= lowest and rule.at_most >= highest:
-        raise UndertowError(f"{where}: {what}, so {rule.allowed} is something that nothing can fail; mend it")
+        raise UndertowError(f"{where}: {what}, so {rule.allowed} is something that nothing can fail; fix it")

@@ -194,7 +194,7 @@ def auroc_p_value(
 def fitted_auroc_p_value(
     features: ArrayLike, positive: ArrayLike, cluster: ArrayLike, n_permutations: int, rng: np.random.Generator
 ) -> float:
-    """One-sided permutation p-value of the AUROC of held-out scores, fitted anew in every permutation; NaN as `auroc_p_value`.
+    """One-sided permutation p-value of the AUROC of held-out scores, fitted again in every permutation; NaN as `auroc_p_value`.
 
     Scores of a fit that left their cluster out depend on the marks of all the others, and with nothing to learn they lie below chance
     more often than above it: only shuffled marks that are fitted in the same way say what chance would give. The statistic and what is
@@ -288,7 +288,7 @@ def spread_interval(
     The middle is the estimate and not that of the draws: draws that repeat clusters are fitted better than samples are. The variance is
     made good for k clusters as in `undertow.stats.percentile_interval`. A share has its interval on the scale of its log-odds: AUROC
     of .62, .78 and .94 are held in 94 to 97 of 100 samples of 6 to 60 clusters, where percentiles hold .94 in 86 to 91 of up to
-    20; rates and accuracies of .3 to .94 in 93 to 99. Where fits and thresholds are held out and made anew in each draw, their AUROC and
+    20; rates and accuracies of .3 to .94 in 93 to 99. Where fits and thresholds are held out and made again in each draw, their AUROC and
     accuracy are held in 94 to 99 of 100 samples, with something to find or nothing; percentiles of held-out scores that stay as they are
     hold them in 70 to 93.
 
