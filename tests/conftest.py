@@ -6,7 +6,7 @@ import json
 import os
 import signal
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -100,15 +100,27 @@ def caches(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("caches")
 
 
-@pytest.fixture(autouse=True)
-def cache(caches: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A cache folder of the test's own, with the default model linked into it."""
-    folder = Path(tempfile.mkdtemp(dir=caches))
-    monkeypatch.setenv("UNDERTOW_CACHE", str(folder))
+def _use_new_cache(caches: Path, patch: pytest.MonkeyPatch) -> Path:
+    """Switch to an empty cache folder with the default model linked into it."""
+    patch.setenv("UNDERTOW_CACHE", tempfile.mkdtemp(dir=caches))
     if SMOLLM2.is_file():
         location("smollm2").parent.mkdir(parents=True)
         location("smollm2").symlink_to(SMOLLM2)
     return _folders.cache_folder()
+
+
+@pytest.fixture(scope="session", autouse=True)
+def session_cache(caches: Path) -> Iterator[None]:
+    """A cache for fixtures that several tests share, so that none reads or writes the user's."""
+    with pytest.MonkeyPatch.context() as patch:
+        _use_new_cache(caches, patch)
+        yield
+
+
+@pytest.fixture(autouse=True)
+def cache(caches: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A cache folder of the test's own."""
+    return _use_new_cache(caches, monkeypatch)
 
 
 @pytest.fixture

@@ -70,7 +70,7 @@ def test_items_are_documents_by_wordings_by_examples_by_decodings(
     items = items_of(audit, n_documents=2, shots="0,5", wordings=0, shot_wordings=0, draws=2, **options)
     assert len(items) == 2 * n_wordings * (1 + 2 * n_samplings) * n_decodings
     assert len({item.id for item in items}) == len(items)
-    names = ("description_class", "wording", "shots", "sampling", "sample_index", "decoding")
+    names = ("description_class", "wording", "shots", "sampling", "draw", "decoding")
     cells = Counter(tuple(str(item.factors[name]) for name in names) for item in items)
     assert set(cells.values()) == {2}
     assert {item.cluster for item in items} == {str(item.factors["document"]) for item in items}
@@ -107,7 +107,7 @@ def test_draws_have_examples_of_their_own_and_wordings_share_them() -> None:
     shown: dict[tuple[Any, ...], set[tuple[str, ...]]] = {}
     for item in items:
         texts = tuple(shot.partition("\n")[0] for shot in query_of(item).shots)
-        shown.setdefault((item.factors["document"], item.factors["sample_index"]), set()).add(texts)
+        shown.setdefault((item.factors["document"], item.factors["draw"]), set()).add(texts)
     assert all(len(texts) == 1 for texts in shown.values())
     for document in {key[0] for key in shown}:
         assert len({next(iter(shown[document, draw])) for draw in range(3)}) == 3
@@ -350,17 +350,17 @@ def test_the_weak_oracle_shows_the_category_of_the_right_answer() -> None:
 
 
 def test_decodings_are_those_that_are_named() -> None:
-    default = items_of(EXTRACTION, documents=1, classes="null")
+    default = items_of(EXTRACTION, n_documents=1, classes="null")
     assert [cast(ConstrainedGenerateQuery, item.query).constraint for item in default] == [
         UNCONSTRAINED,
         PASSAGE_TOKENS,
         SPAN,
     ]
-    named = items_of(EXTRACTION, documents=1, classes="null", decoding=f"{BEST_SPAN}, {UNCONSTRAINED}")
+    named = items_of(EXTRACTION, n_documents=1, classes="null", decoding=f"{BEST_SPAN}, {UNCONSTRAINED}")
     assert [item.factors["decoding"] for item in named] == [BEST_SPAN, UNCONSTRAINED]
     assert [
         cast(ConstrainedGenerateQuery, item.query).constraint
-        for item in items_of(REPHRASING, documents=1, classes="null")
+        for item in items_of(REPHRASING, n_documents=1, classes="null")
     ] == [UNCONSTRAINED]
 
 
@@ -370,7 +370,7 @@ def test_tokens_are_drawn_with_a_seed_for_each_draw_and_a_best_span_is_not_drawn
         decoding=f"{SPAN},{BEST_SPAN}",
     )  # fmt: skip
     drawn = {
-        (item.factors["shots"], item.factors["sample_index"], item.factors["decoding"]): cast(
+        (item.factors["shots"], item.factors["draw"], item.factors["decoding"]): cast(
             ConstrainedGenerateQuery, item.query
         )
         for item in items
@@ -381,8 +381,8 @@ def test_tokens_are_drawn_with_a_seed_for_each_draw_and_a_best_span_is_not_drawn
             assert (query.temperature, query.top_k, query.seed) == (0.0, 0, 0)
         else:
             assert (query.temperature, query.top_k, query.seed) == (0.7, 40, 3000 + int(str(draw)))
-    assert items_of(EXTRACTION, documents=1, classes="null", line_ends=True, decoding=UNCONSTRAINED)[0].query == ConstrainedGenerateQuery(
-        **{**dataclasses.asdict(items_of(EXTRACTION, documents=1, classes="null", decoding=UNCONSTRAINED)[0].query), "line_ends": True}
+    assert items_of(EXTRACTION, n_documents=1, classes="null", line_ends=True, decoding=UNCONSTRAINED)[0].query == ConstrainedGenerateQuery(
+        **{**dataclasses.asdict(items_of(EXTRACTION, n_documents=1, classes="null", decoding=UNCONSTRAINED)[0].query), "line_ends": True}
     )  # fmt: skip
 
 
@@ -395,7 +395,7 @@ def refuses(words: Sequence[str], audit: str, **options: Any) -> None:
         undertow.audit(audit, "there is no such model", **options)
     message = str(said.value)
     assert "\n" not in message
-    assert "no such model" not in message
+    assert "see `undertow list models`" not in message
     for word in words:
         assert word in message, message
 

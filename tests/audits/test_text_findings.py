@@ -470,7 +470,7 @@ def test_written_answers_without_their_texts_are_compared_with_no_copy(untold: N
         (PLAIN + "a,Yes,No\nb,perhaps,No\n", ["row 3", "'perhaps'"]),
         (PLAIN + "a,Yes,No\nb,No,No\na,yes,Yes\n", ["row 4", "document 'a'"]),
         ("document,gold,answer,shots\na,Yes,No,5\nb,Yes,No,many\n", ["row 3", "shots", "'many'"]),
-        ("document,gold,answer,sample_index\na,Yes,No,-1\n", ["row 2", "sample_index", "'-1'"]),
+        ("document,gold,answer,draw\na,Yes,No,-1\n", ["row 2", "draw", "'-1'"]),
         (PLAIN + "a,Yes,No\nb,Yes,No,more\n", ["row 3", "4 cells"]),
         ("document,gold,answer,gold\na,Yes,No,No\n", ["columns"]),
         (PLAIN + '"a,Yes,No\n', []),

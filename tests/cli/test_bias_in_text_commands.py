@@ -101,4 +101,4 @@ def test_a_run_with_every_option(cli: Cli, tmp_path: Path) -> None:
     assert set(frame["decoding"]) == {"span, T 0.7", "span-exact"}
     # Two statements and none without examples; one statement and none behind two, drawn twice.
     assert len(frame) == 3 * 2 * (3 + 2 * 2)
-    assert set(frame["sample_index"]) == {0, 1}
+    assert set(frame["draw"]) == {0, 1}

@@ -163,7 +163,7 @@ MASSES = (
     "m,date,0,1900,a,20.5,50,29.5\nm,date,1,1950,a,,,\nm,date,2,2000,a,40,30,30\nm,date,0,1900,b,0,0,100\n"
 )
 ANSWERS = (
-    "document,gold,answer,dimension,shots,sampling,sample_index,missing_reason,nats,yes_percent\n"
+    "document,gold,answer,dimension,shots,sampling,draw,missing_reason,nats,yes_percent\n"
     '1,yes,"Yes, it is.",age,0,,0,,-1.5,80\n2,no,No,,2,random,1,,,\n'
 )
 DOCUMENTS = (
@@ -189,7 +189,7 @@ compare W, G; X, W
 case even: gamma = 0, alpha = -1
 """
 PRECISION = (
-    "model,measure,w_name,reduced,float32,error,low,high,difference_over_halfwidth,could_change\n"
+    "model,measure,w_name,reduced_value,float32_value,difference,low,high,difference_over_halfwidth,could_change\n"
     "toy,slope,date,1.5,1.4,0.1,0.0,0.2,0.5,False\ntoy,slope,place,1.5,,0.1,0.0,0.2,0.5,True\n"
 )
 TO_JUDGE = (

@@ -356,7 +356,7 @@ def test_a_run_says_first_that_a_model_does_not_read(  # noqa: PLR0917 - a case 
     page = run.report.read_text(encoding="utf-8")
     assert ("sentences right that decide" in page) == bool(caveat)
     if caveat:
-        assert page.index(caveat) < page.index("Unclaimed is the probability")
+        assert page.index(caveat) < page.index("The mass of other words is the probability")
 
 
 def test_a_run_says_that_no_decided_sentence_was_answered(plant: Plant, tmp_path: Path, cli: Cli) -> None:

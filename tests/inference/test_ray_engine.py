@@ -207,7 +207,7 @@ def test_an_engine_of_ones_own_is_used_and_only_asked_for_what_is_missing(tmp_pa
 def test_a_worker_says_where_it_is_before_it_opens_the_model_and_refuses_another(tmp_path: Path) -> None:
     worker = Worker(str(tmp_path / "not there"), "")
     key = toy_found().identity.key(EXACT)
-    with pytest.raises(RuntimeError, match="before it heard the queries"):
+    with pytest.raises(RuntimeError, match="must be called before plan and answer"):
         list(worker.plan(frozenset()))
     placed, opened = worker.open(toy_found, key, dict, {})
     assert isinstance(placed, ray_engine.WorkerStarted)
@@ -412,7 +412,7 @@ def test_another_address_than_that_of_the_cluster_a_program_is_in_is_refused(poo
 
 @pytest.mark.parametrize(
     ("address", "words"),
-    [("", "No space left"), ("auto", "nothing there"), ("127.0.0.1:1", "127.0.0.1:1"), ("mute", "is no Ray")],
+    [("", "No space left"), ("auto", "nothing there"), ("127.0.0.1:1", "127.0.0.1:1"), ("mute", "is not Ray")],
 )
 def test_a_cluster_that_cannot_be_started_or_joined_is_one_sentence(
     pool: Any, address: str, words: str, monkeypatch: pytest.MonkeyPatch

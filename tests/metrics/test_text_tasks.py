@@ -138,7 +138,7 @@ def test_sd_is_the_populations_over_wordings_and_draws() -> None:
             "gold": "Yes",
             "answer": "Yes" if at < n else "No",
             "wording": wording,
-            "sample_index": draw,
+            "draw": draw,
             "shots": 5,
         }
         for (wording, draw), n in right.items()
@@ -597,7 +597,7 @@ def test_every_wording_has_its_score_interval_and_rank() -> None:
     """Ten, five and five of ten texts are right: the first is best, and the others share the second place."""
     said = {f"w{n}\nAnswer:": ["Yes"] * n + ["No"] * (10 - n) for n in (10, 5)} | {"again": ["No"] * 5 + ["Yes"] * 5}
     frame = diagnosed(said, ["Yes"] * 10)
-    frame.loc[frame["wording"] == "again", "sample_index"] = 0
+    frame.loc[frame["wording"] == "again", "draw"] = 0
     table = wording_scores(frame, {"task": DIAGNOSIS, "labels": YES_NO}, 0)
     assert set(table["measure"]) == {"accuracy", "f1", "f1_macro"}
     rows = table[table["measure"] == "accuracy"].set_index("wording")
@@ -624,7 +624,7 @@ def test_wordings_are_ranked_within_their_setting_and_missing_ones_are_counted()
 
 def test_draws_of_a_wording_are_taken_together() -> None:
     frames = [
-        diagnosed({"a": [answer] * 6}, ["Yes"] * 6, sample_index=draw, shots=5)
+        diagnosed({"a": [answer] * 6}, ["Yes"] * 6, draw=draw, shots=5)
         for draw, answer in enumerate(["Yes", "No"])
     ]
     table = wording_scores(pd.concat(frames, ignore_index=True), {"task": DIAGNOSIS, "labels": YES_NO}, 0, ["accuracy"])

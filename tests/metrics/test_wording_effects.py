@@ -101,7 +101,7 @@ def test_shares_of_draws_and_classes_by_hand() -> None:
     settings = [(0, "none", 0, 40), (5, "random", 0, 60), (5, "random", 1, 80)]
     frame = together(
         [
-            scoring(score + 5 * w, shots=shots, sampling=sampling, sample_index=draw, description_class=f"c{w}")
+            scoring(score + 5 * w, shots=shots, sampling=sampling, draw=draw, description_class=f"c{w}")
             for w in (-1, 1)
             for shots, sampling, draw, score in settings
         ]
@@ -119,7 +119,7 @@ def test_shares_are_over_the_wordings_that_every_setting_has() -> None:
     frame = together(
         [
             scoring(50, wording="w1"), scoring(95, wording="w2"),
-            scoring(70, wording="w1", shots=5, sampling="random"), scoring(90, wording="w1", shots=5, sampling="random", sample_index=1),
+            scoring(70, wording="w1", shots=5, sampling="random"), scoring(90, wording="w1", shots=5, sampling="random", draw=1),
         ]
     )  # fmt: skip
     ((_, sources),) = shares(frame).items()
@@ -176,7 +176,7 @@ def test_the_size_of_a_source_is_how_many_levels_it_has() -> None:
             scoring(
                 50 + 5 * w + 10 * draw + shots,
                 wording=f"w{w}",
-                sample_index=draw,
+                draw=draw,
                 shots=shots,
                 sampling="random" if shots else "none",
             )
@@ -213,7 +213,7 @@ def test_shares_of_slots_are_of_one_class_and_average_over_draws() -> None:
                 for a, b, draw in product((-1, 1), repeat=3)
             ),
             *(
-                scoring(50 + 5 * c, wording=f"{c}", slot_c=f"c{c}", description_class="own", sample_index=d)
+                scoring(50 + 5 * c, wording=f"{c}", slot_c=f"c{c}", description_class="own", draw=d)
                 for c in range(3) for d in range(2)
             ),
         ]

@@ -211,7 +211,7 @@ def run_frame(n_models: int, rng: Rng, *, varied: bool) -> pd.DataFrame:
                     {
                         "model": f"model {model}", "shots": "0", "sampling": "none", "decoding": "exact",
                         "document": f"text {text}", "dimension": labels[gold], "description_class": "question",
-                        "wording": " ".join(words.values()), "sample_index": 0, "gold": labels[gold],
+                        "wording": " ".join(words.values()), "draw": 0, "gold": labels[gold],
                         "answer": labels[gold if hits[text, at] else (gold + wrong[text, at]) % N_LABELS], "missing_reason": "",
                         "n_dropped_shots": 0, "nats": 0.0, **{f"slot_{name}": word for name, word in words.items()},
                     }

@@ -275,7 +275,7 @@ class Task:
             "wording": cell.wording.text,
             "shots": cell.n_shots,
             "sampling": cell.sampling,
-            "sample_index": cell.draw,
+            "draw": cell.draw,
             "decoding": decoding_name(cell.decoding, settings),
             "n_shots": len(shots),
             **{f"slot_{name}": level for name, level in cell.wording.slots.items()},

@@ -29,7 +29,7 @@ DEFAULTS: dict[str, str | int | float] = {
     "sampling": "", "draw": 0, "decoding": "recorded", "missing_reason": "", "n_dropped_shots": 0, "nats": math.nan,
 }  # fmt: skip
 """What a column is where a table lacks it; a sampling that is not told goes by the number of examples."""
-CELL = ("model", "description_class", "wording", "shots", "sampling", "sample_index", "decoding")
+CELL = ("model", "description_class", "wording", "shots", "sampling", "draw", "decoding")
 """Answers that are alike in these are to different documents."""
 COUNTS = ("shots", "draw", "n_dropped_shots", "n_shots")
 MAX_COUNT = 10**9

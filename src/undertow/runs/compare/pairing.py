@@ -32,7 +32,7 @@ ANSWERED_BEFORE = ("granted_female", "granted_male")
 """Columns with earlier answers that went into a question: where they differ, so may its text."""
 FACTORS = (
     "challenge", "prompt", "part", "w_name", "w_index", "w", "sentence", "document", "description_class", "wording", "shots",
-    "sampling", "sample_index", "decoding", "question_type", "pair", "occupation", "attribute", "category", "context", "order", "subject",
+    "sampling", "draw", "decoding", "question_type", "pair", "occupation", "attribute", "category", "context", "order", "subject",
     "attribute_holder",
 )  # fmt: skip
 """Columns that tell the rows of a recorded table apart; its names of items say who answered, or where a row stands."""

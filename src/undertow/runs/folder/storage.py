@@ -79,7 +79,7 @@ CELLS: Mapping[tuple[str, ...], Mapping[str, str]] = {
             ("item", "model", "document", "dimension", "gold", "text", "passage", "description_class", "wording", "sampling",
              "decoding", "answer", "missing_reason", "cluster"), TEXT,
         ),
-        **dict.fromkeys(("shots", "sample_index", "n_shots", "n_dropped_shots"), WHOLE), "nats": NUMBER, "yes_percent": NUMBER,
+        **dict.fromkeys(("shots", "draw", "n_shots", "n_dropped_shots"), WHOLE), "nats": NUMBER, "yes_percent": NUMBER,
     },
     ("occupation-checklist",): {
         **dict.fromkeys(
