@@ -26,7 +26,7 @@ from typing import IO, TYPE_CHECKING, Any, TextIO, overload
 import numpy as np
 import pandas as pd
 
-from undertow._files import TooLargeError, first_line, is_plain_file, json_of, parquet_table
+from undertow._files import TooLargeError, csv_value, first_line, is_plain_file, json_of, parquet_table
 from undertow.audits.shared.recorded_covariates import axis_of
 from undertow.data.sentences.sentence_set import BOUNDS, KNOWN_FACTORS, TAKEN
 from undertow.data.text_files import repeated, separator
@@ -350,7 +350,7 @@ def rows_of(path: Path, file: TextIO, **how: Any) -> Iterator[tuple[int, list[st
             raise UndertowError(
                 f"{path}: holds more than {MAX_LINE_CELLS:,} cells, which is all that is read; {TOO_MANY}"
             )
-        yield reader.line_num, row
+        yield reader.line_num, row if how.get("delimiter") == "\t" else list(map(csv_value, row))
 
 
 @dataclass(slots=True)
