@@ -60,7 +60,7 @@ def test_a_log_is_scored(how: str, log: dict[str, Any], tmp_path: Path) -> None:
     assert (scored["female"] == 30.0 + scored["w_index"]).all()
     assert set(scored["male"]) == {20.0}
     slopes = run.results[(run.results["measure"] == "slope") & (run.results["pronoun"] == "female")]
-    assert slopes["value"].tolist() == pytest.approx([1.0] * len(slopes))
+    assert slopes["value"].dropna().tolist() == pytest.approx([1.0, 1.0])  # of prompt A too little is left
 
 
 def test_two_models_are_measured_beside_each_other(exported: Path, tmp_path: Path) -> None:
@@ -107,12 +107,11 @@ def test_a_changed_field_is_named(
         del holder[place[-1]]
     else:
         holder[place[-1]] = value
-    for path in (write_json(log, tmp_path / "log.json"),):
-        with pytest.raises(UndertowError) as refusal:
-            undertow.score(path, out=tmp_path / "run")
-        assert said in str(refusal.value)
-        assert "log.json" in str(refusal.value)
-        assert not (tmp_path / "run").exists()
+    with pytest.raises(UndertowError) as refusal:
+        undertow.score(write_json(log, tmp_path / "log.json"), out=tmp_path / "run")
+    assert said in str(refusal.value)
+    assert "log.json" in str(refusal.value)
+    assert not (tmp_path / "run").exists()
 
 
 def test_other_tasks_and_a_second_epoch_are_refused(log: dict[str, Any], tmp_path: Path) -> None:

@@ -456,6 +456,8 @@ def _factors(table: Table) -> pd.DataFrame:
         index.isna() | (index % 1 != 0) | (index.abs() > MAX_INDEX),
         lambda row: f"w_index is {cells['w_index'].iloc[row]!r}; it must be a whole number, the place of w in its list",
     )
+    for name in ("model", "w_name"):
+        table.refuse_first(cells[name].str.strip() == "", lambda _, name=name: f"{name} is empty; name it in every row")
     sentence = next((name for name in ("cluster", "text_index", "text") if name in cells.columns), None)
     frame = pd.DataFrame(
         {
