@@ -52,7 +52,7 @@ class Kind:
     make: Callable[[Path], None]
     files: Sequence[str]
     read: Callable[[Path, random.Random], object]
-    commands: Sequence[Sequence[str]]
+    commands: Sequence[tuple[str, ...]]
 
 
 def edit(path: Path, choice: random.Random) -> str:
@@ -93,7 +93,13 @@ def read_run(folder: Path, choice: random.Random) -> object:
     record = read_record(folder / "run")
     audit, observations = audit_of(record), observations_of(record)
     run = undertow.load_run(folder / "run")
-    said = [repr(run), run._repr_html_(), repr(rows_of(record.results)), run.tables, audit.tables(observations)]
+    said: list[Any] = [
+        repr(run),
+        run._repr_html_(),
+        repr(rows_of(record.results)),
+        run.tables,
+        audit.tables(observations),
+    ]
     if choice.randrange(FIGURES_OF) == 0:
         with tempfile.TemporaryDirectory() as scratch:
             write_report(audit, observations, record)(Path(scratch))
@@ -206,13 +212,16 @@ TABLES = {
 
 
 def table_of(audit: str) -> Kind:
+    def make(folder: Path) -> None:
+        (folder / "t.csv").write_text(TABLES[audit], encoding="utf-8")
+
     def read(folder: Path, choice: random.Random) -> object:
         del choice
         with tempfile.TemporaryDirectory() as scratch:
             return undertow.score(folder / "t.csv", audit=audit, out=Path(scratch) / "scored").findings
 
     return Kind(
-        lambda folder: (folder / "t.csv").write_text(TABLES[audit], encoding="utf-8") and None,
+        make,
         ["t.csv"],
         read,
         [("score", "t.csv", "--audit", audit, "--out", "scored")],

@@ -35,14 +35,15 @@ SEASON = [SPRING, "summer", "autumn", "winter"]
 XE = [WORD, "xem"]
 ze = ["ze", "zir"]
 """
-EQUATIONS = """W := normal()
+EQUATIONS = """gamma = 1
+W := normal()
 G := bernoulli(0.5)
-S := W + G > 1
+S := W + gamma * G > 1
 select S
 compare W, G
-case sum\u2028* FORGED\x9b2J:
+case sum\u2028* FORGED\x9b2J: gamma = 2
 """
-GRAPH = "W -> S <- G; [S]\nW: a date\x9b2J\u202e and forged\n"
+GRAPH = "W -> X; W -> S <- G; G -> Y; [S]\nW: a date\x9b2J\u202e and forged\n"
 ENDS = (
     "model",
     "occupation",
@@ -64,6 +65,8 @@ def written(folder: Path, harm: str) -> dict[str, str]:
     for name in ("TITLE", "SOURCE", "SEASON", "SPRING", "XE", "WORD"):
         challenge = challenge.replace(name, json.dumps(f"{name.lower()}{harm}"))
     (folder / "c.toml").write_text(challenge, encoding="utf-8")
+    one_word = challenge.replace(json.dumps(f"word{harm}"), '"xe"')
+    (folder / "one.toml").write_text(one_word, encoding="utf-8")
     (folder / "rules.toml").write_text(rules.replace("PRONOUN", json.dumps(f"male{harm}")), encoding="utf-8")
     rows = [
         {"model": model, "challenge": f"c{harm}", "w_name": f"w{harm}", "w_index": at, "w": f"{at}{harm}", "cluster": cluster,
@@ -71,17 +74,17 @@ def written(folder: Path, harm: str) -> dict[str, str]:
         for model in ("m", f"n{harm}") for cluster in "ab" for at in range(9)
     ]  # fmt: skip
     pd.DataFrame(rows).to_parquet(folder / "t.parquet")
-    path = PATH if harm == HARM else "p"
+    called = PATH if harm == HARM else "p"
     ends = [
         (f"{model}{harm}", f"job{job}{harm}", participant, kind, 1, 20.0 + job, 21.0 + job + 8 * (kind == "unspecified"), 40.0, 35.0)
         for model in ("m", "n") for job in range(6)
         for participant, kind in (("someone", "unspecified"), ("man", "male"), ("woman", "female"))
     ]  # fmt: skip
     pd.DataFrame(ends, columns=list(ENDS)).to_parquet(folder / "ends.parquet")
-    (folder / f"{path}.scm").write_text(
+    (folder / f"{called}.scm").write_text(
         EQUATIONS if harm == HARM else EQUATIONS.replace("\u2028* FORGED\x9b2J", ""), encoding="utf-8"
     )
-    (folder / f"{path}.dag").write_text(GRAPH, encoding="utf-8")
+    (folder / f"{called}.dag").write_text(GRAPH, encoding="utf-8")
     line = {
         "text": f"The man said that ___ was late{harm}.",
         "options": {f"yes{harm}": ["he"], "no": ["she"]},
@@ -101,19 +104,19 @@ def written(folder: Path, harm: str) -> dict[str, str]:
         "check": ("gate", "scored", "run", "--rules", "rules.toml", "--junit", "junit.xml"),
         "check --json": ("gate", "scored", "--rules", "rules.toml", "--json"),
         "lm-eval": ("export", "lm-eval", "spurious-correlation", "--challenge", "c.toml", "--out", "lm-eval"),
-        "inspect": ("export", "inspect", "spurious-correlation", "--challenge", "c.toml", "--out", f"{path}-inspect"),
-        "report": ("report", "scored", "--graph", f"{path}.dag"),
-        "rescored": ("score", "scored", "--out", f"{path}-scored"),
-        "report elsewhere": ("report", f"{path}-scored"),
-        "graph": ("graph", f"{path}.dag", "--out", f"{path}.svg"),
-        "graph --json": ("graph", f"{path}.dag", "--json"),
-        "simulate": ("simulate", f"{path}.scm", "--draws", "2000", "--out", "simulated"),
-        "simulate --json": ("simulate", f"{path}.scm", "--draws", "2000", "--json"),
+        "inspect": ("export", "inspect", "spurious-correlation", "--challenge", "one.toml", "--out", f"{called}-inspect"),
+        "report": ("report", "scored", "--graph", f"{called}.dag"),
+        "rescored": ("score", "scored", "--out", f"{called}-scored"),
+        "report elsewhere": ("report", f"{called}-scored"),
+        "graph": ("graph", f"{called}.dag", "--out", f"{called}.svg"),
+        "graph --json": ("graph", f"{called}.dag", "--json"),
+        "simulate": ("simulate", f"{called}.scm", "--draws", "2000", "--out", "simulated"),
+        "simulate --json": ("simulate", f"{called}.scm", "--draws", "2000", "--json"),
         "guard": ("guard", f"The man said that ___ was late{harm}.", "-m", "toy", "--options", "a: he; b: she", *SMALL),
         "guard lines": ("guard", "--file", "lines.jsonl", "-m", "toy", *SMALL),
         "power --csv": ("power", "c.toml", "--csv"),
         "challenge --csv": ("challenge", "c.toml", "--csv"),
-        "corpus": ("lab", "corpus", f"{path}.jsonl", "--people", "200"),
+        "corpus": ("lab", "corpus", f"{called}.jsonl", "--people", "200"),
         "ends": ("score", "ends.parquet", "--audit", "task-specification", "--out", "ends"),
         "scaling": ("scaling", "ends", "--size", f"m{harm}=1e6"),
         "scaling --json": ("scaling", "ends", "--json"),
@@ -140,7 +143,7 @@ def written(folder: Path, harm: str) -> dict[str, str]:
     item = next(iter(Book(folder / "rephrased", "me").rephrasings))
     (folder / "rephrased" / ANNOTATIONS).write_text(json.dumps(judged | {"item": item}) + "\n", encoding="utf-8")
     refused = {
-        "lab verify": ("lab", "verify", "--out", f"{path}-lab"),
+        "lab verify": ("lab", "verify", "--out", f"{called}-lab"),
         "cache prune": ("cache", "prune", "-m", f"m{harm}"),
     }
     for name, command in {"annotate": ("annotate", "rephrased", "--summary"), **refused}.items():

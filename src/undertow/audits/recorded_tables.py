@@ -457,7 +457,8 @@ def _factors(table: Table) -> pd.DataFrame:
         lambda row: f"w_index is {cells['w_index'].iloc[row]!r}; it must be a whole number, the place of w in its list",
     )
     for name in ("model", "w_name"):
-        table.refuse_first(cells[name].str.strip() == "", lambda _, name=name: f"{name} is empty; name it in every row")
+        said = f"{name} is empty; name it in every row"
+        table.refuse_first(cells[name].str.strip() == "", lambda _, said=said: said)  # type: ignore[misc]
     sentence = next((name for name in ("cluster", "text_index", "text") if name in cells.columns), None)
     frame = pd.DataFrame(
         {

@@ -91,7 +91,7 @@ class Score(TypedDict):
     explanation: NotRequired[str | None]
 
 
-_HEADER, _WHOLE, _SAMPLE, _SCORE = map(TypeAdapter, (Header, WholeLog, Sample, Score))
+_HEADER, _WHOLE, _SAMPLE, _SCORE = TypeAdapter(Header), TypeAdapter(WholeLog), TypeAdapter(Sample), TypeAdapter(Score)
 
 
 def is_log(path: Path) -> bool:
@@ -198,14 +198,15 @@ class _Logs:
         with tempfile.TemporaryDirectory(prefix="undertow-") as folder:
             table = Path(folder) / f"{self.path.name or 'logs'}.parquet"
             frame = pd.DataFrame(self.rows)
-            texts = [name for name in frame if name not in NUMBERS and not name.startswith("group:")]
+            texts = [name for name in map(str, frame) if name not in NUMBERS and not name.startswith("group:")]
             frame.astype(dict.fromkeys(texts, str)).to_parquet(table, index=False)
             try:
                 observations, recorded = audits.load(AUDIT).load_recorded(table, "")
             except UndertowError as error:
                 said = str(error).replace(f"{table}, ", "").replace(f"{table}: ", f"{self.path}: ")
                 raise UndertowError(_ROW.sub(lambda match: self.places[int(match[1]) - 1], said, count=1)) from error
-        known = {name: origin.design[name] for name in ("title", "source", "prompts") if name in origin.design}
+        given = origin.design
+        known: dict[str, Any] = {name: given[name] for name in ("title", "source", "prompts") if name in given}
         return replace(observations, design={**observations.design, **known}), recorded
 
 
