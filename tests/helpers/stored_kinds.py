@@ -19,6 +19,7 @@ import undertow
 from helpers import readers
 from helpers import tiny_models as tiny
 from helpers.json_edits import edited
+from undertow import audits
 from undertow.app.annotation import ANNOTATIONS, CATEGORIES, summary
 from undertow.app.run_browser import rows_of
 from undertow.audits.base import EXACT
@@ -28,7 +29,7 @@ from undertow.lab.training.checkpoint_folder import RECORD, CheckpointDir
 from undertow.lab.training.pretrain import MASKED
 from undertow.models import resolve
 from undertow.models.base import ModelRequest
-from undertow.runs.compare.compare_folders import JSON, Runs
+from undertow.runs.compare.compare_folders import JSON, CompareOptions, Runs, check_folder
 from undertow.runs.finished_run import audit_of, observations_of
 from undertow.runs.folder.storage import read_record
 from undertow.runs.pipeline import write_report
@@ -148,7 +149,8 @@ def compared(folder: Path) -> None:
 
 def read_compared(folder: Path, choice: random.Random) -> object:
     del choice
-    return undertow.compare(folder / "other", folder / "run").write(folder / "compared")
+    key = Runs.read([folder / "other", folder / "run"]).key(CompareOptions())
+    return check_folder(folder / "compared", key)
 
 
 # Recorded tables.
@@ -216,9 +218,12 @@ def table_of(audit: str) -> Kind:
         (folder / "t.csv").write_text(TABLES[audit], encoding="utf-8")
 
     def read(folder: Path, choice: random.Random) -> object:
-        del choice
-        with tempfile.TemporaryDirectory() as scratch:
-            return undertow.score(folder / "t.csv", audit=audit, out=Path(scratch) / "scored").findings
+        chosen = audits.load(audit)
+        observations, _ = chosen.load_recorded(folder / "t.csv", "")
+        results = chosen.measure(observations, 0)
+        if choice.randrange(FIGURES_OF) == 0:
+            list(chosen.draw(observations, results))
+        return chosen.findings(observations, results), chosen.report_text(observations, results)
 
     return Kind(
         make,

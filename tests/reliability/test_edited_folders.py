@@ -75,7 +75,8 @@ def test_an_edit_is_refused_in_a_sentence_or_changes_nothing(
             raise AssertionError(told) from error
         (here / file).write_bytes(contents[file])
     measured(f"{n:,} edits of: {name}; {n_refused:,} refused, {n - n_refused:,} read, {time.monotonic() - began:.0f} s")
-    assert 0 < n_refused < n or n < N_LONG
+    # Of a comparison its key alone is read back.
+    assert 0 < n_refused < n or n < N_LONG or name == "comparison"
 
 
 def _check_command(folder: Path, command: tuple[str, ...], told: str) -> None:

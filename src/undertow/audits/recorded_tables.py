@@ -237,7 +237,11 @@ def _read_parquet(path: Path) -> Table:
         raise UndertowError(f"{path}: {error}; {TOO_MANY}") from error
     except pa.ArrowException as error:
         raise ValueError(str(error)) from error
-    return Table(path, cells, _Places("row", range(1, len(cells) + 1)), index)
+    read = Table(path, cells, _Places("row", range(1, len(cells) + 1)), index)
+    for name in names:
+        said = f"{name} holds a zero byte; take it out"
+        read.refuse_first(cells[name].str.contains("\0", regex=False), lambda _, said=said: said)  # type: ignore[misc]
+    return read
 
 
 def _as_text(cells: pa.Array) -> pa.Array:
@@ -377,6 +381,10 @@ class _Lines:
                 raise UndertowError(
                     f"{self.path}, line {self.n_lines}: a row is longer than {MAX_ROW_CHARS:,} letters, which is all that is read; "
                     "look for a quote that does not end, or leave out columns"
+                )
+            if "\0" in line:  # two names that differ in it alone would be one name to numpy
+                raise UndertowError(
+                    f"{self.path}, line {self.n_lines}: holds a zero byte; save the table as plain text"
                 )
             yield line
 
