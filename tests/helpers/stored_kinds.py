@@ -147,10 +147,10 @@ def compared(folder: Path) -> None:
     undertow.compare(folder / "other", folder / "run").write(folder / "compared")
 
 
-def read_compared(folder: Path, choice: random.Random) -> object:
+def read_compared(folder: Path, choice: random.Random) -> None:
     del choice
     key = Runs.read([folder / "other", folder / "run"]).key(CompareOptions())
-    return check_folder(folder / "compared", key)
+    check_folder(folder / "compared", key)
 
 
 # Recorded tables.
