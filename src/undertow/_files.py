@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
-from undertow.errors import UndertowError
+from undertow.errors import UndertowError, on_one_line
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -309,8 +309,30 @@ def is_encodable(value: str) -> bool:
     return True
 
 
+FORMULA_SIGNS = (
+    "=+-@\N{FULLWIDTH EQUALS SIGN}\N{FULLWIDTH PLUS SIGN}\N{FULLWIDTH HYPHEN-MINUS}\N{FULLWIDTH COMMERCIAL AT}"
+)
+"""Signs that a spreadsheet may take for the beginning of a formula; the last four where it is used in East Asia."""
+
+
+_FORMULA = re.compile(rf"'*\s*[{re.escape(FORMULA_SIGNS)}]")
+
+
+def csv_cell(cell: Any) -> Any:
+    """A cell as every CSV file of ours has it: text on one line, with an apostrophe before what looks like a formula."""
+    if not isinstance(cell, str):
+        return cell
+    line = on_one_line(cell)
+    return f"'{line}" if _FORMULA.match(line) and not re.fullmatch(r"[+-]?\d+(\.\d+)?", line) else line
+
+
+def csv_value(cell: str) -> str:
+    """The text of a cell of a CSV file: without the apostrophe that `csv_cell` puts before a formula."""
+    return cell[1:] if cell.startswith("'") and _FORMULA.match(cell) else cell
+
+
 LONE_SURROGATE = "holds half of a character (a lone surrogate)"
-"""Error words for a text that cannot be encoded."""
+"""What a text that is not whole does, as an error has it."""
 
 
 def first_line(error: BaseException, redact: Callable[[str], str] = str) -> str:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import csv
 import importlib.util
-import io
 import json
 import math
 import os
@@ -106,37 +104,6 @@ def test_steps_are_read_from_what_a_server_gives(task: ModuleType) -> None:
     assert task.steps_of(SimpleNamespace(choices=[SimpleNamespace(logprobs=None)])) == []
 
 
-def test_the_table_of_a_log_is_scored(
-    task: ModuleType,
-    exported: Path,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    """Its columns are those that `undertow score` reads; a sample without a score is missing, with the reason."""
-    lines = [json.loads(line) for line in (exported / "items.jsonl").read_text(encoding="utf-8").splitlines()]
-    masses = {"female": 30.0, "male": 20.0, "neutral": 10.0, "other_words": 40.0}
-    samples = [
-        SimpleNamespace(
-            input=line["input"],
-            metadata=line["metadata"],
-            scores={} if at == 0 else {task.SCORER: SimpleNamespace(value=masses, explanation="")},
-        )
-        for at, line in enumerate(lines)
-    ]
-    log = SimpleNamespace(samples=samples, eval=SimpleNamespace(model="m"))
-    module = ModuleType("inspect_ai.log")
-    module.read_eval_log = lambda place: log  # type: ignore[attr-defined]
-    monkeypatch.setitem(sys.modules, "inspect_ai.log", module)
-    task.write_table("log.eval")
-    (tmp_path / "masses.csv").write_text(capsys.readouterr().out, encoding="utf-8")
-    run = undertow.score(tmp_path / "masses.csv", audit="spurious-correlation", out=tmp_path / "run")
-    assert run.manifest["counts"] == {"items": 18, "missing": 1}
-    rows = run.observations
-    assert rows["missing_reason"].tolist() == ["the log holds no score of it", *[""] * 17]
-    assert set(rows["other_words"].iloc[1:]) == {40.0}
-
-
 @pytest.mark.slow
 def test_inspect_runs_it_and_its_log_is_measured(
     exported: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -164,15 +131,14 @@ print(log.status, log.location)
     )  # fmt: skip
     status, place = done.stdout.split()[-2:]
     assert status == "success"
-    table = subprocess.run(
-        [sys.executable, str(exported / "task.py"), place], capture_output=True, text=True, check=True, timeout=100
-    ).stdout
-    rows = list(csv.DictReader(io.StringIO(table)))
-    assert len(rows) == 18
-    assert {(row["female"], row["male"]) for row in rows} == {("100.0", "0.0"), ("0.0", "100.0"), ("", "")}
-    n_empty = sum(row["missing_reason"] == "the answer is empty" for row in rows)
-    assert n_empty in (4, 5)
-    (tmp_path / "masses.csv").write_text(table, encoding="utf-8")
     monkeypatch.setattr(pipeline, "write_report", lambda *_: lambda folder: None)
-    run = undertow.score(tmp_path / "masses.csv", audit="spurious-correlation", out=tmp_path / "run")
+    run = undertow.score(place, out=tmp_path / "run")
+    rows = run.observations
+    assert set(zip(rows["female"].fillna(-1), rows["male"].fillna(-1), strict=True)) == {
+        (100.0, 0.0),
+        (0.0, 100.0),
+        (-1.0, -1.0),
+    }
+    n_empty = int((rows["missing_reason"] == "the answer is empty").sum())
+    assert n_empty in (4, 5)
     assert run.manifest["counts"] == {"items": 18, "missing": n_empty}

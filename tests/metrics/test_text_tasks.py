@@ -624,8 +624,7 @@ def test_wordings_are_ranked_within_their_setting_and_missing_ones_are_counted()
 
 def test_draws_of_a_wording_are_taken_together() -> None:
     frames = [
-        diagnosed({"a": [answer] * 6}, ["Yes"] * 6, draw=draw, shots=5)
-        for draw, answer in enumerate(["Yes", "No"])
+        diagnosed({"a": [answer] * 6}, ["Yes"] * 6, draw=draw, shots=5) for draw, answer in enumerate(["Yes", "No"])
     ]
     table = wording_scores(pd.concat(frames, ignore_index=True), {"task": DIAGNOSIS, "labels": YES_NO}, 0, ["accuracy"])
     assert table[["score", "n"]].to_numpy().tolist() == [[50.0, 12]]

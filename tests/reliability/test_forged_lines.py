@@ -12,13 +12,17 @@ from xml.etree import ElementTree as ET
 import pandas as pd
 import pytest
 from markdown_it import MarkdownIt
+from undertow.app.annotation import ANNOTATIONS, Book
 
 import undertow
 from helpers.command_line import in_process
 
 FORGED = "* FORGED"
+SMALL = ("--challenge", "simplified", "--date-count", "2")
 SIGNS = ("\n", "\r", "\r\n", "\v", "\f", "\x1c", "\x85", "\u2028", "\u2029", "\x1b[2J", "\x9b2J", "\u202e", "\t")
 MARKED = "\n\n# head\n| a | b |\n|---|---|\n```\n- **bold** [x](y) `c` <b>d</b> &lt; ~~e~~ _f_"
+PATH = "p\n* FORGED\x1b[2J\u2028* FORGED"
+"""What a file or folder may be called."""
 HARM = "".join(f"{sign}{FORGED}" for sign in SIGNS) + MARKED
 CHALLENGE = """
 title = TITLE
@@ -31,6 +35,26 @@ SEASON = [SPRING, "summer", "autumn", "winter"]
 XE = [WORD, "xem"]
 ze = ["ze", "zir"]
 """
+EQUATIONS = """gamma = 1
+W := normal()
+G := bernoulli(0.5)
+S := W + gamma * G > 1
+select S
+compare W, G
+case sum\u2028* FORGED\x9b2J: gamma = 2
+"""
+GRAPH = "W -> X; W -> S <- G; G -> Y; [S]\nW: a date\x9b2J\u202e and forged\n"
+ENDS = (
+    "model",
+    "occupation",
+    "participant",
+    "participant_class",
+    "coreferent",
+    "w_first_female",
+    "w_last_female",
+    "w_first_male",
+    "w_last_male",
+)
 RULES = '[[rule]]\nname = "r"\nmeasure = "slope"\nof = "size"\nat_most = -1\nwhere = {pronoun = [PRONOUN]}\n'
 
 
@@ -41,6 +65,8 @@ def written(folder: Path, harm: str) -> dict[str, str]:
     for name in ("TITLE", "SOURCE", "SEASON", "SPRING", "XE", "WORD"):
         challenge = challenge.replace(name, json.dumps(f"{name.lower()}{harm}"))
     (folder / "c.toml").write_text(challenge, encoding="utf-8")
+    one_word = challenge.replace(json.dumps(f"word{harm}"), '"xe"')
+    (folder / "one.toml").write_text(one_word, encoding="utf-8")
     (folder / "rules.toml").write_text(rules.replace("PRONOUN", json.dumps(f"male{harm}")), encoding="utf-8")
     rows = [
         {"model": model, "challenge": f"c{harm}", "w_name": f"w{harm}", "w_index": at, "w": f"{at}{harm}", "cluster": cluster,
@@ -48,6 +74,23 @@ def written(folder: Path, harm: str) -> dict[str, str]:
         for model in ("m", f"n{harm}") for cluster in "ab" for at in range(9)
     ]  # fmt: skip
     pd.DataFrame(rows).to_parquet(folder / "t.parquet")
+    called = PATH if harm == HARM else "p"
+    ends = [
+        (f"{model}{harm}", f"job{job}{harm}", participant, kind, 1, 20.0 + job, 21.0 + job + 8 * (kind == "unspecified"), 40.0, 35.0)
+        for model in ("m", "n") for job in range(6)
+        for participant, kind in (("someone", "unspecified"), ("man", "male"), ("woman", "female"))
+    ]  # fmt: skip
+    pd.DataFrame(ends, columns=list(ENDS)).to_parquet(folder / "ends.parquet")
+    (folder / f"{called}.scm").write_text(
+        EQUATIONS if harm == HARM else EQUATIONS.replace("\u2028* FORGED\x9b2J", ""), encoding="utf-8"
+    )
+    (folder / f"{called}.dag").write_text(GRAPH, encoding="utf-8")
+    line = {
+        "text": f"The man said that ___ was late{harm}.",
+        "options": {f"yes{harm}": ["he"], "no": ["she"]},
+        f"key{harm}": harm,
+    }
+    (folder / "lines.jsonl").write_text(json.dumps(line), encoding="utf-8")
     run = ("run", "spurious-correlation", "-m", "toy", "--challenge", "c.toml")
     commands = {
         "run": (*run, "--out", "run"),
@@ -61,12 +104,59 @@ def written(folder: Path, harm: str) -> dict[str, str]:
         "check": ("gate", "scored", "run", "--rules", "rules.toml", "--junit", "junit.xml"),
         "check --json": ("gate", "scored", "--rules", "rules.toml", "--json"),
         "lm-eval": ("export", "lm-eval", "spurious-correlation", "--challenge", "c.toml", "--out", "lm-eval"),
+        "inspect": (
+            "export",
+            "inspect",
+            "spurious-correlation",
+            "--challenge",
+            "one.toml",
+            "--out",
+            f"{called}-inspect",
+        ),
+        "report": ("report", "scored", "--graph", f"{called}.dag"),
+        "rescored": ("score", "scored", "--out", f"{called}-scored"),
+        "report elsewhere": ("report", f"{called}-scored"),
+        "graph": ("graph", f"{called}.dag", "--out", f"{called}.svg"),
+        "graph --json": ("graph", f"{called}.dag", "--json"),
+        "simulate": ("simulate", f"{called}.scm", "--draws", "2000", "--out", "simulated"),
+        "simulate --json": ("simulate", f"{called}.scm", "--draws", "2000", "--json"),
+        "guard": ("guard", f"The man said that ___ was late{harm}.", "-m", "toy", "--options", "a: he; b: she", *SMALL),
+        "guard lines": ("guard", "--file", "lines.jsonl", "-m", "toy", *SMALL),
+        "power --csv": ("power", "c.toml", "--csv"),
+        "challenge --csv": ("challenge", "c.toml", "--csv"),
+        "corpus": ("lab", "corpus", f"{called}.jsonl", "--people", "200"),
+        "ends": ("score", "ends.parquet", "--audit", "task-specification", "--out", "ends"),
+        "scaling": ("scaling", "ends", "--size", f"m{harm}=1e6"),
+        "scaling --json": ("scaling", "ends", "--json"),
+        "rephrase": (
+            "run",
+            "bias-rephrasing",
+            "-m",
+            "toy",
+            "--documents",
+            "2",
+            "--wordings",
+            "1",
+            "--out",
+            "rephrased",
+        ),
         "datasets": ("export", "datasets", "spurious-correlation", "--challenge", "c.toml", "--out", "datasets"),
     }
     found = {}
     for name, command in commands.items():
         done = in_process(folder, *command)
         assert done.returncode == (2 if name.startswith("check") else 0), done.stderr
+        found[name] = done.stdout + done.stderr
+    judged = {"item": "x", "category": "correct", "note": harm, "who": f"me{harm}", "time": "now"}
+    item = next(iter(Book(folder / "rephrased", "me").rephrasings))
+    (folder / "rephrased" / ANNOTATIONS).write_text(json.dumps(judged | {"item": item}) + "\n", encoding="utf-8")
+    refused = {
+        "lab verify": ("lab", "verify", "--out", f"{called}-lab"),
+        "cache prune": ("cache", "prune", "-m", f"m{harm}"),
+    }
+    for name, command in {"annotate": ("annotate", "rephrased", "--summary"), **refused}.items():
+        done = in_process(folder, *command)
+        assert done.returncode == (1 if name in refused else 0), done.stderr
         found[name] = done.stdout + done.stderr
     for path in folder.rglob("*"):
         if path.suffix in (".html", ".csv", ".json", ".jsonl", ".yaml", ".md", ".xml"):
@@ -82,12 +172,19 @@ def harmed(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, str]:
 
 
 OUTPUTS = {
-    "terminal": ["run", "dry run", "challenge", "power", "score", "compare", "check", "lm-eval"],
-    "JSON for machines": ["challenge --json", "score --json", "check --json"],
+    "terminal": [
+        "run", "dry run", "challenge", "power", "score", "compare", "check", "lm-eval", "inspect", "report", "rescored", "report elsewhere",
+        "graph", "simulate", "guard", "corpus", "ends", "scaling", "annotate", "lab verify", "cache prune",
+    ],
+    "JSON for machines": [
+        "challenge --json", "score --json", "check --json", "graph --json", "simulate --json", "guard lines", "scaling --json",
+    ],
+    "CSV for machines": ["power --csv", "challenge --csv", "simulated/correlations.csv"],
     "run folder": ["scored/manifest.json", "scored/results.json", "scored/results.csv", "scored/report.html", "run/report.html"],
     "comparison": ["compared/comparison.json", "compared/comparison.csv", "compared/comparison.html"],
     "JUnit": ["junit.xml"],
     "Markdown": ["lm-eval/README.md", "datasets/README.md"],
+    "task of Inspect": ["p*-inspect/README.md", "p*-inspect/items.jsonl"],
     "export": ["lm-eval/*.jsonl", "lm-eval/*.yaml"],
     "notebook": ["notebook"],
 }  # fmt: skip

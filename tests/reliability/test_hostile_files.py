@@ -5,6 +5,7 @@ Beside them a plain test for each fault that fuzzing has found, so that it stays
 
 from __future__ import annotations
 
+import contextlib
 import gzip
 import hashlib
 import io
@@ -12,6 +13,7 @@ import json
 import math
 import os
 import shutil
+import socket
 import struct
 import zipfile
 from collections.abc import Callable, Mapping
@@ -23,7 +25,8 @@ import pyarrow as pa
 import pytest
 
 import undertow
-from helpers.readers import Reader, bounded, gguf_head, parquet_bytes, readers
+from helpers.command_line import in_process
+from helpers.readers import MASSES, Reader, bounded, gguf_head, parquet_bytes, readers
 from helpers.tiny_wheel import WHEEL, wheel_of
 from undertow.audits import recorded_tables
 from undertow.causal.published import find_graph
@@ -249,6 +252,83 @@ def test_what_is_no_file_is_refused(kind: str, tmp_path: Path) -> None:
     (tmp_path / "folder").mkdir()
     for path in (tmp_path / "pipe", Path("/dev/zero"), tmp_path / "folder", tmp_path / "loop"):
         assert path.name in refused(readers_of(path)[kind])
+
+
+RUN = ("run", "spurious-correlation", "-m", "toy", "--limit", "40")
+COMMANDS: Mapping[str, tuple[str, ...]] = {
+    "score csv": ("score", "X.csv", "--audit", "spurious-correlation"),
+    "score parquet": ("score", "X.parquet", "--audit", "task-specification"),
+    "score gz": ("score", "X.csv.gz", "--audit", "bias-diagnosis"),
+    "score lm-eval": ("score", "X.jsonl"),
+    "score inspect": ("score", "X.eval"),
+    "score inspect json": ("score", "X.json"),
+    "columns": ("score", "t.csv", "--audit", "spurious-correlation", "--columns", "X.toml"),
+    "model info": ("score", "t.csv", "--audit", "spurious-correlation", "--model-info", "X.toml"),
+    "graph option": ("score", "t.csv", "--audit", "spurious-correlation", "--graph", "X.dag"),
+    "report": ("report", "X.run"),
+    "report graph": ("report", "X.run", "--graph", "X.dag"),
+    "scaling": ("scaling", "X.run"),
+    "compare": ("compare", "X.run", "X.csv"),
+    "gate": ("gate", "X.run", "--rules", "X.toml"),
+    "gate rules": ("gate", "r", "--rules", "X.toml"),
+    "junit": ("gate", "r", "--rules", "r.toml", "--junit", "X.xml"),
+    "challenge": ("challenge", "X.toml"),
+    "challenge csv": ("challenge", "X.csv"),
+    "challenge w": ("challenge", "mgc", "--w", "X.txt"),
+    "challenge words": ("challenge", "mgc", "--words", "X.toml"),
+    "descriptions": ("challenge", "bias-diagnosis", "--descriptions", "--description-file", "X.toml"),
+    "run challenge": (*RUN, "--challenge", "X.toml"),
+    "run w": (*RUN, "--w", "X.txt"),
+    "run words": (*RUN, "--words", "X.toml"),
+    "run prompts": (*RUN, "--prompts", "X.toml"),
+    "run model info": (*RUN, "--model-info", "X.toml"),
+    "run out": (*RUN, "--out", "X.run"),
+    "run documents": ("run", "bias-diagnosis", "-m", "toy", "--challenge", "X.tsv"),
+    "run rephrasings": ("run", "bias-rephrasing", "-m", "toy", "--rephrasings", "X.tsv"),
+    "run names": ("run", "occupation-checklist", "-m", "toy", "--names", "X.csv"),
+    "run occupations": ("run", "occupation-checklist", "-m", "toy", "--occupation-file", "X.csv"),
+    "run questions": ("run", "occupation-checklist", "-m", "toy", "--question-file", "X.toml"),
+    "run onet": ("run", "occupation-checklist", "-m", "toy", "--onet", "X.onet"),
+    "run data": ("run", "task-specification", "-m", "toy", "--challenge", "winogender", "--data-dir", "X.dir"),
+    "model": ("run", "spurious-correlation", "-m", "./X.model"),
+    "gguf": ("run", "spurious-correlation", "-m", "X.gguf"),
+    "replay": ("run", "spurious-correlation", "-m", "replay:X.run"),
+    "doctor": ("doctor", "-m", "./X.model"),
+    "guard file": ("guard", "-m", "toy", "--file", "X.jsonl"),
+    "graph": ("graph", "X.dag"),
+    "simulate": ("simulate", "X.scm"),
+    "power": ("power", "X.toml"),
+    "power like": ("power", "mgc", "--like", "X.csv"),
+    "annotate": ("annotate", "X.run", "--summary"),
+    "finetune": ("finetune", "./X.model", "X.jsonl", "--out", "tuned"),
+    "lab": ("lab", "verify", "--out", "X.lab"),
+    "export": ("export", "lm-eval", "spurious-correlation", "--challenge", "X.toml", "--out", "e"),
+}  # fmt: skip
+"""A command for each path that a user may give, with X where what is no file is."""
+
+
+@pytest.mark.parametrize("what", ["pipe", "device", "socket"])
+@pytest.mark.parametrize("name", COMMANDS)
+def test_a_command_refuses_what_is_no_file_at_once(what: str, name: str, tmp_path: Path) -> None:
+    """A pipe that nobody writes to, a device without end, and a socket, where a path is given."""
+    (tmp_path / "t.csv").write_text(MASSES, encoding="utf-8")
+    (tmp_path / "r").mkdir()
+    for word in [word for word in COMMANDS[name] if "X." in word]:
+        path = tmp_path / word[word.index("X.") :]
+        if path.exists():
+            continue
+        if what == "pipe":
+            os.mkfifo(path)
+        elif what == "device":
+            path.symlink_to("/dev/zero")
+        else:
+            with socket.socket(socket.AF_UNIX) as bound, contextlib.chdir(tmp_path):
+                bound.bind(path.name)
+    with bounded():
+        done = in_process(tmp_path, *COMMANDS[name])
+    assert done.returncode in {1, 2}, done.stdout
+    assert len(done.stderr.strip().splitlines()) == 1, done.stderr
+    assert "X." in done.stderr or name in ("gate rules", "junit")
 
 
 @pytest.mark.parametrize("name", ["a\0b", "x" * 300, "\ud800"])

@@ -26,7 +26,7 @@ from typing import IO, TYPE_CHECKING, Any, TextIO, overload
 import numpy as np
 import pandas as pd
 
-from undertow._files import TooLargeError, first_line, is_plain_file, parse_json, read_parquet
+from undertow._files import TooLargeError, csv_value, first_line, is_plain_file, parse_json, read_parquet
 from undertow.audits.shared.recorded_covariates import axis_of
 from undertow.data.sentences.sentence_set import BOUNDS, KNOWN_FACTORS, RESERVED_COLUMNS
 from undertow.data.text_files import repeated, separator
@@ -237,7 +237,11 @@ def _read_parquet(path: Path) -> Table:
         raise UndertowError(f"{path}: {error}; {TOO_MANY}") from error
     except pa.ArrowException as error:
         raise ValueError(str(error)) from error
-    return Table(path, cells, _Places("row", range(1, len(cells) + 1)), index)
+    read = Table(path, cells, _Places("row", range(1, len(cells) + 1)), index)
+    for name in names:
+        said = f"{name} holds a zero byte; take it out"
+        read.raise_first(cells[name].str.contains("\0", regex=False), lambda _, said=said: said)  # type: ignore[misc]
+    return read
 
 
 def _as_text(cells: pa.Array) -> pa.Array:
@@ -350,7 +354,7 @@ def rows_of(path: Path, file: TextIO, **how: Any) -> Iterator[tuple[int, list[st
             raise UndertowError(
                 f"{path}: holds more than {MAX_LINE_CELLS:,} cells, which is all that is read; {TOO_MANY}"
             )
-        yield reader.line_num, row
+        yield reader.line_num, row if how.get("delimiter") == "\t" else list(map(csv_value, row))
 
 
 @dataclass(slots=True)
@@ -377,6 +381,10 @@ class _Lines:
                 raise UndertowError(
                     f"{self.path}, line {self.n_lines}: a row is longer than {MAX_ROW_CHARS:,} letters, which is all that is read; "
                     "look for a quote that does not end, or leave out columns"
+                )
+            if "\0" in line:  # two names that differ in it alone would be one name to numpy
+                raise UndertowError(
+                    f"{self.path}, line {self.n_lines}: holds a zero byte; save the table as plain text"
                 )
             yield line
 
@@ -456,6 +464,9 @@ def _factors(table: Table) -> pd.DataFrame:
         index.isna() | (index % 1 != 0) | (index.abs() > MAX_INDEX),
         lambda row: f"w_index is {cells['w_index'].iloc[row]!r}; it must be a whole number, the place of w in its list",
     )
+    for name in ("model", "w_name"):
+        said = f"{name} is empty; name it in every row"
+        table.raise_first(cells[name].str.strip() == "", lambda _, said=said: said)  # type: ignore[misc]
     sentence = next((name for name in ("cluster", "text_index", "text") if name in cells.columns), None)
     frame = pd.DataFrame(
         {

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
-from undertow.cli.console import Json, progress_bar, say, say_json, say_table, stoppable, warn, without_nan
+from undertow._files import csv_cell
+from undertow.cli.console import Json, plain, progress_bar, say, say_json, say_table, stoppable, warn, without_nan
 from undertow.errors import UndertowError
 from undertow.types import as_json
 
@@ -59,7 +60,7 @@ def graph(
     if as_json:
         typer.echo(answer)
         return
-    typer.echo("\n\n".join([*([] if pairs else [_head(named)]), *map(_section_text, sections)]))
+    typer.echo(plain("\n\n".join([*([] if pairs else [_head(named)]), *map(_section_text, sections)])))
     if out is not None:
         say(f"Drawn: {out.resolve()}")
 
@@ -388,7 +389,10 @@ def _draft_in(out: Path) -> Iterator[Path]:
 
 
 def _write_table(drawn: Sequence[_SimulatedCase], path: Path) -> None:
-    rows = [{name: "" if cell is None else cell for name, cell in without_nan(row).items()} for row in _rows(drawn)]
+    rows = [
+        {csv_cell(name): "" if cell is None else csv_cell(cell) for name, cell in without_nan(row).items()}
+        for row in _rows(drawn)
+    ]
     with path.open("w", encoding="utf-8", newline="") as stream:
         writer = csv.DictWriter(stream, list(rows[0]), lineterminator="\n")
         writer.writeheader()

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from undertow._files import csv_cell
 from undertow.cli.console import Json, one_line, progress_bar, say, say_json, say_table, stoppable, without_nan
 from undertow.errors import UndertowError
 
@@ -130,7 +131,9 @@ def power(  # noqa: PLR0913 - an option each
     elif as_csv:
         writer = csv.DictWriter(sys.stdout, COLUMNS, lineterminator="\n")
         writer.writeheader()
-        writer.writerows({key: "" if cell is None else cell for key, cell in row.items()} for row in _rows(curves))
+        writer.writerows(
+            {key: "" if cell is None else csv_cell(cell) for key, cell in row.items()} for row in _rows(curves)
+        )
     else:
         _say(curves, given, observed)
         if out is not None:

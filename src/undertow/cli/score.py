@@ -30,7 +30,7 @@ def score(  # noqa: PLR0913 - an option each
     path: Annotated[
         Path,
         typer.Argument(
-            help="A run folder, a recorded table (CSV, TSV, Parquet; .gz allowed), or what lm-evaluation-harness logged."
+            help="A run folder, a recorded table (CSV, TSV, Parquet; .gz allowed), or a log of lm-evaluation-harness or Inspect."
         ),
     ],
     *,
@@ -46,7 +46,7 @@ def score(  # noqa: PLR0913 - an option each
     overwrite: Overwrite = False,
     as_json: Json = False,
 ) -> None:
-    """Score recorded answers without a model. Reads a run folder, a table or a log of lm-evaluation-harness."""
+    """Score recorded answers without a model. Reads a run folder, a table or a log of lm-evaluation-harness or Inspect."""
     from undertow.runs import score as rescoring
 
     say_run(

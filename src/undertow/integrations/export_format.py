@@ -7,10 +7,13 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from undertow.errors import on_one_line
 from undertow.types import Item
+
+if TYPE_CHECKING:
+    from undertow.audits.base import Observations
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +51,25 @@ class ExportedFiles:
 
     names: Sequence[str]
     next_steps: Sequence[str]
+
+
+@dataclass(frozen=True, slots=True)
+class AnswerLog:
+    """The contents of another tool's log, ready to be measured.
+
+    Attributes:
+        audit: name of the audit.
+        observations: the answers.
+        seed: of the export.
+        notes: caveats of the log.
+        sha256: SHA-256 over the files.
+    """
+
+    audit: str
+    observations: Observations
+    seed: int
+    notes: Sequence[str]
+    sha256: str
 
 
 class Format(Protocol):

@@ -36,10 +36,7 @@ def write(request: ExportRequest, draft: Path, folder: Path) -> ExportedFiles:
     # A path from the root is taken only with the name of a task behind it.
     steps = [shlex.join(["inspect", "eval", f"{task}@{NAMES[0]}", "--model", "MODEL"])]
     if request.audit == "spurious-correlation":
-        steps += [
-            f"{shlex.join(['python', task])} logs/LOG.eval > masses.csv",
-            f"undertow score masses.csv --audit {request.audit}",
-        ]
+        steps.append("undertow score logs")
     (draft / "README.md").write_text(_readme(request, steps), encoding="utf-8")
     return ExportedFiles(NAMES, steps)
 
@@ -72,11 +69,10 @@ def _row(item: Item, carried: str) -> dict[str, Any]:
 def _readme(request: ExportRequest, steps: list[str]) -> str:
     more = (
         f"""
-The second command writes the masses of a log as a table, and the third measures it:
+The second command measures the logs in the folder `logs`; a single one can be named, too:
 
 ```sh
 {steps[1]}
-{steps[2]}
 ```
 """
         if steps[1:]

@@ -21,7 +21,7 @@ from undertow import audits, data
 from undertow._files import file_size, read_file
 from undertow.audits.base import EXACT, Observations, Sampling
 from undertow.errors import UndertowError
-from undertow.integrations.export_format import named_files
+from undertow.integrations.export_format import AnswerLog, named_files
 from undertow.integrations.item_codec import COLUMN, CarriedItem, Origin, read_carried
 from undertow.integrations.lm_eval import CHOICES, CONTEXT, context_and_choices
 from undertow.runs.folder.storage import MANIFEST
@@ -41,25 +41,6 @@ FACTORS = ("challenge", "w_name", "w_index", "w")
 PLAIN_DTYPES = ("", "float32", "torch.float32")
 
 
-@dataclass(frozen=True, slots=True)
-class LmEvalLog:
-    """The contents of a log, ready to be measured.
-
-    Attributes:
-        audit: name of the audit.
-        observations: the answers.
-        seed: of the export.
-        notes: caveats of the log.
-        sha256: SHA-256 over the files.
-    """
-
-    audit: str
-    observations: Observations
-    seed: int
-    notes: Sequence[str]
-    sha256: str
-
-
 def is_log(path: Path) -> bool:
     """Whether a path is a file of logged samples, or a folder that contains some."""
     if path.is_dir():
@@ -67,7 +48,7 @@ def is_log(path: Path) -> bool:
     return path.name.endswith(".jsonl")
 
 
-def read_log(path: Path, audit: str = "") -> LmEvalLog:
+def read_log(path: Path, audit: str = "") -> AnswerLog:
     """Read the answers of a log, of one model or several.
 
     Sentences that the log of a task lacks (an interrupted run, or a limit) are missing. Sentences of a user's own challenge
@@ -93,7 +74,7 @@ def read_log(path: Path, audit: str = "") -> LmEvalLog:
     origin = logs.origin
     if audit and audit != origin.audit:
         raise UndertowError(f"{path}: holds answers to {origin.audit}, not to {audit}; leave --audit out")
-    return LmEvalLog(
+    return AnswerLog(
         audit=origin.audit,
         observations=_observations(logs, origin),
         seed=origin.seed,

@@ -22,6 +22,7 @@ from undertow.lab.experiment_plan import Plan, Subject, planted_world
 from undertow.lab.planted_corpus import Access, SentenceOptions, drift_challenge
 from undertow.lab.training.pretrain import MASKED
 from undertow.lab.worker_pool import ProcessPool, Progress, side_by_side, worked
+from undertow.runs.folder.storage import csv_of
 from undertow.types import digest
 
 if TYPE_CHECKING:
@@ -98,7 +99,7 @@ def finetune_planted(
         rows = side_by_side(read_base, [(str(folder), base)], crew, 1, lambda done, total: None)
         results = side_by_side(run_task, works, crew, STEPS * len(works), progress)
         frame = pd.DataFrame([*rows, *(row for result in results for row in result)])
-        write_text(results_file(folder, strength), frame.to_csv(index=False, lineterminator="\n"))
+        write_text(results_file(folder, strength), csv_of(frame))
     return frame
 
 

@@ -40,6 +40,7 @@ from undertow.lab.planted_corpus import (
     write_about,
 )
 from undertow.lab.worker_pool import ProcessPool, Progress, side_by_side, worked
+from undertow.runs.folder.storage import csv_of
 from undertow.types import Result
 
 if TYPE_CHECKING:
@@ -251,7 +252,7 @@ def verify(
         place = folder / "verification"
         beside = pd.concat([parts.by_chance, parts.smooth])
         place.mkdir(exist_ok=True)
-        write_text(place / BESIDE, beside.to_csv(index=False, lineterminator="\n"))
+        write_text(place / BESIDE, csv_of(beside))
         return VerificationResult(place, write(place, verification), promises, notes)
 
 

@@ -29,7 +29,7 @@ from undertow.inference.answer_cache import AnswerCache
 from undertow.inference.runner import Progress, run_queries
 from undertow.models.backend.dtype import costs_precision
 from undertow.models.base import FLOAT32, ModelHandle, ModelRequest
-from undertow.types import Item, ModelIdentity
+from undertow.types import Item, ModelIdentity, as_json
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -463,9 +463,7 @@ def write_verdicts(guard: Guard, lines: Sequence[Line], out: Path | None) -> Non
         for start in range(0, len(lines), AT_ONCE):
             part = lines[start : start + AT_ONCE]
             for line, verdict in zip(part, guard.check([(line.text, line.options) for line in part]), strict=True):
-                file.write(
-                    json.dumps(_without_nan({**line.given, "verdict": verdict.as_json()}), ensure_ascii=False) + "\n"
-                )
+                file.write(as_json(_without_nan({**line.given, "verdict": verdict.as_json()})) + "\n")
             file.flush()
 
 

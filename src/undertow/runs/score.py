@@ -14,9 +14,8 @@ from undertow._files import file_size, is_plain_file
 from undertow.audits.base import Observations
 from undertow.errors import UndertowError, short_traceback
 from undertow.inference.versions import code_sha256
-from undertow.integrations import MARK
+from undertow.integrations import MARK, inspect_logs, lm_eval_logs
 from undertow.integrations.column_mapping import read_mapped, read_names
-from undertow.integrations.lm_eval_logs import is_log, read_log
 from undertow.runs.causal_assumptions import named_graph
 from undertow.runs.compare.resampling import by_key
 from undertow.runs.folder.model_info import read_model_info
@@ -65,11 +64,11 @@ def score(  # noqa: PLR0913 - likewise
     out: str | Path | None = None,
     overwrite: bool = False,
 ) -> Run:
-    """Measure a saved run, a recorded table of answers, or a log of lm-evaluation-harness, without asking any model.
+    """Measure a saved run, a recorded table of answers, or a log of lm-evaluation-harness or Inspect, without asking any model.
 
     Args:
-        path: a run folder, a table (CSV, TSV, Parquet; gzip allowed), or samples that the harness logged of exported tasks: the
-            folder that they were written to, or one file.
+        path: a run folder, a table (CSV, TSV, Parquet; gzip allowed), or a log of exported tasks: the harness's or Inspect's folder, or
+            one file of it.
         audit: which audit a table belongs to; a run folder knows.
         protocol: `paper` or `exact`, where the recorded data allow a choice.
         seed: of bootstrap and permutations; that of the run or export, or 0, if not given.
@@ -85,7 +84,7 @@ def score(  # noqa: PLR0913 - likewise
     source = Path(path)
     said = read_model_info(Path(model_info) if model_info else None)
     is_plain_file(source)  # says of a name that no file can have what is wrong with it
-    logged = is_log(source)
+    logged = lm_eval_logs.is_log(source) or inspect_logs.is_log(source)
     if columns and (logged or source.is_dir()):
         raise UndertowError(f"{source}: --columns is for tables; leave it out")
     if (source / MARK).is_file():
@@ -183,12 +182,11 @@ def _recorded(source: Path, audit: str, protocol: str, columns: str) -> _Recorde
 
 
 def _logged(source: Path, audit: str, protocol: str) -> _Recorded:
-    logged = read_log(source, audit)
+    logged = (inspect_logs if inspect_logs.is_log(source) else lm_eval_logs).read_log(source, audit)
     recorded = str(logged.observations.design["protocol"])
     if protocol and protocol != recorded:
         raise UndertowError(
-            f"{source}: holds log-likelihoods of whole texts (protocol {recorded}), which {protocol} cannot use; leave "
-            "--protocol out"
+            f"{source}: was recorded under protocol {recorded}, from which {protocol} cannot be had; leave --protocol out"
         )
     return _Recorded(logged.audit, logged.observations, recorded, logged.sha256, logged.notes, logged.seed)
 

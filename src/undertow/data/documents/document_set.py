@@ -17,7 +17,7 @@ from importlib import resources
 from pathlib import Path
 from typing import IO, cast
 
-from undertow._files import file_size
+from undertow._files import csv_value, file_size
 from undertow.data.text_files import closest, repeated, separator
 from undertow.errors import UndertowError
 
@@ -270,7 +270,7 @@ def _quoted(text: str, path: Path) -> list[tuple[int, list[str]]]:
     try:
         for cells in reader:
             if cells:
-                records.append((begins, cells))
+                records.append((begins, list(map(csv_value, cells))))
             begins = reader.line_num + 1
     except csv.Error as error:
         raise UndertowError(f"{path}, line {begins}: is not CSV that can be read ({error}); fix the quotes") from error

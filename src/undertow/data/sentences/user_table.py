@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import cast
 
-from undertow._files import LONE_SURROGATE, is_encodable
+from undertow._files import LONE_SURROGATE, csv_value, is_encodable
 from undertow.data.sentences.schemas import (
     DECIDED,
     MAN,
@@ -260,6 +260,8 @@ def _read(path: Path, needed: str = SENTENCE) -> list[tuple[int, dict[str, str]]
         reader = csv.reader(io.StringIO(text, newline=""), delimiter=separator(text.partition("\n")[0]), strict=True)
     try:
         lines = [(reader.line_num, row) for row in reader if row]
+        if path.suffix.lower() != ".tsv":
+            lines = [(line, list(map(csv_value, row))) for line, row in lines]
     except csv.Error as error:
         raise UndertowError(
             f"{path}, line {reader.line_num}: is not CSV that can be read ({error}); fix the quotes"

@@ -81,11 +81,38 @@ class Graph(TypedDict):
 
 
 @strict
-class Precision(TypedDict, total=False):
+class Unread(TypedDict):
+    """A model in reduced precision, of which nothing was read again in float32."""
+
+    model: str
+    dtype: str
+    of_items: Count
+    unknown: str
+
+
+@strict
+class ReadAgain(TypedDict):
+    """A model in reduced precision, and what float32 says of a sample."""
+
+    model: str
+    dtype: str
+    of_items: Count
+    items: Count
+    turned_percent: Number | None
+    rms_nats: Number | None
+    largest_nats: Number | None
+    difference_over_halfwidth: NotRequired[Number | None]
+
+
+@strict
+class Precision(TypedDict):
     """The effect of reduced precision."""
 
-    models: list[dict[str, Any]]
+    models: list[ReadAgain | Unread]
     sentences: Texts
+    could_change: Texts
+    beyond_interval: Count
+    unknown_results: Count
 
 
 @strict
@@ -223,20 +250,21 @@ _MANIFEST, _RESULTS, _ANY = TypeAdapter(Manifest), TypeAdapter(Results), TypeAda
 
 def wrong_in_manifest(manifest: Mapping[str, Any]) -> str:
     """The first field of a manifest that is missing or holds something else than it must; "" if there is none."""
-    return _wrong(_MANIFEST, manifest) or wrong_in_design(manifest["audit"], manifest["design"])
+    return wrong_field(_MANIFEST, manifest) or wrong_in_design(manifest["audit"], manifest["design"])
 
 
 def wrong_in_design(audit: str, design: Mapping[str, Any]) -> str:
     """The first invalid field of a design; "" if there is none."""
-    return _wrong(_DESIGNS.get(audit, _ANY), design, "design.")
+    return wrong_field(_DESIGNS.get(audit, _ANY), design, "design.")
 
 
 def wrong_in_results(results: Mapping[str, Any]) -> str:
     """The first invalid field of results; "" if there is none."""
-    return _wrong(_RESULTS, results)
+    return wrong_field(_RESULTS, results)
 
 
-def _wrong(schema: TypeAdapter[Any], value: object, above: str = "") -> str:
+def wrong_field(schema: TypeAdapter[Any], value: object, above: str = "") -> str:
+    """The first field that a schema refuses, and why; "" if there is none."""
     try:
         schema.validate_python(value)
     except ValidationError as error:

@@ -16,7 +16,6 @@ import hashlib
 import io
 import math
 import os
-import re
 import shutil
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -27,6 +26,8 @@ from typing import IO, TYPE_CHECKING, Any
 
 from undertow._files import (
     TooLargeError,
+    csv_cell,
+    csv_value,
     file_size,
     first_line,
     is_folder,
@@ -36,7 +37,7 @@ from undertow._files import (
     read_parquet,
 )
 from undertow._folders import DRAFT_PREFIX, draft_folder, lock_folder, remove_stale_drafts
-from undertow.errors import UndertowError, on_one_line
+from undertow.errors import UndertowError
 from undertow.types import Result, as_json
 
 if TYPE_CHECKING:
@@ -94,10 +95,6 @@ _NEVER_MASSES = ("item", "model", "challenge", "prompt", "w_name", "w_index", "w
 """Columns that no word group of any version could be called by and still be measured."""
 _OFTEN_EMPTY = ("prompt", "missing_reason", "text", "expected", "passage", "wording", "sampling", "answer", "dimension")
 """Columns of text that may be empty in every row, which other tools write as a column without a type."""
-FORMULA_SIGNS = (
-    "=+-@\N{FULLWIDTH EQUALS SIGN}\N{FULLWIDTH PLUS SIGN}\N{FULLWIDTH HYPHEN-MINUS}\N{FULLWIDTH COMMERCIAL AT}"
-)
-"""What a spreadsheet may take for the beginning of a formula; the last four where it is used in East Asia."""
 
 
 class CorruptRunError(UndertowError):
@@ -482,7 +479,9 @@ def _read_precision(folder: Path) -> pd.DataFrame | None:
         return None
     content = read_file(path, MAX_PRECISION_BYTES, "a table of what precision costs")
     try:
-        table = pd.read_csv(io.BytesIO(content), dtype=str, keep_default_na=False)
+        table = (
+            pd.read_csv(io.BytesIO(content), dtype=str, keep_default_na=False).rename(columns=csv_value).map(csv_value)
+        )
         numbers = {name: [float(cell or "nan") for cell in table[name]] for name in PRECISION_NUMBERS}
         return table.assign(**numbers, **{PRECISION_FLAG: table[PRECISION_FLAG] == "True"})
     except (ValueError, KeyError) as error:
@@ -569,19 +568,10 @@ def _write_results(record: Record, folder: Path) -> None:
 
 
 def csv_of(table: pd.DataFrame, float_format: str | None = None) -> str:
-    """A table as CSV that is safe in spreadsheets: an apostrophe precedes cells that look like formulas."""
-    text = table.rename(columns=_harmless).map(_harmless)
+    """A table as CSV, each cell as `csv_cell` has it."""
+    text = table.rename(columns=csv_cell).map(csv_cell)
     written: str = text.to_csv(index=False, lineterminator="\n", float_format=float_format)
     return written
-
-
-def _harmless(cell: object) -> object:
-    if not isinstance(cell, str):
-        return cell
-    line = on_one_line(cell)
-    return (
-        f"'{line}" if line.lstrip()[:1] in FORMULA_SIGNS and not re.fullmatch(r"[+-]?\d+(\.\d+)?|\s*", line) else line
-    )
 
 
 def _row(result: Result) -> dict[str, Any]:

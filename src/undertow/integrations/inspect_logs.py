@@ -1,0 +1,331 @@
+"""Read logs that Inspect wrote of a task of `undertow export inspect`. Inspect itself is not needed.
+
+    logs/2026-01-31T10-00-00_undertow-prompts_ID.eval    a zip file: header.json, and samples/ID_epoch_1.json for each sample
+    logs/2026-01-31T10-00-00_undertow-prompts_ID.json    the same in one file, from `inspect log convert --to json`
+
+Each sample carries its prompt (`item_codec`), and its score holds the percent of each word group.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import math
+import re
+import struct
+import tempfile
+import zipfile
+import zlib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, NotRequired
+
+from pydantic import ConfigDict, TypeAdapter, with_config
+from typing_extensions import TypedDict
+
+from undertow import audits
+from undertow._files import first_line, is_folder, parse_json, read_file
+from undertow.audits.base import Observations
+from undertow.errors import UndertowError
+from undertow.integrations.export_format import AnswerLog
+from undertow.integrations.item_codec import COLUMN, CarriedItem, Origin, read_carried
+from undertow.runs.folder.json_schema import wrong_field, wrong_in_design
+from undertow.runs.folder.storage import MANIFEST
+from undertow.types import GenerateQuery
+
+AUDIT = "spurious-correlation"
+"""The audit whose masses such a log holds."""
+ENDINGS = (".eval", ".json")
+IN_FOLDERS = ("*.eval", "*undertow*.json")
+HEADERS = ("header.json", "_journal/start.json")
+"""What says which model was asked: of a log that is complete, and of one that is not."""
+SCORER = "word_groups"
+FACTORS = ("challenge", "prompt", "w_name", "w_index", "w")
+MAX_BYTES, MAX_UNPACKED_BYTES = 512 * 2**20, 2**30
+ZSTANDARD = 93
+"""Method of zip files that Python's zipfile cannot read before 3.14, and Inspect writes."""
+LOCAL_HEADER = struct.Struct("<26xHH")
+"""Lengths of name and extra field, which stand between the header of an entry and its bytes."""
+NO_SCORE = "the log holds no score of it"
+_ROW = re.compile(r"\brow (\d+)")
+strict = with_config(ConfigDict(strict=True))
+
+
+@strict
+class EvalSpec(TypedDict):
+    """What was evaluated."""
+
+    model: str
+
+
+@strict
+class Header(TypedDict):
+    """The head of a log."""
+
+    eval: EvalSpec
+
+
+@strict
+class WholeLog(Header):
+    """A log in one file."""
+
+    samples: NotRequired[list[Any] | None]
+
+
+@strict
+class Sample(TypedDict):
+    """One sample."""
+
+    id: str | int
+    input: str
+    metadata: dict[str, Any]
+    scores: NotRequired[dict[str, Any] | None]
+
+
+@strict
+class Score(TypedDict):
+    """Percent of each word group."""
+
+    value: dict[str, float | None]
+    explanation: NotRequired[str | None]
+
+
+_HEADER, _WHOLE, _SAMPLE, _SCORE = TypeAdapter(Header), TypeAdapter(WholeLog), TypeAdapter(Sample), TypeAdapter(Score)
+
+
+def is_log(path: Path) -> bool:
+    """Whether a path is a log of Inspect, or a folder that contains some."""
+    if is_folder(path):
+        return not (path / MANIFEST).is_file() and bool(_files_in(path))
+    return path.suffix in ENDINGS
+
+
+def _files_in(folder: Path) -> list[Path]:
+    return sorted(path for pattern in IN_FOLDERS for path in folder.glob(pattern))
+
+
+def read_log(path: Path, audit: str = "") -> AnswerLog:
+    """Read the answers of a log, of one model or several.
+
+    Args:
+        path: a log, or a folder of logs.
+        audit: the expected audit; "" for any.
+
+    Raises:
+        UndertowError: a file is corrupt or holds other tasks, a prompt is answered twice, or the samples belong to several exports.
+    """
+    logs = _Logs(path)
+    for file in _files_in(path) if is_folder(path) else [path]:
+        logs.read(file)
+    if logs.origin is None:
+        raise UndertowError(
+            f"{path}: holds no samples of a task that undertow export inspect wrote; name a log of it (.eval or .json)"
+        )
+    if AUDIT not in (audit or AUDIT, logs.origin.audit) or logs.origin.audit != AUDIT:
+        raise UndertowError(
+            f"{path}: holds answers to {logs.origin.audit}; only those to {AUDIT} can be measured from a log of Inspect"
+        )
+    observations, recorded = logs.observations(logs.origin)
+    notes = ["answers are those that Inspect logged; no model was asked"]
+    for model, n in logs.n_answers.items():
+        if n < logs.origin.n_items:
+            notes.append(f"{model}: the log answers {n:,} of the {logs.origin.n_items:,} prompts that were exported")
+    design = {**observations.design, "protocol": recorded}
+    return AnswerLog(AUDIT, replace(observations, design=design), logs.origin.seed, notes, logs.digest.hexdigest())
+
+
+@dataclass(slots=True)
+class _Logs:
+    """The contents of the files read so far.
+
+    Attributes:
+        path: the path that the user named.
+        origin: the export; None before the first sample.
+        first_file: file of the first sample.
+        rows: a row of a recorded table for each sample.
+        places: of each row: file and sample.
+        seen: the place of each model and index.
+        n_answers: samples of each model.
+        digest: SHA-256 over the files.
+    """
+
+    path: Path
+    origin: Origin | None = None
+    first_file: Path | None = None
+    rows: list[dict[str, Any]] = field(default_factory=list)
+    places: list[str] = field(default_factory=list)
+    seen: dict[tuple[str, int], str] = field(default_factory=dict)
+    n_answers: dict[str, int] = field(default_factory=dict)
+    digest: Any = field(default_factory=hashlib.sha256)
+
+    def read(self, file: Path) -> None:
+        """Add the samples of a file; skip files of other tasks."""
+        content = read_file(file, MAX_BYTES, "a log of Inspect")
+        self.digest.update(file.name.encode("utf-8", "surrogateescape") + b"\0" + content + b"\0")
+        header, samples = _unpacked(content, file)
+        _refuse(file, wrong_field(_HEADER, header))
+        model = header["eval"]["model"]
+        for name, sample in samples:
+            where = f"{file}, {name}"
+            _refuse(where, wrong_field(_SAMPLE, sample))
+            carried = _carried(sample, where)
+            if carried is None:
+                return
+            self._check_origin(carried.origin, file)
+            earlier = self.seen.setdefault((model, carried.place), where)
+            if earlier != where:
+                raise UndertowError(
+                    f"{where}: answers the prompt of {earlier} again; run the task with one epoch, or name one of the logs"
+                )
+            self.rows.append({"model": model, **_row(sample, carried, where)})
+            self.places.append(where)
+            self.n_answers[model] = self.n_answers.get(model, 0) + 1
+
+    def _check_origin(self, origin: Origin, file: Path) -> None:
+        self.origin, self.first_file = self.origin or origin, self.first_file or file
+        if origin != self.origin:
+            raise UndertowError(
+                f"{file}: answers another export than {self.first_file}; name one of them, and measure the other by itself"
+            )
+
+    def observations(self, origin: Origin) -> tuple[Observations, str]:
+        """The rows, read as any recorded table is; and their protocol."""
+        import pandas as pd
+
+        wrong = wrong_in_design(origin.audit, origin.design)
+        _refuse(f"{self.first_file}: the carried prompts", wrong)
+        with tempfile.TemporaryDirectory(prefix="undertow-") as folder:
+            table = Path(folder) / f"{self.path.name or 'logs'}.parquet"
+            frame = pd.DataFrame(self.rows)
+            texts = [name for name in map(str, frame) if name not in NUMBERS and not name.startswith("group:")]
+            frame.astype(dict.fromkeys(texts, str)).to_parquet(table, index=False)
+            try:
+                observations, recorded = audits.load(AUDIT).load_recorded(table, "")
+            except UndertowError as error:
+                said = str(error).replace(f"{table}, ", "").replace(f"{table}: ", f"{self.path}: ")
+                raise UndertowError(_ROW.sub(lambda match: self.places[int(match[1]) - 1], said, count=1)) from error
+        given = origin.design
+        known: dict[str, Any] = {name: given[name] for name in ("title", "source", "prompts") if name in given}
+        return replace(observations, design={**observations.design, **known}), recorded
+
+
+NUMBERS = ("w_index", "w_value", "other_words")
+
+
+def _refuse(where: object, wrong: str) -> None:
+    if wrong:
+        raise UndertowError(f"{where} is corrupt ({wrong}); run the task again")
+
+
+def _carried(sample: Mapping[str, Any], where: str) -> CarriedItem | None:
+    """The prompt of a sample; None for a sample of another task."""
+    text = sample["metadata"].get(COLUMN)
+    if text is None:
+        return None
+    try:
+        carried = read_carried(str(text))
+    except ValueError as error:
+        raise UndertowError(f"{where}: its prompt is corrupt: {error}; export and run the task again") from error
+    query, factors = carried.item.query, carried.item.factors
+    lacking = next((name for name in FACTORS if name not in factors), "")
+    if not isinstance(query, GenerateQuery) or lacking:
+        raise UndertowError(f"{where}: its prompt is none ({lacking or 'no prompt'}); export and run the task again")
+    if sample["input"] != query.prompt:
+        raise UndertowError(f"{where}: its input is not its prompt; export and run the task again")
+    return carried
+
+
+def _row(sample: Mapping[str, Any], carried: CarriedItem, where: str) -> dict[str, Any]:
+    """A row of a recorded table."""
+    factors, query = carried.item.factors, carried.item.query
+    if not isinstance(query, GenerateQuery):
+        raise TypeError("only prompts are exported")
+    groups = list(dict.fromkeys(option.group for option in query.options))
+    score = (sample.get("scores") or {}).get(SCORER)
+    masses, reason = dict.fromkeys([*groups, "other_words"], math.nan), NO_SCORE
+    if score is not None:
+        _refuse(where, wrong_field(_SCORE, score, f"scores.{SCORER}."))
+        lacking = next((name for name in masses if name not in score["value"]), None)
+        _refuse(where, "" if lacking is None else f"scores.{SCORER}.value has no {lacking!r}")
+        given = {name: score["value"][name] for name in masses}
+        masses = {name: math.nan if value is None else float(value) for name, value in given.items()}
+        reason = "" if any(map(math.isfinite, masses.values())) else str(score.get("explanation") or NO_SCORE)
+    return {
+        **{name: factors[name] for name in FACTORS},
+        "w_value": factors.get("w_value", math.nan),
+        "cluster": carried.item.cluster,
+        "text_index": " | ".join(str(level) for name, level in factors.items() if name not in ("w", "w_index", "w_value")),
+        "text": " ".join(query.prompt.split()),
+        **{f"group:{group}": masses[group] for group in groups},
+        "other_words": masses["other_words"],
+        "unit": "percent",
+        "missing_reason": reason,
+    }  # fmt: skip
+
+
+# The files.
+
+
+def _unpacked(content: bytes, file: Path) -> tuple[Any, Iterator[tuple[str, Any]]]:
+    """The header of a log, and its samples with their names."""
+    if file.suffix != ".eval":
+        log = _json(content, str(file))
+        _refuse(file, wrong_field(_WHOLE, log))
+        return log, ((f"sample {number}", one) for number, one in enumerate(log.get("samples") or [], 1))
+    try:
+        archive = zipfile.ZipFile(io.BytesIO(content))
+        entries = {entry.filename: entry for entry in archive.infolist()}
+    except (zipfile.BadZipFile, ValueError, OSError, struct.error, NotImplementedError) as error:
+        raise UndertowError(
+            f"{file}: is no log of Inspect ({first_line(error)}); name a .eval or .json file"
+        ) from error
+    header = next((name for name in HEADERS if name in entries), None)
+    if header is None:
+        raise UndertowError(f"{file}: is no log of Inspect (it has no {HEADERS[0]}); name a .eval or .json file")
+    if sum(entry.file_size for entry in entries.values()) > MAX_UNPACKED_BYTES:
+        raise UndertowError(
+            f"{file}: is larger than {MAX_UNPACKED_BYTES // 2**20:,} MiB when unpacked, which is all that is read; ask less in one run"
+        )
+    samples = [name for name in entries if name.startswith("samples/") and name.endswith(".json")]
+
+    def of(name: str) -> Any:
+        return _json(_entry(content, archive, entries[name], file), f"{file}, {name}")
+
+    return of(header), ((name, of(name)) for name in samples)
+
+
+def _entry(content: bytes, archive: zipfile.ZipFile, entry: zipfile.ZipInfo, file: Path) -> bytes:
+    """The bytes of an entry, no more of them than the file says."""
+    import pyarrow as pa
+
+    try:
+        if entry.compress_type != ZSTANDARD:
+            return archive.read(entry)
+        begin = entry.header_offset + LOCAL_HEADER.size + sum(LOCAL_HEADER.unpack_from(content, entry.header_offset))
+        packed = pa.BufferReader(content[begin : begin + entry.compress_size])
+        unpacked: bytes = pa.CompressedInputStream(packed, "zstd").read(entry.file_size + 1)
+        if len(unpacked) != entry.file_size or zlib.crc32(unpacked) != entry.CRC:
+            raise ValueError("its checksum is another")
+    except (
+        zipfile.BadZipFile,
+        ValueError,
+        RuntimeError,
+        OSError,
+        EOFError,
+        zlib.error,
+        struct.error,
+        pa.ArrowException,
+    ) as error:
+        raise UndertowError(
+            f"{file}: {entry.filename} is corrupt ({first_line(error)}); run the task again, or convert the log with inspect log convert "
+            "--to json"
+        ) from error
+    return unpacked
+
+
+def _json(content: bytes, where: str) -> Any:
+    try:
+        return parse_json(content.decode(), unique_names=False)
+    except ValueError as error:
+        raise UndertowError(f"{where}: is corrupt ({first_line(error)}); run the task again") from error

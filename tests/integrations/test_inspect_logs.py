@@ -1,0 +1,171 @@
+"""Logs of Inspect: masses, missing answers and models as they were logged, and refusals by file, sample and field."""
+
+from __future__ import annotations
+
+import copy
+import json
+import math
+import random
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import undertow
+from helpers.command_line import in_process
+from helpers.inspect_log import log_of, write_eval, write_json
+from helpers.json_edits import edited
+from helpers.shared_folders import made_once
+from undertow import integrations
+from undertow.errors import UndertowError
+from undertow.integrations import inspect_logs
+
+pytestmark = pytest.mark.usefixtures("few_resamples", "untold")
+N = 18
+
+
+@pytest.fixture(scope="module")
+def exported(shared_base: Path) -> Path:
+    def make(folder: Path) -> None:
+        integrations.export("inspect", "spurious-correlation", folder / "out", w="date", date_count=3, limit=N)
+
+    return made_once(shared_base, "asked-of-inspect", make) / "out"
+
+
+@pytest.fixture
+def log(exported: Path) -> dict[str, Any]:
+    return log_of(exported)
+
+
+@pytest.mark.parametrize("how", ["json", "eval", "zstandard", "unfinished", "folder"])
+def test_a_log_is_scored(how: str, log: dict[str, Any], tmp_path: Path) -> None:
+    log["samples"][0]["scores"] = {}
+    log["samples"][1]["scores"]["word_groups"] = {
+        "value": dict.fromkeys(("female", "male", "neutral", "other_words"), math.nan), "explanation": "the answer is empty"
+    }  # fmt: skip
+    logs = tmp_path / "logs"
+    logs.mkdir()
+    if how == "json":
+        path = write_json(log, logs / "log.json")
+    else:
+        header = "_journal/start.json" if how == "unfinished" else "header.json"
+        path = write_eval(log, logs / "log.eval", zstandard=how == "zstandard", header=header)
+    run = undertow.score(logs if how == "folder" else path, out=tmp_path / "run")
+    assert run.manifest["counts"] == {"items": N, "missing": 2}
+    assert run.manifest["model"] == "openai/m"
+    rows = run.observations
+    assert sorted(set(rows["missing_reason"])) == ["", "the answer is empty", inspect_logs.NO_SCORE]
+    scored = rows[rows["missing_reason"] == ""]
+    assert (scored["female"] == 30.0 + scored["w_index"]).all()
+    assert set(scored["male"]) == {20.0}
+    slopes = run.results[(run.results["measure"] == "slope") & (run.results["pronoun"] == "female")]
+    assert slopes["value"].dropna().tolist() == pytest.approx([1.0, 1.0])  # of prompt A too little is left
+
+
+def test_two_models_are_measured_beside_each_other(exported: Path, tmp_path: Path) -> None:
+    for model in ("a", "b"):
+        write_eval(log_of(exported, model=model), tmp_path / f"{model}.eval")
+    run = undertow.score(tmp_path, out=tmp_path / "run")
+    assert run.manifest["model"] == "a, b"
+    assert run.manifest["counts"]["items"] == 2 * N
+
+
+def test_what_the_log_lacks_is_noted(log: dict[str, Any], tmp_path: Path) -> None:
+    del log["samples"][3:]
+    notes = undertow.score(write_json(log, tmp_path / "log.json"), out=tmp_path / "run").manifest["notes"]
+    assert f"openai/m: the log answers 3 of the {N} prompts that were exported" in notes
+
+
+@pytest.mark.parametrize(
+    ("place", "value", "said"),
+    [
+        (("eval", "model"), None, "eval.model"),
+        (("eval",), ..., "eval"),
+        (("samples",), {}, "samples"),
+        (("samples", 2), 7, "sample 3"),
+        (("samples", 2, "metadata"), ..., "metadata"),
+        (("samples", 2, "input"), "Who?", "its input is not its prompt"),
+        (("samples", 2, "scores", "word_groups", "value"), 3, "scores.word_groups.value"),
+        (("samples", 2, "scores", "word_groups", "value", "female"), "30", "scores.word_groups.value.female"),
+        (("samples", 2, "scores", "word_groups", "value", "female"), ..., "'female'"),
+        (("samples", 2, "scores", "word_groups", "value", "female"), 10**400, "female"),
+        (("samples", 2, "scores", "word_groups", "value", "female"), math.inf, "female is 'inf'"),
+        (("samples", 2, "scores", "word_groups", "value", "female"), 101.0, "female is '101.0'"),
+        (("samples", 2, "scores", "word_groups", "value", "male"), 99.0, "add up to"),
+        (("samples", 2, "metadata", "undertow"), "{}", "its prompt is damaged"),
+        (("samples", 2, "metadata", "undertow"), "[" * 9000, "its prompt is damaged"),
+    ],
+)
+def test_a_changed_field_is_named(
+    place: tuple[Any, ...], value: object, said: str, log: dict[str, Any], tmp_path: Path
+) -> None:
+    holder: Any = log
+    for key in place[:-1]:
+        holder = holder[key]
+    if value is ...:
+        del holder[place[-1]]
+    else:
+        holder[place[-1]] = value
+    with pytest.raises(UndertowError) as refusal:
+        undertow.score(write_json(log, tmp_path / "log.json"), out=tmp_path / "run")
+    assert said in str(refusal.value)
+    assert "log.json" in str(refusal.value)
+    assert not (tmp_path / "run").exists()
+
+
+def test_other_tasks_and_a_second_epoch_are_refused(log: dict[str, Any], tmp_path: Path) -> None:
+    twice = copy.deepcopy(log)
+    twice["samples"].append(twice["samples"][0] | {"epoch": 2})
+    with pytest.raises(UndertowError, match="one epoch"):
+        inspect_logs.read_log(write_json(twice, tmp_path / "twice.json"))
+    for sample in log["samples"]:
+        del sample["metadata"]["undertow"]
+    with pytest.raises(UndertowError, match="no samples of a task that undertow export inspect wrote"):
+        inspect_logs.read_log(write_json(log, tmp_path / "other.json"))
+
+
+@pytest.mark.parametrize(
+    "content", [b"", b"PK", b"{}", b"[]", b"\xff\xfe", b"PK\x03\x04" + b"\0" * 40, b"NaN", b"{" * 5000]
+)
+@pytest.mark.parametrize("name", ["x.eval", "x.json"])
+def test_what_is_no_log_is_refused(name: str, content: bytes, tmp_path: Path) -> None:
+    (tmp_path / name).write_bytes(content)
+    done = in_process(tmp_path, "score", name)
+    assert done.returncode == 1
+    assert name in done.stderr
+    assert len(done.stderr.splitlines()) == 1
+
+
+@pytest.mark.parametrize("n_edits", [60, pytest.param(2000, marks=[pytest.mark.soak, pytest.mark.timeout(7200)])])
+def test_an_edit_of_a_log_is_refused_in_a_sentence_or_read(
+    n_edits: int, log: dict[str, Any], tmp_path: Path, measured: Any
+) -> None:
+    """Of the log, of the prompt that a sample carries, or of a byte of the zip file."""
+    choice, n_refused, began = random.Random(n_edits), 0, time.monotonic()
+    small = {**log, "samples": log["samples"][:6]}
+    packed = write_eval(small, tmp_path / "whole.eval").read_bytes()
+    for _ in range(n_edits):
+        document, way = copy.deepcopy(small), choice.random()
+        if way < 0.2:
+            path, content = tmp_path / "log.eval", bytearray(packed)
+            at = choice.randrange(len(content))
+            content[at], told = choice.randrange(256), f"byte {at}"
+            path.write_bytes(bytes(content))
+        else:
+            sample = choice.choice(document["samples"])
+            if way < 0.5:
+                carried = json.loads(sample["metadata"]["undertow"])
+                told = edited(carried, choice)
+                sample["metadata"]["undertow"] = json.dumps(carried)
+            else:
+                told = edited(choice.choice((document, sample)), choice)
+            path = write_json(document, tmp_path / "log.json")
+        try:
+            undertow.score(path, out=tmp_path / "scored", overwrite=True)
+        except UndertowError:
+            n_refused += 1
+        except Exception as error:
+            raise AssertionError(f"{path.name}, {told}") from error
+    measured(f"{n_edits:,} edits of a log of Inspect: {n_refused:,} refused, {time.monotonic() - began:.0f} s")
+    assert n_refused > n_edits / 4
