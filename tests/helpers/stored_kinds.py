@@ -327,7 +327,7 @@ def judged(folder: Path) -> None:
 
 
 DRIFT: dict[str, Any] = {"w": "date", "date_count": 9, "limit": 90}
-REPHRASING = run_of("bias-rephrasing", "token_f1", {"documents": 4, "wordings": 1})
+REPHRASING = run_of("bias-rephrasing", "token_f1", {"n_documents": 4, "wordings": 1})
 
 
 def reduced(folder: Path) -> str:
@@ -339,9 +339,9 @@ KINDS: Mapping[str, Kind] = {
     "spurious-correlation": run_of("spurious-correlation", "slope", DRIFT, replay=True),
     "task-specification": run_of("task-specification", "auroc", {"date_count": 2, "limit": 60}),
     "occupation-checklist": run_of("occupation-checklist", "consistency", {"limit": 40}),
-    "bias-diagnosis": run_of("bias-diagnosis", "f1", {"documents": 6}),
-    "bias-identification": run_of("bias-identification", "exact_match", {"documents": 4, "wordings": 2}),
-    "bias-extraction": run_of("bias-extraction", "token_f1", {"documents": 4, "wordings": 1}),
+    "bias-diagnosis": run_of("bias-diagnosis", "f1", {"n_documents": 6}),
+    "bias-identification": run_of("bias-identification", "exact_match", {"n_documents": 4, "wordings": 2}),
+    "bias-extraction": run_of("bias-extraction", "token_f1", {"n_documents": 4, "wordings": 1}),
     "bias-rephrasing": REPHRASING,
     "several models": run_of("spurious-correlation", "slope", DRIFT, ["toy", "toy:slope=2"]),
     "reduced precision": run_of("spurious-correlation", "slope", DRIFT | {"dtype": "bfloat16"}, reduced),

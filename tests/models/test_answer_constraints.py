@@ -157,9 +157,9 @@ def test_of_equally_probable_ways_the_smaller_token_is_taken_and_the_end_last() 
 
 
 def test_labels_that_cannot_be_told_apart_are_no_trie() -> None:
-    with pytest.raises(ValueError, match="label 2 cannot be told from another"):
+    with pytest.raises(ValueError, match="label 2 has the tokens of another"):
         LabelTrie.from_labels([(1, 2), (1,), (1, 2)])
-    with pytest.raises(ValueError, match="label 1 cannot be told from another"):
+    with pytest.raises(ValueError, match="label 1 has the tokens of another"):
         LabelTrie.from_labels([(1,), ()])
 
 

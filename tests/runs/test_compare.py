@@ -53,7 +53,7 @@ ASKED: Mapping[str, dict[str, Any]] = {
     "bias-identification": {"limit": 60, "wordings": 2},
     "bias-extraction": {"limit": 90, "wordings": 1},
     "bias-rephrasing": {"limit": 60, "wordings": 1},
-    "occupation-checklist": {"pairs": 6, "contexts": "without", "negated": False, "occupation_file": "jobs.csv"},
+    "occupation-checklist": {"n_pairs": 6, "contexts": "without", "negated": False, "occupation_file": "jobs.csv"},
 }
 """Every audit, asked little."""
 JOBS = "occupation,attribute\n" + "".join(f"job{at},skill {at}\n" for at in range(6))
