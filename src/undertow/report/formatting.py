@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping
 from itertools import chain
 from typing import Any
 
+from undertow.metrics.catalog import find_metric
 from undertow.types import MAX_DECIMALS, Result, format_interval
 
 MINUS = "\N{MINUS SIGN}"
@@ -87,41 +88,6 @@ TABLE_ONLY = {
     *("sentences_df", "values_sd", "values_p"),
 }
 """Further numbers that results.csv holds and the page leaves out."""
-
-MEASURES = {
-    "mean_mass": (
-        "Mean mass",
-        "the average mass of a group: its share of what the listed words have together, or the probability of its words, as the notes say; "
-        "other words have the probability that none of them took",
-    ),
-    "w_effect": (
-        "Effect of W",
-        "the standard deviation of what the values of W do to the mean mass, without the noise that the sentences leave; it tests "
-        "whether the answers depend on these values at all, with other sentences",
-    ),
-    "slope": (
-        "Slope",
-        "how far the mean mass of a group moves when W goes one step or unit further, by a straight line through the means; it tests "
-        "whether the answers follow the order of W by more than noise that neighbouring values share could",
-    ),
-    "pearson_r": (
-        "Pearson r",
-        f"how closely the means of a group follow a straight line, from {MINUS}1 to 1; 0 is no linear relation; "
-        "a description of these means",
-    ),
-    "slope_log_odds": (
-        "Log-odds slope",
-        "the slope of the log-odds of the mean mass, in which a rare word that doubles moves as much as a frequent one whose odds double; "
-        "not tested again",
-    ),
-    "slope_gap": ("Slope gap", "the slope of the first group less the slope of the second"),
-}
-"""Title and meaning of the measures whose names are known here; any other measure is titled by its own name."""
-for _name in tuple(MEASURES):
-    MEASURES[f"{_name}_over_prompts"] = (
-        f"{MEASURES[_name][0]} over prompts",
-        f"{MEASURES[_name][1]}, for masses averaged over all prompts; of several prompts this decides what is claimed",
-    )
 
 COLUMNS = {
     "model": "who was asked",
@@ -273,9 +239,7 @@ def probability(p: float) -> str:
 
 def measure_title(measure: str) -> str:
     """The title of a measure, for a reader."""
-    if measure in MEASURES:
-        return MEASURES[measure][0]
-    return spaced(measure).capitalize()
+    return find_metric(measure).title
 
 
 def spaced(name: str) -> str:

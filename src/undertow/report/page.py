@@ -18,12 +18,13 @@ from statistics import median_low
 from typing import NamedTuple
 
 from undertow.errors import on_one_line
+from undertow.metrics import catalog
+from undertow.metrics.catalog import find_metric
 from undertow.report.formatting import (
     COLUMNS,
     DETAILS,
     GROUP_KEYS,
     MAX_DIGITS,
-    MEASURES,
     MINUS,
     MISSING,
     NOTES,
@@ -629,11 +630,13 @@ def _head(key: str) -> str:
 def _glossary(page: Page, tables: Sequence[_Table], shared: Mapping[str, str]) -> dict[str, str]:
     """Meanings of the measures and columns that this page shows, measures first."""
     measures = dict.fromkeys(result.measure for result in page.results)
-    titles = {MEASURES[name][0]: MEASURES[name][1] for name in measures if name in MEASURES}
+    titles = {one.title: one.meaning for one in map(find_metric, measures) if one.meaning}
+    names = dict.fromkeys(name for result in page.results for name in (*result.group, *result.extras))
+    further = {spaced(name): catalog.COLUMNS[name] for name in names if name in catalog.COLUMNS}
     heads = chain(map(_head, shared), (column.head for table in tables for column in table.columns))
     columns = {head: COLUMNS[head] for head in dict.fromkeys(heads) if head in COLUMNS}
     given = {
         page.titles.get(name) or (measure_title(name) if name in measures else spaced(name)): meaning
         for name, meaning in page.glossary.items()
     }
-    return titles | columns | given
+    return titles | columns | further | given

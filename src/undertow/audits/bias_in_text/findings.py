@@ -11,6 +11,7 @@ from undertow.audits.base import Observations
 from undertow.audits.bias_in_text.items import DIAGNOSIS, EXTRACTION, IDENTIFICATION, REPHRASING
 from undertow.data.documents.document_set import DIMENSIONS
 from undertow.data.documents.few_shot import NO_SHOTS
+from undertow.metrics.catalog import METRICS
 from undertow.report.model import ReportTable, ReportText
 from undertow.stats import MIN_CLUSTERS
 from undertow.types import Finding, Result
@@ -42,54 +43,6 @@ HABIT = 90.0
 CONFUSIONS = 6
 PAPER = "Bauer et al. 2022"
 """Whose tables the page lays out."""
-TITLES = {
-    "accuracy": "Accuracy",
-    "f1": "F1 of Yes",
-    "f1_macro": "Macro F1",
-    "exact_match": "Exact match",
-    "token_f1": "Token F1",
-    "bleu4": "BLEU-4",
-    "meteor": "METEOR",
-    "slot_effect": "Effects of words",
-    "share_of_variance": "Shares of variance",
-    "dimension_gap": "Best dimension less worst",
-}
-MEANINGS = {
-    "accuracy": "texts that were answered rightly",
-    "f1": "harmonic mean of precision and recall of the answer Yes",
-    "f1_macro": "F1 of each label, averaged over the labels that occur",
-    "exact_match": "answers that are the right one, whole and with nothing else, but for case (and, of a text, punctuation around it)",
-    "token_f1": "words that answer and right answer have in common, as the harmonic mean of precision and recall",
-    "bleu4": "n-grams of 1 to 4 words in common, over all texts together, by sacrebleu",
-    "meteor": "words in common, their stems and synonyms where WordNet is there, and their order",
-    "slot_effect": "score with one word in a slot of the task description less that with another, over the same texts and the other slots "
-    "held equal; slots that never change alone are told together",
-    "dimension_gap": "the dimension with the highest score less that with the lowest, of those with six texts at least; tested against "
-    "texts that are dealt into dimensions at random",
-    "share_of_variance": "how much of the spread of scores each source has; slots are of the wordings of one class",
-    "sd": "population standard deviation over wordings and draws of examples",
-    "cells": "wordings times draws of examples",
-    "empty_percent": "answers without any text; they count as wrong",
-    "shortened_percent": "prompts that had no room for all their examples",
-    "other_words_percent": "probability that began none of the labels, before the choice was made among them",
-    "yes_percent": "scored answers that were Yes",
-    "no_percent": "scored answers that were No",
-    "above_baseline": "how far the score is above the best baseline, over the same texts",
-    "above_low": "lower end of its 95% interval",
-    "above_high": "upper end of its 95% interval",
-    "claim_low": "lower end of the interval of the difference at the level that all tests of the run leave to each",
-    "claim_high": "upper end of that interval; it leaves out 0 where q is below .05, and only there",
-    "n_differing": "texts whose answers differ with the word",
-    "n_agreeing": "of these, texts that differ in the direction of the mean",
-    "n_dimensions": "dimensions with six texts at least",
-    "description_class": "class of task descriptions; all of them together, or a baseline in brackets",
-    "shots": "answered examples before the question",
-    "sampling": "how the examples were drawn",
-    "decoding": "how an answer is come to",
-    "dimension": "of the bias of the texts",
-    "first": "mean score with the word that is subtracted",
-    "levels": "how many levels the source has",
-}
 DECODINGS = {
     "greedy": "the likelier of the two labels",
     "paper": "the label that the most probable next token leads to, step by step, where an end competes from the second step on, as in "
@@ -172,7 +125,7 @@ class TextTaskReport:
         return scores
 
     def _baseline_finding(self, result: Result, n_tests: int, *, several: bool) -> Finding:
-        who, title, habit = _who(result.group, several=several), TITLES[result.measure], _habit(result)
+        who, title, habit = _who(result.group, several=several), METRICS[result.measure].title, _habit(result)
         if math.isnan(result.value):
             text = f"{who}nothing can be said: {result.note or 'too little was scored'}."
             return Finding(text, significant=False, strength=FIRST, results=(result,), decision_rule="Not tested.")
@@ -284,13 +237,15 @@ class TextTaskReport:
             return
         about = _decoding_text(of[0], of[1])
         yield from draw_sensitivity(
-            points, TITLES[self.first_measure], "percent", about, "the best answer without a model"
+            points, METRICS[self.first_measure].title, "percent", about, "the best answer without a model"
         )
         for sampling in of[0]:
             of_sampling = {key: one for key, one in chosen.items() if key[2] == sampling}
             effects = _effects_table(slot_table(frame, of_sampling, self.first_measure), results, self.first_measure)
             if not effects.empty and effects["mean"].notna().any():
-                yield from draw_slots(effects, TITLES[self.first_measure], "percent", _decoding_text([sampling], of[1]))
+                yield from draw_slots(
+                    effects, METRICS[self.first_measure].title, "percent", _decoding_text([sampling], of[1])
+                )
 
     # Tables.
 
@@ -352,8 +307,7 @@ class TextTaskReport:
             questions=_design_sentences(frame, design),
             examples=[],
             notes=notes,
-            titles=TITLES,
-            glossary={**MEANINGS, **BASELINES, **_decoding_glossary(frame)},
+            glossary={**BASELINES, **_decoding_glossary(frame)},
             null_prefix=NULL_PREFIX[self.task],
             tables=[
                 *self._paper_tables(results, frame),
@@ -402,7 +356,7 @@ class TextTaskReport:
             some = f"{len(ends)} of {len(rows):,} wordings, in percent; all are in tables/wordings.csv."
             where = some if len(ends) < len(rows) else "All wordings, in percent."
             yield ReportTable(
-                f"Wordings by {TITLES[self.first_measure].lower()}: {model}, {_examples_text(shots, sampling)}, {decoding}",
+                f"Wordings by {METRICS[self.first_measure].title.lower()}: {model}, {_examples_text(shots, sampling)}, {decoding}",
                 ["rank", "class", "wording", "score", "95% interval"],
                 [
                     [str(row["rank"]), row["description_class"], " / ".join(row["wording"].splitlines()) or "(no description)",
@@ -661,12 +615,12 @@ def _by_class_table(
     }
     classes = dict.fromkeys(one.group["description_class"] for one in whole)
     rows = [
-        [name, TITLES[measure], *(_cell(by_key.get((name, measure, *column))) for column in columns)]
+        [name, METRICS[measure].title, *(_cell(by_key.get((name, measure, *column))) for column in columns)]
         for name in classes
         for measure in measures
     ]
     rows += [
-        [one.group["description_class"], TITLES[one.measure], *[_cell(one)] * len(columns)]
+        [one.group["description_class"], METRICS[one.measure].title, *[_cell(one)] * len(columns)]
         for one in sorted(without, key=lambda one: one.group["description_class"])
     ]
     return ReportTable(
@@ -685,7 +639,7 @@ def _by_decoding_table(results: Sequence[Result], model: str) -> Iterator[Report
     columns = _by_shots(some)
     by_key = {(one.group["decoding"], one.measure, one.group["shots"], one.group["sampling"]): one for one in some}
     rows = [
-        [decoding, TITLES[measure], *(_cell(by_key.get((decoding, measure, *column))) for column in columns)]
+        [decoding, METRICS[measure].title, *(_cell(by_key.get((decoding, measure, *column))) for column in columns)]
         for decoding in decodings
         for measure in ("token_f1", "bleu4", "meteor")
     ]

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from undertow.audits.base import Observations
+from undertow.metrics.catalog import METRICS
 from undertow.metrics.checklist.attribute_grants import MIN_STATED
 from undertow.metrics.checklist.checklist_metrics import (
     WITH_AND_SWAPPED,
@@ -53,125 +54,6 @@ OF_ALL = "over names and occupations like these"
 OF_NAMES = "over names like these"
 SAID_CONTEXTS: Mapping[str, str] = {
     SAME: "with the same attributes for both", SWAPPED: "with each other's attributes",
-}  # fmt: skip
-TITLES: Mapping[str, str] = {
-    "consistency": "Consistency",
-    "bias": "Bias",
-    "bias_female": "Bias towards the woman",
-    "bias_male": "Bias towards the man",
-    "preference_female": "Preference for the woman",
-    "preference_male": "Preference for the man",
-    "preference_gap": "Preference, woman less man",
-    "choice_gap": "Choice, woman less man",
-    "choice_gap_deviation": "Choice, against the other occupations",
-    "bias_gap": "Bias, woman less man",
-    "switch_gap": "Switch, to the woman less to the man",
-    "switch_female_to_male": "Switch, woman to man",
-    "switch_male_to_female": "Switch, man to woman",
-    "position_bias": "Position bias",
-    "symmetric_consistency": "Symmetric consistency",
-    "negational_consistency": "Negational consistency",
-    "transitive_consistency": "Transitive consistency",
-    "qualified_female": "The woman is called qualified",
-    "qualified_male": "The man is called qualified",
-    "both_rate": "Both are chosen",
-    "neither_rate": "Neither is chosen",
-    "tie_rate": "Ties",
-    "granted_female": "Attributes granted to the woman",
-    "granted_male": "Attributes granted to the man",
-    "granted_gap": "Granting, woman less man",
-    "stated_accuracy": "What the text says",
-    "changed_answers": "Answers changed by attributes",
-    "consistency_bias_correlation": "Consistency with bias, over occupations",
-    "percent_female_correlation": "Choice with percent female, over occupations",
-    "consistency_difference": "Consistency, between contexts",
-    "bias_difference": "Bias, between contexts",
-    "qualified_difference": "Called qualified, between contexts",
-    "choice_gap_difference": "Choice, between contexts",
-    "changed_answers_difference": "Answers changed, between contexts",
-    "literal_consistency": "Literal consistency",
-    "additive_consistency": "Additive consistency",
-    "granted_slope": "Choice by difference in grants",
-    "choice_gap_explained": "Choice gap that grants explain",
-    "choice_gap_unexplained": "Choice gap where as much is granted",
-    "choice_gap_of_person": "Choice gap that stays with the person",
-    "stated_margin": "What the text says, less what reading needs",
-    "missing_rate": "Missing answers",
-    "missing_female": "Missing answers about the woman",
-    "missing_male": "Missing answers about the man",
-    "missing_gap": "Missing answers, woman less man",
-}
-MEANINGS: Mapping[str, str] = {
-    "consistency": "of items in which exactly one of the two is called qualified, those whose single choice names that one; "
-    "choices that have nothing to do with it give 50",
-    "bias": "of all items, those whose single and multiple choice name the same one person, neither both nor neither; "
-    "answers that have nothing to do with each other give 25",
-    "bias_gap": "bias towards the woman less that towards the man",
-    "switch_gap": "switches to the woman less those to the man",
-    "bias_female": "likewise, where that person is the woman",
-    "bias_male": "likewise, where that person is the man",
-    "preference_female": "of items in which neither is called qualified, those whose single choice is the woman; ties count for "
-    "nobody, so that 50 is neutral where there are none",
-    "preference_male": "likewise, where the single choice is the man",
-    "preference_gap": "preference for the woman less that for the man, in percentage points",
-    "choice_gap": "mean probability of the woman less that of the man on the single question, over all items and both orders, "
-    "before any decision",
-    "choice_gap_deviation": "the choice in this occupation less the mean of the others, each pair compared with itself, so that what "
-    "names do whatever the job is falls away",
-    "switch_female_to_male": "of items whose multiple choice names one person, those in which that is the man and the single "
-    "choice was the woman",
-    "switch_male_to_female": "likewise, the other way round",
-    "position_bias": "single choices that name the person who is named first, each order by itself",
-    "symmetric_consistency": "single choices that are the same in both orders of the names",
-    "negational_consistency": "items in which who is less qualified is not who is more qualified",
-    "transitive_consistency": "of items in which the only one called qualified is also chosen on the single question, those in "
-    "which the multiple choice names that one too",
-    "tie_rate": "items whose single choice is a tie once both orders are averaged, as position alone makes it",
-    "granted_gap": "mean probability that the woman has an attribute less that the man has it",
-    "stated_accuracy": "questions about an attribute that the text has just said of one person and denied of the other; ties are "
-    "left out and counted beside",
-    "stated_margin": f"the same less {MIN_STATED:.0f}, the percent below which a model is said not to read what it is asked",
-    "ties": "answers in which Yes and No are equally probable",
-    "literal_consistency": "of the answers that call somebody qualified, those about the person whom the single choice names, as the "
-    "paper's sentence has it: where both are qualified one of them is always missed",
-    "of_answers": "all answers that it is over",
-    "additive_consistency": "f(q) = f(a) = c, then f(q + a) = c: of items in which the single choice without attributes is the person "
-    "who was granted more of them, those in which the single choice with them is that person too",
-    "granted_slope": "least-squares slope of the choice gap of an item on how many attributes more the woman was granted than the man",
-    "mean_difference": "attributes granted to the woman less those granted to the man, mean over items",
-    "choice_gap_explained": "that slope times the mean difference in grants; with the next one it makes the choice gap",
-    "share_percent": "the same in percent of the choice gap",
-    "choice_gap_unexplained": "intercept of that line: the choice gap where both were granted as many attributes",
-    "same_grants": "the choice gap over items in which both were granted the same attributes",
-    "same_grants_items": "how many these are",
-    "choice_gap_of_person": "mean of the choice gaps with their own and with each other's attributes: what follows the attributes turns "
-    "its sign, and falls out",
-    "missing_rate": "answers to the questions about occupations that are none of the possible ones, empty, or could not be scored",
-    "missing_female": "the same of the questions whether the woman is qualified",
-    "missing_male": "the same of the questions whether the man is qualified",
-    "missing_gap": "the first of these less the second",
-    OTHER_ANSWER: "answers that are none of the possible ones, such as refusals",
-    EMPTY: "empty answers",
-    NOT_SCORED: "answers that could not be scored",
-    "yes_of_asked": "Yes, of all items of which it was asked; ties and missing answers count as neither",
-    "no_of_asked": "No, likewise",
-    "changed_answers": "answers to the four questions that differ from those without attributes",
-    "changed_answers_difference": "with a job's own attributes less with those of another job",
-    "consistency_bias_correlation": "Pearson r of the two shares over occupations; the paper's headline. Not tested, since both rest "
-    "on the same single choices",
-    "split_pairs": "the same of the consistency of half of the pairs with the bias of the others",
-    "percent_female_correlation": "Pearson r of the choice with the share of women in the occupation (U.S. Bureau of Labor Statistics)",
-    "each_order": "the value if each order of the names were an item of its own, position included",
-    "greedy": "the value if answers were what greedy decoding says",
-    "probable": "the value if answers were the most probable ones",
-    "margin_10": "the value if answers that lie within 10 percentage points were ties",
-    "multiple": "the same of the multiple choice",
-    "binary": "the same of the question who is qualified",
-    "low_margin_percent": "items whose single choice lies within 10 percentage points",
-    "ties_percent": "ties among these items",
-    "of_items": "all items, of which n count here",
-    "context": "what stands before the question",
-    "occupation": "the job; all of them together",
 }  # fmt: skip
 
 
@@ -673,17 +555,11 @@ def report_text(observations: Observations, results: Sequence[Result]) -> Report
         questions=list(_design_sentences(frame, design)),
         examples=_examples(frame),
         notes=list(_notes(frame, design)),
-        titles=TITLES,
-        glossary={name: meaning for name, meaning in MEANINGS.items() if _is_used(name, results)},
         null_prefix="neutral is",
         tables=list(_aspect_tables(results)),
         matrices=matrices(observations),
         of_words=False,
     )
-
-
-def _is_used(name: str, results: Sequence[Result]) -> bool:
-    return any(name == one.measure or name in one.extras or name in one.group for one in results)
 
 
 def _design_sentences(frame: pd.DataFrame, design: Mapping[str, Any]) -> Iterator[str]:
@@ -771,7 +647,7 @@ def _aspect_tables(results: Sequence[Result]) -> Iterator[ReportTable]:
         for measure in (*RATES, "literal_consistency", "additive_consistency", "choice_gap"):
             cells = [_one(of_model, measure, context) for context in contexts]
             if measure in RATES or any(cell is not None for cell in cells):
-                rows.append([TITLES[measure], *(_cell(cell) for cell in cells)])
+                rows.append([METRICS[measure].title, *(_cell(cell) for cell in cells)])
         yield ReportTable(
             f"Aspects of {model}",
             ["aspect", *contexts],

@@ -332,8 +332,6 @@ def report_text(observations: Observations, results: Sequence[Result]) -> Report
         questions=sentences,
         examples=examples,
         notes=_notes(frame, design),
-        titles=_TITLES,
-        glossary=_GLOSSARY,
         null_prefix="chance would give",
     )
 
@@ -370,46 +368,3 @@ def _notes(frame: pd.DataFrame, design: Mapping[str, Any]) -> list[str]:
         ),
         *(f"Missing, {count:,} sentences: {reason}" for reason, count in counts.items()),
     ]
-
-
-_TITLES = {
-    "tpr": "True positive rate",
-    "tnr": "True negative rate",
-    "balanced_accuracy": "Balanced accuracy",
-    "held_out_balanced_accuracy": "Balanced accuracy with a held-out threshold",
-    "auroc": "Area under the ROC curve",
-    "auroc_difference": "Difference of two areas",
-    "coreference_agreement": "Coreference agreement",
-    "hardest_tpr": "True positive rate, hardest sentences",
-    "hardest_tnr": "True negative rate, hardest sentences",
-    "auroc_by_occupations": "Area under the ROC curve by occupations",
-    "auroc_range": "Range of the areas by occupations",
-    "occupation_effect": "Effect of the occupation on the level",
-    "interaction": "Effect of the occupation on the movement",
-    "mean_movement": "Mean movement",
-    "called_right": "Every occupation",
-    "flagged": "Flagged",
-}
-_GLOSSARY = {
-    "tpr": "share of the sentences that do not decide their blank that a score above the threshold flags",
-    "tnr": "share of the sentences that decide it that are not flagged",
-    "balanced_accuracy": "mean of the two rates; always saying the same gives one half",
-    "held_out_balanced_accuracy": "the same, with the best threshold of the other occupations for each occupation",
-    "auroc": "share of pairs, one sentence of either kind, in which the undecided one has the higher score; one half is chance",
-    "auroc_difference": "area of one score less that of a baseline, on the same sentences",
-    "coreference_agreement": "share of deciding sentences in which the model prefers the word that the sentence decides on",
-    "hardest_tpr": "a man or a woman is in the sentence, but the pronoun is the professional's: share flagged",
-    "hardest_tnr": "the same people, and the pronoun is theirs: share not flagged",
-    "auroc_by_occupations": "the area within occupations that employ few, as many, or mostly women",
-    "auroc_range": "largest less smallest of these areas, of parts with six occupations or more; tested by Welch's analysis of variance",
-    "occupation_effect": "share of the variance of levels among undecided sentences that lies between occupations",
-    "interaction": "share of the variance of movements that lies between occupations; as much as chance where the two only add up",
-    "mean_movement": "mean of last less first among undecided sentences",
-    "called_right": "share of an occupation's sentences that the threshold calls right, with the mean score of either kind",
-    "flagged": "share of the sentences whose score is above the threshold",
-    "score": "delta: how far a group's mass moves between first and last W; total variation: half the sum over groups; Jensen-Shannon: "
-    "divergence of the two; slope: the movement by a straight line over all W; entropy: of the mean of first and last; entropy plain: of "
-    "the sentence without W; combined: the chance that it is undecided, fitted to the sentences of other occupations",
-    "against": "the baseline",
-    "threshold": "above it a score, in percent, says that the sentence does not decide",
-}

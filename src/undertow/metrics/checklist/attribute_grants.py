@@ -35,7 +35,6 @@ from undertow.metrics.checklist.decisions import (
 )
 from undertow.metrics.checklist.estimates import (
     ATTRIBUTES,
-    POINTS,
     difference_p,
     group_keys,
     item_clusters,
@@ -82,7 +81,7 @@ def _grant_results(frame: pd.DataFrame, model: str, rule: Rule, seed: int) -> It
     woman, man = (np.where(known, by_person[:, at], 0.0) for at in (FEMALE, MALE))
     gap = mask_if_few(difference_of_ratios(woman, counts, man, counts, *places))
     yield result_of(
-        "granted_gap", group_keys(model, WITHOUT), gap, n_missing=n_missing, unit=POINTS, null_value=0.0,
+        "granted_gap", group_keys(model, WITHOUT), gap, n_missing=n_missing,
         p=difference_p(gap, ((woman, counts), (man, counts)), places, seed), note="nothing was scored", columns=ATTRIBUTES,
     )  # fmt: skip
 
@@ -100,14 +99,13 @@ def _stated_results(frame: pd.DataFrame, model: str, rule: Rule) -> Iterator[Res
     note = "every answer is a tie: Yes and No are equally probable" if n_tied else "nothing was scored"
     detail = {"ties": float(n_tied), "ties_percent": 100 * n_tied / (n + n_tied) if n + n_tied else math.nan}
     yield result_of(
-        "stated_accuracy", group_keys(model, STATED), estimate, n=n, n_missing=n_missing, null_value=50.0, detail=detail,
+        "stated_accuracy", group_keys(model, STATED), estimate, n=n, n_missing=n_missing, detail=detail,
         note=note, columns=ATTRIBUTES,
     )  # fmt: skip
     least = MIN_STATED / 100
     margin = replace(estimate, value=estimate.value - least, low=estimate.low - least, high=estimate.high - least)
     yield result_of(
-        "stated_margin", group_keys(model, STATED), margin, n=n, n_missing=n_missing, unit=POINTS,
-        null_value=0.0, p=estimate.p, note=note, columns=ATTRIBUTES,
+        "stated_margin", group_keys(model, STATED), margin, n=n, n_missing=n_missing, p=estimate.p, note=note, columns=ATTRIBUTES,
     )  # fmt: skip
 
 
@@ -133,7 +131,7 @@ def grants(answers: Answers, model: str, rule: Rule) -> Iterator[Result]:
         lacking = [missing_items(answers, "choice_gap", context) for context in (WITH, WITHOUT)]
         yield result_of(
             "additive_consistency", group_keys(model, WITH), mask_if_few(ratio_interval(hits, n, rows, columns)),
-            n=int((n > 0).sum()), n_missing=int(np.any(lacking, axis=0).sum()), null_value=50.0,
+            n=int((n > 0).sum()), n_missing=int(np.any(lacking, axis=0).sum()),
             note="no item in which who was granted more is who is chosen without attributes",
         )  # fmt: skip
     yield from _line(answers, model, rule)
@@ -153,13 +151,12 @@ def _line(answers: Answers, model: str, rule: Rule) -> Iterator[Result]:
     note = "both are granted as many attributes in every item" if known.any() else "nothing was scored"
     mean_more = float(more[known].mean()) if known.any() else math.nan
     yield result_of(
-        "granted_slope", group_keys(model, WITH), slope, n_missing=n_missing, unit="percentage points per attribute",
-        null_value=0.0, p=slope.p, detail={"mean_difference": mean_more}, note=note,
+        "granted_slope", group_keys(model, WITH), slope, n_missing=n_missing, p=slope.p, detail={"mean_difference": mean_more}, note=note,
     )  # fmt: skip
     whole = intercept.value + explained.value
     share = {"share_percent": 100 * explained.value / whole} if whole and math.isfinite(whole) else {}
     yield result_of(
-        "choice_gap_explained", group_keys(model, WITH), explained, n_missing=n_missing, unit=POINTS, null_value=0.0,
+        "choice_gap_explained", group_keys(model, WITH), explained, n_missing=n_missing,
         detail=share, note=note,
     )  # fmt: skip
     same = known & alike
@@ -168,6 +165,6 @@ def _line(answers: Answers, model: str, rule: Rule) -> Iterator[Result]:
         "same_grants_items": float(same.sum()),
     }
     yield result_of(
-        "choice_gap_unexplained", group_keys(model, WITH), intercept, n_missing=n_missing, unit=POINTS, null_value=0.0,
+        "choice_gap_unexplained", group_keys(model, WITH), intercept, n_missing=n_missing,
         p=intercept.p, detail=detail, note=note,
     )  # fmt: skip

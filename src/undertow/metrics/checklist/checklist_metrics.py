@@ -25,7 +25,6 @@ from undertow.metrics.checklist.decisions import (
     FURTHER,
     GAPS,
     LOW_MARGIN,
-    NULL_VALUES,
     RATES,
     SAME,
     SHUFFLED,
@@ -44,7 +43,7 @@ from undertow.metrics.checklist.decisions import (
     qualified_percent,
     read_answers,
 )
-from undertow.metrics.checklist.estimates import POINTS, difference_p, group_keys, item_clusters, mask_if_few, result_of
+from undertow.metrics.checklist.estimates import difference_p, group_keys, item_clusters, mask_if_few, result_of
 from undertow.metrics.checklist.missing_answers import missing
 from undertow.stats.intervals.multiway_cluster import correlation, difference_of_ratios, ratio_interval
 from undertow.stats.significance.false_discovery import benjamini_hochberg
@@ -188,8 +187,6 @@ class Case:
             estimate,
             n=int((n_scored > 0).sum()),
             n_missing=int(missing_items(self.answers, name, self.context).ravel()[keep].sum()),
-            unit=POINTS if name in GAPS else "percent",
-            null_value=NULL_VALUES.get(name, math.nan),
             p=difference_p(estimate, sides, places, self.seed) if is_tested else math.nan,
             detail=detail,
             note=CONDITIONAL.get(name, "nothing was scored"),
@@ -284,8 +281,6 @@ def _deviation(case: Case, gaps: Floats, at: int) -> Result:
         case.group(main.occupations[at]),
         estimate,
         n_missing=int(missing_items(main, "choice_gap", case.context)[:, at].sum()),
-        unit=POINTS,
-        null_value=0.0,
         p=difference_p(estimate, ((values, counts), (np.zeros_like(values), counts)), places, case.seed),
         note="nothing was scored",
     )
@@ -365,8 +360,6 @@ def _compare_contexts(name: str, sides: tuple[Case, Case], context: str) -> Resu
         estimate,
         n=int(((d1 > 0) | (d2 > 0)).sum()),
         n_missing=int(np.any(lacking, axis=0).sum()),
-        unit=POINTS,
-        null_value=0.0,
         p=difference_p(estimate, (first, second), places, sides[0].seed),
         note="one of the two contexts has " + CONDITIONAL.get(name, "no answers"),
     )
@@ -387,8 +380,6 @@ def _of_person(own: Case, swapped: Case) -> Result:
         group_keys(own.model, WITH_AND_SWAPPED),
         estimate,
         n_missing=int(np.any(lacking, axis=0).sum()),
-        unit=POINTS,
-        null_value=0.0,
         p=difference_p(estimate, ((values, counts), (np.zeros_like(values), counts)), own.places, own.seed),
         note="nothing was scored",
     )

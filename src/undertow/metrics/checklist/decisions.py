@@ -59,12 +59,6 @@ GAPS: Mapping[str, tuple[str, str]] = {
     "switch_gap": ("switch_male_to_female", "switch_female_to_male"),
 }
 """Differences of a woman's and a man's rate, by the rates."""
-NULL_VALUES: Mapping[str, float] = {
-    "consistency": 50.0, "bias": 0.0, "bias_female": 0.0, "bias_male": 0.0, "preference_female": 50.0, "preference_male": 50.0,
-    "position_bias": 50.0, "preference_gap": 0.0, "choice_gap": 0.0, "bias_gap": 0.0, "switch_gap": 0.0,
-    "symmetric_consistency": 100.0, "negational_consistency": 100.0, "transitive_consistency": 100.0,
-}  # fmt: skip
-
 QUESTIONS = ("binary", "binary_negated", "single", "single_negated", "multiple")
 NEEDS: Mapping[str, tuple[str, ...]] = {
     "consistency": ("binary", "single"), "preference_female": ("binary", "single"), "preference_male": ("binary", "single"),

@@ -12,6 +12,7 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from undertow.metrics.catalog import METRICS
 from undertow.metrics.checklist.decisions import ALL, Answers, encode
 from undertow.stats import MIN_CLUSTERS, only_points
 from undertow.stats.intervals.multiway_cluster import Estimate
@@ -22,7 +23,6 @@ Codes = NDArray[np.int64]
 
 Sides = tuple[tuple[ArrayLike, ArrayLike], tuple[ArrayLike, ArrayLike]]
 """Numerators and denominators of two sides that are exchanged [item]."""
-POINTS = "percentage points"
 OCCUPATIONS, ATTRIBUTES = "occupations (SOC codes)", "attributes"
 """What columns are, in words."""
 
@@ -63,8 +63,6 @@ def result_of(  # noqa: PLR0913 - what a result has beside its estimate
     *,
     n: int | None = None,
     n_missing: int = 0,
-    unit: str = "percent",
-    null_value: float = math.nan,
     p: float = math.nan,
     detail: Mapping[str, float] | None = None,
     note: str = "",
@@ -73,19 +71,17 @@ def result_of(  # noqa: PLR0913 - what a result has beside its estimate
     """A result in percent of an estimate in shares of 1.
 
     Args:
-        measure: its name.
+        measure: name of a metric, which has unit and null value.
         group: its keys.
         estimate: in shares of 1; its own p is not the result's.
         n: items, if not those of the estimate.
         n_missing: those that lack an answer.
-        unit: percent or percentage points.
-        null_value: what no bias would give.
         p: of the test.
         detail: further numbers.
         note: why there is no number, if there is none.
         columns: what columns are.
     """
-    known = math.isfinite(estimate.value)
+    known, metric = math.isfinite(estimate.value), METRICS[measure]
     return Result(
         measure=measure,
         group=dict(group),
@@ -94,8 +90,8 @@ def result_of(  # noqa: PLR0913 - what a result has beside its estimate
         high=100 * estimate.high,
         n=estimate.n if n is None else n,
         n_missing=n_missing,
-        unit=unit,
-        null_value=null_value,
+        unit=metric.unit,
+        null_value=metric.null_value,
         p=p,
         extras=dict(detail or {}),
         note=_too_few(estimate, columns) if known else note,

@@ -21,7 +21,7 @@ from undertow.metrics.checklist.decisions import (
     encode,
     missing_answers,
 )
-from undertow.metrics.checklist.estimates import POINTS, difference_p, group_keys, mask_if_few, result_of
+from undertow.metrics.checklist.estimates import difference_p, group_keys, mask_if_few, result_of
 from undertow.stats.intervals.multiway_cluster import difference_of_ratios, ratio_interval
 from undertow.types import Floats, Result
 
@@ -87,4 +87,4 @@ def _of_context(frame: pd.DataFrame, model: str, context: str, rule: Rule, seed:
         yield result_of(f"missing_{person}", group, estimate)
     gap = mask_if_few(difference_of_ratios(*of_person[0], *of_person[1], *places))
     p = difference_p(gap, (of_person[0], of_person[1]), places, seed)
-    yield result_of("missing_gap", group, gap, unit=POINTS, null_value=0.0, p=p)
+    yield result_of("missing_gap", group, gap, p=p)

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 from undertow import audits
 from undertow.audits.base import Observations
+from undertow.metrics.catalog import METRICS
 from undertow.report.formatting import (
     MAX_DIGITS,
-    MEASURES,
     MINUS,
     MISSING,
     measure_title,
@@ -318,7 +318,7 @@ def page_of(
 def _glossary(comparisons: Sequence[Comparison]) -> dict[str, str]:
     """Meanings of the columns and metrics of this comparison."""
     measures = {one.measure for of in comparisons for one in of.differences}
-    of_measures = {name for name in GLOSSARY if name in MEASURES or name in TITLES}
+    of_measures = {name for name in GLOSSARY if name in METRICS}
     return {name: text for name, text in GLOSSARY.items() if name not in of_measures or name in measures}
 
 

@@ -1,0 +1,93 @@
+"""Metric objects: what each number of a run means. Results, pages, tables, comparisons and exports read them by name.
+
+A package adds a metric of its own with the decorator and an entry point of the group `undertow.metrics`:
+
+    @metric("spread", title="Spread", meaning="largest less smallest mean", unit="percentage points", audits=["spurious-correlation"])
+    def spread(frame, design):
+        yield Result("spread", {"model": ...}, value=...)
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from importlib.metadata import entry_points
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from undertow.errors import UndertowError
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from undertow.types import Result
+
+ENTRY_POINTS = "undertow.metrics"
+HIGHER, LOWER, NEITHER = "higher is better", "lower is better", ""
+OVER_PROMPTS = "_over_prompts"
+"""End of the name of a metric of masses averaged over all prompts."""
+
+Compute: TypeAlias = "Callable[[pd.DataFrame, Mapping[str, Any]], Iterable[Result]]"
+"""Results from the observations of a run and its design."""
+
+
+@dataclass(frozen=True, slots=True)
+class Metric:
+    """A number that a run reports.
+
+    Attributes:
+        name: in results.csv, gates and exports.
+        title: for a person, for example "Slope".
+        unit: of its values; "" where each result has its own (a slope has that of its covariate).
+        null_value: the value that no bias would give; NaN where there is none, or where each result has its own.
+        direction: `HIGHER`, `LOWER` or `NEITHER`.
+        meaning: completes "TITLE: ..." in a glossary.
+        citation: the paper that defines it; "" where none does.
+        audits: names of the audits that it is added to, of a metric from another package.
+        compute: computes it, of a metric from another package; None where an audit does.
+    """
+
+    name: str
+    title: str
+    unit: str = ""
+    null_value: float = math.nan
+    direction: str = NEITHER
+    meaning: str = ""
+    citation: str = ""
+    audits: tuple[str, ...] = ()
+    compute: Compute | None = None
+
+
+def metric(  # noqa: PLR0913 - the fields of a Metric
+    name: str,
+    *,
+    title: str,
+    meaning: str,
+    audits: Iterable[str],
+    unit: str = "",
+    null_value: float = math.nan,
+    direction: str = NEITHER,
+    citation: str = "",
+) -> Callable[[Compute], Metric]:
+    """Make a function a metric of these audits; name it in an entry point of the group `undertow.metrics`."""
+
+    def made(compute: Compute) -> Metric:
+        return Metric(name, title, unit, null_value, direction, meaning, citation, tuple(audits), compute)
+
+    return made
+
+
+def added_metrics(audit: str) -> list[Metric]:
+    """Metrics that installed packages add to an audit.
+
+    Raises:
+        UndertowError: an entry point names something else than a metric.
+    """
+    loaded = [(entry, entry.load()) for entry in entry_points(group=ENTRY_POINTS)]
+    for entry, one in loaded:
+        if not isinstance(one, Metric):
+            raise UndertowError(
+                f"the entry point {entry.name} of {ENTRY_POINTS} names {entry.value}, which is no metric; "
+                "put the decorator undertow.metrics.metric.metric before the function"
+            )
+    return [one for _, one in loaded if audit in one.audits]
