@@ -327,7 +327,9 @@ def test_a_passage_is_answered_yes_where_its_best_piece_beats_no_answer() -> Non
 
 def test_an_answer_without_probabilities_counts_whole() -> None:
     item = next(
-        one for one in items_of(n_pairs=1, occupation_names="nurse", contexts="without") if one.factors["question_type"] == "multiple"
+        one
+        for one in items_of(n_pairs=1, occupation_names="nurse", contexts="without")
+        if one.factors["question_type"] == "multiple"
     )
     said = answer_row(item, Answer((math.nan,) * 4, math.nan, text=" both"))
     assert (said["answer"], said["both"], said["female"]) == ("both", 100.0, 0.0)
