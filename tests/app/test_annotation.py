@@ -418,13 +418,13 @@ def test_damaged_line_is_refused_by_its_number(run: Path, line: str) -> None:
 def test_run_without_judgements_has_an_empty_table_and_summary(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
     table = read_annotations(run)
     assert (list(table.columns), len(table)) == (["item", "category", "note", "who", "time"], 0)
-    assert summary(run).empty
+    assert summary(run) == []
     annotate(run, summary=True)
     assert "--summary" in capsys.readouterr().out
     annotate(run, summary=True, as_json=True)
     assert json.loads(capsys.readouterr().out) == []
     (run / ANNOTATIONS).write_text(json.dumps(GOOD) + "\n", encoding="utf-8")
-    assert summary(run).empty, "nor of what the run no longer has"
+    assert summary(run) == [], "nor of what the run no longer has"
     assert Book(run, "ann").judged == {}
     assert len(read_annotations(run)) == 1
 
@@ -441,9 +441,13 @@ def test_the_summary_counts_a_models_distinct_rephrasings_by_person(
     book.judge(by_answer["second answer\nof two lines"], "rationale paraphrase", "")
     book.judge(by_answer[EVIL], "correct", "")
     other.judge(by_answer["first answer"], "cannot say", "")
-    rows = list(summary(run).itertuples())
+    rows = summary(run)
     assert len(rows) == 4 * len(CATEGORIES)
-    counted = {(row.model, row.who, row.category): (row.count, row.n, row.n_all) for row in rows if row.count}
+    counted = {
+        (row["model"], row["who"], row["category"]): (row["count"], row["n"], row["n_all"])
+        for row in rows
+        if row["count"]
+    }
     assert counted == {
         ("secret-model-a", "ann", "correct"): (1, 2, 2),
         ("secret-model-a", "ann", "rationale paraphrase"): (1, 2, 2),
@@ -452,9 +456,9 @@ def test_the_summary_counts_a_models_distinct_rephrasings_by_person(
         ("secret-model-b", "bea", "cannot say"): (1, 1, 3),
     }
     for row in rows:
-        assert row.percent == pytest.approx(100 * row.count / row.n)
+        assert row["percent"] == pytest.approx(100 * row["count"] / row["n"])
     # Wilson's interval of 1 in 2 by hand, z² = 3.841459: (1/2 + z²/4 ± z sqrt(1/8 + z²/16)) / (1 + z²/2).
-    correct = next(row for row in rows if (row.model, row.category) == ("secret-model-a", "correct"))
-    assert [correct.low, correct.high] == pytest.approx([9.4531, 90.5469], abs=1e-3)
+    correct = next(row for row in rows if (row["model"], row["category"]) == ("secret-model-a", "correct"))
+    assert [correct["low"], correct["high"]] == pytest.approx([9.4531, 90.5469], abs=1e-3)
     annotate(run, summary=True)
     assert "correct\t1\t2\t2\t50.0\t9.5\t90.5\n" in capsys.readouterr().out

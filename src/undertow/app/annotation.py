@@ -118,7 +118,7 @@ def read_annotations(folder: Path) -> pd.DataFrame:
     return table.drop_duplicates(["who", "item"], keep="last", ignore_index=True)
 
 
-def summary(folder: Path) -> pd.DataFrame:
+def summary(folder: Path) -> list[dict[str, Any]]:
     """How each person annotated each model's rephrasings.
 
     An answer that several wordings or models gave is one rephrasing, and counts once for each model. Rephrasings are shown in
@@ -133,16 +133,16 @@ def summary(folder: Path) -> pd.DataFrame:
     """
     answers = _read_answers(folder)[0][["model", "pair"]].drop_duplicates()
     judged = answers.merge(read_annotations(folder), left_on="pair", right_on="item")
-    n_all = answers["model"].value_counts()
+    n_all = answers["model"].value_counts().to_dict()
+    columns = ("model", "who", "category", "count", "n", "n_all", "percent", "low", "high")
     rows = []
     for (model, who), part in judged.groupby(["model", "who"], sort=True):
-        counts = part["category"].value_counts()
+        counts, n = part["category"].value_counts().to_dict(), len(part)
         for category in CATEGORIES:
-            count, n = int(counts.get(category, 0)), len(part)
+            count = counts.get(category, 0)
             shares = [100 * share for share in (count / n, *wilson_interval(count / n, n))]
-            rows.append([model, who, category, count, n, int(n_all[model]), *shares])
-    columns = ["model", "who", "category", "count", "n", "n_all", "percent", "low", "high"]
-    return pd.DataFrame(rows, columns=columns)
+            rows.append(dict(zip(columns, [model, who, category, count, n, n_all[model], *shares], strict=True)))
+    return rows
 
 
 def _read_answers(folder: Path) -> tuple[pd.DataFrame, int]:
@@ -238,9 +238,7 @@ class Book:
 
 def pages(book: Book) -> APIRouter:
     """The page at `/annotate` and the requests of its script, for an application behind `AccessControl`."""
-    router = APIRouter(prefix=ANNOTATE)
 
-    @router.get("")
     def page() -> Response:
         nonce = secrets.token_urlsafe(16)
         policy = (
@@ -249,13 +247,11 @@ def pages(book: Book) -> APIRouter:
         )
         return HTMLResponse(_render(book, nonce), headers={POLICY: policy, "cache-control": "no-store"})
 
-    @router.get("/sources")
     def sources(item: str = "") -> Response:
         if item not in book.rephrasings:
             return PlainTextResponse(_UNKNOWN, HTTPStatus.NOT_FOUND)
         return JSONResponse(book.sources(item))
 
-    @router.post("/judgements")
     def judge(judgement: _Judgement) -> Response:
         if judgement.item not in book.rephrasings:
             return PlainTextResponse(_UNKNOWN, HTTPStatus.NOT_FOUND)
@@ -266,6 +262,10 @@ def pages(book: Book) -> APIRouter:
             return PlainTextResponse(reason, HTTPStatus.INTERNAL_SERVER_ERROR)
         return JSONResponse({"judged": len(book.judged)})
 
+    router = APIRouter(prefix=ANNOTATE)
+    router.add_api_route("", page)
+    router.add_api_route("/sources", sources)
+    router.add_api_route("/judgements", judge, methods=["POST"])
     return router
 
 

@@ -434,13 +434,14 @@ class _RunsTab:
         self,
         request: gr.Request,
         progress: gr.Progress = gr.Progress(),  # noqa: B008 - as in `_AskTab.answer`
-        *names: Any,
+        baseline: Any = None,
+        candidate: Any = None,
     ) -> Updates:
         """Compare two runs."""
         runs = self._page.run_browser
         try:
             said, table = self._page.work(
-                request, progress, lambda step: runs.compare(*names, progress=step("Comparing"))
+                request, progress, lambda step: runs.compare(baseline, candidate, step("Comparing"))
             )
         except UndertowError as error:
             return self._panel.failed(error, [self.differences, self.saved])

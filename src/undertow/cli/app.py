@@ -91,7 +91,7 @@ def annotate(
     from undertow.app import annotation, server
 
     if summary:
-        rows = annotation.summary(run).to_dict("records")
+        rows = annotation.summary(run)
         if not rows and not as_json:
             say(f"{one_line(run)}: nothing has been annotated yet; leave --summary out to begin")
         if not as_json:
