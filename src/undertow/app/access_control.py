@@ -26,7 +26,8 @@ PAGES = ("/", ANNOTATE)
 READ = (*PAGES, f"{ANNOTATE}/sources", "/config", "/theme.css", "/favicon.ico", f"{API}/queue/data")
 READ_BELOW = ("/assets/", "/static/", "/svelte/", f"{API}/heartbeat/", f"{API}/file=/")
 RUN = f"{API}/run/"
-SENT = (f"{ANNOTATE}/judgements", f"{API}/queue/join", f"{API}/cancel", f"{API}/reset")
+RESET = f"{API}/reset"
+SENT = (f"{ANNOTATE}/judgements", f"{API}/queue/join", f"{API}/cancel", RESET)
 POLICY = "content-security-policy"
 HEADERS = {
     POLICY: "default-src 'none'; script-src 'self' 'unsafe-inline'; style-src 'self' 'unsafe-inline'; img-src 'self' data:; "
@@ -137,10 +138,9 @@ class AccessControl:
         # Gradio copies whatever an object that claims to be a file names.
         if not isinstance(fields, list) or not all(map(_is_plain, [*fields, *said, *said.values()])):
             return HTTPStatus.BAD_REQUEST, "The fields of a request are texts, numbers and booleans."
-        function = said.get("fn_index")
-        if request.scope["path"].startswith(API) and not (
-            isinstance(function, int) and function in range(self.n_functions)
-        ):
+        path, function = request.scope["path"], said.get("fn_index")
+        of_function = path.startswith(API) and path != RESET
+        if of_function and not (isinstance(function, int) and function in range(self.n_functions)):
             return HTTPStatus.BAD_REQUEST, "This page has no such function."
         return None
 
