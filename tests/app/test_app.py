@@ -469,7 +469,7 @@ def test_one_works_four_wait_and_more_are_turned_away_until_a_stop_or_a_closed_w
     assert b"Queue is full" in replies["crowd7"].body
     (number,) = {number for number, name, _ in visitor.handlers() if name == "answer"}
     for session in reversed([session for session, reply in replies.items() if reply.status == 200]):
-        assert visitor.send("_halt", [], session).status == 200
+        assert visitor.send("halt", [], session).status == 200
         event = json.loads(replies[session].body)["event_id"]
         cancelled = {"session_hash": session, "fn_index": number, "event_id": event}
         assert visitor.ask("/gradio_api/cancel", cancelled).status == 200

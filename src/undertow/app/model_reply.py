@@ -44,8 +44,8 @@ HARDLY_BETTER_THAN_CHANCE = 0.6
 OPEN_PERCENT = 10.0
 """A chance of being undecided that is nearer than this to one half is no verdict."""
 OTHER = "other words"
-LARGE = 9999.5
-"""Where four digits end."""
+NOTHING, SMALL, LARGE = 1e-9, 0.0001, 9999.5
+"""What rounding leaves of zero; what a reader need not know more exactly; and where four digits end."""
 Steps = Callable[[str], Progress]
 """Begins a named step and returns its progress callback."""
 
@@ -306,6 +306,8 @@ def cells_of(table: pd.DataFrame) -> list[list[str]]:
 
 
 def _cell(cell: object) -> str:
-    if isinstance(cell, float):
-        return "" if math.isnan(cell) else f"{cell:.0f}" if abs(cell) >= LARGE else f"{round(cell, 4) + 0.0:.4g}"
-    return "" if cell is None else showable(str(cell))
+    if not isinstance(cell, float):
+        return "" if cell is None else showable(str(cell))
+    if NOTHING <= abs(cell) < SMALL:
+        return f"below {SMALL}" if cell > 0 else f"above -{SMALL}"
+    return "" if math.isnan(cell) else f"{cell:.0f}" if abs(cell) >= LARGE else f"{round(cell, 9) + 0.0:.4g}"

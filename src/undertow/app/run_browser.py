@@ -25,7 +25,8 @@ MAX_RUNS, MAX_ENTRIES = 200, 5_000
 MAX_MANIFEST_BYTES = 4 * 2**20
 MAX_ROWS = 500
 MAX_FIGURES, MAX_FIGURE_BYTES, MAX_REPORT_BYTES = 6, 2 * 2**20, 64 * 2**20
-MAX_FINDINGS = 12
+MAX_FINDINGS, MAX_DIFFERENCES = 12, 3
+"""Sentences of a run, and of a comparison, that are shown."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,7 +158,7 @@ class RunBrowser:
 
         comparison = compare(first, second, names=(str(baseline), str(candidate)), progress=progress)
         found = findings([comparison], comparison_text(comparison).titles)
-        said = [finding.text for finding in found[:MAX_FINDINGS]]
+        said = [finding.text for finding in found[:MAX_DIFFERENCES]]
         return "\n\n".join([*said, *comparison.notes]), readable(comparison.table(), comparison.differences)
 
 
@@ -211,4 +212,5 @@ def readable(table: pd.DataFrame, results: Sequence[Result]) -> pd.DataFrame:
     names = [name for name in ("measure", *groups, "value", "low", "high", "unit", "q", "n", "note") if name in table]
     said = [name for name in names if (table[name].notna() & (table[name] != "")).any()]
     same = [name for name in said if name in groups and table[name].nunique(dropna=False) == 1]
+    table = table.assign(measure=table["measure"].str.replace("_", " "))
     return table[[*(name for name in said if name not in same), *same]]

@@ -206,6 +206,11 @@ class _WorkPanel:
 
     def wire(self, work: Callable[..., Any], fields: list[Any], filled: list[Any]) -> None:
         """Have the buttons start and stop the work, which fills `filled` besides the outcome."""
+
+        def halt(request: gr.Request) -> Updates:
+            self._page.halt(request)
+            return self.failed(StoppedError(_STOPPED), filled)
+
         buttons = [self.start, self.stop]
         started = self.start.click(
             lambda: (gr.Button(interactive=False), gr.Button(interactive=True), _hidden(self.problem), _shown()),
@@ -222,12 +227,8 @@ class _WorkPanel:
             api_visibility="private",
         )
         working.then(lambda: (gr.Button(interactive=True), gr.Button(interactive=False)), None, buttons, **_QUICK)
-        self.stop.click(self._halt, None, [self.problem], **_QUICK)
+        self.stop.click(halt, None, [self.problem, self.outcome, *filled], **_QUICK)
         self.stop.click(None, None, None, cancels=[working], api_visibility="private")
-
-    def _halt(self, request: gr.Request) -> Any:
-        self._page.halt(request)
-        return _shown(_STOPPED)
 
     def done(self, sentence: str) -> Updates:
         """Updates that show an outcome."""
