@@ -194,8 +194,8 @@ class _Answers:
     def other_percent(self) -> float:
         return float(self.frame["other_words"].mean())
 
-    def reply(self, kind: str, told: Any, scores: pd.DataFrame | None = None) -> ModelReply:
-        """The reply with the sentences of a kind, which the template makes of `told`."""
+    def reply(self, kind: str, facts: Any, scores: pd.DataFrame | None = None) -> ModelReply:
+        """The reply with the sentences of a kind, which the template makes of `facts`."""
         table = self.percent.copy()
         table.insert(0, "value", list(self.question.values))
         curves = []
@@ -211,7 +211,7 @@ class _Answers:
             band = group.fit.band(self.x)
             curves.append(Curve(title, group.percent, self.axis, self.x, group.fit.at(self.x), *band, alt))
         table["text"] = list(self.frame["text"])
-        sentence, notes = (getattr(_sentences(), name)(told) for name in (kind, f"{kind}_notes"))
+        sentence, notes = (getattr(_sentences(), name)(facts) for name in (kind, f"{kind}_notes"))
         sentence = re.sub(r" (?=[,:;.](?: |$))", "", " ".join(sentence.split()))
         lines = tuple(line for line in notes.splitlines() if line.strip())
         return ModelReply(sentence, lines, self.question.values, tuple(curves), table, scores)

@@ -157,8 +157,8 @@ class RunBrowser:
         from undertow.runs.compare.comparison_report import comparison_text, findings
 
         comparison = compare(first, second, names=(str(baseline), str(candidate)), progress=progress)
-        found = findings([comparison], comparison_text(comparison).titles)
-        said = [finding.text for finding in found[:MAX_DIFFERENCES]]
+        strongest = findings([comparison], comparison_text(comparison).titles)
+        said = [finding.text for finding in strongest[:MAX_DIFFERENCES]]
         return "\n\n".join([*said, *comparison.notes]), readable(comparison.table(), comparison.differences)
 
 

@@ -213,7 +213,7 @@ class _WorkPanel:
 
         buttons = [self.start, self.stop]
         started = self.start.click(
-            lambda: (gr.Button(interactive=False), gr.Button(interactive=True), _hidden(self.problem), _shown()),
+            lambda: (gr.Button(interactive=False), gr.Button(interactive=True), _hidden(self.problem), _visible()),
             None,
             [*buttons, self.problem, self.outcome],
             **_QUICK,
@@ -232,12 +232,12 @@ class _WorkPanel:
 
     def done(self, sentence: str) -> Updates:
         """Updates that show an outcome."""
-        return {self.problem: _hidden(self.problem), self.outcome: _shown(sentence)}
+        return {self.problem: _hidden(self.problem), self.outcome: _visible(sentence)}
 
     def failed(self, error: UndertowError, filled: list[Any]) -> Updates:
         """Updates that show an error and hide the previous outcome."""
         outcome = gr.Textbox(self._empty, visible=bool(self._empty))
-        return {self.problem: _shown(str(error)), self.outcome: outcome, **{one: _hidden(one) for one in filled}}
+        return {self.problem: _visible(str(error)), self.outcome: outcome, **{one: _hidden(one) for one in filled}}
 
 
 class _AskTab:
@@ -329,7 +329,7 @@ class _AskTab:
         """The answer to the form: the sample at once, then the reply or what is to be corrected."""
         try:
             question = read_form(Form.of(fields), self._page.menu, self._audit)
-            yield {self.sample: _shown(question.sample())}
+            yield {self.sample: _visible(question.sample())}
             job = partial(self._page.reply, question, self._audit)
             yield self._replied(self._page.work(request, progress, job))
         except UndertowError as error:
@@ -341,7 +341,7 @@ class _AskTab:
 
         updates = {
             **self._panel.done(reply.sentence),
-            self.notes: _shown("\n".join(reply.notes)),
+            self.notes: _visible("\n".join(reply.notes)),
             self.table: _filled_table(reply.table),
             self.download: self._page.download(f"undertow-{self._audit}.csv", reply.table),
         }
@@ -414,12 +414,12 @@ class _RunsTab:
         try:
             run = self._page.run_browser.show(name)
         except UndertowError as error:
-            return {self.problem: _shown(str(error))}
+            return {self.problem: _visible(str(error))}
         more = [f"The first {MAX_ROWS} of {len(run.results)} results are shown."] if len(run.results) > MAX_ROWS else []
         updates = {
             self.problem: _hidden(self.problem),
-            self.about: _shown("\n".join([*run.about, *more])),
-            self.findings: _shown("\n\n".join(run.findings) or "This audit states no findings."),
+            self.about: _visible("\n".join([*run.about, *more])),
+            self.findings: _visible("\n\n".join(run.findings) or "This audit states no findings."),
             self.results: _filled_table(run.results),
             self.table: self._page.download("results.csv", run.results),
             **{one: _hidden(one) for one in (*self.figures, self.report)},
@@ -463,7 +463,7 @@ def _problem() -> Any:
     return _text("This did not work", lines=2, elem_classes="undertow-problem")
 
 
-def _shown(*text: str) -> Any:
+def _visible(*text: str) -> Any:
     """A visible text box, with a text or the one that it has."""
     return gr.Textbox(*map(showable, text), visible=True)
 
