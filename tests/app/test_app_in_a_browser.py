@@ -190,8 +190,8 @@ def test_a_person_walks_the_page(browser: Browser, request: pytest.FixtureReques
     told = browser.answered("From Afghanistan to Iceland (")
     assert told.endswith("does not move at all.")  # the toy's places do not matter
     assert "She" not in browser.text("Sample of what the model reads").splitlines()[0]
-    assert page.locator("img[alt^='Female words at 20 values'] >> visible=true").count() == 1
-    assert page.locator("img[alt*='words at 20 values'] >> visible=true").count() == 3
+    page.locator("img[alt^='Female words at 20 values'] >> visible=true").wait_for()
+    browser.until(lambda: page.locator("img[alt*='words at 20 values'] >> visible=true").count() == 3)
     assert page.evaluate("document.documentElement.scrollWidth") <= width
 
     # The table comes down as a file.

@@ -7,13 +7,13 @@ does, is not listed.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from undertow._files import json_of, whole_file
 from undertow.errors import UndertowError
-from undertow.runs.folder.storage import MANIFEST, OBSERVATIONS, PRECISION, RESULTS, read_record
+from undertow.runs.folder.storage import MANIFEST, OBSERVATIONS, PRECISION, RESULTS, Record, read_record
 from undertow.types import Result
 
 if TYPE_CHECKING:
@@ -119,7 +119,7 @@ class RunBrowser:
         from undertow.runs.pipeline import Run
 
         folder = self._folder(name)
-        run = Run(folder, read_record(folder))
+        run = Run(folder, _record(folder))
         manifest = run.record.manifest
         try:
             findings = run.findings
@@ -152,7 +152,7 @@ class RunBrowser:
         """
         if baseline == candidate:
             raise UndertowError("Choose two different runs to compare.")
-        first, second = (read_record(self._folder(name)) for name in (baseline, candidate))
+        first, second = (_record(self._folder(name)) for name in (baseline, candidate))
         from undertow.runs.compare import compare
         from undertow.runs.compare.comparison_report import comparison_text, findings
 
@@ -194,6 +194,22 @@ def _listed(folder: Path) -> RunListing | None:
     except (UndertowError, ValueError, AttributeError):
         return None  # `undertow report` says what is wrong with it; a list shows what can be opened
     return RunListing(folder.name, audit, model, created, n_items if isinstance(n_items, int) else 0)
+
+
+def _record(folder: Path) -> Record:
+    """A run whose results pandas can hold: JSON can hold halves of surrogate pairs, and a run may be anybody's."""
+    record = read_record(folder)
+    results = [
+        replace(
+            one,
+            measure=showable(one.measure),
+            group={showable(key): showable(level) for key, level in one.group.items()},
+            unit=showable(one.unit),
+            note=showable(one.note),
+        )
+        for one in record.results
+    ]
+    return replace(record, results=results)
 
 
 def showable(text: str) -> str:

@@ -9,7 +9,6 @@ import sys
 import tempfile
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager, redirect_stderr, suppress
-from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TextIO
@@ -29,22 +28,6 @@ EVERYWHERE = ("0.0.0.0", "::")  # noqa: S104 - what an operator may ask for
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 
 
-@dataclass(frozen=True, slots=True)
-class Offer:
-    """What an operator offers.
-
-    Attributes:
-        menu: the models that visitors can choose.
-        runs: a folder that holds run folders; None for none.
-        host, port: where the page is served; port 0 for any that is free.
-    """
-
-    menu: Menu
-    runs: Path | None = None
-    host: str = LOOPBACK[0]
-    port: int = 0
-
-
 def check_gradio() -> None:
     """Refuse where the page cannot be built.
 
@@ -55,11 +38,14 @@ def check_gradio() -> None:
         raise UndertowError("the page needs Gradio, which is not installed; run pip install 'undertow[app]'")
 
 
-def serve(offer: Offer, opened: Callable[[str], None]) -> None:
+def serve(menu: Menu, runs: Path | None, host: str, port: int, opened: Callable[[str], None]) -> None:
     """Serve the Gradio page until it is interrupted.
 
     Args:
-        offer: what is on it.
+        menu: the models that visitors can choose.
+        runs: a folder that holds run folders; None for none.
+        host: where to serve.
+        port: 0 for any that is free.
         opened: given its address once it can be opened; the address holds the token.
 
     Raises:
@@ -71,7 +57,7 @@ def serve(offer: Offer, opened: Callable[[str], None]) -> None:
         redirect_stderr(PlainText(sys.stderr)),
         suppress(KeyboardInterrupt),
     ):
-        app_server(offer, Path(folder)).run(opened)
+        app_server(menu, runs, host, port, Path(folder)).run(opened)
 
 
 def serve_annotation(folder: Path, who: str, port: int, opened: Callable[[str], None]) -> None:
@@ -90,15 +76,10 @@ def serve_annotation(folder: Path, who: str, port: int, opened: Callable[[str], 
         annotation_server(folder, who, port).run(opened)
 
 
-def app_server(offer: Offer, files: Path) -> Server:
-    """The server of the Gradio page.
-
-    Args:
-        offer: what is on it.
-        files: an empty folder of its own, for downloads and figures.
-    """
-    run_browser = RunBrowser(offer.runs)
-    server = Server(offer.host, offer.port)
+def app_server(menu: Menu, runs: Path | None, host: str, port: int, files: Path) -> Server:
+    """The server of the Gradio page, as `serve` runs it, with an empty folder of its own for downloads and figures."""
+    run_browser = RunBrowser(runs)
+    server = Server(host, port)
     # Before Gradio is imported: no telemetry, no sharing, and its files lie in our folder.
     os.environ |= {
         "GRADIO_ANALYTICS_ENABLED": "False",
@@ -107,7 +88,7 @@ def app_server(offer: Offer, files: Path) -> Server:
     }
     from undertow.app.ui import Page
 
-    page = Page(offer.menu, run_browser, files)
+    page = Page(menu, run_browser, files)
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:

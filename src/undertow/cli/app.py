@@ -67,7 +67,7 @@ def app(  # noqa: PLR0913 - an option each
 
             webbrowser.open(address)
 
-    served.serve(served.Offer(menu, runs, host, port), opened)
+    served.serve(menu, runs, host, port, opened)
 
 
 def _names(given: str) -> list[str]:
