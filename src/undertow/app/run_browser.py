@@ -158,7 +158,8 @@ class RunBrowser:
 
         comparison = compare(first, second, names=(str(baseline), str(candidate)), progress=progress)
         strongest = findings([comparison], comparison_text(comparison).titles)
-        said = [finding.text for finding in strongest[:MAX_DIFFERENCES]]
+        n_significant = sum(finding.significant for finding in strongest)
+        said = [f"Significant differences: {n_significant}.", *(one.text for one in strongest[:MAX_DIFFERENCES])]
         return "\n\n".join([*said, *comparison.notes]), readable(comparison.table(), comparison.differences)
 
 
