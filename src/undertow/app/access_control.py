@@ -44,7 +44,8 @@ _ELSEWHERE = re.compile(
 )
 """Tags of Gradio's page that name other servers (no policy stops a preconnect), and its manifest, fetched without cookies."""
 _WELCOME = """<!doctype html>
-<meta charset="utf-8"><meta http-equiv="refresh" content="0; url={0}"><title>Undertow</title><a href="{0}">Undertow</a>
+<meta charset="utf-8"><meta http-equiv="refresh" content="0; url={0}"><link rel="icon" href="data:,">
+<title>Undertow</title><a href="{0}">Undertow</a>
 """
 """Leads to the page. A redirect would not do: after a link on another page, browsers send no strict cookie with it."""
 
