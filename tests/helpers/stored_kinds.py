@@ -21,6 +21,7 @@ from helpers import tiny_models as tiny
 from helpers.json_edits import edited
 from undertow import audits
 from undertow.app.annotation import ANNOTATIONS, CATEGORIES, summary
+from undertow.app.run_browser import readable
 from undertow.audits.base import EXACT
 from undertow.lab.build import PLAN, Attempt, BuiltModel, read_attempts, read_built, read_plan, recipe_digest
 from undertow.lab.experiment_plan import Plan, Subject
