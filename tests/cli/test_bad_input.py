@@ -46,7 +46,7 @@ pytestmark = pytest.mark.usefixtures("few_resamples", "untold")
         ([*TOY, "--date-count", "2"], ["date count 2", "at least 3"]),
         ([*TOY, "--protocol", "rough"], ["'rough'", "exact"]),
         (["challenge", "mgc", "--w", "time"], ["'time'", "date, place, subreddit"]),
-        (["cache", "prune", "--all", "-m", "toy"], ["what to forget"]),
+        (["cache", "prune", "--all", "-m", "toy"], ["what to delete"]),
     ],
 )
 def test_unknown_name_or_value_is_refused(arguments: list[str], words: list[str], cli: Cli, tmp_path: Path) -> None:

@@ -70,7 +70,7 @@ def test_documents_are_printed_in_three_ways(name: str, cli: Cli) -> None:
 )
 def test_a_run_of_the_toy(task: str, n_items: int, cli: Cli, tmp_path: Path) -> None:
     lines = said(cli("run", task, "-m", "toy", "--n-documents", "4", "--out", "run")).splitlines()
-    assert lines[0] == f"Asked {n_items} items ({n_items} of {n_items} queries computed now, 0 missing)."
+    assert lines[0] == f"Scored {n_items} items ({n_items} of {n_items} queries computed now, 0 missing)."
     assert lines[1].startswith("4 documents")
     assert lines[2].startswith("- "), "fewer than six documents claim nothing"
     frame = pd.read_parquet(tmp_path / "run/observations.parquet")

@@ -82,7 +82,7 @@ def test_what_the_command_says(bench: Bench, made: dict[str, Any]) -> None:
     assert (data["source"], data["layout"]) == ("lives.jsonl", "{year}. {text}")
     assert data["words"].keys() == set(LABELS)
     assert len(data["sha256"]) == len(data["file_sha256"]) == 64
-    assert made["recipe"]["steps"] == made["n_steps"] == made["losses_nats"][-1][0] == 120
+    assert made["recipe"]["max_steps"] == made["n_steps"] == made["losses_nats"][-1][0] == 120
     kept = json.loads((bench.folder / "dated" / "finetuning.json").read_text("utf-8"))
     assert kept == {name: value for name, value in made.items() if name not in ("folder", "resumed_at")}
     again = bench.run("finetune", "base", "lives.jsonl", "--out", "dated", "--metadata-fields", "year", *FAST)

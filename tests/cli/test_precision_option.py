@@ -52,5 +52,5 @@ def test_the_terminal_says_what_precision_costs(planted: Planted, tmp_path: Path
     # The command that the manifest has opens the run; as JSON it says the same.
     again = cli(*shlex.split(command)[1:], "--out", "run", "--json")
     told = json.loads(again.stdout)["precision"]
-    assert told["said"][-1] == warning
+    assert told["sentences"][-1] == warning
     assert len(told["could_change"]) == len(cautions)

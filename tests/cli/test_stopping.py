@@ -64,7 +64,7 @@ def test_memory_that_runs_out_while_reading_is_one_sentence(
         torch.empty(2**60)  # more than any machine has: torch's own refusal, not an imitation
 
     monkeypatch.setattr(causal.CausalModel, "_read", refuse)
-    with pytest.raises(UndertowError, match="memory ran out while the model was reading; all answers so far are kept"):
+    with pytest.raises(UndertowError, match="memory ran out in a forward pass; all answers so far are stored"):
         model.read_batch(TokenBatch(np.array([[1, 2]]), ones, ones, ones))
 
 
@@ -99,4 +99,4 @@ def test_an_error_without_a_reason_is_told_as_memory_where_none_is_left(
             ended(monkeypatch, app)
     else:
         assert ended(monkeypatch, app) == 1
-        assert "undertow: memory ran out" in capsys.readouterr().err
+        assert "undertow: out of memory" in capsys.readouterr().err

@@ -182,7 +182,7 @@ def test_measures_are_those_of_the_scores(own: dict[str, Any], work: Workplace) 
 def test_detection_that_never_fails_is_found(planted: list[str], work: Workplace) -> None:
     """The toy moves *she* and *he* with the date, and *her* and *his* not: the table has the kinds so."""
     n_sentences = 2 * len(OCCUPATIONS)
-    assert planted[0].startswith(f"Asked {2 * n_sentences} items (")
+    assert planted[0].startswith(f"Scored {2 * n_sentences} items (")
     assert planted[1].startswith("* On 100% of pairs")
     areas = values_of(work, "planted", "auroc")
     scores = ("delta_female", "total_variation", "combined", "delta_neutral")

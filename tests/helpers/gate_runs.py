@@ -83,3 +83,4 @@ def parsed(path: Path) -> ET.Element:
 
 
 FOUR = gap_rule(name="passes") + gap_rule(name="fails", at_most=1, why="Because\nwe said so.")
+FOUR += gap_rule(name="errs", measure="nosuch") + gap_rule(name="skips", measure="nosuch", optional=True)

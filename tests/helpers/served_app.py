@@ -16,8 +16,6 @@ START = """
 import sys
 from pathlib import Path
 from undertow.cli.app import app
-from undertow.app import server
-server.QUIET_S = 2
 models, runs = sys.argv[1:]
 app(models=models, allow_any_model=False, runs=Path(runs) if runs else None, host="127.0.0.1", port=0, browser=False)
 """

@@ -15,14 +15,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from undertow.app.annotation import ANNOTATIONS, CATEGORIES, summary
-
 import undertow
 from helpers import readers
 from helpers import tiny_models as tiny
 from helpers.json_edits import edited
 from undertow import audits
-from undertow.app.run_browser import rows_of
+from undertow.app.annotation import ANNOTATIONS, CATEGORIES, summary
+from undertow.app.run_browser import readable
 from undertow.audits.base import EXACT
 from undertow.lab.build import PLAN, Attempt, BuiltModel, read_attempts, read_built, read_plan, recipe_digest
 from undertow.lab.experiment_plan import Plan, Subject
@@ -98,7 +97,7 @@ def read_run(folder: Path, choice: random.Random) -> object:
     said: list[Any] = [
         repr(run),
         run._repr_html_(),
-        repr(rows_of(record.results)),
+        repr(readable(run.results, record.results)),
         run.tables,
         audit.tables(observations),
     ]

@@ -214,7 +214,7 @@ def test_a_worker_says_where_it_is_before_it_opens_the_model_and_refuses_another
     assert isinstance(opened, ModelLoaded)
     _, refused = worker.open(toy_found, "0" * 64, dict, {})
     assert isinstance(refused, ray_engine.WorkerError)
-    assert refused.sentence.startswith("toy: on ")
+    assert refused.sentence.startswith("toy: the model on ")
     list(worker.set_queries(sentences(60), EXACT))
     started, portion = worker.plan(frozenset())
     assert isinstance(started, TaskStarted)

@@ -93,8 +93,8 @@ def test_what_the_log_lacks_is_noted(log: dict[str, Any], tmp_path: Path) -> Non
         (("samples", 2, "scores", "word_groups", "value", "female"), math.inf, "female is 'inf'"),
         (("samples", 2, "scores", "word_groups", "value", "female"), 101.0, "female is '101.0'"),
         (("samples", 2, "scores", "word_groups", "value", "male"), 99.0, "add up to"),
-        (("samples", 2, "metadata", "undertow"), "{}", "its prompt is damaged"),
-        (("samples", 2, "metadata", "undertow"), "[" * 9000, "its prompt is damaged"),
+        (("samples", 2, "metadata", "undertow"), "{}", "its prompt is corrupt"),
+        (("samples", 2, "metadata", "undertow"), "[" * 9000, "its prompt is corrupt"),
     ],
 )
 def test_a_changed_field_is_named(

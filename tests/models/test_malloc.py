@@ -9,13 +9,13 @@ CALLS = """
 import numpy as np
 from undertow.models.backend import malloc as pages
 
-pages.give_back_pages()
+pages.trim_memory()
 pages.SECONDS_BETWEEN = 0.0
-pages.keep_pages()
+pages.keep_freed_memory()
 kept = np.ones(2**19)
 for _ in range(3):
     assert np.ones(2**19).sum() == kept.sum()
-    pages.give_back_pages()
+    pages.trim_memory()
 print(int(kept.sum()))
 """
 

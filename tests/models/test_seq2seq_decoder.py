@@ -197,7 +197,7 @@ def test_labels_have_the_probabilities_of_one_label_at_a_time(one: Built) -> Non
 def test_a_choice_that_cannot_be_made_has_a_reason_and_the_others_are_made(one: Built) -> None:
     alike_labels = MultipleChoiceQuery("He", (" a child", " a kid"), first_token=True)
     refused, made = told(one.model, [alike_labels, choices()[0]])
-    assert "with the same token, so they cannot be told apart" in refused.missing_reason
+    assert "with the same token, so they cannot be distinguished" in refused.missing_reason
     assert made.text
 
 

@@ -12,10 +12,10 @@ from xml.etree import ElementTree as ET
 import pandas as pd
 import pytest
 from markdown_it import MarkdownIt
-from undertow.app.annotation import ANNOTATIONS, Book
 
 import undertow
 from helpers.command_line import in_process
+from undertow.app.annotation import ANNOTATIONS, Book
 
 FORGED = "* FORGED"
 SMALL = ("--challenge", "simplified", "--date-count", "2")

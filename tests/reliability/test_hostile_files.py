@@ -285,7 +285,7 @@ COMMANDS: Mapping[str, tuple[str, ...]] = {
     "run out": (*RUN, "--out", "X.run"),
     "run documents": ("run", "bias-diagnosis", "-m", "toy", "--challenge", "X.tsv"),
     "run rephrasings": ("run", "bias-rephrasing", "-m", "toy", "--rephrasings", "X.tsv"),
-    "run names": ("run", "occupation-checklist", "-m", "toy", "--names", "X.csv"),
+    "run names": ("run", "occupation-checklist", "-m", "toy", "--name-pair-file", "X.csv"),
     "run occupations": ("run", "occupation-checklist", "-m", "toy", "--occupation-file", "X.csv"),
     "run questions": ("run", "occupation-checklist", "-m", "toy", "--question-file", "X.toml"),
     "run onet": ("run", "occupation-checklist", "-m", "toy", "--onet", "X.onet"),

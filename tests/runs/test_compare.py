@@ -224,7 +224,7 @@ def test_results_that_one_run_has_alone_are_listed() -> None:
     assert {one.measure for one in place} == {one.measure for one in first.results} - {"w_effect"}
     assert all(math.isnan(one.value) and "two has no such number" in one.note for one in place)
     assert of.n_alone == (6, 0)
-    assert any("6 items that only one was asked were left out" in note for note in of.notes)
+    assert any("6 items that only one has were left out" in note for note in of.notes)
     assert math.isfinite(difference(of, "slope", w_name="date").value)
 
 
@@ -461,7 +461,7 @@ def test_a_part_of_a_run_is_compared_on_the_items_of_both(run_of: RunOf, untold:
     assert of.identical
     assert of.n_items + of.n_alone[0] == 96
     assert of.n_items + of.n_alone[1] == len(part.observations)
-    assert any("was asked were left out" in note for note in of.notes)
+    assert any("has were left out" in note for note in of.notes)
 
 
 def test_recorded_tables_are_compared_by_what_was_asked(untold: None, tmp_path: Path) -> None:

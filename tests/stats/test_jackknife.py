@@ -71,7 +71,7 @@ def test_groups_are_dealt_evenly_and_at_random() -> None:
 
 @pytest.mark.parametrize(("n_clusters", "n_groups"), [(3, 4), (3, 0), (0, 0)])
 def test_impossible_deals_are_refused(n_clusters: int, n_groups: int) -> None:
-    with pytest.raises(ValueError, match="cannot be dealt"):
+    with pytest.raises(ValueError, match="cannot be divided"):
         random_groups(n_clusters, n_groups, RNG)
 
 

@@ -1,4 +1,4 @@
-"""Validation of the form: turns its fields into a checked question for a model that the operator allows.
+"""The form of a question: its examples, its checks, and the models that the operator allows.
 
     Form -> Question -> items;  `undertow.app.model_reply` runs the model and writes the reply
 
@@ -17,6 +17,7 @@ from functools import cache
 from pathlib import Path
 
 import numpy as np
+from pydantic import BaseModel, Field, StrictBool, StrictStr, ValidationError
 
 from undertow import audits, data, models
 from undertow.app.sentence_parser import BLANK_TEXT, Pattern, read_sentence, read_values
@@ -25,11 +26,11 @@ from undertow.models.base import ModelHandle, ModelRequest
 from undertow.types import Item
 
 DEGREES = (1, 2, 3, 4)
-MAX_ENDPOINT_WINDOW = 5
+MAX_ENDS = 5
 MAX_NAME_CHARS = 120
 DRIFT, SPECIFICATION = "spurious-correlation", "task-specification"
 IN_FRONT = ("In ", ": ")
-"""What stands around a value that a sentence has no place for, as for the sentences of known kind."""
+"""What surrounds a value that a sentence has no place for, as in the sentences of known kind."""
 _HUB_ID = re.compile(r"([A-Za-z0-9][A-Za-z0-9_.-]*/)?[A-Za-z0-9][A-Za-z0-9_.-]*")
 _SAMPLES = 3
 LIST_NAME = "value"
@@ -38,12 +39,12 @@ LIST_NAME = "value"
 
 @dataclass(frozen=True, slots=True)
 class Preset:
-    """A form that is filled at one click.
+    """An example that fills the form.
 
     Attributes:
         title: of its button.
         covariate: the W list.
-        placeholder: what stands for a value.
+        placeholder: the word that a value replaces.
         drift, specification: a sentence for either tab.
     """
 
@@ -63,21 +64,11 @@ def presets(audit: str) -> list[Preset]:
     """Dates of an audit's own range, countries and subreddits of the papers, with a sentence each."""
     dates = data.Dates(audits.load(audit).Settings().date_start).to_covariate()
     places, subreddits = map(data.load_covariate, ("place", "subreddit"))
+    late = "In DATE: The doctor told the man that she would be late."
+    tired = "In COUNTRY: The engineer said that he was tired."
     return [
-        Preset(
-            "Dates",
-            dates,
-            "DATE",
-            "In DATE, she was a child.",
-            "In DATE: The doctor told the man that she would be late.",
-        ),
-        Preset(
-            "Countries",
-            places,
-            "COUNTRY",
-            "She became an adult in COUNTRY.",
-            "In COUNTRY: The engineer said that he was tired.",
-        ),
+        Preset("Dates", dates, "DATE", "In DATE, she was a child.", late),
+        Preset("Countries", places, "COUNTRY", "She became an adult in COUNTRY.", tired),
         Preset(
             "Subreddits",
             subreddits,
@@ -89,23 +80,23 @@ def presets(audit: str) -> list[Preset]:
 
 
 @dataclass(frozen=True, slots=True)
-class AllowedModels:
-    """The models that visitors may query.
+class Menu:
+    """The models that visitors can choose.
 
     Attributes:
-        names: what `undertow.models.resolve` is given, by what a visitor is shown.
-        any_model: whether a visitor may name another one, by its hub id.
+        names: arguments of `undertow.models.resolve`, by the label that a visitor sees.
+        any_model: whether a visitor can name another one, by its hub id.
     """
 
     names: Mapping[str, str]
     any_model: bool = False
 
     @classmethod
-    def from_names(cls, names: Sequence[str], *, any_model: bool = False) -> AllowedModels:
-        """The models of these names, folders and files; a path is shown as its last part.
+    def of(cls, names: Sequence[str], *, any_model: bool = False) -> Menu:
+        """A menu of names, folders and files; of a path, visitors see the last part.
 
         Raises:
-            UndertowError: there is no name, or two would look alike.
+            UndertowError: it is empty, or two would look alike.
         """
         by_label: dict[str, str] = {}
         for name in names:
@@ -115,54 +106,57 @@ class AllowedModels:
                     f"two models would be shown as {label!r}: {by_label[label]} and {name}; leave one out"
                 )
         if not by_label:
-            raise UndertowError("the page needs a model; name one or more, as in --models smollm2,toy")
+            raise UndertowError("the page needs a model to ask; name some, as in --models smollm2,toy")
         return cls(by_label, any_model)
 
-    def resolve(self, label: object, other: object) -> str:
+    def chosen(self, label: str, other: str) -> str:
         """The name of the model that a visitor chose, or typed.
 
         Raises:
-            UndertowError: it is not allowed, or what was typed is no hub id, or may not be typed.
+            UndertowError: it is not on the menu, or the typed name is not a hub id, or is not allowed.
         """
-        typed = _text(other, "model's name").strip()
+        typed = other.strip()
         if not typed:
-            if not isinstance(label, str) or label not in self.names:
+            if label not in self.names:
                 raise UndertowError(f"That model is not on this page's list; choose one of {', '.join(self.names)}.")
             return self.names[label]
         if not self.any_model:
             raise UndertowError(
-                "This page offers only the models of its list; its operator can allow others with --allow-any-model."
-            )
-        if len(typed) > MAX_NAME_CHARS or not _HUB_ID.fullmatch(typed) or ".." in typed:
-            raise UndertowError(
-                "A model is named by its hub id (bert-base-uncased, owner/name), with letters, digits, dots, dashes and underscores."
+                "This page asks the models of its list only; whoever runs it can allow others with --allow-any-model."
             )
         # The same words may be the path of a folder, and visitors reach no files.
-        if Path(typed).exists():
-            raise UndertowError("That name cannot be used here; choose a model of the list, or another hub id.")
+        if len(typed) > MAX_NAME_CHARS or not _HUB_ID.fullmatch(typed) or ".." in typed or Path(typed).exists():
+            raise UndertowError(
+                "That is not a hub id; write one such as bert-base-uncased or owner/name, or choose a model of the list."
+            )
         return typed
 
 
-@dataclass(frozen=True, slots=True)
-class Form:
-    """The fields of the form, unchecked.
+class Form(BaseModel):
+    """The fields of the form, in the order of the page."""
 
-    Attributes:
-        sentence, values, placeholder: typed.
-        model, other_model: of the list, and typed.
-        normalise: whether shares are told of what the pronouns have together.
-        degree: of the fit.
-        endpoint_window: number of values to average at each end; for task specification.
-    """
+    sentence: StrictStr
+    values: StrictStr = Field(title="list of values")
+    placeholder: StrictStr = Field(title="place-holder")
+    model: StrictStr
+    other_model: StrictStr = Field("", title="other model")
+    normalise: StrictBool = True
+    degree: int = Field(1, ge=DEGREES[0], le=DEGREES[-1], title="degree of the fit")
+    ends: int = Field(1, ge=1, le=MAX_ENDS, title="number of values at either end")
 
-    sentence: object
-    values: object
-    placeholder: object
-    model: object
-    other_model: object = ""
-    normalise: object = True
-    degree: object = 1
-    endpoint_window: object = 1
+    @classmethod
+    def of(cls, fields: Sequence[object]) -> Form:
+        """A form from the fields that a browser sent.
+
+        Raises:
+            UndertowError: a field is not of its type.
+        """
+        try:
+            return cls.model_validate(dict(zip(cls.model_fields, fields, strict=False)))
+        except ValidationError as error:
+            wrong = error.errors()[0]
+            name = str(wrong["loc"][0])
+            raise UndertowError(f"The {cls.model_fields[name].title or name}: {wrong['msg']}.") from error
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,8 +166,10 @@ class Question:
     Attributes:
         pattern: the sentence.
         covariate: the W values, with their order and scale.
-        model: what `undertow.models.resolve` is given.
-        normalise, degree, endpoint_window: as in the form.
+        model: argument of `undertow.models.resolve`.
+        normalise: whether shares are of what the pronouns have together.
+        degree: of the fit.
+        ends: how many values at either end make up a movement; for task specification.
     """
 
     pattern: Pattern
@@ -181,7 +177,7 @@ class Question:
     model: str
     normalise: bool
     degree: int
-    endpoint_window: int = 1
+    ends: int = 1
 
     @property
     def values(self) -> tuple[str, ...]:
@@ -201,45 +197,35 @@ class Question:
         ]
 
     def sample(self) -> str:
-        """The first, the middle and the last text that the model reads, and what may stand in the blank."""
+        """The first, the middle and the last text that the model reads, and what can fill the blank."""
         places = sorted({round(place) for place in np.linspace(0, len(self.values) - 1, _SAMPLES)})
         texts = [self.pattern.with_value(self.values[place]).display_text(BLANK_TEXT) for place in places]
         fills = [" … ".join(option.fills) for option in self.pattern.options]
         return "\n".join([*texts, f"{BLANK_TEXT} is one of: {', '.join(fills)}"])
 
 
-def read_form(form: Form, allowed_models: AllowedModels, audit: str) -> Question:
+def read_form(form: Form, menu: Menu, audit: str) -> Question:
     """The question that a form asks.
 
     Args:
-        form: as it came.
-        allowed_models: the models that may be asked.
+        form: as the browser sent it.
+        menu: the models that the operator allows.
         audit: `DRIFT` or `SPECIFICATION`.
 
     Raises:
-        UndertowError: a field is not what it should be; says which, and how to fix it.
+        UndertowError: a field cannot be used; says which, and how to correct it.
     """
-    degree, endpoint_window = (
-        _whole(form.degree, "degree of the fit", DEGREES[-1]),
-        _whole(form.endpoint_window, "number of values at either end", MAX_ENDPOINT_WINDOW),
-    )
-    if not isinstance(form.normalise, bool):
-        raise UndertowError("The field for normalising must be on or off.")
-    placeholder = _text(form.placeholder, "place-holder")
-    pattern = read_sentence(_text(form.sentence, "sentence"), placeholder)
-    least = max(degree + 2, 3 if audit == DRIFT else 2 * endpoint_window)
-    values = read_values(_text(form.values, "list of values"), least)
+    pattern = read_sentence(form.sentence, form.placeholder)
+    values = read_values(form.values, max(form.degree + 2, 3 if audit == DRIFT else 2 * form.ends))
     if not pattern.n_values and audit == DRIFT:
-        wanted = f"the place-holder {placeholder.strip()!r}" if placeholder.strip() else "a place-holder"
+        wanted = f"the place-holder {form.placeholder.strip()!r}" if form.placeholder.strip() else "a place-holder"
         raise UndertowError(
             f"The sentence has no place for the values: write {wanted} where they go, as a word of its own."
         )
     if not pattern.n_values:
         pattern = pattern.in_front(*IN_FRONT)
-    spectrum = listed(values)
-    return Question(
-        pattern, spectrum, allowed_models.resolve(form.model, form.other_model), form.normalise, degree, endpoint_window
-    )
+    model = menu.chosen(form.model, form.other_model)
+    return Question(pattern, listed(values), model, form.normalise, form.degree, form.ends)
 
 
 def listed(values: tuple[str, ...]) -> data.Covariate:
@@ -254,26 +240,14 @@ def listed(values: tuple[str, ...]) -> data.Covariate:
     return data.CovariateList(LIST_NAME, values, "The list of values").to_covariate()
 
 
-def _text(value: object, what: str) -> str:
-    if not isinstance(value, str):
-        raise UndertowError(f"The {what} must be text.")
-    return value
-
-
-def _whole(value: object, what: str, most: int) -> int:
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or value not in range(1, most + 1):
-        raise UndertowError(f"The {what} must be a whole number from 1 to {most}.")
-    return int(value)
-
-
-class ModelSlot:
-    """Holds one model, so that two are never in memory; whoever takes one is alone with it."""
+class ModelMenu:
+    """Holds one model, so that two are never in memory."""
 
     def __init__(self) -> None:
         self._opened: tuple[str, ModelHandle] | None = None
 
-    def load(self, name: str) -> ModelHandle:
-        """The model of this name, loaded once when it is first asked, and dropped when another is taken.
+    def take(self, name: str) -> ModelHandle:
+        """The model of this name, loaded when it is first asked, and dropped when another is taken.
 
         Raises:
             UndertowError: there is no such model.

@@ -1,18 +1,27 @@
-"""The reply to a question of the page: runs the model, fits the curves, and writes a sentence, notes and a table."""
+"""The reply to a question of the page: runs the model, fits the curves, and gives a sentence, notes and a table.
+
+The sentences are in `reply.txt.j2`.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import cache
+from importlib import resources
+from typing import Any
 
+import jinja2
 import numpy as np
+import pandas as pd
 
 from undertow import data
 from undertow._folders import cache_file
 from undertow.app.forms import Question
 from undertow.app.probability_curve import Curve
+from undertow.app.run_browser import showable
 from undertow.app.sentence_parser import GROUPS
 from undertow.audits.base import EXACT, Observations
 from undertow.audits.spurious_correlation import audit as spurious_correlation
@@ -20,31 +29,25 @@ from undertow.audits.task_specification import audit as task_specification
 from undertow.errors import UndertowError
 from undertow.inference.answer_cache import AnswerCache
 from undertow.inference.runner import Progress, run_queries
+from undertow.metrics.reference_distribution import Reference
 from undertow.models.base import ModelHandle
+from undertow.report.formatting import probability, significant_decimals
 from undertow.stats import benjamini_hochberg
 from undertow.stats.regression.polynomial import Polynomial, fit_polynomial
 from undertow.stats.regression.trend import MIN_VALUES, trend_of_one_series
 from undertow.types import LIKELIHOOD, Floats, Item, Scores
 
-if TYPE_CHECKING:
-    import pandas as pd
-
-    from undertow.metrics.reference_distribution import Reference
-
 SCHEMAS, INJECTION = "undertow-schemas", "In {w}: "
-"""Sentences of known kind, beside which a sentence is judged, and how a value goes into them."""
-ALPHA = 0.05
-SAME_PERCENT = 1e-9
+"""Sentences of known kind, with which a sentence is compared, and how a value goes into them."""
 CURVE_POINTS = 101
-MAX_OTHER_PERCENT = 95.0
 HARDLY_BETTER_THAN_CHANCE = 0.6
 OPEN_PERCENT = 10.0
 """A chance of being undecided that is nearer than this to one half is no verdict."""
 OTHER = "other words"
 NOTHING, SMALL, LARGE = 1e-9, 0.0001, 9999.5
-"""What rounding leaves of a number that is zero; what a reader need not know more exactly; and where four digits end."""
+"""What rounding leaves of zero; what a reader need not know more exactly; and where four digits end."""
 Steps = Callable[[str], Progress]
-"""Begins a named step and returns its progress callback; see `undertow.app.job_queue.Job.step`."""
+"""Begins a named step and returns its progress callback."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,8 +56,7 @@ class ModelReply:
 
     Attributes:
         sentence: what it means, plainly.
-        notes: what a reader must know beside it.
-        sample: some of the texts.
+        notes: what a reader must know besides.
         labels: the values [w].
         curves: one for each word group.
         table: a row for each value: the value, percent of each group, each group's fit with its band, and the text.
@@ -63,7 +65,6 @@ class ModelReply:
 
     sentence: str
     notes: tuple[str, ...]
-    sample: str
     labels: tuple[str, ...]
     curves: tuple[Curve, ...]
     table: pd.DataFrame
@@ -76,8 +77,8 @@ def answer_drift(question: Question, handle: ModelHandle, step: Steps) -> ModelR
     Raises:
         UndertowError: the model cannot be asked this.
     """
-    answers = _FittedAnswers.from_model(question, handle, step("asking the model"))
-    return answers.reply(_drift_sentence(answers), (_of_one_sentence(answers), *answers.notes))
+    answers = _Answers.of(question, handle, step("Asking the model"))
+    return answers.reply("drift", answers)
 
 
 def answer_specification(question: Question, handle: ModelHandle, step: Steps) -> ModelReply:
@@ -86,118 +87,134 @@ def answer_specification(question: Question, handle: ModelHandle, step: Steps) -
     Raises:
         UndertowError: the model cannot be asked this, or not enough of the sentences of known kind.
     """
-    answers = _FittedAnswers.from_model(question, handle, step("asking the model"))
-    reference = _reference(question, handle, step("asking it sentences of known kind, to compare with"))
-    judged = _SentenceVerdict.from_answers(answers, reference)
-    return answers.reply(judged.sentence(), (*judged.notes(), *answers.notes), judged.scores())
+    answers = _Answers.of(question, handle, step("Asking the model"))
+    reference = _reference(question, handle, step("Asking it sentences of known kind, to compare with"))
+    verdict, scores = _verdict(answers, reference)
+    return answers.reply("specification", verdict, scores)
+
+
+@cache
+def _sentences() -> Any:
+    environment = jinja2.Environment(undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True)  # noqa: S701 - text
+    environment.filters |= {"probability": _p, "beside": _beside}
+    template = resources.files("undertow.app").joinpath("reply.txt.j2").read_text(encoding="utf-8")
+    return environment.from_string(template).module
+
+
+def _p(p: float) -> str:
+    text = probability(p)
+    return text if text.startswith("<") else f"= {text}"
+
+
+def _beside(one: float, other: float, between: str) -> str:
+    """Two percentages with as many decimals as tell them apart."""
+    places = max(1, significant_decimals(abs(one - other), 1))
+    return f"{one:.{places}f} {between} {other:.{places}f}"
 
 
 @dataclass(frozen=True, slots=True)
-class _FittedAnswers:
-    """A question with the model's answers, fitted.
+class _Group:
+    """The answers of one word group, fitted.
+
+    Attributes:
+        name: of the group.
+        words: of the group, for a reader.
+        percent: its mass at each value [w]; NaN where it is missing.
+        fit: of the mass.
+        q: corrected p-value of a trend, whatever curve is drawn; NaN where it was not tested.
+        spread: between the least and the largest mass.
+        first, last, least, most: of the curve, between 0 and 100: a line knows no bounds, and a reader does.
+    """
+
+    name: str
+    words: tuple[str, ...]
+    percent: Floats
+    fit: Polynomial
+    q: float
+    spread: float
+    first: float
+    last: float
+    least: float
+    most: float
+
+
+@dataclass(frozen=True, slots=True)
+class _Answers:
+    """A question with the model's answers.
 
     Attributes:
         question: of the form.
-        observations: of the audit.
-        percent: what each group has at each value [w], and what other words have.
-        fits: of each group.
-        q: corrected p-value of a trend in each group, whatever curve is drawn; NaN where it was not tested.
-        notes: what the model says of how it was read.
+        frame: observations of the audit.
+        percent: mass of each group, and of other words, at each value [w].
+        axis: where each value stands [w]: at its number, or at its place in the list.
+        x: where curves are drawn, from the first to the last answered value.
+        groups: the answers of each group.
+        missing: why texts have no answer.
+        model_notes: how the model was read.
     """
 
     question: Question
-    observations: Observations
+    frame: pd.DataFrame
     percent: pd.DataFrame
-    fits: Mapping[str, Polynomial]
-    q: Mapping[str, float]
-    notes: tuple[str, ...] = field(default=())
+    axis: Floats
+    x: Floats
+    groups: tuple[_Group, ...]
+    missing: Sequence[str]
+    model_notes: Sequence[str]
+    min_values = MIN_VALUES
 
     @classmethod
-    def from_model(cls, question: Question, handle: ModelHandle, progress: Progress) -> _FittedAnswers:
+    def of(cls, question: Question, handle: ModelHandle, progress: Progress) -> _Answers:
         items = question.items()
         scores, notes = _run(handle, items, progress)
         design = {"groups": list(GROUPS), "words": dict(question.pattern.words)}
-        observations = spurious_correlation.observe(design, items, scores, handle.identity.name)
-        reasons = [reason for reason in scores.missing_reasons if reason]
-        if len(items) - len(reasons) < question.degree + 2:
-            raise UndertowError(f"The model cannot score this: {reasons[0]}.")
-        if reasons:
-            notes = (*notes, f"{len(reasons)} of {len(items)} texts could not be scored: {reasons[0]}.")
-        percent = _percent(observations.frame, scores.scoring_method, normalise=question.normalise)
+        frame = spurious_correlation.observe(design, items, scores, handle.identity.name).frame
+        missing = [reason for reason in scores.missing_reasons if reason]
+        if len(items) - len(missing) < question.degree + 2:
+            raise UndertowError(f"The model could not be asked this: {missing[0]}.")
+        percent = _percent(frame, scores.scoring_method, normalise=question.normalise)
+        axis = np.array(question.covariate.axis)
         seen = percent[list(GROUPS)].dropna()
-        x = np.array(question.covariate.axis)[seen.index]
-        p = trend_of_one_series(x, seen.to_numpy().T).p
-        fits = {group: fit_polynomial(x, seen[group], question.degree) for group in GROUPS}
-        q = dict(zip(GROUPS, map(float, benjamini_hochberg(p)), strict=True))
-        return cls(question, observations, percent, fits, q, notes)
+        at = axis[seen.index]
+        x = np.linspace(at[0], at[-1], CURVE_POINTS)
+        groups = []
+        for name, q in zip(GROUPS, benjamini_hochberg(trend_of_one_series(at, seen.to_numpy().T).p), strict=True):
+            fit = fit_polynomial(at, seen[name], question.degree)
+            curve = np.clip(fit.at(x), 0, 100)
+            course = map(float, (np.ptp(seen[name]), curve[0], curve[-1], curve.min(), curve.max()))
+            masses = percent[name].to_numpy(dtype=np.float64)
+            groups.append(_Group(name, question.pattern.words[name], masses, fit, float(q), *course))
+        return cls(question, frame, percent, axis, x, tuple(groups), missing, notes)
 
     @property
     def mass(self) -> str:
-        """Either "share" or "probability"."""
         return "share" if self.question.normalise else "probability"
 
-    def words(self, group: str) -> str:
-        """The words of a group, as they stand in a sentence."""
-        return f"“{'/'.join(self.question.pattern.words[group])}”"
-
-    def fitted_range(self, group: str) -> tuple[float, float, float, float]:
-        """The fitted mass at the first and the last value that was answered, and the least and the most between them.
-
-        A line does not know that there is nothing below 0%, nor above 100%; a reader does.
-        """
-        fitted = np.clip(self.fits[group].at(self._x()), 0, 100)
-        return float(fitted[0]), float(fitted[-1]), float(fitted.min()), float(fitted.max())
-
-    def _x(self) -> np.ndarray:
-        seen = self.axis[self.percent[GROUPS[0]].dropna().index]
-        return np.linspace(seen[0], seen[-1], CURVE_POINTS)
-
     @property
-    def axis(self) -> Floats:
-        """Where each value stands [w]: at its number, or at its place in the list."""
-        return np.array(self.question.covariate.axis)
+    def other_percent(self) -> float:
+        return float(self.frame["other_words"].mean())
 
-    def reply(self, sentence: str, notes: Sequence[str], scores: pd.DataFrame | None = None) -> ModelReply:
-        x = self._x()
-        curves = tuple(
-            Curve(
-                title=f"{group.capitalize()}: {', '.join(self.question.pattern.words[group])}",
-                percent=self.percent[group].to_numpy(dtype=np.float64),
-                axis=self.axis,
-                x=x,
-                mean=self.fits[group].at(x),
-                low=(band := self.fits[group].band(x))[0],
-                high=band[1],
-                alt=self._described(group),
-            )
-            for group in GROUPS
-        )
-        other = float(self.observations.frame["other_words"].mean())
-        if other > MAX_OTHER_PERCENT:
-            notes = (
-                *notes,
-                f"On average {other:.0f}% of the model's probability went to other words, so it hardly took up the question.",
-            )
-        kept = tuple(dict.fromkeys((*notes, *_of_the_list(self.question.covariate))))
-        return ModelReply(sentence, kept, self.question.sample(), self.question.values, curves, self._table(), scores)
-
-    def _described(self, group: str) -> str:
-        """Alt text of a figure. It quotes nothing that the visitor typed."""
-        first, last, least, most = self.fitted_range(group)
-        return (
-            f"{group.capitalize()} words at {len(self.question.values)} values: the fitted {self.mass} goes from {first:.1f} to {last:.1f} "
-            f"percent, and lies between {least:.1f} and {most:.1f}."
-        )
-
-    def _table(self) -> pd.DataFrame:
+    def reply(self, kind: str, facts: Any, scores: pd.DataFrame | None = None) -> ModelReply:
+        """The reply with the sentences of a kind, which the template makes of `facts`."""
         table = self.percent.copy()
         table.insert(0, "value", list(self.question.values))
-        for group in GROUPS:
-            low, high = self.fits[group].band(self.axis)
-            table[f"{group} fit"], table[f"{group} low"], table[f"{group} high"] = (
-                self.fits[group].at(self.axis), low, high,
-            )  # fmt: skip
-        return table.assign(text=list(self.observations.frame["text"]))
+        curves = []
+        for group in self.groups:
+            table[f"{group.name} fit"] = group.fit.at(self.axis)
+            table[f"{group.name} low"], table[f"{group.name} high"] = group.fit.band(self.axis)
+            # It quotes nothing that the visitor typed.
+            alt = (
+                f"{group.name.capitalize()} words at {len(table)} values: the fitted {self.mass} goes from {group.first:.1f} to "
+                f"{group.last:.1f} percent, and lies between {group.least:.1f} and {group.most:.1f}."
+            )
+            title = f"{group.name.capitalize()}: {', '.join(group.words)}"
+            band = group.fit.band(self.x)
+            curves.append(Curve(title, group.percent, self.axis, self.x, group.fit.at(self.x), *band, alt))
+        table["text"] = list(self.frame["text"])
+        sentence, notes = (getattr(_sentences(), name)(facts) for name in (kind, f"{kind}_notes"))
+        sentence = re.sub(r" (?=[,:;.](?: |$))", "", " ".join(sentence.split()))
+        lines = tuple(line for line in notes.splitlines() if line.strip())
+        return ModelReply(sentence, lines, self.question.values, tuple(curves), table, scores)
 
 
 def _run(handle: ModelHandle, items: Sequence[Item], progress: Progress) -> tuple[Scores, tuple[str, ...]]:
@@ -209,8 +226,8 @@ def _run(handle: ModelHandle, items: Sequence[Item], progress: Progress) -> tupl
 def _percent(frame: pd.DataFrame, scoring_method: str, *, normalise: bool) -> pd.DataFrame:
     """Percent of each group, and of other words, at each value [w].
 
-    A sentence's likelihood says how its options compare and nothing of other words: what the options have together is then the
-    probability of their first tokens at the blank, the rest of which is the probability of other words.
+    A sentence's likelihood compares its options and knows nothing of other words: the mass of all options is then the probability of
+    their first tokens at the blank, the rest of which is the probability of other words.
     """
     percent = frame[list(GROUPS)].reset_index(drop=True).astype(float)
     if normalise:
@@ -218,196 +235,69 @@ def _percent(frame: pd.DataFrame, scoring_method: str, *, normalise: bool) -> pd
     other = frame["other_words"].reset_index(drop=True).astype(float)
     if other[percent[GROUPS[0]].notna()].isna().any():
         raise UndertowError(
-            "What other words have cannot be read from this model here; tick Normalise, to compare the pronouns alone."
+            "This model does not give the probability of other words here; tick Normalise, to compare the pronouns alone."
         )
     if scoring_method == LIKELIHOOD:
         percent = percent.mul((100 - other) / 100, axis=0)
     return percent.assign(**{OTHER: other})
 
 
-# Spurious correlation.
-
-
-def _drift_sentence(answers: _FittedAnswers) -> str:
-    values = answers.question.values
-    order = answers.question.covariate.order
-    by = "" if answers.question.covariate.numbers or order == data.AS_LISTED else f" ({order})"
-    along = f"From {values[0]} to {values[-1]}{by}"
-    if all(float(np.ptp(answers.percent[group].dropna())) < SAME_PERCENT for group in GROUPS):
-        return f"{along}, the answer does not move at all."
-    moved = [group for group in GROUPS if answers.q[group] < ALPHA]
-    if moved:
-        moves = _moves(answers, moved)
-        tested = f"p {_p(max(answers.q[group] for group in moved))}, corrected for {len(GROUPS)} tests"
-        return f"{along}, {moves}: the answer drifts with something that does not decide it ({tested})."
-    tested_q = [q for q in answers.q.values() if math.isfinite(q)]
-    if not tested_q:
-        moves = _moves(answers, GROUPS)
-        return (
-            f"{along}, {moves}; {len(values)} values are too few to tell this from noise that neighbouring values share. "
-            f"Ask for {MIN_VALUES} or more."
-        )
-    least = f" (smallest p {_p(min(tested_q))}, corrected for {len(GROUPS)} tests)"
-    return f"{along}, no drift of the answer can be told from noise that neighbouring values share{least}."
-
-
-def _moves(answers: _FittedAnswers, groups: Sequence[str]) -> str:
-    """The movement of the fitted curves, in words."""
-    fitted = "line" if answers.question.degree == 1 else "curve"
-    return f"by the fitted {fitted}{'s' * (len(groups) > 1)} {_joined([_move(answers, group) for group in groups])}"
-
-
-def _move(answers: _FittedAnswers, group: str) -> str:
-    first, last, least, most = answers.fitted_range(group)
-    what = f"the {answers.mass} of {answers.words(group)}"
-    if answers.question.degree == 1:
-        return f"{what} {'rises' if last > first else 'falls'} from {_percents(first, last)}%"
-    return f"{what} moves between {_percents(least, most, 'and')}%"
-
-
-def _percents(one: float, other: float, between: str = "to") -> str:
-    """Two percentages with as many decimals as tell them apart."""
-    places = 1 if abs(one - other) >= 0.1 else min(max(1 - math.floor(math.log10(abs(one - other) or 1.0)), 1), 6)
-    return f"{one:.{places}f} {between} {other:.{places}f}"
-
-
-def _joined(parts: Sequence[str]) -> str:
-    return parts[0] if len(parts) == 1 else f"{', '.join(parts[:-1])} and {parts[-1]}"
-
-
-def _p(value: float) -> str:
-    return "< .001" if value < 0.001 else f"= {value:.3f}".replace("0.", ".", 1)
-
-
-def _of_the_list(covariate: data.Covariate) -> list[str]:
-    """What the curve is drawn along."""
-    if covariate.scale == data.VALUE:
-        steps = "The values are numbers, so the curve is fitted to the numbers, however the list orders or spaces them."
-    else:
-        steps = f"The curve counts each value as one step; the order of the values: {covariate.order}."
-    return [steps]
-
-
-def _of_one_sentence(answers: _FittedAnswers) -> str:
-    return (
-        "This is one sentence and one model: the band and p say how the values differ for this sentence, not how other sentences would "
-        "answer. An audit over a whole challenge set (undertow run spurious-correlation) can say that."
-    )
-
-
-# Task specification.
-
-
 def _reference(question: Question, handle: ModelHandle, progress: Progress) -> Reference:
     """How far this model's answers move between the same values in sentences of known kind."""
-    from undertow.metrics.reference_distribution import Reference
-
-    ends = question.values[: question.endpoint_window] + question.values[-question.endpoint_window :]
+    ends = question.values[: question.ends] + question.values[-question.ends :]
     given = data.load_sentences(SCHEMAS)
-    injection = data.Injection.parse(INJECTION)
-    items = [_detected(item) for item in given.injected(injection, [data.Covariate("value", ends)])]
+    items = [
+        replace(item, factors={"part": task_specification.DETECT, "expected": item.gold or "", **item.factors})
+        for item in given.injected(data.Injection.parse(INJECTION), [data.Covariate("value", ends)])
+    ]
     scores, _ = _run(handle, items, progress)
-    design = {"groups": list(GROUPS), "endpoint_window": question.endpoint_window}
+    design = {"groups": list(GROUPS), "ends": question.ends}
     observations = task_specification.observe(design, items, scores, handle.identity.name)
     return Reference.of(task_specification.scored(observations), given.words)
 
 
-def _detected(item: Item) -> Item:
-    """An item as the audit has it in its first part."""
-    return replace(item, factors={"part": task_specification.DETECT, "expected": item.gold or "", **item.factors})
-
-
-@dataclass(frozen=True, slots=True)
-class _SentenceVerdict:
-    """A sentence beside those of known kind.
-
-    Attributes:
-        answers: to the sentence.
-        reference: those of the others.
-        row: its scores, by name.
-        chance_percent: that it is unspecified; NaN where its words are not those of the reference.
-    """
-
-    answers: _FittedAnswers
-    reference: Reference
-    row: Mapping[str, float]
-    chance_percent: float
-
-    @classmethod
-    def from_answers(cls, answers: _FittedAnswers, reference: Reference) -> _SentenceVerdict:
-        frame = answers.observations.frame.assign(part=task_specification.DETECT, expected="")
-        design = {"groups": list(GROUPS), "endpoint_window": answers.question.endpoint_window}
-        scored = task_specification.scored(Observations(frame, design))
-        if scored["missing_reason"].iloc[0]:
-            raise UndertowError(f"The model cannot score this: {scored['missing_reason'].iloc[0]}.")
-        chance = float(reference.chances_percent(scored, answers.question.pattern.words)[0])
-        names = [name for name in scored.columns if scored[name].dtype == np.float64]
-        return cls(answers, reference, {str(name): float(scored[name].iloc[0]) for name in names}, chance)
-
-    @property
-    def basis(self) -> str:
-        """The score that the verdict rests on."""
-        return "combined" if math.isfinite(self.chance_percent) else "total_variation"
-
-    @property
-    def accuracy(self) -> float:
-        """Accuracy of such verdicts on the reference sentences."""
-        return self.reference.accuracy[self.basis]
-
-    @property
-    def is_unspecified(self) -> bool:
-        if self.basis == "combined":
-            return self.chance_percent > 50
-        return self.row["total_variation"] > self.reference.thresholds["total_variation"]
-
-    def sentence(self) -> str:
-        values, moved = self.answers.question.values, self.row["total_variation"]
-        standing = self.reference.standing("total_variation", moved)
-        preferred = max(GROUPS, key=lambda group: self.row[f"mean_{group}"])
-        prefers = f"the model prefers {self.answers.words(preferred)} ({self.row[f'mean_{preferred}']:.0f}%)"
-        said = (
-            f"from {values[0]} to {values[-1]} the answer moves by {moved:.1f} points, more than in "
-            f"{100 * standing.above_specified:.0f}% of sentences that decide theirs and {100 * standing.above_unspecified:.0f}% of those "
-            "that do not"
-        )
-        if self.accuracy < HARDLY_BETTER_THAN_CHANCE:
-            return f"With this model it cannot be told whether the sentence decides its pronoun: {said}; {prefers}."
-        if self.basis == "combined" and abs(self.chance_percent - 50) < OPEN_PERCENT:
-            return f"It is open whether the sentence decides its pronoun: {said}; {prefers}."
-        if self.is_unspecified:
-            return f"Nothing in the sentence seems to decide its pronoun: {said}; {prefers}, and that is a guess."
-        return f"The sentence seems to decide its pronoun: {said}; {prefers}."
-
-    def notes(self) -> list[str]:
-        rests = {
-            "combined": f"movement, entropy and shares together, which give it a chance of {self.chance_percent:.0f}% to be undecided",
-            "total_variation": f"movement alone, against {self.reference.thresholds['total_variation']:.2g} points, since the sentences of "
-            "known kind have no such words",
-        }[self.basis]
-        hardly = ", which is hardly better than chance" if self.accuracy < HARDLY_BETTER_THAN_CHANCE else ""
-        return [
-            f"The verdict rests on {rests}. On sentences of known kind that were held out such verdicts are right in "
-            f"{100 * self.accuracy:.0f}% (balanced){hardly}."
-        ]
-
-    def scores(self) -> pd.DataFrame:
-        """A row for each score, and where it stands."""
-        import pandas as pd
-
-        titles = {f"delta_{group}": f"movement of {group} words" for group in GROUPS}
-        titles |= {
-            "total_variation": "movement of all (total variation)",
-            "jensen_shannon": "movement of all, % of the most (Jensen-Shannon)",
-            "entropy": "indecision, % of the most (entropy)",
-        }
-        rows = []
-        for name, title in titles.items():
-            one = self.reference.standing(name, self.row[name])
-            rows.append([title, self.row[name], 100 * one.above_unspecified, 100 * one.above_specified])
-        return pd.DataFrame(rows, columns=["score", "here", "% below that do not decide", "% below that decide"])
-
-
-# The table as it is shown.
+def _verdict(answers: _Answers, reference: Reference) -> tuple[dict[str, Any], pd.DataFrame]:
+    """A sentence compared with those of known kind: what its sentences say, and a row for each score."""
+    frame = answers.frame.assign(part=task_specification.DETECT, expected="")
+    design = {"groups": list(GROUPS), "ends": answers.question.ends}
+    scored = task_specification.scored(Observations(frame, design))
+    row = scored.iloc[0]
+    if row["missing_reason"]:
+        raise UndertowError(f"The model could not be asked this: {row['missing_reason']}.")
+    chance_percent = float(reference.chances_percent(scored, answers.question.pattern.words)[0])
+    moved = float(row["total_variation"])
+    # The chance is NaN where the words are not those of the reference.
+    basis = "combined" if math.isfinite(chance_percent) else "total_variation"
+    threshold, accuracy = reference.thresholds["total_variation"], reference.accuracy[basis]
+    if accuracy < HARDLY_BETTER_THAN_CHANCE:
+        conclusion = "none"
+    elif abs(chance_percent - 50) < OPEN_PERCENT:
+        conclusion = "open"
+    else:
+        is_unspecified = chance_percent > 50 if basis == "combined" else moved > threshold
+        conclusion = "unspecified" if is_unspecified else "specified"
+    preferred = max(answers.groups, key=lambda group: float(row[f"mean_{group.name}"]))
+    verdict = {
+        "answers": answers,
+        "basis": basis,
+        "chance_percent": chance_percent,
+        "threshold": threshold,
+        "accuracy": accuracy,
+        "conclusion": conclusion,
+        "moved": moved,
+        "rank": reference.standing("total_variation", moved),
+        "preferred": preferred,
+        "preferred_percent": float(row[f"mean_{preferred.name}"]),
+    }
+    titles = {f"delta_{group}": f"movement of {group} words" for group in GROUPS} | {
+        "total_variation": "movement of all (total variation)",
+        "jensen_shannon": "movement of all, % of the most (Jensen-Shannon)",
+        "entropy": "indecision, % of the most (entropy)",
+    }
+    ranks = {title: reference.standing(name, float(row[name])) for name, title in titles.items()}
+    rows = [[title, one.value, 100 * one.above_unspecified, 100 * one.above_specified] for title, one in ranks.items()]
+    columns = ["score", "here", "% below that do not decide", "% below that decide"]
+    return verdict, pd.DataFrame(rows, columns=columns)
 
 
 def cells_of(table: pd.DataFrame) -> list[list[str]]:
@@ -417,9 +307,7 @@ def cells_of(table: pd.DataFrame) -> list[list[str]]:
 
 def _cell(cell: object) -> str:
     if not isinstance(cell, float):
-        return str(cell)
-    if math.isnan(cell):
-        return ""
+        return "" if cell is None else showable(str(cell))
     if NOTHING <= abs(cell) < SMALL:
         return f"below {SMALL}" if cell > 0 else f"above -{SMALL}"
-    return f"{cell:.0f}" if abs(cell) >= LARGE else f"{0.0 if abs(cell) < NOTHING else cell:.4g}"
+    return "" if math.isnan(cell) else f"{cell:.0f}" if abs(cell) >= LARGE else f"{round(cell, 9) + 0.0:.4g}"

@@ -6,32 +6,27 @@ does, is not listed.
 
 from __future__ import annotations
 
-import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from undertow._files import parse_json, read_file
 from undertow.errors import UndertowError
-from undertow.runs.folder.storage import MANIFEST, OBSERVATIONS, PRECISION, RESULTS, read_record
+from undertow.runs.folder.storage import MANIFEST, OBSERVATIONS, PRECISION, RESULTS, Record, read_record
 from undertow.types import Result
 
 if TYPE_CHECKING:
     import pandas as pd
 
     from undertow.inference.runner import Progress
-    from undertow.runs.folder.storage import Record
 
 MAX_RUNS, MAX_ENTRIES = 200, 5_000
 MAX_MANIFEST_BYTES = 4 * 2**20
 MAX_ROWS = 500
 MAX_FIGURES, MAX_FIGURE_BYTES, MAX_REPORT_BYTES = 6, 2 * 2**20, 64 * 2**20
-MAX_FINDINGS = 12
-READ = (MANIFEST, OBSERVATIONS, RESULTS, PRECISION)
-"""What is read of a run folder."""
-REPORT, FIGURES = "report.html", "figures"
-PNG = b"\x89PNG\r\n\x1a\n"
+MAX_FINDINGS, MAX_DIFFERENCES = 12, 3
+"""Sentences of a run, and of a comparison, that are shown."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,16 +53,16 @@ class RunView:
     Attributes:
         about: what was asked of whom, a line each.
         findings: sentences, the strongest first.
-        results: a row for each measure, at most `MAX_ROWS`.
-        n_results: how many there are in all.
+        results: a row for each measure.
         figures: PNG images.
+        report: its report page; b"" where it has none.
     """
 
     about: tuple[str, ...]
     findings: tuple[str, ...]
     results: pd.DataFrame
-    n_results: int
     figures: tuple[bytes, ...]
+    report: bytes
 
 
 class RunBrowser:
@@ -86,7 +81,7 @@ class RunBrowser:
         self._root = folder.resolve() if folder is not None else None
 
     def listed(self) -> list[RunListing]:
-        """The newest runs first, at most `MAX_RUNS`; what is corrupt or leads out of the folder is left out.
+        """The newest runs first, at most `MAX_RUNS`; a run that is corrupt or leads out of the folder is left out.
 
         Raises:
             UndertowError: the operator's folder cannot be read any more.
@@ -98,15 +93,14 @@ class RunBrowser:
         if self._root is None:
             return []
         try:
-            entries = sorted(self._root.iterdir())[:MAX_ENTRIES]
+            return [entry for entry in sorted(self._root.iterdir())[:MAX_ENTRIES] if _is_run(entry)]
         except OSError as error:
             raise UndertowError(
-                f"The folder of runs cannot be read ({error.strerror}); tell the operator of this page."
+                f"The folder of runs cannot be read ({error.strerror}); tell whoever runs this page."
             ) from error
-        return [entry for entry in entries if _is_run(entry)]
 
     def _folder(self, name: object) -> Path:
-        """The folder of a run of the list; a name is compared with those that are there, and never joined to a path.
+        """The folder of a run of the list.
 
         Raises:
             UndertowError: there is none of this name.
@@ -116,50 +110,39 @@ class RunBrowser:
                 return folder
         raise UndertowError("There is no such run on the list; choose one of it, or press Look again.")
 
-    def record(self, name: object) -> Record:
-        """A run by its name.
-
-        Raises:
-            UndertowError: it is not on the list, or is corrupt.
-        """
-        return _sendable(read_record(self._folder(name)))
-
     def show(self, name: object) -> RunView:
         """A run, to be looked at.
 
         Raises:
-            UndertowError: as `record`.
+            UndertowError: it is not on the list, or is corrupt.
         """
         from undertow.runs.pipeline import Run
 
         folder = self._folder(name)
-        run = Run(folder, _sendable(read_record(folder)))
+        run = Run(folder, _record(folder))
+        manifest = run.record.manifest
         try:
             findings = run.findings
         except LookupError as error:
-            raise UndertowError(
-                "The results of this run are not those of its observations; run the audit again."
-            ) from error
-        results = rows_of(run.record.results)
-        return RunView(
-            about=_about(run.record),
-            findings=tuple(finding.text for finding in findings[:MAX_FINDINGS]),
-            results=results.head(MAX_ROWS),
-            n_results=len(results),
-            figures=tuple(_figures(folder)),
+            raise UndertowError("This run's results do not match its observations; run the audit again.") from error
+        figures = [
+            figure
+            for path in sorted((folder / "figures").glob("*.png"))[: 4 * MAX_FIGURES]
+            if (figure := _file_in(folder, path, MAX_FIGURE_BYTES)).startswith(b"\x89PNG\r\n\x1a\n")
+        ]
+        about = (
+            f"Audit: {manifest['audit']}, protocol {manifest['protocol']}, seed {manifest['seed']}",
+            f"Model: {manifest['model']}",
+            f"Asked: {len(run.record.observations):,} texts; {moment(manifest['created'])}",
+            f"To repeat it: {manifest['command']}",
         )
-
-    def report(self, name: object) -> bytes:
-        """The report page of a run, for those who want to keep it; b"" where it has none.
-
-        Raises:
-            UndertowError: the run is not on the list.
-        """
-        folder = self._folder(name)
-        page = folder / REPORT
-        if not page.is_file() or not _within(page, folder) or page.stat().st_size > MAX_REPORT_BYTES:
-            return b""
-        return page.read_bytes()
+        return RunView(
+            about,
+            tuple(finding.text for finding in findings[:MAX_FINDINGS]),
+            readable(run.results, run.record.results),
+            tuple(figures[:MAX_FIGURES]),
+            _file_in(folder, folder / "report.html", MAX_REPORT_BYTES),
+        )
 
     def compare(self, baseline: object, candidate: object, progress: Progress) -> tuple[str, pd.DataFrame]:
         """What differs between two runs: a sentence, and a row for each difference.
@@ -169,22 +152,21 @@ class RunBrowser:
         """
         if baseline == candidate:
             raise UndertowError("Choose two different runs to compare.")
-        first, second = self.record(baseline), self.record(candidate)
+        first, second = (_record(self._folder(name)) for name in (baseline, candidate))
         from undertow.runs.compare import compare
+        from undertow.runs.compare.comparison_report import comparison_text, findings
 
         comparison = compare(first, second, names=(str(baseline), str(candidate)), progress=progress)
-        said = (
-            "Both runs have the same answers to all shared items."
-            if comparison.identical
-            else _describe_differences(comparison.differences)
-        )
-        return " ".join([said, *comparison.notes]), rows_of(comparison.differences).head(MAX_ROWS)
+        strongest = findings([comparison], comparison_text(comparison).titles)
+        n_significant = sum(finding.significant for finding in strongest)
+        said = [f"Significant differences: {n_significant}.", *(one.text for one in strongest[:MAX_DIFFERENCES])]
+        return "\n\n".join([*said, *comparison.notes]), readable(comparison.table(), comparison.differences)
 
 
 def _is_run(folder: Path) -> bool:
     """Whether it looks like a run, all of it is files that lie in it, and a page can show its name."""
     try:
-        there = [folder / name for name in READ if (folder / name).exists()]
+        there = [path for name in (MANIFEST, OBSERVATIONS, RESULTS, PRECISION) if (path := folder / name).exists()]
         # What is no file, such as a pipe, would be waited for.
         own = all(path.is_file() and _within(path, folder) for path in there)
         return own and folder / MANIFEST in there and not folder.is_symlink() and showable(folder.name) == folder.name
@@ -192,51 +174,48 @@ def _is_run(folder: Path) -> bool:
         return False  # this account may not look into it
 
 
-def showable(text: str) -> str:
-    """The text without halves of signs, which can be sent to no page."""
-    return text.encode("utf-8", "replace").decode()
+def _within(path: Path, folder: Path) -> bool:
+    """Whether a file really lies in the folder, whatever links there are."""
+    return path.resolve().is_relative_to(folder.resolve())
 
 
-def _sendable(record: Record) -> Record:
-    """A run whose texts are all showable: JSON can hold halves of signs, and a run may be anybody's."""
-    results = [
-        replace(
-            result,
-            measure=showable(result.measure),
-            group=_all_showable(result.group),
-            unit=showable(result.unit),
-            note=showable(result.note),
-        )
-        for result in record.results
-    ]
-    return replace(record, manifest=_all_showable(record.manifest), results=results)
-
-
-def _all_showable(value: Any) -> Any:
-    if isinstance(value, str):
-        return showable(value)
-    if isinstance(value, Mapping):
-        return {_all_showable(name): _all_showable(one) for name, one in value.items()}
-    return [_all_showable(one) for one in value] if isinstance(value, list) else value
+def _file_in(folder: Path, path: Path, most_bytes: int) -> bytes:
+    """The content of a run's file; b"" where there is none, or it is too large or elsewhere."""
+    if not _within(path, folder) or not path.is_file() or path.stat().st_size > most_bytes:
+        return b""
+    return path.read_bytes()
 
 
 def _listed(folder: Path) -> RunListing | None:
     """None where the manifest is corrupt or too large."""
     try:
         manifest = parse_json(read_file(folder / MANIFEST, MAX_MANIFEST_BYTES, "a manifest"))
-    except (UndertowError, ValueError):
+        audit, model, created = (showable(str(manifest.get(key, ""))) for key in ("audit", "model", "created"))
+        n_items = manifest.get("counts", {}).get("items")
+    except (UndertowError, ValueError, AttributeError):
         return None  # `undertow report` says what is wrong with it; a list shows what can be opened
-    if not isinstance(manifest, dict):
-        return None
-    counts = manifest.get("counts")
-    n_items = counts.get("items") if isinstance(counts, dict) else None
-    audit, model, created = (showable(str(manifest.get(key, ""))) for key in ("audit", "model", "created"))
     return RunListing(folder.name, audit, model, created, n_items if isinstance(n_items, int) else 0)
 
 
-def _within(path: Path, folder: Path) -> bool:
-    """Whether a file really lies in the folder, whatever links there are."""
-    return path.resolve().is_relative_to(folder.resolve())
+def _record(folder: Path) -> Record:
+    """A run whose results pandas can hold: JSON can hold halves of surrogate pairs, and a run may be anybody's."""
+    record = read_record(folder)
+    results = [
+        replace(
+            one,
+            measure=showable(one.measure),
+            group={showable(key): showable(level) for key, level in one.group.items()},
+            unit=showable(one.unit),
+            note=showable(one.note),
+        )
+        for one in record.results
+    ]
+    return replace(record, results=results)
+
+
+def showable(text: str) -> str:
+    """The text without halves of surrogate pairs, which JSON can hold and no page can show."""
+    return text.encode("utf-8", "replace").decode()
 
 
 def moment(created: str) -> str:
@@ -244,79 +223,11 @@ def moment(created: str) -> str:
     return created[:16].replace("T", " ")
 
 
-def _about(record: Record) -> tuple[str, ...]:
-    manifest = record.manifest
-    return (
-        f"Audit: {manifest['audit']}, protocol {manifest['protocol']}, seed {manifest['seed']}",
-        f"Model: {manifest['model']}",
-        f"Items: {len(record.observations):,}; {moment(manifest['created'])}",
-        f"To repeat it: {manifest['command']}",
-    )
-
-
-def rows_of(results: Sequence[Result]) -> pd.DataFrame:
-    """Results as a table for reading: measure, what it is about, the value with its interval, and the test."""
-    import pandas as pd
-
-    rows: list[dict[str, Any]] = [
-        {
-            "measure": result.measure.replace("_", " "),
-            **{key: level for key, level in result.group.items() if level},
-            "value": _rounded(result.value),
-            "low": _rounded(result.low),
-            "high": _rounded(result.high),
-            "unit": result.unit,
-            "q": _rounded(result.q),
-            "n": result.n,
-            "note": result.note,
-        }
-        for result in results
-    ]
-    table = pd.DataFrame(rows)
-    if table.empty:
-        return pd.DataFrame(columns=["measure", "value", "low", "high"])
-    # Columns in which nothing stands would only push the others off a small screen.
-    used = [name for name in table.columns if name in ("measure", "value") or table[name].map(_says).any()]
-    # What is the same in all rows stands last, so that a small screen shows what they differ in.
-    keys = {key for result in results for key in result.group}
-    same = [name for name in used if name in keys and table[name].nunique(dropna=False) == 1]
-    return table[[*(name for name in used if name not in same), *same]]
-
-
-def _says(cell: object) -> bool:
-    return not (cell is None or cell == "" or (isinstance(cell, float) and math.isnan(cell)))
-
-
-def _rounded(value: float) -> float:
-    return float(f"{value:.4g}") if math.isfinite(value) else math.nan
-
-
-def _describe_differences(differences: Sequence[Result]) -> str:
-    tested = [one for one in differences if math.isfinite(one.q)]
-    significant = [one for one in tested if one.q < 0.05]
-    if not differences:
-        return "Nothing of these two runs can be compared."
-    if not tested:
-        return f"{len(differences)} differences; none of them could be tested."
-    if not significant:
-        return f"None of {len(tested)} tested differences can be told from chance, corrected for that many."
-    largest = min(significant, key=lambda one: one.q)
-    about = ", ".join(level for level in largest.group.values() if level)
-    return (
-        f"{len(significant)} of {len(tested)} tested differences can be told from chance, corrected for that many; the surest is that of "
-        f"{largest.measure.replace('_', ' ')} ({about}): {_rounded(largest.value):g} {largest.unit}."
-    )
-
-
-def _figures(folder: Path) -> list[bytes]:
-    """PNG images of a run's figures, the first ones; anything else that lies there is left alone."""
-    place = folder / FIGURES
-    if not place.is_dir() or not _within(place, folder):
-        return []
-    images = []
-    for path in sorted(place.glob("*.png"))[: 4 * MAX_FIGURES]:
-        if _within(path, folder) and path.is_file() and path.stat().st_size <= MAX_FIGURE_BYTES:
-            image = path.read_bytes()
-            if image.startswith(PNG):
-                images.append(image)
-    return images[:MAX_FIGURES]
+def readable(table: pd.DataFrame, results: Sequence[Result]) -> pd.DataFrame:
+    """The columns of a table of results that say something, and those of one value last: a small screen shows what rows differ in."""
+    groups = dict.fromkeys(key for result in results for key in result.group)
+    names = [name for name in ("measure", *groups, "value", "low", "high", "unit", "q", "n", "note") if name in table]
+    said = [name for name in names if (table[name].notna() & (table[name] != "")).any()]
+    same = [name for name in said if name in groups and table[name].nunique(dropna=False) == 1]
+    table = table.assign(measure=table["measure"].str.replace("_", " "))
+    return table[[*(name for name in said if name not in same), *same]]

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from undertow.data.sentences.sentence_set import FEMALE, MALE, NEUTRAL, PRONOUNS, UNKNOWN_CASE
@@ -95,13 +95,13 @@ def read_sentence(text: str, placeholder: str) -> Pattern:
     """
     sentence = checked_text(text, "sentence", MAX_SENTENCE_CHARS)
     token = checked_text(placeholder, "place-holder", MAX_PLACEHOLDER_CHARS)
-    if not sentence:
-        raise UndertowError("Write a sentence with a pronoun such as she, or with a blank ___ in its place.")
     if re.fullmatch(_BLANKS, token) or token.lower() in (*_CASES, "her", "his"):
         raise UndertowError(
             f"The place-holder cannot be {token!r}, which stands for what the model decides; use another word."
         )
-    marks = list(_marks(sentence, token))
+    value = rf"(?P<value>(?<!\w){re.escape(token)}(?!\w))|" if token else ""
+    pattern = rf"{value}(?P<blank>{_BLANKS})|(?P<pronoun>(?<!\w)(?i:{_PRONOUN_WORDS})(?!\w))"
+    marks = list(re.finditer(pattern, sentence))
     blanks = [mark for mark in marks if mark.lastgroup == "blank"]
     open_ = blanks or [mark for mark in marks if mark.lastgroup == "pronoun"]
     if len(blanks) > 1:
@@ -116,61 +116,33 @@ def read_sentence(text: str, placeholder: str) -> Pattern:
         raise UndertowError(
             f"The sentence has {len(open_)} pronouns, and {MAX_PRONOUNS} can be left open; mark the one that you mean with a blank ___."
         )
-    n_values = sum(mark.lastgroup == "value" for mark in marks)
-    pieces = _pieces(sentence, marks, open_)
-    if blanks:
-        first = starts_sentence(sentence[: blanks[0].start()], first=True)
-        words = PRONOUNS[UNKNOWN_CASE]
-        options = tuple(
-            Option(group, (_like("A" if first else "a", form),)) for group in GROUPS for form in words[group]
-        )
-        return Pattern(pieces, options, {group: words[group] for group in GROUPS}, n_values)
-    forms = [_forms_of(mark, sentence) for mark in open_]  # [open place][group]
-    options = tuple(Option(group, tuple(three[place] for three in forms)) for place, group in enumerate(GROUPS))
-    words = {group: tuple(dict.fromkeys(three[place].lower() for three in forms)) for place, group in enumerate(GROUPS)}
-    return Pattern(pieces, options, words, n_values)
-
-
-def _marks(sentence: str, token: str) -> Sequence[re.Match[str]]:
-    """Place-holders, blanks and pronouns, in reading order."""
-    value = rf"(?P<value>(?<!\w){re.escape(token)}(?!\w))|" if token else ""
-    pattern = rf"{value}(?P<blank>{_BLANKS})|(?P<pronoun>(?<!\w)(?i:{_PRONOUN_WORDS})(?!\w))"
-    return list(re.finditer(pattern, sentence))
-
-
-def _pieces(
-    sentence: str, marks: Sequence[re.Match[str]], open_: Sequence[re.Match[str]]
-) -> tuple[tuple[str, ...], ...]:
-    pieces: list[list[str]] = [[""]]
+    pieces: list[list[str]] = [[]]
     at = 0
     for mark in marks:
-        if mark.lastgroup != "value" and mark not in open_:
-            continue
-        pieces[-1][-1] += sentence[at : mark.start()]
-        at = mark.end()
-        if mark.lastgroup == "value":
-            pieces[-1].append("")
-        else:
-            pieces.append([""])
-    pieces[-1][-1] += sentence[at:]
-    return tuple(map(tuple, pieces))
+        if mark.lastgroup == "value" or mark in open_:
+            pieces[-1].append(sentence[at : mark.start()])
+            at = mark.end()
+            if mark.lastgroup != "value":
+                pieces.append([])
+    pieces[-1].append(sentence[at:])
+    if blanks:
+        like = "A" if starts_sentence(sentence[: blanks[0].start()], first=True) else "a"
+        words = PRONOUNS[UNKNOWN_CASE]
+        options = [Option(group, (_like(like, form),)) for group in GROUPS for form in words[group]]
+    else:
+        forms = dict(zip(GROUPS, zip(*(_forms_of(mark, sentence) for mark in open_), strict=True), strict=True))
+        options = [Option(group, fills) for group, fills in forms.items()]
+        words = {group: tuple(dict.fromkeys(map(str.lower, fills))) for group, fills in forms.items()}
+    n_values = sum(mark.lastgroup == "value" for mark in marks)
+    return Pattern(tuple(map(tuple, pieces)), tuple(options), {group: words[group] for group in GROUPS}, n_values)
 
 
-def _forms_of(mark: re.Match[str], sentence: str) -> tuple[str, str, str]:
+def _forms_of(mark: re.Match[str], sentence: str) -> list[str]:
     """The pronoun in each group, with capitals as it was typed."""
-    typed = mark.group()
-    first, second, third = _FORMS[_case_of(typed.lower(), sentence[mark.end() :])]
-    return _like(typed, first), _like(typed, second), _like(typed, third)
-
-
-def _case_of(pronoun: str, behind: str) -> str:
-    if pronoun in _CASES:
-        return _CASES[pronoun]
-    follows = re.match(r"\s+([\w'’-]+)", behind)
+    typed, follows = mark.group(), re.match(r"\s+([\w'’-]+)", sentence[mark.end() :])
     owns = follows is not None and follows[1].lower() not in _NO_NOUNS
-    if pronoun == "his":
-        return _POSSESSIVE if owns else _OWN
-    return _POSSESSIVE if owns else _ACCUSATIVE
+    case = _CASES.get(typed.lower()) or (_POSSESSIVE if owns else _OWN if typed.lower() == "his" else _ACCUSATIVE)
+    return [_like(typed, form) for form in _FORMS[case]]
 
 
 def _like(typed: str, word: str) -> str:
@@ -189,8 +161,7 @@ def read_values(text: str, least: int) -> tuple[str, ...]:
         raise UndertowError(
             f"The list of values has {len(text):,} characters, and {MAX_LIST_CHARS:,} are the most; shorten it."
         )
-    values = [" ".join(value.split()) for value in re.split(r"[,\n]", text)]
-    values = [checked_text(value, "value", MAX_VALUE_CHARS) for value in values if value]
+    values = [checked_text(value, "value", MAX_VALUE_CHARS) for value in re.split(r"[,\n]", text) if value.strip()]
     if len(values) < least:
         raise UndertowError(
             f"The list has {len(values)} value{'' if len(values) == 1 else 's'}, and {least} are the least for this; "
@@ -210,11 +181,9 @@ def checked_text(text: str, what: str, most_signs: int) -> str:
     Raises:
         UndertowError: it is too long, or holds what no model can read and no page can show.
     """
-    if len(text) > most_signs * 2:
-        raise UndertowError(f"The {what} has {len(text):,} characters, and {most_signs} are the most; shorten it.")
-    plain = " ".join(text.split())
-    if len(plain) > most_signs:
-        raise UndertowError(f"The {what} has {len(plain)} characters, and {most_signs} are the most; shorten it.")
+    plain = " ".join(text[: 2 * most_signs + 1].split())
+    if len(text) > 2 * most_signs or len(plain) > most_signs:
+        raise UndertowError(f"The {what} has {len(text):,} characters, and {most_signs:,} are the most; shorten it.")
     odd = next((sign for sign in plain if unicodedata.category(sign) in {"Cc", "Cs"}), None)
     if odd is not None:
         raise UndertowError(f"The {what} holds a character that cannot be shown (U+{ord(odd):04X}); take it out.")

@@ -11,7 +11,7 @@ from undertow.causal.graph import read_graph
 from undertow.causal.published import NamedGraph
 from undertow.errors import UndertowError
 
-_NO_EVIDENCE = {
+_WITHOUT_GRAPH = {
     DRIFT: "this is not evidence of selection",
     SPECIFICATION: "the movement that this goes by is not evidence of selection",
 }
@@ -62,7 +62,7 @@ class FindingAssumptions:
     def caveat(self) -> str:
         """A sentence for each finding that makes the causal claim; "" if the graph contradicts no assumption."""
         faults = "; ".join(row.violation for row in self.violated)
-        return f"Under the graph named, {_NO_EVIDENCE[self.kind]}: {faults}." if faults else ""
+        return f"Under the graph named, {_WITHOUT_GRAPH[self.kind]}: {faults}." if faults else ""
 
     @property
     def summary(self) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import getpass
 from pathlib import Path
 from typing import Annotated
@@ -20,88 +19,93 @@ def app(  # noqa: PLR0913 - an option each
     models: Annotated[
         str,
         typer.Option(
-            help="Models to choose from, comma-separated: names, hub ids, folders or GGUF files; smollm2, if it is on this "
-            "machine, and toy if not given.",
+            help="Models to choose from, with commas between them: names, hub ids, folders or GGUF files. If not given, smollm2 "
+            "where it is on this machine, and toy.",
             show_default=False,
         ),
     ] = "",
     allow_any_model: Annotated[
         bool,
-        typer.Option("--allow-any-model", help="Let visitors name any other model by its hub id; it is downloaded."),
+        typer.Option(
+            "--allow-any-model", help="Let visitors name any other model by its hub id, which is then fetched."
+        ),
     ] = False,
     runs: Annotated[
         Path | None,
-        typer.Option(help="Folder with run folders to browse; runs, if it exists, if not given.", show_default=False),
+        typer.Option(
+            help="Folder whose run folders are shown; runs where there is one, if not given.", show_default=False
+        ),
     ] = None,
     host: Annotated[
-        str, typer.Option(help="Address to listen on; any but the default can be reached from other machines.")
+        str, typer.Option(help="Address to serve at. Another one shows the page to other machines.")
     ] = "127.0.0.1",
-    port: Annotated[int, typer.Option(help="Port to listen on; 0 for a free one.")] = 0,
+    port: Annotated[int, typer.Option(help="Port to serve at; 0 for a free one.")] = 0,
     browser: Annotated[bool, typer.Option("--browser/--no-browser", help="Open the page in the browser.")] = True,
 ) -> None:
     """Serve a web page to audit a sentence and to browse and compare runs."""
-    from undertow.app import server
-    from undertow.app.forms import AllowedModels
+    from undertow.app import server as served
+    from undertow.app.forms import Menu
     from undertow.models import resolve
     from undertow.models.base import ModelRequest
 
-    server.check_gradio()
+    served.check_gradio()
     for name in _names(models):
-        resolve(ModelRequest(name))  # an unknown model is an error now, not for each visitor
-    allowed_models = AllowedModels.from_names(
-        _names(models) or list(server.default_models()), any_model=allow_any_model
-    )
+        resolve(ModelRequest(name))  # one that nobody finds is said now, not to each visitor
+    menu = Menu.of(_names(models) or list(served.default_models()), any_model=allow_any_model)
     if runs is None and DEFAULT_RUNS.is_dir():
         runs = DEFAULT_RUNS
-    if host not in server.LOOPBACK:
+    if host not in served.LOOPBACK:
         warn(
-            f"undertow: other machines can reach {host}, without encryption; whoever has the address below can use this machine's models"
+            f"undertow: {host} can be reached by other machines, without encryption; whoever sees the address below can use the models of "
+            "this one"
         )
 
-    def on_ready(address: str) -> None:
+    def opened(address: str) -> None:
         say(f"Open {address} (Ctrl-C ends it)")
         if browser:
             import webbrowser
 
             webbrowser.open(address)
 
-    server.serve(server.ServerConfig(allowed_models, runs, host, port), on_ready)
+    served.serve(menu, runs, host, port, opened)
 
 
 def _names(given: str) -> list[str]:
     names = [name.strip() for name in given.split(",") if name.strip()]
     if given and not names:
-        raise UndertowError("--models is empty; write for example --models smollm2,toy")
+        raise UndertowError("--models names none; write for example --models smollm2,toy")
     return names
 
 
 def annotate(
     run: Annotated[Path, typer.Argument(help="A run folder of bias-rephrasing.")],
     *,
-    annotator: Annotated[str, typer.Option(help="Name of the annotator; the account's name if not given.")] = "",
+    who: Annotated[str, typer.Option(help="Who annotates; the name of the account if not given.")] = "",
     port: Annotated[int, typer.Option(help="Port of this machine to serve the page on; 0 for a free one.")] = 0,
-    summary: Annotated[bool, typer.Option("--summary", help="Print the annotations so far, without a page.")] = False,
+    summary: Annotated[
+        bool, typer.Option("--summary", help="Print what was annotated so far, and serve nothing.")
+    ] = False,
     as_json: Json = False,
 ) -> None:
     """Annotate rephrasings in the browser. Each annotation is saved beside the run at once."""
-    from undertow.app import annotation_page, annotations
+    from undertow.app import annotation, server
 
     if summary:
-        rows = [dataclasses.asdict(row) for row in annotations.summary(run)]
+        rows = annotation.summary(run)
         if not rows and not as_json:
-            say(f"{one_line(run)}: has no annotations yet; leave --summary out to start")
+            say(f"{one_line(run)}: nothing has been annotated yet; leave --summary out to begin")
         if not as_json:
             rows = [row | {name: f"{row[name]:.1f}" for name in ("percent", "low", "high")} for row in rows]
         say_list(rows, as_json=as_json)
         return
     if as_json:
-        raise UndertowError("--json needs --summary; leave it out to annotate")
-    annotation_page.serve(run, annotator or _account(), port, lambda url: say(f"Open {url} (Ctrl-C ends it)"))
-    say(f"Annotations: {(run / annotations.ANNOTATIONS).resolve()}")
+        raise UndertowError("--json goes with --summary; leave it out to annotate")
+    server.serve_annotation(run, who or _account(), port, lambda url: say(f"Open {url} (Ctrl-C ends it)"))
+    say(f"Annotations: {(run / annotation.ANNOTATIONS).resolve()}")
 
 
 def _account() -> str:
     try:
         return getpass.getuser()
     except (KeyError, OSError, ImportError) as error:
-        raise UndertowError("this account has no name; name the annotator with --annotator NAME") from error
+        raise UndertowError("this account has no name; say who annotates with --who NAME") from error

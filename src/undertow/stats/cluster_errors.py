@@ -32,7 +32,7 @@ def influence_variance(influences: ArrayLike, has_data: ArrayLike) -> tuple[Floa
     """
     moved, there = usable(influences), np.asarray(has_data, dtype=np.bool_)
     if moved.shape != there.shape:
-        raise ValueError(f"influences and taking_part must have one shape; got {moved.shape} and {there.shape}")
+        raise ValueError(f"influences and has_data must have one shape; got {moved.shape} and {there.shape}")
     n = there.sum(axis=-1).astype(np.float64)
     k = np.maximum(n, 2)
     squares = np.where(there, moved, 0.0) ** 2

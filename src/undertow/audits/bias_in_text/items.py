@@ -498,7 +498,7 @@ def _numbers(given: str) -> list[int]:
     return list(dict.fromkeys(map(int, numbers)))
 
 
-MIN_VALUES = {"documents": 0, "wordings": 0, "shot_wordings": 0, "draws": 1, "temperature": 0, "top_k": 0}
+MIN_VALUES = {"n_documents": 0, "wordings": 0, "shot_wordings": 0, "draws": 1, "temperature": 0, "top_k": 0}
 """The least that options may be, also where the rest of the options makes them idle."""
 
 

@@ -170,10 +170,10 @@ class Plan:
                 f"--wordings {settings.wordings}: {questions.source} has {len(questions.wordings)}; give that or less, or 0 for all"
             )
         rng = np.random.default_rng(sampling.seed)
-        pairs = _draw_sample(load_pairs(settings.name_pair_file), settings.n_pairs, "pairs", rng)
+        pairs = _draw_sample(load_pairs(settings.name_pair_file), settings.n_pairs, "n_pairs", rng)
         named = _select_occupations(given, settings.occupation_names)
         occupations = (
-            named if settings.occupation_names else _draw_sample(named, settings.n_occupations, "occupations", rng)
+            named if settings.occupation_names else _draw_sample(named, settings.n_occupations, "n_occupations", rng)
         )
         whole = cls._with(settings, questions, given, (pairs, occupations), sampling.seed)
         return whole._fit_to_limit(sampling) if sampling.limit else whole

@@ -320,7 +320,7 @@ class OpenAIModel:
         """What an answer says of the options.
 
         Raises:
-            HalfAnswerError: a piece is missing.
+            IncompleteResponseError: a piece is missing.
             UndertowError: this server does not show what is read.
         """
         finish, text, top_logprobs = str(choice.get("finish_reason")), text_of(choice), top_logprobs_of(choice)

@@ -330,7 +330,7 @@ class ServerDecoder:
         """The answer in a response.
 
         Raises:
-            HalfAnswerError: a piece is missing.
+            IncompleteResponseError: a piece is missing.
         """
         answer = wanted.read(body, client.quotable)
         if isinstance(answer, ConstraintViolationError):
@@ -394,7 +394,7 @@ class _DecodingRequest:
         """The answer in a response.
 
         Raises:
-            HalfAnswerError: a piece is missing.
+            IncompleteResponseError: a piece is missing.
         """
         choice = answer_in(body)
         text, finish = text_of(choice), str(choice.get("finish_reason"))

@@ -157,7 +157,7 @@ def answer_in(body: Mapping[str, Any]) -> Mapping[str, Any]:
     """The answer in a response.
 
     Raises:
-        HalfAnswerError: there is none.
+        IncompleteResponseError: there is none.
     """
     choices = body.get("choices")
     if not isinstance(choices, list) or not choices or not isinstance(choices[0], Mapping):
@@ -169,7 +169,7 @@ def text_of(choice: Mapping[str, Any]) -> str:
     """What the model wrote; "" where it wrote nothing.
 
     Raises:
-        HalfAnswerError: it is no text.
+        IncompleteResponseError: it is no text.
     """
     message = choice.get("message")
     holder, name = (message, "content") if isinstance(message, Mapping) else (choice, "text")
@@ -183,7 +183,7 @@ def top_logprobs_of(choice: Mapping[str, Any]) -> list[TopLogprobs]:
     """The tokens of an answer with what was shown of each; none, if nothing was.
 
     Raises:
-        HalfAnswerError: a piece is missing, or is not what it should be.
+        IncompleteResponseError: a piece is missing, or is not what it should be.
     """
     given = choice.get("logprobs")
     if not isinstance(given, Mapping):
