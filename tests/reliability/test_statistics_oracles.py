@@ -22,7 +22,7 @@ from undertow.stats import calibration
 from undertow.stats.anova import one_way
 from undertow.stats.classification import agreement, roc
 from undertow.stats.correlation import RunningPearson
-from undertow.stats.intervals import jackknife, multiway_cluster
+from undertow.stats.intervals import cluster_bootstrap, jackknife, multiway_cluster
 from undertow.stats.intervals.proportions import wilson_interval
 from undertow.stats.regression import least_squares, logistic, trend
 from undertow.stats.significance import paired_differences, ratio_exchange
@@ -117,7 +117,7 @@ def test_the_area_is_mann_whitneys_and_its_bootstrap_delongs(seed: int) -> None:
     assert roc.auroc(scores, positive) == pytest.approx(area)
     u = stats.mannwhitneyu(scores[positive], scores[~positive]).statistic
     assert area == pytest.approx(u / (80 * 80))
-    weights = roc.cluster_weights(160, 4000, rng(1))
+    weights = cluster_bootstrap.cluster_weights(160, 4000, rng(1))
     draws = roc.auroc_draws(scores, positive, np.arange(160), weights)
     assert draws.std() == pytest.approx(math.sqrt(variance), rel=0.08)
 

@@ -28,7 +28,7 @@ from undertow.stats.classification.agreement import (
     random_accuracy,
     random_f1,
 )
-from undertow.stats.classification.roc import cluster_weights
+from undertow.stats.intervals.cluster_bootstrap import cluster_weights
 
 Floats = NDArray[np.float64]
 

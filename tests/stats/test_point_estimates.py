@@ -9,7 +9,8 @@ import pytest
 
 from undertow.stats import label_orders, only_points, percentile_interval, point_estimates
 from undertow.stats.classification.agreement import mean_over_cells
-from undertow.stats.classification.roc import auroc_p_value, cluster_weights
+from undertow.stats.classification.roc import auroc_p_value
+from undertow.stats.intervals.cluster_bootstrap import cluster_weights
 from undertow.stats.intervals.multiway_cluster import correlation, difference_of_ratios, ratio_interval
 from undertow.stats.intervals.point_estimates import kept
 from undertow.stats.significance.ratio_exchange import sign_flip_pvalues

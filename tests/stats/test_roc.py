@@ -20,7 +20,6 @@ from undertow.stats.classification.roc import (
     auroc_draws,
     auroc_p_value,
     best_threshold,
-    cluster_weights,
     fitted_auroc_p_value,
     folds,
     held_out_balanced_draws,
@@ -28,8 +27,8 @@ from undertow.stats.classification.roc import (
     n_mixed,
     rates,
     roc_points,
-    spread_interval,
 )
+from undertow.stats.intervals.cluster_bootstrap import cluster_weights, spread_interval
 from undertow.stats.regression.logistic import held_out_log_odds
 
 SCORES = [0.1, 0.4, 0.35, 0.8]

@@ -12,8 +12,9 @@ from numpy.typing import NDArray
 from scipy.special import expit
 
 from tools.validity.tables import share, table
-from undertow.metrics.checklist.checklist_metrics import Case, add_q_values, is_overall, model_results
+from undertow.metrics.checklist.checklist_metrics import Case, is_overall, model_results
 from undertow.metrics.checklist.decisions import ORDERS, QUESTIONS, WITH, Answers, Panel, Rule
+from undertow.metrics.multiple_testing import adjust_p_values
 from undertow.stats.intervals.multiway_cluster import crossed_line, difference_of_ratios, ratio_interval
 from undertow.stats.significance.ratio_exchange import crossed_exchange_p, sign_flip_pvalues
 
@@ -124,7 +125,7 @@ def run_of_models(spreads: tuple[float, float], rng: np.random.Generator, n_mode
         for at in range(n_models)
         for result in model_results(Case(answers(spreads, rng), f"model {at}", WITH, Rule(), seed=0))
     ]
-    claimed = [one for one in add_q_values(results) if one.q < 0.05]
+    claimed = [one for one in adjust_p_values(results, is_overall) if one.q < 0.05]
     return bool(claimed), any(map(is_overall, claimed)), any(one.low <= one.null_value <= one.high for one in claimed)
 
 

@@ -21,7 +21,8 @@ import pandas as pd
 from scipy import special
 
 from undertow.errors import UndertowError
-from undertow.stats import MIN_CLUSTERS, Line, benjamini_hochberg, fit_line, only_points
+from undertow.metrics.multiple_testing import q_values
+from undertow.stats import MIN_CLUSTERS, Line, fit_line, only_points
 from undertow.stats.cluster_errors import influence_variance, share_interval
 from undertow.stats.regression.power_analysis import detectable_slope
 from undertow.stats.regression.trend import (
@@ -549,26 +550,31 @@ def _line(x: Floats, means: Floats) -> Line:
 def _with_q(measured: Sequence[_Measurement], decided: Sequence[bool]) -> list[Result]:
     """Adjust each deciding p over the tests of its kind: any effect of W, the order of W, other values of W."""
     results = [one.result for one in measured]
-    for measures in (("w_effect",), ("slope", "slope_gap")):
-        tested = [
-            at
-            for at, result in enumerate(results)
-            if decided[at] and result.measure.removesuffix(OVER_PROMPTS) in measures and math.isfinite(result.p)
-        ]
-        q_values = benjamini_hochberg([results[at].p for at in tested])
-        n_claimed = int(np.count_nonzero(q_values < ALPHA))
-        for at, q in zip(tested, q_values, strict=True):
-            again, detail = measured[at].again, dict(results[at].extras)
-            if again is not None:
-                # One more test than was claimed would have been needed to claim this one.
-                n_selected = n_claimed if q < ALPHA else n_claimed + 1
-                widened = again(1 - ALPHA * n_selected / len(tested))
-                detail |= {"corrected_low": widened.low, "corrected_high": widened.high}
-            results[at] = replace(results[at], q=float(q), extras=detail)
-    others = [at for at, result in enumerate(results) if decided[at] and "values_p" in result.extras]
-    for at, q in zip(others, benjamini_hochberg([results[at].extras["values_p"] for at in others]), strict=True):
-        results[at] = replace(results[at], extras={**results[at].extras, "values_q": float(q)})
+    families = [_family(one) if decides else None for one, decides in zip(results, decided, strict=True)]
+    q = np.array(q_values([one.p for one in results], families))
+    others = [
+        "other values" if decides and "values_p" in one.extras else None
+        for one, decides in zip(results, decided, strict=True)
+    ]
+    values_q = q_values([one.extras.get("values_p", math.nan) for one in results], others)
+    for at, (family, other) in enumerate(zip(families, others, strict=True)):
+        detail, again = dict(results[at].extras), measured[at].again
+        if math.isfinite(q[at]) and again is not None:
+            of_family = q[[one == family for one in families]]
+            # One more test than was claimed would have been needed to claim one that is not.
+            n_selected = int((of_family < ALPHA).sum()) + (not q[at] < ALPHA)
+            widened = again(1 - ALPHA * n_selected / int(np.isfinite(of_family).sum()))
+            detail |= {"corrected_low": widened.low, "corrected_high": widened.high}
+        if other is not None:
+            detail["values_q"] = values_q[at]
+        results[at] = replace(results[at], q=float(q[at]), extras=detail)
     return results
+
+
+def _family(result: Result) -> str | None:
+    """The family of tests of a result: any effect of W, or the order of W."""
+    measure = result.measure.removesuffix(OVER_PROMPTS)
+    return "order" if measure in ("slope", "slope_gap") else "effect" if measure == "w_effect" else None
 
 
 def _join_notes(notes: Sequence[str]) -> str:

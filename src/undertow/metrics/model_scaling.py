@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.stats import spearmanr
 
-from undertow.stats import label_orders
+from undertow.stats.significance.permutation import label_orders, permutation_p_value
 from undertow.types import Floats, Result
 
 AREA, GAP, PAIR = "auroc", "slope_gap", "female-male"
@@ -100,6 +100,5 @@ def _rank_correlation(area: Floats, other: Floats, group: Mapping[str, str], see
     value = float(spearmanr(area, other).statistic)
     orders = label_orders(n, N_ORDERS, np.random.default_rng(seed))
     shuffled = np.array([spearmanr(area[order], other).statistic for order in orders.orders])
-    extra = 0 if orders.exact else 1
-    p = (np.count_nonzero(np.abs(shuffled) >= abs(value) - 1e-12) + extra) / (len(shuffled) + extra)
-    return Result("rank_correlation", group, value, n=n, null_value=0.0, p=float(p))
+    p = permutation_p_value(abs(value), np.abs(shuffled), has_observed=orders.exact, tolerance=1e-12)
+    return Result("rank_correlation", group, value, n=n, null_value=0.0, p=p)

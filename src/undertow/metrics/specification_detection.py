@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import special
 
+from undertow.metrics.multiple_testing import adjust_p_values
 from undertow.metrics.sentence_scores import (
     COMBINED,
     DELTA,
@@ -29,22 +30,21 @@ from undertow.metrics.sentence_scores import (
     features,
     score_names,
 )
-from undertow.stats import MIN_CLUSTERS, benjamini_hochberg, only_points
+from undertow.stats import MIN_CLUSTERS, only_points
 from undertow.stats.anova import one_way, welch_p
 from undertow.stats.classification.roc import (
     ROUNDING_DECIMALS,
     auroc,
     auroc_draws,
     auroc_p_value,
-    cluster_weights,
     fitted_auroc_p_value,
     folds,
     held_out_balanced_draws,
     held_out_calls,
     n_mixed,
-    spread_interval,
 )
 from undertow.stats.cluster_errors import influence_variance
+from undertow.stats.intervals.cluster_bootstrap import cluster_weights, spread_interval
 from undertow.stats.regression.logistic import held_out_draws, held_out_log_odds
 from undertow.stats.significance.paired_differences import JackknifeReplicates, flip_p_values
 from undertow.types import Floats, Result
@@ -355,10 +355,7 @@ def detect(scored: pd.DataFrame, groups: Sequence[str], threshold: Threshold, *,
             if _scores(prepared, groups)
             else [_empty_result(prepared, group, groups)]
         )
-    tested = [index for index, result in enumerate(results) if math.isfinite(result.p)]
-    for index, q in zip(tested, benjamini_hochberg([results[index].p for index in tested]), strict=True):
-        results[index] = replace(results[index], q=float(q))
-    return results
+    return adjust_p_values(results, lambda _: "run")
 
 
 def _group(levels: Mapping[str, str], scored: pd.DataFrame) -> dict[str, str]:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from undertow.metrics.multiple_testing import q_values
 from undertow.metrics.text_baselines import Baselines
 from undertow.metrics.text_overlap import meteor_scorer
 from undertow.metrics.text_scores import (
@@ -55,7 +56,6 @@ from undertow.stats.classification.agreement import (
     mean_over_cells,
 )
 from undertow.stats.intervals.point_estimates import only_points
-from undertow.stats.significance.false_discovery import benjamini_hochberg
 from undertow.types import Floats, Result
 
 if TYPE_CHECKING:
@@ -100,7 +100,7 @@ def add_q_values(measured: Sequence[Result | TestedResult]) -> list[Result]:
     Multiple Confidence Intervals"). Without a claim R counts as 1.
     """
     tested = [one.result if isinstance(one, TestedResult) else one for one in measured]
-    qs = benjamini_hochberg([one.p for one in tested])
+    qs = np.array(q_values([one.p for one in tested], [0] * len(tested)))
     n_tests, n_claims = int(np.isfinite(qs).sum()), int((qs < ALPHA).sum())
     level = 1 - ALPHA * max(n_claims, 1) / max(n_tests, 1)
     results = []

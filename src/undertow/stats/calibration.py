@@ -27,8 +27,7 @@ from scipy import stats
 from scipy.optimize import nnls
 from scipy.special import betaincinv
 
-from undertow.stats.classification.roc import cluster_weights
-from undertow.stats.intervals.cluster_bootstrap import percentile_interval
+from undertow.stats.intervals.cluster_bootstrap import cluster_weights, percentile_interval
 from undertow.stats.numeric_range import outside, usable
 from undertow.stats.regression.least_squares import Line, fit_line
 

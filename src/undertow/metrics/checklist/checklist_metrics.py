@@ -45,8 +45,8 @@ from undertow.metrics.checklist.decisions import (
 )
 from undertow.metrics.checklist.estimates import difference_p, group_keys, item_clusters, mask_if_few, result_of
 from undertow.metrics.checklist.missing_answers import missing
+from undertow.metrics.multiple_testing import adjust_p_values
 from undertow.stats.intervals.multiway_cluster import correlation, difference_of_ratios, ratio_interval
-from undertow.stats.significance.false_discovery import benjamini_hochberg
 from undertow.types import Floats, Result
 
 if TYPE_CHECKING:
@@ -99,25 +99,13 @@ def results(frame: pd.DataFrame, design: Mapping[str, Any], seed: int) -> list[R
             measured += grants(first, model, rule)
     measured += list(attributes(frame, rule, seed))
     measured += list(missing(frame, rule, seed))
-    return add_q_values(measured)
+    # Where single occupations do differ, their many small p would let null results over all occupations pass one correction.
+    return adjust_p_values(measured, is_overall)
 
 
 def is_overall(result: Result) -> bool:
     """Whether a number is about all occupations, and not about one of them."""
     return result.group.get("occupation", ALL) == ALL
-
-
-def add_q_values(measured: Sequence[Result]) -> list[Result]:
-    """With q: of claims over all occupations, and of claims about one occupation, each corrected for themselves.
-
-    Where single occupations do differ, their many small p would let null results over all occupations pass a common correction.
-    """
-    overall = np.array([is_overall(result) for result in measured])
-    p = np.array([result.p for result in measured])
-    q = np.full(len(measured), math.nan)
-    for family in (overall, ~overall):
-        q[family] = benjamini_hochberg(p[family])
-    return [replace(result, q=value) for result, value in zip(measured, q.tolist(), strict=True)]
 
 
 @dataclass(frozen=True)

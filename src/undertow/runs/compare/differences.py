@@ -191,17 +191,12 @@ def corrected(comparisons: Sequence[Comparison]) -> list[Comparison]:
     differ, and under one correction with them a slope of no drift would be claimed too easily. Where masses were averaged over several
     prompts, a result by prompt has p and no q: the average decides what is claimed.
     """
-    from undertow.stats.significance.false_discovery import benjamini_hochberg
+    from undertow.metrics.multiple_testing import q_values
 
-    decided: dict[str, list[float]] = {}
-    for of in comparisons:
-        for one in of.differences:
-            decided.setdefault(statement(one), []).append(math.nan if _is_by_prompt(one, of) else one.p)
-    q_values = {name: iter(benjamini_hochberg(p)) for name, p in decided.items()}
-    return [
-        replace(of, differences=[replace(one, q=float(next(q_values[statement(one)]))) for one in of.differences])
-        for of in comparisons
-    ]
+    every = [(of, one) for of in comparisons for one in of.differences]
+    families = [None if _is_by_prompt(one, of) else statement(one) for of, one in every]
+    q = iter(q_values([one.p for _, one in every], families))
+    return [replace(of, differences=[replace(one, q=next(q)) for one in of.differences]) for of in comparisons]
 
 
 def statement(difference: Result) -> str:

@@ -18,9 +18,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.stats import binom
 
-from undertow.stats.classification.roc import cluster_weights
 from undertow.stats.intervals.bounded_mean import bounded_mean
-from undertow.stats.intervals.cluster_bootstrap import MIN_CLUSTERS, percentile_interval
+from undertow.stats.intervals.cluster_bootstrap import MIN_CLUSTERS, cluster_weights, percentile_interval
 from undertow.stats.intervals.point_estimates import only_points
 from undertow.stats.numeric_range import outside
 from undertow.stats.variance_components import ROUNDING_SHARE, population_sd

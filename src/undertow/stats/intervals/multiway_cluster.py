@@ -19,6 +19,7 @@ from undertow.stats.intervals.cluster_bootstrap import MIN_CLUSTERS
 from undertow.stats.intervals.point_estimates import only_points
 from undertow.stats.intervals.proportions import wilson_interval
 from undertow.stats.numeric_range import outside, usable
+from undertow.stats.significance.permutation import permutation_p_value
 
 Floats = NDArray[np.float64]
 Codes = NDArray[np.int64]
@@ -324,9 +325,8 @@ def correlation(x: ArrayLike, y: ArrayLike, clusters: ArrayLike, seed: int) -> C
     if len(sizes) < MIN_CLUSTERS:
         return Correlation(r, math.nan, math.nan, math.nan, n)
     shuffled = np.abs(in_y[_cluster_orders(of, np.random.default_rng(seed))] @ in_x)  # [order]
-    hits = np.count_nonzero(shuffled >= abs(r) - ROUNDING_SHARE)
     low, high, p = _jackknife_interval(in_x, in_y, of)
-    return Correlation(r, low, high, max(p, (1 + hits) / (1 + N_SHUFFLES)), n)
+    return Correlation(r, low, high, max(p, permutation_p_value(abs(r), shuffled, tolerance=ROUNDING_SHARE)), n)
 
 
 def _ratio(numerator: Floats, denominator: Floats) -> tuple[float, Floats, Floats]:

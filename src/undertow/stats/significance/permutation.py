@@ -1,4 +1,4 @@
-"""Orders of labels for permutation tests: all of them, or random ones.
+"""Permutation tests: orders of labels, all of them or random ones, and p.
 
 A permutation test assumes only that all orders of the labels are equally likely without an effect.
 """
@@ -10,7 +10,7 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from undertow.stats.intervals.point_estimates import only_points
 
@@ -26,6 +26,23 @@ class LabelOrders:
 
     orders: NDArray[np.intp]
     exact: bool
+
+
+def permutation_p_value(
+    observed: float, shuffled: ArrayLike, *, has_observed: bool = False, tolerance: float = 0.0
+) -> float:
+    """Share of orders whose statistic is at least the observed one; give absolute values for a two-sided test.
+
+    Args:
+        observed: the statistic of the order as it is.
+        shuffled: statistics of other orders [order]; NaN counts as one that is as large.
+        has_observed: whether the observed order is among them; otherwise it is counted in, so that p is never 0.
+        tolerance: statistics that are nearer than this to the observed one are equal to it.
+    """
+    statistics = np.asarray(shuffled, dtype=np.float64)
+    n_large = np.count_nonzero(~(statistics < observed - tolerance))
+    own = 0 if has_observed else 1
+    return float((n_large + own) / (len(statistics) + own))
 
 
 def label_orders(n_labels: int, n_permutations: int, rng: np.random.Generator) -> LabelOrders:
