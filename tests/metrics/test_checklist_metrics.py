@@ -394,10 +394,10 @@ def test_a_log_says_nothing_of_greedy_decoding(twelve: dict[Key, Result], decode
 
 
 @pytest.mark.parametrize("query_type", ["extraction", "continuations", ""])
-def test_greedy_decoding_is_told_of_choices_alone(tmp_path: Path, reading: str) -> None:
+def test_greedy_decoding_is_told_of_choices_alone(tmp_path: Path, query_type: str) -> None:
     evidence = evidence_of(tmp_path, rows_of(design("Y N w w m", ["cook"])))
     for greedy in (False, True):
-        for result in read_as(evidence, reading, greedy=greedy).values():
+        for result in read_as(evidence, query_type, greedy=greedy).values():
             assert not {"greedy", "probable"} & result.extras.keys()
 
 

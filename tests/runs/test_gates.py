@@ -419,9 +419,6 @@ def test_a_baseline_is_needed_and_used(place: Place) -> None:
 # JUnit.
 
 
-FOUR += gap_rule(name="errs", measure="nosuch") + gap_rule(name="skips", measure="nosuch", optional=True)
-
-
 def test_a_junit_file_has_a_suite_for_each_run_and_a_case_for_each_rule_and_result(tmp_path: Path) -> None:
     runs = [run_folder(tmp_path / "run"), run_folder(tmp_path / "other", model="org/Model-1.7B")]
     gate = check(runs, Place(tmp_path).rules(FOUR))
