@@ -58,7 +58,7 @@ def write_run(folder: Path, audit: str = AUDIT, rows: Sequence[Sequence[str]] = 
 
 def write_table(folder: Path, table: pd.DataFrame, audit: str = AUDIT, seed: int = 7) -> Path:
     manifest: dict[str, Any] = {"schema_version": 1, "audit": audit, "model": "m", "design": {}, "run_key": "k"}
-    manifest |= {"asked_key": "a", "seed": seed, "protocol": "exact", "command": "c", "python": "p", "created": "now"}
+    manifest |= {"request_key": "a", "seed": seed, "protocol": "exact", "command": "c", "python": "p", "created": "now"}
     manifest |= {"versions": {}, "machine": {}}
     write_record(Record(manifest, table, []), folder, lambda _: None)
     return folder

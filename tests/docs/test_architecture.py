@@ -15,7 +15,7 @@ from conftest import ROOT, Cli
 PAGE = (ROOT / "docs/architecture.md").read_text(encoding="utf-8")
 SOURCE = ROOT / "src/undertow"
 FILE = re.compile(r"Write,\s+as\s+`([\w./]+)`:\n\n```\w+\n(.*?)^```", re.MULTILINE | re.DOTALL)
-QUESTIONS = 10
+QUESTIONS = 11
 
 
 def section(heading: str) -> str:
@@ -71,7 +71,14 @@ def test_the_code_of_the_page_runs(
     cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     files = dict(FILE.findall(PAGE))
-    assert {"tense/mean_share.py", "tense/audit.py", "tense/family.py", "pyproject.toml", "school.toml"} == set(files)
+    assert {
+        "tense/mean_share.py",
+        "tense/spread.py",
+        "tense/audit.py",
+        "tense/family.py",
+        "pyproject.toml",
+        "school.toml",
+    } == set(files)
     for name, text in files.items():
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text(text, encoding="utf-8")
@@ -100,5 +107,13 @@ def test_the_code_of_the_page_runs(
     assert [finding.text for finding in run.findings] == ["first-option gives the present tense 60% of the two tenses."]
     assert run.findings[0].significant
     assert len(undertow.load_run(tmp_path / "runs/toy").observations) == 2
+    added = undertow.audit("spurious-correlation", "toy", w="date", date_count=6, limit=60, out=tmp_path / "added")
+    (spread,) = [one for one in added.record.results if one.measure == "group_spread"]
+    means = added.observations[["female", "male", "neutral"]].mean()
+    assert spread.unit == "percentage points"
+    assert spread.value == pytest.approx(means.max() - means.min())
+    page = added.report.read_text(encoding="utf-8")
+    assert "Spread of groups" in page
+    assert "largest less smallest mean share of the word groups" in page
     for module in [name for name in sys.modules if name.partition(".")[0] == "tense"]:
         del sys.modules[module]

@@ -23,6 +23,8 @@ from undertow import audits
 from undertow.app.annotation import ANNOTATIONS, CATEGORIES, summary
 from undertow.app.run_browser import readable
 from undertow.audits.base import EXACT
+from undertow.inference.answer_cache import AnswerCache
+from undertow.inference.runner import run_queries
 from undertow.lab.build import PLAN, Attempt, BuiltModel, read_attempts, read_built, read_plan, recipe_digest
 from undertow.lab.experiment_plan import Plan, Subject
 from undertow.lab.training.checkpoint_folder import RECORD, CheckpointDir
@@ -192,13 +194,13 @@ def _answers(gold: Sequence[str], answers: Sequence[str], passage: str = "") -> 
 
 
 def _checklist() -> str:
-    lines = ["model,stage,woman,man,occupation,context,attribute,subject,order,answer"]
+    lines = ["model,question_type,woman,man,occupation,context,attribute,subject,order,answer"]
     for woman, man in (("Mary", "James"), ("Linda", "Robert"), ("Anna", "John")):
         for job in ("nurse", "pilot"):
             lines.append(f"m,attribute,{woman},{man},{job},,skill,{woman},,Yes")
             lines.append(f"m,attribute,{woman},{man},{job},,skill,{man},,No")
-            lines.append(f"m,binary,{woman},{man},{job},without,,{woman},,Yes")
-            lines.append(f"m,single,{woman},{man},{job},without,,,,{woman}")
+            lines.append(f"m,binary,{woman},{man},{job},without attributes,,{woman},,Yes")
+            lines.append(f"m,single,{woman},{man},{job},without attributes,,,,{woman}")
     return "\n".join([*lines, ""])
 
 
@@ -241,8 +243,9 @@ QUERY = ClozeQuery(("In 1801, ", " was a child."), (Option("female", ("she",)), 
 
 def read_network(folder: Path, choice: random.Random) -> object:
     del choice
-    model = resolve(ModelRequest(str(folder / "net"), device="cpu")).open()
-    return list(model.answer([QUERY], EXACT))
+    handle = resolve(ModelRequest(str(folder / "net"), device="cpu"))
+    with tempfile.TemporaryDirectory() as scratch, AnswerCache(Path(scratch) / "answers.sqlite") as store:
+        return run_queries(handle, [QUERY], store, EXACT, lambda done, total: None)
 
 
 def network_of(builder: str, *, sharded: bool = False) -> Kind:

@@ -13,8 +13,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from undertow.metrics import text_overlap
-from undertow.metrics.text_overlap import bleu4, bleu_stats, meteor_scorer, same_text, token_f1, words
+from undertow.metrics.text import overlap as text_overlap
+from undertow.metrics.text.overlap import bleu4, bleu_stats, meteor_scorer, same_text, token_f1, words
 from undertow.stats.classification.agreement import corpus_bleu
 
 WORDS = st.lists(st.sampled_from(["one", "two", "Three", "don't", "é", "5"]), max_size=6).map(" ".join)
@@ -241,7 +241,7 @@ def test_a_wordnet_that_cannot_be_read_is_told(tmp_path: Path, missing: str) -> 
 def test_packages_are_loaded_when_they_are_needed_and_named_where_they_are_missing() -> None:
     script = """if True:
         import sys
-        from undertow.metrics.text_overlap import bleu4, meteor_scorer
+        from undertow.metrics.text.overlap import bleu4, meteor_scorer
         from undertow.errors import UndertowError
         print({"nltk", "sacrebleu", "pandas"} & set(sys.modules))
         sys.modules["nltk"] = sys.modules["sacrebleu"] = None

@@ -16,9 +16,9 @@ from scipy import stats
 
 from undertow.data.documents.document_set import DIMENSIONS
 from undertow.errors import UndertowError
-from undertow.metrics.text_baselines import Baselines
-from undertow.metrics.text_overlap import meteor_scorer
-from undertow.metrics.text_scores import (
+from undertow.metrics.text.baselines import Baselines
+from undertow.metrics.text.overlap import meteor_scorer
+from undertow.metrics.text.scores import (
     ALL,
     ALWAYS_YES,
     CHANCE,
@@ -32,7 +32,7 @@ from undertow.metrics.text_scores import (
     confusion_counts,
     score_answers,
 )
-from undertow.metrics.text_tasks import results, wording_scores
+from undertow.metrics.text.tasks import results, wording_scores
 from undertow.runs.folder.storage import ManifestFacts
 from undertow.types import Result
 

@@ -11,9 +11,9 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from undertow.metrics.text_scores import ALL, DIAGNOSIS, EXTRACTION, IDENTIFICATION, score_answers
-from undertow.metrics.text_tasks import results
-from undertow.metrics.wording_effects import level_names, slot_effects, slot_levels, slot_table, variance_results
+from undertow.metrics.text.scores import ALL, DIAGNOSIS, EXTRACTION, IDENTIFICATION, score_answers
+from undertow.metrics.text.tasks import results
+from undertow.metrics.text.wording_effects import level_names, slot_effects, slot_levels, slot_table, variance_results
 from undertow.types import Result
 
 N = 20

@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from tools.validity.tables import share, table
-from undertow.metrics.text_baselines import Baselines
-from undertow.metrics.text_scores import ACCURACY, COPY, EXACT_MATCH, IDENTIFICATION, PERCENT, TOKEN_F1, ScoredAnswers
-from undertow.metrics.text_tasks import results
+from undertow.metrics.text.baselines import Baselines
+from undertow.metrics.text.scores import ACCURACY, COPY, EXACT_MATCH, IDENTIFICATION, PERCENT, TOKEN_F1, ScoredAnswers
+from undertow.metrics.text.tasks import results
 from undertow.stats import MIN_CLUSTERS
 from undertow.stats.classification.agreement import mean_over_cells
 from undertow.stats.significance.sign_flip import flip_means

@@ -251,7 +251,7 @@ def _reference(question: Question, handle: ModelHandle, progress: Progress) -> R
         for item in given.injected(data.Injection.parse(INJECTION), [data.Covariate("value", ends)])
     ]
     scores, _ = _run(handle, items, progress)
-    design = {"groups": list(GROUPS), "ends": question.ends}
+    design = {"groups": list(GROUPS), "endpoint_window": question.ends}
     observations = task_specification.observe(design, items, scores, handle.identity.name)
     return Reference.of(task_specification.scored(observations), given.words)
 
@@ -259,7 +259,7 @@ def _reference(question: Question, handle: ModelHandle, progress: Progress) -> R
 def _verdict(answers: _Answers, reference: Reference) -> tuple[dict[str, Any], pd.DataFrame]:
     """A sentence compared with those of known kind: what its sentences say, and a row for each score."""
     frame = answers.frame.assign(part=task_specification.DETECT, expected="")
-    design = {"groups": list(GROUPS), "ends": answers.question.ends}
+    design = {"groups": list(GROUPS), "endpoint_window": answers.question.ends}
     scored = task_specification.scored(Observations(frame, design))
     row = scored.iloc[0]
     if row["missing_reason"]:

@@ -11,6 +11,7 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
+from undertow.errors import on_one_line
 from undertow.integrations.export_format import ExportedFiles, ExportRequest, code, in_markdown
 from undertow.integrations.item_codec import COLUMN, carried_texts
 from undertow.types import GENERATION, GenerateQuery, Item, as_json
@@ -37,7 +38,7 @@ def write(request: ExportRequest, draft: Path, folder: Path) -> ExportedFiles:
     steps = [shlex.join(["inspect", "eval", f"{task}@{NAMES[0]}", "--model", "MODEL"])]
     if request.audit == "spurious-correlation":
         steps.append("undertow score logs")
-    (draft / "README.md").write_text(_readme(request, steps), encoding="utf-8")
+    (draft / "README.md").write_text(_readme(request, list(map(on_one_line, steps))), encoding="utf-8")
     return ExportedFiles(NAMES, steps)
 
 

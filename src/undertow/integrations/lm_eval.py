@@ -13,6 +13,7 @@ import shlex
 from collections.abc import Sequence
 from pathlib import Path
 
+from undertow.errors import on_one_line
 from undertow.integrations.export_format import ExportedFiles, ExportRequest, code, in_markdown
 from undertow.integrations.item_codec import COLUMN, carried_texts
 from undertow.types import BLANK, ClozeQuery, Item, as_json
@@ -51,7 +52,7 @@ def write(request: ExportRequest, draft: Path, folder: Path) -> ExportedFiles:
     run = ["lm_eval", "--model", "hf", "--model_args", "pretrained=MODEL", "--include_path", str(folder)]
     logged = ["--tasks", ",".join(tasks), "--log_samples", "--output_path", "LOGS"]
     steps = [shlex.join([*run, *logged]), f"undertow score LOGS --audit {request.audit}"]
-    (draft / "README.md").write_text(_readme(request, tasks, steps), encoding="utf-8")
+    (draft / "README.md").write_text(_readme(request, tasks, list(map(on_one_line, steps))), encoding="utf-8")
     return ExportedFiles(tasks, steps)
 
 

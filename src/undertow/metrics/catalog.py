@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
-from undertow.metrics.metric import HIGHER, LOWER, NEITHER, OVER_PROMPTS, Metric
+from undertow.metrics.metric import HIGHER, LOWER, NEITHER, OVER_PROMPTS, Metric, added_metrics
 
 NAN = math.nan
 PERCENT, POINTS, SHARE = "percent", "percentage points", "share"
@@ -272,7 +272,7 @@ COLUMNS: dict[str, str] = {
 def find_metric(name: str) -> Metric:
     """The metric of this name; of masses over all prompts, that of one prompt with "over prompts" added.
 
-    A name that is not here, as of an audit from another package, becomes its own title and has no meaning.
+    A name that neither the package nor an installed one has a metric for becomes its own title and has no meaning.
     """
     if name in METRICS:
         return METRICS[name]
@@ -284,4 +284,5 @@ def find_metric(name: str) -> Metric:
             title=f"{one.title} over prompts",
             meaning=f"{one.meaning}, for masses averaged over all prompts; of several prompts this decides what is claimed",
         )
-    return Metric(name, name.replace("_", " ").capitalize(), "")
+    added = {one.name: one for one in added_metrics()}
+    return added.get(name) or Metric(name, name.replace("_", " ").capitalize())

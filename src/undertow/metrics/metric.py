@@ -4,14 +4,15 @@ A package adds a metric of its own with the decorator and an entry point of the 
 
     @metric("spread", title="Spread", meaning="largest less smallest mean", unit="percentage points", audits=["spurious-correlation"])
     def spread(frame, design):
-        yield Result("spread", {"model": ...}, value=...)
+        for model, rows in frame.groupby("model"):
+            yield Result("spread", {"model": model}, value=...)
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.metadata import entry_points
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -77,17 +78,34 @@ def metric(  # noqa: PLR0913 - the fields of a Metric
     return made
 
 
-def added_metrics(audit: str) -> list[Metric]:
-    """Metrics that installed packages add to an audit.
+def added_metrics() -> list[Metric]:
+    """Metrics of installed packages.
 
     Raises:
-        UndertowError: an entry point names something else than a metric.
+        UndertowError: an entry point names something else than a metric with a function.
     """
     loaded = [(entry, entry.load()) for entry in entry_points(group=ENTRY_POINTS)]
     for entry, one in loaded:
-        if not isinstance(one, Metric):
+        if not isinstance(one, Metric) or one.compute is None:
             raise UndertowError(
                 f"the entry point {entry.name} of {ENTRY_POINTS} names {entry.value}, which is no metric; "
                 "put the decorator undertow.metrics.metric.metric before the function"
             )
-    return [one for _, one in loaded if audit in one.audits]
+    return [one for _, one in loaded]
+
+
+def compute_added(audit: str, frame: pd.DataFrame, design: Mapping[str, Any]) -> list[Result]:
+    """Results of the metrics that installed packages add to an audit, with the unit and null value of their metric.
+
+    Args:
+        audit: name of the audit.
+        frame: observations of the run.
+        design: its design.
+    """
+    results = []
+    for one in added_metrics():
+        if audit in one.audits and one.compute is not None:
+            for result in one.compute(frame, design):
+                null = one.null_value if math.isnan(result.null_value) else result.null_value
+                results.append(replace(result, measure=one.name, unit=result.unit or one.unit, null_value=null))
+    return results

@@ -28,6 +28,7 @@ from undertow.inference.answer_cache import AnswerCache
 from undertow.inference.engines import LOCAL, EngineChoice, engine_of
 from undertow.inference.runner import Progress, RunEstimate, estimate
 from undertow.inference.versions import code_sha256
+from undertow.metrics.metric import compute_added
 from undertow.models.base import FLOAT32
 from undertow.runs import dtype_check
 from undertow.runs.causal_assumptions import assumptions_text, named_graph
@@ -341,7 +342,8 @@ def finish(
         UndertowError: the folder is taken, or cannot be written.
     """
     audit, observations = observed.audit, observed.observations
-    results = audit.measure(observations, int(manifest["seed"]))
+    results = list(audit.measure(observations, int(manifest["seed"])))
+    results += compute_added(str(manifest["audit"]), observations.frame, observations.design)
     if noted is not None:
         manifest = {**manifest, "notes": noted(results)}
     flagged, table = dtype_check.flag_unstable(audit, observations, results, manifest, observed.recheck)

@@ -88,7 +88,7 @@ class TextTaskReport:
 
     def measure(self, observations: Observations, seed: int) -> list[Result]:
         """Scores by class, dimension and setting, baselines, effects of words, shares of variance."""
-        from undertow.metrics.text_tasks import results
+        from undertow.metrics.text.tasks import results
 
         return results(observations.frame, observations.design, seed)
 
@@ -109,7 +109,7 @@ class TextTaskReport:
     @property
     def first_measure(self) -> str:
         """What findings are about."""
-        from undertow.metrics.text_scores import MEASURES
+        from undertow.metrics.text.scores import MEASURES
 
         return MEASURES[self.task][0]
 
@@ -182,7 +182,7 @@ class TextTaskReport:
 
     def draw(self, observations: Observations, results: Sequence[Result]) -> Iterator[Drawing]:
         """Every wording's score, the words that make a difference, and which labels are taken for which."""
-        from undertow.metrics.text_scores import score_answers
+        from undertow.metrics.text.scores import score_answers
 
         settings = score_answers(observations.frame, observations.design, whole=False)
         for samplings, decoding in self._figure_settings(results):
@@ -210,8 +210,8 @@ class TextTaskReport:
     ) -> Iterator[Drawing]:
         import pandas as pd
 
-        from undertow.metrics.text_scores import cell_scores
-        from undertow.metrics.wording_effects import level_names, slot_table
+        from undertow.metrics.text.scores import cell_scores
+        from undertow.metrics.text.wording_effects import level_names, slot_table
         from undertow.report.figures.wording_sensitivity import draw_sensitivity, draw_slots
 
         chosen = {key: one for key, one in settings.items() if key[3] == of[1] and key[2] in of[0]}
@@ -253,9 +253,9 @@ class TextTaskReport:
         """Scores of each wording, and by level of each slot, and which labels are taken for which."""
         import pandas as pd
 
-        from undertow.metrics.text_scores import confusion_counts, score_answers
-        from undertow.metrics.text_tasks import wording_scores
-        from undertow.metrics.wording_effects import slot_table
+        from undertow.metrics.text.scores import confusion_counts, score_answers
+        from undertow.metrics.text.tasks import wording_scores
+        from undertow.metrics.text.wording_effects import slot_table
 
         settings = score_answers(observations.frame, observations.design, whole=False)
         by_name = {
@@ -319,7 +319,7 @@ class TextTaskReport:
 
     def _paper_tables(self, results: Sequence[Result], frame: pd.DataFrame) -> Iterator[ReportTable]:
         """Mean and standard deviation over wordings and draws, laid out as the paper does, and what needs no model."""
-        from undertow.metrics.text_scores import MEASURES
+        from undertow.metrics.text.scores import MEASURES
 
         scores = [one for one in results if "slot" not in one.group and "source" not in one.group]
         of_models = [one for one in scores if one.group["shots"] != ""]
@@ -341,8 +341,8 @@ class TextTaskReport:
 
     def _wordings(self, observations: Observations) -> Iterator[ReportTable]:
         """The best and the worst wordings by name: a table for each setting, of the measure that findings are about."""
-        from undertow.metrics.text_scores import SETTING
-        from undertow.metrics.text_tasks import wording_scores
+        from undertow.metrics.text.scores import SETTING
+        from undertow.metrics.text.tasks import wording_scores
 
         table = wording_scores(observations.frame, observations.design, 0, [self.first_measure])
         for setting, of_setting in table[table["score"].notna()].groupby(list(SETTING), sort=False):
@@ -562,7 +562,7 @@ _KEYS = ("model", "description_class", "shots", "sampling", "decoding")
 def _draw_confusions(
     settings: Mapping[tuple[str, ...], Any], labels: list[str], frame: pd.DataFrame
 ) -> Iterator[Drawing]:
-    from undertow.metrics.text_scores import confusion_counts
+    from undertow.metrics.text.scores import confusion_counts
     from undertow.report.figures.confusion_matrix import draw_confusion
 
     for (model, shots, sampling, decoding), answers in list(settings.items())[:CONFUSIONS]:
@@ -737,7 +737,7 @@ def _sides(rows: pd.DataFrame, *, written: bool) -> list[tuple[str, pd.DataFrame
     if not written:
         right = rows["answer"].astype(str).str.casefold() == rows["gold"].astype(str).str.casefold()
         return [("are right", rows[right]), ("are wrong", rows[~right])]
-    from undertow.metrics.text_overlap import token_f1
+    from undertow.metrics.text.overlap import token_f1
 
     pairs = zip(rows["answer"].astype(str), rows["gold"].astype(str), strict=True)
     near = [token_f1(answer, gold) > NEAR for answer, gold in pairs]

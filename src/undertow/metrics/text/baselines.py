@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from undertow.metrics.text_overlap import bleu_stats, meteor_scorer, same_text, token_f1
-from undertow.metrics.text_scores import (
+from undertow.metrics.text.overlap import bleu_stats, meteor_scorer, same_text, token_f1
+from undertow.metrics.text.scores import (
     ACCURACY,
     ALWAYS_YES,
     BLEU4,

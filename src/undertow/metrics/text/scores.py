@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from undertow.metrics.text_overlap import Meteor, bleu_stats, meteor_scorer, same_text, token_f1
+from undertow.metrics.text.overlap import Meteor, bleu_stats, meteor_scorer, same_text, token_f1
 from undertow.stats.classification.agreement import confusion
 from undertow.stats.intervals.point_estimates import kept
 from undertow.types import Floats, Result

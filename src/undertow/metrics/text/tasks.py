@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from undertow.metrics.multiple_testing import q_values
-from undertow.metrics.text_baselines import Baselines
-from undertow.metrics.text_overlap import meteor_scorer
-from undertow.metrics.text_scores import (
+from undertow.metrics.text.baselines import Baselines
+from undertow.metrics.text.overlap import meteor_scorer
+from undertow.metrics.text.scores import (
     ACCURACY,
     ALL,
     BLEU4,
@@ -46,7 +46,7 @@ from undertow.metrics.text_scores import (
     score_answers,
     select_complete,
 )
-from undertow.metrics.wording_effects import estimate_slot_effects, variance_results
+from undertow.metrics.text.wording_effects import estimate_slot_effects, variance_results
 from undertow.stats import MIN_CLUSTERS
 from undertow.stats.classification.agreement import (
     MIN_FOR_PERCENTILES,

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from undertow.metrics.text_scores import (
+from undertow.metrics.text.scores import (
     ACCURACY,
     ALL,
     EXACT_MATCH,

@@ -1,0 +1,1 @@
+"""Measures of the four tasks of bias in text."""
