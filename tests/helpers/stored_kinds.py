@@ -197,8 +197,8 @@ def _checklist() -> str:
     lines = ["model,question_type,woman,man,occupation,context,attribute,subject,order,answer"]
     for woman, man in (("Mary", "James"), ("Linda", "Robert"), ("Anna", "John")):
         for job in ("nurse", "pilot"):
-            lines.append(f"m,attribute,{woman},{man},{job},,skill,{woman},,Yes")
-            lines.append(f"m,attribute,{woman},{man},{job},,skill,{man},,No")
+            lines.append(f"m,attribute,{woman},{man},{job},,skill of a {job},{woman},,Yes")
+            lines.append(f"m,attribute,{woman},{man},{job},,skill of a {job},{man},,No")
             lines.append(f"m,binary,{woman},{man},{job},without attributes,,{woman},,Yes")
             lines.append(f"m,single,{woman},{man},{job},without attributes,,,,{woman}")
     return "\n".join([*lines, ""])
