@@ -316,7 +316,7 @@ def test_files_or_memory_that_may_not_grow(  # noqa: PLR0917 - pytest names them
                 assert "memory allocation of" in done.stderr
                 assert "Traceback" not in done.stderr
             elif kind == resource.RLIMIT_FSIZE or done.returncode:
-                one_sentence(done, "free " if kind == resource.RLIMIT_FSIZE else "memory ran out")
+                one_sentence(done, "free " if kind == resource.RLIMIT_FSIZE else "memory")
                 n_refused += 1
             again = run(place, command, words, str(cache))
             assert (again.returncode, again.stderr) == (0, "")
