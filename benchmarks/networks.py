@@ -22,7 +22,7 @@ from undertow.errors import UndertowError
 from undertow.models.base import ModelHandle, ModelRequest
 from undertow.models.generation.greedy_decoder import GreedyDecoder
 from undertow.models.loading.library_contexts import cached_gguf, loading_errors
-from undertow.models.loading.weights import find_weights
+from undertow.models.loading.weight_files import find_weights
 from undertow.types import ModelIdentity, digest
 
 NETWORKS = {"causal": "AutoModelForCausalLM", "masked": "AutoModelForMaskedLM"}

@@ -36,7 +36,7 @@ from undertow.data.text_files import read_text
 from undertow.errors import MAX_MESSAGE_CHARS, UndertowError
 from undertow.integrations import column_mapping, lm_eval_logs
 from undertow.models.base import ModelRequest
-from undertow.models.loading.weights import check_head, find_gguf, find_weights
+from undertow.models.loading.weight_files import check_head, find_gguf, find_weights
 from undertow.runs.folder.storage import read_record
 from undertow.runs.gates.rules import read_rules
 from undertow.runs.guard import read_lines

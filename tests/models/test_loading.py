@@ -17,7 +17,7 @@ from undertow import models
 from undertow.errors import UndertowError
 from undertow.models.base import ModelRequest
 from undertow.models.loading import load_network
-from undertow.models.loading.weights import Weights
+from undertow.models.loading.weight_files import WeightFiles
 
 pytest.importorskip("torch", reason="the model extra is not installed")
 pytestmark = pytest.mark.filterwarnings("ignore:.is_gradient_checkpointing. is deprecated:FutureWarning")  # peft
@@ -86,7 +86,7 @@ def test_only_the_head_may_be_new_where_a_network_is_trained_further(lost: str |
     from transformers import AutoModelForTokenClassification
 
     folder = changed("masked", lambda tensors: {name: one for name, one in tensors.items() if name != lost})
-    weights = Weights(str(folder), {}, folder.name, "")
+    weights = WeightFiles(str(folder), {}, folder.name, "")
     arguments = (str(folder), weights, AutoModelForTokenClassification, "fill masks")
     if lost is None:
         assert load_network.load_network(*arguments, new_head=True)

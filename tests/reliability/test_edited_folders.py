@@ -22,7 +22,7 @@ from helpers.shared_folders import made_once
 from helpers.stored_kinds import KINDS, edit
 from undertow.errors import MAX_MESSAGE_CHARS, UndertowError
 
-N_SHORT, N_LONG = 16, 2000
+N_SHORT, N_LONG = 5, 2000
 COMMANDS_OF = 40
 """One edit in so many is read by a command line, too."""
 NEEDS_TORCH = ("reduced precision", "causal network", "masked network", "encoder-decoder", "lab", "fine-tuned model")

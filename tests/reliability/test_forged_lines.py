@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path, PurePath
 from xml.etree import ElementTree as ET
 
@@ -14,7 +14,9 @@ import pytest
 from markdown_it import MarkdownIt
 
 import undertow
+from conftest import resample_little
 from helpers.command_line import in_process
+from helpers.shared_folders import made_once
 from undertow.app.annotation import ANNOTATIONS, Book
 
 FORGED = "* FORGED"
@@ -58,9 +60,8 @@ ENDS = (
 RULES = '[[rule]]\nname = "r"\nmeasure = "slope"\nof = "size"\nat_most = -1\nwhere = {pronoun = [PRONOUN]}\n'
 
 
-def written(folder: Path, harm: str) -> dict[str, str]:
-    """What is printed and written where every name ends so, by its place."""
-    folder.mkdir()
+def written(folder: Path, harm: str, only: Sequence[str] = ()) -> dict[str, str]:
+    """What these commands print and write where every name ends so, by place; of all commands if none is named."""
     challenge, rules = CHALLENGE, RULES
     for name in ("TITLE", "SOURCE", "SEASON", "SPRING", "XE", "WORD"):
         challenge = challenge.replace(name, json.dumps(f"{name.lower()}{harm}"))
@@ -144,9 +145,13 @@ def written(folder: Path, harm: str) -> dict[str, str]:
     }
     found = {}
     for name, command in commands.items():
+        if only and name not in only:
+            continue
         done = in_process(folder, *command)
         assert done.returncode == (2 if name.startswith("check") else 0), done.stderr
         found[name] = done.stdout + done.stderr
+    if only:
+        return found | _files(folder)
     judged = {"item": "x", "category": "correct", "note": harm, "who": f"me{harm}", "time": "now"}
     item = next(iter(Book(folder / "rephrased", "me").rephrasings))
     (folder / "rephrased" / ANNOTATIONS).write_text(json.dumps(judged | {"item": item}) + "\n", encoding="utf-8")
@@ -158,17 +163,30 @@ def written(folder: Path, harm: str) -> dict[str, str]:
         done = in_process(folder, *command)
         assert done.returncode == (1 if name in refused else 0), done.stderr
         found[name] = done.stdout + done.stderr
+    scored = undertow.load_run(folder / "scored")
+    return found | _files(folder) | {"notebook": scored._repr_html_()}
+
+
+def _files(folder: Path) -> dict[str, str]:
+    texts = {}
     for path in folder.rglob("*"):
         if path.suffix in (".html", ".csv", ".json", ".jsonl", ".yaml", ".md", ".xml"):
             with path.open(encoding="utf-8", newline="") as file:
-                found[str(path.relative_to(folder))] = file.read()
-    scored = undertow.load_run(folder / "scored")
-    return found | {"notebook": scored._repr_html_()}
+                texts[str(path.relative_to(folder))] = file.read()
+    return texts
 
 
-@pytest.fixture(scope="module")
-def harmed(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, str]:
-    return written(tmp_path_factory.mktemp("harmed") / "w", HARM)
+@pytest.fixture(scope="session")
+def harmed(shared_base: Path) -> Mapping[str, str]:
+    def make(folder: Path) -> None:
+        with pytest.MonkeyPatch.context() as patch:
+            resample_little(patch)
+            (folder / "w").mkdir()
+            texts = written(folder / "w", HARM)
+        (folder / "texts.json").write_text(json.dumps(texts), encoding="utf-8")
+
+    texts: dict[str, str] = json.loads((made_once(shared_base, "harmed", make) / "texts.json").read_text("utf-8"))
+    return texts
 
 
 OUTPUTS = {
@@ -218,7 +236,7 @@ def test_what_is_data_is_kept(harmed: Mapping[str, str]) -> None:
 
 def test_names_mark_nothing_in_markdown(harmed: Mapping[str, str], tmp_path: Path) -> None:
     """The same headings, lists, tables and emphasis as where they are plain."""
-    plain = written(tmp_path / "plain", "PLAIN")
+    plain = written(tmp_path, "PLAIN", only=("lm-eval", "datasets"))
     read = MarkdownIt("gfm-like", {"linkify": False}).parse
     for name in ("lm-eval/README.md", "datasets/README.md"):
         shapes = [

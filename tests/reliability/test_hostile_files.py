@@ -42,7 +42,7 @@ from undertow.lab.experiment_plan import small
 from undertow.lab.training.finetune_data import read_jsonl
 from undertow.models.base import ModelRequest
 from undertow.models.loading import download
-from undertow.models.loading.weights import find_gguf
+from undertow.models.loading.weight_files import find_gguf
 from undertow.runs.folder.model_info import read_model_info
 from undertow.runs.folder.storage import read_record
 from undertow.runs.guard import read_lines

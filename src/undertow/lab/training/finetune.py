@@ -33,7 +33,7 @@ from undertow.models.backend.execution import chosen_device, context_tokens, is_
 from undertow.models.base import ModelRequest
 from undertow.models.loading.library_contexts import loading_errors
 from undertow.models.loading.load_network import load_network, load_tokenizer
-from undertow.models.loading.weights import Weights, find_weights, path_of
+from undertow.models.loading.weight_files import WeightFiles, find_weights, path_of
 from undertow.models.registry import families
 
 if TYPE_CHECKING:
@@ -247,7 +247,7 @@ def check_ends(base: Path | str, out: Path, revision: str = "") -> None:
     CheckpointDir(Path(out), {})
 
 
-def _base(name: str, revision: str) -> Weights:
+def _base(name: str, revision: str) -> WeightFiles:
     # What -m takes for a family's own, such as toy or openai:NAME, is no name on the hub.
     if name.partition(":")[0] in families() and not path_of(name).exists():
         raise UndertowError(f"{name}: is no masked model that can be trained; {NAME_ONE}")
@@ -320,7 +320,7 @@ class _Trainer:
     n_threads: int
 
     @classmethod
-    def from_weights(cls, name: str, weights: Weights, recipe: FinetuneConfig) -> _Trainer:
+    def from_weights(cls, name: str, weights: WeightFiles, recipe: FinetuneConfig) -> _Trainer:
         """Load the base, and put a head on it whose weights are drawn."""
         import torch
         from transformers import AutoModelForTokenClassification

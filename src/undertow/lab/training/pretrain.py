@@ -33,7 +33,7 @@ from undertow.errors import UndertowError
 from undertow.lab.stratified_sampling import stratified_uniform
 from undertow.models.loading.library_contexts import silence_libraries
 from undertow.models.loading.load_network import load_network
-from undertow.models.loading.weights import Weights
+from undertow.models.loading.weight_files import WeightFiles
 from undertow.types import Floats
 
 if TYPE_CHECKING:
@@ -546,7 +546,10 @@ def option_losses(folder: Path, questions: Sequence[Question], batch: int = 512)
     silence_libraries()
     tokenizer = AutoTokenizer.from_pretrained(folder)
     causal = AutoConfig.from_pretrained(folder).architectures[0].endswith("ForCausalLM")
-    kind, weights = AutoModelForCausalLM if causal else AutoModelForMaskedLM, Weights(str(folder), {}, folder.name, "")
+    kind, weights = (
+        AutoModelForCausalLM if causal else AutoModelForMaskedLM,
+        WeightFiles(str(folder), {}, folder.name, ""),
+    )
     network = load_network(str(folder), weights, kind, "fill blanks")[0].eval()
     words = {word for question in questions for word in question.options}
     numbers = {word: _token(tokenizer, word) for word in sorted(words)}

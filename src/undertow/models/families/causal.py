@@ -57,7 +57,7 @@ from undertow.models.generation.greedy_decoder import GreedyDecoder
 from undertow.models.generation.prompt_encoder import PromptEncoder
 from undertow.models.loading.library_contexts import cached_gguf, loading_errors
 from undertow.models.loading.load_network import load_checked, load_tokenizer
-from undertow.models.loading.weights import Weights, check_head, find_weights
+from undertow.models.loading.weight_files import WeightFiles, check_head, find_weights
 from undertow.types import (
     CHOICE,
     GENERATION,
@@ -103,13 +103,13 @@ def resolve(request: ModelRequest) -> ModelHandle | None:
     return None if weights is None else model_handle(request, weights)
 
 
-def model_handle(request: ModelRequest, weights: Weights) -> ModelHandle:
+def model_handle(request: ModelRequest, weights: WeightFiles) -> ModelHandle:
     """The causal model with these weights."""
     identity = weights.identity(request, "causal", "likelihood")
     return ModelHandle(identity, partial(_open, identity, weights, request.device), capabilities=CAPABILITIES)
 
 
-def _open(identity: ModelIdentity, weights: Weights, device: str) -> CausalModel:
+def _open(identity: ModelIdentity, weights: WeightFiles, device: str) -> CausalModel:
     check_head(weights)
     with loading_errors(identity.name), cached_gguf(weights.options):
         from transformers import AutoModelForCausalLM

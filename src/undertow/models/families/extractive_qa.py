@@ -29,7 +29,7 @@ from undertow.models.backend.onednn import weight_bytes
 from undertow.models.base import EXACT, CostEstimate, ModelHandle, ModelRequest, UnsupportedQueryError
 from undertow.models.loading.library_contexts import loading_errors
 from undertow.models.loading.load_network import load_checked, load_tokenizer
-from undertow.models.loading.weights import Weights, find_weights
+from undertow.models.loading.weight_files import WeightFiles, find_weights
 from undertow.models.tokens.qa_windows import EncodedQuestion, QAEncoder, Window
 from undertow.types import EXTRACTION, Answer, Floats, ModelIdentity, Query, SpanQuery
 
@@ -73,7 +73,7 @@ def resolve(request: ModelRequest) -> ModelHandle | None:
     return ModelHandle(identity, partial(_open, identity, weights, request.device), CAPABILITIES)
 
 
-def _open(identity: ModelIdentity, weights: Weights, device: str) -> ExtractiveQAModel:
+def _open(identity: ModelIdentity, weights: WeightFiles, device: str) -> ExtractiveQAModel:
     with loading_errors(identity.name):
         from transformers import (
             MODEL_FOR_QUESTION_ANSWERING_MAPPING,

@@ -8,7 +8,7 @@ from __future__ import annotations
 from undertow.errors import UndertowError
 from undertow.models.base import ModelHandle, ModelRequest
 from undertow.models.families import causal
-from undertow.models.loading.weights import GGUF_PREFIX, find_gguf, path_of
+from undertow.models.loading.weight_files import GGUF_PREFIX, find_gguf, path_of
 
 SUMMARY = "a GGUF file of any name: gguf:FILE; read like other causal models"
 

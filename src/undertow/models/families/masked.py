@@ -45,7 +45,7 @@ from undertow.models.base import (  # fmt: skip
 )
 from undertow.models.loading.library_contexts import loading_errors
 from undertow.models.loading.load_network import load_checked, load_tokenizer
-from undertow.models.loading.weights import Weights, find_weights
+from undertow.models.loading.weight_files import WeightFiles, find_weights
 from undertow.models.tokens.fill_spans import FillSpan, fill_offsets, find_fills
 from undertow.types import BLANK, ClozeQuery, Floats, ModelIdentity, ScoredQuery
 
@@ -75,7 +75,7 @@ def resolve(request: ModelRequest) -> ModelHandle | None:
     )
 
 
-def _open(identity: ModelIdentity, weights: Weights, device: str) -> MaskedModel:
+def _open(identity: ModelIdentity, weights: WeightFiles, device: str) -> MaskedModel:
     with loading_errors(identity.name):
         from transformers import AutoModelForMaskedLM
 

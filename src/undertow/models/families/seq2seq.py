@@ -58,7 +58,7 @@ from undertow.models.generation.seq2seq_decoder import Seq2SeqDecoder, SourceEnc
 from undertow.models.generation.step_readout import Step, answer_of
 from undertow.models.loading.library_contexts import loading_errors
 from undertow.models.loading.load_network import load_checked, load_tokenizer
-from undertow.models.loading.weights import Weights, find_weights
+from undertow.models.loading.weight_files import WeightFiles, find_weights
 from undertow.models.tokens.chat_template import encode_chat, template_notes
 from undertow.models.tokens.fill_spans import fill_offsets, find_fills
 from undertow.models.tokens.option_tokens import OptionTokens, Vocabulary
@@ -150,7 +150,7 @@ def _modes(wanted: object, source: str) -> _Modes:
     return _Modes("NLU", "S2S") if wanted == AUTO and "ul2" in words and "flan" not in words else _Modes()
 
 
-def _open(identity: ModelIdentity, weights: Weights, device: str, modes: _Modes) -> Seq2SeqModel:
+def _open(identity: ModelIdentity, weights: WeightFiles, device: str, modes: _Modes) -> Seq2SeqModel:
     with loading_errors(identity.name):
         from transformers import (
             MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING,

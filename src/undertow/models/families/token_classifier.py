@@ -26,7 +26,7 @@ from undertow.models.backend.onednn import weight_bytes
 from undertow.models.base import EXACT, CostEstimate, ModelHandle, ModelRequest, UnsupportedQueryError
 from undertow.models.loading.library_contexts import loading_errors
 from undertow.models.loading.load_network import load_checked, load_tokenizer
-from undertow.models.loading.weights import Weights, find_weights
+from undertow.models.loading.weight_files import WeightFiles, find_weights
 from undertow.types import BLANK, Answer, ClozeQuery, Floats, ModelIdentity, Query
 
 SUMMARY = "any AutoModelForTokenClassification whose labels are word groups: a hub id or a folder; read at its mask"
@@ -55,7 +55,7 @@ def resolve(request: ModelRequest) -> ModelHandle | None:
     return ModelHandle(identity, partial(_open, identity, weights, request.device), CAPABILITIES)
 
 
-def _open(identity: ModelIdentity, weights: Weights, device: str) -> TokenClassifierModel:
+def _open(identity: ModelIdentity, weights: WeightFiles, device: str) -> TokenClassifierModel:
     with loading_errors(identity.name):
         from transformers import AutoModelForTokenClassification
 

@@ -37,7 +37,7 @@ NOT_READ = (".bin", ".pt", ".pth", ".h5", ".msgpack", ".onnx", ".md", ".png")
 
 
 @dataclass(frozen=True, slots=True)
-class Weights:
+class WeightFiles:
     """The files of a model.
 
     Attributes:
@@ -66,7 +66,7 @@ class Weights:
         )
 
 
-def find_weights(request: ModelRequest, architectures: Sequence[str]) -> Weights | None:
+def find_weights(request: ModelRequest, architectures: Sequence[str]) -> WeightFiles | None:
     """The weights, if they are of one of these architectures (class name endings); None if of others.
 
     Raises:
@@ -117,7 +117,7 @@ def path_of(name: str) -> Path:
         raise UndertowError(f"{name}: there is no such home folder; check the path") from error
 
 
-def find_gguf(path: Path) -> Weights:
+def find_gguf(path: Path) -> WeightFiles:
     """The weights in a GGUF file.
 
     Raises:
@@ -138,7 +138,7 @@ def _check_gguf(path: Path) -> None:
         raise UndertowError(f"{path}: cannot be read ({error.strerror}); check the file") from error
 
 
-def check_head(weights: Weights) -> None:
+def check_head(weights: WeightFiles) -> None:
     """Refuse a GGUF file whose header declares more than the file holds, before a library trusts it.
 
     Raises:
@@ -156,12 +156,12 @@ def check_head(weights: Weights) -> None:
         raise UndertowError(f"{path}: cannot be read ({error.strerror}); check the file") from error
 
 
-def _gguf(path: Path, source: str) -> Weights:
+def _gguf(path: Path, source: str) -> WeightFiles:
     options = _options() | {"gguf_file": path.name}
-    return Weights(str(path.parent), options, source, _file_digest(path))
+    return WeightFiles(str(path.parent), options, source, _file_digest(path))
 
 
-def _adapter(request: ModelRequest, path: Path, architectures: Sequence[str]) -> Weights | None:
+def _adapter(request: ModelRequest, path: Path, architectures: Sequence[str]) -> WeightFiles | None:
     """A LoRA adapter with the weights of its base, if these are of one of the architectures.
 
     Raises:
@@ -204,7 +204,7 @@ def _adapter(request: ModelRequest, path: Path, architectures: Sequence[str]) ->
     return replace(weights, source=path.name, revision=digest(digests), adapter=path)
 
 
-def _folder(path: Path, architectures: Sequence[str]) -> Weights | None:
+def _folder(path: Path, architectures: Sequence[str]) -> WeightFiles | None:
     config = path / "config.json"
     if not config.is_file():
         raise UndertowError(f"{path}: holds no config.json, so it is not a model folder; name the folder that holds it")
@@ -214,10 +214,10 @@ def _folder(path: Path, architectures: Sequence[str]) -> Weights | None:
     if not any(file.suffix == ".safetensors" for file in files):
         raise UndertowError(f"{path}: holds no .safetensors weights; save the model with save_pretrained")
     revision = digest({str(file.relative_to(path)): _file_digest(file) for file in files})
-    return Weights(str(path), _options() | {"local_files_only": True}, path.name, revision)
+    return WeightFiles(str(path), _options() | {"local_files_only": True}, path.name, revision)
 
 
-def _hub(request: ModelRequest, architectures: Sequence[str]) -> Weights | None:
+def _hub(request: ModelRequest, architectures: Sequence[str]) -> WeightFiles | None:
     if importlib.util.find_spec("huggingface_hub") is None:
         raise UndertowError(f"{request.name}: to read models from the hub, {NEEDS_EXTRA}")
     from huggingface_hub import hf_hub_download
@@ -264,7 +264,7 @@ def _hub(request: ModelRequest, architectures: Sequence[str]) -> Weights | None:
     if not _is_of(config, architectures):
         return None
     commit = config.parent.name
-    return Weights(name, _options() | {"revision": commit, "local_files_only": offline}, name, commit)
+    return WeightFiles(name, _options() | {"revision": commit, "local_files_only": offline}, name, commit)
 
 
 def _hub_answers(name: str, revision: str | None) -> bool:

@@ -1,0 +1,290 @@
+"""Check that every weight of a network came from its files, in the shape that its configuration says.
+
+A loader that fills missing weights with random numbers would give numbers that nobody measured.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from undertow._files import parse_json, read_file
+from undertow.errors import UndertowError
+from undertow.models.loading.weight_files import WeightFiles
+
+WRAPPERS = r"^((_orig_mod|module|_forward_module)\.)+|(?<=\.)_orig_mod\."
+"""Prefixes of torch.compile, DistributedDataParallel and Lightning Fabric in names of weights."""
+LAYERS = re.compile(r"(num_|n_)?((hidden|encoder|decoder)_)?layers?")
+"""Configuration entries that count layers; a layer has at least one weight."""
+HEADS = r"lm_head\."
+"""Prefix of the head's weights in a network whose body has no prefix."""
+FLOATS = ("F64", "F32", "F16", "BF16")
+"""Data types of unquantized weights."""
+MAX_CONFIG_BYTES = 16 * 2**20
+N_NAMED = 3
+
+
+def check_config(name: str, weights: WeightFiles) -> None:
+    """Refuse an impossible configuration before a network is built.
+
+    Raises:
+        UndertowError: there are more layers than weights, weights are packed in an unknown way, or lie in another folder.
+    """
+    from safetensors import safe_open
+    from transformers import PreTrainedConfig
+    from transformers.quantizers.auto import AUTO_QUANTIZER_MAPPING
+
+    if "gguf_file" in weights.options:
+        return
+    folder = Path(weights.location)
+    config, _ = PreTrainedConfig.get_config_dict(weights.location, **weights.options)
+    quantization = config.get("quantization_config")
+    method = quantization.get("quant_method") if isinstance(quantization, dict) else quantization
+    if quantization is not None and str(method) not in AUTO_QUANTIZER_MAPPING:
+        raise UndertowError(
+            f"{name}: config.json has a quantization_config of the method {method!r}, which transformers does not read; name a model "
+            "whose weights are as they were trained"
+        )
+    weights_file = config.get("transformers_weights")
+    if weights_file is not None and Path(str(weights_file)).name != weights_file:
+        raise UndertowError(
+            f"{name}: config.json names weights outside its folder ({weights_file!r}); save the model again"
+        )
+    if not folder.is_dir():
+        return
+    for index in sorted(folder.glob("*.safetensors.index*.json")):
+        _index_files(index)
+    n_weights = 0
+    for path in sorted(folder.glob("*.safetensors")):
+        with safe_open(path, framework="pt") as file:
+            keys = list(file.keys())
+            kinds = {
+                key: file.get_slice(key).get_dtype() for key in keys if quantization is None and key.endswith(".weight")
+            }
+        n_weights += len(keys)
+        packed_keys = [key for key, dtype in kinds.items() if dtype not in FLOATS]
+        if packed_keys:
+            raise UndertowError(
+                f"{name}: {len(packed_keys)} of its weights are packed as {kinds[packed_keys[0]]} ({_some(packed_keys)}), and "
+                "config.json has no quantization_config that says how; save the model again with it, or as it was trained"
+            )
+    for key, number in _config_numbers(config):
+        if LAYERS.fullmatch(key) and number > n_weights:
+            raise UndertowError(
+                f"{name}: config.json says {key} {number:,}, and its files hold {n_weights:,} weights; put config.json right, or "
+                "fetch the model again"
+            )
+
+
+def wrapper_prefix(network: Any, missing: Collection[str], unexpected: Sequence[str]) -> tuple[str, dict[str, str]]:
+    """The prefix that a wrapper added to the names of weights, and patterns that remove it; empty unless they find all weights."""
+    if not missing or not unexpected:
+        return "", {}
+    names = [re.sub(WRAPPERS, "", key) for key in unexpected]
+    base = f"{network.base_model_prefix}."
+    ignored = network._keys_to_ignore_on_load_unexpected or ()  # transformers does not list these as unexpected
+    wanted = [
+        key
+        for key in missing
+        if key not in network.all_tied_weights_keys and not any(re.search(one, key) for one in ignored)
+    ]
+    longest = max(wanted, key=len, default="")
+    prefixes = {
+        name.removesuffix(one)
+        for name in names
+        for one in (longest, longest.removeprefix(base))
+        if longest and f".{name}".endswith(f".{one}")
+    }
+    for prefix in sorted(prefixes, key=len):
+        stripped = {name.removeprefix(prefix) for name in names if name.startswith(prefix)}
+        if all(key in stripped or key.removeprefix(base) in stripped for key in wanted):
+            match = re.search(WRAPPERS, unexpected[0])
+            found_prefixes = [one for one in (match[0] if match else "", prefix) if one]
+            mapping = {WRAPPERS: "", f"^{re.escape(prefix)}": ""} if prefix else {WRAPPERS: ""}
+            return " and ".join(map(repr, found_prefixes)), mapping if found_prefixes else {}
+    return "", {}
+
+
+def check_complete(  # noqa: PLR0913 - everything that the cause depends on
+    name: str,
+    weights: WeightFiles,
+    network: Any,
+    loaded: Mapping[str, Collection[str]],
+    *,
+    trained_to: str,
+    new_head: bool,
+) -> None:
+    """Check that the network read all of its weights from the files, and that the files hold no other of its weights.
+
+    Args:
+        name: name of the model, for messages.
+        weights: its files.
+        network: the loaded network.
+        loaded: its `missing_keys` and `unexpected_keys`, as `from_pretrained` lists them.
+        trained_to: what it is needed for.
+        new_head: whether a random head is intended.
+
+    Raises:
+        UndertowError: names weights that are missing or not read, and the likely cause.
+    """
+    body, unexpected = f"{network.base_model_prefix}.", sorted(loaded["unexpected_keys"])
+    missing = sorted(key for key in loaded["missing_keys"] if key.startswith(body) or not new_head)
+    if missing:
+        raise UndertowError(_missing_weights(name, weights, network, missing, unexpected, trained_to))
+    unread = _unread_weights(network, unexpected) + _unread_gguf_tensors(network, weights)
+    if unread:
+        raise UndertowError(
+            f"{name}: its files hold {len(unread)} weights within its network that its configuration has no place for "
+            f"({_some(unread)}), so they are of another network; correct config.json, or fetch the model again"
+        )
+
+
+def _missing_weights(  # noqa: PLR0913, PLR0917 - everything that the cause depends on
+    name: str, weights: WeightFiles, network: Any, missing: Sequence[str], unexpected: Sequence[str], trained_to: str
+) -> str:
+    """The error for missing weights, with the likely cause."""
+    n_weights = len(network.state_dict())
+    are = "is" if len(missing) == 1 else "are"
+    message = f"{name}: {len(missing)} of its {n_weights} weights {are} not in its files ({_some(missing)})"
+    unlisted = _unlisted_file(Path(weights.location))
+    head = HEADS if network.base_model is network else rf"(?!{network.base_model_prefix}\.)"
+    if any("lora_" in key for key in unexpected):
+        cause = "they are those of a LoRA adapter: name the adapter's own folder (adapter_config.json), which names its base"
+    elif unlisted:
+        cause = f"model.safetensors.index.json does not list {unlisted}; fetch or save the model again"
+    elif len(unexpected) * 2 > n_weights or (unexpected and len(missing) * 2 > n_weights):
+        cause = f"they hold {unexpected[0]} instead, so they are of another network than config.json says; put the two right"
+    elif all(re.match(head, key) for key in missing):
+        cause = f"its head was not saved; name a model that was trained to {trained_to}, and save it with its head"
+    else:
+        cause = "they are not complete; fetch or save the model again"
+    return f"{message}: {cause}"
+
+
+def _unread_weights(network: Any, unexpected: Sequence[str]) -> list[str]:
+    """Weights of the files that belong to the network's layers or modules but are not read.
+
+    Without heads and poolers that the network lacks, and without masks that old versions saved.
+    """
+    modules = {key: module for key, module in network.named_modules() if key}
+    base = f"{network.base_model_prefix}."
+
+    def is_within(key: str) -> bool:
+        owner, _, leaf = key.rpartition(".")
+        if owner in modules and next(modules[owner].parameters(recurse=False), None) is not None:
+            return True
+        layers = re.search(r"^(.+?)\.\d+\.", key)
+        return leaf == "weight" and layers is not None and layers[1] in modules
+
+    return [key for key in unexpected if any(map(is_within, {key, base + key, key.removeprefix(base)}))]
+
+
+def _unread_gguf_tensors(network: Any, weights: WeightFiles) -> list[str]:
+    """Weights of a GGUF file that transformers ignores: unknown names or layers, and biases of a network without biases."""
+    if "gguf_file" not in weights.options:
+        return []
+    import gguf
+
+    reader = gguf.GGUFReader(str(Path(weights.location) / weights.options["gguf_file"]))
+    architecture = reader.fields["general.architecture"].contents()
+    kinds = {architecture_name: kind for kind, architecture_name in gguf.MODEL_ARCH_NAMES.items()}
+    if architecture not in kinds:
+        return []
+    known = {gguf.TENSOR_NAMES[one].format(bid="N", xid="N") for one in gguf.MODEL_TENSORS[kinds[architecture]]}
+    endings = ("weight", "bias") if any(key.endswith(".bias") for key in network.state_dict()) else ("weight",)
+    n_layers = network.config.get_text_config().num_hidden_layers
+
+    def is_read(key: str) -> bool:
+        stem, _, ending = re.sub(r"\.\d+\.", ".N.", key).rpartition(".")
+        layer = re.match(r"blk\.(\d+)\.", key)
+        return stem in known and ending in endings and (layer is None or int(layer[1]) < n_layers)
+
+    return sorted(one.name for one in reader.tensors if not is_read(one.name))
+
+
+def shape_error(name: str, weights: WeightFiles, kind: Any) -> str:
+    """The error for a weight whose shape differs from the configuration."""
+    import torch
+    from safetensors import safe_open
+    from transformers import AutoConfig
+
+    fix = "correct config.json, or download the model again"
+    with torch.device("meta"):
+        network = kind.from_config(AutoConfig.from_pretrained(weights.location, **weights.options))
+    wanted = {key: tuple(tensor.shape) for key, tensor in network.state_dict().items()}
+    for path in sorted(Path(weights.location).glob("*.safetensors")):
+        with safe_open(path, framework="pt") as file:
+            for key in file.keys():  # noqa: SIM118 - no mapping
+                shape = tuple(file.get_slice(key).get_shape())
+                if wanted.get(key, shape) != shape:
+                    return f"{name}: {key} has the shape {shape}, and config.json says {wanted[key]}; {fix}"
+    return f"{name}: its weights have other shapes than config.json says; {fix}"
+
+
+def check_tokens(name: str, network: Any, tokenizer: Any, *, from_gguf: bool) -> None:
+    """Refuse a tokenizer with tokens that the network has no weights for.
+
+    Transformers gives that of a GGUF file special tokens that the file lacks; no text is spelled with them.
+    """
+    n_embeddings = int(network.get_input_embeddings().weight.shape[0])
+    unused = set(tokenizer.get_added_vocab()) if from_gguf else set()
+    used = {token: number for token, number in tokenizer.get_vocab().items() if token not in unused}
+    token, number = max(used.items(), key=lambda one: one[1])
+    if number >= n_embeddings:
+        raise UndertowError(
+            f"{name}: its tokenizer has the token {token!r} (number {number:,}), and the network has weights for {n_embeddings:,} tokens; "
+            "resize its embedding (resize_token_embeddings), train it, and save both again"
+        )
+
+
+def check_finite(name: str, network: Any) -> None:
+    """Refuse weights that are not numbers.
+
+    Raises:
+        UndertowError: names the first one.
+    """
+    for key, tensor in network.state_dict().items():
+        if tensor.is_floating_point() and tensor.isnan().any():
+            raise UndertowError(f"{name}: {key} has values that are not numbers (NaN); fetch or save the model again")
+
+
+def _index_files(index: Path) -> Collection[str]:
+    """The files that an index of weights lists.
+
+    Raises:
+        UndertowError: the index is corrupt, or names a file outside its folder.
+    """
+    try:
+        names = set(parse_json(read_file(index, MAX_CONFIG_BYTES, "an index of weights"))["weight_map"].values())
+        strange = sorted(str(one) for one in names if not isinstance(one, str) or Path(one).name != one)
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise UndertowError(f"{index}: is no index of weights; fetch or save the model again") from error
+    if strange:
+        raise UndertowError(
+            f"{index}: names {strange[0]!r}, which is not a file of its own folder; fetch or save the model again"
+        )
+    return names
+
+
+def _unlisted_file(folder: Path) -> str:
+    """A weight file that the folder's index does not list; "" if there is none."""
+    index = folder / "model.safetensors.index.json"
+    if not index.is_file():
+        return ""
+    listed = set(_index_files(index))
+    return next((path.name for path in sorted(folder.glob("*.safetensors")) if path.name not in listed), "")
+
+
+def _config_numbers(config: Any) -> Iterator[tuple[str, float]]:
+    """Numbers of a configuration with their names, those of its parts too."""
+    for key, value in config.items() if isinstance(config, dict) else ():
+        if isinstance(value, dict):
+            yield from _config_numbers(value)
+        elif isinstance(value, (int, float)):
+            yield key, value
+
+
+def _some(keys: Sequence[str]) -> str:
+    return ", ".join(keys[:N_NAMED]) + (" and others" if len(keys) > N_NAMED else "")
