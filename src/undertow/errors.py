@@ -28,7 +28,7 @@ class UndertowError(Exception):
     """
 
     def __init__(self, message: str = "") -> None:
-        super().__init__(_shortened(on_one_line(message.strip())))
+        super().__init__(_shorten(on_one_line(message.strip())))
 
 
 _Parameters = ParamSpec("_Parameters")
@@ -65,6 +65,6 @@ def on_one_line(text: str) -> str:
     )
 
 
-def _shortened(text: str) -> str:
+def _shorten(text: str) -> str:
     half = (MAX_MESSAGE_CHARS - len(" ... ")) // 2
     return text if len(text) <= MAX_MESSAGE_CHARS else f"{text[:half]} ... {text[-half:]}"

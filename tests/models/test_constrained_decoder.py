@@ -674,7 +674,7 @@ def test_a_run_that_was_cut_off_goes_on(tmp_path: Path, monkeypatch: pytest.Monk
     monkeypatch.setattr(constrained_decoder, "CPU_FORWARD_TOKENS", 90)
     monkeypatch.setattr(greedy_decoder, "CPU_TREE_TOKENS", 200)
     answered: list[Tokens] = []
-    plain = constrained_decoder.ConstrainedDecoder._answered
+    plain = constrained_decoder.ConstrainedDecoder._answer_pack
 
     def watched(self: Any, pack: Any, protocol: str) -> Any:
         if len(answered) == stop_at:

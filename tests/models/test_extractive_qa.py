@@ -302,7 +302,7 @@ def test_packs_hold_each_query_once_and_no_padding(reader: Any) -> None:
     posed = reader.qa_encoder.encode(queries[:-1])
     for pack in packs[1:]:
         assert len({tuple(len(window.tokens) for window in posed[place].windows) for place in pack}) == 1
-        distinct = {posed[place].fed: posed[place] for place in pack}.values()
+        distinct = {posed[place].network_input: posed[place] for place in pack}.values()
         assert sum(len(window.tokens) for one in distinct for window in one.windows) <= reader.budget_tokens
 
 
@@ -329,7 +329,7 @@ def test_a_run_that_is_taken_up_again_rounds_the_same(reader: Any, tmp_path: Pat
 
 def test_effort(reader: Any, tmp_path: Path) -> None:
     queries = [SpanQuery(*PLAIN, ("Mary",)), SpanQuery(*PLAIN, ("James",)), SpanQuery(*LONG)]
-    windows = {window.fed for posed in reader.qa_encoder.encode(queries) for window in posed.windows}
+    windows = {window.network_input for posed in reader.qa_encoder.encode(queries) for window in posed.windows}
     with AnswerCache(tmp_path / "store") as store:
         effort = estimate(found_as(reader), queries, store, EXACT)
     assert effort.n_tokens == sum(len(tokens) for tokens, _ in windows)

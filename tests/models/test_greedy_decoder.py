@@ -294,7 +294,7 @@ def test_a_run_that_was_cut_off_answers_in_the_packs_of_one_that_was_not(
     monkeypatch.setattr(greedy_decoder, "CPU_TREE_TOKENS", 40)
     folder = network("tiny_llama")
     seen: list[tuple[tuple[int, ...], ...]] = []
-    plain = greedy_decoder.GreedyDecoder._written
+    plain = greedy_decoder.GreedyDecoder._decode_pack
 
     def noting(self: Any, pack: Any, top: int) -> Any:
         if len(seen) == stop_at:

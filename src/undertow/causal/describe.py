@@ -61,7 +61,8 @@ def describe_graph(graph: Graph) -> tuple[Section, ...]:
         Section(f"P({label} | {features}) from selected data", _recovery(graph)),
         Section("Who can be a W", _candidates(graph)),
         Section(
-            f"What {'selected data' if graph.selection else 'data'} must show if the graph is right", _implied(graph)
+            f"What {'selected data' if graph.selection else 'data'} must show if the graph is right",
+            _independence_lines(graph),
         ),
     ]
     for audit in (DRIFT, SPECIFICATION):
@@ -332,7 +333,7 @@ def _candidate(graph: Graph, one: Candidate) -> str:
     return f"does not qualify: {'; '.join(fault for fault in faults if fault)}"
 
 
-def _implied(graph: Graph) -> tuple[str, ...]:
+def _independence_lines(graph: Graph) -> tuple[str, ...]:
     independences = identification.implied_independences(graph)
     more = len(independences) - MAX_LISTED_INDEPENDENCES
     lines = [

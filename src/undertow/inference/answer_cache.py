@@ -182,13 +182,13 @@ class AnswerCache:
         """Notes on how the stored answers were read; () without answers."""
         with self._clear_errors():
             rows = self._rows("SELECT notes FROM models WHERE key = ?", (model_key,))
-            return tuple(_parsed(rows[0][0])) if rows else ()
+            return tuple(_parse_json(rows[0][0])) if rows else ()
 
     def facts(self, model_key: str) -> dict[str, str | float]:
         """Facts about the model when its answers were stored, such as parameters and training; {} without any."""
         with self._clear_errors():
             rows = self._rows("SELECT facts FROM models WHERE key = ?", (model_key,))
-            return dict(_parsed(rows[0][0])) if rows else {}
+            return dict(_parse_json(rows[0][0])) if rows else {}
 
     def put(
         self,
@@ -252,7 +252,7 @@ class AnswerCache:
             rows = self._rows(
                 "SELECT key, identity, protocol, used, (SELECT count(*) FROM answers WHERE model = key) FROM models ORDER BY used DESC"
             )
-            models = [(key, _parsed(identity), protocol, used, n) for key, identity, protocol, used, n in rows]
+            models = [(key, _parse_json(identity), protocol, used, n) for key, identity, protocol, used, n in rows]
         return [
             CacheEntry(identity["name"], identity["revision"], identity["dtype"], protocol, n, used, key)
             for key, identity, protocol, used, n in models
@@ -343,7 +343,7 @@ class AnswerCache:
         )
 
 
-def _parsed(text: object) -> Any:
+def _parse_json(text: object) -> Any:
     try:
         return json.loads(str(text))
     except ValueError as error:

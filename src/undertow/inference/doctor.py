@@ -17,7 +17,7 @@ from undertow import models
 from undertow.errors import UndertowError
 from undertow.inference.answer_cache import AnswerCache
 from undertow.inference.runner import Progress, RunnerResult
-from undertow.inference.sanity_check import SanityCheck, decided_items, judged, query_decided_sentences, shares
+from undertow.inference.sanity_check import SanityCheck, decided_items, judge, query_decided_sentences, shares
 from undertow.models.backend.dtype import BFLOAT16, FLOAT16, WITHOUT_ARITHMETIC
 from undertow.models.base import FLOAT32, ModelHandle, ModelRequest
 from undertow.types import (
@@ -100,7 +100,7 @@ def examine(request: ModelRequest, *, compare_dtypes: bool = False, progress: Pr
     opened = replace(handle, open=lambda: model)
     items = decided_items(handle)
     result = _query_sentences(opened, items, progress) if items else None
-    reading = judged(items, result.scores.answers) if result else None
+    reading = judge(items, result.scores.answers) if result else None
     checkup = Checkup(
         model=request.name,
         identity={

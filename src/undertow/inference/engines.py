@@ -68,7 +68,7 @@ class EngineChoice:
                 f"device {device!r} cannot be that of every worker: each has a GPU of its own; use {device.partition(':')[0]}"
             )
 
-    def opened(self, device: str) -> AbstractContextManager[Cluster | None]:
+    def open_cluster(self, device: str) -> AbstractContextManager[Cluster | None]:
         """The cluster, which is joined when the first query is computed; None for this process."""
         if self.name != RAY:
             return nullcontext()

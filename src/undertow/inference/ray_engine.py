@@ -178,9 +178,9 @@ class Worker:
         """Resolve the model, check its identity and versions against the driver's, and open it."""
         placed = WorkerStarted(socket.gethostname(), os.getpid())
         yield placed
-        yield from _send_errors(self._opened(resolve, key, (versions, expected), placed.where))
+        yield from _send_errors(self._open_model(resolve, key, (versions, expected), placed.where))
 
-    def _opened(
+    def _open_model(
         self, resolve: Resolve, key: str, versions: tuple[Versions, Mapping[str, str]], where: str
     ) -> Iterator[ModelLoaded]:
         _check_versions(versions[0](), versions[1], where)
@@ -401,7 +401,7 @@ class Cluster:
                 start(_cores())
         except (ray.exceptions.RayError, ImportError, OSError, RuntimeError, ValueError) as error:
             leave()
-            raise UndertowError(_not_joined(self.address, error)) from error
+            raise UndertowError(_join_error(self.address, error)) from error
         self._joined = True
 
 
@@ -801,7 +801,7 @@ def _try_to_join(address: str) -> None:
         raise OSError((said[0].partition(": ")[2] if said else "no reason given").rstrip("."))
 
 
-def _not_joined(address: str, error: Exception) -> str:
+def _join_error(address: str, error: Exception) -> str:
     first = next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__).rstrip(".")
     if not address:
         return (

@@ -266,7 +266,7 @@ def run_queries(  # noqa: PLR0913 - model, queries, cache and engine
         forgotten = [digest for digest in distinct if digest not in answers and digest not in lost]
         lost |= dict.fromkeys(forgotten, Answer.missing("the model gave no answer"))
     given = answers | lost
-    unseen = _never_seen(distinct, answers)
+    unseen = _unread_options(distinct, answers)
     if unseen:
         notes = (*notes, f"{NOT_SEEN}: {', '.join(unseen)}")
     scoring_method = (
@@ -295,7 +295,7 @@ def _with_recovery(store: AnswerCache, does: Callable[[], T]) -> T:
         return does()
 
 
-def _never_seen(distinct: Mapping[str, Query], answers: Mapping[str, Answer]) -> list[str]:
+def _unread_options(distinct: Mapping[str, Query], answers: Mapping[str, Answer]) -> list[str]:
     """Options without a log-probability that no option of the same spelling covers."""
     unseen: dict[str, None] = {}
     for digest, query in distinct.items():

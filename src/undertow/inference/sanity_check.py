@@ -65,7 +65,7 @@ class SanityCheck:
     missing_reason: str = ""
     could_flip: int = 0
 
-    def counted(self) -> dict[str, int]:
+    def to_manifest(self) -> dict[str, int]:
         """The entry of the manifest."""
         return {"right": self.right, "of": self.answered}
 
@@ -121,7 +121,7 @@ def query_decided_sentences(
     return run_queries(handle, queries, store, EXACT if EXACT in protocols else protocols[0], progress, engine=engine)
 
 
-def judged(items: Sequence[Item], answers: Sequence[Answer]) -> SanityCheck:
+def judge(items: Sequence[Item], answers: Sequence[Answer]) -> SanityCheck:
     """Count the right answers."""
     from undertow.stats.calibration import share
 

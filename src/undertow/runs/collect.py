@@ -23,7 +23,7 @@ from undertow.inference.sanity_check import (
     SanityCheck,
     are_english_pronouns,
     decided_items,
-    judged,
+    judge,
     query_decided_sentences,
 )
 from undertow.models.base import ModelHandle, ModelRequest
@@ -215,7 +215,7 @@ def query_model(
     )
     if subject.decided:
         result = query_decided_sentences(handle, subject.decided, store, _silent, engine=engine)
-        answered = replace(answered, sanity_check=judged(subject.decided, result.scores.answers))
+        answered = replace(answered, sanity_check=judge(subject.decided, result.scores.answers))
     if not subject.controls or np.isnan(answered.scores.other_prob).all():
         return answered
     queries = [item.query for item in subject.controls]
@@ -297,7 +297,7 @@ def model_manifest(
         "counts": answered.counts,
         "notes": answered.notes,
         "challenge_sha256": challenge_digest(answered.items),
-        **({"sanity_check": answered.sanity_check.counted()} if answered.sanity_check else {}),
+        **({"sanity_check": answered.sanity_check.to_manifest()} if answered.sanity_check else {}),
         "seconds": answered.seconds,
     }
 

@@ -251,7 +251,7 @@ def _run(
     if finished is not None:
         return finished
     by_model, parts, rechecks = [], [], []
-    with AnswerCache(cache_file()) as store, engine.opened(requests.device) as cluster:
+    with AnswerCache(cache_file()) as store, engine.open_cluster(requests.device) as cluster:
         for request, subject in zip(models, subjects, strict=True):
             runs = engine_of(cluster, request, subject.handle)
             answered = query_model(subject, store, protocol, progress, engine=runs)

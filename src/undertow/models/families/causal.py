@@ -169,7 +169,7 @@ class CausalModel:
         whole = iter(self._tokens([text for options in texts for text in options]))
         encoded = []
         for query, options, contexts in zip(queries, texts, zip(bare, spaced, strict=True), strict=True):
-            encoded.append(self._encoded(query, contexts, [next(whole) for _ in options]))
+            encoded.append(self._encode_query(query, contexts, [next(whole) for _ in options]))
         return encoded
 
     def _tokens(self, texts: Sequence[str]) -> list[list[int]]:
@@ -179,7 +179,7 @@ class CausalModel:
         # Some tokenizers close every text with a token; what is scored is the text, not its end.
         return [tokens[: len(tokens) - self.closing_tokens] for tokens in ids]
 
-    def _encoded(
+    def _encode_query(
         self, query: ScoredQuery, contexts: Sequence[list[int]], options: list[list[int]]
     ) -> EncodedQuery | UnsupportedQueryError:
         # Where a token spans the end of the context, all options are read from before it, so that they stay

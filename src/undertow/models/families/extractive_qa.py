@@ -193,31 +193,31 @@ class ExtractiveQAModel:
         An answer's log-probabilities are those of each candidate, of no answer, and of the best piece, whose words are its text,
         whole words even where a model ends within one. No answer is NaN where a model has nothing that stands for it.
         """
-        posed, refused = self._posed(queries)
+        posed, refused = self._encode_queries(queries)
         if refused:
             yield refused
         if any(len(one.windows) > 1 for one in posed):
             self.notes = tuple(dict.fromkeys((*self.notes, IN_WINDOWS.format(self.qa_encoder.context_tokens))))
         for pack in self._packs(posed):
-            yield self._answered(pack)
+            yield self._answer_pack(pack)
 
     def packs(self, queries: Sequence[Query]) -> list[list[int]]:
         """Indices of the queries of each pack; unsupported ones first."""
-        posed, refused = self._posed(queries)
+        posed, refused = self._encode_queries(queries)
         packs = [[one.place for one in pack] for pack in self._packs(posed)]
         return [list(refused), *packs] if refused else packs
 
     def estimate_cost(self, queries: Sequence[Query], protocol: str) -> CostEstimate:
         """The estimated cost, from one timed pack."""
-        packs = self._packs(self._posed(queries)[0])
+        packs = self._packs(self._encode_queries(queries)[0])
         passes = [self._passes(pack) for pack in packs]
         sizes = [sum(len(window.tokens) for rows in some for window in rows) for some in passes]
         seconds = 0.0
         if packs:
             timed = len(packs) // 2
-            self._answered(packs[timed])  # the first pass also sets up kernels and threads
+            self._answer_pack(packs[timed])  # the first pass also sets up kernels and threads
             started = time.perf_counter()
-            self._answered(packs[timed])
+            self._answer_pack(packs[timed])
             seconds = (time.perf_counter() - started) * sum(sizes) / sizes[timed]
         largest = max((len(rows) * len(rows[0].tokens) for some in passes for rows in some), default=1)
         return CostEstimate(sum(sizes), sum(map(len, passes)), seconds, self.memory_bytes(largest))
@@ -239,7 +239,9 @@ class ExtractiveQAModel:
 
     # Packs.
 
-    def _posed(self, queries: Sequence[Query]) -> tuple[list[EncodedQuestion], dict[int, UnsupportedQueryError]]:
+    def _encode_queries(
+        self, queries: Sequence[Query]
+    ) -> tuple[list[EncodedQuestion], dict[int, UnsupportedQueryError]]:
         """Encoded queries, and errors for unsupported ones by index."""
         answerable = [place for place, query in enumerate(queries) if isinstance(query, SpanQuery)]
         refused = {
@@ -262,7 +264,7 @@ class ExtractiveQAModel:
         """
         alike: dict[Any, list[EncodedQuestion]] = {}
         for one in posed:
-            alike.setdefault(one.fed, []).append(one)
+            alike.setdefault(one.network_input, []).append(one)
         packs: list[list[EncodedQuestion]] = []
         before: list[int] = []
         n_tokens = 0
@@ -277,7 +279,7 @@ class ExtractiveQAModel:
 
     def _passes(self, pack: Sequence[EncodedQuestion]) -> list[list[Window]]:
         """The distinct windows of a pack, those of one exact length together, as many as there is room for [pass][row]."""
-        distinct = {window.fed: window for one in pack for window in one.windows}
+        distinct = {window.network_input: window for one in pack for window in one.windows}
         passes: list[list[Window]] = []
         for window in sorted(distinct.values(), key=lambda window: -len(window.tokens)):
             length = len(window.tokens)
@@ -289,12 +291,14 @@ class ExtractiveQAModel:
 
     # Answers.
 
-    def _answered(self, pack: Sequence[EncodedQuestion]) -> dict[int, Answer | UnsupportedQueryError]:
+    def _answer_pack(self, pack: Sequence[EncodedQuestion]) -> dict[int, Answer | UnsupportedQueryError]:
         logits: dict[Any, Floats] = {}
         for rows in self._passes(pack):
-            logits |= dict(zip([window.fed for window in rows], self._logits(rows), strict=True))
+            logits |= dict(zip([window.network_input for window in rows], self._logits(rows), strict=True))
         return {
-            one.place: _answer(one, [_SpanScores.from_logits(window, logits[window.fed]) for window in one.windows])
+            one.place: _answer(
+                one, [_SpanScores.from_logits(window, logits[window.network_input]) for window in one.windows]
+            )
             for one in pack
         }
 
@@ -302,14 +306,14 @@ class ExtractiveQAModel:
         """Of where an answer begins and where it ends, over texts of one length [row, side, position]."""
         import torch
 
-        def fed(values: Sequence[Sequence[int]]) -> torch.Tensor:
+        def tensor(values: Sequence[Sequence[int]]) -> torch.Tensor:
             return torch.tensor(values, device=self.network.device)
 
-        tokens = fed([window.tokens for window in rows])
+        tokens = tensor([window.tokens for window in rows])
         given = {
             "input_ids": tokens,
             "attention_mask": torch.ones_like(tokens),
-            "token_type_ids": fed([window.types for window in rows]),
+            "token_type_ids": tensor([window.types for window in rows]),
         }
         with torch.inference_mode(), oom_errors():
             said = self.network(**{name: given[name] for name in self.feeds})

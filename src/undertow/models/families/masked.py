@@ -130,15 +130,15 @@ class MaskedModel:
             if isinstance(query, ClozeQuery)
             for number in range(len(query.options))
         ]
-        filled = iter(self._filled(texts, places))
+        filled = iter(self._fill_spans(texts, places))
         return [
-            self._encoded(query, [next(filled) for _ in query.options])
+            self._encode_query(query, [next(filled) for _ in query.options])
             if isinstance(query, ClozeQuery)
             else UnsupportedQueryError("a masked model fills blanks; it cannot go on with a text")
             for query in queries
         ]
 
-    def _filled(
+    def _fill_spans(
         self, texts: Sequence[str], places: Sequence[list[tuple[int, int]]]
     ) -> Iterator[FillSpan | UnsupportedQueryError]:
         if not texts:
@@ -151,7 +151,7 @@ class MaskedModel:
                 text, own, ids, [None if mark else span for mark, span in zip(special, offsets, strict=True)]
             )
 
-    def _encoded(
+    def _encode_query(
         self, query: ClozeQuery, filled: Sequence[FillSpan | UnsupportedQueryError]
     ) -> EncodedQuery | UnsupportedQueryError:
         whole: list[FillSpan] = []

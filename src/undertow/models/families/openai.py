@@ -45,10 +45,10 @@ from undertow.models.openai.logprobs import (
     IncompleteResponseError,
     LogprobCoverage,
     WantedWords,
+    add_spaces,
     answer_in,
     is_one_hot,
     served_answer,
-    spaced,
     step_of,
     text_of,
     top_logprobs_of,
@@ -280,7 +280,7 @@ class OpenAIModel:
     def _given_up(self, losses: _Losses, n_doubted: int, *, reached: bool) -> UndertowError | None:
         """Why the run must stop, if so; a single one-hot answer may be genuine."""
         if losses.too_many(reached=reached):
-            return losses.explained(self.address.host)
+            return losses.to_error(self.address.host)
         if self._writer.ignored:
             return UndertowError(
                 f"{self.address.host}: ignores grammars: all of {self._writer.n_outside} answers violate their "
@@ -296,11 +296,11 @@ class OpenAIModel:
     async def _ask(
         self, client: http.OpenAIClient, query: GeneratedQuery, protocol: str
     ) -> Answer | UnsupportedQueryError | RequestFailedError | _OneHot:
-        def seen(body: Mapping[str, Any]) -> None:
-            self._note_seen(*(client.quotable(body.get(name)) for name in ("model", "system_fingerprint")))
+        def note_model(body: Mapping[str, Any]) -> None:
+            self._note_model(*(client.quotable(body.get(name)) for name in ("model", "system_fingerprint")))
 
         if not isinstance(query, GenerateQuery):
-            return await self._writer.ask(client, query, seen)
+            return await self._writer.ask(client, query, note_model)
         words = words_of(query)
         if isinstance(words, UnsupportedQueryError):
             return words
@@ -309,7 +309,7 @@ class OpenAIModel:
 
         def read(body: Mapping[str, Any]) -> Answer | UnsupportedQueryError | _OneHot:
             answer = self._read(query, wanted, answer_in(body))
-            seen(body)
+            note_model(body)
             return answer
 
         return await client.ask(http.HTTPRequest(query.chat, _params(query, top), _n_tokens(query)), read)
@@ -353,7 +353,7 @@ class OpenAIModel:
         self._sightings.add(written, wanted)
         steps = [step_of(step, wanted) for step in written]
         text = text or "".join(step.token for step in steps)
-        answer = served_answer(prompt, spaced(steps, text), text)
+        answer = served_answer(prompt, add_spaces(steps, text), text)
         return _OneHot(answer) if one_hot else answer
 
     def _note(self, tops: set[int], protocol: str) -> None:
@@ -363,7 +363,7 @@ class OpenAIModel:
         where = f"served at {self.address.host}: the model is what was served under that name at the time"
         self.notes = self._how = (read, where) if tops else (where,)
 
-    def _note_seen(self, model: str, fingerprint: str) -> None:
+    def _note_model(self, model: str, fingerprint: str) -> None:
         """What the server calls what it serves, once for each name, and what it has shown."""
         if model.startswith("/"):
             model = model.rpartition("/")[2]  # where a file lies on the server's disk is nobody's business
@@ -404,7 +404,7 @@ class _Losses:
             return True
         return self.in_a_row >= (LOST_IN_A_ROW if self.answered else min(self.concurrency, LOST_IN_A_ROW))
 
-    def explained(self, host: str) -> UndertowError:
+    def to_error(self, host: str) -> UndertowError:
         many = f"{self.in_a_row} prompts in a row" if self.in_a_row > 1 else "the prompt"
         return UndertowError(
             f"{many} got no answer ({self.reason}); answers so far are kept, so check that {host} is the right server and is "

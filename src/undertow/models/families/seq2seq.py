@@ -355,7 +355,7 @@ class Seq2SeqModel:
         """Each query as one text for the encoder and one beginning for the decoder per option; see `TokenModel`."""
         prefix = f"[{self.modes.blanks}] " if self.modes.blanks else ""
         texts = [prefix + text for query in queries if isinstance(query, ClozeQuery) for text in query.texts()]
-        rows = self._coded(texts)
+        rows = self._tokenize(texts)
         encoded: list[EncodedQuery | UnsupportedQueryError] = []
         for query in queries:
             if not isinstance(query, ClozeQuery):
@@ -366,10 +366,10 @@ class Seq2SeqModel:
                 text, ids, offsets = next(rows)
                 own = [(len(prefix) + first, len(prefix) + end) for first, end in fill_offsets(query, number)]
                 targets.append(self._target(text, ids, offsets, own))
-            encoded.append(self._encoded(query, targets))
+            encoded.append(self._encode_query(query, targets))
         return encoded
 
-    def _coded(self, texts: Sequence[str]) -> Iterator[tuple[str, tuple[int, ...], list[tuple[int, int] | None]]]:
+    def _tokenize(self, texts: Sequence[str]) -> Iterator[tuple[str, tuple[int, ...], list[tuple[int, int] | None]]]:
         """Each text, its tokens, and the characters that each stands for; None for those that begin and end a text."""
         if not texts:
             return
@@ -405,7 +405,7 @@ class Seq2SeqModel:
         reads = tuple((place, written[place]) for place in places)
         return _Target(source, (self.opening, *written), reads)
 
-    def _encoded(
+    def _encode_query(
         self, query: ClozeQuery, targets: Sequence[_Target | UnsupportedQueryError]
     ) -> EncodedQuery | UnsupportedQueryError:
         whole: list[_Target] = []
@@ -452,9 +452,9 @@ class Seq2SeqModel:
         import torch
 
         of_row = torch.from_numpy(batch.source_of_row).to(self.network.device)
-        yield from self.logits_at(self.seen(batch.sources)[of_row], batch.tokens, places)
+        yield from self.logits_at(self.encode_sources(batch.sources)[of_row], batch.tokens, places)
 
-    def seen(self, sources: Ints) -> torch.Tensor:
+    def encode_sources(self, sources: Ints) -> torch.Tensor:
         """What the encoder makes of texts of one length [source, position, width]."""
         import torch
 
@@ -462,22 +462,22 @@ class Seq2SeqModel:
         states: torch.Tensor = self.network.get_encoder()(input_ids=fed)[0]
         return states
 
-    def logits_at(self, seen: torch.Tensor, tokens: Ints, places: Ints) -> Iterator[torch.Tensor]:
+    def logits_at(self, states: torch.Tensor, tokens: Ints, places: Ints) -> Iterator[torch.Tensor]:
         """Logits at the places of the decoder's rows; see `undertow.models.generation.seq2seq_decoder.EncoderDecoder`."""
         import torch
         from transformers.modeling_outputs import BaseModelOutputWithPastAndCrossAttentions
 
         fed, kept = (torch.from_numpy(one).to(self.network.device) for one in (tokens, places))
         if not self.head_apart:
-            whole = self.network(encoder_outputs=(seen,), decoder_input_ids=fed, use_cache=False)
+            whole = self.network(encoder_outputs=(states,), decoder_input_ids=fed, use_cache=False)
             yield whole.logits.flatten(0, 1)[kept].float()
             return
         decoder = self.network.get_decoder()
-        hidden = decoder(input_ids=fed, encoder_hidden_states=seen, use_cache=False)[0].flatten(0, 1)[kept]
+        hidden = decoder(input_ids=fed, encoder_hidden_states=states, use_cache=False)[0].flatten(0, 1)[kept]
 
         def head(rows: torch.Tensor) -> torch.Tensor:
             with patched_body_output(decoder, BaseModelOutputWithPastAndCrossAttentions(last_hidden_state=rows[None])):
-                out = self.network(encoder_outputs=(seen[:1],), decoder_input_ids=fed[:1, :1])
+                out = self.network(encoder_outputs=(states[:1],), decoder_input_ids=fed[:1, :1])
             logits: torch.Tensor = out.logits[0]
             return logits
 
@@ -496,7 +496,7 @@ class Seq2SeqModel:
         if refused:
             yield refused
         for batch in self._batches(prompts):
-            yield self._answered(batch, protocol)
+            yield self._answer_batch(batch, protocol)
 
     def packs(self, queries: Sequence[Query]) -> list[list[int]]:
         """Indices of the prompts of each pack."""
@@ -530,7 +530,7 @@ class Seq2SeqModel:
                 lambda text: list(self.tokenizer(text)["input_ids"]),
                 self.context_tokens,
                 self.vocabulary,
-                frame=self._framed,
+                frame=self._add_mode,
                 n_given=len(given),
             )
             self._writer = Seq2SeqDecoder(self, prompt_encoder, given, frozenset(self.greedy["eos_token_id"]))
@@ -542,7 +542,7 @@ class Seq2SeqModel:
         before = coded["input_ids"][: coded["special_tokens_mask"].index(0)]
         return (*before, *(self.marks.tokens[:1] if self.modes.prompts in SENTINEL_FIRST else ()))
 
-    def _framed(self, text: str) -> str:
+    def _add_mode(self, text: str) -> str:
         """A prompt as its mode wants it."""
         return f"[{self.modes.prompts}] {text} {SENTINEL.format(0)}" if self.modes.prompts else text
 
@@ -553,9 +553,9 @@ class Seq2SeqModel:
         if batches:
             middle = len(batches) // 2
             timed = batches[middle][:8]
-            self._written(timed[:1], 1, protocol)  # the first pass also sets up kernels and threads
+            self._generate(timed[:1], 1, protocol)  # the first pass also sets up kernels and threads
             started = time.perf_counter()
-            self._answered(timed, protocol)
+            self._answer_batch(timed, protocol)
             n_timed = sum(len(row[0].source) + _n_steps(row) for row in timed)
             seconds = (time.perf_counter() - started) * sum(n_tokens) / n_timed
         # Each batch goes through the encoder once, and through the decoder once a step.
@@ -582,7 +582,7 @@ class Seq2SeqModel:
         options = self.vocabulary.of_options(query.options)
         if isinstance(options, UnsupportedQueryError):
             return options
-        text = self._framed(query.prompt)
+        text = self._add_mode(query.prompt)
         if not query.chat:
             source = tuple(self.tokenizer(text)["input_ids"])
         else:
@@ -603,8 +603,10 @@ class Seq2SeqModel:
             rows.setdefault(prompt.source, []).append(prompt)
         return batches_of(rows, _n_steps, self.limits.budget_tokens)
 
-    def _answered(self, batch: Sequence[Sequence[_Prompt]], protocol: str) -> dict[int, Answer | UnsupportedQueryError]:
-        written, wanted, probs = self._written(batch, max(map(_n_steps, batch)), protocol)
+    def _answer_batch(
+        self, batch: Sequence[Sequence[_Prompt]], protocol: str
+    ) -> dict[int, Answer | UnsupportedQueryError]:
+        written, wanted, probs = self._generate(batch, max(map(_n_steps, batch)), protocol)
         column = {token: at for at, token in enumerate(wanted)}
         answers: dict[int, Answer | UnsupportedQueryError] = {}
         for row, (prompts, tokens) in enumerate(zip(batch, written, strict=True)):
@@ -620,7 +622,7 @@ class Seq2SeqModel:
                 answers[prompt.place] = answer_of(prompt.query, steps, text)
         return answers
 
-    def _written(
+    def _generate(
         self, batch: Sequence[Sequence[_Prompt]], n_steps: int, protocol: str
     ) -> tuple[list[list[int]], list[int], Floats]:
         """What the model writes: tokens up to its end [row][step], the tokens that are read [token], and their probabilities.
@@ -673,15 +675,19 @@ def _fills_alone(ids: Sequence[int], fills: Sequence[Sequence[int]], marks: Sequ
         written.append(mark)
         places += range(len(written), len(written) + len(fill))
         written += [ids[place] for place in fill]
-    return _marked(ids, fills, marks), tuple(written), tuple(places)
+    return _replace_fills(ids, fills, marks), tuple(written), tuple(places)
 
 
 def _whole_text(ids: Sequence[int], fills: Sequence[Sequence[int]], marks: Sequence[int]) -> _Fed:
     """As BART was trained: the whole text, of which what comes after the last fill need not be written."""
-    return _marked(ids, fills, marks), tuple(ids[: fills[-1][-1] + 1]), tuple(place for fill in fills for place in fill)
+    return (
+        _replace_fills(ids, fills, marks),
+        tuple(ids[: fills[-1][-1] + 1]),
+        tuple(place for fill in fills for place in fill),
+    )
 
 
-def _marked(ids: Sequence[int], fills: Sequence[Sequence[int]], marks: Sequence[int]) -> tuple[int, ...]:
+def _replace_fills(ids: Sequence[int], fills: Sequence[Sequence[int]], marks: Sequence[int]) -> tuple[int, ...]:
     """The text with one mark in the place of each fill."""
     first = {fill[0]: mark for fill, mark in zip(fills, marks, strict=True)}
     inside = {place for fill in fills for place in fill}

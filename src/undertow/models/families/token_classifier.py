@@ -126,7 +126,7 @@ class TokenClassifierModel:
         An option's probability is that of its group's label over the number of the group's options; that of a group which is no
         label is 0. Labels that were not asked about count as other words.
         """
-        posed, refused = self._posed(queries)
+        posed, refused = self._encode_queries(queries)
         if refused:
             yield refused
         missing = dict.fromkeys(group for one in posed for group in one.groups if group not in self.labels)
@@ -136,24 +136,24 @@ class TokenClassifierModel:
         ]
         self.notes = tuple(dict.fromkeys((*self.notes, *said)))
         for pack in self._packs(posed):
-            yield self._answered(pack)
+            yield self._answer_pack(pack)
 
     def packs(self, queries: Sequence[Query]) -> list[list[int]]:
         """Indices of the queries of each pack; unsupported ones first."""
-        posed, refused = self._posed(queries)
+        posed, refused = self._encode_queries(queries)
         packs = [[one.place for one in pack] for pack in self._packs(posed)]
         return [list(refused), *packs] if refused else packs
 
     def estimate_cost(self, queries: Sequence[Query], protocol: str) -> CostEstimate:
         """The estimated cost, from one timed pack."""
-        packs = self._packs(self._posed(queries)[0])
+        packs = self._packs(self._encode_queries(queries)[0])
         sizes = [len({one.tokens for one in pack}) * len(pack[0].tokens) for pack in packs]
         seconds = 0.0
         if packs:
             timed = len(packs) // 2
-            self._answered(packs[timed])  # the first pass also sets up kernels and threads
+            self._answer_pack(packs[timed])  # the first pass also sets up kernels and threads
             started = time.perf_counter()
-            self._answered(packs[timed])
+            self._answer_pack(packs[timed])
             seconds = (time.perf_counter() - started) * sum(sizes) / sizes[timed]
         return CostEstimate(sum(sizes), len(packs), seconds, self.memory_bytes(max(sizes, default=1)))
 
@@ -174,7 +174,9 @@ class TokenClassifierModel:
 
     # Sentences in tokens.
 
-    def _posed(self, queries: Sequence[Query]) -> tuple[list[_EncodedSentence], dict[int, UnsupportedQueryError]]:
+    def _encode_queries(
+        self, queries: Sequence[Query]
+    ) -> tuple[list[_EncodedSentence], dict[int, UnsupportedQueryError]]:
         """Encoded queries, and errors for unsupported ones by index."""
         reasons = {place: self._refusal(query) for place, query in enumerate(queries)}
         blanks = {
@@ -235,7 +237,7 @@ class TokenClassifierModel:
             n_texts += 1
         return packs
 
-    def _answered(self, pack: Sequence[_EncodedSentence]) -> dict[int, Answer | UnsupportedQueryError]:
+    def _answer_pack(self, pack: Sequence[_EncodedSentence]) -> dict[int, Answer | UnsupportedQueryError]:
         distinct = list({one.tokens: one for one in pack}.values())
         nats = dict(zip([one.tokens for one in distinct], self._nats(distinct), strict=True))
         return {one.place: _answer(one.groups, self.labels, nats[one.tokens]) for one in pack}

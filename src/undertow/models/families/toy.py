@@ -158,8 +158,8 @@ class ToyModel:
 
     def _answer(self, query: GeneratedQuery) -> Answer | UnsupportedQueryError:
         if isinstance(query, MultipleChoiceQuery):
-            return _chosen(query)
-        return _written(query) if isinstance(query, ConstrainedGenerateQuery) else self._pronoun(query)
+            return _choose_label(query)
+        return _write_passage(query) if isinstance(query, ConstrainedGenerateQuery) else self._pronoun(query)
 
     def _pronoun(self, query: GenerateQuery) -> Answer:
         shares = self._shares(query.prompt)
@@ -221,7 +221,7 @@ class ToyModel:
         return 1024 * budget_tokens
 
 
-def _chosen(query: MultipleChoiceQuery) -> Answer | UnsupportedQueryError:
+def _choose_label(query: MultipleChoiceQuery) -> Answer | UnsupportedQueryError:
     """The label of the largest share."""
     labels = [label.strip() for label in query.labels]
     read = [TOKEN.findall(label)[0] for label in labels] if query.first_token else labels
@@ -232,7 +232,7 @@ def _chosen(query: MultipleChoiceQuery) -> Answer | UnsupportedQueryError:
     return Answer(nats, 1.0 - LISTED_SHARE, text=labels[nats.index(max(nats))])
 
 
-def _written(query: ConstrainedGenerateQuery) -> Answer | UnsupportedQueryError:
+def _write_passage(query: ConstrainedGenerateQuery) -> Answer | UnsupportedQueryError:
     """The passage, or the first half of it."""
     words = list(re.finditer(r"\S+", query.passage))
     if not words:

@@ -29,7 +29,7 @@ from undertow.models.generation.decoding_state import (
     Nats,
     Open,
     Stops,
-    chosen,
+    choose_label,
     decode_step,
     forced_generate_kwargs,
     nexts,
@@ -102,7 +102,7 @@ class ConstrainedDecoder:
         if refused:
             yield refused
         for pack in self._packs(prompts, warm=True):
-            yield self._answered(pack, protocol)
+            yield self._answer_pack(pack, protocol)
 
     def packs(self, queries: Sequence[MultipleChoiceQuery | ConstrainedGenerateQuery]) -> Iterator[list[int]]:
         """Indices of the queries of each pack, unsupported ones first.
@@ -128,10 +128,10 @@ class ConstrainedDecoder:
             return CostEstimate(0, 0, 0.0, weights_bytes)
         sizes = [_size(pack) for pack in packs]
         timed = len(packs) // 2
-        self._answered(packs[timed])  # the first pass also sets up kernels and threads
+        self._answer_pack(packs[timed])  # the first pass also sets up kernels and threads
         self.trunk = None
         started = time.perf_counter()
-        self._answered(packs[timed])
+        self._answer_pack(packs[timed])
         seconds = (time.perf_counter() - started) * sum(sizes) / sizes[timed]
         passes = sum(1 if pack[0].trie else max(prompt.max_tokens for prompt in pack) for pack in packs)
         return CostEstimate(
@@ -196,7 +196,7 @@ class ConstrainedDecoder:
     def _forward_tokens(self) -> int:
         return GPU_FORWARD_TOKENS if self.decoder.network.device.type == "cuda" else CPU_FORWARD_TOKENS
 
-    def _answered(
+    def _answer_pack(
         self, pack: Sequence[EncodedPrompt], protocol: str = EXACT
     ) -> dict[int, Answer | UnsupportedQueryError]:
         import torch
@@ -205,9 +205,11 @@ class ConstrainedDecoder:
         with torch.inference_mode(), oom_errors():
             if pack[0].trie is not None:
                 nats = self._nexts(pack) if in_tree else self._nexts_plain(pack)
-                return {prompt.place: chosen(prompt, nats, self.prompt_encoder.tokenizer, protocol) for prompt in pack}
+                return {
+                    prompt.place: choose_label(prompt, nats, self.prompt_encoder.tokenizer, protocol) for prompt in pack
+                }
             if isinstance(pack[0].query, ConstrainedGenerateQuery) and pack[0].query.constraint == BEST_SPAN:
-                return self._searched(pack, in_tree=in_tree)
+                return self._search_pack(pack, in_tree=in_tree)
             sequences = [DecodingState.from_prompt(prompt) for prompt in pack]
             if in_tree:
                 self._write(sequences)
@@ -304,7 +306,9 @@ class ConstrainedDecoder:
 
     # Search.
 
-    def _searched(self, pack: Sequence[EncodedPrompt], *, in_tree: bool) -> dict[int, Answer | UnsupportedQueryError]:
+    def _search_pack(
+        self, pack: Sequence[EncodedPrompt], *, in_tree: bool
+    ) -> dict[int, Answer | UnsupportedQueryError]:
         """The most probable span of each passage, with or without a cache."""
         paths = [prompt.tokens for prompt in pack]
         grown = self._grown(paths) if in_tree else None

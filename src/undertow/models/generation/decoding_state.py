@@ -135,7 +135,7 @@ def end_nats(logits: torch.Tensor, norms: torch.Tensor, ends: frozenset[int]) ->
     return (logits[:, sorted(ends)].logsumexp(-1) - norms).double()
 
 
-def chosen(prompt: EncodedPrompt, nats: Nats, tokenizer: Any, protocol: str) -> Answer | UnsupportedQueryError:
+def choose_label(prompt: EncodedPrompt, nats: Nats, tokenizer: Any, protocol: str) -> Answer | UnsupportedQueryError:
     """The greedily decoded label and the log-probabilities of all; under protocol `paper` it may be part of a label."""
     trie, query = prompt.trie, prompt.query
     if trie is None or not isinstance(query, MultipleChoiceQuery):
@@ -248,7 +248,7 @@ class DecodingState:
 
     def advance(self, logits: torch.Tensor, norm: float, ends: frozenset[int]) -> None:
         """Choose the next token or the end from the logits of one step [vocabulary]."""
-        chosen = self._sampled(logits, ends) if self.query.temperature else self._most_probable(logits, ends)
+        chosen = self._sample(logits, ends) if self.query.temperature else self._most_probable(logits, ends)
         if chosen in ends or chosen == END:
             nats = float(logits[sorted(ends)].logsumexp(-1)) if ends else -math.inf
             self.done = True
@@ -277,7 +277,7 @@ class DecodingState:
             return best
         return END if float(logits[sorted(ends)].logsumexp(-1)) > float(logits[best]) else best
 
-    def _sampled(self, logits: torch.Tensor, ends: frozenset[int]) -> int:
+    def _sample(self, logits: torch.Tensor, ends: frozenset[int]) -> int:
         """Sample from the `top_k` most probable allowed tokens at the temperature."""
         tokens = self._tokens(frozenset() if self.state.may_end else ends)
         if tokens is not None and self.state.may_end:

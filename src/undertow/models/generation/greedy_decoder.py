@@ -114,7 +114,7 @@ class GreedyDecoder:
         if refused:
             yield refused
         for pack in self._packs(prompts):
-            written = self._written(pack, PAPER_TOP if protocol == PAPER else 0)
+            written = self._decode_pack(pack, PAPER_TOP if protocol == PAPER else 0)
             yield {prompt.place: self._answer(prompt, one) for prompt, one in zip(pack, written, strict=True)}
 
     def packs(self, queries: Sequence[GenerateQuery], tokens_of: Callable[[str], list[int]]) -> list[list[int]]:
@@ -134,7 +134,7 @@ class GreedyDecoder:
         sizes = [_size(pack) for pack in packs]
         timed = packs[len(packs) // 2]
         started = time.perf_counter()
-        self._written(timed, 0)
+        self._decode_pack(timed, 0)
         seconds = (time.perf_counter() - started) * sum(sizes) / sizes[len(packs) // 2]
         passes = sum(1 + max(prompt.query.max_tokens for prompt in pack) for pack in packs)
         return CostEstimate(
@@ -223,7 +223,7 @@ class GreedyDecoder:
         """Maximum columns in the cache of one pack."""
         return GPU_TREE_TOKENS if self.network.device.type == "cuda" else CPU_TREE_TOKENS
 
-    def _written(self, pack: Sequence[_Prompt], top: int) -> list[_DecodedPrompt]:
+    def _decode_pack(self, pack: Sequence[_Prompt], top: int) -> list[_DecodedPrompt]:
         import torch
 
         max_tokens = pack[0].query.max_tokens

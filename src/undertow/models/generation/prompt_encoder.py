@@ -125,14 +125,14 @@ class PromptEncoder:
         prompts: list[EncodedPrompt] = []
         refused: dict[int, UnsupportedQueryError] = {}
         for place, query in enumerate(queries):
-            prompt = self._prompted(place, query)
+            prompt = self._encode_prompt(place, query)
             if isinstance(prompt, UnsupportedQueryError):
                 refused[place] = prompt
             else:
                 prompts.append(prompt)
         return prompts, refused
 
-    def _prompted(
+    def _encode_prompt(
         self, place: int, query: MultipleChoiceQuery | ConstrainedGenerateQuery
     ) -> EncodedPrompt | UnsupportedQueryError:
         """The query with as many of its last examples as fit, by bisection."""
@@ -229,10 +229,10 @@ class PromptEncoder:
         if (text, behind) not in self._passages:
             if len(self._passages) >= PASSAGES_KEPT:
                 self._passages.clear()
-            self._passages[text, behind] = self._spelled(text, behind)
+            self._passages[text, behind] = self._encode_passage(text, behind)
         return self._passages[text, behind]
 
-    def _spelled(self, text: str, behind: str) -> Passage | UnsupportedQueryError:
+    def _encode_passage(self, text: str, behind: str) -> Passage | UnsupportedQueryError:
         """The tokens of a passage behind a stand-in, with a space if one comes before it."""
         if not text.strip():
             return UnsupportedQueryError("the passage that the answer is to be made of is empty")

@@ -24,7 +24,7 @@ from undertow.models.generation.decoding_state import (
     Nats,
     Open,
     Stops,
-    chosen,
+    choose_label,
     forced_generate_kwargs,
     nexts,
     reads_of,
@@ -76,7 +76,7 @@ class SourceEncoder(PromptEncoder):
     frame: Callable[[str], str] = str
     n_given: int = 1
 
-    def _prompted(
+    def _encode_prompt(
         self, place: int, query: MultipleChoiceQuery | ConstrainedGenerateQuery
     ) -> EncodedPrompt | UnsupportedQueryError:
         """The query with as many of its last examples as fit."""
@@ -102,15 +102,15 @@ class EncoderDecoder(Protocol):
     network: Any
     limits: BatchLimits
 
-    def seen(self, sources: Ints) -> torch.Tensor:
+    def encode_sources(self, sources: Ints) -> torch.Tensor:
         """Encoder states of texts of one length [source, position, width]."""
         ...
 
-    def logits_at(self, seen: torch.Tensor, tokens: Ints, places: Ints) -> Iterator[torch.Tensor]:
+    def logits_at(self, states: torch.Tensor, tokens: Ints, places: Ints) -> Iterator[torch.Tensor]:
         """Logits at some positions of the decoder's rows, in slices [place, vocabulary], in float32.
 
         Args:
-            seen: encoder states of each row [row, position, width].
+            states: encoder states of each row [row, position, width].
             tokens: [row, position].
             places: flat positions, row x length + position [place].
         """
@@ -145,7 +145,7 @@ class Seq2SeqDecoder:
         if refused:
             yield refused
         for pack in self._packs(prompts):
-            yield self._answered(pack, protocol)
+            yield self._answer_pack(pack, protocol)
 
     def packs(self, queries: Sequence[MultipleChoiceQuery | ConstrainedGenerateQuery]) -> list[list[int]]:
         """Indices of the queries of each pack; unsupported ones first."""
@@ -157,13 +157,13 @@ class Seq2SeqDecoder:
         """The estimated cost, from one timed pack."""
         prompts, _ = self.prompt_encoder.prompts(queries)
         packs = self._packs(prompts)
-        sizes = [sum(len(row[0].tokens) + self._n_written(row) for row in pack) for pack in packs]
+        sizes = [sum(len(row[0].tokens) + self._n_decoder_tokens(row) for row in pack) for pack in packs]
         seconds = 0.0
         if packs:
             timed = len(packs) // 2
-            self._answered(packs[timed])  # the first pass also sets up kernels and threads
+            self._answer_pack(packs[timed])  # the first pass also sets up kernels and threads
             started = time.perf_counter()
-            self._answered(packs[timed])
+            self._answer_pack(packs[timed])
             seconds = (time.perf_counter() - started) * sum(sizes) / sizes[timed]
         n_passes = sum(map(_n_passes, packs))
         return CostEstimate(sum(sizes), n_passes, seconds, self.reader.memory_bytes(max(sizes, default=1)))
@@ -180,12 +180,12 @@ class Seq2SeqDecoder:
         rows: dict[Source, list[EncodedPrompt]] = {}
         for prompt in prompts:
             rows.setdefault(prompt.tokens, []).append(prompt)
-        return batches_of(rows, self._n_written, self.reader.limits.budget_tokens)
+        return batches_of(rows, self._n_decoder_tokens, self.reader.limits.budget_tokens)
 
-    def _n_written(self, row: Sequence[EncodedPrompt]) -> int:
+    def _n_decoder_tokens(self, row: Sequence[EncodedPrompt]) -> int:
         return sum(len(self.given) + prompt.own_tokens for prompt in row)
 
-    def _answered(
+    def _answer_pack(
         self, pack: Sequence[Sequence[EncodedPrompt]], protocol: str = EXACT
     ) -> dict[int, Answer | UnsupportedQueryError]:
         import torch
@@ -194,42 +194,42 @@ class Seq2SeqDecoder:
         for prompt in (prompt for row in pack for prompt in row):
             sorts[sort_of(prompt)].append(prompt)
         with torch.inference_mode(), oom_errors():
-            seen = _SourceStates(
+            source_states = _SourceStates(
                 {row[0].tokens: at for at, row in enumerate(pack)},
-                self.reader.seen(np.array([row[0].tokens for row in pack], dtype=np.int64)),
+                self.reader.encode_sources(np.array([row[0].tokens for row in pack], dtype=np.int64)),
             )
-            nats = self._nexts(sorts["choice"], seen)
+            nats = self._nexts(sorts["choice"], source_states)
             answers = {
-                prompt.place: chosen(prompt, nats, self.prompt_encoder.tokenizer, protocol)
+                prompt.place: choose_label(prompt, nats, self.prompt_encoder.tokenizer, protocol)
                 for prompt in sorts["choice"]
             }
             sequences = [DecodingState.from_prompt(prompt) for prompt in sorts["writing"]]
             for start in range(0, len(sequences), MAX_SEQUENCES):
-                self._write(sequences[start : start + MAX_SEQUENCES], seen)
+                self._write(sequences[start : start + MAX_SEQUENCES], source_states)
             answers |= {sequence.prompt.place: sequence.answer(self.prompt_encoder.tokenizer) for sequence in sequences}
-            return answers | search_spans(sorts["search"], self._searching(sorts["search"], seen))
+            return answers | search_spans(sorts["search"], self._searching(sorts["search"], source_states))
 
     # Choices.
 
-    def _nexts(self, prompts: Sequence[EncodedPrompt], seen: _SourceStates) -> Nats:
+    def _nexts(self, prompts: Sequence[EncodedPrompt], source_states: _SourceStates) -> Nats:
         """Log-probabilities at every inner node of every choice, by encoder input and path."""
         reads = reads_of(prompts)
         nats: Nats = {}
         rows = _rows_of(sorted(reads))
         for start in range(0, len(rows), MAX_SEQUENCES):
             at_once = rows[start : start + MAX_SEQUENCES]
-            sources = [row[-1][: seen.length] for row in at_once]
-            written = [row[-1][seen.length :] for row in at_once]
+            sources = [row[-1][: source_states.length] for row in at_once]
+            written = [row[-1][source_states.length :] for row in at_once]
             paths = [(number, path) for number, row in enumerate(at_once) for path in row]
-            places = [(number, len(path) - seen.length) for number, path in paths]
+            places = [(number, len(path) - source_states.length) for number, path in paths]
             left = iter([path for _, path in paths])
-            for logits in self._read(seen.rows(sources), written, places):
+            for logits in self._read(source_states.rows(sources), written, places):
                 read_paths = [next(left) for _ in logits]
                 nats |= nexts(logits, [(path, row, reads[path]) for row, path in enumerate(read_paths)], self.ends)
         return nats
 
     def _read(
-        self, seen: torch.Tensor, written: Sequence[tuple[int, ...]], places: Sequence[tuple[int, int]]
+        self, states: torch.Tensor, written: Sequence[tuple[int, ...]], places: Sequence[tuple[int, int]]
     ) -> Iterator[torch.Tensor]:
         """Logits after `n_written` tokens of a row, in slices [place, vocabulary].
 
@@ -240,16 +240,16 @@ class Seq2SeqDecoder:
         fill = self.given[:1]
         rows = [(*self.given, *tokens, *fill * (longest - len(tokens))) for tokens in written]
         at = [row * (n_given + longest) + n_given - 1 + n_written for row, n_written in places]
-        return self.reader.logits_at(seen, np.array(rows, dtype=np.int64), np.array(at, dtype=np.int64))
+        return self.reader.logits_at(states, np.array(rows, dtype=np.int64), np.array(at, dtype=np.int64))
 
     # Writing.
 
-    def _write(self, sequences: Sequence[DecodingState], seen: _SourceStates) -> None:
+    def _write(self, sequences: Sequence[DecodingState], source_states: _SourceStates) -> None:
         """Generate answers with the network's `generate`, which gets each chosen token."""
         import torch
         from transformers.modeling_outputs import BaseModelOutput
 
-        states = seen.rows([sequence.prompt.tokens for sequence in sequences])
+        states = source_states.rows([sequence.prompt.tokens for sequence in sequences])
         self.reader.network.generate(
             encoder_outputs=BaseModelOutput(last_hidden_state=states),
             attention_mask=torch.ones(states.shape[:2], dtype=torch.int64, device=states.device),
@@ -260,13 +260,13 @@ class Seq2SeqDecoder:
     # Search.
 
     def _searching(
-        self, prompts: Sequence[EncodedPrompt], seen: _SourceStates
+        self, prompts: Sequence[EncodedPrompt], source_states: _SourceStates
     ) -> Callable[[Sequence[Open]], list[dict[int, float]]]:
         """Expand spans, each as a row of the decoder."""
         import torch
 
         def expand(wanted: Sequence[Open]) -> list[dict[int, float]]:
-            states = seen.rows([prompts[at].tokens for at, _, _ in wanted])
+            states = source_states.rows([prompts[at].tokens for at, _, _ in wanted])
             written = [tokens for _, tokens, _ in wanted]
             ends_of_rows = [(row, len(tokens)) for row, tokens in enumerate(written)]
             logits = torch.cat(list(self._read(states, written, ends_of_rows)))

@@ -276,12 +276,12 @@ class OpenAIClient:
             if tried > self._patience(outcome):
                 return self._lost(outcome, tried)
             await self._wait(outcome, tried)
-        return self._stopped()
+        return self._stop_error()
 
     def _lost(self, fault: AttemptFailure, tried: int) -> RequestFailedError:
         return RequestFailedError(f"{self.address.host}: {fault.reason}, at the last of {tried} attempts")
 
-    def _stopped(self) -> RequestFailedError:
+    def _stop_error(self) -> RequestFailedError:
         return RequestFailedError(f"{self.address.host}: the run was stopped before the answer")
 
     def _patience(self, fault: AttemptFailure) -> int:
@@ -315,7 +315,7 @@ class OpenAIClient:
             tried += 1
             self._check_fixable(reply)
             if isinstance(reply, bytes):
-                parsed = _parsed(reply)
+                parsed = _parse_json(reply)
                 return parsed if isinstance(parsed, Mapping) else None
             if isinstance(reply, StatusError):
                 if reply.status == NOT_OFFERED or not reply.passes:
@@ -325,7 +325,7 @@ class OpenAIClient:
             if tried > self._patience(reply):
                 return self._lost(reply, tried)
             await self._wait(reply, tried)
-        return self._stopped()
+        return self._stop_error()
 
     async def _looked_up(self, path: str, body: Mapping[str, Any] | None) -> bytes:
         options: Any = {"headers": self._headers}
@@ -335,12 +335,12 @@ class OpenAIClient:
 
     async def _attempt(self, request: HTTPRequest) -> Mapping[str, Any] | AttemptFailure | UnsupportedQueryError:
         self.budget.take()
-        taken, sent = request.n_tokens, self._named(request)
+        taken, sent = request.n_tokens, self._server_params(request)
         try:
             reply = await self._exchanged(self._answered(sent, chat=request.chat))
             if isinstance(reply, bytes):
-                body = _parsed(reply)
-                taken = _counted(body, taken)
+                body = _parse_json(reply)
+                taken = _n_tokens(body, taken)
                 return (
                     body
                     if isinstance(body, Mapping)
@@ -356,7 +356,7 @@ class OpenAIClient:
         if reply.status in (400, 422) and refused[1] in sent and refused in OTHER_NAMES:
             self._names[refused] = OTHER_NAMES[refused]
             return AttemptFailure(f"refused the parameter {refused[1]}", free=True)
-        return self._judged(reply, chat=request.chat)
+        return self._handle_refusal(reply, chat=request.chat)
 
     async def _answered(self, sent: Mapping[str, Any], *, chat: bool) -> bytes:
         endpoint: Any = self._client.chat.completions if chat else self._client.completions
@@ -375,7 +375,7 @@ class OpenAIClient:
         except openai.APIStatusError as error:
             self.reached = True
             refusal = error.response
-            said = _error_of(_parsed(self._without_key(refusal.content)))
+            said = _error_of(_parse_json(self._without_key(refusal.content)))
             return StatusError(refusal.status_code, said, _retry_after_s(refusal.headers))
         except (openai.APIConnectionError, TimeoutError, UnreadableError) as error:
             nothing = why_nothing_came(error, self.timeout_s)
@@ -387,11 +387,11 @@ class OpenAIClient:
         """The response without the key, which a server may echo, since answers are stored."""
         return content.replace(self.key.encode(), b"(key)") if len(self.key) >= LONG_KEY_CHARS else content
 
-    def _named(self, request: HTTPRequest) -> dict[str, Any]:
+    def _server_params(self, request: HTTPRequest) -> dict[str, Any]:
         named = {self._names.get((request.chat, name), name): value for name, value in request.params.items()}
         return {name: value for name, value in named.items() if name}
 
-    def _judged(self, refusal: StatusError, *, chat: bool) -> AttemptFailure | UnsupportedQueryError:
+    def _handle_refusal(self, refusal: StatusError, *, chat: bool) -> AttemptFailure | UnsupportedQueryError:
         """How to handle an error status.
 
         Raises:
@@ -452,7 +452,7 @@ class OpenAIClient:
         return "" if any(part in line for part in parts) else line[:MAX_MESSAGE_CHARS]
 
 
-def _parsed(content: bytes) -> Any:
+def _parse_json(content: bytes) -> Any:
     try:
         return json.loads(content)
     except (ValueError, RecursionError):
@@ -467,7 +467,7 @@ def _error_of(body: Any) -> Mapping[str, Any]:
     return error if isinstance(error, Mapping) else {"message": error}
 
 
-def _counted(body: Any, estimate: int) -> int:
+def _n_tokens(body: Any, estimate: int) -> int:
     usage = body.get("usage") if isinstance(body, Mapping) else None
     if not isinstance(usage, Mapping):
         return estimate

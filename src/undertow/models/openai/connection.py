@@ -98,13 +98,13 @@ async def _bounded(response: Any) -> None:
     if response.headers.get("content-encoding", "identity").strip().lower() != "identity":
         # A few compressed bytes can expand beyond memory.
         raise UnreadableError("a compressed response, which was not requested")
-    response.stream = _limited(response.stream)
+    response.stream = _limit_size(response.stream)
 
 
-def _limited(stream: Any) -> Any:
+def _limit_size(stream: Any) -> Any:
     from httpx2 import AsyncByteStream
 
-    class Limited(AsyncByteStream):
+    class LimitedStream(AsyncByteStream):
         async def __aiter__(self) -> AsyncIterator[bytes]:
             n_bytes = 0
             async for chunk in stream:
@@ -116,7 +116,7 @@ def _limited(stream: Any) -> Any:
         async def aclose(self) -> None:
             await stream.aclose()
 
-    return Limited()
+    return LimitedStream()
 
 
 def why_nothing_came(error: BaseException, timeout_s: float) -> ConnectionFailure:

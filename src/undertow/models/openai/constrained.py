@@ -219,9 +219,9 @@ class ServerDecoder:
     # Requests.
 
     async def ask(
-        self, client: http.OpenAIClient, query: ConstrainedQuery, seen: Callable[[Mapping[str, Any]], None]
+        self, client: http.OpenAIClient, query: ConstrainedQuery, note_model: Callable[[Mapping[str, Any]], None]
     ) -> Answer | UnsupportedQueryError | RequestFailedError:
-        """The answer, with as many of the last examples as fit; calls `seen` with each response.
+        """The answer, with as many of the last examples as fit; calls `note_model` with each response.
 
         Raises:
             UndertowError: no further request can succeed.
@@ -229,20 +229,20 @@ class ServerDecoder:
         wanted = await self._wanted(client, query)
         if not isinstance(wanted, _DecodingRequest):
             return wanted
-        outcome = await self._with_room(client, wanted, seen)
+        outcome = await self._with_room(client, wanted, note_model)
         if isinstance(outcome, http.GrammarError) and wanted.by_tokens:  # of tokens: llama.cpp before December 2025
             self._reads_tokens = False
-            return await self.ask(client, query, seen)
+            return await self.ask(client, query, note_model)
         return outcome
 
     async def _with_room(
-        self, client: http.OpenAIClient, wanted: _DecodingRequest, seen: Callable[[Mapping[str, Any]], None]
+        self, client: http.OpenAIClient, wanted: _DecodingRequest, note_model: Callable[[Mapping[str, Any]], None]
     ) -> Answer | UnsupportedQueryError | RequestFailedError:
         query = wanted.query
         for n_dropped in range(len(query.shots) + 1):
             text = "".join((*query.shots[n_dropped:], query.prompt))
             request = http.HTTPRequest(query.chat, wanted.params(text), n_tokens_of(text) + wanted.max_tokens)
-            outcome = await client.ask(request, lambda body: self._read(client, wanted, body, seen))
+            outcome = await client.ask(request, lambda body: self._read(client, wanted, body, note_model))
             if not isinstance(outcome, http.PromptTooLongError):
                 return replace(outcome, n_dropped_shots=n_dropped) if isinstance(outcome, Answer) else outcome
         return wanted.too_long
@@ -272,7 +272,7 @@ class ServerDecoder:
     async def _wanted_label(
         self, client: http.OpenAIClient, query: MultipleChoiceQuery
     ) -> _DecodingRequest | RequestFailedError:
-        labels = _spelled(query)
+        labels = _labels(query)
         spellings: list[Spelling] = []
         for label in labels if self.server == LLAMA_CPP and self._reads_tokens else ():
             spelling = await self._spelling(client, label)
@@ -325,7 +325,7 @@ class ServerDecoder:
         client: http.OpenAIClient,
         wanted: _DecodingRequest,
         body: Mapping[str, Any],
-        seen: Callable[[Mapping[str, Any]], None],
+        note_model: Callable[[Mapping[str, Any]], None],
     ) -> Answer | UnsupportedQueryError:
         """The answer in a response.
 
@@ -339,7 +339,7 @@ class ServerDecoder:
             self._kept = True
             self._by_tokens = self._by_tokens or wanted.by_tokens
             self._by_letters = self._by_letters or not wanted.by_tokens
-        seen(body)
+        note_model(body)
         return answer
 
 
@@ -407,8 +407,8 @@ class _DecodingRequest:
         if not text and finish != "stop":
             raise IncompleteResponseError("a response with nothing in it")
         if isinstance(self.query, MultipleChoiceQuery):
-            return _chosen(self.query, text, choice) or _outside(quotable(text), "none of the labels")
-        return self._written(text, quotable(text), cut=finish == "length")
+            return _chosen_label(self.query, text, choice) or _outside(quotable(text), "none of the labels")
+        return self._read_text(text, quotable(text), cut=finish == "length")
 
     def _ran_out(self, body: Mapping[str, Any]) -> bool:
         """Whether the context was full before the answer ended; vLLM refuses such a prompt, llama.cpp starts to answer."""
@@ -416,7 +416,7 @@ class _DecodingRequest:
         n_tokens = usage.get("completion_tokens") if isinstance(usage, Mapping) else None
         return self.server == LLAMA_CPP and isinstance(n_tokens, int) and n_tokens < self.max_tokens
 
-    def _written(self, text: str, quotable: str, *, cut: bool) -> Answer | UnsupportedQueryError:
+    def _read_text(self, text: str, quotable: str, *, cut: bool) -> Answer | UnsupportedQueryError:
         """The answer, or why it is invalid; `quotable` is the text for messages."""
         query = self.query
         if not isinstance(query, ConstrainedGenerateQuery) or query.constraint == UNCONSTRAINED:
@@ -485,12 +485,12 @@ def _lead(query: ConstrainedGenerateQuery) -> str:
     return "" if query.chat or query.display_text()[-1:].isspace() else " "
 
 
-def _spelled(query: MultipleChoiceQuery) -> tuple[str, ...]:
+def _labels(query: MultipleChoiceQuery) -> tuple[str, ...]:
     """The labels in an answer: with their leading space unless the answer is a chat message."""
     return tuple(label.strip() for label in query.labels) if query.chat else query.labels
 
 
-def _chosen(query: MultipleChoiceQuery, text: str, choice: Mapping[str, Any]) -> Answer | None:
+def _chosen_label(query: MultipleChoiceQuery, text: str, choice: Mapping[str, Any]) -> Answer | None:
     """The chosen label; None if the text is not a label."""
     said = text.strip()
     if said not in {label.strip() for label in query.labels}:
@@ -506,13 +506,13 @@ def first_nats(query: MultipleChoiceQuery, steps: Iterable[TopLogprobs]) -> tupl
 
     All labels and one other token must be shown, or the probabilities may be those after the grammar.
     """
-    labels = _spelled(query)
+    labels = _labels(query)
     for step in steps:
         pairs = (*step.top, (step.token, step.logprob_nats))
-        seen = {token: nats for token, nats in pairs if nats > HIDDEN_NATS}
-        is_whole = any(not any(label.startswith(token) for label in labels) for token in seen if token)
-        if is_whole and all(label in seen for label in labels):
-            return tuple(seen[label] for label in labels)
+        shown = {token: nats for token, nats in pairs if nats > HIDDEN_NATS}
+        is_whole = any(not any(label.startswith(token) for label in labels) for token in shown if token)
+        if is_whole and all(label in shown for label in labels):
+            return tuple(shown[label] for label in labels)
     return None
 
 

@@ -87,10 +87,10 @@ def _kind(letter: str) -> str:
 
 def literal(text: str) -> str:
     """A text as a GBNF terminal."""
-    return f'"{"".join(map(_escaped, text))}"'
+    return f'"{"".join(map(_escape, text))}"'
 
 
-def _escaped(letter: str) -> str:
+def _escape(letter: str) -> str:
     if letter in ESCAPES or letter.isprintable():
         return ESCAPES.get(letter, letter)
     return f"\\u{ord(letter):04x}" if ord(letter) <= 0xFFFF else f"\\U{ord(letter):08x}"

@@ -114,7 +114,7 @@ class Vocabulary:
         model = getattr(getattr(self.tokenizer, "backend_tokenizer", None), "model", None)
         pieced = type(model).__name__ == "WordPiece"
         self._texts = {
-            number: _spaced(text, piece, pieced=pieced)
+            number: _with_space(text, piece, pieced=pieced)
             for number, text, piece in zip(numbers, decoded, pieces, strict=True)
         }
         # *mask* is a word and <mask> is not; nor is the end of a word.
@@ -128,7 +128,7 @@ class Vocabulary:
         self._tokens = {word: tuple(tokens) for word, tokens in spelled.items() if word}
 
 
-def _spaced(text: str, piece: str, *, pieced: bool) -> str:
+def _with_space(text: str, piece: str, *, pieced: bool) -> str:
     """A token's text, with a space before it if it begins a word."""
     if pieced and piece.startswith(CONTINUES):
         return text.removeprefix(CONTINUES)

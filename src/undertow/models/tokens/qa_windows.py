@@ -56,7 +56,7 @@ class Window:
     marks: tuple[int, ...]
 
     @property
-    def fed(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    def network_input(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
         """The input of the network; equal inputs give equal numbers."""
         return self.tokens, self.types
 
@@ -110,9 +110,9 @@ class EncodedQuestion:
     candidates: tuple[tuple[Piece, ...], ...]
 
     @property
-    def fed(self) -> tuple[tuple[tuple[int, ...], tuple[int, ...]], ...]:
+    def network_input(self) -> tuple[tuple[tuple[int, ...], tuple[int, ...]], ...]:
         """The inputs of the network [window]."""
-        return tuple(window.fed for window in self.windows)
+        return tuple(window.network_input for window in self.windows)
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,15 +146,18 @@ class QAEncoder:
         """Each query in tokens, or why it is not supported, in order."""
         texts = list(dict.fromkeys((query.question, query.passage) for query in queries))
         windows = dict(zip(texts, self._windows(texts), strict=True))
-        return [_posed(place, query, windows[query.question, query.passage]) for place, query in enumerate(queries)]
+        return [
+            _encode_question(place, query, windows[query.question, query.passage])
+            for place, query in enumerate(queries)
+        ]
 
     def _windows(self, texts: Sequence[tuple[str, str]]) -> Iterator[tuple[Window, ...] | UnsupportedQueryError]:
         for start in range(0, len(texts), AT_ONCE):
             some = texts[start : start + AT_ONCE]
-            for (question, passage), encoding in zip(some, self._coded(some), strict=True):
+            for (question, passage), encoding in zip(some, self._tokenize(some), strict=True):
                 yield self._windows_of(question, passage, encoding)
 
-    def _coded(self, texts: Sequence[tuple[str, str]], **options: Any) -> Any:
+    def _tokenize(self, texts: Sequence[tuple[str, str]], **options: Any) -> Any:
         """The tokenizer's encodings of each text, or of each window of one."""
         questions, passages = ([text[side] for text in texts] for side in (0, 1))
         pair = (questions, passages) if self.passage_last else (passages, questions)
@@ -178,7 +181,7 @@ class QAEncoder:
 
     def _cut(self, question: str, passage: str) -> Iterator[Window]:
         """Windows on a long passage, in the tokenizer's order."""
-        encodings = self._coded(
+        encodings = self._tokenize(
             [(question, passage)],
             truncation="only_second" if self.passage_last else "only_first",
             max_length=self.context_tokens,
@@ -209,7 +212,7 @@ class QAEncoder:
         )
 
 
-def _posed(
+def _encode_question(
     place: int, query: SpanQuery, windows: tuple[Window, ...] | UnsupportedQueryError
 ) -> EncodedQuestion | UnsupportedQueryError:
     if isinstance(windows, UnsupportedQueryError):
