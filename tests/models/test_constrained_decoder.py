@@ -682,7 +682,7 @@ def test_a_run_that_was_cut_off_goes_on(tmp_path: Path, monkeypatch: pytest.Monk
         answered.append(tuple(prompt.tokens for prompt in pack))
         return plain(self, pack, protocol)
 
-    monkeypatch.setattr(constrained_decoder.ConstrainedDecoder, "_answered", watched)
+    monkeypatch.setattr(constrained_decoder.ConstrainedDecoder, "_answer_pack", watched)
     stop_at = -1
     whole = answers(model(), mixture(), tmp_path / "whole")
     as_planned = list(answered)

@@ -302,7 +302,7 @@ def test_a_run_that_was_cut_off_answers_in_the_packs_of_one_that_was_not(
         seen.append(tuple(prompt.tokens for prompt in pack))
         return plain(self, pack, top)
 
-    monkeypatch.setattr(greedy_decoder.GreedyDecoder, "_written", noting)
+    monkeypatch.setattr(greedy_decoder.GreedyDecoder, "_decode_pack", noting)
     stop_at = -1
     whole = answers(opened(folder), prompts(), tmp_path / "whole")
     as_planned, stop_at = list(seen), 2
