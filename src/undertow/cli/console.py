@@ -20,7 +20,6 @@ from undertow.types import NOT_SEEN, as_json
 
 if TYPE_CHECKING:
     import pandas as pd
-    from rich.console import Console
 
     from undertow.causal.finding_assumptions import FindingAssumptions
     from undertow.runs.pipeline import Run
@@ -131,6 +130,7 @@ def say_table(rows: list[dict[str, Any]]) -> None:
         for row in [dict(zip(rows[0], rows[0], strict=True)), *rows]:
             say("\t".join(str(cell).replace("\t", r"\t") for cell in row.values()))
         return
+    from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
@@ -139,14 +139,27 @@ def say_table(rows: list[dict[str, Any]]) -> None:
         table.add_column(name, overflow="fold")
     for row in rows:
         table.add_row(*(Text(one_line(cell)) for cell in row.values()))
-    console().print(table)
+    Console().print(table)
 
 
-def console() -> Console:
-    """The Rich console that prints tables."""
-    from rich.console import Console
+def say_csv(rows: list[dict[str, Any]]) -> None:
+    """Print rows as CSV; missing values are empty cells."""
+    import pandas as pd
 
-    return Console()
+    from undertow.runs.folder.storage import csv_of
+
+    sys.stdout.write(csv_of(pd.DataFrame(without_nan(rows))))
+
+
+def check_figure(out: Path, *, overwrite: bool | None = None) -> None:
+    """Raise an UndertowError unless a figure may be written to this file; without `overwrite` the command has no such option."""
+    if out.suffix.lower() not in (".png", ".svg"):
+        raise UndertowError(f"{out}: the figure must be a .png or .svg file; name one with --out")
+    if not out.absolute().parent.is_dir():
+        raise UndertowError(f"{out}: its folder does not exist; create it, or name another file with --out")
+    if out.is_dir() or (out.exists() and not overwrite):
+        fix = ", or remove it" if overwrite is None else "" if out.is_dir() else ", or add --overwrite"
+        raise UndertowError(f"{out}: exists already; name another file with --out{fix}")
 
 
 Dtype = Annotated[
