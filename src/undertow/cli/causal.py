@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from undertow.cli.console import Json, check_figure, plain, progress_bar, say, say_json, say_table, stoppable, warn
+from undertow.cli.console import Json, check_figure, echo, plain, print_json, print_table, progress_bar, stoppable, warn
 from undertow.errors import UndertowError
 from undertow.types import as_json as dumps
 
@@ -57,7 +57,7 @@ def graph(
     blocks += ["\n  ".join([section.title, *section.lines]) for section in sections]
     typer.echo(plain("\n\n".join(blocks)))
     if out is not None:
-        say(f"Drawn: {out.resolve()}")
+        echo(f"Drawn: {out.resolve()}")
 
 
 def _parse_separation(text: str) -> tuple[str, str, tuple[str, ...]]:
@@ -118,7 +118,7 @@ def simulate(  # noqa: PLR0913 - one parameter for each option
     for model in models.values():
         _check_settings(model, changed)
     if graph:
-        _say_graphs(models, changed, as_json=as_json)
+        _print_graphs(models, changed, as_json=as_json)
         return
     if not (math.isfinite(draws) and draws.is_integer()):
         raise UndertowError(f"--draws {draws:g}: write a whole number, as in 1e6")
@@ -134,17 +134,17 @@ def simulate(  # noqa: PLR0913 - one parameter for each option
     result = cases[0].result
     if as_json:
         files = [str(path) for path in written]
-        say_json(
+        print_json(
             {"draws": result.n_draws, "seed": result.seed, "cases": [one.as_dict() for one in cases], "files": files}
         )
         return
-    say_table([row for one in cases for row in _result_rows(one)])
-    say(f"{result.n_draws:,} people drawn for each case, seed {seed}; brackets are 95% intervals.")
+    print_table([row for one in cases for row in _result_rows(one)])
+    echo(f"{result.n_draws:,} people drawn for each case, seed {seed}; brackets are 95% intervals.")
     for one in cases:
         for warning in one.result.warnings:
-            say(f"Warning: {one.model}{', ' if one.case else ''}{one.case}: {warning}.")
+            echo(f"Warning: {one.model}{', ' if one.case else ''}{one.case}: {warning}.")
     for path in written:
-        say(f"Written: {path.resolve()}")
+        echo(f"Written: {path.resolve()}")
 
 
 def _models(file: str) -> dict[str, StructuralCausalModel]:
@@ -189,7 +189,7 @@ def _check_settings(model: StructuralCausalModel, changed: Mapping[str, float]) 
                 )
 
 
-def _say_graphs(models: Mapping[str, StructuralCausalModel], changed: Mapping[str, float], *, as_json: bool) -> None:
+def _print_graphs(models: Mapping[str, StructuralCausalModel], changed: Mapping[str, float], *, as_json: bool) -> None:
     from undertow.causal.scm import implied_graph
 
     rows: list[dict[str, Any]] = [
@@ -198,12 +198,12 @@ def _say_graphs(models: Mapping[str, StructuralCausalModel], changed: Mapping[st
         for case, of_case in model.cases.items()
     ]
     if as_json:
-        say_json(rows)
+        print_json(rows)
         return
     for row in rows:
         # Of several, each line says in a comment of graphs whose it is, and can be read alone.
         whose = f"  # {row['model']}{', ' if row['case'] else ''}{row['case']}" if len(rows) > 1 else ""
-        say(f"{row['graph']}{whose}")
+        echo(f"{row['graph']}{whose}")
 
 
 def _result_rows(one: SimulatedCase) -> list[dict[str, Any]]:

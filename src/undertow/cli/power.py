@@ -12,12 +12,12 @@ import typer
 from undertow.cli.console import (
     Json,
     check_figure,
+    echo,
     one_line,
+    print_csv,
+    print_json,
+    print_table,
     progress_bar,
-    say,
-    say_csv,
-    say_json,
-    say_table,
     stoppable,
 )
 from undertow.errors import UndertowError
@@ -103,13 +103,13 @@ def power(  # noqa: PLR0913 - an option each
 
         write_figure(plan.drawing(), out)
     if as_json:
-        say_json(plan.as_dict())
+        print_json(plan.as_dict())
     elif as_csv:
-        say_csv([row for one in plan.curves for row in one.rows()])
+        print_csv([row for one in plan.curves for row in one.rows()])
     else:
-        _say(plan, is_default=all(number is None for number in given.values()))
+        _print(plan, is_default=all(number is None for number in given.values()))
         if out is not None:
-            say(f"Written: {one_line(out.resolve())}")
+            echo(f"Written: {one_line(out.resolve())}")
 
 
 def _check(given: Mapping[str, float | None], like: Path | None, group: str) -> None:
@@ -151,47 +151,47 @@ def _like(path: Path, group: str) -> ObservedNoise:
         raise UndertowError(f"--like {path}: {error}") from error
 
 
-def _say(plan: PowerPlan, *, is_default: bool) -> None:
+def _print(plan: PowerPlan, *, is_default: bool) -> None:
     for curve in plan.curves:
-        say(one_line(curve.covariate.summary()))
+        echo(one_line(curve.covariate.summary()))
         for note in (*curve.covariate.notes, curve.sizes.limitation()):
             if note:
-                say(one_line(note))
+                echo(one_line(note))
         if not curve.designs:
-            say(f"{one_line(curve.covariate.name)}: has no order, so it has no detectable change.")
-            say("")
+            echo(f"{one_line(curve.covariate.name)}: has no order, so it has no detectable change.")
+            echo("")
             continue
         first, last = (one_line(curve.covariate.values[at]) for at in (0, -1))
-        say(
+        echo(
             f"Smallest change from {first} to {last}, in percentage points, that is found (p < .05, before the correction for several "
             "tests) in 8 of 10 runs:"
         )
-        say_table(_table(curve))
+        print_table(_table(curve))
         own = curve.own
         if math.isfinite(own.change):
-            say(
+            echo(
                 f"As it stands, {own.n_sentences} {curve.sizes.noun}s and {own.n_values} values: {_digits(own.change)} points, "
                 f"{_digits(own.slope)} points a {curve.step}."
             )
-        say("")
+        echo("")
     numbers = plan.noise
     neighbours = ", ".join(
         f"{one_line(curve.covariate.name)} {curve.own.autocorrelation:.2g}" for curve in plan.curves if curve.designs
     )
-    say(
+    echo(
         f"Assumed: standard deviations of {numbers['text_sd']:.3g} points (a text around the line of its sentence), "
         f"{numbers['slopes_sd']:.3g} (sentences' own changes over the whole list) and {numbers['values_sd']:.3g} (a W value, for all "
         f"sentences alike); correlation of neighbouring values: {neighbours}."
     )
     if plan.observed is not None:
         about = plan.observed.group
-        say(
+        echo(
             f"So shows {one_line(about['pronoun'])} of {one_line(about['model'])} by {one_line(about['w_name'])}, with "
             f"{plan.observed.n_sentences} sentences and {plan.observed.n_values} values."
         )
         return
     default = "So does the default model on the published dates; others may be noisier. " if is_default else ""
-    say(f"{default}--like RUN takes the noise of a run.")
+    echo(f"{default}--like RUN takes the noise of a run.")
 
 
 def _table(curve: PowerCurve) -> list[dict[str, str]]:
