@@ -211,7 +211,7 @@ def recoverability(graph: Graph) -> Recoverability:
     if not selection or nx.is_d_separator(net, selection, {graph.label}, features):
         return Recoverability(recoverable=True)
     others = set(graph.observed) - features - {graph.label}
-    separator = _separator(net, selection, {graph.label}, features, others)
+    separator = _separator(net, selection, graph.label, features, others)
     return Recoverability(
         recoverable=False,
         open_paths=tuple(
@@ -300,7 +300,7 @@ def implied_independences(graph: Graph) -> tuple[Independence, ...]:
     net, selection = network(graph), set(graph.selection)
     independences = []
     for one, other in combinations(graph.observed, 2):
-        given = _separator(net, {one}, {other}, selection, set(graph.observed) - {one, other})
+        given = _separator(net, {one}, other, selection, set(graph.observed) - {one, other})
         if given is not None:
             independences.append(
                 Independence(one, other, tuple(node for node in graph.nodes if node in given - selection))
@@ -320,15 +320,19 @@ def _check_ends(graph: Graph, one: str, other: str) -> None:
         raise UndertowError(f"paths lead from one node to another, and {one} is named twice; name another node")
 
 
-def _separator(net: Any, one: set[str], other: set[str], included: set[str], others: set[str]) -> set[str] | None:
-    """Few nodes that separate two sets together with those that are included: none, one, or as many as are all needed."""
-    found: set[str] | None = nx.find_minimal_d_separator(
-        net, one, other, included=included, restricted=included | others
+def _separator(net: Any, one: set[str], other: str, included: set[str], others: set[str]) -> set[str] | None:
+    """Few nodes that separate some from one other, together with those that are included: none, one, or as many as are all needed."""
+    minimal: set[str] | None = nx.find_minimal_d_separator(
+        net, one, {other}, included=included, restricted=included | others
     )
-    if found is None or found <= included:
-        return found
-    with_one = (included | {node} for node in net if node in others)
-    return next((few for few in with_one if nx.is_d_separator(net, one, other, few)), found)
+    if minimal is None or minimal <= included:
+        return minimal
+    # A node that separates alone is on every path between them in the moral graph of their ancestors.
+    moral = nx.moral_graph(net.subgraph(with_ancestors(net, {*one, other, *included})))
+    moral.remove_nodes_from(included)
+    _, way = nx.multi_source_dijkstra(moral, one, other)
+    with_one = (included | {node} for node in net if node in others and node in way)
+    return next((few for few in with_one if nx.is_d_separator(net, one, {other}, few)), minimal)
 
 
 # Which paths are the task's own is a matter of their end at the label. From there, all others turn downwards before they meet a

@@ -23,7 +23,7 @@ from undertow.cli.console import (
 from undertow.errors import UndertowError
 
 if TYPE_CHECKING:
-    from undertow.audits.spurious_correlation.power import PowerCurve, PowerPlan
+    from undertow.audits.spurious_correlation.power_plan import PowerCurve, PowerPlan
     from undertow.metrics.power_planning import ObservedNoise
 
 DEFAULTS = {"text_sd": 4.7, "slopes_sd": 9.0, "values_sd": 4.8, "autocorrelation": 0.3}
@@ -89,7 +89,7 @@ def power(  # noqa: PLR0913 - an option each
     if out is not None:
         check_figure(out, overwrite=overwrite)
     from undertow.audits.spurious_correlation.audit import Settings
-    from undertow.audits.spurious_correlation.power import plan_power
+    from undertow.audits.spurious_correlation.power_plan import plan_power
 
     settings = Settings(
         challenge=name, w=w, inject=inject, w_scale=w_scale, data_dir=data_dir, options=options, words=words
@@ -131,7 +131,7 @@ def _check(given: Mapping[str, float | None], like: Path | None, group: str) -> 
 def _like(path: Path, group: str) -> ObservedNoise:
     """Estimate the noise of a run folder or a recorded table."""
     from undertow.audits.spurious_correlation import audit as spurious_correlation
-    from undertow.audits.spurious_correlation.power import noise_of
+    from undertow.audits.spurious_correlation.power_plan import noise_of
     from undertow.runs.folder.storage import read_record
     from undertow.runs.pipeline import observations_of
 
