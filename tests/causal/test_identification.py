@@ -291,7 +291,7 @@ def test_paths_are_counted_up_to_a_limit(monkeypatch: pytest.MonkeyPatch) -> Non
 
 def test_a_long_open_path_behind_many_closed_ones_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
     """W qualifies but for the common cause of the last statement, and the shortest paths end before it."""
-    monkeypatch.setattr(identification, "MAX_PATHS", 4)
+    monkeypatch.setattr("undertow.causal.paths.MAX_PATHS", 4)
     closed = "W -> A <- Y; W -> B <- Y; W -> C <- Y; W -> D <- Y"
     task = f"W -> X; W -> S; G -> S; G -> Y; [S]; {closed}"
     graph = read_graph(f"{task}; W <- (T) <- (U) -> (V) -> Y")

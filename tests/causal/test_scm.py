@@ -133,8 +133,8 @@ def test_names_may_be_of_any_script_and_are_normalised() -> None:
     ("line", "words"),
     [
         ("X := __import__('os').system('touch ran')", []),
-        ("X := G if S else 1", ["where("]),
-        ("X := nromal()", ["'nromal'", "did you mean 'normal'"]),
+        ("X := G if S else 1", ["where"]),
+        ("X := nromal()", ["'nromal'", "normal, uniform"]),
         ("X := normal(1)", ["0 or 2"]),
         ("X := min(G)", ["min", "2 to 20"]),
         ("X := " + "9" * 5000, ["too long"]),

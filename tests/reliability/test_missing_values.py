@@ -27,7 +27,7 @@ import undertow
 from conftest import Cli
 from helpers.scripted_model import Scripted
 from undertow import models
-from undertow.cli.console import say_run
+from undertow.cli.console import print_run
 from undertow.errors import UndertowError  # fmt: skip
 from undertow.models.base import EXACT, ModelHandle, UnsupportedQueryError
 from undertow.runs.pipeline import Run
@@ -441,7 +441,7 @@ def outputs(run: Run, capsys: pytest.CaptureFixture[str]) -> Iterator[tuple[str,
     """What a run says, by its place; the script of the page tests for numbers itself."""
     for as_json in (False, True):
         with contextlib.suppress(UndertowError):  # names a model without numbers
-            say_run(run, as_json=as_json)
+            print_run(run, as_json=as_json)
     yield "terminal", capsys.readouterr().out
     for path in run.folder.rglob("*"):
         if path.suffix in (".csv", ".json", ".html"):

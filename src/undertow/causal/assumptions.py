@@ -184,7 +184,7 @@ _ASSUMPTIONS: Mapping[str, tuple[Callable[[Graph, Candidate], Assumption], ...]]
 
 def first_path(ways: Iterable[Path]) -> str:
     """The first of some paths as it is written; where the search for them found none, what there is to say of it."""
-    return next((path.text for path in ways), f"a path that was not found in {paths.MAX_STEPS:,} steps")
+    return next((path.text for path in ways), f"a path that is not among the {paths.MAX_PATHS:,} shortest")
 
 
 def _is_one_way(path: Path) -> bool:

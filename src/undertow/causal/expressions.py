@@ -6,7 +6,6 @@ Knows numbers, names, noises and a fixed list of functions; knows nothing about 
 from __future__ import annotations
 
 import ast
-import difflib
 import functools
 import itertools
 import math
@@ -141,15 +140,6 @@ _NODES: Mapping[type[ast.AST], str] = {
     ast.NotEq: "!=",
 }
 
-_ADVICE: Mapping[type[ast.AST], str] = {
-    ast.BitXor: "write ** for a power",
-    ast.BitAnd: "write `and`",
-    ast.BitOr: "write `or`",
-    ast.Invert: "write `not`",
-    ast.IfExp: "write where(condition, this, that)",
-    ast.NamedExpr: "write one equation on a line",
-    ast.Constant: "write a number, 1 for true and 0 for false",
-}
 _SYNTAX = f"there are + - * / **, comparisons, and, or, not, the noises {', '.join(NOISES)} and the functions {', '.join(FUNCTIONS)}"
 
 
@@ -196,7 +186,7 @@ class _Parser:
 
     def _number(self, node: ast.Constant) -> float:
         if isinstance(node.value, bool) or not isinstance(node.value, int | float):
-            raise self._unsupported(node, node)
+            raise self._unsupported(node)
         try:
             number = float(node.value)
         except OverflowError:
@@ -223,11 +213,11 @@ class _Parser:
                 return self._chain(self._operator(operator, node), [self.parse(one, inner) for one in values])
             case ast.Compare():
                 return self._comparison(node, inner)
-        raise self._unsupported(node, node)
+        raise self._unsupported(node)
 
     def _operator(self, operator: ast.AST, node: ast.expr) -> str:
         if type(operator) not in _NODES:
-            raise self._unsupported(operator, node)
+            raise self._unsupported(node)
         return _NODES[type(operator)]
 
     def _chain(self, function: str, parts: list[Expression]) -> Expression:
@@ -244,7 +234,7 @@ class _Parser:
 
     def _call(self, node: ast.Call, inner: int) -> Expression:
         if not isinstance(node.func, ast.Name):
-            raise self._unsupported(node.func, node)
+            raise self._unsupported(node)
         name = node.func.id
         if node.keywords:
             raise UndertowError(f"{self._source(node)}: arguments have no names here; write them in their order")
@@ -257,9 +247,7 @@ class _Parser:
                 )
             return Noise(name, place, given)
         if name not in FUNCTIONS:
-            near = difflib.get_close_matches(name[:_QUOTED_LENGTH], [*NOISES, *FUNCTIONS], n=1)
-            hint = f" (did you mean {near[0]!r}?)" if near else ""
-            raise UndertowError(f"{name!r} is no function here{hint}; {_SYNTAX}")
+            raise UndertowError(f"{name!r} is no function here; {_SYNTAX}")
         _, least, most = FUNCTIONS[name]
         given = tuple(self.parse(one, inner) for one in node.args)
         if not least <= len(given) <= most:
@@ -267,8 +255,8 @@ class _Parser:
             raise UndertowError(f"{self._source(node)}: {name} takes {wanted} argument{'s' if most > 1 else ''}")
         return Application(name, given)
 
-    def _unsupported(self, part: ast.AST, node: ast.expr) -> UndertowError:
-        return UndertowError(f"{self._source(node)} is not for equations; {_ADVICE.get(type(part), _SYNTAX)}")
+    def _unsupported(self, node: ast.expr) -> UndertowError:
+        return UndertowError(f"{self._source(node)} is not for equations; {_SYNTAX}")
 
     def _source(self, node: ast.expr) -> str:
         return _quote(ast.get_source_segment(self._text, node) or self._text)

@@ -7,24 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import combinations, islice
+from itertools import combinations, islice, pairwise
 from typing import Any
 
 import networkx as nx
 
 from undertow.causal.graph import Arrow, Graph, network
-from undertow.causal.paths import (
-    MAX_PATHS,
-    Path,
-    PathStatus,
-    Search,
-    open_paths,
-    path_of,
-    paths_between,
-    reachable_nodes,
-    status_of_path,
-    with_ancestors,
-)
+from undertow.causal.paths import Path, PathStatus, open_paths, path_of, paths_between, status_of_path, with_ancestors
 from undertow.errors import UndertowError
 
 MAX_EXAMPLES = 30
@@ -135,11 +124,11 @@ def d_separated(graph: Graph, one: Collection[str], other: Collection[str], give
             raise UndertowError(f"whether nodes are d-separated: {name} stands there twice; leave it out on one side")
     if not sides[0] or not sides[1]:
         raise UndertowError("whether nodes are d-separated: two are needed; name one on either side")
-    return _are_d_separated(network(graph), *sides)
+    return bool(nx.is_d_separator(network(graph), *sides))
 
 
 def paths(graph: Graph, one: str, other: str) -> tuple[Path, ...]:
-    """The paths between two nodes, the shortest first, `MAX_PATHS` at most.
+    """The paths between two nodes, the shortest first, `paths.MAX_PATHS` at most.
 
     Raises:
         UndertowError: a name is no node's, or both are the same.
@@ -159,7 +148,7 @@ def path_status(graph: Graph, path: Path, given: Collection[str] = ()) -> PathSt
 
 
 def opened_by_selection(graph: Graph, one: str, other: str) -> tuple[Path, ...]:
-    """Paths between two nodes that are closed in the population and open in selected data, the `MAX_PATHS` shortest.
+    """Paths between two nodes that are closed in the population and open in selected data, the shortest first.
 
     Selection closes none: no arrow leaves it, so on a path it is nothing but a collider. What it opens are the open paths that have
     any collider.
@@ -168,8 +157,7 @@ def opened_by_selection(graph: Graph, one: str, other: str) -> tuple[Path, ...]:
         UndertowError: a name is no node's, or both are the same.
     """
     _check_ends(graph, one, other)
-    paths = open_paths(network(graph), one, other, Search(frozenset(graph.selection), needs_collider=True))
-    return tuple(islice(paths, MAX_PATHS))
+    return tuple(path for path, _ in open_paths(network(graph), one, other, graph.selection) if path.colliders)
 
 
 def directed_path(graph: Graph, one: str, other: str) -> Path | None:
@@ -219,17 +207,22 @@ def recoverability(graph: Graph) -> Recoverability:
     chance.
     """
     net, features = network(graph), set(graph.features)
-    if not graph.selection or _are_d_separated(net, set(graph.selection), {graph.label}, features):
+    selection = set(graph.selection)
+    if not selection or nx.is_d_separator(net, selection, {graph.label}, features):
         return Recoverability(recoverable=True)
-    search = Search(frozenset(features))
-    left_open = [
-        path for node in graph.selection for path in islice(open_paths(net, node, graph.label, search), MAX_EXAMPLES)
-    ]
+    others = set(graph.observed) - features - {graph.label}
+    separator = _separator(net, selection, graph.label, features, others)
     return Recoverability(
         recoverable=False,
-        open_paths=tuple(left_open),
-        external_covariates=_external_covariates(graph),
-        with_label_distribution=_are_d_separated(net, set(graph.selection), features, {graph.label}),
+        open_paths=tuple(
+            path
+            for node in graph.selection
+            for path, _ in islice(open_paths(net, node, graph.label, features), MAX_EXAMPLES)
+        ),
+        external_covariates=None
+        if separator is None
+        else tuple(node for node in graph.nodes if node in separator - features),
+        with_label_distribution=nx.is_d_separator(net, selection, features, {graph.label}),
     )
 
 
@@ -282,7 +275,11 @@ def covariate_candidate(graph: Graph, node: str) -> Candidate:
         raise UndertowError(f"{node} is among features, label and selection, and can be no W; name another node")
     net = network(graph)
     before = _open_in_population(net, graph, node)
-    search = Search(frozenset(graph.selection), frozenset(graph.features), needs_collider=True)
+    opened = (
+        path
+        for path, nodes in open_paths(net, node, graph.label, graph.selection)
+        if path.colliders and not _is_of_task(net, graph, nodes)
+    )
     connected = bool(before) or _connected_by_selection(graph, node)
     return Candidate(
         node=node,
@@ -294,28 +291,19 @@ def covariate_candidate(graph: Graph, node: str) -> Candidate:
         connected_in_population=bool(before),
         connected=connected,
         open_in_population=tuple(sorted(before.values(), key=lambda path: len(path.nodes))),
-        opened=tuple(islice(open_paths(net, node, graph.label, search), MAX_EXAMPLES)) if connected else (),
+        opened=tuple(islice(opened, MAX_EXAMPLES)) if connected else (),
     )
 
 
 def implied_independences(graph: Graph) -> tuple[Independence, ...]:
     """Independences of recorded nodes that selected data must show: one for each pair that has any, with few conditions."""
     net, selection = network(graph), set(graph.selection)
-    few = [frozenset[str](), *(frozenset({node}) for node in graph.observed)]
-    reached = {
-        (node, given): reachable_nodes(net, {node}, selection | given) for node in graph.observed for given in few
-    }
     independences = []
     for one, other in combinations(graph.observed, 2):
-        rest = set(graph.observed) - {one, other}
-        given: Collection[str] | None = next(
-            (some for some in few if some <= rest and other not in reached[one, some]), None
-        )
-        if given is None:
-            given = _minimal_separator(net, {one}, {other}, selection, rest)
+        given = _separator(net, {one}, other, selection, set(graph.observed) - {one, other})
         if given is not None:
             independences.append(
-                Independence(one, other, tuple(node for node in graph.nodes if node in set(given) - selection))
+                Independence(one, other, tuple(node for node in graph.nodes if node in given - selection))
             )
     return tuple(independences)
 
@@ -332,38 +320,34 @@ def _check_ends(graph: Graph, one: str, other: str) -> None:
         raise UndertowError(f"paths lead from one node to another, and {one} is named twice; name another node")
 
 
-def _are_d_separated(net: Any, one: Collection[str], other: Collection[str], given: Collection[str]) -> bool:
-    return reachable_nodes(net, one, given).isdisjoint(other)
-
-
-def _separator(net: Any, one: set[str], other: set[str], included: set[str], others: set[str]) -> set[str] | None:
-    """Few nodes that separate two sets together with those that are included: none, one, or as many as are all needed."""
-    for few in (set(), *({node} for node in net if node in others)):
-        if _are_d_separated(net, one, other, included | few):
-            return included | few
-    return _minimal_separator(net, one, other, included, others)
-
-
-def _minimal_separator(
-    net: Any, one: set[str], other: set[str], included: set[str], others: set[str]
-) -> set[str] | None:
-    separator: set[str] | None = nx.find_minimal_d_separator(
-        net, one, other, included=included, restricted=included | others
+def _separator(net: Any, one: set[str], other: str, included: set[str], others: set[str]) -> set[str] | None:
+    """Few nodes that separate some from one other, together with those that are included: none, one, or as many as are all needed."""
+    minimal: set[str] | None = nx.find_minimal_d_separator(
+        net, one, {other}, included=included, restricted=included | others
     )
-    return separator
-
-
-def _external_covariates(graph: Graph) -> tuple[str, ...] | None:
-    features = set(graph.features)
-    others = set(graph.observed) - features - {graph.label}
-    separator = _separator(network(graph), set(graph.selection), {graph.label}, features, others)
-    return None if separator is None else tuple(node for node in graph.nodes if node in separator - features)
+    if minimal is None or minimal <= included:
+        return minimal
+    # A node that separates alone is on every path between them in the moral graph of their ancestors.
+    moral = nx.moral_graph(net.subgraph(with_ancestors(net, {*one, other, *included})))
+    moral.remove_nodes_from(included)
+    _, way = nx.multi_source_dijkstra(moral, one, other)
+    with_one = (included | {node} for node in net if node in others and node in way)
+    return next((few for few in with_one if nx.is_d_separator(net, one, {other}, few)), minimal)
 
 
 # Which paths are the task's own is a matter of their end at the label. From there, all others turn downwards before they meet a
 # feature, or reach their other end before:
 #
 #     Y <- M <- G -> S <- X <- W   turns at G: counts            Y <- M <- X <- W   climbs to X: the task's own
+
+
+def _is_of_task(net: Any, graph: Graph, nodes: Sequence[Any]) -> bool:
+    for cause, effect in reversed(list(pairwise(nodes))):
+        if not net.has_edge(cause, effect):
+            return False
+        if cause in graph.features:
+            return True
+    return False
 
 
 def _open_in_population(net: Any, graph: Graph, node: str) -> Mapping[str, Path]:
@@ -408,16 +392,16 @@ def _connected_by_selection(graph: Graph, node: str) -> bool:
     """
     net, label = network(graph), graph.label
     if set(graph.features).isdisjoint(nx.ancestors(net, label)):
-        return not _are_d_separated(net, {node}, {label}, graph.selection)
+        return not nx.is_d_separator(net, {node}, {label}, set(graph.selection))
     above = with_ancestors(net, graph.selection)
     skeleton = net.subgraph(above).to_undirected(as_view=True)
-    ends = _first_above(net, node, above)
+    # The nodes above selection that are met first on the ways up from the node; itself if it is one.
+    ends = above & with_ancestors(nx.restricted_view(net, [], net.in_edges(above)), [node])
 
     def leads_on(top: Any, climb: Collection[Any]) -> bool:
-        return any(
-            child in above and child not in climb and _is_reachable(skeleton, child, ends, climb)
-            for child in net.successors(top)
-        )
+        parts = nx.connected_components(skeleton.subgraph(above - set(climb)))
+        reached = {child for part in parts if not ends.isdisjoint(part) for child in part}
+        return not reached.isdisjoint(net.successors(top))
 
     past_features = net.subgraph(set(net) - set(graph.features))
     tops = {top for top in with_ancestors(past_features, {label}) if leads_on(top, {top, label})}
@@ -428,33 +412,6 @@ def _connected_by_selection(graph: Graph, node: str) -> bool:
         if climb[-1] in tops and leads_on(climb[-1], climb):
             return True
         climbs += [(*climb, cause) for cause in past_features.predecessors(climb[-1]) if cause in useful]
-    return False
-
-
-def _first_above(net: Any, node: str, above: Collection[Any]) -> set[Any]:
-    """The nodes above selection that are met first on the ways up from a node; itself if it is one."""
-    first, seen, waiting = set(), {node}, [node]
-    while waiting:
-        at = waiting.pop()
-        if at in above:
-            first.add(at)
-            continue
-        causes = set(net.predecessors(at)) - seen
-        seen |= causes
-        waiting += causes
-    return first
-
-
-def _is_reachable(skeleton: Any, start: Any, ends: Collection[Any], blocked: Collection[Any]) -> bool:
-    """Whether one of the ends is reached past the blocked nodes, whichever way arrows point."""
-    seen, waiting = {start, *blocked}, [start]
-    while waiting:
-        at = waiting.pop()
-        if at in ends:
-            return True
-        fresh = set(skeleton[at]) - seen
-        seen |= fresh
-        waiting += fresh
     return False
 
 

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from undertow.causal.expressions import Noise, evaluate, standard_draws
-from undertow.causal.scm import Equation, StructuralCausalModel
+from undertow.causal.scm import Equation, StructuralCausalModel, implied_graph
 from undertow.errors import UndertowError
 from undertow.stats.correlation import ROUNDING_SHARE, RunningPearson
 from undertow.stats.intervals.proportions import wilson_interval
@@ -57,6 +57,22 @@ class Correlation:
     constant: tuple[str, ...] = ()
     heaviest_share: float = math.nan
 
+    def as_dict(self) -> dict[str, Any]:
+        """The correlation as values of a table's row."""
+        when = "after" if self.selected else "before"
+        return {"x": self.x, "y": self.y, "selection": when} | {
+            name: getattr(self, name) for name in ("r", "low", "high", "n")
+        }
+
+    @property
+    def text(self) -> str:
+        """Pearson's r and its interval, or why there is none."""
+        if math.isnan(self.r):
+            verb = "is" if len(self.constant) == 1 else "are"
+            return f"undefined: {' and '.join(self.constant)} {verb} constant" if self.constant else "undefined"
+        r, low, high = (f"{number + 0.0:.3f}".replace("-0.000", "0.000") for number in (self.r, self.low, self.high))
+        return f"{r} ({low} to {high})"
+
 
 @dataclass(frozen=True, slots=True)
 class Simulation:
@@ -95,6 +111,11 @@ class Simulation:
         raise KeyError((x, y))
 
     @property
+    def pairs(self) -> list[tuple[str, str]]:
+        """The pairs that the model compares."""
+        return [(one.x, one.y) for one in self.correlations if not one.selected]
+
+    @property
     def warnings(self) -> list[str]:
         """A sentence for each interval that tails make unreliable."""
         return [
@@ -105,23 +126,78 @@ class Simulation:
             if one.heaviest_share > max(HEAVY_SHARE, HEAVY_PEOPLE / one.n)
         ]
 
+
+@dataclass(frozen=True, slots=True)
+class SimulatedCase:
+    """One case of one model.
+
+    Attributes:
+        model, case: their names.
+        graph: what its equations imply.
+        result: the simulation.
+    """
+
+    model: str
+    case: str
+    graph: str
+    result: Simulation
+
     def rows(self) -> list[dict[str, Any]]:
         """A row for every correlation, with the share of people that it is of."""
-        selected = {"share": self.share, "share_low": self.share_low, "share_high": self.share_high}
-        everyone = dict.fromkeys(selected, 1.0)
+        result = self.result
+        settings = " ".join(f"{name}={repr(value).removesuffix('.0')}" for name, value in result.settings.items())
         return [
             {
-                "x": correlation.x,
-                "y": correlation.y,
-                "selection": "after" if correlation.selected else "before",
-                "r": correlation.r,
-                "low": correlation.low,
-                "high": correlation.high,
-                "n": correlation.n,
-                **(selected if correlation.selected else everyone),
+                "model": self.model,
+                "case": self.case,
+                "settings": settings,
+                "seed": result.seed,
+                **one.as_dict(),
+                "share": result.share if one.selected else 1.0,
+                "share_low": result.share_low if one.selected else 1.0,
+                "share_high": result.share_high if one.selected else 1.0,
             }
-            for correlation in self.correlations
+            for one in result.correlations
         ]
+
+    def as_dict(self) -> dict[str, Any]:
+        """The case as JSON-serialisable values."""
+        result = self.result
+        selected = {"n": result.n_selected, "share": result.share, "low": result.share_low, "high": result.share_high}
+        return {
+            "model": self.model,
+            "case": self.case,
+            "settings": dict(result.settings),
+            "graph": self.graph,
+            "selected": selected,
+            "warnings": result.warnings,
+            "correlations": [one.as_dict() for one in result.correlations],
+        }
+
+
+def simulate_cases(
+    models: Mapping[str, StructuralCausalModel],
+    draws: int,
+    seed: int,
+    settings: Mapping[str, float],
+    progress: Progress,
+) -> list[SimulatedCase]:
+    """Simulate every case of some models; a setting replaces a parameter of all.
+
+    Raises:
+        UndertowError: as `simulate`.
+    """
+    cases = [(name, case) for name, model in models.items() for case in model.cases]
+    simulated = []
+    for place, (name, case) in enumerate(cases):
+        chosen = {**models[name].cases[case], **settings}
+
+        def on_case(done: int, total: int, place: int = place) -> None:
+            progress(place * total + done, len(cases) * total)
+
+        result = simulate(models[name], draws, seed, chosen, on_case)
+        simulated.append(SimulatedCase(name, case, implied_graph(models[name], chosen), result))
+    return simulated
 
 
 def simulate(

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from undertow.cli.console import Json, one_line, say, say_list, warn
+from undertow.cli.console import Json, echo, one_line, print_rows, warn
 from undertow.errors import UndertowError
 
 DEFAULT_RUNS = Path("runs")
@@ -61,7 +61,7 @@ def app(  # noqa: PLR0913 - an option each
         )
 
     def opened(address: str) -> None:
-        say(f"Open {address} (Ctrl-C ends it)")
+        echo(f"Open {address} (Ctrl-C ends it)")
         if browser:
             import webbrowser
 
@@ -93,15 +93,15 @@ def annotate(
     if summary:
         rows = annotation.summary(run)
         if not rows and not as_json:
-            say(f"{one_line(run)}: nothing has been annotated yet; leave --summary out to begin")
+            echo(f"{one_line(run)}: nothing has been annotated yet; leave --summary out to begin")
         if not as_json:
             rows = [row | {name: f"{row[name]:.1f}" for name in ("percent", "low", "high")} for row in rows]
-        say_list(rows, as_json=as_json)
+        print_rows(rows, as_json=as_json)
         return
     if as_json:
         raise UndertowError("--json goes with --summary; leave it out to annotate")
-    server.serve_annotation(run, who or _account(), port, lambda url: say(f"Open {url} (Ctrl-C ends it)"))
-    say(f"Annotations: {(run / annotation.ANNOTATIONS).resolve()}")
+    server.serve_annotation(run, who or _account(), port, lambda url: echo(f"Open {url} (Ctrl-C ends it)"))
+    echo(f"Annotations: {(run / annotation.ANNOTATIONS).resolve()}")
 
 
 def _account() -> str:

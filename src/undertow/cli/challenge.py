@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections import Counter
 from itertools import chain
 from pathlib import Path
@@ -10,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from undertow.cli.console import Json, one_line, say, say_json, say_list, say_table, warn
+from undertow.cli.console import Json, echo, one_line, print_csv, print_json, print_rows, print_table, warn
 from undertow.errors import UndertowError
 
 
@@ -96,20 +95,16 @@ def show_challenge(  # noqa: PLR0913 - an option each
     if as_json:
         designs = {covariate.name: covariate.design_entry() for covariate in covariates}
         payload = {"challenge": title, "groups": groups, "covariates": designs, "w_notes": notes, "items": rows}
-        say_json(payload)
+        print_json(payload)
     elif as_csv:
-        import pandas as pd
-
-        from undertow.runs.folder.storage import csv_of
-
-        sys.stdout.write(csv_of(pd.DataFrame(rows)))
+        print_csv(rows)
     else:
         table = [{"w_name": row["w_name"], "w": row["w"], "text": row["text"]} for row in rows]
-        say_table(table)
+        print_table(table)
         words = "; ".join(f"{group}: {', '.join(forms)}" for group, forms in groups.items())
         for line in (*(covariate.summary() for covariate in covariates), *notes):
-            say(one_line(line))
-        say(f"{len(rows):,} texts; the blank takes {words}")
+            echo(one_line(line))
+        echo(f"{len(rows):,} texts; the blank takes {words}")
 
 
 def _without_blank(name: str, description_file: str, *, descriptions: bool) -> tuple[list[dict[str, str]], str]:
@@ -131,15 +126,11 @@ def _without_blank(name: str, description_file: str, *, descriptions: bool) -> t
 
 def _print_rows(rows: list[dict[str, str]], summary: str, *, as_json: bool, as_csv: bool) -> None:
     if as_csv:
-        import pandas as pd
-
-        from undertow.runs.folder.storage import csv_of
-
-        sys.stdout.write(csv_of(pd.DataFrame(rows)))
+        print_csv(rows)
         return
-    say_list(rows, as_json=as_json)
+    print_rows(rows, as_json=as_json)
     if not as_json:
-        say(summary)
+        echo(summary)
 
 
 def _numbered(rows: list[dict[str, str]]) -> str:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from undertow.cli.console import Json, progress_bar, say, say_json, say_table, stoppable
+from undertow.cli.console import Json, echo, print_json, print_table, progress_bar, stoppable
 
 if TYPE_CHECKING:
     from undertow.runs.compare.compare_folders import ComparedRuns
@@ -50,13 +50,13 @@ def compare(  # noqa: PLR0913 - an option for each choice
         page = compared.write(folder)
     if as_json:
         answer = {"folder": str(folder), "report": str(page), **comparing.plain_of(compared)}
-        say_json(answer)
+        print_json(answer)
         return
-    _say(compared)
-    say(f"Report: {page.resolve()}")
+    _print(compared)
+    echo(f"Report: {page.resolve()}")
 
 
-def _say(compared: ComparedRuns) -> None:
+def _print(compared: ComparedRuns) -> None:
     """Print the strongest differences as sentences and as a table, and count those that are equivalent or undecided."""
     from undertow.runs.compare.compare_folders import counts_of, rows_of
 
@@ -66,22 +66,22 @@ def _say(compared: ComparedRuns) -> None:
         [one.text for one in findings if not one.significant],
     )
     for text in significant[:MAX_ROWS]:
-        say(f"* {text}")
+        echo(f"* {text}")
     if len(significant) > MAX_ROWS:
         more = len(significant) - MAX_ROWS
-        say(f"* And {more:,} more {'difference' if more == 1 else 'differences'}; the page has all of them.")
+        echo(f"* And {more:,} more {'difference' if more == 1 else 'differences'}; the page has all of them.")
     for text in others:
-        say(f"- {text}")
+        echo(f"- {text}")
     for note in compared.notes:
-        say(note)
+        echo(note)
     several = [one for one in compared.comparisons if not one.identical]
     if len(compared.comparisons) > 1:
-        say("")
-        say("Every pair")
-        say_table(counts_of(compared.comparisons))
+        echo("")
+        echo("Every pair")
+        print_table(counts_of(compared.comparisons))
     rows = rows_of(compared.comparisons)[:MAX_ROWS] if several else []
     if rows:
         names = " and ".join(dict.fromkeys((several[0].candidate, several[0].baseline)))
-        say("")
-        say(f"The strongest differences{'' if len(compared.comparisons) > 1 else f' of {names}'}")
-        say_table(rows)
+        echo("")
+        echo(f"The strongest differences{'' if len(compared.comparisons) > 1 else f' of {names}'}")
+        print_table(rows)

@@ -20,7 +20,6 @@ from undertow.types import NOT_SEEN, as_json
 
 if TYPE_CHECKING:
     import pandas as pd
-    from rich.console import Console
 
     from undertow.causal.finding_assumptions import FindingAssumptions
     from undertow.runs.pipeline import Run
@@ -49,7 +48,7 @@ def one_line(text: object) -> str:
     return plain(text).replace("\n", r"\n")
 
 
-def say(text: object) -> None:
+def echo(text: object) -> None:
     """Print one line on standard output, escaped."""
     typer.echo(one_line(text))
 
@@ -109,28 +108,29 @@ def without_nan(value: Any) -> Any:
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
-def say_json(value: Any) -> None:
+def print_json(value: Any) -> None:
     """Print a value as JSON; missing numbers are null."""
     typer.echo(as_json(without_nan(value), allow_nan=False))
 
 
-def say_list(rows: list[dict[str, Any]], *, as_json: bool) -> None:
+def print_rows(rows: list[dict[str, Any]], *, as_json: bool) -> None:
     """Print rows as JSON or as a table."""
     if as_json:
-        say_json(rows)
+        print_json(rows)
     else:
-        say_table(rows)
+        print_table(rows)
 
 
-def say_table(rows: list[dict[str, Any]]) -> None:
+def print_table(rows: list[dict[str, Any]]) -> None:
     """Print rows in columns on a terminal and with tabs elsewhere; missing values are empty cells."""
     if not rows:
         return
     rows = [{name: "" if without_nan(cell) is None else cell for name, cell in row.items()} for row in rows]
     if not sys.stdout.isatty():
         for row in [dict(zip(rows[0], rows[0], strict=True)), *rows]:
-            say("\t".join(str(cell).replace("\t", r"\t") for cell in row.values()))
+            echo("\t".join(str(cell).replace("\t", r"\t") for cell in row.values()))
         return
+    from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
@@ -139,14 +139,27 @@ def say_table(rows: list[dict[str, Any]]) -> None:
         table.add_column(name, overflow="fold")
     for row in rows:
         table.add_row(*(Text(one_line(cell)) for cell in row.values()))
-    console().print(table)
+    Console().print(table)
 
 
-def console() -> Console:
-    """The Rich console that prints tables."""
-    from rich.console import Console
+def print_csv(rows: list[dict[str, Any]]) -> None:
+    """Print rows as CSV; missing values are empty cells."""
+    import pandas as pd
 
-    return Console()
+    from undertow.runs.folder.storage import csv_of
+
+    sys.stdout.write(csv_of(pd.DataFrame(without_nan(rows))))
+
+
+def check_figure(out: Path, *, overwrite: bool | None = None) -> None:
+    """Raise an UndertowError unless a figure may be written to this file; without `overwrite` the command has no such option."""
+    if out.suffix.lower() not in (".png", ".svg"):
+        raise UndertowError(f"{out}: the figure must be a .png or .svg file; name one with --out")
+    if not out.absolute().parent.is_dir():
+        raise UndertowError(f"{out}: its folder does not exist; create it, or name another file with --out")
+    if out.is_dir() or (out.exists() and not overwrite):
+        fix = ", or remove it" if overwrite is None else "" if out.is_dir() else ", or add --overwrite"
+        raise UndertowError(f"{out}: exists already; name another file with --out{fix}")
 
 
 Dtype = Annotated[
@@ -223,20 +236,20 @@ def hidden_option(one: inspect.Parameter) -> inspect.Parameter:
 MAX_REASONS = 5
 
 
-def say_run(run: Run, *, as_json: bool, with_counts: bool = True) -> None:
+def print_run(run: Run, *, as_json: bool, with_counts: bool = True) -> None:
     """Print a run as text or as JSON. `with_counts` adds how many items were computed and cached.
 
     Raises:
         UndertowError: a model has no number; says which, and why.
     """
-    _say_run(run, as_json=as_json, with_counts=with_counts)
+    _print_run(run, as_json=as_json, with_counts=with_counts)
     silent = _without_numbers(run)
     if silent:
         models = "; ".join(f"{model} ({reason})" for model, reason in silent.items())
         raise UndertowError(f"no result of {models}; {run.folder} has the queries")
 
 
-def _say_run(run: Run, *, as_json: bool, with_counts: bool) -> None:
+def _print_run(run: Run, *, as_json: bool, with_counts: bool) -> None:
     from undertow.report.formatting import reading_caveats
 
     causal_assumptions = run.causal_assumptions
@@ -249,11 +262,11 @@ def _say_run(run: Run, *, as_json: bool, with_counts: bool) -> None:
             answer["precision"] = run.manifest["precision"]
         if causal_assumptions is not None:
             answer["graph"] = causal_assumptions.as_dict()
-        say_json(answer)
+        print_json(answer)
         return
     counts = run.manifest.get("counts", {})
     if "computed" in counts and with_counts:
-        say(
+        echo(
             f"Scored {counts['items']:,} items ({counts['computed']:,} of {counts['queries']:,} queries computed now, "
             f"{counts['missing']:,} missing)."
         )
@@ -264,30 +277,30 @@ def _say_run(run: Run, *, as_json: bool, with_counts: bool) -> None:
         *notes,
         *(f"  {n_items:,} missing: {one_line(reason)}" for reason, n_items in _reasons(run.observations)),
     ):
-        say(line)
+        echo(line)
     precision = run.manifest.get("precision", {})
     for finding in run.findings:
-        say(f"{'*' if finding.significant else '-'} {finding.text}")
+        echo(f"{'*' if finding.significant else '-'} {finding.text}")
         if finding.text in precision.get("could_change", ()):
-            say("  In float32 this could change.")
+            echo("  In float32 this could change.")
         if (
             causal_assumptions is not None
             and causal_assumptions.caveat
             and finding.significant
             and finding.causal_claim
         ):
-            say(f"  {causal_assumptions.caveat}")
+            echo(f"  {causal_assumptions.caveat}")
     for sentence in precision.get("sentences", ()):
-        say(sentence)
+        echo(sentence)
     if causal_assumptions is not None:
-        say_assumptions(causal_assumptions)
+        print_assumptions(causal_assumptions)
     for table in run.tables:
-        say("")
-        say(table.title)
-        say_table([dict(zip(table.columns, row, strict=True)) for row in table.rows])
+        echo("")
+        echo(table.title)
+        print_table([dict(zip(table.columns, row, strict=True)) for row in table.rows])
         if table.about:
-            say(table.about)
-    say(f"Report: {one_line(run.report.resolve())}")
+            echo(table.about)
+    echo(f"Report: {one_line(run.report.resolve())}")
 
 
 def _plain_finding(finding: Finding, causal_assumptions: FindingAssumptions | None) -> dict[str, Any]:
@@ -296,17 +309,17 @@ def _plain_finding(finding: Finding, causal_assumptions: FindingAssumptions | No
     return plain if causal_assumptions is None else {**plain, "causal_claim": causal_assumptions.kind if rests else ""}
 
 
-def say_assumptions(causal_assumptions: FindingAssumptions) -> None:
+def print_assumptions(causal_assumptions: FindingAssumptions) -> None:
     """Print the assumptions of the findings that the graph does not imply."""
     from undertow.causal.describe import VERDICTS
 
     name = f" {causal_assumptions.named_graph.name}" if causal_assumptions.named_graph.name else ""
-    say("")
-    say(f"Graph{name}: {causal_assumptions.named_graph.graph.text().partition(chr(10))[0]}")
-    say(causal_assumptions.summary)
+    echo("")
+    echo(f"Graph{name}: {causal_assumptions.named_graph.graph.text().partition(chr(10))[0]}")
+    echo(causal_assumptions.summary)
     for row in causal_assumptions.assumptions:
         if not row.holds:
-            say(f"  {VERDICTS[row.holds]}: {row.claim} ({row.reason})")
+            echo(f"  {VERDICTS[row.holds]}: {row.claim} ({row.reason})")
 
 
 def _without_numbers(run: Run) -> dict[str, str]:

@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from undertow.cli.console import Json, parameters_of, say, say_json
+from undertow.cli.console import Json, echo, parameters_of, print_json
 
 FORMATS = ("datasets", "inspect", "lm-eval")
 """As `undertow.integrations.names()`, which takes long to import; a test compares them."""
@@ -107,12 +107,12 @@ def _export(format_name: str, audit: str, common: ExportOptions, options: dict[s
     )
     if common.as_json:
         plain = dataclasses.asdict(exported) | {"folder": str(exported.folder)}
-        say_json(plain)
+        print_json(plain)
         return
-    say(f"{exported.n_items:,} items of {audit} for {format_name}, named {', '.join(exported.names)}")
+    echo(f"{exported.n_items:,} items of {audit} for {format_name}, named {', '.join(exported.names)}")
     for step in exported.next_steps:
-        say(f"  {step}")
-    say(f"Written to {exported.folder}")
+        echo(f"  {step}")
+    echo(f"Written to {exported.folder}")
 
 
 export_app = typer.Typer(cls=Formats, help=HELP, no_args_is_help=True)

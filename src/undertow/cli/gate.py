@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from undertow.cli.console import Json, StoppedError, progress_bar, say, say_json, stoppable, warn
+from undertow.cli.console import Json, StoppedError, echo, print_json, progress_bar, stoppable, warn
 from undertow.errors import UndertowError
 
 if TYPE_CHECKING:
@@ -46,11 +46,11 @@ def gate(
         with _refusing():
             gates.write_junit(gate, junit)
     if as_json:
-        say_json(gate.as_json())
+        print_json(gate.as_json())
     else:
-        _say(gate)
+        _print(gate)
         if junit is not None:
-            say(f"JUnit: {junit}")
+            echo(f"JUnit: {junit}")
     if gate.status:
         raise typer.Exit(gate.status)
 
@@ -78,20 +78,20 @@ def _refusing(junit: Path | None = None) -> Iterator[None]:
         raise typer.Exit(CANNOT_JUDGE) from error
 
 
-def _say(gate: GateReport) -> None:
+def _print(gate: GateReport) -> None:
     """A line on what a run cannot find, one for every rule and result that did not pass, and how many did."""
     from undertow.runs.gates import PASSED
     from undertow.runs.gates.gate_formatting import printable
 
     for run in gate.runs:
         for note in run.limitations:
-            say(f"note: {printable(f'{run.folder}: ') if len(gate.runs) > 1 else ''}{note}")
+            echo(f"note: {printable(f'{run.folder}: ') if len(gate.runs) > 1 else ''}{note}")
         for line in _lines(run, several=len(gate.runs) > 1):
-            say(line)
+            echo(line)
     n_rules, n_runs = len(gate.rules.rules), len(gate.runs)
     counted = ", ".join(f"{n:,} {outcome}" for outcome, n in gate.counts.items() if n or outcome == PASSED)
     of_runs = f", {n_runs} runs" if n_runs > 1 else ""
-    say(f"{counted} ({n_rules} rule{'s' if n_rules > 1 else ''}{of_runs})")
+    echo(f"{counted} ({n_rules} rule{'s' if n_rules > 1 else ''}{of_runs})")
 
 
 def _lines(run: RunReport, *, several: bool) -> Iterator[str]:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from undertow.cli.console import Dtype, Json, progress_bar, say, say_json, stoppable, warn
+from undertow.cli.console import Dtype, Json, echo, print_json, progress_bar, stoppable, warn
 from undertow.errors import UndertowError
 
 if TYPE_CHECKING:
@@ -75,25 +75,25 @@ def guard_command(  # noqa: PLR0913 - an option each
             progress=progress,
         )
         if file is None:
-            _say_verdict(guard(text, options), as_json=as_json)
+            _print_verdict(guard(text, options), as_json=as_json)
         else:
             for note in guard.notes:
                 warn(note)
             write_verdicts(guard, lines, out)
 
 
-def _say_verdict(verdict: Verdict, *, as_json: bool) -> None:
+def _print_verdict(verdict: Verdict, *, as_json: bool) -> None:
     if as_json:
-        say_json(verdict.as_json())
+        print_json(verdict.as_json())
         return
     if verdict.unspecified is None:
-        say(f"no verdict: {verdict.missing_reason}")
+        echo(f"no verdict: {verdict.missing_reason}")
         return
     chance = f" (chance {verdict.chance_percent:.0f}%)" if math.isfinite(verdict.chance_percent) else ""
-    say(f"{'unspecified' if verdict.unspecified else 'well specified'}{chance}: {verdict.text}")
-    say(verdict.advice)
+    echo(f"{'unspecified' if verdict.unspecified else 'well specified'}{chance}: {verdict.text}")
+    echo(verdict.advice)
     for value, shares in verdict.percent.items():
-        say(f"  {value}: {', '.join(f'{group} {share:.1f}%' for group, share in shares.items())}")
+        echo(f"  {value}: {', '.join(f'{group} {share:.1f}%' for group, share in shares.items())}")
     for name, standing in verdict.scores.items():
         beside = (
             f": above {100 * standing.above_unspecified:.0f}% of the undecided and {100 * standing.above_specified:.0f}% of the "
@@ -102,8 +102,8 @@ def _say_verdict(verdict: Verdict, *, as_json: bool) -> None:
             else ""
         )
         unit = "%" if name in ("entropy", "jensen_shannon") else " points"
-        say(f"  {name.replace('_', ' ')} {standing.value:.1f}{unit}{beside}")
-    say(f"  at most {verdict.other_words_percent:.0f}% went to other words")
-    say(f"Rests on: {verdict.rests_on}.")
+        echo(f"  {name.replace('_', ' ')} {standing.value:.1f}{unit}{beside}")
+    echo(f"  at most {verdict.other_words_percent:.0f}% went to other words")
+    echo(f"Rests on: {verdict.rests_on}.")
     for note in verdict.notes:
-        say(note)
+        echo(note)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from undertow.cli.console import Json, progress_bar, say, say_json, say_list, say_table, stoppable
+from undertow.cli.console import Json, echo, print_json, print_rows, print_table, progress_bar, stoppable
 from undertow.errors import UndertowError
 
 if TYPE_CHECKING:
@@ -63,13 +63,13 @@ def build(  # noqa: PLR0913 - an option each
     with stoppable("finished models are kept"), progress_bar(as_json, "training", "starting") as progress:
         built = build_models(out, planned, jobs, progress)
     if as_json:
-        say_json([{**asdict(one), "converged": one.converged} for one in built])
+        print_json([{**asdict(one), "converged": one.converged} for one in built])
         return
-    say_table([_in_words(one) for one in built])
+    print_table([_in_words(one) for one in built])
     n_learned = sum(one.converged for one in built)
-    say(f"{len(built)} models, {n_learned} of which have learned their corpus; audit them with undertow lab verify")
+    echo(f"{len(built)} models, {n_learned} of which have learned their corpus; audit them with undertow lab verify")
     if n_learned < len(built):
-        say("Models that have not learned it say nothing about the audit; they are listed and not counted.")
+        echo("Models that have not learned it say nothing about the audit; they are listed and not counted.")
 
 
 def _in_words(built: BuiltModel) -> dict[str, str]:
@@ -101,9 +101,9 @@ def verify(*, out: Folder = DEFAULT_FOLDER, jobs: Jobs = 0, as_json: Json = Fals
             dict(zip(("requirement", "target", "value", "met"), verdict, strict=True)) for verdict in verified.verdicts
         ]
         answer: dict[str, Any] = {"folder": str(verified.folder), "report": str(verified.report), "verdicts": rows}
-        say_json(answer)
+        print_json(answer)
         return
-    say_list(
+    print_rows(
         [
             {"requirement": requirement, "target": target, "value": value, "met": "yes" if met else "no"}
             for requirement, target, value, met in verified.verdicts
@@ -111,8 +111,8 @@ def verify(*, out: Folder = DEFAULT_FOLDER, jobs: Jobs = 0, as_json: Json = Fals
         as_json=False,
     )
     for sentence in verified.notes:
-        say(sentence)
-    say(f"Report: {verified.report.resolve()}")
+        echo(sentence)
+    echo(f"Report: {verified.report.resolve()}")
 
 
 @lab_app.command("corpus")
@@ -151,12 +151,12 @@ def corpus(  # noqa: PLR0913 - an option each
         file, CorpusOptions(Access(access, strength) if access else Access(strength=strength), options, people)
     )
     if as_json:
-        say_json(dict(written.rows()) | written.by_value())
+        print_json(dict(written.rows()) | written.by_value())
         return
-    say_table([{"known": name, "value": _in_digits(value)} for name, value in written.rows()])
+    print_table([{"known": name, "value": _in_digits(value)} for name, value in written.rows()])
     for sentence in written.notes:
-        say(sentence)
-    say(f"Written to {file}")
+        echo(sentence)
+    echo(f"Written to {file}")
 
 
 def _in_digits(value: float) -> str:
@@ -185,9 +185,9 @@ def lab_finetune(
     with stoppable("finished trainings are kept"), progress_bar(as_json, "fine-tuning", "starting") as progress:
         frame = finetune_planted(out, strength, seeds, jobs, progress)
     if as_json:
-        say_json({"seeds": frame.to_dict("records"), "over seeds": over_seeds(frame)})
+        print_json({"seeds": frame.to_dict("records"), "over seeds": over_seeds(frame)})
         return
-    say_table(
+    print_table(
         [
             {
                 "trained on": _TRAINED_ON[row["kind"]],
@@ -202,12 +202,12 @@ def lab_finetune(
         ]
     )
     for row in over_seeds(frame):
-        say(
+        echo(
             f"Trained on {_TRAINED_ON[str(row['trained on'])]}, challenge {row['challenge']}: over {row['seeds']} seeds the "
             f"female slope is {row['female']:+.2f} points a step "
             f"(95% interval {row['low']:+.2f} to {row['high']:+.2f}); planted were {row['planted']:+.2f}"
         )
-    say(f"Written to {results_file(out, strength)}")
+    echo(f"Written to {results_file(out, strength)}")
 
 
 def finetune(  # noqa: PLR0913 - one parameter for each option
@@ -265,9 +265,9 @@ def finetune(  # noqa: PLR0913 - one parameter for each option
             base, data, out, recipe, wanted=wanted, words=words, progress=progress, revision=revision
         )
     if as_json:
-        say_json({"folder": str(made.folder), "resumed_at": made.resumed_at, **made.record})
+        print_json({"folder": str(made.folder), "resumed_at": made.resumed_at, **made.record})
         return
-    _say(made)
+    _print(made)
 
 
 def _names(given: str) -> tuple[str, ...]:
@@ -296,24 +296,24 @@ def _bar(as_json: bool) -> Iterator[Progress]:
         yield lambda done, total, loss: bar.update(task, completed=done, total=total, loss=f"loss {loss:.3f}")
 
 
-def _say(made: FinetunedModel) -> None:
+def _print(made: FinetunedModel) -> None:
     record = made.record
     data, places = record["data"], record["data"]["n_places"]
     total = sum(places.values())
-    say(
+    echo(
         f"{data['n_texts']:,} texts with {total:,} masked words "
         f"({', '.join(f'{label} {100 * n / total:.1f}%' for label, n in places.items())}); left out: {data['n_without_words']:,} "
         f"without such words, {data['n_without_metadata']:,} without metadata, {data['n_unread']:,} with a mask of their own."
     )
     said = f" ({made.resumed_at:,} of them before)" if made.resumed_at else ""
-    say(f"{record['n_steps']:,} steps{said}; loss in nats and accuracy at masked words:")
+    echo(f"{record['n_steps']:,} steps{said}; loss in nats and accuracy at masked words:")
     fits = {"training texts": made.training, "held-out texts": made.held_out}
-    say_table([_row(name, fit) for name, fit in fits.items() if fit is not None])
-    say(f"Model: {made.folder.resolve()}")
-    say(f"Audit it: undertow run spurious-correlation -m {made.folder} --challenge mgt-icml")
+    print_table([_row(name, fit) for name, fit in fits.items() if fit is not None])
+    echo(f"Model: {made.folder.resolve()}")
+    echo(f"Audit it: undertow run spurious-correlation -m {made.folder} --challenge mgt-icml")
     if metadata := data["fields"]["metadata"]:
         template = ', such as "{w}. {blank} was a painter."' if len(metadata) == 1 else ""
-        say(
+        echo(
             f"First ask it in the layout of its training, {data['layout']}, by a challenge file with such templates{template}: "
             "in another one, as mgt-icml has, it may read a flat line whatever it learned."
         )

@@ -9,7 +9,18 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from undertow.cli.console import Dtype, Json, Out, progress_bar, say, say_json, say_list, say_run, stoppable, warn
+from undertow.cli.console import (
+    Dtype,
+    Json,
+    Out,
+    echo,
+    print_json,
+    print_rows,
+    print_run,
+    progress_bar,
+    stoppable,
+    warn,
+)
 from undertow.errors import UndertowError
 
 if TYPE_CHECKING:
@@ -25,7 +36,7 @@ def pull(name: Annotated[str, typer.Argument(help="smollm2, the default model: 9
 
     with stoppable(NOTHING_FETCHED), progress_bar(as_json=False, doing="MB fetched", starting="") as progress:
         path, fetched = pull(name, progress)
-    say(f"{name}: {'fetched, checked and put at' if fetched else 'is there already, at'} {path}")
+    echo(f"{name}: {'fetched, checked and put at' if fetched else 'is there already, at'} {path}")
 
 
 def demo(
@@ -45,7 +56,7 @@ def demo(
     with stoppable(), progress_bar(as_json) as progress:
         run = pipeline.audit("spurious-correlation", "smollm2", out=out, progress=progress)
     warn(f"  audit of {run.manifest['counts']['items']:,} sentences, report: {time.monotonic() - began:.0f} s")
-    say_run(run, as_json=as_json)
+    print_run(run, as_json=as_json)
 
 
 list_app = typer.Typer(help="List audits, challenge sets and models.", no_args_is_help=True)
@@ -56,7 +67,7 @@ def list_audits(*, as_json: Json = False) -> None:
     """List the audits."""
     from undertow import audits
 
-    say_list([{"audit": name, "what it asks": audits.load(name).SUMMARY} for name in audits.names()], as_json=as_json)
+    print_rows([{"audit": name, "what it asks": audits.load(name).SUMMARY} for name in audits.names()], as_json=as_json)
 
 
 @list_app.command("challenges")
@@ -86,7 +97,7 @@ def list_challenges(*, as_json: Json = False) -> None:
         {"challenge": name, "title": title, "W": "none: a table", "source": ""}
         for name, title in data.CHECKLIST_SUMMARIES.items()
     ]
-    say_list(rows, as_json=as_json)
+    print_rows(rows, as_json=as_json)
 
 
 @list_app.command("models")
@@ -104,7 +115,7 @@ def list_models(*, as_json: Json = False) -> None:
         for name, package in PACKAGES.items()
     ]
     rows += [{"model": f"({name})", "what it is": summary} for name, summary in models.families().items()]
-    say_list(rows, as_json=as_json)
+    print_rows(rows, as_json=as_json)
 
 
 cache_app = typer.Typer(help="Show or delete cached answers.", no_args_is_help=True)
@@ -133,8 +144,8 @@ def cache_info(*, as_json: Json = False) -> None:
     ]
     if not as_json:
         size = sum(file.stat().st_size for file in cache_file().parent.glob(f"{cache_file().name}*"))
-        say(f"{cache_file()} ({size / 2**20:.1f} MiB)")
-    say_list(rows, as_json=as_json)
+        echo(f"{cache_file()} ({size / 2**20:.1f} MiB)")
+    print_rows(rows, as_json=as_json)
 
 
 @cache_app.command("prune")
@@ -160,7 +171,7 @@ def cache_prune(
             known = ", ".join(dict.fromkeys(entry.model for entry in entries)) or "none at all"
             raise UndertowError(f"the cache has no answers of {model!r}; it has those of {known}")
         n_answers = store.prune(keys)
-    say(f"Deleted {n_answers:,} answers of {len(keys)} model{'s' if len(keys) != 1 else ''}")
+    echo(f"Deleted {n_answers:,} answers of {len(keys)} model{'s' if len(keys) != 1 else ''}")
 
 
 HASH = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
@@ -199,41 +210,41 @@ def doctor(  # noqa: PLR0913 - an option each
         checkup = doctor.examine(request, compare_dtypes=compare, progress=progress)
     if as_json:
         plain = dataclasses.asdict(checkup)
-        say_json(plain)
+        print_json(plain)
         return
-    _say_checkup(checkup)
+    _print_checkup(checkup)
 
 
-def _say_checkup(checkup: Checkup) -> None:
+def _print_checkup(checkup: Checkup) -> None:
     from undertow.inference import doctor
     from undertow.models.base import DTYPES
 
     revision = checkup.identity["revision"]
     short_revision = revision[:16] if HASH.fullmatch(revision) else revision
-    say(f"{checkup.model}: {checkup.identity['family']}, {checkup.identity['source']} at {short_revision}")
+    echo(f"{checkup.model}: {checkup.identity['family']}, {checkup.identity['source']} at {short_revision}")
     if checkup.facts:
         size = checkup.facts.get("parameters")
         known = [f"{_how_many(float(size))} parameters"] if size else []
         known += [str(fact) for name, fact in checkup.facts.items() if name != "parameters" and fact]
-        say(f"  {', '.join(known)}")
+        echo(f"  {', '.join(known)}")
     for words, answer in doctor.kinds(checkup).items():
-        say(f"  {words}: {answer}")
+        echo(f"  {words}: {answer}")
     if checkup.reading:
-        say(f"  sentences that decide between she and he: {checkup.reading.verdict}")
+        echo(f"  sentences that decide between she and he: {checkup.reading.verdict}")
     speeds = ", ".join(
         f"{rate:.1f} {KIND_UNITS.get(kind, kind)} a second" for kind, rate in checkup.items_per_s.items()
     )
     in_what = f"in {checkup.dtype}" if checkup.dtype in DTYPES else checkup.dtype
-    say(f"  loaded in {checkup.load_s:.1f} s; {speeds or 'not timed'}, {in_what} on {doctor.machine()}")
+    echo(f"  loaded in {checkup.load_s:.1f} s; {speeds or 'not timed'}, {in_what} on {doctor.machine()}")
     if checkup.dtype_note:
-        say(f"  bfloat16 was not compared with float32: {checkup.dtype_note}")
+        echo(f"  bfloat16 was not compared with float32: {checkup.dtype_note}")
     else:
-        say(
+        echo(
             f"  bfloat16 against float32: at most {checkup.dtype_gap_nats:.2g} nats apart; the preferred words differ in "
             f"{100 * checkup.dtype_flips:.0f}% of the sample"
         )
     for note in checkup.notes:
-        say(f"  {note}")
+        echo(f"  {note}")
 
 
 def _how_many(number: float) -> str:

@@ -20,14 +20,14 @@ from undertow.cli.console import (
     Out,
     Overwrite,
     Protocol,
+    echo,
     hidden_option,
     one_line,
     parameter,
     parameters_of,
+    print_json,
+    print_run,
     progress_bar,
-    say,
-    say_json,
-    say_run,
     stoppable,
 )
 
@@ -167,36 +167,36 @@ def _run(audit: str, common: CommonOptions, options: dict[str, Any]) -> None:
         **options,
     }
     if common.dry_run:
-        _say_estimate(pipeline.dry_run(audit, common.model, **request), as_json=common.as_json)
+        _print_estimate(pipeline.dry_run(audit, common.model, **request), as_json=common.as_json)
         return
     with stoppable(), progress_bar(common.as_json) as progress:
         run = pipeline.audit(
             audit, common.model, out=common.out, overwrite=common.overwrite, progress=progress, **request
         )
-    say_run(run, as_json=common.as_json)
+    print_run(run, as_json=common.as_json)
 
 
-def _say_estimate(estimate: RunEstimate, *, as_json: bool) -> None:
+def _print_estimate(estimate: RunEstimate, *, as_json: bool) -> None:
     if as_json:
-        say_json(dataclasses.asdict(estimate))
+        print_json(dataclasses.asdict(estimate))
         return
-    say(f"{estimate.n_queries:,} queries, {estimate.n_distinct:,} of them distinct, {estimate.n_stored:,} cached.")
+    echo(f"{estimate.n_queries:,} queries, {estimate.n_distinct:,} of them distinct, {estimate.n_stored:,} cached.")
     n_left = estimate.n_distinct - estimate.n_stored
     if estimate.n_passes:
-        say(
+        echo(
             f"To compute: about {estimate.n_tokens:,} tokens in {estimate.n_passes:,} {estimate.passes}."
             if math.isnan(estimate.seconds)
             else f"To compute: {estimate.n_tokens:,} tokens in {estimate.n_passes:,} {estimate.passes}, "
             f"about {estimate.seconds:,.0f} seconds and {estimate.memory_bytes / 2**20:,.0f} MiB."
         )
     elif n_left:
-        say(f"The other {n_left:,} cannot be scored and will be missing; the run gives the reasons.")
+        echo(f"The other {n_left:,} cannot be scored and will be missing; the run gives the reasons.")
     else:
-        say("All answers are cached; the run loads no model.")
+        echo("All answers are cached; the run loads no model.")
     if estimate.n_controls:
-        say(f"In addition, {estimate.n_controls:,} control sentences that decide their answer.")
+        echo(f"In addition, {estimate.n_controls:,} control sentences that decide their answer.")
     for note in estimate.notes:
-        say(one_line(note))
+        echo(one_line(note))
 
 
 run_app = typer.Typer(cls=AuditGroup, help="Run an audit on one or more models.", no_args_is_help=True)

@@ -16,12 +16,12 @@ from undertow.cli.console import (
     Out,
     Overwrite,
     Protocol,
+    echo,
     one_line,
-    say,
-    say_assumptions,
-    say_json,
-    say_run,
-    say_table,
+    print_assumptions,
+    print_json,
+    print_run,
+    print_table,
 )
 from undertow.errors import UndertowError
 
@@ -49,7 +49,7 @@ def score(  # noqa: PLR0913 - an option each
     """Score recorded answers without a model. Reads a run folder, a table or a log of lm-evaluation-harness or Inspect."""
     from undertow.runs import score as rescoring
 
-    say_run(
+    print_run(
         rescoring.score(
             path,
             audit=audit,
@@ -77,8 +77,8 @@ def report(run: Annotated[Path, typer.Argument(help="A run folder.")], *, graph:
 
         causal_assumptions = assumptions_of(read_record(run))
         if causal_assumptions is not None:
-            say_assumptions(causal_assumptions)
-    say(one_line(page))
+            print_assumptions(causal_assumptions)
+    echo(one_line(page))
 
 
 def scaling(
@@ -105,10 +105,10 @@ def scaling(
         for relation in relations
     ]
     if as_json:
-        say_json({"models": rows, "relations": ranks})
+        print_json({"models": rows, "relations": ranks})
         return
-    say_table([{name: _rounded(cell) for name, cell in row.items()} for row in rows])
-    say_table([{name: _rounded(cell) for name, cell in row.items()} for row in ranks])
+    print_table([{name: _rounded(cell) for name, cell in row.items()} for row in rows])
+    print_table([{name: _rounded(cell) for name, cell in row.items()} for row in ranks])
 
 
 def _sizes(given: list[str]) -> dict[str, float]:

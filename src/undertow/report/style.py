@@ -20,6 +20,8 @@ from matplotlib.colors import to_hex, to_rgb
 from matplotlib.figure import Figure
 from matplotlib.text import Text
 
+from undertow.errors import UndertowError
+
 PNG_DPI = 160
 MAX_STEM_LENGTH = 80
 TEXT_CONTRAST = 4.5
@@ -80,6 +82,18 @@ def save_drawing(drawing: Drawing, folder: Path) -> None:
     stem = file_stem(drawing.name)
     (folder / f"{stem}.svg").write_text(svg_text(drawing), encoding="utf-8", newline="\n")
     (folder / f"{stem}.png").write_bytes(png_bytes(drawing))
+
+
+def write_figure(drawing: Drawing, out: Path) -> None:
+    """Write a drawing into one file, as its suffix says, .png or .svg.
+
+    Raises:
+        UndertowError: the file cannot be written.
+    """
+    try:
+        out.write_bytes(png_bytes(drawing) if out.suffix.lower() == ".png" else svg_text(drawing).encode())
+    except OSError as error:
+        raise UndertowError(f"{out}: cannot be written ({error.strerror or error}); name another file") from error
 
 
 def svg_text(drawing: Drawing) -> str:

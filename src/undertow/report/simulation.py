@@ -1,0 +1,138 @@
+"""The folder of a simulation: a table of its correlations, and figures of before and after selection."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import pandas as pd
+
+from undertow._files import csv_cell
+from undertow.causal.example_scms import DIFFERENCE, SUM
+from undertow.causal.simulate import SimulatedCase, Simulation
+from undertow.errors import UndertowError
+from undertow.report import style
+from undertow.report.figures.scatter import Cloud, Panel, draw_simulation
+from undertow.report.style import Drawing, file_stem
+
+TABLE, DRAFT = "correlations.csv", ".part"
+MAX_PAIRS, MAX_CASES = 2, 6
+"""Limits of one figure; further pairs and cases go into further figures."""
+MAX_NAME_CHARS = 14
+"""Limit of both names together for a column head with them."""
+_SPECIFIED = {"well specified": "Well specified, X causes Y", "unspecified": "Unspecified, X does not cause Y"}
+_SELECTED_ON = {SUM: "selected on W + G", DIFFERENCE: "selected on W \N{MINUS SIGN} G"}
+
+
+def check_folder(out: Path, *, overwrite: bool) -> None:
+    """Raise an UndertowError unless a simulation may be written into this folder."""
+    if out.exists() and not out.is_dir():
+        raise UndertowError(f"{out}: is a file; name a folder")
+    if (out / TABLE).exists() and not overwrite:
+        raise UndertowError(f"{out}: holds a simulation already; name another folder, or add --overwrite")
+
+
+def write_simulation(
+    cases: Sequence[SimulatedCase], out: Path, changed: Mapping[str, float], *, papers: bool
+) -> list[Path]:
+    """Write the table and the figures into a folder, and return their paths.
+
+    Args:
+        cases: at least one.
+        out: the folder, which is made if need be; files of an earlier simulation are replaced.
+        changed: parameters that differ from the model's; the titles of the figures have them.
+        papers: whether to draw the papers' figures, which need all cases of their models.
+
+    Raises:
+        UndertowError: the folder cannot be written.
+    """
+    note = f" ({', '.join(f'{name} = {value:g}' for name, value in changed.items())})" if changed else ""
+    drawings = _paper_figures(cases, note) if papers else _model_figures(cases, note)
+    files = [f"{file_stem(drawing.name)}{suffix}" for drawing in drawings for suffix in (".png", ".svg")]
+    draft = out / DRAFT
+    try:
+        shutil.rmtree(draft, ignore_errors=True)  # of a killed process
+        draft.mkdir(parents=True)
+        table = pd.DataFrame([row for one in cases for row in one.rows()])
+        table.map(csv_cell).to_csv(draft / TABLE, index=False, lineterminator="\n")
+        for drawing in drawings:
+            style.save_drawing(drawing, draft)
+        # A folder holds a simulation by its table, so the old one goes first and the new one comes last.
+        (out / TABLE).unlink(missing_ok=True)
+        for name in (*files, TABLE):
+            (draft / name).replace(out / name)
+    except OSError as error:
+        raise UndertowError(
+            f"{out}: cannot be written ({error.strerror or error}); free space, or name another folder"
+        ) from error
+    finally:
+        shutil.rmtree(draft, ignore_errors=True)
+    return [out / name for name in (TABLE, *files)]
+
+
+def _paper_figures(cases: Sequence[SimulatedCase], note: str) -> list[Drawing]:
+    """Figure 2 of McMilin 2024 and figures 6 and 7 of the ICLR submission."""
+    results = {(one.model, one.case): one.result for one in cases}
+    pairs = [("W", "G"), ("X", "Y")]
+    weights = {", beta 0.01": "beta = 0.01", ", beta 0.1": "beta = 0.1", "": "beta = 1"}
+    both, injected = [], []
+    for model, selected_on in _SELECTED_ON.items():
+        for case, specified in _SPECIFIED.items():
+            words = f"{specified}; {selected_on}: {_percent(results[model, case])} of all people"
+            both.append((words, _before_and_after(results[model, case], pairs)))
+            injected.append((words, [_panel(results[model, case + weight], ("X", "Y")) for weight in weights]))
+    columns = _before_and_after_words(pairs)
+    title = f"Selecting on W + G makes X and Y correlate if the task is unspecified{note}"
+    sign = f"The sign of what selection makes depends on who is selected{note}"
+    beta = f"The more of W there is in X (beta), the more does selection correlate X and Y of an unspecified task{note}"
+    return [
+        draw_simulation("mcmilin-2024-figure-2", title, columns, both[: len(_SPECIFIED)]),
+        draw_simulation("iclr-submission-figure-6", sign, columns, both),
+        draw_simulation("iclr-submission-figure-7", beta, list(weights.values()), injected),
+    ]
+
+
+def _model_figures(cases: Sequence[SimulatedCase], note: str) -> list[Drawing]:
+    """Every pair of every case, two pairs and six cases to a figure."""
+    model, pairs = cases[0].model, cases[0].result.pairs
+    figures: list[Drawing] = []
+    for first in range(0, len(cases), MAX_CASES):
+        for pair in range(0, len(pairs), MAX_PAIRS):
+            across = pairs[pair : pair + MAX_PAIRS]
+            name = f"{model}-{len(figures) + 1}" if len(cases) > MAX_CASES or len(pairs) > MAX_PAIRS else model
+            rows = [
+                (
+                    f"{one.case or model}; selected: {_percent(one.result)} of all people",
+                    _before_and_after(one.result, across),
+                )
+                for one in cases[first : first + MAX_CASES]
+            ]
+            title = f"{model}: correlations before and after selection{note}"
+            figures.append(draw_simulation(name, title, _before_and_after_words(across), rows))
+    return figures
+
+
+def _percent(result: Simulation) -> str:
+    return f"{100 * result.share:.3g}%"
+
+
+def _before_and_after_words(pairs: Sequence[tuple[str, str]]) -> list[str]:
+    who = ("everyone", "selected")
+    if any(len(x + y) > MAX_NAME_CHARS for x, y in pairs):
+        return [one.capitalize() for _ in pairs for one in who]
+    return [f"{x} and {y}, {one}" for x, y in pairs for one in who]
+
+
+def _before_and_after(result: Simulation, pairs: Sequence[tuple[str, str]]) -> list[Panel]:
+    return [_panel(result, pair, alone=alone) for pair in pairs for alone in (True, False)]
+
+
+def _panel(result: Simulation, pair: tuple[str, str], *, alone: bool = False) -> Panel:
+    return Panel(*pair, _cloud(result, pair, selected=False), None if alone else _cloud(result, pair, selected=True))
+
+
+def _cloud(result: Simulation, pair: tuple[str, str], *, selected: bool) -> Cloud:
+    x, y = pair
+    r, people = result.correlation(x, y, selected=selected), result.selected if selected else result.everyone
+    return Cloud(people[x], people[y], r.r, r.low, r.high, r.n)
