@@ -7,7 +7,7 @@ coverage. An audit may compute the differences of some metrics itself (its `diff
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence, Set
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -16,6 +16,7 @@ import numpy as np
 from undertow import audits
 from undertow.audits.base import Audit, Observations
 from undertow.errors import UndertowError
+from undertow.report.sentences import sentences
 from undertow.runs.compare.equivalence import (
     INNER_HIGH,
     INNER_LOW,
@@ -30,12 +31,10 @@ from undertow.runs.compare.pairing import Matched, Names, PairedRuns, pair
 from undertow.runs.compare.resampling import (
     Key,
     by_key,
-    columns_known,
     groups_of,
     key_of,
     point_results,
     quick,
-    require_columns,
     without_each,
 )
 from undertow.runs.folder.storage import CorruptRunError, Record
@@ -156,9 +155,8 @@ def compare(  # noqa: PLR0913 - two runs, and a keyword for each choice
     called = Names(*(given or own for given, own in zip(names, _names(baseline, candidate), strict=True)))
     audit = audits.load(str(baseline.manifest["audit"]))
     paired = pair(baseline, candidate, audit, called, models)
-    columns = columns_known(str(baseline.manifest["audit"]), (paired.baseline, paired.candidate))
     with point_estimates():  # one context, so that what measures keep serves all tables
-        measured = _Measured.from_pair(audit, paired, seed, called, columns)
+        measured = _Measured.from_pair(audit, paired, seed, called)
     judged = _judged(measured, margins)
     margins.check(measure for measure, _ in (*measured.keys, *judged))
     with point_estimates():
@@ -168,7 +166,7 @@ def compare(  # noqa: PLR0913 - two runs, and a keyword for each choice
         baseline=called.baseline,
         candidate=called.candidate,
         differences=rows.all(chosen=bool(models)),
-        notes=[*_notes(paired, called), *_of_groups(paired), *_of_precision((baseline, candidate), called)],
+        notes=[*_notes(paired, called), *_of_precision((baseline, candidate), called)],
         audit=str(baseline.manifest["audit"]),
         seed=seed,
         n_items=paired.n_items,
@@ -247,20 +245,19 @@ class _Measured:
     keys: Sequence[Key]
 
     @classmethod
-    def from_pair(cls, audit: Audit, paired: PairedRuns, seed: int, names: Names, columns: Set[str]) -> _Measured:
-        sides = []
-        for at, observations in enumerate((paired.baseline, paired.candidate)):
-            with require_columns(observations, names[at], columns):
-                try:
-                    sides.append(by_key(_shared_names(point_results(audit, observations, seed), paired, at)))
-                except CorruptRunError:
-                    raise
-                except UndertowError as error:
-                    raise UndertowError(
-                        f"{names.baseline} and {names.candidate} cannot be compared on the {paired.n_answered:,} items that both "
-                        f"answered: {error}"
-                    ) from error
-        first, second = sides
+    def from_pair(cls, audit: Audit, paired: PairedRuns, seed: int, names: Names) -> _Measured:
+        try:
+            first, second = (
+                by_key(_shared_names(point_results(audit, observations, seed), paired, at))
+                for at, observations in enumerate((paired.baseline, paired.candidate))
+            )
+        except CorruptRunError:
+            raise
+        except UndertowError as error:
+            raise UndertowError(
+                f"{names.baseline} and {names.candidate} cannot be compared on the {paired.n_answered:,} items that both "
+                f"answered: {error}"
+            ) from error
         return cls(audit, paired, seed, first, second, list(dict.fromkeys([*first, *second])))
 
     def values(self, frames: Sequence[pd.DataFrame]) -> tuple[list[Floats], list[Floats]]:
@@ -631,39 +628,16 @@ def _of_no_model(own: Sequence[Mapping[Key, Result]], key: Key) -> bool:
 
 
 def _notes(paired: PairedRuns, names: Names) -> list[str]:
-    """Notes on what was compared and excluded."""
-    said = [f"{paired.n_answered:,} items that both answered were compared."]
-    n_unanswered = paired.n_items - paired.n_answered
-    if n_unanswered:
-        said.append(f"{_items(n_unanswered)} that one of them has no answer to {_were(n_unanswered)} left out of both.")
-    for name, n_alone in zip(names, paired.n_alone, strict=True):
-        if n_alone:
-            said.append(f"{_items(n_alone)} that only {name} has {_were(n_alone)} left out.")
-    for name, others in zip(names, paired.others, strict=True):
-        if others:
-            said.append(
-                f"Of {name}, {', '.join(others)} {_were(len(others))} left out, since the other run lacks "
-                f"{'it' if len(others) == 1 else 'them'}."
-            )
-    return said
-
-
-def _of_groups(paired: PairedRuns) -> list[str]:
-    """Note that clusters are grouped, where there are many."""
+    """Notes on what was compared, what was left out, and clusters that are grouped where there are many."""
+    said = sentences("comparison")
+    notes = [said.compared(paired.n_answered)]
+    if paired.n_items > paired.n_answered:
+        notes.append(said.unanswered(paired.n_items - paired.n_answered))
+    notes += [said.alone(n, name) for name, n in zip(names, paired.n_alone, strict=True) if n]
+    notes += [said.left_out(name, others) for name, others in zip(names, paired.others, strict=True) if others]
     ways, n_most = _ways(paired.baseline.frame)
-    many = [] if paired.identical else [number for number in (len(set(labels)) for labels in ways) if number > n_most]
-    return [
-        f"{number:,} clusters were dealt at random into {n_most} groups, which intervals and tests take for clusters."
-        for number in many
-    ]
-
-
-def _items(number: int) -> str:
-    return "1 item" if number == 1 else f"{number:,} items"
-
-
-def _were(number: int) -> str:
-    return "was" if number == 1 else "were"
+    counts = [] if paired.identical else [len(set(labels)) for labels in ways]
+    return notes + [said.dealt(n, n_most) for n in counts if n > n_most]
 
 
 def _of_precision(runs: Sequence[Record], names: Names) -> list[str]:
