@@ -6,8 +6,6 @@ which no model is biased is easy to read: it is told beside coverage and false a
 2024 ("Underspecification in Language Modeling Tasks", AAAI) argues that selection bias enters models in this way; there the true
 slope is not known, and here it is. Models whose training did not converge are counted, and judge nothing: they would measure the
 training. How errors add up is told in `undertow.stats.calibration`.
-
-Knows the columns of the table; knows nothing about how models were trained or asked.
 """
 
 from __future__ import annotations
@@ -21,6 +19,7 @@ import numpy as np
 import pandas as pd
 
 from undertow.errors import UndertowError
+from undertow.lab.calibration.paragraphs import paragraphs
 from undertow.stats.calibration import (
     MIN_MODELS,
     Calibration,
@@ -33,7 +32,7 @@ from undertow.stats.calibration import (
     standard_errors,
     with_training_seed,
 )
-from undertow.types import Floats, Result, digest, format_interval
+from undertow.types import Floats, Result, digest
 
 GROUP_KEYS = ("architecture", "w_name", "strength")
 ALL = "all"
@@ -55,16 +54,149 @@ SLOPES, MODELS = "share of slopes", "mean over models"
 Verdict: TypeAlias = tuple[str, str, str, bool]
 """What is asked for, the target and the value, all in words, and whether it is met."""
 
-_TEXTS = ("model", "architecture", "w_name")
-_TRUE_OR_FALSE = ("selected", "found", "converged")
+
+class Metric(NamedTuple):
+    """One measure of the audit as an instrument.
+
+    Attributes:
+        title, meaning: for a reader.
+        unit: of its values.
+        null_value: what an audit that reads right gives; NaN where there is no such value.
+    """
+
+    title: str
+    meaning: str
+    unit: str
+    null_value: float = math.nan
+
+
+METRICS: Mapping[str, Metric] = {
+    "calibration_slope": Metric(
+        "Calibration slope",
+        "how far the measured slope moves when the planted slope moves by one; 1 is an audit that reads right",
+        "measured per planted",
+        1.0,
+    ),
+    "calibration_intercept": Metric(
+        "Calibration intercept",
+        "the slope that the audit reads, on the fitted line, where nothing was planted",
+        STEPS,
+        0.0,
+    ),
+    "training_slope": Metric(
+        "What training kept",
+        "how far the slope of a network's own P(female), on texts like those it learned, moves when the planted slope moves by one; "
+        "below 1, part of the bias was not learned",
+        "learned per planted",
+        1.0,
+    ),
+    "reading_slope": Metric(
+        "What the audit read of it",
+        "how far the measured slope moves when the network's own moves by one; 1 is an audit that reads what the network says of such "
+        "texts",
+        "measured per learned",
+        1.0,
+    ),
+    "attenuation": Metric(
+        "Attenuation",
+        "the mean measured slope over the mean planted slope, for models of one strength in either direction",
+        "mean measured per mean planted",
+        1.0,
+    ),
+    "coverage": Metric(
+        "Coverage, training seed included",
+        "the share of slopes, along each W along which bias was planted in some model, whose 95% interval, with the training seed, "
+        "holds the planted slope",
+        SLOPES,
+        0.95,
+    ),
+    "coverage_sentences_only": Metric(
+        "Coverage of the audit's own interval",
+        "the same of the interval that the audit gives for one model, which leaves out the training seed",
+        SLOPES,
+        0.95,
+    ),
+    "coverage_beside": Metric(
+        "Coverage along other W (not judged)",
+        "the same share as coverage, along each W in which nothing was planted in any model",
+        SLOPES,
+        0.95,
+    ),
+    "interval_width": Metric(
+        "Median interval width", "the median width of the 95% interval with the training seed", STEPS
+    ),
+    "false_alarms": Metric(
+        "False alarms",
+        "the share of slopes with q below .05 in models without any bias, along each W along which it was planted in others (along "
+        "every W, if in none)",
+        SLOPES,
+        MAX_Q,
+    ),
+    "false_alarms_beside": Metric(
+        "False alarms elsewhere (not judged)",
+        "the share of all other slopes in which nothing was planted that have q below .05",
+        SLOPES,
+        MAX_Q,
+    ),
+    "power": Metric(
+        "Power", "the share of slopes with q below .05, on the planted side, where something was planted", SLOPES
+    ),
+    "direction_errors": Metric(
+        "Direction errors",
+        "the share of slopes of biased models that are measured on the wrong side of 0, found or not",
+        SLOPES,
+        0.0,
+    ),
+    "auroc_delta": Metric(
+        "AUROC of the specification detector",
+        "the chance that a sentence which does not decide its pronoun moves more with W than one that does",
+        MODELS,
+        0.5,
+    ),
+    "auroc_entropy": Metric(
+        "AUROC of entropy",
+        "the chance that a sentence which does not decide its pronoun has the higher entropy",
+        MODELS,
+        0.5,
+    ),
+    "auroc_difference": Metric(
+        "AUROC: detector less entropy",
+        "how much larger the detector's AUROC is than that of entropy, in the same models",
+        MODELS,
+        0.0,
+    ),
+}
+"""In the order of the results."""
+
+EXTRAS: Mapping[str, str] = {
+    "architecture": "masked models fill a blank with both sides in view; causal models read from the left; all is both together",
+    "strength": "the size of the parameter of the selection that the texts were drawn with, whichever way it goes; 0 stands for "
+    "all slopes without bias",
+    "n": "how many slopes the number rests on; for AUROC, how many models",
+    "missing": "how many more there are, of models that did not converge or without the number that is needed",
+    "biased": "the same share of biased slopes alone",
+    "models_low": "with models low and high: the 95% interval for other models that are asked these very sentences",
+    "scatter": "standard deviation of the models around the fitted line, in percentage points per step of W",
+    "planted": "the mean size of the planted slopes, in percentage points per step of W",
+    "of_largest": "the median of the width as a share of the largest slope planted in the same W",
+    "audit_width": "the median width of the audit's interval over sentences, without the training seed",
+    "spread": "the median standard deviation over training seeds",
+    "claimed": "the share that the audit claims",
+    "models": "how many models that count and were tested have no bias along any W",
+    "models_alarmed": "the share of these models with a false alarm along any W",
+}
+"""Meanings of the other columns of the results."""
+
+_AREAS = ("auroc_delta", "auroc_entropy")
 _NUMBERS = (
     "strength", "training_seed", "planted_slope", "population_slope", "learned_slope", "measured_slope", "low", "high", "p", "q",
+    "pronoun_loss_nats", "floor_nats", "ignorant_nats", *(f"{area}{end}" for area in _AREAS for end in ("", "_low", "_high")),
 )  # fmt: skip
-_LOSSES = ("pronoun_loss_nats", "floor_nats", "ignorant_nats")
-_AREAS = ("auroc_delta", "auroc_entropy")
-_AREA_ENDS = tuple(f"{name}_{end}" for name in _AREAS for end in ("low", "high"))
-_OPTIONAL = ("n_clusters", "sentence_df")
-COLUMNS = (*_TEXTS, *_TRUE_OR_FALSE, *_NUMBERS, *_LOSSES, *_AREAS, *_AREA_ENDS)
+COLUMNS: Mapping[str, type] = {
+    **dict.fromkeys(("model", "architecture", "w_name"), str),
+    **dict.fromkeys(("selected", "found", "converged"), bool),
+    **dict.fromkeys(_NUMBERS, float),
+}
 """What the table must have. `low` and `high` are the audit's interval over sentences, at the values of W that were asked. Its degrees of
 freedom (`sentence_df`), or how many clusters of sentences are behind it (`n_clusters`), are used where they are there."""
 
@@ -77,29 +209,16 @@ def results(frame: pd.DataFrame, seed: int = 0) -> list[Result]:
     """What the models say about the audit, by architecture, W and strength; "all" where pooled.
 
     Strength is the size of what was planted: models that are biased either way are one strength. A W is judged if any
-    model of the table is biased along it, and every W is where none is biased at all.
+    model of the table is biased along it, and every W is where none is biased at all. `METRICS` says what each number means.
 
-    - `calibration_slope` (neutral 1) and `calibration_intercept` (neutral 0, percentage points per step of W): least squares of
-      measured on planted slope in the judged W, interval over models and sentences; `models_low` and `models_high` over models
-      that are asked these very sentences, `scatter` how far models lie from the line.
-    - `training_slope` (neutral 1): least squares of the slope of each network's own P(female), on texts like its corpus, on the planted
-      slope; `reading_slope` (neutral 1) of the measured slope on the network's own. So the calibration slope is told apart into what
-      the training lost and what the audit did.
-    - `attenuation` (neutral 1), for each strength: mean measured over mean planted slope, towards the side planted.
-    - `coverage` (neutral .95): share of slopes whose interval, training seed included, holds the planted slope, in the judged W, so
-      that a lab with one such W counts each model once; `biased` that of biased slopes alone, which many unbiased ones would hide.
-    - `coverage_sentences_only`: the same of the audit's interval over sentences alone, which leaves out the seed.
-    - `coverage_beside`: as `coverage`, of the other W, if there are any.
-    - `interval_width`: median width, training seed included; `of_largest` relative to the largest slope planted in that W (without
-      a W in which nothing was), `audit_width` without the seed, `spread` the median spread over seeds.
-    - `false_alarms` (neutral .05): share of slopes with q below .05, in the judged W, of models that have no bias at all; `claimed`
-      what the audit called `found`, `models` how many models these are, `models_alarmed` the share of them with any along any W.
-    - `false_alarms_beside` (neutral .05): the same of all other unbiased slopes, if there are any.
-    - `power`, for each strength: share of biased slopes with q below .05 on the side that was planted; `claimed` as above,
-      `planted` the mean size of what was planted.
-    - `direction_errors` (neutral 0): share of biased slopes measured on the wrong side, found or not.
-    - `auroc_delta`, `auroc_entropy` (neutral .5), `auroc_difference` (neutral 0): mean over models, and of their paired
-      differences, also for each strength, since the detector needs a model that learned something from W.
+    - Lines are least squares in the judged W, with intervals over models and sentences. So the calibration slope is told apart into
+      what the training lost (`training_slope`) and what the audit did (`reading_slope`).
+    - `attenuation` and `power` are for each strength; AUROCs are means over models, also for each strength, since the detector
+      needs a model that learned something from W.
+    - Coverage counts slopes in the judged W, so that a lab with one such W counts each model once; its extra `biased` is that of
+      biased slopes alone, which many unbiased ones would hide.
+    - False alarms are counted in the judged W of models that have no bias at all; `models_alarmed` is the share of them with any
+      along any W.
 
     Intervals of shares are exact for independent slopes (Clopper and Pearson). Slopes of one W are of the same sentences, which
     make them hit or miss together, so that they may be narrower than they should.
@@ -112,7 +231,7 @@ def results(frame: pd.DataFrame, seed: int = 0) -> list[Result]:
         seed: of the draws of models behind the interval of the median width.
 
     Raises:
-        UndertowError: a column is missing or holds something else, a model and W come twice, or no model converged.
+        UndertowError: no model converged.
     """
     table = intervals(frame)
     if not table["converged"].any():
@@ -120,19 +239,20 @@ def results(frame: pd.DataFrame, seed: int = 0) -> list[Result]:
             f"none of the {table['model'].nunique():,} models converged: none got its pronoun loss down to its floor, so nothing "
             "can be said about the audit; train them longer"
         )
-    pooled, lines = [*_pooled_and_by(table)], [*_of_lines(table)]
-    biased, of_strengths = _biased(table), [*_of_strengths(_biased(table))]
-    return [
-        *_lines(lines),
-        *_parts_of_lines(lines),
+    biased = table[~table["unbiased"]]
+    of_strengths = [part for one in _by_strength(biased) for part in _pooled_and_by(one.rows, one.group["strength"])]
+    found = [
+        *_lines(table),
         *_attenuations(of_strengths),
         *_coverages(table),
-        *_widths([*pooled, *_by_strength(table)], seed),
+        *_widths([*_pooled_and_by(table), *_by_strength(table)], seed),
         *_false_alarms(table),
-        *_powers(of_strengths),
+        *_powers(of_strengths or [_part(biased)]),
         *_direction_errors([*_pooled_and_by(biased), *_by_strength(biased)]),
         *_areas(table),
     ]
+    order = list(METRICS)
+    return sorted(found, key=lambda result: order.index(result.measure))
 
 
 def intervals(frame: pd.DataFrame) -> pd.DataFrame:
@@ -141,13 +261,10 @@ def intervals(frame: pd.DataFrame) -> pd.DataFrame:
     Adds `unbiased`, `judged` (whether its W is), `left_out` ("" where the row counts), `planted_strength` (its size as text, "0"
     where unbiased), `seed_low` and `seed_high` (95%), `seed_spread` (all three percentage points per step of W, NaN where there
     are too few models), and `standard_error` and `sentence_df` (over sentences, infinite where nothing says how many).
-
-    Raises:
-        UndertowError: as `results`, but for models that did not converge.
     """
-    table = _checked(frame)
+    table = frame.reset_index(drop=True).astype(dict(COLUMNS))
     table["unbiased"] = (table["strength"] == 0) | ~table["selected"] | (table["population_slope"] == 0)
-    biased_along = set(_biased(table)["w_name"])
+    biased_along = set(table.loc[~table["unbiased"], "w_name"])
     table["judged"] = table["w_name"].isin(biased_along) if biased_along else True
     table["planted_strength"] = [
         UNBIASED if unbiased else f"{abs(strength):g}"
@@ -155,9 +272,11 @@ def intervals(frame: pd.DataFrame) -> pd.DataFrame:
     ]
     measured = np.isfinite(table[["planted_slope", "measured_slope", "low", "high"]].to_numpy()).all(axis=1)
     table["left_out"] = np.where(~table["converged"], _NOT_CONVERGED, np.where(measured, "", _NOT_MEASURED))
-    clusters = table["n_clusters"] if "n_clusters" in table else np.full(len(table), math.nan)
-    known = standard_errors(table["low"], table["high"], clusters, table.get("sentence_df"))
-    table["standard_error"], table["sentence_df"] = known
+    clusters, df = (
+        pd.to_numeric(table.get(name, pd.Series(math.nan, table.index))).replace(math.inf, math.nan)
+        for name in ("n_clusters", "sentence_df")
+    )
+    table["standard_error"], table["sentence_df"] = standard_errors(table["low"], table["high"], clusters, df)
     unknown = (table["left_out"] == "") & table["standard_error"].isna()
     table.loc[unknown, "left_out"] = _TOO_FEW_SENTENCES
     for name in ("seed_low", "seed_high", "seed_spread"):
@@ -176,13 +295,10 @@ def fitted_lines(frame: pd.DataFrame, n_points: int = 50) -> pd.DataFrame:
     Returns:
         `architecture`, `planted_slope`, `fitted`, `low` and `high` (95% band over models and sentences), from the lowest to the
         highest planted slope; no rows of an architecture without a line.
-
-    Raises:
-        UndertowError: as `intervals`.
     """
     parts = []
     table = intervals(frame)
-    for architecture, rows in _counting(table[table["judged"]]).groupby("architecture", sort=False):
+    for architecture, rows in table[table["judged"] & (table["left_out"] == "")].groupby("architecture", sort=False):
         if rows["unbiased"].all():
             continue
         fit = calibrate(*_readings(rows))
@@ -196,87 +312,15 @@ def fitted_lines(frame: pd.DataFrame, n_points: int = 50) -> pd.DataFrame:
     return pd.concat(parts, ignore_index=True) if parts else empty
 
 
-def verdicts(results: Sequence[Result]) -> list[Verdict]:
-    """What the audit promises, held against `results`: (requirement, target, value, whether it is met), each in words.
-
-    Coverage and false alarms are judged along the W along which some model is biased; the other W are told beside them. False
-    alarms are judged where at least 20 models have no bias at all; with fewer there is no such promise in the list. A number that
-    could not be had does not meet its target.
-    """
-    required = [
-        _slope_verdict(_pooled(results, "calibration_slope")),
-        _coverage_verdict(results),
-        _width_verdict(_pooled(results, "interval_width")),
-        _power_verdict(strongest(results)),
-    ]
-    enough = _pooled(results, "false_alarms", UNBIASED).extras["models"] >= MIN_UNBIASED_MODELS
-    return [*required, _alarm_verdict(results)] if enough else required
+def find(results: Sequence[Result], measure: str, *levels: str) -> Result | None:
+    """One number by architecture, W and strength ("all" where not given)."""
+    wanted = (*levels, ALL, ALL, ALL)[: len(GROUP_KEYS)]
+    return next((r for r in results if r.measure == measure and _levels(r) == wanted), None)
 
 
-def _slope_verdict(slope: Result) -> Verdict:
-    least, most = SLOPE_TARGET
-    said = _said(slope, f"{slope.value:z.2f} ({format_interval(slope.low, slope.high)})")
-    target = f"calibration slope of {least} to {most}"
-    return "Measured slopes follow planted slopes", target, said, least <= slope.value <= most
-
-
-def _coverage_verdict(results: Sequence[Result]) -> Verdict:
-    what = "The 95% interval, training seed included, holds the planted slope"
-    coverage, along = _pooled(results, "coverage"), _along(results, "coverage")
-    biased = coverage.extras["biased"]
-    alone = f"; {biased:.0%} of the biased ones" if math.isfinite(biased) else ""
-    said = _said(coverage, f"{_share_along(coverage, along)}{alone}{_not_judged(results, 'coverage_beside')}")
-    target = f"for at least {COVERAGE_TARGET:.0%} of {_counted(along)}, and of the biased ones alone"
-    kept = coverage.value >= COVERAGE_TARGET and not biased < COVERAGE_TARGET
-    return what, target, said, kept
-
-
-def _width_verdict(width: Result) -> Verdict:
-    relative = width.extras["of_largest"]
-    share_of = f"{relative:.2f} of it" if math.isfinite(relative) else "no number, as nothing was planted"
-    said = _said(width, f"{share_of}; over all slopes {width.value:.2f} {STEPS}")
-    target = f"median width below {WIDTH_TARGET:g} of the largest planted slope"
-    return "The interval is narrow beside the bias to be found", target, said, relative < WIDTH_TARGET
-
-
-def _power_verdict(power: Result) -> Verdict:
-    what = f"The largest planted bias is found: q below {MAX_Q:g}, on the planted side"
-    said = _said(power, f"{_share_in_words(power)}, where the mean planted slope is {power.extras['planted']:.2f}")
-    return what, f"at least {POWER_TARGET:.0%} of slopes", said, power.value >= POWER_TARGET
-
-
-def _alarm_verdict(results: Sequence[Result]) -> Verdict:
-    what = f"Nothing is found where nothing was planted: false alarms at q below {MAX_Q:g}"
-    alarms, along = _pooled(results, "false_alarms", UNBIASED), _along(results, "false_alarms")
-    alarmed = alarms.extras["models_alarmed"]
-    by_model = f"; {alarmed:.0%} of {alarms.extras['models']:.0f} unbiased models have one along any W"
-    said = _said(alarms, f"{_share_along(alarms, along)}{by_model}")
-    target = (
-        f"at most {FALSE_ALARM_TARGET:.0%} of {_counted(along)}, and of models along any W, over {MIN_UNBIASED_MODELS} unbiased "
-        "models or more"
-    )
-    return what, target, said, max(alarms.value, alarmed) <= FALSE_ALARM_TARGET
-
-
-def _counted(along: Sequence[str]) -> str:
-    """What a share over these W counts: a model has one slope in each."""
-    return "models" if len(along) == 1 else "slopes"
-
-
-def _share_along(result: Result, along: Sequence[str]) -> str:
-    counted = _counted(along)
-    amount = f"1 {counted[:-1]}" if result.n == 1 else f"{result.n:,} {counted}"
-    return f"{result.value:.0%} of {amount} along {' and '.join(along)} ({result.low:.0%} to {result.high:.0%})"
-
-
-def _not_judged(results: Sequence[Result], measure: str) -> str:
-    """The same share where nothing depends on it, if there is one."""
-    beside = [result for result in results if result.measure == measure and _levels(result)[:2] == (ALL, ALL)]
-    return "".join(
-        f"; not judged: {result.value:.0%} of {result.n:,} slopes along {' and '.join(_along(results, measure))}"
-        for result in beside
-        if result.n
-    )
+def along(results: Sequence[Result], measure: str) -> list[str]:
+    """The W that a measure is of."""
+    return [name for name in dict.fromkeys(r.group["w_name"] for r in results if r.measure == measure) if name != ALL]
 
 
 def strongest(results: Sequence[Result]) -> Result:
@@ -285,26 +329,46 @@ def strongest(results: Sequence[Result]) -> Result:
     return max(powers, key=lambda result: float(result.group["strength"]) if result.n else -math.inf)
 
 
-def _pooled(results: Sequence[Result], measure: str, strength: str = ALL) -> Result:
-    return next(r for r in results if r.measure == measure and _levels(r) == (ALL, ALL, strength))
-
-
-def _along(results: Sequence[Result], measure: str) -> list[str]:
-    """The W that a measure is of."""
-    return [name for name in dict.fromkeys(r.group["w_name"] for r in results if r.measure == measure) if name != ALL]
-
-
 def _levels(result: Result) -> tuple[str, ...]:
     return tuple(result.group[key] for key in GROUP_KEYS)
 
 
-def _said(result: Result, value: str) -> str:
-    return value if math.isfinite(result.value) else f"no number: {result.note[:1].lower()}{result.note[1:]}"
+def verdicts(results: Sequence[Result]) -> list[Verdict]:
+    """What the audit promises, held against `results`: (requirement, target, value, whether it is met), each in words.
 
+    Coverage and false alarms are judged along the W along which some model is biased; the other W are told beside them. False
+    alarms are judged where at least 20 models have no bias at all; with fewer there is no such promise in the list. A number that
+    could not be had does not meet its target.
+    """
 
-def _share_in_words(result: Result) -> str:
-    slopes = "1 slope" if result.n == 1 else f"{result.n:,} slopes"
-    return f"{result.value:.0%} of {slopes} ({result.low:.0%} to {result.high:.0%})"
+    def pooled(measure: str, strength: str = ALL) -> Result:
+        return next(r for r in results if r.measure == measure and _levels(r) == (ALL, ALL, strength))
+
+    slope, coverage, width = pooled("calibration_slope"), pooled("coverage"), pooled("interval_width")
+    power, alarms, beside = strongest(results), pooled("false_alarms", UNBIASED), find(results, "coverage_beside")
+    biased, alarmed = coverage.extras["biased"], alarms.extras["models_alarmed"]
+    said = paragraphs(
+        "promises.txt.j2",
+        along=lambda measure: along(results, measure),
+        slope=slope, coverage=coverage, width=width, power=power, alarms=alarms, beside=beside,
+        slope_target=SLOPE_TARGET, coverage_target=COVERAGE_TARGET, width_target=WIDTH_TARGET, power_target=POWER_TARGET,
+        false_alarm_target=FALSE_ALARM_TARGET, min_unbiased=MIN_UNBIASED_MODELS, max_q=MAX_Q, steps=STEPS,
+    )  # fmt: skip
+    judged = {
+        "slope": (slope, SLOPE_TARGET[0] <= slope.value <= SLOPE_TARGET[1]),
+        "coverage": (coverage, coverage.value >= COVERAGE_TARGET and not biased < COVERAGE_TARGET),
+        "width": (width, width.extras["of_largest"] < WIDTH_TARGET),
+        "power": (power, power.value >= POWER_TARGET),
+        "false alarms": (alarms, max(alarms.value, alarmed) <= FALSE_ALARM_TARGET),
+    }
+    if alarms.extras["models"] < MIN_UNBIASED_MODELS:
+        del judged["false alarms"]
+    rows = []
+    for name, (result, met) in judged.items():
+        what, target, value = said[name]
+        note = f"no number: {result.note[:1].lower()}{result.note[1:]}"
+        rows.append((what, target, value if math.isfinite(result.value) else note, met))
+    return rows
 
 
 class _Part(NamedTuple):
@@ -320,52 +384,40 @@ class _Part(NamedTuple):
     rows: pd.DataFrame
     counting: pd.DataFrame
 
-    @property
-    def n_missing(self) -> int:
-        return len(self.rows) - len(self.counting)
-
-    def result(self, measure: str, estimate: Estimate, unit: str) -> Result:
-        """A number of this part, with its counts."""
+    def result(self, measure: str, estimate: Estimate, note: str = "", **extras: float) -> Result:
+        """A number of this part; what it does not rest on is missing."""
+        if not note and self.counting.empty:
+            note = "No model that converged is here."
+        metric = METRICS[measure]
         return Result(
-            measure, self.group, estimate.value, estimate.low, estimate.high, estimate.n, self.n_missing, unit
-        )
+            measure, self.group, estimate.value, estimate.low, estimate.high, estimate.n, len(self.rows) - estimate.n,
+            metric.unit, metric.null_value, extras=extras, note=note,
+        )  # fmt: skip
+
+    def share(self, measure: str, hits: pd.Series[bool], note: str = "", **extras: float) -> Result:
+        """The share of these slopes [row] for which something is so."""
+        return self.result(measure, share(hits.to_numpy(dtype=bool)), note, **extras)
 
 
 def _part(rows: pd.DataFrame, architecture: str = ALL, w_name: str = ALL, strength: str = ALL) -> _Part:
-    return _Part(_group(architecture, w_name, strength), rows, _counting(rows))
+    return _Part(
+        dict(zip(GROUP_KEYS, (architecture, w_name, strength), strict=True)), rows, rows[rows["left_out"] == ""]
+    )
 
 
-def _pooled_and_by(table: pd.DataFrame, strength: str = ALL) -> Iterator[_Part]:
+def _pooled_and_by(table: pd.DataFrame, strength: str = ALL, *, by_w: bool = True) -> Iterator[_Part]:
     """All rows, those of each architecture, and those of each architecture and W."""
     yield _part(table, strength=strength)
     for architecture, rows in table.groupby("architecture", sort=False):
         yield _part(rows, str(architecture), strength=strength)
-        for w_name, part in rows.groupby("w_name", sort=False):
+        for w_name, part in rows.groupby("w_name", sort=False) if by_w else ():
             yield _part(part, str(architecture), str(w_name), strength)
-
-
-def _pooled_and_by_architecture(models: pd.DataFrame, strength: str = ALL) -> Iterator[_Part]:
-    yield _part(models, strength=strength)
-    for architecture, rows in models.groupby("architecture", sort=False):
-        yield _part(rows, str(architecture), strength=strength)
 
 
 def _by_strength(table: pd.DataFrame) -> Iterator[_Part]:
     """The rows of each strength from the weakest, those of both directions together."""
     for name in sorted(set(table["planted_strength"]), key=float):
         yield _part(table[table["planted_strength"] == name], strength=name)
-
-
-def _group(architecture: str = ALL, w_name: str = ALL, strength: str = ALL) -> dict[str, str]:
-    return dict(zip(GROUP_KEYS, (architecture, w_name, strength), strict=True))
-
-
-def _counting(rows: pd.DataFrame) -> pd.DataFrame:
-    return rows[rows["left_out"] == ""]
-
-
-def _biased(table: pd.DataFrame) -> pd.DataFrame:
-    return table[~table["unbiased"]]
 
 
 def _readings(rows: pd.DataFrame, truth: str = "planted_slope") -> tuple[Floats, Floats, Floats, Floats]:
@@ -381,58 +433,36 @@ def _learned(rows: pd.DataFrame) -> tuple[Floats, Floats, Floats, Floats]:
     return planted, learned, np.zeros(len(rows)), np.full(len(rows), math.inf)
 
 
-def _lines(parts: Sequence[_Part]) -> list[Result]:
-    slopes, intercepts = [], []
-    for part in parts:
-        fit, note = _line_of(part.counting)
-        scatter = {"scatter": fit.line.residual_sd}
-        over_models = {"models_low": fit.line.slope_low, "models_high": fit.line.slope_high}
-        slope = part.result("calibration_slope", fit.slope, "measured per planted")
-        slopes.append(replace(slope, null_value=1.0, extras=over_models | scatter, note=note))
-        intercept = part.result("calibration_intercept", fit.intercept, STEPS)
-        intercepts.append(replace(intercept, null_value=0.0, note=note))
-    return [*slopes, *intercepts]
-
-
-def _of_lines(table: pd.DataFrame) -> Iterator[_Part]:
-    """What lines go through: judged W together, so that none is made surer by slopes along which nothing was planted; each W alone."""
-    yield from _pooled_and_by(table[table["judged"]])
+def _lines(table: pd.DataFrame) -> Iterator[Result]:
+    """Lines of judged W together, so that none is made surer by slopes along which nothing was planted; each other W alone."""
+    parts = [*_pooled_and_by(table[table["judged"]])]
     for (architecture, w_name), rows in table[~table["judged"]].groupby(["architecture", "w_name"], sort=False):
-        yield _part(rows, str(architecture), str(w_name))
-
-
-def _parts_of_lines(parts: Sequence[_Part]) -> list[Result]:
-    trained, read = [], []
+        parts.append(_part(rows, str(architecture), str(w_name)))
     for part in parts:
-        rows = part.counting[part.counting["learned_slope"].notna()]
-        known = _Part(part.group, part.rows, rows)
-        learned, why_not_learned = _line_of(rows, _learned)
-        measured, why_not_measured = _line_of(rows, lambda some: _readings(some, "learned_slope"))
-        training = known.result("training_slope", learned.slope, "learned per planted")
-        trained.append(replace(training, null_value=1.0, note=why_not_learned))
-        reading = known.result("reading_slope", measured.slope, "measured per learned")
-        read.append(replace(reading, null_value=1.0, note=why_not_measured))
-    return [*trained, *read]
+        fit, note = _line_of(part.counting, _readings)
+        ends = {"models_low": fit.line.slope_low, "models_high": fit.line.slope_high, "scatter": fit.line.residual_sd}
+        yield part.result("calibration_slope", fit.slope, note, **ends)
+        yield part.result("calibration_intercept", fit.intercept, note)
+        known = part.counting[part.counting["learned_slope"].notna()]
+        fit, note = _line_of(known, _learned)
+        yield part.result("training_slope", fit.slope, note)
+        fit, note = _line_of(known, lambda rows: _readings(rows, "learned_slope"))
+        yield part.result("reading_slope", fit.slope, note)
 
 
 def _line_of(
-    rows: pd.DataFrame, points: Callable[[pd.DataFrame], tuple[Floats, Floats, Floats, Floats]] = _readings
+    rows: pd.DataFrame, points: Callable[[pd.DataFrame], tuple[Floats, Floats, Floats, Floats]]
 ) -> tuple[Calibration, str]:
     """The line through some slopes, and why it has no slope or no interval."""
-    if not len(rows):
-        return _no_line(rows), "No model that converged is here."
     if rows["unbiased"].all():
-        return _no_line(rows), "No biased model is here, so there is nothing that measured slopes could follow."
+        none = _none(len(rows))
+        nobody = "No biased model is here, so there is nothing that measured slopes could follow."
+        why = nobody if len(rows) else "No model that converged is here."
+        return replace(calibrate([], [], [], []), slope=none, intercept=none), why
     fit = calibrate(*points(rows))
     if math.isnan(fit.slope.value):
         return fit, "The planted slopes do not differ, and a line needs two that do."
-    if math.isnan(fit.slope.low):
-        return fit, "Two slopes always lie on a line, so there is no interval."
-    return fit, ""
-
-
-def _no_line(rows: pd.DataFrame) -> Calibration:
-    return replace(calibrate([], [], [], []), slope=_none(len(rows)), intercept=_none(len(rows)))
+    return fit, "Two slopes always lie on a line, so there is no interval." if math.isnan(fit.slope.low) else ""
 
 
 def _none(n: int) -> Estimate:
@@ -441,49 +471,32 @@ def _none(n: int) -> Estimate:
 
 def _attenuations(parts: Sequence[_Part]) -> Iterator[Result]:
     for part in parts:
-        rows = part.counting
-        estimate = attenuation(*_readings(rows)) if len(rows) else _none(0)
-        note = _why_no_interval(estimate, "slope")
-        detail = {"planted": _mean_size(rows)}
-        result = part.result("attenuation", estimate, "mean measured per mean planted")
-        yield replace(result, null_value=1.0, extras=detail, note=note)
-
-
-def _of_strengths(table: pd.DataFrame) -> Iterator[_Part]:
-    """The rows of each strength: all together, of each architecture, and of each architecture and W."""
-    for of_strength in _by_strength(table):
-        yield from _pooled_and_by(of_strength.rows, of_strength.group["strength"])
+        estimate = attenuation(*_readings(part.counting)) if len(part.counting) else _none(0)
+        yield part.result("attenuation", estimate, _of_one(estimate, "slope"), planted=_mean_size(part.counting))
 
 
 def _mean_size(rows: pd.DataFrame) -> float:
-    return float(rows["planted_slope"].abs().mean()) if len(rows) else math.nan
+    return _mean(rows["planted_slope"].abs())
 
 
-def _why_no_interval(estimate: Estimate, what: str) -> str:
-    if not estimate.n:
-        return "No model that converged is here."
+def _of_one(estimate: Estimate, what: str) -> str:
     return f"There is no interval of one {what}." if math.isfinite(estimate.value) and math.isnan(estimate.low) else ""
 
 
-def _coverages(table: pd.DataFrame) -> list[Result]:
+def _coverages(table: pd.DataFrame) -> Iterator[Result]:
     judged, others = table[table["judged"]], table[~table["judged"]]
-    parts = [*_pooled_and_by(judged), *_by_strength(judged)]
-    beside = [*_pooled_and_by(others)] if len(others) else []
-    return [
-        *(_coverage(part, "coverage", ("seed_low", "seed_high")) for part in parts),
-        *(_coverage(part, "coverage_sentences_only", ("low", "high")) for part in parts),
-        *(_coverage(part, "coverage_beside", ("seed_low", "seed_high")) for part in beside),
-    ]
+    for part in [*_pooled_and_by(judged), *_by_strength(judged)]:
+        yield _coverage(part, "coverage", ("seed_low", "seed_high"))
+        yield _coverage(part, "coverage_sentences_only", ("low", "high"))
+    for part in _pooled_and_by(others) if len(others) else ():
+        yield _coverage(part, "coverage_beside", ("seed_low", "seed_high"))
 
 
 def _coverage(part: _Part, measure: str, ends: tuple[str, str]) -> Result:
-    rows = part.counting
-    known = rows[np.isfinite(rows[ends[0]])]
+    known = part.counting[np.isfinite(part.counting[ends[0]])]
     inside = (known[ends[0]] <= known["planted_slope"]) & (known["planted_slope"] <= known[ends[1]])
-    biased = {"biased": _mean(inside[~known["unbiased"]])}
-    result = replace(part.result(measure, share(inside), SLOPES), null_value=0.95, extras=biased)
-    note = _joined([_nobody(rows), _too_few(len(rows) - len(known))])
-    return replace(result, n_missing=len(part.rows) - len(known), note=note)
+    note = _too_few(len(part.counting) - len(known))
+    return part.share(measure, inside, note, biased=_mean(inside[~known["unbiased"]]))
 
 
 def _too_few(n: int) -> str:
@@ -493,37 +506,23 @@ def _too_few(n: int) -> str:
     return f"{lack}: with the training seed, it takes {MIN_MODELS} converged models of one architecture and W."
 
 
-def _nobody(rows: pd.DataFrame) -> str:
-    return "" if len(rows) else "No model that converged is here."
-
-
-def _joined(notes: Sequence[str]) -> str:
-    return " ".join(note for note in notes if note)
-
-
 def _widths(parts: Sequence[_Part], seed: int) -> Iterator[Result]:
     """Of parts of which the first is everything."""
-    biased = _biased(parts[0].counting)
+    biased = parts[0].counting[~parts[0].counting["unbiased"]]
     largest = biased["planted_slope"].abs().groupby(biased["w_name"]).max()
     for part in parts:
         rows = part.counting
-        width = (rows["seed_high"] - rows["seed_low"]).to_numpy(dtype=np.float64)
+        width = rows["seed_high"] - rows["seed_low"]
         rng = np.random.default_rng(int(digest([int(seed), *part.group.values()]), 16))
-        estimate = median_over_models(width, rows["model"].to_numpy(dtype=str), N_DRAWS, rng)
-        relative = width / rows["w_name"].map(largest).to_numpy(dtype=np.float64)
-        detail = {
-            "of_largest": _median(relative),
-            "audit_width": _median((rows["high"] - rows["low"]).to_numpy(dtype=np.float64)),
-            "spread": _median(rows["seed_spread"].to_numpy(dtype=np.float64)),
-        }
-        result = replace(part.result("interval_width", estimate, STEPS), extras=detail)
-        note = _joined([_nobody(rows), _too_few(len(rows) - estimate.n)])
-        yield replace(result, n_missing=len(part.rows) - estimate.n, note=note)
-
-
-def _median(values: Floats) -> float:
-    known = values[np.isfinite(values)]
-    return float(np.median(known)) if known.size else math.nan
+        estimate = median_over_models(width.to_numpy(), rows["model"].to_numpy(dtype=str), N_DRAWS, rng)
+        yield part.result(
+            "interval_width",
+            estimate,
+            _too_few(len(rows) - estimate.n),
+            of_largest=float((width / rows["w_name"].map(largest).astype(float)).median()),
+            audit_width=float((rows["high"] - rows["low"]).median()),
+            spread=float(rows["seed_spread"].median()),
+        )
 
 
 def _false_alarms(table: pd.DataFrame) -> Iterator[Result]:
@@ -532,44 +531,41 @@ def _false_alarms(table: pd.DataFrame) -> Iterator[Result]:
     without_bias = table.groupby("model")["unbiased"].transform("all") & ~table["selected"]
     judged = table[without_bias & table["judged"]]
     beside = table[table["unbiased"] & ~(without_bias & table["judged"])]
-    if judged.empty:
-        detail = {"claimed": math.nan, "models": 0.0, "models_alarmed": math.nan}
-        note = "No model without any bias was made."
-        yield Result("false_alarms", _group(strength=UNBIASED), math.nan, unit=SLOPES, extras=detail, note=note)
-    for part in _pooled_and_by(judged, UNBIASED) if len(judged) else ():
+    for part in _pooled_and_by(judged, UNBIASED):
         rows = _tested(part)
-        alarmed = rows["q"] < MAX_Q
         # q is adjusted over all W that were asked, so an alarm along any of them is the model's.
         anywhere = table[(table["left_out"] == "") & table["model"].isin(rows["model"])]
         by_model = (anywhere["q"] < MAX_Q).groupby(anywhere["model"]).any()
-        detail = {"claimed": _mean(rows["found"]), "models": float(len(by_model)), "models_alarmed": _mean(by_model)}
-        yield _share_of("false_alarms", part, rows, alarmed, detail, null_value=MAX_Q)
+        yield part.share(
+            "false_alarms",
+            rows["q"] < MAX_Q,
+            "" if len(judged) else "No model without any bias was made.",
+            claimed=_mean(rows["found"]),
+            models=float(len(by_model)),
+            models_alarmed=_mean(by_model),
+        )
     for part in _pooled_and_by(beside, UNBIASED) if len(beside) else ():
         rows = _tested(part)
-        detail = {"claimed": _mean(rows["found"])}
-        yield _share_of("false_alarms_beside", part, rows, rows["q"] < MAX_Q, detail, null_value=MAX_Q)
+        yield part.share("false_alarms_beside", rows["q"] < MAX_Q, claimed=_mean(rows["found"]))
 
 
 def _powers(parts: Sequence[_Part]) -> Iterator[Result]:
-    if not parts:
-        detail = {"claimed": math.nan, "planted": math.nan}
-        yield Result("power", _group(), math.nan, unit=SLOPES, extras=detail, note="No biased model was made.")
-        return
     for part in parts:
         rows = _tested(part)
         right = _on_planted_side(rows)
-        detail = {"claimed": _mean(rows["found"] & right), "planted": _mean_size(rows)}
-        yield _share_of("power", part, rows, (rows["q"] < MAX_Q) & right, detail)
+        claimed = _mean(rows["found"] & right)
+        yield part.share(
+            "power", (rows["q"] < MAX_Q) & right, _no_biased(part), claimed=claimed, planted=_mean_size(rows)
+        )
 
 
 def _direction_errors(parts: Sequence[_Part]) -> Iterator[Result]:
-    if not len(parts[0].rows):
-        note = "No biased model was made."
-        yield Result("direction_errors", _group(), math.nan, unit=SLOPES, null_value=0.0, note=note)
-        return
     for part in parts:
-        rows = part.counting
-        yield _share_of("direction_errors", part, rows, ~_on_planted_side(rows), {}, null_value=0.0)
+        yield part.share("direction_errors", ~_on_planted_side(part.counting), _no_biased(part))
+
+
+def _no_biased(part: _Part) -> str:
+    return "" if len(part.rows) else "No biased model was made."
 
 
 def _tested(part: _Part) -> pd.DataFrame:
@@ -580,45 +576,26 @@ def _on_planted_side(rows: pd.DataFrame) -> pd.Series[bool]:
     return rows["measured_slope"] * rows["planted_slope"] > 0
 
 
-def _share_of(  # noqa: PLR0913 - a share is of something, somewhere, beside something
-    measure: str,
-    part: _Part,
-    rows: pd.DataFrame,
-    hits: pd.Series[bool],
-    detail: Mapping[str, float],
-    *,
-    null_value: float = math.nan,
-) -> Result:
-    result = part.result(measure, share(hits.to_numpy(dtype=bool)), SLOPES)
-    n_missing = len(part.rows) - len(rows)
-    return replace(result, n_missing=n_missing, extras=detail, null_value=null_value, note=_nobody(rows))
-
-
-def _mean(hits: pd.Series[bool]) -> float:
-    return float(hits.mean()) if len(hits) else math.nan
+def _mean(values: pd.Series[bool] | pd.Series[float]) -> float:
+    return float(values.mean()) if len(values) else math.nan
 
 
 def _areas(table: pd.DataFrame) -> Iterator[Result]:
     """AUROC over models: all, and those of each strength, of both architectures and of each."""
     models = _models(table)
-    parts = [*_pooled_and_by_architecture(models)]
-    for part in _by_strength(models):
-        parts += _pooled_and_by_architecture(part.rows, part.group["strength"])
-    difference = models["auroc_delta"] - models["auroc_entropy"]
-    for measure, values in [*((name, models[name]) for name in _AREAS), ("auroc_difference", difference)]:
+    parts = [*_pooled_and_by(models, by_w=False)]
+    for one in _by_strength(models):
+        parts += _pooled_and_by(one.rows, one.group["strength"], by_w=False)
+    models_values = {name: models[name] for name in _AREAS}
+    models_values["auroc_difference"] = models["auroc_delta"] - models["auroc_entropy"]
+    for measure, values in models_values.items():
+        least = -1.0 if measure == "auroc_difference" else 0.0
         for part in parts:
-            of = values[part.counting.index]
-            estimate = mean_over_models(of)
-            result = part.result(measure, estimate, MODELS)
-            note = _why_no_interval(estimate, "model") if estimate.n or not len(of) else "No model has this number."
-            least, null_value = (-1.0, 0.0) if measure == "auroc_difference" else (0.0, 0.5)
-            low, high = (
-                max(estimate.low, least),
-                min(estimate.high, 1.0),
-            )  # the t interval of two or three models goes beyond
-            ends = (math.nan, math.nan) if math.isnan(estimate.low) else (low, high)
-            known = replace(result, low=ends[0], high=ends[1], n_missing=len(part.rows) - estimate.n)
-            yield replace(known, null_value=null_value, note=note)
+            mean = mean_over_models(values[part.counting.index])
+            if math.isfinite(mean.low):  # the t interval of two or three models goes beyond
+                mean = replace(mean, low=max(mean.low, least), high=min(mean.high, 1.0))
+            without = "" if mean.n or part.counting.empty else "No model has this number."
+            yield part.result(measure, mean, without or _of_one(mean, "model"))
 
 
 def _models(table: pd.DataFrame) -> pd.DataFrame:
@@ -633,42 +610,3 @@ def _models(table: pd.DataFrame) -> pd.DataFrame:
     rows = rows.sort_values("as_planted", ascending=False, kind="stable")
     models = rows.groupby("model", sort=False).first()
     return models.loc[list(dict.fromkeys(table["model"]))].reset_index()
-
-
-def _checked(frame: pd.DataFrame) -> pd.DataFrame:
-    """The columns that are measured, as text, numbers and truth values, one row for each model and W."""
-    for name in COLUMNS:
-        if name not in frame.columns:
-            raise UndertowError(
-                f"the table of trained models has no column {name!r}; add it, or build the models again"
-            )
-    if frame.empty:
-        raise UndertowError("the table of trained models has no row; build some models before they are verified")
-    table = frame.reset_index(drop=True).copy()
-    for name in _TEXTS:
-        table[name] = [str(level) for level in table[name]]
-    for name in _TRUE_OR_FALSE:
-        _refuse(table, name, ~table[name].isin([True, False]), "true or false")
-        table[name] = table[name].astype(bool)
-    optional = [name for name in _OPTIONAL if name in table]
-    for name in (*_NUMBERS, *_LOSSES, *_AREAS, *_AREA_ENDS, *optional):
-        if name == "sentence_df":  # infinite in a table that was written, where nobody knows it
-            table[name] = table[name].replace([math.inf, "inf"], math.nan)
-        numbers = pd.to_numeric(table[name], errors="coerce").astype(np.float64)
-        _refuse(table, name, (numbers.isna() & table[name].notna()) | np.isinf(numbers), "a number or empty")
-        table[name] = numbers
-    _refuse(table, "strength", table["strength"].isna(), "a number")
-    twice = table.duplicated(["model", "w_name"])
-    if twice.any():
-        model, w_name = table.loc[twice, ["model", "w_name"]].iloc[0]
-        raise UndertowError(f"the table of trained models has two rows of {model} and {w_name}; keep one of them")
-    return table
-
-
-def _refuse(table: pd.DataFrame, name: str, wrong: pd.Series[bool], wanted: str) -> None:
-    if wrong.any():
-        row = int(np.argmax(wrong.to_numpy()))
-        raise UndertowError(
-            f"column {name!r} of the table of trained models holds {table[name].iloc[row]!r} in row {row + 1} of "
-            f"{len(table)}; it must be {wanted}"
-        )
