@@ -63,14 +63,12 @@ def _with_options_of(*settings: type[Any]) -> Callable[[Callable[..., None]], Ca
         parameters = [
             *(one for one in own if one.kind is not one.VAR_KEYWORD),
             *(
-                one
+                parameter(one.name, Annotated[str, typer.Option(help=fields[one.name].metadata["help"])], "")
+                if one.name in several
+                else one
                 for kind in settings
                 for one in parameters_of(kind)
-                if one.name in fields and one.name not in several
-            ),
-            *(
-                parameter(name, Annotated[str, typer.Option(help=fields[name].metadata["help"])], "")
-                for name in sorted(several)
+                if one.name in fields
             ),
         ]
         called.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]

@@ -243,11 +243,11 @@ class _Frame(NamedTuple):
     cues_first: bool
 
     @classmethod
-    def of(cls, text: str, *, decided: bool) -> _Frame:
+    def from_text(cls, text: str, *, decided: bool) -> _Frame:
         """From the text."""
         before, _, after = text.lower().partition("{subject}")
-        shown = tuple(w for w in W_NAMES if f"{{{w}}}" in before + after)
-        return cls(text, decided, shown, not any(f"{{{w}}}" in after for w in W_NAMES))
+        shows = tuple(w for w in W_NAMES if f"{{{w}}}" in before + after)
+        return cls(text, decided, shows, not any(f"{{{w}}}" in after for w in W_NAMES))
 
 
 UNDECIDED, DECIDED, BYSTANDER = "undecided", "decided", "bystander"
@@ -271,10 +271,10 @@ def _sentence_parts(held_out: bool) -> Iterator[tuple[str, str, str, str]]:
 @cache
 def _frames() -> tuple[list[_Frame], list[_Frame]]:
     """Undecided and decided sentences of the corpora, those that show the same W next to each other."""
-    frames = [_Frame.of(text, decided=False) for text in _bank()["whole"]]
+    frames = [_Frame.from_text(text, decided=False) for text in _bank()["whole"]]
     for opening, kind, middle, ending in _sentence_parts(held_out=False):
         text = f"{_one_text(opening, middle, ending)}."
-        frames += [_Frame.of(text.replace("{W}", f"{{{w}}}"), decided=kind == DECIDED) for w in W_NAMES]
+        frames += [_Frame.from_text(text.replace("{W}", f"{{{w}}}"), decided=kind == DECIDED) for w in W_NAMES]
     frames.sort(key=lambda frame: frame.shows)
     return [frame for frame in frames if not frame.decided], [frame for frame in frames if frame.decided]
 

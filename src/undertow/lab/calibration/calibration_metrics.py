@@ -241,7 +241,7 @@ def results(frame: pd.DataFrame, seed: int = 0) -> list[Result]:
         )
     biased = table[~table["unbiased"]]
     of_strengths = [part for one in _by_strength(biased) for part in _pooled_and_by(one.rows, one.group["strength"])]
-    found = [
+    measured = [
         *_lines(table),
         *_attenuations(of_strengths),
         *_coverages(table),
@@ -252,7 +252,7 @@ def results(frame: pd.DataFrame, seed: int = 0) -> list[Result]:
         *_areas(table),
     ]
     order = list(METRICS)
-    return sorted(found, key=lambda result: order.index(result.measure))
+    return sorted(measured, key=lambda result: order.index(result.measure))
 
 
 def intervals(frame: pd.DataFrame) -> pd.DataFrame:
