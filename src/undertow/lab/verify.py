@@ -18,15 +18,6 @@ import numpy as np
 
 from undertow.errors import UndertowError
 from undertow.lab.build import UNBIASED_BELOW, BuiltModel, read_attempts, read_built, read_plan
-from undertow.lab.calibration.calibration_metrics import (
-    MAX_Q,
-    MIN_UNBIASED_MODELS,
-    fitted_lines,
-    intervals,
-    results,
-    verdicts,
-)
-from undertow.lab.calibration.paragraphs import paragraphs
 from undertow.lab.experiment_plan import Plan, Subject, custom, full, planted_world, small
 from undertow.lab.lab_folder import lab_lock, write_text
 from undertow.lab.planted_corpus import (
@@ -40,6 +31,15 @@ from undertow.lab.planted_corpus import (
     write_about,
 )
 from undertow.lab.settings import INDEPENDENT, ORDERED, SentenceOptions
+from undertow.lab.verification.metrics import (
+    MAX_Q,
+    MIN_UNBIASED_MODELS,
+    fitted_lines,
+    intervals,
+    results,
+    verdicts,
+)
+from undertow.lab.verification.paragraphs import paragraphs
 from undertow.lab.worker_pool import ProcessPool, Progress, side_by_side, worked
 from undertow.runs.folder.storage import csv_of
 from undertow.types import Result
@@ -53,7 +53,7 @@ AUDITS = 2
 
 
 def audited(folder: Path, plan: Plan, jobs: int = 0, progress: Progress = lambda done, total: None) -> pd.DataFrame:
-    """The table that a verification is measured from: a row for each model and W; see `undertow.lab.calibration.calibration_metrics`.
+    """The table that a verification is measured from: a row for each model and W; see `undertow.lab.verification.metrics`.
 
     Raises:
         UndertowError: the lab holds no model of the plan, or an audit failed.
@@ -187,7 +187,7 @@ def verify(
     """
     import pandas as pd
 
-    from undertow.lab.calibration.calibration_report import Verification, write
+    from undertow.lab.verification.report import Verification, write
 
     plan = read_plan(folder)
     with lab_lock(folder):

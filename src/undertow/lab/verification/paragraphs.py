@@ -15,7 +15,7 @@ def paragraphs(template: str, **data: Any) -> dict[str, list[str]]:
     import jinja2
 
     environment = jinja2.Environment(  # noqa: S701 - plain text, which whoever shows it escapes
-        loader=jinja2.PackageLoader("undertow.lab.calibration"),
+        loader=jinja2.PackageLoader("undertow.lab.verification"),
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,

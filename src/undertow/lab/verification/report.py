@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from undertow._folders import DRAFT_PREFIX, draft_folder
-from undertow.lab.calibration.calibration_metrics import (
+from undertow.lab.verification.metrics import (
     ALL,
     EXTRAS,
     METRICS,
@@ -20,7 +20,7 @@ from undertow.lab.calibration.calibration_metrics import (
     along,
     find,
 )
-from undertow.lab.calibration.paragraphs import paragraphs
+from undertow.lab.verification.paragraphs import paragraphs
 from undertow.report.formatting import MISSING, NOTES, MinusSigns, number, probability, shortest
 from undertow.report.model import ReportTable
 from undertow.report.page import Page, PageFigure, render_page
@@ -102,7 +102,7 @@ def write(folder: Path, verification: Verification) -> Path:
 
 
 def _drawings(verification: Verification) -> list[Drawing]:
-    from undertow.lab.calibration.calibration_figures import draw_calibration, draw_detectors, draw_power, draw_training
+    from undertow.lab.verification.figures import draw_calibration, draw_detectors, draw_power, draw_training
 
     models, results = verification.models, verification.results
     drawings = [draw_calibration(models, verification.lines, results), draw_power(results), draw_training(models)]

@@ -19,7 +19,7 @@ import numpy as np
 import pandas as pd
 
 from undertow.errors import UndertowError
-from undertow.lab.calibration.paragraphs import paragraphs
+from undertow.lab.verification.paragraphs import paragraphs
 from undertow.stats.calibration import (
     MIN_MODELS,
     Calibration,
