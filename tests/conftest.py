@@ -45,7 +45,7 @@ SLOW_FILES = {
     "docs": ("docs site tutorial "),
     "golden": ("golden "),
     "inference": ("doctor ray_cluster ray_engine "),
-    "lab": ("calibration_metrics calibration_report finetune lab pretrain "),
+    "lab": ("finetune lab pretrain verification_metrics verification_report "),
     "metrics": ("sentence_scores "),
     "models": (
         "causal constrained_decoder download extractive_qa masked openai openai_constrained "

@@ -42,19 +42,24 @@ def say(sentence: str) -> None:
 
 
 @contextmanager
-def lock_folder(folder: Path) -> Iterator[None]:
+def lock_folder(folder: Path, timeout_s: float | None = None) -> Iterator[None]:
     """Hold an exclusive lock on a folder; without effect where folders cannot be locked.
 
+    Args:
+        folder: the folder.
+        timeout_s: seconds to wait for the lock; `LOCK_TIMEOUT_S` if None.
+
     Raises:
-        TimeoutError: another process held the lock for `LOCK_TIMEOUT_S`.
+        TimeoutError: another process held the lock all the time.
     """
+    timeout_s = LOCK_TIMEOUT_S if timeout_s is None else timeout_s
     lock = _open_folder(folder)
     try:
         started, reported = time.monotonic(), False
         while lock is not None and _try_lock(lock) is False:
             waited_s = time.monotonic() - started
-            if waited_s > LOCK_TIMEOUT_S:
-                raise TimeoutError(0, f"another process has held it for {LOCK_TIMEOUT_S:.0f} seconds", str(folder))
+            if waited_s > timeout_s:
+                raise TimeoutError(0, f"another process has held it for {timeout_s:.0f} seconds", str(folder))
             if waited_s > WAIT_NOTICE_S and not reported:
                 reported = True
                 say(f"{folder}: waiting for another process that holds this folder")

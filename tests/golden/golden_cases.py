@@ -15,7 +15,7 @@ import pandas as pd
 
 import undertow
 from helpers.trained_models import lab
-from undertow.lab.calibration.calibration_metrics import results as calibration_results
+from undertow.lab.verification.metrics import results as calibration_results
 from undertow.runs.gates import gate
 
 TOY, NETWORKS, RECORDED, TOOLS = "toy", "networks", "recorded", "tools"

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pandas as pd
 
-from undertow.lab.calibration.calibration_figures import draw_calibration, draw_power
-from undertow.lab.calibration.calibration_metrics import fitted_lines, intervals, results
+from undertow.lab.verification.figures import draw_calibration, draw_power
+from undertow.lab.verification.metrics import fitted_lines, intervals, results
 from undertow.report.style import Drawing
 
 

@@ -27,8 +27,10 @@ from undertow.inference.answer_cache import AnswerCache
 from undertow.inference.runner import run_queries
 from undertow.lab.build import PLAN, Attempt, BuiltModel, read_attempts, read_built, read_plan, recipe_digest
 from undertow.lab.experiment_plan import Plan, Subject
-from undertow.lab.training.checkpoint_folder import RECORD, CheckpointDir
-from undertow.lab.training.pretrain import MASKED
+from undertow.lab.lab_folder import write_json
+from undertow.lab.training.checkpoint_folder import CheckpointFolder
+from undertow.lab.training.finetune import RECORD
+from undertow.lab.training.training_config import MASKED
 from undertow.models import resolve
 from undertow.models.base import ModelRequest
 from undertow.runs.compare.compare_folders import JSON, CompareOptions, Runs, check_folder
@@ -286,10 +288,10 @@ SUBJECTS = (Subject(MASKED, 0.65, 7, people=15_000), Subject(MASKED, 0.0, 8, peo
 def lab(folder: Path) -> None:
     """Two models as their records tell of them, without their networks, which nothing reads here."""
     (folder / "models").mkdir()
-    (folder / PLAN).write_text(json.dumps(Plan(SUBJECTS).as_json()), encoding="utf-8")
+    write_json(folder / PLAN, Plan, SUBJECTS)
     for subject in SUBJECTS:
         learned = {"date": 0.2, "place": 0.1}
-        attempt = Attempt(steps=subject.recipe.steps, loss_nats=0.4, learned=learned, seconds=3.0, failure="")
+        attempt = Attempt(steps=subject.config.max_steps, loss_nats=0.4, learned=learned, seconds=3.0, failure="")
         built = BuiltModel(
             subject,
             {"date": 0.3, "place": 0.2},
@@ -300,7 +302,7 @@ def lab(folder: Path) -> None:
             (attempt,),
             recipe_digest(subject),
         )
-        (folder / "models" / f"{subject.name}.planted.json").write_text(json.dumps(built.as_json()), encoding="utf-8")
+        write_json(folder / "models" / f"{subject.name}.planted.json", BuiltModel, built)
 
 
 def read_lab(folder: Path, choice: random.Random) -> object:
@@ -309,12 +311,18 @@ def read_lab(folder: Path, choice: random.Random) -> object:
     return read_attempts(folder, plan), read_built(folder, plan)
 
 
-IDENTITY = {"base_revision": "0" * 64, "data_sha256": "1" * 64, "steps": 5, "metadata": ("date",), "rate": 1e-3}
+IDENTITY = {
+    "base_revision": "0" * 64,
+    "data_sha256": "1" * 64,
+    "max_steps": 5,
+    "labels": ["a", "b"],
+    "learning_rate": 1e-3,
+}
 
 
 def finetuned(folder: Path) -> None:
     (folder / "tuned").mkdir()
-    record = {"identity": IDENTITY, "losses": [[1, 0.5]], "words": {"female": 3}}
+    record = {"identity": IDENTITY, "n_steps": 5, "losses_nats": [[1, 0.5]], "words": {"female": 3}}
     (folder / "tuned" / RECORD).write_text(json.dumps(record), encoding="utf-8")
 
 
@@ -364,7 +372,7 @@ KINDS: Mapping[str, Kind] = {
         [("lab", "verify", "--out", ".", "--jobs", "1")],
     ),
     "fine-tuned model": Kind(
-        finetuned, [f"tuned/{RECORD}"], lambda folder, _: CheckpointDir(folder / "tuned", IDENTITY).finished(), []
+        finetuned, [f"tuned/{RECORD}"], lambda folder, _: CheckpointFolder(folder / "tuned", RECORD, IDENTITY).finished(), []
     ),
     "judgements": Kind(
         judged, [f"run/{ANNOTATIONS}"], lambda folder, _: summary(folder / "run"), [("annotate", "run", "--summary")]

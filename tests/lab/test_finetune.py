@@ -8,6 +8,7 @@ import shutil
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ from helpers.sampled_cases import briefly
 from helpers.tiny_models import POSITIONS
 from undertow.errors import UndertowError
 from undertow.lab.training.finetune import Example, FinetuneConfig, FinetunedModel, _split, data_sha256, finetune
-from undertow.lab.training.token_windows import Batches, rows_of
+from undertow.lab.training.token_windows import batches, rows_of
 from undertow.models.base import EXACT, ModelRequest
 from undertow.models.families import token_classifier
 from undertow.types import Answer, ClozeQuery, Option
@@ -251,15 +252,14 @@ def test_a_text_with_a_mask_of_its_own_is_left_out_and_counted(base: Path, few: 
 
 def test_every_pass_takes_every_row_once_in_another_order() -> None:
     lengths = [3 + number % 17 for number in range(203)]
-    batches = Batches(lengths, 8, 0)
-    passes = [[batches.at(step) for step in range(first, first + batches.per_pass)] for first in (0, batches.per_pass)]
+    order, per_pass = batches(lengths, 8, 0), 26
+    passes = [list(islice(order, per_pass)) for _ in range(2)]
     for one in passes:
         assert sorted(np.concatenate(one)) == list(range(203))
         padded = sum(max(lengths[row] for row in batch) * len(batch) for batch in one)
         assert padded < 1.15 * sum(lengths)
     assert [list(batch) for batch in passes[0]] != [list(batch) for batch in passes[1]]
-    again = Batches(lengths, 8, 0)
-    assert list(again.at(batches.per_pass + 3)) == list(passes[1][3])
+    assert list(next(islice(batches(lengths, 8, 0), per_pass + 3, None))) == list(passes[1][3])
 
 
 def test_equal_masked_texts_are_held_out_together(few: list[Example]) -> None:
@@ -293,7 +293,7 @@ def test_a_folder_that_holds_something_else_is_left_alone(base: Path, few: list[
         finetune(base, few, SHORT, tmp_path / "cut", stop_at(5))
     with pytest.raises(UndertowError, match=r"holds another training \(seed 0, not 3\)"):
         finetune(base, few, replace(SHORT, seed=3), tmp_path / "cut")
-    (tmp_path / "cut" / "checkpoint.safetensors").write_bytes(b"cut short")
+    (tmp_path / "cut.unfinished" / "checkpoint.safetensors").write_bytes(b"cut short")
     with pytest.raises(UndertowError, match=r"checkpoint\.safetensors: is corrupt; remove it"):
         finetune(base, few, SHORT, tmp_path / "cut")
 

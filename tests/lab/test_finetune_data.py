@@ -16,16 +16,9 @@ import pytest
 
 from undertow.errors import UndertowError
 from undertow.lab.training import finetune_data
-from undertow.lab.training.finetune import Example, FinetuneConfig
-from undertow.lab.training.finetune_data import (
-    FinetuneOptions,
-    Masker,
-    in_front,
-    labels_of,
-    mask_all,
-    read,
-    word_groups,
-)
+from undertow.lab.training.finetune import Example
+from undertow.lab.training.finetune_data import Masker, in_front, labels_of, mask_all, read, word_groups
+from undertow.lab.training.training_config import FinetuneConfig, FinetuneOptions
 
 ICML = word_groups("icml")
 MASK = Masker(ICML)
@@ -107,11 +100,11 @@ def test_a_word_of_two_groups_is_refused(tmp_path: Path) -> None:
 def test_metadata_stand_in_front_in_their_order(tmp_path: Path) -> None:
     path = written(tmp_path, {"text": " She was a painter. ", "year": 1953, "place": "Mali ", "more": [1]})
     for metadata, before in ((("year", "place"), "1953. Mali. "), (("place",), "Mali. "), ((), "")):
-        (example,) = mask_all(read(str(path)), ICML, FinetuneOptions(metadata=metadata)).examples
+        (example,) = mask_all(read(str(path)), ICML, FinetuneOptions(metadata_fields=metadata)).examples
         assert example == Example(("", " was a painter."), ("female",), before)
     assert in_front(["1953", "Mali"]) == "1953. Mali. "
     path = written(tmp_path, {"text": "She was a painter.", "place": "Isle of Man"})
-    (example,) = mask_all(read(str(path)), ICML, FinetuneOptions(metadata=("place",))).examples
+    (example,) = mask_all(read(str(path)), ICML, FinetuneOptions(metadata_fields=("place",))).examples
     assert example.masked_text("_") == "Isle of Man. _ was a painter.", "words in metadata are left as they are"
 
 
@@ -126,19 +119,19 @@ def test_objects_without_words_or_values_are_left_out_and_counted(tmp_path: Path
         {"text": None, "year": 1802, "place": "Peru"},
         {"text": "He was a baker.", "year": 0, "place": "Peru"},
     )
-    found = mask_all(read(str(path)), ICML, FinetuneOptions(metadata=("year",), require=("place",)))
+    found = mask_all(read(str(path)), ICML, FinetuneOptions(metadata_fields=("year",), required_fields=("place",)))
     assert [one.before for one in found.examples] == ["1801. ", "0. "]
     assert (found.n_objects, found.n_without_words, found.n_without_metadata) == (6, 2, 2)
-    plain = mask_all(read(str(path)), ICML, FinetuneOptions(require=("year", "place")))
+    plain = mask_all(read(str(path)), ICML, FinetuneOptions(required_fields=("year", "place")))
     assert [one.pieces for one in plain.examples] == [one.pieces for one in found.examples]
     assert len(mask_all(read(str(path)), ICML, FinetuneOptions()).examples) == 4
-    assert len(mask_all(read(str(path)), ICML, FinetuneOptions(limit=2)).examples) == 2
+    assert len(mask_all(read(str(path)), ICML, FinetuneOptions(max_texts=2)).examples) == 2
 
 
 @pytest.mark.parametrize("none", [float("nan"), -float("inf"), Decimal("nan"), pd.NaT, pd.NA, None, ""])
 def test_a_value_that_is_none_is_left_out_and_counted_like_null(none: Any) -> None:
     rows = [("row 1", {"text": "She was a painter.", "year": none}), ("row 2", {"text": "He was.", "year": 1801})]
-    for wanted in (FinetuneOptions(metadata=("year",)), FinetuneOptions(require=("year",))):
+    for wanted in (FinetuneOptions(metadata_fields=("year",)), FinetuneOptions(required_fields=("year",))):
         found = mask_all(rows, ICML, wanted)
         assert [one.labels for one in found.examples] == [("male",)]
         assert (found.n_objects, found.n_without_words, found.n_without_metadata) == (2, 0, 1)
@@ -149,7 +142,7 @@ def test_a_value_that_is_none_is_left_out_and_counted_like_null(none: Any) -> No
 @pytest.mark.parametrize("value", [{"a": 1}, np.array([1.0, 2.0])])
 def test_what_is_neither_text_nor_number_is_refused(value: Any) -> None:
     with pytest.raises(UndertowError, match="row 1: field 'year' must be text or a number"):
-        mask_all([("row 1", {"text": "She was.", "year": value})], ICML, FinetuneOptions(metadata=("year",)))
+        mask_all([("row 1", {"text": "She was.", "year": value})], ICML, FinetuneOptions(metadata_fields=("year",)))
 
 
 @pytest.mark.parametrize(
@@ -170,10 +163,10 @@ def test_a_bad_line_is_named(lines: list[str], said: str, tmp_path: Path) -> Non
 def test_a_field_that_is_not_there_is_named_with_those_that_are(tmp_path: Path) -> None:
     path = written(tmp_path, {"text": "She was.", "year": 1}, {"text": "He was.", "place": 1})
     with pytest.raises(UndertowError, match=r"line 2: has no field 'year'; its fields are 'text', 'place'"):
-        mask_all(read(str(path)), ICML, FinetuneOptions(metadata=("year",)))
+        mask_all(read(str(path)), ICML, FinetuneOptions(metadata_fields=("year",)))
     for fields in (("text",), ("date", "place", "date")):
         with pytest.raises(UndertowError, match=f"'{fields[-1]}'"):
-            FinetuneOptions(metadata=fields)
+            FinetuneOptions(metadata_fields=fields)
     with pytest.raises(UndertowError, match=r"no\.jsonl"):
         list(read(str(tmp_path / "no.jsonl")))
 
@@ -226,17 +219,17 @@ def test_data_sets_of_the_hub_give_text_and_metadata(monkeypatch: pytest.MonkeyP
         wikibio_row("he was a baker .", birth_date="12345", birth_place="lima"),
     ]
     asked = play(monkeypatch, iter(rows))
-    found = mask_all(read("wikibio"), ICML, FinetuneOptions(metadata=("birth_date", "birth_place")))
+    found = mask_all(read("wikibio"), ICML, FinetuneOptions(metadata_fields=("birth_date", "birth_place")))
     assert [one.masked_text("_") for one in found.examples] == ["1953. bamako , mali. _ was a painter ."]
     assert found.n_without_metadata == 4
     assert asked == [
         ("michaelauli/wiki_bio", {"revision": "refs/convert/parquet", "split": "train", "streaming": True})
     ]
     play(monkeypatch, iter(rows))
-    dated = mask_all(read("wikibio"), ICML, FinetuneOptions(metadata=("birth_date",)))
+    dated = mask_all(read("wikibio"), ICML, FinetuneOptions(metadata_fields=("birth_date",)))
     assert [one.before for one in dated.examples] == ["1953. ", "1801. "]
     asked = play(monkeypatch, iter([{"content": "My sister has a cat.", "summary": "Cat.", "subreddit": "aww"}]))
-    found = mask_all(read("reddit-tldr"), ICML, FinetuneOptions(metadata=("subreddit",)))
+    found = mask_all(read("reddit-tldr"), ICML, FinetuneOptions(metadata_fields=("subreddit",)))
     assert [one.masked_text("_") for one in found.examples] == ["aww. My _ has a cat."]
     assert asked[0][0] == "webis/tldr-17"
 

@@ -11,23 +11,22 @@ import numpy as np
 import pytest
 
 from helpers.file_refusal import assert_refused
-from undertow.lab.build import realised_slopes
 from undertow.lab.planted_corpus import (
-    ORDERED,
     Access,
     People,
     PlantedTruth,
     Sentence,
-    SentenceOptions,
     World,
     counted,
     draw_people,
     drift_challenge,
     known_losses,
+    realised_slopes,
     sentence_challenge,
     slope_percent,
     write_about,
 )
+from undertow.lab.settings import ORDERED, SentenceOptions
 
 WORLD = World(tuple(str(year) for year in range(1801, 1831)), tuple(f"Town{number}" for number in range(20)))
 SMALL = World(("1801", "1802", "1803"), ("Ayr", "Bam", "Cork"))
@@ -152,7 +151,7 @@ def test_a_seed_gives_the_same_texts_and_another_gives_others() -> None:
 
 
 def test_shares_of_kinds() -> None:
-    said = sentences(Access(), 5_000, decided_share=0.3, trade_share=0.1)
+    said = sentences(Access(), 5_000, decided=0.3, trade=0.1)
     assert np.mean([one.decided for one in said]) == pytest.approx(0.3, abs=0.02)
     assert np.mean([not one.pronoun for one in said]) == pytest.approx(0.1, abs=0.02)
     assert not any(one.decided and not one.pronoun for one in said)
@@ -160,9 +159,7 @@ def test_shares_of_kinds() -> None:
 
 @pytest.mark.parametrize("trades", ["unordered", ORDERED])
 def test_trades_tell_the_date_and_only_ordered_ones_follow_it(trades: str) -> None:
-    said = [
-        one for one in sentences(Access(), 6_000, trades=trades, trade_share=0.5) if not one.pronoun and one.date >= 0
-    ]
+    said = [one for one in sentences(Access(), 6_000, trades=trades, trade=0.5) if not one.pronoun and one.date >= 0]
     names = sorted({one.text[slice(*one.subject)] for one in said})
     counts = np.zeros((30, len(names)))
     for one in said:
@@ -231,8 +228,8 @@ def test_sentences_of_known_specification() -> None:
     ("make", "said"),
     [
         (lambda: World(("1", "2"), ("a", "b", "c")), "three dates"),
-        (lambda: SentenceOptions(decided_share=0.8, trade_share=0.4), "no more than 1 together"),
-        (lambda: SentenceOptions(trades="random"), "not 'random'"),
+        (lambda: SentenceOptions(decided=0.8, trade=0.4), "no more than 1 together"),
+        (lambda: SentenceOptions(trades="random"), "got 'random'"),
         (lambda: draw_people(Access(), WORLD, 0, 1), "ask for one or more"),
     ],
 )

@@ -19,17 +19,12 @@ pytest.importorskip("torch", reason="torch is not installed")
 from helpers.sampled_cases import briefly
 from undertow.errors import UndertowError
 from undertow.lab.training import pretrain as training
-from undertow.lab.training.pretrain import (
-    CAUSAL,
-    MASKED,
-    PretrainConfig,
-    Question,
-    TrainingExample,
-    option_losses,
-    train,
-)
+from undertow.lab.training.pretrain import Question, TrainingExample, option_losses, train
+from undertow.lab.training.training_config import CAUSAL, MASKED, PretrainConfig
 
-SMALL = PretrainConfig(MASKED, seed=1, width=16, layers=1, heads=2, inner=32, batch=16, steps=12, warmup=2)
+SMALL = PretrainConfig(
+    MASKED, seed=1, width=16, layers=1, heads=2, inner=32, batch_size=16, max_steps=12, warmup_steps=2
+)
 PAIRS = (("In the north, ", "she", " kept bees."), ("In the south, ", "he", " sold the old mill."))
 
 
@@ -48,9 +43,9 @@ def weights(folder: Path) -> str:
 
 @pytest.mark.parametrize("architecture", [MASKED, CAUSAL])
 def test_a_network_learns_what_its_texts_tell(architecture: str, tmp_path: Path) -> None:
-    seen: list[tuple[int, int]] = []
-    recipe = replace(SMALL, architecture=architecture, steps=150, learning_rate=5e-3)
-    trained = train(lessons(), recipe, tmp_path / "it", lambda done, total: seen.append((done, total)))
+    seen: list[int] = []
+    recipe = replace(SMALL, architecture=architecture, max_steps=150, learning_rate=5e-3)
+    trained = train(lessons(), recipe, tmp_path / "it", lambda done, total, loss: seen.append(done))
     questions = [Question(before, after, ("she", "he"), ("she", "he").index(word)) for before, word, after in PAIRS]
     losses = option_losses(trained.folder, questions)
     assert losses.shape == (2,)
@@ -59,7 +54,8 @@ def test_a_network_learns_what_its_texts_tell(architecture: str, tmp_path: Path)
     assert (option_losses(trained.folder, swapped) > 2).all()
     assert trained.losses[-1][0] == 150
     assert trained.losses[-1][1] < 0.3 * trained.losses[0][1]
-    assert seen == [(50, 150), (100, 150), (150, 150)]
+    assert seen == list(range(1, 151))
+    assert [step for step, _ in trained.losses] == [50, 100, 150]
     assert json.loads((trained.folder / "training.json").read_text())["recipe"]["architecture"] == architecture
     assert [entry.name for entry in tmp_path.iterdir()] == ["it"]
 
@@ -128,10 +124,9 @@ def _half_removed(folder: Path, **given: object) -> None:
 
 
 @pytest.mark.parametrize("midway", briefly([True, False]))
-def test_a_kill_while_files_change_costs_nothing(midway: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(training, "CHECKPOINT_STEPS", 4)
-    monkeypatch.setattr(training, "LOGGED_STEPS", 1)
-    whole = train(lessons(), SMALL, tmp_path / "whole")
+def test_a_kill_while_files_change_costs_nothing(midway: bool, tmp_path: Path) -> None:
+    config = replace(SMALL, save_steps=4, logging_steps=5)
+    whole = train(lessons(), config, tmp_path / "whole")
     first_steps, moment, killed = [], 0, True
     while killed:
         moment += 1
@@ -140,12 +135,12 @@ def test_a_kill_while_files_change_costs_nothing(midway: bool, tmp_path: Path, m
         with pytest.MonkeyPatch.context() as patch:
             _KilledAt(patch, moment, midway=midway)
             try:
-                train(lessons(), SMALL, folder)
+                train(lessons(), config, folder)
                 killed = False
             except _Killed:
                 pass
         steps: list[int] = []
-        again = train(lessons(), SMALL, folder, lambda done, total, steps=steps: steps.append(done))  # type: ignore[misc]
+        again = train(lessons(), config, folder, lambda done, total, loss, steps=steps: steps.append(done))  # type: ignore[misc]
         first_steps.append(steps[0] if steps else 0)
         assert weights(again.folder) == weights(whole.folder), moment
         assert again.losses == whole.losses
@@ -169,30 +164,29 @@ def test_equal_trainings_are_equal_files_and_leave_the_draws_of_others_alone(tmp
     assert "training.json" in one
 
 
-def test_a_damaged_checkpoint_is_as_good_as_none(tmp_path: Path) -> None:
-    whole = train(lessons(), SMALL, tmp_path / "whole")
+def test_a_damaged_checkpoint_is_refused_by_name(tmp_path: Path) -> None:
     for name, held in (("cut", b"\x99" * 9), ("empty", b"")):
         work = tmp_path / f"{name}.unfinished"
         work.mkdir()
         (work / "checkpoint.safetensors").write_bytes(held)
-        assert weights(train(lessons(), SMALL, tmp_path / name).folder) == weights(whole.folder)
-        assert not work.exists()
+        with pytest.raises(UndertowError, match=r"checkpoint\.safetensors: is corrupt; remove it"):
+            train(lessons(), SMALL, tmp_path / name)
 
 
-def test_an_unfinished_training_of_another_recipe_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(training, "CHECKPOINT_STEPS", 4)
-    monkeypatch.setattr(training, "LOGGED_STEPS", 4)
+def test_an_unfinished_training_of_another_recipe_is_kept(tmp_path: Path) -> None:
+    config = replace(SMALL, save_steps=4)
 
-    def kill(done: int, total: int) -> None:
-        raise _Killed
+    def kill(done: int, total: int, loss: float) -> None:
+        if done == 5:
+            raise _Killed
 
     with pytest.raises(_Killed):
-        train(lessons(), SMALL, tmp_path / "it", kill)
-    with pytest.raises(UndertowError, match=r"it\.unfinished: holds a network of another corpus or recipe"):
-        train(lessons(), replace(SMALL, seed=9), tmp_path / "it")
+        train(lessons(), config, tmp_path / "it", kill)
+    with pytest.raises(UndertowError, match=r"it\.unfinished: holds another training \(seed 1, not 9\)"):
+        train(lessons(), replace(config, seed=9), tmp_path / "it")
     steps: list[int] = []
-    train(lessons(), SMALL, tmp_path / "it", lambda done, total: steps.append(done))
-    assert steps[0] == 8
+    train(lessons(), config, tmp_path / "it", lambda done, total, loss: steps.append(done))
+    assert steps[0] == 5
 
 
 def test_a_damaged_record_is_refused(tmp_path: Path) -> None:
@@ -206,17 +200,16 @@ def test_a_damaged_record_is_refused(tmp_path: Path) -> None:
 def test_a_finished_training_is_not_done_again_and_another_is_not_put_over_it(tmp_path: Path) -> None:
     first = train(lessons(), SMALL, tmp_path / "it")
     steps: list[int] = []
-    assert train(lessons(), SMALL, tmp_path / "it", lambda done, total: steps.append(done)) == first
-    assert steps == []
-    with pytest.raises(UndertowError, match="another corpus or recipe"):
+    again = train(lessons(), SMALL, tmp_path / "it", lambda done, total, loss: steps.append(done))
+    assert (again.record, again.resumed_at, steps) == (first.record, SMALL.max_steps, [])
+    with pytest.raises(UndertowError, match=r"another training \(seed 1, not 5\)"):
         train(lessons(), replace(SMALL, seed=5), tmp_path / "it")
-    with pytest.raises(UndertowError, match="another corpus or recipe"):
+    with pytest.raises(UndertowError, match="on other texts"):
         train(lessons(62), SMALL, tmp_path / "it")
 
 
 def test_every_text_is_learned_once_before_any_is_learned_again() -> None:
-    corpus = training._Corpus.from_examples(lessons(50), SMALL)
-    order = training._Training(corpus, SMALL, training._CheckpointDir(Path("nowhere"), {}))._order()
+    order = training._Corpus.from_examples(lessons(50), SMALL).batches(SMALL)
     batches = [next(order) for _ in range(4)]
     assert sorted(np.concatenate(batches).tolist()) == list(range(50))
     assert [len(batch) for batch in batches].count(16) == 3
@@ -227,11 +220,11 @@ def test_every_text_is_learned_once_before_any_is_learned_again() -> None:
     [
         (lambda place: train([], SMALL, place), "no texts"),
         (lambda place: train(lessons(), replace(SMALL, positions=4), place), "reads 4"),
-        (lambda place: train(lessons(), replace(SMALL, learning_rate=1e30, warmup=0), place), "no number"),
+        (lambda place: train(lessons(), replace(SMALL, learning_rate=1e30, warmup_steps=0), place), "not a number"),
         (lambda place: PretrainConfig("recurrent"), "masked or causal"),
         (lambda place: PretrainConfig(MASKED, width=10, heads=4), "4 heads"),
         (lambda place: PretrainConfig(MASKED, learning_rate=float("nan")), "learning_rate"),
-        (lambda place: PretrainConfig(MASKED, vocabulary=0), "vocabulary"),
+        (lambda place: PretrainConfig(MASKED, vocabulary=0), "vocabulary must be at least 1, got 0"),
     ],
 )
 def test_what_cannot_be_trained_is_one_sentence(made: object, said: str, tmp_path: Path) -> None:

@@ -17,6 +17,7 @@ import socket
 import struct
 import zipfile
 from collections.abc import Callable, Mapping
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -398,7 +399,7 @@ def test_an_empty_cell_of_a_parquet_table_is_missing_whatever_pandas_says_of_the
     "change", [{"seed": "/../../x"}, {"people": "x"}, {"strength": float("inf")}, {"access": 1}], ids=str
 )
 def test_a_plan_of_a_lab_names_no_folder_elsewhere(change: dict[str, Any], refusal: Refusal) -> None:
-    refusal("plan", json.dumps([small().as_json()[0] | change]).encode())
+    refusal("plan", json.dumps([asdict(small()[0]) | change]).encode())
 
 
 @pytest.mark.usefixtures("few_resamples", "untold")

@@ -1,19 +1,32 @@
-"""`undertow lab`: models whose bias is known, made and audited."""
+"""`undertow lab` and `undertow finetune`: models whose bias is known, and heads that are trained on texts."""
 
 from __future__ import annotations
 
+import dataclasses
+import inspect
 import math
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from undertow.cli.console import Json, echo, print_json, print_rows, print_table, progress_bar, stoppable
+from undertow.cli.console import (
+    Json,
+    echo,
+    parameter,
+    parameters_of,
+    print_json,
+    print_rows,
+    print_table,
+    progress_bar,
+    stoppable,
+)
 from undertow.errors import UndertowError
+from undertow.lab.settings import CorpusOptions
+from undertow.lab.training.training_config import FinetuneConfig, FinetuneOptions
 
 if TYPE_CHECKING:
     from undertow.lab.build import BuiltModel
@@ -34,8 +47,46 @@ Jobs = Annotated[int, typer.Option(min=0, help="Processes side by side; 0 for on
 Folder = Annotated[Path, typer.Option("--out", help="Folder of the lab.")]
 
 
-DECIDED, TRADE = 0.15, 0.05
-"""As in `undertow.lab.planted_corpus`, which takes long to import."""
+def _with_options_of(*settings: type[Any]) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """A command whose further keywords are options: the fields of these settings that have a help, and their defaults.
+
+    A field of several names is one option, its names separated by commas.
+    """
+    fields = {one.name: one for kind in settings for one in dataclasses.fields(kind) if "help" in one.metadata}
+    several = {name for name, one in fields.items() if isinstance(one.default, tuple)}
+
+    def decorate(command: Callable[..., None]) -> Callable[..., None]:
+        def called(**given: Any) -> None:
+            command(**{name: _names(value) if name in several else value for name, value in given.items()})
+
+        own = inspect.signature(command, eval_str=True).parameters.values()
+        parameters = [
+            *(one for one in own if one.kind is not one.VAR_KEYWORD),
+            *(
+                parameter(one.name, Annotated[str, typer.Option(help=fields[one.name].metadata["help"])], "")
+                if one.name in several
+                else one
+                for kind in settings
+                for one in parameters_of(kind)
+                if one.name in fields
+            ),
+        ]
+        called.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+        called.__annotations__ = {one.name: one.annotation for one in parameters}
+        called.__name__, called.__doc__ = command.__name__, command.__doc__
+        return called
+
+    return decorate
+
+
+def _names(given: str) -> tuple[str, ...]:
+    return tuple(name.strip() for name in given.split(",") if name.strip())
+
+
+def _made(kind: type[Any], options: Mapping[str, Any], *given: Any) -> Any:
+    """Settings from those options that are theirs."""
+    own = {one.name for one in dataclasses.fields(kind)}
+    return kind(*given, **{name: value for name, value in options.items() if name in own})
 
 
 @lab_app.command("build")
@@ -63,7 +114,7 @@ def build(  # noqa: PLR0913 - an option each
     with stoppable("finished models are kept"), progress_bar(as_json, "training", "starting") as progress:
         built = build_models(out, planned, jobs, progress)
     if as_json:
-        print_json([{**asdict(one), "converged": one.converged} for one in built])
+        print_json([{**dataclasses.asdict(one), "converged": one.converged} for one in built])
         return
     print_table([_in_words(one) for one in built])
     n_learned = sum(one.converged for one in built)
@@ -73,20 +124,19 @@ def build(  # noqa: PLR0913 - an option each
 
 
 def _in_words(built: BuiltModel) -> dict[str, str]:
+    planted, learned = (
+        " and ".join(f"{slope:+.2f} ({w})" for w, slope in slopes.items()) for slopes in (built.planted, built.learned)
+    )
     return {
         "model": built.subject.name,
-        "planted, points per step": _of_w(built.planted),
-        "learned": _of_w(built.learned),
+        "planted, points per step": planted,
+        "learned": learned,
         "loss": f"{built.loss_nats:.4f}",
         "floor": f"{built.floor_nats:.4f}",
         "ignoring W": f"{built.ignorant_nats:.4f}",
         "steps": f"{built.attempts[-1].steps}",
         "converged": "failed" if built.failed else "yes" if built.converged else "no",
     }
-
-
-def _of_w(slopes: Mapping[str, float]) -> str:
-    return " and ".join(f"{slope:+.2f} ({w})" for w, slope in slopes.items())
 
 
 @lab_app.command("verify")
@@ -96,64 +146,36 @@ def verify(*, out: Folder = DEFAULT_FOLDER, jobs: Jobs = 0, as_json: Json = Fals
 
     with stoppable(), progress_bar(as_json, "auditing", "starting") as progress:
         verified = verify_models(out, jobs=jobs, progress=progress)
+    rows = [dict(zip(("requirement", "target", "value", "met"), verdict, strict=True)) for verdict in verified.verdicts]
     if as_json:
-        rows = [
-            dict(zip(("requirement", "target", "value", "met"), verdict, strict=True)) for verdict in verified.verdicts
-        ]
-        answer: dict[str, Any] = {"folder": str(verified.folder), "report": str(verified.report), "verdicts": rows}
-        print_json(answer)
+        print_json({"folder": str(verified.folder), "report": str(verified.report), "verdicts": rows})
         return
-    print_rows(
-        [
-            {"requirement": requirement, "target": target, "value": value, "met": "yes" if met else "no"}
-            for requirement, target, value, met in verified.verdicts
-        ],
-        as_json=False,
-    )
+    print_rows([{**row, "met": "yes" if row["met"] else "no"} for row in rows], as_json=False)
     for sentence in verified.notes:
         echo(sentence)
     echo(f"Report: {verified.report.resolve()}")
 
 
 @lab_app.command("corpus")
-def corpus(  # noqa: PLR0913 - an option each
+@_with_options_of(CorpusOptions)
+def corpus(
     file: Annotated[Path, typer.Argument(help="File to write, a sentence a line as JSON.")],
     *,
-    strength: Annotated[
-        float, typer.Option(help="How much the share of women rises from the first date to the last.")
-    ] = 0.65,
-    access: Annotated[
-        str,
-        typer.Option(
-            help="P(selected) by date and place (0 to 1), gender (1 female, -1 male) and strength; the default is linear in date."
-        ),
-    ] = "",
-    people: Annotated[int, typer.Option(help="Selected people.")] = 5_000,
-    decided: Annotated[
-        float, typer.Option(help="Share of sentences in which a gendered noun decides the pronoun.")
-    ] = DECIDED,
-    trade: Annotated[float, typer.Option(help="Share of sentences with a trade in the pronoun's place.")] = TRADE,
-    trades: Annotated[str, typer.Option(help="How trades go with dates: unordered or ordered.")] = "unordered",
-    drawn: Annotated[str, typer.Option(help="People and sentences by quota, or independent.")] = "quota",
-    seed: Annotated[int, typer.Option(min=0, help="Of people and words.")] = 0,
     as_json: Json = False,
+    **options: Any,
 ) -> None:
     """Write a planted corpus and its exact properties."""
-    from undertow.lab.corpus_files import CorpusOptions, write_corpus
-    from undertow.lab.planted_corpus import Access, SentenceOptions
+    from undertow.lab.corpus_files import write_corpus
 
     if file.exists():
         raise UndertowError(f"{file} is there already; name another file, or remove it")
     if not file.parent.is_dir():
         raise UndertowError(f"{file}: its folder is not there; make it first")
-    options = SentenceOptions(seed, decided_share=decided, trade_share=trade, trades=trades, drawn=drawn)
-    written = write_corpus(
-        file, CorpusOptions(Access(access, strength) if access else Access(strength=strength), options, people)
-    )
+    written = write_corpus(file, CorpusOptions(**options))
     if as_json:
-        print_json(dict(written.rows()) | written.by_value())
+        print_json(written.rows() | written.by_value())
         return
-    print_table([{"known": name, "value": _in_digits(value)} for name, value in written.rows()])
+    print_table([{"known": name, "value": _in_digits(value)} for name, value in written.rows().items()])
     for sentence in written.notes:
         echo(sentence)
     echo(f"Written to {file}")
@@ -210,68 +232,35 @@ def lab_finetune(
     echo(f"Written to {results_file(out, strength)}")
 
 
+@_with_options_of(FinetuneOptions, FinetuneConfig)
 def finetune(  # noqa: PLR0913 - one parameter for each option
     base: Annotated[str, typer.Argument(help="A masked model: a hub id or a folder.")],
     data: Annotated[str, typer.Argument(help="A JSONL file, one object a line; or wikibio, or reddit-tldr.")],
     *,
     out: Annotated[Path, typer.Option("--out", help="Folder for the model.")],
-    text_field: Annotated[str, typer.Option(help="Field of the text.")] = "text",
-    metadata_fields: Annotated[
-        str, typer.Option(help="Fields to put in front of each text, comma-separated, in this order.")
-    ] = "",
-    required_fields: Annotated[
-        str, typer.Option(help="Other fields without which a text is left out, comma-separated.")
-    ] = "",
     words: Annotated[
         str, typer.Option(help="Word list to mask: icml, aaai, pronouns, or a .toml file with a list for each group.")
     ] = "icml",
-    epochs: Annotated[int, typer.Option(help="Passes over the texts.")] = 3,
-    max_steps: Annotated[int, typer.Option(help="Number of batches, instead of --epochs; 0 for none.")] = 0,
-    batch_size: Annotated[int, typer.Option(help="Texts in a batch.")] = 32,
-    learning_rate: Annotated[float, typer.Option(help="Peak learning rate of AdamW.")] = 3e-5,
-    warmup_ratio: Annotated[float, typer.Option(help="Share of the steps before the peak learning rate.")] = 0.1,
-    dropout: Annotated[bool, typer.Option(help="Train with the model's own dropout.")] = True,
-    held_out: Annotated[float, typer.Option(help="Share of the distinct texts to hold out; 0 for none.")] = 0.1,
-    seed: Annotated[int, typer.Option(help="Seed of the head, the split, the order and the dropout.")] = 0,
-    max_texts: Annotated[int, typer.Option(help="Use only the first texts; 0 for all.")] = 0,
-    save_steps: Annotated[int, typer.Option(help="Steps between checkpoints.")] = 500,
-    device: Annotated[str, typer.Option(help="auto, cpu, cuda, mps, ...")] = "auto",
     revision: Annotated[str, typer.Option(help="Branch, tag or commit of a base on the hub.")] = "",
     as_json: Json = False,
+    **options: Any,
 ) -> None:
     """Fine-tune a masked model to classify masked words into word groups, for the audits.
 
     A folder with the same training continues from its last checkpoint.
     """
     from undertow.lab.training import finetune_data
-    from undertow.lab.training.finetune import FinetuneConfig
 
-    recipe = FinetuneConfig(
-        labels=finetune_data.labels_of(words),
-        epochs=epochs,
-        max_steps=max_steps,
-        batch_size=batch_size,
-        learning_rate=learning_rate,
-        warmup_ratio=warmup_ratio,
-        dropout=dropout,
-        held_out=held_out,
-        seed=seed,
-        device=device,
-        save_steps=save_steps,
-    )
-    wanted = finetune_data.FinetuneOptions(text_field, _names(metadata_fields), _names(required_fields), max_texts)
+    config = _made(FinetuneConfig, options, finetune_data.labels_of(words))
+    wanted = _made(FinetuneOptions, options)
     with stoppable("the last checkpoint is kept"), _bar(as_json) as progress:
         made = finetune_data.finetune(
-            base, data, out, recipe, wanted=wanted, words=words, progress=progress, revision=revision
+            base, data, out, config, wanted=wanted, words=words, progress=progress, revision=revision
         )
     if as_json:
         print_json({"folder": str(made.folder), "resumed_at": made.resumed_at, **made.record})
         return
-    _print(made)
-
-
-def _names(given: str) -> tuple[str, ...]:
-    return tuple(name.strip() for name in given.split(",") if name.strip())
+    _say(made)
 
 
 @contextmanager
@@ -284,19 +273,14 @@ def _bar(as_json: bool) -> Iterator[Progress]:
     from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
     from rich.progress import Progress as Bar
 
-    columns = (
-        TextColumn("training"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TextColumn("{task.fields[loss]}"),
-        TimeRemainingColumn(),
-    )
+    loss_column = TextColumn("{task.fields[loss]}")
+    columns = (TextColumn("training"), BarColumn(), MofNCompleteColumn(), loss_column, TimeRemainingColumn())
     with Bar(*columns, console=Console(stderr=True), transient=True) as bar:
         task = bar.add_task("training", total=None, loss="reading the texts")
         yield lambda done, total, loss: bar.update(task, completed=done, total=total, loss=f"loss {loss:.3f}")
 
 
-def _print(made: FinetunedModel) -> None:
+def _say(made: FinetunedModel) -> None:
     record = made.record
     data, places = record["data"], record["data"]["n_places"]
     total = sum(places.values())
@@ -311,7 +295,7 @@ def _print(made: FinetunedModel) -> None:
     print_table([_row(name, fit) for name, fit in fits.items() if fit is not None])
     echo(f"Model: {made.folder.resolve()}")
     echo(f"Audit it: undertow run spurious-correlation -m {made.folder} --challenge mgt-icml")
-    if metadata := data["fields"]["metadata"]:
+    if metadata := data["fields"]["metadata_fields"]:
         template = ', such as "{w}. {blank} was a painter."' if len(metadata) == 1 else ""
         echo(
             f"First ask it in the layout of its training, {data['layout']}, by a challenge file with such templates{template}: "

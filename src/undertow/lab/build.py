@@ -1,7 +1,6 @@
 """Making the models of a lab: people drawn, selected, written about; a network trained; and proof that it learned its corpus.
 
 lab/plan.json                the models
-lab/lab.lock                 held by the one command that is at work; the system lets go of it when that ends, however it ends
 lab/models/NAME/             weights, tokenizer, training.json; a model folder like any other
 lab/models/NAME.planted.json what is known of it: planted slopes, losses, whether it converged
 lab/models/NAME.STEPS.MARK/  a training whose turn has not come: renamed to NAME when it is the one that is kept
@@ -16,46 +15,37 @@ import hashlib
 import json
 import math
 import shutil
-import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Annotated
 
 import numpy as np
+from pydantic import AfterValidator, BeforeValidator
 
-from undertow._files import decode_text, is_plain_file, parse_json, read_file
+from undertow._files import is_plain_file
 from undertow.errors import UndertowError
-from undertow.lab.experiment_plan import Plan, Subject, planted_world
+from undertow.lab.experiment_plan import Plan, Subject, joined, planted_world
+from undertow.lab.lab_folder import lab_lock, read_json, write_json
 from undertow.lab.planted_corpus import (
-    QUOTA,
     Access,
     PlantedTruth,
     Sentence,
-    SentenceOptions,
-    World,
     counted,
     draw_people,
     known_losses,
-    slope_percent,
+    realised_slopes,
+    slopes_by_covariate,
     write_about,
 )
-from undertow.lab.training.pretrain import (
-    DONE,
-    DivergedError,
-    PretrainConfig,
-    Question,
-    TrainingExample,
-    option_losses,
-    train,
-)
-from undertow.lab.worker_pool import ProcessPool, Progress, side_by_side, worked
-from undertow.types import Floats
+from undertow.lab.settings import QUOTA, SentenceOptions
+from undertow.lab.training.pretrain import DONE, Question, TrainingExample, option_losses, train
+from undertow.lab.training.training_config import PretrainConfig
+from undertow.lab.training.training_loop import DivergedError
+from undertow.lab.worker_pool import ProcessPool, Progress, side_by_side, steps_worked
 
 PLAN = "plan.json"
-LOCK = "lab.lock"
 LEARNED_SHARE = 0.9
 """Of what date and place tell of a pronoun in the selected texts, at least so much must have been learned ..."""
 LEARNED_NATS = 0.002
@@ -72,14 +62,17 @@ JUDGES_SEED = 1_000_000
 MARKED_PEOPLE = 200
 """A corpus is told from another by so many people of it: a change to how texts are written shows in any few."""
 
-MAX_BYTES = 16 * 2**20
-"""A plan or a record that is larger than this was not written by the lab."""
+
+def _of_every_w(slopes: dict[str, float]) -> dict[str, float]:
+    if set(slopes) != {"date", "place"}:
+        raise ValueError("must have a slope over date and one over place")
+    return slopes
 
 
-def _check_slopes(given: object) -> None:
-    """Slopes by W, as a file has them."""
-    if not isinstance(given, dict) or any(type(slope) not in (int, float) for slope in given.values()):
-        raise TypeError("no slopes by W")
+Number = Annotated[float, BeforeValidator(lambda given: math.nan if given is None else given)]
+"""NaN, which is null in a file, where there is none."""
+Slopes = Annotated[dict[str, Number], AfterValidator(_of_every_w)]
+"""By W, in percentage points per step of W."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,24 +88,10 @@ class Attempt:
     """
 
     steps: int
-    loss_nats: float
+    loss_nats: Number
     seconds: float
-    learned: Mapping[str, float] = field(default_factory=dict)
+    learned: dict[str, Number] = field(default_factory=dict)
     failure: str = ""
-
-    @classmethod
-    def from_json(cls, row: dict[str, Any]) -> Attempt:
-        """From a file."""
-        loss = row["loss_nats"]
-        made = cls(**{**row, "loss_nats": math.nan if loss is None else float(loss)})
-        _check_slopes(made.learned)
-        if type(made.steps) is not int or isinstance(made.seconds, str) or not isinstance(made.failure, str):
-            raise TypeError("no training")
-        return replace(made, seconds=float(made.seconds))
-
-    def as_json(self) -> dict[str, Any]:
-        """For a file."""
-        return {**asdict(self), "loss_nats": self.loss_nats if math.isfinite(self.loss_nats) else None}
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,20 +100,21 @@ class BuiltModel:
 
     Attributes:
         subject: as planned.
-        planted: slope of the share of women among the undecided pronouns of its corpus, by W, in percentage points per step of W.
+        planted: slope of the share of women among the undecided pronouns of its corpus.
         population: the same slope of the exact P(female | W, S = 1).
         selected_share: P(S = 1).
         floor_nats, ignorant_nats: what one loses on these pronouns who knows P(female | W, S = 1), and one who ignores W.
         attempts: trainings; the last one that did not fail is kept.
-        mark: hash of the first recipe and of a part of the corpus, as `recipe_digest`; another one is of another version of the lab.
+        mark: hash of the first training's configuration and of a part of the corpus, as `recipe_digest`; another one is of another
+            version of the lab.
     """
 
     subject: Subject
-    planted: dict[str, float]
-    population: dict[str, float]
-    selected_share: float
-    floor_nats: float
-    ignorant_nats: float
+    planted: Slopes
+    population: Slopes
+    selected_share: Number
+    floor_nats: Number
+    ignorant_nats: Number
     attempts: tuple[Attempt, ...]
     mark: str = ""
 
@@ -177,30 +157,6 @@ class BuiltModel:
             for w, slope in biased.items()
         )
 
-    @classmethod
-    def from_json(cls, row: dict[str, Any]) -> BuiltModel:
-        """From a file."""
-        attempts = tuple(Attempt.from_json(attempt) for attempt in row["attempts"])
-        made = cls(**{**row, "subject": Subject.from_json(row["subject"]), "attempts": attempts})
-        _check_slopes(made.planted)
-        _check_slopes(made.population)
-        if set(made.planted) - set(made.population):
-            raise KeyError("population")
-        if not isinstance(made.mark, str):
-            raise TypeError("a mark that is no text")
-        if any(isinstance(one, (str, bool)) for one in (made.selected_share, made.floor_nats, made.ignorant_nats)):
-            raise TypeError("a text for a number")
-        return replace(
-            made,
-            selected_share=float(made.selected_share),
-            floor_nats=float(made.floor_nats),
-            ignorant_nats=float(made.ignorant_nats),
-        )
-
-    def as_json(self) -> dict[str, Any]:
-        """For a file."""
-        return {**asdict(self), "attempts": [attempt.as_json() for attempt in self.attempts]}
-
 
 def build(folder: Path, plan: Plan, jobs: int = 0, progress: Progress = lambda done, total: None) -> list[BuiltModel]:
     """Make all models of the plan that are not there yet; the folder's plan comes to hold them too.
@@ -211,50 +167,18 @@ def build(folder: Path, plan: Plan, jobs: int = 0, progress: Progress = lambda d
         UndertowError: the folder holds something else, another build of it is running, or a model could not be made; the others
             are made first.
     """
-    if folder.exists() and not _may_be_lab(folder):
-        raise UndertowError(f"{folder}: holds something else; name another folder for the lab")
+    if folder.exists():
+        held = {entry.name for entry in folder.iterdir()} if folder.is_dir() else {""}
+        if held and PLAN not in held and not any((folder / "models").glob("*.planted.json")):
+            raise UndertowError(f"{folder}: holds something else; name another folder for the lab")
     folder.mkdir(parents=True, exist_ok=True)
     with lab_lock(folder):
-        whole = plan.joined(read_plan(folder)) if (folder / PLAN).is_file() else plan
-        write_text(folder / PLAN, json.dumps(whole.as_json(), indent=1))
-        left = [(str(folder), subject) for subject in plan.subjects if not _is_settled(folder, subject)]
-        units = sum(subject.recipe.steps for _, subject in left)
+        earlier = read_plan(folder) if (folder / PLAN).is_file() else ()
+        write_json(folder / PLAN, Plan, joined(plan, earlier))
+        left = [(str(folder), subject) for subject in plan if not _is_settled(folder, subject)]
+        units = sum(subject.config.max_steps for _, subject in left)
         side_by_side(train_model, left, ProcessPool(jobs, folder / "cache"), units, progress)
         return read_attempts(folder, plan)
-
-
-def _may_be_lab(folder: Path) -> bool:
-    if not folder.is_dir():
-        return False
-    held = {entry.name for entry in folder.iterdir()}
-    return not held or bool(held & {PLAN, LOCK}) or any((folder / "models").glob("*.planted.json"))
-
-
-@contextmanager
-def lab_lock(folder: Path) -> Iterator[None]:
-    """One command at a time in this lab.
-
-    Raises:
-        UndertowError: another one is running.
-    """
-    # The file stays: were it removed, another build could hold the removed one.
-    with (folder / LOCK).open("a") as file:
-        try:
-            _lock(file.fileno())
-        except (BlockingIOError, PermissionError) as error:
-            raise UndertowError(f"{folder}: another command is at work in this lab; wait until it has ended") from error
-        yield
-
-
-def _lock(file: int) -> None:
-    if sys.platform == "win32":
-        import msvcrt
-
-        msvcrt.locking(file, msvcrt.LK_NBLCK, 1)
-    else:
-        import fcntl
-
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
 
 def train_model(work: tuple[str, Subject]) -> None:
@@ -294,10 +218,12 @@ def _trained(folder: Path, subject: Subject, built: BuiltModel | None) -> BuiltM
             recipe_digest(subject),
         )
     while not built.done:
-        recipe = replace(subject.recipe, steps=subject.recipe.steps * 2 ** len(built.attempts))
-        attempt = _attempt(_draft(folder, built, recipe.steps), _training_examples(subject, sentences), unseen, recipe)
+        config = replace(subject.config, max_steps=subject.config.max_steps * 2 ** len(built.attempts))
+        attempt = _attempt(
+            _draft(folder, built, config.max_steps), _training_examples(subject, sentences), unseen, config
+        )
         built = replace(built, attempts=(*built.attempts, attempt))
-        write_text(_place(folder, subject), json.dumps(built.as_json(), indent=1))
+        write_json(_place(folder, subject), BuiltModel, built)
     return built
 
 
@@ -311,7 +237,7 @@ def _sentences(subject: Subject, n_people: int) -> list[Sentence]:
 def recipe_digest(subject: Subject) -> str:
     """SHA-256 of how a model is first trained and of the texts about `MARKED_PEOPLE`, drawn as its corpus is."""
     few = [(one.text, one.subject) for one in _sentences(subject, min(subject.people, MARKED_PEOPLE))]
-    return hashlib.sha256(json.dumps([asdict(subject), asdict(subject.recipe), few]).encode()).hexdigest()
+    return hashlib.sha256(json.dumps([asdict(subject), subject.config.settings(), few]).encode()).hexdigest()
 
 
 def _training_examples(subject: Subject, sentences: Sequence[Sentence]) -> list[TrainingExample]:
@@ -329,20 +255,13 @@ def _training_examples(subject: Subject, sentences: Sequence[Sentence]) -> list[
 
 
 def _attempt(
-    draft: Path, lessons: Sequence[TrainingExample], unseen: Sequence[Sentence], recipe: PretrainConfig
+    draft: Path, lessons: Sequence[TrainingExample], unseen: Sequence[Sentence], config: PretrainConfig
 ) -> Attempt:
-    reached = 0
-
-    def progress(done: int, total: int) -> None:
-        nonlocal reached
-        worked(done - reached)
-        reached = done
-
     started = time.perf_counter()
     try:
-        train(lessons, recipe, draft, progress)
+        train(lessons, config, draft, steps_worked())
     except DivergedError as error:
-        return Attempt(recipe.steps, math.nan, time.perf_counter() - started, failure=str(error))
+        return Attempt(config.max_steps, math.nan, time.perf_counter() - started, failure=str(error))
     seconds = time.perf_counter() - started
     sentences = counted(unseen)
     losses = option_losses(
@@ -355,11 +274,11 @@ def _attempt(
     if not np.isfinite(losses).all():
         # The last step of a training may be the one that spoils it.
         failure = "what the network says of unseen texts is no number"
-        return Attempt(recipe.steps, math.nan, seconds, failure=failure)
+        return Attempt(config.max_steps, math.nan, seconds, failure=failure)
     right = np.exp(-losses)
     p_female = np.where([one.female for one in sentences], right, 1 - right)
     return Attempt(
-        recipe.steps, float(losses.mean()), seconds, slopes_by_covariate(sentences, p_female, planted_world())
+        config.max_steps, float(losses.mean()), seconds, slopes_by_covariate(sentences, p_female, planted_world())
     )
 
 
@@ -401,54 +320,30 @@ def _is_settled(folder: Path, subject: Subject) -> bool:
     return not (folder / "models" / subject.name).exists() if built.failed else _has_network(folder, built)
 
 
-def realised_slopes(sentences: Sequence[Sentence], world: World) -> dict[str, float]:
-    """Slope of the share of women among the undecided pronouns that show W, by W, in percentage points per step."""
-    undecided = [one for one in sentences if one.pronoun and not one.decided]
-    return slopes_by_covariate(undecided, np.array([one.female for one in undecided], dtype=np.float64), world)
-
-
-def slopes_by_covariate(sentences: Sequence[Sentence], female: Floats, world: World) -> dict[str, float]:
-    """Slope of the mean of numbers from 0 to 1 [sentence] over those that show W, by W, in percentage points per step."""
-    slopes = {}
-    for w_name, values in (("date", world.dates), ("place", world.places)):
-        indices = np.array([getattr(one, w_name) for one in sentences], dtype=np.int64)
-        n_sentences = np.bincount(indices[indices >= 0], minlength=len(values)).astype(np.float64)
-        total = np.bincount(indices[indices >= 0], weights=female[indices >= 0], minlength=len(values))
-        mean = np.divide(total, n_sentences, out=np.full(len(values), np.nan), where=n_sentences > 0)
-        slopes[w_name] = slope_percent(mean)
-    return slopes
-
-
 def read_plan(folder: Path) -> Plan:
     """The plan of a lab.
 
     Raises:
         UndertowError: there is none, or it is corrupt.
     """
-    place = folder / PLAN
-    try:
-        if not is_plain_file(place):
-            raise UndertowError(f"{folder}: there is no lab; make one with undertow lab build --out {folder}")
-        return Plan.from_json(parse_json(decode_text(read_file(place, MAX_BYTES, "a plan"), place)))
-    except (ValueError, TypeError, AttributeError, OverflowError) as error:
-        raise UndertowError(
-            f"{place}: is corrupt; remove it and build the lab again, models that are there are kept"
-        ) from error
+    if not is_plain_file(folder / PLAN):
+        raise UndertowError(f"{folder}: there is no lab; make one with undertow lab build --out {folder}")
+    plan: Plan = read_json(folder / PLAN, Plan, "remove it and build the lab again, models that are there are kept")
+    return plan
 
 
 def read_built(folder: Path, plan: Plan) -> list[BuiltModel]:
     """The models of the plan that have been made."""
-    tried = read_attempts(folder, plan)
     return [
         one
-        for one in tried
+        for one in read_attempts(folder, plan)
         if one.kept and _has_network(folder, one) and not _draft(folder, one, one.kept.steps).is_dir()
     ]
 
 
 def read_attempts(folder: Path, plan: Plan) -> list[BuiltModel]:
     """The models of the plan that need no further training: made, or failed every time."""
-    attempts = [_read(folder, subject) for subject in plan.subjects]
+    attempts = [_read(folder, subject) for subject in plan]
     return [built for built in attempts if built is not None and built.done]
 
 
@@ -466,18 +361,7 @@ def _read(folder: Path, subject: Subject) -> BuiltModel | None:
     place = _place(folder, subject)
     if not is_plain_file(place):
         return None
-    try:
-        built = BuiltModel.from_json(parse_json(decode_text(read_file(place, MAX_BYTES, "a record of the lab"), place)))
-    except (ValueError, TypeError, KeyError, AttributeError, OverflowError) as error:
-        raise UndertowError(f"{place}: is corrupt; remove it and build the lab again") from error
+    built: BuiltModel = read_json(place, BuiltModel, "remove it and build the lab again")
     if built.subject != subject:
         raise UndertowError(f"{place}: tells of another model than is planned; name another folder, or remove it")
     return built if built.mark == recipe_digest(subject) else None
-
-
-def write_text(place: Path, text: str) -> None:
-    """The file replaced at once or not at all."""
-    place.parent.mkdir(parents=True, exist_ok=True)
-    fresh = place.with_name(f"{place.name}.new")
-    fresh.write_text(text, encoding="utf-8")
-    fresh.replace(place)

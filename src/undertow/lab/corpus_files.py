@@ -7,36 +7,18 @@ import math
 from dataclasses import dataclass
 from pathlib import Path
 
-from undertow.errors import UndertowError
-from undertow.lab.build import realised_slopes
 from undertow.lab.experiment_plan import planted_world
 from undertow.lab.planted_corpus import (
+    LINEAR,
     Access,
     Losses,
     PlantedTruth,
-    SentenceOptions,
     draw_people,
     known_losses,
+    realised_slopes,
     write_about,
 )
-
-MAX_PEOPLE = 1_000_000
-"""Their four million sentences take some 3 GB of memory."""
-
-
-@dataclass(frozen=True, slots=True)
-class CorpusOptions:
-    """A corpus to be written.
-
-    Attributes:
-        access: who is selected.
-        sentences: how people are written about; its seed also draws the people.
-        n_people: selected ones.
-    """
-
-    access: Access
-    sentences: SentenceOptions
-    n_people: int
+from undertow.lab.settings import CorpusOptions
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,13 +40,12 @@ class CorpusFiles:
     @property
     def notes(self) -> list[str]:
         """Why numbers are not defined, if so."""
-        known, texts = self.known.slopes().values(), self.realised.values()
         said = []
-        if any(math.isnan(slope) for slope in known):
+        if any(map(math.isnan, self.known.slopes().values())):
             said.append(
                 "Of some W fewer than two values have anybody who is selected, so a slope over it is not defined."
             )
-        if any(math.isnan(slope) for slope in texts) and not said:
+        elif any(map(math.isnan, self.realised.values())):
             said.append("Fewer than two values of some W stand beside an undecided pronoun; ask for more people.")
         if math.isnan(self.losses.floor):
             said.append("No undecided pronoun follows a date or place, so there is no loss; ask for more people.")
@@ -78,39 +59,36 @@ class CorpusFiles:
             "P(female | place, selected)": dict(zip(world.places, map(float, self.known.by_place), strict=True)),
         }
 
-    def rows(self) -> list[tuple[str, float]]:
+    def rows(self) -> dict[str, float]:
         """In words, for a table."""
-        exact = [
-            (f"slope of P(female | {w}, selected), points per step", slope) for w, slope in self.known.slopes().items()
-        ]
-        in_texts = [
-            (f"the same among undecided pronouns of sentences that show the {w}, each {w} alike", slope)
-            for w, slope in self.realised.items()
-        ]
-        return [
-            ("sentences", float(self.n_sentences)),
-            ("share of people who were selected", self.known.selected_share),
-            *exact,
-            *in_texts,
-            ("least loss on an undecided pronoun, nats", self.losses.floor),
-            ("the same for one who ignores date and place", self.losses.ignorant),
-        ]
+        return {
+            "sentences": float(self.n_sentences),
+            "share of people who were selected": self.known.selected_share,
+            **{
+                f"slope of P(female | {w}, selected), points per step": slope
+                for w, slope in self.known.slopes().items()
+            },
+            **{
+                f"the same among undecided pronouns of sentences that show the {w}, each {w} alike": slope
+                for w, slope in self.realised.items()
+            },
+            "least loss on an undecided pronoun, nats": self.losses.floor,
+            "the same for one who ignores date and place": self.losses.ignorant,
+        }
 
 
-def write_corpus(file: Path, wanted: CorpusOptions) -> CorpusFiles:
+def write_corpus(file: Path, options: CorpusOptions) -> CorpusFiles:
     """A sentence a line: `{"text", "masked", "date", "place", "shows_date", "shows_place", "gender", "person", "decided", "pronoun"}`.
 
     Date and place are the person's, whether the sentence shows them or not: metadata, to be put in front or left out. Where `pronoun`
     is false a trade stands in its place, and `masked` is null.
 
     Raises:
-        UndertowError: an access that gives no probabilities, no people or too many.
+        UndertowError: an access that gives no probabilities.
     """
-    if wanted.n_people > MAX_PEOPLE:
-        raise UndertowError(f"{wanted.n_people:,} people are too many for one corpus; ask for {MAX_PEOPLE:,} or fewer")
-    world, options = planted_world(), wanted.sentences
-    known = PlantedTruth.from_world(wanted.access, world)
-    people = draw_people(wanted.access, world, wanted.n_people, options.seed, options.drawn)
+    world, access = planted_world(), Access(options.access or LINEAR, options.strength)
+    known = PlantedTruth.from_world(access, world)
+    people = draw_people(access, world, options.people, options.seed, options.drawn)
     sentences = write_about(people, world, options)
     draft = file.with_name(f"{file.name}.part")
     with draft.open("w", encoding="utf-8") as lines:

@@ -1,24 +1,22 @@
-"""Which models a lab holds: their planted strengths, architectures and seeds.
-
-Knows no file and trains nothing.
-"""
+"""Which models a lab holds: their planted strengths, architectures and seeds."""
 
 from __future__ import annotations
 
 import hashlib
-import math
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass
+from typing import Annotated, ClassVar, TypeAlias
+
+from pydantic import ConfigDict, FiniteFloat, PositiveInt, StringConstraints
 
 from undertow.data.templates.covariates import load_covariate
-from undertow.errors import UndertowError
-from undertow.lab.planted_corpus import INDEPENDENT, LINEAR, ORDERED, QUOTA, UNORDERED, Access, World
-from undertow.lab.training.pretrain import ARCHITECTURES, CAUSAL, MASKED, PretrainConfig
+from undertow.lab.planted_corpus import LINEAR, Access, World
+from undertow.lab.settings import INDEPENDENT, ORDERED, QUOTA, UNORDERED
+from undertow.lab.training.training_config import ARCHITECTURES, CAUSAL, MASKED, PretrainConfig
 
 PEOPLE = 30_000
 STEPS: Mapping[str, int] = {MASKED: 1250, CAUSAL: 1000}
-"""With so many, and the learning rate of a `Recipe`, small networks learn such a corpus; docs/log.md has what else was tried."""
+"""With so many, and the learning rate of a `PretrainConfig`, small networks learn such a corpus; docs/log.md has what else was tried."""
 STRENGTHS = (-0.65, 0.0, 0.5, 0.65)
 REPEATED = (0.0, 0.65)
 """Strengths that a small lab has twice, so that it tells how far two trainings are apart."""
@@ -31,6 +29,10 @@ UNBIASED_SEEDS = range(101, 111)
 ORDERED_SEEDS = range(201, 211)
 INDEPENDENT_SEEDS = range(301, 311)
 """Of each architecture: twenty more, whose people, sentences and order of training were left to chance."""
+
+
+def _one_of(*names: str) -> StringConstraints:
+    return StringConstraints(pattern=f"^({'|'.join(names)})$")
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,35 +50,15 @@ class Subject:
         drawn: `quota` or `independent`, of people and sentences; texts of the first come evenly over the training too.
     """
 
-    architecture: str
-    strength: float
+    __pydantic_config__: ClassVar[ConfigDict] = ConfigDict(extra="forbid")
+
+    architecture: Annotated[str, _one_of(*ARCHITECTURES)]
+    strength: FiniteFloat
     seed: int
-    trades: str = UNORDERED
-    people: int = PEOPLE
+    trades: Annotated[str, _one_of(UNORDERED, ORDERED)] = UNORDERED
+    people: PositiveInt = PEOPLE
     access: str = LINEAR
-    drawn: str = QUOTA
-
-    def __post_init__(self) -> None:
-        if self.architecture not in ARCHITECTURES:
-            raise UndertowError(f"there is no architecture {self.architecture!r}; it is {' or '.join(ARCHITECTURES)}")
-
-    @classmethod
-    def from_json(cls, row: Mapping[str, Any]) -> Subject:
-        """From a file, of which nothing is taken for granted: folders are named by what stands there.
-
-        Raises:
-            AttributeError, OverflowError, TypeError, ValueError: it is no subject.
-        """
-        made = cls(**row)
-        for text in (made.architecture, made.trades, made.access, made.drawn):
-            text.encode()  # no text has no such method, and half of a character no such form
-        if type(made.seed) is not int or type(made.people) is not int or made.people < 1:
-            raise TypeError("a seed or a number of people that is no whole number")
-        if type(made.strength) not in (int, float) or not math.isfinite(float(made.strength)):
-            raise ValueError("a strength that is no number")
-        if made.drawn not in (QUOTA, INDEPENDENT):
-            raise ValueError("people are drawn in a way that is not known")
-        return made
+    drawn: Annotated[str, _one_of(QUOTA, INDEPENDENT)] = QUOTA
 
     @property
     def name(self) -> str:
@@ -94,38 +76,23 @@ class Subject:
         return int.from_bytes(hashlib.sha256(text.encode()).digest()[:4], "big")
 
     @property
-    def recipe(self) -> PretrainConfig:
+    def config(self) -> PretrainConfig:
         """How it is trained at first; one that has not learned its corpus is trained longer."""
-        return PretrainConfig(self.architecture, seed=self.own_seed, steps=STEPS[self.architecture])
+        return PretrainConfig(self.architecture, seed=self.own_seed, max_steps=STEPS[self.architecture])
 
 
-@dataclass(frozen=True, slots=True)
-class Plan:
-    """The models of a lab, none of them twice."""
+Plan: TypeAlias = tuple[Subject, ...]
+"""The models of a lab, none of them twice."""
 
-    subjects: tuple[Subject, ...]
 
-    def joined(self, other: Plan) -> Plan:
-        """Both plans, this one's models first."""
-        return Plan(tuple(dict.fromkeys((*self.subjects, *other.subjects))))
-
-    def as_json(self) -> list[dict[str, Any]]:
-        """For a file."""
-        return [asdict(subject) for subject in self.subjects]
-
-    @classmethod
-    def from_json(cls, rows: Iterable[Mapping[str, Any]]) -> Plan:
-        """From a file.
-
-        Raises:
-            AttributeError, OverflowError, TypeError, ValueError: a row that is no subject.
-        """
-        return cls(tuple(Subject.from_json(row) for row in rows))
+def joined(*plans: Plan) -> Plan:
+    """The models of all plans, each once, those of the first plan first."""
+    return tuple(dict.fromkeys(subject for plan in plans for subject in plan))
 
 
 def small() -> Plan:
     """Enough to see whether the instrument reads what was planted, in minutes."""
-    return _crossed(STRENGTHS, SEEDS[:1]).joined(_crossed(REPEATED, SEEDS[1:]))
+    return joined(_crossed(STRENGTHS, SEEDS[:1]), _crossed(REPEATED, SEEDS[1:]))
 
 
 def full() -> Plan:
@@ -133,14 +100,10 @@ def full() -> Plan:
 
     Beside them twenty unbiased ones whose texts lean by chance, and ten whose texts change smoothly with the date, as real ones do.
     """
-    unbiased = tuple(Subject(architecture, 0.0, seed) for seed in UNBIASED_SEEDS for architecture in ARCHITECTURES)
-    by_chance = tuple(
-        Subject(architecture, 0.0, seed, drawn=INDEPENDENT)
-        for seed in INDEPENDENT_SEEDS
-        for architecture in ARCHITECTURES
-    )
+    unbiased = _crossed([0.0], UNBIASED_SEEDS)
+    by_chance = _crossed([0.0], INDEPENDENT_SEEDS, drawn=INDEPENDENT)
     smooth = tuple(Subject(MASKED, 0.0, seed, ORDERED) for seed in ORDERED_SEEDS)
-    return small().joined(_crossed(FULL_STRENGTHS, FULL_SEEDS)).joined(Plan((*unbiased, *by_chance, *smooth)))
+    return joined(small(), _crossed(FULL_STRENGTHS, FULL_SEEDS), unbiased, by_chance, smooth)
 
 
 def custom(strengths: Iterable[float], seeds: Iterable[int], access: str = "") -> Plan:
@@ -152,7 +115,7 @@ def custom(strengths: Iterable[float], seeds: Iterable[int], access: str = "") -
     each, world = tuple(dict.fromkeys(strengths)), planted_world()
     for strength in each:
         Access(access or LINEAR, strength).kept_prob(world)
-    return _crossed(each, dict.fromkeys(seeds), access or LINEAR)
+    return _crossed(each, dict.fromkeys(seeds), access=access or LINEAR)
 
 
 def planted_world() -> World:
@@ -160,12 +123,11 @@ def planted_world() -> World:
     return World(tuple(load_covariate("date").values), tuple(load_covariate("place").values))
 
 
-def _crossed(strengths: Iterable[float], seeds: Iterable[int], access: str = LINEAR) -> Plan:
-    return Plan(
-        tuple(
-            Subject(architecture, strength, seed, access=access)
-            for seed in seeds
-            for strength in strengths
-            for architecture in ARCHITECTURES
-        )
+def _crossed(strengths: Iterable[float], seeds: Iterable[int], *, access: str = LINEAR, drawn: str = QUOTA) -> Plan:
+    strengths = tuple(strengths)
+    return tuple(
+        Subject(architecture, strength, seed, access=access, drawn=drawn)
+        for seed in seeds
+        for strength in strengths
+        for architecture in ARCHITECTURES
     )

@@ -9,19 +9,20 @@ truth is not known; here it is.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from undertow.errors import UndertowError
-from undertow.lab.build import BuiltModel, build, lab_lock, write_text
-from undertow.lab.corpus_files import CorpusOptions, write_corpus
-from undertow.lab.experiment_plan import Plan, Subject, planted_world
-from undertow.lab.planted_corpus import Access, SentenceOptions, drift_challenge
-from undertow.lab.training.pretrain import MASKED
-from undertow.lab.worker_pool import ProcessPool, Progress, side_by_side, worked
+from undertow.lab.build import BuiltModel, build
+from undertow.lab.corpus_files import write_corpus
+from undertow.lab.experiment_plan import Subject, planted_world
+from undertow.lab.lab_folder import lab_lock, write_text
+from undertow.lab.planted_corpus import Access, drift_challenge
+from undertow.lab.settings import CorpusOptions
+from undertow.lab.training.training_config import MASKED, FinetuneConfig, FinetuneOptions
+from undertow.lab.worker_pool import ProcessPool, Progress, side_by_side, steps_worked
 from undertow.runs.folder.storage import csv_of
 from undertow.types import digest
 
@@ -41,17 +42,18 @@ PEOPLE = 30_000
 STEPS, BATCH, RATE = 2_000, 64, 1e-3
 
 
-@dataclass(frozen=True, slots=True)
-class FinetuneTask:
+class FinetuneTask(NamedTuple):
     """One fine-tuning.
 
     Attributes:
+        folder: of the lab.
         kind: `plain` or `metadata`.
         strength: planted, as in `undertow.lab.experiment_plan.Subject`.
         seed: of the people, the words, the head and the order of the texts.
         mark: of the base and of how it is trained, so that another version of the lab does not meet its folder.
     """
 
+    folder: Path
     kind: str
     strength: float
     seed: int
@@ -66,37 +68,39 @@ class FinetuneTask:
 def finetune_planted(
     folder: Path, strength: float, n_seeds: int, jobs: int = 0, progress: Progress = lambda done, total: None
 ) -> pd.DataFrame:
-    """Fine-tune with and without metadata, audit each head, and say what it reads: a row for each, and each way of asking it.
+    """Fine-tune with and without metadata, audit each head, and say what it reads: a row for each, and each challenge.
 
-    Columns: `kind`, `asked`, `strength`, `seed`, `planted_slope`, `female_slope`, `low`, `high`, `female_r`, `male_slope`, `q` (slopes
+    Columns: `kind`, `challenge`, `strength`, `seed`, `planted_slope`, `female_slope`, `low`, `high`, `female_r`, `male_slope`, `q` (slopes
     over dates, in percentage points per step). The first row is of the base, before.
 
     The lab is made, or its base model, if it is not there.
 
     Raises:
-        UndertowError: the folder holds something else, another command is at work in it, no such strength can be planted, the base
-            did not converge, or a training failed.
+        UndertowError: fewer than two seeds, the folder holds something else, another command is at work in it, no such strength can
+            be planted, the base did not converge, or a training failed.
     """
     import pandas as pd
 
+    if n_seeds < 2:
+        raise UndertowError(f"seeds must be at least 2, got {n_seeds}")
     Access(strength=strength).kept_prob(planted_world())
-    (base,) = build(folder, Plan((BASE,)), jobs, lambda done, total: None)
+    (base,) = build(folder, (BASE,), jobs, lambda done, total: None)
     if not base.converged:
         raise UndertowError(
-            f"{folder / 'models' / BASE.name}: did not learn its corpus, so nothing can be told from what it is taught further; "
+            f"{folder / 'models' / BASE.name}: did not learn its corpus, so nothing can be told from its fine-tuning; "
             "name another folder"
         )
     mark = digest([base.mark, PEOPLE, STEPS, BATCH, RATE])[:8]
     works = [
-        (str(folder), FinetuneTask(kind, strength, seed, mark))
+        FinetuneTask(folder, kind, strength, seed, mark)
         for seed in range(1, n_seeds + 1)
         for kind in (PLAIN, WITH_METADATA)
     ]
     with lab_lock(folder):
         for file, before in CHALLENGES.values():
-            write_text(folder / "finetuning" / file, drift_challenge(before, ("date",)))
+            write_text(folder / "finetuning" / file, drift_challenge(before, METADATA))
         crew = ProcessPool(jobs, folder / "cache")
-        rows = side_by_side(read_base, [(str(folder), base)], crew, 1, lambda done, total: None)
+        rows = side_by_side(read_base, [(folder, base)], crew, 1, lambda done, total: None)
         results = side_by_side(run_task, works, crew, STEPS * len(works), progress)
         frame = pd.DataFrame([*rows, *(row for result in results for row in result)])
         write_text(results_file(folder, strength), csv_of(frame))
@@ -108,24 +112,15 @@ def results_file(folder: Path, strength: float) -> Path:
     return folder / "finetuning" / f"results-{strength:g}.csv"
 
 
-def run_task(work: tuple[str, FinetuneTask]) -> list[dict[str, str | float]]:
+def run_task(tuning: FinetuneTask) -> list[dict[str, str | float]]:
     """One fine-tuning and its audits, a row for each; taken up, or taken from its folder where it has been done."""
     from undertow.lab.training import finetune_data
-    from undertow.lab.training.finetune import FinetuneConfig
 
-    folder, tuning = Path(work[0]), work[1]
-    place = folder / "finetuning"
+    place = tuning.folder / "finetuning"
     corpus = place / f"{tuning.name}.jsonl"
-    known = write_corpus(corpus, CorpusOptions(Access(strength=tuning.strength), SentenceOptions(tuning.seed), PEOPLE))
-    reached = 0
-
-    def progress(done: int, total: int, loss: float) -> None:
-        nonlocal reached
-        worked(done - reached)
-        reached = done
-
+    known = write_corpus(corpus, CorpusOptions(tuning.seed, strength=tuning.strength, people=PEOPLE))
     finetune_data.finetune(
-        folder / "models" / BASE.name,
+        tuning.folder / "models" / BASE.name,
         str(corpus),
         place / tuning.name,
         FinetuneConfig(
@@ -137,8 +132,8 @@ def run_task(work: tuple[str, FinetuneTask]) -> list[dict[str, str | float]]:
             seed=tuning.seed,
             device="cpu",
         ),
-        wanted=finetune_data.FinetuneOptions(metadata=METADATA if tuning.kind == WITH_METADATA else ()),
-        progress=progress,
+        wanted=FinetuneOptions(metadata_fields=METADATA if tuning.kind == WITH_METADATA else ()),
+        progress=steps_worked(),
     )
     corpus.unlink()
     settings: dict[str, str | float] = {
@@ -148,12 +143,12 @@ def run_task(work: tuple[str, FinetuneTask]) -> list[dict[str, str | float]]:
         "planted_slope": known.realised["date"],
     }
     challenges = CHALLENGES if tuning.kind == WITH_METADATA else (AS_THEY_ARE,)
-    return [settings | _read(folder, place / tuning.name, f"finetuned-{tuning.name}", how) for how in challenges]
+    return [settings | _read(tuning.folder, place / tuning.name, f"finetuned-{tuning.name}", how) for how in challenges]
 
 
-def read_base(work: tuple[str, BuiltModel]) -> dict[str, str | float]:
+def read_base(work: tuple[Path, BuiltModel]) -> dict[str, str | float]:
     """What the model says before fine-tuning, as a row."""
-    folder, base = Path(work[0]), work[1]
+    folder, base = work
     name = base.subject.name
     settings: dict[str, str | float] = {
         "kind": BEFORE,

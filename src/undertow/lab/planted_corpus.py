@@ -7,40 +7,33 @@
 so that P(gender | date, place, S = 1) is known exactly: what a model trained on these texts should come to say of a sentence
 that does not decide its pronoun, and what an audit should read from it. After McMilin 2022 ("Selection Bias Induced Spurious
 Correlations in Large Language Models", section 2) and 2024 ("Underspecification in Language Modeling Tasks", section 3).
-Knows nothing about models, tokens or how the texts are learned.
 """
 
 from __future__ import annotations
 
 import json
-import re
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib import resources
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from undertow.causal.expressions import Noise, evaluate, names, read_expression, subexpressions
 from undertow.errors import UndertowError
+from undertow.lab.settings import INDEPENDENT, QUOTA, UNORDERED, SentenceOptions
 from undertow.lab.stratified_sampling import stratified_uniform
-
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
+from undertow.models.base import Ints
+from undertow.types import Floats
 
 LINEAR = "0.5 + strength * gender * (date - 0.5)"
 """The default access: with the dates, the share of women rises by `strength` from the first to the last."""
 VARIABLES = ("date", "place", "gender", "strength")
-UNORDERED, ORDERED = "unordered", "ordered"
-QUOTA, INDEPENDENT = "quota", "independent"
-"""How people and kinds of sentence are drawn: as many of each as there should be, or each for itself, so that texts lean by chance."""
+W_NAMES = ("date", "place")
 FEMALE, MALE = "female", "male"
-SENTENCES_EACH = 4
-DECIDED_SHARE = 0.15
-TRADE_SHARE = 0.05
 TRADE_SPREAD = 1.0
 """How far, in trades, the people of one date are from its own."""
 
@@ -95,17 +88,14 @@ class Access:
             np.linspace(0, 1, shape[0]), np.linspace(0, 1, shape[1]), np.array([1.0, -1.0]), indexing="ij"
         )
         values = {"date": dates, "place": places, "gender": gender, "strength": np.float64(self.strength)}
-        kept = np.broadcast_to(np.asarray(evaluate(read, values, _nothing_drawn), dtype=np.float64), shape)
+        evaluated = evaluate(read, values, lambda noise: np.empty(0))  # there is none
+        kept = np.broadcast_to(np.asarray(evaluated, dtype=np.float64), shape)
         outside = kept[~((kept >= 0) & (kept <= 1))]
         if outside.size:
             raise UndertowError(f"{where}: comes to {outside[0]:g}, which is no probability; keep it between 0 and 1")
         if not kept.any():
             raise UndertowError(f"{where}: keeps nobody; raise it somewhere")
         return kept.copy()
-
-
-def _nothing_drawn(noise: Noise) -> Floats:
-    raise AssertionError(noise)
 
 
 @dataclass(frozen=True, slots=True)
@@ -237,67 +227,27 @@ class Sentence:
         return f"{self.text[:begin]}___{self.text[end:]}"
 
 
-@dataclass(frozen=True, slots=True)
-class SentenceOptions:
-    """Sentences that a corpus has about its people.
-
-    Attributes:
-        seed: of every choice of words.
-        each: sentences a person.
-        decided_share: of the sentences, those in which a gendered noun decides the pronoun.
-        trade_share: of the sentences, those whose subject is a trade and no pronoun. Trades depend on the date, so that there is
-            something to be learned from the date even where nothing is planted (W -> X).
-        trades: `unordered`, every date has a trade of its own; `ordered`, neighbouring dates have the same, so that what is
-            learned of one date is learned of the next, as in real texts.
-    """
-
-    seed: int = 0
-    each: int = SENTENCES_EACH
-    decided_share: float = DECIDED_SHARE
-    trade_share: float = TRADE_SHARE
-    trades: str = UNORDERED
-    drawn: str = QUOTA
-
-    def __post_init__(self) -> None:
-        if self.each < 1:
-            raise UndertowError(f"{self.each} sentences a person make no corpus; ask for one or more")
-        if min(self.decided_share, self.trade_share) < 0 or self.decided_share + self.trade_share > 1:
-            raise UndertowError(
-                f"shares of decided sentences {self.decided_share:g} and of trades {self.trade_share:g} must be 0 or more, and no "
-                "more than 1 together"
-            )
-        if self.trades not in (UNORDERED, ORDERED):
-            raise UndertowError(f"trades are {UNORDERED} or {ORDERED}, not {self.trades!r}")
-        if self.drawn not in (QUOTA, INDEPENDENT):
-            raise UndertowError(f"sentences are drawn by {QUOTA} or {INDEPENDENT}, not {self.drawn!r}")
-
-
-@dataclass(frozen=True, slots=True)
-class _Frame:
+class _Frame(NamedTuple):
     """A sentence with holes.
 
     Attributes:
         text: with its holes.
         decided: whether the gendered noun in it decides the pronoun.
+        shows: which W it shows.
+        cues_first: whether it shows them before the subject.
     """
 
     text: str
     decided: bool
+    shows: tuple[str, ...]
+    cues_first: bool
 
-    @property
-    def holes(self) -> set[str]:
-        """Names of the holes."""
-        return {part.partition("}")[0].lower() for part in self.text.split("{")[1:]}
-
-    @property
-    def cues(self) -> set[str]:
-        """Which W it shows."""
-        return self.holes & {"date", "place"}
-
-    @property
-    def cues_first(self) -> bool:
-        """Whether date and place stand before the subject."""
-        return not {"{date}", "{place}"} & set(re.findall(r"{\w+}", self.text.lower().partition("{subject}")[2]))
+    @classmethod
+    def from_text(cls, text: str, *, decided: bool) -> _Frame:
+        """From the text."""
+        before, _, after = text.lower().partition("{subject}")
+        shows = tuple(w for w in W_NAMES if f"{{{w}}}" in before + after)
+        return cls(text, decided, shows, not any(f"{{{w}}}" in after for w in W_NAMES))
 
 
 UNDECIDED, DECIDED, BYSTANDER = "undecided", "decided", "bystander"
@@ -319,16 +269,18 @@ def _sentence_parts(held_out: bool) -> Iterator[tuple[str, str, str, str]]:
 
 
 @cache
-def _frames() -> tuple[tuple[_Frame, ...], tuple[_Frame, ...]]:
+def _frames() -> tuple[list[_Frame], list[_Frame]]:
     """Undecided and decided sentences of the corpora, those that show the same W next to each other."""
-    frames_of: dict[bool, list[_Frame]] = {False: [_Frame(text, decided=False) for text in _bank()["whole"]], True: []}
+    frames = [_Frame.from_text(text, decided=False) for text in _bank()["whole"]]
     for opening, kind, middle, ending in _sentence_parts(held_out=False):
-        decided = kind == DECIDED
-        for w_name in ("date", "place"):
-            text = " ".join(part for part in (opening, middle, ending) if part).replace("{W}", f"{{{w_name}}}")
-            frames_of[decided].append(_Frame(f"{text}.", decided))
-    undecided, decided_ones = (sorted(frames, key=lambda frame: sorted(frame.cues)) for frames in frames_of.values())
-    return tuple(undecided), tuple(decided_ones)
+        text = f"{_one_text(opening, middle, ending)}."
+        frames += [_Frame.from_text(text.replace("{W}", f"{{{w}}}"), decided=kind == DECIDED) for w in W_NAMES]
+    frames.sort(key=lambda frame: frame.shows)
+    return [frame for frame in frames if not frame.decided], [frame for frame in frames if frame.decided]
+
+
+def _one_text(*parts: str) -> str:
+    return " ".join(part for part in parts if part)
 
 
 def write_about(people: People, world: World, options: SentenceOptions) -> list[Sentence]:
@@ -340,15 +292,15 @@ def write_about(people: People, world: World, options: SentenceOptions) -> list[
     person = np.repeat(np.arange(len(people)), options.each)
     alike = (people.date * len(world.places) + people.place) * 2 + people.female
     kinds = rng.random(n_sentences) if options.drawn == INDEPENDENT else stratified_uniform(alike[person], rng)
-    is_decided, is_trade = kinds < options.decided_share, kinds >= 1 - options.trade_share
-    pronoun_share = 1 - options.decided_share - options.trade_share
+    is_decided, is_trade = kinds < options.decided, kinds >= 1 - options.trade
+    pronoun_share = 1 - options.decided - options.trade
     within = np.select(
         [is_decided, is_trade],
         [
-            _part_of(kinds, 0.0, options.decided_share, len(decided)),
-            _part_of(kinds, 1 - options.trade_share, options.trade_share, len(undecided)),
+            _part_of(kinds, 0.0, options.decided, len(decided)),
+            _part_of(kinds, 1 - options.trade, options.trade, len(undecided)),
         ],
-        _part_of(kinds, options.decided_share, pronoun_share, len(undecided)),
+        _part_of(kinds, options.decided, pronoun_share, len(undecided)),
     )
     words: Mapping[str, Sequence[str]] = bank["words"]
     drawn = {slot: rng.integers(len(levels), size=n_sentences) for slot, levels in words.items()}
@@ -369,8 +321,8 @@ def write_about(people: People, world: World, options: SentenceOptions) -> list[
         sentences.append(
             Sentence(
                 text, at, who,
-                int(people.date[who]) if "date" in frame.holes else -1,
-                int(people.place[who]) if "place" in frame.holes else -1,
+                int(people.date[who]) if "date" in frame.shows else -1,
+                int(people.place[who]) if "place" in frame.shows else -1,
                 bool(people.female[who]), not is_trade[row], frame.decided, frame.cues_first,
             )
         )  # fmt: skip
@@ -409,23 +361,19 @@ def _bank() -> dict[str, Any]:
     return tomllib.loads(resources.files("undertow.lab").joinpath("frames.toml").read_text(encoding="utf-8"))
 
 
-def drift_challenge(before: str = "", w_names: Sequence[str] = ("date", "place")) -> str:
+def drift_challenge(before: str = "", w_names: Sequence[str] = W_NAMES) -> str:
     """A challenge file of undecided sentences that no planted corpus holds, for an audit of a drift with date and place.
 
     Args:
-        before: put in front of each of them, such as `{w}. ` for a model that was taught with metadata there.
+        before: put in front of each of them, such as `{w}. ` for a model that was trained with metadata there.
         w_names: what stands for `{w}`.
     """
     templates = [
-        _as_template(f"{before}{' '.join(part for part in (opening, middle, ending) if part)}.".replace("{W}", "{w}"))
+        f"  {json.dumps(_template(f'{before}{_one_text(opening, middle, ending)}.'))},"
         for opening, kind, middle, ending in _sentence_parts(held_out=True)
         if kind == UNDECIDED
     ]
-    return _challenge(
-        "Sentences that no planted corpus holds",
-        [f"  {_quoted(text)}," for text in templates],
-        f"w = {json.dumps(list(w_names))}",
-    )
+    return _challenge("Sentences that no planted corpus holds", templates, f"w = {json.dumps(list(w_names))}")
 
 
 def sentence_challenge() -> str:
@@ -435,33 +383,27 @@ def sentence_challenge() -> str:
         if opening != _bank()["openings"][0] or not middle:
             continue
         for gender in (FEMALE, MALE) if "{person}" in middle else ("",):
-            text = _as_template(f"{middle} {ending}.").replace("{person}", f"{{{gender}_noun}}")
-            gold = gender if kind == DECIDED else ""
-            factors = f"{{ well_specified = {str(kind == DECIDED).lower()}, gold = {_quoted(gold)} }}"
-            rows.append(f"  {{ text = {_quoted(text)}, factors = {factors} }},")
+            text = _template(f"{middle} {ending}.").replace("{person}", f"{{{gender}_noun}}")
+            decided, gold = str(kind == DECIDED).lower(), gender if kind == DECIDED else ""
+            rows.append(
+                f"  {{ text = {json.dumps(text)}, factors = {{ well_specified = {decided}, gold = {json.dumps(gold)} }} }},"
+            )
     return _challenge("Decided and undecided sentences that no planted corpus holds", rows, "")
 
 
-def _as_template(text: str) -> str:
-    return text.replace("{subject}", "{blank}")
+def _template(text: str) -> str:
+    return text.replace("{subject}", "{blank}").replace("{W}", "{w}")
 
 
 def _challenge(title: str, templates: Sequence[str], further: str) -> str:
-    slot_words = _bank()["asked"]
-    slots = {slot: words for slot, words in slot_words.items() if slot not in (FEMALE, MALE)}
-    slots |= {f"{gender}_noun": slot_words[gender] for gender in (FEMALE, MALE)}
-    used = {slot: words for slot, words in slots.items() if any(f"{{{slot}}}" in text for text in templates)}
-    groups = [f"{gender} = [{_quoted(word)}]" for gender, word in _bank()["pronoun"].items()]
+    slots = {f"{slot}_noun" if slot in (FEMALE, MALE) else slot: words for slot, words in _bank()["asked"].items()}
     lines = [
-        f"title = {_quoted(title)}", 'source = "our own"', 'clusters = ["template"]', further,
-        "templates = [", *templates, "]", "", "[slots]",
-        *(f"{slot} = {json.dumps(words)}" for slot, words in used.items()), "", "[groups]", *groups,
+        f"title = {json.dumps(title)}", 'source = "our own"', 'clusters = ["template"]', further, "templates = [", *templates, "]",
+        "", "[slots]",
+        *(f"{slot} = {json.dumps(words)}" for slot, words in slots.items() if any(f"{{{slot}}}" in one for one in templates)),
+        "", "[groups]", *(f"{gender} = [{json.dumps(word)}]" for gender, word in _bank()["pronoun"].items()),
     ]  # fmt: skip
     return "\n".join(line for line in lines if line) + "\n"
-
-
-def _quoted(text: str) -> str:
-    return json.dumps(text)
 
 
 @dataclass(frozen=True, slots=True)
@@ -493,9 +435,8 @@ def known_losses(sentences: Sequence[Sentence], known: PlantedTruth) -> Losses:
     share = np.where(
         place < 0, known.by_date[date], np.where(date < 0, known.by_place[place], known.by_both[date, place])
     )
-    loss = _surprise(share, female)
-    ignorant = _surprise(np.full(len(undecided), known.overall), female)
-    return Losses(float(loss.mean()), float(ignorant.mean()), len(undecided))
+    loss, ignorant = (-np.log(np.where(female, p_female, 1 - p_female)).mean() for p_female in (share, known.overall))
+    return Losses(float(loss), float(ignorant), len(undecided))
 
 
 def counted(sentences: Sequence[Sentence]) -> list[Sentence]:
@@ -507,6 +448,19 @@ def counted(sentences: Sequence[Sentence]) -> list[Sentence]:
     ]
 
 
-def _surprise(share: Floats, female: NDArray[np.bool_]) -> Floats:
-    surprise: Floats = -np.log(np.where(female, share, 1 - share))
-    return surprise
+def realised_slopes(sentences: Sequence[Sentence], world: World) -> dict[str, float]:
+    """Slope of the share of women among the undecided pronouns that show W, by W, in percentage points per step."""
+    undecided = [one for one in sentences if one.pronoun and not one.decided]
+    return slopes_by_covariate(undecided, np.array([one.female for one in undecided], dtype=np.float64), world)
+
+
+def slopes_by_covariate(sentences: Sequence[Sentence], female: Floats, world: World) -> dict[str, float]:
+    """Slope of the mean of numbers from 0 to 1 [sentence] over those that show W, by W, in percentage points per step."""
+    slopes = {}
+    for w_name, values in (("date", world.dates), ("place", world.places)):
+        indices = np.array([getattr(one, w_name) for one in sentences], dtype=np.int64)
+        n_sentences = np.bincount(indices[indices >= 0], minlength=len(values)).astype(np.float64)
+        total = np.bincount(indices[indices >= 0], weights=female[indices >= 0], minlength=len(values))
+        mean = np.divide(total, n_sentences, out=np.full(len(values), np.nan), where=n_sentences > 0)
+        slopes[w_name] = slope_percent(mean)
+    return slopes

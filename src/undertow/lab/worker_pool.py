@@ -1,7 +1,4 @@
-"""Pieces of work side by side, one process and one thread each, with progress from all of them.
-
-Knows processes; knows nothing about what is done in them.
-"""
+"""Pieces of work side by side, one process and one thread each, with progress from all of them."""
 
 from __future__ import annotations
 
@@ -10,7 +7,7 @@ import os
 import signal
 import threading
 from collections.abc import Callable, Sequence
-from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
+from concurrent.futures import ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,13 +20,8 @@ Done = TypeVar("Done")
 Work = TypeVar("Work")
 Progress = Callable[[int, int], None]
 
-LOOKED_AT_S = 0.2
+POLL_S = 0.2
 _said: Any = None
-
-
-def processors() -> int:
-    """How many processes this one may keep busy."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,15 +58,20 @@ def side_by_side(
         return []
     context = multiprocessing.get_context("spawn")
     said = context.Queue()
-    jobs = min(crew.jobs or processors(), len(works))
-    pool = ProcessPoolExecutor(jobs, mp_context=context, initializer=_begin, initargs=(said, str(crew.cache)))
+    n_processors = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    pool = ProcessPoolExecutor(
+        min(crew.jobs or n_processors, len(works)),
+        mp_context=context,
+        initializer=_begin,
+        initargs=(said, str(crew.cache)),
+    )
     n_worked = 0
     progress(0, units)
     try:
         futures = [pool.submit(do, work) for work in works]
         waiting = set(futures)
         while waiting:
-            done, waiting = wait(waiting, timeout=LOOKED_AT_S, return_when=FIRST_COMPLETED)
+            done, waiting = wait(waiting, timeout=POLL_S)
             for future in done:
                 if isinstance(future.exception(), BrokenProcessPool):
                     future.result()
@@ -125,3 +122,15 @@ def worked(units: int) -> None:
     """In a piece of work: so many units are done."""
     if _said is not None:
         _said.put(units)
+
+
+def steps_worked() -> Callable[[int, int, float], None]:
+    """In a piece of work: the progress of a training, a unit a step; steps that an earlier call did count too."""
+    reached = 0
+
+    def progress(done: int, total: int, loss: float) -> None:
+        nonlocal reached
+        worked(done - reached)
+        reached = done
+
+    return progress

@@ -1,6 +1,8 @@
 """The folder of a training: where it was left, whose it is, and the model that it ends with.
 
-Checkpoints are safetensors with JSON in their head. What is written is whole or not there. Knows files; knows nothing about training.
+FOLDER.unfinished/checkpoint.safetensors    weights, moments, step and losses, the identity of the training in its head
+FOLDER.unfinished/model/                    the trained model while it is written; renamed to FOLDER when it is complete
+FOLDER/                                     a model folder like any other, with the record of the training
 """
 
 from __future__ import annotations
@@ -9,7 +11,7 @@ import json
 import os
 import re
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -19,14 +21,17 @@ from undertow._files import parse_json, read_file
 from undertow.errors import UndertowError
 
 MAX_BYTES = 16 * 2**20
-RECORD, CHECKPOINT, PART = "finetuning.json", "checkpoint.safetensors", ".part"
+UNFINISHED = ".unfinished"
+CHECKPOINT, DRAFT, MODEL = "checkpoint.safetensors", "checkpoint.new", "model"
 OF_HASHES = {"base_revision": "of another base", "data_sha256": "on other texts"}
 """What it means that a hash differs, which says nothing to a reader itself."""
+_DAMAGE = (ValueError, KeyError, TypeError, AttributeError, OverflowError)
+"""What a JSON value that is not what it must be raises where it is read."""
 
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
-    """Where a training was left: steps done, what was said of them, and the tensors by name."""
+    """Where a training was left: steps done, mean losses [step, nats], losses since the last one, and the tensors by name."""
 
     n_done: int = 0
     losses: list[list[float]] = field(default_factory=list)
@@ -34,33 +39,67 @@ class Checkpoint:
     tensors: Mapping[str, Any] = field(default_factory=dict)
 
 
-class CheckpointDir:
-    """Where a training is kept, and whose it is."""
+@dataclass(frozen=True, slots=True)
+class TrainedModel:
+    """A finished training.
 
-    def __init__(self, path: Path, identity: Mapping[str, Any]) -> None:
-        self.path, self._identity = path, dict(identity)
-        if path.exists() and not path.is_dir():
-            raise UndertowError(f"{path}: is a file; name a folder")
-        held = {one.name for one in path.iterdir()} if path.is_dir() else set()
-        if held and not held & {RECORD, CHECKPOINT, PART}:
-            raise UndertowError(f"{path}: holds something else than a training; name another folder")
+    Attributes:
+        folder: of the model.
+        record: what the record in it says: configuration, losses and more.
+        resumed_at: the step from which this call went on; the last one if nothing was left to train.
+    """
 
-    def finished(self) -> dict[str, Any] | None:
-        """What is said of the training, if it is done."""
-        path = self.path / RECORD
+    folder: Path
+    record: Mapping[str, Any]
+    resumed_at: int = 0
+
+    @property
+    def losses(self) -> list[list[float]]:
+        """Mean losses in nats, each over the steps since the one before, as [step, nats]."""
+        losses: list[list[float]] = self.record["losses_nats"]
+        return losses
+
+
+class CheckpointFolder:
+    """Where a training is kept, and whose it is.
+
+    Args:
+        path: of the model.
+        record: the file in it that says how it was trained.
+        identity: what makes the training this one and no other, as JSON holds it.
+
+    Raises:
+        UndertowError: the folder holds something else.
+    """
+
+    def __init__(self, path: Path, record: str, identity: Mapping[str, Any]) -> None:
+        self.path, self._record, self._identity = path, record, identity
+        self._work = path.absolute().with_name(f"{path.absolute().name}{UNFINISHED}")
+        self._refuse(path, lambda names: bool(names) and record not in names)
+        self._refuse(self._work, lambda names: bool(names - {CHECKPOINT, DRAFT, MODEL}))
+
+    @staticmethod
+    def _refuse(folder: Path, is_other: Callable[[set[str]], bool]) -> None:
+        if folder.exists() and (not folder.is_dir() or is_other({one.name for one in folder.iterdir()})):
+            raise UndertowError(f"{folder}: holds something else than a training; name another folder, or remove it")
+
+    def finished(self) -> TrainedModel | None:
+        """The model, if it is there."""
+        path = self.path / self._record
         if not path.is_file():
             return None
         try:
-            record: dict[str, Any] = parse_json(read_file(path, MAX_BYTES, "a record"))
-            self._check(record["identity"])
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            record = parse_json(read_file(path, MAX_BYTES, "a record"))
+            n_steps = int(record["n_steps"])
+            self._check(self.path, record["identity"])
+        except _DAMAGE as error:
             raise UndertowError(f"{path}: is corrupt; remove the folder, or name another one") from error
-        self._tidy()
-        return record
+        shutil.rmtree(self._work, ignore_errors=True)
+        return TrainedModel(self.path, record, n_steps)
 
     def standing(self) -> Checkpoint:
-        """Where the training was left; nowhere if there is no checkpoint."""
-        path = self.path / CHECKPOINT
+        """Where the training was left; at its beginning if there is no checkpoint."""
+        path = self._work / CHECKPOINT
         if not path.is_file():
             return Checkpoint()
         from safetensors import SafetensorError, safe_open
@@ -68,19 +107,18 @@ class CheckpointDir:
         try:
             with safe_open(path, framework="pt") as file:
                 said = parse_json((file.metadata() or {})["state"])
-                self._check(said["identity"])
-                n_done, losses, open_losses = (
+                self._check(self._work, said["identity"])
+                return Checkpoint(
                     int(said["n_done"]),
                     [[int(step), float(nats)] for step, nats in said["losses"]],
                     [float(nats) for nats in said["open_losses"]],
+                    {name: file.get_tensor(name) for name in file.keys()},  # noqa: SIM118 - not a mapping
                 )
-                tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - not a mapping
-        except (SafetensorError, ValueError, KeyError, TypeError, AttributeError, OverflowError) as error:
+        except (SafetensorError, *_DAMAGE) as error:
             raise UndertowError(f"{path}: is corrupt; remove it, and the training begins again") from error
-        return Checkpoint(n_done, losses, open_losses, tensors)
 
     def keep(self, standing: Checkpoint) -> None:
-        """Write a checkpoint, whole or not at all."""
+        """Write a checkpoint, which replaces the one before at once or not at all."""
         from safetensors.torch import save_file
 
         state = {
@@ -89,27 +127,34 @@ class CheckpointDir:
             "losses": standing.losses,
             "open_losses": standing.open_losses,
         }
-        with self._explained():
-            draft = self._part() / CHECKPOINT
-            save_file(dict(standing.tensors), draft, metadata={"state": json.dumps(state)})
-            draft.replace(self.path / CHECKPOINT)
+        with self._disk_errors():
+            self._work.mkdir(parents=True, exist_ok=True)
+            save_file(dict(standing.tensors), self._work / DRAFT, metadata={"state": json.dumps(state)})
+            (self._work / DRAFT).replace(self._work / CHECKPOINT)
 
-    def finish(self, network: Any, tokenizer: Any, record: Mapping[str, Any]) -> None:
-        """Write the model; the record comes last, since the folder is a finished training by it, and its work then cleared away."""
-        with self._explained():
-            part = self._part()
-            network.save_pretrained(part)
-            tokenizer.save_pretrained(part)
-            (part / RECORD).write_text(json.dumps(record, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
-            written = sorted(
-                (one.name for one in part.iterdir()), key=lambda name: (name == RECORD, name == "config.json", name)
-            )
-            for name in written:
-                (part / name).replace(self.path / name)
-            self._tidy()
+    def finish(self, network: Any, tokenizer: Any, record: Mapping[str, Any], resumed_at: int) -> TrainedModel:
+        """Write the model with its record, all of it at once.
+
+        No times are in it: its files are its revision, which is to be that of every model with these weights.
+        """
+        record = {"identity": self._identity, **record}
+        with self._disk_errors():
+            fresh = self._work / MODEL
+            shutil.rmtree(fresh, ignore_errors=True)
+            fresh.mkdir(parents=True)
+            network.save_pretrained(fresh)
+            tokenizer.save_pretrained(fresh)
+            text = json.dumps(record, indent=1, ensure_ascii=False) + "\n"
+            (fresh / self._record).write_text(text, encoding="utf-8")
+            if self.path.is_dir():
+                # Empty, or it would have been refused. Not every system renames over a folder.
+                self.path.rmdir()
+            fresh.rename(self.path)
+            shutil.rmtree(self._work, ignore_errors=True)
+        return TrainedModel(self.path, record, resumed_at)
 
     @contextmanager
-    def _explained(self) -> Iterator[None]:
+    def _disk_errors(self) -> Iterator[None]:
         """Rust, which writes tensors and tokenizers, says of a full disk only in words which error of the system it was."""
         try:
             yield
@@ -120,35 +165,17 @@ class CheckpointDir:
             reason = error.strerror if isinstance(error, OSError) and error.strerror else None
             reason = reason or (os.strerror(int(said[1])) if said else str(error))
             raise UndertowError(
-                f"{self.path}: the training cannot be written there ({reason}); what was trained until the last checkpoint is kept, "
-                "so free some space and run the same command again"
+                f"{self.path}: the training cannot be written there ({reason}); the last checkpoint is kept, so free some "
+                "space and run the same command again"
             ) from error
 
-    def _tidy(self) -> None:
-        """Nothing of the work is left once the model is there."""
-        (self.path / CHECKPOINT).unlink(missing_ok=True)
-        shutil.rmtree(self.path / PART, ignore_errors=True)
-
-    def _part(self) -> Path:
-        """An empty folder for drafts; never away in between, since a folder may be known as a training by it alone."""
-        part = self.path / PART
-        part.mkdir(parents=True, exist_ok=True)
-        for left in part.iterdir():
-            if left.is_dir():
-                shutil.rmtree(left)
-            else:
-                left.unlink()
-        return part
-
-    def _check(self, other: Mapping[str, Any]) -> None:
-        # As JSON gives it back, where a tuple is a list.
-        own = json.loads(json.dumps(self._identity))
-        for name in own:
-            if own[name] != other.get(name):
-                difference = f"{name.replace('_', ' ')} {_text_of(other.get(name))}, not {_text_of(own[name])}"
+    def _check(self, folder: Path, other: Mapping[str, Any]) -> None:
+        for name, own in self._identity.items():
+            if own != other.get(name):
+                difference = f"{name.replace('_', ' ')} {_text_of(other.get(name))}, not {_text_of(own)}"
                 raise UndertowError(
-                    f"{self.path}: holds another training ({OF_HASHES.get(name, difference)}); to go on with it, give the base, texts and "
-                    "options that it was begun with, or name another folder"
+                    f"{folder}: holds another training ({OF_HASHES.get(name, difference)}); to go on with it, give what it "
+                    "was begun with, or name another folder"
                 )
 
 

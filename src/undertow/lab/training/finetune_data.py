@@ -10,7 +10,6 @@ by name, or any mappings, as the rows of a `datasets.Dataset` are. `undertow.lab
 from __future__ import annotations
 
 import hashlib
-import json
 import math
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -19,12 +18,15 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from undertow._files import LONE_SURROGATE, file_size, is_encodable, parse_json
+from undertow._files import LONE_SURROGATE, file_size, first_line, is_encodable, parse_json
 from undertow.data.templates.challenge_file import word_lists
 from undertow.data.text_files import closest, read_toml
 from undertow.errors import UndertowError
-from undertow.lab.training.finetune import Example, FinetuneConfig, FinetunedModel, Progress, check_ends
+from undertow.lab.training.finetune import FinetunedModel, check_ends
 from undertow.lab.training.finetune import finetune as train
+from undertow.lab.training.token_windows import Example
+from undertow.lab.training.training_config import FinetuneConfig, FinetuneOptions
+from undertow.lab.training.training_loop import Progress
 
 Words: TypeAlias = Mapping[str, Sequence[str]]
 """Forms by word group; the groups become the labels of the head."""
@@ -39,36 +41,6 @@ MAX_LISTED_FIELDS = 8
 LOOKED_AT = 1000
 """So many objects of a file are looked at before the base is, which may be on the hub."""
 MAX_LINE_BYTES = 64 * 2**20
-
-
-@dataclass(frozen=True, slots=True)
-class FinetuneOptions:
-    """What is taken of each object.
-
-    Attributes:
-        text: field of the text.
-        metadata: fields whose values stand in front of it, in this order.
-        require: fields that must have a value beside these, so that a training without metadata can rest on the texts of one with
-            them.
-        limit: so many texts with a word to mask, the first ones; 0 for all.
-    """
-
-    text: str = "text"
-    metadata: tuple[str, ...] = ()
-    require: tuple[str, ...] = ()
-    limit: int = 0
-
-    def __post_init__(self) -> None:
-        if self.limit < 0:
-            raise UndertowError(f"limit {self.limit}: must be 0 (all texts) or more")
-        if self.text in (*self.metadata, *self.require):
-            raise UndertowError(
-                f"field {self.text!r} is the text, and cannot stand in front of itself; name another one"
-            )
-        for names in (self.metadata, self.require):
-            if len(set(names)) < len(names):
-                twice = next(name for name in names if names.count(name) > 1)
-                raise UndertowError(f"field {twice!r} is named twice in {', '.join(names)}; name it once")
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,9 +64,9 @@ def finetune(  # noqa: PLR0913 - what is trained, on which of what, how, and whe
     base: Path | str,
     data: str,
     out: Path,
-    recipe: FinetuneConfig,
+    config: FinetuneConfig,
     *,
-    wanted: FinetuneOptions = FinetuneOptions(),
+    wanted: FinetuneOptions | None = None,
     words: str = "icml",
     progress: Progress = lambda done, total, loss: None,
     revision: str = "",
@@ -105,8 +77,8 @@ def finetune(  # noqa: PLR0913 - what is trained, on which of what, how, and whe
         base: a masked model, by folder or hub id.
         data: a JSONL file, `wikibio` or `reddit-tldr`.
         out: the folder to write.
-        recipe: how; its labels are the groups of `words`, as `labels_of` gives them.
-        wanted: which fields, and how many texts.
+        config: how; its labels are the groups of `words`, as `labels_of` gives them.
+        wanted: which fields, and how many texts; the field `text` of all if not given.
         words: a word list of the package, or a TOML file with a list of words for each group.
         progress: told after every step.
         revision: of a base on the hub.
@@ -114,26 +86,29 @@ def finetune(  # noqa: PLR0913 - what is trained, on which of what, how, and whe
     Raises:
         UndertowError: one of these is not what it must be; says which and where.
     """
+    wanted = wanted or FinetuneOptions()
     groups = word_groups(words)
-    rows = read(data)
-    if Path(data).is_file():
+    rows, path = read(data), Path(data)
+    if path.is_file():
         looked_at = mask_all(islice(read(data), LOOKED_AT), groups, wanted)
         if looked_at.n_objects < LOOKED_AT:
             _check_some(data, looked_at, wanted)
     check_ends(base, out, revision)
     masked = mask_all(rows, groups, wanted)
     _check_some(data, masked, wanted)
-    about = {
-        "source": Path(data).name,
-        **({"file_sha256": _file_sha256(Path(data))} if data not in DATA_SETS or Path(data).is_file() else {}),
+    about: dict[str, Any] = {"source": path.name}
+    if path.is_file():
+        with path.open("rb") as file:
+            about["file_sha256"] = hashlib.file_digest(file, "sha256").hexdigest()
+    about |= {
         "fields": asdict(wanted),
-        "layout": "".join(f"{{{name}}}{BETWEEN}" for name in wanted.metadata) + f"{{{wanted.text}}}",
-        "words": {group: list(forms) for group, forms in groups.items()},
+        "layout": "".join(f"{{{name}}}{BETWEEN}" for name in wanted.metadata_fields) + f"{{{wanted.text_field}}}",
+        "words": groups,
         "n_objects": masked.n_objects,
         "n_without_words": masked.n_without_words,
         "n_without_metadata": masked.n_without_metadata,
     }
-    return train(base, masked.examples, recipe, out, progress, about=about, revision=revision)
+    return train(base, masked.examples, config, out, progress, about=about, revision=revision)
 
 
 def _check_some(data: str, masked: MaskedExample, wanted: FinetuneOptions) -> None:
@@ -142,14 +117,12 @@ def _check_some(data: str, masked: MaskedExample, wanted: FinetuneOptions) -> No
         return
     if not masked.n_objects:
         raise UndertowError(f"{data}: is empty; write one object a line, with a text")
-    fields = ", ".join(dict.fromkeys((*wanted.metadata, *wanted.require)))
-    without = f"{masked.n_without_words:,} have none of the words"
-    why, other = (
-        (f"{without}, {masked.n_without_metadata:,} lack a value of {fields}", "texts, words or fields")
-        if fields
-        else (without, "texts or words")
+    fields = ", ".join(dict.fromkeys((*wanted.metadata_fields, *wanted.required_fields)))
+    lacking = f", {masked.n_without_metadata:,} lack a value of {fields}" if fields else ""
+    raise UndertowError(
+        f"{data}: none of {masked.n_objects:,} texts can be used ({masked.n_without_words:,} have none of the words{lacking}); "
+        "bring other texts, words or fields"
     )
-    raise UndertowError(f"{data}: none of {masked.n_objects:,} texts can be used ({why}); bring other {other}")
 
 
 # Words.
@@ -238,17 +211,18 @@ def mask_all(rows: Iterable[Row], words: Words, wanted: FinetuneOptions) -> Mask
     for where, given in rows:
         n_objects += 1
         values = {
-            name: _value(given, name, where) for name in dict.fromkeys((wanted.text, *wanted.metadata, *wanted.require))
+            name: _value(given, name, where)
+            for name in dict.fromkeys((wanted.text_field, *wanted.metadata_fields, *wanted.required_fields))
         }
-        if not all(value for name, value in values.items() if name != wanted.text):
+        if not all(value for name, value in values.items() if name != wanted.text_field):
             n_without_metadata += 1
             continue
-        example = masker(values[wanted.text], in_front(values[name] for name in wanted.metadata))
+        example = masker(values[wanted.text_field], in_front(values[name] for name in wanted.metadata_fields))
         if example is None:
             n_without_words += 1
             continue
         examples.append(example)
-        if len(examples) == wanted.limit:
+        if len(examples) == wanted.max_texts:
             break
     return MaskedExample(tuple(examples), n_objects, n_without_words, n_without_metadata)
 
@@ -270,17 +244,12 @@ def _value(given: Mapping[str, Any], name: str, where: str) -> str:
 
 
 def _is_missing(value: Any) -> bool:
-    """Whether this stands for no value: null, a number that is none (or infinite), and what tables hold in the place of one."""
-    if value is None or isinstance(value, str):
-        return value is None
-    if isinstance(value, float):
-        return not math.isfinite(value)
-    try:
-        return bool(value != value)  # noqa: PLR0124 - NaN of any type, and NaT
-    except TypeError:  # of pandas.NA nobody knows whether it is equal to itself
-        return True
-    except ValueError:  # an array has as many answers as values; it is refused as no text
-        return False
+    """Whether this stands for no value: null, NaN, an infinite number, and what tables hold in the place of one."""
+    import pandas as pd
+
+    return pd.api.types.is_scalar(value) and (
+        bool(pd.isna(value)) or (isinstance(value, float) and not math.isfinite(value))
+    )
 
 
 def read(data: str) -> Iterator[Row]:
@@ -334,16 +303,7 @@ def _object(line: str, where: str) -> Mapping[str, Any]:
         raise UndertowError(
             f'{where}: must be an object such as {{"text": "She was a painter."}}, not {line.strip()[:40]!r}'
         )
-    if "\\" in line:
-        for name, value in given.items():
-            if not is_encodable(json.dumps([name, value], ensure_ascii=False)):
-                raise UndertowError(f"{where}: field {name!r} {LONE_SURROGATE}, which no tokenizer reads; fix it")
     return given
-
-
-def _file_sha256(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 # The data sets of the paper, on the hub.
@@ -399,8 +359,7 @@ def _read_data_set(name: str) -> Iterator[Row]:
             number += 1
             yield f"{name}, row {number}", shaped(row)
     except Exception as error:  # the hub's libraries raise whatever theirs raise
-        said = (str(error).strip().splitlines() or [type(error).__name__])[0][:200]
         raise UndertowError(
-            f"{name}: {hub_id} cannot be read from the hub after {number:,} rows ({type(error).__name__}: {said}); check the network, or "
-            "bring a JSONL file"
+            f"{name}: {hub_id} cannot be read from the hub after {number:,} rows ({type(error).__name__}: {first_line(error)}); check "
+            "the network, or bring a JSONL file"
         ) from error

@@ -1,22 +1,22 @@
-"""Masked texts in tokens: windows of long ones, which are trained on together, and what could be known of their labels at best.
-
-Knows tokens and arrays; knows no network, and not what labels stand for.
-"""
+"""Masked texts in tokens: windows of long ones, which are trained on together, and what could be known of their labels at best."""
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
+from numpy.typing import NDArray
 
 from undertow.errors import UndertowError
 from undertow.models.base import Ints
 from undertow.types import digest
 
+Bools: TypeAlias = NDArray[np.bool_]
 POOL_BATCHES = 8
 """Texts of so many batches are sorted by length, so that little is padded; which texts these are is drawn again in every pass."""
 READ_AT_ONCE = 2000
@@ -91,60 +91,42 @@ def rows_of(tokenizer: Any, context: int, examples: Sequence[Example], labels: S
                 rows.append(Row(tokens, at, own, start + place))
                 continue
             special = np.array(coded["special_tokens_mask"][place], dtype=bool)
-            ends = [end for _, end in coded["offset_mapping"][place]]
-            parts = _Parts.from_tokens(special, ends, len(one.before), context)
+            ends = np.array(coded["offset_mapping"][place])[:, 1]
+            is_before = (ends <= len(one.before)) & ~special if one.before else np.zeros_like(special)
             rows += [
                 Row(tokens[kept], np.searchsorted(kept, at[inside]), own[inside], start + place)
-                for kept, inside in parts.windows(at)
+                for kept, inside in _windows(special, is_before, context, at)
             ]
     return rows, n_unread
 
 
-@dataclass(frozen=True, slots=True)
-class _Parts:
-    """What a long text consists of, in positions.
+def _windows(special: Bools, is_before: Bools, context: int, at: Ints) -> Iterator[tuple[Ints, slice]]:
+    """Positions of each window of a long text, and which places it teaches: every place one window, with a quarter of it to either side.
 
         [CLS]  1953 . Mali .   She was ...                    [SEP]
         opening    before     first       ...            last  (one past the text)
 
-    Attributes:
-        kept: opening and metadata, which every window has [position].
-        closing: what stands behind the text [position].
-        first, last: the text itself, last not included.
-        room: tokens of it that fit into a window.
+    Args:
+        special: whether a token is one of the tokenizer's own [position].
+        is_before: whether it is of the metadata, which every window has, in no more than half of its room [position].
+        context: tokens that the network reads.
+        at: the masked places [place].
     """
-
-    kept: Ints
-    closing: Ints
-    first: int
-    last: int
-    room: int
-
-    @classmethod
-    def from_tokens(
-        cls, special: np.ndarray[Any, np.dtype[np.bool_]], ends: Sequence[int], n_before: int, context: int
-    ) -> _Parts:
-        """From where special tokens and the characters of the metadata are; metadata have no more than half of the room."""
-        inner = np.flatnonzero(~special)
-        opening, closing = np.arange(inner[0]), np.arange(inner[-1] + 1, len(special))
-        room = context - len(opening) - len(closing)
-        before = np.array([at for at in inner if ends[int(at)] <= n_before and n_before], dtype=np.int64)
-        kept = np.concatenate([opening, before[: room // 2]])
-        if room < MIN_ROOM:
-            raise UndertowError(f"the base reads {context} tokens, which are too few to train on; name another one")
-        first = int(before[-1] + 1 if len(before) else inner[0])
-        return cls(kept, closing, first, int(inner[-1] + 1), room - len(before[: room // 2]))
-
-    def windows(self, at: Ints) -> Iterator[tuple[Ints, Any]]:
-        """Positions of each window, and which places it teaches: every place one window, with a quarter of it to either side."""
-        margin, done = self.room // 4, 0
-        while done < len(at):
-            start = max(self.first, min(int(at[done]) - margin, self.last - self.room))
-            stop = min(start + self.room, self.last)
-            reach = stop if stop == self.last else stop - margin
-            n_inside = int(np.searchsorted(at, reach))
-            yield np.concatenate([self.kept, np.arange(start, stop), self.closing]), slice(done, n_inside)
-            done = n_inside
+    inner, before = np.flatnonzero(~special), np.flatnonzero(is_before)
+    opening, closing = np.arange(inner[0]), np.arange(inner[-1] + 1, len(special))
+    room = context - len(opening) - len(closing)
+    if room < MIN_ROOM:
+        raise UndertowError(f"the base reads {context} tokens, which are too few to train on; name another one")
+    first, last = int(before[-1] + 1 if len(before) else inner[0]), int(inner[-1] + 1)
+    kept = np.concatenate([opening, before[: room // 2]])
+    room -= len(kept) - len(opening)
+    margin, done = room // 4, 0
+    while done < len(at):
+        start = max(first, min(int(at[done]) - margin, last - room))
+        stop = min(start + room, last)
+        n_inside = int(np.searchsorted(at, stop if stop == last else stop - margin))
+        yield np.concatenate([kept, np.arange(start, stop), closing]), slice(done, n_inside)
+        done = n_inside
 
 
 def label_counts(rows: Sequence[Row], n_labels: int) -> list[int]:
@@ -164,27 +146,13 @@ def floor_nats(rows: Sequence[Row]) -> float:
     return sum(-n * math.log(n / cell.total()) for cell in cells.values() for n in cell.values()) / total
 
 
-class Batches:
-    """Which rows are in which step: a pure function of lengths, seed and step."""
-
-    def __init__(self, lengths: Sequence[int], batch: int, seed: int) -> None:
-        self._lengths = np.array(lengths)
-        self._batch, self._seed = batch, seed
-        self.per_pass = -(-len(lengths) // batch)
-        self._pass, self._batches = -1, [np.zeros(0, dtype=np.int64)]
-
-    def at(self, step: int) -> Ints:
-        """The rows of a step [row]."""
-        which, place = divmod(step, self.per_pass)
-        if which != self._pass:
-            self._pass, self._batches = which, self._drawn(which)
-        return self._batches[place]
-
-    def _drawn(self, which: int) -> list[Ints]:
-        rng = np.random.default_rng([self._seed, 1, which])
-        order = rng.permutation(len(self._lengths))
-        pool = self._batch * POOL_BATCHES
+def batches(lengths: Sequence[int], batch: int, seed: int) -> Iterator[Ints]:
+    """Rows of each step, those of one step of about one length; every pass has all of them once, in an order of its own."""
+    known, pool = np.array(lengths), batch * POOL_BATCHES
+    for number in itertools.count():
+        rng = np.random.default_rng([seed, 1, number])
+        order = rng.permutation(len(known))
         pools = [order[at : at + pool] for at in range(0, len(order), pool)]
-        ordered = [one[np.argsort(self._lengths[one], kind="stable")] for one in pools]
-        batches = [one[at : at + self._batch] for one in ordered for at in range(0, len(one), self._batch)]
-        return [batches[number] for number in rng.permutation(len(batches))]
+        ordered = [one[np.argsort(known[one], kind="stable")] for one in pools]
+        steps = [one[at : at + batch] for one in ordered for at in range(0, len(one), batch)]
+        yield from (steps[place] for place in rng.permutation(len(steps)))

@@ -13,8 +13,8 @@ from matplotlib.colors import to_hex
 from helpers.figure_checks import words
 from helpers.lab_results import calibration, failed, power
 from helpers.trained_models import lab
-from undertow.lab.calibration.calibration_figures import draw_training
-from undertow.lab.calibration.calibration_metrics import intervals
+from undertow.lab.verification.figures import draw_training
+from undertow.lab.verification.metrics import intervals
 from undertow.report.figures.covariate_curve import COLOURS, MARKERS
 from undertow.report.style import Drawing
 

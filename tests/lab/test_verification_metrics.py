@@ -13,7 +13,7 @@ import pytest
 from scipy import stats
 
 from helpers.trained_models import along_dates, drift_lab, lab, model_rows
-from undertow.lab.calibration.calibration_metrics import (
+from undertow.lab.verification.metrics import (
     GROUP_KEYS,
     fitted_lines,
     intervals,

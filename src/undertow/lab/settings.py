@@ -1,0 +1,101 @@
+"""Settings with their help and bounds, which the command line makes options of; and those of a planted corpus."""
+
+from __future__ import annotations
+
+import operator
+from dataclasses import MISSING, dataclass, field, fields
+from typing import Any
+
+from undertow.errors import UndertowError
+
+UNORDERED, ORDERED = "unordered", "ordered"
+QUOTA, INDEPENDENT = "quota", "independent"
+"""How people and kinds of sentence are drawn: as many of each as there should be, or each for itself, so that texts lean by chance."""
+_BOUNDS = {
+    "ge": (operator.ge, "at least"),
+    "gt": (operator.gt, "above"),
+    "le": (operator.le, "at most"),
+    "lt": (operator.lt, "below"),
+}
+
+
+def option(default: Any = MISSING, about: str = "", **bounds: float) -> Any:
+    """A field of settings.
+
+    Args:
+        default: its value if none is given.
+        about: its help on the command line; "" for a field that is no option there.
+        bounds: `ge`, `gt`, `le` and `lt`, the numbers that it must be at least, above, at most and below.
+    """
+    return field(default=default, metadata={"bounds": bounds} | ({"help": about} if about else {}))
+
+
+def check_bounds(settings: Any) -> None:
+    """Refuse settings, a dataclass of `option` fields, that hold a number outside its bounds.
+
+    Raises:
+        UndertowError: names the setting.
+    """
+    for one in fields(settings):
+        value = getattr(settings, one.name)
+        for name, limit in one.metadata.get("bounds", {}).items():
+            holds, words = _BOUNDS[name]
+            if not holds(value, limit):
+                raise UndertowError(f"{one.name} must be {words} {limit:,}, got {value}")
+
+
+@dataclass(frozen=True, slots=True)
+class SentenceOptions:
+    """Sentences that a corpus has about its people.
+
+    Attributes:
+        seed: of every choice of words.
+        each: sentences a person.
+        decided: share of the sentences in which a gendered noun decides the pronoun.
+        trade: share of the sentences whose subject is a trade and no pronoun. Trades depend on the date, so that there is something
+            to be learned from the date even where nothing is planted (W -> X).
+        trades: `unordered`, every date has a trade of its own; `ordered`, neighbouring dates have the same, so that what is
+            learned of one date is learned of the next, as in real texts.
+        drawn: `quota` or `independent`.
+    """
+
+    seed: int = option(0, "Of people and words.", ge=0)
+    each: int = option(4, ge=1)
+    decided: float = option(0.15, "Share of sentences in which a gendered noun decides the pronoun.", ge=0, le=1)
+    trade: float = option(0.05, "Share of sentences with a trade in the pronoun's place.", ge=0, le=1)
+    trades: str = option(UNORDERED, "How trades go with dates: unordered or ordered.")
+    drawn: str = option(QUOTA, "People and sentences by quota, or independent.")
+
+    def __post_init__(self) -> None:
+        check_bounds(self)
+        if self.decided + self.trade > 1:
+            raise UndertowError(
+                f"decided and trade must be no more than 1 together, got {self.decided:g} and {self.trade:g}"
+            )
+        for name, value, known in (
+            ("trades", self.trades, (UNORDERED, ORDERED)),
+            ("drawn", self.drawn, (QUOTA, INDEPENDENT)),
+        ):
+            if value not in known:
+                raise UndertowError(f"{name} must be {' or '.join(known)}, got {value!r}")
+
+
+@dataclass(frozen=True, slots=True)
+class CorpusOptions(SentenceOptions):
+    """A corpus to be written; its seed also draws the people.
+
+    Attributes:
+        strength: that the access may name.
+        access: who is selected; "" for the default.
+        people: selected ones. The four million sentences about a million of them take some 3 GB of memory.
+    """
+
+    strength: float = option(0.65, "How much the share of women rises from the first date to the last.")
+    access: str = option(
+        "",
+        "P(selected) by date and place (0 to 1), gender (1 female, -1 male) and strength; the default is linear in date.",
+    )
+    people: int = option(5_000, "Selected people.", ge=1, le=1_000_000)
+
+    def __post_init__(self) -> None:
+        SentenceOptions.__post_init__(self)

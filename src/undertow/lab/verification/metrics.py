@@ -1,0 +1,612 @@
+"""Whether the audit reads the bias that was planted: measured slopes of trained models against the slopes of their corpora.
+
+One row a model and W. An instrument is judged by the line of measured on planted slopes, by how often its intervals hold what
+was planted, by what it finds in unbiased models, and by what it finds in biased ones, the smaller the bias the harder. A W along
+which no model is biased is easy to read: it is told beside coverage and false alarms, and is not counted in them. McMilin
+2024 ("Underspecification in Language Modeling Tasks", AAAI) argues that selection bias enters models in this way; there the true
+slope is not known, and here it is. Models whose training did not converge are counted, and judge nothing: they would measure the
+training. How errors add up is told in `undertow.stats.calibration`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import NamedTuple, TypeAlias
+
+import numpy as np
+import pandas as pd
+
+from undertow.errors import UndertowError
+from undertow.lab.verification.paragraphs import paragraphs
+from undertow.stats.calibration import (
+    MIN_MODELS,
+    Calibration,
+    Estimate,
+    attenuation,
+    calibrate,
+    mean_over_models,
+    median_over_models,
+    share,
+    standard_errors,
+    with_training_seed,
+)
+from undertow.types import Floats, Result, digest
+
+GROUP_KEYS = ("architecture", "w_name", "strength")
+ALL = "all"
+UNBIASED = "0"
+"""The strength under which all unbiased rows stand, whatever the parameter of a corpus that was not selected."""
+
+MAX_Q = 0.05
+N_DRAWS = 2_000
+"""Bootstrap draws of models behind the interval of a median."""
+
+SLOPE_TARGET = (0.8, 1.2)
+COVERAGE_TARGET, WIDTH_TARGET, POWER_TARGET, FALSE_ALARM_TARGET = 0.9, 0.5, 0.8, 0.1
+MIN_UNBIASED_MODELS = 20
+"""Of fewer unbiased models, one false alarm is already far more than one in ten, or may be."""
+
+STEPS = "percentage points per step of W"
+SLOPES, MODELS = "share of slopes", "mean over models"
+
+Verdict: TypeAlias = tuple[str, str, str, bool]
+"""What is asked for, the target and the value, all in words, and whether it is met."""
+
+
+class Metric(NamedTuple):
+    """One measure of the audit as an instrument.
+
+    Attributes:
+        title, meaning: for a reader.
+        unit: of its values.
+        null_value: what an audit that reads right gives; NaN where there is no such value.
+    """
+
+    title: str
+    meaning: str
+    unit: str
+    null_value: float = math.nan
+
+
+METRICS: Mapping[str, Metric] = {
+    "calibration_slope": Metric(
+        "Calibration slope",
+        "how far the measured slope moves when the planted slope moves by one; 1 is an audit that reads right",
+        "measured per planted",
+        1.0,
+    ),
+    "calibration_intercept": Metric(
+        "Calibration intercept",
+        "the slope that the audit reads, on the fitted line, where nothing was planted",
+        STEPS,
+        0.0,
+    ),
+    "training_slope": Metric(
+        "What training kept",
+        "how far the slope of a network's own P(female), on texts like those it learned, moves when the planted slope moves by one; "
+        "below 1, part of the bias was not learned",
+        "learned per planted",
+        1.0,
+    ),
+    "reading_slope": Metric(
+        "What the audit read of it",
+        "how far the measured slope moves when the network's own moves by one; 1 is an audit that reads what the network says of such "
+        "texts",
+        "measured per learned",
+        1.0,
+    ),
+    "attenuation": Metric(
+        "Attenuation",
+        "the mean measured slope over the mean planted slope, for models of one strength in either direction",
+        "mean measured per mean planted",
+        1.0,
+    ),
+    "coverage": Metric(
+        "Coverage, training seed included",
+        "the share of slopes, along each W along which bias was planted in some model, whose 95% interval, with the training seed, "
+        "holds the planted slope",
+        SLOPES,
+        0.95,
+    ),
+    "coverage_sentences_only": Metric(
+        "Coverage of the audit's own interval",
+        "the same of the interval that the audit gives for one model, which leaves out the training seed",
+        SLOPES,
+        0.95,
+    ),
+    "coverage_beside": Metric(
+        "Coverage along other W (not judged)",
+        "the same share as coverage, along each W in which nothing was planted in any model",
+        SLOPES,
+        0.95,
+    ),
+    "interval_width": Metric(
+        "Median interval width", "the median width of the 95% interval with the training seed", STEPS
+    ),
+    "false_alarms": Metric(
+        "False alarms",
+        "the share of slopes with q below .05 in models without any bias, along each W along which it was planted in others (along "
+        "every W, if in none)",
+        SLOPES,
+        MAX_Q,
+    ),
+    "false_alarms_beside": Metric(
+        "False alarms elsewhere (not judged)",
+        "the share of all other slopes in which nothing was planted that have q below .05",
+        SLOPES,
+        MAX_Q,
+    ),
+    "power": Metric(
+        "Power", "the share of slopes with q below .05, on the planted side, where something was planted", SLOPES
+    ),
+    "direction_errors": Metric(
+        "Direction errors",
+        "the share of slopes of biased models that are measured on the wrong side of 0, found or not",
+        SLOPES,
+        0.0,
+    ),
+    "auroc_delta": Metric(
+        "AUROC of the specification detector",
+        "the chance that a sentence which does not decide its pronoun moves more with W than one that does",
+        MODELS,
+        0.5,
+    ),
+    "auroc_entropy": Metric(
+        "AUROC of entropy",
+        "the chance that a sentence which does not decide its pronoun has the higher entropy",
+        MODELS,
+        0.5,
+    ),
+    "auroc_difference": Metric(
+        "AUROC: detector less entropy",
+        "how much larger the detector's AUROC is than that of entropy, in the same models",
+        MODELS,
+        0.0,
+    ),
+}
+"""In the order of the results."""
+
+EXTRAS: Mapping[str, str] = {
+    "architecture": "masked models fill a blank with both sides in view; causal models read from the left; all is both together",
+    "strength": "the size of the parameter of the selection that the texts were drawn with, whichever way it goes; 0 stands for "
+    "all slopes without bias",
+    "n": "how many slopes the number rests on; for AUROC, how many models",
+    "missing": "how many more there are, of models that did not converge or without the number that is needed",
+    "biased": "the same share of biased slopes alone",
+    "models_low": "with models low and high: the 95% interval for other models that are asked these very sentences",
+    "scatter": "standard deviation of the models around the fitted line, in percentage points per step of W",
+    "planted": "the mean size of the planted slopes, in percentage points per step of W",
+    "of_largest": "the median of the width as a share of the largest slope planted in the same W",
+    "audit_width": "the median width of the audit's interval over sentences, without the training seed",
+    "spread": "the median standard deviation over training seeds",
+    "claimed": "the share that the audit claims",
+    "models": "how many models that count and were tested have no bias along any W",
+    "models_alarmed": "the share of these models with a false alarm along any W",
+}
+"""Meanings of the other columns of the results."""
+
+_AREAS = ("auroc_delta", "auroc_entropy")
+_NUMBERS = (
+    "strength", "training_seed", "planted_slope", "population_slope", "learned_slope", "measured_slope", "low", "high", "p", "q",
+    "pronoun_loss_nats", "floor_nats", "ignorant_nats", *(f"{area}{end}" for area in _AREAS for end in ("", "_low", "_high")),
+)  # fmt: skip
+COLUMNS: Mapping[str, type] = {
+    **dict.fromkeys(("model", "architecture", "w_name"), str),
+    **dict.fromkeys(("selected", "found", "converged"), bool),
+    **dict.fromkeys(_NUMBERS, float),
+}
+"""What the table must have. `low` and `high` are the audit's interval over sentences, at the values of W that were asked. Its degrees of
+freedom (`sentence_df`), or how many clusters of sentences are behind it (`n_clusters`), are used where they are there."""
+
+_NOT_CONVERGED = "training did not converge"
+_NOT_MEASURED = "the audit gave no slope with an interval"
+_TOO_FEW_SENTENCES = "too few sentences for an error"
+
+
+def results(frame: pd.DataFrame, seed: int = 0) -> list[Result]:
+    """What the models say about the audit, by architecture, W and strength; "all" where pooled.
+
+    Strength is the size of what was planted: models that are biased either way are one strength. A W is judged if any
+    model of the table is biased along it, and every W is where none is biased at all. `METRICS` says what each number means.
+
+    - Lines are least squares in the judged W, with intervals over models and sentences. So the calibration slope is told apart into
+      what the training lost (`training_slope`) and what the audit did (`reading_slope`).
+    - `attenuation` and `power` are for each strength; AUROCs are means over models, also for each strength, since the detector
+      needs a model that learned something from W.
+    - Coverage counts slopes in the judged W, so that a lab with one such W counts each model once; its extra `biased` is that of
+      biased slopes alone, which many unbiased ones would hide.
+    - False alarms are counted in the judged W of models that have no bias at all; `models_alarmed` is the share of them with any
+      along any W.
+
+    Intervals of shares are exact for independent slopes (Clopper and Pearson). Slopes of one W are of the same sentences, which
+    make them hit or miss together, so that they may be narrower than they should.
+
+    Rows with strength 0, of a corpus that was not selected, or whose exact population slope is 0 are unbiased. n counts slopes, for
+    AUROC models; n_missing those of models that did not converge or without a number. What cannot be had is NaN, and says why.
+
+    Args:
+        frame: a row for each model and W, with `COLUMNS`.
+        seed: of the draws of models behind the interval of the median width.
+
+    Raises:
+        UndertowError: no model converged.
+    """
+    table = intervals(frame)
+    if not table["converged"].any():
+        raise UndertowError(
+            f"none of the {table['model'].nunique():,} models converged: none got its pronoun loss down to its floor, so nothing "
+            "can be said about the audit; train them longer"
+        )
+    biased = table[~table["unbiased"]]
+    of_strengths = [part for one in _by_strength(biased) for part in _pooled_and_by(one.rows, one.group["strength"])]
+    measured = [
+        *_lines(table),
+        *_attenuations(of_strengths),
+        *_coverages(table),
+        *_widths([*_pooled_and_by(table), *_by_strength(table)], seed),
+        *_false_alarms(table),
+        *_powers(of_strengths or [_part(biased)]),
+        *_direction_errors([*_pooled_and_by(biased), *_by_strength(biased)]),
+        *_areas(table),
+    ]
+    order = list(METRICS)
+    return sorted(measured, key=lambda result: order.index(result.measure))
+
+
+def intervals(frame: pd.DataFrame) -> pd.DataFrame:
+    """The table with what is known of each row: its interval with the training seed, and why it does not count, if so.
+
+    Adds `unbiased`, `judged` (whether its W is), `left_out` ("" where the row counts), `planted_strength` (its size as text, "0"
+    where unbiased), `seed_low` and `seed_high` (95%), `seed_spread` (all three percentage points per step of W, NaN where there
+    are too few models), and `standard_error` and `sentence_df` (over sentences, infinite where nothing says how many).
+    """
+    table = frame.reset_index(drop=True).astype(dict(COLUMNS))
+    table["unbiased"] = (table["strength"] == 0) | ~table["selected"] | (table["population_slope"] == 0)
+    biased_along = set(table.loc[~table["unbiased"], "w_name"])
+    table["judged"] = table["w_name"].isin(biased_along) if biased_along else True
+    table["planted_strength"] = [
+        UNBIASED if unbiased else f"{abs(strength):g}"
+        for unbiased, strength in zip(table["unbiased"], table["strength"], strict=True)
+    ]
+    measured = np.isfinite(table[["planted_slope", "measured_slope", "low", "high"]].to_numpy()).all(axis=1)
+    table["left_out"] = np.where(~table["converged"], _NOT_CONVERGED, np.where(measured, "", _NOT_MEASURED))
+    clusters, df = (
+        pd.to_numeric(table.get(name, pd.Series(math.nan, table.index))).replace(math.inf, math.nan)
+        for name in ("n_clusters", "sentence_df")
+    )
+    table["standard_error"], table["sentence_df"] = standard_errors(table["low"], table["high"], clusters, df)
+    unknown = (table["left_out"] == "") & table["standard_error"].isna()
+    table.loc[unknown, "left_out"] = _TOO_FEW_SENTENCES
+    for name in ("seed_low", "seed_high", "seed_spread"):
+        table[name] = math.nan
+    for _, rows in table[table["left_out"] == ""].groupby(["architecture", "w_name"], sort=False):
+        widened = with_training_seed(*_readings(rows), alike=rows["unbiased"].to_numpy(dtype=np.int64))
+        ends = {"seed_low": widened.low, "seed_high": widened.high, "seed_spread": widened.spread}
+        for name, values in ends.items():
+            table.loc[rows.index, name] = values
+    return table.copy()  # in one piece: it is cut into many parts, which is slow column by column
+
+
+def fitted_lines(frame: pd.DataFrame, n_points: int = 50) -> pd.DataFrame:
+    """The line of measured on planted slopes of each architecture, all judged W together, as points to be drawn.
+
+    Returns:
+        `architecture`, `planted_slope`, `fitted`, `low` and `high` (95% band over models and sentences), from the lowest to the
+        highest planted slope; no rows of an architecture without a line.
+    """
+    parts = []
+    table = intervals(frame)
+    for architecture, rows in table[table["judged"] & (table["left_out"] == "")].groupby("architecture", sort=False):
+        if rows["unbiased"].all():
+            continue
+        fit = calibrate(*_readings(rows))
+        if math.isnan(fit.line.slope):
+            continue
+        x = np.linspace(rows["planted_slope"].min(), rows["planted_slope"].max(), n_points)
+        low, high = fit.band(x)
+        points = {"planted_slope": x, "fitted": fit.line.at(x), "low": low, "high": high}
+        parts.append(pd.DataFrame({"architecture": architecture, **points}))
+    empty = pd.DataFrame(columns=["architecture", "planted_slope", "fitted", "low", "high"])
+    return pd.concat(parts, ignore_index=True) if parts else empty
+
+
+def find(results: Sequence[Result], measure: str, *levels: str) -> Result | None:
+    """One number by architecture, W and strength ("all" where not given)."""
+    wanted = (*levels, ALL, ALL, ALL)[: len(GROUP_KEYS)]
+    return next((r for r in results if r.measure == measure and _levels(r) == wanted), None)
+
+
+def along(results: Sequence[Result], measure: str) -> list[str]:
+    """The W that a measure is of."""
+    return [name for name in dict.fromkeys(r.group["w_name"] for r in results if r.measure == measure) if name != ALL]
+
+
+def strongest(results: Sequence[Result]) -> Result:
+    """Power at the largest strength of which a slope counts, in either direction and all models together."""
+    powers = [result for result in results if result.measure == "power" and _levels(result)[:2] == (ALL, ALL)]
+    return max(powers, key=lambda result: float(result.group["strength"]) if result.n else -math.inf)
+
+
+def _levels(result: Result) -> tuple[str, ...]:
+    return tuple(result.group[key] for key in GROUP_KEYS)
+
+
+def verdicts(results: Sequence[Result]) -> list[Verdict]:
+    """What the audit promises, held against `results`: (requirement, target, value, whether it is met), each in words.
+
+    Coverage and false alarms are judged along the W along which some model is biased; the other W are told beside them. False
+    alarms are judged where at least 20 models have no bias at all; with fewer there is no such promise in the list. A number that
+    could not be had does not meet its target.
+    """
+
+    def pooled(measure: str, strength: str = ALL) -> Result:
+        return next(r for r in results if r.measure == measure and _levels(r) == (ALL, ALL, strength))
+
+    slope, coverage, width = pooled("calibration_slope"), pooled("coverage"), pooled("interval_width")
+    power, alarms, beside = strongest(results), pooled("false_alarms", UNBIASED), find(results, "coverage_beside")
+    biased, alarmed = coverage.extras["biased"], alarms.extras["models_alarmed"]
+    said = paragraphs(
+        "promises.txt.j2",
+        along=lambda measure: along(results, measure),
+        slope=slope, coverage=coverage, width=width, power=power, alarms=alarms, beside=beside,
+        slope_target=SLOPE_TARGET, coverage_target=COVERAGE_TARGET, width_target=WIDTH_TARGET, power_target=POWER_TARGET,
+        false_alarm_target=FALSE_ALARM_TARGET, min_unbiased=MIN_UNBIASED_MODELS, max_q=MAX_Q, steps=STEPS,
+    )  # fmt: skip
+    judged = {
+        "slope": (slope, SLOPE_TARGET[0] <= slope.value <= SLOPE_TARGET[1]),
+        "coverage": (coverage, coverage.value >= COVERAGE_TARGET and not biased < COVERAGE_TARGET),
+        "width": (width, width.extras["of_largest"] < WIDTH_TARGET),
+        "power": (power, power.value >= POWER_TARGET),
+        "false alarms": (alarms, max(alarms.value, alarmed) <= FALSE_ALARM_TARGET),
+    }
+    if alarms.extras["models"] < MIN_UNBIASED_MODELS:
+        del judged["false alarms"]
+    rows = []
+    for name, (result, met) in judged.items():
+        what, target, value = said[name]
+        note = f"no number: {result.note[:1].lower()}{result.note[1:]}"
+        rows.append((what, target, value if math.isfinite(result.value) else note, met))
+    return rows
+
+
+class _Part(NamedTuple):
+    """Some of the table's rows, and what they are.
+
+    Attributes:
+        group: keys of the results.
+        rows: all of them.
+        counting: those that count.
+    """
+
+    group: dict[str, str]
+    rows: pd.DataFrame
+    counting: pd.DataFrame
+
+    def result(self, measure: str, estimate: Estimate, note: str = "", **extras: float) -> Result:
+        """A number of this part; what it does not rest on is missing."""
+        if not note and self.counting.empty:
+            note = "No model that converged is here."
+        metric = METRICS[measure]
+        return Result(
+            measure, self.group, estimate.value, estimate.low, estimate.high, estimate.n, len(self.rows) - estimate.n,
+            metric.unit, metric.null_value, extras=extras, note=note,
+        )  # fmt: skip
+
+    def share(self, measure: str, hits: pd.Series[bool], note: str = "", **extras: float) -> Result:
+        """The share of these slopes [row] for which something is so."""
+        return self.result(measure, share(hits.to_numpy(dtype=bool)), note, **extras)
+
+
+def _part(rows: pd.DataFrame, architecture: str = ALL, w_name: str = ALL, strength: str = ALL) -> _Part:
+    return _Part(
+        dict(zip(GROUP_KEYS, (architecture, w_name, strength), strict=True)), rows, rows[rows["left_out"] == ""]
+    )
+
+
+def _pooled_and_by(table: pd.DataFrame, strength: str = ALL, *, by_w: bool = True) -> Iterator[_Part]:
+    """All rows, those of each architecture, and those of each architecture and W."""
+    yield _part(table, strength=strength)
+    for architecture, rows in table.groupby("architecture", sort=False):
+        yield _part(rows, str(architecture), strength=strength)
+        for w_name, part in rows.groupby("w_name", sort=False) if by_w else ():
+            yield _part(part, str(architecture), str(w_name), strength)
+
+
+def _by_strength(table: pd.DataFrame) -> Iterator[_Part]:
+    """The rows of each strength from the weakest, those of both directions together."""
+    for name in sorted(set(table["planted_strength"]), key=float):
+        yield _part(table[table["planted_strength"] == name], strength=name)
+
+
+def _readings(rows: pd.DataFrame, truth: str = "planted_slope") -> tuple[Floats, Floats, Floats, Floats]:
+    """What the calibration kernels read: truth, measured, standard error, its degrees of freedom, each [row]."""
+    names = (truth, "measured_slope", "standard_error", "sentence_df")
+    planted, measured, errors, df = (rows[name].to_numpy(dtype=np.float64) for name in names)
+    return planted, measured, errors, df
+
+
+def _learned(rows: pd.DataFrame) -> tuple[Floats, Floats, Floats, Floats]:
+    """The same of what networks learned, which is known without sentences: planted, learned, 0, inf, each [row]."""
+    planted, learned = (rows[name].to_numpy(dtype=np.float64) for name in ("planted_slope", "learned_slope"))
+    return planted, learned, np.zeros(len(rows)), np.full(len(rows), math.inf)
+
+
+def _lines(table: pd.DataFrame) -> Iterator[Result]:
+    """Lines of judged W together, so that none is made surer by slopes along which nothing was planted; each other W alone."""
+    parts = [*_pooled_and_by(table[table["judged"]])]
+    for (architecture, w_name), rows in table[~table["judged"]].groupby(["architecture", "w_name"], sort=False):
+        parts.append(_part(rows, str(architecture), str(w_name)))
+    for part in parts:
+        fit, note = _line_of(part.counting, _readings)
+        ends = {"models_low": fit.line.slope_low, "models_high": fit.line.slope_high, "scatter": fit.line.residual_sd}
+        yield part.result("calibration_slope", fit.slope, note, **ends)
+        yield part.result("calibration_intercept", fit.intercept, note)
+        known = part.counting[part.counting["learned_slope"].notna()]
+        fit, note = _line_of(known, _learned)
+        yield part.result("training_slope", fit.slope, note)
+        fit, note = _line_of(known, lambda rows: _readings(rows, "learned_slope"))
+        yield part.result("reading_slope", fit.slope, note)
+
+
+def _line_of(
+    rows: pd.DataFrame, points: Callable[[pd.DataFrame], tuple[Floats, Floats, Floats, Floats]]
+) -> tuple[Calibration, str]:
+    """The line through some slopes, and why it has no slope or no interval."""
+    if rows["unbiased"].all():
+        none = _none(len(rows))
+        nobody = "No biased model is here, so there is nothing that measured slopes could follow."
+        why = nobody if len(rows) else "No model that converged is here."
+        return replace(calibrate([], [], [], []), slope=none, intercept=none), why
+    fit = calibrate(*points(rows))
+    if math.isnan(fit.slope.value):
+        return fit, "The planted slopes do not differ, and a line needs two that do."
+    return fit, "Two slopes always lie on a line, so there is no interval." if math.isnan(fit.slope.low) else ""
+
+
+def _none(n: int) -> Estimate:
+    return Estimate(math.nan, math.nan, math.nan, n)
+
+
+def _attenuations(parts: Sequence[_Part]) -> Iterator[Result]:
+    for part in parts:
+        estimate = attenuation(*_readings(part.counting)) if len(part.counting) else _none(0)
+        yield part.result("attenuation", estimate, _of_one(estimate, "slope"), planted=_mean_size(part.counting))
+
+
+def _mean_size(rows: pd.DataFrame) -> float:
+    return _mean(rows["planted_slope"].abs())
+
+
+def _of_one(estimate: Estimate, what: str) -> str:
+    return f"There is no interval of one {what}." if math.isfinite(estimate.value) and math.isnan(estimate.low) else ""
+
+
+def _coverages(table: pd.DataFrame) -> Iterator[Result]:
+    judged, others = table[table["judged"]], table[~table["judged"]]
+    for part in [*_pooled_and_by(judged), *_by_strength(judged)]:
+        yield _coverage(part, "coverage", ("seed_low", "seed_high"))
+        yield _coverage(part, "coverage_sentences_only", ("low", "high"))
+    for part in _pooled_and_by(others) if len(others) else ():
+        yield _coverage(part, "coverage_beside", ("seed_low", "seed_high"))
+
+
+def _coverage(part: _Part, measure: str, ends: tuple[str, str]) -> Result:
+    known = part.counting[np.isfinite(part.counting[ends[0]])]
+    inside = (known[ends[0]] <= known["planted_slope"]) & (known["planted_slope"] <= known[ends[1]])
+    note = _too_few(len(part.counting) - len(known))
+    return part.share(measure, inside, note, biased=_mean(inside[~known["unbiased"]]))
+
+
+def _too_few(n: int) -> str:
+    if not n:
+        return ""
+    lack = "1 slope has no interval" if n == 1 else f"{n:,} slopes have no interval"
+    return f"{lack}: with the training seed, it takes {MIN_MODELS} converged models of one architecture and W."
+
+
+def _widths(parts: Sequence[_Part], seed: int) -> Iterator[Result]:
+    """Of parts of which the first is everything."""
+    biased = parts[0].counting[~parts[0].counting["unbiased"]]
+    largest = biased["planted_slope"].abs().groupby(biased["w_name"]).max()
+    for part in parts:
+        rows = part.counting
+        width = rows["seed_high"] - rows["seed_low"]
+        rng = np.random.default_rng(int(digest([int(seed), *part.group.values()]), 16))
+        estimate = median_over_models(width.to_numpy(), rows["model"].to_numpy(dtype=str), N_DRAWS, rng)
+        yield part.result(
+            "interval_width",
+            estimate,
+            _too_few(len(rows) - estimate.n),
+            of_largest=float((width / rows["w_name"].map(largest).astype(float)).median()),
+            audit_width=float((rows["high"] - rows["low"]).median()),
+            spread=float(rows["seed_spread"].median()),
+        )
+
+
+def _false_alarms(table: pd.DataFrame) -> Iterator[Result]:
+    """Of models without any bias, in the judged W; then of all other unbiased slopes."""
+    # Selection can bend the share of women over W without any slope, which is no absence of bias.
+    without_bias = table.groupby("model")["unbiased"].transform("all") & ~table["selected"]
+    judged = table[without_bias & table["judged"]]
+    beside = table[table["unbiased"] & ~(without_bias & table["judged"])]
+    for part in _pooled_and_by(judged, UNBIASED):
+        rows = _tested(part)
+        # q is adjusted over all W that were asked, so an alarm along any of them is the model's.
+        anywhere = table[(table["left_out"] == "") & table["model"].isin(rows["model"])]
+        by_model = (anywhere["q"] < MAX_Q).groupby(anywhere["model"]).any()
+        yield part.share(
+            "false_alarms",
+            rows["q"] < MAX_Q,
+            "" if len(judged) else "No model without any bias was made.",
+            claimed=_mean(rows["found"]),
+            models=float(len(by_model)),
+            models_alarmed=_mean(by_model),
+        )
+    for part in _pooled_and_by(beside, UNBIASED) if len(beside) else ():
+        rows = _tested(part)
+        yield part.share("false_alarms_beside", rows["q"] < MAX_Q, claimed=_mean(rows["found"]))
+
+
+def _powers(parts: Sequence[_Part]) -> Iterator[Result]:
+    for part in parts:
+        rows = _tested(part)
+        right = _on_planted_side(rows)
+        claimed = _mean(rows["found"] & right)
+        yield part.share(
+            "power", (rows["q"] < MAX_Q) & right, _no_biased(part), claimed=claimed, planted=_mean_size(rows)
+        )
+
+
+def _direction_errors(parts: Sequence[_Part]) -> Iterator[Result]:
+    for part in parts:
+        yield part.share("direction_errors", ~_on_planted_side(part.counting), _no_biased(part))
+
+
+def _no_biased(part: _Part) -> str:
+    return "" if len(part.rows) else "No biased model was made."
+
+
+def _tested(part: _Part) -> pd.DataFrame:
+    return part.counting[part.counting["q"].notna()]
+
+
+def _on_planted_side(rows: pd.DataFrame) -> pd.Series[bool]:
+    return rows["measured_slope"] * rows["planted_slope"] > 0
+
+
+def _mean(values: pd.Series[bool] | pd.Series[float]) -> float:
+    return float(values.mean()) if len(values) else math.nan
+
+
+def _areas(table: pd.DataFrame) -> Iterator[Result]:
+    """AUROC over models: all, and those of each strength, of both architectures and of each."""
+    models = _models(table)
+    parts = [*_pooled_and_by(models, by_w=False)]
+    for one in _by_strength(models):
+        parts += _pooled_and_by(one.rows, one.group["strength"], by_w=False)
+    models_values = {name: models[name] for name in _AREAS}
+    models_values["auroc_difference"] = models["auroc_delta"] - models["auroc_entropy"]
+    for measure, values in models_values.items():
+        least = -1.0 if measure == "auroc_difference" else 0.0
+        for part in parts:
+            mean = mean_over_models(values[part.counting.index])
+            if math.isfinite(mean.low):  # the t interval of two or three models goes beyond
+                mean = replace(mean, low=max(mean.low, least), high=min(mean.high, 1.0))
+            without = "" if mean.n or part.counting.empty else "No model has this number."
+            yield part.result(measure, mean, without or _of_one(mean, "model"))
+
+
+def _models(table: pd.DataFrame) -> pd.DataFrame:
+    """One row for each model, at the largest strength that it was given, with the areas that any of its rows has.
+
+    A model has one area, whatever W. A row in which it is not biased has strength 0, and comes after those in which it is.
+    """
+    rows = table.assign(
+        as_planted=table["planted_strength"].astype(float),
+        left_out=np.where(table["converged"], "", _NOT_CONVERGED),
+    )
+    rows = rows.sort_values("as_planted", ascending=False, kind="stable")
+    models = rows.groupby("model", sort=False).first()
+    return models.loc[list(dict.fromkeys(table["model"]))].reset_index()

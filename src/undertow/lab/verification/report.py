@@ -1,0 +1,240 @@
+"""The page of a verification: whether the audit finds what was planted, what it promises, and what each model says."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from undertow._folders import DRAFT_PREFIX, draft_folder
+from undertow.lab.verification.metrics import (
+    ALL,
+    EXTRAS,
+    METRICS,
+    MIN_UNBIASED_MODELS,
+    STEPS,
+    UNBIASED,
+    Verdict,
+    along,
+    find,
+)
+from undertow.lab.verification.paragraphs import paragraphs
+from undertow.report.formatting import MISSING, NOTES, MinusSigns, number, probability, shortest
+from undertow.report.model import ReportTable
+from undertow.report.page import Page, PageFigure, render_page
+from undertow.runs.folder.storage import Record, csv_of
+from undertow.types import MIN_WIDTH, Finding, Result
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from undertow.report.style import Drawing
+
+TITLE = "Verification: does the audit find what was planted?"
+FIGURES = ("calibration", "power", "training", "detector")
+"""Names of the figures, in the order of the page; `detector` is missing where no model has an AUROC."""
+PAGE, TABLES, FIGURE_FOLDER = "report.html", ("models.csv", "results.csv"), "figures"
+FILES = (PAGE, *TABLES)
+
+
+@dataclass(frozen=True, slots=True)
+class Verification:
+    """Everything that the page tells.
+
+    Attributes:
+        models: a row for each model and W, as measured, with its intervals and why it does not count, if so.
+        lines: points of each architecture's fitted line: `architecture`, `planted_slope`, `fitted`, `low`, `high`.
+        results: calibration, coverage, width, false alarms, power, direction errors and AUROC.
+        verdicts: what is asked for, the target and the value, in words, and whether it is met.
+        examples: some of the texts.
+        notes: what else the numbers rest on.
+        command: the shell command that repeats it.
+        provenance: versions, seeds, timing, machine, row by row.
+    """
+
+    models: pd.DataFrame
+    lines: pd.DataFrame
+    results: Sequence[Result]
+    verdicts: Sequence[Verdict]
+    examples: Sequence[str] = ()
+    notes: Sequence[str] = ()
+    command: str = ""
+    provenance: Mapping[str, str] = field(default_factory=dict)
+
+
+def write(folder: Path, verification: Verification) -> Path:
+    """Write `report.html`, `models.csv`, `results.csv` and `figures/` into a folder, which is made if need be.
+
+    Files of an earlier verification there are replaced; others are left alone. All are drafted first, and the page is moved last
+    and its predecessor removed first: whatever stops it, no file is half written, and a page stands beside its own tables.
+
+    Returns:
+        The page.
+
+    Raises:
+        UndertowError: there is no model to tell of.
+    """
+    from undertow.report.style import file_stem, save_drawing, svg_text
+
+    figures, page = folder / FIGURE_FOLDER, folder / PAGE
+    figures.mkdir(parents=True, exist_ok=True)
+    with draft_folder(folder, DRAFT_PREFIX) as draft:
+        drawings = _drawings(verification)
+        (draft / FIGURE_FOLDER).mkdir()
+        for drawing in drawings:
+            save_drawing(drawing, draft / FIGURE_FOLDER)
+        pictures = [PageFigure(one.name, svg_text(one), one.caption, one.alt) for one in drawings]
+        of_results = Record({}, verification.models, verification.results).results_table()
+        for name, table in zip(TABLES, (verification.models, of_results), strict=True):
+            (draft / name).write_text(csv_of(table), encoding="utf-8", newline="")
+        (draft / PAGE).write_text(render_page(page_of(verification, pictures)), encoding="utf-8")
+        page.unlink(missing_ok=True)
+        for name in FIGURES:  # an earlier one may have had more figures
+            for end in (".svg", ".png"):
+                (figures / f"{file_stem(name)}{end}").unlink(missing_ok=True)
+        for path in (draft / FIGURE_FOLDER).iterdir():
+            path.replace(figures / path.name)
+        for name in (*TABLES, PAGE):
+            (draft / name).replace(folder / name)
+    return page
+
+
+def _drawings(verification: Verification) -> list[Drawing]:
+    from undertow.lab.verification.figures import draw_calibration, draw_detectors, draw_power, draw_training
+
+    models, results = verification.models, verification.results
+    drawings = [draw_calibration(models, verification.lines, results), draw_power(results), draw_training(models)]
+    areas = models.loc[models["converged"], ["auroc_delta", "auroc_entropy"]]
+    return [*drawings, draw_detectors(models, results)] if areas.notna().to_numpy().any() else drawings
+
+
+def findings(verification: Verification) -> list[Finding]:
+    """What came of it, in plain sentences: broken promises first, then one sentence for each question."""
+    said = _said(verification)["findings"]
+    return [Finding(text, significant=True, strength=float(len(said) - place)) for place, text in enumerate(said)]
+
+
+def page_of(verification: Verification, pictures: Sequence[PageFigure]) -> Page:
+    """The page around these figures."""
+    said = _said(verification)
+    too_few = said["too few unbiased"] if _n_unbiased(verification.results) < MIN_UNBIASED_MODELS else []
+    promises = ReportTable(
+        "What the audit promises",
+        ("promise", "target", "value", "kept"),
+        [(what, target, value, "yes" if met else "no") for what, target, value, met in _verdicts(verification)],
+        " ".join(too_few),
+    )
+    uncounted = _uncounted_models(verification.models)
+    return Page(
+        title=TITLE,
+        lead=" ".join(said["lead"]),
+        findings=findings(verification),
+        results=verification.results,
+        figures=pictures,
+        tables=[promises, *([uncounted] if uncounted else []), _every_slope(verification.models)],
+        questions=said["method"],
+        examples=verification.examples,
+        notes=[*too_few, *said["notes"], *verification.notes, NOTES[2]],
+        command=verification.command,
+        provenance=verification.provenance,
+        titles={name: metric.title for name, metric in METRICS.items()},
+        glossary={**{name: metric.meaning for name, metric in METRICS.items()}, **EXTRAS},
+        null_prefix="to be compared with",
+    )
+
+
+def _said(verification: Verification) -> dict[str, list[str]]:
+    """The English of the page, by its sections."""
+    models, results = verification.models, verification.results
+
+    def known(measure: str, *levels: str) -> Result | None:
+        result = find(results, measure, *levels)
+        return result if result is not None and math.isfinite(result.value) else None
+
+    architectures = [name for name in dict.fromkeys(result.group["architecture"] for result in results) if name != ALL]
+    slopes = {name: known("calibration_slope", name) for name in architectures}
+    strengths = sorted({result.group["strength"] for result in results} - {ALL}, key=float)
+    powers = [power for strength in strengths if (power := known("power", ALL, ALL, strength))]
+    at = next((one for one in reversed(strengths) if known("auroc_delta", ALL, ALL, one)), "")
+    detector, entropy, difference = (
+        known(f"auroc_{name}", ALL, ALL, at) for name in ("delta", "entropy", "difference")
+    )
+    n_models = models["model"].nunique()
+    return paragraphs(
+        "verification.txt.j2",
+        find=known,
+        along=lambda measure: " and ".join(along(results, measure)),
+        steps=STEPS,
+        min_width=MIN_WIDTH,
+        verdicts=_verdicts(verification),
+        n_models=n_models,
+        n_lost=n_models - models.loc[models["left_out"] == "", "model"].nunique(),
+        n_kept=sum(met for *_, met in verification.verdicts),
+        n_promises=len(verification.verdicts),
+        by_architecture={name: slope for name, slope in slopes.items() if slope},
+        powers=sorted(powers, key=lambda power: power.extras["planted"]),
+        at=at,
+        detector=detector if entropy and difference else None,
+        entropy=entropy,
+        difference=difference,
+        failed=list(dict.fromkeys(models.loc[~models["converged"], "model"])),
+        n_unbiased=_n_unbiased(results),
+        min_unbiased=MIN_UNBIASED_MODELS,
+    )
+
+
+def _verdicts(verification: Verification) -> list[Verdict]:
+    """Each with its value as the other numbers of the page look."""
+    signs = MinusSigns(verification.results)
+    return [(what, target, signs.put(value), met) for what, target, value, met in verification.verdicts]
+
+
+def _n_unbiased(results: Sequence[Result]) -> int:
+    """Models behind the false alarms: they count, were tested, and have no bias along any W."""
+    return max((int(result.extras["models"]) for result in results if result.measure == "false_alarms"), default=0)
+
+
+def _uncounted_models(models: pd.DataFrame) -> ReportTable | None:
+    heads = ("model", "W", "why", "pronoun loss (nats)", "its floor", "if W is ignored", "planted", "learned")
+    cells = [
+        (
+            str(row["model"]),
+            str(row["w_name"]),
+            str(row["left_out"]),
+            *(number(row[name], 4) for name in ("pronoun_loss_nats", "floor_nats", "ignorant_nats")),
+            *(number(row[name]) for name in ("planted_slope", "learned_slope")),
+        )
+        for row in models[models["left_out"] != ""].to_dict("records")
+    ]
+    about = "They stand in no other number of this page."
+    return ReportTable("Slopes that do not count", heads, cells, about) if cells else None
+
+
+def _every_slope(models: pd.DataFrame) -> ReportTable:
+    heads = (
+        "model", "W", "strength", "seed", "planted", "learned", "measured", "audit's own interval", "with training seed", "q", "found",
+    )  # fmt: skip
+    cells = [
+        (
+            str(row["model"]),
+            str(row["w_name"]),
+            UNBIASED if row["unbiased"] else shortest(row["strength"]),
+            number(row["training_seed"], 0),
+            *(number(row[name]) for name in ("planted_slope", "learned_slope", "measured_slope")),
+            *(_ends(row[low], row[high]) for low, high in (("low", "high"), ("seed_low", "seed_high"))),
+            probability(row["q"]),
+            "does not count" if row["left_out"] else "yes" if row["found"] else "no",
+        )
+        for row in models.to_dict("records")
+    ]
+    about = (
+        f"Slopes in {STEPS}; learned is that of the network's own P(female) on texts like its corpus. Found: q is below .05 and the "
+        "audit's own interval excludes 0."
+    )
+    return ReportTable("Every model and W", heads, cells, about)
+
+
+def _ends(low: float, high: float) -> str:
+    return f"[{number(low)}, {number(high)}]" if math.isfinite(low) and math.isfinite(high) else MISSING
