@@ -91,8 +91,8 @@ def _draw(graph: Graph, title: str, out: Path) -> None:
     if out.exists():
         raise UndertowError(f"{out}: exists already; name another file with --out, or remove it")
     from undertow.causal.describe import graph_view
-    from undertow.report.figures.causal_graph import GraphShape, draw_graph, signs_as_boxes
-    from undertow.report.style import png_bytes, svg_text
+    from undertow.report.figures.causal_graph import GraphShape, draw_graph
+    from undertow.report.style import png_bytes, signs_as_boxes, svg_text
 
     drawing = draw_graph(GraphShape(**graph_view(graph)), title)
     is_png = out.suffix.lower() == ".png"

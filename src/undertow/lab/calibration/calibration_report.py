@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from undertow._folders import DRAFT_PREFIX
-from undertow.report.formatting import MISSING, NOTES, MinusSigns, interval, number, probability, shortest
-from undertow.report.model import ReportTable
-from undertow.report.page import Page, PageFigure, render_page
+from undertow.report.formatting import MISSING, NOTES, interval, minus_signs, number, probability, shortest
+from undertow.report.model import Page, PageFigure, ReportTable
+from undertow.report.page import render_page
 from undertow.runs.folder.storage import Record, csv_of
 from undertow.types import MIN_WIDTH, Finding, Result, has_width
 
@@ -122,7 +122,7 @@ def findings(verification: Verification) -> list[Finding]:
     """What came of it, in plain sentences: broken promises first, then one sentence for each question."""
     broken = [
         f"A promise is not kept. {what}: {value.removesuffix('.')}. Promised was: {target}."
-        for what, target, value, met in _verdicts(verification)
+        for what, target, value, met in verification.verdicts
         if not met
     ]
     sentences = [
@@ -137,12 +137,6 @@ def findings(verification: Verification) -> list[Finding]:
     ]
     said = [text for text in sentences if text]
     return [Finding(text, significant=True, strength=float(len(said) - place)) for place, text in enumerate(said)]
-
-
-def _verdicts(verification: Verification) -> list[Verdict]:
-    """Each with its value as the other numbers of the page look."""
-    signs = MinusSigns(verification.results)
-    return [(what, target, signs.put(value), met) for what, target, value, met in verification.verdicts]
 
 
 def _drawings(verification: Verification) -> list[Drawing]:
@@ -380,7 +374,9 @@ def _listed(parts: Sequence[str]) -> str:
 
 
 def _promises(verification: Verification) -> ReportTable:
-    rows = [(what, target, value, "yes" if met else "no") for what, target, value, met in _verdicts(verification)]
+    rows = [
+        (what, target, minus_signs(value), "yes" if met else "no") for what, target, value, met in verification.verdicts
+    ]
     about = "" if _judges_alarms(verification) else _too_few_unbiased(verification)
     return ReportTable("What the audit promises", ("promise", "target", "value", "kept"), rows, about)
 
