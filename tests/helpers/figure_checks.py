@@ -8,7 +8,6 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.text import Text
 
-from undertow.report.figures.covariate_curve import DPI
 from undertow.report.style import lettering
 
 
@@ -20,9 +19,13 @@ def assert_readable(figure: Figure) -> None:
     """No word reaches beyond the sheet, and no two of them touch."""
     with lettering("".join(words(figure))):
         FigureCanvasAgg(figure).draw()
+        for axis in (axis for axes in figure.axes for axis in (axes.xaxis, axes.yaxis)):
+            low, high = sorted(axis.get_view_interval())
+            for tick in axis.get_major_ticks():  # those beyond its ends are not drawn
+                tick.label1.set_visible(tick.label1.get_visible() and bool(low <= tick.get_loc() <= high))
         shown = [text for text in figure.findobj(Text) if text.get_text().strip() and text.get_visible()]
         boxes = [(text.get_text(), text.get_window_extent()) for text in shown]
-    width, height = figure.get_size_inches() * DPI
+    width, height = figure.get_size_inches() * figure.dpi
     for said, box in boxes:
         assert box.x0 >= 0, said
         assert box.x1 <= width, said

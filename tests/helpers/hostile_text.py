@@ -2,8 +2,16 @@
 
 from __future__ import annotations
 
-from undertow.report.model import Checklist, ChecklistTest, ReportTable
-from undertow.report.page import Page, PageAssumption, PageAssumptions, PageFigure, PagePrecision
+from undertow.report.model import (
+    Checklist,
+    ChecklistTest,
+    Page,
+    PageAssumption,
+    PageAssumptions,
+    PageFigure,
+    PagePrecision,
+    ReportTable,
+)
 from undertow.types import Finding, Result
 
 SVG = '<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 1 1"/>'

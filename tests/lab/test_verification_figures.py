@@ -15,8 +15,7 @@ from helpers.lab_results import calibration, failed, power
 from helpers.trained_models import lab
 from undertow.lab.verification.figures import draw_training
 from undertow.lab.verification.metrics import intervals
-from undertow.report.figures.covariate_curve import COLOURS, MARKERS
-from undertow.report.style import Drawing
+from undertow.report.style import COLOURS, MARKERS, Drawing
 
 
 def training(frame: pd.DataFrame) -> Drawing:

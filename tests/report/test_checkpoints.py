@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 
 from helpers.checkpoint_results import checkpoints
 from undertow.report.figures.checkpoints import trajectory
-from undertow.report.figures.covariate_curve import COLOURS, MARKERS
+from undertow.report.style import COLOURS, MARKERS
 
 
 def lacking(*steps: int) -> pd.DataFrame:

@@ -20,7 +20,10 @@ def test_confusion_cells_hold_counts_and_shares_of_their_row(
     counts: list[list[int]], gold: list[str], shown: list[str]
 ) -> None:
     drawing = draw_confusion(counts, gold, ["Yes", "No", "no answer"], "T")
-    assert [text.get_text() for text in drawing.figure.axes[0].texts] == shown
+    texts = [text.get_text() for text in drawing.figure.axes[0].texts]
+    heads = texts.index("right label")
+    assert texts[:heads] == shown
+    assert texts[heads + 2 :] == [f"{sum(row):,}" for row in counts], "the total of each row"
     for row, label in zip(counts, gold, strict=True):
         assert all(f"({count})" in drawing.alt for count in row if count)
         assert label in drawing.alt

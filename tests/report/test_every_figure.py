@@ -14,7 +14,7 @@ from matplotlib.figure import Figure
 from helpers.checklist_results import aspects, gap, ranking, shares
 from helpers.checkpoint_results import checkpoints
 from helpers.curve_lines import line, observed
-from helpers.figure_checks import assert_readable, words
+from helpers.figure_checks import assert_readable
 from helpers.lab_results import calibration, failed, mirrored, power
 from helpers.model_points import NAN, asked, compared, equal, fit, gridded, point
 from helpers.sampled_cases import briefly
@@ -34,7 +34,7 @@ from undertow.report.figures.model_sizes import slope_against_size
 from undertow.report.figures.scatter import Panel, draw_simulation
 from undertow.report.figures.specification import over_w, roc
 from undertow.report.formatting import plain
-from undertow.report.style import Drawing, lettering, svg_text
+from undertow.report.style import Drawing, figure_width, svg_text
 
 NAMES = {
     "markup": '<b>"$x^2$"</b>&\n\x1b東\u0378',  # no font has the last sign, so that the SVG keeps the text
@@ -46,18 +46,6 @@ Made = Drawing | Figure
 
 def figure_of(made: Made) -> Figure:
     return made.figure if isinstance(made, Drawing) else made
-
-
-def assert_shown_words_are_readable(made: Made) -> None:
-    """As `assert_readable`, but for the numbers of an axis beyond its ends, which are not drawn."""
-    with lettering("".join(words(figure_of(made)))):
-        figure_of(made).draw_without_rendering()  # or the axes have no ends yet
-    for axes in figure_of(made).axes:
-        for axis in (axes.xaxis, axes.yaxis):
-            low, high = sorted(axis.get_view_interval())
-            for tick in axis.get_major_ticks():
-                tick.label1.set_visible(bool(low <= tick.get_loc() <= high))
-    assert_readable(figure_of(made))
 
 
 def simulation(name: str = "W", rows: int = 1, columns: int = 2, scale: float = 1.0) -> Drawing:
@@ -101,11 +89,18 @@ OF_A_NAME: dict[str, Callable[[str], Made]] = {
 @pytest.mark.parametrize("kind", OF_A_NAME)
 def test_figure_with_any_name_is_readable_and_shows_it_as_text(kind: str, name: str) -> None:
     made = OF_A_NAME[kind](NAMES[name])
-    assert_shown_words_are_readable(made)
+    assert_readable(figure_of(made))
     if name == "markup":
         root = ET.fromstring(svg_text(made if isinstance(made, Drawing) else Drawing("d", made, "c", "a")))
         assert not [element for element in root.iter() if element.tag.endswith("}b")]
         assert plain(NAMES[name]) in "".join(root.itertext())
+
+
+@pytest.mark.parametrize("name", briefly(["usual", "long"]))
+@pytest.mark.parametrize("kind", OF_A_NAME)
+def test_figure_is_readable_in_a_journal_s_column(kind: str, name: str) -> None:
+    with figure_width(3.3):
+        assert_readable(figure_of(OF_A_NAME[kind](NAMES.get(name, "gpt2"))))
 
 
 ODD: dict[str, Callable[[], Made]] = {
@@ -138,5 +133,5 @@ ODD: dict[str, Callable[[], Made]] = {
 @pytest.mark.parametrize("what", ODD)
 def test_figure_of_odd_data_is_readable(what: str) -> None:
     made = ODD[what]()
-    assert_shown_words_are_readable(made)
+    assert_readable(figure_of(made))
     assert "nan" not in (made.alt if isinstance(made, Drawing) else "")

@@ -7,9 +7,9 @@ import math
 import pytest
 
 from undertow.report.formatting import (
-    MinusSigns,
     correlation,
     interval,
+    minus_signs,
     number,
     plain,
     probability,
@@ -18,7 +18,7 @@ from undertow.report.formatting import (
     significant,
     slope,
 )
-from undertow.types import Result, has_width, interval_decimals
+from undertow.types import has_width, interval_decimals
 
 WRITTEN = [
     (number(-0.561, 2), "−0.56"),
@@ -39,24 +39,10 @@ def test_number_is_written_with_a_true_minus_and_not_rounded_away(written: str, 
     assert written == text
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        "run it with --limit -1, or --seed -x, born 1950 -1960",
-        "cold words (-4 and -5.25) of 'the -5 wind', '-5.25'",
-        "toy:slope=-1.5 on 2020-01-05, female-male, gpt-2, - 5",
-        "-5.25.1, -5-1960",
-    ],
-)
-def test_what_else_looks_like_a_number_below_zero_stays_as_it_was(text: str) -> None:
-    """Also where it is a result, but for its decimals, or but for a name that it stands in."""
-    signs = told_of(-40.0, -1.5, detail={"a": -1960.0, "b": -5.0, "c": -1.0}, model="toy:slope=-1.5")
-    assert signs.put(text) == text
-    assert MinusSigns([]).put(text) == text
-
-
-def told_of(value: float, low: float, detail: dict[str, float], model: str = "m") -> MinusSigns:
-    return MinusSigns([Result("slope", {"model": model}, value, low, extras=detail)])
+def test_negative_numbers_of_a_sentence_get_true_minus_signs_and_all_else_keeps_its_hyphens() -> None:
+    assert minus_signs("-0.5 (-3 to -1,200) by -1,200.5 [-4, x]") == "−0.5 (−3 to −1,200) by −1,200.5 [−4, x]"
+    others = "run it with --limit -1, born 1950 -1960, toy:slope=-1.5 on 2020-01-05, 'the -5 wind', '-5.25', gpt-2, - 5"
+    assert minus_signs(others) == others
 
 
 @pytest.mark.parametrize(

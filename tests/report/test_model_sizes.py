@@ -13,7 +13,7 @@ from matplotlib.colors import to_hex
 
 from helpers.figure_checks import words
 from helpers.model_points import NAN, asked, compared, fit, gridded, point
-from undertow.report.figures.covariate_curve import COLOURS, MARKERS
+from undertow.report.style import COLOURS, MARKERS
 
 PAPER = [
     point("bert-base-uncased", 110e6, 0.42, objective="masked", r_squared=0.62, n_prompts=1),

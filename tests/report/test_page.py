@@ -204,4 +204,4 @@ def test_a_finding_opens_to_the_numbers_that_it_tells_and_to_what_else_it_rests_
         "n = 1,800 in 60 clusters, 12 missing"
     )
     assert rows["Pearson r: word group she"].startswith("−0.91; 95% interval [−0.97, −0.71]")
-    assert rows["correction"] == "Benjamini and Hochberg&#39;s, for 12 tests"
+    assert rows["correction"] == "Benjamini and Hochberg's, for 12 tests"

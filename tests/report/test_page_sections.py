@@ -14,8 +14,16 @@ from helpers.hostile_text import page_of
 from helpers.report_page import MANIFEST, section
 from undertow.report import Page, PageFigure, render_page
 from undertow.report.figures.causal_graph import GraphShape, draw_graph
-from undertow.report.model import Checklist, ChecklistTest, ReportTable, ReportText
-from undertow.report.page import LONG_TABLE_ROWS, UNFOLDED_FINDINGS, PageAssumption, PageAssumptions, PagePrecision
+from undertow.report.model import (
+    Checklist,
+    ChecklistTest,
+    PageAssumption,
+    PageAssumptions,
+    PagePrecision,
+    ReportTable,
+    ReportText,
+)
+from undertow.report.page import LONG_TABLE_ROWS, UNFOLDED_FINDINGS
 from undertow.runs.folder.storage import Record
 from undertow.runs.run_report import render_run
 from undertow.types import Finding, Result

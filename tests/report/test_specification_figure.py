@@ -119,11 +119,11 @@ def test_curves_are_those_of_the_caller_and_chance_is_the_diagonal() -> None:
     legend, lines = legend_of(roc(AREAS, title="t")), axes_of(roc(AREAS, title="t")).lines
     by_label = {line.get_label(): line for line in lines}
     assert set(by_label) == set(legend)
-    for given, label in zip(AREAS, ["delta female  .65 (.60", "total variation", "entropy"], strict=True):
+    for given, label in zip(AREAS, ["delta female .65 (.60", "total variation", "entropy"], strict=True):
         (line,) = [line for name, line in by_label.items() if name.startswith(label)]
         assert line.get_xdata().tolist() == given.false_positive.tolist()
         assert line.get_ydata().tolist() == given.true_positive.tolist()
-    assert [list(by_label["chance  .50"].get_data()[axis]) for axis in (0, 1)] == [[0, 1], [0, 1]]
+    assert [list(by_label["chance .50"].get_data()[axis]) for axis in (0, 1)] == [[0, 1], [0, 1]]
     axes = axes_of(roc(AREAS, title="t"))
     assert axes.get_aspect() == 1
     assert "deciding" in axes.get_xlabel()

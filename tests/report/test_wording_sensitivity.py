@@ -83,7 +83,8 @@ def test_every_level_is_a_dot_at_its_mean_joined_to_those_of_its_slot() -> None:
     assert [scores for scores, _, _ in dots(axes)] == [[60.0], [40.0], [50.0], [52.0], [51.0], [55.0], [58.0]]
     assert bars(axes, 1.0) == [[60.0, 40.0], [50.0, 52.0, 51.0], [55.0, 58.0]]
     heights = [up[0] for _, up, _ in dots(axes)]
-    assert heights == sorted(heights, reverse=True)
+    assert heights == sorted(heights)
+    assert axes.yaxis.get_inverted()
 
 
 def test_intervals_are_those_of_the_difference_on_the_axis_of_scores() -> None:

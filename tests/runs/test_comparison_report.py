@@ -16,6 +16,7 @@ import pandas as pd
 import pytest
 
 from helpers.compared_runs import DESIGN, FIRST, SECOND, difference, record, table, written
+from helpers.figure_checks import words
 from undertow import audits
 from undertow.audits.base import Observations
 from undertow.errors import UndertowError
@@ -97,7 +98,7 @@ def test_figures_show_the_differences_by_name_and_count_what_they_leave_out(monk
     moved = {name: [one + 3 + at for one in row] for at, (name, row) in enumerate(by_hand.items())}
     of = compare(plain("one", by_hand), plain("two", moved))
     made = {one.name: one for one in drawings([of], {})}
-    said = {name: {text.get_text() for text in one.figure.texts} for name, one in made.items()}
+    said = {name: set(words(one.figure)) for name, one in made.items()}
     assert {"female", "male", "other_words (no interval)"} <= said["difference_mean_mass"]
     assert "other_words 0.00 (no interval)" in made["difference_mean_mass"].alt
     assert "of 3" not in made["difference_mean_mass"].caption

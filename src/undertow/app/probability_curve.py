@@ -13,9 +13,8 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from undertow.report.figures.covariate_curve import style_of
 from undertow.report.formatting import plain, shortened
-from undertow.report.style import Drawing, lettering
+from undertow.report.style import Drawing, lettering, style_of
 from undertow.types import Floats
 
 MAX_LABELS, MAX_LABEL_CHARS = 7, 16

@@ -74,8 +74,8 @@ def _parse_separation(text: str) -> tuple[str, str, tuple[str, ...]]:
 
 def _draw(graph: Graph, title: str, out: Path) -> None:
     from undertow.causal.describe import graph_view
-    from undertow.report.figures.causal_graph import GraphShape, draw_graph, signs_as_boxes
-    from undertow.report.style import write_figure
+    from undertow.report.figures.causal_graph import GraphShape, draw_graph
+    from undertow.report.style import signs_as_boxes, write_figure
 
     drawing = draw_graph(GraphShape(**graph_view(graph)), title)
     write_figure(drawing, out)

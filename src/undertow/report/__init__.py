@@ -3,6 +3,7 @@
 Importing this package does not import matplotlib; the modules that draw do.
 """
 
-from undertow.report.page import Page, PageFigure, render_page
+from undertow.report.model import Page, PageFigure
+from undertow.report.page import render_page
 
 __all__ = ["Page", "PageFigure", "render_page"]

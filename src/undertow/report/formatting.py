@@ -5,8 +5,7 @@ from __future__ import annotations
 import math
 import re
 import unicodedata
-from collections.abc import Iterable, Mapping
-from itertools import chain
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from undertow.metrics.catalog import find_metric
@@ -15,14 +14,10 @@ from undertow.types import MAX_DECIMALS, Result, format_interval
 MINUS = "\N{MINUS SIGN}"
 MISSING = "\N{EN DASH}"
 """What stands where there is no number."""
-_NEGATIVE = (
-    r"(?<![\w.+\-'\"`\N{LEFT SINGLE QUOTATION MARK}\N{LEFT DOUBLE QUOTATION MARK}])"
-    r"-(?:\d+(?:,\d{3})*(?:\.\d+)?|\.\d+)(?:e[+-]?\d+)?(?!\w|[.-]\d)"
-)
-"""A number below zero that stands for itself: not within a word or a date, and not what a quotation begins with."""
-
 MAX_DIGITS = 4
 DEFAULT_DECIMALS = 2
+_NEGATIVE = re.compile(r"(?<![^\s(\[])-(?=[\d,]*\.\d|\d[^()\[\]]*[)\]])")
+"""The hyphen before a decimal number, or before any number in brackets; of names and dates it is none."""
 
 NOTES = (
     "Missing is not zero. A sentence that the model could not be asked, or whose answer could not be read, is left "
@@ -151,57 +146,13 @@ def interval(low: float, high: float) -> str:
     return format_interval(low, high).replace("-", MINUS)
 
 
-class MinusSigns:
-    """Puts true minus signs before the numbers of results, in texts that quote them.
+def minus_signs(text: str) -> str:
+    """A sentence with true minus signs in place of the hyphens of its negative numbers.
 
-    Findings are data and have hyphens there. What else looks like a number below zero is of whoever asked (a value of W, an
-    option, a name) and stays as it was: a number is a result's if it has the same digits, as far as it is written, and a whole
-    number, which few results are, must stand in brackets besides.
+    Findings are data and have hyphens there. A whole number must stand in brackets, since others (an option, a value of W)
+    are of whoever asked.
     """
-
-    def __init__(self, results: Iterable[Result], names: Iterable[str] = ()) -> None:
-        """Collect the negative numbers of results; `names` and the results' groups stay unchanged."""
-        results = tuple(results)
-        numbers = chain.from_iterable(
-            (one.value, one.low, one.high, one.null_value, *one.extras.values()) for one in results
-        )
-        self._below_zero = {number for number in numbers if -math.inf < number < 0}
-        self._written: dict[str, set[float]] = {}
-        levels = chain(names, *(one.group.values() for one in results))
-        named = sorted({level for level in levels if "-" in level}, key=lambda name: (-len(name), name))
-        whole = "|".join(map(re.escape, named))
-        self._pattern = re.compile(
-            rf"(?<!\w)(?:{whole})(?!\w)|(?P<number>{_NEGATIVE})" if named else f"(?P<number>{_NEGATIVE})"
-        )
-
-    def put(self, text: str) -> str:
-        """Return the text with true minus signs."""
-        return self._pattern.sub(self._put_one, text) if self._below_zero else text
-
-    def leaves(self, text: str) -> bool:
-        """Whether the text has a negative number that is not of these results."""
-        return re.search(_NEGATIVE, self.put(text)) is not None
-
-    def _put_one(self, match: re.Match[str]) -> str:
-        written = match["number"]
-        return match[0] if written is None or not self._is_of_results(written, match) else written.replace("-", MINUS)
-
-    def _is_of_results(self, written: str, match: re.Match[str]) -> bool:
-        digits = written.replace(",", "")
-        mantissa, exponent, _ = digits.partition("e")
-        whole, point, decimals = mantissa.partition(".")
-        if exponent:
-            form = f".{len(decimals)}e"
-        elif point:
-            form = f".{len(decimals)}f"
-        else:
-            before = match.string[: match.start()]
-            if not any(before.count(opened) > before.count(closed) for opened, closed in ("()", "[]")):
-                return False
-            form = f".{max(2, len(whole) - 1)}g"
-        if form not in self._written:
-            self._written[form] = {float(format(number, form)) for number in self._below_zero}
-        return float(digits) in self._written[form]
+    return _NEGATIVE.sub(MINUS, text)
 
 
 def significant_decimals(size: float, digits: int = 2) -> int:
@@ -218,13 +169,52 @@ def significant(value: float) -> str:
 
 def slope(value: float) -> str:
     """A slope with its sign, to two decimals or, where it is smaller than those, to one significant digit."""
-    text = number(value, max(DEFAULT_DECIMALS, significant_decimals(value, digits=1)))
+    return signed(value, max(DEFAULT_DECIMALS, significant_decimals(value, digits=1)))
+
+
+def signed(value: float, decimals: int = DEFAULT_DECIMALS) -> str:
+    """A number with its sign, but for one that rounds to 0."""
+    text = number(value, decimals)
     return f"+{text}" if value > 0 and text.strip("0.") else text
 
 
 def correlation(r: float) -> str:
     """A correlation as papers print it: two decimals, no leading zero."""
     return number(r).replace("0.", ".", 1) if abs(r) < 0.995 else number(r)
+
+
+def equals(name: str, p: float) -> str:
+    """A p-value after its name: "p = .012", "q < .001"."""
+    text = probability(p)
+    return f"{name} {text}" if text.startswith("<") else f"{name} = {text}"
+
+
+def share(part: int, whole: int) -> str:
+    """A percentage that rounds neither to 0 nor to 100 unless it is exact."""
+    text = f"{100 * part / whole:.1f}".removesuffix(".0")
+    if text == "0" and part:
+        return "less than 0.1%"
+    return "more than 99.9%" if text == "100" and part < whole else f"{text}%"
+
+
+def decimals_of(results: Sequence[Result]) -> list[int]:
+    """Decimals of each value of a column: what half its interval needs in most rows, and more where that would show nothing."""
+
+    def wanted(result: Result, digits: int) -> int:
+        half = (result.high - result.low) / 2
+        if math.isfinite(half) and half > 0:
+            # An interval much narrower than its value (a mass that the sentences hardly move) would print noise.
+            return min(significant_decimals(half, digits), significant_decimals(result.value, MAX_DIGITS))
+        return significant_decimals(result.value, digits)
+
+    usual = sorted(wanted(result, 2) for result in results)[(len(results) - 1) // 2]  # the lower median
+    return [max(usual, wanted(result, 1)) for result in results]
+
+
+def in_brackets(low: float, high: float, decimals: int = DEFAULT_DECIMALS) -> str:
+    """An interval in brackets; an en dash where there is none."""
+    has = math.isfinite(low) and math.isfinite(high)
+    return f"[{number(low, decimals)}, {number(high, decimals)}]" if has else MISSING
 
 
 def probability(p: float) -> str:
@@ -245,3 +235,21 @@ def measure_title(measure: str) -> str:
 def spaced(name: str) -> str:
     """A name in code as words."""
     return name.replace("_", " ")
+
+
+FILTERS: Mapping[str, Callable[..., str]] = {
+    "num": number,
+    "signed": signed,
+    "significant": significant,
+    "interval": interval,
+    "brackets": in_brackets,
+    "p": probability,
+    "equals": equals,
+    "share": share,
+    "shortest": shortest,
+    "minus": minus_signs,
+    "count": lambda value: f"{value:,}",
+    "title": measure_title,
+    "spaced": spaced,
+}
+"""The filters of all Jinja templates: they alone write numbers."""

@@ -1,19 +1,17 @@
-"""What a report shows, as data: texts, tables and checklists."""
+"""What a report shows, as data: texts, tables, checklists, figures, and the page of all these."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, TypeAlias
 
-if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
+from undertow.report.formatting import NOTES
+from undertow.types import Finding, Result
 
-    Floats: TypeAlias = NDArray[np.float64]
-else:
-    # numpy takes longer to load than everything else that `undertow --help` needs.
-    Floats: TypeAlias = Any
+_TALL = 1.2
+"""A figure higher than this many times its width gets a printed page of its own."""
+_SVG_SIZE = re.compile(r'<svg\b[^>]*\bviewBox="[\d.]+ [\d.]+ ([\d.]+) ([\d.]+)"')
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +24,10 @@ class ReportTable:
         rows: cells, as text [row][column].
         about: what to keep in mind while reading it; "" for nothing.
         warning: what a reader must know before opening it, which folds the table away; "" for nothing.
+        bold: whether the value of each row is in bold [row]; () for none.
+
+    Raises:
+        ValueError: a row has not as many cells as the table has columns.
     """
 
     title: str
@@ -33,6 +35,11 @@ class ReportTable:
     rows: Sequence[Sequence[str]]
     about: str = ""
     warning: str = ""
+    bold: Sequence[bool] = ()
+
+    def __post_init__(self) -> None:
+        if any(len(row) != len(self.columns) for row in self.rows):
+            raise ValueError(f"every row of {self.title!r} has a cell for each of its {len(self.columns)} columns")
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +52,9 @@ class ChecklistTest:
         n: cases that it was tried in.
         failed: those in which it did not hold.
         examples: some of the failures, each a text of its own; lines are kept.
+
+    Raises:
+        ValueError: it failed in more cases than there were.
     """
 
     name: str
@@ -52,6 +62,10 @@ class ChecklistTest:
     n: int
     failed: int
     examples: Sequence[str] = ()
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.failed <= self.n:
+            raise ValueError(f"{self.name!r} failed in {self.failed} of {self.n} cases, which cannot be")
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +78,9 @@ class Checklist:
         columns: types of test.
         cells: the tests of each capability and type; a pair that is not here has none.
         about: what to keep in mind while reading it; "" for nothing.
+
+    Raises:
+        ValueError: it has tests of what is none of its rows and columns.
     """
 
     title: str
@@ -71,6 +88,11 @@ class Checklist:
     columns: Sequence[str]
     cells: Mapping[tuple[str, str], Sequence[ChecklistTest]]
     about: str = ""
+
+    def __post_init__(self) -> None:
+        for row, column in self.cells:
+            if row not in self.rows or column not in self.columns:
+                raise ValueError(f"{self.title!r} has tests of {(row, column)}, which is none of its rows and columns")
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,3 +124,132 @@ class ReportText:
     tables: Sequence[ReportTable] = ()
     matrices: Sequence[Checklist] = ()
     of_words: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class PageFigure:
+    """A figure as the page holds it.
+
+    Attributes:
+        name: what it is called.
+        svg: an SVG document, which the page shows as an image, so that nothing in it can run.
+        caption: what to see in it.
+        alt: what it shows, for those who cannot see it.
+    """
+
+    name: str
+    svg: str
+    caption: str
+    alt: str
+
+    @property
+    def is_tall(self) -> bool:
+        """Whether it needs more height than others to be read where it is printed."""
+        size = _SVG_SIZE.search(self.svg)
+        return size is not None and float(size[2]) > _TALL * float(size[1])
+
+
+@dataclass(frozen=True, slots=True)
+class PageAssumption:
+    """An assumption of the findings.
+
+    Attributes:
+        claim: what has to be so.
+        holds: whether the graph grants it; None where it is not for a graph to say.
+        said: the same in words.
+        reason: the path or the arrows that it comes of.
+    """
+
+    claim: str
+    holds: bool | None
+    said: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class PageAssumptions:
+    """What the findings of an audit rest on under the causal graph that it names.
+
+    Attributes:
+        kind: what kind of findings they are.
+        graph: the graph's text.
+        about: sentences that say which graph it is and what its nodes are.
+        summary: how many assumptions there are, and how many of them are granted.
+        assumptions: what all findings rest on that are of this kind.
+        caveat: what such a finding carries where an assumption is not granted; "" where all are.
+        figure: the graph, drawn.
+    """
+
+    kind: str
+    graph: str
+    about: Sequence[str]
+    summary: str
+    assumptions: Sequence[PageAssumption]
+    caveat: str = ""
+    figure: PageFigure | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class PagePrecision:
+    """What the reduced precision of a run costs it.
+
+    Attributes:
+        sentences: effects of the precision, a sentence each.
+        could_change: findings that could change in float32, by their texts; also some that are not there.
+        table: results of a sample in both precisions; None where it could not be read again.
+    """
+
+    sentences: Sequence[str]
+    could_change: Sequence[str] = ()
+    table: ReportTable | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """Content of a report; all of it is plain text, never markup.
+
+    Attributes:
+        title: the name of the audit.
+        lead: one sentence that says what was done and what came of it.
+        findings: in any order; the page tells the strongest first, and what was not found after what was.
+        results: the numbers, one table for each measure.
+        figures: in the order to be shown.
+        matrices: checklists, after the figures.
+        tables: tables of the audit's own, between these and the numbers; one with a warning stays closed until it is opened.
+        questions: sentences that say what was asked.
+        examples: some of the sentences that were asked.
+        identity: the identity of the model, row by row.
+        notes: what the numbers rest on and what they do not show.
+        command: the shell command that repeats the audit.
+        python: the same in Python.
+        provenance: versions, hashes, seed, timing, machine, row by row.
+        null_prefix: what stands before a measure's neutral value.
+        causal_assumptions: what the findings rest on, for an audit that names a graph; None for others.
+        precision: what its precision costs a run that had less than float32; None for others.
+        basis: what a finding rests on beside the results that it tells, row by row, by the finding's text.
+        nothing: what stands where findings would, if not that no effect was found.
+        titles: titles of measures that this package does not know by name.
+        glossary: meanings of these, and of group keys and further numbers that it does not know by name.
+    """
+
+    title: str
+    lead: str
+    findings: Sequence[Finding]
+    results: Sequence[Result]
+    figures: Sequence[PageFigure] = ()
+    questions: Sequence[str] = ()
+    examples: Sequence[str] = ()
+    identity: Mapping[str, str] = field(default_factory=dict)
+    notes: Sequence[str] = NOTES
+    command: str = ""
+    python: str = ""
+    provenance: Mapping[str, str] = field(default_factory=dict)
+    titles: Mapping[str, str] = field(default_factory=dict)
+    glossary: Mapping[str, str] = field(default_factory=dict)
+    null_prefix: str = "no bias would give"
+    tables: Sequence[ReportTable] = ()
+    matrices: Sequence[Checklist] = ()
+    causal_assumptions: PageAssumptions | None = None
+    precision: PagePrecision | None = None
+    basis: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    nothing: str = ""

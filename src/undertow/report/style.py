@@ -1,4 +1,4 @@
-"""A drawing: a figure with its caption and alt text, written to files that are byte-identical on every machine."""
+"""The one style of all figures, their colours and fonts, and drawings as files that are byte-identical on every machine."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import threading
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -16,7 +17,6 @@ from typing import Any
 
 import matplotlib as mpl
 from matplotlib import font_manager
-from matplotlib.colors import to_hex, to_rgb
 from matplotlib.figure import Figure
 from matplotlib.text import Text
 
@@ -24,32 +24,54 @@ from undertow.errors import UndertowError
 
 PNG_DPI = 160
 MAX_STEM_LENGTH = 80
-TEXT_CONTRAST = 4.5
-"""Minimum text contrast of WCAG 2 (AA)."""
+WIDTH_IN = 8.0
+
+COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#8A8A8A")
+"""Okabe and Ito's colours, distinct without full colour vision; grey instead of their yellow, which is too pale on white."""
+MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
+INK, GREY, PALE, GRID = "#222222", "#6b6b6b", "#f5f5f5", "#e4e4e4"
+BLUE_TEXT, ORANGE_TEXT = COLOURS[0], "#b04d00"
+"""The first two colours for words: both have a contrast of 4.5 or more on white (WCAG 2, AA)."""
+TITLE_SIZE, TEXT_SIZE, SMALL_SIZE = 11.0, 8.5, 8.0
 
 _FAMILY = "DejaVu Sans"
 """Bundled with matplotlib, so lines break at the same positions on every machine."""
-
-_INK = "#222222"
 _STYLE: dict[str, Any] = {
+    "axes.axisbelow": True,
     "axes.edgecolor": "#8a8a8a",
-    "axes.labelcolor": _INK,
+    "axes.formatter.useoffset": False,
+    "axes.labelcolor": INK,
+    "axes.labelsize": SMALL_SIZE,
+    "axes.spines.left": False,
     "axes.spines.right": False,
     "axes.spines.top": False,
+    "axes.titlelocation": "left",
+    "axes.titlesize": TEXT_SIZE,
+    "axes.titleweight": "bold",
     "figure.dpi": 100,
     "figure.facecolor": "white",
-    "font.size": 8.5,
+    "font.size": SMALL_SIZE,
+    "grid.color": GRID,
+    "grid.linewidth": 0.7,
+    "legend.borderaxespad": 0,
+    "legend.borderpad": 0,
+    "legend.frameon": False,
+    "lines.solid_capstyle": "butt",
     "svg.hashsalt": "undertow",
-    "text.color": _INK,
+    "text.color": INK,
     "text.parse_math": False,  # a dollar sign in a model's or a group's name is a dollar sign
     "text.usetex": False,
     "xtick.color": "#8a8a8a",
-    "xtick.labelcolor": _INK,
+    "xtick.labelcolor": INK,
+    "xtick.labelsize": SMALL_SIZE,
     "ytick.color": "#8a8a8a",
-    "ytick.labelcolor": _INK,
+    "ytick.labelcolor": INK,
+    "ytick.labelsize": SMALL_SIZE,
+    "ytick.major.size": 0,
 }
 _ONE_AT_A_TIME = threading.RLock()
 """matplotlib's settings are global, so two threads must not draw under them at once."""
+_width_in: ContextVar[float] = ContextVar("width_in", default=WIDTH_IN)
 
 _RESERVED_ON_WINDOWS = re.compile(r"con|prn|aux|nul|com\d|lpt\d")
 
@@ -69,6 +91,34 @@ class Drawing:
     figure: Figure
     caption: str
     alt: str
+
+
+@contextmanager
+def figure_width(inches: float) -> Iterator[None]:
+    """Draw figures of this width instead of 8 inches; 3.3 is a journal's column."""
+    token = _width_in.set(inches)
+    try:
+        yield
+    finally:
+        _width_in.reset(token)
+
+
+def current_width() -> float:
+    """How wide a figure is drawn now, in inches."""
+    return _width_in.get()
+
+
+def style_of(place: int) -> dict[str, Any]:
+    """Colour and marker of a group. Past eight groups the pairs shift, so that none comes twice before 64."""
+    marker = MARKERS[(place + place // len(COLOURS)) % len(MARKERS)]
+    size = {"*": 8.0, "D": 4.8, "s": 5.0}.get(marker, 5.8)  # so that all look equally large
+    return {
+        "color": COLOURS[place % len(COLOURS)],
+        "marker": marker,
+        "markersize": size,
+        "markeredgecolor": "white",
+        "markeredgewidth": 0.6,
+    }
 
 
 def save_drawing(drawing: Drawing, folder: Path) -> None:
@@ -98,12 +148,10 @@ def write_figure(drawing: Drawing, out: Path) -> None:
 
 def svg_text(drawing: Drawing) -> str:
     """The drawing as an SVG document."""
-    written = _written(drawing.figure)
     out = io.BytesIO()
-    with lettering(written):
-        mpl.rcParams["svg.fonttype"] = "none" if _unlettered(written) else "path"
-        no_date = dict.fromkeys(("Date", "Creator", "Format", "Type"))
-        drawing.figure.savefig(out, format="svg", metadata=no_date)
+    with lettering(_written(drawing.figure)):
+        mpl.rcParams["svg.fonttype"] = "none" if signs_as_boxes(drawing) else "path"
+        drawing.figure.savefig(out, format="svg", metadata=dict.fromkeys(("Date", "Creator", "Format", "Type")))
     return out.getvalue().decode()
 
 
@@ -130,26 +178,6 @@ def file_stem(name: str) -> str:
     return f"{kept or 'drawing'}-{mark}"
 
 
-def luminance(colour: Any) -> float:
-    """Relative luminance of a colour as WCAG 2 defines it, from 0 (black) to 1 (white)."""
-    linear = [part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in to_rgb(colour)]
-    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
-
-
-def contrast(one: Any, other: Any) -> float:
-    """Contrast of two colours as WCAG 2 defines it, from 1 (none) to 21."""
-    dark, light = sorted((luminance(one), luminance(other)))
-    return (light + 0.05) / (dark + 0.05)
-
-
-@cache
-def as_ink(colour: str) -> str:
-    """A colour of lines and dots, as dark as its words must be to be read on white."""
-    shares = (share / 100 for share in range(100, -1, -1))
-    inks = (to_hex([share * part for part in to_rgb(colour)]) for share in shares)
-    return next(ink for ink in inks if contrast(ink, "white") >= TEXT_CONTRAST)
-
-
 @contextmanager
 def lettering(text: str) -> Iterator[None]:
     """Draw under the project's style, with fonts for the signs of this text, whatever the user's own settings.
@@ -159,50 +187,41 @@ def lettering(text: str) -> Iterator[None]:
     with _ONE_AT_A_TIME, mpl.rc_context(), warnings.catch_warnings():
         warnings.filterwarnings("ignore", message=r"Glyph \d+ .*missing from")
         mpl.rcdefaults()
-        mpl.rcParams.update(_STYLE | {"font.family": _families(text)})
+        mpl.rcParams.update(_STYLE | {"font.family": _fonts_for(text)[0]})
         yield
+
+
+def signs_as_boxes(drawing: Drawing) -> str:
+    """The characters that no installed font has: a PNG shows boxes for them, an SVG uses the reader's fonts."""
+    return "".join(map(chr, sorted(_fonts_for(_written(drawing.figure))[1])))
 
 
 def _written(figure: Figure) -> str:
     return "".join(text.get_text() for text in figure.findobj(Text))
 
 
-def _families(text: str) -> list[str]:
-    """The project's font, and after it the fonts of this machine that have the signs it lacks."""
-    families, lacking = [_FAMILY], _beyond_own_font(text)
+def _fonts_for(text: str) -> tuple[list[str], frozenset[int]]:
+    """The project's font, after it the installed fonts that have the signs it lacks, and the signs that none has."""
+    families = [_FAMILY]
+    lacking = frozenset(ord(sign) for sign in text if not sign.isspace()) - _signs(font_manager.findfont(_FAMILY))
     for name, path in _installed_fonts() if lacking else ():
-        covered = lacking & _signs(path)
-        if covered:
+        if lacking & _signs(path):
             families.append(name)
-            lacking = lacking - covered
-        if not lacking:
-            break
-    return families
-
-
-def _unlettered(text: str) -> bool:
-    """Whether some sign of the text is in no font of this machine."""
-    lacking = _beyond_own_font(text)
-    paths = dict(_installed_fonts()) if lacking else {}
-    return bool(lacking.difference(*(_signs(paths[name]) for name in _families(text) if name in paths)))
-
-
-def _beyond_own_font(text: str) -> frozenset[int]:
-    own = font_manager.findfont(_FAMILY)
-    return frozenset(ord(sign) for sign in set(text) if not sign.isspace()) - _signs(own)
+            lacking = lacking - _signs(path)
+    return families, lacking
 
 
 @cache
 def _installed_fonts() -> Sequence[tuple[str, str]]:
     """Name and file of one upright font for each installed family, by name."""
-    upright = [
-        font
+    upright = {
+        font.name: font.fname
         for font in font_manager.fontManager.ttflist
         if font.style == "normal"
         and font.weight in {400, "normal", "regular"}
         and not font.name.startswith("Last Resort")
-    ]
-    return sorted({font.name: font.fname for font in upright}.items())
+    }
+    return sorted(upright.items())
 
 
 @cache

@@ -11,7 +11,7 @@ from html import escape
 from pathlib import Path
 
 from undertow.errors import on_one_line
-from undertow.report.formatting import MinusSigns, number
+from undertow.report.formatting import minus_signs, number
 from undertow.types import Finding, Result
 
 MAX_FINDINGS, MAX_RESULTS = 10, 40
@@ -41,7 +41,7 @@ def run_html(head: str, findings: Sequence[Finding], results: Sequence[Result], 
 
 
 def _finding_html(finding: Finding) -> str:
-    text = escape(MinusSigns(finding.results).put(finding.text))
+    text = escape(minus_signs(finding.text))
     return f"<b>{text}</b>" if finding.significant else text
 
 

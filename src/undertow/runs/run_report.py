@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from undertow.report.formatting import NOTES, number, reading_caveats
-from undertow.report.model import ReportText
-from undertow.report.page import Page, PageAssumptions, PageFigure, PagePrecision, render_page
+from undertow.report.model import Page, PageAssumptions, PageFigure, PagePrecision, ReportText
+from undertow.report.page import render_page
 from undertow.runs.folder.storage import Record, csv_of
 from undertow.types import Finding, Result
 

@@ -21,9 +21,9 @@ from undertow.lab.verification.metrics import (
     find,
 )
 from undertow.lab.verification.paragraphs import paragraphs
-from undertow.report.formatting import MISSING, NOTES, MinusSigns, number, probability, shortest
-from undertow.report.model import ReportTable
-from undertow.report.page import Page, PageFigure, render_page
+from undertow.report.formatting import MISSING, NOTES, minus_signs, number, probability, shortest
+from undertow.report.model import Page, PageFigure, ReportTable
+from undertow.report.page import render_page
 from undertow.runs.folder.storage import Record, csv_of
 from undertow.types import MIN_WIDTH, Finding, Result
 
@@ -123,7 +123,10 @@ def page_of(verification: Verification, pictures: Sequence[PageFigure]) -> Page:
     promises = ReportTable(
         "What the audit promises",
         ("promise", "target", "value", "kept"),
-        [(what, target, value, "yes" if met else "no") for what, target, value, met in _verdicts(verification)],
+        [
+            (what, target, minus_signs(value), "yes" if met else "no")
+            for what, target, value, met in verification.verdicts
+        ],
         " ".join(too_few),
     )
     uncounted = _uncounted_models(verification.models)
@@ -168,7 +171,7 @@ def _said(verification: Verification) -> dict[str, list[str]]:
         along=lambda measure: " and ".join(along(results, measure)),
         steps=STEPS,
         min_width=MIN_WIDTH,
-        verdicts=_verdicts(verification),
+        verdicts=verification.verdicts,
         n_models=n_models,
         n_lost=n_models - models.loc[models["left_out"] == "", "model"].nunique(),
         n_kept=sum(met for *_, met in verification.verdicts),
@@ -183,12 +186,6 @@ def _said(verification: Verification) -> dict[str, list[str]]:
         n_unbiased=_n_unbiased(results),
         min_unbiased=MIN_UNBIASED_MODELS,
     )
-
-
-def _verdicts(verification: Verification) -> list[Verdict]:
-    """Each with its value as the other numbers of the page look."""
-    signs = MinusSigns(verification.results)
-    return [(what, target, signs.put(value), met) for what, target, value, met in verification.verdicts]
 
 
 def _n_unbiased(results: Sequence[Result]) -> int:

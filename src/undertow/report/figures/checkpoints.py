@@ -9,24 +9,12 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import MaxNLocator, NullLocator
+from matplotlib.ticker import FixedLocator, FuncFormatter, MaxNLocator, NullLocator
 
 from undertow.errors import UndertowError
-from undertow.report.figures.covariate_curve import style_of, text_width_px
+from undertow.report.figures.sheet import Sheet, amount, even_ticks, fitted, padded
 from undertow.report.formatting import plain, shortened, significant
-from undertow.report.layout import (
-    EDGE_PX,
-    GREY,
-    GRID,
-    SMALL_SIZE,
-    TEXT_SIZE,
-    Sheet,
-    amount,
-    even_ticks,
-    height_px,
-    line_px,
-)
-from undertow.report.style import lettering
+from undertow.report.style import GREY, INK, SMALL_SIZE, TEXT_SIZE, lettering, style_of
 from undertow.types import Floats
 
 if TYPE_CHECKING:
@@ -35,10 +23,7 @@ if TYPE_CHECKING:
 MAX_PANELS = 8
 NO_GROUP = "all"
 _COLUMNS = ("step", "measure", "group", "value", "low", "high", "unit", "null_value")
-_ONE_PX, _MIN_PX, _ALL_PX = 320.0, 125.0, 700.0
-_GAP_PX = 12
-_BELOW_PX = 46
-"""From the last panel to the small print, for the ticks and what they are."""
+_ONE_IN, _MIN_IN, _ALL_IN = 3.2, 1.25, 7.0
 _FACTOR = 100
 """Steps that span this factor, most of them early, are drawn by factors of ten."""
 
@@ -73,18 +58,33 @@ def trajectory(points: pd.DataFrame, *, title: str) -> Figure:
         title: broken into lines where it is too long.
 
     Returns:
-        A figure 800 pixels wide at 100 dots per inch, as high as its panels need.
+        A figure as high as its panels need.
 
     Raises:
         UndertowError: a column is missing, there is no row, or a group has two values of a measure at one step.
     """
     measures = _measures(points)
     drawn, groups = measures[:MAX_PANELS], list(dict.fromkeys(points["group"].astype(str)))
-    words = [title, *groups, *(measure.title + measure.unit for measure in measures)]
-    with lettering("".join(words)):
-        sheet = Sheet(title, _lead(drawn), _foot(measures))
-        _draw(sheet, drawn, groups, np.unique(points["step"].to_numpy(dtype=np.float64)))
-        return sheet.figure
+    lead = ["Each measure by training step, with 95% interval."]
+    if any(measure.null_values for measure in drawn):
+        lead.append("Dotted: what no bias would give.")
+    if any(np.isnan(course.value).any() for measure in drawn for course in measure.courses.values()):
+        lead.append("Cross: no value at that step.")
+    with lettering("".join([title, *groups, *(measure.title + measure.unit for measure in measures)])):
+        sheet = Sheet(title, " ".join(lead), _left_out(measures))
+        if groups != [""]:
+            sheet.key_of_groups(groups, NO_GROUP)
+        (column,) = sheet.subplots(len(drawn), sharex=True, squeeze=False).T
+        for axes, measure in zip(column, drawn, strict=True):
+            width = sheet.inner_in - 0.6
+            axes.set_title(fitted(measure.title, 0.62 * width, TEXT_SIZE, "bold"))
+            axes.set_title(
+                fitted(measure.unit, 0.35 * width), loc="right", size=SMALL_SIZE, color=GREY, weight="normal"
+            )
+            _draw_courses(axes, measure, groups)
+        _scale_steps(column[-1], np.unique(points["step"].to_numpy(dtype=np.float64)))
+        panel_in = max(_MIN_IN, min(_ONE_IN, _ALL_IN / len(drawn)))
+        return sheet.finish(column, len(drawn) * panel_in)
 
 
 def describe_trajectory(points: pd.DataFrame) -> str:
@@ -92,35 +92,29 @@ def describe_trajectory(points: pd.DataFrame) -> str:
     measures = _measures(points)
     steps = sorted(set(points["step"].astype(int)))
     span = f"{len(steps)} training steps from {steps[0]} to {steps[-1]}" if len(steps) > 1 else f"step {steps[0]} alone"
-    sentences = [
-        " ".join([_titled(measure) + ":", "; ".join(_describe(*one) for one in measure.courses.items()) + "."])
-        for measure in measures[:MAX_PANELS]
-    ]
-    return " ".join([f"Measures at {span}.", *sentences, *_foot(measures)])
+    sentences = [f"Measures at {span}."]
+    for measure in measures[:MAX_PANELS]:
+        unit = f" ({plain(measure.unit)})" if plain(measure.unit) else ""
+        nothing = f", {significant(measure.null_values[0])} without bias" if len(measure.null_values) == 1 else ""
+        each = "; ".join(_describe(*one) for one in measure.courses.items())
+        sentences.append(f"{plain(measure.title)}{unit}{nothing}: {each}.")
+    return " ".join([*sentences, *_left_out(measures)])
 
 
 def _describe(group: str, course: _Trajectory) -> str:
     name, known = plain(group) or NO_GROUP, np.flatnonzero(np.isfinite(course.value))
     if not known.size:
         return f"{name} has no value"
-    ends = [_describe_point(course, int(place)) for place in dict.fromkeys((known[0], known[-1]))]
+    ends = []
+    for place in dict.fromkeys((int(known[0]), int(known[-1]))):
+        low, high = course.low[place], course.high[place]
+        interval = f" ({significant(low)} to {significant(high)})" if math.isfinite(low) and math.isfinite(high) else ""
+        ends.append(f"{significant(course.value[place])}{interval} at step {course.steps[place]:.0f}")
     seen = course.value[known]
     span = f", between {significant(seen.min())} and {significant(seen.max())}" if known.size > 2 else ""
     none = course.steps[~np.isfinite(course.value)]
     lost = f", no value at step {', '.join(f'{step:.0f}' for step in none)}" if none.size else ""
     return f"{name} {' to '.join(ends)}{span}{lost}"
-
-
-def _describe_point(course: _Trajectory, place: int) -> str:
-    low, high = course.low[place], course.high[place]
-    interval = f" ({significant(low)} to {significant(high)})" if math.isfinite(low) and math.isfinite(high) else ""
-    return f"{significant(course.value[place])}{interval} at step {course.steps[place]:.0f}"
-
-
-def _titled(measure: _Measure) -> str:
-    unit = f" ({plain(measure.unit)})" if plain(measure.unit) else ""
-    null_value = f", {significant(measure.null_values[0])} without bias" if len(measure.null_values) == 1 else ""
-    return f"{plain(measure.title)}{unit}{null_value}"
 
 
 def _measures(points: pd.DataFrame) -> list[_Measure]:
@@ -139,122 +133,27 @@ def _measures(points: pd.DataFrame) -> list[_Measure]:
     trajectories = []
     for title, rows in points.groupby("measure", sort=False):
         null_value = rows["null_value"].to_numpy(dtype=np.float64)
-        trajectories.append(
-            _Measure(
-                title=str(title),
-                unit=", ".join(dict.fromkeys(unit for unit in rows["unit"].astype(str) if unit)),
-                null_values=[float(value) for value in np.unique(null_value[np.isfinite(null_value)])],
-                courses={str(group): _course(part) for group, part in rows.groupby("group", sort=False)},
-            )
-        )
+        courses = {}
+        for group, part in rows.groupby("group", sort=False):
+            ordered = part.sort_values("step")[["step", "value", "low", "high"]].to_numpy(dtype=np.float64)
+            courses[str(group)] = _Trajectory(*np.where(np.isfinite(ordered), ordered, np.nan).T)
+        unit = ", ".join(dict.fromkeys(unit for unit in rows["unit"].astype(str) if unit))
+        nothing = [float(value) for value in np.unique(null_value[np.isfinite(null_value)])]
+        trajectories.append(_Measure(str(title), unit, nothing, courses))
     return trajectories
 
 
-def _course(rows: pd.DataFrame) -> _Trajectory:
-    ordered = rows.sort_values("step")[["step", "value", "low", "high"]].to_numpy(dtype=np.float64)
-    return _Trajectory(*np.where(np.isfinite(ordered), ordered, np.nan).T)
-
-
-def _lead(measures: Sequence[_Measure]) -> str:
-    said = ["Each measure by training step, with 95% interval."]
-    if any(measure.null_values for measure in measures):
-        said.append("Dotted: what no bias would give.")
-    if any(np.isnan(course.value).any() for measure in measures for course in measure.courses.values()):
-        said.append("Cross: no value at that step.")
-    return " ".join(said)
-
-
-def _foot(measures: Sequence[_Measure]) -> list[str]:
+def _left_out(measures: Sequence[_Measure]) -> list[str]:
     left_out = [shortened(plain(measure.title), 60) for measure in measures[MAX_PANELS:]]
     if not left_out:
         return []
     return [f"{MAX_PANELS} of {len(measures)} measures are shown, {len(left_out)} left out: {', '.join(left_out)}."]
 
 
-def _draw(sheet: Sheet, measures: Sequence[_Measure], groups: Sequence[str], steps: Floats) -> None:
-    legend = sheet.group_legend(groups, NO_GROUP) if groups != [""] else None
-    legend_px = height_px(legend) + 10 if legend else 0.0
-    name_px = line_px(TEXT_SIZE) + 6
-    panel_px = max(_MIN_PX, min(_ONE_PX, _ALL_PX / len(measures)))
-    top = sheet.settle(legend_px + len(measures) * (name_px + panel_px + _GAP_PX) - _GAP_PX + _BELOW_PX)
-    if legend:
-        sheet.put(legend, EDGE_PX, top)
-    ranges = [_range(measure) for measure in measures]
-    ticks = [even_ticks(*ends, most=4) for ends in ranges]
-    left = (
-        EDGE_PX + 10 + max(text_width_px(sheet.figure, text, SMALL_SIZE) for named in ticks for text in named.values())
-    )
-    width_px = sheet.width_px - left - 2 * EDGE_PX
-    top -= legend_px
-    for place, measure in enumerate(measures):
-        _write_name(sheet, measure, left, top - 0.8 * line_px(TEXT_SIZE), width_px)
-        axes = sheet.axes(left, top - name_px - panel_px, width_px, panel_px)
-        axes.set_ylim(*ranges[place])
-        axes.set_yticks(list(ticks[place]), list(ticks[place].values()))
-        axes.yaxis.grid(visible=True, color=GRID, linewidth=0.7)
-        _scale_steps(axes, steps, named=place == len(measures) - 1)
-        _draw_courses(axes, measure, groups)
-        top -= name_px + panel_px + _GAP_PX
-
-
-def _write_name(sheet: Sheet, measure: _Measure, x_px: float, y_px: float, width_px: float) -> None:
-    unit = sheet.fit(plain(measure.unit), width_px / 3)
-    unit_px = text_width_px(sheet.figure, unit, SMALL_SIZE, "normal") + 10 if unit else 0.0
-    name = sheet.fit(plain(measure.title), width_px - unit_px, TEXT_SIZE, "bold")
-    sheet.write(x_px, y_px, name, size=TEXT_SIZE, weight="bold", va="baseline")
-    sheet.write(
-        x_px + text_width_px(sheet.figure, name, TEXT_SIZE) + 8, y_px, unit, size=SMALL_SIZE, color=GREY, va="baseline"
-    )
-
-
-def _range(measure: _Measure) -> tuple[float, float]:
-    """Ends of the y axis: around every value, interval and neutral value, with room below for crosses."""
-    seen = [array for course in measure.courses.values() for array in (course.value, course.low, course.high)]
-    ends = np.concatenate([*seen, np.array(measure.null_values)])
-    ends = ends[np.isfinite(ends)]
-    low, high = (float(ends.min()), float(ends.max())) if ends.size else (0.0, 1.0)
-    span = high - low or abs(high) or 1.0
-    rows = sum(bool(np.isnan(course.value).any()) for course in measure.courses.values())
-    return low - (0.08 + min(0.07 * rows, 0.4)) * span, high + 0.08 * span
-
-
-def _scale_steps(axes: Axes, steps: Floats, named: bool) -> None:
-    first, last = float(steps[0]), float(steps[-1])
-    if _by_factors(steps):
-        least = float(steps[steps > 0][0])
-        axes.set_xscale("symlog", linthresh=least, linscale=0.4)
-        axes.set_xlim(-0.1 * least if first <= 0 else 0.8 * first, 1.25 * last)
-        decades = range(math.ceil(math.log10(least)), math.floor(math.log10(last)) + 1)
-        ticks = [*([0.0] if first <= 0 else []), *(10.0**decade for decade in decades)]
-    else:
-        margin = 0.03 * (last - first) or 1.0
-        axes.set_xlim(first - margin, last + margin)
-        ticks_in_range = (
-            MaxNLocator(nbins=8, steps=[1, 2, 2.5, 5, 10], integer=True).tick_values(first, last)
-            if last > first
-            else [first]
-        )
-        ticks = [float(step) for step in ticks_in_range if first - margin <= step <= last + margin]
-    axes.set_xticks(ticks, [_step(tick) for tick in ticks] if named else [""] * len(ticks))
-    axes.xaxis.set_minor_locator(NullLocator())
-    if named:
-        axes.set_xlabel("training step", size=TEXT_SIZE)
-
-
-def _by_factors(steps: Floats) -> bool:
-    positive = steps[steps > 0]
-    return positive.size > 3 and positive[-1] / positive[0] >= _FACTOR and np.median(positive) < positive[-1] / 10
-
-
-def _step(step: float) -> str:
-    """Format a step in short form if that is exact."""
-    short = amount(step) if step > 0 else ""
-    return short if step >= 1000 and step == float(f"{step:.3g}") else f"{step:.0f}"
-
-
 def _draw_courses(axes: Axes, measure: _Measure, groups: Sequence[str]) -> None:
     for null_value in measure.null_values:
-        axes.axhline(null_value, color="#333333", linewidth=1.0, linestyle=":", zorder=1.5)
+        axes.axhline(null_value, color=INK, linewidth=1.0, linestyle=":", zorder=1.5)
+    seen = [array for course in measure.courses.values() for array in (course.value, course.low, course.high)]
     rows_of_crosses = 0
     for place, group in enumerate(groups):
         if group not in measure.courses:
@@ -267,12 +166,20 @@ def _draw_courses(axes: Axes, measure: _Measure, groups: Sequence[str]) -> None:
         axes.plot(course.steps, course.value, linewidth=1.5, zorder=4, **look)
         lost = course.steps[np.isnan(course.value)]
         if lost.size:
-            height = 0.06 + 0.06 * rows_of_crosses
-            cross = {"marker": "x", "markersize": 4.5, "markeredgewidth": 1.2, "color": look["color"]}
-            axes.plot(
-                lost, [height] * lost.size, linestyle="none", transform=axes.get_xaxis_transform(), zorder=5, **cross
-            )
             rows_of_crosses += 1
+            cross = {
+                "marker": "x",
+                "markersize": 4.5,
+                "markeredgewidth": 1.2,
+                "color": look["color"],
+                "linestyle": "none",
+            }
+            at_foot = axes.get_xaxis_transform()
+            axes.plot(lost, [0.06 * rows_of_crosses] * lost.size, transform=at_foot, zorder=5, **cross)
+    low, high = padded(np.concatenate([*seen, np.array(measure.null_values)]), air=0.08)
+    axes.set_ylim(low - min(0.07 * rows_of_crosses, 0.4) * (high - low), high)
+    axes.yaxis.set_major_locator(even_ticks(4))
+    axes.grid(axis="y")
 
 
 def _alone(course: _Trajectory) -> Floats:
@@ -280,3 +187,29 @@ def _alone(course: _Trajectory) -> Floats:
     has = np.isfinite(course.low) & np.isfinite(course.high)
     beside = np.concatenate([[False], has, [False]])
     return np.asarray(has & ~beside[:-2] & ~beside[2:])
+
+
+def _scale_steps(axes: Axes, steps: Floats) -> None:
+    """Even steps, or factors of ten where most steps are early and they span a factor of 100."""
+    first, last, positive = float(steps[0]), float(steps[-1]), steps[steps > 0]
+    if positive.size > 3 and positive[-1] / positive[0] >= _FACTOR and np.median(positive) < positive[-1] / 10:
+        least = float(positive[0])
+        axes.set_xscale("symlog", linthresh=least, linscale=0.4)
+        axes.set_xlim(-0.1 * least if first <= 0 else 0.8 * first, 1.25 * last)
+        decades = range(math.ceil(math.log10(least)), math.floor(math.log10(last)) + 1)
+        axes.xaxis.set_major_locator(
+            FixedLocator([*([0.0] if first <= 0 else []), *(10.0**decade for decade in decades)])
+        )
+    else:
+        axes.set_xlim(*padded(steps, air=0.03))
+        one = FixedLocator([first])
+        axes.xaxis.set_major_locator(MaxNLocator(6, steps=[1, 2, 2.5, 5, 10], integer=True) if last > first else one)
+    axes.xaxis.set_minor_locator(NullLocator())
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda step, _: _step(step)))
+    axes.set_xlabel("training step")
+
+
+def _step(step: float) -> str:
+    """A step in short form if that is exact."""
+    short = amount(step) if step > 0 else ""
+    return short if step >= 1000 and step == float(f"{step:.3g}") else f"{step:.0f}"

@@ -5,18 +5,16 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
-from matplotlib.axes import Axes
+import numpy as np
 from matplotlib.ticker import NullLocator
 
 from undertow.errors import UndertowError
-from undertow.report.figures.covariate_curve import style_of, text_width_px
+from undertow.report.figures.sheet import Sheet, even_ticks, fitted
 from undertow.report.formatting import plain, significant
-from undertow.report.layout import EDGE_PX, GRID, SMALL_SIZE, TEXT_SIZE, Sheet, even_ticks, height_px, line_px
-from undertow.report.style import Drawing, lettering
+from undertow.report.style import INK, TEXT_SIZE, Drawing, lettering, style_of
 
-_PANEL_PX, _GAP_PX, _BELOW_PX = 240.0, 26.0, 40.0
+_PANEL_IN = 2.4
 LEAD = (
     "Smallest change from the first value of a list to the last, in percentage points, that is found (p < .05) in 8 of 10 runs; "
     "one line for each number of values. Ring: the design as it stands."
@@ -44,62 +42,47 @@ def draw_power(name: str, curves: Sequence[Curve]) -> Drawing:
     Raises:
         UndertowError: there is no change to draw.
     """
-    if not any(math.isfinite(change) for curve in curves for change in curve.changes.values()):
+    found = [change for curve in curves for change in curve.changes.values() if math.isfinite(change)]
+    if not found:
         raise UndertowError("the curve cannot be drawn: no design has a change that is found")
     title = f"What {name} can find"
     with lettering("".join([title, *(curve.title for curve in curves)])):
         sheet = Sheet(title, LEAD)
-        _draw(sheet, curves)
-    return Drawing(name, sheet.figure, LEAD, describe_power(curves))
+        numbers = sorted({values for curve in curves for _, values in curve.changes})
+        sheet.key_of_groups([f"{values} values" for values in numbers])
+        (column,) = sheet.subplots(len(curves), sharey=True, squeeze=False).T
+        for axes, curve in zip(column, curves, strict=True):
+            sentences = sorted({design[0] for design in curve.changes})
+            for values in sorted({design[1] for design in curve.changes}):
+                along = [curve.changes[at, values] for at in sentences]
+                axes.plot(sentences, along, linewidth=1.5, zorder=3, **style_of(numbers.index(values)))
+            axes.scatter(
+                [curve.own[0]],
+                [curve.changes[curve.own]],
+                s=120,
+                facecolor="none",
+                edgecolor=INK,
+                linewidth=1.2,
+                zorder=4,
+            )
+            axes.set_title(fitted(curve.title, sheet.inner_in - 0.5, TEXT_SIZE, "bold"))
+            axes.set_xscale("log")
+            axes.set_xticks(sentences, [str(at) for at in sentences])
+            axes.xaxis.set_minor_locator(NullLocator())
+            axes.grid(axis="y")
+        column[0].set_ylim(0.0, 1.08 * max(found))
+        column[0].yaxis.set_major_locator(even_ticks(5))
+        column[-1].set_xlabel("sentences")
+        sheet.finish(column, len(curves) * _PANEL_IN)
+    return Drawing(name, sheet, LEAD, describe_power(curves))
 
 
 def describe_power(curves: Sequence[Curve]) -> str:
     """Alt text of the figure."""
-    sentences = []
+    sentences = [LEAD]
     for curve in curves:
-        finite = {design: change for design, change in curve.changes.items() if math.isfinite(change)}
+        finite = {design: change for design, change in curve.changes.items() if np.isfinite(change)}
         ends = [max(finite, key=finite.__getitem__), min(finite, key=finite.__getitem__)] if finite else []
-        said = [
-            f"{sentences} sentences and {values} values: {significant(finite[sentences, values])}"
-            for sentences, values in ends
-        ]
+        said = [f"{n} sentences and {values} values: {significant(finite[n, values])}" for n, values in ends]
         sentences.append(f"{plain(curve.title)}: {'; '.join(said) or 'nothing is found'}.")
-    return " ".join([LEAD, *sentences])
-
-
-def _draw(sheet: Sheet, curves: Sequence[Curve]) -> None:
-    lines = sorted({values for curve in curves for _, values in curve.changes})
-    looks: dict[int, dict[str, Any]] = {values: style_of(place) for place, values in enumerate(lines)}
-    legend = sheet.group_legend([f"{values} values" for values in lines])
-    name_px = line_px(TEXT_SIZE) + 6
-    top = sheet.settle(height_px(legend) + 10 + len(curves) * (name_px + _PANEL_PX + _GAP_PX) + _BELOW_PX - _GAP_PX)
-    sheet.put(legend, EDGE_PX, top)
-    top -= height_px(legend) + 10
-    highest = max(change for curve in curves for change in curve.changes.values() if math.isfinite(change))
-    ticks = even_ticks(0.0, 1.08 * highest, most=5)
-    left = EDGE_PX + 10 + max(text_width_px(sheet.figure, text, SMALL_SIZE) for text in ticks.values())
-    width_px = sheet.width_px - left - 2 * EDGE_PX
-    for place, curve in enumerate(curves):
-        said = sheet.fit(plain(curve.title), width_px, TEXT_SIZE, "bold")
-        sheet.write(left, top - 0.8 * line_px(TEXT_SIZE), said, size=TEXT_SIZE, weight="bold", va="baseline")
-        axes = sheet.axes(left, top - name_px - _PANEL_PX, width_px, _PANEL_PX)
-        axes.set_ylim(0.0, 1.08 * highest)
-        axes.set_yticks(list(ticks), list(ticks.values()))
-        axes.yaxis.grid(visible=True, color=GRID, linewidth=0.7)
-        _draw_lines(axes, curve, looks, named=place == len(curves) - 1)
-        top -= name_px + _PANEL_PX + _GAP_PX
-
-
-def _draw_lines(axes: Axes, curve: Curve, looks: Mapping[int, dict[str, Any]], *, named: bool) -> None:
-    sentences = sorted({design[0] for design in curve.changes})
-    for values in sorted({design[1] for design in curve.changes}):
-        along = [curve.changes[at, values] for at in sentences]
-        axes.plot(sentences, along, linewidth=1.5, zorder=3, **looks[values])
-    if math.isfinite(curve.changes[curve.own]):
-        ring = {"markersize": 11.0, "markerfacecolor": "none", "markeredgecolor": "#222222", "markeredgewidth": 1.2}
-        axes.plot([curve.own[0]], [curve.changes[curve.own]], marker="o", linestyle="none", zorder=4, **ring)  # type: ignore[arg-type]
-    axes.set_xscale("log")
-    axes.set_xticks(sentences, [str(at) for at in sentences])
-    axes.xaxis.set_minor_locator(NullLocator())
-    if named:
-        axes.set_xlabel("sentences", size=TEXT_SIZE)
+    return " ".join(sentences)

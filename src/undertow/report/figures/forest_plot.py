@@ -3,28 +3,24 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.lines import Line2D
 
 from undertow.errors import UndertowError
-from undertow.report.figures.covariate_curve import COLOURS, text_width_px
+from undertow.report.figures.sheet import Sheet, even_ticks, fitted, mark, padded
 from undertow.report.formatting import number, plain, significant_decimals
-from undertow.report.layout import EDGE_PX, GREY, GRID, SMALL_SIZE, Sheet, even_ticks, height_px, line_px
-from undertow.report.style import lettering
+from undertow.report.style import COLOURS, GREY, INK, lettering
 
 SIGNIFICANT_COLOUR, OTHER_COLOUR = COLOURS[0], GREY
 """Claimed, and not; marks differ by shape and filling too, so that nothing rests on colour."""
 BAND = "#e9eef4"
 """Behind a row, from minus its margin to its margin."""
-_ROW_PX, _LABEL_PX, _BELOW_PX = 22, 300, 44
-_NONE, _NONE_PX = " (no interval)", 84
 MAX_BAND = 3
 """A margin is shown whole up to this many times as wide as what is drawn; a wider one fills the figure."""
+_ROW_IN = 0.22
 _SAID_ROWS = 12
 """Rows that the text alternative tells one by one."""
 
@@ -56,6 +52,18 @@ class DrawnDifference:
         return "significant" if self.significant else "equivalent" if self.equivalent else "open"
 
 
+def _mark(colour: str, shape: str, size: float, width: float, face: str) -> dict[str, Any]:
+    look: dict[str, Any] = {"color": colour, "markeredgecolor": colour, "linewidth": width}
+    return look | {"marker": shape, "markersize": size, "markerfacecolor": face}
+
+
+_MARKS = {
+    "significant": ("more than the margin", _mark(SIGNIFICANT_COLOUR, "o", 6.0, 1.6, SIGNIFICANT_COLOUR)),
+    "equivalent": ("equivalent within it", _mark(OTHER_COLOUR, "s", 5.0, 1.2, OTHER_COLOUR)),
+    "open": ("cannot be told", _mark(OTHER_COLOUR, "D", 5.0, 1.2, "white")),
+}
+
+
 def draw_differences(rows: Sequence[DrawnDifference], *, title: str, unit: str, n_all: int = 0) -> Figure:
     """Draw differences with their intervals, one below the other, in the order given.
 
@@ -66,120 +74,53 @@ def draw_differences(rows: Sequence[DrawnDifference], *, title: str, unit: str, 
         n_all: how many there are, where these are some of them.
 
     Returns:
-        A figure 800 pixels wide at 100 dots per inch, as high as its rows need.
+        A figure as high as its rows need.
 
     Raises:
         UndertowError: there is no row, or one has no value.
     """
     if not rows or not all(math.isfinite(row.value) for row in rows):
         raise UndertowError("the figure cannot be drawn: every row needs a difference, and there must be one at least")
-    limit_note = f"The {len(rows)} strongest of {n_all:,} are shown." if len(rows) < n_all else ""
+    lead = "Each mark is a difference, with its 95% interval where it has one; the line is no difference."
+    if any(row.margin for row in rows):
+        lead += " The band behind a row is its margin, the smallest difference of interest."
     with lettering("".join([title, unit, *(row.label for row in rows)])):
-        lead = "Each mark is a difference, with its 95% interval where it has one; the line is no difference."
-        if any(row.margin for row in rows):
-            lead += " The band behind a row is its margin, the smallest difference of interest."
-        sheet = Sheet(title, lead, [limit_note] if limit_note else [])
-        legend = sheet.legend(
-            {
-                "more than the margin": Line2D([], [], **_mark("significant")),
-                "equivalent within it": Line2D([], [], **_mark("equivalent")),
-                "cannot be told": Line2D([], [], **_mark("open")),
-            },
-            columns=3,
-        )
-        labels = [_fitted(sheet, row) for row in rows]
-        left = EDGE_PX + max(text_width_px(sheet.figure, label, SMALL_SIZE, "normal") for label in labels) + 14
-        body_px = _ROW_PX * len(rows) + 8
-        top = sheet.settle(height_px(legend) + 14 + body_px + _BELOW_PX)
-        sheet.put(legend, EDGE_PX, top)
-        top -= height_px(legend) + 14
-        axes = sheet.axes(left, top - body_px, sheet.width_px - left - EDGE_PX - 10, body_px)
-        _draw_rows(axes, rows, body_px)
-        for place, label in enumerate(labels):
-            at = top - 4 - (place + 0.5) * _ROW_PX
-            sheet.write(left - 10, at, label, size=SMALL_SIZE, ha="right", va="center_baseline")
-        middle = left + (sheet.width_px - left - EDGE_PX - 10) / 2
-        under = top - body_px - _BELOW_PX + line_px(SMALL_SIZE)
-        sheet.write(
-            middle,
-            under,
-            f"difference, {plain(unit)}" if unit else "difference",
-            size=SMALL_SIZE,
-            ha="center",
-            va="top",
-        )
-    return sheet.figure
-
-
-def _fitted(sheet: Sheet, row: DrawnDifference) -> str:
-    """A name as far as there is room for it; a mark alone may have an interval too narrow to be seen, or none."""
-    name = plain(row.label)
-    return sheet.fit(name, _LABEL_PX) if math.isfinite(row.low) else f"{sheet.fit(name, _LABEL_PX - _NONE_PX)}{_NONE}"
-
-
-_MARKS: Mapping[str, tuple[str, str, float, float]] = {
-    "significant": (SIGNIFICANT_COLOUR, "o", 6.0, 1.6),
-    "equivalent": (OTHER_COLOUR, "s", 5.0, 1.2),
-    "open": (OTHER_COLOUR, "D", 5.0, 1.2),
-}
-"""Colour, shape, size of the mark and width of the line of what is claimed, equivalent or open."""
-
-
-def _mark(look: str) -> dict[str, Any]:
-    colour, shape, size, width = _MARKS[look]
-    return {
-        "color": colour,
-        "marker": shape,
-        "markersize": size,
-        "markerfacecolor": "white" if look == "open" else colour,
-        "markeredgecolor": colour,
-        "linewidth": width,
-    }
-
-
-def _draw_rows(axes: Axes, rows: Sequence[DrawnDifference], body_px: float) -> None:
-    low, high = _range(rows)
-    ticks = even_ticks(low, high)
-    axes.set(xlim=(low, high), ylim=(0, body_px), yticks=[])
-    axes.set_xticks(list(ticks), list(ticks.values()))
-    axes.xaxis.grid(visible=True, color=GRID, linewidth=0.7)
-    axes.axvline(0, color="#222222", linewidth=1.0, zorder=2)
-    for place, row in enumerate(rows):
-        at = body_px - 4 - (place + 0.5) * _ROW_PX
-        look = _mark(row.look)
-        if row.margin:
-            axes.fill_betweenx([at - _ROW_PX / 2, at + _ROW_PX / 2], -row.margin, row.margin, color=BAND, linewidth=0)
-        if math.isfinite(row.low):
-            axes.plot([row.low, row.high], [at, at], color=look["color"], linewidth=look["linewidth"], zorder=3)
-        axes.plot([row.value], [at], linestyle="none", zorder=4, **{k: v for k, v in look.items() if k != "linewidth"})
-
-
-def _range(rows: Sequence[DrawnDifference]) -> tuple[float, float]:
-    """Ends of the x axis: around 0, every difference and every interval, and margins that are not much wider than these."""
-    ends = [
-        0.0,
-        *(row.value for row in rows),
-        *(end for row in rows for end in (row.low, row.high) if math.isfinite(end)),
-    ]
-    far = max(map(abs, ends))
-    ends += [end for row in rows for end in (-row.margin, row.margin) if abs(end) <= MAX_BAND * far]
-    air = 0.06 * (max(ends) - min(ends)) or 1.0
-    return min(ends) - air, max(ends) + air
+        foot = [f"The {len(rows)} strongest of {n_all:,} are shown."] if len(rows) < n_all else []
+        sheet = Sheet(title, lead, foot)
+        sheet.add_key((said, mark(**look)) for said, look in _MARKS.values())
+        axes = sheet.add_subplot()
+        ends = [0.0, *(end for row in rows for end in (row.value, row.low, row.high))]
+        far = max(abs(end) for end in ends if math.isfinite(end))
+        margins = [end for row in rows for end in (-row.margin, row.margin) if abs(end) <= MAX_BAND * far]
+        axes.set(xlim=padded([*ends, *margins]), ylim=(len(rows) - 0.4, -0.6))
+        axes.xaxis.set_major_locator(even_ticks())
+        axes.grid(axis="x")
+        axes.axvline(0, color=INK, linewidth=1.0, zorder=2)
+        for at, row in enumerate(rows):
+            look = _MARKS[row.look][1]
+            if row.margin:
+                axes.fill_betweenx([at - 0.5, at + 0.5], -row.margin, row.margin, color=BAND, linewidth=0)
+            if math.isfinite(row.low):
+                axes.plot([row.low, row.high], [at, at], color=look["color"], linewidth=look["linewidth"], zorder=3)
+            axes.plot([row.value], [at], linestyle="none", zorder=4, **look)
+        # A mark alone may have an interval too narrow to be seen, or none.
+        names = [fitted(row.label, (0.38 if math.isfinite(row.low) else 0.27) * sheet.inner_in) for row in rows]
+        says = ["" if math.isfinite(row.low) else " (no interval)" for row in rows]
+        axes.set_yticks(range(len(rows)), [name + said for name, said in zip(names, says, strict=True)])
+        axes.set_xlabel(fitted(f"difference, {plain(unit)}" if unit else "difference", 0.55 * sheet.inner_in, lines=2))
+        return sheet.finish([axes], _ROW_IN * len(rows) + 0.08)
 
 
 def describe_differences(rows: Sequence[DrawnDifference], title: str, unit: str) -> str:
     """Alt text of the figure."""
     n_significant, equivalent = sum(row.significant for row in rows), sum(row.look == "equivalent" for row in rows)
-    sentences = [_describe(row) for row in rows[:_SAID_ROWS]]
+    sentences = []
+    for row in rows[:_SAID_ROWS]:
+        half = (row.high - row.low) / 2
+        places = significant_decimals(half if math.isfinite(half) and half > 0 else row.value)
+        ends = f"{number(row.low, places)} to {number(row.high, places)}" if math.isfinite(row.low) else "no interval"
+        sentences.append(f"{plain(row.label)} {number(row.value, places)} ({ends})".strip())
     more = f" And {len(rows) - _SAID_ROWS} more." if len(rows) > _SAID_ROWS else ""
     units = f", in {plain(unit)}" if unit else ""
     counted = f"{n_significant} of {len(rows)} more than the margin, {equivalent} equivalent"
     return f"Differences of {plain(title)}{units}: {counted}. {'; '.join(sentences)}.{more}"
-
-
-def _describe(row: DrawnDifference) -> str:
-    half = (row.high - row.low) / 2
-    places = significant_decimals(half if math.isfinite(half) and half > 0 else row.value)
-    interval = f"{number(row.low, places)} to {number(row.high, places)}" if math.isfinite(row.low) else "no interval"
-    label = plain(row.label)
-    return f"{label}{' ' if label else ''}{number(row.value, places)} ({interval})"

@@ -6,44 +6,32 @@ McMilin 2024, "Underspecification in Language Modeling Tasks" (AAAI), figure 3b.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
-import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.colors import to_hex, to_rgb
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
-from matplotlib.markers import MarkerStyle
 from matplotlib.patches import Patch
-from matplotlib.ticker import NullLocator
-from matplotlib.transforms import Affine2D
+from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 
 from undertow.errors import UndertowError
-from undertow.report.figures.covariate_curve import COLOURS, DPI, MARKERS, WIDTH_PX, text_width_px, wrapped_lines
-from undertow.report.formatting import correlation, plain, shortened, significant
-from undertow.report.label_placement import Spot, draw_names
-from undertow.report.layout import (
-    EDGE_PX,
-    GREY,
-    GRID,
-    PALE,
-    SMALL_SIZE,
-    TEXT_SIZE,
+from undertow.report.figures.sheet import (
+    Handle,
     Sheet,
     amount,
-    distinct_labels,
     even_ticks,
-    height_px,
+    fitted,
+    mark,
+    name_points,
     named,
+    padded,
     say,
 )
-from undertow.report.style import lettering
-from undertow.types import Floats
-
-if TYPE_CHECKING:
-    pass
+from undertow.report.formatting import correlation, plain, shortened, significant
+from undertow.report.style import COLOURS, GREY, INK, MARKERS, PALE, lettering
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,22 +59,39 @@ class ModelPoint:
     r_squared: float
     n_prompts: int
 
+    @property
+    def sized(self) -> bool:
+        """Whether its size is known."""
+        return math.isfinite(self.parameters) and self.parameters > 0
+
+    @property
+    def bar(self) -> tuple[float, float]:
+        """Ends of its interval; both the gap itself where there is none."""
+        has = math.isfinite(self.low) and math.isfinite(self.high)
+        return (self.low, self.high) if has else (self.gap, self.gap)
+
 
 _T = TypeVar("_T")
 
-UNKNOWN_COLOUR, UNKNOWN_MARKER = COLOURS[-1], MARKERS[0]
 _OBJECTIVES = (*COLOURS[:-1], *(to_hex([0.5 * part for part in to_rgb(colour)]) for colour in COLOURS[:6]))
 _STAGES = (*MARKERS[1:], "p", "<", ">", "d", "h")
+_FILLED = {
+    "o": 0.785,
+    "^": 0.5,
+    "v": 0.5,
+    "<": 0.5,
+    ">": 0.5,
+    "P": 0.556,
+    "X": 0.5,
+    "*": 0.28,
+    "d": 0.6,
+    "p": 0.59,
+    "h": 0.65,
+}
+"""What a marker fills of the square of its size, if not all of it: a star of the same size is less than a square."""
 _MIN_PT2, _MAX_PT2 = 16.0, 170.0
 """Area of a marker at r² 0, where it must still be seen, and at r² 1."""
-_SIZES = (0.0, 0.5, 1.0)
-_NAME_PX, _STRIP_NAME_PX = 180, 130
-_STRIP_STEP_PX = 18
-_RIGHT_PX = 66
-"""From the plot to the edge, for the words "no drift"."""
-_BELOW_PX = 62
-"""From the plot to the legends, for the ticks and what they are."""
-_PLOT_PX, _PX_PER_NAME = 380, 24
+_PLOT_IN, _IN_PER_NAME = 3.8, 0.24
 
 
 def slope_against_size(points: Sequence[ModelPoint], *, title: str, gap: str) -> Figure:
@@ -101,7 +106,7 @@ def slope_against_size(points: Sequence[ModelPoint], *, title: str, gap: str) ->
         gap: whose slopes are compared, for example "female less male".
 
     Returns:
-        A figure 800 pixels wide at 100 dots per inch, as high as names and legends need.
+        A figure as high as names and key need.
 
     Raises:
         UndertowError: no model was given.
@@ -109,84 +114,67 @@ def slope_against_size(points: Sequence[ModelPoint], *, title: str, gap: str) ->
     if not points:
         raise UndertowError("the figure cannot be drawn: there are no models to compare, so name at least one")
     drawn = [point for point in points if math.isfinite(point.gap)]
+    prompts = sorted({point.n_prompts for point in drawn if point.n_prompts})
+    over = " to ".join(dict.fromkeys(str(count) for count in (prompts[:1] + prompts[-1:])))
+    mean = f", mean over {over} prompts" if prompts and prompts[-1] > 1 else ""
+    lead = f"Slope gap, {plain(gap)}: percentage points per step of W{mean}, with 95% interval."
     words = [title, gap, *(text for point in points for text in (point.name, point.objective, point.post_training))]
     with lettering("".join(words)):
-        sheet = Sheet(title, _models_lead(drawn, gap), _left_out(points))
-        if drawn:
-            _draw_models(sheet, drawn)
-        else:
-            axes = sheet.axes(EDGE_PX, sheet.settle(120) - 120, sheet.width_px - 2 * EDGE_PX, 120)
-            axes.set(xticks=[], yticks=[])
+        sheet = Sheet(title, lead, _left_out(points))
+        if not drawn:
+            axes = sheet.add_subplot(xticks=[], yticks=[])
             say(axes, "no model has a slope gap")
-        return sheet.figure
+            return sheet.finish([axes], 1.2)
+        colours = _assigned([point.objective for point in drawn], _OBJECTIVES, COLOURS[-1])
+        markers = _assigned([point.post_training for point in drawn], _STAGES, MARKERS[0])
+        _explain(sheet, colours, markers, undefined=any(not math.isfinite(point.r_squared) for point in drawn))
+        parts = [
+            part for part in ([one for one in drawn if one.sized], [one for one in drawn if not one.sized]) if part
+        ]
+        share = min(0.2 + 0.03 * len(parts[-1]), 0.5) if sheet.width_in > 5 else 0.35
+        ratios = [1 - share, share] if len(parts) > 1 else [1]
+        (row,) = sheet.subplots(1, len(parts), sharey=True, squeeze=False, width_ratios=ratios)
+        row[0].set_ylim(*padded([0.0, *(end for point in drawn for end in (point.gap, *point.bar))], air=0.08))
+        row[0].yaxis.set_major_locator(even_ticks())
+        row[-1].text(1.01, 0, "no drift", va="center", transform=row[-1].get_yaxis_transform())
+        places = [_place(axes, part) for axes, part in zip(row, parts, strict=True)]
+        for axes, part, xs in zip(row, parts, places, strict=True):
+            axes.grid(axis="y")
+            axes.axhline(0, color=INK, linewidth=1.0, zorder=1.5)
+            for x, point in zip(xs, part, strict=True):
+                _draw_point(axes, x, point, colours[point.objective], markers[point.post_training])
+        sheet.finish([row[0]], max(_PLOT_IN, _IN_PER_NAME * len(drawn)))
+        for axes, part, xs in zip(row, parts, places, strict=True):
+            width = min(1.8, 0.75 * axes.get_position().width * sheet.width_in)
+            names = [fitted(named(point.name), width) for point in part]
+            name_points(
+                sheet,
+                axes,
+                [(x, point.gap) for x, point in zip(xs, part, strict=True)],
+                names,
+                [point.bar for point in part],
+            )
+        return sheet
 
 
 def describe_slope_against_size(points: Sequence[ModelPoint], gap: str) -> str:
     """Alt text of `slope_against_size`."""
     drawn = [point for point in points if math.isfinite(point.gap)]
-    start = f"Slope gap, {plain(gap)}, in percentage points per step of W, against number of parameters."
-    by_size = sorted(drawn, key=lambda point: (not _sized(point), point.parameters if _sized(point) else 0.0))
-    return " ".join([start, *(_describe(point) for point in by_size), *_left_out(points)])
-
-
-def _describe(point: ModelPoint) -> str:
-    size = f"{amount(point.parameters)} parameters" if _sized(point) else "size not known"
-    about = ", ".join([size, *(plain(text) for text in (point.objective, point.post_training) if plain(text))])
-    interval = f" ({significant(point.low)} to {significant(point.high)})" if _has_bar(point) else ""
-    r = f"r² {correlation(point.r_squared)}" if math.isfinite(point.r_squared) else "r² undefined"
-    prompts = f"{point.n_prompts} prompt{'s' if point.n_prompts != 1 else ''}"
-    return f"{named(point.name)}, {about}: {significant(point.gap)}{interval}, {r}, {prompts}."
-
-
-def _sized(point: ModelPoint) -> bool:
-    return math.isfinite(point.parameters) and point.parameters > 0
-
-
-def _has_bar(point: ModelPoint) -> bool:
-    return math.isfinite(point.low) and math.isfinite(point.high)
-
-
-def _models_lead(points: Sequence[ModelPoint], gap: str) -> str:
-    prompts = sorted({point.n_prompts for point in points if point.n_prompts})
-    over = " to ".join(dict.fromkeys(str(count) for count in (prompts[:1] + prompts[-1:])))
-    mean = f", mean over {over} prompts" if prompts and prompts[-1] > 1 else ""
-    return f"Slope gap, {plain(gap)}: percentage points per step of W{mean}, with 95% interval."
+    said = [f"Slope gap, {plain(gap)}, in percentage points per step of W, against number of parameters."]
+    for point in sorted(drawn, key=lambda point: (not point.sized, point.parameters if point.sized else 0.0)):
+        size = f"{amount(point.parameters)} parameters" if point.sized else "size not known"
+        about = ", ".join([size, *(plain(text) for text in (point.objective, point.post_training) if plain(text))])
+        low, high = point.bar
+        interval = f" ({significant(low)} to {significant(high)})" if low < high else ""
+        r = f"r² {correlation(point.r_squared)}" if math.isfinite(point.r_squared) else "r² undefined"
+        prompts = f"{point.n_prompts} prompt{'s' if point.n_prompts != 1 else ''}"
+        said.append(f"{named(point.name)}, {about}: {significant(point.gap)}{interval}, {r}, {prompts}.")
+    return " ".join([*said, *_left_out(points)])
 
 
 def _left_out(points: Sequence[ModelPoint]) -> list[str]:
     names = [shortened(named(point.name), 60) for point in points if not math.isfinite(point.gap)]
     return [f"Left out, for want of a slope gap: {', '.join(names)}."] if names else []
-
-
-def _draw_models(sheet: Sheet, points: Sequence[ModelPoint]) -> None:
-    colours = _assigned([point.objective for point in points], _OBJECTIVES, UNKNOWN_COLOUR)
-    markers = _assigned([point.post_training for point in points], _STAGES, UNKNOWN_MARKER)
-    legends = _model_legends(sheet, colours, markers, any(not math.isfinite(point.r_squared) for point in points))
-    plot_px = max(_PLOT_PX, _PX_PER_NAME * len(points))
-    top = sheet.settle(plot_px + _BELOW_PX + max(map(height_px, legends)))
-    for place, legend in enumerate(legends):
-        sheet.put(legend, EDGE_PX + place * sheet.width_px / 3, top - plot_px - _BELOW_PX)
-
-    low, high = _gap_range(points)
-    ticks = even_ticks(low, high)
-    left = EDGE_PX + 8 + max(text_width_px(sheet.figure, text, SMALL_SIZE) for text in ticks.values())
-    parts = _parts(sheet, points, sheet.width_px - left - _RIGHT_PX)
-    spots: list[Spot] = []
-    for place, (width, part) in enumerate(parts):
-        axes = sheet.axes(left, top - plot_px, width, plot_px)
-        axes.set_ylim(low, high)
-        axes.set_yticks(list(ticks), list(ticks.values()) if place == 0 else [""] * len(ticks))
-        axes.yaxis.grid(visible=True, color=GRID, linewidth=0.7)
-        axes.axhline(0, color="#333333", linewidth=1.0, zorder=1.5)
-        at = _scale_sizes(axes, part) if _sized(part[0]) else _strip(axes, part)
-        means = "number of parameters" if _sized(part[0]) else "size not known"
-        sheet.write(left + width / 2, top - plot_px - 40, means, size=TEXT_SIZE, ha="center", va="baseline")
-        for x, point in zip(at, part, strict=True):
-            spots.append(_draw_point(sheet, axes, x, point, (colours[point.objective], markers[point.post_training])))
-        left += width + 8
-    zero = top - plot_px * high / (high - low)
-    sheet.write(left, zero, "no drift", size=SMALL_SIZE, va="center")
-    draw_names(sheet, spots, zero)
 
 
 def _assigned(values: Iterable[str], looks: Sequence[_T], unknown: _T) -> dict[str, _T]:
@@ -196,40 +184,39 @@ def _assigned(values: Iterable[str], looks: Sequence[_T], unknown: _T) -> dict[s
     return assigned | ({"": unknown} if "" in set(values) else {})
 
 
-def _model_legends(
-    sheet: Sheet, colours: Mapping[str, str], markers: Mapping[str, str], with_undefined: bool
-) -> list[Any]:
-    """What colour, shape and area mean."""
+def _explain(sheet: Sheet, colours: dict[str, str], markers: dict[str, str], *, undefined: bool) -> None:
+    """What colour, shape and area mean, in three columns where there is room for them."""
     dots: dict[str, Any] = {"linestyle": "none", "color": GREY, "markeredgecolor": "white", "markeredgewidth": 0.6}
-    swatches = [
-        (name, Patch(facecolor=colour, edgecolor="none")) for name, colour in _by_look(sheet, colours, "not known")
+
+    def dot(marker: str, area: float, **look: Any) -> Line2D:
+        return mark(marker=marker, markersize=math.sqrt(area / _FILLED.get(marker, 1.0)), **dots | look)
+
+    areas = [(correlation(share), dot("o", _area_pt2(share))) for share in (0.0, 0.5, 1.0)]
+    if undefined:
+        hollow = {"markerfacecolor": "white", "markeredgecolor": GREY, "markeredgewidth": 1.2}
+        areas.append(("undefined", dot("o", _area_pt2(math.nan), **hollow)))
+    objectives = [(values, Patch(facecolor=look)) for look, values in _by_look(colours, "not known")]
+    columns: list[list[tuple[str, Handle]]] = [
+        [("Colour: training objective", Patch(alpha=0)), *objectives],
+        [
+            ("Shape: post-training", Patch(alpha=0)),
+            *((one, dot(look, 60.0)) for look, one in _by_look(markers, "none known")),
+        ],
+        [("Area: r² of the fitted lines", Patch(alpha=0)), *areas],
     ]
-    shapes = [
-        (name, Line2D([], [], marker=marker, markersize=math.sqrt(60 / _filled(marker)), **dots))
-        for name, marker in _by_look(sheet, markers, "none known")
-    ]
-    areas = {
-        correlation(share): Line2D([], [], marker="o", markersize=math.sqrt(_area_pt2(share) / _filled("o")), **dots)
-        for share in _SIZES
-    }
-    if with_undefined:
-        hollow = dots | {"markerfacecolor": "white", "markeredgecolor": GREY, "markeredgewidth": 1.2}
-        areas["undefined"] = Line2D(
-            [], [], marker="o", markersize=math.sqrt(_area_pt2(math.nan) / _filled("o")), **hollow
-        )
-    return [
-        sheet.legend(distinct_labels(swatches), "Colour: training objective"),
-        sheet.legend(distinct_labels(shapes), "Shape: post-training"),
-        sheet.legend(areas, "Area: r² of the fitted lines", air=0.8),
-    ]
+    beside = sheet.inner_in > 5
+    most = max(map(len, columns)) if beside else 0
+    entries = [entry for column in columns for entry in [*column, *[("", Patch(alpha=0))] * (most - len(column))]]
+    legend = sheet.add_key(entries, columns=3 if beside else 1, labelspacing=0.6)
+    for text in legend.get_texts() if legend else ():
+        if text.get_text().startswith(("Colour:", "Shape:", "Area:")):
+            text.set_fontweight("bold")
 
 
-def _by_look(sheet: Sheet, looks: Mapping[str, _T], unknown: str) -> Iterable[tuple[str, _T]]:
-    """Legend label of each style."""
-    width_px = sheet.width_px / 3 - 70
+def _by_look(looks: dict[str, _T], unknown: str) -> Iterable[tuple[_T, str]]:
+    """Each look once, with the values that have it."""
     for look in dict.fromkeys(looks.values()):
-        names = [sheet.fit(plain(value) or unknown, width_px) for value, own in looks.items() if own == look]
-        yield "\n".join(wrapped_lines(sheet.figure, ", ".join(names), SMALL_SIZE, width_px)), look
+        yield look, ", ".join(plain(value) or unknown for value, own in looks.items() if own == look)
 
 
 def _area_pt2(r_squared: float) -> float:
@@ -238,95 +225,28 @@ def _area_pt2(r_squared: float) -> float:
     return _MIN_PT2 + (_MAX_PT2 - _MIN_PT2) * share
 
 
-def _filled(marker: str) -> float:
-    """What a marker fills of the square of its size: a star of the same size is less than a square."""
-    style = MarkerStyle(marker)
-    outline = style.get_path().transformed(style.get_transform() + Affine2D().scale(100))  # curves break at 1 unit
-    return sum(_shoelace(np.asarray(corners)) for corners in outline.to_polygons()) / 100**2
-
-
-def _shoelace(corners: Floats) -> float:
-    x, y = corners.T
-    return abs(float(np.dot(x, np.roll(y, 1)) - np.dot(y, np.roll(x, 1)))) / 2
-
-
-def _gap_range(points: Sequence[ModelPoint]) -> tuple[float, float]:
-    """Ends of the y axis: around 0, every gap and every interval."""
-    ends = [0.0, *(point.gap for point in points)]
-    ends += [end for point in points if _has_bar(point) for end in (point.low, point.high)]
-    air = 0.08 * (max(ends) - min(ends)) or 1.0
-    return min(ends) - air, max(ends) + air
-
-
-def _parts(sheet: Sheet, points: Sequence[ModelPoint], room_px: float) -> list[tuple[float, list[ModelPoint]]]:
-    """The models of known size and those of unknown size, where there are any, each with the width it is given."""
-    sized, unsized = [point for point in points if _sized(point)], [point for point in points if not _sized(point)]
-    if not (sized and unsized):
-        return [(room_px, sized or unsized)]
-    names = [sheet.fit(named(point.name), _STRIP_NAME_PX) for point in unsized]
-    widest = max(text_width_px(sheet.figure, name, SMALL_SIZE, "normal") for name in names)
-    strip_px = max(110.0, min(widest + 36 + _STRIP_STEP_PX * len(unsized), 0.5 * room_px))
-    return [(room_px - strip_px - 8, sized), (strip_px, unsized)]
-
-
-def _scale_sizes(axes: Axes, points: Sequence[ModelPoint]) -> Sequence[float]:
-    """Set a log10 axis and return the position of each model."""
+def _place(axes: Axes, points: Sequence[ModelPoint]) -> Sequence[float]:
+    """Set the x axis, and return the position of each model: its size, or a place in the order given where that is not known."""
+    axes.xaxis.set_minor_locator(NullLocator())
+    if not points[0].sized:
+        axes.set_facecolor(PALE)
+        axes.set(xticks=[], xlim=(-1, max(2.5 * len(points), 4)), xlabel="unknown size")
+        return range(len(points))
     sizes = [point.parameters for point in points]
     middle, half = math.sqrt(min(sizes)) * math.sqrt(max(sizes)), math.sqrt(max(sizes) / min(sizes))
     half = max(half**1.16, math.sqrt(10))
-    axes.set_xscale("log")
-    axes.set_xlim(middle / half, middle * half)
-    ticks = _size_ticks(middle / half, middle * half)
-    axes.set_xticks(ticks, [amount(tick) for tick in ticks])
+    axes.set(xscale="log", xlim=(middle / half, middle * half), xlabel="parameters")
+    axes.xaxis.set_major_locator(LogLocator(subs=(1,) if half > 10 else (1, 3) if half > 5 else (1, 2, 5), numticks=8))
     axes.xaxis.set_minor_locator(NullLocator())
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda size, _: amount(size)))
     return sizes
 
 
-def _size_ticks(low: float, high: float) -> list[float]:
-    decades = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
-    for steps in ((1,), (1, 3), (1, 2, 5)):
-        ticks = [step * 10.0**decade for decade in decades for step in steps if low <= step * 10.0**decade <= high]
-        if len(ticks) >= 3:
-            break
-    return ticks[:: math.ceil(len(ticks) / 10)]
-
-
-def _strip(axes: Axes, points: Sequence[ModelPoint]) -> Sequence[float]:
-    """Where each model of unknown size stands: side by side in the order given, from the left, so that names fit."""
-    axes.set_facecolor(PALE)
-    axes.set_xticks([])
-    width_px = axes.get_window_extent().width
-    spread_px = (width_px - 36) / len(points)
-    step_px = spread_px if width_px > WIDTH_PX / 2 else min(spread_px, _STRIP_STEP_PX)  # alone, it has all the width
-    axes.set_xlim(-18 / step_px, (width_px - 18) / step_px)
-    return range(len(points))
-
-
-def _draw_point(sheet: Sheet, axes: Axes, x: float, point: ModelPoint, look: tuple[str, str]) -> Spot:
-    colour, marker = look
-    size = _area_pt2(point.r_squared) / _filled(marker)
+def _draw_point(axes: Axes, x: float, point: ModelPoint, colour: str, marker: str) -> None:
     defined = math.isfinite(point.r_squared)
-    bar = (point.low, point.high) if _has_bar(point) else (point.gap, point.gap)
-    axes.plot([x, x], bar, color=colour, linewidth=1.2, alpha=0.8, zorder=3, solid_capstyle="butt")
-    axes.scatter(
-        [x],
-        [point.gap],
-        s=size,
-        marker=marker,
-        facecolor=colour if defined else "white",
-        edgecolor="white" if defined else colour,
-        linewidth=0.6 if defined else 1.2,
-        zorder=5 - size / 1000,  # the small ones on top of the large ones
-    )
-    at, ends = axes.transData.transform((x, point.gap)), axes.transData.transform([(x, end) for end in bar])
-    box = axes.get_window_extent()
-    name = sheet.fit(named(point.name), min(_NAME_PX, box.width - 8))
-    return Spot(
-        x=float(at[0]),
-        y=float(at[1]),
-        radius=math.sqrt(size) / 2 * DPI / 72,
-        bar=(float(ends[0, 1]), float(ends[1, 1])),
-        room=(box.x0 + 3, box.y0 + 3, box.x1 - 3, box.y1 - 1),
-        name=name,
-        width=text_width_px(sheet.figure, name, SMALL_SIZE, "normal") + 2,
-    )
+    size = _area_pt2(point.r_squared) / _FILLED.get(marker, 1.0)
+    axes.plot([x, x], point.bar, color=colour, linewidth=1.2, alpha=0.8, zorder=3)
+    look: dict[str, Any] = {"facecolor": colour if defined else "white", "edgecolor": "white" if defined else colour}
+    look |= {"linewidth": 0.6 if defined else 1.2}
+    # The small ones stand on top of the large ones.
+    axes.scatter([x], [point.gap], s=size, marker=marker, zorder=5 - size / 1000, **look)

@@ -12,31 +12,23 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
-from undertow.report.formatting import number, plain, shortened
-from undertow.report.style import lettering
+from undertow.report.figures.sheet import DASHED, Sheet, fitted, mark
+from undertow.report.formatting import correlation, plain, spaced
+from undertow.report.style import COLOURS, GREY, INK, MARKERS, lettering
 from undertow.types import Floats
 
 if TYPE_CHECKING:
     import pandas as pd
 
-DPI = 100
-WIDTH_IN = 8.0
-DECIDED, UNDECIDED = "#0072B2", "#D55E00"
-"""Okabe and Ito's blue and vermilion, told apart without full colour vision."""
-CURVES = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#8A8A8A")
+DECIDED, UNDECIDED = COLOURS[0], COLOURS[1]
 DASHES: tuple[Any, ...] = ("-", (0, (5, 2)), (0, (1.5, 1.5)))
 PARTICIPANTS = {"man": "s", "woman": "o", "someone": "^", "other": "D", "male": "s", "female": "o", "unspecified": "D"}
 _SAID = {"other": "own participant", "unspecified": "neither"}
 _ROW_IN = 0.16
-_GREY = "#8a8a8a"
-_LABEL_CHARACTERS = 28
-_TITLE_CHARACTERS = 80
-_NAME_CHARACTERS = 30
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,34 +64,29 @@ def occupations(scored: pd.DataFrame, score: str, threshold_percent: float, *, t
     rows = occupation_order(scored)
     place = {name: index for index, name in enumerate(rows)}
     with lettering(title + unit + "".join(rows)):
-        figure = Figure(figsize=(WIDTH_IN, 1.6 + _ROW_IN * len(rows)), dpi=DPI, layout="constrained")
-        axes = figure.add_subplot()
+        sheet = Sheet(title)
         kinds = _kinds(scored)
+        sheet.add_key((_kind_label(kind), mark(linestyle="none", **_look(kind))) for kind in kinds)
+        axes = sheet.add_subplot()
         for kind, chosen in kinds.items():
             part = scored[chosen]
             at = [place[name] for name in part["cluster"].astype(str)]
             axes.plot(part[score], at, linestyle="none", clip_on=False, **_look(kind))
-        _score_axis(axes, scored[score].to_numpy(dtype=np.float64), threshold_percent, plain(unit))
-        axes.set_yticks(
-            range(len(rows)), [shortened(plain(name), _LABEL_CHARACTERS) for name in rows.values()], size=7.5
-        )
-        axes.set_ylim(len(rows) - 0.4, -0.6)
-        axes.tick_params(axis="y", length=0)
-        axes.yaxis.grid(visible=True, color="#ececec", linewidth=0.6)
-        axes.set_axisbelow(True)
-        axes.spines["left"].set_visible(False)
-        handles = [Line2D([], [], linestyle="none", label=_kind_label(kind), **_look(kind)) for kind in kinds]
-        figure.legend(
-            handles=handles,
-            loc="outside upper left",
-            ncols=2,
-            frameon=False,
-            fontsize=7.8,
-            title=shortened(plain(title), _TITLE_CHARACTERS),
-            alignment="left",
-        )
-        figure.legends[0].get_title().set(size=11, weight="bold")
-    return figure
+        # From 0 to the threshold in even steps, beyond it by factors.
+        threshold = threshold_percent if threshold_percent > 0 else 0.5
+        largest = max(float(np.nanmax(scored[score].to_numpy(dtype=np.float64), initial=1.0)), 2 * threshold_percent)
+        axes.set_xscale("symlog", linthresh=threshold, linscale=0.6)
+        marks = {0.0, *(mark for mark in (threshold, 1, 2, 5, 10, 20, 50, 100) if threshold <= mark <= largest * 1.15)}
+        axes.xaxis.set_major_locator(FixedLocator(sorted(marks)))
+        axes.xaxis.set_minor_locator(NullLocator())
+        axes.xaxis.set_major_formatter(FuncFormatter(lambda mark, _: f"{mark:g}"))
+        axes.axvline(threshold_percent, color=INK, linewidth=1.0, linestyle=DASHED, zorder=2)
+        said = f"{plain(unit)}; right of the dashed line ({threshold_percent:g}): flagged"
+        axes.set_xlabel(fitted(said, 0.7 * sheet.inner_in, lines=2))
+        axes.set_yticks(range(len(rows)), [fitted(name, 0.3 * sheet.inner_in, 7.5) for name in rows.values()], size=7.5)
+        axes.set(xlim=(-0.03 * threshold, largest * 1.15), ylim=(len(rows) - 0.4, -0.6))
+        axes.grid(axis="y")
+        return sheet.finish([axes], _ROW_IN * (len(rows) + 0.2))
 
 
 def occupation_order(scored: pd.DataFrame) -> dict[str, str]:
@@ -130,12 +117,11 @@ def _kinds(scored: pd.DataFrame) -> Mapping[_Kind, Any]:
 def _look(kind: _Kind) -> dict[str, Any]:
     decided, participant, whose = kind
     colour = DECIDED if decided else UNDECIDED
-    hollow = whose == 0 and not decided
     return {
         "marker": PARTICIPANTS.get(participant, "o"),
         "markersize": 4.4,
         "color": colour,
-        "markerfacecolor": "white" if hollow else colour,
+        "markerfacecolor": "white" if whose == 0 and not decided else colour,
         "markeredgecolor": colour,
         "markeredgewidth": 0.8,
         "alpha": 0.85,
@@ -154,20 +140,6 @@ def _kind_label(kind: _Kind) -> str:
     return f"{people}: decides" if people and decided else people or said
 
 
-def _score_axis(axes: Axes, values: Floats, threshold: float, unit: str) -> None:
-    """From 0 over the threshold to the largest, in even steps below the threshold and by factors beyond it."""
-    largest = max(float(np.nanmax(values, initial=1.0)), 2 * threshold)
-    linear = threshold if threshold > 0 else 0.5
-    axes.set_xscale("symlog", linthresh=linear, linscale=0.6)
-    axes.set_xlim(-0.03 * linear, largest * 1.15)
-    marks = [0.0, *(mark for mark in (linear, 1, 2, 5, 10, 20, 50, 100) if linear <= mark <= largest * 1.15)]
-    axes.xaxis.set_major_locator(FixedLocator(sorted(set(marks))))
-    axes.xaxis.set_minor_locator(NullLocator())
-    axes.xaxis.set_major_formatter(FuncFormatter(lambda mark, _: f"{mark:g}"))
-    axes.axvline(threshold, color="#333333", linewidth=1.0, linestyle=(0, (4, 2)), zorder=2)
-    axes.set_xlabel(f"{shortened(unit, 60)}; right of the dashed line ({threshold:g}): flagged")
-
-
 def over_w(rows: pd.DataFrame, group: str, *, title: str) -> Figure:
     """The mass of one word group in every sentence of one occupation, over all values of W (figure 4).
 
@@ -177,88 +149,62 @@ def over_w(rows: pd.DataFrame, group: str, *, title: str) -> Figure:
         group: the column to draw.
         title: of the figure.
     """
-    sentences = list(dict.fromkeys(rows["sentence"].astype(str)))
-    texts = [_with_w_named(rows[rows["sentence"] == name]) for name in sentences]
-    with lettering(title + group + "".join(texts)):
-        figure = Figure(figsize=(WIDTH_IN, 4.4 + 0.19 * len(sentences)), dpi=DPI, layout="constrained")
-        axes = figure.add_subplot()
-        lines = []
-        for index, name in enumerate(sentences):
+    with lettering("".join([title, group, *rows["text"].astype(str).unique(), *map(str, rows.get("w_name", ()))])):
+        lines, texts = [], []
+        for index, name in enumerate(dict.fromkeys(rows["sentence"].astype(str))):
             part = rows[rows["sentence"] == name].sort_values("w_index")
             decided = bool(part["well_specified"].iloc[0]) if "well_specified" in part else False
+            look = {
+                "linestyle": DASHES[index % len(DASHES)],
+                "marker": MARKERS[index % len(MARKERS)],
+                "markersize": 3.2,
+            }
             colour = DECIDED if decided else UNDECIDED
-            (line,) = axes.plot(
-                part["w_index"],
-                part[group],
-                color=colour,
-                linewidth=1.5,
-                linestyle=DASHES[index % len(DASHES)],
-                marker=("o", "s", "^", "D", "v", "P", "X", "*")[index % 8],
-                markersize=3.2,
+            lines.append(
+                Line2D(part["w_index"].to_numpy(), part[group].to_numpy(), color=colour, linewidth=1.5, **look)
             )
-            lines.append(line)
+            first = part.iloc[0]
+            texts.append(str(first["text"]).replace(str(first["w"]), f"[{first.get('w_name', 'W')}]", 1))
+        said = "Blue: the sentence decides its blank. Orange: it does not."
+        sheet = Sheet(title, f"{plain(group)} words, percent of all groups. {said}")
+        sheet.add_key(zip(texts, lines, strict=True), columns=1, handlelength=3)
+        axes = sheet.add_subplot()
+        for line in lines:
+            axes.add_line(line)
         values = rows.drop_duplicates("w_index").sort_values("w_index")
-        every = max(1, math.ceil(len(values) / 12))
-        axes.set_xticks(values["w_index"].iloc[::every], [plain(str(value)) for value in values["w"].iloc[::every]])
+        every = max(1, math.ceil(len(values) / (1.5 * sheet.inner_in)))
+        names = [
+            fitted(str(value), every * (sheet.inner_in - 0.5) / len(values)) for value in values["w"].iloc[::every]
+        ]
+        axes.set_xticks(values["w_index"].iloc[::every], names)
+        axes.autoscale_view()
         axes.set_ylim(-2, 102)
-        axes.yaxis.grid(visible=True, color="#ececec", linewidth=0.6)
-        axes.set_ylabel(f"{shortened(plain(group), 40)} words, percent of all groups")
-        axes.set_title(shortened(plain(title), _TITLE_CHARACTERS), loc="left", fontsize=11, fontweight="bold")
-        figure.legend(
-            lines,
-            [shortened(plain(text), 118) for text in texts],
-            loc="outside lower left",
-            frameon=False,
-            fontsize=7.4,
-            title="Blue: the sentence decides its blank. Orange: it does not.",
-            title_fontsize=7.8,
-            alignment="left",
-        )
-    return figure
-
-
-def _with_w_named(rows: pd.DataFrame) -> str:
-    """A sentence with the name of W where its value stood."""
-    first = rows.iloc[0]
-    return str(first["text"]).replace(str(first["w"]), f"[{first.get('w_name', 'W')}]", 1)
+        axes.grid(axis="y")
+        return sheet.finish([axes], 3.0)
 
 
 def roc(curves: Sequence[Curve], *, title: str) -> Figure:
     """ROC curves of all scores on the same sentences, the best named first."""
-    ordered = sorted(curves, key=lambda curve: -curve.area)
-    look = {
-        curve.name: (CURVES[index % len(CURVES)], DASHES[index % len(DASHES)]) for index, curve in enumerate(curves)
-    }
+    looks = {curve.name: (COLOURS[at % len(COLOURS)], DASHES[at % len(DASHES)]) for at, curve in enumerate(curves)}
     with lettering(title + "".join(curve.name for curve in curves)):
-        figure = Figure(figsize=(7.2, 4.4), dpi=DPI, layout="constrained")
-        axes = figure.add_subplot()
-        axes.plot([0, 1], [0, 1], color=_GREY, linewidth=0.8, linestyle=(0, (2, 2)), label="chance  .50")
-        for curve in ordered:
-            colour, dash = look[curve.name]
-            interval = f" ({_share(curve.low)} to {_share(curve.high)})" if math.isfinite(curve.low) else ""
-            named = shortened(plain(curve.name.replace("_", " ")), _NAME_CHARACTERS)
-            name = f"{named}  {_share(curve.area)}{interval}"
-            axes.plot(
-                curve.false_positive, curve.true_positive, color=colour, linestyle=dash, linewidth=1.5, label=name
-            )
-        axes.set(xlim=(-0.01, 1.01), ylim=(-0.01, 1.01), aspect="equal")
-        axes.set_xlabel("share of deciding sentences flagged (1 - TNR)")
-        axes.set_ylabel("share of undecided sentences flagged (TPR)")
-        axes.set_title(shortened(plain(title), _TITLE_CHARACTERS), loc="left", fontsize=11, fontweight="bold")
-        axes.grid(visible=True, color="#ececec", linewidth=0.6)
-        handles, labels = axes.get_legend_handles_labels()
-        figure.legend(
-            [*handles[1:], handles[0]],
-            [*labels[1:], labels[0]],
-            loc="outside right center",
-            frameon=False,
-            fontsize=7.8,
-            title="Area under the curve (95% interval)",
-            title_fontsize=7.8,
-            alignment="left",
+        sheet = Sheet(
+            title, "Area under the curve (95% interval) of each score on the same sentences, the largest first."
         )
-    return figure
-
-
-def _share(value: float) -> str:
-    return number(value).replace("0.", ".", 1) if value < 0.995 else number(value)
+        lines = []
+        for curve in sorted(curves, key=lambda curve: -curve.area):
+            colour, dash = looks[curve.name]
+            ends = f" ({correlation(curve.low)} to {correlation(curve.high)})" if math.isfinite(curve.low) else ""
+            label = f"{spaced(curve.name)} {correlation(curve.area)}{ends}"
+            look: dict[str, Any] = {"color": colour, "linestyle": dash, "linewidth": 1.5, "label": label}
+            lines.append(Line2D(curve.false_positive, curve.true_positive, **look))
+        lines.append(Line2D([0, 1], [0, 1], color=GREY, linewidth=0.8, linestyle=(0, (2, 2)), label="chance .50"))
+        sheet.add_key((str(line.get_label()), line) for line in lines)
+        axes = sheet.add_subplot()
+        for line in lines:
+            axes.add_line(line)
+        even = np.linspace(0, 1, 6)
+        axes.set(xlim=(-0.01, 1.01), ylim=(-0.01, 1.01), xticks=even, yticks=even, aspect="equal", anchor="W")
+        axes.set_xlabel("share of deciding sentences flagged (1 \N{MINUS SIGN} TNR)")
+        axes.set_ylabel("share of undecided sentences flagged (TPR)")
+        axes.grid()
+        return sheet.finish([axes], min(4.0, sheet.inner_in - 0.6))

@@ -12,25 +12,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.lines import Line2D
 
 from undertow.errors import UndertowError
-from undertow.report.figures.covariate_curve import COLOURS, style_of, text_width_px
-from undertow.report.formatting import number, plain, spaced
-from undertow.report.layout import (
-    EDGE_PX,
-    GREY,
-    GRID,
-    SMALL_SIZE,
-    TEXT_SIZE,
-    Sheet,
-    distinct_labels,
-    even_ticks,
-    height_px,
-    line_px,
-    named,
-)
-from undertow.report.style import Drawing, lettering
+from undertow.report.figures.sheet import DASHED, Sheet, even_ticks, fitted, mark, named, padded, write_above
+from undertow.report.formatting import number, plain, signed, spaced
+from undertow.report.style import COLOURS, GREY, GRID, INK, SMALL_SIZE, TEXT_SIZE, Drawing, lettering, style_of
 from undertow.types import Floats
 
 if TYPE_CHECKING:
@@ -41,16 +27,10 @@ CLASSES = ("statement", "question", "completion", "null")
 """Classes of task descriptions in the order of the paper's tables, but for the last: a user's own come before it."""
 _POINTS = ("model", "shots", "description_class", "wording", "score", "level", "slot", "baseline")
 _EFFECTS = ("description_class", "slot", "level", "mean", "low", "high")
-_INK = "#222222"
-_LANE_PX, _MEAN_PX, _NAME_PX, _AIR_PX = 16.0, 18.0, 17.0, 9.0
-"""Heights of a level's dots, of a class's mean, of its name, and of what lies between two classes."""
-_SPREAD_PX = 9.0
-"""How far apart the dots of a lane are moved, so that equal scores do not hide one another."""
-_GOLDEN = (math.sqrt(5) - 1) / 2
-_GAP_PX, _LABEL_PX = 16.0, 190.0
 _MIN_SPAN = 5.0
 """The x axis spans this much at the least, so that a hair's breadth does not look like a gulf."""
-_ROW_PX, _SLOT_PX, _EFFECT_PX = 17.0, 130.0, 150.0
+_LANE_IN, _ROW_IN = 0.16, 0.17
+_GOLDEN = (math.sqrt(5) - 1) / 2
 TOGETHER = " + "
 """Between the names of slots whose words never change alone."""
 
@@ -59,29 +39,20 @@ Level = tuple[str, str]
 _NO_LEVEL: Level = ("", "")
 
 
-class _Lanes(NamedTuple):
-    """One class of descriptions, as all panels lay it out."""
+class _Lane(NamedTuple):
+    """A lane of dots, or the row of a class's name or mean."""
 
-    name: str
-    levels: list[Level]  # from the top
-    averaged: bool  # whether some panel has more than one wording
-
-    @property
-    def name_px(self) -> float:
-        """What the name takes for itself: nothing where it can stand beside the only lane."""
-        return 0.0 if self.levels == [_NO_LEVEL] else _NAME_PX
+    kind: str  # "class", "level" or "mean"
+    description_class: str
+    level: Level
+    at: float  # from the top, in lanes
 
     @property
-    def mean_px(self) -> float:
-        return _MEAN_PX if self.averaged else 0.0
-
-    @property
-    def height_px(self) -> float:
-        return self.name_px + _LANE_PX * len(self.levels) + self.mean_px + _AIR_PX
-
-    def lane_px(self, row: int) -> float:
-        """From the top to the middle of a level's lane."""
-        return self.name_px + (row + 0.5) * _LANE_PX
+    def words(self) -> str:
+        """What stands beside it."""
+        if self.kind == "mean":
+            return "mean ± sd"
+        return _level_name(self.level) or named(self.description_class)
 
 
 def draw_sensitivity(
@@ -105,17 +76,17 @@ def draw_sensitivity(
     """
     table = _checked_points(points)
     pairs = list(dict.fromkeys(zip(table["model"], table["shots"], strict=True)))
-    looks = {level: style_of(place) for place, level in enumerate(_levels(table))}
+    levels = [level for level in dict.fromkeys(zip(table["slot"], table["level"], strict=True)) if level[1]]
+    looks = {level: style_of(place) for place, level in enumerate(levels)}
     parts = [pairs[start : start + MAX_PANELS] for start in range(0, len(pairs), MAX_PANELS)]
     for place, part in enumerate(parts, 1):
         of_many = f"{place} of {len(parts)}" if len(parts) > 1 else ""
         title = " · ".join(filter(None, [f"{plain(measure_title)} by wording", plain(about), of_many]))
         dashed = f" Dashed: {plain(baseline_title)}." if table["baseline"].notna().any() else ""
         rows = table[[key in part for key in zip(table["model"], table["shots"], strict=True)]]
-        with lettering(
-            "".join([title, unit, baseline_title, *map(str, rows[["model", "wording"]].to_numpy().ravel())])
-        ):
-            figure = _draw_panels(rows, looks, title, (unit, baseline_title)).figure
+        words = rows[["model", "wording", "description_class", "slot", "level"]].to_numpy().ravel()
+        with lettering("".join([title, unit, baseline_title, *map(str, words)])):
+            figure = _draw_panels(rows, looks, title, (unit, baseline_title))
         yield Drawing(
             name="_".join(filter(None, ["wordings", measure_title, about, str(place) if len(parts) > 1 else ""])),
             figure=figure,
@@ -128,18 +99,16 @@ def draw_sensitivity(
 
 def _checked_points(points: pd.DataFrame) -> pd.DataFrame:
     _need(points, _POINTS)
-    keys = ["model", "shots", "description_class", "wording"]
-    twice = points.duplicated(keys)
+    twice = points.duplicated(["model", "shots", "description_class", "wording"])
     if twice.any():
         raise UndertowError(
             f"the figure of wordings cannot be drawn: {points.loc[twice, 'wording'].iloc[0]!r} has two scores in one panel; "
             "average over draws of examples, and choose one measure, before drawing them"
         )
-    table = points.copy()
-    for name in ("model", "description_class", "wording", "slot", "level"):
-        table[name] = table[name].fillna("").astype(str)
-    for name in ("score", "baseline"):
-        table[name] = table[name].astype(np.float64)
+    texts = {
+        name: points[name].fillna("").astype(str) for name in ("model", "description_class", "wording", "slot", "level")
+    }
+    table = points.assign(**texts, **{name: points[name].astype(np.float64) for name in ("score", "baseline")})
     if not np.isfinite(table["score"]).any():
         raise UndertowError("the figure of wordings cannot be drawn: no wording has a score, so score at least one")
     return table
@@ -158,55 +127,65 @@ def _classes(table: pd.DataFrame) -> list[str]:
     return [name for name in (*CLASSES[:-1], *own, CLASSES[-1]) if name in names]
 
 
-def _levels(table: pd.DataFrame) -> list[Level]:
-    """Levels that have a colour, in the order they come."""
-    return [level for level in dict.fromkeys(zip(table["slot"], table["level"], strict=True)) if level[1]]
+def _lanes(table: pd.DataFrame) -> list[_Lane]:
+    """The lanes that all panels share, from the top."""
+    lanes, at = [], 0.0
+    for name in _classes(table):
+        rows = table[table["description_class"] == name]
+        found = zip(rows["slot"], rows["level"], strict=True)
+        levels = list(dict.fromkeys(level if level[1] else _NO_LEVEL for level in found))
+        if levels != [_NO_LEVEL]:  # else the name stands beside the only lane
+            lanes.append(_Lane("class", name, _NO_LEVEL, at))
+            at += 1.1
+        for level in levels:
+            lanes.append(_Lane("level", name, level, at))
+            at += 1
+        if rows.groupby(["model", "shots"])["wording"].size().max() > 1:
+            lanes.append(_Lane("mean", name, _NO_LEVEL, at + 0.1))
+            at += 1.1
+        at += 0.6
+    return lanes
 
 
 def _draw_panels(
     table: pd.DataFrame, looks: Mapping[Level, dict[str, Any]], title: str, said: tuple[str, str]
 ) -> Sheet:
-    lanes = [_lanes_of(name, table[table["description_class"] == name]) for name in _classes(table)]
     lead = (
         f"Each dot is one wording of the task; score in {plain(said[0])}. Bar: mean over the wordings of a class, "
         "one standard deviation to either side."
     )
-    sheet = Sheet(title, lead, _left_out(table))
-    legend = _legend(sheet, looks, _levels(table), plain(said[1]) if table["baseline"].notna().any() else "")
+    lanes, sheet = _lanes(table), Sheet(title, lead, _left_out(table))
+    in_table = [level for level in dict.fromkeys(zip(table["slot"], table["level"], strict=True)) if level[1]]
+    key: list[tuple[str, Any]] = [(_level_name(at), mark(linestyle="none", **looks[at])) for at in in_table]
+    key.append(("mean ± sd of the class", mark(color=INK, linewidth=1.6, marker="|", markersize=10, markeredgewidth=2)))
+    if table["baseline"].notna().any():
+        key.append((plain(said[1]), mark(color=INK, linewidth=1.1, linestyle=DASHED)))
+    sheet.add_key(key)
     pairs = list(dict.fromkeys(zip(table["model"], table["shots"], strict=True)))
-    columns = _n_columns(pairs)
+    columns = min(_n_columns(pairs), max(int(sheet.inner_in / 2.0), 1))
     n_rows = math.ceil(len(pairs) / columns)
-    labels_px = min(max(_label_widths(sheet, lanes)), _LABEL_PX)
-    left = EDGE_PX + labels_px + 12
-    width = (sheet.width_px - left - EDGE_PX - 6 - (columns - 1) * _GAP_PX) / columns
-    panel_px = sum(one.height_px for one in lanes)
-    head_px, foot_px = line_px(TEXT_SIZE) + line_px(SMALL_SIZE) + 8, line_px(SMALL_SIZE) + 24
-    top = sheet.settle(height_px(legend) + 14 + n_rows * (head_px + panel_px + foot_px))
-    sheet.put(legend, EDGE_PX, top)
-    top -= height_px(legend) + 14
-    low, high = _range(np.concatenate([table["score"].to_numpy(), table["baseline"].to_numpy()]))
-    ticks = even_ticks(low, high, most=4 if columns > 2 else 6)
-    for place, (model, shots) in enumerate(pairs):
-        x = left + place % columns * (width + _GAP_PX)
-        upper = top - place // columns * (head_px + panel_px + foot_px)
-        name = sheet.fit(named(model), width, TEXT_SIZE, "bold")
-        sheet.write(x, upper - 2, name, size=TEXT_SIZE, weight="bold", va="top")
-        sheet.write(x, upper - 2 - line_px(TEXT_SIZE), _shots(shots), size=SMALL_SIZE, color=GREY, va="top")
-        axes = sheet.axes(x, upper - head_px - panel_px, width, panel_px)
-        axes.set(xlim=(low, high), ylim=(0, panel_px), yticks=[])
-        axes.set_xticks(list(ticks), list(ticks.values()))
-        axes.xaxis.grid(visible=True, color=GRID, linewidth=0.7)
-        rows = table[(table["model"] == model) & (table["shots"] == shots)]
-        _draw_panel(axes, rows, lanes, looks)
-        if place % columns == 0:
-            _write_lanes(sheet, lanes, left - 12, upper - head_px, labels_px)
-    return sheet
-
-
-def _lanes_of(name: str, rows: pd.DataFrame) -> _Lanes:
-    levels = dict.fromkeys(zip(rows["slot"], rows["level"], strict=True))
-    named_levels = dict.fromkeys(level if level[1] else _NO_LEVEL for level in levels)
-    return _Lanes(name, list(named_levels), bool(rows.groupby(["model", "shots"])["wording"].size().max() > 1))
+    grid = sheet.subplots(n_rows, columns, sharex=True, sharey=True, squeeze=False)
+    label_in = 0.25 * sheet.inner_in
+    width = (sheet.inner_in - label_in) / columns - 0.15
+    for axes, pair in zip(grid.flat, pairs, strict=False):
+        head = [
+            (fitted(named(pair[0]), width, TEXT_SIZE, "bold"), {}),
+            (_shots(pair[1]), {"size": SMALL_SIZE, "color": GREY}),
+        ]
+        write_above(axes, head)
+        _draw_panel(axes, table[(table["model"] == pair[0]) & (table["shots"] == pair[1])], lanes, looks)
+    for axes in list(grid.flat)[len(pairs) :]:
+        axes.set_axis_off()
+    last = lanes[-1].at + 0.6
+    first = grid[0, 0]
+    first.set(ylim=(last, -0.7), xlim=padded([*table["score"], *table["baseline"]], 0.05, _MIN_SPAN))
+    first.xaxis.set_major_locator(even_ticks(4 if columns > 2 else 6))
+    for row in grid[:, 0]:
+        row.set_yticks([lane.at for lane in lanes], [fitted(lane.words, label_in) for lane in lanes])
+        for lane, label in zip(lanes, row.get_yticklabels(), strict=True):
+            is_name = lane.kind == "class" or (lane.kind == "level" and lane.level == _NO_LEVEL)
+            label.set(weight="bold" if is_name else "normal", color=GREY if lane.kind == "mean" else INK)
+    return sheet.finish(list(grid[:, 0]), n_rows * _LANE_IN * (last + 0.7))
 
 
 def _n_columns(pairs: Sequence[tuple[str, Any]]) -> int:
@@ -225,101 +204,48 @@ def _left_out(table: pd.DataFrame) -> list[str]:
     return [f"{count:,} wording{'s have' if count > 1 else ' has'} no score, and no dot."] if count else []
 
 
-def _legend(sheet: Sheet, looks: Mapping[Level, dict[str, Any]], levels: Sequence[Level], baseline: str) -> Any:
-    handles: list[tuple[str, Any]] = [
-        (sheet.fit(_level_name(level), 230), Line2D([], [], linestyle="none", **looks[level])) for level in levels
-    ]
-    bar = Line2D([], [], color=_INK, linewidth=1.6, marker="|", markersize=10, markeredgewidth=2)
-    handles.append(("mean ± sd of the class", bar))
-    if baseline:
-        handles.append((sheet.fit(baseline, 230), Line2D([], [], color=_INK, linewidth=1.1, linestyle=(0, (4, 2)))))
-    widest = max(text_width_px(sheet.figure, name, SMALL_SIZE) for name, _ in handles)
-    columns = max(int((sheet.width_px - 2 * EDGE_PX) // (widest + 50)), 1)
-    return sheet.legend(distinct_labels(handles), columns=min(columns, len(handles)))
-
-
 def _level_name(level: Level) -> str:
     slot, name = level
     return f"{plain(spaced(slot))}: {plain(name)}" if slot else plain(name)
-
-
-def _label_widths(sheet: Sheet, lanes: Sequence[_Lanes]) -> list[float]:
-    names = [text_width_px(sheet.figure, named(one.name), SMALL_SIZE) for one in lanes]
-    levels = [
-        text_width_px(sheet.figure, _level_name(level), SMALL_SIZE, "normal") for one in lanes for level in one.levels
-    ]
-    return [*names, *levels, text_width_px(sheet.figure, "mean ± sd", SMALL_SIZE, "normal")]
-
-
-def _write_lanes(sheet: Sheet, lanes: Sequence[_Lanes], right: float, top: float, width_px: float) -> None:
-    """Names of classes and levels, to the left of a row of panels."""
-    for one in lanes:
-        name = sheet.fit(named(one.name), width_px, SMALL_SIZE, "bold")
-        at = top - (one.name_px / 2 or one.lane_px(0))
-        sheet.write(right, at, name, size=SMALL_SIZE, weight="bold", ha="right", va="center_baseline")
-        for row, level in enumerate(one.levels):
-            text = sheet.fit(_level_name(level), width_px)
-            sheet.write(right, top - one.lane_px(row), text, size=SMALL_SIZE, ha="right", va="center_baseline")
-        if one.averaged:
-            at = top - one.height_px + _AIR_PX + _MEAN_PX / 2
-            sheet.write(right, at, "mean ± sd", size=SMALL_SIZE, color=GREY, ha="right", va="center_baseline")
-        top -= one.height_px
-
-
-def _range(values: Floats) -> tuple[float, float]:
-    """Ends of the x axis: around every value, spanning 5 at the least."""
-    seen = values[np.isfinite(values)]
-    low, high = float(seen.min()), float(seen.max())
-    wanting = max(_MIN_SPAN - (high - low), 0.0) / 2
-    air = 0.05 * max(high - low, _MIN_SPAN)
-    return low - wanting - air, high + wanting + air
 
 
 def _shots(shots: Any) -> str:
     return f"{shots} shot" if str(shots) == "1" else f"{shots} shots"
 
 
-def _draw_panel(axes: Axes, rows: pd.DataFrame, lanes: Sequence[_Lanes], looks: Mapping[Level, dict[str, Any]]) -> None:
-    top = float(axes.get_ylim()[1])
-    baselines = rows["baseline"].unique()
-    shared = len(baselines) == 1  # then one line, or its dashes would start again at every class
-    if shared:
-        _draw_baselines(axes, baselines, 0, top)
-    for one in lanes:
-        part = rows[rows["description_class"] == one.name]
-        bottom = top - one.height_px
-        if not shared:
-            _draw_baselines(axes, part["baseline"].unique(), bottom, top)
-        for row, level in enumerate(one.levels):
-            of_level = (part["level"] == level[1]) & ((part["slot"] == level[0]) | (level == _NO_LEVEL))
-            seen = part[of_level].sort_values(["score", "wording"])["score"].dropna().to_numpy(dtype=np.float64)
-            moved = (np.arange(len(seen)) * _GOLDEN % 1 - _GOLDEN / 2) * _SPREAD_PX * (len(seen) > 1)
-            at = top - one.lane_px(row) + moved
-            axes.plot(seen, at, linestyle="none", alpha=0.8, zorder=4, clip_on=False, **_dot(looks.get(level)))
-        if one.averaged:
-            _draw_mean(axes, part["score"].dropna().to_numpy(dtype=np.float64), bottom + _AIR_PX + _MEAN_PX / 2)
-        if one is not lanes[-1]:
-            axes.axhline(bottom + 2, color=GRID, linewidth=0.9, zorder=1)
-        top = bottom
-
-
-def _draw_baselines(axes: Axes, values: Floats, low_px: float, high_px: float) -> None:
-    for value in values[np.isfinite(values)]:
-        axes.plot([value] * 2, [low_px, high_px], color=_INK, linewidth=1.1, linestyle=(0, (4, 2)), zorder=2)
-
-
-def _dot(look: dict[str, Any] | None) -> dict[str, Any]:
-    if look is None:
-        return {"color": GREY, "marker": "o", "markersize": 4.4, "markeredgecolor": "white", "markeredgewidth": 0.4}
-    return look | {"markersize": 0.76 * look["markersize"], "markeredgewidth": 0.4}
-
-
-def _draw_mean(axes: Axes, scores: Floats, at: float) -> None:
-    if not scores.size:
-        return
-    mean, sd = float(scores.mean()), float(scores.std())
-    axes.plot([mean - sd, mean + sd], [at, at], color=_INK, linewidth=1.6, solid_capstyle="butt", zorder=3)
-    axes.plot([mean, mean], [at - 6, at + 6], color=_INK, linewidth=2.2, solid_capstyle="butt", zorder=5)
+def _draw_panel(axes: Axes, rows: pd.DataFrame, lanes: Sequence[_Lane], looks: Mapping[Level, dict[str, Any]]) -> None:
+    axes.grid(axis="x")
+    shared = (
+        rows["baseline"].nunique(dropna=False) == 1
+    )  # then one line, or its dashes would start again at every class
+    if shared and rows["baseline"].notna().all():
+        axes.axvline(rows["baseline"].iloc[0], color=INK, linewidth=1.1, linestyle=DASHED, zorder=2)
+    for name in _classes(rows):
+        part = rows[rows["description_class"] == name]
+        own = [lane for lane in lanes if lane.description_class == name]
+        top, bottom = own[0].at - 0.8, own[-1].at + 0.8
+        if own[-1] is not lanes[-1]:
+            axes.axhline(bottom, color=GRID, linewidth=0.9, zorder=1)
+        for value in () if shared else part["baseline"].dropna().unique():
+            axes.plot([value] * 2, [top, bottom], color=INK, linewidth=1.1, linestyle=DASHED, zorder=2)
+        for lane in own:
+            if lane.kind == "level":
+                of_level = (part["level"] == lane.level[1]) & (
+                    (part["slot"] == lane.level[0]) | (lane.level == _NO_LEVEL)
+                )
+                seen = part[of_level].sort_values(["score", "wording"])["score"].dropna().to_numpy(dtype=np.float64)
+                # Dots are moved a little apart, so that equal scores do not hide one another.
+                moved = (np.arange(len(seen)) * _GOLDEN % 1 - _GOLDEN / 2) * 0.56 * (len(seen) > 1)
+                look = looks.get(
+                    lane.level, {"color": GREY, "marker": "o", "markersize": 5.8, "markeredgecolor": "white"}
+                )
+                look = look | {"markersize": 0.76 * look["markersize"], "markeredgewidth": 0.4}
+                axes.plot(seen, lane.at + moved, linestyle="none", alpha=0.8, zorder=4, clip_on=False, **look)
+            scores = part["score"].dropna().to_numpy(dtype=np.float64)
+            if lane.kind == "mean" and scores.size:
+                mean, sd = float(scores.mean()), float(scores.std())
+                axes.plot([mean - sd, mean + sd], [lane.at] * 2, color=INK, linewidth=1.6, zorder=3)
+                axes.plot([mean, mean], [lane.at - 0.38, lane.at + 0.38], color=INK, linewidth=2.2, zorder=5)
 
 
 def _describe_panels(table: pd.DataFrame, unit: str) -> str:
@@ -334,19 +260,14 @@ def _describe_class(name: str, rows: pd.DataFrame) -> str:
     seen = rows["score"].dropna()
     if seen.empty:
         return f"{named(name)} no score"
-    spread = (
-        f", sd {number(seen.std(ddof=0), 1)}, {number(seen.min(), 1)} to {number(seen.max(), 1)}"
-        if len(seen) > 1
-        else ""
-    )
-    wordings = f"{len(seen)} wording{'s' if len(seen) > 1 else ''}"
+    spread = f", sd {number(seen.std(ddof=0), 1)}, {number(seen.min(), 1)} to {number(seen.max(), 1)}" * (len(seen) > 1)
     levels = [
         f"{_level_name((str(slot), str(level)))} {number(part.mean(), 1)}"
         for (slot, level), part in rows.dropna(subset="score").groupby(["slot", "level"], sort=False)["score"]
         if level
     ]
     by_level = f" ({', '.join(levels)})" if levels else ""
-    return f"{named(name)} mean {number(seen.mean(), 1)}{spread}, {wordings}{by_level}"
+    return f"{named(name)} mean {number(seen.mean(), 1)}{spread}, {len(seen)} wording{'s' * (len(seen) > 1)}{by_level}"
 
 
 # Slots: a row for each level, and what it differs from the first level of its slot.
@@ -378,16 +299,14 @@ def draw_slots(effects: pd.DataFrame, measure_title: str, unit: str = "percent",
             f"the figure of slots cannot be drawn: the level {effects.loc[twice, 'level'].iloc[0]!r} has two means; "
             "choose the rows of one measure before drawing them"
         )
-    parts = effects.groupby(keys, sort=False) if keys else [((), effects)]
-    for key, rows in parts:
-        labels = [
-            _shots(value) if name == "shots" else named(str(value)) for name, value in zip(keys, key, strict=True)
-        ]
+    for key, rows in effects.groupby(keys, sort=False) if keys else [((), effects)]:
+        labels = [_shots(one) if name == "shots" else named(str(one)) for name, one in zip(keys, key, strict=True)]
         title = " · ".join(filter(None, [f"{plain(measure_title)} by slot", plain(about), *labels]))
+        slots = _slots(rows)
         with lettering(
             "".join([title, unit, *map(str, rows[["description_class", "slot", "level"]].to_numpy().ravel())])
         ):
-            figure = _draw_slots(rows, title, unit).figure
+            figure = _draw_slots(slots, title, unit)
         yield Drawing(
             name="_".join(filter(None, ["slots", measure_title, about, *map(str, key)])),
             figure=figure,
@@ -395,13 +314,14 @@ def draw_slots(effects: pd.DataFrame, measure_title: str, unit: str = "percent",
             "joined to the other levels of its slot. Pale bar: the interval of the difference to the first level, as wide as all tests of "
             "the run need, counted from that level's dotted line; a dot is filled where it leaves 0 out. Slots with + between their names "
             "never change alone: it cannot be told which of them moves the score.",
-            alt=_describe_slots(rows, unit),
+            alt=_describe_slots(slots, unit),
         )
 
 
 class _Slot(NamedTuple):
     """The levels of one slot in one class."""
 
+    description_class: str
     name: str
     levels: list[str]
     means: Floats  # [level]
@@ -409,125 +329,90 @@ class _Slot(NamedTuple):
     high: Floats
 
     @property
-    def gaps(self) -> Floats:
-        """Differences to the first level [level]."""
-        return np.asarray(self.means - self.means[0], dtype=np.float64)
-
-    @property
     def apart(self) -> list[bool]:
         """Whether the interval of a difference leaves 0 out [level]."""
         return [bool(low > 0 or high < 0) for low, high in zip(self.low, self.high, strict=True)]
 
-
-def _slots(rows: pd.DataFrame) -> dict[str, list[_Slot]]:
-    """Group slots by class, in the order of the figure."""
-    return {
-        name: [
-            _Slot(
-                str(slot),
-                [str(level) for level in part["level"]],
-                *part[["mean", "low", "high"]].to_numpy(dtype=np.float64).T,
-            )
-            for slot, part in rows[rows["description_class"] == name].groupby("slot", sort=False)
-        ]
-        for name in _classes(rows)
-    }
+    def difference(self, place: int) -> str:
+        """How a level differs from the first, with the interval of that."""
+        low, high = self.low[place], self.high[place]
+        ends = f" [{number(low, 1)}, {number(high, 1)}]" if math.isfinite(low) and math.isfinite(high) else ""
+        return signed(self.means[place] - self.means[0], 1) + ends
 
 
-def _draw_slots(rows: pd.DataFrame, title: str, unit: str) -> Sheet:
-    classes = _slots(rows)
+def _slots(rows: pd.DataFrame) -> list[_Slot]:
+    """The slots of each class, in the order of the figure."""
+    slots = []
+    for name in _classes(rows):
+        for slot, part in rows[rows["description_class"] == name].groupby("slot", sort=False):
+            numbers = part[["mean", "low", "high"]].to_numpy(dtype=np.float64).T
+            slots.append(_Slot(name, str(slot), list(map(str, part["level"])), *numbers))
+    return slots
+
+
+def _draw_slots(slots: Sequence[_Slot], title: str, unit: str) -> Sheet:
     lead = (
         f"Mean score in {plain(unit)} at each level; dotted: the first level of the slot. Pale bar: interval of the difference to it, as "
         "wide as all tests of the run need; the dot is filled where that leaves 0 out."
     )
     sheet = Sheet(title, lead)
-    every = [slot for slots in classes.values() for slot in slots]
-    names_px = _widest(sheet, [_slot_name(sheet, slot) for slot in every], _SLOT_PX)
-    levels_px = _widest(sheet, [plain(level) for slot in every for level in slot.levels], _LABEL_PX)
-    left = EDGE_PX + names_px + 14 + levels_px + 12
-    width = sheet.width_px - left - _EFFECT_PX - EDGE_PX
-    class_px, slot_air_px = line_px(SMALL_SIZE) + 8, 7.0
-    body_px = sum(
-        class_px + sum(_ROW_PX * len(slot.levels) + slot_air_px for slot in slots) for slots in classes.values()
-    )
-    top = sheet.settle(line_px(SMALL_SIZE) + 6 + body_px + line_px(SMALL_SIZE) + 12)
-    sheet.write(left + width + 14, top, "difference [interval]", size=SMALL_SIZE, color=GREY, va="top")
-    top -= line_px(SMALL_SIZE) + 6
-    axes = sheet.axes(left, top - body_px, width, body_px)
-    low, high = _range(np.concatenate([np.concatenate([slot.means, *_ends(slot)]) for slot in every]))
-    ticks = even_ticks(low, high)
-    axes.set(xlim=(low, high), ylim=(0, body_px), yticks=[])
-    axes.set_xticks(list(ticks), list(ticks.values()))
-    axes.xaxis.grid(visible=True, color=GRID, linewidth=0.7)
-    at = body_px
-    for name, slots in classes.items():
-        sheet.write(EDGE_PX, top - body_px + at - 4, named(name), size=SMALL_SIZE, weight="bold", va="top")
-        if at < body_px:
-            axes.axhline(at, color=GRID, linewidth=0.9, zorder=1)
-        at -= class_px
-        for slot in slots:
-            rows_at = np.array([at - _ROW_PX * (place + 0.5) for place in range(len(slot.levels))])
-            _draw_slot(axes, slot, rows_at)
-            _write_slot(sheet, slot, top - body_px + rows_at, (left - 12, levels_px, left + width + 14))
-            at -= _ROW_PX * len(slot.levels) + slot_air_px
-    return sheet
-
-
-def _widest(sheet: Sheet, texts: Sequence[str], most_px: float) -> float:
-    return min(max(text_width_px(sheet.figure, text, SMALL_SIZE, "normal") for text in texts), most_px) + 2
-
-
-def _ends(slot: _Slot) -> tuple[Floats, Floats]:
-    """Ends of the bars, on the axis of scores [level]."""
-    return slot.means[0] + slot.low, slot.means[0] + slot.high
+    axes = sheet.add_subplot()
+    label_in, wide = 0.24 * sheet.inner_in, sheet.width_in > 5
+    ticks: list[tuple[float, str, dict[str, Any]]] = []
+    beside = axes.get_yaxis_transform()
+    at, before = 0.0, ""
+    for slot in slots:
+        if slot.description_class != before:
+            if before:
+                axes.axhline(at - 0.2, color=GRID, linewidth=0.9, zorder=1)
+                at += 0.6
+            ticks.append((at, fitted(named(slot.description_class), 1.5 * label_in, weight="bold"), {"weight": "bold"}))
+            at, before = at + 1.1, slot.description_class
+        name = plain(spaced(slot.name))
+        n_slots = len(slot.name.split(TOGETHER))
+        if n_slots > 1 and fitted(name, 1.5 * label_in) != name:
+            name = f"{n_slots} slots together"
+        ticks.append((at, fitted(name, 1.5 * label_in), {"color": GREY}))
+        rows = at + 1 + np.arange(len(slot.levels), dtype=np.float64)
+        _draw_slot(axes, slot, rows)
+        for place, (row, level) in enumerate(zip(rows, slot.levels, strict=True)):
+            ticks.append((float(row), fitted(level, label_in), {}))
+            said = slot.difference(place) if place else "first level"
+            said = said if wide or not place else said.partition(" ")[0]
+            look: dict[str, Any] = {"weight": "bold" if slot.apart[place] else "normal"} if place else {"color": GREY}
+            axes.text(1.03, row, said, transform=beside, va="center_baseline", **look)
+        at = float(rows[-1]) + 1.3
+    axes.text(1.03, -0.1, "difference\n[interval]" if wide else "difference", color=GREY, va="center", transform=beside)
+    every = [
+        value for slot in slots for value in (*slot.means, *(slot.means[0] + slot.low), *(slot.means[0] + slot.high))
+    ]
+    axes.set(xlim=padded(every, 0.05, _MIN_SPAN), ylim=(at - 0.4, -0.7))
+    axes.xaxis.set_major_locator(even_ticks(6 if wide else 3))
+    axes.grid(axis="x")
+    axes.set_yticks([place for place, _, _ in ticks], [text for _, text, _ in ticks])
+    for label, (_, _, look) in zip(axes.get_yticklabels(), ticks, strict=True):
+        label.set(**look)
+    return sheet.finish([axes], _ROW_IN * (at + 0.3))
 
 
 def _draw_slot(axes: Axes, slot: _Slot, at: Floats) -> None:
-    blue, red = COLOURS[0], COLOURS[1]
-    axes.plot([slot.means[0]] * 2, [at[0], at[-1] - 7], color=_INK, linewidth=1.0, linestyle=":", zorder=2)
+    axes.plot([slot.means[0]] * 2, [at[0], at[-1] + 0.4], color=INK, linewidth=1.0, linestyle=":", zorder=2)
     axes.plot(slot.means, at, color="#9a9a9a", linewidth=1.0, zorder=2.5)
-    for place, (low, high) in enumerate(zip(*_ends(slot), strict=True)):
-        colour = GREY if place == 0 else red if slot.apart[place] else blue
-        face = colour if place == 0 or slot.apart[place] else "white"
-        axes.plot([low, high], [at[place]] * 2, color=colour, linewidth=6, alpha=0.28, solid_capstyle="butt", zorder=3)
-        dot: dict[str, Any] = {"marker": "o", "markersize": 5.8, "markerfacecolor": face, "markeredgecolor": colour}
-        axes.plot(slot.means[place], at[place], linestyle="none", zorder=4, clip_on=False, **dot)
+    for place, apart in enumerate(slot.apart):
+        colour = GREY if place == 0 else COLOURS[1] if apart else COLOURS[0]
+        ends = slot.means[0] + np.array([slot.low[place], slot.high[place]])
+        axes.plot(ends, [at[place]] * 2, color=colour, linewidth=6, alpha=0.28, zorder=3)
+        face = colour if place == 0 or apart else "white"
+        look: dict[str, Any] = {"marker": "o", "markersize": 5.8, "markerfacecolor": face, "markeredgecolor": colour}
+        axes.plot(slot.means[place], at[place], linestyle="none", zorder=4, clip_on=False, **look)
 
 
-def _write_slot(sheet: Sheet, slot: _Slot, at: Floats, places: tuple[float, float, float]) -> None:
-    """Words of a slot: its name and levels on the left, differences on the right."""
-    right, levels_px, beyond = places
-    name = sheet.fit(_slot_name(sheet, slot), _SLOT_PX)
-    sheet.write(EDGE_PX, at[0], name, size=SMALL_SIZE, color=GREY, va="center_baseline")
-    for place, level in enumerate(slot.levels):
-        text = sheet.fit(plain(level), levels_px)
-        sheet.write(right, at[place], text, size=SMALL_SIZE, ha="right", va="center_baseline")
-        gap = "first level" if place == 0 else _gap(slot, place)
-        look = {"color": GREY} if place == 0 else {"weight": "bold" if slot.apart[place] else "normal"}
-        sheet.write(beyond, at[place], gap, size=SMALL_SIZE, va="center_baseline", **look)
-
-
-def _slot_name(sheet: Sheet, slot: _Slot) -> str:
-    """Label of a slot, or of slots that change only together; their number if the names do not fit."""
-    name = plain(spaced(slot.name))
-    n_slots = len(slot.name.split(TOGETHER))
-    wide = text_width_px(sheet.figure, name, SMALL_SIZE, "normal") > _SLOT_PX
-    return f"{n_slots} slots together" if n_slots > 1 and wide else name
-
-
-def _gap(slot: _Slot, place: int) -> str:
-    gap, low, high = slot.gaps[place], slot.low[place], slot.high[place]
-    signed = f"{'+' if gap > 0 else ''}{number(gap, 1)}"
-    return f"{signed} [{number(low, 1)}, {number(high, 1)}]" if math.isfinite(low) and math.isfinite(high) else signed
-
-
-def _describe_slots(rows: pd.DataFrame, unit: str) -> str:
-    said = []
-    for name, slots in _slots(rows).items():
-        for slot in slots:
-            levels = [
-                f"{plain(level)} {number(slot.means[place], 1)}" + (f" ({_gap(slot, place)})" if place else "")
-                for place, level in enumerate(slot.levels)
-            ]
-            said.append(f"{named(name)}, {plain(spaced(slot.name))}: {', '.join(levels)}.")
-    return " ".join([f"Mean scores in {plain(unit)}, with difference to the first level and its interval.", *said])
+def _describe_slots(slots: Sequence[_Slot], unit: str) -> str:
+    said = [f"Mean scores in {plain(unit)}, with difference to the first level and its interval."]
+    for slot in slots:
+        levels = [
+            f"{plain(level)} {number(slot.means[place], 1)}" + f" ({slot.difference(place)})" * (place > 0)
+            for place, level in enumerate(slot.levels)
+        ]
+        said.append(f"{named(slot.description_class)}, {plain(spaced(slot.name))}: {', '.join(levels)}.")
+    return " ".join(said)

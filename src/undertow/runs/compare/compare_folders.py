@@ -396,7 +396,8 @@ def _writable(text: str) -> str:
 
 
 def _page(compared: ComparedRuns) -> str:
-    from undertow.report.page import PageFigure, render_page
+    from undertow.report.model import PageFigure
+    from undertow.report.page import render_page
     from undertow.report.style import svg_text
     from undertow.runs.folder.provenance import circumstances
 

@@ -20,8 +20,7 @@ from undertow.report.formatting import (
     significant,
     significant_decimals,
 )
-from undertow.report.model import ReportTable, ReportText
-from undertow.report.page import Page, PageFigure
+from undertow.report.model import Page, PageFigure, ReportTable, ReportText
 from undertow.report.sentences import sentences
 from undertow.runs.compare.differences import Comparison, statement
 from undertow.runs.compare.equivalence import (

@@ -1,0 +1,304 @@
+"""A sheet: a matplotlib figure in constrained layout with title, lead, key and small print, as high as its panels need."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterable, Mapping, Sequence
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+from matplotlib import rcParams
+from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import RendererAgg
+from matplotlib.figure import Figure
+from matplotlib.font_manager import FontProperties
+from matplotlib.layout_engine import ConstrainedLayoutEngine
+from matplotlib.legend import Legend
+from matplotlib.lines import Line2D
+from matplotlib.patheffects import withStroke
+from matplotlib.ticker import FuncFormatter, MaxNLocator
+from matplotlib.transforms import ScaledTranslation, Transform
+from scipy.optimize import isotonic_regression
+
+from undertow.report.formatting import plain, shortened, shortest
+from undertow.report.style import GREY, PALE, SMALL_SIZE, TEXT_SIZE, TITLE_SIZE, current_width, style_of
+from undertow.types import Floats
+
+EDGE_IN = 0.14
+NO_PROMPT, NO_NAME = "no prompt", "(no name)"
+DASHED = (0, (4, 2))
+_LINE = 1.32 / 72
+"""Height of a line of text, in inches per point of its size."""
+_HANDLE_IN = 0.5
+"""Of a key's mark, with the air on both sides."""
+_MAX_LETTERS = 400
+_MAX_LAYOUTS = 6
+_DOT_IN = 0.07
+"""Half the size of a point that is named."""
+
+Handle = Any
+"""Handle of a legend entry."""
+
+
+class Sheet(Figure):
+    """A figure with words above and below its panels.
+
+    Title, lead and key are stacked from the top and small print at the bottom; constrained layout has the room between. (Its own
+    margins for `suptitle` and for legends "outside" are laid over each other, so they cannot hold all three.)
+
+    Attributes:
+        width_in: of the whole sheet.
+        inner_in: without its edges.
+    """
+
+    def __init__(self, title: str, lead: str = "", foot: Sequence[str] = (), width_in: float = 0.0) -> None:
+        self.width_in = max(width_in, current_width())
+        self.inner_in = self.width_in - 2 * EDGE_IN
+        super().__init__(figsize=(self.width_in, 4.0), layout=ConstrainedLayoutEngine(h_pad=0.05, w_pad=0.03))
+        self._above_in = EDGE_IN
+        for text, size, weight in ((title, TITLE_SIZE, "bold"), (lead, TEXT_SIZE, "normal")):
+            lines = wrapped(plain(text), self.inner_in, size, weight)
+            self._write(lines, 1, -self._above_in, size=size, weight=weight, va="top")
+            self._above_in += line_in(size) * len(lines) * any(lines) + 0.02
+        lines = [line for text in foot for line in wrapped(plain(text), self.inner_in)]
+        self._write(lines, 0, EDGE_IN, size=SMALL_SIZE, color=GREY, va="bottom")
+        self._below_in = EDGE_IN + (line_in(SMALL_SIZE) * len(lines) + 0.06 if lines else -0.06)
+
+    def _write(self, lines: Sequence[str], y: float, shift_in: float, **look: Any) -> None:
+        self.text(0, y, "\n".join(lines), transform=self._pin(shift_in), linespacing=1.25, **look)
+
+    def _pin(self, up_in: float) -> Transform:
+        """A place at the left edge, counted in inches from the top or the bottom, however high the sheet becomes."""
+        return self.transFigure + ScaledTranslation(EDGE_IN, up_in, self.dpi_scale_trans)
+
+    def add_key(self, entries: Iterable[tuple[str, Handle]], columns: int = 0, **look: Any) -> Legend | None:
+        """Explain marks below the lead, in as many columns as fit; names that are alike once they are cut get a number."""
+        labels: list[str] = []
+        handles = []
+        for name, handle in entries:
+            label = fitted(name, self.inner_in / (columns or 1) - _HANDLE_IN, lines=3 if columns else 2)
+            labels.append(f"{label} ({len(labels) + 1})" if label and label in labels else label)
+            handles.append(handle)
+        if not labels:
+            return None
+        taken = max(text_width(line) for label in labels for line in label.split("\n")) + _HANDLE_IN
+        legend = self.legend(
+            handles,
+            ["-"] * len(labels),
+            ncols=columns or min(max(int(self.inner_in / taken), 1), len(labels)),
+            loc="upper left",
+            bbox_to_anchor=(0, 1),
+            bbox_transform=self._pin(-self._above_in - 0.06),
+            alignment="left",
+            **{"fontsize": SMALL_SIZE, "labelspacing": 0.45, "handlelength": 1.8, "columnspacing": 1.5} | look,
+        )
+        for text, label in zip(legend.get_texts(), labels, strict=True):
+            text.set_text(label)  # here and not above, where a name that begins with _ would be left out
+        self._above_in += legend.get_window_extent().height / self.dpi + 0.1
+        return legend
+
+    def key_of_groups(self, groups: Sequence[str], nothing: str = NO_NAME) -> None:
+        """Explain colour and marker of each word group."""
+        marks = [mark(linewidth=1.6, **style_of(place)) for place in range(len(groups))]
+        self.add_key([(plain(group) or nothing, mark) for group, mark in zip(groups, marks, strict=True)])
+
+    def finish(self, column: Sequence[Axes], height_in: float) -> Sheet:
+        """Lay the sheet out, with the height at which these axes, one below the other, are this high together, and keep that layout."""
+        self.set_figheight(self._above_in + self._below_in + height_in + 2.0 + 0.5 * len(column))
+        engine = self.get_layout_engine()
+        assert isinstance(engine, ConstrainedLayoutEngine)
+        for _ in range(_MAX_LAYOUTS):  # two are enough but for axes of a fixed aspect
+            height = self.get_figheight()
+            body = (height - self._above_in - self._below_in) / height
+            left, width = EDGE_IN / self.width_in, self.inner_in / self.width_in
+            engine.set(rect=(left, self._below_in / height, width, body))
+            self.draw_without_rendering()
+            lack = height_in - sum(axes.get_position(original=True).height for axes in column) * height
+            if abs(lack) < 0.02:
+                break
+            self.set_figheight(height + lack)
+        self.set_layout_engine("none")
+        return self
+
+
+# Words.
+
+
+def line_in(size: float = SMALL_SIZE) -> float:
+    """Height of one line of text of a size in points."""
+    return size * _LINE
+
+
+def text_width(text: str, size: float = SMALL_SIZE, weight: str = "normal") -> float:
+    """How wide one line of text is, in inches."""
+    return _width_in(text, size, weight, tuple(rcParams["font.family"]))
+
+
+@lru_cache(maxsize=2**14)
+def _width_in(text: str, size: float, weight: str, families: tuple[str, ...]) -> float:
+    font = FontProperties(family=families, size=size, weight=weight)
+    width: float = RendererAgg(1, 1, 100).get_text_width_height_descent(text, font, False)[0]
+    return width / 100
+
+
+def wrapped(text: str, inches: float, size: float = SMALL_SIZE, weight: str = "normal") -> list[str]:
+    """The text in lines no wider than this; a word that is too long is broken."""
+    lines = [""]
+    for word in text.split(" "):
+        joined = f"{lines[-1]} {word}".strip()
+        if text_width(joined, size, weight) <= inches:
+            lines[-1] = joined
+            continue
+        if lines[-1]:
+            lines.append("")
+        for sign in word:
+            if lines[-1] and text_width(lines[-1] + sign, size, weight) > inches:
+                # Break a long word after its last sign that is no letter or digit, if that is not far back.
+                kept = max((at + 1 for at, one in enumerate(lines[-1]) if not one.isalnum()), default=0)
+                kept = kept if 2 * kept > len(lines[-1]) else len(lines[-1])
+                lines[-1:] = [lines[-1][:kept], lines[-1][kept:]]
+            lines[-1] += sign
+    return lines
+
+
+def fitted(text: str, inches: float, size: float = SMALL_SIZE, weight: str = "normal", lines: int = 1) -> str:
+    """A name in no more lines of this width than these, with its middle left out where it is longer."""
+    text = shortened(plain(text), _MAX_LETTERS)
+
+    def broken(letters: int) -> list[str]:
+        return wrapped(shortened(text, letters), inches, size, weight)
+
+    lengths = range(1, len(text) + 1)
+    letters = (
+        len(text) if len(broken(len(text))) <= lines else bisect_right(lengths, lines, key=lambda n: len(broken(n)))
+    )
+    return "\n".join(broken(max(letters, 1))[:lines])
+
+
+def named(text: str) -> str:
+    """A name as a reader sees it; never nothing."""
+    return plain(text) or NO_NAME
+
+
+def amount(count: float) -> str:
+    """A large number in three digits and a letter, as models are named: 124M, 1.3B, 175B."""
+    for size, letter in ((1e12, "T"), (1e9, "B"), (1e6, "M"), (1e3, "K")):
+        if count >= 0.9995 * size:
+            return f"{count / size:.3g}{letter}"
+    return f"{count:.3g}"
+
+
+def mark(**look: Any) -> Line2D:
+    """A mark of the key."""
+    return Line2D([], [], **look)
+
+
+# Axes.
+
+
+NUMBERS = FuncFormatter(lambda value, _: shortest(value))
+"""Writes each tick as it is, without a power of ten beside the axis."""
+
+
+def even_ticks(most: int = 6) -> MaxNLocator:
+    """Round numbers along an axis."""
+    return MaxNLocator(nbins=most, steps=[1, 2, 2.5, 5, 10], min_n_ticks=3)
+
+
+def padded(values: Iterable[float], air: float = 0.06, least: float = 0.0) -> tuple[float, float]:
+    """Ends of an axis around the finite of these values, with air at both ends, that spans no less than `least`."""
+    finite = np.array([value for value in values if np.isfinite(value)] or [0.0])
+    low, high = float(finite.min()), float(finite.max())
+    wanting = max(least - (high - low), 0.0) / 2
+    room = air * max(high - low, least) or 1.0
+    return low - wanting - room, high + wanting + room
+
+
+def say(axes: Axes, text: str) -> None:
+    """Write why a panel is empty."""
+    axes.set_facecolor(PALE)
+    axes.text(0.5, 0.5, text, color=GREY, ha="center", va="center", transform=axes.transAxes)
+
+
+def write_above(axes: Axes, lines: Sequence[tuple[str, Mapping[str, Any]]]) -> None:
+    """Write lines of their own looks above an axes; they take height, and may reach beyond its right end."""
+    height = 72 * line_in(TEXT_SIZE)
+    for up, (text, look) in enumerate(reversed(lines)):
+        if up == len(lines) - 1:
+            axes.set_title(text, pad=4 + up * height, **dict(look))
+        else:
+            place: dict[str, Any] = {"xytext": (0, 4 + up * height), "textcoords": "offset points", "va": "baseline"}
+            axes.annotate(text, (0, 1), xycoords="axes fraction", **place, **look).set_in_layout(False)
+
+
+def apart(wanted: Floats, gap: float, low: float, high: float) -> Floats:
+    """Places nearest to those wanted, in least squares, with this gap between neighbours, within `low` and `high` if there is room."""
+    order = np.argsort(wanted, kind="stable")
+    offset = gap * np.arange(len(wanted))
+    floor = isotonic_regression(wanted[order] - offset).x
+    places = np.empty_like(wanted)
+    places[order] = np.clip(floor, low, max(high - offset[-1], low)) + offset
+    return places
+
+
+def name_points(
+    sheet: Sheet,
+    axes: Axes,
+    places: Sequence[tuple[float, float]],
+    names: Sequence[str],
+    bars: Sequence[tuple[float, float]],
+) -> None:
+    """Write each name near its point, where it touches no other name and few marks, with a line back where it had to move far.
+
+    To be called once the layout is settled. Each name is tried to the right, to the left and in the middle of its point, at every
+    height of the panel. `bars` are the lower and upper ends of the points' bars.
+    """
+    inches = sheet.dpi_scale_trans.inverted()
+    points = inches.transform(axes.transData.transform(np.array(places, dtype=np.float64)))
+    room = inches.transform_bbox(axes.get_window_extent())
+    ends = inches.transform(
+        axes.transData.transform([(x, end) for (x, _), bar in zip(places, bars, strict=True) for end in bar])
+    )
+    marks = np.vstack(
+        [np.hstack([points - _DOT_IN, points + _DOT_IN]), np.hstack([ends[::2] - 0.01, ends[1::2] + 0.01])]
+    )
+    zero = inches.transform(axes.transData.transform((places[0][0], 0.0)))[1]
+    marks = np.vstack([marks, (room.x0, zero - 0.01, room.x1, zero + 0.01)])
+    taken = np.empty((0, 4))
+    height = 1.1 * line_in(SMALL_SIZE)
+    halo = [withStroke(linewidth=2, foreground="white", alpha=0.8)]
+    for place in np.argsort(-points[:, 1], kind="stable"):
+        (x, y), width = points[place], text_width(names[place]) + 0.03
+        up = np.arange(room.y0 + 0.02 - y, room.y1 - height - y, height / 2)
+        up = np.append(up, -height / 2)
+        left = [x + _DOT_IN + 0.02, x - _DOT_IN - 0.02 - width, x - width / 2]
+        lefts = np.clip(left, room.x0, max(room.x1 - width, room.x0))
+        corners = np.array([(x0, y + rise) for x0 in lefts for rise in up])
+        boxes = np.hstack([corners, corners + np.array([width, height])])
+        near = np.clip((x, y), boxes[:, :2], boxes[:, 2:]) - (x, y)
+        cost = (
+            np.hypot(*near.T)
+            + 0.4 * np.minimum(_touched(boxes, marks), 2)
+            + 9 * _touched(boxes, taken)
+            + np.repeat([0, 0.01, 0.02], len(up))
+        )
+        best = int(np.argmin(cost))
+        taken = np.vstack([taken, boxes[best]])
+        middle = boxes[best, 1] + height / 2
+        look: dict[str, Any] = {"va": "center", "zorder": 6, "path_effects": halo}
+        corner = axes.transData.inverted().transform(inches.inverted().transform((boxes[best, 0] + 0.01, middle)))
+        axes.text(corner[0], corner[1], names[place], **look)
+        way = near[best]
+        if np.hypot(*way) > _DOT_IN + 0.08:
+            start = points[place] + way * _DOT_IN / np.hypot(*way)
+            ends = np.array([start, points[place] + way]) / sheet.get_size_inches()
+            look = {"color": "#9a9a9a", "linewidth": 0.7, "transform": sheet.transFigure, "zorder": 2}
+            axes.plot(*ends.T, clip_on=False, **look)
+
+
+def _touched(boxes: Floats, others: Floats) -> Floats:
+    """How many of the others each box touches [box]."""
+    left, lower, right, upper = boxes.T[:, :, None]
+    touching = (left < others[:, 2]) & (right > others[:, 0]) & (lower < others[:, 3]) & (upper > others[:, 1])
+    return np.asarray(np.count_nonzero(touching, axis=1), dtype=np.float64)
