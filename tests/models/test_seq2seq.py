@@ -563,7 +563,7 @@ def test_prompts_are_answered_as_by_a_loop_without_a_cache(protocol: str, one: T
     ended = [len(loop.tokens) < query.max_tokens for loop, query in zip(loops, asked, strict=True)]
     assert set(ended) == {True, False}
     assert len({len(loop.tokens) for loop in loops}) > 2
-    (tokens,), *_ = model._written([[prompt] for prompt in model._prompts(asked[-1:])[0]], 20, protocol)
+    (tokens,), *_ = model._generate([[prompt] for prompt in model._prompts(asked[-1:])[0]], 20, protocol)
     assert tokens == loops[-1].tokens
 
 

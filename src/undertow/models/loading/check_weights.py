@@ -101,9 +101,9 @@ def wrapper_prefix(network: Any, missing: Collection[str], unexpected: Sequence[
         stripped = {name.removeprefix(prefix) for name in names if name.startswith(prefix)}
         if all(key in stripped or key.removeprefix(base) in stripped for key in wanted):
             match = re.search(WRAPPERS, unexpected[0])
-            found_prefixes = [one for one in (match[0] if match else "", prefix) if one]
+            prefixes_read = [one for one in (match[0] if match else "", prefix) if one]
             mapping = {WRAPPERS: "", f"^{re.escape(prefix)}": ""} if prefix else {WRAPPERS: ""}
-            return " and ".join(map(repr, found_prefixes)), mapping if found_prefixes else {}
+            return " and ".join(map(repr, prefixes_read)), mapping if prefixes_read else {}
     return "", {}
 
 

@@ -509,10 +509,10 @@ def first_nats(query: MultipleChoiceQuery, steps: Iterable[TopLogprobs]) -> tupl
     labels = _labels(query)
     for step in steps:
         pairs = (*step.top, (step.token, step.logprob_nats))
-        shown = {token: nats for token, nats in pairs if nats > HIDDEN_NATS}
-        is_whole = any(not any(label.startswith(token) for label in labels) for token in shown if token)
-        if is_whole and all(label in shown for label in labels):
-            return tuple(shown[label] for label in labels)
+        nats_of = {token: nats for token, nats in pairs if nats > HIDDEN_NATS}
+        is_whole = any(not any(label.startswith(token) for label in labels) for token in nats_of if token)
+        if is_whole and all(label in nats_of for label in labels):
+            return tuple(nats_of[label] for label in labels)
     return None
 
 

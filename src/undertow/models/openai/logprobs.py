@@ -59,7 +59,7 @@ class TopLogprobs:
         ranked = sorted(self.top, key=lambda pair: pair[1], reverse=True)
         return [(text, math.exp(nats)) for text, nats in ranked[:n] if nats > HIDDEN_NATS]
 
-    def shown(self, n: int) -> list[tuple[str, float]]:
+    def pairs_with_own(self, n: int) -> list[tuple[str, float]]:
         """The same with the decoded token, where it comes on top of their number."""
         pairs = self.most_probable(n)
         if self.token not in {text for text, _ in pairs} and self.logprob_nats > HIDDEN_NATS:
@@ -123,7 +123,7 @@ class LogprobCoverage:
         self.spreads = self.spreads or not all(step.is_sure for step in steps)
         words = {word for word in wanted.words if word}
         self.words |= words
-        self.whole |= words & {word_of(text) for step in steps for text, _ in step.shown(wanted.top)}
+        self.whole |= words & {word_of(text) for step in steps for text, _ in step.pairs_with_own(wanted.top)}
         fewest = min(len(step.most_probable(wanted.top)) for step in steps)
         self.fewest[wanted.top] = min(fewest, self.fewest.get(wanted.top, fewest))
 
@@ -207,7 +207,7 @@ def _top_logprobs(token: Any, nats: Any, top: Any) -> TopLogprobs:
         raise ValueError("no token, or no log-probability")
     spelled = [(text.replace(PIECE_SPACE, " "), min(float(value), 0.0)) for text, value in pairs]
     step = TopLogprobs(*spelled[0], tuple(spelled[1:]), by_text=isinstance(top, Mapping))
-    if sum(prob for _, prob in step.shown(len(step.top))) > MAX_PROB:
+    if sum(prob for _, prob in step.pairs_with_own(len(step.top))) > MAX_PROB:
         raise ValueError("more than all of the probability")
     return step
 
@@ -239,10 +239,10 @@ def step_of(step: TopLogprobs, wanted: WantedWords) -> ServedStep:
     """The distribution of one step, as far as it was shown."""
     # A decoded token outside the most probable ones comes on top of their number, and tokens above it may be hidden.
     least_prob = min((prob for _, prob in step.most_probable(wanted.top)), default=1.0)
-    shown = step.shown(wanted.top)
+    pairs = step.pairs_with_own(wanted.top)
     if wanted.protocol == PAPER:
-        shown = sorted(shown, key=lambda pair: pair[1], reverse=True)[:PAPER_TOP]
-    by_word = [[prob for text, prob in shown if word_of(text) == word] for word in wanted.words]
+        pairs = sorted(pairs, key=lambda pair: pair[1], reverse=True)[:PAPER_TOP]
+    by_word = [[prob for text, prob in pairs if word_of(text) == word] for word in wanted.words]
     probs = tuple(sum(own) if word else math.nan for word, own in zip(wanted.words, by_word, strict=True))
     if wanted.protocol == PAPER:
         return ServedStep(step.token, probs)
@@ -254,10 +254,10 @@ def step_of(step: TopLogprobs, wanted: WantedWords) -> ServedStep:
         token=step.token,
         probs=probs,
         n_seen=n_seen,
-        unseen_prob=max(ROUNDING_PROB, 1.0 - sum(prob for _, prob in shown)),
+        unseen_prob=max(ROUNDING_PROB, 1.0 - sum(prob for _, prob in pairs)),
         least_prob=least_prob,
-        piece_probs=tuple(sum(prob for text, prob in shown if _may_begin(text, word)) for word in wanted.words),
-        pieces_prob=sum(prob for text, prob in shown if any(_may_begin(text, word) for word in wanted.words)),
+        piece_probs=tuple(sum(prob for text, prob in pairs if _may_begin(text, word)) for word in wanted.words),
+        pieces_prob=sum(prob for text, prob in pairs if any(_may_begin(text, word) for word in wanted.words)),
     )
 
 
