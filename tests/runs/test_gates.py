@@ -454,7 +454,7 @@ def test_whatever_a_name_holds_the_file_is_xml_and_the_name_is_text(payload: str
     run_folder(tmp_path / "run", [replace(GAP, group=levels)])
     gate = check([tmp_path / "run"], Place(tmp_path).rules(rule(name="x", measure="slope_gap", at_most=1)))
     run = replace(gate.runs[0], folder=Path(payload.replace("\x00", "")), model=payload)
-    judged = [replace(one, rule=replace(one.rule, name=payload, why=payload)) for one in run.judged]
+    judged = [replace(one, rule=one.rule.model_copy(update={"name": payload, "why": payload})) for one in run.judged]
     write_junit(replace(gate, runs=(replace(run, judged=tuple(judged)),)), tmp_path / "gate.xml")
     root = parsed(tmp_path / "gate.xml")
     (case,) = root.iter("testcase")

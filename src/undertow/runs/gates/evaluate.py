@@ -45,14 +45,23 @@ OF_OTHERS = (LOW, HIGH, MAGNITUDE_LOW, MAGNITUDE_HIGH, P, Q, DETECTABLE)
 MAX_NAMED = 8
 """Names that a sentence lists before it stops."""
 CLASS, ALL = "description_class", "all"
-_NAMED: Mapping[str, str] = {
-    LOW: "the low end of the 95% interval of",
-    HIGH: "the high end of the 95% interval of",
-    N: "the number of items behind",
-    N_MISSING: "the number of missing items of",
-    MISSING_PERCENT: "the missing share of",
+SENTENCES: Mapping[str, str] = {
+    VALUE: "{name} is {number}{unit}",
+    LOW: "the low end of the 95% interval of {name} is {number}{unit}",
+    HIGH: "the high end of the 95% interval of {name} is {number}{unit}",
+    MAGNITUDE: "{name} is {number}{unit} from its null value ({null})",
+    MAGNITUDE_LOW: "{name} is at least {number}{unit} from its null value ({null}), by its interval",
+    MAGNITUDE_HIGH: "{name} is up to {number}{unit} from its null value ({null}), by its interval",
+    N: "the number of items behind {name} is {number}",
+    N_MISSING: "the number of missing items of {name} is {number}",
+    MISSING_PERCENT: "the missing share of {name} is {number} percent",
 }
-"""What numbers are called in a sentence, where it is not by their names."""
+"""A judged number in words."""
+SENTENCES_OF_CHANGES: Mapping[str, str] = {
+    MAGNITUDE: "{name} is {number}{unit} farther from its null value ({null}) than in {since}",
+    MAGNITUDE_LOW: "{name} is at least {number}{unit} farther from its null value ({null}) than in {since}, by the interval of the change",
+    MAGNITUDE_HIGH: "{name} is up to {number}{unit} farther from its null value ({null}) than in {since}, by the interval of the change",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,16 +186,12 @@ Progress: TypeAlias = Callable[[int, int], None]
 """Called with (tables measured, tables in all) while a run is compared with the baseline."""
 
 
-def silent(done: int, total: int) -> None:
-    """No progress is shown."""
-
-
 @short_traceback
 def gate(
     runs: Sequence[str | Path],
     rules: str | Path,
     baseline: str | Path | None = None,
-    progress: Progress = silent,
+    progress: Progress = lambda done, total: None,
 ) -> GateReport:
     """Judge run folders by the rules of a file.
 
@@ -211,8 +216,8 @@ def gate(
             raise UndertowError(f"{folder}: is named twice; name each run once")
     base = Path(baseline) if baseline is not None else None
     _check_baseline(read, base)
-    held = read_record(base) if base is not None else None
-    judged = [_Run.from_records(folder, read_record(folder), base, held, progress).judged(read) for folder in folders]
+    before = (base, read_record(base)) if base is not None else None
+    judged = [_run_report(read, folder, read_record(folder), before, progress) for folder in folders]
     return GateReport(read, tuple(_with_unasked(read, judged)), base)
 
 
@@ -251,60 +256,33 @@ def _nothing(rules: Rules, rule: Rule, reason: str) -> RuleResult:
     return RuleResult(rule, SKIPPED if rule.optional else ERROR, printable(f"{rules.where(rule)}: {reason}"))
 
 
-class _MissingError(Exception):
-    """The number is missing; the message says why."""
-
-
-class _UnfitError(Exception):
-    """A result cannot have the number of a rule; the message says why."""
-
-
-class _FewError(Exception):
-    """A rule needs more clusters than there are; the message gives the number."""
-
-
 @dataclass(frozen=True, slots=True)
-class _Target:
-    """The target of a rule: a result, or its change against the baseline.
+class Check:
+    """What a rule judges: a result, or its change against the baseline.
 
     Attributes:
         result: the result; for a change, the difference.
         group: its group, with the model.
         null_value: its null value.
+        n_clusters: number of clusters; NaN if unknown.
         start: its value in the baseline; NaN without a baseline.
         start_null_value: its null value there.
         since: the baseline, in words; "" without a baseline.
-        n_clusters: number of clusters; NaN if unknown.
     """
 
     result: Result
     group: Mapping[str, str]
     null_value: float
+    n_clusters: float
     start: float = math.nan
     start_null_value: float = math.nan
     since: str = ""
-    n_clusters: float = math.nan
 
     def number(self, of: str) -> float:
-        """The number that a rule judges.
-
-        Raises:
-            _MissingError: it is NaN, or there is none.
-            _UnfitError: no result of this kind has one.
-            _FewError: it says something of other sentences, and there are too few clusters for that.
-        """
-        from undertow.runs.compare.equivalence import fewest_clusters
-
-        if of in OF_OTHERS and self.n_clusters < fewest_clusters():
-            clusters = "1 cluster" if self.n_clusters == 1 else f"{self.n_clusters:.0f} clusters"
-            raise _FewError(f"{clusters}, this rule needs {fewest_clusters()}")
-        number = self._magnitude(of) if of in MAGNITUDES else self._plain(of)
-        if not math.isfinite(number):
-            raise _MissingError(self.result.note or self._reason(of))
-        return number
-
-    def _plain(self, of: str) -> float:
+        """The number that a rule judges; NaN where it is missing."""
         result = self.result
+        if of in MAGNITUDES:
+            return self._magnitude(of)
         if of == MISSING_PERCENT:
             n_items = result.n + result.n_missing
             return 100 * result.n_missing / n_items if n_items else math.nan
@@ -313,196 +291,154 @@ class _Target:
     def _magnitude(self, of: str) -> float:
         """Distance from the null value; for a change, the growth of that distance."""
         result = self.result
-        if not math.isfinite(result.value):
-            return math.nan
-        if math.isnan(self.null_value) or (self.since and math.isnan(self.start_null_value)):
-            raise _UnfitError(f"has no null value, so it has no {of}; check another number")
         ends = [result.value] if of == MAGNITUDE else [result.low, result.value, result.high]
-        if self.since:
-            ends = [self.start + end for end in ends]
-        if not all(map(math.isfinite, ends)):
+        far = [(self.start if self.since else 0.0) + end - self.null_value for end in ends]
+        if not all(map(math.isfinite, far)):
             return math.nan
-        far = [end - self.null_value for end in ends]
         farness = max(map(abs, far))
         if of == MAGNITUDE_LOW:
             farness = 0.0 if min(far) <= 0.0 <= max(far) else min(map(abs, far))
         return farness - abs(self.start - self.start_null_value) if self.since else farness
 
-    def _reason(self, of: str) -> str:
+    @property
+    def has_no_null_value(self) -> bool:
+        """Whether there is a value, and nothing that it could be far from."""
+        unknown = math.isnan(self.null_value) or (bool(self.since) and math.isnan(self.start_null_value))
+        return unknown and math.isfinite(self.result.value)
+
+    def reason(self, of: str) -> str:
+        """Why a number is missing."""
+        if self.result.note:
+            return self.result.note.rstrip(".")
         if of in (LOW, HIGH, MAGNITUDE_LOW, MAGNITUDE_HIGH) and math.isfinite(self.result.value):
             return "it has no interval"
-        if of in (P, Q):
-            return "it is not tested"
-        if of == MISSING_PERCENT:
-            return "it has no items"
-        return "the run does not say why"
+        return {P: "it is not tested", Q: "it is not tested", MISSING_PERCENT: "it has no items"}.get(
+            of, "the run does not say why"
+        )
 
-    def what(self, of: str, levels: Sequence[str]) -> str:
+    def name(self, of: str, levels: Sequence[str]) -> str:
         """What is judged, in words."""
         model = self.group.get("model", "")
         others = [level for level in levels if level not in (model, f"model={model}")]
         about = f" ({', '.join(others)})" if others else ""
-        what = f"{self.result.measure.replace('_', ' ')}{about}{f' of {model}' if model else ''}"
-        if of in MAGNITUDES:
-            return what
-        if self.since:
-            what = f"the change of {what} against {self.since}"
-        return what if of == VALUE else f"{_NAMED.get(of, f'{of} of')} {what}"
+        name = f"{self.result.measure.replace('_', ' ')}{about}{f' of {model}' if model else ''}"
+        return f"the change of {name} against {self.since}" if self.since and of not in MAGNITUDES else name
 
-    def around(self, of: str) -> tuple[str, str]:
-        """The text before the number, and the text after it."""
-        unit = f" {self.result.unit}" if self.result.unit else ""
-        if of not in MAGNITUDES:
-            return "is", {VALUE: unit, LOW: unit, HIGH: unit, MISSING_PERCENT: " percent"}.get(of, "")
-        before = {MAGNITUDE: "is", MAGNITUDE_LOW: "is at least", MAGNITUDE_HIGH: "is up to"}[of]
-        distance = f"from its null value ({formatted(self.null_value)})"
-        behind = f"farther {distance} than in {self.since}" if self.since else distance
-        by = "" if of == MAGNITUDE else f", by {'the interval of the change' if self.since else 'its interval'}"
-        return before, f"{unit} {behind}{by}"
-
-
-@dataclass(frozen=True, slots=True)
-class _Run:
-    """One run, and its changes against the baseline where there is one.
-
-    Attributes:
-        folder: the run folder.
-        record: its contents.
-        results: its results, as targets.
-        changes: the differences, as targets; None without a baseline.
-    """
-
-    folder: Path
-    record: Record
-    results: Sequence[_Target]
-    changes: Sequence[_Target] | None
-
-    @classmethod
-    def from_records(
-        cls, folder: Path, record: Record, base: Path | None, baseline: Record | None, progress: Progress
-    ) -> _Run:
-        results = [
-            _Target(result, result.group, result.null_value, n_clusters=clusters_behind(record, result))
-            for result in record.results
-        ]
-        changes = None if base is None or baseline is None else _changes((base, folder), (baseline, record), progress)
-        return cls(folder, record, results, changes)
-
-    def judged(self, rules: Rules) -> RunReport:
-        manifest = self.record.manifest
-        audit = str(manifest["audit"])
-        chosen = [rule for rule in rules.rules if rule.audit in ("", audit)]
-        judged = [one for rule in chosen for one in self._judged(rules, rule)]
-        notes = manifest["design"].get("limitations", [])
-        limitations = tuple(printable(str(note)) for note in notes) if isinstance(notes, list) else ()
-        return RunReport(
-            self.folder, audit, str(manifest["model"]), str(manifest["run_key"]), tuple(judged), limitations
+    def sentence(self, rule: Rule, number: float, name: str) -> str:
+        """The number in words."""
+        kinds = SENTENCES_OF_CHANGES if self.since else SENTENCES
+        return kinds.get(rule.of, SENTENCES.get(rule.of, "{of} of {name} is {number}")).format(
+            name=name,
+            of=rule.of,
+            number=formatted(number, (rule.at_least, rule.at_most)),
+            unit=f" {self.result.unit}" if self.result.unit else "",
+            null=formatted(self.null_value) if math.isfinite(self.null_value) else "",
+            since=self.since,
         )
 
-    def _judged(self, rules: Rules, rule: Rule) -> Iterator[RuleResult]:
-        among = self.changes if rule.against else self.results
+
+def _run_report(
+    rules: Rules, folder: Path, record: Record, baseline: tuple[Path, Record] | None, progress: Progress
+) -> RunReport:
+    """Judge one run."""
+    manifest = record.manifest
+    audit = str(manifest["audit"])
+    results = [Check(one, one.group, one.null_value, clusters_behind(record, one)) for one in record.results]
+    changes = None if baseline is None else _changes(baseline, (folder, record), progress)
+    same = [key for key in ("model", "challenge") if len({one.group.get(key, "") for one in results}) == 1]
+    judged: list[RuleResult] = []
+    for rule in rules.rules:
+        if rule.audit not in ("", audit):
+            continue
+        among = changes if rule.against else results
         if among is None:
-            yield _nothing(rules, rule, "judges the change against a baseline, and none is given")
-            return
-        matching, unmatched = _matching(rule, among, str(self.folder))
-        if unmatched:
-            yield _nothing(rules, rule, unmatched)
-        if rule.of not in NUMBERS and matching:
-            details = dict.fromkeys(name for subject in matching for name in subject.result.extras)
-            known_elsewhere = rule.of == DETECTABLE and any(_measures_drift(one) for one in matching)
-            if rule.of not in details and not known_elsewhere:
-                hint = closest(rule.of, (*NUMBERS, *details))
-                known = f"; use {_listed((*NUMBERS, *details), len(NUMBERS) + MAX_NAMED)}"
-                said = f"of is {rule.of!r}, which {rule.measure} of {self.folder} has not{hint}{known}"
-                yield RuleResult(rule, ERROR, printable(f"{rules.where(rule)}: {said}"))
-                return
-        constant = [key for key in ("model", "challenge") if len({one.group.get(key, "") for one in self.results}) == 1]
-        for subject, levels in zip(matching, labels([subject.group for subject in matching], constant), strict=True):
-            yield _judge(rules, rule, subject, levels)
+            judged.append(_nothing(rules, rule, "judges the change against a baseline, and none is given"))
+        else:
+            judged += _judged(rules, rule, among, str(folder), same)
+    notes = manifest["design"].get("limitations", [])
+    limitations = tuple(printable(str(note)) for note in notes) if isinstance(notes, list) else ()
+    return RunReport(folder, audit, str(manifest["model"]), str(manifest["run_key"]), tuple(judged), limitations)
 
 
-def _measures_drift(subject: _Target) -> bool:
-    """Whether a result is tested for drift, or would be with more clusters."""
-    return "n_w" in subject.result.extras and subject.result.measure.startswith("slope")
+def _judged(
+    rules: Rules, rule: Rule, among: Sequence[Check], folder: str, left_out: Sequence[str]
+) -> Iterator[RuleResult]:
+    """Judge all results that match a rule."""
+    matching, unmatched = _matching(rule, among, folder)
+    if unmatched:
+        yield _nothing(rules, rule, unmatched)
+    details = dict.fromkeys(name for check in matching for name in check.result.extras)
+    # A slope is tested for drift, or would be with more clusters, where it counts its values of W.
+    may_have = rule.of == DETECTABLE and "n_w" in details and rule.measure.startswith("slope")
+    if matching and rule.of not in (*NUMBERS, *details) and not may_have:
+        known = (*NUMBERS, *details)
+        said = f"of is {rule.of!r}, which {rule.measure} of {folder} has not{closest(rule.of, known)}"
+        said = f"{rules.where(rule)}: {said}; use {_listed(known, len(NUMBERS) + MAX_NAMED)}"
+        yield RuleResult(rule, ERROR, printable(said))
+        return
+    for check, levels in zip(matching, labels([check.group for check in matching], left_out), strict=True):
+        yield _judge(rules, rule, check, levels)
 
 
-def _judge(rules: Rules, rule: Rule, subject: _Target, levels: Sequence[str]) -> RuleResult:
+def _judge(rules: Rules, rule: Rule, check: Check, levels: Sequence[str]) -> RuleResult:
     """Judge one result by one rule."""
-    label, group = printable("-".join(levels)), dict(subject.group)
-    what = subject.what(rule.of, levels)
-    try:
-        number = subject.number(rule.of)
-    except _UnfitError as error:
-        return RuleResult(rule, ERROR, printable(f"{rules.where(rule)}: {what} {error}"), label, group)
-    except _FewError as error:
-        # Whatever the rule lets by: asking less must not pass a gate.
-        said = f"{rules.where(rule)}: {rule.of if rule.of in MAGNITUDES else ''}{' of ' if rule.of in MAGNITUDES else ''}{what}"
-        return RuleResult(rule, ERROR, printable(f"{said} cannot be judged: {error}"), label, group)
-    except _MissingError as error:
-        if rule.of == DETECTABLE and subject.result.p < CLEARLY_SIGNIFICANT and math.isinf(rule.at_least):
-            sentence = f"{what} is not needed, since it was found with p {formatted(subject.result.p)}"
-            return RuleResult(
-                rule, PASSED, printable(f"{sentence}; rule {rule.name!r} allows {rule.allowed}"), label, group
-            )
-        outcome, consequence = (SKIPPED, "lets that by") if rule.allow_missing else (FAILED, "needs it")
-        lacking = f"{rule.of} of {what}" if rule.of in MAGNITUDES else what
-        return RuleResult(
-            rule,
-            outcome,
-            printable(f"{lacking} is missing ({str(error).rstrip('.')}), and rule {rule.name!r} {consequence}"),
-            label,
-            group,
-        )
-    outcome = PASSED if rule.holds(number) else FAILED
-    before, behind = subject.around(rule.of)
-    said = f"{what} {before} {formatted(number, (rule.at_least, rule.at_most))}{behind}"
-    return RuleResult(
-        rule, outcome, printable(f"{said}, and rule {rule.name!r} allows {rule.allowed}"), label, group, number
-    )
+    from undertow.runs.compare.equivalence import fewest_clusters
+
+    of, name = rule.of, check.name(rule.of, levels)
+    subject = name if of == VALUE else f"{of} of {name}"
+    allows = f"rule {rule.name!r} allows {rule.allowed}"
+    number, judged = check.number(of), math.nan
+    if of in OF_OTHERS and check.n_clusters < fewest_clusters():
+        # Whatever the rule lets by: a run that asks less must not pass a gate.
+        clusters = f"{check.n_clusters:.0f} cluster{'' if check.n_clusters == 1 else 's'}"
+        outcome = ERROR
+        said = f"{rules.where(rule)}: {subject} cannot be judged: {clusters}, this rule needs {fewest_clusters()}"
+    elif of in MAGNITUDES and check.has_no_null_value:
+        outcome, said = ERROR, f"{rules.where(rule)}: {name} has no null value, so it has no {of}; check another number"
+    elif math.isfinite(number):
+        outcome, judged = PASSED if rule.holds(number) else FAILED, number
+        said = f"{check.sentence(rule, number, name)}, and {allows}"
+    elif of == DETECTABLE and check.result.p < CLEARLY_SIGNIFICANT and math.isinf(rule.at_least):
+        outcome = PASSED
+        said = f"{subject} is not needed, since it was found with p {formatted(check.result.p)}; {allows}"
+    else:
+        outcome, so = (SKIPPED, "lets that by") if rule.allow_missing else (FAILED, "needs it")
+        said = f"{subject} is missing ({check.reason(of)}), and rule {rule.name!r} {so}"
+    return RuleResult(rule, outcome, printable(said), printable("-".join(levels)), dict(check.group), judged)
 
 
-def _matching(rule: Rule, among: Sequence[_Target], run: str) -> tuple[list[_Target], str]:
-    """The results that match a rule, and the part of the rule that matched none; "" if all parts matched."""
-    what = f"change of {rule.measure!r}" if rule.against else f"measure {rule.measure!r}"
-    measures = dict.fromkeys(subject.result.measure for subject in among)
-    of_measure = [subject for subject in among if subject.result.measure == rule.measure]
-    if not of_measure:
-        return [], f"{run} has no {what}{closest(rule.measure, measures)}; it has {_listed(measures)}"
-    rule = _of_one_class(rule, of_measure)
-    for key, wanted in rule.where.items():
-        keys = dict.fromkeys(key for subject in of_measure for key in subject.group)
+def _matching(rule: Rule, among: Sequence[Check], run: str) -> tuple[list[Check], str]:
+    """The results that match a rule, and the part of the rule that matches none; "" if all parts match."""
+    measure = [check for check in among if check.result.measure == rule.measure]
+    if not measure:
+        measures = dict.fromkeys(check.result.measure for check in among)
+        what = "change of" if rule.against else "measure"
+        hint = closest(rule.measure, measures)
+        return [], f"{run} has no {what} {rule.measure!r}{hint}; it has {_listed(measures)}"
+    where = _where(rule, measure)
+    matching = [one for one in measure if all(one.group.get(key, "") in levels for key, levels in where.items())]
+    wanted = [(key, level) for key, levels in where.items() for level in levels]
+    for key, level in wanted:
+        keys = dict.fromkeys(key for check in measure for key in check.group)
         if key not in keys:
             return [], f"where.{key} is no key of {rule.measure} in {run}{closest(key, keys)}; it has {_listed(keys)}"
-        levels = dict.fromkeys(subject.group.get(key, "") for subject in of_measure)
-        for level in wanted:
-            if level not in levels:
-                hint = closest(level, levels)
-                return _where(rule, of_measure), (
-                    f"where.{key} is {level!r}, which {rule.measure} of {run} has not{hint}; it has {_listed(levels)}"
-                )
-    matching = _where(rule, of_measure)
-    for key, wanted in rule.where.items():
-        for level in wanted:
-            if not any(subject.group.get(key, "") == level for subject in matching):
-                return (
-                    matching,
-                    f"{run} has no {rule.measure} with {key} {level!r} and the other levels of the rule together",
-                )
+        levels = dict.fromkeys(check.group.get(key, "") for check in measure)
+        if level not in levels:
+            said = f"where.{key} is {level!r}, which {rule.measure} of {run} has not{closest(level, levels)}"
+            return matching, f"{said}; it has {_listed(levels)}"
+    for key, level in wanted:
+        if not any(check.group.get(key, "") == level for check in matching):
+            return matching, f"{run} has no {rule.measure} with {key} {level!r} and the rule's other levels together"
     return matching, ""
 
 
-def _of_one_class(rule: Rule, among: Sequence[_Target]) -> Rule:
-    """A rule on all classes of task descriptions together is on the only one, where a run asked one; baselines are none."""
-    levels = {subject.group.get(CLASS, "") for subject in among}
-    classes = [level for level in levels if not level.startswith("(")]
-    wanted = rule.where.get(CLASS, ())
-    if ALL not in wanted or len(classes) != 1:
-        return rule
-    return replace(rule, where={**rule.where, CLASS: tuple(classes[0] if one == ALL else one for one in wanted)})
-
-
-def _where(rule: Rule, among: Sequence[_Target]) -> list[_Target]:
-    return [one for one in among if all(one.group.get(key, "") in wanted for key, wanted in rule.where.items())]
+def _where(rule: Rule, measure: Sequence[Check]) -> dict[str, tuple[str, ...]]:
+    """The levels of a rule: of all classes of task descriptions together, those of the only one, where a run has one."""
+    classes = {check.group.get(CLASS, "") for check in measure}
+    classes = {level for level in classes if not level.startswith("(")}  # without baselines
+    if ALL not in rule.where.get(CLASS, ()) or len(classes) != 1:
+        return rule.where
+    return rule.where | {CLASS: tuple(min(classes) if one == ALL else one for one in rule.where[CLASS])}
 
 
 def _listed(names: Sequence[str] | Mapping[str, Any], most: int = MAX_NAMED) -> str:
@@ -511,7 +447,7 @@ def _listed(names: Sequence[str] | Mapping[str, Any], most: int = MAX_NAMED) -> 
     return (", ".join(texts[:most]) or "none") + more
 
 
-def _changes(folders: tuple[Path, Path], records: tuple[Record, Record], progress: Progress) -> list[_Target]:
+def _changes(baseline: tuple[Path, Record], candidate: tuple[Path, Record], progress: Progress) -> list[Check]:
     """The differences, with null values from the runs, and the model where there is only one.
 
     Raises:
@@ -519,30 +455,24 @@ def _changes(folders: tuple[Path, Path], records: tuple[Record, Record], progres
     """
     from undertow.runs.compare import compare
 
-    baseline, candidate = records
-    since, name = (str(folder) for folder in folders)
-    models = {result.group["model"] for result in candidate.results if "model" in result.group}
+    (since, before), (folder, after) = baseline, candidate
+    models = {result.group["model"] for result in after.results if "model" in result.group}
     model = {"model": models.pop()} if len(models) == 1 else {}
-    changes = compare(baseline, candidate, names=(since, name), progress=progress, margin=0.0).differences
+    compared = compare(before, after, names=(str(since), str(folder)), progress=progress, margin=0.0)
     return [
-        _Target(
-            result=_tested(difference),
-            group=model | dict(difference.group),
-            null_value=_null_value(candidate, difference),
+        Check(
+            # A change of exactly 0 is not tested: its p and q are 1.
+            result=replace(one, p=1.0, q=1.0) if one.value == 0 and math.isfinite(one.low) else one,
+            group=model | dict(one.group),
+            null_value=_null_value(after, one),
+            n_clusters=one.extras.get(N_CLUSTERS, clusters_behind(after, one)),
             # On the items that both runs answered, and so not always the value that the baseline itself has.
-            start=difference.extras.get("baseline", math.nan),
-            start_null_value=_null_value(baseline, difference),
-            since=since,
-            n_clusters=difference.extras.get(N_CLUSTERS, clusters_behind(candidate, difference)),
+            start=one.extras.get("baseline", math.nan),
+            start_null_value=_null_value(before, one),
+            since=str(since),
         )
-        for difference in changes
+        for one in compared.differences
     ]
-
-
-def _tested(difference: Result) -> Result:
-    """Give a change of exactly 0, which is not tested, p and q of 1."""
-    has_interval = math.isfinite(difference.low)
-    return replace(difference, p=1.0, q=1.0) if difference.value == 0 and has_interval else difference
 
 
 N_CLUSTERS = "n_clusters"

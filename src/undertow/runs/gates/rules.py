@@ -1,4 +1,4 @@
-"""Rules: read thresholds on the results of a run from a TOML file, and check them."""
+"""Rules: thresholds on the results of a run, read from a TOML file and checked against a schema."""
 
 from __future__ import annotations
 
@@ -7,9 +7,11 @@ import hashlib
 import math
 import reprlib
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal, TypeVar
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 
 from undertow._files import decode_text, first_line, parse_toml, read_file
 from undertow.errors import UndertowError
@@ -31,8 +33,25 @@ NUMBERS: Mapping[str, tuple[float, float]] = {
 """Numbers that every result has, and between what they lie; any other name is one of the result's details."""
 
 
-@dataclass(frozen=True, slots=True)
-class Rule:
+def _name(text: object) -> object:
+    if isinstance(text, str) and not (text.strip() and text.isprintable()):
+        raise ValueError("must be text on one line that can be shown, and not empty")
+    return text
+
+
+def _levels(value: object) -> object:
+    """A level, or a list of levels, as texts; numbers such as years are allowed."""
+    several = value if isinstance(value, list) else [value]
+    if not several or not all(isinstance(one, (str, int)) and not isinstance(one, bool) for one in several):
+        raise ValueError("must be a level, or a list of levels any one of which will do")
+    return tuple(dict.fromkeys(map(str, several)))
+
+
+_Name = Annotated[str, BeforeValidator(_name)]
+_Threshold = Annotated[float, Field(allow_inf_nan=False)]
+
+
+class Rule(BaseModel):
     """A condition on every result that it matches.
 
     Attributes:
@@ -50,14 +69,16 @@ class Rule:
         why: purpose of the rule, shown when it fails.
     """
 
+    model_config = ConfigDict(strict=True, extra="forbid", frozen=True)
+
     number: int
-    name: str
-    measure: str
-    where: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    of: str = VALUE
-    at_most: float = math.inf
-    at_least: float = -math.inf
-    against: str = ""
+    name: _Name
+    measure: _Name
+    where: dict[str, Annotated[tuple[str, ...], BeforeValidator(_levels)]] = {}
+    of: _Name = VALUE
+    at_most: _Threshold = math.inf
+    at_least: _Threshold = -math.inf
+    against: Literal["", "baseline"] = ""
     audit: str = ""
     optional: bool = False
     allow_missing: bool = False
@@ -71,10 +92,40 @@ class Rule:
     def allowed(self) -> str:
         """The thresholds in words."""
         if math.isinf(self.at_least):
-            return f"at most {threshold(self.at_most)}"
+            return f"at most {self.at_most:.15g}"
         if math.isinf(self.at_most):
-            return f"at least {threshold(self.at_least)}"
-        return f"{threshold(self.at_least)} to {threshold(self.at_most)}"
+            return f"at least {self.at_least:.15g}"
+        return f"{self.at_least:.15g} to {self.at_most:.15g}"
+
+    @model_validator(mode="after")
+    def _decides(self) -> Rule:
+        """Refuse thresholds that always pass or always fail."""
+        if math.isinf(self.at_most) and math.isinf(self.at_least):
+            raise ValueError("sets no threshold; give at_most, at_least or both")
+        if self.at_least > self.at_most:
+            raise ValueError(
+                f"at_least {self.at_least:.15g} is above at_most {self.at_most:.15g}, so nothing can pass; fix one of them"
+            )
+        if self.against and self.of in MAGNITUDES:
+            return self  # a change of magnitude goes both ways
+        lowest, highest = NUMBERS.get(self.of, _ANY)
+        fails = self.at_most < lowest or self.at_least > highest
+        if fails or (math.isfinite(lowest) and self.at_least <= lowest and self.at_most >= highest):
+            raise ValueError(
+                f"{self.of} lies between {lowest:g} and {highest:g}, so {self.allowed} is something that nothing can "
+                f"{'pass' if fails else 'fail'}; fix it"
+            )
+        return self
+
+
+class _File(BaseModel):
+    """A file of rules, whose rules are checked one by one."""
+
+    model_config = ConfigDict(strict=True, extra="forbid")
+
+    version: int = Field(default=SCHEMA, alias="schema", ge=1)
+    description: str = ""
+    rule: list[dict[str, Any]] = []
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,11 +149,6 @@ class Rules:
         return f"{self.path}, rule {rule.number} ({rule.name!r})"
 
 
-def threshold(number: float) -> str:
-    """A threshold as text."""
-    return f"{number:.15g}"
-
-
 def closest(word: str, known: Iterable[str]) -> str:
     """A hint for a misspelt name, ready to append to it; "" if nothing is near."""
     near = difflib.get_close_matches(word, list(known), n=1)
@@ -116,142 +162,43 @@ def read_rules(path: Path) -> Rules:
         UndertowError: the file cannot be read, or is invalid; names file, rule and key.
     """
     content = read_file(path, MAX_BYTES, "a file of rules")
-    table = _table(path, content)
-    _check_keys(table, _FILE_KEYS, str(path))
-    schema = table.get("schema", SCHEMA)
-    if isinstance(schema, bool) or not isinstance(schema, int) or schema < 1:
-        raise UndertowError(f"{path}: schema is {reprlib.repr(schema)}; it must be {SCHEMA}")
-    if schema > SCHEMA:
-        raise UndertowError(f"{path}: was written for a newer Undertow (schema {schema}); update to use it")
-    rows = table.get("rule", [])
-    if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
-        raise UndertowError(f"{path}: rule must be a list of tables; begin each rule with [[rule]]")
-    if not rows:
-        raise UndertowError(f"{path}: holds no rule, so it would let everything pass; begin each rule with [[rule]]")
-    rules = tuple(_rule(row, number, str(path)) for number, row in enumerate(rows, 1))
-    first: dict[str, int] = {}
-    for rule in rules:
-        if first.setdefault(rule.name, rule.number) != rule.number:
-            raise UndertowError(
-                f"{path}, rule {rule.number} ({rule.name!r}): has the name of rule {first[rule.name]}; give each its own"
-            )
-    description = _typed(table, "description", "", str(path))
-    return Rules(path, rules, description, hashlib.sha256(content).hexdigest())
-
-
-def _table(path: Path, content: bytes) -> dict[str, Any]:
     try:
-        return parse_toml(decode_text(content, path))
+        table = parse_toml(decode_text(content, path))
     except ValueError as error:
         raise UndertowError(f"{path}: is not valid TOML: {first_line(error)}") from error
+    file = _checked(_File, table, str(path))
+    if file.version > SCHEMA:
+        raise UndertowError(f"{path}: was written for a newer Undertow (schema {file.version}); update to use it")
+    if not file.rule:
+        raise UndertowError(f"{path}: holds no rule, so it would let everything pass; begin each rule with [[rule]]")
+    rules: dict[str, Rule] = {}
+    for number, row in enumerate(file.rule, 1):
+        named = f" ({row['name']!r})" if isinstance(row.get("name"), str) and row["name"] else ""
+        where = f"{path}, rule {number}{named}"
+        if "number" in row:
+            raise UndertowError(f"{where}: 'number' is not known; leave it out")
+        rule = _checked(Rule, row | {"number": number}, where)
+        if rule.name in rules:
+            raise UndertowError(f"{where}: has the name of rule {rules[rule.name].number}; give each its own")
+        rules[rule.name] = rule
+    return Rules(path, tuple(rules.values()), file.description, hashlib.sha256(content).hexdigest())
 
 
-_FILE_KEYS = ("schema", "description", "rule")
-_KINDS: Mapping[str, tuple[type | tuple[type, ...], str]] = {
-    "name": (str, "text"), "measure": (str, "text"), "of": (str, "text"), "against": (str, "text"), "audit": (str, "text"),
-    "why": (str, "text"), "description": (str, "text"), "where": (dict, 'a table, as in { w_name = "date" }'),
-    "at_most": ((int, float), "a number"), "at_least": ((int, float), "a number"),
-    "optional": (bool, "true or false"), "allow_missing": (bool, "true or false"),
-}  # fmt: skip
-_RULE_KEYS = tuple(key for key in _KINDS if key != "description")
+_Schema = TypeVar("_Schema", bound=BaseModel)
 
 
-def _rule(row: Mapping[str, Any], number: int, path: str) -> Rule:
-    named = row.get("name")
-    where = f"{path}, rule {number}" + (f" ({named!r})" if isinstance(named, str) and named else "")
-    _check_keys(row, _RULE_KEYS, where)
-    rule = Rule(
-        number=number,
-        name=_needed(row, "name", where),
-        measure=_needed(row, "measure", where),
-        where=_levels(_typed(row, "where", {}, where), where),
-        of=_typed(row, "of", VALUE, where),
-        at_most=_threshold(row, "at_most", math.inf, where),
-        at_least=_threshold(row, "at_least", -math.inf, where),
-        against=_typed(row, "against", "", where),
-        audit=_typed(row, "audit", "", where),
-        optional=_typed(row, "optional", False, where),
-        allow_missing=_typed(row, "allow_missing", False, where),
-        why=_typed(row, "why", "", where),
-    )
-    if not rule.name.isprintable():
-        raise UndertowError(f"{where}: name holds a line break or a sign that cannot be shown; leave that out")
-    if rule.against not in ("", BASELINE):
-        raise UndertowError(
-            f"{where}: against is {rule.against!r}; it must be {BASELINE!r}, or be left out to judge the run itself"
-        )
-    if not rule.of:
-        raise UndertowError(f"{where}: of is empty; name a number, such as {MAGNITUDE_HIGH!r}, or leave it out")
-    _check_thresholds(rule, where)
-    return rule
-
-
-def _check_keys(table: Mapping[str, Any], known: Iterable[str], where: str) -> None:
-    for key in table:
-        if key not in known:
-            raise UndertowError(f"{where}: {key!r} is not known{closest(key, known)}; use {', '.join(known)}")
-
-
-def _typed(row: Mapping[str, Any], key: str, default: Any, where: str) -> Any:
-    """The value, if it has the right type; unlike in Python, true is not a number."""
-    kind, words = _KINDS[key]
-    value = row.get(key, default)
-    if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
-        raise UndertowError(f"{where}: {key} is {reprlib.repr(value)}; it must be {words}")
-    return value
-
-
-def _needed(row: Mapping[str, Any], key: str, where: str) -> str:
-    text = _typed(row, key, "", where)
-    if not text.strip():
-        given = "is empty" if key in row else "is missing"
-        raise UndertowError(f"{where}: {key} {given}; every rule needs a name and a measure")
-    return str(text)
-
-
-def _levels(given: Mapping[str, Any], where: str) -> dict[str, tuple[str, ...]]:
-    return {key: _level(key, value, where) for key, value in given.items()}
-
-
-def _level(key: str, value: object, where: str) -> tuple[str, ...]:
-    """A level as text; numbers such as years are allowed."""
-    several = value if isinstance(value, list) else [value]
-    if not several or not all(isinstance(one, (str, int)) and not isinstance(one, bool) for one in several):
-        raise UndertowError(
-            f"{where}: where.{key} is {reprlib.repr(value)}; it must be a level, or a list of levels any one of which will do"
-        )
-    return tuple(dict.fromkeys(str(one) for one in several))
-
-
-def _threshold(row: Mapping[str, Any], key: str, default: float, where: str) -> float:
-    if key not in row:
-        return default
-    given = _typed(row, key, default, where)
+def _checked(schema: type[_Schema], table: Mapping[str, Any], where: str) -> _Schema:
+    """The table as this schema; the first wrong key is refused by name."""
     try:
-        number = float(given)
-    except OverflowError:
-        number = math.inf
-    if not math.isfinite(number):
-        raise UndertowError(f"{where}: {key} is {reprlib.repr(given)}; it must be a finite number")
-    return number
-
-
-def _check_thresholds(rule: Rule, where: str) -> None:
-    """Refuse thresholds that always pass or always fail."""
-    if math.isinf(rule.at_most) and math.isinf(rule.at_least):
-        raise UndertowError(f"{where}: sets no threshold; give at_most, at_least or both")
-    if rule.at_least > rule.at_most:
-        raise UndertowError(
-            f"{where}: at_least {threshold(rule.at_least)} is above at_most {threshold(rule.at_most)}, so nothing can pass; "
-            "fix one of them"
-        )
-    if rule.against and rule.of in MAGNITUDES:
-        return  # a change of magnitude goes both ways
-    lowest, highest = NUMBERS.get(rule.of, _ANY)
-    what = f"{rule.of} lies between {threshold(lowest)} and {threshold(highest)}"
-    if math.isinf(highest):
-        what = f"{rule.of} is never below {threshold(lowest)}"
-    if rule.at_most < lowest or rule.at_least > highest:
-        raise UndertowError(f"{where}: {what}, so {rule.allowed} is something that nothing can pass; fix it")
-    if math.isfinite(lowest) and rule.at_least <= lowest and rule.at_most >= highest:
-        raise UndertowError(f"{where}: {what}, so {rule.allowed} is something that nothing can fail; fix it")
+        return schema.model_validate(table)
+    except ValidationError as error:
+        first = min(error.errors(include_url=False), key=lambda one: one["type"] != "extra_forbidden")
+    key, said = ".".join(map(str, first["loc"])), first["msg"].removeprefix("Value error, ").removeprefix("Input ")
+    if first["type"] == "extra_forbidden":
+        known = [field.alias or name for name, field in schema.model_fields.items() if name != "number"]
+        problem = f"{key!r} is not known{closest(key, known)}; use {', '.join(known)}"
+    elif first["type"] == "missing":
+        problem = f"{key} is missing; add it"
+    else:
+        problem = f"{key} is {reprlib.repr(first['input'])}; it {said}" if key else said
+    raise UndertowError(f"{where}: {problem}")
