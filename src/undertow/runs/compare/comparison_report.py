@@ -36,7 +36,6 @@ from undertow.runs.compare.equivalence import (
     is_significant,
     verdict,
 )
-from undertow.runs.compare.resampling import columns_known, require_columns
 from undertow.runs.folder.storage import ManifestFacts
 from undertow.runs.run_report import beside_each_other, sample_facts
 from undertow.types import MAX_DECIMALS, Finding, Result
@@ -108,14 +107,8 @@ def comparison_text(comparison: Comparison) -> ReportText:
     """The audit's report text for the items of both runs."""
     run = comparison.runs[0]
     audit = audits.load(comparison.audit)
-    both = [
-        Observations(shared.observations, ManifestFacts(of.manifest["design"], name, "its design"))
-        for shared, of, name in zip(
-            comparison.shared, comparison.runs, (comparison.baseline, comparison.candidate), strict=True
-        )
-    ]
-    with require_columns(both[0], comparison.baseline, columns_known(comparison.audit, both)):
-        return audit.report_text(both[0], run.results)
+    design = ManifestFacts(run.manifest["design"], comparison.baseline, "its design")
+    return audit.report_text(Observations(comparison.shared[0].observations, design), run.results)
 
 
 def strongest_first(differences: Sequence[Result]) -> list[Result]:

@@ -7,7 +7,7 @@ coverage. An audit may compute the differences of some metrics itself (its `diff
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence, Set
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -30,12 +30,10 @@ from undertow.runs.compare.pairing import Matched, Names, PairedRuns, pair
 from undertow.runs.compare.resampling import (
     Key,
     by_key,
-    columns_known,
     groups_of,
     key_of,
     point_results,
     quick,
-    require_columns,
     without_each,
 )
 from undertow.runs.folder.storage import CorruptRunError, Record
@@ -156,9 +154,8 @@ def compare(  # noqa: PLR0913 - two runs, and a keyword for each choice
     called = Names(*(given or own for given, own in zip(names, _names(baseline, candidate), strict=True)))
     audit = audits.load(str(baseline.manifest["audit"]))
     paired = pair(baseline, candidate, audit, called, models)
-    columns = columns_known(str(baseline.manifest["audit"]), (paired.baseline, paired.candidate))
     with point_estimates():  # one context, so that what measures keep serves all tables
-        measured = _Measured.from_pair(audit, paired, seed, called, columns)
+        measured = _Measured.from_pair(audit, paired, seed, called)
     judged = _judged(measured, margins)
     margins.check(measure for measure, _ in (*measured.keys, *judged))
     with point_estimates():
@@ -247,20 +244,19 @@ class _Measured:
     keys: Sequence[Key]
 
     @classmethod
-    def from_pair(cls, audit: Audit, paired: PairedRuns, seed: int, names: Names, columns: Set[str]) -> _Measured:
-        sides = []
-        for at, observations in enumerate((paired.baseline, paired.candidate)):
-            with require_columns(observations, names[at], columns):
-                try:
-                    sides.append(by_key(_shared_names(point_results(audit, observations, seed), paired, at)))
-                except CorruptRunError:
-                    raise
-                except UndertowError as error:
-                    raise UndertowError(
-                        f"{names.baseline} and {names.candidate} cannot be compared on the {paired.n_answered:,} items that both "
-                        f"answered: {error}"
-                    ) from error
-        first, second = sides
+    def from_pair(cls, audit: Audit, paired: PairedRuns, seed: int, names: Names) -> _Measured:
+        try:
+            first, second = (
+                by_key(_shared_names(point_results(audit, observations, seed), paired, at))
+                for at, observations in enumerate((paired.baseline, paired.candidate))
+            )
+        except CorruptRunError:
+            raise
+        except UndertowError as error:
+            raise UndertowError(
+                f"{names.baseline} and {names.candidate} cannot be compared on the {paired.n_answered:,} items that both "
+                f"answered: {error}"
+            ) from error
         return cls(audit, paired, seed, first, second, list(dict.fromkeys([*first, *second])))
 
     def values(self, frames: Sequence[pd.DataFrame]) -> tuple[list[Floats], list[Floats]]:

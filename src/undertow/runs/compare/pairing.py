@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from undertow.audits.base import Audit, Observations
 from undertow.errors import UndertowError
-from undertow.runs.folder.storage import ManifestFacts, Record
+from undertow.runs.folder.storage import OF_DOCUMENTS, ManifestFacts, Record
 from undertow.types import LIKELIHOOD, PROMPT
 
 if TYPE_CHECKING:
@@ -38,9 +38,29 @@ FACTORS = (
 """Columns that tell the rows of a recorded table apart; its names of items say who answered, or where a row stands."""
 NAMED_BY = ("document", "pair", "sentence")
 """One of these says which text a row is of; where there is none, its cluster does."""
+_OF_SENTENCES = ("model", "challenge", "prompt", "w_name", "w_index", "w", "cluster", "missing_reason")
+NEEDED_COLUMNS: Mapping[str, Sequence[str]] = {
+    "spurious-correlation": (*_OF_SENTENCES, "other_words"),
+    "task-specification": (*_OF_SENTENCES, "part", "sentence"),
+    **dict.fromkeys(OF_DOCUMENTS, (
+        "model", "document", "dimension", "gold", "passage", "description_class", "wording", "shots", "sampling", "draw", "decoding",
+        "answer", "n_dropped_shots", "missing_reason",
+    )),
+    "occupation-checklist": ("model", "question_type", "pair", "occupation", "subject", "attribute", "answer", "missing_reason"),
+}  # fmt: skip
+"""Columns that the metrics and the report of an audit read, beside the masses of its word groups."""
 NO_ANSWER = "the other run has no answer to it"
 SAME_SHARE = 1e-9
 """Numbers of a column that are nearer than this share of its largest are the same: another processor rounds otherwise."""
+BETWEEN = "\x1f"
+RECORDED, UNSAID = "", "unsaid"
+SCALES = {
+    RECORDED: "masses as they were recorded",
+    UNSAID: "those of an older run, whose design does not say how they were read",
+    LIKELIHOOD: "shares of what the listed words have between them",
+    PROMPT: "probabilities in an answer to a prompt",
+    "place": "probabilities of words in their place",
+}
 Matched: TypeAlias = Sequence[tuple[str, str]]
 """Models of the baseline and those of the candidate that they are compared with."""
 
@@ -84,117 +104,45 @@ def pair(baseline: Record, candidate: Record, audit: Audit, names: Names, matche
         candidate: the other run, or the same run with other models.
         audit: their audit.
         names: their names.
-        matched: pairs of models; by default those of `matched_models`.
+        matched: pairs of models; by default one with one whatever their names, several by name.
 
     Raises:
         UndertowError: they are not comparable; says what differs and how to fix it.
     """
-    _check_audits(baseline.manifest, candidate.manifest, names)
-    for record, name in zip((baseline, candidate), names, strict=True):
-        if record.observations.empty:
-            raise UndertowError(f"{name}: the run has no items, so that nothing can be compared; run the audit again")
-    designs = [
-        ManifestFacts(record.manifest["design"], name, "its design")
-        for record, name in zip((baseline, candidate), names, strict=True)
-    ]
-    models = matched or matched_models(baseline, candidate, names)
-    _check_readouts(baseline.manifest, candidate.manifest, models, names)
-    same_texts = True
-    for one in models:
-        same_texts &= _same_questions((baseline, candidate), one, audit, names)
-    keyed = [
-        _KeyedRows.from_record(record, [one[at] for one in models], names[at])
-        for at, record in enumerate((baseline, candidate))
-    ]
-    recorded = ["recorded" in record.manifest for record in (baseline, candidate)]
-    factors = _factors([one.rows for one in keyed], of_tables=all(recorded)) if any(recorded) else []
-    parts = [_matched(keyed, one, factors) for one in models]
-    first, second = (_stacked([part[at] for part in parts]) for at in (0, 1))
-    if first.empty:
-        raise _nothing_shared(baseline.manifest, candidate.manifest, names)
-    if not same_texts:
-        _check_rows(first, second, names)
-    n_alone = (len(keyed[0].rows) - len(first), len(keyed[1].rows) - len(first))
-    first, second, answered = _answered_in_both(first, second, baseline.manifest["design"])
-    if not answered.any():
-        raise UndertowError(
-            f"{names.baseline} and {names.candidate} cannot be compared: of {len(first):,} items that both have, none has an "
-            "answer in both; their pages say why"
-        )
+    runs = baseline, candidate
+    sides = _Sides(runs, names, audit, matched or _by_name(*map(models_of, runs)))
+    _refuse(CHECKS_OF_RUNS, sides)
+    own = [[_rows_of(run, one[at]) for one in sides.models] for at, run in enumerate(runs)]
+    recorded = ["recorded" in run.manifest for run in runs]
+    factors = _factors(own[0][0], own[1][0], of_tables=all(recorded)) if any(recorded) else ["item"]
+    parts = [_shared(*rows, factors, sides, at) for at, rows in enumerate(zip(*own, strict=True))]
+    shared = _stacked([part[0] for part in parts]), _stacked([part[1] for part in parts])
+    n_shared = len(shared[0])
+    first, second, answered = _answered_in_both(*shared, baseline.manifest["design"])
+    _refuse(CHECKS_OF_ROWS, replace(sides, rows=shared, n_answered=int(answered.sum())))
+    designs = [ManifestFacts(run.manifest["design"], name, "its design") for run, name in zip(runs, names, strict=True)]
+    compared = [{one[at] for one in sides.models} for at in (0, 1)]
     return PairedRuns(
         Observations(first, designs[0]),
         Observations(second, designs[1]),
-        models,
-        n_items=len(first),
+        sides.models,
+        n_items=n_shared,
         n_answered=int(answered.sum()),
-        n_alone=n_alone,
+        n_alone=(sum(map(len, own[0])) - n_shared, sum(map(len, own[1])) - n_shared),
         identical=_identical(first[answered], second[answered]),
-        others=([], []) if matched else (_others(baseline, models, 0), _others(candidate, models, 1)),
+        others=([], [])
+        if matched
+        else (
+            [name for name in models_of(baseline) if name not in compared[0]],
+            [name for name in models_of(candidate) if name not in compared[1]],
+        ),
     )
 
 
-# Whether they are comparable.
-
-
-def _refuse(names: Names, why: str, mend: str) -> UndertowError:
-    return UndertowError(f"{names.baseline} and {names.candidate} cannot be compared: {why}; {mend}")
-
-
-def _check_audits(first: Mapping[str, Any], second: Mapping[str, Any], names: Names) -> None:
-    """Refuse runs with another audit, protocol or design."""
-    if first["audit"] != second["audit"]:
-        why = f"the first is a run of {first['audit']}, the second one of {second['audit']}"
-        raise _refuse(names, why, "compare runs of one audit")
-    if first["protocol"] != second["protocol"]:
-        why = f"the first has protocol {first['protocol']}, the second {second['protocol']}"
-        raise _refuse(names, why, "run one of them again under the protocol of the other")
-    for name, of_first, of_second in _differing(_facts(first["design"]), _facts(second["design"])):
-        why = f"{_spaced(name)} {_both(of_first, of_second)}"
-        raise _refuse(names, why, "run one of them again as the other was")
-
-
-def _facts(design: Mapping[str, Any]) -> dict[str, Any]:
-    """The entries of a design that define the queries."""
-    return {name: value for name, value in design.items() if name not in NOT_OF_QUESTIONS}
-
-
-def _differing(first: Mapping[str, Any], second: Mapping[str, Any]) -> Iterator[tuple[str, Any, Any]]:
-    """Shared entries that differ; for tables, those whose shared entries differ."""
-    for name, value in first.items():
-        if name not in second or second[name] == value:
-            continue
-        if isinstance(value, Mapping) and isinstance(second[name], Mapping):
-            yield from ((f"{name} of {key}", one, other) for key, one, other in _differing(value, second[name]))
-        else:
-            yield name, value, second[name]
-
-
-def _both(first: Any, second: Any) -> str:
-    """Two values in words, if they are short."""
-    texts = [repr(one) for one in (first, second)]
-    if max(map(len, texts)) > 60:
-        return "are not the same in both"
-    return f"is {texts[0]} in the first and {texts[1]} in the second"
-
-
-def _spaced(name: str) -> str:
-    return name.replace("_", " ")
-
-
-def matched_models(baseline: Record, candidate: Record, names: Names) -> list[tuple[str, str]]:
-    """Pairs of models: one with one whatever their names, several by name.
-
-    Raises:
-        UndertowError: several models, and no name in both runs.
-    """
-    first, second = (models_of(record) for record in (baseline, candidate))
+def _by_name(first: Sequence[str], second: Sequence[str]) -> Matched:
     if len(first) == len(second) == 1:
         return [(first[0], second[0])]
-    shared = [name for name in first if name in second]
-    if not shared:
-        why = f"of several models, they have none in common ({_listed(first)}; {_listed(second)})"
-        raise _refuse(names, why, "compare runs of one model each, or of models with the same names")
-    return [(name, name) for name in shared]
+    return [(name, name) for name in first if name in second]
 
 
 def matchings(baseline: Record, candidate: Record) -> list[Matched]:
@@ -213,16 +161,6 @@ def matchings(baseline: Record, candidate: Record) -> list[Matched]:
     return [*([shared] if shared else []), *([one] for one in apart)]
 
 
-def _others(record: Record, models: Matched, at: int) -> list[str]:
-    """Models of a run that are not compared."""
-    return [name for name in models_of(record) if name not in {one[at] for one in models}]
-
-
-def _listed(models: Sequence[str]) -> str:
-    more = f" and {len(models) - 3} more" if len(models) > 3 else ""
-    return ", ".join(models[:3]) + more
-
-
 def models_of(record: Record) -> list[str]:
     """The models of a run, in its order."""
     if "model" not in record.observations:
@@ -230,64 +168,230 @@ def models_of(record: Record) -> list[str]:
     return list(dict.fromkeys(record.observations["model"].astype(str)))
 
 
-RECORDED, UNSAID = "", "unsaid"
-KINDS = {
-    RECORDED: "masses as they were recorded",
-    UNSAID: "those of an older run, whose design does not say how they were read",
-    LIKELIHOOD: "shares of what the listed words have between them",
-    PROMPT: "probabilities in an answer to a prompt",
-    "place": "probabilities of words in their place",
-}
+# Whether they are comparable.
 
 
-def _check_readouts(first: Mapping[str, Any], second: Mapping[str, Any], models: Matched, names: Names) -> None:
-    """Refuse masses of word groups on different scales."""
-    if "groups" not in first["design"] or first["audit"] in SHARES_HOWEVER_READ:
-        return
-    for one in models:
-        kinds = [_kind(manifest, name) for manifest, name in zip((first, second), one, strict=True)]
-        if kinds[0] != kinds[1] and (RECORDED not in kinds or LIKELIHOOD in kinds or UNSAID in kinds):
-            said = [KINDS[kind] for kind in kinds]
-            why = f"masses of the first ({one[0]}) are {said[0]}, those of the second ({one[1]}) {said[1]}"
+@dataclass(frozen=True, slots=True)
+class _Sides:
+    """Two runs and, once they are paired, the rows that both have."""
+
+    runs: tuple[Record, Record]
+    names: Names
+    audit: Audit
+    models: Matched
+    rows: tuple[pd.DataFrame, pd.DataFrame] | None = None
+    n_answered: int = 0
+
+    def facts(self, name: str, default: object = None) -> tuple[Any, Any]:
+        """An entry of both manifests."""
+        return self.runs[0].manifest.get(name, default), self.runs[1].manifest.get(name, default)
+
+    @property
+    def other_texts(self) -> list[tuple[Mapping[str, Any], Mapping[str, Any]]]:
+        """The manifest's entries of matched models that did not get exactly the same texts."""
+        entries = [
+            (_of_model(self.runs[0].manifest, one), _of_model(self.runs[1].manifest, other))
+            for one, other in self.models
+        ]
+        return [pair for pair in entries if pair[0].get("challenge_sha256") != pair[1].get("challenge_sha256")]
+
+    @property
+    def asked_apart(self) -> list[tuple[Mapping[str, Any], Mapping[str, Any]]]:
+        """The same, where neither run is of a recorded table."""
+        return [] if any("recorded" in run.manifest for run in self.runs) else self.other_texts
+
+
+class Check(NamedTuple):
+    """A condition of a comparison.
+
+    Attributes:
+        name: what it is about.
+        breach: the facts that break it, for `reason` and `fix`; () if it holds.
+        reason: why the runs are not comparable.
+        fix: how to make them comparable.
+    """
+
+    name: str
+    breach: Callable[[_Sides], Sequence[object]]
+    reason: str
+    fix: str
+
+
+def _refuse(checks: Sequence[Check], sides: _Sides) -> None:
+    for check in checks:
+        if facts := check.breach(sides):
+            raise UndertowError(
+                f"{sides.names.baseline} and {sides.names.candidate} cannot be compared: "
+                f"{check.reason.format(*facts)}; {check.fix.format(*facts)}"
+            )
+
+
+def _unequal(first: object, second: object) -> Sequence[object]:
+    return () if first == second else (first, second)
+
+
+def _no_items(sides: _Sides) -> Sequence[object]:
+    return [name for name, run in zip(sides.names, sides.runs, strict=True) if run.observations.empty]
+
+
+def _other_design(sides: _Sides) -> Sequence[object]:
+    """The first fact of the designs that defines the queries and differs."""
+    first, second = (
+        {name: fact for name, fact in design.items() if name not in NOT_OF_QUESTIONS}
+        for design in sides.facts("design")
+    )
+    return next(((name.replace("_", " "), _both(*values)) for name, *values in _differing(first, second)), ())
+
+
+def _no_model(sides: _Sides) -> Sequence[object]:
+    return () if sides.models else [_listed(models_of(run)) for run in sides.runs]
+
+
+def _other_scale(sides: _Sides) -> Sequence[object]:
+    """Masses of word groups on different scales."""
+    manifests = [run.manifest for run in sides.runs]
+    if "groups" not in manifests[0]["design"] or manifests[0]["audit"] in SHARES_HOWEVER_READ:
+        return ()
+    for one, other in sides.models:
+        scales = _scale(manifests[0], one), _scale(manifests[1], other)
+        if scales[0] != scales[1] and (RECORDED not in scales or {LIKELIHOOD, UNSAID} & set(scales)):
             mend = "compare models that are read alike, or run both with the same --prompts"
-            raise _refuse(names, why, "run the older one again" if UNSAID in kinds else mend)
+            mend = "run the older one again" if UNSAID in scales else mend
+            return one, SCALES[scales[0]], other, SCALES[scales[1]], mend
+    return ()
 
 
-def _kind(manifest: Mapping[str, Any], model: str) -> str:
-    """How masses were measured, one of `KINDS`."""
+def _lacking(sides: _Sides) -> Sequence[object]:
+    """The first run that lacks a column, and the column."""
+    audit, designs = sides.facts("audit")[0], sides.facts("design")
+    columns = [set(run.observations) for run in sides.runs]
+    if audit in NEEDED_COLUMNS:
+        needed = [[*NEEDED_COLUMNS[audit], *design.get("groups", ())] for design in designs]
+    else:  # an audit from outside has the same columns in every run
+        needed = [[name for name in columns[at] if not _is_optional(str(name))] for at in (1, 0)]
+    for at, name in enumerate(sides.names):
+        for column in ("item", *needed[at]):
+            if column not in columns[at] and (column != "model" or len(models_of(sides.runs[at])) > 1):
+                return name, column
+    return ()
+
+
+def _is_optional(column: str) -> bool:
+    return column in ("model", "missing_reason", "text", "truncated_prob") or column.endswith((".low", ".high"))
+
+
+def _other_settings(sides: _Sides) -> Sequence[object]:
+    for first, second in sides.asked_apart:
+        for name, *values in _differing(first.get("settings", {}), second.get("settings", {})):
+            return name, _both(*values)
+    return ()
+
+
+def _other_seed(sides: _Sides) -> Sequence[object]:
+    """Seeds that differ, where they decide the examples before a query or the sampled answer."""
+    for run in sides.runs if sides.asked_apart else ():
+        frame = run.observations
+        if run.manifest["design"].get("sampled") or ("n_shots" in frame and bool((frame["n_shots"] > 0).any())):
+            return _unequal(*sides.facts("seed", 0))
+    return ()
+
+
+def _other_files(sides: _Sides) -> Sequence[object]:
+    """Texts that differ though everything that decides them is equal."""
+    same = sides.facts("seed", 0), sides.facts("limit", 0)
+    if hasattr(sides.audit, "max_items") or any(first != second for first, second in same):
+        return ()
+    return next(([str(one.get("challenge_sha256", ""))[:12] for one in pair] for pair in sides.asked_apart), ())
+
+
+def _no_shared_items(sides: _Sides) -> Sequence[object]:
+    if sides.rows is None or len(sides.rows[0]):
+        return ()
+    titles = [str(design.get("title", "")) for design in sides.facts("design")]
+    return [f" ({titles[0]}; {titles[1]})" if titles[0] != titles[1] else ""]
+
+
+def _other_queries(sides: _Sides) -> Sequence[object]:
+    """The first item with different queries; texts may differ where earlier answers do."""
+    import numpy as np
+
+    if sides.rows is None or not sides.other_texts:
+        return ()
+    first, second = sides.rows
+    before = [name for name in ANSWERED_BEFORE if name in first and name in second]
+    same_before = (first[before].astype(str) == second[before].astype(str)).all(axis=1).to_numpy()
+    for name in QUESTION_COLUMNS:
+        if name in first and name in second:
+            texts = _as_text(first[name]), _as_text(second[name])
+            differ = (texts[0] != texts[1]).to_numpy() & (same_before if name == "text" else np.True_)
+            if differ.any():
+                at = int(differ.argmax())
+                values = _both(texts[0].iloc[at], texts[1].iloc[at])
+                return first["item"].iloc[at], name.replace("_", " "), values
+    return ()
+
+
+def _no_shared_answers(sides: _Sides) -> Sequence[object]:
+    return () if sides.rows is None or sides.n_answered else [len(sides.rows[0])]
+
+
+CHECKS_OF_RUNS = (
+    Check("audit", lambda sides: _unequal(*sides.facts("audit")),
+          "the first is a run of {0}, the second one of {1}", "compare runs of one audit"),
+    Check("protocol", lambda sides: _unequal(*sides.facts("protocol")),
+          "the first has protocol {0}, the second {1}", "run one of them again under the protocol of the other"),
+    Check("design", _other_design, "{0} {1}", "run one of them again as the other was"),
+    Check("items", _no_items, "{0} has no items", "run its audit again"),
+    Check("models", _no_model, "of several models, they have none in common ({0}; {1})",
+          "compare runs of one model each, or of models with the same names"),
+    Check("scale", _other_scale, "masses of the first ({0}) are {1}, those of the second ({2}) {3}", "{4}"),
+    Check("columns", _lacking, "the observations of {0} have no column {1!r}, which its audit needs", "run its audit again"),
+    Check("settings", _other_settings, "their texts differ: option {0} {1}", "run one of them again with the options of the other"),
+    Check("seed", _other_seed, "examples or answers were drawn with seed {0} in the first and {1} in the second",
+          "run one of them again with --seed {0}"),
+    Check("files", _other_files, "their texts differ though their options are equal (SHA-256 {0} and {1}), so a file or the set has "
+          "changed between them", "run the older one again"),
+)  # fmt: skip
+CHECKS_OF_ROWS = (
+    Check("shared items", _no_shared_items, "they share no item{0}",
+          "run one of them again with the challenge, --seed and --limit of the other"),
+    Check("queries", _other_queries, "their queries differ: of item {0!r}, {1} {2}",
+          "run one of them again with the challenge, options and --seed of the other"),
+    Check("answers", _no_shared_answers, "of {0:,} items that both have, none has an answer in both", "see their reports for the reasons"),
+)  # fmt: skip
+
+
+def _differing(first: Mapping[str, Any], second: Mapping[str, Any]) -> Iterator[tuple[str, Any, Any]]:
+    """Shared entries that differ; for tables, those whose shared entries differ."""
+    for name, value in first.items():
+        if name not in second or second[name] == value:
+            continue
+        if isinstance(value, Mapping) and isinstance(second[name], Mapping):
+            yield from ((f"{name} of {key}", one, other) for key, one, other in _differing(value, second[name]))
+        else:
+            yield name, value, second[name]
+
+
+def _both(first: object, second: object) -> str:
+    """Two values in words, if they are short."""
+    texts = repr(first), repr(second)
+    if max(map(len, texts)) > 60:
+        return "are not the same in both"
+    return f"is {texts[0]} in the first and {texts[1]} in the second"
+
+
+def _listed(models: Sequence[str]) -> str:
+    more = f" and {len(models) - 3} more" if len(models) > 3 else ""
+    return ", ".join(models[:3]) + more
+
+
+def _scale(manifest: Mapping[str, Any], model: str) -> str:
+    """How masses were measured, one of `SCALES`."""
     design = manifest["design"]
     scoring_method = str(design.get("scoring_methods", {}).get(model, design.get("scoring_method", "")))
     if not scoring_method:
         return RECORDED if "recorded" in manifest else UNSAID
     return scoring_method if scoring_method in (LIKELIHOOD, PROMPT) else "place"
-
-
-def _same_questions(records: tuple[Record, Record], models: tuple[str, str], audit: Audit, names: Names) -> bool:
-    """Whether both models got exactly the same texts; False for a part of them, or for texts that depend on answers.
-
-    Raises:
-        UndertowError: they got other texts.
-    """
-    first, second = (_of_model(record.manifest, name) for record, name in zip(records, models, strict=True))
-    if first.get("challenge_sha256") == second.get("challenge_sha256"):
-        return True
-    if any("recorded" in record.manifest for record in records):
-        return False
-    for name, of_first, of_second in _differing(first.get("settings", {}), second.get("settings", {})):
-        why = f"their texts differ: option {name} {_both(of_first, of_second)}"
-        raise _refuse(names, why, "run one of them again with the options of the other")
-    manifests = [record.manifest for record in records]
-    seeds, limits = ([manifest.get(name, 0) for manifest in manifests] for name in ("seed", "limit"))
-    if seeds[0] != seeds[1] and any(_drawn(record) for record in records):
-        why = f"examples or answers were drawn with seed {seeds[0]} in the first and {seeds[1]} in the second"
-        raise _refuse(names, why, f"run one of them again with --seed {seeds[0]}")
-    if seeds[0] == seeds[1] and limits[0] == limits[1] and not hasattr(audit, "max_items"):
-        why = (
-            f"their texts differ though their options are equal (SHA-256 {str(first.get('challenge_sha256', ''))[:12]} and "
-            f"{str(second.get('challenge_sha256', ''))[:12]}), so a file or the set has changed between them"
-        )
-        raise _refuse(names, why, "run the older one again")
-    return False
 
 
 def _of_model(manifest: Mapping[str, Any], model: str) -> Mapping[str, Any]:
@@ -296,91 +400,41 @@ def _of_model(manifest: Mapping[str, Any], model: str) -> Mapping[str, Any]:
     return next((part for part in parts if part["name"] == model), manifest)
 
 
-def _drawn(record: Record) -> bool:
-    """Whether the seed decides the examples before a query, or the sampled answer."""
-    frame = record.observations
-    examples = "n_shots" in frame and bool((frame["n_shots"] > 0).any())
-    return examples or bool(record.manifest["design"].get("sampled"))
-
-
-def _nothing_shared(first: Mapping[str, Any], second: Mapping[str, Any], names: Names) -> UndertowError:
-    titles = [str(manifest["design"].get("title", "")) for manifest in (first, second)]
-    which = f" ({titles[0]}; {titles[1]})" if titles[0] != titles[1] else ""
-    mend = "run one of them again with the challenge, --seed and --limit of the other"
-    return _refuse(names, f"they share no item{which}", mend)
-
-
 # Which item is which.
 
 
-@dataclass(frozen=True, slots=True)
-class _KeyedRows:
-    """The rows of a run's compared models, with keys from their factors.
-
-    Attributes:
-        name: name of the run.
-        rows: rows of these models.
-        model: model of each row [row].
-    """
-
-    name: str
-    rows: pd.DataFrame
-    model: pd.Series[Any]
-
-    @classmethod
-    def from_record(cls, record: Record, models: Sequence[str], name: str) -> _KeyedRows:
-        import pandas as pd
-
-        frame = record.observations
-        if "item" not in frame:
-            raise UndertowError(
-                f"{name}: its observations have no column 'item', so that nothing can be paired; run the audit again"
-            )
-        model = frame["model"].astype(str) if "model" in frame else pd.Series(models[0], index=frame.index)
-        chosen = model.isin(models)
-        return cls(name, frame[chosen].reset_index(drop=True), model[chosen].reset_index(drop=True))
-
-    def of_model(self, model: str, factors: Sequence[str]) -> tuple[pd.DataFrame, pd.Series[Any]]:
-        """The rows of one model, and their keys: these factors, or the item's name without factors.
-
-        Raises:
-            UndertowError: two rows have the same key.
-        """
-        rows = self.rows[self.model == model].reset_index(drop=True)
-        keys = rows[list(factors)].astype(str).agg(BETWEEN.join, axis=1) if factors else rows["item"].astype(str)
-        twice = keys.duplicated()
-        if twice.any():
-            item = keys[twice].iloc[0].replace(BETWEEN, "/")
-            raise UndertowError(
-                f"{self.name}: item {item!r} of {model} is there twice, so that it cannot be paired; give each row one of its own"
-            )
-        return rows, keys
+def _rows_of(run: Record, model: str) -> pd.DataFrame:
+    """The rows of one model."""
+    frame = run.observations
+    return frame[frame["model"].astype(str) == model].reset_index(drop=True) if "model" in frame else frame
 
 
-BETWEEN = "\x1f"
-
-
-def _factors(tables: Sequence[pd.DataFrame], *, of_tables: bool) -> list[str]:
+def _factors(first: pd.DataFrame, second: pd.DataFrame, *, of_tables: bool) -> list[str]:
     """Shared columns that identify items; a cluster identifies a text in recorded tables only."""
-    shared = [name for name in tables[0] if name in tables[1]]
+    shared = [name for name in first if name in second]
     names = [name for name in FACTORS if name in shared]
     if any(name in names for name in NAMED_BY):
         return names
     return [*names, "text" if "text" in shared and not of_tables else "cluster"]
 
 
-def _matched(
-    keyed: Sequence[_KeyedRows], models: tuple[str, str], factors: Sequence[str]
+def _shared(
+    first: pd.DataFrame, second: pd.DataFrame, factors: Sequence[str], sides: _Sides, at: int
 ) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """The shared rows, in the order of the first."""
+    """The rows that both have, in the order of the first.
+
+    Raises:
+        UndertowError: two rows of a run are the same item.
+    """
     import pandas as pd
 
-    (first, keys), (second, others) = (one.of_model(model, factors) for one, model in zip(keyed, models, strict=True))
-    place = pd.Series(range(len(second)), index=others.to_numpy(), dtype="int64")
-    at = keys.map(place)
-    shared = at.notna().to_numpy()
-    chosen = at[shared].astype("int64").to_numpy()
-    return first[shared].reset_index(drop=True), second.iloc[chosen].reset_index(drop=True)
+    keys = [pd.Index(rows[list(factors)].astype(str).agg(BETWEEN.join, axis=1)) for rows in (first, second)]
+    for name, model, own in zip(sides.names, sides.models[at], keys, strict=True):
+        if own.has_duplicates:
+            item = own[own.duplicated()][0].replace(BETWEEN, "/")
+            raise UndertowError(f"{name}: two rows of {model} are item {item!r}; give each row an item of its own")
+    place = keys[1].get_indexer(keys[0])
+    return first[place >= 0].reset_index(drop=True), second.iloc[place[place >= 0]].reset_index(drop=True)
 
 
 def _stacked(parts: Sequence[pd.DataFrame]) -> pd.DataFrame:
@@ -389,32 +443,31 @@ def _stacked(parts: Sequence[pd.DataFrame]) -> pd.DataFrame:
     return parts[0] if len(parts) == 1 else pd.concat(parts, ignore_index=True)
 
 
-def _check_rows(first: pd.DataFrame, second: pd.DataFrame, names: Names) -> None:
-    """Refuse rows with different queries.
-
-    Raises:
-        UndertowError: a query differs; names the first such item.
-    """
+def _answered_in_both(
+    first: pd.DataFrame, second: pd.DataFrame, design: Mapping[str, Any]
+) -> tuple[pd.DataFrame, pd.DataFrame, Any]:
+    """Both tables with a row missing where it is missing in either, and the rows answered in both [row]."""
     import numpy as np
 
-    same_before = np.ones(len(first), dtype=np.bool_)
-    for name in ANSWERED_BEFORE:
-        if name in first and name in second:
-            same_before &= (first[name].astype(str) == second[name].astype(str)).to_numpy()
-    for name in QUESTION_COLUMNS:
-        if name not in first or name not in second:
-            continue
-        sides = [_as_text(side[name]) for side in (first, second)]
-        differ = (sides[0] != sides[1]).to_numpy()
-        if name == "text":
-            differ = differ & same_before
-        if differ.any():
-            at = int(differ.argmax())
-            why = (
-                f"their queries differ: of item {first['item'].iloc[at]!r}, {_spaced(name)} "
-                f"{_both(sides[0].iloc[at], sides[1].iloc[at])}"
-            )
-            raise _refuse(names, why, "run one of them again with the challenge, options and --seed of the other")
+    sides, name = (first, second), "missing_reason"
+    reasons = [
+        side[name].astype(object).where(side[name].notna(), "").astype(str).to_numpy(dtype=object)
+        if name in side
+        else np.full(len(side), "", dtype=object)
+        for side in sides
+    ]
+    answered = (reasons[0] == "") & (reasons[1] == "")
+    if name not in first or name not in second:
+        # An audit that does not say so has an answer to everything.
+        return first[answered].reset_index(drop=True), second[answered].reset_index(drop=True), answered[answered]
+    marked = []
+    for side, reason in zip(sides, reasons, strict=True):
+        table = side.assign(**{name: np.where((reason == "") & ~answered, NO_ANSWER, reason)})
+        masses = [*design.get("groups", ()), "other_words"]
+        numbers = [name for one in masses for name in (one, f"{one}.low", f"{one}.high") if name in table]
+        table.loc[~answered, numbers] = np.nan
+        marked.append(table)
+    return marked[0], marked[1], answered
 
 
 def _as_text(column: pd.Series[Any]) -> pd.Series[Any]:
@@ -426,38 +479,6 @@ def _as_text(column: pd.Series[Any]) -> pd.Series[Any]:
     if _is_plain(column):
         return column.astype(str)
     return column.map(lambda cell: "; ".join(map(str, cell)) if hasattr(cell, "__len__") else str(cell))
-
-
-def _answered_in_both(
-    first: pd.DataFrame, second: pd.DataFrame, design: Mapping[str, Any]
-) -> tuple[pd.DataFrame, pd.DataFrame, Any]:
-    """Both tables with a row missing where it is missing in either, and the rows answered in both [row]."""
-    import numpy as np
-    import pandas as pd
-
-    sides, reasons = (first, second), []
-    for side in sides:
-        given = (
-            side["missing_reason"].map(lambda cell: "" if pd.isna(cell) else str(cell))
-            if "missing_reason" in side
-            else ""
-        )
-        reasons.append(
-            np.full(len(side), given, dtype=object) if isinstance(given, str) else given.to_numpy(dtype=object)
-        )
-    answered = (reasons[0] == "") & (reasons[1] == "")
-    if "missing_reason" not in first or "missing_reason" not in second:
-        # An audit that does not say so has an answer to everything.
-        return first[answered].reset_index(drop=True), second[answered].reset_index(drop=True), answered[answered]
-    marked = []
-    for side, reason in zip(sides, reasons, strict=True):
-        table = side.copy()
-        table["missing_reason"] = np.where((reason == "") & ~answered, NO_ANSWER, reason)
-        masses = [*design.get("groups", ()), "other_words"]
-        numbers = [name for one in masses for name in (one, f"{one}.low", f"{one}.high") if name in table]
-        table.loc[~answered, numbers] = np.nan
-        marked.append(table)
-    return marked[0], marked[1], answered
 
 
 def _identical(first: pd.DataFrame, second: pd.DataFrame) -> bool:
