@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from itertools import combinations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -23,7 +23,7 @@ from undertow.runs.compare.comparison_report import (
     notes_of,
     page_of,
     pair_name,
-    strongest_first,
+    pairs_of,
 )
 from undertow.runs.compare.differences import Comparison, Progress, corrected, silent
 from undertow.runs.compare.differences import compare as compare_records
@@ -272,13 +272,11 @@ def _safe(name: str) -> str:
 
 def rows_of(comparisons: Sequence[Comparison]) -> list[dict[str, str]]:
     """The differences as rows of text, the strongest first; with the names of the runs if there are several comparisons."""
-    of_all = [(of, one) for of in comparisons for one in of.differences]
     if len(comparisons) == 1:
-        return [_row_of(comparisons[0], one) for one in strongest_first(comparisons[0].differences)]
-    order = {id(one): at for at, one in enumerate(strongest_first([one for _, one in of_all]))}
+        return [_row_of(of, one) for of, one in pairs_of(comparisons)]
     return [
         {"runs": pair_name(of), **_row_of(replace(of, baseline="baseline", candidate="candidate"), one)}
-        for of, one in sorted(of_all, key=lambda pair: order[id(pair[1])])
+        for of, one in pairs_of(comparisons)
     ]
 
 
@@ -346,23 +344,15 @@ def _run_of(name: str, run: Record, folder: Path) -> dict[str, str]:
 
 
 def _plain(one: Result) -> dict[str, Any]:
-    numbers = {name: _number(getattr(one, name)) for name in ("value", "low", "high", "null_value", "p", "q")}
+    judged = {"verdict": verdict(one), "significant": is_significant(one)}
+    return {**_finite(asdict(one)), "extras": _finite(one.extras), **judged}
+
+
+def _finite(values: Mapping[str, Any]) -> dict[str, Any]:
+    """The values, with None for missing numbers."""
     return {
-        "measure": one.measure,
-        "group": dict(one.group),
-        **numbers,
-        "n": one.n,
-        "n_missing": one.n_missing,
-        "unit": one.unit,
-        "extras": {name: _number(value) for name, value in one.extras.items()},
-        "note": one.note,
-        "verdict": verdict(one),
-        "significant": is_significant(one),
+        name: None if isinstance(value, float) and not math.isfinite(value) else value for name, value in values.items()
     }
-
-
-def _number(value: float) -> float | None:
-    return value if math.isfinite(value) else None
 
 
 # The folder.

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from undertow import audits
 from undertow.audits.base import Observations
-from undertow.metrics.catalog import METRICS
 from undertow.report.formatting import (
     MAX_DIGITS,
     MINUS,
@@ -22,9 +22,9 @@ from undertow.report.formatting import (
 )
 from undertow.report.model import ReportTable, ReportText
 from undertow.report.page import Page, PageFigure
+from undertow.report.sentences import sentences
 from undertow.runs.compare.differences import Comparison, statement
 from undertow.runs.compare.equivalence import (
-    DIFFERS,
     EQUIVALENT,
     INCONCLUSIVE,
     INNER_HIGH,
@@ -56,52 +56,6 @@ VERDICT = "verdict"
 LEFT_TO_THE_TABLE = (INNER_LOW, INNER_HIGH, W_SPAN)
 """Further numbers that comparison.csv holds and the page leaves out."""
 
-NOTES = (
-    "A difference is the number of the later run less that of the baseline, each over the items that both answered.",
-    f"The margin is the smallest difference of interest. A difference *{DIFFERS}* where q is below .05 and its 95% interval lies wholly "
-    f"beyond the margin: only this is claimed. It is *{EQUIVALENT}* where its 90% interval lies wholly within (two one-sided tests). "
-    f"Of all others it *{INCONCLUSIVE}* which they are: the interval says how large they could be. What has no interval is not claimed.",
-    "The intervals are about other sentences of this kind (patterns, occupations, documents or pairs of names), and say nothing of other "
-    "training seeds, prompts or languages. They come from leaving whole clusters out of both runs.",
-    "Differences of slopes are judged as drifts are: the answers' differences, row by row, may have noise of each value of W, which "
-    "neighbouring values share. Differences of mean masses are at these values of W, and not at others.",
-    "p is how often chance alone would give a difference that far beyond its margin, if the true one were as large as the margin; q is p "
-    "after Benjamini and Hochberg's correction over the tests of the same statement on this page: of slopes, of effects of W, or "
-    "of all other measures. A difference within its margin has p = 1; one of rounding is a tie and is not tested.",
-)
-GLOSSARY = {
-    "value": "the number of the candidate less that of the baseline",
-    "95% interval": "a range that, over many comparisons like this one, holds the true difference 95 times in 100",
-    "p": "how often chance alone would give a difference this far beyond its margin, if the true one were as large as the margin",
-    "q": "p after Benjamini and Hochberg's correction over the tests of the same statement on this page (of slopes, of effects of W, or of "
-    "all other measures); values in bold have q below .05",
-    "n": "how many items of both runs the difference rests on",
-    "missing": "items that one of the two runs lacks or has no answer to",
-    "baseline": "value in the baseline run, over the items of both",
-    "candidate": "value in the run that is held against it, over the items of both",
-    "margin": "the smallest difference of interest, in the unit of the table",
-    "verdict": f"{DIFFERS} (claimed), {EQUIVALENT}, or {INCONCLUSIVE}",
-    "mean_mass": "the average probability that the words of a group take; a difference of two is at these values of W, for other sentences",
-    "w_effect_of_difference": "the standard deviation of what the values of W do to the difference of both runs, without the noise that "
-    "the sentences leave: 0 where both answer W alike",
-    "slope": "how far the difference of both runs moves when W goes one step or unit further, which is the difference of their slopes; "
-    "it is judged as a drift is",
-}
-GLOSSARY |= {
-    f"{name}_over_prompts": f"{GLOSSARY[name]}; for masses averaged over all prompts, which decides what is claimed"
-    for name in ("mean_mass", "w_effect_of_difference", "slope")
-}
-TITLES = {
-    "w_effect_of_difference": "Effect of W on the difference",
-    "w_effect_of_difference_over_prompts": "Effect of W on the difference over prompts",
-}
-
-
-DECISION_RULE = "A difference is claimed where q is below .05 and its 95% interval lies wholly beyond the margin."
-NOT_TESTED = "Not tested."
-NOTHING_DIFFERS = "No difference between the runs is claimed to be more than its margin."
-ALL_ALIKE = "Where all answers are the same, there is no difference to be found."
-
 
 def comparison_text(comparison: Comparison) -> ReportText:
     """The audit's report text for the items of both runs."""
@@ -109,11 +63,6 @@ def comparison_text(comparison: Comparison) -> ReportText:
     audit = audits.load(comparison.audit)
     design = ManifestFacts(run.manifest["design"], comparison.baseline, "its design")
     return audit.report_text(Observations(comparison.shared[0].observations, design), run.results)
-
-
-def strongest_first(differences: Sequence[Result]) -> list[Result]:
-    """Sort differences: significant ones first, then by size in half-widths of the interval; missing numbers last."""
-    return sorted(differences, key=lambda one: (not is_significant(one), -strength(one)))
 
 
 def strength(difference: Result) -> float:
@@ -126,6 +75,12 @@ def strength(difference: Result) -> float:
     return 1.0 if difference.value else 0.0
 
 
+def pairs_of(comparisons: Sequence[Comparison]) -> list[tuple[Comparison, Result]]:
+    """Every difference with its comparison, the strongest first; missing numbers last."""
+    both = [(of, one) for of in comparisons for one in of.differences]
+    return sorted(both, key=lambda pair: (not is_significant(pair[1]), -strength(pair[1])))
+
+
 def findings(comparisons: Sequence[Comparison], titles: Mapping[str, str]) -> list[Finding]:
     """A sentence for each significant difference, the strongest first; then the number of others.
 
@@ -133,81 +88,56 @@ def findings(comparisons: Sequence[Comparison], titles: Mapping[str, str]) -> li
         comparisons: comparisons of one report.
         titles: titles of the audit's metrics, by name.
     """
-    several = len(comparisons) > 1
-    tested = [statement(one) for of in comparisons for one in of.differences if math.isfinite(one.q)]
+    tests = Counter(statement(one) for of in comparisons for one in of.differences if math.isfinite(one.q))
     said = [
         Finding(
-            _sentence(one, of, titles, distinguishing_keys(of.differences)),
+            _sentence(one, of, titles),
             significant=True,
             strength=strength(one),
-            results=(named(of, one, several=several),),
-            n_tests=tested.count(statement(one)),
+            results=(named(of, one, several=len(comparisons) > 1),),
+            n_tests=tests[statement(one)],
         )
-        for of in comparisons
-        for one in of.differences
+        for of, one in pairs_of(comparisons)
         if is_significant(one)
     ]
-    said.sort(key=lambda finding: -finding.strength)
     if len(comparisons) > MAX_PAIRS:
-        return [*said, *_not_significant(comparisons, tested)]
-    return [*said, *(finding for of in comparisons for finding in _not_significant([of], tested, several=several))]
+        return [*said, *_not_significant(comparisons, tests, f"All {len(comparisons)} comparisons together: ")]
+    for of in comparisons:
+        who = f"{of.candidate} against {of.baseline}: " if len(comparisons) > 1 else ""
+        said += _not_significant([of], tests, who)
+    return said
 
 
-def _not_significant(
-    comparisons: Sequence[Comparison], tested: Sequence[str], *, several: bool = True
-) -> list[Finding]:
-    """Number of differences that are not significant, with the strongest first among its results."""
-    who = "" if not several else f"{comparisons[0].candidate} against {comparisons[0].baseline}: "
-    if len(comparisons) > 1:
-        who = f"All {len(comparisons)} comparisons together: "
-    rows = strongest_first([named(of, one, several=several) for of in comparisons for one in of.differences])
+def _not_significant(comparisons: Sequence[Comparison], tests: Mapping[str, int], who: str) -> Iterator[Finding]:
+    """The number of differences that are not significant, and of those that are missing."""
+    text = sentences("comparison")
+    rows = [named(of, one, several=bool(who)) for of, one in pairs_of(comparisons)]
     finite = [one for one in rows if math.isfinite(one.value)]
-    lost = tuple(one for one in rows if not math.isfinite(one.value))
     left = tuple(one for one in finite if not is_significant(one))
-    n_tests = tested.count(statement(left[0])) if left else 0
-    said, identical = _summary(comparisons, finite), all(of.identical for of in comparisons)
-    tallied = [
-        Finding(who + said, significant=False, strength=0.0, decision_rule=ALL_ALIKE)
-        if identical
-        else Finding(
-            who + said, significant=False, strength=0.0, results=left, n_tests=n_tests, decision_rule=DECISION_RULE
+    counts = Counter(map(verdict, left))
+    if all(of.identical for of in comparisons):
+        n_answered = sum(of.n_answered for of in comparisons)
+        said = text.identical(n_answered, len(finite))
+        yield Finding(who + said, significant=False, strength=0.0, decision_rule=text.all_alike)
+    elif left:
+        yield Finding(
+            who + text.others(len(finite), counts[EQUIVALENT], counts[INCONCLUSIVE]),
+            significant=False,
+            strength=0.0,
+            results=left,
+            n_tests=tests.get(statement(left[0]), 0),
+            decision_rule=text.decision_rule,
         )
-    ]
-    not_had = Finding(
-        who + _lost_sentence(len(lost)), significant=False, strength=0.0, results=lost, decision_rule=NOT_TESTED
-    )
-    return [*(tallied if said else []), *([not_had] if lost else [])]
-
-
-def _summary(comparisons: Sequence[Comparison], finite: Sequence[Result]) -> str:
-    """Number of equivalent and inconclusive differences; "" if all are significant."""
-    if len(comparisons) == 1 and comparisons[0].identical:
-        same = f"All answers to {comparisons[0].n_answered:,} items are the same"
-        return f"{same}, so all {len(finite):,} differences are 0." if finite else f"{same}."
-    counts = counted(finite)
-    said = []
-    if counts[EQUIVALENT]:
-        one = counts[EQUIVALENT] == 1
-        said.append(
-            f"{counts[EQUIVALENT]:,} {'is' if one else 'are'} equivalent within {'its' if one else 'their'} margin"
-        )
-    if counts[INCONCLUSIVE]:
-        said.append(f"{counts[INCONCLUSIVE]:,} cannot be told")
-    if not said:
-        return ""
-    many = "1 difference" if len(finite) == 1 else f"{len(finite):,} differences"
-    none = " None is claimed." if not counts[DIFFERS] else ""
-    return f"Of {many}, {' and '.join(said)}.{none}"
+    lost = tuple(one for one in rows if not math.isfinite(one.value))
+    if lost:
+        said = who + text.missing(len(lost))
+        yield Finding(said, significant=False, strength=0.0, results=lost, decision_rule=text.not_tested)
 
 
 def counted(differences: Sequence[Result]) -> dict[str, int]:
     """Number of differences with a value, by verdict."""
     verdicts = [verdict(one) for one in differences if math.isfinite(one.value)]
     return {one: verdicts.count(one) for one in VERDICTS}
-
-
-def _lost_sentence(lost: int) -> str:
-    return f"{'1 number' if lost == 1 else f'{lost:,} numbers'} cannot be compared; the tables say why."
 
 
 def distinguishing_keys(differences: Sequence[Result]) -> list[str]:
@@ -225,29 +155,31 @@ def label(difference: Result, titles: Mapping[str, str], keys: Sequence[str]) ->
 
 def title_of(measure: str, titles: Mapping[str, str]) -> str:
     """The title of a metric: the audit's, or the default."""
-    return titles.get(measure) or TITLES.get(measure) or measure_title(measure)
+    return titles.get(measure) or measure_title(measure)
 
 
-def _sentence(one: Result, comparison: Comparison, titles: Mapping[str, str], keys: Sequence[str]) -> str:
-    what = label(one, titles, keys) + _at_these(one)
-    places = decimals(one)
-    unit = f" {one.unit}" if one.unit and one.unit not in ("share", "r") else ""
-    direction = "higher" if one.value > 0 else "lower"
-    interval = f"95% interval of the difference {digits(one.low, places)} to {digits(one.high, places)}"
-    beyond = f"margin {significant(one.extras[MARGIN])}, q {probability(one.q)}"
-    if not math.isfinite(one.extras["baseline"]):
-        return f"{what}: {digits(one.value, places)}{unit}, {comparison.candidate} less {comparison.baseline}; {interval}, {beyond}."
-    first, second = (digits(one.extras[side], places) for side in ("baseline", "candidate"))
-    return (
-        f"{what} is {digits(abs(one.value), places)}{unit} {direction} in {comparison.candidate} ({second}) than in "
-        f"{comparison.baseline} ({first}); {interval}, {beyond}."
+def _sentence(one: Result, of: Comparison, titles: Mapping[str, str]) -> str:
+    places, w_name = decimals(one), one.group.get("w_name", "")
+    of_these_w = w_name and one.measure.removesuffix(OVER_PROMPTS) == "mean_mass"
+    numbers = {"value": one.value, "size": abs(one.value), "low": one.low, "high": one.high}
+    numbers |= {side: one.extras[side] for side in ("baseline", "candidate") if math.isfinite(one.extras[side])}
+    facts = dict.fromkeys(("baseline", "candidate"), "") | {
+        name: digits(number, places) for name, number in numbers.items()
+    }
+    said: str = sentences("comparison").difference(
+        facts
+        | {
+            "what": label(one, titles, distinguishing_keys(of.differences))
+            + (f" at these values of {w_name}" if of_these_w else ""),
+            "unit": f" {one.unit}" if one.unit and one.unit not in ("share", "r") else "",
+            "direction": "higher" if one.value > 0 else "lower",
+            "margin": significant(one.extras[MARGIN]),
+            "q": probability(one.q),
+            "earlier": of.baseline,
+            "later": of.candidate,
+        }
     )
-
-
-def _at_these(one: Result) -> str:
-    """Note that a mean mass is a mean over the queried values of W only."""
-    w_name = one.group.get("w_name", "")
-    return f" at these values of {w_name}" if w_name and one.measure.removesuffix(OVER_PROMPTS) == "mean_mass" else ""
+    return said
 
 
 def digits(value: float, places: int) -> str:
@@ -281,7 +213,7 @@ def page_of(
     first, several = comparisons[0], len(comparisons) > 1
     text = comparison_text(first)
     sides = sides_of(comparisons)
-    said = findings(comparisons, text.titles)
+    stated, said = findings(comparisons, text.titles), sentences("comparison")
     claimants = "listed words" if text.of_words else "possible answers"
     all_of_them = f"{', '.join(list(sides)[:-1])} and {list(sides)[-1]}"
     return Page(
@@ -289,30 +221,23 @@ def page_of(
         if several
         else f"{text.title}: {first.candidate} against {first.baseline}",
         lead=f"What differs between the answers of {all_of_them} to the same questions?{_one_model(comparisons)}",
-        findings=said,
+        findings=stated,
         results=[_row(named(one, each, several=several)) for one in comparisons for each in one.differences],
         figures=pictures,
         tables=[*([_pairs(comparisons)] if several else []), _compared(sides)],
         questions=text.questions,
         examples=text.examples,
         identity={_place(at, several=several): _who(name, run) for at, (name, run) in enumerate(sides.items(), 1)},
-        notes=[*notes_of(comparisons), *NOTES],
+        notes=[*notes_of(comparisons), *said.notes],
         command=command,
         python=python,
         provenance=provenance,
-        titles={**TITLES, **text.titles},
-        glossary={**text.glossary, **_glossary(comparisons)},
+        titles=text.titles,
+        glossary={**text.glossary, **said.glossary},
         null_prefix="no difference would give",
-        basis=_basis(said, comparisons, claimants),
-        nothing=ALL_ALIKE if all(one.identical for one in comparisons) else NOTHING_DIFFERS,
+        basis=_basis(stated, comparisons, claimants),
+        nothing=said.all_alike if all(one.identical for one in comparisons) else said.nothing_differs,
     )
-
-
-def _glossary(comparisons: Sequence[Comparison]) -> dict[str, str]:
-    """Meanings of the columns and metrics of this comparison."""
-    measures = {one.measure for of in comparisons for one in of.differences}
-    of_measures = {name for name in GLOSSARY if name in METRICS}
-    return {name: text for name, text in GLOSSARY.items() if name not in of_measures or name in measures}
 
 
 def _row(difference: Result) -> Result:
@@ -454,9 +379,9 @@ def drawings(comparisons: Sequence[Comparison], titles: Mapping[str, str]) -> li
 
     several, first = len(comparisons) > 1, comparisons[0]
     by_measure: dict[tuple[str, str], list[Result]] = {}
-    for one in strongest_first([named(of, one, several=several) for of in comparisons for one in of.differences]):
+    for of, one in pairs_of(comparisons):
         if math.isfinite(one.value):
-            by_measure.setdefault((one.measure, one.unit), []).append(one)
+            by_measure.setdefault((one.measure, one.unit), []).append(named(of, one, several=several))
     less = "one run less another" if several else pair_name(first)
     differing = [(key, rows) for key, rows in by_measure.items() if any(one.value for one in rows)]
     drawn = []
@@ -465,7 +390,9 @@ def drawings(comparisons: Sequence[Comparison], titles: Mapping[str, str]) -> li
         keys = distinguishing_keys(rows)
         chosen = [
             DrawnDifference(
-                ", ".join(one.group[key] for key in keys if one.group.get(key)) or _levels(one) or title,
+                ", ".join(one.group[key] for key in keys if one.group.get(key))
+                or ", ".join(filter(None, one.group.values()))
+                or title,
                 one.value,
                 one.low,
                 one.high,
@@ -479,20 +406,8 @@ def drawings(comparisons: Sequence[Comparison], titles: Mapping[str, str]) -> li
             Drawing(
                 name=f"difference_{measure}",
                 figure=draw_differences(chosen, title=f"{title}: {less}", unit=unit, n_all=len(rows)),
-                caption=(
-                    f"{title}, {less}, with 95% intervals before the band of the margin; a dot where a difference is claimed to be more "
-                    f"than that, a square where it is equivalent. {_how_many(len(chosen), len(rows))}"
-                ).strip(),
+                caption=sentences("comparison").caption(title, less, len(chosen), len(rows)),
                 alt=describe_differences(chosen, title, unit),
             )
         )
     return drawn
-
-
-def _levels(one: Result) -> str:
-    """All levels of a difference, for use outside a table."""
-    return ", ".join(filter(None, one.group.values()))
-
-
-def _how_many(n_drawn: int, of_all: int) -> str:
-    return f"The {n_drawn} strongest of {of_all:,}." if n_drawn < of_all else ""

@@ -115,7 +115,7 @@ def pair(baseline: Record, candidate: Record, audit: Audit, names: Names, matche
     own = [[_rows_of(run, one[at]) for one in sides.models] for at, run in enumerate(runs)]
     recorded = ["recorded" in run.manifest for run in runs]
     factors = _factors(own[0][0], own[1][0], of_tables=all(recorded)) if any(recorded) else ["item"]
-    parts = [_shared(*rows, factors, sides, at) for at, rows in enumerate(zip(*own, strict=True))]
+    parts = [_shared(one, other, factors, sides, at) for at, (one, other) in enumerate(zip(*own, strict=True))]
     shared = _stacked([part[0] for part in parts]), _stacked([part[1] for part in parts])
     n_shared = len(shared[0])
     first, second, answered = _answered_in_both(*shared, baseline.manifest["design"])
