@@ -16,6 +16,7 @@ import numpy as np
 from undertow import audits
 from undertow.audits.base import Audit, Observations
 from undertow.errors import UndertowError
+from undertow.report.sentences import sentences
 from undertow.runs.compare.equivalence import (
     INNER_HIGH,
     INNER_LOW,
@@ -165,7 +166,7 @@ def compare(  # noqa: PLR0913 - two runs, and a keyword for each choice
         baseline=called.baseline,
         candidate=called.candidate,
         differences=rows.all(chosen=bool(models)),
-        notes=[*_notes(paired, called), *_of_groups(paired), *_of_precision((baseline, candidate), called)],
+        notes=[*_notes(paired, called), *_of_precision((baseline, candidate), called)],
         audit=str(baseline.manifest["audit"]),
         seed=seed,
         n_items=paired.n_items,
@@ -627,39 +628,16 @@ def _of_no_model(own: Sequence[Mapping[Key, Result]], key: Key) -> bool:
 
 
 def _notes(paired: PairedRuns, names: Names) -> list[str]:
-    """Notes on what was compared and excluded."""
-    said = [f"{paired.n_answered:,} items that both answered were compared."]
-    n_unanswered = paired.n_items - paired.n_answered
-    if n_unanswered:
-        said.append(f"{_items(n_unanswered)} that one of them has no answer to {_were(n_unanswered)} left out of both.")
-    for name, n_alone in zip(names, paired.n_alone, strict=True):
-        if n_alone:
-            said.append(f"{_items(n_alone)} that only {name} has {_were(n_alone)} left out.")
-    for name, others in zip(names, paired.others, strict=True):
-        if others:
-            said.append(
-                f"Of {name}, {', '.join(others)} {_were(len(others))} left out, since the other run lacks "
-                f"{'it' if len(others) == 1 else 'them'}."
-            )
-    return said
-
-
-def _of_groups(paired: PairedRuns) -> list[str]:
-    """Note that clusters are grouped, where there are many."""
+    """Notes on what was compared, what was left out, and clusters that are grouped where there are many."""
+    said = sentences("comparison")
+    notes = [said.compared(paired.n_answered)]
+    if paired.n_items > paired.n_answered:
+        notes.append(said.unanswered(paired.n_items - paired.n_answered))
+    notes += [said.alone(n, name) for name, n in zip(names, paired.n_alone, strict=True) if n]
+    notes += [said.left_out(name, others) for name, others in zip(names, paired.others, strict=True) if others]
     ways, n_most = _ways(paired.baseline.frame)
-    many = [] if paired.identical else [number for number in (len(set(labels)) for labels in ways) if number > n_most]
-    return [
-        f"{number:,} clusters were dealt at random into {n_most} groups, which intervals and tests take for clusters."
-        for number in many
-    ]
-
-
-def _items(number: int) -> str:
-    return "1 item" if number == 1 else f"{number:,} items"
-
-
-def _were(number: int) -> str:
-    return "was" if number == 1 else "were"
+    counts = [] if paired.identical else [len(set(labels)) for labels in ways]
+    return notes + [said.dealt(n, n_most) for n in counts if n > n_most]
 
 
 def _of_precision(runs: Sequence[Record], names: Names) -> list[str]:
