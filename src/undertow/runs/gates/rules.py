@@ -48,6 +48,7 @@ def _levels(value: object) -> object:
 
 
 _Name = Annotated[str, BeforeValidator(_name)]
+_Text = Annotated[str, Field(min_length=1)]
 _Threshold = Annotated[float, Field(allow_inf_nan=False)]
 
 
@@ -73,9 +74,9 @@ class Rule(BaseModel):
 
     number: int
     name: _Name
-    measure: _Name
+    measure: _Text
     where: dict[str, Annotated[tuple[str, ...], BeforeValidator(_levels)]] = {}
-    of: _Name = VALUE
+    of: _Text = VALUE
     at_most: _Threshold = math.inf
     at_least: _Threshold = -math.inf
     against: Literal["", "baseline"] = ""
