@@ -255,9 +255,9 @@ def _other_scale(sides: _Sides) -> Sequence[object]:
     for one, other in sides.models:
         scales = _scale(manifests[0], one), _scale(manifests[1], other)
         if scales[0] != scales[1] and (RECORDED not in scales or {LIKELIHOOD, UNSAID} & set(scales)):
-            mend = "compare models that are read alike, or run both with the same --prompts"
-            mend = "run the older one again" if UNSAID in scales else mend
-            return one, SCALES[scales[0]], other, SCALES[scales[1]], mend
+            fix = "compare models that are read alike, or run both with the same --prompts"
+            fix = "run the older one again" if UNSAID in scales else fix
+            return one, SCALES[scales[0]], other, SCALES[scales[1]], fix
     return ()
 
 
