@@ -196,7 +196,7 @@ class _Sides:
         return [pair for pair in entries if pair[0].get("challenge_sha256") != pair[1].get("challenge_sha256")]
 
     @property
-    def asked_apart(self) -> list[tuple[Mapping[str, Any], Mapping[str, Any]]]:
+    def challenges_that_differ(self) -> list[tuple[Mapping[str, Any], Mapping[str, Any]]]:
         """The same, where neither run is of a recorded table."""
         return [] if any("recorded" in run.manifest for run in self.runs) else self.other_texts
 
@@ -281,7 +281,7 @@ def _is_optional(column: str) -> bool:
 
 
 def _other_settings(sides: _Sides) -> Sequence[object]:
-    for first, second in sides.asked_apart:
+    for first, second in sides.challenges_that_differ:
         for name, *values in _differing(first.get("settings", {}), second.get("settings", {})):
             return name, _both(*values)
     return ()
@@ -289,7 +289,7 @@ def _other_settings(sides: _Sides) -> Sequence[object]:
 
 def _other_seed(sides: _Sides) -> Sequence[object]:
     """Seeds that differ, where they decide the examples before a query or the sampled answer."""
-    for run in sides.runs if sides.asked_apart else ():
+    for run in sides.runs if sides.challenges_that_differ else ():
         frame = run.observations
         if run.manifest["design"].get("sampled") or ("n_shots" in frame and bool((frame["n_shots"] > 0).any())):
             return _unequal(*sides.facts("seed", 0))
@@ -301,7 +301,7 @@ def _other_files(sides: _Sides) -> Sequence[object]:
     same = sides.facts("seed", 0), sides.facts("limit", 0)
     if hasattr(sides.audit, "max_items") or any(first != second for first, second in same):
         return ()
-    return next(([str(one.get("challenge_sha256", ""))[:12] for one in pair] for pair in sides.asked_apart), ())
+    return next(([str(one.get("challenge_sha256", ""))[:12] for one in pair] for pair in sides.challenges_that_differ), ())
 
 
 def _no_shared_items(sides: _Sides) -> Sequence[object]:
