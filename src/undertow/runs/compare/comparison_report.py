@@ -91,11 +91,6 @@ GLOSSARY |= {
     f"{name}_over_prompts": f"{GLOSSARY[name]}; for masses averaged over all prompts, which decides what is claimed"
     for name in ("mean_mass", "w_effect_of_difference", "slope")
 }
-TITLES = {
-    "w_effect_of_difference": "Effect of W on the difference",
-    "w_effect_of_difference_over_prompts": "Effect of W on the difference over prompts",
-}
-
 
 DECISION_RULE = "A difference is claimed where q is below .05 and its 95% interval lies wholly beyond the margin."
 NOT_TESTED = "Not tested."
@@ -132,18 +127,13 @@ def strength(difference: Result) -> float:
     return 1.0 if difference.value else 0.0
 
 
-def findings(comparisons: Sequence[Comparison], titles: Mapping[str, str]) -> list[Finding]:
-    """A sentence for each significant difference, the strongest first; then the number of others.
-
-    Args:
-        comparisons: comparisons of one report.
-        titles: titles of the audit's metrics, by name.
-    """
+def findings(comparisons: Sequence[Comparison]) -> list[Finding]:
+    """A sentence for each significant difference, the strongest first; then the number of others."""
     several = len(comparisons) > 1
     tested = [statement(one) for of in comparisons for one in of.differences if math.isfinite(one.q)]
     said = [
         Finding(
-            _sentence(one, of, titles, distinguishing_keys(of.differences)),
+            _sentence(one, of, distinguishing_keys(of.differences)),
             significant=True,
             strength=strength(one),
             results=(named(of, one, several=several),),
@@ -222,20 +212,15 @@ def distinguishing_keys(differences: Sequence[Result]) -> list[str]:
     return [key for key in keys if len({one.group.get(key, "") for one in differences} - {""}) > 1]
 
 
-def label(difference: Result, titles: Mapping[str, str], keys: Sequence[str]) -> str:
+def label(difference: Result, keys: Sequence[str]) -> str:
     """Label of a difference: its metric, and its levels of these keys."""
-    title = title_of(difference.measure, titles)
+    title = measure_title(difference.measure)
     levels = [level for key, level in difference.group.items() if level and key in keys]
     return f"{title} ({', '.join(levels)})" if levels else title
 
 
-def title_of(measure: str, titles: Mapping[str, str]) -> str:
-    """The title of a metric: the audit's, or the default."""
-    return titles.get(measure) or TITLES.get(measure) or measure_title(measure)
-
-
-def _sentence(one: Result, comparison: Comparison, titles: Mapping[str, str], keys: Sequence[str]) -> str:
-    what = label(one, titles, keys) + _at_these(one)
+def _sentence(one: Result, comparison: Comparison, keys: Sequence[str]) -> str:
+    what = label(one, keys) + _at_these(one)
     places = decimals(one)
     unit = f" {one.unit}" if one.unit and one.unit not in ("share", "r") else ""
     direction = "higher" if one.value > 0 else "lower"
@@ -287,7 +272,7 @@ def page_of(
     first, several = comparisons[0], len(comparisons) > 1
     text = comparison_text(first)
     sides = sides_of(comparisons)
-    said = findings(comparisons, text.titles)
+    said = findings(comparisons)
     claimants = "listed words" if text.of_words else "possible answers"
     all_of_them = f"{', '.join(list(sides)[:-1])} and {list(sides)[-1]}"
     return Page(
@@ -306,7 +291,6 @@ def page_of(
         command=command,
         python=python,
         provenance=provenance,
-        titles={**TITLES, **text.titles},
         glossary={**text.glossary, **_glossary(comparisons)},
         null_prefix="no difference would give",
         basis=_basis(said, comparisons, claimants),
@@ -453,7 +437,7 @@ def _joined_facts(identities: Mapping[str, Mapping[str, Any]], name: str) -> str
 # The figures.
 
 
-def drawings(comparisons: Sequence[Comparison], titles: Mapping[str, str]) -> list[Drawing]:
+def drawings(comparisons: Sequence[Comparison]) -> list[Drawing]:
     """A figure for each metric, those with the strongest differences first."""
     from undertow.report.figures.forest_plot import DrawnDifference, describe_differences, draw_differences
     from undertow.report.style import Drawing
@@ -467,7 +451,7 @@ def drawings(comparisons: Sequence[Comparison], titles: Mapping[str, str]) -> li
     differing = [(key, rows) for key, rows in by_measure.items() if any(one.value for one in rows)]
     drawn = []
     for (measure, unit), rows in differing[:MAX_FIGURES]:
-        title = title_of(measure, titles)
+        title = measure_title(measure)
         keys = distinguishing_keys(rows)
         chosen = [
             DrawnDifference(
