@@ -44,7 +44,7 @@ def leaning(by: float, n: int = 12, model: str = "two", **changed: Any) -> Recor
 
 
 def told(of: Comparison) -> list[Finding]:
-    return findings([of], {})
+    return findings([of])
 
 
 # What a sentence rests on.
@@ -97,15 +97,15 @@ def test_figures_show_the_differences_by_name_and_count_what_they_leave_out(monk
     by_hand = {name: [one + 2 * at for one in FIRST["a"]] for at, name in enumerate("abcdef")}
     moved = {name: [one + 3 + at for one in row] for at, (name, row) in enumerate(by_hand.items())}
     of = compare(plain("one", by_hand), plain("two", moved))
-    made = {one.name: one for one in drawings([of], {})}
+    made = {one.name: one for one in drawings([of])}
     said = {name: set(words(one.figure)) for name, one in made.items()}
     assert {"female", "male", "other_words (no interval)"} <= said["difference_mean_mass"]
     assert "other_words 0.00 (no interval)" in made["difference_mean_mass"].alt
     assert "of 3" not in made["difference_mean_mass"].caption
     still = [replace(one, value=0.0) for one in of.differences]
-    assert drawings([replace(of, differences=still)], {}) == []
+    assert drawings([replace(of, differences=still)]) == []
     monkeypatch.setattr("undertow.runs.compare.comparison_report.MAX_ROWS", 2)
-    (fewer,) = [one for one in drawings([of], {}) if one.name == "difference_mean_mass"]
+    (fewer,) = [one for one in drawings([of]) if one.name == "difference_mean_mass"]
     assert "2 strongest of 3" in fewer.caption
 
 

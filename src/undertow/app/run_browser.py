@@ -154,10 +154,10 @@ class RunBrowser:
             raise UndertowError("Choose two different runs to compare.")
         first, second = (_record(self._folder(name)) for name in (baseline, candidate))
         from undertow.runs.compare import compare
-        from undertow.runs.compare.comparison_report import comparison_text, findings
+        from undertow.runs.compare.comparison_report import findings
 
         comparison = compare(first, second, names=(str(baseline), str(candidate)), progress=progress)
-        strongest = findings([comparison], comparison_text(comparison).titles)
+        strongest = findings([comparison])
         n_significant = sum(finding.significant for finding in strongest)
         said = [f"Significant differences: {n_significant}.", *(one.text for one in strongest[:MAX_DIFFERENCES])]
         return "\n\n".join([*said, *comparison.notes]), readable(comparison.table(), comparison.differences)

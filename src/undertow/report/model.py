@@ -105,8 +105,7 @@ class ReportText:
         questions: sentences that say what was asked.
         examples: a few of the texts.
         notes: what the numbers rest on and do not show.
-        titles: titles of the audit's own measures, by name.
-        glossary: meanings of its own measures, group keys and further numbers, by name.
+        glossary: meanings of its own group keys and further numbers, by name.
         null_prefix: what stands before a measure's neutral value.
         tables: tables of its own, in the order of the page, before those of the measures.
         matrices: checklists, before these tables.
@@ -118,7 +117,6 @@ class ReportText:
     questions: Sequence[str]
     examples: Sequence[str]
     notes: Sequence[str] = ()
-    titles: Mapping[str, str] = field(default_factory=dict)
     glossary: Mapping[str, str] = field(default_factory=dict)
     null_prefix: str = "no bias would give"
     tables: Sequence[ReportTable] = ()
@@ -228,7 +226,7 @@ class Page:
         precision: what its precision costs a run that had less than float32; None for others.
         basis: what a finding rests on beside the results that it tells, row by row, by the finding's text.
         nothing: what stands where findings would, if not that no effect was found.
-        titles: titles of measures that this package does not know by name.
+        titles: titles of measures that are no `Metric`.
         glossary: meanings of these, and of group keys and further numbers that it does not know by name.
     """
 

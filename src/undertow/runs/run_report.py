@@ -69,7 +69,6 @@ def render_run(  # noqa: PLR0913 - each is a part of the page
         command=str(record.manifest["command"]),
         python=str(record.manifest["python"]),
         provenance=_provenance(record.manifest),
-        titles=text.titles,
         glossary=text.glossary,
         null_prefix=text.null_prefix,
         tables=text.tables,

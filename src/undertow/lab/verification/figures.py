@@ -15,7 +15,7 @@ from matplotlib.patches import Patch
 from matplotlib.ticker import FuncFormatter, PercentFormatter
 
 from undertow.errors import UndertowError
-from undertow.report.figures.sheet import DASHED, Sheet, even_ticks, fitted, mark, named, padded, say, write_above
+from undertow.report.figures.sheet import DASHED, HALO, Sheet, even_ticks, fitted, mark, named, padded, say, write_above
 from undertow.report.formatting import DEFAULT_DECIMALS, correlation, interval, number, plain, significant
 from undertow.report.style import COLOURS, GREY, INK, PALE, SMALL_SIZE, TEXT_SIZE, Drawing, lettering, style_of
 from undertow.types import Result, has_width, interval_decimals
@@ -221,7 +221,7 @@ def draw_power(results: Sequence[Result]) -> Drawing:
                 axes.plot([x], [result.value], zorder=4, clip_on=False, **look)
                 narrow = sheet.width_in < 5  # then counts of neighbours are turned, or they would touch
                 beside: dict[str, Any] = {"xytext": (5, 8) if narrow else (6, 5), "rotation": 90 if narrow else 0}
-                beside |= {"textcoords": "offset points", "annotation_clip": False}
+                beside |= {"textcoords": "offset points", "annotation_clip": False, "path_effects": HALO, "zorder": 6}
                 axes.annotate(f"{round(result.value * result.n)}/{result.n}", (x, result.value), va="center", **beside)
         sheet.finish([axes], 2.6)
     sentences = []

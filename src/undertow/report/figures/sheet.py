@@ -34,6 +34,8 @@ _HANDLE_IN = 0.5
 """Of a key's mark, with the air on both sides."""
 _MAX_LETTERS = 400
 _MAX_LAYOUTS = 6
+HALO = (withStroke(linewidth=2, foreground="white", alpha=0.8),)
+"""Keeps a word legible that a line runs through."""
 _DOT_IN = 0.07
 """Half the size of a point that is named."""
 
@@ -267,7 +269,6 @@ def name_points(
     marks = np.vstack([marks, (room.x0, zero - 0.01, room.x1, zero + 0.01)])
     taken = np.empty((0, 4))
     height = 1.1 * line_in(SMALL_SIZE)
-    halo = [withStroke(linewidth=2, foreground="white", alpha=0.8)]
     for place in np.argsort(-points[:, 1], kind="stable"):
         (x, y), width = points[place], text_width(names[place]) + 0.03
         up = np.arange(room.y0 + 0.02 - y, room.y1 - height - y, height / 2)
@@ -286,7 +287,7 @@ def name_points(
         best = int(np.argmin(cost))
         taken = np.vstack([taken, boxes[best]])
         middle = boxes[best, 1] + height / 2
-        look: dict[str, Any] = {"va": "center", "zorder": 6, "path_effects": halo}
+        look: dict[str, Any] = {"va": "center", "zorder": 6, "path_effects": HALO}
         corner = axes.transData.inverted().transform(inches.inverted().transform((boxes[best, 0] + 0.01, middle)))
         axes.text(corner[0], corner[1], names[place], **look)
         way = near[best]

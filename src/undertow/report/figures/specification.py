@@ -82,7 +82,7 @@ def occupations(scored: pd.DataFrame, score: str, threshold_percent: float, *, t
         axes.xaxis.set_major_formatter(FuncFormatter(lambda mark, _: f"{mark:g}"))
         axes.axvline(threshold_percent, color=INK, linewidth=1.0, linestyle=DASHED, zorder=2)
         said = f"{plain(unit)}; right of the dashed line ({threshold_percent:g}): flagged"
-        axes.set_xlabel(fitted(said, 0.7 * sheet.inner_in, lines=2))
+        axes.set_xlabel(fitted(said, 0.7 * sheet.inner_in, lines=3))
         axes.set_yticks(range(len(rows)), [fitted(name, 0.3 * sheet.inner_in, 7.5) for name in rows.values()], size=7.5)
         axes.set(xlim=(-0.03 * threshold, largest * 1.15), ylim=(len(rows) - 0.4, -0.6))
         axes.grid(axis="y")

@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from undertow.errors import UndertowError, on_one_line, short_traceback
 from undertow.runs.compare.comparison_report import (
-    comparison_text,
     drawings,
     findings,
     notes_of,
@@ -74,7 +73,7 @@ class ComparedRuns:
     @property
     def findings(self) -> list[Finding]:
         """What differs, in plain sentences, the strongest first; then the number of equivalent and inconclusive differences."""
-        return findings(self.comparisons, comparison_text(self.comparisons[0]).titles)
+        return findings(self.comparisons)
 
     @property
     def notes(self) -> list[str]:
@@ -284,11 +283,11 @@ def _row_of(comparison: Comparison, one: Result) -> dict[str, str]:
     from undertow.report.formatting import MISSING, probability, significant
     from undertow.runs.compare.comparison_report import decimals, digits, distinguishing_keys, label
 
-    titles, keys = comparison_text(comparison).titles, distinguishing_keys(comparison.differences)
+    keys = distinguishing_keys(comparison.differences)
     places = decimals(one) if math.isfinite(one.value) else 2
     margin = one.extras.get(MARGIN, math.nan)
     return {
-        "what": label(one, titles, keys),
+        "what": label(one, keys),
         comparison.baseline: digits(one.extras["baseline"], places),
         comparison.candidate: digits(one.extras["candidate"], places),
         "difference": digits(one.value, places),
@@ -401,10 +400,9 @@ def _page(compared: ComparedRuns) -> str:
     from undertow.report.style import svg_text
     from undertow.runs.folder.provenance import circumstances
 
-    titles = comparison_text(compared.comparisons[0]).titles
     pictures = [
         PageFigure(drawing.name, svg_text(drawing), drawing.caption, drawing.alt)
-        for drawing in drawings(compared.comparisons, titles)
+        for drawing in drawings(compared.comparisons)
     ]
     folders, options = [str(folder) for folder in compared.of.folders], compared.options
     seed = ["--seed", str(options.seed)] if options.seed else []

@@ -80,17 +80,12 @@ def pairs_of(comparisons: Sequence[Comparison]) -> list[tuple[Comparison, Result
     return sorted(both, key=lambda pair: (not is_significant(pair[1]), -strength(pair[1])))
 
 
-def findings(comparisons: Sequence[Comparison], titles: Mapping[str, str]) -> list[Finding]:
-    """A sentence for each significant difference, the strongest first; then the number of others.
-
-    Args:
-        comparisons: comparisons of one report.
-        titles: titles of the audit's metrics, by name.
-    """
+def findings(comparisons: Sequence[Comparison]) -> list[Finding]:
+    """A sentence for each significant difference, the strongest first; then the number of others."""
     tests = Counter(statement(one) for of in comparisons for one in of.differences if math.isfinite(one.q))
     said = [
         Finding(
-            _sentence(one, of, titles),
+            _sentence(one, of),
             significant=True,
             strength=strength(one),
             results=(named(of, one, several=len(comparisons) > 1),),
@@ -145,19 +140,14 @@ def distinguishing_keys(differences: Sequence[Result]) -> list[str]:
     return [key for key in keys if len({one.group.get(key, "") for one in differences} - {""}) > 1]
 
 
-def label(difference: Result, titles: Mapping[str, str], keys: Sequence[str]) -> str:
+def label(difference: Result, keys: Sequence[str]) -> str:
     """Label of a difference: its metric, and its levels of these keys."""
-    title = title_of(difference.measure, titles)
+    title = measure_title(difference.measure)
     levels = [level for key, level in difference.group.items() if level and key in keys]
     return f"{title} ({', '.join(levels)})" if levels else title
 
 
-def title_of(measure: str, titles: Mapping[str, str]) -> str:
-    """The title of a metric: the audit's, or the default."""
-    return titles.get(measure) or measure_title(measure)
-
-
-def _sentence(one: Result, of: Comparison, titles: Mapping[str, str]) -> str:
+def _sentence(one: Result, of: Comparison) -> str:
     places, w_name = decimals(one), one.group.get("w_name", "")
     of_these_w = w_name and one.measure.removesuffix(OVER_PROMPTS) == "mean_mass"
     numbers = {"value": one.value, "size": abs(one.value), "low": one.low, "high": one.high}
@@ -168,7 +158,7 @@ def _sentence(one: Result, of: Comparison, titles: Mapping[str, str]) -> str:
     said: str = sentences("comparison").difference(
         facts
         | {
-            "what": label(one, titles, distinguishing_keys(of.differences))
+            "what": label(one, distinguishing_keys(of.differences))
             + (f" at these values of {w_name}" if of_these_w else ""),
             "unit": f" {one.unit}" if one.unit and one.unit not in ("share", "r") else "",
             "direction": "higher" if one.value > 0 else "lower",
@@ -212,7 +202,7 @@ def page_of(
     first, several = comparisons[0], len(comparisons) > 1
     text = comparison_text(first)
     sides = sides_of(comparisons)
-    stated, said = findings(comparisons, text.titles), sentences("comparison")
+    stated, said = findings(comparisons), sentences("comparison")
     claimants = "listed words" if text.of_words else "possible answers"
     all_of_them = f"{', '.join(list(sides)[:-1])} and {list(sides)[-1]}"
     return Page(
@@ -231,7 +221,6 @@ def page_of(
         command=command,
         python=python,
         provenance=provenance,
-        titles=text.titles,
         glossary={**text.glossary, **said.glossary},
         null_prefix="no difference would give",
         basis=_basis(stated, comparisons, claimants),
@@ -371,7 +360,7 @@ def _joined_facts(identities: Mapping[str, Mapping[str, Any]], name: str) -> str
 # The figures.
 
 
-def drawings(comparisons: Sequence[Comparison], titles: Mapping[str, str]) -> list[Drawing]:
+def drawings(comparisons: Sequence[Comparison]) -> list[Drawing]:
     """A figure for each metric, those with the strongest differences first."""
     from undertow.report.figures.forest_plot import DrawnDifference, describe_differences, draw_differences
     from undertow.report.style import Drawing
@@ -385,7 +374,7 @@ def drawings(comparisons: Sequence[Comparison], titles: Mapping[str, str]) -> li
     differing = [(key, rows) for key, rows in by_measure.items() if any(one.value for one in rows)]
     drawn = []
     for (measure, unit), rows in differing[:MAX_FIGURES]:
-        title = title_of(measure, titles)
+        title = measure_title(measure)
         keys = distinguishing_keys(rows)
         chosen = [
             DrawnDifference(

@@ -301,7 +301,9 @@ def _other_files(sides: _Sides) -> Sequence[object]:
     same = sides.facts("seed", 0), sides.facts("limit", 0)
     if hasattr(sides.audit, "max_items") or any(first != second for first, second in same):
         return ()
-    return next(([str(one.get("challenge_sha256", ""))[:12] for one in pair] for pair in sides.challenges_that_differ), ())
+    return next(
+        ([str(one.get("challenge_sha256", ""))[:12] for one in pair] for pair in sides.challenges_that_differ), ()
+    )
 
 
 def _no_shared_items(sides: _Sides) -> Sequence[object]:
