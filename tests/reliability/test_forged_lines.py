@@ -147,7 +147,7 @@ def written(folder: Path, harm: str) -> dict[str, str]:
         done = in_process(folder, *command)
         assert done.returncode == (2 if name.startswith("check") else 0), done.stderr
         found[name] = done.stdout + done.stderr
-    judged = {"item": "x", "category": "correct", "note": harm, "who": f"me{harm}", "time": "now"}
+    judged = {"item": "x", "category": "correct", "note": harm, "annotator": f"me{harm}", "time": "now"}
     item = next(iter(Book(folder / "rephrased", "me").rephrasings))
     (folder / "rephrased" / ANNOTATIONS).write_text(json.dumps(judged | {"item": item}) + "\n", encoding="utf-8")
     refused = {

@@ -90,7 +90,7 @@ class _Line(_Judgement):
     """An annotation, as the file has it."""
 
     model_config = ConfigDict(extra="ignore")
-    who: str
+    annotator: str
     time: str
 
 
@@ -98,7 +98,7 @@ def read_annotations(folder: Path) -> pd.DataFrame:
     """The annotations in a run folder, the last of each person on each rephrasing.
 
     Returns:
-        Columns `item` (of a `Rephrasing`), `category`, `note`, `who` and `time` (ISO 8601, UTC) [annotation].
+        Columns `item` (of a `Rephrasing`), `category`, `note`, `annotator` and `time` (ISO 8601, UTC) [annotation].
 
     Raises:
         UndertowError: there is no such folder, or a line is corrupt.
@@ -117,7 +117,7 @@ def read_annotations(folder: Path) -> pd.DataFrame:
             where = f"{path}, line {number}: {'.'.join(map(str, wrong['loc']))}"
             raise UndertowError(f"{where.strip(': ')}: {wrong['msg']}; correct or delete the line") from error
     table = pd.DataFrame(rows, columns=list(_Line.model_fields), dtype=str)
-    return table.drop_duplicates(["who", "item"], keep="last", ignore_index=True)
+    return table.drop_duplicates(["annotator", "item"], keep="last", ignore_index=True)
 
 
 def summary(folder: Path) -> list[dict[str, Any]]:
@@ -127,7 +127,7 @@ def summary(folder: Path) -> list[dict[str, Any]]:
     random order, so that those annotated so far are a random sample of all.
 
     Returns:
-        A row for each `model`, person (`who`) and `category`: `count`, the model's distinct rephrasings in it; `n`, those that the
+        A row for each `model`, person (`annotator`) and `category`: `count`, the model's distinct rephrasings in it; `n`, those that the
         person annotated; `n_all`, all; `percent` of `n`, with its 95% interval `low` to `high` by Wilson's score.
 
     Raises:
@@ -136,14 +136,14 @@ def summary(folder: Path) -> list[dict[str, Any]]:
     answers = _read_answers(folder)[0][["model", "pair"]].drop_duplicates()
     judged = answers.merge(read_annotations(folder), left_on="pair", right_on="item")
     n_all = answers["model"].value_counts().to_dict()
-    columns = ("model", "who", "category", "count", "n", "n_all", "percent", "low", "high")
+    columns = ("model", "annotator", "category", "count", "n", "n_all", "percent", "low", "high")
     rows = []
-    for (model, who), part in judged.groupby(["model", "who"], sort=True):
+    for (model, annotator), part in judged.groupby(["model", "annotator"], sort=True):
         counts, n = part["category"].value_counts().to_dict(), len(part)
         for category in CATEGORIES:
             count = counts.get(category, 0)
             shares = [100 * share for share in (count / n, *wilson_interval(count / n, n))]
-            rows.append(dict(zip(columns, [model, who, category, count, n, n_all[model], *shares], strict=True)))
+            rows.append(dict(zip(columns, [model, annotator, category, count, n, n_all[model], *shares], strict=True)))
     return rows
 
 
@@ -174,7 +174,7 @@ class Book:
     """One person's annotations of one run, in memory and on disk.
 
     Attributes:
-        who: the person.
+        annotator: the person.
         path: of the file.
         rephrasings: what is to be annotated, by id, in an order that says nothing about model or wording.
         judged: category and note, by id.
@@ -183,13 +183,13 @@ class Book:
         UndertowError: the folder holds no run of `AUDIT`, its annotations are corrupt, or the name cannot be used.
     """
 
-    def __init__(self, folder: Path, who: str) -> None:
-        self.who = who.strip()
-        if not 0 < len(self.who) <= MAX_NAME_CHARS or any(
-            unicodedata.category(sign) in {"Cc", "Cs"} for sign in self.who
+    def __init__(self, folder: Path, annotator: str) -> None:
+        self.annotator = annotator.strip()
+        if not 0 < len(self.annotator) <= MAX_NAME_CHARS or any(
+            unicodedata.category(sign) in {"Cc", "Cs"} for sign in self.annotator
         ):
             raise UndertowError(
-                f"{who[:100]!r}: is no name to annotate under; give one of 1 to {MAX_NAME_CHARS} characters with --who"
+                f"{annotator[:100]!r}: is no name to annotate under; give one of 1 to {MAX_NAME_CHARS} characters with --annotator"
             )
         self.path = folder / ANNOTATIONS
         self._answers, seed = _read_answers(folder)
@@ -201,7 +201,7 @@ class Book:
         order = np.random.default_rng(seed).permutation(len(pairs))
         self.rephrasings = {pairs[place].id: pairs[place] for place in order}
         known = read_annotations(folder)
-        own = known[(known["who"] == self.who) & known["item"].isin(list(self.rephrasings))]
+        own = known[(known["annotator"] == self.annotator) & known["item"].isin(list(self.rephrasings))]
         self.judged: dict[str, dict[str, Any]] = {
             row["item"]: {"category": row["category"], "note": row["note"]} for _, row in own.iterrows()
         }
@@ -214,7 +214,7 @@ class Book:
             OSError: it could not be written.
         """
         time = datetime.now(UTC).isoformat(timespec="seconds")
-        line = _Line(item=item, category=category, note=note, who=self.who, time=time).model_dump_json()
+        line = _Line(item=item, category=category, note=note, annotator=self.annotator, time=time).model_dump_json()
         with self._lock:
             with self.path.open("a+b", buffering=0) as file:
                 if file.seek(0, os.SEEK_END):
@@ -279,7 +279,7 @@ def _render(book: Book, nonce: str) -> str:
     template = resources.files("undertow.app").joinpath("annotation.html.j2").read_text(encoding="utf-8")
     return environment.from_string(template).render(
         nonce=nonce,
-        who=book.who,
+        annotator=book.annotator,
         categories=CATEGORIES,
         max_note_chars=MAX_NOTE_CHARS,
         data={

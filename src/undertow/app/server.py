@@ -60,12 +60,12 @@ def serve(menu: Menu, runs: Path | None, host: str, port: int, opened: Callable[
         app_server(menu, runs, host, port, Path(folder)).run(opened)
 
 
-def serve_annotation(folder: Path, who: str, port: int, opened: Callable[[str], None]) -> None:
+def serve_annotation(folder: Path, annotator: str, port: int, opened: Callable[[str], None]) -> None:
     """Serve the annotation page of a run to this machine, until it is interrupted.
 
     Args:
         folder: of a finished run of `bias-rephrasing`.
-        who: the person who annotates.
+        annotator: the person who annotates.
         port: to listen at; 0 for any that is free.
         opened: as in `serve`.
 
@@ -73,7 +73,7 @@ def serve_annotation(folder: Path, who: str, port: int, opened: Callable[[str], 
         UndertowError: the folder holds no such run, its annotations are corrupt, or the name or the port cannot be used.
     """
     with suppress(KeyboardInterrupt):
-        annotation_server(folder, who, port).run(opened)
+        annotation_server(folder, annotator, port).run(opened)
 
 
 def app_server(menu: Menu, runs: Path | None, host: str, port: int, files: Path) -> Server:
@@ -101,9 +101,9 @@ def app_server(menu: Menu, runs: Path | None, host: str, port: int, files: Path)
     return server
 
 
-def annotation_server(folder: Path, who: str, port: int) -> Server:
+def annotation_server(folder: Path, annotator: str, port: int) -> Server:
     """The server of the annotation page alone, which needs no Gradio."""
-    book = Book(folder, who)
+    book = Book(folder, annotator)
     server = Server(LOOPBACK[0], port)
     app = FastAPI(docs_url=None, redoc_url=None, openapi_url=None)
     app.include_router(pages(book))

@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from undertow.report.formatting import NOTES, number, reading_caveats
+from undertow.report.formatting import NOTES, number, sanity_check_caveats
 from undertow.report.model import ReportText
 from undertow.report.page import Page, PageAssumptions, PageFigure, PagePrecision, render_page
 from undertow.runs.folder.storage import Record, csv_of
@@ -65,7 +65,7 @@ def render_run(  # noqa: PLR0913 - each is a part of the page
         questions=text.questions,
         examples=text.examples,
         identity=_model_rows(record.manifest),
-        notes=[*reading_caveats(record.manifest), *text.notes, *(NOTES if text.of_words else NOTES[:1])],
+        notes=[*sanity_check_caveats(record.manifest), *text.notes, *(NOTES if text.of_words else NOTES[:1])],
         command=str(record.manifest["command"]),
         python=str(record.manifest["python"]),
         provenance=_provenance(record.manifest),
