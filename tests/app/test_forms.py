@@ -119,7 +119,7 @@ def test_form_becomes_a_question_and_every_example_can_be_asked(audit_name: str)
     # The range of the command's own default.
     assert (listed[0].values[0], listed[0].values[-1]) == ("1801" if audit_name == DRIFT else "1901", "2016")
     for one in listed:
-        typed = one.drift if audit_name == DRIFT else one.specification
+        typed = one.sentence
         question = read_form(
             form(sentence=typed, values=", ".join(one.values), placeholder=one.placeholder), MENU, audit_name
         )
@@ -230,7 +230,7 @@ def test_numbers_of_a_visitor_are_fitted_to_the_numbers_whatever_their_order() -
 def test_a_list_of_the_package_keeps_its_places_and_tells_its_order() -> None:
     for one in (*presets(DRIFT), presets(SPECIFICATION)[0]):
         values = ", ".join(one.values)
-        question = read_form(form(sentence=one.drift, values=values, placeholder=one.placeholder), MENU, DRIFT)
+        question = read_form(form(sentence=one.sentence, values=values, placeholder=one.placeholder), MENU, DRIFT)
         assert question.covariate.axis == tuple(range(len(one.values)))
         reply = answer_drift(question, resolve(ModelRequest("toy")), silent)
         assert one.covariate.order in " ".join([reply.sentence, *reply.notes])

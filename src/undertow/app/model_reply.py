@@ -21,7 +21,6 @@ from undertow import data
 from undertow._folders import cache_file
 from undertow.app.forms import Question
 from undertow.app.probability_curve import Curve
-from undertow.app.run_browser import showable
 from undertow.app.sentence_parser import GROUPS
 from undertow.audits.base import EXACT, Observations
 from undertow.audits.spurious_correlation import audit as spurious_correlation
@@ -307,7 +306,7 @@ def cells_of(table: pd.DataFrame) -> list[list[str]]:
 
 def _cell(cell: object) -> str:
     if not isinstance(cell, float):
-        return "" if cell is None else showable(str(cell))
+        return "" if cell is None else str(cell)
     if NOTHING <= abs(cell) < SMALL:
         return f"below {SMALL}" if cell > 0 else f"above -{SMALL}"
     return "" if math.isnan(cell) else f"{cell:.0f}" if abs(cell) >= LARGE else f"{round(cell, 9) + 0.0:.4g}"

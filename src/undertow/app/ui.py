@@ -29,7 +29,7 @@ from undertow.app.forms import (
     presets,
     read_form,
 )
-from undertow.app.run_browser import MAX_FIGURES, MAX_ROWS, RunBrowser, moment, showable
+from undertow.app.run_browser import MAX_FIGURES, MAX_ROWS, RunBrowser, moment
 from undertow.errors import UndertowError
 
 if TYPE_CHECKING:
@@ -136,7 +136,7 @@ class Page:
         """A button to download a table as CSV."""
         from undertow.runs.folder.storage import csv_of
 
-        return gr.DownloadButton(value=self.keep(name, showable(csv_of(table, "%.6g")).encode()), visible=True)
+        return gr.DownloadButton(value=self.keep(name, csv_of(table, "%.6g").encode()), visible=True)
 
     def halt(self, request: gr.Request) -> None:
         """Stop the work of a visitor who wants that, or who left."""
@@ -314,8 +314,7 @@ class _AskTab:
         self.download = gr.DownloadButton("Download the table (CSV)", visible=False)
 
     def _filled(self, one: Preset) -> tuple[str, str, str, str]:
-        sentence = one.drift if self._audit == DRIFT else one.specification
-        return sentence, one.title, ", ".join(one.values), one.placeholder
+        return one.sentence, one.title, ", ".join(one.values), one.placeholder
 
     def _listed(self, title: object) -> Any:
         return next((", ".join(one.values) for one in self._presets if one.title == title), gr.skip())
@@ -465,7 +464,7 @@ def _problem() -> Any:
 
 def _visible(*text: str) -> Any:
     """A visible text box, with a text or the one that it has."""
-    return gr.Textbox(*map(showable, text), visible=True)
+    return gr.Textbox(*text, visible=True)
 
 
 def _hidden(component: Any) -> Any:
@@ -485,6 +484,6 @@ def _filled_table(table: pd.DataFrame, **more: Any) -> Any:
     """A table as cells of text: whatever stands in one is shown as it is."""
     from undertow.app.model_reply import cells_of
 
-    headers = [showable(str(name)) for name in table.columns]
+    headers = [str(name) for name in table.columns]
     cells = cells_of(table.head(MAX_ROWS))
     return gr.Dataframe(cells, headers=headers, datatype="str", column_count=len(headers), visible=True, **more)
