@@ -289,7 +289,7 @@ def test_specification_of_a_model_that_decides_nothing_is_not_claimed() -> None:
     question = read_form(form(sentence="The nurse said that she was late."), MENU, SPECIFICATION)
     reply = answer_specification(question, resolve(ModelRequest("toy")), silent)
     assert reply.sentence.startswith(
-        "With this model it cannot be told whether the sentence decides its pronoun: from 1801 to 2016 "
+        "With this model it cannot be determined whether the sentence decides its pronoun: from 1801 to 2016 "
     )
     assert any("hardly better than chance" in note for note in reply.notes)
     assert reply.scores is not None

@@ -29,6 +29,7 @@ from undertow.inference.answer_cache import AnswerCache
 from undertow.inference.runner import Progress, run_queries
 from undertow.models.backend.dtype import costs_precision
 from undertow.models.base import FLOAT32, ModelHandle, ModelRequest
+from undertow.runs.folder.storage import without_nan
 from undertow.types import Item, ModelIdentity, as_json
 
 if TYPE_CHECKING:
@@ -84,7 +85,7 @@ class Verdict:
 
     def as_json(self) -> dict[str, Any]:
         """Plain values for JSON; NaN becomes None."""
-        plain: dict[str, Any] = _without_nan(asdict(self))
+        plain: dict[str, Any] = without_nan(asdict(self))
         return plain
 
 
@@ -369,18 +370,8 @@ def _caution(other_percent: float, accuracy: float) -> str:
     return said
 
 
-def _without_nan(value: Any) -> Any:
-    if isinstance(value, float):
-        return value if math.isfinite(value) else None
-    if isinstance(value, Mapping):
-        return {key: _without_nan(one) for key, one in value.items()}
-    return [_without_nan(one) for one in value] if isinstance(value, list) else value
-
-
 AT_ONCE = 200
-"""Lines that are asked together: their verdicts are written before the next are asked."""
-
-
+"""Lines that are judged together: their verdicts are written before the next are judged."""
 MAX_BYTES = 256 * 2**20
 
 
@@ -389,9 +380,9 @@ class Line:
     """One line of a file.
 
     Attributes:
-        given: the object as it stood there; its keys come back with the verdict.
+        given: its object; its keys come back with the verdict.
         text: the sentence.
-        options: what may fill its blank; "" for pronouns.
+        options: words for its blank; "" for pronouns.
     """
 
     given: Mapping[str, Any]
@@ -409,36 +400,30 @@ def read_lines(path: Path, options: str = "") -> list[Line]:
     Raises:
         UndertowError: the file cannot be read, or a line is invalid; names the line.
     """
-    text = decode_text(read_file(path, MAX_BYTES, "a file of sentences"), path)
-    lines = [
-        _line(row, options, f"{path}, line {number}") for number, row in enumerate(text.split("\n"), 1) if row.strip()
-    ]
+    rows = decode_text(read_file(path, MAX_BYTES, "a file of sentences"), path).split("\n")
+    lines = []
+    for number, row in enumerate(rows, 1):
+        if not row.strip():
+            continue
+        try:
+            given = parse_json(row)
+            text, own = (given.get("text"), given.get("options") or options) if isinstance(given, dict) else ("", "")
+            if not text or not isinstance(text, str):
+                raise ValueError('needs an object with a "text"')
+            if not is_encodable(row) or not is_encodable(json.dumps(given, ensure_ascii=False)):
+                raise ValueError(f"{LONE_SURROGATE}, which cannot be written")
+            if not isinstance(own, (str, dict)):
+                raise ValueError("options must be a text such as 'yes: is; no: is not', or a table of lists of words")
+            data.single("line", text, own)
+        except (ValueError, UndertowError) as error:
+            reason = f"is not JSON ({error})" if isinstance(error, json.JSONDecodeError) else error
+            raise UndertowError(f"{path}, line {number}: {reason}") from error
+        lines.append(Line(given, text, own))
     if not lines:
         raise UndertowError(
             f'{path}: holds no lines; write one object a line, such as {{"text": "The doctor said {{blank}} was late."}}'
         )
     return lines
-
-
-def _line(row: str, options: str, where: str) -> Line:
-    try:
-        given = parse_json(row)
-    except ValueError as error:
-        raise UndertowError(f"{where}: is not JSON ({error}); write one object a line") from error
-    if not isinstance(given, dict) or not isinstance(given.get("text"), str):
-        raise UndertowError(f'{where}: needs an object with a "text", not {row[:60]!r}')
-    if not is_encodable(row) or not is_encodable(json.dumps(given, ensure_ascii=False)):
-        raise UndertowError(f"{where}: {LONE_SURROGATE}, which cannot be written; fix it")
-    own = given.get("options") or options
-    if not isinstance(own, (str, dict)):
-        raise UndertowError(
-            f"{where}: options must be a text such as 'yes: is; no: is not', or a table of lists of words"
-        )
-    try:
-        data.single("line", given["text"], own)
-    except UndertowError as error:
-        raise UndertowError(f"{where}: {error}") from error
-    return Line(given, given["text"], own)
 
 
 def check_out(out: Path | None) -> None:
@@ -463,7 +448,7 @@ def write_verdicts(guard: Guard, lines: Sequence[Line], out: Path | None) -> Non
         for start in range(0, len(lines), AT_ONCE):
             part = lines[start : start + AT_ONCE]
             for line, verdict in zip(part, guard.check([(line.text, line.options) for line in part]), strict=True):
-                file.write(as_json(_without_nan({**line.given, "verdict": verdict.as_json()})) + "\n")
+                file.write(as_json(without_nan({**line.given, "verdict": verdict.as_json()})) + "\n")
             file.flush()
 
 

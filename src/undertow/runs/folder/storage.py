@@ -471,15 +471,15 @@ def csv_of(table: pd.DataFrame, float_format: str | None = None) -> str:
 
 def write_json(path: Path, value: Any) -> None:
     """Write a value as JSON, with missing numbers as null."""
-    path.write_text(as_json(_plain(value), indent=2, allow_nan=False) + "\n", encoding="utf-8", newline="")
+    path.write_text(as_json(without_nan(value), indent=2, allow_nan=False) + "\n", encoding="utf-8", newline="")
 
 
-def _plain(value: Any) -> Any:
-    """Replace NaN by None, since JSON has no NaN."""
+def without_nan(value: Any) -> Any:
+    """The value with None for NaN and infinity, which JSON does not have."""
     if isinstance(value, Mapping):
-        return {str(key): _plain(entry) for key, entry in value.items()}
+        return {str(key): without_nan(entry) for key, entry in value.items()}
     if isinstance(value, (list, tuple)):
-        return [_plain(entry) for entry in value]
+        return [without_nan(entry) for entry in value]
     if isinstance(value, float):
         return value if math.isfinite(value) else None
     return value
