@@ -181,53 +181,39 @@ class Guard:
     def _verdict(
         self, row: Mapping[Any, Any], chance: float, rows: pd.DataFrame, given: challenge.SentenceSet
     ) -> Verdict:
-        text = given.title
-        percent = {str(cells["w"]): _shares(cells, given.groups) for cells in rows.to_dict("records")}
-        scores = {name: self.reference.standing(name, float(row[name])) for name in self._score_names(given)}
-        if row["missing_reason"]:
-            return Verdict(
-                text,
-                None,
-                math.nan,
-                "Nothing can be said of this sentence.",
-                "",
-                percent,
-                scores,
-                math.nan,
-                str(row["missing_reason"]),
-                self.notes,
-            )
-        moved = float(row["total_variation"])
-        unspecified = chance > 50 if math.isfinite(chance) else moved > self.reference.thresholds["total_variation"]
-        other_percent = float(rows["other_words"].max())
-        return Verdict(
-            text=text,
-            unspecified=unspecified,
-            chance_percent=chance,
-            advice=_advice(row, given, unspecified=unspecified) + _caution(other_percent, self._accuracy(chance)),
-            rests_on=self._rests_on(chance),
-            percent=percent,
-            scores=scores,
-            other_words_percent=other_percent,
+        of, accuracy = self.reference, self.reference.accuracy
+        score_names = [*(f"delta_{group}" for group in given.groups), *SCORES]
+        verdict = Verdict(
+            text=given.title,
+            unspecified=None,
+            chance_percent=math.nan,
+            advice="Nothing can be said of this sentence.",
+            rests_on="",
+            percent={str(cells["w"]): _shares(cells, given.groups) for cells in rows.to_dict("records")},
+            scores={name: of.standing(name, float(row[name])) for name in score_names},
+            other_words_percent=math.nan,
+            missing_reason=str(row["missing_reason"]),
             notes=self.notes,
         )
-
-    def _score_names(self, given: challenge.SentenceSet) -> list[str]:
-        return [*(f"delta_{group}" for group in given.groups), *SCORES]
-
-    def _accuracy(self, chance: float) -> float:
-        return self.reference.accuracy[_basis(chance)]
-
-    def _rests_on(self, chance: float) -> str:
-        name = _basis(chance)
-        what = {
-            "combined": "movement, entropy and masses together, fitted to the schema set",
-            "total_variation": f"total variation above {self.reference.thresholds['total_variation']:.2g} points, the best "
-            "threshold for pronouns, since the schema set has no such words",
-        }[name]
-        return (
-            f"{what}; on sentences of {self.reference.name} that were held out it is right in "
-            f"{100 * self.reference.accuracy[name]:.0f}% (balanced; AUROC {self.reference.area[name]:.2f})"
+        if verdict.missing_reason:
+            return verdict
+        is_fitted, threshold = math.isfinite(chance), of.thresholds["total_variation"]
+        unspecified = chance > 50 if is_fitted else float(row["total_variation"]) > threshold
+        basis = "combined" if is_fitted else "total_variation"
+        what = (
+            "movement, entropy and masses together, fitted to the schema set"
+            if is_fitted
+            else f"total variation above {threshold:.2g} points, the best threshold for pronouns, since the schema set has no such words"
+        )
+        other_percent = float(rows["other_words"].max())
+        return replace(
+            verdict,
+            unspecified=unspecified,
+            chance_percent=chance,
+            advice=_advice(row, given, unspecified=unspecified) + _caution(other_percent, accuracy[basis]),
+            rests_on=f"{what}; on sentences of {of.name} that were held out it is right in {100 * accuracy[basis]:.0f}% "
+            f"(balanced; AUROC {of.area[basis]:.2f})",
+            other_words_percent=other_percent,
         )
 
     def _scored(
@@ -350,14 +336,7 @@ def _advice(row: Mapping[Any, Any], given: challenge.SentenceSet, *, unspecified
 
 
 MAX_OTHER_PERCENT = 95.0
-
-
 HARDLY_BETTER_THAN_CHANCE = 0.6
-
-
-def _basis(chance: float) -> str:
-    """The name of the score that a verdict rests on."""
-    return "combined" if math.isfinite(chance) else "total_variation"
 
 
 def _caution(other_percent: float, accuracy: float) -> str:

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from undertow.audits.base import Audit, Observations
+from undertow.report.sentences import sentences
 from undertow.runs.compare.resampling import Key, key_of
 from undertow.runs.dtype_check.rescore_sample import Float32Check
 from undertow.runs.folder.storage import PRECISION_FLAG, PRECISION_NUMBERS
@@ -276,61 +277,16 @@ def summary(block: Mapping[str, Any]) -> list[str]:
     Args:
         block: the manifest's `precision` entry.
     """
-    sentences = [_of_model(part) for part in block["models"]]
+    said = sentences("precision")
+    lines = [said.model(part, percent) for part in block["models"]]
     n_beyond, n_others, n_unknown = block["beyond_interval"], len(block["could_change"]), block["unknown_results"]
     if n_beyond:
-        sentences.append(
-            f"Warning: the error of {_how_many(n_beyond, 'result')} is larger than half of their 95% interval, which leaves "
-            "what float32 says out."
-        )
+        lines.append(said.beyond(n_beyond))
     if n_others:
-        sentences.append(f"Warning: in float32 {_how_many(n_others, 'finding')} could change.")
+        lines.append(said.changed(n_others))
     elif not n_unknown and not any(part.get("unknown") for part in block["models"]):
-        sentences.append("No finding changes when each result, by itself, moves by the 95% interval of its error.")
-    if n_unknown:
-        sentences.append(f"The sample does not give the error of {_how_many(n_unknown, 'result')}.")
-    return sentences
-
-
-def _how_many(number: int, what: str) -> str:
-    return f"{number:,} {what}{'s' if number > 1 else ''}"
-
-
-def _of_model(part: Mapping[str, Any]) -> str:
-    what = f"{part['model']} ran in {part['dtype']}"
-    if part.get("unknown"):
-        return f"Warning: {what}, and the effect of that is unknown: {part['unknown'].rstrip('.')}."
-    return f"{what}; {_read(part)}: {_apart(part)}{_moved(part)}."
-
-
-def _read(part: Mapping[str, Any]) -> str:
-    if part["items"] == part["of_items"]:
-        return f"all {part['items']:,} items were scored again in float32"
-    return f"{part['items']:,} of {part['of_items']:,} items, drawn at random, were scored again in float32"
-
-
-def _apart(part: Mapping[str, Any]) -> str:
-    if not _is_known(part["turned_percent"]):
-        return "no two answers can be compared"
-    preference = f"{percent(part['turned_percent'])} of the answers prefer something else"
-    if not _is_known(part["rms_nats"]):
-        return preference
-    return f"log-probabilities are {part['rms_nats']:.2g} nats apart (root mean square; at most {part['largest_nats']:.2g}), {preference}"
-
-
-def _moved(part: Mapping[str, Any]) -> str:
-    if not _is_known(part.get("difference_over_halfwidth")):
-        return ""
-    share = percent(100 * part["difference_over_halfwidth"])
-    return (
-        f"; the largest error that this makes in a result is up to {share} of the half-width of that result's own 95% interval "
-        "(at 100% it would reach from the value to an end of the interval)"
-    )
-
-
-def _is_known(number: float | None) -> bool:
-    """Whether a number is known: missing ones are NaN, or None from a manifest."""
-    return number is not None and math.isfinite(number)
+        lines.append(said.unchanged)
+    return [*lines, said.unmeasured(n_unknown)] if n_unknown else lines
 
 
 def percent(value: float) -> str:
