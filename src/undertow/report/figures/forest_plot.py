@@ -83,7 +83,7 @@ def draw_differences(rows: Sequence[DrawnDifference], *, title: str, unit: str, 
             {
                 "more than the margin": Line2D([], [], **_mark("significant")),
                 "equivalent within it": Line2D([], [], **_mark("equivalent")),
-                "cannot be told": Line2D([], [], **_mark("open")),
+                "inconclusive": Line2D([], [], **_mark("open")),
             },
             columns=3,
         )

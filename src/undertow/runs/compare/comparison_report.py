@@ -199,7 +199,7 @@ def _summary(comparisons: Sequence[Comparison], finite: Sequence[Result]) -> str
             f"{counts[EQUIVALENT]:,} {'is' if one else 'are'} equivalent within {'its' if one else 'their'} margin"
         )
     if counts[INCONCLUSIVE]:
-        said.append(f"{counts[INCONCLUSIVE]:,} cannot be told")
+        said.append(f"{counts[INCONCLUSIVE]:,} are inconclusive")
     if not said:
         return ""
     many = "1 difference" if len(finite) == 1 else f"{len(finite):,} differences"

@@ -9,7 +9,7 @@ import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -20,6 +20,7 @@ from undertow.models.backend.dtype import costs_precision, memory_shortage
 from undertow.models.base import FLOAT32, ModelHandle, ModelRequest
 from undertow.models.loading.weights import is_gguf
 from undertow.runs.compare.resampling import key_of, point_results, without_each
+from undertow.stats.intervals.jackknife import jackknife_interval, random_groups
 from undertow.types import (
     Answer,
     ClozeQuery,
@@ -33,20 +34,17 @@ from undertow.types import (
     query_digest,
 )
 
-if TYPE_CHECKING:
-    import pandas as pd
-
 RunQueries: TypeAlias = Callable[[ModelHandle, list[Query]], Scores]
 """Has a model asked, whatever is stored not asked again."""
 
 SHARE, MIN_ITEMS = 0.1, 200
-"""What is read again if nobody says how much: a tenth, and no fewer items where there are as many."""
+"""Default size of the sample: a tenth, but at least so many items."""
 MIN_CLUSTERS_DRAWN, SHARE_OF_CLUSTERS, FEW_CLUSTERS = 10, 0.25, 3
-"""Nor fewer clusters, where these are a quarter of all or less; and never fewer than the last of these, where there are as many."""
+"""Default number of clusters: at least a quarter of all, but at most the first and at least the last of these."""
 MIN_CLUSTERS = 2
-"""Of a sample whose size somebody says: one cluster tells nothing of the others."""
+"""Of a sample whose size is given: one cluster gives no variance."""
 GROUPS = 10
-"""Of clusters, each left out once: so often is everything measured, twice."""
+"""Number of jackknife groups of clusters."""
 NOT_AGAIN = "not scored again in float32"
 
 
@@ -74,11 +72,6 @@ class ReducedRun:
     answers: Sequence[Answer]
     observations: Observations
     is_local: bool = True
-
-    @property
-    def costs(self) -> bool:
-        """Whether its dtype changes any number."""
-        return costs_precision(self.identity)
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +102,7 @@ def rescore_sample(
         run_all: runs queries on a model.
     """
     n_items, seed = sampling
-    if not reduced.costs:
+    if not costs_precision(reduced.identity):
         return None
     facts = {"model": reduced.request.name, "dtype": reduced.identity.dtype, "of_items": len(reduced.items)}
     if reduced.is_local:
@@ -121,7 +114,7 @@ def rescore_sample(
     started = time.perf_counter()
     try:
         handle = models.resolve(replace(reduced.request, dtype=FLOAT32))
-        items, answers, scoring_method = _followed(reduced, chosen, lambda queries: run_all(handle, queries))
+        items, answers, scoring_method = _query_again(reduced, chosen, lambda queries: run_all(handle, queries))
     except (UndertowError, MemoryError) as error:
         return Float32Check({**facts, "unknown": str(error) or "memory ran out"})
     seconds = time.perf_counter() - started
@@ -130,7 +123,11 @@ def rescore_sample(
     before = replace(reduced.observations, frame=frame[frame["cluster"].isin(chosen)].reset_index(drop=True))
     n_clusters = len({item.cluster for item in reduced.items})
     n_groups = 0 if len(chosen) == n_clusters else min(GROUPS, len(chosen))
-    sample = _Sample(chosen, n_clusters, n_groups, seed)
+    sampled = len(chosen) / n_clusters
+    group_of: dict[str, int] = {}
+    if n_groups >= MIN_CLUSTERS:
+        groups = random_groups(len(chosen), n_groups, np.random.default_rng(seed)).tolist()
+        group_of = dict(zip(chosen, groups, strict=True))
     answered = [
         (item, answer) for item, answer in zip(reduced.items, reduced.answers, strict=True) if item.cluster in chosen
     ]
@@ -142,7 +139,10 @@ def rescore_sample(
         **gaps(answered, list(zip(items, answers, strict=True))),
         "rescoring_s": seconds,
     }
-    return Float32Check(facts, [{"model": reduced.request.name, **row} for row in _errors(audit, before, full, sample)])
+    return Float32Check(
+        facts,
+        [{"model": reduced.request.name, **row} for row in _errors((audit, seed), before, full, group_of, sampled)],
+    )
 
 
 def drawn_clusters(items: Sequence[Item], n_items: int, seed: int) -> list[str]:
@@ -152,7 +152,8 @@ def drawn_clusters(items: Sequence[Item], n_items: int, seed: int) -> list[str]:
         sizes[item.cluster] = sizes.get(item.cluster, 0) + 1
     wanted = n_items or max(math.ceil(SHARE * len(items)), MIN_ITEMS)
     names, n_drawn = list(sizes), 0
-    least = MIN_CLUSTERS if n_items else least_clusters(len(names))
+    least = min(MIN_CLUSTERS_DRAWN, max(FEW_CLUSTERS, math.ceil(SHARE_OF_CLUSTERS * len(names))))
+    least = MIN_CLUSTERS if n_items else least
     kept: set[str] = set()
     for at in np.random.default_rng(seed).permutation(len(names)):
         if n_drawn >= wanted and len(kept) >= least:
@@ -162,12 +163,7 @@ def drawn_clusters(items: Sequence[Item], n_items: int, seed: int) -> list[str]:
     return [name for name in names if name in kept]
 
 
-def least_clusters(n_clusters: int) -> int:
-    """Fewest clusters to draw from this number."""
-    return min(MIN_CLUSTERS_DRAWN, max(FEW_CLUSTERS, math.ceil(SHARE_OF_CLUSTERS * n_clusters)))
-
-
-def _followed(
+def _query_again(
     reduced: ReducedRun, chosen: Sequence[str], run_all: Callable[[list[Query]], Scores]
 ) -> tuple[list[Item], list[Answer], str]:
     """The sample's items and answers in float32, and their readout.
@@ -175,7 +171,7 @@ def _followed(
     Later batches depend on the float32 answers. Items outside the sample keep their answers.
     """
     inside = set(chosen)
-    said = {
+    known = {
         query_digest(item.query): answer
         for item, answer in zip(reduced.items, reduced.answers, strict=True)
         if item.cluster not in inside
@@ -192,7 +188,7 @@ def _followed(
         scoring_method = scoring_method or (scores.scoring_method if sampled else "")
         fresh = iter(scores.answers)
         everything = tuple(
-            next(fresh) if item.cluster in inside else said.get(query_digest(item.query), Answer.missing(NOT_AGAIN))
+            next(fresh) if item.cluster in inside else known.get(query_digest(item.query), Answer.missing(NOT_AGAIN))
             for item in items_of_batch
         )
         try:
@@ -200,9 +196,6 @@ def _followed(
         except StopIteration:
             break
     return items, answers, scoring_method
-
-
-# The answers of both precisions.
 
 
 def gaps(reduced: Sequence[tuple[Item, Answer]], full: Sequence[tuple[Item, Answer]]) -> dict[str, Any]:
@@ -224,7 +217,11 @@ def gaps(reduced: Sequence[tuple[Item, Answer]], full: Sequence[tuple[Item, Answ
         if bool(one.missing_reason) != bool(other.missing_reason):
             one_sided += 1
         elif not one.missing_reason:
-            apart = differences_nats(one, other)
+            first, second = (np.nan_to_num(np.array(each.logprobs_nats), neginf=-np.inf) for each in (one, other))
+            if len(first) != len(second):  # texts that were generated, of other tokens
+                first = second = np.zeros(0)
+            # Two that are both minus infinity, or both missing, do not differ.
+            apart = np.subtract(first, second, out=np.zeros(len(first)), where=first != second)
             one_sided += not np.isfinite(apart).all()
             distances.append(apart[np.isfinite(apart)])
             turned.append(preferred(query, one) != preferred(query, other))
@@ -236,21 +233,6 @@ def gaps(reduced: Sequence[tuple[Item, Answer]], full: Sequence[tuple[Item, Answ
         "turned_percent": 100 * float(np.mean(turned)) if turned else math.nan,
         "one_sided": one_sided,
     }
-
-
-def differences_nats(one: Answer, other: Answer) -> Floats:
-    """By how much the log-probabilities of two answers to one query differ [option].
-
-    Two that are both minus infinity, or both missing, do not differ; of answers that were written, and may be of other words,
-    there are none to compare.
-    """
-    first, second = (np.nan_to_num(np.array(answer.logprobs_nats), neginf=-np.inf) for answer in (one, other))
-    if len(first) != len(second):
-        return np.zeros(0)
-    apart = np.zeros(len(first))
-    differ = first != second
-    apart[differ] = first[differ] - second[differ]
-    return apart
 
 
 def preferred(query: Query, answer: Answer) -> str | int:
@@ -267,57 +249,34 @@ def preferred(query: Query, answer: Answer) -> str | int:
     return max(sums, key=lambda group: sums[group])
 
 
-# The results of both.
+def _errors(
+    measures: tuple[Audit, int], reduced: Observations, full: Observations, group_of: Mapping[str, int], sampled: float
+) -> Iterator[dict[str, Any]]:
+    """A row for each result of the sample: its value in both precisions, and their difference with its jackknife interval.
 
-
-@dataclass(frozen=True, slots=True)
-class _Sample:
-    """The drawn sample.
-
-    Attributes:
-        chosen: its clusters.
-        n_clusters: number of clusters of the run.
-        n_groups: number of jackknife groups; 0 if the sample is the whole run.
-        seed: of the run.
+    Args:
+        measures: the audit, and the seed of the run.
+        reduced: the sample in reduced precision.
+        full: the sample in float32.
+        group_of: jackknife group of each cluster; {} if the sample is the whole run.
+        sampled: share of the clusters in the sample.
     """
-
-    chosen: Sequence[str]
-    n_clusters: int
-    n_groups: int
-    seed: int
-
-    def without_each(self, frame: pd.DataFrame) -> Iterator[pd.DataFrame]:
-        """The table without each group of clusters."""
-        from undertow.stats.intervals.jackknife import random_groups
-
-        if self.n_groups < MIN_CLUSTERS:
-            return
-        dealt = random_groups(len(self.chosen), self.n_groups, np.random.default_rng(self.seed))
-        group = dict(zip(self.chosen, dealt.tolist(), strict=True))
-        yield from without_each(frame, [group[name] for name in frame["cluster"]], self.n_groups)
-
-
-def _errors(audit: Audit, reduced: Observations, full: Observations, sample: _Sample) -> Iterator[dict[str, Any]]:
-    """A row for each result of the sample: its value in both precisions, and their difference with its interval."""
-    from undertow.stats.intervals.jackknife import jackknife_interval
-
-    results = point_results(audit, reduced, sample.seed)
+    results = point_results(measures[0], reduced, measures[1])
     keys = [key_of(result) for result in results]
 
     def values(observations: Observations) -> Floats:
-        of_key = {key_of(result): result.value for result in point_results(audit, observations, sample.seed)}
+        of_key = {key_of(result): result.value for result in point_results(measures[0], observations, measures[1])}
         return np.array([of_key.get(key, math.nan) for key in keys], dtype=np.float64)
 
+    def without_groups(observations: Observations) -> Iterator[Floats]:
+        if group_of:
+            groups = [group_of[name] for name in observations.frame["cluster"]]
+            for frame in without_each(observations.frame, groups, len(set(group_of.values()))):
+                yield values(replace(observations, frame=frame))
+
     first, second = np.array([result.value for result in results], dtype=np.float64), values(full)
-    without = [
-        values(replace(reduced, frame=one)) - values(replace(full, frame=other))
-        for one, other in zip(sample.without_each(reduced.frame), sample.without_each(full.frame), strict=True)
-    ]
-    low, high = jackknife_interval(
-        first - second,
-        np.reshape(without, (len(without), len(keys))),
-        sampled=len(sample.chosen) / sample.n_clusters,
-    )
+    without = [one - other for one, other in zip(without_groups(reduced), without_groups(full), strict=True)]
+    low, high = jackknife_interval(first - second, np.reshape(without, (len(without), len(keys))), sampled=sampled)
     for at, result in enumerate(results):
         yield {
             "measure": result.measure,
