@@ -25,7 +25,6 @@ from undertow.inference.sanity_check import (
     query_decided_sentences,
 )
 from undertow.models.base import ModelHandle, ModelRequest
-from undertow.runs import dtype_check
 from undertow.runs.config import RunConfig
 from undertow.runs.folder.model_info import Facts, checkpoint
 from undertow.types import Item, Query, Scores, digest, query_digest
@@ -213,13 +212,28 @@ def _silent(done: int, total: int) -> None:
     """No progress is shown."""
 
 
-def observe(audit: Audit, subject: ModelUnderTest, responses: AuditResponses) -> Observations:
+@dataclass(frozen=True, slots=True)
+class ModelRun:
+    """One model of a run with its answers.
+
+    Attributes:
+        subject: the model.
+        responses: its answers.
+        observations: the audit's table of them.
+    """
+
+    subject: ModelUnderTest
+    responses: AuditResponses
+    observations: Observations
+
+
+def observe(audit: Audit, subject: ModelUnderTest, responses: AuditResponses) -> ModelRun:
     """The observations of a model; `design["controls"]` has the answers to its controls."""
     model = subject.request.name
     observations: Observations = audit.observe(subject.design, responses.items, responses.scores, model)
     items, scores = responses.controls
     if not items:
-        return observations
+        return ModelRun(subject, responses, observations)
     rows = audit.observe(subject.design, items, scores, model).frame
     controls = [
         {
@@ -232,25 +246,8 @@ def observe(audit: Audit, subject: ModelUnderTest, responses: AuditResponses) ->
             rows["prompt"], rows["text"], map(float, rows["other_words"]), rows["missing_reason"], strict=True
         )
     ]
-    return replace(observations, design={**observations.design, "controls": {model: controls}})
-
-
-def reduced_run(
-    config: RunConfig, subject: ModelUnderTest, responses: AuditResponses, observations: Observations, *, is_local: bool
-) -> dtype_check.ReducedRun:
-    """The model with its answers, and the batches to query again."""
-    audit, _, _ = config.resolve()
-    return dtype_check.ReducedRun(
-        request=subject.request,
-        identity=subject.handle.identity,
-        facts=responses.facts,
-        batches=lambda: audit.items(subject.settings, config.sampling),
-        design=subject.design,
-        items=responses.items,
-        answers=responses.scores.answers,
-        observations=observations,
-        is_local=is_local,
-    )
+    design = {**observations.design, "controls": {model: controls}}
+    return ModelRun(subject, responses, replace(observations, design=design))
 
 
 BY_MODEL = ("controls", "tokens_of_word")

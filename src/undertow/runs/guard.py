@@ -29,8 +29,9 @@ from undertow.inference.answer_cache import AnswerCache
 from undertow.inference.runner import Progress, run_queries
 from undertow.models.backend.dtype import costs_precision
 from undertow.models.base import FLOAT32, ModelHandle, ModelRequest
+from undertow.report.sentences import sentences
 from undertow.runs.folder.storage import without_nan
-from undertow.types import Item, ModelIdentity, as_json
+from undertow.types import Item, as_json
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -121,7 +122,9 @@ class Guard:
                 "compared with it; add a column well_specified, or use undertow-schemas"
             )
         self.reference: Reference = Reference.of(scored, design["words"])
-        self.notes = _notes(handle.identity)
+        name, dtype = handle.identity.name, handle.identity.dtype
+        note = f"{name} ran in {dtype}; verdicts in reduced precision are not checked against float32."
+        self.notes: tuple[str, ...] = (note,) if costs_precision(handle.identity) else ()
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}(model={self._handle.identity.name!r}, challenge={self._settings.challenge!r})"
@@ -182,6 +185,8 @@ class Guard:
         self, row: Mapping[Any, Any], chance: float, rows: pd.DataFrame, given: challenge.SentenceSet
     ) -> Verdict:
         of, accuracy = self.reference, self.reference.accuracy
+        masses = rows.set_index(rows["w"].astype(str))[list(given.groups)].astype(float)
+        masses = 100 * masses.div(masses.sum(axis=1, skipna=False), axis=0)
         score_names = [*(f"delta_{group}" for group in given.groups), *SCORES]
         verdict = Verdict(
             text=given.title,
@@ -189,7 +194,7 @@ class Guard:
             chance_percent=math.nan,
             advice="Nothing can be said of this sentence.",
             rests_on="",
-            percent={str(cells["w"]): _shares(cells, given.groups) for cells in rows.to_dict("records")},
+            percent={str(w): masses.loc[w].to_dict() for w in masses.index},
             scores={name: of.standing(name, float(row[name])) for name in score_names},
             other_words_percent=math.nan,
             missing_reason=str(row["missing_reason"]),
@@ -200,19 +205,17 @@ class Guard:
         is_fitted, threshold = math.isfinite(chance), of.thresholds["total_variation"]
         unspecified = chance > 50 if is_fitted else float(row["total_variation"]) > threshold
         basis = "combined" if is_fitted else "total_variation"
-        what = (
-            "movement, entropy and masses together, fitted to the schema set"
-            if is_fitted
-            else f"total variation above {threshold:.2g} points, the best threshold for pronouns, since the schema set has no such words"
-        )
         other_percent = float(rows["other_words"].max())
+        shares = {group: float(row[f"mean_{group}"]) for group in given.groups}
+        preferred = max(shares, key=lambda group: shares[group])
+        text, right = sentences("guard"), accuracy[basis]
+        neutral = given.words.get("neutral", ())
         return replace(
             verdict,
             unspecified=unspecified,
             chance_percent=chance,
-            advice=_advice(row, given, unspecified=unspecified) + _caution(other_percent, accuracy[basis]),
-            rests_on=f"{what}; on sentences of {of.name} that were held out it is right in {100 * accuracy[basis]:.0f}% "
-            f"(balanced; AUROC {of.area[basis]:.2f})",
+            advice=text.advice(unspecified, preferred, shares[preferred], neutral, other_percent, right),
+            rests_on=text.rests_on(is_fitted, threshold, of.name, right, of.area[basis]),
             other_words_percent=other_percent,
         )
 
@@ -289,13 +292,6 @@ def check_sentence(text: str, options: Options = "") -> None:
     _variants(0, text, options)
 
 
-def _notes(identity: ModelIdentity) -> tuple[str, ...]:
-    """Note on reduced precision: unlike a run, a guard does not rescore a sample in float32."""
-    if not costs_precision(identity):
-        return ()
-    return (f"{identity.name} ran in {identity.dtype}; verdicts in reduced precision are not checked against float32.",)
-
-
 CASES = ("nominative", "accusative", "possessive")
 
 
@@ -312,41 +308,6 @@ def _likelihood_nats(rows: pd.DataFrame) -> float:
     if (rows["missing_reason"] != "").any():
         return -math.inf
     return float(np.mean([np.logaddexp.reduce(np.array(one)[~np.isnan(one)]) for one in rows["logprobs_nats"]]))
-
-
-def _shares(row: Mapping[Any, Any], groups: Sequence[str]) -> dict[str, float]:
-    """Percent of each group in the mass of all groups; NaN without answers."""
-    total = sum(float(row[group]) for group in groups)
-    return {group: 100 * float(row[group]) / total if total else math.nan for group in groups}
-
-
-def _advice(row: Mapping[Any, Any], given: challenge.SentenceSet, *, unspecified: bool) -> str:
-    preferred = max(given.groups, key=lambda group: float(row[f"mean_{group}"]))
-    share = float(row[f"mean_{preferred}"])
-    if not unspecified:
-        return f"The sentence seems to decide this; the model prefers {preferred} words ({share:.0f}%)."
-    neutral = given.words.get("neutral")
-    how = f"answer neutrally ({', '.join(neutral)})" if neutral else "leave it open, or ask"
-    if neutral and preferred == "neutral":
-        return f"Nothing in the sentence seems to decide this: {how}, as the model prefers to ({share:.0f}%)."
-    return (
-        f"Nothing in the sentence seems to decide this: {how}, rather than with the {preferred} words that the model prefers "
-        f"({share:.0f}%)."
-    )
-
-
-MAX_OTHER_PERCENT = 95.0
-HARDLY_BETTER_THAN_CHANCE = 0.6
-
-
-def _caution(other_percent: float, accuracy: float) -> str:
-    """Caveats of a verdict."""
-    said = ""
-    if accuracy < HARDLY_BETTER_THAN_CHANCE:
-        said += f" But on sentences of known kind this model's verdicts are hardly better than chance ({100 * accuracy:.0f}%)."
-    if other_percent > MAX_OTHER_PERCENT:
-        said += f" But {other_percent:.0f}% of the model's probability went to other words, so what these share says little."
-    return said
 
 
 AT_ONCE = 200

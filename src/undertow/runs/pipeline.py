@@ -26,6 +26,7 @@ from undertow.audits.base import Audit, Observations
 from undertow.errors import short_traceback
 from undertow.inference.answer_cache import AnswerCache
 from undertow.inference.engines import LOCAL, engine_of
+from undertow.inference.ray_engine import Cluster
 from undertow.inference.runner import Progress, RunEstimate, estimate, run_queries
 from undertow.inference.versions import code_sha256
 from undertow.metrics.metric import compute_added
@@ -33,12 +34,12 @@ from undertow.models.base import FLOAT32, ModelHandle
 from undertow.runs import dtype_check
 from undertow.runs.causal_assumptions import assumptions_text, named_graph
 from undertow.runs.collect import (
+    ModelRun,
     ModelUnderTest,
     merge_observations,
     models_under_test,
     observe,
     query_model,
-    reduced_run,
 )
 from undertow.runs.config import RunConfig, key_of_run
 from undertow.runs.finished_run import Run, finished_run, observations_of
@@ -172,23 +173,13 @@ def _run(config: RunConfig, out: Path | None, progress: Progress, *, overwrite: 
     finished = None if overwrite else finished_run(folder, head)
     if finished is not None:
         return finished
-    by_model, parts, rechecks = [], [], []
     with AnswerCache(cache_file()) as store, config.engine_choice.opened(config.device) as cluster:
-        for subject in subjects:
-            protocol, request = str(subject.design["protocol"]), subject.request
-
-            def run_all(handle: ModelHandle, queries: list[Query]) -> Scores:
-                engine = engine_of(cluster, request, handle)  # noqa: B023 - called within this turn of the loop
-                return run_queries(handle, queries, store, protocol, progress, engine=engine).scores  # noqa: B023
-
-            responses = query_model(subject, store, progress, engine=engine_of(cluster, request, subject.handle))
-            by_model.append(observe(audit, subject, responses))
-            parts.append(responses.manifest_entry(subject, model_info))
-            reduced = reduced_run(config, subject, responses, by_model[-1], is_local=cluster is None)
-            sampling = config.float32_sample, config.seed
-            rechecks.append(dtype_check.rescore_sample(audit, reduced, sampling, run_all))
-        engine_entry = {"engine": cluster.manifest_entry()} if cluster is not None else {}
-    observations = merge_observations(by_model, parts)
+        ran, rechecks = zip(
+            *(_run_model(config, subject, store, cluster, progress) for subject in subjects), strict=True
+        )
+        engine = {"engine": cluster.manifest_entry()} if cluster is not None else {}
+    parts = [one.responses.manifest_entry(one.subject, model_info) for one in ran]
+    observations = merge_observations([one.observations for one in ran], parts)
     unused = [name for name in model_info if name not in {part["name"] for part in parts}]
     manifest = {
         "schema_version": SCHEMA_VERSION,
@@ -208,11 +199,26 @@ def _run(config: RunConfig, out: Path | None, progress: Progress, *, overwrite: 
         ],
         "python": config.python,
         **dtype_check.block_of(rechecks),
-        **engine_entry,
+        **engine,
         **circumstances(),
         "timing": {"inference_s": sum(part["seconds"] for part in parts), "total_s": time.perf_counter() - started},
     }
     return finish(audit, observations, manifest, folder, dtype_check.table_of(rechecks), overwrite=overwrite)
+
+
+def _run_model(
+    config: RunConfig, subject: ModelUnderTest, store: AnswerCache, cluster: Cluster | None, progress: Progress
+) -> tuple[ModelRun, dtype_check.Float32Check | None]:
+    """Query a model, and score a sample again in float32 where its precision is reduced."""
+    audit, _, protocol = config.resolve()
+
+    def run_all(handle: ModelHandle, queries: list[Query]) -> Scores:
+        engine = engine_of(cluster, subject.request, handle)
+        return run_queries(handle, queries, store, protocol, progress, engine=engine).scores
+
+    responses = query_model(subject, store, progress, engine=engine_of(cluster, subject.request, subject.handle))
+    ran = observe(audit, subject, responses)
+    return ran, dtype_check.rescore_sample(config, ran, run_all, is_local=cluster is None)
 
 
 def _check(config: RunConfig) -> tuple[Audit, Mapping[str, Mapping[str, str | float]], dict[str, str]]:

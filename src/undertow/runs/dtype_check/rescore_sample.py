@@ -9,7 +9,7 @@ import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
@@ -17,7 +17,7 @@ from undertow import models
 from undertow.audits.base import Audit, ItemBatches, Observations
 from undertow.errors import UndertowError
 from undertow.models.backend.dtype import costs_precision, memory_shortage
-from undertow.models.base import FLOAT32, ModelHandle, ModelRequest
+from undertow.models.base import FLOAT32, ModelHandle
 from undertow.models.loading.weights import is_gguf
 from undertow.runs.compare.resampling import key_of, point_results, without_each
 from undertow.stats.intervals.jackknife import jackknife_interval, random_groups
@@ -28,11 +28,14 @@ from undertow.types import (
     Floats,
     GenerateQuery,
     Item,
-    ModelIdentity,
     Query,
     Scores,
     query_digest,
 )
+
+if TYPE_CHECKING:
+    from undertow.runs.collect import ModelRun
+    from undertow.runs.config import RunConfig
 
 RunQueries: TypeAlias = Callable[[ModelHandle, list[Query]], Scores]
 """Has a model asked, whatever is stored not asked again."""
@@ -49,32 +52,6 @@ NOT_AGAIN = "not scored again in float32"
 
 
 @dataclass(frozen=True, slots=True)
-class ReducedRun:
-    """A model of a run in reduced precision.
-
-    Attributes:
-        request: the resolved request.
-        identity: its identity, with the dtype.
-        facts: facts about it.
-        batches: makes the audit's generator of batches.
-        design: the design before inference.
-        items, answers: all of them, in order [item].
-        observations: the observations.
-        is_local: whether models run in this process; the memory of workers on other machines is unknown.
-    """
-
-    request: ModelRequest
-    identity: ModelIdentity
-    facts: Mapping[str, str | float]
-    batches: Callable[[], ItemBatches]
-    design: Mapping[str, Any]
-    items: Sequence[Item]
-    answers: Sequence[Answer]
-    observations: Observations
-    is_local: bool = True
-
-
-@dataclass(frozen=True, slots=True)
 class Float32Check:
     """The result of scoring a model's sample again.
 
@@ -88,7 +65,7 @@ class Float32Check:
 
 
 def rescore_sample(
-    audit: Audit, reduced: ReducedRun, sampling: tuple[int, int], run_all: RunQueries
+    config: RunConfig, ran: ModelRun, run_all: RunQueries, *, is_local: bool = True
 ) -> Float32Check | None:
     """Score a sample again in float32 and compare; None for a model in full precision.
 
@@ -96,53 +73,54 @@ def rescore_sample(
     does not know theirs: a worker that takes too much is killed, and the engine reports it.
 
     Args:
-        audit: the audit.
-        reduced: the model and its answers.
-        sampling: approximate number of items (0 for a tenth, but at least 200), and the seed of the run.
+        config: of the run.
+        ran: the model and its answers.
         run_all: runs queries on a model.
+        is_local: whether models run in this process.
     """
-    n_items, seed = sampling
-    if not costs_precision(reduced.identity):
+    subject, responses = ran.subject, ran.responses
+    identity, request, items = subject.handle.identity, subject.request, responses.items
+    if not costs_precision(identity):
         return None
-    facts = {"model": reduced.request.name, "dtype": reduced.identity.dtype, "of_items": len(reduced.items)}
-    if reduced.is_local:
-        parameters = float(reduced.facts.get("parameters", 0))
-        reason = memory_shortage(parameters, reduced.request.device, gguf=is_gguf(reduced.request.name))
+    facts: dict[str, Any] = {"model": request.name, "dtype": identity.dtype, "of_items": len(items)}
+    if is_local:
+        parameters = float(responses.facts.get("parameters", 0))
+        reason = memory_shortage(parameters, request.device, gguf=is_gguf(request.name))
         if reason:
             return Float32Check({**facts, "unknown": reason})
-    chosen = drawn_clusters(reduced.items, n_items, seed)
+    audit, _, _ = config.resolve()
+    chosen = drawn_clusters(items, config.float32_sample, config.seed)
+    answered = list(zip(items, responses.scores.answers, strict=True))
+    before = [(item, answer) for item, answer in answered if item.cluster in chosen]
+    others = {query_digest(item.query): answer for item, answer in answered if item.cluster not in chosen}
+    batches = audit.items(subject.settings, config.sampling)
     started = time.perf_counter()
     try:
-        handle = models.resolve(replace(reduced.request, dtype=FLOAT32))
-        items, answers, scoring_method = _query_again(reduced, chosen, lambda queries: run_all(handle, queries))
+        handle = models.resolve(replace(request, dtype=FLOAT32))
+        after, scoring_method = _query_again(batches, chosen, others, lambda queries: run_all(handle, queries))
     except (UndertowError, MemoryError) as error:
         return Float32Check({**facts, "unknown": str(error) or "memory ran out"})
     seconds = time.perf_counter() - started
-    full = audit.observe(reduced.design, items, Scores(tuple(answers), scoring_method), reduced.request.name)
-    frame = reduced.observations.frame
-    before = replace(reduced.observations, frame=frame[frame["cluster"].isin(chosen)].reset_index(drop=True))
-    n_clusters = len({item.cluster for item in reduced.items})
+    scores = Scores(tuple(answer for _, answer in after), scoring_method)
+    full = audit.observe(subject.design, [item for item, _ in after], scores, request.name)
+    frame = ran.observations.frame
+    sample = replace(ran.observations, frame=frame[frame["cluster"].isin(chosen)].reset_index(drop=True))
+    n_clusters = len({item.cluster for item in items})
     n_groups = 0 if len(chosen) == n_clusters else min(GROUPS, len(chosen))
-    sampled = len(chosen) / n_clusters
     group_of: dict[str, int] = {}
     if n_groups >= MIN_CLUSTERS:
-        groups = random_groups(len(chosen), n_groups, np.random.default_rng(seed)).tolist()
+        groups = random_groups(len(chosen), n_groups, np.random.default_rng(config.seed)).tolist()
         group_of = dict(zip(chosen, groups, strict=True))
-    answered = [
-        (item, answer) for item, answer in zip(reduced.items, reduced.answers, strict=True) if item.cluster in chosen
-    ]
     facts |= {
-        "items": len(answered),
+        "items": len(before),
         "clusters": len(chosen),
         "of_clusters": n_clusters,
         "groups": n_groups,
-        **gaps(answered, list(zip(items, answers, strict=True))),
+        **gaps(before, after),
         "rescoring_s": seconds,
     }
-    return Float32Check(
-        facts,
-        [{"model": reduced.request.name, **row} for row in _errors((audit, seed), before, full, group_of, sampled)],
-    )
+    rows = _errors((audit, config.seed), sample, full, group_of, len(chosen) / n_clusters)
+    return Float32Check(facts, [{"model": request.name, **row} for row in rows])
 
 
 def drawn_clusters(items: Sequence[Item], n_items: int, seed: int) -> list[str]:
@@ -164,38 +142,32 @@ def drawn_clusters(items: Sequence[Item], n_items: int, seed: int) -> list[str]:
 
 
 def _query_again(
-    reduced: ReducedRun, chosen: Sequence[str], run_all: Callable[[list[Query]], Scores]
-) -> tuple[list[Item], list[Answer], str]:
-    """The sample's items and answers in float32, and their readout.
+    batches: ItemBatches,
+    chosen: Sequence[str],
+    others: Mapping[str, Answer],
+    run_all: Callable[[list[Query]], Scores],
+) -> tuple[list[tuple[Item, Answer]], str]:
+    """The sample's items with their answers in float32, and the scoring method.
 
-    Later batches depend on the float32 answers. Items outside the sample keep their answers.
+    Later batches depend on the float32 answers. Items outside the sample keep their answers, `others` by query.
     """
-    inside = set(chosen)
-    known = {
-        query_digest(item.query): answer
-        for item, answer in zip(reduced.items, reduced.answers, strict=True)
-        if item.cluster not in inside
-    }
-    batches = reduced.batches()
-    items: list[Item] = []
-    answers: list[Answer] = []
-    items_of_batch, scoring_method = next(batches), ""
-    while items_of_batch:
-        sampled = [item for item in items_of_batch if item.cluster in inside]
+    pairs: list[tuple[Item, Answer]] = []
+    items, scoring_method = next(batches), ""
+    while items:
+        sampled = [item for item in items if item.cluster in chosen]
         scores = run_all([item.query for item in sampled]) if sampled else Scores(())
-        items += sampled
-        answers += scores.answers
+        pairs += zip(sampled, scores.answers, strict=True)
         scoring_method = scoring_method or (scores.scoring_method if sampled else "")
         fresh = iter(scores.answers)
         everything = tuple(
-            next(fresh) if item.cluster in inside else known.get(query_digest(item.query), Answer.missing(NOT_AGAIN))
-            for item in items_of_batch
+            next(fresh) if item.cluster in chosen else others.get(query_digest(item.query), Answer.missing(NOT_AGAIN))
+            for item in items
         )
         try:
-            items_of_batch = batches.send(Scores(everything, scores.scoring_method))
+            items = batches.send(Scores(everything, scores.scoring_method))
         except StopIteration:
             break
-    return items, answers, scoring_method
+    return pairs, scoring_method
 
 
 def gaps(reduced: Sequence[tuple[Item, Answer]], full: Sequence[tuple[Item, Answer]]) -> dict[str, Any]:
