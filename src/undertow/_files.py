@@ -169,10 +169,12 @@ def read_parquet(
 ) -> pa.Table:
     """Read a Parquet file without dictionary columns.
 
+    A text that many rows repeat takes no space in a file, so dictionaries are expanded only if the result is small enough.
+
     Args:
         file: the file, or its path.
-        max_cells: rows times columns.
-        max_bytes: size of the values once decompressed.
+        max_cells: number of values, those of lists included.
+        max_bytes: size of all values, repeated ones counted each time.
         check: raises if the columns are wrong; called before anything is read.
 
     Raises:
@@ -180,17 +182,25 @@ def read_parquet(
         ArrowException, OSError, ValueError: the file is not Parquet; also what `check` raises.
     """
     import pyarrow as pa
+    import pyarrow.compute as pc
     import pyarrow.parquet as pq
 
-    parquet_file = pq.ParquetFile(file)
-    check(parquet_file.schema_arrow)
-    metadata = parquet_file.metadata
-    n_cells = metadata.num_rows * metadata.num_columns
+    head = pq.ParquetFile(file)
+    check(head.schema_arrow)
+    groups = [head.metadata.row_group(at) for at in range(head.metadata.num_row_groups)]
+    n_cells = sum(group.column(at).num_values for group in groups for at in range(group.num_columns))
     if n_cells > max_cells:
         raise TooLargeError(f"holds {n_cells:,} cells; the limit is {max_cells:,}")
-    if sum(metadata.row_group(at).total_byte_size for at in range(metadata.num_row_groups)) > max_bytes:
+    texts = [field.name for field in head.schema_arrow if _plain_type(field.type) == pa.large_string()]
+    table = pq.ParquetFile(file, read_dictionary=texts).read()
+    n_bytes = 0
+    for chunk in (chunk for column in table.columns for chunk in column.chunks):
+        if pa.types.is_dictionary(chunk.type) and _plain_type(chunk.type) == pa.large_string():
+            n_bytes += pc.sum(pc.binary_length(chunk.dictionary).take(chunk.indices)).as_py() or 0
+        else:
+            n_bytes += chunk.nbytes
+    if n_bytes > max_bytes:
         raise TooLargeError(f"its values take more than the limit of {max_bytes / 2**20:,.0f} MiB")
-    table = parquet_file.read()
     table = table.cast(pa.schema([(field.name, _plain_type(field.type)) for field in table.schema]))
     table.validate(full=True)  # finds text that is not UTF-8
     return table

@@ -31,7 +31,7 @@ from undertow.app.annotation import (
     read_annotations,
     summary,
 )
-from undertow.app.server import Server, annotation_server, serve_annotation
+from undertow.app.server import Server, annotation_server
 from undertow.cli.app import annotate
 from undertow.errors import UndertowError
 from undertow.runs.folder.storage import Record, write_record
@@ -386,15 +386,15 @@ def test_run_name_or_port_that_cannot_be_served_is_refused(run: Path, tmp_path: 
         (damaged, "dimension"),
         (missing_reason, "missing_reason"),
     ):
-        refuses(partial(serve_annotation, folder, "ann", 0, pytest.fail), named)
+        refuses(partial(annotation_server, folder, "ann", 0), named)
     for read in (read_annotations, summary):
         refuses(partial(read, tmp_path / "none"), "none")
     refuses(lambda: summary(other), "spurious-correlation")
     for annotator in ("", "  ", "a\nb", "x" * 81, "\ud800"):
-        refuses(partial(serve_annotation, run, annotator, 0, pytest.fail), "--annotator")
+        refuses(partial(annotation_server, run, annotator, 0), "--annotator")
     with visited(run) as visitor:
         for port in (visitor.server.port, 70_000):
-            refuses(partial(serve_annotation, run, "ann", port, pytest.fail), "--port")
+            refuses(partial(annotation_server, run, "ann", port), "--port")
 
 
 GOOD = {"item": "a", "category": "correct", "note": "", "annotator": "ann", "time": "t"}
@@ -409,7 +409,7 @@ def test_damaged_line_is_refused_by_its_number(run: Path, line: str) -> None:
     for ask in (
         lambda: read_annotations(run),
         lambda: summary(run),
-        lambda: serve_annotation(run, "ann", 0, pytest.fail),
+        lambda: annotation_server(run, "ann", 0),
     ):
         refuses(ask, ANNOTATIONS, "line 2")
     assert (run / ANNOTATIONS).read_bytes() == content

@@ -52,28 +52,8 @@ def serve(menu: Menu, runs: Path | None, host: str, port: int, opened: Callable[
         UndertowError: Gradio is not installed, the folder of runs is not there, or the port cannot be used.
     """
     check_gradio()
-    with (
-        tempfile.TemporaryDirectory(prefix="undertow-app-") as folder,
-        redirect_stderr(PlainText(sys.stderr)),
-        suppress(KeyboardInterrupt),
-    ):
+    with tempfile.TemporaryDirectory(prefix="undertow-app-") as folder, redirect_stderr(PlainText(sys.stderr)):
         app_server(menu, runs, host, port, Path(folder)).run(opened)
-
-
-def serve_annotation(folder: Path, annotator: str, port: int, opened: Callable[[str], None]) -> None:
-    """Serve the annotation page of a run to this machine, until it is interrupted.
-
-    Args:
-        folder: of a finished run of `bias-rephrasing`.
-        annotator: the person who annotates.
-        port: to listen at; 0 for any that is free.
-        opened: as in `serve`.
-
-    Raises:
-        UndertowError: the folder holds no such run, its annotations are corrupt, or the name or the port cannot be used.
-    """
-    with suppress(KeyboardInterrupt):
-        annotation_server(folder, annotator, port).run(opened)
 
 
 def app_server(menu: Menu, runs: Path | None, host: str, port: int, files: Path) -> Server:
@@ -102,7 +82,16 @@ def app_server(menu: Menu, runs: Path | None, host: str, port: int, files: Path)
 
 
 def annotation_server(folder: Path, annotator: str, port: int) -> Server:
-    """The server of the annotation page alone, which needs no Gradio."""
+    """The server of the annotation page of a run, for this machine; needs no Gradio.
+
+    Args:
+        folder: of a finished run of `bias-rephrasing`.
+        annotator: the person who annotates.
+        port: to listen at; 0 for any that is free.
+
+    Raises:
+        UndertowError: the folder holds no such run, its annotations are corrupt, or the name or the port cannot be used.
+    """
     book = Book(folder, annotator)
     server = Server(LOOPBACK[0], port)
     app = FastAPI(docs_url=None, redoc_url=None, openapi_url=None)
@@ -125,7 +114,17 @@ class Server:
 
     def __init__(self, host: str, port: int) -> None:
         self._host = host
-        self._socket = _bound(host, port)
+        self._socket = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET, socket.SOCK_STREAM)
+        try:
+            self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            self._socket.bind((host, port))
+            self._socket.listen(128)  # a visitor who comes before the server has started waits here
+        except (OSError, OverflowError) as error:
+            self._socket.close()
+            reason = error.strerror if isinstance(error, OSError) else error
+            raise UndertowError(
+                f"port {port} of {host} cannot be used ({reason}); name another with --port, or 0 for any that is free"
+            ) from error
         self.port = int(self._socket.getsockname()[1])
         self.access = AccessControl(self.port)
 
@@ -157,28 +156,13 @@ class Server:
 
     def run(self, opened: Callable[[str], None]) -> None:
         """Serve until `stop`, or until interrupted."""
-        with self._socket:
+        with self._socket, suppress(KeyboardInterrupt):
             opened(self.address)
             self._server.run(sockets=[self._socket])
 
     def stop(self) -> None:
         """End `run`, from another thread."""
         self._server.should_exit = True
-
-
-def _bound(host: str, port: int) -> socket.socket:
-    bound = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET, socket.SOCK_STREAM)
-    try:
-        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        bound.bind((host, port))
-        bound.listen(128)  # a visitor who comes before the server has started waits here
-    except (OSError, OverflowError) as error:
-        bound.close()
-        reason = error.strerror if isinstance(error, OSError) else error
-        raise UndertowError(
-            f"port {port} of {host} cannot be used ({reason}); name another with --port, or 0 for any that is free"
-        ) from error
-    return bound
 
 
 class PlainText(io.TextIOBase):

@@ -100,7 +100,7 @@ def annotate(
         return
     if as_json:
         raise UndertowError("--json goes with --summary; leave it out to annotate")
-    server.serve_annotation(run, annotator or _account(), port, lambda url: say(f"Open {url} (Ctrl-C ends it)"))
+    server.annotation_server(run, annotator or _account(), port).run(lambda url: say(f"Open {url} (Ctrl-C ends it)"))
     say(f"Annotations: {(run / annotation.ANNOTATIONS).resolve()}")
 
 
