@@ -327,7 +327,7 @@ def two_runs(finished_run: Callable[..., Path], tmp_path: Path) -> Path:
 
 def test_runs_are_listed_shown_and_compared(two_runs: Path) -> None:
     browser = RunBrowser(two_runs)
-    assert {(one.name, one.model, one.n_items) for one in browser.listed()} == {
+    assert {(one.name, one.model, one.n_items) for one in browser.list_runs()} == {
         ("first", "toy", 150),
         ("<b>second", "toy:slope=-5", 150),
     }
@@ -359,7 +359,7 @@ def test_run_with_a_file_that_is_a_link_or_a_pipe_is_not_on_the_list(
     else:
         os.mkfifo(run / name)  # whoever reads it waits for ever
     browser = RunBrowser(two_runs)
-    assert [one.name for one in browser.listed()] == ["<b>second"]
+    assert [one.name for one in browser.list_runs()] == ["<b>second"]
     with pytest.raises(UndertowError, match="no such run on the list"):
         browser.show("first")
 
@@ -378,13 +378,13 @@ def test_folders_that_cannot_be_named_or_looked_into_do_not_hide_the_others(
 
     monkeypatch.setattr(Path, "exists", refuse)  # the account of the tests may be root, whom nothing is refused
     browser = RunBrowser(two_runs)
-    assert [one.name for one in browser.listed()] == ["first"]
+    assert [one.name for one in browser.list_runs()] == ["first"]
     shutil.rmtree(two_runs)
     with pytest.raises(UndertowError, match="cannot be read"):
-        browser.listed()
+        browser.list_runs()
     with pytest.raises(UndertowError, match="no such folder"):
         RunBrowser(two_runs)
-    assert RunBrowser(None).listed() == []
+    assert RunBrowser(None).list_runs() == []
 
 
 def test_nothing_outside_the_list_is_opened_and_the_list_is_bounded(two_runs: Path, tmp_path: Path) -> None:
@@ -396,7 +396,7 @@ def test_nothing_outside_the_list_is_opened_and_the_list_is_bounded(two_runs: Pa
     (inside / "damaged" / "manifest.json").write_text("[1, 2]")
     (inside / "broken" / "manifest.json").write_text("{")
     browser = RunBrowser(inside)
-    assert browser.listed() == []
+    assert browser.list_runs() == []
     for name in ("link", "half", "..", ".", "", "../runs", str(two_runs / "first"), "first", None, 3, ["half"], "a\0b"):
         with pytest.raises(UndertowError, match="no such run on the list"):
             browser.show(name)
@@ -413,5 +413,5 @@ def test_nothing_outside_the_list_is_opened_and_the_list_is_bounded(two_runs: Pa
         (tmp_path / "many" / f"{number:03}").mkdir(parents=True)
         manifest = {"created": f"{number:03}", "counts": {"items": "x"}}
         (tmp_path / "many" / f"{number:03}" / "manifest.json").write_text(json.dumps(manifest))
-    listed = RunBrowser(tmp_path / "many").listed()
+    listed = RunBrowser(tmp_path / "many").list_runs()
     assert (len(listed), listed[0].name) == (MAX_RUNS, f"{MAX_RUNS + 4:03}")

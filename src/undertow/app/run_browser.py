@@ -82,7 +82,7 @@ class RunBrowser:
             raise UndertowError(f"{folder}: there is no such folder of runs; name the one that holds them with --runs")
         self._root = folder.resolve() if folder is not None else None
 
-    def listed(self) -> list[RunListing]:
+    def list_runs(self) -> list[RunListing]:
         """The newest runs first, at most `MAX_RUNS`; a run that is corrupt or leads out of the folder is left out.
 
         Raises:

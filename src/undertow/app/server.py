@@ -38,7 +38,7 @@ def check_gradio() -> None:
         raise UndertowError("the page needs Gradio, which is not installed; run pip install 'undertow[app]'")
 
 
-def serve(menu: Menu, runs: Path | None, host: str, port: int, opened: Callable[[str], None]) -> None:
+def serve(menu: Menu, runs: Path | None, host: str, port: int, announce: Callable[[str], None]) -> None:
     """Serve the Gradio page until it is interrupted.
 
     Args:
@@ -46,14 +46,14 @@ def serve(menu: Menu, runs: Path | None, host: str, port: int, opened: Callable[
         runs: a folder that holds run folders; None for none.
         host: where to serve.
         port: 0 for any that is free.
-        opened: given its address once it can be opened; the address holds the token.
+        announce: given its address once it can be opened; the address holds the token.
 
     Raises:
         UndertowError: Gradio is not installed, the folder of runs is not there, or the port cannot be used.
     """
     check_gradio()
     with tempfile.TemporaryDirectory(prefix="undertow-app-") as folder, redirect_stderr(PlainText(sys.stderr)):
-        app_server(menu, runs, host, port, Path(folder)).run(opened)
+        app_server(menu, runs, host, port, Path(folder)).run(announce)
 
 
 def app_server(menu: Menu, runs: Path | None, host: str, port: int, files: Path) -> Server:
@@ -154,10 +154,10 @@ class Server:
             )
         )
 
-    def run(self, opened: Callable[[str], None]) -> None:
+    def run(self, announce: Callable[[str], None]) -> None:
         """Serve until `stop`, or until interrupted."""
         with self._socket, suppress(KeyboardInterrupt):
-            opened(self.address)
+            announce(self.address)
             self._server.run(sockets=[self._socket])
 
     def stop(self) -> None:

@@ -156,12 +156,12 @@ class Guard:
             together.setdefault(variant.groups, []).append((number, variant))
         best: dict[int, tuple[float, Verdict]] = {}
         for variants in together.values():
-            for number, likely, verdict in self._judged(variants, progress):
+            for number, likely, verdict in self._verdicts(variants, progress):
                 if number not in best or likely > best[number][0]:
                     best[number] = likely, verdict
         return [best[number][1] for number in sorted(best)]
 
-    def _judged(
+    def _verdicts(
         self, variants: Sequence[tuple[int, challenge.SentenceSet]], progress: Progress
     ) -> Iterator[tuple[int, float, Verdict]]:
         """Judge sentences with the same groups together: number, log-likelihood of the text, verdict."""
