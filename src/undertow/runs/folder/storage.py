@@ -20,7 +20,7 @@ import os
 import shutil
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -306,7 +306,7 @@ def _sync(path: Path) -> None:
     if sys.platform == "win32":  # which opens no folders
         return
     for place in [path, *path.rglob("*")]:
-        with suppress(PermissionError):  # of a folder that cannot be listed
+        with suppress(OSError) if place.is_dir() else nullcontext():  # some file systems do not sync folders
             opened = os.open(place, os.O_RDONLY)
             try:
                 os.fsync(opened)
