@@ -19,10 +19,11 @@ if TYPE_CHECKING:
     from undertow import data
     from undertow.models.loading.download import pull
     from undertow.runs.compare.compare_folders import ComparedRuns, compare
+    from undertow.runs.finished_run import Run, load_run
     from undertow.runs.gates.evaluate import GateReport, gate
     from undertow.runs.guard import Guard, Verdict, guard
-    from undertow.runs.pipeline import Run, audit
-    from undertow.runs.score import load_run, render_report, score
+    from undertow.runs.pipeline import audit
+    from undertow.runs.score import render_report, score
 
     __version__: str
 
@@ -30,13 +31,13 @@ _LAZY_IMPORTS = {
     "ComparedRuns": "undertow.runs.compare.compare_folders",
     "GateReport": "undertow.runs.gates.evaluate",
     "Guard": "undertow.runs.guard",
-    "Run": "undertow.runs.pipeline",
+    "Run": "undertow.runs.finished_run",
     "Verdict": "undertow.runs.guard",
     "audit": "undertow.runs.pipeline",
     "compare": "undertow.runs.compare.compare_folders",
     "gate": "undertow.runs.gates.evaluate",
     "guard": "undertow.runs.guard",
-    "load_run": "undertow.runs.score",
+    "load_run": "undertow.runs.finished_run",
     "pull": "undertow.models.loading.download",
     "render_report": "undertow.runs.score",
     "score": "undertow.runs.score",

@@ -23,26 +23,8 @@ MAX_DEPTH = 100
 """Levels of nested tables and lists."""
 
 
-MAX_KEY_PARTS = 64
-
-
 MAX_REASON_CHARS = 200
 """Length of a quoted library error."""
-
-
-CELL_BYTES, LIST_BYTES = 8, 128
-"""Memory of a cell without its text, and of a list without its values."""
-
-
-_BATCH_CELLS, _BATCH_ROWS = 2**22, 2**16
-"""Size of a batch that is read from a Parquet file."""
-
-
-_LONG_KEY = re.compile(
-    rf"(?:^|[\[{{,])[ \t]*+(?:(?:[\w-]++|\"[^\"\n]*+\"|'[^'\n]*+')[ \t]*+\.[ \t]*+){{{MAX_KEY_PARTS}}}",
-    re.ASCII | re.MULTILINE,
-)
-"""A key with too many parts: tomllib takes quadratic time for it."""
 
 
 class TooLargeError(ValueError):
@@ -154,13 +136,8 @@ def parse_toml(text: str) -> dict[str, Any]:
     """Parse TOML.
 
     Raises:
-        ValueError: the text is not TOML, is nested too deeply, or has a key or number that is too long; names the line if possible.
+        ValueError: the text is not TOML, is or is nested too deeply; names the line if possible.
     """
-    long = _LONG_KEY.search(text)
-    if long:
-        raise ValueError(
-            f"a key has more than {MAX_KEY_PARTS} parts (at line {text.count(chr(10), 0, long.start()) + 1})"
-        )
     try:
         table = tomllib.loads(text)
     except RecursionError as error:
@@ -188,116 +165,55 @@ def parse_json(text: str | bytes, *, unique_names: bool = True) -> Any:
 
 
 def read_parquet(
-    file: Path | IO[bytes],
-    max_cells: int,
-    max_bytes: int,
-    check: Callable[[pa.Schema], None],
-    *,
-    cell_bytes: int = CELL_BYTES,
+    file: Path | IO[bytes], max_cells: int, max_bytes: int, check: Callable[[pa.Schema], None]
 ) -> pa.Table:
     """Read a Parquet file without dictionary columns.
 
-    Repeated values take no space in a file, so their decoded size is counted before dictionaries are expanded. The sizes that the
-    file declares are checked before anything is read.
+    A text that many rows repeat takes no space in a file, so dictionaries are expanded only if the result is small enough.
 
     Args:
         file: the file, or its path.
-        max_cells: rows times columns.
+        max_cells: number of values, those of lists included.
         max_bytes: size of all values, repeated ones counted each time.
         check: raises if the columns are wrong; called before anything is read.
-        cell_bytes: minimum size of a cell that is not text.
 
     Raises:
         TooLargeError: the file exceeds a limit.
         ArrowException, OSError, ValueError: the file is not Parquet; also what `check` raises.
     """
     import pyarrow as pa
+    import pyarrow.compute as pc
     import pyarrow.parquet as pq
 
-    parquet_file = pq.ParquetFile(file)
-    check(parquet_file.schema_arrow)
-    metadata = parquet_file.metadata
-    n_cells = metadata.num_rows * metadata.num_columns
+    head = pq.ParquetFile(file)
+    check(head.schema_arrow)
+    groups = [head.metadata.row_group(at) for at in range(head.metadata.num_row_groups)]
+    n_cells = sum(group.column(at).num_values for group in groups for at in range(group.num_columns))
     if n_cells > max_cells:
         raise TooLargeError(f"holds {n_cells:,} cells; the limit is {max_cells:,}")
-    leaves = [parquet_file.schema.column(at) for at in range(metadata.num_columns)]
-    # A list counts as one cell, whatever is in it.
-    chunks = [
-        metadata.row_group(at).column(leaf) for at in range(metadata.num_row_groups) for leaf in range(len(leaves))
-    ]
-    _check_bytes(sum(_min_bytes(chunk) for chunk in chunks), max_bytes)
-    texts = [
-        leaf.path
-        for leaf in leaves
-        if leaf.physical_type == "BYTE_ARRAY" and leaf.logical_type.type in ("STRING", "NONE")
-    ]
-    kinds = pa.schema([pa.field(field.name, _without_dictionaries(field.type)) for field in parquet_file.schema_arrow])
-    parts, n_bytes = [], 0
-    with_dictionaries = pq.ParquetFile(file, read_dictionary=texts)
-    for part in with_dictionaries.iter_batches(
-        batch_size=max(1, min(_BATCH_ROWS, _BATCH_CELLS // max(1, len(leaves))))
-    ):
-        n_bytes += sum(_value_bytes(column, cell_bytes) for column in part.columns)
-        _check_bytes(n_bytes, max_bytes)
-        columns = [column.cast(kind) for column, kind in zip(part.columns, kinds.types, strict=True)]
-        parts.append(pa.record_batch(columns, schema=kinds))
-        parts[-1].validate(full=True)  # find text that is not UTF-8 here
-    return pa.Table.from_batches(parts, schema=kinds)
-
-
-def _min_bytes(chunk: Any) -> int:
-    """Lower bound on the decoded size of a column chunk, from the file's metadata."""
-    value_bytes = 8 if chunk.physical_type in ("INT64", "DOUBLE") else 1 if chunk.physical_type == "BOOLEAN" else 4
-    return max(int(chunk.total_uncompressed_size), value_bytes * int(chunk.num_values))
-
-
-def _check_bytes(n_bytes: int, max_bytes: int) -> None:
+    texts = [field.name for field in head.schema_arrow if _plain_type(field.type) == pa.large_string()]
+    table = pq.ParquetFile(file, read_dictionary=texts).read()
+    n_bytes = 0
+    for chunk in (chunk for column in table.columns for chunk in column.chunks):
+        if pa.types.is_dictionary(chunk.type) and _plain_type(chunk.type) == pa.large_string():
+            n_bytes += pc.sum(pc.binary_length(chunk.dictionary).take(chunk.indices)).as_py() or 0
+        else:
+            n_bytes += chunk.nbytes
     if n_bytes > max_bytes:
         raise TooLargeError(f"its values take more than the limit of {max_bytes / 2**20:,.0f} MiB")
+    table = table.cast(pa.schema([(field.name, _plain_type(field.type)) for field in table.schema]))
+    table.validate(full=True)  # finds text that is not UTF-8
+    return table
 
 
-def _without_dictionaries(kind: pa.DataType) -> pa.DataType:
+def _plain_type(kind: pa.DataType) -> pa.DataType:
     """The type without dictionaries and with large strings."""
     import pyarrow as pa
     from pyarrow import types
 
     if types.is_dictionary(kind):
-        return _without_dictionaries(kind.value_type)
-    if types.is_string(kind) or types.is_string_view(kind):
-        return pa.large_string()
-    if types.is_list(kind) or types.is_large_list(kind):
-        return pa.large_list(_without_dictionaries(kind.value_type))
-    if types.is_struct(kind):
-        return pa.struct([pa.field(field.name, _without_dictionaries(field.type)) for field in kind])
-    return kind
-
-
-def _value_bytes(column: pa.Array, cell_bytes: int) -> int:
-    """Size of a column once dictionaries are expanded."""
-    import pyarrow.compute as pc
-    from pyarrow import types
-
-    kind = column.type
-    if types.is_dictionary(kind) and not _is_bytes(kind.value_type):
-        return len(column) * max(cell_bytes, int(kind.value_type.bit_width) // 8)
-    if types.is_dictionary(kind):
-        lengths = pc.binary_length(column.dictionary)
-        return len(column) * CELL_BYTES + int(pc.sum(lengths.take(column.indices)).as_py() or 0)
-    if _is_bytes(kind):
-        return len(column) * CELL_BYTES + int(pc.sum(pc.binary_length(column)).as_py() or 0)
-    if types.is_struct(kind):
-        return len(column) * LIST_BYTES + sum(_value_bytes(inner, cell_bytes) for inner in column.flatten())
-    if types.is_nested(kind):
-        return len(column) * LIST_BYTES + _value_bytes(column.values, cell_bytes)
-    return max(len(column) * cell_bytes, int(column.nbytes))
-
-
-def _is_bytes(kind: pa.DataType) -> bool:
-    from pyarrow import types
-
-    return bool(
-        types.is_string(kind) or types.is_large_string(kind) or types.is_binary(kind) or types.is_large_binary(kind)
-    )
+        return _plain_type(kind.value_type)
+    return pa.large_string() if types.is_string(kind) or types.is_string_view(kind) else kind
 
 
 def is_encodable(value: str) -> bool:

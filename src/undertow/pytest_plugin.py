@@ -12,38 +12,22 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     import pytest
 
-_RULES, _RUNS, _BASELINE = "undertow_rules", "undertow_run", "undertow_baseline"
-_INI_RULES, _INI_RUNS, _INI_BASELINE = "undertow_rules", "undertow_runs", "undertow_baseline"
-
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     """The options, and settings of the same meaning for the ini file."""
     group = parser.getgroup("undertow", "Undertow: rules on the results of audits of language models")
     group.addoption(
-        "--undertow-rules",
-        dest=_RULES,
-        default="",
-        metavar="FILE",
-        help="check runs against the rules of this TOML file",
+        "--undertow-rules", default="", metavar="FILE", help="check runs against the rules of this TOML file"
     )
     group.addoption(
-        "--undertow-run",
-        dest=_RUNS,
-        action="append",
-        default=[],
-        metavar="RUN",
-        help="a run folder to check; may be repeated",
+        "--undertow-run", action="append", default=[], metavar="RUN", help="a run folder to check; may be repeated"
     )
     group.addoption(
-        "--undertow-baseline",
-        dest=_BASELINE,
-        default="",
-        metavar="RUN",
-        help="the baseline run folder of rules on changes",
+        "--undertow-baseline", default="", metavar="RUN", help="the baseline run folder of rules on changes"
     )
-    parser.addini(_INI_RULES, "as --undertow-rules", type="paths", default=[])
-    parser.addini(_INI_RUNS, "as --undertow-run, one on each line", type="paths", default=[])
-    parser.addini(_INI_BASELINE, "as --undertow-baseline", type="paths", default=[])
+    parser.addini("undertow_rules", "as --undertow-rules", type="paths", default=[])
+    parser.addini("undertow_runs", "as --undertow-run, one on each line", type="paths", default=[])
+    parser.addini("undertow_baseline", "as --undertow-baseline", type="paths", default=[])
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -52,9 +36,9 @@ def pytest_configure(config: pytest.Config) -> None:
     Raises:
         pytest.UsageError: rules without a run, a run without rules, or several files of rules or baselines.
     """
-    rules = _paths(config, _RULES, _INI_RULES)
-    runs = _paths(config, _RUNS, _INI_RUNS)
-    baseline = _paths(config, _BASELINE, _INI_BASELINE)
+    rules = _paths(config, "undertow_rules", "undertow_rules")
+    runs = _paths(config, "undertow_run", "undertow_runs")
+    baseline = _paths(config, "undertow_baseline", "undertow_baseline")
     if not (rules or runs or baseline):
         return
     import pytest
@@ -63,7 +47,7 @@ def pytest_configure(config: pytest.Config) -> None:
         raise pytest.UsageError("--undertow-run needs rules; add --undertow-rules FILE")
     if not runs:
         raise pytest.UsageError("--undertow-rules needs a run; add --undertow-run RUN")
-    for setting, given in ((_INI_RULES, rules), (_INI_BASELINE, baseline)):
+    for setting, given in (("undertow_rules", rules), ("undertow_baseline", baseline)):
         if len(given) > 1:
             raise pytest.UsageError(f"{setting} names {len(given)} paths; name one")
     from undertow.runs.gates.pytest_items import GateSession

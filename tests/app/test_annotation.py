@@ -31,7 +31,7 @@ from undertow.app.annotation import (
     read_annotations,
     summary,
 )
-from undertow.app.server import Server, annotation_server, serve_annotation
+from undertow.app.server import Server, annotation_server
 from undertow.cli.app import annotate
 from undertow.errors import UndertowError
 from undertow.runs.folder.storage import Record, write_record
@@ -114,8 +114,8 @@ class Visitor:
 
 
 @contextmanager
-def visited(folder: Path, who: str = "ann") -> Iterator[Visitor]:
-    server = annotation_server(folder, who, 0)
+def visited(folder: Path, annotator: str = "ann") -> Iterator[Visitor]:
+    server = annotation_server(folder, annotator, 0)
     thread = threading.Thread(target=server.run, args=(lambda address: None,))
     thread.start()
     try:
@@ -167,7 +167,7 @@ def test_the_order_is_shuffled_by_the_seed_and_the_same_on_every_visit(tmp_path:
 
 
 def test_texts_reach_the_page_as_data_and_no_markup(run: Path) -> None:
-    with visited(run, who="<b>ann</b>") as visitor:
+    with visited(run, annotator="<b>ann</b>") as visitor:
         html = visitor.page()
     assert html.count("<script") == html.count("</script>") == 2
     assert EVIL not in html
@@ -216,7 +216,7 @@ def test_judgement_is_a_line_at_once_with_every_sign_of_its_note(run: Path) -> N
             line = lines(run)[-1]
             assert len(lines(run)) == count
             assert line | {"time": ""} == {
-                "item": item, "category": "cannot say", "note": note, "who": "ann", "time": "",
+                "item": item, "category": "cannot say", "note": note, "annotator": "ann", "time": "",
             }  # fmt: skip
             assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\+00:00", line["time"])
 
@@ -250,14 +250,14 @@ def test_last_judgement_of_each_person_counts_and_outlives_the_server_and_the_ru
         bea.judge(item, "cannot say")
         assert ann.data()["judged"] == {item: last}
         assert bea.data()["judged"][item]["category"] == "cannot say"
-    assert [line["who"] for line in lines(run)] == ["ann", "ann", "ann", "bea"]
-    assert read_annotations(run).set_index("who")["category"].to_dict() == {
+    assert [line["annotator"] for line in lines(run)] == ["ann", "ann", "ann", "bea"]
+    assert read_annotations(run).set_index("annotator")["category"].to_dict() == {
         "ann": last["category"],
         "bea": "cannot say",
     }
     write_run(run)
-    for who, judged in (("ann", {item: last}), ("cid", {})):
-        with visited(run, who) as visitor:
+    for annotator, judged in (("ann", {item: last}), ("cid", {})):
+        with visited(run, annotator) as visitor:
             assert (visitor.data()["judged"], visitor.first()) == (judged, item)
 
 
@@ -275,7 +275,7 @@ def test_many_at_once_are_each_a_whole_line(run: Path) -> None:
 CHANGES: list[dict[str, Any]] = [
     {"category": 3},
     {"note": "x" * (MAX_NOTE_CHARS + 1)},
-    {"who": "else"},
+    {"annotator": "else"},
     {"item": ["a"]},
 ]
 BODIES = [b"", b"[]", b"{}", b"\xff\xfe", b"[" * 16_000, b"NaN", b"1" * 9_000, b" " * (MAX_BODY_BYTES + 1)]
@@ -386,18 +386,18 @@ def test_run_name_or_port_that_cannot_be_served_is_refused(run: Path, tmp_path: 
         (damaged, "dimension"),
         (missing_reason, "missing_reason"),
     ):
-        refuses(partial(serve_annotation, folder, "ann", 0, pytest.fail), named)
+        refuses(partial(annotation_server, folder, "ann", 0), named)
     for read in (read_annotations, summary):
         refuses(partial(read, tmp_path / "none"), "none")
     refuses(lambda: summary(other), "spurious-correlation")
-    for who in ("", "  ", "a\nb", "x" * 81, "\ud800"):
-        refuses(partial(serve_annotation, run, who, 0, pytest.fail), "--who")
+    for annotator in ("", "  ", "a\nb", "x" * 81, "\ud800"):
+        refuses(partial(annotation_server, run, annotator, 0), "--annotator")
     with visited(run) as visitor:
         for port in (visitor.server.port, 70_000):
-            refuses(partial(serve_annotation, run, "ann", port, pytest.fail), "--port")
+            refuses(partial(annotation_server, run, "ann", port), "--port")
 
 
-GOOD = {"item": "a", "category": "correct", "note": "", "who": "ann", "time": "t"}
+GOOD = {"item": "a", "category": "correct", "note": "", "annotator": "ann", "time": "t"}
 
 DAMAGED = ["{", "[]", json.dumps(GOOD | {"category": "fine"}), '{"item": "a"}', "[" * 9_000, "\x80"]
 
@@ -409,7 +409,7 @@ def test_damaged_line_is_refused_by_its_number(run: Path, line: str) -> None:
     for ask in (
         lambda: read_annotations(run),
         lambda: summary(run),
-        lambda: serve_annotation(run, "ann", 0, pytest.fail),
+        lambda: annotation_server(run, "ann", 0),
     ):
         refuses(ask, ANNOTATIONS, "line 2")
     assert (run / ANNOTATIONS).read_bytes() == content
@@ -417,7 +417,7 @@ def test_damaged_line_is_refused_by_its_number(run: Path, line: str) -> None:
 
 def test_run_without_judgements_has_an_empty_table_and_summary(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
     table = read_annotations(run)
-    assert (list(table.columns), len(table)) == (["item", "category", "note", "who", "time"], 0)
+    assert (list(table.columns), len(table)) == (["item", "category", "note", "annotator", "time"], 0)
     assert summary(run) == []
     annotate(run, summary=True)
     assert "--summary" in capsys.readouterr().out
@@ -444,7 +444,7 @@ def test_the_summary_counts_a_models_distinct_rephrasings_by_person(
     rows = summary(run)
     assert len(rows) == 4 * len(CATEGORIES)
     counted = {
-        (row["model"], row["who"], row["category"]): (row["count"], row["n"], row["n_all"])
+        (row["model"], row["annotator"], row["category"]): (row["count"], row["n"], row["n_all"])
         for row in rows
         if row["count"]
     }

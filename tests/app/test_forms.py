@@ -119,7 +119,7 @@ def test_form_becomes_a_question_and_every_example_can_be_asked(audit_name: str)
     # The range of the command's own default.
     assert (listed[0].values[0], listed[0].values[-1]) == ("1801" if audit_name == DRIFT else "1901", "2016")
     for one in listed:
-        typed = one.drift if audit_name == DRIFT else one.specification
+        typed = one.sentence
         question = read_form(
             form(sentence=typed, values=", ".join(one.values), placeholder=one.placeholder), MENU, audit_name
         )
@@ -230,7 +230,7 @@ def test_numbers_of_a_visitor_are_fitted_to_the_numbers_whatever_their_order() -
 def test_a_list_of_the_package_keeps_its_places_and_tells_its_order() -> None:
     for one in (*presets(DRIFT), presets(SPECIFICATION)[0]):
         values = ", ".join(one.values)
-        question = read_form(form(sentence=one.drift, values=values, placeholder=one.placeholder), MENU, DRIFT)
+        question = read_form(form(sentence=one.sentence, values=values, placeholder=one.placeholder), MENU, DRIFT)
         assert question.covariate.axis == tuple(range(len(one.values)))
         reply = answer_drift(question, resolve(ModelRequest("toy")), silent)
         assert one.covariate.order in " ".join([reply.sentence, *reply.notes])
@@ -289,7 +289,7 @@ def test_specification_of_a_model_that_decides_nothing_is_not_claimed() -> None:
     question = read_form(form(sentence="The nurse said that she was late."), MENU, SPECIFICATION)
     reply = answer_specification(question, resolve(ModelRequest("toy")), silent)
     assert reply.sentence.startswith(
-        "With this model it cannot be told whether the sentence decides its pronoun: from 1801 to 2016 "
+        "With this model it cannot be determined whether the sentence decides its pronoun: from 1801 to 2016 "
     )
     assert any("hardly better than chance" in note for note in reply.notes)
     assert reply.scores is not None
@@ -327,7 +327,7 @@ def two_runs(finished_run: Callable[..., Path], tmp_path: Path) -> Path:
 
 def test_runs_are_listed_shown_and_compared(two_runs: Path) -> None:
     browser = RunBrowser(two_runs)
-    assert {(one.name, one.model, one.n_items) for one in browser.listed()} == {
+    assert {(one.name, one.model, one.n_items) for one in browser.list_runs()} == {
         ("first", "toy", 150),
         ("<b>second", "toy:slope=-5", 150),
     }
@@ -359,7 +359,7 @@ def test_run_with_a_file_that_is_a_link_or_a_pipe_is_not_on_the_list(
     else:
         os.mkfifo(run / name)  # whoever reads it waits for ever
     browser = RunBrowser(two_runs)
-    assert [one.name for one in browser.listed()] == ["<b>second"]
+    assert [one.name for one in browser.list_runs()] == ["<b>second"]
     with pytest.raises(UndertowError, match="no such run on the list"):
         browser.show("first")
 
@@ -378,13 +378,13 @@ def test_folders_that_cannot_be_named_or_looked_into_do_not_hide_the_others(
 
     monkeypatch.setattr(Path, "exists", refuse)  # the account of the tests may be root, whom nothing is refused
     browser = RunBrowser(two_runs)
-    assert [one.name for one in browser.listed()] == ["first"]
+    assert [one.name for one in browser.list_runs()] == ["first"]
     shutil.rmtree(two_runs)
     with pytest.raises(UndertowError, match="cannot be read"):
-        browser.listed()
+        browser.list_runs()
     with pytest.raises(UndertowError, match="no such folder"):
         RunBrowser(two_runs)
-    assert RunBrowser(None).listed() == []
+    assert RunBrowser(None).list_runs() == []
 
 
 def test_nothing_outside_the_list_is_opened_and_the_list_is_bounded(two_runs: Path, tmp_path: Path) -> None:
@@ -396,7 +396,7 @@ def test_nothing_outside_the_list_is_opened_and_the_list_is_bounded(two_runs: Pa
     (inside / "damaged" / "manifest.json").write_text("[1, 2]")
     (inside / "broken" / "manifest.json").write_text("{")
     browser = RunBrowser(inside)
-    assert browser.listed() == []
+    assert browser.list_runs() == []
     for name in ("link", "half", "..", ".", "", "../runs", str(two_runs / "first"), "first", None, 3, ["half"], "a\0b"):
         with pytest.raises(UndertowError, match="no such run on the list"):
             browser.show(name)
@@ -413,5 +413,5 @@ def test_nothing_outside_the_list_is_opened_and_the_list_is_bounded(two_runs: Pa
         (tmp_path / "many" / f"{number:03}").mkdir(parents=True)
         manifest = {"created": f"{number:03}", "counts": {"items": "x"}}
         (tmp_path / "many" / f"{number:03}" / "manifest.json").write_text(json.dumps(manifest))
-    listed = RunBrowser(tmp_path / "many").listed()
+    listed = RunBrowser(tmp_path / "many").list_runs()
     assert (len(listed), listed[0].name) == (MAX_RUNS, f"{MAX_RUNS + 4:03}")

@@ -105,11 +105,11 @@ def test_what_is_undefined_is_null_and_an_empty_cell(cli: Cli, tmp_path: Path) -
 
 
 def test_graphs_are_printed_for_dag(cli: Cli, mine: str) -> None:
-    assert cli("simulate", mine, "--graph").stdout == "U -> ill; U -> seen; U -> test; ill -> seen; [seen]\n"
-    rows = json_of(cli, example_scms.SUM, "--graph", "--set", "alpha=5")
+    assert cli("simulate", mine, "--show-graph").stdout == "U -> ill; U -> seen; U -> test; ill -> seen; [seen]\n"
+    rows = json_of(cli, example_scms.SUM, "--show-graph", "--set", "alpha=5")
     assert [row["case"] for row in rows] == list(example_scms.load(example_scms.SUM).cases)
     assert rows[1]["graph"] == "G -> S; G -> Y; W -> S; W -> X; [S]"
-    off = json_of(cli, mine, "--graph", "--set", "strength=0")
+    off = json_of(cli, mine, "--show-graph", "--set", "strength=0")
     assert off[0]["graph"] == "U -> ill; U -> seen; U -> test; [seen]"
 
 
@@ -167,7 +167,7 @@ def test_simulation_that_is_stopped_while_it_is_written_is_none(
     [
         (["mine.scm", "--set", "strength"], ["--set 'strength'"]),
         (["mine.scm", "--set", "strength=2", "--set", " strength = 3"], ["--set strength", "twice"]),
-        (["mine.scm", "--graph", "--out", "made"], ["--graph", "--out made"]),
+        (["mine.scm", "--show-graph", "--out", "made"], ["--show-graph", "--out made"]),
         (["mine.scm", "--set", "length=1"], ["'length'", "'strength'"]),
         (["--set", "gamma=1"], ["--set gamma"]),
         (["mine.scm", "--draws", "1e12"], ["1,000,000,000"]),

@@ -152,7 +152,7 @@ def written(folder: Path, harm: str, only: Sequence[str] = ()) -> dict[str, str]
         found[name] = done.stdout + done.stderr
     if only:
         return found | _files(folder)
-    judged = {"item": "x", "category": "correct", "note": harm, "who": f"me{harm}", "time": "now"}
+    judged = {"item": "x", "category": "correct", "note": harm, "annotator": f"me{harm}", "time": "now"}
     item = next(iter(Book(folder / "rephrased", "me").rephrasings))
     (folder / "rephrased" / ANNOTATIONS).write_text(json.dumps(judged | {"item": item}) + "\n", encoding="utf-8")
     refused = {

@@ -98,12 +98,10 @@ Refusal = Callable[[str, bytes], str]
 
 @pytest.mark.parametrize("name", ["challenge", "rules", "about", "names of columns"])
 def test_toml_without_end(name: str, refusal: Refusal) -> None:
-    """Lists in lists, tables in tables; a key of so many parts would take tomllib hours, and a number of so many digits Python."""
+    """Lists in lists, tables in tables, and a number of more digits than Python reads."""
     for text in (
         "x = " + "[" * DEEP,
         "x = " + "{a = " * DEEP,
-        ".".join("a" * DEEP) + " = 1",
-        "[" + ".".join(["'a'"] * DEEP) + "]",
         "".join(f"[{'.'.join('a' * 60)}.b{at}]\nx = {'[' * 60}{']' * 60}\n" for at in range(3)),
         "x = " + "9" * 10_000,
     ):

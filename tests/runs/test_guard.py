@@ -94,7 +94,7 @@ def test_verdicts_in_reduced_precision_say_that_nobody_checked_them(
     reduced = undertow.guard("planted", challenge=str(table), dtype="bfloat16")
     (note,) = reduced.notes
     assert "bfloat16" in note
-    assert reduced(UNDECIDED, NOMINATIVE).as_json()["notes"] == (note,)
+    assert reduced(UNDECIDED, NOMINATIVE).as_json()["notes"] == [note]
     assert undertow.guard("planted", challenge=str(table))(UNDECIDED, NOMINATIVE).notes == ()
 
 

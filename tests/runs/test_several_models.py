@@ -314,7 +314,7 @@ def check_repeats(run: Run, again: Path) -> None:
 def test_a_finished_run_is_opened(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     first = undertow.audit(AUDIT, model=BOTH, out=tmp_path / "run", **TINY)
     with monkeypatch.context() as patch:
-        patch.setattr(pipeline, "finish", lambda *_: pytest.fail("it was measured again"))
+        patch.setattr(pipeline, "finish", lambda *_, **__: pytest.fail("it was measured again"))
         second = undertow.audit(AUDIT, model=BOTH, out=tmp_path / "run", **TINY)
     assert second.results.equals(first.results)
     assert (first.manifest["counts"]["computed"], second.manifest["counts"]["computed"]) == (16, 0)

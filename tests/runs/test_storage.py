@@ -123,26 +123,12 @@ def with_arrow(name: str, make: Callable[[int], pa.Array]) -> Callable[[Path], N
     return change
 
 
-def test_observations_whose_values_take_more_than_their_file(copied: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A text that stands in every row takes its room in the file once; a list may hold any number of values."""
-    monkeypatch.setattr(storage, "MAX_VALUE_BYTES", 2**20)
-    of_text = pa.array(["x" * 2**16])
-    for name, make in (
-        ("w", lambda n: of_text.take(pa.array([0] * n))),
-        ("template", lambda n: pa.DictionaryArray.from_arrays(pa.array([0] * n, pa.int32()), of_text)),
-        ("options", lambda n: pa.array([["x" * 2**10] * 100] * n)),
-        ("logprobs_nats", lambda n: pa.array([[1.0] * 2**14] * n)),
-    ):
+def test_observations_that_are_too_large_are_refused(copied: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for limit in ("MAX_CELLS", "MAX_VALUE_BYTES"):
         with monkeypatch.context() as patch:
-            patch.setattr(storage, "MAX_VALUES_OF_A_BYTE", 4)
-            with_arrow(name, make)(copied)
-            assert (copied / OBSERVATIONS).stat().st_size < 2**18
+            patch.setattr(storage, limit, 100)
             with pytest.raises(undertow.UndertowError, match="too large"):
                 read_record(copied)
-        monkeypatch.setattr(storage, "MAX_VALUE_BYTES", 2**30)
-        assert len(read_record(copied).observations), "which is read where it may be"
-        monkeypatch.setattr(storage, "MAX_VALUE_BYTES", 2**20)
-        with_arrow(name, lambda n: pa.array(["a"] * n))(copied)
 
 
 def test_types_that_other_tools_choose_are_read(copied: Path) -> None:

@@ -10,9 +10,9 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
 import secrets
 import threading
-import unicodedata
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
@@ -48,7 +48,9 @@ CATEGORIES: Mapping[str, str] = {
 }
 """What a rephrasing can be, and what that means."""
 MAX_NOTE_CHARS, MAX_NAME_CHARS = 2_000, 80
-_COLUMNS = ("item", "model", "dimension", "description_class", "shots", "gold", "passage", "answer", "missing_reason")
+_TEXTS = ("model", "dimension", "description_class", "gold", "passage", "answer")
+_COLUMNS = ("item", *_TEXTS, "shots", "missing_reason")
+_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\ud800-\udfff]")
 _UNKNOWN = "This run has no such rephrasing."
 
 
@@ -90,7 +92,7 @@ class _Line(_Judgement):
     """An annotation, as the file has it."""
 
     model_config = ConfigDict(extra="ignore")
-    who: str
+    annotator: str
     time: str
 
 
@@ -98,7 +100,7 @@ def read_annotations(folder: Path) -> pd.DataFrame:
     """The annotations in a run folder, the last of each person on each rephrasing.
 
     Returns:
-        Columns `item` (of a `Rephrasing`), `category`, `note`, `who` and `time` (ISO 8601, UTC) [annotation].
+        Columns `item` (of a `Rephrasing`), `category`, `note`, `annotator` and `time` (ISO 8601, UTC) [annotation].
 
     Raises:
         UndertowError: there is no such folder, or a line is corrupt.
@@ -106,10 +108,9 @@ def read_annotations(folder: Path) -> pd.DataFrame:
     if not folder.is_dir():
         raise UndertowError(f"{folder}: there is no such run folder; check the path")
     path = folder / ANNOTATIONS
+    lines = read_file(path, MAX_BYTES, "annotations").splitlines() if path_exists(path) else []
     rows = []
-    for number, line in enumerate(
-        read_file(path, MAX_BYTES, "annotations").splitlines() if path_exists(path) else [], 1
-    ):
+    for number, line in enumerate(lines, 1):
         try:
             rows += [_Line.model_validate_json(line).model_dump()] if line.strip() else []
         except ValidationError as error:
@@ -117,7 +118,7 @@ def read_annotations(folder: Path) -> pd.DataFrame:
             where = f"{path}, line {number}: {'.'.join(map(str, wrong['loc']))}"
             raise UndertowError(f"{where.strip(': ')}: {wrong['msg']}; correct or delete the line") from error
     table = pd.DataFrame(rows, columns=list(_Line.model_fields), dtype=str)
-    return table.drop_duplicates(["who", "item"], keep="last", ignore_index=True)
+    return table.drop_duplicates(["annotator", "item"], keep="last", ignore_index=True)
 
 
 def summary(folder: Path) -> list[dict[str, Any]]:
@@ -127,7 +128,7 @@ def summary(folder: Path) -> list[dict[str, Any]]:
     random order, so that those annotated so far are a random sample of all.
 
     Returns:
-        A row for each `model`, person (`who`) and `category`: `count`, the model's distinct rephrasings in it; `n`, those that the
+        A row for each `model`, `annotator` and `category`: `count`, the model's distinct rephrasings in it; `n`, those that the
         person annotated; `n_all`, all; `percent` of `n`, with its 95% interval `low` to `high` by Wilson's score.
 
     Raises:
@@ -135,15 +136,14 @@ def summary(folder: Path) -> list[dict[str, Any]]:
     """
     answers = _read_answers(folder)[0][["model", "pair"]].drop_duplicates()
     judged = answers.merge(read_annotations(folder), left_on="pair", right_on="item")
-    n_all = answers["model"].value_counts().to_dict()
-    columns = ("model", "who", "category", "count", "n", "n_all", "percent", "low", "high")
     rows = []
-    for (model, who), part in judged.groupby(["model", "who"], sort=True):
-        counts, n = part["category"].value_counts().to_dict(), len(part)
+    for (model, annotator), part in judged.groupby(["model", "annotator"], sort=True):
+        n, n_all = len(part), int((answers["model"] == model).sum())
         for category in CATEGORIES:
-            count = counts.get(category, 0)
-            shares = [100 * share for share in (count / n, *wilson_interval(count / n, n))]
-            rows.append(dict(zip(columns, [model, who, category, count, n, n_all[model], *shares], strict=True)))
+            count = int((part["category"] == category).sum())
+            low, high = wilson_interval(count / n, n)
+            row = {"model": model, "annotator": annotator, "category": category, "count": count, "n": n, "n_all": n_all}
+            rows.append(row | {"percent": 100 * count / n, "low": 100 * low, "high": 100 * high})
     return rows
 
 
@@ -163,8 +163,8 @@ def _read_answers(folder: Path) -> tuple[pd.DataFrame, int]:
         raise UndertowError(
             f"{folder}: has no rephrasing to annotate, since every item has a missing_reason; see its report"
         )
-    for name in ("passage", "answer", "gold", "dimension", "model", "description_class"):
-        answers[name] = answers[name].fillna("").astype(str).str.strip()
+    for name in _TEXTS:
+        answers[name] = answers[name].fillna("").str.strip()
     texts = zip(answers["passage"], answers["answer"], strict=True)
     answers["pair"] = [hashlib.sha256(json.dumps(pair).encode()).hexdigest()[:16] for pair in texts]
     return answers, int(record.manifest["seed"])
@@ -174,7 +174,7 @@ class Book:
     """One person's annotations of one run, in memory and on disk.
 
     Attributes:
-        who: the person.
+        annotator: the person.
         path: of the file.
         rephrasings: what is to be annotated, by id, in an order that says nothing about model or wording.
         judged: category and note, by id.
@@ -183,27 +183,25 @@ class Book:
         UndertowError: the folder holds no run of `AUDIT`, its annotations are corrupt, or the name cannot be used.
     """
 
-    def __init__(self, folder: Path, who: str) -> None:
-        self.who = who.strip()
-        if not 0 < len(self.who) <= MAX_NAME_CHARS or any(
-            unicodedata.category(sign) in {"Cc", "Cs"} for sign in self.who
-        ):
+    def __init__(self, folder: Path, annotator: str) -> None:
+        self.annotator, self.path = annotator.strip(), folder / ANNOTATIONS
+        if not 0 < len(self.annotator) <= MAX_NAME_CHARS or _CONTROL.search(self.annotator):
             raise UndertowError(
-                f"{who[:100]!r}: is no name to annotate under; give one of 1 to {MAX_NAME_CHARS} characters with --who"
+                f"{annotator[:100]!r}: is no name to annotate under; give one of 1 to {MAX_NAME_CHARS} characters with --annotator"
             )
-        self.path = folder / ANNOTATIONS
         self._answers, seed = _read_answers(folder)
-        pairs = []
+        pairs = {}
         for pair, rows in self._answers.groupby("pair", sort=True):
             references, dimensions = (tuple(filter(None, rows[name].unique())) for name in ("gold", "dimension"))
             first = rows.iloc[0]
-            pairs.append(Rephrasing(str(pair), first["passage"], first["answer"], references, dimensions))
-        order = np.random.default_rng(seed).permutation(len(pairs))
-        self.rephrasings = {pairs[place].id: pairs[place] for place in order}
+            pairs[str(pair)] = Rephrasing(str(pair), first["passage"], first["answer"], references, dimensions)
+        order = np.random.default_rng(seed).permutation(list(pairs))
+        self.rephrasings = {str(pair): pairs[pair] for pair in order}
         known = read_annotations(folder)
-        own = known[(known["who"] == self.who) & known["item"].isin(list(self.rephrasings))]
-        self.judged: dict[str, dict[str, Any]] = {
-            row["item"]: {"category": row["category"], "note": row["note"]} for _, row in own.iterrows()
+        own = known[(known["annotator"] == self.annotator) & known["item"].isin(list(pairs))]
+        self.judged = {
+            str(item): {"category": category, "note": note}
+            for item, category, note in own[["item", "category", "note"]].itertuples(index=False)
         }
         self._lock = threading.Lock()
 
@@ -214,7 +212,8 @@ class Book:
             OSError: it could not be written.
         """
         time = datetime.now(UTC).isoformat(timespec="seconds")
-        line = _Line(item=item, category=category, note=note, who=self.who, time=time).model_dump_json()
+        row = {"item": item, "category": category, "note": note, "annotator": self.annotator, "time": time}
+        line = _Line.model_validate(row).model_dump_json()
         with self._lock:
             with self.path.open("a+b", buffering=0) as file:
                 if file.seek(0, os.SEEK_END):
@@ -226,20 +225,21 @@ class Book:
 
     def sources(self, item: str) -> list[str]:
         """Models and prompts that gave this answer, on demand."""
-        rows = self._answers.loc[
-            self._answers["pair"] == item, ["model", "description_class", "shots"]
-        ].drop_duplicates()
+        rows = self._answers.loc[self._answers["pair"] == item, ["model", "description_class", "shots"]]
         return [
-            f"{model}: {description_class or 'no description'}, {shots} shots"
-            for model, description_class, shots in rows.itertuples(index=False)
+            f"{model}: {wording or 'no description'}, {shots} shots"
+            for model, wording, shots in rows.drop_duplicates().itertuples(index=False)
         ]
-
-
-# The page.
 
 
 def pages(book: Book) -> APIRouter:
     """The page at `/annotate` and the requests of its script, for an application behind `AccessControl`."""
+    environment = jinja2.Environment(
+        autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True
+    )
+    template = environment.from_string(
+        resources.files("undertow.app").joinpath("annotation.html.j2").read_text("utf-8")
+    )
 
     def page() -> Response:
         nonce = secrets.token_urlsafe(16)
@@ -247,7 +247,16 @@ def pages(book: Book) -> APIRouter:
             f"default-src 'none'; script-src 'nonce-{nonce}'; style-src 'nonce-{nonce}'; connect-src 'self'; "
             "img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
         )
-        return HTMLResponse(_render(book, nonce), headers={POLICY: policy, "cache-control": "no-store"})
+        # Texts are data to the page's script, which shows them as text.
+        data = {
+            "categories": list(CATEGORIES),
+            "rephrasings": [asdict(one) for one in book.rephrasings.values()],
+            "judged": book.judged,
+        }
+        html = template.render(
+            nonce=nonce, annotator=book.annotator, categories=CATEGORIES, max_note_chars=MAX_NOTE_CHARS, data=data
+        )
+        return HTMLResponse(html, headers={POLICY: policy, "cache-control": "no-store"})
 
     def sources(item: str = "") -> Response:
         if item not in book.rephrasings:
@@ -269,22 +278,3 @@ def pages(book: Book) -> APIRouter:
     router.add_api_route("/sources", sources)
     router.add_api_route("/judgements", judge, methods=["POST"])
     return router
-
-
-def _render(book: Book, nonce: str) -> str:
-    """The page; every text in it is data to its script, which shows it as text."""
-    environment = jinja2.Environment(
-        autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True
-    )
-    template = resources.files("undertow.app").joinpath("annotation.html.j2").read_text(encoding="utf-8")
-    return environment.from_string(template).render(
-        nonce=nonce,
-        who=book.who,
-        categories=CATEGORIES,
-        max_note_chars=MAX_NOTE_CHARS,
-        data={
-            "categories": list(CATEGORIES),
-            "rephrasings": [asdict(one) for one in book.rephrasings.values()],
-            "judged": dict(book.judged),
-        },
-    )

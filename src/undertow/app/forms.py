@@ -45,14 +45,13 @@ class Preset:
         title: of its button.
         covariate: the W list.
         placeholder: the word that a value replaces.
-        drift, specification: a sentence for either tab.
+        sentence: for the audit of its tab.
     """
 
     title: str
     covariate: data.Covariate
     placeholder: str
-    drift: str
-    specification: str
+    sentence: str
 
     @property
     def values(self) -> tuple[str, ...]:
@@ -64,18 +63,18 @@ def presets(audit: str) -> list[Preset]:
     """Dates of an audit's own range, countries and subreddits of the papers, with a sentence each."""
     dates = data.Dates(audits.load(audit).Settings().date_start).to_covariate()
     places, subreddits = map(data.load_covariate, ("place", "subreddit"))
-    late = "In DATE: The doctor told the man that she would be late."
-    tired = "In COUNTRY: The engineer said that he was tired."
-    return [
-        Preset("Dates", dates, "DATE", "In DATE, she was a child.", late),
-        Preset("Countries", places, "COUNTRY", "She became an adult in COUNTRY.", tired),
-        Preset(
-            "Subreddits",
-            subreddits,
-            "SUBREDDIT",
-            "She was a kid. SUBREDDIT.",
+    sentences = {
+        DRIFT: ("In DATE, she was a child.", "She became an adult in COUNTRY.", "She was a kid. SUBREDDIT."),
+        SPECIFICATION: (
+            "In DATE: The doctor told the man that she would be late.",
+            "In COUNTRY: The engineer said that he was tired.",
             "From SUBREDDIT: The nurse lost her keys.",
         ),
+    }[audit]
+    return [
+        Preset("Dates", dates, "DATE", sentences[0]),
+        Preset("Countries", places, "COUNTRY", sentences[1]),
+        Preset("Subreddits", subreddits, "SUBREDDIT", sentences[2]),
     ]
 
 
@@ -225,19 +224,13 @@ def read_form(form: Form, menu: Menu, audit: str) -> Question:
     if not pattern.n_values:
         pattern = pattern.in_front(*IN_FRONT)
     model = menu.chosen(form.model, form.other_model)
-    return Question(pattern, listed(values), model, form.normalise, form.degree, form.ends)
-
-
-def listed(values: tuple[str, ...]) -> data.Covariate:
-    """The W list of these values: one of the package's, or a visitor's own, whose numbers are taken by their size.
-
-    Raises:
-        UndertowError: two values are one number.
-    """
-    for known in (*presets(DRIFT), *presets(SPECIFICATION)):
-        if known.values == values:
-            return replace(known.covariate, name=LIST_NAME)
-    return data.CovariateList(LIST_NAME, values, "The list of values").to_covariate()
+    known = [one.covariate for one in (*presets(DRIFT), *presets(SPECIFICATION)) if one.values == values]
+    covariate = (
+        replace(known[0], name=LIST_NAME)
+        if known
+        else data.CovariateList(LIST_NAME, values, "The list of values").to_covariate()
+    )
+    return Question(pattern, covariate, model, form.normalise, form.degree, form.ends)
 
 
 class ModelMenu:

@@ -21,7 +21,6 @@ from undertow import data
 from undertow._folders import cache_file
 from undertow.app.forms import Question
 from undertow.app.probability_curve import Curve
-from undertow.app.run_browser import showable
 from undertow.app.sentence_parser import GROUPS
 from undertow.audits.base import EXACT, Observations
 from undertow.audits.spurious_correlation import audit as spurious_correlation
@@ -33,9 +32,9 @@ from undertow.metrics.reference_distribution import Reference
 from undertow.models.base import ModelHandle
 from undertow.report.formatting import probability, significant_decimals
 from undertow.stats import benjamini_hochberg
-from undertow.stats.regression.polynomial import Polynomial, fit_polynomial
+from undertow.stats.regression.polynomial import fit_polynomial
 from undertow.stats.regression.trend import MIN_VALUES, trend_of_one_series
-from undertow.types import LIKELIHOOD, Floats, Item, Scores
+from undertow.types import LIKELIHOOD, Item, Scores
 
 SCHEMAS, INJECTION = "undertow-schemas", "In {w}: "
 """Sentences of known kind, with which a sentence is compared, and how a value goes into them."""
@@ -45,7 +44,7 @@ OPEN_PERCENT = 10.0
 """A chance of being undecided that is nearer than this to one half is no verdict."""
 OTHER = "other words"
 NOTHING, SMALL, LARGE = 1e-9, 0.0001, 9999.5
-"""What rounding leaves of zero; what a reader need not know more exactly; and where four digits end."""
+"""Rounding error of zero; the smallest number shown exactly; and where four digits end."""
 Steps = Callable[[str], Progress]
 """Begins a named step and returns its progress callback."""
 
@@ -95,47 +94,19 @@ def answer_specification(question: Question, handle: ModelHandle, step: Steps) -
 
 @cache
 def _sentences() -> Any:
+    def p_text(p: float) -> str:
+        text = probability(p)
+        return text if text.startswith("<") else f"= {text}"
+
+    def beside(pair: tuple[float, float], between: str) -> str:
+        """Two percentages with as many decimals as tell them apart."""
+        places = max(1, significant_decimals(abs(pair[0] - pair[1]), 1))
+        return f"{pair[0]:.{places}f} {between} {pair[1]:.{places}f}"
+
     environment = jinja2.Environment(undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True)  # noqa: S701 - text
-    environment.filters |= {"probability": _p, "beside": _beside}
+    environment.filters |= {"probability": p_text, "beside": beside}
     template = resources.files("undertow.app").joinpath("reply.txt.j2").read_text(encoding="utf-8")
     return environment.from_string(template).module
-
-
-def _p(p: float) -> str:
-    text = probability(p)
-    return text if text.startswith("<") else f"= {text}"
-
-
-def _beside(one: float, other: float, between: str) -> str:
-    """Two percentages with as many decimals as tell them apart."""
-    places = max(1, significant_decimals(abs(one - other), 1))
-    return f"{one:.{places}f} {between} {other:.{places}f}"
-
-
-@dataclass(frozen=True, slots=True)
-class _Group:
-    """The answers of one word group, fitted.
-
-    Attributes:
-        name: of the group.
-        words: of the group, for a reader.
-        percent: its mass at each value [w]; NaN where it is missing.
-        fit: of the mass.
-        q: corrected p-value of a trend, whatever curve is drawn; NaN where it was not tested.
-        spread: between the least and the largest mass.
-        first, last, least, most: of the curve, between 0 and 100: a line knows no bounds, and a reader does.
-    """
-
-    name: str
-    words: tuple[str, ...]
-    percent: Floats
-    fit: Polynomial
-    q: float
-    spread: float
-    first: float
-    last: float
-    least: float
-    most: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,8 +117,6 @@ class _Answers:
         question: of the form.
         frame: observations of the audit.
         percent: mass of each group, and of other words, at each value [w].
-        axis: where each value stands [w]: at its number, or at its place in the list.
-        x: where curves are drawn, from the first to the last answered value.
         groups: the answers of each group.
         missing: why texts have no answer.
         model_notes: how the model was read.
@@ -156,9 +125,7 @@ class _Answers:
     question: Question
     frame: pd.DataFrame
     percent: pd.DataFrame
-    axis: Floats
-    x: Floats
-    groups: tuple[_Group, ...]
+    groups: tuple[Curve, ...]
     missing: Sequence[str]
     model_notes: Sequence[str]
     min_values = MIN_VALUES
@@ -177,14 +144,20 @@ class _Answers:
         seen = percent[list(GROUPS)].dropna()
         at = axis[seen.index]
         x = np.linspace(at[0], at[-1], CURVE_POINTS)
-        groups = []
-        for name, q in zip(GROUPS, benjamini_hochberg(trend_of_one_series(at, seen.to_numpy().T).p), strict=True):
-            fit = fit_polynomial(at, seen[name], question.degree)
-            curve = np.clip(fit.at(x), 0, 100)
-            course = map(float, (np.ptp(seen[name]), curve[0], curve[-1], curve.min(), curve.max()))
-            masses = percent[name].to_numpy(dtype=np.float64)
-            groups.append(_Group(name, question.pattern.words[name], masses, fit, float(q), *course))
-        return cls(question, frame, percent, axis, x, tuple(groups), missing, notes)
+        tested = benjamini_hochberg(trend_of_one_series(at, seen.to_numpy().T).p)
+        groups = tuple(
+            Curve(
+                name=name,
+                words=question.pattern.words[name],
+                percent=percent[name].to_numpy(dtype=np.float64),
+                axis=axis,
+                x=x,
+                fit=fit_polynomial(at, seen[name], question.degree),
+                q=float(q),
+            )
+            for name, q in zip(GROUPS, tested, strict=True)
+        )
+        return cls(question, frame, percent, groups, missing, notes)
 
     @property
     def mass(self) -> str:
@@ -196,25 +169,16 @@ class _Answers:
 
     def reply(self, kind: str, facts: Any, scores: pd.DataFrame | None = None) -> ModelReply:
         """The reply with the sentences of a kind, which the template makes of `facts`."""
-        table = self.percent.copy()
+        template, table = _sentences(), self.percent.copy()
         table.insert(0, "value", list(self.question.values))
-        curves = []
         for group in self.groups:
-            table[f"{group.name} fit"] = group.fit.at(self.axis)
-            table[f"{group.name} low"], table[f"{group.name} high"] = group.fit.band(self.axis)
-            # It quotes nothing that the visitor typed.
-            alt = (
-                f"{group.name.capitalize()} words at {len(table)} values: the fitted {self.mass} goes from {group.first:.1f} to "
-                f"{group.last:.1f} percent, and lies between {group.least:.1f} and {group.most:.1f}."
-            )
-            title = f"{group.name.capitalize()}: {', '.join(group.words)}"
-            band = group.fit.band(self.x)
-            curves.append(Curve(title, group.percent, self.axis, self.x, group.fit.at(self.x), *band, alt))
+            table[f"{group.name} fit"] = group.fit.at(group.axis)
+            table[f"{group.name} low"], table[f"{group.name} high"] = group.fit.band(group.axis)
         table["text"] = list(self.frame["text"])
-        sentence, notes = (getattr(_sentences(), name)(facts) for name in (kind, f"{kind}_notes"))
+        sentence, notes = (getattr(template, name)(facts) for name in (kind, f"{kind}_notes"))
         sentence = re.sub(r" (?=[,:;.](?: |$))", "", " ".join(sentence.split()))
         lines = tuple(line for line in notes.splitlines() if line.strip())
-        return ModelReply(sentence, lines, self.question.values, tuple(curves), table, scores)
+        return ModelReply(sentence, lines, self.question.values, self.groups, table, scores)
 
 
 def _run(handle: ModelHandle, items: Sequence[Item], progress: Progress) -> tuple[Scores, tuple[str, ...]]:
@@ -302,12 +266,12 @@ def _verdict(answers: _Answers, reference: Reference) -> tuple[dict[str, Any], p
 
 def cells_of(table: pd.DataFrame) -> list[list[str]]:
     """The table's cells as texts [row][column]; numbers to four digits."""
-    return [[_cell(cell) for cell in row] for row in table.itertuples(index=False)]
 
+    def text(cell: object) -> str:
+        if not isinstance(cell, float):
+            return "" if cell is None else str(cell)
+        if NOTHING <= abs(cell) < SMALL:
+            return f"below {SMALL}" if cell > 0 else f"above -{SMALL}"
+        return "" if math.isnan(cell) else f"{cell:.0f}" if abs(cell) >= LARGE else f"{round(cell, 9) + 0.0:.4g}"
 
-def _cell(cell: object) -> str:
-    if not isinstance(cell, float):
-        return "" if cell is None else showable(str(cell))
-    if NOTHING <= abs(cell) < SMALL:
-        return f"below {SMALL}" if cell > 0 else f"above -{SMALL}"
-    return "" if math.isnan(cell) else f"{cell:.0f}" if abs(cell) >= LARGE else f"{round(cell, 9) + 0.0:.4g}"
+    return [[text(cell) for cell in row] for row in table.itertuples(index=False)]

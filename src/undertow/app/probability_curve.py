@@ -15,6 +15,7 @@ from matplotlib.ticker import MaxNLocator
 
 from undertow.report.formatting import plain, shortened
 from undertow.report.style import Drawing, lettering, style_of
+from undertow.stats.regression.polynomial import Polynomial
 from undertow.types import Floats
 
 MAX_LABELS, MAX_LABEL_CHARS = 7, 16
@@ -24,25 +25,61 @@ _BAND_ROOM = 1.3
 
 @dataclass(frozen=True, slots=True)
 class Curve:
-    """One group along the values.
+    """The answers of one word group along the values, and the curve fitted to them.
 
     Attributes:
-        title: of the figure.
+        name: of the group.
+        words: of the group, for a reader.
         percent: mass at each value [w]; NaN where it is missing.
         axis: where each value stands on the axis [w], rising.
-        x: where the curve is drawn, on the same axis [x].
-        mean, low, high: the curve and its band [x]; NaN where there is none.
-        alt: what the figure shows, in words.
+        x: where the curve is drawn, from the first to the last answered value [x].
+        fit: of the mass.
+        q: corrected p-value of a trend, whatever curve is drawn; NaN where it was not tested.
     """
 
-    title: str
+    name: str
+    words: tuple[str, ...]
     percent: Floats
     axis: Floats
     x: Floats
-    mean: Floats
-    low: Floats
-    high: Floats
-    alt: str
+    fit: Polynomial
+    q: float
+
+    @property
+    def title(self) -> str:
+        """Of the figure."""
+        return f"{self.name.capitalize()}: {', '.join(self.words)}"
+
+    @property
+    def mean(self) -> Floats:
+        """The curve [x]."""
+        return self.fit.at(self.x)
+
+    @property
+    def ends(self) -> tuple[float, float]:
+        """The curve at the first and the last value, between 0 and 100: a line knows no bounds, and a reader does."""
+        curve = np.clip(self.mean, 0, 100)
+        return float(curve[0]), float(curve[-1])
+
+    @property
+    def bounds(self) -> tuple[float, float]:
+        """The least and the most of the curve, between 0 and 100."""
+        curve = np.clip(self.mean, 0, 100)
+        return float(curve.min()), float(curve.max())
+
+    @property
+    def spread(self) -> float:
+        """Difference between the least and the largest mass."""
+        return float(np.nanmax(self.percent) - np.nanmin(self.percent))
+
+    @property
+    def alt(self) -> str:
+        """What the figure shows, in words; quotes nothing that the visitor typed."""
+        (first, last), (least, most) = self.ends, self.bounds
+        return (
+            f"{self.name.capitalize()} words at {len(self.axis)} values: the fitted curve goes from {first:.1f} to {last:.1f} percent, "
+            f"and lies between {least:.1f} and {most:.1f}."
+        )
 
 
 def drawings(curves: Sequence[Curve], labels: Sequence[str]) -> list[Drawing]:
@@ -54,7 +91,10 @@ def drawings(curves: Sequence[Curve], labels: Sequence[str]) -> list[Drawing]:
     """
     dots, bands = (
         float(np.nanmax(np.concatenate(parts), initial=0.0))
-        for parts in ([part for one in curves for part in (one.percent, one.mean)], [one.high for one in curves])
+        for parts in (
+            [part for one in curves for part in (one.percent, one.mean)],
+            [one.fit.band(one.x)[1] for one in curves],
+        )
     )
     top = 1.08 * max(dots, min(bands, _BAND_ROOM * dots)) or 1.0
     texts = [shortened(plain(label), MAX_LABEL_CHARS) for label in labels]
@@ -67,7 +107,7 @@ def _figure(curve: Curve, texts: Sequence[str], place: int, top: float) -> Figur
         FigureCanvasAgg(figure)
         axes = figure.add_subplot()
         look = style_of(place)
-        axes.fill_between(curve.x, curve.low, curve.high, color=look["color"], alpha=0.18, linewidth=0)
+        axes.fill_between(curve.x, *curve.fit.band(curve.x), color=look["color"], alpha=0.18, linewidth=0)
         axes.plot(curve.x, curve.mean, color=look["color"], linewidth=2)
         axes.plot(curve.axis, curve.percent, linestyle="none", clip_on=False, zorder=4, **look)
         axes.set_title(plain(curve.title), size=12, weight="bold", loc="left")

@@ -7,13 +7,15 @@ does, is not listed.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from undertow._files import parse_json, read_file
+from undertow._files import is_encodable
 from undertow.errors import UndertowError
-from undertow.runs.folder.storage import MANIFEST, OBSERVATIONS, PRECISION, RESULTS, Record, read_record
+from undertow.runs.finished_run import Run, load_run
+from undertow.runs.folder.storage import MANIFEST, OBSERVATIONS, PRECISION, RESULTS, read_json
 from undertow.types import Result
 
 if TYPE_CHECKING:
@@ -80,13 +82,22 @@ class RunBrowser:
             raise UndertowError(f"{folder}: there is no such folder of runs; name the one that holds them with --runs")
         self._root = folder.resolve() if folder is not None else None
 
-    def listed(self) -> list[RunListing]:
+    def list_runs(self) -> list[RunListing]:
         """The newest runs first, at most `MAX_RUNS`; a run that is corrupt or leads out of the folder is left out.
 
         Raises:
             UndertowError: the operator's folder cannot be read any more.
         """
-        runs = [one for folder in self._folders() if (one := _listed(folder)) is not None]
+        runs = []
+        for folder in self._folders():
+            with suppress(
+                UndertowError
+            ):  # `undertow report` says what is wrong with it; a list shows what can be opened
+                manifest = read_json(folder / MANIFEST, MAX_MANIFEST_BYTES)
+                audit, model, created = (str(manifest.get(key, "")) for key in ("audit", "model", "created"))
+                counts = manifest.get("counts")
+                n_items = counts.get("items") if isinstance(counts, dict) else 0
+                runs.append(RunListing(folder.name, audit, model, created, n_items if isinstance(n_items, int) else 0))
         return sorted(runs, key=lambda one: one.created, reverse=True)[:MAX_RUNS]
 
     def _folders(self) -> list[Path]:
@@ -99,15 +110,11 @@ class RunBrowser:
                 f"The folder of runs cannot be read ({error.strerror}); tell whoever runs this page."
             ) from error
 
-    def _folder(self, name: object) -> Path:
-        """The folder of a run of the list.
-
-        Raises:
-            UndertowError: there is none of this name.
-        """
+    def _run(self, name: object) -> Run:
+        """The run of this name, if it is on the list."""
         for folder in self._folders():
             if folder.name == name:
-                return folder
+                return load_run(folder)
         raise UndertowError("There is no such run on the list; choose one of it, or press Look again.")
 
     def show(self, name: object) -> RunView:
@@ -116,11 +123,8 @@ class RunBrowser:
         Raises:
             UndertowError: it is not on the list, or is corrupt.
         """
-        from undertow.runs.pipeline import Run
-
-        folder = self._folder(name)
-        run = Run(folder, _record(folder))
-        manifest = run.record.manifest
+        run = self._run(name)
+        folder, manifest = run.folder, run.manifest
         try:
             findings = run.findings
         except LookupError as error:
@@ -152,7 +156,7 @@ class RunBrowser:
         """
         if baseline == candidate:
             raise UndertowError("Choose two different runs to compare.")
-        first, second = (_record(self._folder(name)) for name in (baseline, candidate))
+        first, second = (self._run(name).record for name in (baseline, candidate))
         from undertow.runs.compare import compare
         from undertow.runs.compare.comparison_report import findings
 
@@ -169,7 +173,7 @@ def _is_run(folder: Path) -> bool:
         there = [path for name in (MANIFEST, OBSERVATIONS, RESULTS, PRECISION) if (path := folder / name).exists()]
         # What is no file, such as a pipe, would be waited for.
         own = all(path.is_file() and _within(path, folder) for path in there)
-        return own and folder / MANIFEST in there and not folder.is_symlink() and showable(folder.name) == folder.name
+        return own and folder / MANIFEST in there and not folder.is_symlink() and is_encodable(folder.name)
     except OSError:
         return False  # this account may not look into it
 
@@ -179,43 +183,11 @@ def _within(path: Path, folder: Path) -> bool:
     return path.resolve().is_relative_to(folder.resolve())
 
 
-def _file_in(folder: Path, path: Path, most_bytes: int) -> bytes:
+def _file_in(folder: Path, path: Path, max_bytes: int) -> bytes:
     """The content of a run's file; b"" where there is none, or it is too large or elsewhere."""
-    if not _within(path, folder) or not path.is_file() or path.stat().st_size > most_bytes:
+    if not _within(path, folder) or not path.is_file() or path.stat().st_size > max_bytes:
         return b""
     return path.read_bytes()
-
-
-def _listed(folder: Path) -> RunListing | None:
-    """None where the manifest is corrupt or too large."""
-    try:
-        manifest = parse_json(read_file(folder / MANIFEST, MAX_MANIFEST_BYTES, "a manifest"))
-        audit, model, created = (showable(str(manifest.get(key, ""))) for key in ("audit", "model", "created"))
-        n_items = manifest.get("counts", {}).get("items")
-    except (UndertowError, ValueError, AttributeError):
-        return None  # `undertow report` says what is wrong with it; a list shows what can be opened
-    return RunListing(folder.name, audit, model, created, n_items if isinstance(n_items, int) else 0)
-
-
-def _record(folder: Path) -> Record:
-    """A run whose results pandas can hold: JSON can hold halves of surrogate pairs, and a run may be anybody's."""
-    record = read_record(folder)
-    results = [
-        replace(
-            one,
-            measure=showable(one.measure),
-            group={showable(key): showable(level) for key, level in one.group.items()},
-            unit=showable(one.unit),
-            note=showable(one.note),
-        )
-        for one in record.results
-    ]
-    return replace(record, results=results)
-
-
-def showable(text: str) -> str:
-    """The text without halves of surrogate pairs, which JSON can hold and no page can show."""
-    return text.encode("utf-8", "replace").decode()
 
 
 def moment(created: str) -> str:

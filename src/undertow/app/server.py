@@ -38,7 +38,7 @@ def check_gradio() -> None:
         raise UndertowError("the page needs Gradio, which is not installed; run pip install 'undertow[app]'")
 
 
-def serve(menu: Menu, runs: Path | None, host: str, port: int, opened: Callable[[str], None]) -> None:
+def serve(menu: Menu, runs: Path | None, host: str, port: int, announce: Callable[[str], None]) -> None:
     """Serve the Gradio page until it is interrupted.
 
     Args:
@@ -46,34 +46,14 @@ def serve(menu: Menu, runs: Path | None, host: str, port: int, opened: Callable[
         runs: a folder that holds run folders; None for none.
         host: where to serve.
         port: 0 for any that is free.
-        opened: given its address once it can be opened; the address holds the token.
+        announce: given its address once it can be opened; the address holds the token.
 
     Raises:
         UndertowError: Gradio is not installed, the folder of runs is not there, or the port cannot be used.
     """
     check_gradio()
-    with (
-        tempfile.TemporaryDirectory(prefix="undertow-app-") as folder,
-        redirect_stderr(PlainText(sys.stderr)),
-        suppress(KeyboardInterrupt),
-    ):
-        app_server(menu, runs, host, port, Path(folder)).run(opened)
-
-
-def serve_annotation(folder: Path, who: str, port: int, opened: Callable[[str], None]) -> None:
-    """Serve the annotation page of a run to this machine, until it is interrupted.
-
-    Args:
-        folder: of a finished run of `bias-rephrasing`.
-        who: the person who annotates.
-        port: to listen at; 0 for any that is free.
-        opened: as in `serve`.
-
-    Raises:
-        UndertowError: the folder holds no such run, its annotations are corrupt, or the name or the port cannot be used.
-    """
-    with suppress(KeyboardInterrupt):
-        annotation_server(folder, who, port).run(opened)
+    with tempfile.TemporaryDirectory(prefix="undertow-app-") as folder, redirect_stderr(PlainText(sys.stderr)):
+        app_server(menu, runs, host, port, Path(folder)).run(announce)
 
 
 def app_server(menu: Menu, runs: Path | None, host: str, port: int, files: Path) -> Server:
@@ -101,9 +81,18 @@ def app_server(menu: Menu, runs: Path | None, host: str, port: int, files: Path)
     return server
 
 
-def annotation_server(folder: Path, who: str, port: int) -> Server:
-    """The server of the annotation page alone, which needs no Gradio."""
-    book = Book(folder, who)
+def annotation_server(folder: Path, annotator: str, port: int) -> Server:
+    """The server of the annotation page of a run, for this machine; needs no Gradio.
+
+    Args:
+        folder: of a finished run of `bias-rephrasing`.
+        annotator: the person who annotates.
+        port: to listen at; 0 for any that is free.
+
+    Raises:
+        UndertowError: the folder holds no such run, its annotations are corrupt, or the name or the port cannot be used.
+    """
+    book = Book(folder, annotator)
     server = Server(LOOPBACK[0], port)
     app = FastAPI(docs_url=None, redoc_url=None, openapi_url=None)
     app.include_router(pages(book))
@@ -125,7 +114,17 @@ class Server:
 
     def __init__(self, host: str, port: int) -> None:
         self._host = host
-        self._socket = _bound(host, port)
+        self._socket = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET, socket.SOCK_STREAM)
+        try:
+            self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            self._socket.bind((host, port))
+            self._socket.listen(128)  # a visitor who comes before the server has started waits here
+        except (OSError, OverflowError) as error:
+            self._socket.close()
+            reason = error.strerror if isinstance(error, OSError) else error
+            raise UndertowError(
+                f"port {port} of {host} cannot be used ({reason}); name another with --port, or 0 for any that is free"
+            ) from error
         self.port = int(self._socket.getsockname()[1])
         self.access = AccessControl(self.port)
 
@@ -155,30 +154,15 @@ class Server:
             )
         )
 
-    def run(self, opened: Callable[[str], None]) -> None:
+    def run(self, announce: Callable[[str], None]) -> None:
         """Serve until `stop`, or until interrupted."""
-        with self._socket:
-            opened(self.address)
+        with self._socket, suppress(KeyboardInterrupt):
+            announce(self.address)
             self._server.run(sockets=[self._socket])
 
     def stop(self) -> None:
         """End `run`, from another thread."""
         self._server.should_exit = True
-
-
-def _bound(host: str, port: int) -> socket.socket:
-    bound = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET, socket.SOCK_STREAM)
-    try:
-        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        bound.bind((host, port))
-        bound.listen(128)  # a visitor who comes before the server has started waits here
-    except (OSError, OverflowError) as error:
-        bound.close()
-        reason = error.strerror if isinstance(error, OSError) else error
-        raise UndertowError(
-            f"port {port} of {host} cannot be used ({reason}); name another with --port, or 0 for any that is free"
-        ) from error
-    return bound
 
 
 class PlainText(io.TextIOBase):

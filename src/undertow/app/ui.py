@@ -29,7 +29,7 @@ from undertow.app.forms import (
     presets,
     read_form,
 )
-from undertow.app.run_browser import MAX_FIGURES, MAX_ROWS, RunBrowser, moment, showable
+from undertow.app.run_browser import MAX_FIGURES, MAX_ROWS, RunBrowser, moment
 from undertow.errors import UndertowError
 
 if TYPE_CHECKING:
@@ -136,7 +136,7 @@ class Page:
         """A button to download a table as CSV."""
         from undertow.runs.folder.storage import csv_of
 
-        return gr.DownloadButton(value=self.keep(name, showable(csv_of(table, "%.6g")).encode()), visible=True)
+        return gr.DownloadButton(value=self.keep(name, csv_of(table, "%.6g").encode()), visible=True)
 
     def halt(self, request: gr.Request) -> None:
         """Stop the work of a visitor who wants that, or who left."""
@@ -209,11 +209,11 @@ class _WorkPanel:
 
         def halt(request: gr.Request) -> Updates:
             self._page.halt(request)
-            return self.failed(StoppedError(_STOPPED), filled)
+            return self.show_error(StoppedError(_STOPPED), filled)
 
         buttons = [self.start, self.stop]
         started = self.start.click(
-            lambda: (gr.Button(interactive=False), gr.Button(interactive=True), _hidden(self.problem), _visible()),
+            lambda: (gr.Button(interactive=False), gr.Button(interactive=True), _hide(self.problem), _show()),
             None,
             [*buttons, self.problem, self.outcome],
             **_QUICK,
@@ -230,14 +230,14 @@ class _WorkPanel:
         self.stop.click(halt, None, [self.problem, self.outcome, *filled], **_QUICK)
         self.stop.click(None, None, None, cancels=[working], api_visibility="private")
 
-    def done(self, sentence: str) -> Updates:
+    def show_outcome(self, sentence: str) -> Updates:
         """Updates that show an outcome."""
-        return {self.problem: _hidden(self.problem), self.outcome: _visible(sentence)}
+        return {self.problem: _hide(self.problem), self.outcome: _show(sentence)}
 
-    def failed(self, error: UndertowError, filled: list[Any]) -> Updates:
+    def show_error(self, error: UndertowError, filled: list[Any]) -> Updates:
         """Updates that show an error and hide the previous outcome."""
         outcome = gr.Textbox(self._empty, visible=bool(self._empty))
-        return {self.problem: _visible(str(error)), self.outcome: outcome, **{one: _hidden(one) for one in filled}}
+        return {self.problem: _show(str(error)), self.outcome: outcome, **{one: _hide(one) for one in filled}}
 
 
 class _AskTab:
@@ -251,13 +251,13 @@ class _AskTab:
             examples = [gr.Button(f"Example: {one.title.lower()}", size="sm", min_width=90) for one in self._presets]
         with gr.Row(equal_height=False):
             with gr.Column(scale=2, min_width=300):
-                self._build_form(*self._filled(self._presets[0]))
+                self._build_form(*self._preset_fields(self._presets[0]))
             with gr.Column(scale=3, min_width=300):
                 self._build_answer()
         chosen = [self.sentence, self.preset, self.values, self.placeholder]
         for button, one in zip(examples, self._presets, strict=True):
-            button.click(lambda one=one: self._filled(one), None, chosen, **_QUICK)
-        self.preset.input(self._listed, [self.preset], [self.values], **_QUICK)
+            button.click(lambda one=one: self._preset_fields(one), None, chosen, **_QUICK)
+        self.preset.input(self._preset_values, [self.preset], [self.values], **_QUICK)
         self.values.input(lambda: _OWN, None, [self.preset], **_QUICK)
         fields = [self.sentence, self.values, self.placeholder, self.model, self.other]
         self._rest = [self.notes, self.sample, *self.figures, self.table, self.download, self.scores]
@@ -313,11 +313,10 @@ class _AskTab:
         self.table = _table(label)
         self.download = gr.DownloadButton("Download the table (CSV)", visible=False)
 
-    def _filled(self, one: Preset) -> tuple[str, str, str, str]:
-        sentence = one.drift if self._audit == DRIFT else one.specification
-        return sentence, one.title, ", ".join(one.values), one.placeholder
+    def _preset_fields(self, one: Preset) -> tuple[str, str, str, str]:
+        return one.sentence, one.title, ", ".join(one.values), one.placeholder
 
-    def _listed(self, title: object) -> Any:
+    def _preset_values(self, title: object) -> Any:
         return next((", ".join(one.values) for one in self._presets if one.title == title), gr.skip())
 
     def answer(
@@ -329,27 +328,27 @@ class _AskTab:
         """The answer to the form: the sample at once, then the reply or what is to be corrected."""
         try:
             question = read_form(Form.of(fields), self._page.menu, self._audit)
-            yield {self.sample: _visible(question.sample())}
+            yield {self.sample: _show(question.sample())}
             job = partial(self._page.reply, question, self._audit)
-            yield self._replied(self._page.work(request, progress, job))
+            yield self._show_reply(self._page.work(request, progress, job))
         except UndertowError as error:
-            yield self._panel.failed(error, self._rest)
+            yield self._panel.show_error(error, self._rest)
 
-    def _replied(self, reply: ModelReply) -> Updates:
+    def _show_reply(self, reply: ModelReply) -> Updates:
         from undertow.app.probability_curve import drawings
         from undertow.report.style import png_bytes
 
         updates = {
-            **self._panel.done(reply.sentence),
-            self.notes: _visible("\n".join(reply.notes)),
-            self.table: _filled_table(reply.table),
+            **self._panel.show_outcome(reply.sentence),
+            self.notes: _show("\n".join(reply.notes)),
+            self.table: _show_table(reply.table),
             self.download: self._page.download(f"undertow-{self._audit}.csv", reply.table),
         }
         for figure, drawing in zip(self.figures, drawings(reply.curves, reply.labels), strict=True):
             path = self._page.keep("figure.png", png_bytes(drawing))
             updates[figure] = gr.Image(path, alt_text=drawing.alt, visible=True)
         if reply.scores is not None:
-            updates[self.scores] = _filled_table(reply.scores.round(3), column_widths=["36%", "20%", "22%", "22%"])
+            updates[self.scores] = _show_table(reply.scores.round(3), column_widths=["36%", "20%", "22%", "22%"])
         return updates
 
 
@@ -395,7 +394,7 @@ class _RunsTab:
         """Refresh the list of runs."""
         problem = "There are no runs to show. Make one with undertow run, or start this page with --runs FOLDER."
         try:
-            listed = self._page.run_browser.listed()
+            listed = self._page.run_browser.list_runs()
         except UndertowError as error:
             listed, problem = [], str(error)
         names = [one.name for one in listed]
@@ -414,15 +413,15 @@ class _RunsTab:
         try:
             run = self._page.run_browser.show(name)
         except UndertowError as error:
-            return {self.problem: _visible(str(error))}
+            return {self.problem: _show(str(error))}
         more = [f"The first {MAX_ROWS} of {len(run.results)} results are shown."] if len(run.results) > MAX_ROWS else []
         updates = {
-            self.problem: _hidden(self.problem),
-            self.about: _visible("\n".join([*run.about, *more])),
-            self.findings: _visible("\n\n".join(run.findings) or "This audit states no findings."),
-            self.results: _filled_table(run.results),
+            self.problem: _hide(self.problem),
+            self.about: _show("\n".join([*run.about, *more])),
+            self.findings: _show("\n\n".join(run.findings) or "This audit states no findings."),
+            self.results: _show_table(run.results),
             self.table: self._page.download("results.csv", run.results),
-            **{one: _hidden(one) for one in (*self.figures, self.report)},
+            **{one: _hide(one) for one in (*self.figures, self.report)},
         }
         if run.report:
             updates[self.report] = gr.DownloadButton(value=self._page.keep("report.html", run.report), visible=True)
@@ -445,9 +444,9 @@ class _RunsTab:
                 request, progress, lambda step: runs.compare(baseline, candidate, step("Comparing"))
             )
         except UndertowError as error:
-            return self._panel.failed(error, [self.differences, self.saved])
+            return self._panel.show_error(error, [self.differences, self.saved])
         saved = self._page.download("differences.csv", table)
-        return {**self._panel.done(said), self.differences: _filled_table(table), self.saved: saved}
+        return {**self._panel.show_outcome(said), self.differences: _show_table(table), self.saved: saved}
 
 
 def _field(label: str, value: str, most_chars: int, info: str, **more: Any) -> Any:
@@ -463,12 +462,12 @@ def _problem() -> Any:
     return _text("This did not work", lines=2, elem_classes="undertow-problem")
 
 
-def _visible(*text: str) -> Any:
+def _show(*text: str) -> Any:
     """A visible text box, with a text or the one that it has."""
-    return gr.Textbox(*map(showable, text), visible=True)
+    return gr.Textbox(*text, visible=True)
 
 
-def _hidden(component: Any) -> Any:
+def _hide(component: Any) -> Any:
     return type(component)(visible=False)
 
 
@@ -481,10 +480,10 @@ def _table(label: str, **more: Any) -> Any:
     return gr.Dataframe(label=label, interactive=False, buttons=[], **{"visible": False, "max_height": 360, **more})
 
 
-def _filled_table(table: pd.DataFrame, **more: Any) -> Any:
+def _show_table(table: pd.DataFrame, **more: Any) -> Any:
     """A table as cells of text: whatever stands in one is shown as it is."""
     from undertow.app.model_reply import cells_of
 
-    headers = [showable(str(name)) for name in table.columns]
+    headers = [str(name) for name in table.columns]
     cells = cells_of(table.head(MAX_ROWS))
     return gr.Dataframe(cells, headers=headers, datatype="str", column_count=len(headers), visible=True, **more)

@@ -69,8 +69,6 @@ MAX_CELLS, MAX_LINE_CELLS = 50_000_000, 10_000_000
 """Of a Parquet file, and of one of lines, which take longer to parse."""
 MAX_COLUMNS, MAX_LINES, MAX_ROW_CHARS = 10_000, 5_000_000, 2**20
 """Of a table; the signs of a row are counted before it is split into cells."""
-NUMBER_BYTES = 32
-"""What a number takes as text."""
 _BLOCK_CELLS, _BLOCK_ROWS = 2**20, 2**16
 """Kept as Python texts until they are packed."""
 MAX_NAMED = 8
@@ -230,7 +228,7 @@ def _read_parquet(path: Path) -> Table:
                 )
 
     try:
-        table = read_parquet(path, MAX_CELLS, MAX_BYTES, check, cell_bytes=NUMBER_BYTES)
+        table = read_parquet(path, MAX_CELLS, MAX_BYTES, check)
         names = [name for name in table.column_names if not _PANDAS_INDEX.fullmatch(name)]
         cells = _frame({name: [_as_text(chunk) for chunk in table[name].chunks] for name in names}, table.num_rows)
     except TooLargeError as error:

@@ -80,7 +80,7 @@ def _names(given: str) -> list[str]:
 def annotate(
     run: Annotated[Path, typer.Argument(help="A run folder of bias-rephrasing.")],
     *,
-    who: Annotated[str, typer.Option(help="Who annotates; the name of the account if not given.")] = "",
+    annotator: Annotated[str, typer.Option(help="Who annotates; the name of the account if not given.")] = "",
     port: Annotated[int, typer.Option(help="Port of this machine to serve the page on; 0 for a free one.")] = 0,
     summary: Annotated[
         bool, typer.Option("--summary", help="Print what was annotated so far, and serve nothing.")
@@ -100,7 +100,7 @@ def annotate(
         return
     if as_json:
         raise UndertowError("--json goes with --summary; leave it out to annotate")
-    server.serve_annotation(run, who or _account(), port, lambda url: echo(f"Open {url} (Ctrl-C ends it)"))
+    server.annotation_server(run, annotator or _account(), port).run(lambda url: echo(f"Open {url} (Ctrl-C ends it)"))
     echo(f"Annotations: {(run / annotation.ANNOTATIONS).resolve()}")
 
 
@@ -108,4 +108,4 @@ def _account() -> str:
     try:
         return getpass.getuser()
     except (KeyError, OSError, ImportError) as error:
-        raise UndertowError("this account has no name; say who annotates with --who NAME") from error
+        raise UndertowError("this account has no name; say who annotates with --annotator NAME") from error

@@ -103,7 +103,7 @@ def simulate(  # noqa: PLR0913 - one parameter for each option
     graph: Annotated[
         bool,
         typer.Option(
-            "--graph",
+            "--show-graph",
             help="Print the graph that the equations imply, as `undertow graph` reads it, and simulate nothing.",
         ),
     ] = False,
@@ -113,7 +113,7 @@ def simulate(  # noqa: PLR0913 - one parameter for each option
 ) -> None:
     """Simulate selection bias. Draws people from equations and correlates variables before and after selection."""
     if graph and out is not None:
-        raise UndertowError(f"--graph simulates nothing, so --out {out} would be empty; leave one of them out")
+        raise UndertowError(f"--show-graph simulates nothing, so --out {out} would be empty; leave one of them out")
     models, changed = _models(file), _settings(settings or [])
     for model in models.values():
         _check_settings(model, changed)

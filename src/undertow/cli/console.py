@@ -250,7 +250,7 @@ def print_run(run: Run, *, as_json: bool, with_counts: bool = True) -> None:
 
 
 def _print_run(run: Run, *, as_json: bool, with_counts: bool) -> None:
-    from undertow.report.formatting import reading_caveats
+    from undertow.report.formatting import sanity_check_caveats
 
     causal_assumptions = run.causal_assumptions
     if as_json:
@@ -270,7 +270,7 @@ def _print_run(run: Run, *, as_json: bool, with_counts: bool) -> None:
             f"Scored {counts['items']:,} items ({counts['computed']:,} of {counts['queries']:,} queries computed now, "
             f"{counts['missing']:,} missing)."
         )
-    notes = reading_caveats(run.manifest)
+    notes = sanity_check_caveats(run.manifest)
     notes += [one_line(note) for note in run.manifest["design"].get("w_notes", ())]
     notes += [note for note in run.manifest.get("notes", ()) if NOT_SEEN in note]
     for line in (

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
 
 from undertow import models
 from undertow.errors import UndertowError
@@ -73,12 +72,6 @@ class EngineChoice:
         if self.name != RAY:
             return nullcontext()
         return Cluster(self.address, self.workers, device != "cpu", versions=versions_that_answer)
-
-    @property
-    def options(self) -> dict[str, Any]:
-        """Options that differ from their defaults, by their names on the command line and in Python."""
-        given = {"engine": self.name, "ray_address": self.address, "workers": self.workers}
-        return {name: value for name, value in given.items() if value not in (LOCAL, "", 0)}
 
 
 def engine_of(cluster: Cluster | None, request: ModelRequest, handle: ModelHandle) -> Engine:

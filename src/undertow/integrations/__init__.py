@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import shlex
 import shutil
 from collections.abc import Mapping
 from dataclasses import asdict, fields
@@ -13,11 +12,12 @@ from typing import Any, cast
 
 from undertow import audits, data
 from undertow._folders import DRAFT_PREFIX, draft_folder, lock_folder
-from undertow.audits.base import EXACT, Sampling
+from undertow.audits.base import EXACT
 from undertow.data.text_files import closest
 from undertow.errors import UndertowError
 from undertow.integrations.export_format import Exported, ExportedFiles, ExportRequest, Format
-from undertow.runs.pipeline import RunConfig, resolve_config
+from undertow.runs.config import RunConfig
+from undertow.runs.folder.provenance import command_line
 from undertow.types import CHOICE, as_json, query_kind
 
 __all__ = ["Exported", "export", "export_request", "load", "names"]
@@ -78,7 +78,7 @@ def export(  # noqa: PLR0913 - a keyword for each choice a user has
     """
     chosen, folder = load(format), Path(out)
     _check_place(folder, overwrite=overwrite)
-    request = export_request(chosen, format, RunConfig(audit, options, "", seed, limit), folder)
+    request = export_request(chosen, format, RunConfig(audit=audit, options=options, seed=seed, limit=limit), folder)
     written = _write(chosen, format, request, folder, overwrite=overwrite)
     return Exported(folder, format, audit, written.names, len(request.items), written.next_steps)
 
@@ -89,7 +89,7 @@ def export_request(chosen: Format, format_name: str, job: RunConfig, folder: Pat
     Raises:
         UndertowError: an option is wrong, or the format cannot hold the audit's items.
     """
-    audit, settings, protocol = resolve_config(job)
+    audit, settings, protocol = job.resolve()
     if hasattr(audit, "max_items"):
         raise UndertowError(
             f"{job.audit} chooses later queries by the answers to earlier ones, so it cannot be exported; "
@@ -103,7 +103,7 @@ def export_request(chosen: Format, format_name: str, job: RunConfig, folder: Pat
         )
     given = changed(settings)
     settings = getattr(audit, "adapt_settings", lambda given, _: given)(settings, dict.fromkeys(chosen.HOLDS, (EXACT,)))
-    items = next(audit.items(settings, Sampling(job.limit, job.seed)))
+    items = next(audit.items(settings, job.sampling))
     kinds = dict.fromkeys(query_kind(item.query) for item in items)
     strange = [kind for kind in kinds if kind not in chosen.HOLDS]
     if strange:
@@ -138,12 +138,8 @@ def changed(settings: Any) -> dict[str, Any]:
 
 
 def _command(format_name: str, job: RunConfig, given: Mapping[str, Any], folder: Path) -> str:
-    flags = {**{name: value for name, value in (("seed", job.seed), ("limit", job.limit)) if value}, **given}
-    parts = ["undertow", "export", format_name, job.audit]
-    for name, value in flags.items():
-        option = name.replace("_", "-")
-        parts += [f"--{'' if value else 'no-'}{option}"] if isinstance(value, bool) else [f"--{option}", str(value)]
-    return shlex.join([*parts, "--out", str(folder)])
+    common = {name: value for name, value in (("seed", job.seed), ("limit", job.limit)) if value}
+    return command_line(["export", format_name, job.audit], {**common, **given, "out": folder})
 
 
 def _check_place(folder: Path, *, overwrite: bool) -> None:

@@ -19,13 +19,13 @@ from typing import Any
 
 from undertow import audits, data
 from undertow._files import file_size, read_file
-from undertow.audits.base import EXACT, Observations, Sampling
+from undertow.audits.base import EXACT, Observations
 from undertow.errors import UndertowError
 from undertow.integrations.export_format import AnswerLog, named_files
 from undertow.integrations.item_codec import COLUMN, CarriedItem, Origin, read_carried
 from undertow.integrations.lm_eval import CHOICES, CONTEXT, context_and_choices
+from undertow.runs.config import RunConfig
 from undertow.runs.folder.storage import MANIFEST
-from undertow.runs.pipeline import RunConfig, resolve_config
 from undertow.types import LIKELIHOOD, Answer, ClozeQuery, Item, Scores
 
 SAMPLES = "samples_*.jsonl"
@@ -344,8 +344,9 @@ def _known(origin: Origin) -> Sequence[Item]:
     if options.get("challenge", "") not in ("", *data.names(), *OWN) or named_files(options):
         return ()
     try:
-        audit, settings, _ = resolve_config(RunConfig(origin.audit, options, "", origin.seed, origin.limit))
-        items = next(audit.items(settings, Sampling(origin.limit, origin.seed)))
+        config = RunConfig(audit=origin.audit, options=options, seed=origin.seed, limit=origin.limit)
+        audit, settings, _ = config.resolve()
+        items = next(audit.items(settings, config.sampling))
     except UndertowError:
         return ()
     return items if data.challenge_digest(items) == origin.challenge_sha256 else ()

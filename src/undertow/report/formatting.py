@@ -31,7 +31,7 @@ NOTES = (
 """What every audit of this kind rests on, and what it does not show; an audit adds what is its own."""
 
 
-def reading_caveats(manifest: Mapping[str, Any]) -> list[str]:
+def sanity_check_caveats(manifest: Mapping[str, Any]) -> list[str]:
     """A sentence for each model of a run that errs where a sentence decides its answer; none where they were not asked."""
     caveats = []
     for model, counts in manifest.get("sanity_check", {}).items():

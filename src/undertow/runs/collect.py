@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import cache
 from typing import Any
 
 import numpy as np
 
-from undertow import audits, models
-from undertow.audits.base import Audit, ItemBatches, Observations, Sampling
+from undertow import models
+from undertow.audits.base import Audit, ItemBatches, Observations
 from undertow.data import challenge_digest, list_text
 from undertow.errors import UndertowError
 from undertow.inference.answer_cache import AnswerCache
-from undertow.inference.engines import engine_of
-from undertow.inference.ray_engine import Cluster
 from undertow.inference.runner import Engine, Progress, RunnerResult, check_capabilities, run_queries
 from undertow.inference.sanity_check import (
     N_SHORT,
@@ -27,13 +25,12 @@ from undertow.inference.sanity_check import (
     query_decided_sentences,
 )
 from undertow.models.base import ModelHandle, ModelRequest
-from undertow.runs import dtype_check
-from undertow.runs.config import RunConfig, resolve_config
+from undertow.runs.config import RunConfig
 from undertow.runs.folder.model_info import Facts, checkpoint
 from undertow.types import Item, Query, Scores, digest, query_digest
 
 NOT_JUDGED = ("replay", "toy")
-"""Families whose reading shows nothing: they have the answers of a finished run, or planted ones."""
+"""Families without a sanity check: they have the answers of a finished run, or planted ones."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +38,7 @@ class ModelUnderTest:
     """One model of a run, before it is queried.
 
     Attributes:
+        request: the request for the model.
         handle: the model.
         settings: the audit's settings, adapted to the model.
         batches: generator of the audit's batches of items, after the first.
@@ -49,6 +47,7 @@ class ModelUnderTest:
         controls: further items that enter no measure.
     """
 
+    request: ModelRequest
     handle: ModelHandle
     settings: Any
     batches: ItemBatches
@@ -57,94 +56,66 @@ class ModelUnderTest:
     controls: Sequence[Item] = ()
 
     @classmethod
-    def from_request(cls, job: RunConfig, request: ModelRequest) -> ModelUnderTest:
-        """Find the model and what it will be asked; refuse what it cannot be asked."""
-        audit, settings, protocol = resolve_config(job)
+    def from_request(cls, config: RunConfig, request: ModelRequest) -> ModelUnderTest:
+        """Find the model and its items; refuse those that it does not support."""
+        audit, settings, protocol = config.resolve()
         handle = models.resolve(request)
         settings = getattr(audit, "adapt_settings", lambda given, _: given)(settings, handle.capabilities)
-        sampling = Sampling(job.limit, job.seed)
-        batches = audit.items(settings, sampling)
+        batches = audit.items(settings, config.sampling)
         first = next(batches)
         check_capabilities(handle, [item.query for item in first], protocol)
         design = {**audit.design(settings), "protocol": protocol}
         if hasattr(audit, "limitations"):
-            limitations = audit.limitations(settings, sampling)
+            limitations = audit.limitations(settings, config.sampling)
             design["w_notes"] = [*design.get("w_notes", []), *limitations]
             design |= {"limitations": limitations} if limitations else {}
         controls = audit.controls(settings) if hasattr(audit, "controls") else ()
-        return cls(handle, settings, batches, first, design, controls)
-
-    @property
-    def decided(self) -> list[Item]:
-        """The five decided sentences, where the word groups are English pronouns and the model may read."""
-        can_judge = are_english_pronouns(self.design.get("words", {})) and self.handle.identity.family not in NOT_JUDGED
-        return decided_items(self.handle, N_SHORT) if can_judge else []
+        return cls(request, handle, settings, batches, first, design, controls)
 
     @property
     def lists(self) -> list[str]:
-        """A line on each W list that is asked: its size, its ends, its order and its scale."""
-        values: dict[str, list[str]] = {}
+        """A line on each W list of the items: its size, its ends, its order and its scale."""
+        values: dict[str, dict[str, None]] = {}
         for item in self.first:
             if "w_name" in item.factors:
-                values.setdefault(str(item.factors["w_name"]), []).append(str(item.factors["w"]))
-        return [
-            list_text(name, list(dict.fromkeys(values[name])), covariate)
-            for name, covariate in self.design.get("covariates", {}).items()
-            if name in values
-        ]
+                values.setdefault(str(item.factors["w_name"]), {})[str(item.factors["w"])] = None
+        covariates = self.design.get("covariates", {})
+        return [list_text(name, list(values[name]), one) for name, one in covariates.items() if name in values]
 
-    def key(self, job: RunConfig) -> str:
+    def key(self, audit: str) -> str:
         """Equal for equal questions to the same model."""
         protocol = str(self.design["protocol"])
-        return digest([job.audit, self.handle.identity.key(protocol), challenge_digest(self.first), self.design])
+        return digest([audit, self.handle.identity.key(protocol), challenge_digest(self.first), self.design])
 
-    def reduced_run(
-        self, job: RunConfig, request: ModelRequest, answered: AuditResponses, observations: Observations
-    ) -> dtype_check.ReducedRun:
-        """The model with its answers, and how it is asked once more from the start."""
-        audit, settings, sampling = audits.load(job.audit), self.settings, Sampling(job.limit, job.seed)
-        return dtype_check.ReducedRun(
-            request=request,
-            identity=self.handle.identity,
-            facts=answered.facts,
-            batches=lambda: audit.items(settings, sampling),
-            design=self.design,
-            items=answered.items,
-            answers=answered.scores.answers,
-            observations=observations,
-        )
+    def max_items(self, config: RunConfig, audit: Audit) -> list[Item]:
+        """The most items that the model may get: later batches depend on answers, and the audit's `max_items` bounds them."""
+        if not hasattr(audit, "max_items"):
+            return self.first
+        items: list[Item] = audit.max_items(self.settings, config.sampling)
+        return items
 
 
-def models_under_test(job: RunConfig, requests: Sequence[ModelRequest]) -> tuple[list[ModelUnderTest], list[str]]:
-    """The models and their keys.
+def models_under_test(config: RunConfig) -> tuple[list[ModelUnderTest], str]:
+    """The models of a run, and the key of what they are asked.
 
     Raises:
         UndertowError: two names resolve to one model, or no model of the run takes an option.
     """
-    subjects = [ModelUnderTest.from_request(job, request) for request in requests]
-    keys = [subject.key(job) for subject in subjects]
+    subjects = [ModelUnderTest.from_request(config, request) for request in config.requests()]
+    keys = [subject.key(config.audit) for subject in subjects]
     names = [subject.handle.identity.name for subject in subjects]
     for at, key in enumerate(keys):
         if key in keys[:at]:
             raise UndertowError(f"{names[keys.index(key)]} and {names[at]} are one model; name it once")
     families = {subject.handle.identity.family for subject in subjects}
-    for name in requests[0].settings:
+    for name in config.model_options:
         supported = models.families_with_setting(name)
         if not families & set(supported):
             raise UndertowError(
                 f"--{name.replace('_', '-')} is for models of the family {' or '.join(supported)}, and none of {', '.join(names)} is; "
                 "leave it out, or check the names"
             )
-    return subjects, keys
-
-
-def max_items(job: RunConfig, subject: ModelUnderTest) -> list[Item]:
-    """The most items that a model may get: later batches depend on answers, and the audit's `max_items` bounds them."""
-    audit = audits.load(job.audit)
-    if not hasattr(audit, "max_items"):
-        return subject.first
-    items: list[Item] = audit.max_items(subject.settings, Sampling(job.limit, job.seed))
-    return items
+    return subjects, keys[0] if len(keys) == 1 else digest(keys)
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,18 +136,18 @@ class AuditResponses:
 
     @property
     def scores(self) -> Scores:
-        """Those of all rounds, in the order of the items."""
+        """Those of all batches, in the order of the items."""
         answers = tuple(answer for result in self.results for answer in result.scores.answers)
         return Scores(answers, self.results[0].scores.scoring_method) if self.results else Scores(answers)
 
     @property
     def counts(self) -> dict[str, int]:
-        """How many items, distinct queries, computed now, tokens, missing, and lost."""
+        """Numbers of items, distinct queries, answers computed now, tokens, missing and lost answers, and controls."""
         return {
             "items": len(self.items),
             "queries": self.results[0].n_distinct
             if len(self.results) == 1
-            else len({query_digest(item.query) for item in self.items}),  # a later round may ask what was asked before
+            else len({query_digest(item.query) for item in self.items}),  # a later batch may repeat a query
             "computed": sum(result.n_computed for result in self.results),
             "tokens": sum(result.n_tokens for result in self.results),
             "missing": sum(bool(reason) for reason in self.scores.missing_reasons),
@@ -186,53 +157,83 @@ class AuditResponses:
 
     @property
     def facts(self) -> dict[str, str | float]:
-        """What the model tells of itself."""
-        return {name: fact for result in self.results for name, fact in result.facts.items() if fact}
+        """Facts that the model gives about itself."""
+        return {key: fact for result in self.results for key, fact in result.facts.items() if fact}
 
-    @property
-    def notes(self) -> list[str]:
-        """What a reader should know of the answers, each once."""
-        return list(dict.fromkeys(note for result in self.results for note in result.notes))
+    def manifest_entry(self, subject: ModelUnderTest, model_info: Mapping[str, Facts]) -> dict[str, Any]:
+        """The manifest's entry of the model."""
+        name, scoring_method = subject.request.name, self.scores.scoring_method
+        return {
+            "name": name,
+            # A model that supports several scoring methods may have been scored by prompts only.
+            "identity": asdict(subject.handle.identity) | {"scoring_method": scoring_method},
+            "settings": asdict(subject.settings),
+            "facts": {**self.facts, **checkpoint(name), **model_info.get(name, {})},
+            "scoring_method": scoring_method,
+            "counts": self.counts,
+            "notes": list(dict.fromkeys(note for result in self.results for note in result.notes)),
+            "challenge_sha256": challenge_digest(self.items),
+            **({"sanity_check": self.sanity_check.counted()} if self.sanity_check else {}),
+            "seconds": sum(result.seconds for result in self.results),
+        }
 
-    @property
-    def seconds(self) -> float:
-        """What asking took."""
-        return sum(result.seconds for result in self.results)
 
-
-def query_model(
-    subject: ModelUnderTest, store: AnswerCache, protocol: str, progress: Progress, *, engine: Engine
-) -> AuditResponses:
+def query_model(subject: ModelUnderTest, store: AnswerCache, progress: Progress, *, engine: Engine) -> AuditResponses:
     """Query a model with all batches and controls, through the answer cache.
 
     Controls come last, and only for a model that gives the probability of other words.
     """
-    handle = replace(subject.handle, open=cache(subject.handle.open))  # once for all rounds
-    answered = _query_batches(
-        subject.first,
-        subject.batches,
-        lambda queries: run_queries(handle, queries, store, protocol, progress, engine=engine),
-    )
-    if subject.decided:
-        result = query_decided_sentences(handle, subject.decided, store, _silent, engine=engine)
-        answered = replace(answered, sanity_check=judge(subject.decided, result.scores.answers))
-    if not subject.controls or np.isnan(answered.scores.other_prob).all():
-        return answered
-    queries = [item.query for item in subject.controls]
-    result = run_queries(handle, queries, store, protocol, _silent, engine=engine)
-    return replace(answered, controls=(subject.controls, result.scores))
+    protocol = str(subject.design["protocol"])
+    handle = replace(subject.handle, open=cache(subject.handle.open))  # once for all batches
+
+    def run_all(queries: list[Query], shown: Progress = _silent) -> RunnerResult:
+        return run_queries(handle, queries, store, protocol, shown, engine=engine)
+
+    responses, items = AuditResponses([], []), subject.first
+    while items:
+        responses.items.extend(items)
+        responses.results.append(run_all([item.query for item in items], progress))
+        try:
+            items = subject.batches.send(responses.results[-1].scores)
+        except StopIteration:
+            break
+    if are_english_pronouns(subject.design.get("words", {})) and handle.identity.family not in NOT_JUDGED:
+        decided = decided_items(handle, N_SHORT)
+        if decided:
+            result = query_decided_sentences(handle, decided, store, _silent, engine=engine)
+            responses = replace(responses, sanity_check=judge(decided, result.scores.answers))
+    if not subject.controls or np.isnan(responses.scores.other_prob).all():
+        return responses
+    scores = run_all([item.query for item in subject.controls]).scores
+    return replace(responses, controls=(subject.controls, scores))
 
 
 def _silent(done: int, total: int) -> None:
     """No progress is shown."""
 
 
-def observe(audit: Audit, subject: ModelUnderTest, answered: AuditResponses, model: str) -> Observations:
+@dataclass(frozen=True, slots=True)
+class ModelRun:
+    """One model of a run with its answers.
+
+    Attributes:
+        subject: the model.
+        responses: its answers.
+        observations: the audit's table of them.
+    """
+
+    subject: ModelUnderTest
+    responses: AuditResponses
+    observations: Observations
+
+
+def observe(audit: Audit, subject: ModelUnderTest, responses: AuditResponses) -> ModelRun:
     """The observations of a model; `design["controls"]` has the answers to its controls."""
-    observations: Observations = audit.observe(subject.design, answered.items, answered.scores, model)
-    items, scores = answered.controls
+    model = subject.request.name
+    observations: Observations = audit.observe(subject.design, responses.items, responses.scores, model)
+    items, scores = responses.controls
     if not items:
-        return observations
+        return ModelRun(subject, responses, observations)
     rows = audit.observe(subject.design, items, scores, model).frame
     controls = [
         {
@@ -245,87 +246,30 @@ def observe(audit: Audit, subject: ModelUnderTest, answered: AuditResponses, mod
             rows["prompt"], rows["text"], map(float, rows["other_words"]), rows["missing_reason"], strict=True
         )
     ]
-    return replace(observations, design={**observations.design, "controls": {model: controls}})
-
-
-def _query_batches(
-    items: list[Item], batches: ItemBatches, run_all: Callable[[list[Query]], RunnerResult]
-) -> AuditResponses:
-    answered = AuditResponses([], [])
-    while items:
-        result = run_all([item.query for item in items])
-        answered.items.extend(items)
-        answered.results.append(result)
-        try:
-            items = batches.send(result.scores)
-        except StopIteration:
-            break
-    return answered
-
-
-@dataclass(frozen=True, slots=True)
-class Float32Scorer:
-    """Query the model of a request in another precision, on the engine of the run."""
-
-    request: ModelRequest
-    cluster: Cluster | None
-    store: AnswerCache
-    protocol: str
-    progress: Progress
-
-    def __call__(self, handle: ModelHandle, queries: list[Query]) -> Scores:
-        """The answers of the model as it was found, in that precision."""
-        engine = engine_of(self.cluster, self.request, handle)
-        return run_queries(handle, queries, self.store, self.protocol, self.progress, engine=engine).scores
+    design = {**observations.design, "controls": {model: controls}}
+    return ModelRun(subject, responses, replace(observations, design=design))
 
 
 BY_MODEL = ("controls", "tokens_of_word")
-"""What a design tells of each model by its name, where it is told at all."""
-
-
-def model_manifest(
-    name: str, subject: ModelUnderTest, answered: AuditResponses, said: Mapping[str, Facts]
-) -> dict[str, Any]:
-    """The manifest's entry of one model."""
-    return {
-        "name": name,
-        # A model that has other ways too may have been asked by prompts only.
-        "identity": asdict(subject.handle.identity) | {"scoring_method": answered.scores.scoring_method},
-        "settings": asdict(subject.settings),
-        "facts": {**answered.facts, **checkpoint(name), **said.get(name, {})},
-        "scoring_method": answered.scores.scoring_method,
-        "counts": answered.counts,
-        "notes": answered.notes,
-        "challenge_sha256": challenge_digest(answered.items),
-        **({"sanity_check": answered.sanity_check.to_manifest()} if answered.sanity_check else {}),
-        "seconds": answered.seconds,
-    }
-
-
-def notes_of(parts: Sequence[Mapping[str, Any]]) -> list[str]:
-    """The notes on all models, each with its name where there are several."""
-    if len(parts) == 1:
-        return list(parts[0]["notes"])
-    return [f"{part['name']}: {note}" for part in parts for note in part["notes"]]
-
-
-def unused_model_info(said: Mapping[str, Facts], names: Sequence[str]) -> list[str]:
-    """Notes on names in a model-info file that no model of the run has, such as misspelled ones."""
-    strange = [name for name in said if name not in names]
-    return [f"the model-info file names {', '.join(strange)}, which is not in this run"] if strange else []
+"""Entries of a design that have a table for each model."""
 
 
 def merge_observations(parts_observed: Sequence[Observations], parts: Sequence[Mapping[str, Any]]) -> Observations:
     """Concatenate the tables of several models, and merge their designs."""
-    design = dict(parts_observed[0].design)
+    designs = [one.design for one in parts_observed]
+    design = dict(designs[0])
     for name in ("words", "prompts"):
-        design[name] = _joined([one.design.get(name, {}) for one in parts_observed])
+        entries = [(key, entry) for one in designs for key, entry in one.get(name, {}).items()]
+        joined: dict[str, Any] = {}
+        for key, entry in entries:
+            joined[key] = list(dict.fromkeys([*joined.get(key, []), *entry])) if isinstance(entry, list) else entry
+        design[name] = joined
     for name in BY_MODEL:
-        facts_by_model = {model: facts for one in parts_observed for model, facts in one.design.get(name, {}).items()}
-        design |= {name: facts_by_model} if facts_by_model else {}
+        by_model = {model: facts for one in designs for model, facts in one.get(name, {}).items()}
+        design |= {name: by_model} if by_model else {}
     for name in ("w_notes", "limitations"):
-        if any(name in one.design for one in parts_observed):
-            design[name] = list(dict.fromkeys(note for one in parts_observed for note in one.design.get(name, [])))
+        if any(name in one for one in designs):
+            design[name] = list(dict.fromkeys(note for one in designs for note in one.get(name, [])))
     design["models"] = {part["name"]: part["facts"] for part in parts}
     design["scoring_methods"] = {part["name"]: part["scoring_method"] for part in parts}
     if len(parts_observed) == 1:
@@ -336,15 +280,3 @@ def merge_observations(parts_observed: Sequence[Observations], parts: Sequence[M
     if "answer" in frame:
         frame["answer"] = frame["answer"].fillna("")
     return Observations(frame, design)
-
-
-def _joined(tables: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Entries of several tables; lists of one name put together, each word once."""
-    joined: dict[str, Any] = {}
-    for table in tables:
-        for name, entry in table.items():
-            if isinstance(entry, list):
-                joined[name] = list(dict.fromkeys([*joined.get(name, []), *entry]))
-            else:
-                joined[name] = entry
-    return joined

@@ -1,133 +1,166 @@
-"""The configuration of a run, checked: an audit with its options, the models, and the run folder."""
+"""The configuration of a run: an audit with its options, the models, and where they run."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
 from undertow import audits, models
-from undertow.audits.base import Audit
+from undertow.audits.base import Audit, Sampling
 from undertow.data.text_files import closest
 from undertow.errors import UndertowError
+from undertow.inference.engines import LOCAL, EngineChoice
 from undertow.models.base import FLOAT32, ModelRequest
 from undertow.runs.folder.model_info import expand_patterns
+from undertow.runs.folder.provenance import command_line, python_call
 from undertow.types import digest
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RunConfig:
-    """The configuration of a run, without its models.
+    """What Python, the command line and the manifest say of a run.
 
     Attributes:
         audit: name of the audit.
         options: the audit's own options, by name.
+        models: names that the user gave; a pattern stands for several.
+        model_options: options of model families, by name.
+        revision, dtype, device: as in `undertow.models.base.ModelRequest`.
         protocol: "" for the audit's default.
         seed: of everything random.
-        limit: ask about so many items, counted as `undertow run AUDIT --help` says; 0 for all.
+        limit: maximum number of items, counted as `undertow run AUDIT --help` says; 0 for all.
         model_info: path of a file with facts about models; "" for none.
         graph: a causal graph by name, file or text; "" for none.
         float32_sample: in reduced precision, number of items to score again in float32; 0 for a tenth.
+        engine, ray_address, workers: as in `undertow.inference.engines.EngineChoice`.
     """
 
     audit: str
     options: Mapping[str, Any] = field(default_factory=dict)
+    models: Sequence[str] = ()
+    model_options: Mapping[str, Any] = field(default_factory=dict)
+    revision: str = ""
+    dtype: str = FLOAT32
+    device: str = "auto"
     protocol: str = ""
     seed: int = 0
     limit: int = 0
     model_info: str = ""
     graph: str = ""
     float32_sample: int = 0
+    engine: str = LOCAL
+    ray_address: str = ""
+    workers: int = 0
 
+    @classmethod
+    def from_keywords(
+        cls, audit: str, model: str | Path | Sequence[str | Path], keywords: Mapping[str, Any]
+    ) -> RunConfig:
+        """The configuration from the arguments of `undertow.audit`.
 
-@dataclass(frozen=True, slots=True)
-class ModelSelection:
-    """The models of a run, and how to load them.
+        Raises:
+            UndertowError: an option belongs neither to the audit nor to a model family, or a value has another type.
+        """
+        common = {name: value for name, value in keywords.items() if name in COMMON}
+        common |= {name: str(common.get(name, "")) for name in ("model_info", "graph")}
+        names = [str(model)] if isinstance(model, (str, Path)) else [str(name) for name in model]
+        own, of_family = _split_options(audit, {name: keywords[name] for name in keywords if name not in COMMON})
+        config = cls(audit=audit, options=own, models=names, model_options=of_family, **common)
+        if config.float32_sample < 0:
+            raise UndertowError(
+                f"--float32-sample {config.float32_sample} is negative; leave it out to score a tenth of the items again"
+            )
+        if config.float32_sample and config.dtype == FLOAT32:
+            raise UndertowError(
+                "--float32-sample is for runs in reduced precision; leave it out, or add --dtype bfloat16 or auto"
+            )
+        return config
 
-    Attributes:
-        names: names that the user gave; a pattern stands for several.
-        revision, dtype, device, settings: as in `undertow.models.base.ModelRequest`.
-    """
+    def resolve(self) -> tuple[Audit, Any, str]:
+        """The audit, its settings and its protocol.
 
-    names: Sequence[str]
-    revision: str = ""
-    dtype: str = FLOAT32
-    device: str = "auto"
-    settings: Mapping[str, Any] = field(default_factory=dict)
+        Raises:
+            UndertowError: there is no such audit, option or protocol, or a number is negative.
+        """
+        audit = audits.load(self.audit)
+        types = {option.name: type(option.default) for option in fields(audit.Settings)}
+        for name in self.options:
+            if name not in types:
+                raise UndertowError(
+                    f"{self.audit} has no option {name!r}; it has {', '.join(types)}{closest(name, types)}"
+                )
+        settings = audit.Settings(**_typed(self.options, types, self.audit))
+        protocol = self.protocol or audit.PROTOCOLS[0]
+        if protocol not in audit.PROTOCOLS:
+            known = ", ".join(audit.PROTOCOLS)
+            raise UndertowError(f"{self.audit} does not support protocol {protocol!r}; use {known}")
+        if self.limit < 0:
+            raise UndertowError(f"limit {self.limit} is negative; leave it out for all items")
+        if self.seed < 0:
+            raise UndertowError(f"seed {self.seed} is negative; use 0 or more")
+        return audit, settings, protocol
 
-    def each(self) -> list[ModelRequest]:
-        """One request for each model.
+    @property
+    def sampling(self) -> Sampling:
+        """The size and the seed of the sample of items."""
+        return Sampling(self.limit, self.seed)
+
+    @property
+    def engine_choice(self) -> EngineChoice:
+        """The engine that the user chose."""
+        return EngineChoice(self.engine, self.ray_address, self.workers)
+
+    def requests(self) -> list[ModelRequest]:
+        """A request for each model.
 
         Raises:
             UndertowError: as `undertow.runs.folder.model_info.expand_patterns`, or one revision for several models.
         """
-        names = expand_patterns(self.names)
+        names = expand_patterns(self.models)
         if self.revision and len(names) > 1:
             raise UndertowError(f"revision {self.revision!r} is given for {len(names)} models; run them one by one")
-        return [ModelRequest(name, self.revision, self.dtype, self.device, self.settings) for name in names]
+        return [ModelRequest(name, self.revision, self.dtype, self.device, self.model_options) for name in names]
+
+    def changed(self) -> dict[str, Any]:
+        """Options that are not at their defaults, under the names that command line and Python share."""
+        own = {name: _as_text(value) for name, value in self.options.items()}
+        families = models.settings() if self.model_options else {}
+        of_family = {name: value for name, value in self.model_options.items() if value != families[name].default}
+        common = {name: value for name, default in COMMON.items() if (value := getattr(self, name)) != default}
+        return own | of_family | common
+
+    @property
+    def command(self) -> str:
+        """The command line of the run."""
+        named = [part for model in self.models for part in ("-m", model)]
+        return command_line(["run", self.audit, *named], self.changed())
+
+    @property
+    def python(self) -> str:
+        """The Python call of the run."""
+        model = self.models[0] if len(self.models) == 1 else list(self.models)
+        return python_call("audit", f"{self.audit!r}, model={model!r}", self.changed())
+
+    def folder(self, requests: Sequence[ModelRequest], run_key: str) -> Path:
+        """The run folder where none is given."""
+        more = f"-and-{len(requests) - 1}-more" if requests[1:] else ""
+        return Path("runs") / f"{self.audit}_{safe_name(requests[0].name)}{more}_{run_key[:8]}"
 
 
-@dataclass(frozen=True, slots=True)
-class OutputDir:
-    """The place of the run folder.
-
-    Attributes:
-        folder: the run folder; None for the default.
-        overwrite: whether to replace another run there.
-    """
-
-    folder: Path | None = None
-    overwrite: bool = False
+COMMON = {
+    option.name: option.default
+    for option in fields(RunConfig)
+    if option.name not in ("audit", "options", "models", "model_options")
+}
+"""Options of every audit, and their defaults."""
 
 
-def names_of(model: str | Path | Sequence[str | Path]) -> list[str]:
-    """One model or several, as names."""
-    return [str(model)] if isinstance(model, (str, Path)) else [str(name) for name in model]
-
-
-def check_float32_sample(float32_sample: int, dtype: str) -> None:
-    """Refuse an invalid `float32_sample`.
-
-    Raises:
-        UndertowError: the number is negative, or the run is in float32 already.
-    """
-    if float32_sample < 0:
-        raise UndertowError(
-            f"--float32-sample {float32_sample} is negative; leave it out to score a tenth of the items again"
-        )
-    if float32_sample and dtype == FLOAT32:
-        raise UndertowError(
-            "--float32-sample is for runs in reduced precision; leave it out, or add --dtype bfloat16 or auto"
-        )
-
-
-def resolve_config(job: RunConfig) -> tuple[Audit, Any, str]:
-    """The audit of a run, its settings and its protocol, checked.
-
-    Raises:
-        UndertowError: there is no such audit, option or protocol.
-    """
-    audit = audits.load(job.audit)
-    options = _checked_options(job, {option.name: type(option.default) for option in fields(audit.Settings)})
-    protocol = job.protocol or audit.PROTOCOLS[0]
-    if protocol not in audit.PROTOCOLS:
-        raise UndertowError(f"{job.audit} does not support protocol {protocol!r}; use {', '.join(audit.PROTOCOLS)}")
-    if job.limit < 0:
-        raise UndertowError(f"limit {job.limit} is negative; leave it out for all items")
-    if job.seed < 0:
-        raise UndertowError(f"seed {job.seed} is negative; use 0 or more")
-    return audit, audit.Settings(**options), protocol
-
-
-def sorted_options(audit: str, options: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The audit's own options, and those of model families.
-
-    Raises:
-        UndertowError: an option belongs to neither, or a value has another type.
-    """
-    known = {option.name for option in fields(audits.load(audit).Settings)}
+def _split_options(audit: str, options: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The audit's own options, and those of model families."""
+    known = [option.name for option in fields(audits.load(audit).Settings)]
     own = {name: value for name, value in options.items() if name in known}
     rest = {name: value for name, value in options.items() if name not in known}
     if not rest:
@@ -135,11 +168,9 @@ def sorted_options(audit: str, options: Mapping[str, Any]) -> tuple[dict[str, An
     families = {name: type(option.default) for name, option in models.settings().items()}
     for name in rest:
         if name not in families:
-            known_options = [*known_in_order(audit), *families]
-            raise UndertowError(
-                f"{audit} has no option {name!r}; it has {', '.join(known_options)}{closest(name, known_options)}"
-            )
-    checked = _of_types(rest, families, "model")
+            names = [*known, *families]
+            raise UndertowError(f"{audit} has no option {name!r}; it has {', '.join(names)}{closest(name, names)}")
+    checked = _typed(rest, families, "model")
     for name, value in checked.items():
         if isinstance(value, str) and "@" in urlsplit(value).netloc:
             raise UndertowError(
@@ -148,20 +179,7 @@ def sorted_options(audit: str, options: Mapping[str, Any]) -> tuple[dict[str, An
     return own, checked
 
 
-def known_in_order(audit: str) -> list[str]:
-    """The audit's own options, in the order of its settings."""
-    return [option.name for option in fields(audits.load(audit).Settings)]
-
-
-def _checked_options(job: RunConfig, types: Mapping[str, type]) -> dict[str, Any]:
-    """The audit's own options; a list of names may be given as one, or as text with commas."""
-    for name in job.options:
-        if name not in types:
-            raise UndertowError(f"{job.audit} has no option {name!r}; it has {', '.join(types)}{closest(name, types)}")
-    return _of_types(job.options, types, job.audit)
-
-
-def _of_types(given: Mapping[str, Any], types: Mapping[str, type], whose: str) -> dict[str, Any]:
+def _typed(given: Mapping[str, Any], types: Mapping[str, type], whose: str) -> dict[str, Any]:
     checked = {}
     for name, value in given.items():
         plain = float(value) if types[name] is float and type(value) is int else _as_text(value)
@@ -178,28 +196,9 @@ def _as_text(value: Any) -> Any:
     return str(value) if isinstance(value, Path) else value
 
 
-def changed_of(job: RunConfig, requests: ModelSelection) -> dict[str, Any]:
-    """Options that are not at their defaults, under the names that command line and Python share."""
-    common = {name: getattr(requests, name) for name in ("revision", "dtype", "device")}
-    common |= {
-        name: getattr(job, name) for name in ("protocol", "seed", "limit", "model_info", "graph", "float32_sample")
-    }
-    defaults = asdict(ModelRequest("")) | asdict(RunConfig(job.audit))
-    own = {name: _as_text(value) for name, value in job.options.items()}
-    families = models.settings() if requests.settings else {}
-    of_family = {name: value for name, value in requests.settings.items() if value != families[name].default}
-    return own | of_family | {name: value for name, value in common.items() if value != defaults[name]}
-
-
 def key_of_run(request_key: str, seed: int) -> str:
     """Runs with the same key ask the same of the same model, and measure it the same way."""
     return digest([request_key, seed])
-
-
-def folder_name(job: RunConfig, requests: Sequence[ModelRequest], run_key: str) -> str:
-    """The name of a run folder for which none was given."""
-    more = f"-and-{len(requests) - 1}-more" if requests[1:] else ""
-    return f"{job.audit}_{safe_name(requests[0].name)}{more}_{run_key[:8]}"
 
 
 def safe_name(name: str) -> str:

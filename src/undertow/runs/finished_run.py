@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from undertow import audits
 from undertow.audits.base import Audit, Observations
-from undertow.errors import UndertowError
+from undertow.errors import UndertowError, short_traceback
 from undertow.report.model import ReportTable
 from undertow.runs.causal_assumptions import assumptions_of
 from undertow.runs.folder.storage import MANIFEST, ManifestFacts, Record, read_record
@@ -96,6 +96,16 @@ class Run:
         """
         drawings = list(audit_of(self.record).draw(observations_of(self.record), self.record.results))
         return drawings[index].figure
+
+
+@short_traceback
+def load_run(folder: str | Path) -> Run:
+    """A run folder that was written before.
+
+    Raises:
+        UndertowError: it is no run folder, or is corrupt.
+    """
+    return Run(Path(folder), read_record(Path(folder)))
 
 
 def audit_of(record: Record) -> Audit:

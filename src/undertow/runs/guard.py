@@ -29,7 +29,9 @@ from undertow.inference.answer_cache import AnswerCache
 from undertow.inference.runner import Progress, run_queries
 from undertow.models.backend.dtype import costs_precision
 from undertow.models.base import FLOAT32, ModelHandle, ModelRequest
-from undertow.types import Item, ModelIdentity, as_json
+from undertow.report.sentences import sentences
+from undertow.runs.folder.storage import without_nan
+from undertow.types import Item, as_json
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -84,7 +86,7 @@ class Verdict:
 
     def as_json(self) -> dict[str, Any]:
         """Plain values for JSON; NaN becomes None."""
-        plain: dict[str, Any] = _without_nan(asdict(self))
+        plain: dict[str, Any] = without_nan(asdict(self))
         return plain
 
 
@@ -120,7 +122,9 @@ class Guard:
                 "compared with it; add a column well_specified, or use undertow-schemas"
             )
         self.reference: Reference = Reference.of(scored, design["words"])
-        self.notes = _notes(handle.identity)
+        name, dtype = handle.identity.name, handle.identity.dtype
+        note = f"{name} ran in {dtype}; verdicts in reduced precision are not checked against float32."
+        self.notes: tuple[str, ...] = (note,) if costs_precision(handle.identity) else ()
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}(model={self._handle.identity.name!r}, challenge={self._settings.challenge!r})"
@@ -152,12 +156,12 @@ class Guard:
             together.setdefault(variant.groups, []).append((number, variant))
         best: dict[int, tuple[float, Verdict]] = {}
         for variants in together.values():
-            for number, likely, verdict in self._judged(variants, progress):
+            for number, likely, verdict in self._verdicts(variants, progress):
                 if number not in best or likely > best[number][0]:
                     best[number] = likely, verdict
         return [best[number][1] for number in sorted(best)]
 
-    def _judged(
+    def _verdicts(
         self, variants: Sequence[tuple[int, challenge.SentenceSet]], progress: Progress
     ) -> Iterator[tuple[int, float, Verdict]]:
         """Judge sentences with the same groups together: number, log-likelihood of the text, verdict."""
@@ -181,6 +185,8 @@ class Guard:
         self, row: Mapping[Any, Any], chance: float, rows: pd.DataFrame, given: challenge.SentenceSet
     ) -> Verdict:
         of, accuracy = self.reference, self.reference.accuracy
+        masses = rows.set_index(rows["w"].astype(str))[list(given.groups)].astype(float)
+        masses = 100 * masses.div(masses.sum(axis=1, skipna=False), axis=0)
         score_names = [*(f"delta_{group}" for group in given.groups), *SCORES]
         verdict = Verdict(
             text=given.title,
@@ -188,7 +194,7 @@ class Guard:
             chance_percent=math.nan,
             advice="Nothing can be said of this sentence.",
             rests_on="",
-            percent={str(cells["w"]): _shares(cells, given.groups) for cells in rows.to_dict("records")},
+            percent={str(w): masses.loc[w].to_dict() for w in masses.index},
             scores={name: of.standing(name, float(row[name])) for name in score_names},
             other_words_percent=math.nan,
             missing_reason=str(row["missing_reason"]),
@@ -199,19 +205,17 @@ class Guard:
         is_fitted, threshold = math.isfinite(chance), of.thresholds["total_variation"]
         unspecified = chance > 50 if is_fitted else float(row["total_variation"]) > threshold
         basis = "combined" if is_fitted else "total_variation"
-        what = (
-            "movement, entropy and masses together, fitted to the schema set"
-            if is_fitted
-            else f"total variation above {threshold:.2g} points, the best threshold for pronouns, since the schema set has no such words"
-        )
         other_percent = float(rows["other_words"].max())
+        shares = {group: float(row[f"mean_{group}"]) for group in given.groups}
+        preferred = max(shares, key=lambda group: shares[group])
+        text, right = sentences("guard"), accuracy[basis]
+        neutral = given.words.get("neutral", ())
         return replace(
             verdict,
             unspecified=unspecified,
             chance_percent=chance,
-            advice=_advice(row, given, unspecified=unspecified) + _caution(other_percent, accuracy[basis]),
-            rests_on=f"{what}; on sentences of {of.name} that were held out it is right in {100 * accuracy[basis]:.0f}% "
-            f"(balanced; AUROC {of.area[basis]:.2f})",
+            advice=text.advice(unspecified, preferred, shares[preferred], neutral, other_percent, right),
+            rests_on=text.rests_on(is_fitted, threshold, of.name, right, of.area[basis]),
             other_words_percent=other_percent,
         )
 
@@ -288,13 +292,6 @@ def check_sentence(text: str, options: Options = "") -> None:
     _variants(0, text, options)
 
 
-def _notes(identity: ModelIdentity) -> tuple[str, ...]:
-    """Note on reduced precision: unlike a run, a guard does not rescore a sample in float32."""
-    if not costs_precision(identity):
-        return ()
-    return (f"{identity.name} ran in {identity.dtype}; verdicts in reduced precision are not checked against float32.",)
-
-
 CASES = ("nominative", "accusative", "possessive")
 
 
@@ -313,53 +310,8 @@ def _likelihood_nats(rows: pd.DataFrame) -> float:
     return float(np.mean([np.logaddexp.reduce(np.array(one)[~np.isnan(one)]) for one in rows["logprobs_nats"]]))
 
 
-def _shares(row: Mapping[Any, Any], groups: Sequence[str]) -> dict[str, float]:
-    """Percent of each group in the mass of all groups; NaN without answers."""
-    total = sum(float(row[group]) for group in groups)
-    return {group: 100 * float(row[group]) / total if total else math.nan for group in groups}
-
-
-def _advice(row: Mapping[Any, Any], given: challenge.SentenceSet, *, unspecified: bool) -> str:
-    preferred = max(given.groups, key=lambda group: float(row[f"mean_{group}"]))
-    share = float(row[f"mean_{preferred}"])
-    if not unspecified:
-        return f"The sentence seems to decide this; the model prefers {preferred} words ({share:.0f}%)."
-    neutral = given.words.get("neutral")
-    how = f"answer neutrally ({', '.join(neutral)})" if neutral else "leave it open, or ask"
-    if neutral and preferred == "neutral":
-        return f"Nothing in the sentence seems to decide this: {how}, as the model prefers to ({share:.0f}%)."
-    return (
-        f"Nothing in the sentence seems to decide this: {how}, rather than with the {preferred} words that the model prefers "
-        f"({share:.0f}%)."
-    )
-
-
-MAX_OTHER_PERCENT = 95.0
-HARDLY_BETTER_THAN_CHANCE = 0.6
-
-
-def _caution(other_percent: float, accuracy: float) -> str:
-    """Caveats of a verdict."""
-    said = ""
-    if accuracy < HARDLY_BETTER_THAN_CHANCE:
-        said += f" But on sentences of known kind this model's verdicts are hardly better than chance ({100 * accuracy:.0f}%)."
-    if other_percent > MAX_OTHER_PERCENT:
-        said += f" But {other_percent:.0f}% of the model's probability went to other words, so what these share says little."
-    return said
-
-
-def _without_nan(value: Any) -> Any:
-    if isinstance(value, float):
-        return value if math.isfinite(value) else None
-    if isinstance(value, Mapping):
-        return {key: _without_nan(one) for key, one in value.items()}
-    return [_without_nan(one) for one in value] if isinstance(value, list) else value
-
-
 AT_ONCE = 200
-"""Lines that are asked together: their verdicts are written before the next are asked."""
-
-
+"""Lines that are judged together: their verdicts are written before the next are judged."""
 MAX_BYTES = 256 * 2**20
 
 
@@ -368,9 +320,9 @@ class Line:
     """One line of a file.
 
     Attributes:
-        given: the object as it stood there; its keys come back with the verdict.
+        given: its object; its keys come back with the verdict.
         text: the sentence.
-        options: what may fill its blank; "" for pronouns.
+        options: words for its blank; "" for pronouns.
     """
 
     given: Mapping[str, Any]
@@ -388,36 +340,30 @@ def read_lines(path: Path, options: str = "") -> list[Line]:
     Raises:
         UndertowError: the file cannot be read, or a line is invalid; names the line.
     """
-    text = decode_text(read_file(path, MAX_BYTES, "a file of sentences"), path)
-    lines = [
-        _line(row, options, f"{path}, line {number}") for number, row in enumerate(text.split("\n"), 1) if row.strip()
-    ]
+    rows = decode_text(read_file(path, MAX_BYTES, "a file of sentences"), path).split("\n")
+    lines = []
+    for number, row in enumerate(rows, 1):
+        if not row.strip():
+            continue
+        try:
+            given = parse_json(row)
+            text, own = (given.get("text"), given.get("options") or options) if isinstance(given, dict) else ("", "")
+            if not text or not isinstance(text, str):
+                raise ValueError('needs an object with a "text"')
+            if not is_encodable(row) or not is_encodable(json.dumps(given, ensure_ascii=False)):
+                raise ValueError(f"{LONE_SURROGATE}, which cannot be written")
+            if not isinstance(own, (str, dict)):
+                raise ValueError("options must be a text such as 'yes: is; no: is not', or a table of lists of words")
+            data.single("line", text, own)
+        except (ValueError, UndertowError) as error:
+            reason = f"is not JSON ({error})" if isinstance(error, json.JSONDecodeError) else error
+            raise UndertowError(f"{path}, line {number}: {reason}") from error
+        lines.append(Line(given, text, own))
     if not lines:
         raise UndertowError(
             f'{path}: holds no lines; write one object a line, such as {{"text": "The doctor said {{blank}} was late."}}'
         )
     return lines
-
-
-def _line(row: str, options: str, where: str) -> Line:
-    try:
-        given = parse_json(row)
-    except ValueError as error:
-        raise UndertowError(f"{where}: is not JSON ({error}); write one object a line") from error
-    if not isinstance(given, dict) or not isinstance(given.get("text"), str):
-        raise UndertowError(f'{where}: needs an object with a "text", not {row[:60]!r}')
-    if not is_encodable(row) or not is_encodable(json.dumps(given, ensure_ascii=False)):
-        raise UndertowError(f"{where}: {LONE_SURROGATE}, which cannot be written; fix it")
-    own = given.get("options") or options
-    if not isinstance(own, (str, dict)):
-        raise UndertowError(
-            f"{where}: options must be a text such as 'yes: is; no: is not', or a table of lists of words"
-        )
-    try:
-        data.single("line", given["text"], own)
-    except UndertowError as error:
-        raise UndertowError(f"{where}: {error}") from error
-    return Line(given, given["text"], own)
 
 
 def check_out(out: Path | None) -> None:
@@ -442,7 +388,7 @@ def write_verdicts(guard: Guard, lines: Sequence[Line], out: Path | None) -> Non
         for start in range(0, len(lines), AT_ONCE):
             part = lines[start : start + AT_ONCE]
             for line, verdict in zip(part, guard.check([(line.text, line.options) for line in part]), strict=True):
-                file.write(as_json(_without_nan({**line.given, "verdict": verdict.as_json()})) + "\n")
+                file.write(as_json(without_nan({**line.given, "verdict": verdict.as_json()})) + "\n")
             file.flush()
 
 

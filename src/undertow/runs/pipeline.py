@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, Unpack, overload
 
@@ -22,65 +22,36 @@ from undertow.audits.audit_options import (
     SpuriousCorrelationOptions,
     TaskSpecificationOptions,
 )
-from undertow.audits.base import Audit, Observations, Sampling
+from undertow.audits.base import Audit, Observations
 from undertow.errors import short_traceback
 from undertow.inference.answer_cache import AnswerCache
-from undertow.inference.engines import LOCAL, EngineChoice, engine_of
-from undertow.inference.runner import Progress, RunEstimate, estimate
+from undertow.inference.engines import LOCAL, engine_of
+from undertow.inference.ray_engine import Cluster
+from undertow.inference.runner import Progress, RunEstimate, estimate, run_queries
 from undertow.inference.versions import code_sha256
 from undertow.metrics.metric import compute_added
-from undertow.models.base import FLOAT32
+from undertow.models.base import FLOAT32, ModelHandle
 from undertow.runs import dtype_check
 from undertow.runs.causal_assumptions import assumptions_text, named_graph
 from undertow.runs.collect import (
-    Float32Scorer,
-    max_items,
+    ModelRun,
+    ModelUnderTest,
     merge_observations,
-    model_manifest,
     models_under_test,
-    notes_of,
     observe,
     query_model,
-    unused_model_info,
 )
-from undertow.runs.config import (
-    ModelSelection,
-    OutputDir,
-    RunConfig,
-    changed_of,
-    check_float32_sample,
-    folder_name,
-    key_of_run,
-    names_of,
-    resolve_config,
-    safe_name,
-    sorted_options,
-)
-from undertow.runs.finished_run import Run, audit_of, finished_run, observations_of
+from undertow.runs.config import RunConfig, key_of_run
+from undertow.runs.finished_run import Run, finished_run, observations_of
 from undertow.runs.folder.model_info import read_model_info
-from undertow.runs.folder.provenance import circumstances, python_call, shell_command
+from undertow.runs.folder.provenance import circumstances
 from undertow.runs.folder.storage import SCHEMA_VERSION, Record, check_place, write_record
-from undertow.types import Result, digest
+from undertow.types import Query, Result, Scores, digest
 
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = [
-    "CollectedRun",
-    "ModelSelection",
-    "OutputDir",
-    "Run",
-    "RunConfig",
-    "audit",
-    "audit_of",
-    "dry_run",
-    "finish",
-    "key_of_run",
-    "observations_of",
-    "resolve_config",
-    "safe_name",
-    "write_report",
-]
+__all__ = ["Run", "audit", "dry_run", "finish", "observations_of", "write_report"]
 
 
 def _silent(done: int, total: int) -> None:
@@ -165,32 +136,116 @@ def audit(  # noqa: PLR0913 - a keyword for each choice a user has
     Raises:
         UndertowError: anything that the caller can fix; answers got so far are kept.
     """
-    own, of_family = sorted_options(name, options)
-    check_float32_sample(float32_sample, dtype)
-    job = RunConfig(name, own, protocol, seed, limit, str(model_info), str(graph), float32_sample)
-    selection = ModelSelection(names_of(model), revision, dtype, device, of_family)
-    choice = EngineChoice(engine, ray_address, workers)
-    return _run(job, selection, OutputDir(Path(out) if out else None, overwrite), progress, engine=choice)
+    keywords = {
+        "revision": revision,
+        "dtype": dtype,
+        "device": device,
+        "protocol": protocol,
+        "seed": seed,
+        "limit": limit,
+        "model_info": model_info,
+        "graph": graph,
+        "float32_sample": float32_sample,
+        "engine": engine,
+        "ray_address": ray_address,
+        "workers": workers,
+    }
+    config = RunConfig.from_keywords(name, model, keywords | options)
+    return _run(config, Path(out) if out else None, progress, overwrite=overwrite)
 
 
-def dry_run(  # noqa: PLR0913 - as `run`
-    name: str,
-    model: str | Path | Sequence[str | Path],
-    *,
-    revision: str = "",
-    dtype: str = FLOAT32,
-    device: str = "auto",
-    protocol: str = "",
-    seed: int = 0,
-    limit: int = 0,
-    model_info: str | Path = "",
-    graph: str | Path = "",
-    float32_sample: int = 0,
-    engine: str = LOCAL,
-    ray_address: str = "",
-    workers: int = 0,
-    **options: Any,
-) -> RunEstimate:
+def _run(config: RunConfig, out: Path | None, progress: Progress, *, overwrite: bool) -> Run:
+    started = time.perf_counter()
+    audit, model_info, graph = _check(config)
+    subjects, request_key = models_under_test(config)
+    run_key = key_of_run(request_key, config.seed)
+    folder = out or config.folder([subject.request for subject in subjects], run_key)
+    check_place(folder, run_key, overwrite=overwrite)
+    config.engine_choice.check_models([subject.handle.identity for subject in subjects], config.device)
+    head = {
+        "run_key": run_key,
+        "command": config.command,
+        "code_sha256": code_sha256(),
+        "model_info_sha256": digest(model_info),
+        # No part of the key: the graph changes no query and no result, only what the report says of them.
+        "graph": graph or None,
+    }
+    finished = None if overwrite else finished_run(folder, head)
+    if finished is not None:
+        return finished
+    with AnswerCache(cache_file()) as store, config.engine_choice.opened(config.device) as cluster:
+        ran, rechecks = zip(
+            *(_run_model(config, subject, store, cluster, progress) for subject in subjects), strict=True
+        )
+        engine = {"engine": cluster.manifest_entry()} if cluster is not None else {}
+    parts = [one.responses.manifest_entry(one.subject, model_info) for one in ran]
+    observations = merge_observations([one.observations for one in ran], parts)
+    unused = [name for name in model_info if name not in {part["name"] for part in parts}]
+    manifest = {
+        "schema_version": SCHEMA_VERSION,
+        "request_key": request_key,
+        **{key: value for key, value in head.items() if value is not None},
+        **_model_entries(parts),
+        "audit": config.audit,
+        "settings": asdict(subjects[0].settings),
+        "protocol": subjects[0].design["protocol"],
+        "seed": config.seed,
+        "limit": config.limit,
+        "design": dict(observations.design),
+        "notes": [
+            *(note if len(parts) == 1 else f"{part['name']}: {note}" for part in parts for note in part["notes"]),
+            *dtype_check.unknown_effects(rechecks),
+            *([f"the model-info file names {', '.join(unused)}, which is not in this run"] if unused else []),
+        ],
+        "python": config.python,
+        **dtype_check.block_of(rechecks),
+        **engine,
+        **circumstances(),
+        "timing": {"inference_s": sum(part["seconds"] for part in parts), "total_s": time.perf_counter() - started},
+    }
+    return finish(audit, observations, manifest, folder, dtype_check.table_of(rechecks), overwrite=overwrite)
+
+
+def _run_model(
+    config: RunConfig, subject: ModelUnderTest, store: AnswerCache, cluster: Cluster | None, progress: Progress
+) -> tuple[ModelRun, dtype_check.Float32Check | None]:
+    """Query a model, and score a sample again in float32 where its precision is reduced."""
+    audit, _, protocol = config.resolve()
+
+    def run_all(handle: ModelHandle, queries: list[Query]) -> Scores:
+        engine = engine_of(cluster, subject.request, handle)
+        return run_queries(handle, queries, store, protocol, progress, engine=engine).scores
+
+    responses = query_model(subject, store, progress, engine=engine_of(cluster, subject.request, subject.handle))
+    ran = observe(audit, subject, responses)
+    return ran, dtype_check.rescore_sample(config, ran, run_all, is_local=cluster is None)
+
+
+def _check(config: RunConfig) -> tuple[Audit, Mapping[str, Mapping[str, str | float]], dict[str, str]]:
+    """The audit, the facts about models, and the graph; refuses invalid options before any model is resolved."""
+    config.engine_choice.check()
+    model_info = read_model_info(Path(config.model_info) if config.model_info else None)
+    graph = named_graph(config.audit, config.graph)
+    audit, settings, _ = config.resolve()
+    next(audit.items(settings, config.sampling))
+    return audit, model_info, graph
+
+
+def _model_entries(parts: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """What the manifest says of the models: one identity, or a list with an entry for each."""
+    checks = {part["name"]: part["sanity_check"] for part in parts if "sanity_check" in part}
+    hashes = [part["challenge_sha256"] for part in parts]
+    one = {"model_identity": parts[0]["identity"], "facts": parts[0]["facts"]}
+    return {
+        "model": ", ".join(part["name"] for part in parts),
+        **({"models": parts} if parts[1:] else one),
+        **({"sanity_check": checks} if checks else {}),
+        "challenge_sha256": digest(hashes) if parts[1:] else hashes[0],
+        "counts": {name: sum(part["counts"][name] for part in parts) for name in parts[0]["counts"]},
+    }
+
+
+def dry_run(name: str, model: ModelNames, **options: Unpack[AnyAuditOptions]) -> RunEstimate:
     """Estimate the cost of a run in a single process: queries, tokens, seconds, memory; the total for several models.
 
     The float32 sample of a run in reduced precision is not included.
@@ -198,160 +253,54 @@ def dry_run(  # noqa: PLR0913 - as `run`
     Raises:
         UndertowError: as `audit`.
     """
-    choice = EngineChoice(engine, ray_address, workers)
-    choice.check()
-    check_float32_sample(float32_sample, dtype)
-    own, of_family = sorted_options(name, options)
-    job = RunConfig(name, own, protocol, seed, limit)
-    requests = ModelSelection(names_of(model), revision, dtype, device, of_family)
-    read_model_info(Path(model_info) if model_info else None)
-    named_graph(name, str(graph))
-    subjects, _ = models_under_test(job, requests.each())
-    choice.check_models([subject.handle.identity for subject in subjects], device)
+    config = RunConfig.from_keywords(name, model, options)
+    audit, _, _ = _check(config)
+    subjects, _ = models_under_test(config)
+    config.engine_choice.check_models([subject.handle.identity for subject in subjects], config.device)
     with AnswerCache(cache_file()) as store:
-        estimated = RunEstimate.total(
-            [
-                estimate(one.handle, [item.query for item in max_items(job, one)], store, str(one.design["protocol"]))
-                for one in subjects
-            ]
-        )
+
+        def cost(subject: ModelUnderTest) -> RunEstimate:
+            queries = [item.query for item in subject.max_items(config, audit)]
+            return estimate(subject.handle, queries, store, str(subject.design["protocol"]))
+
+        estimated = RunEstimate.total([cost(subject) for subject in subjects])
     notes = [note for one in subjects for note in (*one.lists, *one.design.get("w_notes", []))]
     n_controls = sum(len(one.controls) for one in subjects)
     return replace(estimated, notes=tuple(dict.fromkeys(notes)), n_controls=n_controls)
 
 
-def _run(
-    job: RunConfig, requests: ModelSelection, place: OutputDir, progress: Progress, *, engine: EngineChoice
-) -> Run:
-    started = time.perf_counter()
-    engine.check()
-    said = read_model_info(Path(job.model_info) if job.model_info else None)
-    graph = named_graph(job.audit, job.graph)
-    # What is wrong with the audit's options is said before any model is looked for.
-    audit, settings, protocol = resolve_config(job)
-    next(audit.items(settings, Sampling(job.limit, job.seed)))
-    models = requests.each()
-    subjects, keys = models_under_test(job, models)
-    request_key = keys[0] if len(keys) == 1 else digest(keys)
-    run_key = key_of_run(request_key, job.seed)
-    folder = place.folder or Path("runs") / folder_name(job, models, run_key)
-    check_place(folder, run_key, overwrite=place.overwrite)
-    engine.check_models([subject.handle.identity for subject in subjects], requests.device)
-    changed = changed_of(job, requests) | engine.options
-    command = shell_command(job.audit, requests.names, changed)
-    # The graph is no part of the key: it changes nothing that is asked or measured, only what is told of it.
-    wanted = {
-        "run_key": run_key,
-        "command": command,
-        "code_sha256": code_sha256(),
-        "model_info_sha256": digest(said),
-        "graph": graph or None,
-    }
-    finished = None if place.overwrite else finished_run(folder, wanted)
-    if finished is not None:
-        return finished
-    by_model, parts, rechecks = [], [], []
-    with AnswerCache(cache_file()) as store, engine.open_cluster(requests.device) as cluster:
-        for request, subject in zip(models, subjects, strict=True):
-            runs = engine_of(cluster, request, subject.handle)
-            answered = query_model(subject, store, protocol, progress, engine=runs)
-            by_model.append(observe(audit, subject, answered, request.name))
-            parts.append(model_manifest(request.name, subject, answered, said))
-            reduced = subject.reduced_run(job, request, answered, by_model[-1])
-            rechecker = Float32Scorer(request, cluster, store, protocol, progress)
-            rechecks.append(
-                dtype_check.rescore_sample(
-                    audit, replace(reduced, is_local=cluster is None), (job.float32_sample, job.seed), rechecker
-                )
-            )
-    observations = merge_observations(by_model, parts)
-    manifest = {
-        "schema_version": SCHEMA_VERSION,
-        "run_key": run_key,
-        "request_key": request_key,
-        "model_info_sha256": digest(said),
-        **({"graph": graph} if graph else {}),
-        "audit": job.audit,
-        "model": ", ".join(request.name for request in models),
-        **(
-            {"model_identity": parts[0]["identity"], "facts": parts[0]["facts"]}
-            if len(parts) == 1
-            else {"models": parts}
-        ),
-        **(
-            {"sanity_check": {part["name"]: part["sanity_check"] for part in parts if "sanity_check" in part}}
-            if any("sanity_check" in part for part in parts)
-            else {}
-        ),
-        "settings": asdict(subjects[0].settings),
-        "protocol": protocol,
-        "seed": job.seed,
-        "limit": job.limit,
-        "challenge_sha256": digest([part["challenge_sha256"] for part in parts])
-        if parts[1:]
-        else parts[0]["challenge_sha256"],
-        "design": dict(observations.design),
-        "counts": {name: sum(part["counts"][name] for part in parts) for name in parts[0]["counts"]},
-        "notes": [
-            *notes_of(parts),
-            *dtype_check.unknown_effects(rechecks),
-            *unused_model_info(said, [request.name for request in models]),
-        ],
-        "command": command,
-        "python": python_call(job.audit, requests.names, changed),
-        **dtype_check.block_of(rechecks),
-        **({"engine": cluster.manifest_entry()} if cluster is not None else {}),
-        **circumstances(),
-        "timing": {"inference_s": sum(part["seconds"] for part in parts), "total_s": time.perf_counter() - started},
-    }
-    observed = CollectedRun(audit, observations, dtype_check.table_of(rechecks))
-    return finish(observed, manifest, OutputDir(folder, place.overwrite))
-
-
-@dataclass(frozen=True, slots=True)
-class CollectedRun:
-    """The observations of a run, before it is measured.
-
-    Attributes:
-        audit: the audit.
-        observations: the observations.
-        recheck: in reduced precision, the results of the sample that was scored again in float32.
-    """
-
-    audit: Audit
-    observations: Observations
-    recheck: pd.DataFrame | None = None
-
-
-def finish(
-    observed: CollectedRun,
+def finish(  # noqa: PLR0913 - parts of a record, and where it is written
+    audit: Audit,
+    observations: Observations,
     manifest: Mapping[str, Any],
-    place: OutputDir,
+    folder: Path,
+    precision: pd.DataFrame | None = None,
     *,
-    noted: Callable[[Sequence[Result]], list[str]] | None = None,
+    overwrite: bool = False,
+    notes: Callable[[Sequence[Result]], list[str]] | None = None,
 ) -> Run:
     """Measure the observations and write the run folder.
 
     Args:
-        observed: audit and observations.
+        audit: the audit.
+        observations: the observations.
         manifest: of the run.
-        place: the run folder.
-        noted: notes from the results, in place of the manifest's.
+        folder: the run folder.
+        precision: in reduced precision, the results of the sample that was scored again in float32.
+        overwrite: replace another run there.
+        notes: notes from the results, in place of the manifest's.
 
     Raises:
         UndertowError: the folder is taken, or cannot be written.
     """
-    audit, observations = observed.audit, observed.observations
     results = list(audit.measure(observations, int(manifest["seed"])))
     results += compute_added(str(manifest["audit"]), observations.frame, observations.design)
-    if noted is not None:
-        manifest = {**manifest, "notes": noted(results)}
-    flagged, table = dtype_check.flag_unstable(audit, observations, results, manifest, observed.recheck)
+    if notes is not None:
+        manifest = {**manifest, "notes": notes(results)}
+    flagged, table = dtype_check.flag_unstable(audit, observations, results, manifest, precision)
     record = Record(flagged, observations.frame, results, table)
-    if place.folder is None:
-        raise TypeError("a finished run has a folder")
-    write_record(record, place.folder, write_report(audit, observations, record), overwrite=place.overwrite)
-    return Run(place.folder, record)
+    write_record(record, folder, write_report(audit, observations, record), overwrite=overwrite)
+    return Run(folder, record)
 
 
 def write_report(audit: Audit, observations: Observations, record: Record) -> Callable[[Path], None]:

@@ -6,14 +6,16 @@ import math
 import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from undertow.report.formatting import NOTES, number, reading_caveats
+from undertow.report.formatting import NOTES, number, sanity_check_caveats
 from undertow.report.model import Page, PageAssumptions, PageFigure, PagePrecision, ReportText
 from undertow.report.page import render_page
+from undertow.report.sentences import sentences
 from undertow.runs.folder.storage import Record, csv_of
-from undertow.types import Finding, Result
+from undertow.types import Finding
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -65,7 +67,7 @@ def render_run(  # noqa: PLR0913 - each is a part of the page
         questions=text.questions,
         examples=text.examples,
         identity=_model_rows(record.manifest),
-        notes=[*reading_caveats(record.manifest), *text.notes, *(NOTES if text.of_words else NOTES[:1])],
+        notes=[*sanity_check_caveats(record.manifest), *text.notes, *(NOTES if text.of_words else NOTES[:1])],
         command=str(record.manifest["command"]),
         python=str(record.manifest["python"]),
         provenance=_provenance(record.manifest),
@@ -91,116 +93,77 @@ def _picture(drawing: Drawing, figures: Path) -> PageFigure:
     return PageFigure(drawing.name, svg, drawing.caption, drawing.alt)
 
 
-# What a finding rests on, beside the results that it tells.
+# The sample, protocol and scoring method of each finding.
 
 FACETS = {
     **{key: key for key in ("model", "challenge", "prompt", "w_name", "context", "shots", "sampling", "decoding")},
     "set": "challenge",
 }
-"""Group keys of results that say how somebody was asked, and the columns of the observations that hold their levels."""
+"""Group keys of results that name a part of the observations, and the columns that hold their levels."""
 
 
-def _basis(record: Record, findings: Sequence[Finding], claimants: str) -> dict[str, dict[str, str]]:
+def _basis(record: Record, findings: Sequence[Finding], options: str) -> dict[str, dict[str, str]]:
     """For each finding with results: sample, mass of other words, protocol and scoring method."""
-    by_facet: dict[tuple[tuple[str, str], ...], dict[str, str]] = {}
+    facts = cache(lambda facet: sample_facts(record, dict(facet), options))
     basis = {}
     for finding in findings:
-        facets = list(dict.fromkeys(_facet(result) for result in finding.results))
-        for facet in facets:
-            if facet not in by_facet:
-                by_facet[facet] = sample_facts(record, dict(facet), claimants)
+        facets = dict.fromkeys(
+            tuple((FACETS[key], level) for key, level in result.group.items() if key in FACETS)
+            for result in finding.results
+        )
         if facets:
-            basis[finding.text] = beside_each_other(
-                [(dict(facet).get("model", ""), by_facet[facet]) for facet in facets]
-            )
+            basis[finding.text] = beside_each_other([(dict(one).get("model", ""), facts(one)) for one in facets])
     return basis
-
-
-def _facet(result: Result) -> tuple[tuple[str, str], ...]:
-    """The columns and levels of a finding's results."""
-    return tuple((FACETS[key], level) for key, level in result.group.items() if key in FACETS)
 
 
 def beside_each_other(parts: Sequence[tuple[str, Mapping[str, str]]]) -> dict[str, str]:
     """Join rows of several facets: once where they are equal, else by the name of the model or run."""
     rows = {}
     for name in dict.fromkeys(name for _, part in parts for name in part):
-        said = list(dict.fromkeys((model, part[name]) for model, part in parts if name in part))
-        texts = {text for _, text in said}
-        rows[name] = said[0][1] if len(texts) == 1 else "; ".join(f"{model}: {text}" for model, text in said)
+        texts = list(dict.fromkeys((model, part[name]) for model, part in parts if name in part))
+        same = len({text for _, text in texts}) == 1
+        rows[name] = texts[0][1] if same else "; ".join(f"{model}: {text}" for model, text in texts)
     return rows
 
 
-def sample_facts(record: Record, facet: Mapping[str, str], claimants: str) -> dict[str, str]:
+def sample_facts(record: Record, facet: Mapping[str, str], options: str) -> dict[str, str]:
     """Number of texts and clusters of a facet, mass of other words, and scoring method.
 
     Args:
         record: of the run.
-        facet: columns of the observations and their levels.
-        claimants: words for the options, such as "listed words".
+        facet: columns of the observations and their levels; a level that its column does not contain is ignored.
+        options: words for the options, such as "listed words".
     """
-    rows = _rows_of(record.observations, facet)
-    sample = _count(len(rows), "text")
-    if "cluster" in rows:
-        sample += f" in {_count(rows['cluster'].nunique(), 'cluster')}"
-    if "missing_reason" in rows:
-        sample += f", {(rows['missing_reason'] != '').sum():,} missing"
-    return {
-        "asked": sample,
-        **({"mass on other words": _other_mass(rows, claimants)} if "other_words" in rows else {}),
-        "protocol": "; ".join(filter(None, [str(record.manifest["protocol"]), _reading(record.manifest, facet)])),
-    }
-
-
-def _count(of: int, what: str) -> str:
-    return f"{of:,} {what}{'' if of == 1 else 's'}"
-
-
-def _rows_of(frame: pd.DataFrame, facet: Mapping[str, str]) -> pd.DataFrame:
-    """Observations of a facet; ignores a level that its column does not contain."""
-    rows = frame
+    text, manifest, rows = sentences("run"), record.manifest, record.observations
     for column, level in facet.items():
         own = rows[column].astype(str) == level if column in rows else None
         if own is not None and own.any():
             rows = rows[own]
-    return rows
-
-
-def _other_mass(rows: pd.DataFrame, claimants: str) -> str:
-    """Mean mass of other words, with equal weight for every value of W, as in the table of means."""
-    means = rows.groupby("w_index")["other_words"].mean() if "w_index" in rows else rows["other_words"]
-    mean = float(means.mean())
-    return f"{number(mean, 1)}% on average went to none of the {claimants}" if math.isfinite(mean) else "not known"
-
-
-def _reading(manifest: Mapping[str, Any], facet: Mapping[str, str]) -> str:
-    """Scoring method and dtype of a model; "" where unknown, as for a recorded table."""
-    parts = {part["name"]: part["identity"] for part in manifest.get("models", [])}
-    identity = parts.get(facet.get("model", ""), manifest.get("model_identity", {}))
-    return f"read by {identity['scoring_method']}, in {identity['dtype']}" if identity else ""
+    facts = {"asked": text.sample(rows)}
+    if "other_words" in rows:  # with equal weight for every value of W, as in the table of means
+        means = rows.groupby("w_index")["other_words"].mean() if "w_index" in rows else rows["other_words"]
+        mean = float(means.mean())
+        facts["mass on other words"] = text.other_mass(number(mean, 1) if math.isfinite(mean) else "", options)
+    identities = {part["name"]: part["identity"] for part in manifest.get("models", [])}
+    scoring = text.scoring(identities.get(facet.get("model", ""), manifest.get("model_identity")))
+    return facts | {"protocol": "; ".join(filter(None, [str(manifest["protocol"]), scoring]))}
 
 
 def _model_rows(manifest: Mapping[str, Any]) -> dict[str, str]:
     rows = {name.replace("_", " "): str(value) for name, value in manifest.get("model_identity", {}).items() if value}
-    for part in manifest.get("models", []):
-        of = part["identity"]
-        rows[part["name"]] = (
-            f"{of['family']}, read by {part['scoring_method']}, {of['dtype']}, {of['source']} at {of['revision'][:16]}"
-        )
-    if not rows:
-        rows = {"models": str(manifest["model"]), "recorded in": str(manifest.get("recorded", ""))}
-    return rows | {"protocol": str(manifest["protocol"])}
+    rows |= {part["name"]: sentences("run").model(part) for part in manifest.get("models", [])}
+    recorded = {"models": str(manifest["model"]), "recorded in": str(manifest.get("recorded", ""))}
+    return (rows or recorded) | {"protocol": str(manifest["protocol"])}
 
 
 def _provenance(manifest: Mapping[str, Any]) -> dict[str, str]:
     counts, timing = manifest.get("counts", {}), manifest.get("timing", {})
+    asked = (f"{n:,} {name}" for name, n in counts.items() if n or name in ("items", "missing"))
     rows = {
         "created": str(manifest["created"]),
         "seed": str(manifest["seed"]),
         "challenge (SHA-256)": str(manifest.get("challenge_sha256", "")),
-        "asked": ", ".join(
-            f"{count:,} {name}" for name, count in counts.items() if count or name in ("items", "missing")
-        ),
+        "asked": ", ".join(asked),
         "time": ", ".join(f"{name.removesuffix('_s')} {seconds:.1f} s" for name, seconds in timing.items()),
         "versions": ", ".join(f"{name} {number}" for name, number in manifest["versions"].items()),
         "machine": ", ".join(f"{name} {value}" for name, value in manifest["machine"].items()),

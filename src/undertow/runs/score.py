@@ -1,13 +1,14 @@
-"""Runs without inference: score recorded answers or logs, measure a saved run again, render its report, or load it."""
+"""Measure a finished run, a recorded table or a log of another harness, without querying a model."""
 
 from __future__ import annotations
 
 import hashlib
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from undertow import audits
 from undertow._files import file_size, is_plain_file
@@ -18,27 +19,18 @@ from undertow.integrations import MARK, inspect_logs, lm_eval_logs
 from undertow.integrations.column_mapping import read_mapped, read_names
 from undertow.runs.causal_assumptions import named_graph
 from undertow.runs.compare.resampling import by_key
+from undertow.runs.config import key_of_run, safe_name
+from undertow.runs.finished_run import Run, audit_of, observations_of
 from undertow.runs.folder.model_info import read_model_info
-from undertow.runs.folder.provenance import call_with, circumstances, command_with, score_call, score_command
+from undertow.runs.folder.provenance import call_with, circumstances, command_line, command_with, python_call
 from undertow.runs.folder.storage import (
     MANIFEST,
     SCHEMA_VERSION,
     check_place,
     read_record,
-    refuse_zero_byte,
     write_record,
 )
-from undertow.runs.pipeline import (
-    CollectedRun,
-    OutputDir,
-    Run,
-    audit_of,
-    finish,
-    key_of_run,
-    observations_of,
-    safe_name,
-    write_report,
-)
+from undertow.runs.pipeline import finish, write_report
 from undertow.types import Result, digest
 
 if TYPE_CHECKING:
@@ -82,8 +74,7 @@ def score(  # noqa: PLR0913 - likewise
         UndertowError: the input is not what it should be.
     """
     source = Path(path)
-    said = read_model_info(Path(model_info) if model_info else None)
-    is_plain_file(source)  # says of a name that no file can have what is wrong with it
+    is_plain_file(source)  # refuses a name that no file can have
     logged = lm_eval_logs.is_log(source) or inspect_logs.is_log(source)
     if columns and (logged or source.is_dir()):
         raise UndertowError(f"{source}: --columns is for tables; leave it out")
@@ -91,59 +82,22 @@ def score(  # noqa: PLR0913 - likewise
         raise UndertowError(
             f"{source}: holds questions that were exported, and no answers; name the folder that the other tool wrote"
         )
+    options = {"audit": audit, "protocol": protocol, "seed": "" if seed is None else seed}
+    options |= {"model_info": str(model_info), "graph": str(graph), "columns": str(columns)}
     if source.is_dir() and not logged:
-        if said:
-            raise UndertowError(
-                f"{source}: a run knows its models; leave --model-info out, or run the audit again with it"
-            )
-        options = _Options(audit, protocol, seed, str(graph))
-        return _score_run(source, options, OutputDir(Path(out) if out else source, overwrite))
+        return _score_run(source, options, Path(out) if out else source, overwrite=overwrite)
     if not source.exists():
         raise UndertowError(f"{source}: there is no such run folder or recorded table; check the path")
-    if audit:  # what is wrong with an option is said before anything is read
+    if audit:  # an invalid option is refused before anything is read
         audits.load(audit)
         named_graph(audit, str(graph))
-    got = _logged(source, audit, protocol) if logged else _recorded(source, audit, protocol, str(columns))
-    audit, observations, chosen_seed = got.audit, got.observations, got.seed if seed is None else seed
-    chosen = audits.load(audit)
-    named = named_graph(audit, str(graph))
-    if said:
-        known = {name: {**facts, **said.get(name, {})} for name, facts in observations.design.get("models", {}).items()}
-        observations = replace(observations, design={**observations.design, "models": {**said, **known}})
-    model_names = list(dict.fromkeys(observations.frame["model"].astype(str)))
-    request_key = digest([audit, got.protocol, got.sha256, *([said] if said else [])])
-    run_key = key_of_run(request_key, chosen_seed)
-    folder = Path(out) if out else Path("runs") / f"{audit}_{safe_name(source.name)}_{run_key[:8]}"
-    check_place(folder, run_key, overwrite=overwrite)
-    given = {"audit": audit, "protocol": protocol, "seed": "" if chosen_seed == got.seed else chosen_seed}
-    given |= {"model_info": str(model_info), "graph": str(graph), "columns": str(columns)}
-    changed = {name: value for name, value in given.items() if value != ""}
-    manifest = {
-        "schema_version": SCHEMA_VERSION,
-        "run_key": run_key,
-        "audit": audit,
-        "model": ", ".join(model_names),
-        "request_key": request_key,
-        **({"graph": named} if named else {}),
-        "recorded": source.name,
-        "challenge_sha256": got.sha256,
-        "protocol": got.protocol,
-        "seed": chosen_seed,
-        "design": dict(observations.design),
-        "counts": {
-            "items": len(observations.frame),
-            "missing": int((observations.frame["missing_reason"] != "").sum()),
-        },
-        "notes": list(got.notes),
-        "command": score_command(str(source), changed),
-        "python": score_call(str(source), changed),
-        **circumstances(),
-    }
-    return finish(CollectedRun(chosen, observations), manifest, OutputDir(folder, overwrite))
+    model_facts = read_model_info(Path(model_info) if model_info else None)
+    got = _read_log(source, audit, protocol) if logged else _read_table(source, audit, protocol, str(columns))
+    return _score_answers(source, got, model_facts, options, Path(out) if out else None, overwrite=overwrite)
 
 
 @dataclass(frozen=True, slots=True)
-class _Recorded:
+class _Answers:
     """Recorded answers.
 
     Attributes:
@@ -163,7 +117,8 @@ class _Recorded:
     seed: int = 0
 
 
-def _recorded(source: Path, audit: str, protocol: str, columns: str) -> _Recorded:
+def _read_table(source: Path, audit: str, protocol: str, columns: str) -> _Answers:
+    """A recorded table."""
     if not audit:
         raise UndertowError(
             f"{source}: name the audit that the table belongs to, for example --audit spurious-correlation"
@@ -178,67 +133,108 @@ def _recorded(source: Path, audit: str, protocol: str, columns: str) -> _Recorde
         sha256 = digest([sha256, names.sha256])
     else:
         observations, recorded = chosen.load_recorded(source, protocol)
-    return _Recorded(audit, observations, recorded, sha256, ["measured from recorded answers, without a model"])
+    return _Answers(audit, observations, recorded, sha256, ["measured from recorded answers, without a model"])
 
 
-def _logged(source: Path, audit: str, protocol: str) -> _Recorded:
+def _read_log(source: Path, audit: str, protocol: str) -> _Answers:
+    """A log of lm-evaluation-harness or Inspect."""
     logged = (inspect_logs if inspect_logs.is_log(source) else lm_eval_logs).read_log(source, audit)
     recorded = str(logged.observations.design["protocol"])
     if protocol and protocol != recorded:
         raise UndertowError(
             f"{source}: was recorded under protocol {recorded}, from which {protocol} cannot be had; leave --protocol out"
         )
-    return _Recorded(logged.audit, logged.observations, recorded, logged.sha256, logged.notes, logged.seed)
+    return _Answers(logged.audit, logged.observations, recorded, logged.sha256, logged.notes, logged.seed)
 
 
-@dataclass(frozen=True, slots=True)
-class _Options:
-    """Options of scoring a run folder; "" and None for unset."""
-
-    audit: str
-    protocol: str
-    seed: int | None
-    graph: str
-
-
-def _score_run(source: Path, options: _Options, place: OutputDir) -> Run:
-    record, seed = read_record(source), options.seed
-    if options.audit and options.audit != record.manifest["audit"]:
-        raise UndertowError(
-            f"{source}: holds a run of {record.manifest['audit']}, not of {options.audit}; leave --audit out"
-        )
-    if options.protocol and options.protocol != record.manifest.get("protocol"):
-        raise UndertowError(
-            f"{source}: was run under protocol {record.manifest.get('protocol')}; its answers support no other"
-        )
-    manifest = dict(record.manifest) | {"code_sha256": code_sha256()}
-    if seed is not None and seed != manifest["seed"]:
-        manifest |= {
-            "seed": seed,
-            "run_key": key_of_run(str(manifest["request_key"]), seed),
-            "command": score_command(str(source), {"seed": seed}),
-            "python": score_call(str(source), {"seed": seed}),
+def _score_answers(  # noqa: PLR0913 - each input apart
+    source: Path,
+    got: _Answers,
+    model_info: Mapping[str, Any],
+    options: Mapping[str, Any],
+    folder: Path | None,
+    *,
+    overwrite: bool,
+) -> Run:
+    """Measure recorded answers as a new run."""
+    graph = named_graph(got.audit, options["graph"])
+    observations, seed = got.observations, got.seed if options["seed"] == "" else options["seed"]
+    if model_info:
+        known = {
+            name: {**facts, **model_info.get(name, {})} for name, facts in observations.design.get("models", {}).items()
         }
-    manifest = _with_graph(manifest, options.graph, source)
-    # Measuring a run again in its own folder is what was asked for, whatever its key becomes.
-    if place.folder is not None:
-        refuse_zero_byte(place.folder)
-    in_place = place.folder is not None and place.folder.resolve() == source.resolve()
-    place = replace(place, overwrite=place.overwrite or in_place)
+        observations = replace(observations, design={**observations.design, "models": {**model_info, **known}})
+    request_key = digest([got.audit, got.protocol, got.sha256, *([model_info] if model_info else [])])
+    run_key = key_of_run(request_key, seed)
+    folder = folder or Path("runs") / f"{got.audit}_{safe_name(source.name)}_{run_key[:8]}"
+    check_place(folder, run_key, overwrite=overwrite)
+    given = {**options, "audit": got.audit, "seed": "" if seed == got.seed else seed}
+    changed = {name: value for name, value in given.items() if value != ""}
+    manifest = {
+        "schema_version": SCHEMA_VERSION,
+        "run_key": run_key,
+        "audit": got.audit,
+        "model": ", ".join(dict.fromkeys(observations.frame["model"].astype(str))),
+        "request_key": request_key,
+        **({"graph": graph} if graph else {}),
+        "recorded": source.name,
+        "challenge_sha256": got.sha256,
+        "protocol": got.protocol,
+        "seed": seed,
+        "design": dict(observations.design),
+        "counts": {
+            "items": len(observations.frame),
+            "missing": int((observations.frame["missing_reason"] != "").sum()),
+        },
+        "notes": list(got.notes),
+        "command": command_line(["score", str(source)], changed),
+        "python": python_call("score", repr(str(source)), changed),
+        **circumstances(),
+    }
+    return finish(audits.load(got.audit), observations, manifest, folder, overwrite=overwrite)
 
-    def noted(results: Sequence[Result]) -> list[str]:
-        notes = [note for note in manifest.get("notes", []) if not note.startswith(MEASURED_ANEW)]
-        same_seed = manifest["seed"] == record.manifest["seed"]
-        return [*notes, *_measured_otherwise(record.results, results)] if same_seed else notes
 
-    observed = CollectedRun(audit_of(record), observations_of(record), record.precision)
-    return finish(observed, manifest, place, noted=noted)
+def _score_run(source: Path, options: Mapping[str, Any], folder: Path, *, overwrite: bool) -> Run:
+    """Measure a finished run again."""
+    if options["model_info"]:
+        raise UndertowError(f"{source}: a run knows its models; leave --model-info out, or run the audit again with it")
+    record = read_record(source)
+    recorded, protocol, seed = record.manifest["audit"], record.manifest.get("protocol"), record.manifest["seed"]
+    if options["audit"] not in ("", recorded):
+        raise UndertowError(f"{source}: holds a run of {recorded}, not of {options['audit']}; leave --audit out")
+    if options["protocol"] not in ("", protocol):
+        raise UndertowError(f"{source}: was run under protocol {protocol}; its answers support no other")
+    manifest = dict(record.manifest) | {"code_sha256": code_sha256()}
+    same_seed = options["seed"] in ("", seed)
+    if not same_seed:
+        changed = {"seed": options["seed"]}
+        manifest |= changed | {
+            "run_key": key_of_run(str(manifest["request_key"]), options["seed"]),
+            "command": command_line(["score", str(source)], changed),
+            "python": python_call("score", repr(str(source)), changed),
+        }
+    manifest = _with_graph(manifest, options["graph"], source)
+    # Its own folder is replaced, whatever its key becomes.
+    in_place = folder.resolve() == source.resolve()
+
+    def notes(results: Sequence[Result]) -> list[str]:
+        kept = [note for note in manifest.get("notes", []) if not note.startswith(MEASURED_ANEW)]
+        return [*kept, *_measured_otherwise(record.results, results)] if same_seed else kept
+
+    audit, observations = audit_of(record), observations_of(record)
+    overwrite = overwrite or in_place
+    return finish(audit, observations, manifest, folder, record.precision, overwrite=overwrite, notes=notes)
 
 
 def _measured_otherwise(recorded: Sequence[Result], results: Sequence[Result]) -> list[str]:
     """Notes on numbers that changed when a run was measured again; [] without changes."""
+
+    def moved_numbers(one: Result, other: Result) -> list[str]:
+        pairs = [(name, getattr(one, name), getattr(other, name)) for name in NUMBERS]
+        return [name for name, old, new in pairs if not np.isclose(old, new, SAME_DIGITS, SAME_DIGITS, equal_nan=True)]
+
     before, now = by_key(recorded), by_key(results)
-    moved = {key: _moved(before[key], now[key]) for key in before.keys() & now.keys()}
+    moved = {key: moved_numbers(before[key], now[key]) for key in before.keys() & now.keys()}
     n_other = sum(map(bool, moved.values())) + len(before.keys() ^ now.keys())
     if not n_other:
         return []
@@ -247,17 +243,6 @@ def _measured_otherwise(recorded: Sequence[Result], results: Sequence[Result]) -
     return [
         f"{MEASURED_ANEW} {n_other} of {len(before.keys() | now.keys())} results are not as they were recorded{what}: the measures "
         "have changed since, or the machine rounds otherwise"
-    ]
-
-
-def _moved(before: Result, now: Result) -> list[str]:
-    """Names of the numbers that differ; two missing numbers are equal."""
-    pairs = {name: (getattr(before, name), getattr(now, name)) for name in NUMBERS}
-    return [
-        name
-        for name, (one, other) in pairs.items()
-        if not math.isclose(one, other, rel_tol=SAME_DIGITS, abs_tol=SAME_DIGITS)
-        and not (math.isnan(one) and math.isnan(other))
     ]
 
 
@@ -293,16 +278,6 @@ def render_report(folder: str | Path, graph: str | Path = "") -> Path:
     record = replace(record, manifest=_with_graph(record.manifest, str(graph), Path(folder)))
     write_record(record, Path(folder), write_report(audit_of(record), observations_of(record), record))
     return Path(folder) / "report.html"
-
-
-@short_traceback
-def load_run(folder: str | Path) -> Run:
-    """A run folder that was written before.
-
-    Raises:
-        UndertowError: it is no run folder, or is corrupt.
-    """
-    return Run(Path(folder), read_record(Path(folder)))
 
 
 def scaling(folders: Sequence[str | Path], sizes: Mapping[str, float]) -> tuple[list[Point], list[Result]]:

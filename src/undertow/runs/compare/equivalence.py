@@ -13,7 +13,7 @@ from undertow.types import Result
 ALPHA = 0.05
 DIFFERS = "differs by more than the margin"
 EQUIVALENT = "equivalent within the margin"
-INCONCLUSIVE = "cannot be told"
+INCONCLUSIVE = "inconclusive"
 VERDICTS = (DIFFERS, EQUIVALENT, INCONCLUSIVE)
 
 MARGIN, INNER_LOW, INNER_HIGH, W_SPAN = "margin", "inner_low", "inner_high", "w_span"

@@ -17,9 +17,10 @@ from undertow import models
 from undertow.audits.base import Audit, ItemBatches, Observations
 from undertow.errors import UndertowError
 from undertow.models.backend.dtype import costs_precision, memory_shortage
-from undertow.models.base import FLOAT32, ModelHandle, ModelRequest
+from undertow.models.base import FLOAT32, ModelHandle
 from undertow.models.loading.weight_files import is_gguf
 from undertow.runs.compare.resampling import key_of, point_results, without_each
+from undertow.stats.intervals.jackknife import jackknife_interval, random_groups
 from undertow.types import (
     Answer,
     ClozeQuery,
@@ -27,58 +28,27 @@ from undertow.types import (
     Floats,
     GenerateQuery,
     Item,
-    ModelIdentity,
     Query,
     Scores,
     query_digest,
 )
 
 if TYPE_CHECKING:
-    import pandas as pd
+    from undertow.runs.collect import ModelRun
+    from undertow.runs.config import RunConfig
 
 RunQueries: TypeAlias = Callable[[ModelHandle, list[Query]], Scores]
 """Has a model asked, whatever is stored not asked again."""
 
 SHARE, MIN_ITEMS = 0.1, 200
-"""What is read again if nobody says how much: a tenth, and no fewer items where there are as many."""
+"""Default size of the sample: a tenth, but at least so many items."""
 MIN_CLUSTERS_DRAWN, SHARE_OF_CLUSTERS, FEW_CLUSTERS = 10, 0.25, 3
-"""Nor fewer clusters, where these are a quarter of all or less; and never fewer than the last of these, where there are as many."""
+"""Default number of clusters: at least a quarter of all, but at most the first and at least the last of these."""
 MIN_CLUSTERS = 2
-"""Of a sample whose size somebody says: one cluster tells nothing of the others."""
+"""Of a sample whose size is given: one cluster gives no variance."""
 GROUPS = 10
-"""Of clusters, each left out once: so often is everything measured, twice."""
+"""Number of jackknife groups of clusters."""
 NOT_AGAIN = "not scored again in float32"
-
-
-@dataclass(frozen=True, slots=True)
-class ReducedRun:
-    """A model of a run in reduced precision.
-
-    Attributes:
-        request: the resolved request.
-        identity: its identity, with the dtype.
-        facts: facts about it.
-        batches: makes the audit's generator of batches.
-        design: the design before inference.
-        items, answers: all of them, in order [item].
-        observations: the observations.
-        is_local: whether models run in this process; the memory of workers on other machines is unknown.
-    """
-
-    request: ModelRequest
-    identity: ModelIdentity
-    facts: Mapping[str, str | float]
-    batches: Callable[[], ItemBatches]
-    design: Mapping[str, Any]
-    items: Sequence[Item]
-    answers: Sequence[Answer]
-    observations: Observations
-    is_local: bool = True
-
-    @property
-    def costs(self) -> bool:
-        """Whether its dtype changes any number."""
-        return costs_precision(self.identity)
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +65,7 @@ class Float32Check:
 
 
 def rescore_sample(
-    audit: Audit, reduced: ReducedRun, sampling: tuple[int, int], run_all: RunQueries
+    config: RunConfig, ran: ModelRun, run_all: RunQueries, *, is_local: bool = True
 ) -> Float32Check | None:
     """Score a sample again in float32 and compare; None for a model in full precision.
 
@@ -103,46 +73,54 @@ def rescore_sample(
     does not know theirs: a worker that takes too much is killed, and the engine reports it.
 
     Args:
-        audit: the audit.
-        reduced: the model and its answers.
-        sampling: approximate number of items (0 for a tenth, but at least 200), and the seed of the run.
+        config: of the run.
+        ran: the model and its answers.
         run_all: runs queries on a model.
+        is_local: whether models run in this process.
     """
-    n_items, seed = sampling
-    if not reduced.costs:
+    subject, responses = ran.subject, ran.responses
+    identity, request, items = subject.handle.identity, subject.request, responses.items
+    if not costs_precision(identity):
         return None
-    facts = {"model": reduced.request.name, "dtype": reduced.identity.dtype, "of_items": len(reduced.items)}
-    if reduced.is_local:
-        parameters = float(reduced.facts.get("parameters", 0))
-        reason = memory_shortage(parameters, reduced.request.device, gguf=is_gguf(reduced.request.name))
+    facts: dict[str, Any] = {"model": request.name, "dtype": identity.dtype, "of_items": len(items)}
+    if is_local:
+        parameters = float(responses.facts.get("parameters", 0))
+        reason = memory_shortage(parameters, request.device, gguf=is_gguf(request.name))
         if reason:
             return Float32Check({**facts, "unknown": reason})
-    chosen = drawn_clusters(reduced.items, n_items, seed)
+    audit, _, _ = config.resolve()
+    chosen = drawn_clusters(items, config.float32_sample, config.seed)
+    answered = list(zip(items, responses.scores.answers, strict=True))
+    before = [(item, answer) for item, answer in answered if item.cluster in chosen]
+    others = {query_digest(item.query): answer for item, answer in answered if item.cluster not in chosen}
+    batches = audit.items(subject.settings, config.sampling)
     started = time.perf_counter()
     try:
-        handle = models.resolve(replace(reduced.request, dtype=FLOAT32))
-        items, answers, scoring_method = _followed(reduced, chosen, lambda queries: run_all(handle, queries))
+        handle = models.resolve(replace(request, dtype=FLOAT32))
+        after, scoring_method = _query_again(batches, chosen, others, lambda queries: run_all(handle, queries))
     except (UndertowError, MemoryError) as error:
         return Float32Check({**facts, "unknown": str(error) or "memory ran out"})
     seconds = time.perf_counter() - started
-    full = audit.observe(reduced.design, items, Scores(tuple(answers), scoring_method), reduced.request.name)
-    frame = reduced.observations.frame
-    before = replace(reduced.observations, frame=frame[frame["cluster"].isin(chosen)].reset_index(drop=True))
-    n_clusters = len({item.cluster for item in reduced.items})
+    scores = Scores(tuple(answer for _, answer in after), scoring_method)
+    full = audit.observe(subject.design, [item for item, _ in after], scores, request.name)
+    frame = ran.observations.frame
+    sample = replace(ran.observations, frame=frame[frame["cluster"].isin(chosen)].reset_index(drop=True))
+    n_clusters = len({item.cluster for item in items})
     n_groups = 0 if len(chosen) == n_clusters else min(GROUPS, len(chosen))
-    sample = _Sample(chosen, n_clusters, n_groups, seed)
-    answered = [
-        (item, answer) for item, answer in zip(reduced.items, reduced.answers, strict=True) if item.cluster in chosen
-    ]
+    group_of: dict[str, int] = {}
+    if n_groups >= MIN_CLUSTERS:
+        groups = random_groups(len(chosen), n_groups, np.random.default_rng(config.seed)).tolist()
+        group_of = dict(zip(chosen, groups, strict=True))
     facts |= {
-        "items": len(answered),
+        "items": len(before),
         "clusters": len(chosen),
         "of_clusters": n_clusters,
         "groups": n_groups,
-        **gaps(answered, list(zip(items, answers, strict=True))),
+        **gaps(before, after),
         "rescoring_s": seconds,
     }
-    return Float32Check(facts, [{"model": reduced.request.name, **row} for row in _errors(audit, before, full, sample)])
+    rows = _errors((audit, config.seed), sample, full, group_of, len(chosen) / n_clusters)
+    return Float32Check(facts, [{"model": request.name, **row} for row in rows])
 
 
 def drawn_clusters(items: Sequence[Item], n_items: int, seed: int) -> list[str]:
@@ -152,7 +130,8 @@ def drawn_clusters(items: Sequence[Item], n_items: int, seed: int) -> list[str]:
         sizes[item.cluster] = sizes.get(item.cluster, 0) + 1
     wanted = n_items or max(math.ceil(SHARE * len(items)), MIN_ITEMS)
     names, n_drawn = list(sizes), 0
-    least = MIN_CLUSTERS if n_items else least_clusters(len(names))
+    least = min(MIN_CLUSTERS_DRAWN, max(FEW_CLUSTERS, math.ceil(SHARE_OF_CLUSTERS * len(names))))
+    least = MIN_CLUSTERS if n_items else least
     kept: set[str] = set()
     for at in np.random.default_rng(seed).permutation(len(names)):
         if n_drawn >= wanted and len(kept) >= least:
@@ -162,47 +141,33 @@ def drawn_clusters(items: Sequence[Item], n_items: int, seed: int) -> list[str]:
     return [name for name in names if name in kept]
 
 
-def least_clusters(n_clusters: int) -> int:
-    """Fewest clusters to draw from this number."""
-    return min(MIN_CLUSTERS_DRAWN, max(FEW_CLUSTERS, math.ceil(SHARE_OF_CLUSTERS * n_clusters)))
+def _query_again(
+    batches: ItemBatches,
+    chosen: Sequence[str],
+    others: Mapping[str, Answer],
+    run_all: Callable[[list[Query]], Scores],
+) -> tuple[list[tuple[Item, Answer]], str]:
+    """The sample's items with their answers in float32, and the scoring method.
 
-
-def _followed(
-    reduced: ReducedRun, chosen: Sequence[str], run_all: Callable[[list[Query]], Scores]
-) -> tuple[list[Item], list[Answer], str]:
-    """The sample's items and answers in float32, and their readout.
-
-    Later batches depend on the float32 answers. Items outside the sample keep their answers.
+    Later batches depend on the float32 answers. Items outside the sample keep their answers, `others` by query.
     """
-    inside = set(chosen)
-    said = {
-        query_digest(item.query): answer
-        for item, answer in zip(reduced.items, reduced.answers, strict=True)
-        if item.cluster not in inside
-    }
-    batches = reduced.batches()
-    items: list[Item] = []
-    answers: list[Answer] = []
-    items_of_batch, scoring_method = next(batches), ""
-    while items_of_batch:
-        sampled = [item for item in items_of_batch if item.cluster in inside]
+    pairs: list[tuple[Item, Answer]] = []
+    items, scoring_method = next(batches), ""
+    while items:
+        sampled = [item for item in items if item.cluster in chosen]
         scores = run_all([item.query for item in sampled]) if sampled else Scores(())
-        items += sampled
-        answers += scores.answers
+        pairs += zip(sampled, scores.answers, strict=True)
         scoring_method = scoring_method or (scores.scoring_method if sampled else "")
         fresh = iter(scores.answers)
         everything = tuple(
-            next(fresh) if item.cluster in inside else said.get(query_digest(item.query), Answer.missing(NOT_AGAIN))
-            for item in items_of_batch
+            next(fresh) if item.cluster in chosen else others.get(query_digest(item.query), Answer.missing(NOT_AGAIN))
+            for item in items
         )
         try:
-            items_of_batch = batches.send(Scores(everything, scores.scoring_method))
+            items = batches.send(Scores(everything, scores.scoring_method))
         except StopIteration:
             break
-    return items, answers, scoring_method
-
-
-# The answers of both precisions.
+    return pairs, scoring_method
 
 
 def gaps(reduced: Sequence[tuple[Item, Answer]], full: Sequence[tuple[Item, Answer]]) -> dict[str, Any]:
@@ -224,7 +189,11 @@ def gaps(reduced: Sequence[tuple[Item, Answer]], full: Sequence[tuple[Item, Answ
         if bool(one.missing_reason) != bool(other.missing_reason):
             one_sided += 1
         elif not one.missing_reason:
-            apart = differences_nats(one, other)
+            first, second = (np.nan_to_num(np.array(each.logprobs_nats), neginf=-np.inf) for each in (one, other))
+            if len(first) != len(second):  # texts that were generated, of other tokens
+                first = second = np.zeros(0)
+            # Two that are both minus infinity, or both missing, do not differ.
+            apart = np.subtract(first, second, out=np.zeros(len(first)), where=first != second)
             one_sided += not np.isfinite(apart).all()
             distances.append(apart[np.isfinite(apart)])
             turned.append(preferred(query, one) != preferred(query, other))
@@ -236,21 +205,6 @@ def gaps(reduced: Sequence[tuple[Item, Answer]], full: Sequence[tuple[Item, Answ
         "turned_percent": 100 * float(np.mean(turned)) if turned else math.nan,
         "one_sided": one_sided,
     }
-
-
-def differences_nats(one: Answer, other: Answer) -> Floats:
-    """By how much the log-probabilities of two answers to one query differ [option].
-
-    Two that are both minus infinity, or both missing, do not differ; of answers that were written, and may be of other words,
-    there are none to compare.
-    """
-    first, second = (np.nan_to_num(np.array(answer.logprobs_nats), neginf=-np.inf) for answer in (one, other))
-    if len(first) != len(second):
-        return np.zeros(0)
-    apart = np.zeros(len(first))
-    differ = first != second
-    apart[differ] = first[differ] - second[differ]
-    return apart
 
 
 def preferred(query: Query, answer: Answer) -> str | int:
@@ -267,57 +221,34 @@ def preferred(query: Query, answer: Answer) -> str | int:
     return max(sums, key=lambda group: sums[group])
 
 
-# The results of both.
+def _errors(
+    measures: tuple[Audit, int], reduced: Observations, full: Observations, group_of: Mapping[str, int], sampled: float
+) -> Iterator[dict[str, Any]]:
+    """A row for each result of the sample: its value in both precisions, and their difference with its jackknife interval.
 
-
-@dataclass(frozen=True, slots=True)
-class _Sample:
-    """The drawn sample.
-
-    Attributes:
-        chosen: its clusters.
-        n_clusters: number of clusters of the run.
-        n_groups: number of jackknife groups; 0 if the sample is the whole run.
-        seed: of the run.
+    Args:
+        measures: the audit, and the seed of the run.
+        reduced: the sample in reduced precision.
+        full: the sample in float32.
+        group_of: jackknife group of each cluster; {} if the sample is the whole run.
+        sampled: share of the clusters in the sample.
     """
-
-    chosen: Sequence[str]
-    n_clusters: int
-    n_groups: int
-    seed: int
-
-    def without_each(self, frame: pd.DataFrame) -> Iterator[pd.DataFrame]:
-        """The table without each group of clusters."""
-        from undertow.stats.intervals.jackknife import random_groups
-
-        if self.n_groups < MIN_CLUSTERS:
-            return
-        dealt = random_groups(len(self.chosen), self.n_groups, np.random.default_rng(self.seed))
-        group = dict(zip(self.chosen, dealt.tolist(), strict=True))
-        yield from without_each(frame, [group[name] for name in frame["cluster"]], self.n_groups)
-
-
-def _errors(audit: Audit, reduced: Observations, full: Observations, sample: _Sample) -> Iterator[dict[str, Any]]:
-    """A row for each result of the sample: its value in both precisions, and their difference with its interval."""
-    from undertow.stats.intervals.jackknife import jackknife_interval
-
-    results = point_results(audit, reduced, sample.seed)
+    results = point_results(measures[0], reduced, measures[1])
     keys = [key_of(result) for result in results]
 
     def values(observations: Observations) -> Floats:
-        of_key = {key_of(result): result.value for result in point_results(audit, observations, sample.seed)}
+        of_key = {key_of(result): result.value for result in point_results(measures[0], observations, measures[1])}
         return np.array([of_key.get(key, math.nan) for key in keys], dtype=np.float64)
 
+    def without_groups(observations: Observations) -> Iterator[Floats]:
+        if group_of:
+            groups = [group_of[name] for name in observations.frame["cluster"]]
+            for frame in without_each(observations.frame, groups, len(set(group_of.values()))):
+                yield values(replace(observations, frame=frame))
+
     first, second = np.array([result.value for result in results], dtype=np.float64), values(full)
-    without = [
-        values(replace(reduced, frame=one)) - values(replace(full, frame=other))
-        for one, other in zip(sample.without_each(reduced.frame), sample.without_each(full.frame), strict=True)
-    ]
-    low, high = jackknife_interval(
-        first - second,
-        np.reshape(without, (len(without), len(keys))),
-        sampled=len(sample.chosen) / sample.n_clusters,
-    )
+    without = [one - other for one, other in zip(without_groups(reduced), without_groups(full), strict=True)]
+    low, high = jackknife_interval(first - second, np.reshape(without, (len(without), len(keys))), sampled=sampled)
     for at, result in enumerate(results):
         yield {
             "measure": result.measure,

@@ -93,48 +93,32 @@ def flag_unstable(
         return dict(manifest), table
     block = {**manifest["precision"], "could_change": [], "beyond_interval": 0, "unknown_results": 0}
     if table is not None:
-        ranges = _Ranges.from_table(table)
-        findings = audit.findings(observations, results)
-        could = _could_change((audit, observations), results, ranges, findings)
-        table = table.assign(
-            difference_over_halfwidth=_of_half_intervals(table, results),
-            could_change=[bool(could.get(_key_of_row(row))) for row in table.to_dict("records")],
-        )
+        rows = table.to_dict("records")
+        ranges, halves, findings = _Ranges.from_rows(rows), _halves(results), audit.findings(observations, results)
+        could: dict[Key, list[str]] = {}
+        for at, result in enumerate(results):
+            for error in set(ranges.of_result(result) or ()) - {0.0}:
+                moved = moved_by(result, error)
+                others = audit.findings(observations, [*results[:at], moved, *results[at + 1 :]])
+                could.setdefault(key_of(result), []).extend(_changed(findings, others, result, moved))
+        # The farther end of each error; NaN for a result without an interval of some width, or without a null value.
+        shares = [max(abs(row["low"]), abs(row["high"])) / halves.get(_key_of_row(row), math.nan) for row in rows]
+        flags = [bool(could.get(_key_of_row(row))) for row in rows]
+        table = table.assign(difference_over_halfwidth=shares, could_change=flags)
         named = {text for texts in could.values() for text in texts}
         known = [finding.text for finding in findings if finding.text in named]
-        # What is not a finding yet comes last.
-        block["could_change"] = [*known, *sorted(named - set(known))]
-        block |= _counted(table, results, ranges)
-        block["models"] = [part | _largest(part["model"], table) for part in block["models"]]
+        tested = [one for one in results if _has_interval(one) and one.group.get("model") in set(table["model"])]
+        largest = table.groupby("model")["difference_over_halfwidth"].max().to_dict()
+        block |= {
+            "could_change": [*known, *sorted(named - set(known))],  # what is not a finding yet comes last
+            "beyond_interval": sum(abs(row["difference"]) > halves.get(_key_of_row(row), math.inf) for row in rows),
+            "unknown_results": sum(ranges.of_result(one) is None for one in tested),
+            "models": [
+                part | ({"difference_over_halfwidth": largest[part["model"]]} if part["model"] in largest else {})
+                for part in block["models"]
+            ],
+        }
     return {**manifest, "precision": block | {"sentences": summary(block)}}, table
-
-
-def _could_change(
-    audited: tuple[Audit, Observations], results: Sequence[Result], ranges: _Ranges, findings: Sequence[Finding]
-) -> dict[Key, list[str]]:
-    """Findings that change when a result is moved by either end of its error, by result."""
-    audit, observations = audited
-    could: dict[Key, list[str]] = {}
-    for at, result in enumerate(results):
-        for error in set(ranges.of_result(result) or ()) - {0.0}:
-            moved = moved_by(result, error)
-            others = audit.findings(observations, [*results[:at], moved, *results[at + 1 :]])
-            could.setdefault(key_of(result), []).extend(_turned(findings, others, result, moved))
-    return could
-
-
-def _counted(table: pd.DataFrame, results: Sequence[Result], ranges: _Ranges) -> dict[str, int]:
-    """Number of tested results whose error exceeds their interval, and whose error is unknown."""
-    read = set(table["model"])
-    tested = [one for one in results if _has_interval(one) and one.group.get("model") in read]
-    halves = _halves(results)
-    beyond = [
-        row for row in table.to_dict("records") if abs(row["difference"]) > halves.get(_key_of_row(row), math.inf)
-    ]
-    return {
-        "beyond_interval": len(beyond),
-        "unknown_results": sum(ranges.of_result(one) is None for one in tested),
-    }
 
 
 def _has_interval(result: Result) -> bool:
@@ -149,22 +133,6 @@ def _halves(results: Sequence[Result]) -> dict[Key, float]:
         for one in results
         if _has_interval(one) and one.high - one.low > NO_WIDTH * max(abs(one.value), 1.0)
     }
-
-
-def _of_half_intervals(table: pd.DataFrame, results: Sequence[Result]) -> list[float]:
-    """The farther end of each error, in half-widths of the run's interval [row].
-
-    NaN for a result without an interval of some width, or without a null value, such as a mean mass.
-    """
-    halves = _halves(results)
-    rows = table.to_dict("records")
-    return [max(abs(row["low"]), abs(row["high"])) / halves.get(_key_of_row(row), math.nan) for row in rows]
-
-
-def _largest(model: str, table: pd.DataFrame) -> dict[str, float]:
-    """The largest of one model; {} for a model without a sample."""
-    rows = table.loc[table["model"] == model, "difference_over_halfwidth"]
-    return {"difference_over_halfwidth": float(rows.max())} if len(rows) else {}
 
 
 def _key_of_row(row: Mapping[Any, Any]) -> Key:
@@ -185,10 +153,10 @@ class _Ranges:
     of_measure: Mapping[tuple[str, str], tuple[float, float]]
 
     @classmethod
-    def from_table(cls, table: pd.DataFrame) -> _Ranges:
+    def from_rows(cls, rows: Sequence[Mapping[Any, Any]]) -> _Ranges:
         own: dict[Key, tuple[float, float]] = {}
         widest: dict[tuple[str, str], tuple[float, float]] = {}
-        for row in table.to_dict("records"):
+        for row in rows:
             ends = [float(row[name]) for name in ("low", "high")]
             known = [end for end in (*ends, float(row["difference"])) if math.isfinite(end)]
             if all(map(math.isfinite, ends)):
@@ -246,7 +214,7 @@ def _half_width_sds(result: Result) -> float:
     return HALF_WIDTH_SDS_OF_FEW.get(int(n_clusters)) or float(t.ppf(0.975, n_clusters - 1))
 
 
-def _turned(findings: Sequence[Finding], others: Sequence[Finding], result: Result, moved: Result) -> list[str]:
+def _changed(findings: Sequence[Finding], others: Sequence[Finding], result: Result, moved: Result) -> list[str]:
     """Findings that appear, vanish or change when a result is moved."""
     before, after = ({finding.text for finding in some} for some in (findings, others))
     gone = [finding for finding in findings if finding.text not in after]
@@ -266,9 +234,6 @@ def _turned(findings: Sequence[Finding], others: Sequence[Finding], result: Resu
 def _wording(text: str) -> str:
     """A finding without its numbers, so that one about another model or dimension is another finding."""
     return NUMBER.sub("#", text)
-
-
-# In words.
 
 
 def summary(block: Mapping[str, Any]) -> list[str]:

@@ -5,23 +5,24 @@ from __future__ import annotations
 import math
 import os
 import re
-import reprlib
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from glob import has_magic
 from itertools import islice
 from pathlib import Path
-from typing import TypeAlias
+from typing import Annotated, Any, TypeAlias
+
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 
 from undertow._files import decode_text, parse_toml, path_exists, read_file
 from undertow.errors import UndertowError
+from undertow.runs.folder.json_schema import wrong_field
 
 Facts: TypeAlias = Mapping[str, str | float]
 """`parameters` (a number), `objective`, `post_training` (words); `step` and `trajectory` of a checkpoint."""
 MAX_BYTES = 2**20
 MAX_FOLDERS = 10_000
 """That a pattern may match or go through: more are those of a whole disk, which nobody means."""
-KNOWN = ("parameters", "objective", "post_training")
 _STEP = re.compile(r"(?:checkpoint|step|ckpt)[-_]?(\d+)$", re.IGNORECASE)
 
 
@@ -58,10 +59,10 @@ def _matching(pattern: str) -> list[str]:
             raise UndertowError(
                 f"{pattern}: has a .. behind a wildcard, which would match a folder again and again; write it without"
             )
-        matches = list(islice(_gone_through(Path(path.anchor), parts), MAX_FOLDERS + 1))
+        matches = list(islice(_visit(Path(path.anchor), parts), MAX_FOLDERS + 1))
     except (ValueError, RuntimeError) as error:
         raise UndertowError(f"{pattern}: is no pattern ({error}); write it as in 'run/checkpoint-*'") from error
-    except OSError as error:  # a folder that is removed while it is gone through, as processes come and go in /proc
+    except OSError as error:  # a folder that is removed meanwhile
         raise UndertowError(
             f"{pattern}: {error.filename} could not be looked into ({error.strerror}); name more of the path, or run again"
         ) from error
@@ -70,10 +71,10 @@ def _matching(pattern: str) -> list[str]:
             f"{pattern}: goes through more than {MAX_FOLDERS:,} files and folders; name more of the path, or write a * for a folder "
             "that has any name"
         )
-    return list(dict.fromkeys(str(place) for place in matches if place is not None and _is_folder(place)))
+    return list(dict.fromkeys(str(place) for place in matches if place is not None and os.path.isdir(place)))  # noqa: PTH112 - never raises
 
 
-def _gone_through(base: Path, parts: Sequence[str]) -> Iterator[Path | None]:
+def _visit(base: Path, parts: Sequence[str]) -> Iterator[Path | None]:
     """Yield matches below a folder, and None for every other entry that a wildcard visits.
 
     `Path.glob` alone may visit everything before its first match, so that a caller cannot stop it.
@@ -82,20 +83,13 @@ def _gone_through(base: Path, parts: Sequence[str]) -> Iterator[Path | None]:
     folder, after = base.joinpath(*parts[:at]), parts[at + 1 :]
     if at == len(parts):
         yield folder
-    elif _is_folder(folder):
+    elif os.path.isdir(folder):  # noqa: PTH112 - never raises
         while parts[at] == "**" and after[:1] == ("**",):  # says it again
             after = after[1:]
         for place in folder.glob(parts[at]):
-            if not after:
-                yield place
-                continue
-            yield None
-            yield from _gone_through(place, after)
-
-
-def _is_folder(place: Path) -> bool:
-    """Whether the path is a readable folder; unlike `Path.is_dir` it never raises."""
-    return os.path.isdir(place)  # noqa: PTH112
+            yield place if not after else None
+            if after:
+                yield from _visit(place, after)
 
 
 def checkpoint(name: str) -> dict[str, str | float]:
@@ -103,6 +97,15 @@ def checkpoint(name: str) -> dict[str, str | float]:
     path = Path(name)
     match = _STEP.search(path.name)
     return {"step": float(match[1]), "trajectory": str(path.parent)} if match and path.is_dir() else {}
+
+
+class _Facts(BaseModel):
+    """What a file says of a model."""
+
+    model_config = ConfigDict(strict=True, extra="forbid")
+    parameters: Annotated[float, Field(gt=0, le=sys.float_info.max)] = 1.0
+    objective: str = ""
+    post_training: str = ""
 
 
 def read_model_info(path: Path | None) -> dict[str, dict[str, str | float]]:
@@ -113,39 +116,25 @@ def read_model_info(path: Path | None) -> dict[str, dict[str, str | float]]:
     """
     if path is None:
         return {}
-    text = decode_text(read_file(path, MAX_BYTES, "a model-info file"), path)
     try:
-        table = parse_toml(text)
+        table = parse_toml(decode_text(read_file(path, MAX_BYTES, "a model-info file"), path))
     except ValueError as error:
         raise UndertowError(f"{path}: is not valid TOML: {error}") from error
-    models = table.get("models")
+    models: dict[str, dict[str, Any]] = table.get("models", {})
     if set(table) != {"models"} or not isinstance(models, dict):
         raise UndertowError(f"{path}: needs one table for each model, as in [models.smollm2]")
-    return {name: _entry(name, entry, path) for name, entry in models.items()}
-
-
-def _entry(model: str, entry: object, path: Path) -> dict[str, str | float]:
-    where = f"{path}, model {model!r}"
-    if not isinstance(entry, dict):
-        raise UndertowError(f"{where}: must be a table, as in [models.smollm2]")
-    for name, value in entry.items():
-        if isinstance(value, dict) and name not in KNOWN:
-            dotted = _dotted(f"{model}.{name}", value)
-            raise UndertowError(
-                f"{where}: {name!r} is a table; if the model is called {dotted!r}, put its name in quotes: [models.{dotted!r}]"
-            )
-        if name not in KNOWN:
-            raise UndertowError(f"{where}: {name!r} is not known; use {', '.join(KNOWN)}")
-        is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
-        if not (is_number if name == "parameters" else isinstance(value, str)):
-            raise UndertowError(
-                f"{where}: {name} is {value!r}; it must be {'a number' if name == 'parameters' else 'text'}"
-            )
-        if name == "parameters" and not 0 < value <= sys.float_info.max:
-            raise UndertowError(
-                f"{where}: parameters is {reprlib.repr(value)}; it must be more than 0, and a number that there can be"
-            )
-    return entry
+    for model, entry in models.items():
+        where = f"{path}, model {model!r}"
+        for name, inner in entry.items() if isinstance(entry, dict) else ():
+            if isinstance(inner, dict) and name not in _Facts.model_fields:
+                dotted = _dotted(f"{model}.{name}", inner)
+                raise UndertowError(
+                    f"{where}: {name!r} is a table; if the model is called {dotted!r}, put its name in quotes: [models.{dotted!r}]"
+                )
+        wrong = wrong_field(TypeAdapter(_Facts), entry)
+        if wrong:
+            raise UndertowError(f"{where}: {wrong}; a model has {', '.join(_Facts.model_fields)}")
+    return models
 
 
 def _dotted(name: str, table: Mapping[str, object]) -> str:

@@ -17,36 +17,18 @@ from undertow.inference.versions import _versions, code_sha256
 PACKAGES = ("numpy", "scipy", "pandas", "torch", "transformers", "tokenizers", "gguf")
 
 
-def shell_command(audit: str, models: Sequence[str], changed: Mapping[str, Any]) -> str:
-    """The command line of a run, with options that differ from their defaults."""
-    flags = [part for name, value in changed.items() for part in _flag(name.replace("_", "-"), value)]
-    return shlex.join(["undertow", "run", audit, *(part for model in models for part in ("-m", model)), *flags])
+def command_line(words: Sequence[str], options: Mapping[str, Any]) -> str:
+    """A command of `undertow` with options; a boolean is a flag without a value."""
+    flags = []
+    for name, value in options.items():
+        flag = name.replace("_", "-")
+        flags += [f"--{'' if value else 'no-'}{flag}"] if isinstance(value, bool) else [f"--{flag}", str(value)]
+    return shlex.join(["undertow", *words, *flags])
 
 
-def _flag(name: str, value: Any) -> list[str]:
-    """One option; a boolean is a flag without a value."""
-    if isinstance(value, bool):
-        return [f"--{name}" if value else f"--no-{name}"]
-    return [f"--{name}", str(value)]
-
-
-def python_call(audit: str, models: Sequence[str], changed: Mapping[str, Any]) -> str:
-    """The Python call of a run."""
-    arguments = "".join(f", {name}={value!r}" for name, value in changed.items())
-    argument = models[0] if len(models) == 1 else list(models)
-    return f"undertow.audit({audit!r}, model={argument!r}{arguments})"
-
-
-def score_command(source: str, changed: Mapping[str, Any]) -> str:
-    """The command line that measures a run or table, with the options that were given."""
-    flags = [part for name, value in changed.items() for part in (f"--{name.replace('_', '-')}", str(value))]
-    return shlex.join(["undertow", "score", source, *flags])
-
-
-def score_call(source: str, changed: Mapping[str, Any]) -> str:
-    """The Python call that measures a run or table."""
-    arguments = "".join(f", {name}={value!r}" for name, value in changed.items())
-    return f"undertow.score({source!r}{arguments})"
+def python_call(function: str, arguments: str, options: Mapping[str, Any]) -> str:
+    """A call of a function of `undertow` with options."""
+    return f"undertow.{function}({', '.join([arguments, *(f'{name}={value!r}' for name, value in options.items())])})"
 
 
 def command_with(command: str, name: str, value: str) -> str:
@@ -82,18 +64,13 @@ def call_with(call: str, name: str, value: str) -> str:
 def circumstances() -> dict[str, Any]:
     """Time, package versions and machine, for repeating a run."""
     versions = {"undertow": version("undertow"), "python": platform.python_version(), **_versions(PACKAGES)}
-    machine = {"system": platform.system(), "release": platform.release(), "processor": _processor(), "cores": _cores()}
-    created = datetime.now(UTC).isoformat(timespec="seconds")
-    return {"created": created, "versions": versions, "code_sha256": code_sha256(), "machine": machine}
-
-
-def _processor() -> str:
     try:
         lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
     except OSError:
-        return platform.processor() or platform.machine()
-    return next((line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")), platform.machine())
-
-
-def _cores() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+        lines = []
+    names = (line.split(":", 1)[1].strip() for line in lines if line.startswith("model name"))
+    processor = next(names, platform.processor() or platform.machine())
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    machine = {"system": platform.system(), "release": platform.release(), "processor": processor, "cores": cores}
+    created = datetime.now(UTC).isoformat(timespec="seconds")
+    return {"created": created, "versions": versions, "code_sha256": code_sha256(), "machine": machine}

@@ -22,7 +22,7 @@ from undertow.models.base import (
     RequestFailedError,
     UnsupportedQueryError,
 )
-from undertow.runs.folder.storage import MANIFEST, OBSERVATIONS, read_record
+from undertow.runs.folder.storage import OBSERVATIONS, read_record
 from undertow.types import (
     BLANK,
     GENERATION,
@@ -60,18 +60,24 @@ def resolve(request: ModelRequest) -> ModelHandle | None:
     given = request.name.removeprefix(PREFIX)
     if not given.strip():
         raise UndertowError(f"{PREFIX} names no run; write {PREFIX}FOLDER, or {PREFIX}FOLDER@MODEL")
-    folder, model_name = _place(given)
+    folder, model_name = _split(given)
     record = read_record(folder)
-    missing = [name for name in NEEDED if name not in record.observations]
+    manifest, frame = record.manifest, record.observations
+    missing = [name for name in NEEDED if name not in frame]
     if missing:
         raise UndertowError(
             f"{folder}: has no log-probabilities of words (no column {missing[0]!r}); name the folder of a spurious-correlation or "
             "task-specification run of a model"
         )
-    rows = _rows(record.observations, folder, model_name)
-    name = str(rows["model"].iloc[0])
-    design = record.manifest["design"]
-    scoring_method = str(_table(folder, design, "scoring_methods").get(name, design.get("scoring_method", LIKELIHOOD)))
+    names = list(frame["model"].unique())
+    if not names or frame["model"].isna().any():
+        raise UndertowError(f"{folder / OBSERVATIONS}: is corrupt (a row has no model); run the audit again")
+    if model_name and model_name not in names:
+        raise UndertowError(f"{folder}: has no model {model_name!r}; it has {', '.join(names)}")
+    if not model_name and len(names) > 1:
+        raise UndertowError(f"{folder}: has the models {', '.join(names)}; name one, as in {PREFIX}{folder}@{names[0]}")
+    name, design = model_name or str(names[0]), manifest["design"]
+    scoring_method = design.get("scoring_methods", {}).get(name, design.get("scoring_method", LIKELIHOOD))
     identity = ModelIdentity(
         name=request.name,
         family="replay",
@@ -80,29 +86,31 @@ def resolve(request: ModelRequest) -> ModelHandle | None:
         dtype="as recorded",
         scoring_method=scoring_method,
     )
-    prompted = _prompted({**_table(folder, record.manifest, "settings"), **design})
+    settings = {**manifest.get("settings", {}), **design}
+    prompted = {
+        key: settings[said] for key, said in (("chat", "chat"), ("max_tokens", "max_new_tokens")) if said in settings
+    }
+    rows = frame[frame["model"] == name]
+    facts = dict(design.get("models", {}).get(name, {}))
     kind = GENERATION if scoring_method == PROMPT else BLANK
-    facts = _table(folder, _table(folder, design, "models"), name)
     return ModelHandle(
         identity,
-        lambda: ReplayModel(identity, _answers(rows, folder), dict(facts), prompted),
-        {kind: (str(record.manifest["protocol"]),)},
+        lambda: ReplayModel(identity, _answers(rows, folder), facts, prompted),
+        {kind: (manifest["protocol"],)},
     )
 
 
-def _place(text: str) -> tuple[Path, str]:
+def _split(text: str) -> tuple[Path, str]:
     """Split folder and model at the right @: names of folders and models may contain one.
 
     new@replay:old@toy    the longest part before an @ that is a folder: `new`, with model replay:old@toy
     me@home@toy             `me@home`, with model toy
     """
-    if _folder(text).is_dir():
-        return _folder(text), ""
     parts = text.split("@")
-    for n_parts in range(len(parts) - 1, 0, -1):
-        before = "@".join(parts[:n_parts])
-        if before and _folder(before).is_dir():
-            return _folder(before), "@".join(parts[n_parts:])
+    for n_parts in range(len(parts), 0, -1):
+        before = _folder("@".join(parts[:n_parts]))
+        if before.is_dir():
+            return before, "@".join(parts[n_parts:])
     return _folder(parts[0] or text), "@".join(parts[1:])
 
 
@@ -114,33 +122,6 @@ def _folder(text: str) -> Path:
         return Path(text)
 
 
-def _table(folder: Path, holder: Mapping[str, Any], name: str) -> Mapping[str, Any]:
-    """An optional table of a manifest; empty if missing."""
-    value = holder.get(name, {})
-    if not isinstance(value, Mapping):
-        raise UndertowError(f"{folder / MANIFEST}: is corrupt ({name} is no table); run the audit again")
-    return value
-
-
-def _prompted(said: Mapping[str, Any]) -> dict[str, Any]:
-    """The attributes of every prompt, as far as the manifest has them."""
-    return {name: said[key] for name, key in (("chat", "chat"), ("max_tokens", "max_new_tokens")) if key in said}
-
-
-def _rows(observations: pd.DataFrame, folder: Path, model_name: str) -> pd.DataFrame:
-    names = list(dict.fromkeys(observations["model"].astype(str)))
-    if not names:
-        raise UndertowError(f"{folder / OBSERVATIONS}: holds no answers; run the audit again")
-    if model_name and model_name not in names:
-        raise UndertowError(f"{folder}: has no model {model_name!r}; it has {', '.join(names)}")
-    if not model_name and len(names) > 1:
-        raise UndertowError(f"{folder}: has the models {', '.join(names)}; name one, as in {PREFIX}{folder}@{names[0]}")
-    rows = observations[observations["model"].astype(str) == (model_name or names[0])]
-    if rows.empty:  # a cell that is missing is equal to nothing
-        raise UndertowError(f"{folder / OBSERVATIONS}: is corrupt (a row has no model); run the audit again")
-    return rows
-
-
 def _answers(rows: pd.DataFrame, folder: Path) -> dict[_Key, Answer]:
     """Answers by query.
 
@@ -148,13 +129,7 @@ def _answers(rows: pd.DataFrame, folder: Path) -> dict[_Key, Answer]:
         UndertowError: a row is inconsistent.
     """
     answers = {}
-    try:
-        listed = rows.to_dict("records")
-    except UnicodeDecodeError as error:
-        raise UndertowError(
-            f"{folder / OBSERVATIONS}: is corrupt (a text in it is not UTF-8); run the audit again"
-        ) from error
-    for row in listed:
+    for row in rows.to_dict("records"):
         try:
             options = tuple(map(str, row["options"]))
             answers[str(row["text"]), options] = _answer(row, len(options))
@@ -169,29 +144,21 @@ def _answers(rows: pd.DataFrame, folder: Path) -> dict[_Key, Answer]:
 def _answer(row: Mapping[Any, Any], n_options: int) -> Answer:
     if row["missing_reason"]:
         return Answer.missing(str(row["missing_reason"]))
-    said = row.get("answer")
-    logprobs = tuple(float(value) for value in row["logprobs_nats"])
-    ceilings = tuple(float(value) for value in _list(row.get("upper_bound_prob")))
+    text, bounds = row.get("answer"), row.get("upper_bound_prob")
+    logprobs = tuple(map(float, row["logprobs_nats"]))
+    # Missing where the model showed all probabilities.
+    ceilings = () if bounds is None or isinstance(bounds, float) else tuple(map(float, bounds))
     if len(logprobs) != n_options or len(ceilings) not in (0, n_options):
         raise ValueError("each option has one number")
+    # `other_words` is the middle of its bounds, where there are bounds.
+    upper = float(row.get(OTHER_WORDS_HIGH, math.nan))
     return Answer(
         logprobs,
-        _other_percent(row) / 100,
-        text=said if isinstance(said, str) else "",
+        (float(row["other_words"]) if math.isnan(upper) else upper) / 100,
+        text=text if isinstance(text, str) else "",
         upper_bound_prob=ceilings,
         truncated_prob=float(row["truncated_prob"]) if ceilings else 0.0,
     )
-
-
-def _other_percent(row: Mapping[Any, Any]) -> float:
-    """Upper bound of the percent of other words; `other_words` is the middle of the bounds, where there are bounds."""
-    upper = float(row.get(OTHER_WORDS_HIGH, math.nan))
-    return float(row["other_words"]) if math.isnan(upper) else upper
-
-
-def _list(cell: Any) -> list[Any]:
-    """A cell with a list; () where the model showed all probabilities."""
-    return [] if cell is None or (isinstance(cell, float) and math.isnan(cell)) else list(cell)
 
 
 @dataclass(frozen=True, slots=True)

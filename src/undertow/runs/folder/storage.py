@@ -14,22 +14,25 @@ from __future__ import annotations
 
 import hashlib
 import io
+import json
 import math
 import os
 import shutil
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any
 
 from undertow._files import (
+    LONE_SURROGATE,
     TooLargeError,
     csv_cell,
     csv_value,
     file_size,
     first_line,
+    is_encodable,
     is_folder,
     parse_json,
     path_exists,
@@ -44,57 +47,48 @@ if TYPE_CHECKING:
     import pandas as pd
 
 SCHEMA_VERSION = 1
-MANIFEST, OBSERVATIONS, RESULTS = "manifest.json", "observations.parquet", "results.json"
-PRECISION = "precision.csv"
+MANIFEST, OBSERVATIONS, RESULTS, PRECISION = "manifest.json", "observations.parquet", "results.json", "precision.csv"
 RESULTS_SHA256 = "results_sha256"
-"""Field of the manifest by which results that were changed are known."""
+"""Field of the manifest by which changed results are detected."""
 PRECISION_NUMBERS = ("reduced_value", "float32_value", "difference", "low", "high", "difference_over_halfwidth")
 PRECISION_FLAG = "could_change"
 """Columns of the table that hold numbers, and one that holds True or False; the others but `measure` are of the group."""
 UNFINISHED = ".unfinished"
 """Marks a folder whose files are being replaced."""
-MAX_CELLS = 200_000_000
+MAX_CELLS, MAX_VALUE_BYTES = 200_000_000, 4 * 2**30
 """Of the table of observations."""
-MAX_OBSERVED_BYTES, MAX_PRECISION_BYTES = 4 * 2**30, 64 * 2**20
-MAX_MANIFEST_BYTES, MAX_RESULTS_BYTES = 16 * 2**20, 64 * 2**20
-"""Of files of a run folder; what is larger was not written by any audit. A MiB of JSON may take 32 MiB of memory."""
-MAX_VALUE_BYTES, MAX_VALUES_OF_A_BYTE = 2**30, 32
-"""Of the values of the observations, or so many times what their file takes if that is more: a text that every row repeats takes
-next to nothing in a file."""
+MAX_MANIFEST_BYTES, MAX_RESULTS_BYTES, MAX_PRECISION_BYTES = 16 * 2**20, 64 * 2**20, 64 * 2**20
 PARTS = (MANIFEST, OBSERVATIONS, RESULTS, "results.csv", PRECISION, "report.html", "figures", "tables")
 TEXT, NUMBER, WHOLE, TRUTH = "text", "numbers", "whole numbers", "true or false"
 OF_DOCUMENTS = ("bias-diagnosis", "bias-identification", "bias-extraction", "bias-rephrasing")
-_OF_SENTENCES: Mapping[str, str] = {
-    **dict.fromkeys(
-        ("item", "model", "challenge", "prompt", "part", "w_name", "w", "cluster", "text", "missing_reason"), TEXT
-    ),
-    "w_index": WHOLE, "w_value": NUMBER, "truncated_prob": NUMBER,
-}  # fmt: skip
+
+
+def _columns(text: str, **others: str) -> Mapping[str, str]:
+    """What the cells of columns must be: names of columns of text, and the kinds of others."""
+    return {**dict.fromkeys(text.split(), TEXT), **others}
+
+
+_OF_SENTENCES = _columns(
+    "item model challenge prompt part w_name w cluster text missing_reason",
+    w_index=WHOLE, w_value=NUMBER, truncated_prob=NUMBER,
+)  # fmt: skip
 CELLS: Mapping[tuple[str, ...], Mapping[str, str]] = {
     ("spurious-correlation",): _OF_SENTENCES,
     ("task-specification",): {
-        **_OF_SENTENCES, "sentence": TEXT, "expected": TEXT, "well_specified": TRUTH, "coreferent": NUMBER, "percent_female": NUMBER,
+        **_OF_SENTENCES,
+        **_columns("sentence expected", well_specified=TRUTH, coreferent=NUMBER, percent_female=NUMBER),
     },
-    OF_DOCUMENTS: {
-        **dict.fromkeys(
-            ("item", "model", "document", "dimension", "gold", "text", "passage", "description_class", "wording", "sampling",
-             "decoding", "answer", "missing_reason", "cluster"), TEXT,
-        ),
-        **dict.fromkeys(("shots", "draw", "n_shots", "n_dropped_shots"), WHOLE), "nats": NUMBER, "yes_percent": NUMBER,
-    },
-    ("occupation-checklist",): {
-        **dict.fromkeys(
-            ("item", "model", "question_type", "pair", "woman", "man", "occupation", "soc_code", "context", "attribute_donor", "attribute",
-             "category", "order", "subject", "attribute_holder", "gold", "text", "answer", "query_type", "missing_reason", "cluster"), TEXT,
-        ),
-        **dict.fromkeys(("yes", "female", "male", "both", "neither"), NUMBER), "wording": WHOLE, "whole": TRUTH,
-    },
+    OF_DOCUMENTS: _columns(
+        "item model document dimension gold text passage description_class wording sampling decoding answer missing_reason cluster",
+        shots=WHOLE, draw=WHOLE, n_shots=WHOLE, n_dropped_shots=WHOLE, nats=NUMBER, yes_percent=NUMBER,
+    ),
+    ("occupation-checklist",): _columns(
+        "item model question_type pair woman man occupation soc_code context attribute_donor attribute category order subject "
+        "attribute_holder gold text answer query_type missing_reason cluster",
+        **dict.fromkeys(("yes", "female", "male", "both", "neither"), NUMBER), wording=WHOLE, whole=TRUTH,
+    ),
 }  # fmt: skip
 """What the cells of columns must be, by audit. An audit from outside has columns of its own."""
-_NEVER_MASSES = ("item", "model", "challenge", "prompt", "w_name", "w_index", "w", "cluster", "missing_reason")
-"""Columns that no word group of any version could be called by and still be measured."""
-_OFTEN_EMPTY = ("prompt", "missing_reason", "text", "expected", "passage", "wording", "sampling", "answer", "dimension")
-"""Columns of text that may be empty in every row, which other tools write as a column without a type."""
 
 
 class CorruptRunError(UndertowError):
@@ -143,8 +137,16 @@ class Record:
         """The results with a column for the measure, each group key, each number and each detail [result]."""
         import pandas as pd
 
-        rows = [_row(result) for result in self.results]
+        rows = [
+            {"measure": one.measure, **one.group, **_numbers(one), **one.extras, "note": one.note}
+            for one in self.results
+        ]
         return pd.DataFrame(rows) if rows else pd.DataFrame(columns=["measure", "value", "low", "high"])
+
+
+def _numbers(result: Result) -> dict[str, Any]:
+    names = ("value", "low", "high", "n", "n_missing", "unit", "null_value", "p", "q")
+    return {name: getattr(result, name) for name in names}
 
 
 def write_record(
@@ -163,7 +165,13 @@ def write_record(
     """
 
     def fill(draft: Path) -> None:
-        _write_results(record, draft)
+        results = [
+            {"measure": one.measure, "group": one.group, **_numbers(one), "extras": one.extras, "note": one.note}
+            for one in record.results
+        ]
+        head = {"schema_version": SCHEMA_VERSION, "audit": record.manifest["audit"], "model": record.manifest["model"]}
+        write_json(draft / RESULTS, head | {"results": results})
+        (draft / "results.csv").write_text(csv_of(record.results_table()), encoding="utf-8", newline="")
         record.observations.to_parquet(draft / OBSERVATIONS, index=False)
         if record.precision is not None:
             (draft / PRECISION).write_text(csv_of(record.precision), encoding="utf-8", newline="")
@@ -232,11 +240,10 @@ def write_folder(
             draft = beside / "run"
             draft.mkdir()
             fill(draft)
-            _settle(draft)
+            _sync(draft)
             with lock_folder(folder.parent):
                 _refuse_place(folder, key, overwrite=overwrite, kind=kind)  # it may be taken meanwhile
                 _move(draft, folder, kind)
-                _settle_folder(folder.parent)
     except OSError as error:
         raise UndertowError(
             f"{folder}: the {kind.noun} folder cannot be written ({error.strerror or error}); {kind.kept}"
@@ -250,33 +257,24 @@ def check_place(folder: Path, key: str, *, overwrite: bool = False, kind: Kind =
     Raises:
         UndertowError: the place is taken, or no folder can be made there.
     """
-    refuse_zero_byte(folder)
-    with suppress(OSError):  # a folder that cannot be written to is told of below
+    with suppress(OSError):  # a folder that cannot be written to is refused below
         # Here, since a run that was finished as its process was killed is not written again.
         remove_stale_drafts(folder.absolute().parent, DRAFT_PREFIX)
     _refuse_place(folder, key, overwrite=overwrite, kind=kind)
 
 
-def refuse_zero_byte(folder: Path) -> None:
-    """Refuse a path with a zero byte, which no file system supports.
-
-    Raises:
-        UndertowError: the path contains one.
-    """
-    if "\0" in str(folder):
-        raise UndertowError(
-            f"{str(folder)!r}: no folder can be called so (it holds a zero byte); name another with --out"
-        )
-
-
 def _refuse_place(folder: Path, key: str, *, overwrite: bool, kind: Kind) -> None:
     try:
-        empty = _is_empty(folder)
+        nearest = next(place for place in [folder, *folder.absolute().parents] if place.exists())
+        held = {entry.name for entry in folder.iterdir()} if folder.is_dir() else set()
     except OSError as error:
         raise UndertowError(f"{folder}: cannot be used ({error.strerror}); name another folder with --out") from error
-    if empty:
+    if not nearest.is_dir():
+        raise UndertowError(f"{nearest}: is a file; name a folder with --out")
+    if not os.access(nearest, os.W_OK):
+        raise UndertowError(f"{nearest}: cannot be written to; name another folder with --out")
+    if not held:
         return
-    held = {entry.name for entry in folder.iterdir()}
     if kind.last not in held and UNFINISHED in held and (held == {UNFINISHED} or held.intersection(kind.parts)):
         return  # its rewriting had begun, and was allowed then
     if kind.last not in held and not held <= set(kind.parts):
@@ -285,16 +283,6 @@ def _refuse_place(folder: Path, key: str, *, overwrite: bool, kind: Kind) -> Non
         raise UndertowError(
             f"{folder}: holds another {kind.noun}, or a corrupt one; name another folder with --out{kind.replace}"
         )
-
-
-def _is_empty(folder: Path) -> bool:
-    """Whether the folder is free: missing, or empty."""
-    nearest = next(place for place in [folder, *folder.absolute().parents] if place.exists())
-    if not nearest.is_dir():
-        raise UndertowError(f"{nearest}: is a file; name a folder with --out")
-    if not os.access(nearest, os.W_OK):
-        raise UndertowError(f"{nearest}: cannot be written to; name another folder with --out")
-    return not folder.exists() or not any(folder.iterdir())
 
 
 def _move(draft: Path, folder: Path, kind: Kind) -> None:
@@ -313,25 +301,17 @@ def _move(draft: Path, folder: Path, kind: Kind) -> None:
     (folder / UNFINISHED).unlink()
 
 
-def _settle(draft: Path) -> None:
-    """Flush the files to disk before the move, so that a power cut cannot leave a manifest without data."""
-    for path in [draft, *draft.rglob("*")]:
-        if path.is_dir():
-            _settle_folder(path)
-            continue
-        with path.open("rb+") as file:
-            os.fsync(file.fileno())
-
-
-def _settle_folder(folder: Path) -> None:
+def _sync(path: Path) -> None:
+    """Flush a file or folder, and all files in it, to disk: a power cut must not leave a manifest without data."""
     if sys.platform == "win32":  # which opens no folders
         return
-    with suppress(OSError):  # some file systems keep folders in their own way, and some folders cannot be listed
-        opened = os.open(folder, os.O_RDONLY)
-        try:
-            os.fsync(opened)
-        finally:
-            os.close(opened)
+    for place in [path, *path.rglob("*")]:
+        with suppress(OSError) if place.is_dir() else nullcontext():  # some file systems do not sync folders
+            opened = os.open(place, os.O_RDONLY)
+            try:
+                os.fsync(opened)
+            finally:
+                os.close(opened)
 
 
 def read_record(folder: Path) -> Record:
@@ -340,28 +320,9 @@ def read_record(folder: Path) -> Record:
     Raises:
         UndertowError: the folder is not a run folder, is corrupt, or was written by a newer version.
     """
-    from pyarrow import ArrowException
-
     manifest = _read_manifest(folder)
     results_sha256 = manifest.pop(RESULTS_SHA256, "")
-    path = folder / OBSERVATIONS
-    if not path_exists(path):
-        raise UndertowError(f"{folder}: has no {OBSERVATIONS}; the run folder is incomplete, run the audit again")
-    n_bytes = file_size(path)
-    if n_bytes > MAX_OBSERVED_BYTES:
-        raise UndertowError(
-            f"{path}: is too large for the observations of a run; at most {MAX_OBSERVED_BYTES // 2**30} GiB are read"
-        )
-    try:
-        with path.open("rb") as file:  # by its path it could not be had from a folder whose name is no text
-            observations = _table_in(file, n_bytes, _cells_of(manifest))
-    except TooLargeError as error:
-        raise UndertowError(
-            f"{path}: is too large for the observations of a run ({error}); ask less in one run"
-        ) from error
-    except (ArrowException, OSError, ValueError) as error:
-        raise UndertowError(f"{path}: is corrupt ({first_line(error)}); run the audit again") from error
-    results = _read_results(folder)
+    observations, results = _read_observations(folder, manifest), _read_results(folder)
     if results_sha256 and results_sha256 != _sha256(folder / RESULTS):
         _refuse_wrong(folder / RESULTS, "its numbers are not those that were measured: it was changed afterwards")
     _refuse_wrong(folder / MANIFEST, _unnamed(manifest["design"], observations, results))
@@ -387,88 +348,50 @@ def _unnamed(design: Mapping[str, Any], observations: pd.DataFrame, results: Seq
     return f"design.labels lacks {gold[0]!r}, which documents have" if gold else ""
 
 
-def _table_in(file: IO[bytes], n_bytes: int, cells: Mapping[str, str]) -> pd.DataFrame:
-    """A table whose texts are texts. What pandas noted in the file about its own types is left aside, and may be corrupt.
+def _read_observations(folder: Path, manifest: Mapping[str, Any]) -> pd.DataFrame:
+    """The observations, with the types that `CELLS` gives to columns; what pandas noted in the file is not used."""
+    from pyarrow import ArrowException
 
-    Args:
-        file: a Parquet file.
-        n_bytes: its size.
-        cells: what columns must hold, `TEXT`, `NUMBER`, `WHOLE` or `TRUTH`, if they are there; {} for an audit from outside, whose
-            columns may hold anything.
-
-    Raises:
-        TooLargeError: it is far too large: a column of one value takes no room in a file.
-        ArrowException, OSError, ValueError: it is no Parquet file, or a column holds something else than it must.
-    """
-    table = read_parquet(
-        file,
-        MAX_CELLS,
-        max(MAX_VALUE_BYTES, MAX_VALUES_OF_A_BYTE * n_bytes),
-        lambda schema: _check_kinds(schema, cells),
-    )
-    for name, must in cells.items():
-        if name in table.column_names:
-            column = _as_it_must(table[name], name, must)
-            table = table.set_column(table.column_names.index(name), name, column)
-    frame: pd.DataFrame = table.to_pandas(ignore_metadata=True)
+    path = folder / OBSERVATIONS
+    if not path_exists(path):
+        raise UndertowError(f"{folder}: has no {OBSERVATIONS}; the run folder is incomplete, run the audit again")
+    file_size(path)  # refuses what is no file
+    cells = dict(next((kinds for names, kinds in CELLS.items() if manifest["audit"] in names), {}))
+    for group in [*manifest["design"].get("groups", ()), "other_words"] if cells else []:
+        cells |= {name: NUMBER for name in (group, f"{group}.low", f"{group}.high") if name not in _OF_SENTENCES}
+    try:
+        with path.open("rb") as file:  # Arrow does not open a path that is no text
+            table = read_parquet(file, MAX_CELLS, MAX_VALUE_BYTES, _check_names)
+        for name, must in cells.items():
+            if name in table.column_names:
+                table = table.set_column(table.column_names.index(name), name, _cast(table[name], name, must))
+        frame: pd.DataFrame = table.to_pandas(ignore_metadata=True)
+    except TooLargeError as error:
+        raise UndertowError(
+            f"{path}: is too large for the observations of a run ({error}); ask less in one run"
+        ) from error
+    except (ArrowException, OSError, ValueError) as error:
+        raise UndertowError(f"{path}: is corrupt ({first_line(error)}); run the audit again") from error
     return frame
 
 
-def _check_kinds(schema: Any, cells: Mapping[str, str]) -> None:
-    """Refuse columns with cells of another type; a list may stand in a column of none of the kinds, as options do."""
-    from pyarrow import types
-
+def _check_names(schema: Any) -> None:
     if len(set(schema.names)) < len(schema.names):
         raise ValueError("it has two columns of one name")
-    for field in schema:
-        must = cells.get(field.name)
-        if must is not None and not _holds(field.type, must, field.name):
-            raise ValueError(f"its column {field.name!r} must hold {must}")
-        is_list = types.is_list(field.type) or types.is_large_list(field.type)
-        inner = field.type.value_type if is_list else field.type
-        if cells and types.is_nested(inner):
-            raise ValueError(f"its column {field.name!r} must hold values or lists of values")
 
 
-def _as_it_must(column: Any, name: str, must: str) -> Any:
-    """The column, as text where it has no type and as int64 where it counts or places."""
+def _cast(column: Any, name: str, must: str) -> Any:
+    """The column with the type of its kind."""
     import pyarrow as pa
 
-    if must == TEXT:
-        return column.cast(pa.large_string())
-    if must != WHOLE:
-        return column
-    if column.null_count:
-        raise ValueError(f"its column {name!r} must hold {must}, and some of its rows hold nothing")
+    kinds = {TEXT: pa.large_string(), NUMBER: pa.float64(), WHOLE: pa.int64(), TRUTH: pa.bool_()}
+    is_text = pa.types.is_large_string(column.type)
     try:
-        return column.cast(pa.int64())
-    except pa.ArrowInvalid as error:
-        raise ValueError(f"its column {name!r} must hold {must} of at most 63 bits") from error
-
-
-def _cells_of(manifest: Mapping[str, Any]) -> dict[str, str]:
-    """The types of the columns of a built-in audit; docs/run-folder.md lists them."""
-    cells = next((kinds for ours, kinds in CELLS.items() if manifest["audit"] in ours), {})
-    groups = manifest["design"].get("groups")
-    masses = [*map(str, groups if isinstance(groups, list) else ()), "other_words"] if cells else []
-    numbers = [name for one in masses for name in (one, f"{one}.low", f"{one}.high")]
-    # Older versions measured word groups that were called like a column of the audit's own.
-    return dict(cells) | {name: NUMBER for name in numbers if name not in _NEVER_MASSES}
-
-
-def _holds(kind: Any, must: str, name: str) -> bool:
-    """Whether a column of this Arrow type holds what it must; a number or a truth may be missing from all of its rows, and some texts."""
-    from pyarrow import types
-
-    if types.is_dictionary(kind):
-        kind = kind.value_type
-    if must == TEXT:
-        is_text = types.is_string(kind) or types.is_large_string(kind) or types.is_string_view(kind)
-        return bool(is_text or (types.is_null(kind) and name in _OFTEN_EMPTY))
-    if must == WHOLE:
-        return bool(types.is_integer(kind))
-    is_it = types.is_boolean(kind) if must == TRUTH else types.is_integer(kind) or types.is_floating(kind)
-    return bool(is_it or types.is_null(kind))
+        if (must == WHOLE and column.null_count) or (not pa.types.is_null(column.type) and is_text != (must == TEXT)):
+            raise pa.ArrowInvalid("another kind")
+        return column.cast(kinds[must])
+    except pa.ArrowException as error:
+        raise ValueError(f"its column {name!r} must hold {must}") from error
 
 
 def _read_precision(folder: Path) -> pd.DataFrame | None:
@@ -526,45 +449,17 @@ def _read_results(folder: Path) -> list[Result]:
 
 
 def _result(row: Mapping[str, Any], where: str) -> Result:
-    def numbers(held: Mapping[str, Any]) -> dict[str, float]:
+    def numbers(held: Mapping[str, Any]) -> dict[str, Any]:
         return {name: math.nan if value is None else float(value) for name, value in held.items()}
 
     what = f"a result of {row['measure']}"
-    extras = ManifestFacts(numbers(row.get("extras", {})), where, f"the extras of {what}")
     return Result(
-        measure=row["measure"],
-        n=row["n"],
-        n_missing=row["n_missing"],
-        unit=row["unit"],
-        group=ManifestFacts(row["group"], where, f"the group of {what}"),
-        extras=extras,
-        note=row.get("note", ""),
         **numbers({name: row[name] for name in ("value", "low", "high", "null_value", "p", "q")}),
+        **{name: row[name] for name in ("measure", "n", "n_missing", "unit")},
+        group=ManifestFacts(row["group"], where, f"the group of {what}"),
+        extras=ManifestFacts(numbers(row.get("extras", {})), where, f"the extras of {what}"),
+        note=row.get("note", ""),
     )
-
-
-def _write_results(record: Record, folder: Path) -> None:
-    results = [
-        {
-            "measure": result.measure,
-            "group": dict(result.group),
-            "value": result.value,
-            "low": result.low,
-            "high": result.high,
-            "n": result.n,
-            "n_missing": result.n_missing,
-            "unit": result.unit,
-            "null_value": result.null_value,
-            "p": result.p,
-            "q": result.q,
-            "extras": dict(result.extras),
-            "note": result.note,
-        }
-        for result in record.results
-    ]
-    head = {"schema_version": SCHEMA_VERSION, "audit": record.manifest["audit"], "model": record.manifest["model"]}
-    write_json(folder / RESULTS, head | {"results": results})
-    (folder / "results.csv").write_text(csv_of(record.results_table()), encoding="utf-8", newline="")
 
 
 def csv_of(table: pd.DataFrame, float_format: str | None = None) -> str:
@@ -574,46 +469,37 @@ def csv_of(table: pd.DataFrame, float_format: str | None = None) -> str:
     return written
 
 
-def _row(result: Result) -> dict[str, Any]:
-    row = {"measure": result.measure, **result.group}
-    for name in ("value", "low", "high", "n", "n_missing", "unit", "null_value", "p", "q"):
-        row[name] = getattr(result, name)
-    return row | dict(result.extras) | {"note": result.note}
-
-
 def write_json(path: Path, value: Any) -> None:
     """Write a value as JSON, with missing numbers as null."""
-    text = as_json(_plain(value), indent=2, allow_nan=False) + "\n"
-    with path.open("w", encoding="utf-8") as file:
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
+    path.write_text(as_json(without_nan(value), indent=2, allow_nan=False) + "\n", encoding="utf-8", newline="")
 
 
-def _plain(value: Any) -> Any:
-    """Replace NaN by None, since JSON has no NaN."""
+def without_nan(value: Any) -> Any:
+    """The value with None for NaN and infinity, which JSON does not have."""
     if isinstance(value, Mapping):
-        return {str(key): _plain(entry) for key, entry in value.items()}
+        return {str(key): without_nan(entry) for key, entry in value.items()}
     if isinstance(value, (list, tuple)):
-        return [_plain(entry) for entry in value]
+        return [without_nan(entry) for entry in value]
     if isinstance(value, float):
         return value if math.isfinite(value) else None
     return value
 
 
-def read_json(path: Path, max_bytes: int | None = None) -> dict[str, Any]:
+def read_json(path: Path, max_bytes: int = MAX_RESULTS_BYTES) -> dict[str, Any]:
     """Read a JSON object from a file of a run folder.
 
     Args:
         path: the file.
-        max_bytes: size limit; None for the limit of results.
+        max_bytes: size limit.
 
     Raises:
         UndertowError: the file cannot be read, is too large, or repeats a key.
     """
-    content = read_file(path, MAX_RESULTS_BYTES if max_bytes is None else max_bytes, "a file of a run folder")
+    content = read_file(path, max_bytes, "a file of a run folder")
     try:
         value = parse_json(content.decode())
+        if not is_encodable(json.dumps(value, ensure_ascii=False)):
+            raise ValueError(LONE_SURROGATE)
     except ValueError as error:
         raise UndertowError(f"{path}: is corrupt ({first_line(error)}); run the audit again") from error
     if not isinstance(value, dict):
