@@ -173,7 +173,7 @@ class AuditResponses:
             "counts": self.counts,
             "notes": list(dict.fromkeys(note for result in self.results for note in result.notes)),
             "challenge_sha256": challenge_digest(self.items),
-            **({"sanity_check": self.sanity_check.counted()} if self.sanity_check else {}),
+            **({"sanity_check": self.sanity_check.to_manifest()} if self.sanity_check else {}),
             "seconds": sum(result.seconds for result in self.results),
         }
 

@@ -173,7 +173,7 @@ def _run(config: RunConfig, out: Path | None, progress: Progress, *, overwrite: 
     finished = None if overwrite else finished_run(folder, head)
     if finished is not None:
         return finished
-    with AnswerCache(cache_file()) as store, config.engine_choice.opened(config.device) as cluster:
+    with AnswerCache(cache_file()) as store, config.engine_choice.open_cluster(config.device) as cluster:
         ran, rechecks = zip(
             *(_run_model(config, subject, store, cluster, progress) for subject in subjects), strict=True
         )

@@ -60,7 +60,7 @@ def _mark(colour: str, shape: str, size: float, width: float, face: str) -> dict
 _MARKS = {
     "significant": ("more than the margin", _mark(SIGNIFICANT_COLOUR, "o", 6.0, 1.6, SIGNIFICANT_COLOUR)),
     "equivalent": ("equivalent within it", _mark(OTHER_COLOUR, "s", 5.0, 1.2, OTHER_COLOUR)),
-    "open": ("cannot be told", _mark(OTHER_COLOUR, "D", 5.0, 1.2, "white")),
+    "open": ("inconclusive", _mark(OTHER_COLOUR, "D", 5.0, 1.2, "white")),
 }
 
 
