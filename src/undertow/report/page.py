@@ -11,8 +11,10 @@ import hashlib
 import math
 import re
 from collections.abc import Mapping, Sequence
+from functools import cache
 from importlib import resources
 from itertools import chain
+from typing import Any
 
 from undertow.errors import on_one_line
 from undertow.metrics import catalog
@@ -52,8 +54,31 @@ _NUMERIC = re.compile(rf"[\d\s.,:;+\-{MINUS}±<>≤≥≈%()\[\]/×]+")
 
 def render_page(page: Page) -> str:
     """The page as one HTML document. Equal pages give equal text, and any text is escaped."""
-    import jinja2
     from markupsafe import Markup
+
+    script = _packaged("page.js").strip()
+    shared = _shared_group(page.results)
+    tables = [_table(results, shared, page) for results in _by_measure(page.results)]
+    html: str = _template().render(
+        page=page,
+        significant_findings=_strongest_first(page.findings, is_significant=True),
+        other_findings=_strongest_first(page.findings, is_significant=False),
+        shared=shared,
+        tables=tables,
+        glossary=_glossary(page, tables, shared),
+        unfolded=UNFOLDED_FINDINGS,
+        long_table=LONG_TABLE_ROWS,
+        max_basis=MAX_BASIS_RESULTS,
+        significant_below_q=SIGNIFICANT_BELOW_Q,
+        script=Markup(script),  # noqa: S704 - a file of this package, and no text of a run
+        script_sha256=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
+    )
+    return html
+
+
+@cache
+def _template() -> Any:
+    import jinja2
 
     environment = jinja2.Environment(
         loader=jinja2.FunctionLoader(_packaged),
@@ -71,23 +96,7 @@ def render_page(page: Page) -> str:
         "decimals": lambda result: decimals_of([result])[0],
     }
     environment.tests["finite"] = math.isfinite
-    script = _packaged("page.js").strip()
-    shared = _shared_group(page.results)
-    tables = [_table(results, shared, page) for results in _by_measure(page.results)]
-    return environment.get_template("page.html.j2").render(
-        page=page,
-        significant_findings=_strongest_first(page.findings, is_significant=True),
-        other_findings=_strongest_first(page.findings, is_significant=False),
-        shared=shared,
-        tables=tables,
-        glossary=_glossary(page, tables, shared),
-        unfolded=UNFOLDED_FINDINGS,
-        long_table=LONG_TABLE_ROWS,
-        max_basis=MAX_BASIS_RESULTS,
-        significant_below_q=SIGNIFICANT_BELOW_Q,
-        script=Markup(script),  # noqa: S704 - a file of this package, and no text of a run
-        script_sha256=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
-    )
+    return environment.get_template("page.html.j2")
 
 
 class _Lines(str):

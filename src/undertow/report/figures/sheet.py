@@ -115,7 +115,7 @@ class Sheet(Figure):
             body = (height - self._above_in - self._below_in) / height
             left, width = EDGE_IN / self.width_in, self.inner_in / self.width_in
             engine.set(rect=(left, self._below_in / height, width, body))
-            self.draw_without_rendering()
+            engine.execute(self)
             lack = height_in - sum(axes.get_position(original=True).height for axes in column) * height
             if abs(lack) < 0.02:
                 break
