@@ -399,8 +399,8 @@ def draw_detectors(rows: pd.DataFrame, results: Sequence[Result]) -> Drawing:
     sentences = ["Mean AUROC of detector and of entropy, by architecture and strength."]
     for name in names:
         for strength in strengths:
-            found = [(short, means.get((score, name, ALL, strength))) for score, short, *_ in _SCORES]
-            parts = [f"{short} {_with_interval(mean)}" for short, mean in found if mean]
+            scored = [(short, means.get((score, name, ALL, strength))) for score, short, *_ in _SCORES]
+            parts = [f"{short} {_with_interval(mean)}" for short, mean in scored if mean]
             sentences += [f"{named(name)}, strength {strength}: {', '.join(parts)}."] if parts else []
     caption = (
         "AUROC is the chance that a sentence which does not decide its pronoun scores above one that does: 1 tells them apart "

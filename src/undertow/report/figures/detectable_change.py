@@ -42,8 +42,8 @@ def draw_power(name: str, curves: Sequence[Curve]) -> Drawing:
     Raises:
         UndertowError: there is no change to draw.
     """
-    found = [change for curve in curves for change in curve.changes.values() if math.isfinite(change)]
-    if not found:
+    changes = [change for curve in curves for change in curve.changes.values() if math.isfinite(change)]
+    if not changes:
         raise UndertowError("the curve cannot be drawn: no design has a change that is found")
     title = f"What {name} can find"
     with lettering("".join([title, *(curve.title for curve in curves)])):
@@ -70,7 +70,7 @@ def draw_power(name: str, curves: Sequence[Curve]) -> Drawing:
             axes.set_xticks(sentences, [str(at) for at in sentences])
             axes.xaxis.set_minor_locator(NullLocator())
             axes.grid(axis="y")
-        column[0].set_ylim(0.0, 1.08 * max(found))
+        column[0].set_ylim(0.0, 1.08 * max(changes))
         column[0].yaxis.set_major_locator(even_ticks(5))
         column[-1].set_xlabel("sentences")
         sheet.finish(column, len(curves) * _PANEL_IN)

@@ -132,8 +132,8 @@ def _lanes(table: pd.DataFrame) -> list[_Lane]:
     lanes, at = [], 0.0
     for name in _classes(table):
         rows = table[table["description_class"] == name]
-        found = zip(rows["slot"], rows["level"], strict=True)
-        levels = list(dict.fromkeys(level if level[1] else _NO_LEVEL for level in found))
+        pairs = zip(rows["slot"], rows["level"], strict=True)
+        levels = list(dict.fromkeys(level if level[1] else _NO_LEVEL for level in pairs))
         if levels != [_NO_LEVEL]:  # else the name stands beside the only lane
             lanes.append(_Lane("class", name, _NO_LEVEL, at))
             at += 1.1
