@@ -273,7 +273,7 @@ def name_points(
         (x, y), width = points[place], text_width(names[place]) + 0.03
         up = np.arange(room.y0 + 0.02 - y, room.y1 - height - y, height / 2)
         up = np.append(up, -height / 2)
-        left = [x + _DOT_IN + 0.02, x - _DOT_IN - 0.02 - width, x - width / 2]
+        left = [x + _DOT_IN + 0.04, x - _DOT_IN - 0.04 - width, x - width / 2]
         lefts = np.clip(left, room.x0, max(room.x1 - width, room.x0))
         corners = np.array([(x0, y + rise) for x0 in lefts for rise in up])
         boxes = np.hstack([corners, corners + np.array([width, height])])
