@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import difflib
+from collections.abc import Callable, Iterable
 from functools import wraps
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeAlias, TypeVar
 
@@ -18,6 +19,8 @@ else:
 
 MAX_MESSAGE_CHARS = 600
 """Length of an error message."""
+MAX_MISSPELT = 100
+"""Longer words are not compared, since comparing takes quadratic time."""
 
 
 class UndertowError(Exception):
@@ -68,3 +71,12 @@ def on_one_line(text: str) -> str:
 def _shortened(text: str) -> str:
     half = (MAX_MESSAGE_CHARS - len(" ... ")) // 2
     return text if len(text) <= MAX_MESSAGE_CHARS else f"{text[:half]} ... {text[-half:]}"
+
+
+def closest(word: str, known: Iterable[str]) -> str:
+    """A hint for a misspelt name, to append to a sentence; "" if no name is similar."""
+    if len(word) > MAX_MISSPELT:
+        return ""
+    by_folded = {name.casefold(): name for name in known if len(name) <= MAX_MISSPELT}
+    near = difflib.get_close_matches(word.casefold(), by_folded, n=1)
+    return f" (did you mean {by_folded[near[0]]!r}?)" if near else ""

@@ -14,13 +14,13 @@ import pytest
 from helpers.cad_table import COLUMNS, Row, row, table
 from helpers.file_refusal import refusal
 from helpers.published_site import Site, kept, serving
-from undertow.data.documents import cad_download as download
-from undertow.data.documents.cad_download import FULL, RECORD, SPLITS
+from undertow.data.documents import cad as download
+from undertow.data.documents.cad import FULL, RECORD, SPLITS
 from undertow.data.documents.document_sources import load_documents
 
-MODULE, ARCHIVE = "undertow.data.documents.cad_download", "data.zip?download=1"
+MODULE, ARCHIVE = "undertow.data.documents.cad", "data.zip?download=1"
 DEV, FOLDER = "cad_v1_1_dev.tsv", "data/cad/cad_v1_1"
-NAMES = {f"cad/cad_v1_1/{name}" for name in (*SPLITS, FULL, RECORD)}
+NAMES = {f"cad/cad_v1_1/{name}" for name in (FULL, RECORD)}
 
 IDENTITY, AFFILIATION = "IdentityDirectedAbuse", "AffiliationDirectedAbuse"
 
@@ -119,21 +119,18 @@ def test_the_files_are_fetched_once_and_kept(site: Site, files: dict[str, bytes]
     assert [document.text for document in first.training] == ["Tea is warm.", "Rain\n\nis wet.", "Old cooks are slow."]
     assert (first.name, first.source) == ("cad", "Vidgen et al. 2021 (CC BY 4.0), cad_v1_1.tsv")
     record = f"{sha256(files[FULL])}  {FULL}\n".encode()
-    assert kept(cache) == {f"cad/cad_v1_1/{name}": content for name, content in {**files, RECORD: record}.items()}
+    assert kept(cache) == {f"cad/cad_v1_1/{name}": content for name, content in ((FULL, files[FULL]), (RECORD, record))}
     site.status = 500
     assert load_documents("cad") == first
     assert site.asked == [ARCHIVE]
     site.status = 200
-    for name, content in files.items():
-        (cache / FOLDER / name).write_bytes(b"changed")
-        assert load_documents("cad") == first
-        assert (cache / FOLDER / name).read_bytes() == content
-    checked, trusted = first.notes[-2:]
-    assert "7 of its 7 entries" in checked
-    assert sha256(files[FULL]) in trusted
+    (cache / FOLDER / FULL).write_bytes(b"changed")
+    assert load_documents("cad") == first
+    assert (cache / FOLDER / FULL).read_bytes() == files[FULL]
+    assert sha256(files[FULL]) in first.notes[-1]
     (tmp_path / FULL).write_bytes(files[FULL])
     own = load_documents(str(tmp_path / FULL))
-    assert (own.evaluation, own.training, own.notes) == (first.evaluation, first.training, first.notes[:-2])
+    assert (own.evaluation, own.training, own.notes) == (first.evaluation, first.training, first.notes[:-1])
 
 
 def test_no_other_member_is_read_and_none_gets_out_of_the_folder(
@@ -170,19 +167,7 @@ def test_sizes_are_limited_to_the_byte(site: Site, cache: Path, monkeypatch: pyt
     assert len(load_documents("cad").evaluation) == 3
 
 
-def replaced(old: bytes, new: bytes) -> bytes:
-    full = full_file(ROWS)
-    assert full.count(old) >= 1
-    return full.replace(old, new, 1)
-
-
 Pack = Callable[[dict[str, bytes]], bytes]
-
-
-def with_full(full: bytes) -> Pack:
-    return lambda files: packed({**files, FULL: full})
-
-
 REFUSED: dict[str, tuple[Pack, tuple[str, ...]]] = {
     # corrupt
     "nothing": (lambda _: b"", ()),
@@ -194,11 +179,6 @@ REFUSED: dict[str, tuple[Pack, tuple[str, ...]]] = {
     "no full file": (lambda files: packed({name: files[name] for name in SPLITS}), (FULL,)),
     "another folder": (lambda files: packed(files, folder=""), ("data/cad_v1_1_train.tsv",)),
     "another split file": (lambda files: packed({**files, DEV: files[DEV] + b"\n"}), (DEV, "SHA-256")),
-    # with a full file that is not that of the split files
-    "without an entry": (with_full(full_file(ROWS[:-3] + ROWS[-2:])), (FULL, "1 of the 7")),
-    "another split": (with_full(replaced(b'test\t"NA"\tThat', b'train\t"NA"\tThat')), (FULL, "6 of the 7")),
-    "not UTF-8": (with_full(replaced(b"It is noon.", b"It is n\xf6on.")), (FULL, "line 9")),
-    "a split file": (with_full(split_files(ROWS)[DEV]), (FULL, "3 columns")),
 }
 
 
@@ -213,17 +193,6 @@ def test_a_damaged_archive_and_one_of_other_files_are_refused_and_not_kept(
     assert kept(cache) == {}
     site.files[ARCHIVE] = whole
     assert len(load_documents("cad").evaluation) == 3
-
-
-def test_one_entry_in_twenty_may_differ_and_no_more(site: Site, cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    rows = [entry(f"e{n}", ("train", "dev", "test")[n % 3], "Neutral", f"Tea {n} is warm.") for n in range(40)]
-    other = [one | {"meta_text": f"{one['meta_text']} Now."} for one in rows]
-    pin(monkeypatch, split_files(rows))
-    give(site, {**split_files(rows), FULL: full_file([*other[:3], *rows[3:]])})
-    assert_cad_refused("37 of the 40")
-    assert kept(cache) == {}
-    give(site, {**split_files(rows), FULL: full_file([*other[:2], *rows[2:]])})
-    assert "38 of its 40" in load_documents("cad").notes[-2]
 
 
 def test_another_full_file_than_the_first_one_is_refused_until_the_record_is_deleted(
@@ -248,26 +217,6 @@ def test_another_full_file_than_the_first_one_is_refused_until_the_record_is_del
         record.write_bytes(damage)
         assert_cad_refused(record)
         assert record.read_bytes() == damage
-
-
-def test_a_fetch_that_is_stopped_leaves_nothing_that_is_taken_for_whole(
-    site: Site, cache: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    replace = Path.replace
-
-    def stop(path: Path, target: Path) -> Path:
-        if path.name == RECORD:
-            raise KeyboardInterrupt
-        return replace(path, target)
-
-    with monkeypatch.context() as patched:
-        patched.setattr(Path, "replace", stop)
-        with pytest.raises(KeyboardInterrupt):
-            load_documents("cad")
-    assert not (cache / FOLDER / RECORD).exists()
-    assert len(load_documents("cad").evaluation) == 3
-    assert len(site.asked) == 2
-    assert set(kept(cache)) == NAMES
 
 
 def test_the_real_split_files_are_those_whose_hashes_are_known(reference_data: Path) -> None:

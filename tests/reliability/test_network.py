@@ -27,7 +27,7 @@ from helpers.sampled_cases import briefly
 from helpers.tiny_wheel import MEMBER, WHEEL, wheel_of
 from undertow._folders import cache_file, cache_folder
 from undertow.data import fetch as download
-from undertow.data.documents import cad_download as cad
+from undertow.data.documents import cad
 from undertow.errors import UndertowError
 from undertow.inference.answer_cache import AnswerCache
 from undertow.inference.runner import run_queries
@@ -132,7 +132,7 @@ def held(folder: Path) -> dict[str, bytes]:
     return {str(path.relative_to(folder)): path.read_bytes() for path in files}
 
 
-FILLER = [f"column_{number}" for number in range(cad.N_COLUMNS - len(cad._ENTRY_COLUMNS))]
+FILLER = [f"column_{number}" for number in range(23 - len(cad.FULL_COLUMNS))]
 
 
 class Archive:
@@ -142,16 +142,18 @@ class Archive:
         self.monkeypatch = monkeypatch
         splits = {name: name.removesuffix(".tsv").rpartition("_")[2] for name in cad.SPLITS}
         files = {name: f"id\ttext\tlabels\n{part}1\tTea is warm.\tNeutral\n".encode() for name, part in splits.items()}
-        rows = ["\t".join([f"{part}1", part, "Neutral", "Tea is warm.", *FILLER]) for part in splits.values()]
-        files[cad.FULL] = ("\n".join(["\t".join([*cad._ENTRY_COLUMNS, *FILLER]), *rows]) + "\n").encode()
+        rows = [
+            "\t".join([f"{part}1", part, "Neutral", "NA", "NA", "Tea is warm.", *FILLER]) for part in splits.values()
+        ]
+        files[cad.FULL] = ("\n".join(["\t".join([*cad.FULL_COLUMNS, *FILLER]), *rows]) + "\n").encode()
         monkeypatch.setattr(cad, "SPLITS", {name: sha256(files[name]) for name in splits})
         archive = io.BytesIO()
         with zipfile.ZipFile(archive, "w") as opened:
             for name, content in files.items():
-                opened.writestr(cad.IN_ARCHIVE + name, content)
+                opened.writestr(f"data/{name}", content)
         record = f"{sha256(files[cad.FULL])}  {cad.FULL}\n".encode()
         self.sent = archive.getvalue()
-        self.whole = {f"cad/cad_v1_1/{name}": content for name, content in {**files, cad.RECORD: record}.items()}
+        self.whole = {f"cad/cad_v1_1/{cad.FULL}": files[cad.FULL], f"cad/cad_v1_1/{cad.RECORD}": record}
 
     def good(self, wire: Wire) -> bytes:
         return self.sent
@@ -162,7 +164,7 @@ class Archive:
     def fetch(self, url: str) -> str:
         self.monkeypatch.setattr(cad, "SOURCE_URL", f"{url}/data.zip?download=1")
         try:
-            cad.fetch_cad()
+            cad.published()
         except UndertowError as error:
             return str(error)
         return ""

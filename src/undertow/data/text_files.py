@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 from undertow._files import decode_text, parse_toml, read_file
-from undertow.errors import UndertowError
+from undertow.errors import UndertowError, closest
+
+__all__ = ["closest", "read_text", "read_toml", "repeated", "separator"]
 
 MAX_BYTES = 16 * 2**20
 """Size limit of a list or template file, against model or data files given by accident."""
-MAX_MISSPELT = 100
-"""Longer words are not compared, since comparing takes quadratic time."""
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f]")
 
 
@@ -58,12 +57,3 @@ def repeated(words: Iterable[str]) -> str | None:
             return word
         seen.add(word)
     return None
-
-
-def closest(word: str, known: Iterable[str]) -> str:
-    """A hint for a misspelt name, to append to a sentence; "" if no name is similar."""
-    if len(word) > MAX_MISSPELT:
-        return ""
-    by_folded = {name.casefold(): name for name in known if len(name) <= MAX_MISSPELT}
-    near = difflib.get_close_matches(word.casefold(), by_folded, n=1)
-    return f" (did you mean {by_folded[near[0]]!r}?)" if near else ""

@@ -1,79 +1,200 @@
-"""CAD, the Contextual Abuse Dataset: the documents of Bauer et al. 2022, read from its published file.
+"""CAD, the Contextual Abuse Dataset: the documents of Bauer et al. 2022, read from its published files or fetched once.
 
 Vidgen, Nguyen, Margetts, Rossini and Tromble 2021, "Introducing CAD: the Contextual Abuse Dataset"; CC BY 4.0. Its texts are
 abusive, and none of them is part of this project.
 
-The public address is Zenodo record 4881008: `data.zip`, which holds `cad_v1_1.tsv` (all annotations, 23 columns) and
-`cad_v1_1_train.tsv`, `_dev`, `_test` (id, text, labels) in its folder `data`, and version 1 of each, of which 95 entries were
-corrected. How it is fetched, and what of it can be checked, is in `cad_download`.
+Zenodo record 4881008 has `data.zip`; its folder `data` holds `cad_v1_1.tsv` (all annotations, 23 columns), the split files
+`cad_v1_1_train.tsv`, `_dev` and `_test` (id, text, labels), and version 1 of each, of which 95 entries were corrected. The split files
+hold no rationales, so they serve diagnosis only; a text annotated as a slur alone stands there as neutral.
 
-One row is one annotation, and one annotation that passes the paper's filters is one document, with the one span that it marks: a
-text with two annotations is two documents. For diagnosis a text counts once (`documents.distinct_texts`).
+One row of the full file is one annotation, and one annotation that passes the filters of Bauer et al., section 4.1, is one document,
+with the one span that it marks. For diagnosis a text counts once (`document_set.distinct_texts`).
+
+What the cells hold is known from the code of CAD's authors (dongpng/cad_naacl2021): primary categories, of which ConvoKit's page
+writes some in words; splits train, dev, test, and exclude_empty, exclude_bot, exclude_lang, exclude_image; "NA" with its quotes. Of the
+targets one is known for certain, `ableness/disability`; the others are the names of Bauer et al. and their likely spellings, and a
+target that is not known is counted and reported. The published files quote no cell, so quotes belong to the author.
 """
 
 from __future__ import annotations
 
+import hashlib
+import io
+import re
+import zipfile
+import zlib
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
-from undertow.data.documents import cad_download
-from undertow.data.documents.cad_notes import left_out_note, stranger_note, task_notes
-from undertow.data.documents.cad_splits import NEITHER, NO_TEXT, SPLIT_COLUMNS, TOO_LONG, Ids, is_too_long, read_splits
-from undertow.data.documents.cad_values import (
-    COARSE,
-    EXCLUDED,
-    NEUTRAL,
-    cad_rows,
-    clean,
-    dimension_of,
-    find_span,
-    is_na,
-    primary_of,
-    split_of,
-)
+from undertow._folders import data_folder
 from undertow.data.documents.document_set import (
     CATEGORIES,
+    DIMENSIONS,
     ENDINGS,
     EVALUATION,
+    MAX_BYTES,
     TRAINING,
     Document,
     DocumentSet,
+    distinct_texts,
     header,
+    missing,
+    read_rows,
+    seen_in_training,
 )
+from undertow.data.fetch import DownloadError, download
+from undertow.data.text_files import closest
 from undertow.errors import UndertowError
 
-NAME = cad_download.NAME
+NAME = "cad"
+SOURCE_URL = "https://zenodo.org/records/4881008/files/data.zip?download=1"
+FULL = "cad_v1_1.tsv"
+RECORD = f"{FULL}.sha256"
+"""Holds the SHA-256 of the full file that was first fetched, as `sha256sum` writes it."""
+SPLITS: Mapping[str, str] = {
+    "cad_v1_1_train.tsv": "139b4d21be0f6b6c372dbfc8015eb18753e11025e3251f92eebd2ffb9d27fe17",
+    "cad_v1_1_dev.tsv": "71f84da6ed1d52ec0e8e478e5428167c86bbb3686c34a54b81c222185ff7ec59",
+    "cad_v1_1_test.tsv": "191113e50174b21fe30497e42028f3539e7efb1825b05df0f2ca3854985250e4",
+}
+"""SHA-256 of the split files. That of the full file is not published."""
+MAX_ARCHIVE_BYTES = 200 * 2**20
 FULL_COLUMNS = (
     "id", "split", "annotation_Primary", "annotation_Target_top.level.category", "annotation_highlighted", "meta_text",
 )  # fmt: skip
 """The columns that are read, of 23."""
-MARKS = ("annotation_Primary", "meta_text")
-"""The columns that a full file is known by."""
-NEWEST = "v1_1"
-"""In the names of the corrected files, which stand beside those of version 1."""
+SPLIT_COLUMNS = ("id", "text", "labels")
+MAX_TRAINING_WORDS = 150
+"""Bauer et al., section 4.1, filter iv."""
 
+NEUTRAL, IDENTITY, AFFILIATION = "Neutral", "IdentityDirectedAbuse", "AffiliationDirectedAbuse"
+PERSON, COUNTER, SLUR = "PersonDirectedAbuse", "CounterSpeech", "Slur"
+PRIMARY = (NEUTRAL, IDENTITY, AFFILIATION, PERSON, COUNTER, SLUR)
+COARSE: Mapping[str, str] = {IDENTITY: "identity", AFFILIATION: "affiliation"}
+"""The primary categories of bias, and our names of them."""
+
+_PRIMARY_OF = {name.lower(): name for name in PRIMARY} | {
+    "identitydirected": IDENTITY, "affiliationdirected": AFFILIATION, "persondirected": PERSON, "slurs": SLUR,
+    "nonhatefulslur": SLUR, "nonhatefulslurs": SLUR,
+}  # fmt: skip
+_TARGETS: Mapping[str, str] = {
+    "sexuality": "sexual orientation|sexualities",
+    "gender": "sex|gender identity|genders",
+    "race": "races",
+    "religion": "religions|religious belief|religious beliefs|belief",
+    "age": "ages",
+    "nationality": "nationalities|national origin",
+    "ethnicity": "ethnicities|ethnic group|ethnic origin",
+    "disability": "disabilities|ableness|ability|able bodiedness",
+    "profession": "professions|occupation|job",
+    "political affiliation": "political affiliations|politics|political|political group|political groups|political party"
+    "|political ideology|political view|political views",
+    "perceived negative groups": "perceived negative group|perceived negatively|negative groups|negative group"
+    "|negatively perceived groups|negatively perceived group|negatively viewed groups|negatively viewed group",
+}
+_DIMENSION_OF = {name: dimension for dimension, names in _TARGETS.items() for name in [dimension, *names.split("|")]}
+_SPLIT_OF = {"train": TRAINING, "dev": EVALUATION, "test": EVALUATION}
+_EXCLUDED = "excluded"
+_LINE_BREAK = re.compile(r" *\[linebreak\] *", re.IGNORECASE)
+_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f]")
+
+# Why a row is no document, in the order of the filters: the first that holds counts.
 _NO_DIMENSION = "biased on none of the eleven dimensions"
+_REASONS = (
+    "in the splits that CAD's authors exclude",
+    NEITHER := "neither neutral nor directed at an identity or an affiliation",
+    f"neutral {(NO_TEXT := 'without a text')}",
+    "biased without a rationale",
+    "biased with a rationale that does not stand in the text",
+    _NO_DIMENSION,
+    TOO_LONG := f"training documents of more than {MAX_TRAINING_WORDS} words",
+)
+
+# The paper's counts: documents of each task, biased and not (table A1), and by dimension (table A2, in the order of `DIMENSIONS`).
+PAPER_TASKS: Mapping[str, int] = {"identification": 580, "extraction": 496, "rephrasing": 437}
+PAPER_YES_NO: Mapping[str, tuple[int, int]] = {"evaluation": (596, 613), "training": (892, 891)}
+PAPER_DIMENSIONS: Mapping[str, tuple[int, ...]] = {
+    "evaluation": (19, 101, 72, 45, 1, 31, 8, 81, 59, 138, 25),
+    "training": (13, 233, 82, 70, 16, 41, 10, 185, 63, 267, 28),
+}
 
 
 def published() -> DocumentSet:
-    """CAD by its name alone: the full file of version 1.1 from the cache, or else fetched from its public address and checked.
+    """CAD by its name alone: the full file of version 1.1 from the cache, or else fetched from its public address.
 
-    The notes say how far it could be checked. Targets and rationales are trusted on first use: no checksum of the full file is
-    known, so its own is written beside it when it is first fetched, and compared from then on.
+    The archive is known by its split files. No checksum of the full file is published: it is trusted on first use, and its SHA-256 is
+    written beside it and compared from then on.
 
     Raises:
-        UndertowError: the files cannot be had or kept, or are not what they should be.
+        UndertowError: the file cannot be had or kept, or is not what it should be.
     """
-    cad_files = cad_download.fetch_cad()
-    documents = read_cad(cad_files.path)
-    return replace(documents, notes=(*documents.notes, *cad_files.notes))
+    folder = data_folder(NAME) / Path(FULL).stem
+    path, record = folder / FULL, folder / RECORD
+    try:
+        known = record.read_text(encoding="utf-8", errors="replace").partition(" ")[0] if record.is_file() else None
+        if known is None or not path.is_file() or _sha256(path.read_bytes()) != known:
+            content = _fetched()
+            if known is not None and _sha256(content) != known:
+                raise UndertowError(
+                    f"{NAME}: {FULL} from {SOURCE_URL} is not the one that was first fetched here (its SHA-256 is not that in {record});"
+                    f" nothing was kept: delete that file to trust the new one, or {_BY_HAND}"
+                )
+            folder.mkdir(parents=True, exist_ok=True)
+            part = path.with_suffix(".part")
+            part.write_bytes(content)
+            part.replace(path)
+            known = _sha256(content)
+            record.write_text(f"{known}  {FULL}\n", encoding="utf-8")
+    except OSError as error:
+        raise UndertowError(
+            f"{folder}: {NAME} cannot be kept there ({error.strerror}); free some space, or set UNDERTOW_CACHE to another folder"
+        ) from error
+    note = (
+        f"{FULL} was fetched from {SOURCE_URL}, in an archive whose split files have the SHA-256 of version 1.1; no checksum of {FULL}"
+        f" itself is published: it is trusted as it was first fetched here (SHA-256 {known})"
+    )
+    documents = read_cad(path)
+    return replace(documents, notes=(*documents.notes, note))
+
+
+_BY_HAND = f"download data.zip yourself, unpack it, and give the path of its {FULL} in place of the name {NAME}"
+
+
+def _fetched() -> bytes:
+    """The full file, out of an archive whose split files are those of version 1.1."""
+    again = f"nothing was kept: try again, or {_BY_HAND}"
+    try:
+        archive = download(SOURCE_URL, MAX_ARCHIVE_BYTES)
+    except DownloadError as error:
+        raise UndertowError(f"{NAME}: {SOURCE_URL} cannot be had ({error}); go online once, or {_BY_HAND}") from error
+    try:
+        if len(archive) > MAX_ARCHIVE_BYTES:
+            raise ValueError(f"it is larger than {MAX_ARCHIVE_BYTES // 2**20} MiB")
+        with zipfile.ZipFile(io.BytesIO(archive)) as opened:
+            members = {name: opened.getinfo(f"data/{name}") for name in (*SPLITS, FULL)}
+            large = next((one.filename for one in members.values() if one.file_size > MAX_BYTES), "")
+            if large:
+                raise ValueError(f"{large} is larger than {MAX_BYTES // 2**20} MiB")
+            files = {name: opened.read(member) for name, member in members.items()}
+    # What zipfile raises beside its own error where a header is torn.
+    except (zipfile.BadZipFile, zlib.error, EOFError, RuntimeError, ValueError, KeyError) as error:
+        raise UndertowError(f"{NAME}: {SOURCE_URL} is not CAD's archive ({error}); {again}") from error
+    changed = next((name for name, sha256 in SPLITS.items() if _sha256(files[name]) != sha256), "")
+    if changed:
+        raise UndertowError(
+            f"{NAME}: {changed} from {SOURCE_URL} is not that of version 1.1 (its SHA-256 differs); {again}"
+        )
+    return files[FULL]
+
+
+def _sha256(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()
 
 
 def is_full(columns: Collection[str]) -> bool:
     """Whether a table of these columns is CAD's full file."""
-    return set(MARKS) <= {name.strip('"') for name in columns}
+    return {"annotation_Primary", "meta_text"} <= {name.strip('"') for name in columns}
 
 
 def is_split(columns: Collection[str]) -> bool:
@@ -88,31 +209,69 @@ def read_cad(path: Path) -> DocumentSet:
     Raises:
         UndertowError: the file cannot be read, or a row is not what it must be; names the line.
     """
-    annotations = [_annotation(row, where) for where, row in cad_rows(path, FULL_COLUMNS)]
-    reasons = [_reason(annotation) for annotation in annotations]
-    kept = [annotation for annotation, reason in zip(annotations, reasons, strict=True) if not reason]
-    strangers = Counter(
-        annotation.target
-        for annotation, reason in zip(annotations, reasons, strict=True)
-        if reason == _NO_DIMENSION and not is_na(annotation.target)
-    )
-    ids = Ids()
-    documents = [(annotation.split, _document(annotation, ids)) for annotation in kept]
-    evaluation = tuple(document for split, document in documents if split == EVALUATION)
-    training = tuple(document for split, document in documents if split == TRAINING)
-    return DocumentSet(
-        name=NAME,
-        title="Contextual Abuse Dataset",
-        source=f"Vidgen et al. 2021 (CC BY 4.0), {path.name}",
-        evaluation=evaluation,
-        training=training,
-        notes=(
-            *task_notes(evaluation, training),
-            *left_out_note({reason: reasons.count(reason) for reason in _REASONS}),
-            *stranger_note(strangers),
-            *_mixed_note(kept),
-        ),
-    )
+    taken, left_out, strangers = set[str](), Counter[str](), Counter[str]()
+    parts: dict[str, list[Document]] = {EVALUATION: [], TRAINING: []}
+    n_mixed = 0
+    for where, row in _rows(path, FULL_COLUMNS):
+        split, primary = _split_of(row["split"], where), _primary_of(row["annotation_Primary"], where)
+        text, target = _clean(row["meta_text"]), row["annotation_Target_top.level.category"].strip()
+        rationale, dimension = row["annotation_highlighted"], _dimension_of(target)
+        span, biased = _find_span(rationale, text), primary in COARSE
+        holds = (
+            split == _EXCLUDED,
+            primary != NEUTRAL and not biased,
+            primary == NEUTRAL and not text,
+            biased and not _clean(rationale),
+            biased and not span,
+            biased and not dimension,
+            _is_too_long(text, split),
+        )
+        reason = next((reason for reason, it_holds in zip(_REASONS, holds, strict=True) if it_holds), "")
+        left_out[reason] += 1
+        if reason == _NO_DIMENSION and not _is_na(target):
+            strangers[target] += 1
+        if reason:
+            continue
+        n_mixed += biased and dimension not in CATEGORIES[COARSE[primary]]
+        of_bias = {"dimension": dimension, "span": span} if biased else {}
+        parts[split].append(Document(_unique(row["id"].strip(), taken), text, biased, **of_bias))
+    unknown = ", ".join(f"{name!r} {n:,}" for name, n in strangers.most_common())
+    notes = [
+        *_task_notes(parts),
+        *_left_out_note(left_out, _REASONS),
+        *([f"targets that are not known to be on one of the eleven dimensions: {unknown}"] if unknown else []),
+        *([f"{n_mixed:,} biased documents have a dimension of the other coarse category than CAD's own; they are kept"]
+          if n_mixed else []),
+    ]  # fmt: skip
+    return _document_set(NAME, "Contextual Abuse Dataset", [path], parts, notes)
+
+
+def read_splits(paths: Sequence[Path]) -> DocumentSet:
+    """The documents of split files. A file with *train* in its name is for training, any other for evaluation.
+
+    Raises:
+        UndertowError: a file is not what it must be; names the line.
+    """
+    taken, left_out = set[str](), Counter[str]()
+    parts: dict[str, list[Document]] = {EVALUATION: [], TRAINING: []}
+    for path in paths:
+        split = TRAINING if "train" in path.name.lower() else EVALUATION
+        for where, row in _rows(path, SPLIT_COLUMNS):
+            text, labels = _clean(row["text"]), {_primary_of(label, where) for label in row["labels"].split(",")}
+            biased = not labels.isdisjoint(COARSE)
+            unusable = NEITHER if not biased and labels != {NEUTRAL} else ""
+            reason = NO_TEXT if not text else unusable or (TOO_LONG if _is_too_long(text, split) else "")
+            left_out[reason] += 1
+            if not reason:
+                parts[split].append(Document(_unique(row["id"].strip(), taken), text, biased))
+    notes = [
+        "these files hold neither dimensions nor spans: they serve diagnosis alone, and the paper's filters that ask for"
+        " a rationale cannot be applied",
+        *_diagnosis_notes(parts),
+        *_left_out_note(left_out, left_out),
+        *seen_in_training(parts[EVALUATION], parts[TRAINING]),
+    ]
+    return _document_set("cad-splits", "Contextual Abuse Dataset, texts and labels", paths, parts, notes)
 
 
 def read_folder(folder: Path) -> DocumentSet:
@@ -129,7 +288,7 @@ def read_folder(folder: Path) -> DocumentSet:
     full = [path for path, names in columns.items() if is_full(names)]
     if full:
         return read_cad(_only(full, f"{folder}: holds several full files of CAD"))
-    splits = [path for path, names in columns.items() if is_split(names) and not is_full(names)]
+    splits = [path for path, names in columns.items() if is_split(names)]
     chosen = []
     for part in ("train", "dev", "test"):
         matches = [path for path in splits if f"_{part}" in path.name.lower()]
@@ -142,70 +301,166 @@ def read_folder(folder: Path) -> DocumentSet:
     return read_splits(chosen)
 
 
-@dataclass(frozen=True, slots=True)
-class _Annotation:
-    """One row, with what its target and its rationale come to."""
-
-    id: str
-    split: str
-    primary: str
-    text: str
-    target: str
-    dimension: str
-    rationale: str
-    span: str
-
-
-def _annotation(row: Mapping[str, str], where: str) -> _Annotation:
-    text, rationale = clean(row["meta_text"]), row["annotation_highlighted"]
-    target = row["annotation_Target_top.level.category"].strip()
-    return _Annotation(
-        id=row["id"].strip(),
-        split=split_of(row["split"], where),
-        primary=primary_of(row["annotation_Primary"], where),
-        text=text,
-        target=target,
-        dimension=dimension_of(target),
-        rationale=clean(rationale),
-        span=find_span(rationale, text),
-    )
-
-
-_REASONS: Mapping[str, Callable[[_Annotation], bool]] = {
-    "in the splits that CAD's authors exclude": lambda row: row.split == EXCLUDED,
-    NEITHER: lambda row: row.primary not in (NEUTRAL, *COARSE),
-    f"neutral {NO_TEXT}": lambda row: row.primary == NEUTRAL and not row.text,
-    "biased without a rationale": lambda row: row.primary in COARSE and not row.rationale,
-    "biased with a rationale that does not stand in the text": lambda row: row.primary in COARSE and not row.span,
-    _NO_DIMENSION: lambda row: row.primary in COARSE and not row.dimension,
-    TOO_LONG: lambda row: is_too_long(row.text, row.split),
-}
-"""Why a row is no document of ours, in the order of the filters: the first that holds counts."""
-
-
-def _reason(row: _Annotation) -> str:
-    return next((reason for reason, holds in _REASONS.items() if holds(row)), "")
-
-
-def _document(row: _Annotation, ids: Ids) -> Document:
-    if row.primary == NEUTRAL:
-        return Document(ids.unique(row.id), row.text, biased=False)
-    return Document(ids.unique(row.id), row.text, biased=True, dimension=row.dimension, span=row.span)
-
-
-def _mixed_note(kept: Sequence[_Annotation]) -> tuple[str, ...]:
-    """On rows whose dimension is of the other coarse category than their primary one."""
-    n = sum(row.primary in COARSE and row.dimension not in CATEGORIES[COARSE[row.primary]] for row in kept)
-    return (
-        (f"{n:,} biased documents have a dimension of the other coarse category than CAD's own; they are kept",)
-        if n
-        else ()
-    )
-
-
 def _only(paths: Sequence[Path], problem: str) -> Path:
-    """The one path, or the one of the corrected version."""
-    newest = [path for path in paths if NEWEST in path.name.lower()] or list(paths)
+    """The one path, or the one of the corrected version, which may stand beside that of version 1."""
+    newest = [path for path in paths if "v1_1" in path.name.lower()] or list(paths)
     if len(newest) > 1:
         raise UndertowError(f"{problem}: {', '.join(path.name for path in newest)}; name the one to read by its path")
     return newest[0]
+
+
+def _document_set(
+    name: str, title: str, paths: Sequence[Path], parts: Mapping[str, Sequence[Document]], notes: Iterable[str]
+) -> DocumentSet:
+    source = f"Vidgen et al. 2021 (CC BY 4.0), {', '.join(path.name for path in paths)}"
+    return DocumentSet(name, title, source, tuple(parts[EVALUATION]), tuple(parts[TRAINING]), tuple(notes))
+
+
+# Cells.
+
+
+def _rows(path: Path, needed: Sequence[str]) -> Iterator[tuple[str, dict[str, str]]]:
+    """Where each row stands, and its cells by column."""
+    rows = read_rows(path)
+    names = {name: _bare(name) for name in rows[0][1]}
+    problem = missing(path, needed, list(names.values()))
+    if problem:
+        raise problem
+    # R quotes the names of columns whenever it quotes any cell. A file that does not was written as it stands, unless every quote
+    # within a cell is written twice.
+    is_quoted = any(name != bare for name, bare in names.items())
+    for line, row in rows:
+        yield (
+            f"{path}, line {line}",
+            {
+                names[name]: _bare(cell)
+                if is_quoted or ('""' in cell[1:-1] and '"' not in cell[1:-1].replace('""', ""))
+                else cell
+                for name, cell in row.items()
+            },
+        )
+
+
+def _bare(cell: str) -> str:
+    """A cell without the quotes around it; those within are written twice."""
+    return cell[1:-1].replace('""', '"') if len(cell) > 1 and cell[0] == cell[-1] == '"' else cell
+
+
+def _primary_of(cell: str, where: str) -> str:
+    """One of `PRIMARY`, however it is cased and spaced."""
+    known = _PRIMARY_OF.get(re.sub(r"[^a-z]", "", cell.lower()))
+    if known is None:
+        raise UndertowError(
+            f"{where}: the primary category {cell[:40]!r} is not one of CAD's{closest(cell, PRIMARY)};"
+            f" it should be one of {', '.join(PRIMARY)}"
+        )
+    return known
+
+
+def _split_of(cell: str, where: str) -> str:
+    name = cell.strip().lower()
+    split = _EXCLUDED if name.startswith("exclude") else _SPLIT_OF.get(name)
+    if split is None:
+        raise UndertowError(
+            f"{where}: split is {cell[:40]!r}; it should be train, dev, test or one that begins with exclude"
+        )
+    return split
+
+
+def _dimension_of(cell: str) -> str:
+    """Which of the eleven dimensions a target is on; "" if it is not known to be on one, or is on several."""
+
+    def known(name: str) -> str:
+        return _DIMENSION_OF.get(" ".join(re.sub(r"[^a-z]", " ", name.lower()).split()), "")
+
+    dimensions = {known(part) for part in cell.split("/")}
+    return known(cell) or (dimensions.pop() if len(dimensions) == 1 else "")
+
+
+def _is_na(cell: str) -> bool:
+    return cell.strip() in ("", '""', "NA", '"NA"')
+
+
+def _clean(cell: str) -> str:
+    """A text or rationale with its line breaks; "" where there is none."""
+    return "" if _is_na(cell) else _CONTROL.sub(" ", _LINE_BREAK.sub("\n", cell)).strip()
+
+
+def _find_span(cell: str, text: str) -> str:
+    """The piece of a text that its rationale marks, letter by letter as the text has it; "" if it is not there.
+
+    Looked for as it stands, without quotes around it, with other white space, and last in other letter case, as CAD's own check does.
+    """
+    ways = [way for way in (_clean(cell), _clean(_bare(cell.strip()))) if way]
+    spaced = [r"\s+".join(map(re.escape, way.split())) for way in ways]
+    patterns = [(re.escape(way), 0) for way in ways] + [(way, flag) for flag in (0, re.IGNORECASE) for way in spaced]
+    return next((match.group() for pattern, flag in patterns if (match := re.search(pattern, text, flag))), "")
+
+
+def _is_too_long(text: str, split: str) -> bool:
+    return split == TRAINING and len(text.split()) > MAX_TRAINING_WORDS
+
+
+def _unique(name: str, taken: set[str]) -> str:
+    """The id; the second document of an id becomes `id#2`."""
+    unique, number = name, 1
+    while unique in taken:
+        number += 1
+        unique = f"{name}#{number}"
+    taken.add(unique)
+    return unique
+
+
+# Notes.
+
+
+def _task_notes(parts: Mapping[str, Sequence[Document]]) -> list[str]:
+    """What each task finds here, beside what the paper had."""
+    biased = {
+        "evaluation": [document for document in parts[EVALUATION] if document.biased],
+        "training": [document for document in parts[TRAINING] if document.biased],
+    }
+    n_spans = sum(bool(document.span) for document in parts[EVALUATION])
+    notes = [
+        *_diagnosis_notes(parts),
+        f"identification: {len(biased['evaluation']):,} documents of the evaluation splits pass the filters (the paper has"
+        f" {PAPER_TASKS['identification']}), {len(biased['training']):,} of the training split (the paper has"
+        f" {sum(PAPER_DIMENSIONS['training']):,})",
+    ]
+    for name, part in biased.items():
+        counts = Counter(document.dimension for document in part)
+        pairs = zip(DIMENSIONS, PAPER_DIMENSIONS[name], strict=True)
+        counts_text = ", ".join(f"{dimension} {counts[dimension]:,} ({n})" for dimension, n in pairs)
+        notes.append(f"identification, {name} (the paper): {counts_text}")
+    return [
+        *notes,
+        f"extraction: {n_spans:,} documents of the evaluation splits have a span (the paper has {PAPER_TASKS['extraction']})",
+        f"rephrasing: CAD holds no rephrasings (the paper has {PAPER_TASKS['rephrasing']}, collected by hand)",
+        *seen_in_training(parts[EVALUATION], parts[TRAINING]),
+    ]
+
+
+def _diagnosis_notes(parts: Mapping[str, Sequence[Document]]) -> Iterator[str]:
+    """How many distinct texts are biased and how many not, beside table A1."""
+    for name, part in (("evaluation", parts[EVALUATION]), ("training", parts[TRAINING])):
+        if not part:
+            continue
+        texts, of_paper = distinct_texts(part), PAPER_YES_NO[name]
+        yes = sum(document.biased for document in texts)
+        yield (
+            f"diagnosis: {len(texts):,} distinct {name} texts, {yes:,} biased and {len(texts) - yes:,} not"
+            f" (the paper has {sum(of_paper):,}: {of_paper[0]} and {of_paper[1]})"
+        )
+        both = {d.text for d in part if d.biased} & {d.text for d in part if not d.biased}
+        if both:
+            yield f"{len(both):,} {name} texts stand both as biased and as not; diagnosis counts them as biased"
+    yield (
+        "the paper does not say which of CAD's neutral documents it took to match its biased ones; all of them are here,"
+        " so a balanced set has to be drawn from them"
+    )
+
+
+def _left_out_note(left_out: Mapping[str, int], reasons: Iterable[str]) -> list[str]:
+    """How many rows are not here, by the first reason of each."""
+    counts = ", ".join(f"{left_out[reason]:,} {reason}" for reason in reasons if reason and left_out[reason])
+    return [f"left out: {counts}"] if counts else []

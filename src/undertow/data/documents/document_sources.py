@@ -9,7 +9,6 @@ from pathlib import Path
 
 from undertow._files import is_folder, is_plain_file
 from undertow.data.documents import cad
-from undertow.data.documents.cad_splits import read_splits
 from undertow.data.documents.document_set import (
     ENDINGS,
     OWN,
@@ -112,7 +111,7 @@ def _table(path: Path) -> DocumentSet:
     if cad.is_full(columns):
         return cad.read_cad(path)
     if cad.is_split(columns):
-        return read_splits([path])
+        return cad.read_splits([path])
     if {"span", "rephrasing"} <= set(columns) and "biased" not in columns:
         return read_rephrase_pairs(path)
     return read_documents(path)
