@@ -85,12 +85,12 @@ def test_names_of_no_prompt_or_given_twice_and_masks_and_files_that_cannot_be_us
 @pytest.mark.parametrize(
     ("text", "named"),
     [
-        ("", "{sentence}"), ("[p", "TOML"), ("title = 'mine'", "'title'"), ("[p]\nmask = '_'", "'p'"),
-        ("[p]\ntext = 3", "'p'"), ("[p]\ntext = ['{sentence}']", "'p'"), ("[p]\ntext = 'nothing goes in here'", "'p'"),
-        ("[p]\ntext = '{sentence} and {sentence}'", "'p'"), ("[p]\ntext = '{Sentence}'", "'p'"),
+        ("", "{sentence}"), ("[p", "TOML"), ("title = 'mine'", "title"), ("[p]\nmask = '_'", "p"),
+        ("[p]\ntext = 3", "p"), ("[p]\ntext = ['{sentence}']", "p"), ("[p]\ntext = 'nothing goes in here'", "p"),
+        ("[p]\ntext = '{sentence} and {sentence}'", "p"), ("[p]\ntext = '{Sentence}'", "p"),
         ("[p]\ntext = '{sentence}'\nmasks = '_'", "'masks'"), ("[p]\ntext = '{sentence}'\nmask = ' '", "mask"),
-        ("[p]\ntext = '{sentence}'\nmask = 3", "mask"), ("[' ']\ntext = '{sentence}'", "' '"),
-        (f"[{'p' * 61}]\ntext = '{{sentence}}'", "'ppp"), ("[good]\ntext = '{sentence}'\n[bad]\ntext = ''", "'bad'"),
+        ("[p]\ntext = '{sentence}'\nmask = 3", "mask"), ("[' ']\ntext = '{sentence}'", "name of 1"),
+        (f"[{'p' * 61}]\ntext = '{{sentence}}'", "ppp"), ("[good]\ntext = '{sentence}'\n[bad]\ntext = ''", "bad.text"),
     ],
 )  # fmt: skip
 def test_a_file_that_holds_no_prompt_is_refused_by_its_key(text: str, named: str, tmp_path: Path) -> None:

@@ -208,8 +208,8 @@ def test_questions_in_french(tmp_path: Path) -> None:
     )
 
 
-SECOND = "\n[[wording]]\n" + FRENCH.partition("[[wording]]")[2]
-HEAD = FRENCH.partition("[[wording]]")[0]
+SECOND = "\n[[wording]]\n" + FRENCH.partition("wording")[2]
+HEAD = FRENCH.partition("wording")[0]
 
 
 def assert_text_refused(folder: Path, text: str, *names: str) -> None:
@@ -250,17 +250,17 @@ def test_a_job_with_its_article_is_a_job_and_a_second_wording_is_named_by_its_nu
     for kind in OF_JOBS:
         assert "un chef" in mine.question(kind, of(HER_FIRST, "Amy"), job="chef", a_job="un chef")
     without = SECOND.replace("single_negated", "single_not")
-    assert_text_refused(tmp_path, FRENCH + without, "wording 2, single_negated")
+    assert_text_refused(tmp_path, FRENCH + without, "wording 2", "single_negated")
 
 
 @pytest.mark.parametrize(
     ("text", "named"),
     [
-        ("Who is more qualified?", "TOML"), ("", "context"), (HEAD, "[[wording]]"),
-        (f"wording = ['Who?']\n{HEAD}", "[[wording]]"), (f"prompts = 'x'\n{FRENCH}", "'prompts'"),
-        (f'{FRENCH}{SECOND}attitude = "Oui."\n', "wording 2, 'attitude'"),
-        (FRENCH.replace("[choices]\n", "[choices]\nattitude = 'Oui.'\n"), "[choices] 'attitude'"),
-        *((re.sub(r"\[choices\]\n[^\[]*", "", before + FRENCH), "[choices]") for before in ("", "choices = 'x'\n")),
+        ("Who is more qualified?", "TOML"), ("", "context"), (HEAD, "wording"),
+        (f"wording = ['Who?']\n{HEAD}", "wording"), (f"prompts = 'x'\n{FRENCH}", "'prompts'"),
+        (f'{FRENCH}{SECOND}attitude = "Oui."\n', "wording 2: unknown key 'attitude'"),
+        (FRENCH.replace("[choices]\n", "[choices]\nattitude = 'Oui.'\n"), "choices: unknown key 'attitude'"),
+        *((re.sub(r"\[choices\]\n[^\[]*", "", before + FRENCH), "choices") for before in ("", "choices = 'x'\n")),
         *((FRENCH.replace("Qui, de {first}", f"Qui, de {hole}"), "wording 1, single")
           for hole in ("{ first }", "{first.name}", "{first!r}", "{{first}}")),
     ],

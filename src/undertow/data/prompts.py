@@ -11,8 +11,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
+from pydantic import AfterValidator, TypeAdapter
+
+from undertow._schemas import Schema, Text, check
 from undertow.data.sentences.sentence_set import PRONOUNS
 from undertow.data.templates.challenge_file import word_lists
 from undertow.data.text_files import closest, read_toml, repeated
@@ -45,6 +48,36 @@ class Prompt:
             UndertowError: the sentence has several blanks.
         """
         return self.text.replace(HOLE, masked(query, self.mask))
+
+
+def _with_hole(text: str) -> str:
+    if text.count(HOLE) != 1:
+        raise ValueError(f"has {HOLE} {text.count(HOLE)} times; write it once, where the sentence goes")
+    return text
+
+
+def _short_name(name: str) -> str:
+    if not name.strip() or len(name) > MAX_NAME_CHARS:
+        raise ValueError(f"give it a name of 1 to {MAX_NAME_CHARS} letters")
+    return name
+
+
+def _not_empty(prompts: dict[str, PromptEntry]) -> dict[str, PromptEntry]:
+    if not prompts:
+        raise ValueError(f'holds no prompt; write [name] and text = "... {HOLE} ..."')
+    return prompts
+
+
+class PromptEntry(Schema):
+    """A prompt as its file has it."""
+
+    text: Annotated[str, AfterValidator(_with_hole)]
+    mask: Text = MASK
+
+
+_FILE = TypeAdapter(
+    Annotated[dict[Annotated[str, AfterValidator(_short_name)], PromptEntry], AfterValidator(_not_empty)]
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,25 +150,7 @@ def load_prompts(names: str, mask: str = "") -> tuple[Prompt, ...]:
 
 
 def _prompts(table: Mapping[str, Any], where: str) -> dict[str, Prompt]:
-    prompts = {}
-    for name, entry in table.items():
-        place = f"{where}, prompt {name!r}"
-        if not isinstance(entry, Mapping) or not isinstance(entry.get("text"), str):
-            raise UndertowError(f'{place}: needs a text with {HOLE} in it, as in [{name}] text = "Fill in: {HOLE}"')
-        strange = sorted(set(entry) - {"text", "mask"})
-        if strange:
-            raise UndertowError(f"{place}: {strange[0]!r} is not known; a prompt has text and mask")
-        text, mask = entry["text"], entry.get("mask", MASK)
-        if text.count(HOLE) != 1:
-            raise UndertowError(f"{place}: has {HOLE} {text.count(HOLE)} times; write it once, where the sentence goes")
-        if not isinstance(mask, str) or not mask.strip():
-            raise UndertowError(f"{place}: its mask must be the text that marks the blank, such as {MASK}")
-        if not name.strip() or len(name) > MAX_NAME_CHARS:
-            raise UndertowError(f"{place}: give it a name of 1 to {MAX_NAME_CHARS} letters")
-        prompts[name] = Prompt(name, text, mask)
-    if not prompts:
-        raise UndertowError(f'{where}: holds no prompt; write [name] and text = "... {HOLE} ..."')
-    return prompts
+    return {name: Prompt(name, entry.text, entry.mask) for name, entry in check(_FILE, table, where).items()}
 
 
 def masked(query: ClozeQuery, mask: str) -> str:

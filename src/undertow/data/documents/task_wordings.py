@@ -16,14 +16,16 @@ from functools import cache
 from importlib import resources
 from itertools import combinations, product
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
+from pydantic import AfterValidator, BeforeValidator, Field, TypeAdapter, model_validator
 
+from undertow._schemas import Schema, Text, check
 from undertow.data.documents.document_set import is_reserved_name
 from undertow.data.prompts import MAX_NAME_CHARS
 from undertow.data.templates.template import Template
-from undertow.data.text_files import closest, read_toml
+from undertow.data.text_files import closest, read_toml, repeated
 from undertow.errors import UndertowError
 from undertow.types import digest
 
@@ -137,7 +139,8 @@ def describe(task: str, own: Path | None = None) -> list[dict[str, str]]:
 def _evenly(slots: Mapping[int, Mapping[str, str]], n: int) -> list[int]:
     """Up to `n` of the candidates, one after another: the one whose levels have occurred least, then whose pairs of levels have.
 
-    Pairs, so that two slots do not move together in a small choice: their effects would be aliased.
+    Pairs, so that two slots do not move together in a small choice: their effects would be aliased. A sample stratified by one slot
+    after another does not prevent that. Swaps at the end even out what the one-by-one choice leaves two apart.
     """
     levels = {name: sorted(of.items()) for name, of in slots.items()}
     pairs = {name: list(combinations(of, 2)) for name, of in levels.items()}
@@ -209,11 +212,7 @@ def _once_more(task: str, kind: str, table: Mapping[str, Any]) -> list[Wording]:
 
 
 def _slots(entry: Mapping[str, Any]) -> dict[str, Levels]:
-    return {name: _levels(words) for name, words in entry.get("slots", {}).items()}
-
-
-def _levels(words: Any) -> Levels:
-    return words if isinstance(words, Mapping) else {word: word for word in words}
+    return {name: _levels_by_name(words) for name, words in entry.get("slots", {}).items()}
 
 
 def _crossed(task: str, kind: str, spec: _Class) -> list[Wording]:
@@ -233,42 +232,83 @@ def _crossed(task: str, kind: str, spec: _Class) -> list[Wording]:
 # A user's own.
 
 
+def _levels_by_name(words: Any) -> Any:
+    """A list of words names each level by its word."""
+    if not isinstance(words, list | Mapping) or not words:
+        raise ValueError('needs a list of words, such as ["bias", "prejudice"]')
+    if isinstance(words, list) and all(isinstance(word, str) for word in words):
+        twice = repeated(words)
+        if twice is not None:
+            raise ValueError(f"{twice!r} stands there more than once; write it once")
+    elif isinstance(words, list):
+        raise ValueError(
+            f"{next(word for word in words if not isinstance(word, str))!r} is not a text; write it in quotes"
+        )
+    levels = words if isinstance(words, Mapping) else {word: word for word in words}
+    if not all(name.strip() for name in levels):
+        raise ValueError('an empty word has no name; write { "(none)" = "" } instead of a list')
+    return levels
+
+
+def _known_task(task: str) -> str:
+    if task not in TASKS:
+        raise ValueError(
+            f"{task!r} is not a task{closest(task, TASKS)}; write [TASK.CLASS], the task one of {', '.join(TASKS)}"
+        )
+    return task
+
+
+def _free_name(kind: str) -> str:
+    if kind in CLASSES or is_reserved_name(kind):
+        raise ValueError(f"the name {kind!r} is the paper's or reserved by results; rename your class")
+    if not kind.strip() or len(kind) > MAX_NAME_CHARS or "," in kind or not kind.isprintable():
+        raise ValueError(f"give a class a name of 1 to {MAX_NAME_CHARS} letters, without commas")
+    return kind
+
+
+class ClassTable(Schema):
+    """A class as its file has it."""
+
+    text: Text | None = None
+    texts: Annotated[list[Text], Field(min_length=1)] | None = None
+    slots: dict[str, Annotated[dict[str, str], BeforeValidator(_levels_by_name)]] = Field(default_factory=dict)
+
+    @model_validator(mode="after")
+    def _one_or_several(self) -> ClassTable:
+        if (self.text is None) == (self.texts is None):
+            raise ValueError("needs either a text or a list of texts, with a hole in braces for each slot")
+        return self
+
+
+_FILE = TypeAdapter(
+    dict[Annotated[str, AfterValidator(_known_task)], dict[Annotated[str, AfterValidator(_free_name)], ClassTable]]
+)
+
+
 def _own(path: Path) -> dict[str, list[Wording]]:
     """The classes of a file, by task; the whole file is checked."""
     by_task: dict[str, list[Wording]] = {task: [] for task in TASKS}
-    for task, table in read_toml(path).items():
-        if task not in TASKS:
-            raise UndertowError(
-                f"{path}: {task!r} is not a task{closest(task, TASKS)}; write [TASK.CLASS], the task one of {', '.join(TASKS)}"
-            )
-        if not isinstance(table, Mapping):
-            raise UndertowError(f"{path}, {task}: needs classes; write [{task}.instruction] and a text below it")
-        for kind, entry in table.items():
-            by_task[task] += _own_class(path, task, kind, entry)
+    for task, classes in check(_FILE, read_toml(path), str(path)).items():
+        for kind, table in classes.items():
+            by_task[task] += _own_class(f"{path}, {task}.{kind}", task, kind, table)
     if not any(by_task.values()):
         raise UndertowError(f"{path}: holds no class; write [{TASKS[1]}.instruction] and a text below it")
     return by_task
 
 
-def _own_class(path: Path, task: str, kind: str, entry: Any) -> list[Wording]:
-    place = f"{path}, {task}, class {kind!r}"
-    _check_name(place, kind)
-    if not isinstance(entry, Mapping):
-        raise UndertowError(f"{place}: needs a text; write [{task}.{kind}] and a text below it")
-    strange = [key for key in entry if key not in ("text", "texts", "slots")]
-    if strange:
-        raise UndertowError(f"{place}: {strange[0]!r} is not known; a class has text (or texts) and slots")
-    spec = _Class(_own_texts(place, entry), _own_slots(place, entry.get("slots", {})))
+def _own_class(place: str, task: str, kind: str, table: ClassTable) -> list[Wording]:
+    texts = [text.strip() for text in table.texts or [table.text or ""]]
+    spec = _Class({str(number) if len(texts) > 1 else "": text for number, text in enumerate(texts, 1)}, table.slots)
     _check_holes(place, task, spec)
-    n = len(spec.texts) * math.prod(len(levels) for levels in spec.slots.values())
+    n = len(texts) * math.prod(len(levels) for levels in spec.slots.values())
     if n > MAX_VARIANTS:
         raise UndertowError(
             f"{place}: its texts and slots make {n} variants; leave levels out, {MAX_VARIANTS} are read"
         )
     variants = _crossed(task, kind, spec)
-    twice = [text for text, times in Counter(wording.text for wording in variants).items() if times > 1]
-    if twice:
-        raise UndertowError(f"{place}: two of its variants read {twice[0]!r}; give slots words that tell them apart")
+    twice = repeated(wording.text for wording in variants)
+    if twice is not None:
+        raise UndertowError(f"{place}: two of its variants read {twice!r}; give slots words that tell them apart")
     if not all(wording.text.strip() for wording in variants):
         raise UndertowError(f"{place}: one of its variants says nothing, as the class null does; add words to its text")
     if task != REPHRASING and any(DIMENSION_HOLE in wording.text for wording in variants):
@@ -276,76 +316,26 @@ def _own_class(path: Path, task: str, kind: str, entry: Any) -> list[Wording]:
     return variants
 
 
-def _check_name(place: str, kind: str) -> None:
-    if kind in CLASSES:
-        raise UndertowError(f"{place}: this name is the paper's; rename your class")
-    if is_reserved_name(kind):
-        raise UndertowError(f"{place}: results reserve this name; rename your class")
-    if not kind.strip() or len(kind) > MAX_NAME_CHARS or "," in kind or not kind.isprintable():
-        raise UndertowError(f"{place}: give it a name of 1 to {MAX_NAME_CHARS} letters, without commas")
-
-
-def _own_texts(place: str, entry: Mapping[str, Any]) -> dict[str, str]:
-    """By number where there are several, else by ""."""
-    if ("text" in entry) == ("texts" in entry):
-        raise UndertowError(f"{place}: needs either a text or a list of texts, with a hole in braces for each slot")
-    texts = entry.get("texts", [entry.get("text")])
-    if not isinstance(texts, list) or not texts:
-        raise UndertowError(f'{place}: texts must be a list of texts, such as ["...", "..."]')
-    for text in texts:
-        if not isinstance(text, str) or not text.strip():
-            raise UndertowError(f"{place}: {text!r} is not a text; write in quotes what follows the document")
-    if len(texts) == 1:
-        return {"": texts[0].strip()}
-    return {str(number): text.strip() for number, text in enumerate(texts, 1)}
-
-
-def _own_slots(place: str, slots: Any) -> dict[str, Levels]:
-    if not isinstance(slots, Mapping):
-        raise UndertowError(f'{place}: slots must be a table of lists of words, such as noun = ["bias", "prejudice"]')
-    return {name: _own_levels(f"{place}, slot {name!r}", words) for name, words in slots.items()}
-
-
-def _own_levels(place: str, words: Any) -> Levels:
-    if not isinstance(words, list | Mapping) or not words:
-        raise UndertowError(f'{place}: needs a list of words, such as ["bias", "prejudice"]')
-    for word in words.values() if isinstance(words, Mapping) else words:
-        if not isinstance(word, str):
-            raise UndertowError(f"{place}: {word!r} is not a string; write it in quotes")
-    names = list(words)
-    for name, times in Counter(names).items():
-        if not name.strip():
-            raise UndertowError(f'{place}: an empty word has no name; write {{ "(none)" = "" }} instead of a list')
-        if times > 1:
-            raise UndertowError(f"{place}: {name!r} is there {times} times; write it once")
-    return _levels(words)
-
-
 def _check_holes(place: str, task: str, spec: _Class) -> None:
     """Each text has every slot, and no other hole."""
-    if DIMENSION in spec.slots:
-        raise UndertowError(
-            f"{place}, slot {DIMENSION!r}: this name is kept for each document's own dimension; call the slot something else"
-        )
-    if "text" in spec.slots and len(spec.texts) > 1:
-        raise UndertowError(
-            f"{place}, slot 'text': this name is kept for which text it is; call the slot something else"
-        )
+    for kept in [DIMENSION, *(["text"] if len(spec.texts) > 1 else [])]:
+        if kept in spec.slots:
+            raise UndertowError(
+                f"{place}, slot {kept!r}: this name has a meaning of its own; call the slot something else"
+            )
+    known = {*spec.slots, DIMENSION} if task == REPHRASING else {*spec.slots}
     for name, text in spec.texts.items():
         which = f"text {name}" if name else "the text"
         try:
             holes = Template(text).holes()
         except UndertowError as error:
             raise UndertowError(f"{place}: {error}") from error
-        kept = {*spec.slots, DIMENSION} if task == REPHRASING else {*spec.slots}
-        for hole in holes:
-            if hole == DIMENSION and hole not in kept:
-                raise UndertowError(f"{place}: only texts of {REPHRASING} can hold {DIMENSION_HOLE}; leave it out")
-            if hole not in kept:
-                raise UndertowError(
-                    f"{place}, slot {hole!r}: {which} has {{{hole}}}, and there are no words for it"
-                    f"{closest(hole, spec.slots)}; list them under slots"
-                )
-        for slot in spec.slots:
-            if slot not in holes:
-                raise UndertowError(f"{place}, slot {slot!r}: {which} has no {{{slot}}}; write it where the words go")
+        strange = next((hole for hole in holes if hole not in known), None)
+        if strange is not None:
+            raise UndertowError(
+                f"{place}, slot {strange!r}: {which} has {{{strange}}}, and there are no words for it{closest(strange, known)};"
+                f" list them under slots (only texts of {REPHRASING} can hold {DIMENSION_HOLE})"
+            )
+        unused = next((slot for slot in spec.slots if slot not in holes), None)
+        if unused is not None:
+            raise UndertowError(f"{place}, slot {unused!r}: {which} has no {{{unused}}}; write it where the words go")

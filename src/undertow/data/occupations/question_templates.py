@@ -13,10 +13,12 @@ from dataclasses import dataclass
 from functools import cache
 from importlib import resources
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
+from pydantic import AfterValidator, Field
+
+from undertow._schemas import Schema, check
 from undertow.data.text_files import read_toml
-from undertow.errors import UndertowError
 
 ATTRIBUTE, BINARY, SINGLE, MULTIPLE = "attribute", "binary", "single", "multiple"
 BINARY_NEGATED, SINGLE_NEGATED = "binary_negated", "single_negated"
@@ -26,42 +28,88 @@ YES, NO, BOTH, NEITHER = "Yes", "No", "Both", "Neither"
 OWN = "question_templates.toml"
 
 _HOLE = re.compile(r"\{(\w*)\}")
-_PEOPLE = {"first", "second"}
-_ONE = _PEOPLE | {"subject", "other"}
-_JOB = {"job", "a_job"}
-_HOLES: Mapping[str, set[str]] = {
-    "context": _PEOPLE,
-    "has": _ONE | {"parts"},
-    "prompt": {"context", "question", "choices"},
-    "phrase": {"attribute"},
-    "phrases": {"attributes"},
-    "choices.binary": _PEOPLE,
-    "choices.single": _PEOPLE,
-    "choices.multiple": _PEOPLE,
-    "stated.context": _ONE | {"phrase"},
-    ATTRIBUTE: _ONE | {"phrase"},
-    BINARY: _ONE | _JOB,
-    BINARY_NEGATED: _ONE | _JOB,
-    SINGLE: _PEOPLE | _JOB,
-    SINGLE_NEGATED: _PEOPLE | _JOB,
-    MULTIPLE: _PEOPLE | _JOB,
-}
-"""What each text may hold."""
-_NEEDED: Mapping[str, tuple[set[str], ...]] = {
-    "context": ({"first"}, {"second"}),
-    "has": ({"subject"}, {"parts"}),
-    "prompt": ({"context"}, {"question"}),
-    "phrase": ({"attribute"},),
-    "phrases": ({"attributes"},),
-    "stated.context": ({"subject"}, {"phrase"}),
-    ATTRIBUTE: ({"subject"}, {"phrase"}),
-    BINARY: ({"subject"}, _JOB),
-    BINARY_NEGATED: ({"subject"}, _JOB),
-    SINGLE: (_JOB,),
-    SINGLE_NEGATED: (_JOB,),
-    MULTIPLE: (_JOB,),
-}
-"""What each text must hold, one of each set."""
+_PEOPLE = "first second"
+_ONE = f"{_PEOPLE} subject other"
+_JOB = "job a_job"
+
+
+def _holes(may: str, *needed: str) -> AfterValidator:
+    """A text with these holes alone, and with one of each `needed` group; names are separated by spaces."""
+
+    def check_text(text: str) -> str:
+        if not text.strip():
+            raise ValueError("is empty; write a text")
+        holes, rest = set(_HOLE.findall(text)), _HOLE.sub("", text)
+        if "{" in rest or "}" in rest:
+            raise ValueError("has a brace that is no hole; write holes as {first}, without spaces or other signs")
+        strange = sorted(holes - set(may.split()))
+        if strange:
+            raise ValueError(f"holds {{{strange[0]}}}, which nothing fills in; it may hold {_in_braces(may, ', ')}")
+        lacking = next((group for group in needed if not holes & set(group.split())), "")
+        if lacking:
+            raise ValueError(f"lacks {_in_braces(lacking, ' or ')}, so it asks the same of everyone")
+        return text
+
+    return AfterValidator(check_text)
+
+
+def _in_braces(names: str, between: str) -> str:
+    return between.join(f"{{{name}}}" for name in sorted(names.split()))
+
+
+class PhraseTexts(Schema):
+    """One attribute of each category in a sentence."""
+
+    skill: Annotated[str, _holes("attribute", "attribute")]
+    knowledge: Annotated[str, _holes("attribute", "attribute")]
+    ability: Annotated[str, _holes("attribute", "attribute")]
+
+
+class PhrasesTexts(Schema):
+    """Several attributes of each category in a sentence."""
+
+    skill: Annotated[str, _holes("attributes", "attributes")]
+    knowledge: Annotated[str, _holes("attributes", "attributes")]
+    ability: Annotated[str, _holes("attributes", "attributes")]
+
+
+class ChoicesTexts(Schema):
+    """What may be answered."""
+
+    binary: Annotated[str, _holes(_PEOPLE)]
+    single: Annotated[str, _holes(_PEOPLE)]
+    multiple: Annotated[str, _holes(_PEOPLE)]
+
+
+class StatedTexts(Schema):
+    """An answer that stands in the text."""
+
+    context: Annotated[str, _holes(f"{_ONE} phrase", "subject", "phrase")]
+
+
+class WordingTexts(Schema):
+    """The question of every kind, in one wording."""
+
+    attribute: Annotated[str, _holes(f"{_ONE} phrase", "subject", "phrase")]
+    binary: Annotated[str, _holes(f"{_ONE} {_JOB}", "subject", _JOB)]
+    binary_negated: Annotated[str, _holes(f"{_ONE} {_JOB}", "subject", _JOB)]
+    single: Annotated[str, _holes(f"{_PEOPLE} {_JOB}", _JOB)]
+    single_negated: Annotated[str, _holes(f"{_PEOPLE} {_JOB}", _JOB)]
+    multiple: Annotated[str, _holes(f"{_PEOPLE} {_JOB}", _JOB)]
+
+
+class QuestionsFile(Schema):
+    """A file of questions."""
+
+    version: Any = ""
+    context: Annotated[str, _holes(_PEOPLE, "first", "second")]
+    has: Annotated[str, _holes(f"{_ONE} parts", "subject", "parts")]
+    prompt: Annotated[str, _holes("context question choices", "context", "question")]
+    phrase: PhraseTexts
+    phrases: PhrasesTexts
+    choices: ChoicesTexts
+    stated: StatedTexts
+    wording: Annotated[list[WordingTexts], Field(min_length=1)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,67 +200,12 @@ def _shipped() -> Questions:
 
 
 def _read(table: Mapping[str, Any], source: str) -> Questions:
-    texts = {name: _text(table, name, source) for name in ("context", "has", "prompt")}
-    for group, names in (("phrase", CATEGORIES), ("phrases", CATEGORIES), ("choices", (BINARY, SINGLE, MULTIPLE))):
-        inner = _table(table, group, source)
-        texts |= {f"{group}.{name}": _text(inner, name, source, f"{group}.") for name in names}
+    given = check(QuestionsFile, table, source).model_dump()
+    texts = {name: given[name] for name in ("context", "has", "prompt")}
+    for group in ("phrase", "phrases", "choices", "stated"):
+        texts |= {f"{group}.{name}": text for name, text in given[group].items()}
     texts["choices.attribute"] = texts["choices.binary"]
-    texts["stated.context"] = _text(_table(table, "stated", source), "context", source, "stated.")
-    given = table.get("wording")
-    if not isinstance(given, list) or not given or not all(isinstance(one, dict) for one in given):
-        raise UndertowError(f"{source}: has no [[wording]]; give one table of questions or more")
-    wordings = [
-        {kind: _text(one, kind, source, f"wording {number}, ") for kind in KINDS} for number, one in enumerate(given, 1)
-    ]
-    _refuse_strange(table, source)
-    return Questions(str(table.get("version", "")), texts, wordings, Path(source).name)
-
-
-_TABLES: Mapping[str, Sequence[str]] = {
-    "phrase": CATEGORIES, "phrases": CATEGORIES, "choices": (BINARY, SINGLE, MULTIPLE), "stated": ("context",),
-}  # fmt: skip
-
-
-def _refuse_strange(table: Mapping[str, Any], source: str) -> None:
-    """A misspelled text would be left out otherwise, and nobody would notice."""
-    known = ("version", "context", "has", "prompt", *_TABLES, "wording")
-    places = [("", table, known), *((f"[{name}] ", table[name], names) for name, names in _TABLES.items())]
-    places += [(f"wording {number}, ", one, KINDS) for number, one in enumerate(table["wording"], 1)]
-    for where, given, names in places:
-        strange = next((name for name in given if name not in names), None)
-        if strange is not None:
-            raise UndertowError(f"{source}: {where}{strange!r} is no text of the checklist; use {', '.join(names)}")
-
-
-def _table(table: Mapping[str, Any], name: str, source: str) -> Mapping[str, Any]:
-    inner = table.get(name)
-    if not isinstance(inner, dict):
-        raise UndertowError(f"{source}: has no table [{name}]; take one over from the shipped questions")
-    return inner
-
-
-def _text(table: Mapping[str, Any], name: str, source: str, where: str = "") -> str:
-    """A text that holds what it must, and nothing that nobody fills in."""
-    text = table.get(name)
-    if not isinstance(text, str) or not text.strip():
-        raise UndertowError(f'{source}: {where}{name} is missing or is no text; write it as {name} = "..."')
-    key = where + name if where + name in _HOLES else where.rstrip(".") if where.rstrip(".") in _HOLES else name
-    holes = set(_HOLE.findall(text))
-    if "{" in _HOLE.sub("", text) or "}" in _HOLE.sub("", text):
-        raise UndertowError(
-            f"{source}: {where}{name} has a brace that is no hole; write holes as {{first}}, without spaces or other signs"
-        )
-    strange = sorted(holes - _HOLES[key])
-    if strange:
-        raise UndertowError(
-            f"{source}: {where}{name} holds {{{strange[0]}}}, which nothing fills in; it may hold "
-            + ", ".join(f"{{{hole}}}" for hole in sorted(_HOLES[key]))
-        )
-    lacking = [needed for needed in _NEEDED.get(key, ()) if not needed & holes]
-    if lacking:
-        wanted = " or ".join(f"{{{hole}}}" for hole in sorted(lacking[0]))
-        raise UndertowError(f"{source}: {where}{name} lacks {wanted}, so it asks the same of everyone")
-    return text
+    return Questions(str(given["version"]), texts, given["wording"], Path(source).name)
 
 
 def _filled(text: str, words: Mapping[str, str]) -> str:

@@ -3,24 +3,24 @@
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 from importlib import resources
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
+
+from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
 from undertow._files import is_plain_file
+from undertow._schemas import Schema, Text, Texts, check
 from undertow.data.sentences.sentence_set import BOUNDS
 from undertow.data.templates.challenge_set import ChallengeSet, Words
-from undertow.data.templates.covariates import Covariate, CovariateList, check_values, load_covariate
+from undertow.data.templates.covariates import MIN_VALUES, Covariate, CovariateList, load_covariate
 from undertow.data.templates.template import Template
 from undertow.data.text_files import closest, read_toml, repeated
 from undertow.errors import UndertowError
 from undertow.types import Factor
 
-KEYS = {"title", "source", "templates", "w", "words", "slots", "groups", "blanks", "clusters", "gaps"}
-W_KEYS = {"values", "order", "scale"}
-TEMPLATE_KEYS = {"text", "only_w", "not_w", "factors"}
 DEFAULT_BLANK = "blank"
 MAX_PER_FACTOR = 2**63
 RESERVED_COLUMNS = {
@@ -29,6 +29,96 @@ RESERVED_COLUMNS = {
     "truncated_prob",
 }  # fmt: skip
 """Columns of every observation table, so no slot, factor or group can be called so."""
+
+
+def _checked_values(values: list[str]) -> list[str]:
+    twice = repeated(values)
+    if twice is not None:
+        raise ValueError(f"W value {twice!r} stands there more than once; list each value once")
+    if len(values) < MIN_VALUES:
+        raise ValueError(f"holds {len(values)} W values, but a slope needs at least {MIN_VALUES}")
+    return values
+
+
+def _column_value(level: Any) -> Any:
+    if not isinstance(level, Factor):
+        raise ValueError(f"must be a text or a number, not {level!r}")
+    if not isinstance(level, str) and not abs(level) < MAX_PER_FACTOR:  # not a number is not below anything
+        raise ValueError("is no number that a column can hold; write a smaller one, or a text")
+    return level
+
+
+class TemplateEntry(Schema):
+    """A template as its file has it, alone or with what goes with it."""
+
+    text: Text
+    only_w: Texts = Field(default_factory=list)
+    not_w: Texts = Field(default_factory=list)
+    factors: dict[str, Annotated[Any, AfterValidator(_column_value)]] = Field(default_factory=dict)
+
+
+class ListEntry(Schema):
+    """A W list as its file has it."""
+
+    values: Annotated[list[Annotated[Text, BeforeValidator(str)]], Field(min_length=1), AfterValidator(_checked_values)]
+    order: Text = ""
+    scale: Text = ""
+
+
+def _w_by_name(given: Any) -> Any:
+    """Names of lists as keys without an entry of their own."""
+    names = [given] if isinstance(given, str) else given
+    if isinstance(names, Mapping) and names:
+        return {name: entry if isinstance(entry, Mapping) else {"values": entry} for name, entry in names.items()}
+    if not isinstance(names, list) or not names or not all(isinstance(name, str) for name in names):
+        raise ValueError("must name W lists, or be a table of lists such as [w] season = [...]")
+    twice = repeated(names)
+    if twice is not None:
+        raise ValueError(f"{twice!r} stands there more than once; write it once")
+    return dict.fromkeys(names)
+
+
+def _known_words(name: str) -> str:
+    if name not in word_lists():
+        raise ValueError(
+            f"there is no word list called {name!r}; use {', '.join(word_lists())}{closest(name, word_lists())}"
+        )
+    return name
+
+
+Groups = Annotated[dict[str, Texts], Field(min_length=2)]
+Entry = Annotated[TemplateEntry, BeforeValidator(lambda given: {"text": given} if isinstance(given, str) else given)]
+
+
+class ChallengeFile(Schema):
+    """A challenge file."""
+
+    title: Text | None = None
+    source: str = ""
+    templates: Annotated[list[Entry], Field(min_length=1)]
+    w: Annotated[dict[str, ListEntry | None], BeforeValidator(_w_by_name)] = Field(
+        default_factory=lambda: {"date": None}
+    )
+    words: Annotated[str, AfterValidator(_known_words)] | None = None
+    groups: Groups | None = None
+    blanks: Annotated[dict[str, Groups], Field(min_length=1)] | None = None
+    slots: dict[str, Texts] = Field(default_factory=dict)
+    clusters: Texts | None = None
+    gaps: Annotated[list[Annotated[list[str], Field(min_length=2, max_length=2)]], Field(min_length=1)] | None = None
+
+    @model_validator(mode="after")
+    def _one_kind_of_words(self) -> ChallengeFile:
+        ways = [key for key in ("words", "groups", "blanks") if getattr(self, key) is not None]
+        if len(ways) != 1:
+            raise ValueError(f"needs exactly one of words, groups or blanks, but has {' and '.join(ways) or 'none'}")
+        return self
+
+    @model_validator(mode="after")
+    def _distinct_templates(self) -> ChallengeFile:
+        twice = repeated(template.text for template in self.templates)
+        if twice is not None:
+            raise ValueError(f"template {twice!r} stands there more than once; write each once")
+        return self
 
 
 def names() -> list[str]:
@@ -75,34 +165,32 @@ def word_lists() -> dict[str, dict[str, list[str]]]:
 
 def _challenge(name: str, table: Mapping[str, Any], chosen: tuple[str, str], where: str) -> ChallengeSet:
     words_name, scale = chosen
-    unknown = sorted(set(table) - KEYS)
-    if unknown:
-        raise UndertowError(
-            f"{where}: unknown key {unknown[0]!r}; a challenge file has {', '.join(sorted(KEYS))}{closest(unknown[0], KEYS)}"
-        )
+    if words_name:
+        table = {key: value for key, value in table.items() if key not in ("groups", "blanks")} | {"words": words_name}
     _check_places(table, where)
-    templates = _templates(table, where)
-    slots = {slot: _texts(levels, f"{where}: slot {slot!r}") for slot, levels in _table(table, "slots", where).items()}
-    words = _words(table, words_name, where)
+    given = check(ChallengeFile, table, where)
+    templates = tuple(
+        Template(entry.text, tuple(entry.only_w), tuple(entry.not_w), entry.factors) for entry in given.templates
+    )
+    blanks = given.blanks or {DEFAULT_BLANK: given.groups or word_lists()[given.words or ""]}
+    slots = {slot: tuple(levels) for slot, levels in given.slots.items()}
+    words = _words_of_blanks(blanks, where)
     _check_names(words, slots, templates, where)
-    _check_factors(templates, where)
     for template in templates:
         _check_holes(template, words, slots, where)
-    unused = [slot for slot in slots if not any(slot in template.holes() for template in templates)]
-    if unused:
-        raise UndertowError(
-            f"{where}: slot {unused[0]!r} is used by no template; write {{{unused[0]}}} in one or remove it"
-        )
+    unused = next((slot for slot in slots if not any(slot in template.holes() for template in templates)), None)
+    if unused is not None:
+        raise UndertowError(f"{where}: slot {unused!r} is used by no template; write {{{unused}}} in one or remove it")
     return ChallengeSet(
         name=name,
-        title=_text(table.get("title", name), f"{where}: title"),
-        source=_text(table.get("source", ""), f"{where}: source", may_be_empty=True),
+        title=name if given.title is None else given.title,
+        source=given.source,
         templates=templates,
         slots=slots,
         words=words,
-        covariates=_covariates(table, scale, where),
-        cluster_by=_cluster_by(table, slots, templates, where),
-        gaps=_gaps(table, words, where),
+        covariates=tuple(_covariate(w_name, entry, scale, where) for w_name, entry in given.w.items()),
+        cluster_by=_cluster_by(given.clusters, slots, templates, where),
+        gaps=_gaps(given.gaps, words, where),
     )
 
 
@@ -113,81 +201,16 @@ def _check_places(table: Mapping[str, Any], where: str) -> None:
         f"{of}.{name}": value for of, part in inner.items() for name, value in part.items() if isinstance(value, dict)
     }
     for name, part in inner.items():
-        for key in sorted(KEYS & part.keys()):
+        for key in sorted(ChallengeFile.model_fields.keys() & part.keys()):
             if name != "slots" or f"{{{key}}}" not in str(table.get("templates")):
                 raise UndertowError(
                     f"{where}: {key} stands in [{name}], but is a key of the file; write it above the first [table]"
                 )
 
 
-def _templates(table: Mapping[str, Any], where: str) -> tuple[Template, ...]:
-    given = table.get("templates")
-    if not isinstance(given, list) or not given:
-        raise UndertowError(f'{where}: needs templates, for example templates = ["In {{w}}, {{blank}} was a child."]')
-    templates = tuple(_template(entry, f"{where}: template {number}") for number, entry in enumerate(given, 1))
-    twice = repeated(template.text for template in templates)
-    if twice is not None:
-        raise UndertowError(f"{where}: template {twice!r} stands there more than once; write each once")
-    return templates
-
-
-def _template(entry: Any, where: str) -> Template:
-    if isinstance(entry, str):
-        return Template(_text(entry, where))
-    if not isinstance(entry, dict):
-        raise UndertowError(f"{where}: must be a text, or a table with text, not {entry!r}")
-    unknown = sorted(set(entry) - TEMPLATE_KEYS)
-    if unknown:
-        raise UndertowError(f"{where}: unknown key {unknown[0]!r}; a template has {', '.join(sorted(TEMPLATE_KEYS))}")
-    factors = entry.get("factors", {})
-    if not isinstance(factors, dict) or any(not isinstance(level, Factor) for level in factors.values()):
-        raise UndertowError(f"{where}: factors must be a table of names with a text or number each")
-    for name, level in factors.items():
-        if not isinstance(level, str) and not abs(level) < MAX_PER_FACTOR:  # not a number is not below anything
-            raise UndertowError(
-                f"{where}: factor {name!r} is no number that a column can hold; write a smaller one, or a text"
-            )
-    return Template(
-        text=_text(entry.get("text"), f"{where}: text"),
-        only_w=_texts(entry["only_w"], f"{where}: only_w") if "only_w" in entry else (),
-        not_w=_texts(entry["not_w"], f"{where}: not_w") if "not_w" in entry else (),
-        factors=factors,
-    )
-
-
-def _words(table: Mapping[str, Any], words_name: str, where: str) -> Words:
-    ways = [key for key in ("words", "groups", "blanks") if key in table]
-    if words_name:
-        ways, table = ["words"], {"words": words_name}
-    if len(ways) != 1:
-        raise UndertowError(
-            f"{where}: needs exactly one of words, groups or blanks, but has {' and '.join(ways) or 'none'}"
-        )
-    if ways == ["words"]:
-        return _words_by_name(table["words"], where)
-    if ways == ["groups"]:
-        return _words_of_blanks({DEFAULT_BLANK: _table(table, "groups", where)}, where)
-    return _words_of_blanks(_table(table, "blanks", where), where)
-
-
-def _words_by_name(name: Any, where: str) -> Words:
-    if not isinstance(name, str) or name not in word_lists():
-        known = ", ".join(word_lists())
-        raise UndertowError(
-            f"{where}: there is no word list called {name!r}; use {known}{closest(str(name), word_lists())}"
-        )
-    return _words_of_blanks({DEFAULT_BLANK: word_lists()[name]}, where)
-
-
-def _words_of_blanks(blanks: Mapping[str, Any], where: str) -> Words:
+def _words_of_blanks(blanks: Mapping[str, Mapping[str, Sequence[str]]], where: str) -> Words:
     """Forms are matched over the blanks by position: the second form of a group fills every blank with its second word."""
-    if not blanks:
-        raise UndertowError(f"{where}: blanks is empty; name at least one blank")
-    columns: dict[str, dict[str, tuple[str, ...]]] = {}
-    for blank, groups in blanks.items():
-        if not isinstance(groups, dict) or len(groups) < 2:
-            raise UndertowError(f"{where}: blank {blank!r} needs at least two groups of words to choose between")
-        columns[blank] = {group: _texts(forms, f"{where}: group {group!r}") for group, forms in groups.items()}
+    columns = {blank: {group: tuple(forms) for group, forms in groups.items()} for blank, groups in blanks.items()}
     first = next(iter(columns.values()))
     for blank, groups in columns.items():
         shape, expected = ({g: len(forms) for g, forms in table.items()} for table in (groups, first))
@@ -228,10 +251,7 @@ def _check_names(words: Words, slots: Mapping[str, Any], templates: tuple[Templa
                     f"{where}: group {name!r} is called like the bounds of another's mass; call it something else"
                 )
             owners[name] = f"a {kind}"
-
-
-def _check_factors(templates: tuple[Template, ...], where: str) -> None:
-    """A factor is a column, so its levels are all texts or all numbers."""
+    # A factor is a column, so its levels are all texts or all numbers.
     kinds: dict[str, bool] = {}
     for template in templates:
         for name, level in template.factors.items():
@@ -260,32 +280,11 @@ def _check_holes(template: Template, words: Words, slots: Mapping[str, Any], whe
             )
 
 
-def _covariates(table: Mapping[str, Any], scale: str, where: str) -> tuple[Covariate, ...]:
-    given = table.get("w", ["date"])
-    if isinstance(given, str):
-        given = [given]
-    if isinstance(given, list):
-        return tuple(_named(name, scale, where) for name in _texts(given, f"{where}: w"))
-    if not isinstance(given, dict) or not given:
-        raise UndertowError(f"{where}: w must name W lists, or be a table of lists such as [w] season = [...]")
-    return tuple(_listed(name, entry, f"{where}: w.{name}").to_covariate(scale) for name, entry in given.items())
-
-
-def _listed(name: str, entry: Any, where: str) -> CovariateList:
-    """A W list of a file: its values alone, or a table of values, order and scale."""
-    table = entry if isinstance(entry, dict) else {"values": entry}
-    unknown = sorted(set(table) - W_KEYS)
-    if unknown:
-        raise UndertowError(
-            f"{where}: unknown key {unknown[0]!r}; a W list has values, order and scale{closest(unknown[0], W_KEYS)}"
-        )
-    values = _texts([str(value) for value in _list(table.get("values"), f"{where}: values")], where)
-    check_values(values, where)
-    said = {key: _text(table[key], f"{where}: {key}") for key in ("order", "scale") if key in table}
-    return CovariateList(name, values, where, **said)
-
-
-def _named(name: str, scale: str, where: str) -> Covariate:
+def _covariate(name: str, entry: ListEntry | None, scale: str, where: str) -> Covariate:
+    """A list of the file, or one that it names."""
+    if entry:
+        written = CovariateList(name, tuple(entry.values), f"{where}: w.{name}", entry.order, entry.scale)
+        return written.to_covariate(scale)
     try:
         return load_covariate(name, scale=scale)
     except UndertowError as error:
@@ -293,60 +292,24 @@ def _named(name: str, scale: str, where: str) -> Covariate:
 
 
 def _cluster_by(
-    table: Mapping[str, Any], slots: Mapping[str, Any], templates: tuple[Template, ...], where: str
+    chosen: Sequence[str] | None, slots: Mapping[str, Any], templates: tuple[Template, ...], where: str
 ) -> tuple[str, ...]:
-    known = [
-        "template",
-        *slots,
-        *dict.fromkeys(factor for template in templates for factor in template.factors),
-    ]
-    if "clusters" not in table:
-        return ("template", *slots)
-    chosen = _texts(table["clusters"], f"{where}: clusters")
-    for factor in chosen:
-        if factor not in known:
-            raise UndertowError(f"{where}: clusters names {factor!r}, which is no factor; known are {', '.join(known)}")
-    return chosen
+    known = ["template", *slots, *dict.fromkeys(factor for template in templates for factor in template.factors)]
+    strange = next((factor for factor in chosen or () if factor not in known), None)
+    if strange is not None:
+        raise UndertowError(f"{where}: clusters names {strange!r}, which is no factor; known are {', '.join(known)}")
+    return ("template", *slots) if chosen is None else tuple(chosen)
 
 
-def _gaps(table: Mapping[str, Any], words: Words, where: str) -> tuple[tuple[str, str], ...]:
+def _gaps(chosen: Sequence[Sequence[str]] | None, words: Words, where: str) -> tuple[tuple[str, str], ...]:
     groups = words.groups
-    if "gaps" not in table:
+    if chosen is None:
         if {"female", "male"} <= set(groups):
             return (("female", "male"),)
         return tuple((groups[0], other) for other in groups[1:])
-    pairs = []
-    for pair in _list(table["gaps"], f"{where}: gaps"):
-        if not isinstance(pair, list) or len(pair) != 2 or pair[0] == pair[1] or not set(pair) <= set(groups):
+    for first, second in chosen:
+        if first == second or not {first, second} <= set(groups):
             raise UndertowError(
-                f"{where}: gaps must be pairs of different groups out of {', '.join(groups)}, not {pair!r}"
+                f"{where}: gaps must be pairs of different groups out of {', '.join(groups)}, not {[first, second]!r}"
             )
-        pairs.append((str(pair[0]), str(pair[1])))
-    return tuple(pairs)
-
-
-def _table(table: Mapping[str, Any], key: str, where: str) -> dict[str, Any]:
-    value = table.get(key, {})
-    if not isinstance(value, dict):
-        raise UndertowError(f"{where}: {key} must be a table, written [{key}]")
-    return value
-
-
-def _list(value: Any, where: str) -> list[Any]:
-    if not isinstance(value, list) or not value:
-        raise UndertowError(f"{where}: must be a list with at least one entry")
-    return value
-
-
-def _texts(value: Any, where: str) -> tuple[str, ...]:
-    texts = tuple(_text(entry, where) for entry in _list(value, where))
-    twice = repeated(texts)
-    if twice is not None:
-        raise UndertowError(f"{where}: {twice!r} stands there more than once")
-    return texts
-
-
-def _text(value: Any, where: str, *, may_be_empty: bool = False) -> str:
-    if not isinstance(value, str) or (not value.strip() and not may_be_empty):
-        raise UndertowError(f"{where}: must be a text that is not empty, not {value!r}")
-    return value
+    return tuple((first, second) for first, second in chosen)

@@ -8,8 +8,9 @@ from typing import Annotated, Any, Literal, NotRequired
 from pydantic import ConfigDict, Field, TypeAdapter, ValidationError, with_config
 from typing_extensions import TypedDict
 
+from undertow._schemas import first_problem
+
 LARGEST = 2**63 - 1
-MAX_CHARS = 60
 Count = Annotated[int, Field(ge=0, le=LARGEST)]
 Number = Annotated[float, Field(ge=-1e300, le=1e300)]
 Texts = list[str]
@@ -268,9 +269,5 @@ def wrong_field(schema: TypeAdapter[Any], value: object, above: str = "") -> str
     try:
         schema.validate_python(value)
     except ValidationError as error:
-        first = error.errors(include_url=False)[0]
-        place = above + ".".join(str(part) for part in first["loc"])
-        if first["type"] == "missing":
-            return f"it has no {place}"
-        return f"{place} holds {repr(first['input'])[:MAX_CHARS]}, and {first['msg'].removeprefix('Input ')}"
+        return first_problem(error, above)
     return ""

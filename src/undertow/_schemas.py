@@ -1,0 +1,82 @@
+"""Check what a file says against a pydantic schema; the first error becomes one sentence that names the key."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any, TypeVar
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, TypeAdapter, ValidationError, model_validator
+
+from undertow.errors import UndertowError, closest
+
+MAX_CHARS = 60
+"""Length of a quoted value."""
+T = TypeVar("T")
+
+
+class Schema(BaseModel):
+    """A table of a file: values have exactly their types, and an unknown key is refused with the one that was meant."""
+
+    model_config = ConfigDict(strict=True, frozen=True)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _refuse_unknown_keys(cls, given: Any) -> Any:
+        for key in given if isinstance(given, Mapping) else ():
+            if key not in cls.model_fields:
+                known = ", ".join(cls.model_fields)
+                raise ValueError(f"unknown key {key!r}{closest(str(key), cls.model_fields)}; use {known}")
+        return given
+
+
+def _not_blank(text: str) -> str:
+    if not text.strip():
+        raise ValueError("is empty; write a text")
+    return text
+
+
+def _distinct(values: list[str]) -> list[str]:
+    twice = next((value for at, value in enumerate(values) if value in values[:at]), None)
+    if twice is not None:
+        raise ValueError(f"{twice!r} stands there more than once; write it once")
+    return values
+
+
+Text = Annotated[str, AfterValidator(_not_blank)]
+Texts = Annotated[list[Text], Field(min_length=1), AfterValidator(_distinct)]
+
+
+def check(schema: type[T] | TypeAdapter[T], value: object, where: str) -> T:
+    """The value as its schema has it.
+
+    Raises:
+        UndertowError: a key is missing, unknown, or holds something else than it must; `where` names the file.
+    """
+    adapter = schema if isinstance(schema, TypeAdapter) else TypeAdapter(schema)
+    try:
+        return adapter.validate_python(value)
+    except ValidationError as error:
+        raise UndertowError(f"{where}: {first_problem(error)}") from error
+
+
+def first_problem(error: ValidationError, above: str = "") -> str:
+    """The first field that a schema refuses, and why; `above` stands before its place."""
+    first = error.errors(include_url=False)[0]
+    place = above + _place(first["loc"])
+    if first["type"] == "missing":
+        return f"it has no {place}"
+    if first["type"] == "value_error":
+        return f"{place}: {first['ctx']['error']}" if place else str(first["ctx"]["error"])
+    reason = "should be a table" if first["type"] == "model_type" else first["msg"].removeprefix("Input ")
+    return f"{place} holds {repr(first['input'])[:MAX_CHARS]}, and {reason}"
+
+
+def _place(parts: Sequence[int | str]) -> str:
+    """Keys with dots between them, entries of a list by number from 1: `wording 2, single`."""
+    place = ""
+    for part in parts:
+        if isinstance(part, int):
+            place += f" {part + 1}"
+        elif part != "[key]":  # pydantic's mark of an error in the key itself
+            place += ("" if not place else ", " if place[-1].isdigit() else ".") + part
+    return place
