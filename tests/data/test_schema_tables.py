@@ -53,7 +53,7 @@ def test_shares_of_women_are_the_table_s_or_the_known_ones(tmp_path: Path) -> No
 @pytest.mark.parametrize(
     ("rows", "named"),
     [
-        ([], "no sentences"),
+        ([], "no rows"),
         ([ROWS[0].replace("nominative", "dative")], "line 2: case 'dative'"),
         ([ROWS[0], ROWS[1].replace("{blank} ", "")], "line 3: the template needs {blank}"),
         ([ROWS[0].replace("\t0\t", "\t2\t")], "line 2: coreferent"),

@@ -241,7 +241,7 @@ def test_one_sentence_that_cannot_be_asked_is_refused(text: str, options: Any, n
 @pytest.mark.parametrize(
     ("text", "named", "options"),
     [
-        ("", "'sentence'", ()), ("id,sentence\n", "no sentences", ()),
+        ("", "is empty", ()), ("id,sentence\n", "no rows", ()),
         ("id,sentences\na,MASK left.\n", "did you mean 'sentences'", ()),
         ("sentence,mood,mood\nMASK left.,a,b\n", "'mood'", ()), ("sentence,model\nMASK left.,a\n", "'model'", ()),
         ("sentence,mood\nMASK left.,a\nMASK came.\n", "line 3", ()),

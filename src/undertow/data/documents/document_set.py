@@ -181,17 +181,20 @@ def header(path: Path) -> tuple[str, ...]:
     return tuple(cell.strip() for cell in _lines(first, path)[0][1])
 
 
-def read_rows(path: Path) -> Rows:
+def read_rows(path: Path, needed: Sequence[str] = ()) -> Rows:
     """The rows of a table by its column names, every one as long as the header.
 
     Raises:
-        UndertowError: the file cannot be read as a table that has rows; names the line.
+        UndertowError: the file cannot be read as a table that has rows and the needed columns; names the line.
     """
     lines = _lines(file_text(path), path)
     columns = [cell.strip() for cell in lines[0][1]]
     twice = repeated(columns)
     if twice is not None:
         raise UndertowError(f"{path}: has two columns called {twice!r}; give each column a name of its own")
+    problem = missing(path, needed, columns)
+    if problem:
+        raise problem
     for line, cells in lines[1:]:
         if len(cells) != len(columns):
             raise UndertowError(
@@ -278,11 +281,8 @@ def _quoted(text: str, path: Path) -> list[tuple[int, list[str]]]:
 
 
 def _document_set(path: Path, needed: Sequence[str], what: str) -> DocumentSet:
-    rows = read_rows(path)
+    rows = read_rows(path, needed)
     columns = list(rows[0][1])
-    problem = missing(path, needed, columns)
-    if problem:
-        raise problem
     ids: dict[str, int] = {}
     parts: dict[str, list[Document]] = {EVALUATION: [], TRAINING: []}
     for line, cells in rows:
@@ -336,7 +336,7 @@ def _document(row: Mapping[str, str], where: str) -> Document:
     return document
 
 
-def _problem(document: Document) -> str:
+def _problem(document: Document) -> str:  # noqa: PLR0911 - one for each rule
     """What is wrong with a document and how to fix it; "" for a valid one."""
     if not document.id:
         return "the id is empty; give each document its own, or drop the column"
@@ -345,11 +345,6 @@ def _problem(document: Document) -> str:
     if not document.biased:
         extra = next((name for name in ("dimension", "span", "rephrasing") if getattr(document, name)), "")
         return extra and f"has a {extra} and is not biased; empty that cell, or say that it is biased"
-    return _problem_of_bias(document)
-
-
-def _problem_of_bias(document: Document) -> str:
-    """The same for the dimension, span and rephrasing of a biased document."""
     if is_reserved_name(document.dimension):
         return f"results reserve the name {document.dimension!r}; rename this dimension"
     if document.span not in document.text:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
 
-from undertow.data.documents.document_set import Rows, missing, read_rows
+from undertow.data.documents.document_set import Rows, read_rows
 from undertow.data.text_files import closest
 from undertow.errors import UndertowError
 
@@ -61,11 +61,10 @@ def read_names(path: Path, needed: Sequence[str]) -> Rows:
     Raises:
         UndertowError: the file cannot be read as a table, lacks a needed column, or holds a control character.
     """
-    rows = read_rows(path)
-    problem = missing(path, needed, list(rows[0][1]))
-    if problem:
-        raise problem
-    return [(line, {column: _cell(cell, f"{path}, line {line}") for column, cell in row.items()}) for line, row in rows]
+    return [
+        (line, {column: _cell(cell, f"{path}, line {line}") for column, cell in row.items()})
+        for line, row in read_rows(path, needed)
+    ]
 
 
 def _cell(text: str, where: str) -> str:

@@ -5,15 +5,14 @@ The published Simplified file (`sentid`, `sentence`) is such a table: its ids sa
 
 from __future__ import annotations
 
-import csv
-import io
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import cast
 
-from undertow._files import LONE_SURROGATE, csv_value, is_encodable
+from undertow._files import LONE_SURROGATE, is_encodable
+from undertow.data.documents.document_set import Rows, read_rows
 from undertow.data.sentences.schemas import (
     DECIDED,
     MAN,
@@ -37,7 +36,7 @@ from undertow.data.sentences.sentence_set import (
     group_blank,
     pronoun_blank,
 )
-from undertow.data.text_files import closest, read_text, repeated, separator
+from undertow.data.text_files import read_text
 from undertow.errors import UndertowError
 from undertow.types import ClozeQuery, Factor
 
@@ -207,12 +206,7 @@ def read_schemas(path: Path) -> SchemaSource:
     Raises:
         UndertowError: a column is missing or a row is not what it must be; names the line.
     """
-    rows = _read(path, "template")
-    missing = [name for name in SCHEMA_COLUMNS if name not in rows[0][1]]
-    if missing:
-        raise UndertowError(
-            f"{path}: has no column {missing[0]!r}; a table of schemas needs {', '.join(SCHEMA_COLUMNS)}"
-        )
+    rows = _read(path, SCHEMA_COLUMNS)
     shares: dict[str, float] = {}
     schemas = []
     for line, row in rows:
@@ -251,40 +245,16 @@ def _words(options: Words, case: str = UNKNOWN_CASE) -> dict[str, tuple[str, ...
     return {group: tuple(word for owner, word in options if owner == group) for group in groups}
 
 
-def _read(path: Path, needed: str = SENTENCE) -> list[tuple[int, dict[str, str]]]:
-    """Line number and cells by column of every row."""
-    text = read_text(path)
-    if path.suffix.lower() == ".tsv":
-        reader = csv.reader(io.StringIO(text), delimiter="\t", quoting=csv.QUOTE_NONE)
-    else:
-        reader = csv.reader(io.StringIO(text, newline=""), delimiter=separator(text.partition("\n")[0]), strict=True)
-    try:
-        lines = [(reader.line_num, row) for row in reader if row]
-        if path.suffix.lower() != ".tsv":
-            lines = [(line, list(map(csv_value, row))) for line, row in lines]
-    except csv.Error as error:
-        raise UndertowError(
-            f"{path}, line {reader.line_num}: is not CSV that can be read ({error}); fix the quotes"
-        ) from error
-    header = [name.strip() for name in lines[0][1]] if lines else []
-    if needed not in header:
-        raise UndertowError(
-            f"{path}: has no column {needed!r}{closest(needed, header)}; a table of sentences needs one, with the blank marked as MASK"
-        )
-    twice = repeated(header)
-    if twice is not None:
-        raise UndertowError(f"{path}: has two columns called {twice!r}; give each column a name of its own")
-    for name in header:
+def _read(path: Path, needed: Sequence[str] = (SENTENCE,)) -> Rows:
+    """Line number and cells by column of every row, white space around them gone."""
+    read_text(path)  # refuses control characters
+    rows = read_rows(path, needed)
+    for name in rows[0][1]:
         if name in RESERVED_COLUMNS - {"cluster", SENTENCE} or (name not in ID_COLUMNS and not name.isidentifier()):
             raise UndertowError(
                 f"{path}: column {name!r} cannot be called so; use another plain name of letters, digits and _"
             )
-    for line, row in lines[1:]:
-        if len(row) != len(header):
-            raise UndertowError(f"{path}, line {line}: has {len(row)} cells, but the header has {len(header)}")
-    if len(lines) < 2:
-        raise UndertowError(f"{path}: holds no sentences")
-    return [(line, dict(zip(header, (cell.strip() for cell in row), strict=True))) for line, row in lines[1:]]
+    return [(line, {name: cell.strip() for name, cell in row.items()}) for line, row in rows]
 
 
 def _of_published_id(name: str, where: str) -> dict[str, str]:

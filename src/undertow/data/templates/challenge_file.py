@@ -90,15 +90,17 @@ Groups = Annotated[dict[str, Texts], Field(min_length=2)]
 Entry = Annotated[TemplateEntry, BeforeValidator(lambda given: {"text": given} if isinstance(given, str) else given)]
 
 
+def _published_dates() -> dict[str, ListEntry | None]:
+    return {"date": None}
+
+
 class ChallengeFile(Schema):
     """A challenge file."""
 
     title: Text | None = None
     source: str = ""
     templates: Annotated[list[Entry], Field(min_length=1)]
-    w: Annotated[dict[str, ListEntry | None], BeforeValidator(_w_by_name)] = Field(
-        default_factory=lambda: {"date": None}
-    )
+    w: Annotated[dict[str, ListEntry | None], BeforeValidator(_w_by_name)] = Field(default_factory=_published_dates)
     words: Annotated[str, AfterValidator(_known_words)] | None = None
     groups: Groups | None = None
     blanks: Annotated[dict[str, Groups], Field(min_length=1)] | None = None
