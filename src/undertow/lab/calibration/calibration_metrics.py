@@ -21,10 +21,10 @@ import numpy as np
 import pandas as pd
 
 from undertow.errors import UndertowError
+from undertow.stats.arrays import Estimate
 from undertow.stats.calibration import (
     MIN_MODELS,
     Calibration,
-    Estimate,
     attenuation,
     calibrate,
     mean_over_models,
