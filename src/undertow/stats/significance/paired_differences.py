@@ -162,7 +162,7 @@ def _flip_sums(contributions: Floats, seed: int) -> Floats:
     observed = np.abs(contributions.sum(axis=0)) - CONTRIBUTION_ROUNDING * np.abs(contributions).sum(axis=0)
 
     def is_extreme(patterns: Floats) -> Bools:
-        return np.abs((1 - 2 * patterns) @ contributions) >= observed
+        return np.asarray(np.abs((1 - 2 * patterns) @ contributions) >= observed)
 
     return np.where(np.isnan(observed), math.nan, exchange_p_values(len(contributions), seed, is_extreme))
 

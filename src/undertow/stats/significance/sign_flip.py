@@ -89,8 +89,8 @@ def sign_flip_pvalues(first: tuple[ArrayLike, ArrayLike], second: tuple[ArrayLik
         return np.abs(one - other)
 
     def is_extreme(patterns: Floats) -> Bools:
-        found = differences(patterns)
-        return (found >= observed - ROUNDING) | np.isnan(found)
+        moved = differences(patterns)
+        return np.asarray((moved >= observed - ROUNDING) | np.isnan(moved))
 
     observed = differences(np.zeros((1, len(y1))))[0]  # [test]
     too_few = np.count_nonzero(d1 + d2 > 0, axis=0) < 2
