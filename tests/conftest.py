@@ -201,7 +201,7 @@ def finished_run(shared_base: Path) -> Callable[..., Path]:
                 pipeline.audit(audit, model, out=made / "run", **options)
 
         # A test that asks with few resamples, or without a page, gets another run than one that does not.
-        how = power_analysis.simulated_errors.__kwdefaults__, pipeline.write_report.__qualname__
+        how = power_analysis.simulate_errors.__kwdefaults__, pipeline.write_report.__qualname__
         return made_once(shared_base, f"run-{named(audit, model, sorted(options.items()), how)}", make) / "run"
 
     return folder
@@ -230,8 +230,8 @@ def few_resamples(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def resample_little(patch: pytest.MonkeyPatch) -> None:
     """Two hundred resamples and permutations instead of thousands, and a tenth of the series behind a detectable slope."""
-    fewer = (power_analysis.simulated_errors.__kwdefaults__ or {}) | {"n_series": FEW // 10}
-    patch.setattr(power_analysis.simulated_errors, "__kwdefaults__", fewer)
+    fewer = (power_analysis.simulate_errors.__kwdefaults__ or {}) | {"n_series": FEW // 10}
+    patch.setattr(power_analysis.simulate_errors, "__kwdefaults__", fewer)
     for module, name in (
         (agreement, "N_DRAWS"),
         (specification_detection, "N_DRAWS"),

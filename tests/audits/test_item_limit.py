@@ -31,7 +31,7 @@ from undertow.audits.spurious_correlation import audit as spurious_correlation
 from undertow.audits.spurious_correlation.audit import Settings
 from undertow.stats import MIN_CLUSTERS
 from undertow.stats.regression import trend
-from undertow.stats.significance import ratio_exchange
+from undertow.stats.significance import sign_flip
 from undertow.stats.significance.false_discovery import benjamini_hochberg
 from undertow.types import Item
 
@@ -211,7 +211,7 @@ def test_what_a_list_lacks_is_counted(scale: str, clusters: int, values: int, mi
 
 
 def test_the_smallest_p_of_few_sentences_is_that_of_their_test() -> None:
-    assert (MAX_EXACT, N_FLIPS) == (ratio_exchange.MAX_EXACT, ratio_exchange.N_EXCHANGES)
+    assert (MAX_EXACT, N_FLIPS) == (sign_flip.MAX_EXACT, sign_flip.N_EXCHANGES)
     for n_clusters in (6, 9, 13, 14, 40):
         # Every sentence is moved alike, by a great deal: no flip but that of all of them differs as much.
         cells = np.random.default_rng(n_clusters).normal(0, 1e-3, (n_clusters, 5)) + 100 * np.arange(5.0)

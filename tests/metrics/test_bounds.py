@@ -59,8 +59,8 @@ def by_name(results: Sequence[Result]) -> dict[tuple[str, str], Result]:
 @pytest.fixture(autouse=True)
 def few_series(monkeypatch: pytest.MonkeyPatch) -> None:
     """Behind a detectable slope, which has a test of its own."""
-    fewer = (power_analysis.simulated_errors.__kwdefaults__ or {}) | {"n_series": 20}
-    monkeypatch.setattr(power_analysis.simulated_errors, "__kwdefaults__", fewer)
+    fewer = (power_analysis.simulate_errors.__kwdefaults__ or {}) | {"n_series": 20}
+    monkeypatch.setattr(power_analysis.simulate_errors, "__kwdefaults__", fewer)
 
 
 def noisy(seed: int = 0, n_clusters: int = 8, n_w: int = 9, width: float = 4.0, slope: float = 2.0) -> Masses:

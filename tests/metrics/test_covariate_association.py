@@ -68,8 +68,8 @@ def same(found: Result, expected: Result) -> bool:
 @pytest.fixture(autouse=True)
 def few_series(monkeypatch: pytest.MonkeyPatch) -> None:
     """Behind a detectable slope, which has a test of its own."""
-    fewer = (power_analysis.simulated_errors.__kwdefaults__ or {}) | {"n_series": 20}
-    monkeypatch.setattr(power_analysis.simulated_errors, "__kwdefaults__", fewer)
+    fewer = (power_analysis.simulate_errors.__kwdefaults__ or {}) | {"n_series": 20}
+    monkeypatch.setattr(power_analysis.simulate_errors, "__kwdefaults__", fewer)
 
 
 # The recorded models ------------------------------------------------------------------------------------------------
@@ -103,7 +103,7 @@ def recorded(recorded_masses: pd.DataFrame) -> dict[tuple[str, ...], Result]:
         row in told for row in zip(*(recorded_masses[name] for name in ("model", "prompt", "w_name")), strict=True)
     ]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(power_analysis.simulated_errors, "__kwdefaults__", {"n_series": 10, "seed": 0})
+        patch.setattr(power_analysis.simulate_errors, "__kwdefaults__", {"n_series": 10, "seed": 0})
         results = correlate(recorded_masses[chosen], ["female", "male", "neutral"], [("female", "male")], seed=0)
     return {(result.measure, *result.group.values()): result for result in results}
 
@@ -528,13 +528,11 @@ def test_a_missing_column_is_named(column: str) -> None:
 @pytest.mark.parametrize(
     ("column", "cell", "wanted"),
     [
-        ("she", "12,5", "a number"),
-        ("other_words", "n/a", "a number"),
-        ("he", True, "a number"),
+        ("she", "12,5", "a finite number"),
+        ("other_words", "n/a", "a finite number"),
         ("he", math.inf, "a finite number"),
         ("w_index", 0.5, "a whole number"),
         ("w_index", math.nan, "a whole number"),
-        ("w_index", "1801", "a number"),
         ("cluster", None, "filled in"),
         ("model", math.nan, "filled in"),
     ],
@@ -544,14 +542,6 @@ def test_a_cell_that_cannot_be_measured_is_named_with_its_row(column: str, cell:
     frame[column] = [*frame[column][:3], cell, *frame[column][4:]]
     with pytest.raises(UndertowError, match=rf"column '{column}' .* in row 4 of 120; it must be {wanted}"):
         audit(frame)
-
-
-def test_a_column_of_booleans_or_text_is_no_mass() -> None:
-    frame = table(some_masses())
-    with pytest.raises(UndertowError, match="column 'she'"):
-        audit(frame.assign(she=frame["she"] > 30))
-    with pytest.raises(UndertowError, match="column 'she'"):
-        audit(frame.assign(she=frame["she"].astype(str)))
 
 
 def test_arguments_that_make_no_sense_are_refused() -> None:

@@ -11,9 +11,15 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from undertow.metrics.text.scores import ALL, DIAGNOSIS, EXTRACTION, IDENTIFICATION, score_answers
+from undertow.metrics.text.scores import ALL, DIAGNOSIS, EXTRACTION, IDENTIFICATION, TestedResult, score_answers
 from undertow.metrics.text.tasks import results
-from undertow.metrics.text.wording_effects import level_names, slot_effects, slot_levels, slot_table, variance_results
+from undertow.metrics.text.wording_effects import (
+    estimate_slot_effects,
+    level_names,
+    slot_levels,
+    slot_table,
+    variance_results,
+)
 from undertow.types import Result
 
 N = 20
@@ -58,7 +64,8 @@ def shares(frame: pd.DataFrame, design: Mapping[str, Any] = DESIGN) -> dict[tupl
 
 
 def effects(frame: pd.DataFrame, design: Mapping[str, Any] = DESIGN, measure: str = "accuracy") -> list[Result]:
-    return slot_effects(frame, score_answers(frame, design), (str(design["task"]), measure), 0)
+    effects = estimate_slot_effects(frame, score_answers(frame, design), (str(design["task"]), measure), 0)
+    return [one.result if isinstance(one, TestedResult) else one for one in effects]
 
 
 EVERYTHING = (ALL, ALL, ALL, "none", "greedy")

@@ -32,11 +32,11 @@ from undertow.errors import UndertowError  # fmt: skip
 from undertow.models.base import EXACT, ModelHandle, UnsupportedQueryError
 from undertow.runs.pipeline import Run
 from undertow.stats import anova, calibration, cluster_errors, correlation, variance_components
+from undertow.stats.arrays import LARGEST, as_floats
 from undertow.stats.classification import agreement, roc
 from undertow.stats.intervals import cluster_bootstrap, jackknife, multiway_cluster
-from undertow.stats.numeric_range import LARGEST, outside, usable
 from undertow.stats.regression import least_squares, logistic, polynomial, power_analysis, trend  # fmt: skip
-from undertow.stats.significance import false_discovery, paired_differences, ratio_exchange
+from undertow.stats.significance import false_discovery, paired_differences, sign_flip
 from undertow.types import (
     BLANK,
     CHOICE,
@@ -137,7 +137,6 @@ STATISTICS: dict[str, Callable[[Floats], object]] = {
     "percentiles": cluster_bootstrap.percentile_interval,
     "percentiles of few": lambda y: cluster_bootstrap.percentile_interval(y, n_clusters=3),
     "Benjamini-Hochberg": false_discovery.benjamini_hochberg,
-    "rates": lambda y: roc.rates(y, kinds(y), 0.5),
     "auroc": lambda y: roc.auroc(y, kinds(y)),
     "auroc draws": lambda y: roc.auroc_draws(y, kinds(y), pairs(y), np.ones((3, len(y) // 2 + 1))),
     "auroc p": lambda y: roc.auroc_p_value(y, kinds(y), pairs(y), 20, rng()),
@@ -153,8 +152,8 @@ STATISTICS: dict[str, Callable[[Floats], object]] = {
     "difference of means": lambda y: multiway_cluster.difference_of_ratios(
         y, ones(y), y[::-1], ones(y), pairs(y), pairs(y), bounded=False
     ),
-    "correlation of columns": lambda y: multiway_cluster.correlation(at(y), y, np.arange(len(y)), 0),
-    "exchange": lambda y: ratio_exchange.sign_flip_pvalues((y[:, None], ones(y)[:, None]), (at(y)[:, None], ones(y)[:, None])),
+    "correlation of columns": lambda y: correlation.cluster_correlation(at(y), y, np.arange(len(y)), 0),
+    "exchange": lambda y: sign_flip.sign_flip_pvalues((y[:, None], ones(y)[:, None]), (at(y)[:, None], ones(y)[:, None])),
     "jackknife": lambda y: jackknife.jackknife_interval(np.array([1.0]), y[:, None]),
     "paired": lambda y: paired_differences.paired_errors(np.array([1.0]), [left(y)]),
     "paired twice": lambda y: paired_differences.paired_errors(y[:1], [left(y), left(y)], left(y)) if len(y) else (),
@@ -200,16 +199,15 @@ def test_no_p_value_is_small_because_a_number_is_too_large(far: float) -> None:
     assert np.isnan(trend.trend(np.arange(9), of_cells(long)).p).all()
     assert not trend.any_effect(np.tile(long, (6, 1)), np.ones((6, 9))).p < 0.05
     sides = y.T, np.ones((6, 1))
-    assert np.isnan(ratio_exchange.sign_flip_pvalues(sides, (np.zeros((6, 1)), np.ones((6, 1))))).all()
+    assert np.isnan(sign_flip.sign_flip_pvalues(sides, (np.zeros((6, 1)), np.ones((6, 1))))).all()
     assert np.isnan(paired_differences.flip_p_values(np.array([1.0]), left(y[0]))).all()
 
 
 @given(st.floats(allow_nan=True, allow_infinity=True))
 def test_what_can_be_computed_with_stays_as_it_is(value: float) -> None:
-    found = float(usable(value))
+    found = float(as_floats(value))
     if math.isnan(value) or abs(value) > LARGEST:
         assert math.isnan(found)
-        assert bool(outside(value)) != math.isnan(value)
     elif abs(value) >= 1 / LARGEST:
         assert found == value
     else:

@@ -25,7 +25,7 @@ from undertow.stats.correlation import RunningPearson
 from undertow.stats.intervals import cluster_bootstrap, jackknife, multiway_cluster
 from undertow.stats.intervals.proportions import wilson_interval
 from undertow.stats.regression import least_squares, logistic, trend
-from undertow.stats.significance import paired_differences, ratio_exchange
+from undertow.stats.significance import paired_differences, sign_flip
 
 Floats = NDArray[np.float64]
 
@@ -212,7 +212,7 @@ def test_a_paired_difference_of_means_is_students_and_its_p_that_of_flipped_sign
                                      n_resamples=10_000)  # fmt: skip
     assert found.p[0] == pytest.approx(flipped.pvalue)
     sides = [(side[:, None], np.ones((10, 1))) for side in (gap, np.zeros(10))]
-    assert ratio_exchange.sign_flip_pvalues(sides[0], sides[1])[0] == pytest.approx(flipped.pvalue)
+    assert sign_flip.sign_flip_pvalues(sides[0], sides[1])[0] == pytest.approx(flipped.pvalue)
 
 
 def test_the_bootstrap_of_a_mean_over_documents_is_its_standard_error(seed: int) -> None:
@@ -227,7 +227,7 @@ def test_the_bootstrap_of_a_mean_over_documents_is_its_standard_error(seed: int)
 
 def test_f1_is_the_harmonic_mean_of_precision_and_recall(seed: int) -> None:
     gold, said = rng(seed).integers(0, 3, (2, 50))
-    found = agreement.f1_per_cell(gold, said[:, None], 3, None)[0]
+    found = agreement.f1_over_cells(gold, said[:, None], 3, None, seed).value
     each = []
     for label in range(3):
         hit = np.sum((gold == label) & (said == label))

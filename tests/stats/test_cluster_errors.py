@@ -68,11 +68,6 @@ def test_clusters_that_do_not_differ_have_no_variance() -> None:
     assert 0 < df <= 5
 
 
-def test_wrong_shapes_are_refused() -> None:
-    with pytest.raises(ValueError, match="one shape"):
-        influence_variance(np.zeros(3), np.ones(4, dtype=bool))
-
-
 @pytest.mark.parametrize("share", [0.002, 0.3, 0.97])
 def test_the_interval_of_a_share_is_students_on_the_scale_of_log_odds(share: float) -> None:
     error, df = 0.2 * share * (1 - share), 7.0

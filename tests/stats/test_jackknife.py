@@ -73,10 +73,3 @@ def test_groups_are_dealt_evenly_and_at_random() -> None:
 def test_impossible_deals_are_refused(n_clusters: int, n_groups: int) -> None:
     with pytest.raises(ValueError, match="cannot be divided"):
         random_groups(n_clusters, n_groups, RNG)
-
-
-def test_shapes_and_shares_are_checked() -> None:
-    with pytest.raises(ValueError, match="got"):
-        jackknife_interval([1.0, 2.0], [[1.0], [2.0]])
-    with pytest.raises(ValueError, match="share between 0 and 1"):
-        jackknife_interval([1.0], [[1.0], [2.0]], sampled=1.5)

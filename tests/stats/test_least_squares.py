@@ -115,16 +115,7 @@ def test_points_with_nan_are_left_out() -> None:
     assert with_nan == fit_line([0, 1, 2, 3], [1, 3, 2, 4])
 
 
-def test_wrong_shapes_are_refused() -> None:
-    with pytest.raises(ValueError, match="one length"):
-        fit_line([1, 2], [1, 2, 3])
-    with pytest.raises(ValueError, match="row, point"):
-        fit_rows([1, 2, 3], [1, 2, 3])
-    with pytest.raises(ValueError, match="row, point"):
-        fit_rows([1, 2, 3], [[1, 2]])
-
-
-@settings(max_examples=60)
+@settings(max_examples=40)
 @given(y=vectors, shift=st.floats(-1000, 1000), factor=st.sampled_from([-3.0, -0.01, 0.5, 20.0]))
 def test_shifting_y_keeps_the_slope_and_scaling_it_scales_the_slope(y: np.ndarray, shift: float, factor: float) -> None:
     x = np.arange(len(y))
@@ -135,7 +126,7 @@ def test_shifting_y_keeps_the_slope_and_scaling_it_scales_the_slope(y: np.ndarra
     assert abs(scaled.r) == pytest.approx(abs(fit_line(x, y).r), abs=1e-6, nan_ok=True)
 
 
-@settings(max_examples=60)
+@settings(max_examples=40)
 @given(y=vectors, random=st.randoms(use_true_random=False))
 def test_the_order_of_the_points_does_not_matter(y: np.ndarray, random: object) -> None:
     x = np.arange(len(y)) ** 1.5
@@ -144,7 +135,7 @@ def test_the_order_of_the_points_does_not_matter(y: np.ndarray, random: object) 
     assert (there.slope, there.residual_sd) == pytest.approx((back.slope, back.residual_sd), abs=1e-9)
 
 
-@settings(max_examples=60)
+@settings(max_examples=40)
 @given(rows=arrays(np.float64, (4, 6), elements=st.one_of(masses, st.just(math.nan), st.just(7.0))))
 def test_many_rows_are_fitted_as_each_alone(rows: np.ndarray) -> None:
     x = np.array([0.0, 1, 2, 4, 7, 8])

@@ -221,13 +221,3 @@ def test_a_way_of_one_cluster_leaves_it_to_the_other() -> None:
     assert (both.low[0], both.high[0]) == pytest.approx((alone.low[0], alone.high[0]))
     t_interval = stats.ttest_1samp(rows_values[:, 0], 0)
     assert both.p[0] == pytest.approx(max(alone.p[0], t_interval.pvalue))
-
-
-def test_ways_and_shapes_are_checked() -> None:
-    whole, left = left_of_means(np.ones((3, 1)))
-    with pytest.raises(ValueError, match="one way, or two and their cells"):
-        paired_errors(whole, [left, left])
-    with pytest.raises(ValueError, match="got 0 ways"):
-        paired_errors(whole, [])
-    with pytest.raises(ValueError, match="need"):
-        paired_errors([1.0, 2.0], [left])

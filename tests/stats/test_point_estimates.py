@@ -10,10 +10,10 @@ import pytest
 from undertow.stats import label_orders, only_points, percentile_interval, point_estimates
 from undertow.stats.classification.agreement import mean_over_cells
 from undertow.stats.classification.roc import auroc_p_value
+from undertow.stats.correlation import cluster_correlation
 from undertow.stats.intervals.cluster_bootstrap import cluster_weights
-from undertow.stats.intervals.multiway_cluster import correlation, difference_of_ratios, ratio_interval
-from undertow.stats.intervals.point_estimates import kept
-from undertow.stats.significance.ratio_exchange import sign_flip_pvalues
+from undertow.stats.intervals.multiway_cluster import difference_of_ratios, ratio_interval
+from undertow.stats.significance.sign_flip import sign_flip_pvalues
 
 RNG = np.random.default_rng(0)
 
@@ -35,20 +35,6 @@ def test_the_switch_ends_with_its_context_and_stays_in_its_thread() -> None:
     assert not only_points()
 
 
-def test_what_is_kept_is_kept_within_one_context() -> None:
-    made: list[int] = []
-
-    def make() -> int:
-        made.append(1)
-        return len(made)
-
-    assert [kept("a", make), kept("a", make)] == [1, 2]
-    with point_estimates():
-        assert [kept("a", make), kept("a", make), kept("b", make)] == [3, 3, 4]
-    with point_estimates():
-        assert kept("a", make) == 5
-
-
 def test_nothing_is_drawn() -> None:
     with point_estimates():
         assert cluster_weights(4, 100, RNG).shape == (0, 4)
@@ -63,12 +49,16 @@ def test_values_are_what_they_are_without_it() -> None:
     values = RNG.uniform(size=(12, 3))
     y, rows, columns = RNG.uniform(size=12), np.arange(12) // 3, np.arange(12) % 3
     ones, x = np.ones(12), np.arange(12.0)
-    plain = mean_over_cells(values, 0), ratio_interval(y, ones, rows, columns), correlation(x, y, rows * 3 + columns, 0)
+    plain = (
+        mean_over_cells(values, 0),
+        ratio_interval(y, ones, rows, columns),
+        cluster_correlation(x, y, rows * 3 + columns, 0),
+    )
     less = difference_of_ratios(y, ones, 1 - y, ones, rows, columns)
     with point_estimates():
         quick = mean_over_cells(values, 0), ratio_interval(y, ones, rows, columns)
         r, quickly_less = (
-            correlation(x, y, rows * 3 + columns, 0),
+            cluster_correlation(x, y, rows * 3 + columns, 0),
             difference_of_ratios(y, ones, 1 - y, ones, rows, columns),
         )
     assert (quick[0].value, quick[0].sd, quick[0].n) == (plain[0].value, plain[0].sd, plain[0].n)

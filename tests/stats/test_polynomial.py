@@ -75,9 +75,3 @@ def test_a_constant_is_flat_and_explains_nothing() -> None:
     low, high = curve.band([0, 5])
     np.testing.assert_allclose(low, high)
     assert math.isnan(curve.r_squared)
-
-
-@pytest.mark.parametrize(("x", "y", "degree"), [([1, 2], [1], 1), ([[1, 2]], [[1, 2]], 1), ([1, 2, 3], [1, 2, 3], 0)])
-def test_wrong_shapes_are_refused(x: list[float], y: list[float], degree: int) -> None:
-    with pytest.raises(ValueError, match="one length and a degree"):
-        fit_polynomial(x, y, degree)

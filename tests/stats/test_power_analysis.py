@@ -11,16 +11,16 @@ from scipy import optimize, stats
 
 from undertow.stats.regression.power_analysis import (
     AssumedNoise,
-    Errors,
     Noise,
+    SlopeErrors,
     detectable_change,
     detectable_slope,
     detection_share,
     halves_at_power,
-    simulated_errors,
+    simulate_errors,
     slope_at_power,
+    spread_evenly,
     step_of,
-    thinned,
 )
 from undertow.stats.regression.trend import SentenceParts, sentence_parts, trend
 from undertow.types import Floats
@@ -68,7 +68,7 @@ def test_what_runs_call_detectable_others_find_in_8_of_10_on_average(kind: str, 
     noise = AssumedNoise(*KINDS[kind], step=1 / (n_values - 1))
     y = audits(along, n_sentences, noise, 0.0, 60)
     parts = sentence_parts(along, y, np.ones_like(y))
-    others = simulated_errors(along, noise.for_design(along, n_sentences), n_sentences, n_series=1000, seed=5)
+    others = simulate_errors(along, noise.for_design(along, n_sentences), n_sentences, n_series=1000, seed=5)
     one_each = [SentenceParts(*(getattr(parts, one.name)[[at]] for one in fields(parts))) for at in range(60)]
     shares = [detection_share(others, detectable_slope(along, one)) for one in one_each]
     assert np.mean(shares) == pytest.approx(0.8, abs=0.08)
@@ -77,7 +77,7 @@ def test_what_runs_call_detectable_others_find_in_8_of_10_on_average(kind: str, 
 def test_simulated_errors_are_those_of_whole_tables() -> None:
     """The slope's error is counted and not drawn: its size is that of the slopes of tables."""
     x, noise, n_sentences = np.arange(10.0), Noise(1.3, 0.2, 2.0, 0.6), 12
-    errors = simulated_errors(x, noise, n_sentences, n_series=4000)
+    errors = simulate_errors(x, noise, n_sentences, n_series=4000)
     sd = math.sqrt(errors.sd**2 + errors.expected.var())
     from_mean = x - x.mean()
     weights = from_mean / (from_mean @ from_mean)
@@ -89,7 +89,7 @@ def test_simulated_errors_are_those_of_whole_tables() -> None:
 
 @pytest.mark.parametrize("sd", [0.5, 1e-9])
 def test_the_share_that_finds_a_slope_is_that_of_a_normal_error(sd: float) -> None:
-    errors = Errors(np.array([0.0]), sd, np.array([2.0]))
+    errors = SlopeErrors(np.array([0.0]), sd, np.array([2.0]))
 
     def share(slope: float) -> float:
         return float(stats.norm.sf(2.0, slope, sd) + stats.norm.cdf(-2.0, slope, sd))
@@ -104,7 +104,7 @@ def test_the_share_that_finds_a_slope_is_that_of_a_normal_error(sd: float) -> No
 
 
 def test_an_error_that_is_known_moves_the_share_both_ways() -> None:
-    errors = Errors(np.array([1.0]), 0.5, np.array([2.0]))
+    errors = SlopeErrors(np.array([1.0]), 0.5, np.array([2.0]))
     ends = [stats.norm.sf(2.0, 2.5 + error, 0.5) + stats.norm.cdf(-2.0, 2.5 + error, 0.5) for error in (-1.0, 1.0)]
     assert detection_share(errors, 2.5) == pytest.approx(np.mean(ends))
 
@@ -122,9 +122,9 @@ def test_noise_of_a_design_by_hand() -> None:
 
 def test_values_are_thinned_evenly_along_their_list() -> None:
     years = [1800, 1900, 1950, 1970, 1980, 1990, 2000, 2010, 2020]
-    assert thinned(years, 9).tolist() == years
-    assert thinned(years, 5).tolist() == [1800, 1950, 1980, 2000, 2020]
-    assert thinned([0, 1, 2], 5).tolist() == [0, 0.5, 1, 1.5, 2]
+    assert spread_evenly(years, 9).tolist() == years
+    assert spread_evenly(years, 5).tolist() == [1800, 1950, 1980, 2000, 2020]
+    assert spread_evenly([0, 1, 2], 5).tolist() == [0, 0.5, 1, 1.5, 2]
     assert step_of([0, 1, 2, 4, 10]) == pytest.approx(0.15)
     assert step_of(np.arange(30)[::-1]) == pytest.approx(1 / 29)
 
@@ -161,7 +161,7 @@ def test_a_design_in_which_nothing_is_claimed_has_no_detectable_change(n_sentenc
 
 def test_more_sentences_and_values_find_smaller_changes() -> None:
     changes = [
-        [detectable_change(thinned(np.arange(30), values), sentences, assumed("shown")) for values in (8, 20, 60)]
+        [detectable_change(spread_evenly(np.arange(30), values), sentences, assumed("shown")) for values in (8, 20, 60)]
         for sentences in (6, 20)
     ]
     assert (np.diff(changes, axis=0) < 0).all()
@@ -172,7 +172,7 @@ def test_more_sentences_and_values_find_smaller_changes() -> None:
 
 def test_where_only_sentences_differ_it_is_little_more_than_that_of_their_t_test() -> None:
     """Slopes of sentences that differ far more than anything else: Student's t with their degrees of freedom."""
-    found = slope_at_power(simulated_errors(np.arange(12), Noise(1e-3, slope_sd=2.0), 10, n_series=2_000))
+    found = slope_at_power(simulate_errors(np.arange(12), Noise(1e-3, slope_sd=2.0), 10, n_series=2_000))
     noncentral = stats.nct(9, found / 2.0)
     critical = stats.t.ppf(0.975, 9)
     assert 0.8 <= noncentral.sf(critical) + noncentral.cdf(-critical) <= 0.85
@@ -180,18 +180,18 @@ def test_where_only_sentences_differ_it_is_little_more_than_that_of_their_t_test
 
 def test_the_slope_found_goes_with_the_noise_and_against_the_spread_of_x() -> None:
     noise = Noise(1.0, 0.05, 0.5, 0.3)
-    slope = slope_at_power(simulated_errors(np.arange(15), noise, 12))
+    slope = slope_at_power(simulate_errors(np.arange(15), noise, 12))
     twice = Noise(2.0, 0.1, 1.0, 0.3)
-    assert slope_at_power(simulated_errors(np.arange(15), twice, 12)) == pytest.approx(2 * slope, rel=1e-5)
+    assert slope_at_power(simulate_errors(np.arange(15), twice, 12)) == pytest.approx(2 * slope, rel=1e-5)
     apart = Noise(1.0, 0.005, 0.5, 0.3)
-    assert slope_at_power(simulated_errors(10 * np.arange(15) + 7, apart, 12)) == pytest.approx(slope / 10, rel=1e-5)
-    assert slope_at_power(simulated_errors(np.arange(30), noise, 12)) < slope
-    assert slope_at_power(simulated_errors(np.arange(15), noise, 6)) > slope
-    assert slope_at_power(simulated_errors(np.arange(15), Noise(1.0, 0.05, 1.5, 0.3), 12)) > slope
+    assert slope_at_power(simulate_errors(10 * np.arange(15) + 7, apart, 12)) == pytest.approx(slope / 10, rel=1e-5)
+    assert slope_at_power(simulate_errors(np.arange(30), noise, 12)) < slope
+    assert slope_at_power(simulate_errors(np.arange(15), noise, 6)) > slope
+    assert slope_at_power(simulate_errors(np.arange(15), Noise(1.0, 0.05, 1.5, 0.3), 12)) > slope
 
 
 def test_power_rises_with_the_slope_and_is_that_of_the_named_slope() -> None:
-    errors = simulated_errors(np.arange(12), Noise(1.0), 12)
+    errors = simulate_errors(np.arange(12), Noise(1.0), 12)
     shares = [detection_share(errors, slope) for slope in (0.0, 0.2, 0.4, 0.8, 5.0)]
     assert shares == sorted(shares)
     assert shares[0] <= 0.05

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import pytest
@@ -25,7 +25,6 @@ from undertow.stats.classification.roc import (
     held_out_balanced_draws,
     held_out_calls,
     n_mixed,
-    rates,
     roc_points,
 )
 from undertow.stats.intervals.cluster_bootstrap import cluster_weights, spread_interval
@@ -48,29 +47,30 @@ def brute_force(scores: list[float], positive: list[bool]) -> float:
     return sum((one > other) + 0.5 * (one == other) for one, other in pairs) / len(pairs) if pairs else math.nan
 
 
+def rates(scores: Sequence[float], positive: Sequence[bool], threshold: float) -> tuple[float, float]:
+    """True positive and true negative rate of scores above a threshold."""
+    above, marks = np.round(scores, 9) > threshold, np.array(positive)
+    return float(above[marks].mean()), float((~above[~marks]).mean())
+
+
 def test_by_hand() -> None:
     assert auroc(SCORES, POSITIVE) == 0.75
-    at = rates(SCORES, POSITIVE, 0.35)
-    assert (at.tpr, at.tnr, at.balanced_accuracy) == (0.5, 0.5, 0.5)
-    at = rates(SCORES, POSITIVE, 0.3)
-    assert (at.tpr, at.tnr, at.balanced_accuracy) == (1.0, 0.5, 0.75)
 
 
 def test_a_difference_that_is_the_threshold_on_paper_is_not_above_it() -> None:
     difference = 1.1 - 0.6
     assert difference > 0.5  # as doubles have it
-    assert rates([difference], [True], 0.5).tpr == 0.0
     assert auroc([difference, 0.5], [True, False]) == 0.5
 
 
-@settings(max_examples=200)
+@settings(max_examples=60)
 @given(SAMPLES)
 def test_auroc_is_the_share_of_pairs_won(sample: list[tuple[int, bool, int]]) -> None:
     scores, positive = [float(score) for score, _, _ in sample], [mark for _, mark, _ in sample]
     assert auroc(scores, positive) == pytest.approx(brute_force(scores, positive), nan_ok=True)
 
 
-@settings(max_examples=100)
+@settings(max_examples=50)
 @given(SAMPLES, st.integers(0, 2**31))
 def test_a_draw_is_the_auroc_of_the_drawn_clusters(sample: list[tuple[int, bool, int]], seed: int) -> None:
     weights = cluster_weights(4, 6, np.random.default_rng(seed))
@@ -82,7 +82,7 @@ def test_a_draw_is_the_auroc_of_the_drawn_clusters(sample: list[tuple[int, bool,
         assert draw == pytest.approx(expected, nan_ok=True)
 
 
-@settings(max_examples=200)
+@settings(max_examples=60)
 @given(SAMPLES)
 def test_no_threshold_beats_the_best(sample: list[tuple[int, bool, int]]) -> None:
     scores, positive = [float(score) for score, _, _ in sample], [mark for _, mark, _ in sample]
@@ -90,10 +90,10 @@ def test_no_threshold_beats_the_best(sample: list[tuple[int, bool, int]]) -> Non
     if all(positive) or not any(positive):
         assert math.isnan(best)
         return
-    reached = rates(scores, positive, best).balanced_accuracy
+    reached = np.mean(rates(scores, positive, best))
     assert reached >= 0.5
     for other in np.arange(-1.5, 6, 0.5):
-        assert rates(scores, positive, float(other)).balanced_accuracy <= reached + 1e-12
+        assert np.mean(rates(scores, positive, float(other))) <= reached + 1e-12
 
 
 def test_held_out_calls_do_not_see_their_cluster() -> None:
@@ -109,14 +109,9 @@ def test_held_out_calls_do_not_see_their_cluster() -> None:
 
 def test_what_is_not_there_is_nan_and_what_is_wrong_is_refused() -> None:
     assert math.isnan(auroc([1.0, 2.0], [True, True]))
-    assert math.isnan(rates([1.0], [True], 0.5).tnr)
     assert np.isnan(auroc_draws([1.0, 2.0], [True, True], [0, 1], np.ones((3, 2)))).all()
-    with pytest.raises(ValueError, match="one length"):
-        auroc([1.0], [True, False])
     with pytest.raises(ValueError, match="finite"):
         auroc([math.nan, 1.0], [True, False])
-    with pytest.raises(ValueError, match="cluster must be"):
-        auroc_draws([1.0, 2.0], [True, False], [0, 5], np.ones((1, 2)))
 
 
 # Draws ---------------------------------------------------------------------------------------------------------------
@@ -174,7 +169,7 @@ def test_weights_draw_as_many_clusters_as_there_are() -> None:
     assert np.mean(weights == 0) == pytest.approx(0.8**5, abs=0.02)
 
 
-@settings(max_examples=100)
+@settings(max_examples=50)
 @given(SAMPLES, st.integers(0, 2**31))
 def test_a_draw_may_have_scores_of_its_own(sample: list[tuple[int, bool, int]], seed: int) -> None:
     """Ties among them, and clusters that are not in a draw, or are in it twice."""
@@ -191,8 +186,6 @@ def test_a_draw_may_have_scores_of_its_own(sample: list[tuple[int, bool, int]], 
 def test_a_draw_with_a_score_that_is_missing_has_no_area() -> None:
     draws = auroc_draws([[1.0, 2.0], [math.nan, 2.0]], [False, True], [0, 1], np.ones((2, 2)))
     assert draws.tolist() == pytest.approx([1, math.nan], nan_ok=True)
-    with pytest.raises(ValueError, match=r"\[draw, observation\]"):
-        auroc_draws([[1.0, 2.0]], [False, True], [0, 1], np.ones((2, 2)))
 
 
 # P-values ------------------------------------------------------------------------------------------------------------
@@ -354,8 +347,6 @@ def test_kinds_that_differ_in_each_cluster_in_its_own_way_are_no_evidence() -> N
 
 def test_p_needs_both_kinds_and_right_shapes() -> None:
     assert math.isnan(auroc_p_value([1.0, 2.0], [False, False], [0, 1], 10, np.random.default_rng(0)))
-    with pytest.raises(ValueError, match="one length"):
-        auroc_p_value([1.0], [True, False], [0, 1], 10, np.random.default_rng(0))
 
 
 # Curves --------------------------------------------------------------------------------------------------------------
@@ -379,7 +370,7 @@ def test_corners_by_hand(scores: list[float], positive: list[bool], false: list[
     np.testing.assert_allclose(true_positive, true)
 
 
-@settings(max_examples=200)
+@settings(max_examples=60)
 @given(SAMPLES)
 def test_the_area_under_the_curve_is_the_auroc(sample: list[tuple[int, bool, int]]) -> None:
     scores, positive = [float(score) for score, _, _ in sample], [mark for _, mark, _ in sample]
@@ -394,7 +385,7 @@ def test_the_area_under_the_curve_is_the_auroc(sample: list[tuple[int, bool, int
     assert float(np.trapezoid(true, false)) == pytest.approx(auroc(scores, positive))
 
 
-@settings(max_examples=100)
+@settings(max_examples=50)
 @given(SAMPLES)
 def test_a_corner_is_what_its_threshold_does(sample: list[tuple[int, bool, int]]) -> None:
     scores, positive = [float(score) for score, _, _ in sample], [mark for _, mark, _ in sample]
@@ -402,8 +393,8 @@ def test_a_corner_is_what_its_threshold_does(sample: list[tuple[int, bool, int]]
         return
     false, true = roc_points(scores, positive)
     for corner, level in enumerate(sorted(set(scores), reverse=True), 1):
-        at = rates(scores, positive, level - 0.5)
-        assert (1 - at.tnr, at.tpr) == pytest.approx((false[corner], true[corner]))
+        tpr, tnr = rates(scores, positive, level - 0.5)
+        assert (1 - tnr, tpr) == pytest.approx((false[corner], true[corner]))
 
 
 # Thresholds ----------------------------------------------------------------------------------------------------------
@@ -428,7 +419,7 @@ def test_a_threshold_that_could_not_be_chosen_says_no() -> None:
 # Held out in many draws -----------------------------------------------------------------------------------------------
 
 
-@settings(max_examples=150)
+@settings(max_examples=50)
 @given(SAMPLES, st.integers(0, 2**31))
 def test_a_draw_chooses_its_thresholds_without_any_copy_of_a_cluster(
     sample: list[tuple[int, bool, int]], seed: int

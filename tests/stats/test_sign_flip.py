@@ -98,8 +98,3 @@ def test_differences_of_nothing() -> None:
     found = flips_of(np.zeros(8))
     assert (found.value, found.p, found.n_differing) == (0.0, 1.0, 0)
     assert found.interval() == (0.0, 0.0)
-
-
-def test_shapes_that_differ_are_refused() -> None:
-    with pytest.raises(ValueError, match="cluster, effect"):
-        flip_means(np.zeros((3, 1)), np.zeros((3, 2)), 0)

@@ -16,7 +16,7 @@ from undertow.metrics.checklist.checklist_metrics import Case, is_overall, model
 from undertow.metrics.checklist.decisions import ORDERS, QUESTIONS, WITH, Answers, Panel, Rule
 from undertow.metrics.multiple_testing import adjust_p_values
 from undertow.stats.intervals.multiway_cluster import crossed_line, difference_of_ratios, ratio_interval
-from undertow.stats.significance.ratio_exchange import crossed_exchange_p, sign_flip_pvalues
+from undertow.stats.significance.sign_flip import crossed_exchange_p, sign_flip_pvalues
 
 Floats = NDArray[np.float64]
 Places = tuple[NDArray[np.int64], NDArray[np.int64]]

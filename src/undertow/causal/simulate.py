@@ -17,7 +17,8 @@ import numpy as np
 from undertow.causal.expressions import Noise, evaluate, standard_draws
 from undertow.causal.scm import Equation, StructuralCausalModel, implied_graph
 from undertow.errors import UndertowError
-from undertow.stats.correlation import ROUNDING_SHARE, RunningPearson
+from undertow.stats.arrays import is_constant
+from undertow.stats.correlation import RunningPearson
 from undertow.stats.intervals.proportions import wilson_interval
 from undertow.types import Floats
 
@@ -359,9 +360,9 @@ class _RunningStats:
     def _correlations(self) -> Iterator[Correlation]:
         for ((x, y), selected), running in self._running.items():
             r, low, high, n = running.result()
-            constant = tuple(name for name in (x, y) if self._is_constant(name, selected)) if math.isnan(r) else ()
+            constant = (
+                tuple(name for name in (x, y) if is_constant(np.concatenate(self._samples[selected][name])))
+                if math.isnan(r)
+                else ()
+            )
             yield Correlation(x, y, selected, r, low, high, n, constant, running.heaviest_share())
-
-    def _is_constant(self, name: str, selected: bool) -> bool:
-        values = np.concatenate(self._samples[selected][name])
-        return float(np.ptp(values)) <= ROUNDING_SHARE * float(np.abs(values).max())

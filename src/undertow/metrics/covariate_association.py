@@ -3,8 +3,6 @@
 The regression of McMilin 2024 ("Underspecification in Language Modeling Tasks", AAAI), McMilin's anonymous ICLR
 submission ("Selection Induced Collider Bias") and McMilin 2022 (ICML workshop): the mass is averaged over the texts of a
 W value, and the means are regressed on the place of W in its list, or on its value. Errors are `undertow.stats.regression.trend`'s.
-
-Knows the columns of the observation table; knows nothing about how they were filled, or what the groups are words for.
 """
 
 from __future__ import annotations
@@ -13,20 +11,20 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from numbers import Real
 from typing import Any, TypeAlias
 
 import numpy as np
 import pandas as pd
-from scipy import special
 
 from undertow.errors import UndertowError
+from undertow.metrics.covariate_cells import UNORDERED, Cells, slope_unit, why_few, why_not_crossed
+from undertow.metrics.metric import OVER_PROMPTS
 from undertow.metrics.multiple_testing import q_values
 from undertow.stats import MIN_CLUSTERS, Line, fit_line, only_points
+from undertow.stats.arrays import Bools, Floats, t_quantile
 from undertow.stats.cluster_errors import influence_variance, share_interval
 from undertow.stats.regression.power_analysis import detectable_slope
 from undertow.stats.regression.trend import (
-    MIN_VALUES,
     SentenceParts,
     any_effect,
     effect_sd,
@@ -34,7 +32,7 @@ from undertow.stats.regression.trend import (
     trend,
     trend_of_other_values,
 )
-from undertow.types import Floats, Result
+from undertow.types import Result
 
 RUN_KEYS = ("model", "challenge", "prompt", "w_name")
 """What one regression is about; its results add the key `pronoun`."""
@@ -43,8 +41,6 @@ OTHER_WORDS = "other_words"
 COLUMNS = (*RUN_KEYS, "w_index", "cluster", "missing_reason", OTHER_WORDS)
 """What the observation table must have beside the word groups."""
 
-OVER_PROMPTS = "_over_prompts"
-"""Ending of the measures of masses that are averaged over several prompts."""
 OVER_PROMPTS_KEYS = ("model", "challenge", "w_name")
 """What an average over prompts is about; its results add the key `pronoun`."""
 
@@ -58,10 +54,6 @@ SAME_SHARE = 1e-6
 """A standard error below this share of its mean shows rounding: all sentences share one reading."""
 CERTAIN_P = 0.01
 """Below this p the detectable slope is not computed: the slope is clearly significant."""
-UNORDERED = "none"
-"""The scale of a W list without an order."""
-STEP = "step"
-"""What a slope is per where W counts by its place in the list."""
 
 
 def correlate(
@@ -176,7 +168,7 @@ def line_of(observations: pd.DataFrame, group: str) -> Line:
         UndertowError: as `correlate`.
     """
     rows = _table(observations, [group])
-    cells = _Cells.of(rows, rows[group].to_numpy())
+    cells = _cells(rows, rows[group].to_numpy())
     return _line(cells.x, cells.means)
 
 
@@ -197,78 +189,9 @@ class _Query:
     covariate: Mapping[str, Any]
     seed: int
 
-    @property
-    def ordered(self) -> bool:
-        return str(self.covariate.get("scale", "")) != UNORDERED
 
-    @property
-    def step(self) -> str:
-        """What a slope is per."""
-        if self.covariate.get("scale") != "value":
-            return STEP
-        return str(self.covariate.get("unit", "")) or "unit"
-
-
-@dataclass(frozen=True, slots=True)
-class _Cells:
-    """Row values summed into the cells of the crossed design.
-
-    Attributes:
-        x: W on its scale, ascending [w].
-        sums, counts: of the values in each cell [cluster, w].
-        n, n_missing: rows with and without a value.
-    """
-
-    x: Floats
-    sums: Floats
-    counts: Floats
-    n: int
-    n_missing: int
-
-    @classmethod
-    def of(cls, rows: pd.DataFrame, values: Floats) -> _Cells:
-        """Sum the values [row] of the table's rows; NaN is no value.
-
-        Clusters without any scored row do not take part. Both axes are sorted, so that the order of rows is forgotten.
-        """
-        has_data = rows.loc[rows["scored"], "cluster"].unique()
-        clusters, x = np.sort(np.asarray(has_data, dtype=str)), np.unique(rows["w_value"].to_numpy())
-        seen = ~np.isnan(values)
-        cluster = np.searchsorted(clusters, rows["cluster"].to_numpy(dtype=str)[seen])
-        cell = cluster * len(x) + np.searchsorted(x, rows["w_value"].to_numpy()[seen])
-        shape = len(clusters), len(x)
-        counts: Floats = np.bincount(cell, minlength=shape[0] * shape[1]).astype(np.float64)
-        sums: Floats = np.bincount(cell, weights=values[seen], minlength=len(counts)).astype(np.float64)
-        n = int(seen.sum())
-        return cls(x, sums.reshape(shape), counts.reshape(shape), n, len(rows) - n)
-
-    @property
-    def means(self) -> Floats:
-        """W means [w]; NaN where a W value has no observation."""
-        observed, means = self.counts.sum(axis=0), np.full(len(self.x), math.nan)
-        np.divide(self.sums.sum(axis=0), observed, out=means, where=observed > 0)
-        return means
-
-    @property
-    def n_clusters(self) -> int:
-        """Clusters with observations."""
-        return int(np.count_nonzero(self.counts.any(axis=1)))
-
-    def seen(self) -> _Cells:
-        """Only the clusters and W values that have observations."""
-        clusters, values = self.counts.any(axis=1), self.counts.any(axis=0)
-        kept = np.ix_(clusters, values)
-        return replace(self, x=self.x[values], sums=self.sums[kept], counts=self.counts[kept])
-
-    def log_odds(self) -> _Cells:
-        """Cells whose means are the log-odds of these means in percent, and whose sentences move them as much, to first order."""
-        means = self.means
-        inside = (means > 0) & (means < 100)
-        with np.errstate(divide="ignore", invalid="ignore"):
-            at = np.where(inside, special.logit(means / 100), math.nan)
-            steepness = np.where(inside, 100 / (means * (100 - means)), math.nan)
-            sums = self.counts * at + (self.sums - self.counts * means) * steepness
-        return replace(self, sums=sums)
+def _cells(rows: pd.DataFrame, values: Floats) -> Cells:
+    return Cells.from_rows(rows["cluster"], rows["w_value"], values, rows["scored"])
 
 
 def _measure(query: _Query, rows: pd.DataFrame) -> list[_Measurement]:
@@ -281,14 +204,14 @@ def _measure(query: _Query, rows: pd.DataFrame) -> list[_Measurement]:
     bounds = _bounds(rows, query)
     means, effects, slopes, correlations, log_odds, slope_gaps = [], [], [], [], [], []
     for (kind, pronoun), of_rows in values.items():
-        series = _Series({**query.run, "pronoun": pronoun}, _Cells.of(rows, of_rows), query.step)
+        series = _Series({**query.run, "pronoun": pronoun}, _cells(rows, of_rows), slope_unit(query.covariate))
         within = bounds.get((kind, pronoun))
         if kind != "gap":
             means.append(_bound_mean(series, within))
         if kind == "other_words":
             continue
         effects.append(_bound_effect(series, within, query.seed))
-        if not query.ordered:
+        if query.covariate.get("scale") == UNORDERED:
             continue
         measure = "slope_gap" if kind == "gap" else "slope"
         slope = _Measurement(
@@ -322,7 +245,7 @@ class _Series:
     """
 
     about: dict[str, str]
-    cells: _Cells
+    cells: Cells
     step: str
     at_end: bool = False
     level: float = LEVEL
@@ -337,7 +260,7 @@ class _Series:
         return self.cells.n_clusters >= MIN_CLUSTERS and not only_points()
 
 
-_Ends: TypeAlias = tuple[_Cells, _Cells]
+_Ends: TypeAlias = tuple[Cells, Cells]
 """The least and the greatest that masses can be."""
 
 
@@ -351,7 +274,7 @@ def _bounds(rows: pd.DataFrame, query: _Query) -> dict[tuple[str, str], _Ends]:
         return {}
     if np.array_equal(low[OTHER_WORDS], high[OTHER_WORDS], equal_nan=True):
         del ends["other_words", OTHER_WORDS]  # a table may bound its groups alone
-    return {key: (_Cells.of(rows, least), _Cells.of(rows, greatest)) for key, (least, greatest) in ends.items()}
+    return {key: (_cells(rows, least), _cells(rows, greatest)) for key, (least, greatest) in ends.items()}
 
 
 HIDDEN = "The model shows its most probable tokens only: the value is the middle of what it may be."
@@ -361,26 +284,23 @@ def _with_bounds(result: Result, ends: Sequence[Result]) -> Result:
     """A result with the interval of everything that it may be, from those of the least and the greatest."""
     least, greatest = ends
     detail = {**result.extras, "bound_low": least.value, "bound_high": greatest.value}
-    low, high, p = _outer_interval(ends, ("low", "high", "p"))
+    low, high, p = _outer_interval(ends, *((end.low, end.high, end.p) for end in ends))
     for kind in ("sentences", "values"):
-        names = f"{kind}_low", f"{kind}_high", f"{kind}_p"
-        widest = zip(names, _outer_interval(ends, names), strict=True)
-        detail |= {name: number for name, number in widest if name in result.extras}
+        names = [f"{kind}_{what}" for what in ("low", "high", "p")]
+        outer = _outer_interval(ends, *([end.extras.get(name, math.nan) for name in names] for end in ends))
+        detail |= {name: number for name, number in zip(names, outer, strict=True) if name in result.extras}
     p = p if math.isfinite(result.p) else math.nan
     return replace(result, low=low, high=high, p=p, extras=detail, note=_join_notes([result.note, HIDDEN]))
 
 
-def _outer_interval(ends: Sequence[Result], names: tuple[str, str, str]) -> tuple[float, float, float]:
+def _outer_interval(
+    ends: Sequence[Result], of_least: Sequence[float], of_greatest: Sequence[float]
+) -> tuple[float, float, float]:
     """The lowest end, the highest, and the larger p: 1 where the least and the greatest differ in sign; NaN where one has none."""
-    (low, _, p), (_, high, other) = ([_number(end, name) for name in names] for end in ends)
+    (low, _, p), (_, high, other) = of_least, of_greatest
     least, greatest = ends
     low, high = (low, high) if math.isfinite(low + high) else (math.nan, math.nan)
     return low, high, float(np.maximum(p, other)) if least.value * greatest.value > 0 else 1.0
-
-
-def _number(result: Result, name: str) -> float:
-    number = result.extras.get(name, math.nan) if "_" in name else getattr(result, name)
-    return float(number)
 
 
 def _bound_mean(series: _Series, ends: _Ends | None) -> Result:
@@ -450,15 +370,12 @@ def _mean_mass(series: _Series) -> Result:
 def _w_effect(series: _Series, seed: int) -> Result:
     """How far the W values move the mass, and whether they do."""
     cells, unit = series.cells.seen(), "percentage points"
-    few = _nothing_scored(series) if not cells.n else ""
-    if not few and len(cells.x) < MIN_W_VALUES:
-        few = _few_values(cells, MIN_W_VALUES)
-    if few:
+    if few := _no_line(series):
         return series.result("w_effect", value=math.nan, unit=unit, null_value=0.0, note=few)
     detail = {"n_w": float(len(cells.x)), "n_clusters": float(len(cells.sums))}
     if not series.enough:
         value = effect_sd(cells.sums, cells.counts)
-        note = "" if only_points() else _too_few(series) or why_not_crossed(cells.counts, 2)
+        note = "" if only_points() else why_few(series.cells.n_clusters) or why_not_crossed(cells.counts, 2)
         return series.result("w_effect", value=value, unit=unit, null_value=0.0, extras=detail, note=note)
     effect = any_effect(cells.sums, cells.counts, seed=seed)
     differ = effect.high - effect.low > SAME_SHARE * effect.sd
@@ -502,15 +419,15 @@ def _slope(series: _Series) -> Result:
         if p >= CERTAIN_P and not series.at_end:
             detail["detectable_slope"] = detectable_slope(cells.x, parts)
         detail |= {"autocorrelation": float(fit.autocorrelation[0]), "values_sd": float(fit.values_sd[0])}
-    note = _join_notes([_left_out(series, "line"), _flat() if flat else _untested(series, cells, p)])
+    note = _join_notes([_left_out(series, "line"), FLAT if flat else _untested(series, cells, p)])
     return series.result(
         "slope", value=line.slope, low=low, high=high, unit=unit, null_value=0.0, p=p, extras=detail, note=note
     )
 
 
-def _beside(cells: _Cells, parts: SentenceParts, slope: float) -> dict[str, float]:
+def _beside(cells: Cells, parts: SentenceParts, slope: float) -> dict[str, float]:
     """What stands beside the deciding interval: for these W values, and for other ones."""
-    half = float(special.stdtrit(parts.df[0], 0.975) * np.sqrt(parts.slope_variance[0]))
+    half = t_quantile(float(parts.df[0])) * math.sqrt(float(parts.slope_variance[0]))
     low, high, p = (float(one[0]) for one in trend_of_other_values(cells.x, parts))
     return {
         "sentences_low": slope - half,
@@ -525,7 +442,7 @@ def _beside(cells: _Cells, parts: SentenceParts, slope: float) -> dict[str, floa
 def _pearson_r(series: _Series) -> Result:
     """Of the W means; few sentences and noisy values leave it nearer to 0 than it is, so that it stands as a description."""
     line = _line(series.cells.x, series.cells.means)
-    note = _no_line(series) if math.isnan(line.slope) else _flat() if math.isnan(line.r) else ""
+    note = _no_line(series) if math.isnan(line.slope) else FLAT if math.isnan(line.r) else ""
     return series.result("pearson_r", value=line.r, null_value=0.0, note=note)
 
 
@@ -536,8 +453,8 @@ def _log_odds_slope(series: _Series) -> Result:
         note = "The mean is 0 or 100% at a W value, where log-odds are infinite."
         return series.result("slope_log_odds", value=math.nan, unit=unit, null_value=0.0, note=note)
     slope = _slope(replace(series, cells=cells.log_odds(), at_end=True))
-    kept = ("n_w", "n_clusters", "first", "last", "sentences_low", "sentences_high", "sentences_df")
-    detail = {name: slope.extras[name] for name in kept if name in slope.extras}
+    names = ("n_w", "n_clusters", "first", "last", "sentences_low", "sentences_high", "sentences_df")
+    detail = {name: slope.extras[name] for name in names if name in slope.extras}
     return replace(slope, measure="slope_log_odds", unit=unit, p=math.nan, extras=detail)
 
 
@@ -587,13 +504,12 @@ def _nothing_scored(series: _Series) -> str:
 
 
 def _no_line(series: _Series) -> str:
+    """Why there is no line; "" where there are W values enough."""
     cells = series.cells.seen()
-    return _few_values(cells, MIN_W_VALUES) if cells.n else _nothing_scored(series)
-
-
-def _few_values(cells: _Cells, least: int) -> str:
+    if not cells.n:
+        return _nothing_scored(series)
     has = "1 W value has" if len(cells.x) == 1 else f"{len(cells.x)} W values have"
-    return f"Only {has} scored rows, and this needs at least {least}."
+    return f"Only {has} scored rows, and this needs at least {MIN_W_VALUES}." if len(cells.x) < MIN_W_VALUES else ""
 
 
 def _left_out(series: _Series, what: str) -> str:
@@ -604,47 +520,25 @@ def _left_out(series: _Series, what: str) -> str:
     return f"{missing} of {len(series.cells.x)} W values {verbs} left out of the {what}."
 
 
-def _flat() -> str:
-    return "The mean is the same at every W value, so there is no trend to test."
+FLAT = "The mean is the same at every W value, so there is no trend to test."
 
 
-def _too_few(series: _Series) -> str:
-    n = series.cells.n_clusters
-    if n >= MIN_CLUSTERS:
-        return ""
-    has = "1 sentence" if n == 1 else f"{n} sentences"
-    return f"There is no interval and no test with {has}; both need at least {MIN_CLUSTERS}."
-
-
-def _untested(series: _Series, cells: _Cells, p: float) -> str:
+def _untested(series: _Series, cells: Cells, p: float) -> str:
     """Why a slope has no test; "" where it has one."""
     if only_points():
         return ""
-    if few := _too_few(series):
+    if few := why_few(series.cells.n_clusters, len(cells.x)):
         return few
-    if len(cells.x) < MIN_VALUES:
-        n = len(cells.x)
-        return f"With {n} W values no trend can be told from what neighbours share; that needs at least {MIN_VALUES}."
     if math.isfinite(p):
         return ""
     return why_not_crossed(cells.counts, 3) or "The means lie on the line exactly, so nothing tells its error."
-
-
-def why_not_crossed(counts: Floats, least: int) -> str:
-    """Why sentences with these observations [cluster, w] tell nothing of W; "" where one of them stands at so many W values."""
-    if (counts > 0).sum(axis=1).max(initial=0) >= least:
-        return ""
-    return (
-        f"No sentence stands at {least} W values or more, so nothing tells what is the sentence and what the value; say in a column "
-        "text_index or cluster which rows are of one sentence."
-    )
 
 
 def _no_interval(series: _Series, low: float) -> str:
     """Why a mean has no interval; "" where it has one."""
     if only_points() or math.isfinite(low):
         return ""
-    return _too_few(series) or "All sentences agree, so that nothing tells how others would differ."
+    return why_few(series.cells.n_clusters) or "All sentences agree, so that nothing tells how others would differ."
 
 
 def _check_arguments(groups: Sequence[str], gaps: Sequence[tuple[str, str]]) -> None:
@@ -667,58 +561,45 @@ def _table(observations: pd.DataFrame, groups: Sequence[str]) -> pd.DataFrame:
             raise UndertowError(f"the observation table has no column {name!r}; add it, or name the column that has it")
     table = pd.DataFrame(index=pd.RangeIndex(len(observations)))
     for name in (*RUN_KEYS, "cluster"):
-        table[name] = _texts(observations, name)
-    table["w_index"] = _numbers(observations, "w_index")
-    whole = (table["w_index"] % 1 == 0).to_numpy()
-    if not whole.all():
-        raise _bad_cell(observations, "w_index", int(np.argmin(whole)), "a whole number, the place of w in its list")
-    table["w_value"] = _numbers(observations, "w_value") if "w_value" in observations else table["w_index"]
-    table["scored"] = [reason == "" for reason in _fill(observations["missing_reason"])]
+        column = observations[name]
+        # Files write the empty prompt as a missing value; any other key must be there.
+        _refuse(column, column.isna().to_numpy() & (name != "prompt"), "filled in")
+        table[name] = column.astype(object).where(column.notna(), "").astype(str).to_numpy()
+    table["w_index"] = numeric_column(observations, "w_index")
+    is_broken = (table["w_index"] % 1 != 0).to_numpy()
+    _refuse(observations["w_index"], is_broken, "a whole number, the place of w in its list")
+    table["w_value"] = numeric_column(observations, "w_value" if "w_value" in observations else "w_index")
+    reasons = observations["missing_reason"]
+    table["scored"] = (reasons.isna() | (reasons.astype(str) == "")).to_numpy()
     # Columns are added all at once: single words may be some hundred groups.
     masses: dict[str, pd.Series[float]] = {}
     for name in (OTHER_WORDS, *groups):
-        masses[name] = pd.Series(_numbers(observations, name)).where(table["scored"])
-        for end in BOUNDS:
-            bound = f"{name}{end}"
+        masses[name] = pd.Series(numeric_column(observations, name)).where(table["scored"])
+        for bound in (f"{name}{end}" for end in BOUNDS):
             masses[bound] = masses[name]
             if bound in observations.columns:
-                masses[bound] = pd.Series(_numbers(observations, bound)).where(table["scored"]).fillna(masses[name])
+                masses[bound] = (
+                    pd.Series(numeric_column(observations, bound)).where(table["scored"]).fillna(masses[name])
+                )
     return pd.concat([table, pd.DataFrame(masses, index=table.index)], axis=1)
 
 
-def _texts(observations: pd.DataFrame, name: str) -> list[str]:
+def numeric_column(observations: pd.DataFrame, name: str) -> Floats:
+    """A column as floats [row], NaN where it is empty.
+
+    Raises:
+        UndertowError: a cell holds something else than a finite number.
+    """
     column = observations[name]
-    # Files write the empty prompt as a missing value; any other key must be there.
-    missing = column.isna().to_numpy() & (name != "prompt")
-    if missing.any():
-        raise _bad_cell(observations, name, int(np.argmax(missing)), "filled in")
-    return _fill(column)
-
-
-def _fill(column: pd.Series[Any]) -> list[str]:
-    """A column as text, "" where it is empty."""
-    return ["" if empty else str(level) for level, empty in zip(column, column.isna(), strict=True)]
-
-
-def _numbers(observations: pd.DataFrame, name: str) -> Floats:
-    """A column as floats, NaN where it is empty."""
-    column = observations[name]
-    if pd.api.types.is_numeric_dtype(column) and not pd.api.types.is_bool_dtype(column):
-        numbers = column.to_numpy(dtype=np.float64, na_value=math.nan)
-    else:
-        cells = [math.nan if empty else cell for cell, empty in zip(column, column.isna(), strict=True)]
-        for row, cell in enumerate(cells):
-            if not isinstance(cell, Real) or isinstance(cell, bool):
-                raise _bad_cell(observations, name, row, "a number")
-        numbers = np.array(cells, dtype=np.float64)
-    if np.isinf(numbers).any():
-        raise _bad_cell(observations, name, int(np.argmax(np.isinf(numbers))), "a finite number")
+    numbers: Floats = pd.to_numeric(column, errors="coerce").to_numpy(dtype=np.float64, na_value=math.nan)
+    _refuse(column, np.isinf(numbers) | (np.isnan(numbers) & column.notna().to_numpy()), "a finite number")
     return numbers
 
 
-def _bad_cell(observations: pd.DataFrame, name: str, row: int, wanted: str) -> UndertowError:
-    cell = observations[name].iloc[row]
-    return UndertowError(
-        f"column {name!r} of the observation table holds {cell!r} in row {row + 1} of {len(observations)}; "
-        f"it must be {wanted}"
-    )
+def _refuse(column: pd.Series[Any], is_bad: Bools, wanted: str) -> None:
+    if is_bad.any():
+        row = int(np.argmax(is_bad))
+        raise UndertowError(
+            f"column {column.name!r} of the observation table holds {column.iloc[row]!r} in row {row + 1} of {len(column)}; "
+            f"it must be {wanted}"
+        )

@@ -1,7 +1,4 @@
-"""What an audit of spurious correlation would find: the noise that another one shows, and the smallest change that is found.
-
-Knows the columns of the observation table; knows nothing about challenge sets, or how a curve is shown.
-"""
+"""What an audit of spurious correlation would find: the noise that another one shows, and the smallest change that is found."""
 
 from __future__ import annotations
 
@@ -17,7 +14,7 @@ from undertow.errors import UndertowError
 from undertow.metrics.covariate_association import OVER_PROMPTS_KEYS
 from undertow.stats import MIN_CLUSTERS
 from undertow.stats.regression import power_analysis
-from undertow.stats.regression.power_analysis import AssumedNoise, detectable_change, step_of, thinned
+from undertow.stats.regression.power_analysis import AssumedNoise, detectable_change, spread_evenly, step_of
 from undertow.stats.regression.trend import MIN_VALUES, sentence_parts, trend
 from undertow.types import Floats
 
@@ -167,7 +164,7 @@ def curve(
 
 def _detectable(places: Floats, design: tuple[int, int], noise: AssumedNoise, *, is_own: bool) -> Detectable:
     n_sentences, n_values = design
-    x = thinned(places, n_values)
+    x = spread_evenly(places, n_values)
     n_series = power_analysis.N_SERIES * (OWN_SHARE if is_own else 1)
     change = detectable_change(x, n_sentences, noise, n_series=n_series)
     return Detectable(n_sentences, n_values, noise.neighbours(x), change, change / float(np.ptp(x)), is_own)

@@ -1,7 +1,6 @@
 """Where one sentence stands among sentences of which it is known whether they decide their blank.
 
-Fitted to one model's answers to a schema set; what it says of other sentences rests on their being like those. Knows scored
-sentences; knows nothing about who answered.
+Fitted to one model's answers to a schema set; what it says of other sentences rests on their being like those.
 """
 
 from __future__ import annotations
@@ -12,6 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
+from scipy import special
 
 from undertow.errors import UndertowError
 from undertow.metrics.sentence_scores import COMBINED, TOTAL_VARIATION, features, score_names
@@ -113,7 +113,7 @@ class Reference:
         if self.knows(words):
             x = features(scored, tuple(self.words))
             known = np.isfinite(x).all(axis=1)
-            chances[known] = 100 / (1 + np.exp(-np.clip(self.fit.log_odds(x[known]), -500, 500)))
+            chances[known] = 100 * special.expit(self.fit.log_odds(x[known]))
         return chances
 
     def standing(self, name: str, value: float) -> ReferenceRank:

@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,6 +32,7 @@ from undertow.metrics.sentence_scores import (
 )
 from undertow.stats import MIN_CLUSTERS, only_points
 from undertow.stats.anova import one_way, welch_p
+from undertow.stats.arrays import Bools, Codes, Floats, divide, t_quantile
 from undertow.stats.classification.roc import (
     ROUNDING_DECIMALS,
     auroc,
@@ -47,12 +48,10 @@ from undertow.stats.cluster_errors import influence_variance
 from undertow.stats.intervals.cluster_bootstrap import cluster_weights, spread_interval
 from undertow.stats.regression.logistic import held_out_draws, held_out_log_odds
 from undertow.stats.significance.paired_differences import JackknifeReplicates, flip_p_values
-from undertow.types import Floats, Result
+from undertow.types import Result
 
 if TYPE_CHECKING:
     import pandas as pd
-
-Bools = NDArray[np.bool_]
 
 THRESHOLD_PERCENT = 0.5
 """McMilin 2024: a movement of more than half a percentage point says unspecified."""
@@ -111,7 +110,7 @@ class _ScoreTable:
 
     table: pd.DataFrame
     positive: Bools
-    cluster: NDArray[np.int64]
+    cluster: Codes
     weights: Floats
     without: Floats
     n_missing: int
@@ -125,22 +124,23 @@ class _ScoreTable:
 
     def with_scores(self, *scores: str) -> _ScoreTable:
         """Only the sentences that have these scores; the others are counted as missing."""
-        kept = np.isfinite(self.table[list(scores)].to_numpy(dtype=np.float64)).all(axis=1)
-        if kept.all():
+        known = np.isfinite(self.table[list(scores)].to_numpy(dtype=np.float64)).all(axis=1)
+        if known.all():
             return self
-        return replace(self.where(kept), n_missing=self.n_missing + int((~kept).sum()))
+        return replace(self.where(known), n_missing=self.n_missing + int((~known).sum()))
 
-    def where(self, kept: Bools) -> _ScoreTable:
+    def where(self, part: Bools) -> _ScoreTable:
         """A part of the sentences."""
-        refits = self.refits and _Refits(self.refits.drawn[:, kept], self.refits.left[:, kept])
+        refits = self.refits and _Refits(self.refits.drawn[:, part], self.refits.left[:, part])
         return replace(
-            self,
-            table=self.table[kept],
-            positive=self.positive[kept],
-            cluster=self.cluster[kept],
-            refits=refits,
+            self, table=self.table[part], positive=self.positive[part], cluster=self.cluster[part], refits=refits,
             known_draws={},
-        )
+        )  # fmt: skip
+
+    def result(self, name: str, group: Mapping[str, str], value: float, **numbers: Any) -> Result:
+        """A result about these sentences."""
+        counts: dict[str, Any] = {"n": len(self.positive), "n_missing": self.n_missing, "unit": SHARE}
+        return Result(name, group, value, **counts | numbers)
 
     @property
     def min_clusters(self) -> int:
@@ -177,9 +177,8 @@ class _ScoreTable:
         """AUROC of a score in each bootstrap draw [draw]; of one that is fitted in the first draws only."""
         if score not in self.known_draws:
             drawn = self.drawn(score)
-            values, weights = (
-                (self.values(score), self.weights) if drawn is None else (drawn, self.weights[: len(drawn)])
-            )
+            values = self.values(score) if drawn is None else drawn
+            weights = self.weights if drawn is None else self.weights[: len(drawn)]
             self.known_draws[score] = auroc_draws(values, self.positive, self.cluster, weights)
         return self.known_draws[score]
 
@@ -200,13 +199,13 @@ class _ScoreTable:
         """The mean of something [sentence], with its interval over clusters; `drawn` is what it is in each draw of its own."""
         values = np.asarray(marks, dtype=np.float64)
         if not len(values):
-            return Result(name, group, math.nan, n_missing=self.n_missing, unit=unit, note="there is no such sentence")
+            return self.result(name, group, math.nan, unit=unit, note="there is no such sentence")
         value = float(values.mean())
         if unit == SHARE:
             low, high = self.interval(self._mean_draws(values if drawn is None else drawn), value)
         else:
             low, high = self._interval_of_points(values, value)
-        return Result(name, group, value, low, high, len(values), self.n_missing, unit, note=self.why(low))
+        return self.result(name, group, value, low=low, high=high, unit=unit, note=self.why(low))
 
     def interval(self, draws: Floats, value: float, *, share: bool = True) -> tuple[float, float]:
         """95% interval from bootstrap draws; of a share of 0 or 1 the exact bound for as many clusters, if it is wider.
@@ -230,7 +229,7 @@ class _ScoreTable:
         variance, df = influence_variance(influences, has_data)
         if self.min_clusters < MIN_CLUSTERS or only_points() or not variance > 0:
             return math.nan, math.nan
-        half = float(special.stdtrit(df, 0.975)) * math.sqrt(variance)
+        half = t_quantile(float(df)) * math.sqrt(variance)
         return (mean - half, mean + half) if half > ROUNDING * abs(mean) else (math.nan, math.nan)
 
     def exchange_p(self, whole: float, without: Floats) -> float:
@@ -262,21 +261,19 @@ class _ScoreTable:
         else:
             sums = (weights[:, self.cluster] * values).sum(axis=1)
         counts = weights @ np.bincount(self.cluster, minlength=n_clusters).astype(np.float64)
-        means: Floats = np.divide(sums, counts, out=np.full(len(sums), math.nan), where=counts > 0)
-        return means
+        return divide(sums, counts)
 
     def balanced(self, name: str, group: Mapping[str, str], calls: Bools, drawn: Bools | None = None) -> Result:
         """Balanced accuracy of calls [sentence], each of the two rates over its own kind; `drawn` as in `mean`."""
         kinds = (self.positive, ~self.positive)
         if not all(kind.any() for kind in kinds):
-            return Result(name, group, math.nan, n=len(calls), n_missing=self.n_missing, unit=SHARE, note=ONE_KIND)
+            return self.result(name, group, math.nan, note=ONE_KIND)
         right = (calls == self.positive).astype(np.float64)
         in_draws = right if drawn is None else (drawn == self.positive).astype(np.float64)
         draws = np.mean([self.where(kind)._mean_draws(in_draws[..., kind]) for kind in kinds], axis=0)
         value = sum(float(right[kind].mean()) for kind in kinds) / 2
         low, high = self.interval(draws, value)
-        note = self.why(low)
-        return Result(name, group, value, low, high, len(calls), self.n_missing, SHARE, null_value=0.5, note=note)
+        return self.result(name, group, value, low=low, high=high, null_value=0.5, note=self.why(low))
 
 
 def cluster_noun(table: pd.DataFrame) -> str:
@@ -329,8 +326,7 @@ def with_combined(scored: pd.DataFrame, groups: Sequence[str]) -> pd.DataFrame:
             own = known & (detector == one)
             kinds = [cluster[own & kind] for kind in (positive, ~positive)]
             if all(len(np.unique(kind)) >= MIN_CLUSTERS_FOR_A_FIT for kind in kinds):
-                odds = held_out_log_odds(x[own], positive[own], cluster[own])
-                chances[own] = _chance_percent(odds)
+                chances[own] = 100 * special.expit(held_out_log_odds(x[own], positive[own], cluster[own]))
     return scored.assign(**{COMBINED: chances})
 
 
@@ -350,11 +346,14 @@ def detect(scored: pd.DataFrame, groups: Sequence[str], threshold: Threshold, *,
         group = _group(dict(zip(KEYS, map(str, levels), strict=True)), scored)
         of_detector = _detector_results if "well_specified" in scored else _flagged_results
         prepared = _score_table(part, groups, seed)
-        results += (
-            of_detector(prepared, group, groups, threshold)
-            if _scores(prepared, groups)
-            else [_empty_result(prepared, group, groups)]
-        )
+        if _scores(prepared, groups):
+            results += of_detector(prepared, group, groups, threshold)
+        else:
+            n = len(prepared.table) + prepared.n_missing
+            note = f"None of the {n:,} sentences has a number, so nothing is measured."
+            name, null_value = ("auroc", 0.5) if "well_specified" in scored else ("flagged", math.nan)
+            about = {**group, "score": f"{DELTA}{groups[0]}"}
+            results.append(Result(name, about, math.nan, n_missing=n, unit=SHARE, null_value=null_value, note=note))
     return adjust_p_values(results, lambda _: "run")
 
 
@@ -392,14 +391,9 @@ def _refits(scored: _ScoreTable, groups: Sequence[str]) -> _Refits | None:
     percent = []
     for weights in (scored.weights[:N_REFITS], scored.without):
         chances = np.full((len(weights), len(own)), math.nan)
-        chances[:, own] = _chance_percent(held_out_draws(x, part.positive, part.cluster, weights, fold))
+        chances[:, own] = 100 * special.expit(held_out_draws(x, part.positive, part.cluster, weights, fold))
         percent.append(chances)
     return _Refits(*percent)
-
-
-def _chance_percent(odds: Floats) -> Floats:
-    chances: Floats = 100 / (1 + np.exp(-np.clip(odds, -500, 500)))
-    return chances
 
 
 def _detector_results(
@@ -423,15 +417,6 @@ def _detector_results(
         yield from _cluster_results(scored.with_scores(score), {**group, "score": score}, score, threshold.of(score))
 
 
-def _empty_result(scored: _ScoreTable, group: Mapping[str, str], groups: Sequence[str]) -> Result:
-    """The one row of a detector whose sentences have no number at all."""
-    n = len(scored.table) + scored.n_missing
-    about = {**group, "score": f"{DELTA}{groups[0]}"}
-    note = f"None of the {n:,} sentences has a number, so nothing is measured."
-    name, null_value = ("auroc", 0.5) if "well_specified" in scored.table else ("flagged", math.nan)
-    return Result(name, about, math.nan, n_missing=n, unit=SHARE, null_value=null_value, note=note)
-
-
 def _flagged_results(
     scored: _ScoreTable, group: Mapping[str, str], groups: Sequence[str], threshold: Threshold
 ) -> Iterator[Result]:
@@ -451,24 +436,29 @@ def _scores(scored: _ScoreTable, groups: Sequence[str]) -> list[str]:
 def _score_results(
     scored: _ScoreTable, group: Mapping[str, str], score: str, groups: Sequence[str], threshold: Threshold
 ) -> Iterator[Result]:
-    values, kinds = scored.values(score), (scored.positive, ~scored.positive)
-    drawn = scored.drawn(score)
-    above, above_drawn = threshold.flags(values), None if drawn is None else threshold.flags(drawn)
-    at = {"threshold": threshold.percent}
-    for name, kind, says in zip(("tpr", "tnr"), kinds, (True, False), strict=True):
-        calls = None if above_drawn is None else (above_drawn == says)[:, kind]
-        yield replace(scored.where(kind).mean(name, group, (above == says)[kind], drawn=calls), extras=at)
-    balanced = scored.balanced("balanced_accuracy", group, above, above_drawn)
+    yield from _rates(scored, group, score, threshold)
+    values, drawn = scored.values(score), scored.drawn(score)
+    above = threshold.flags(values)
+    balanced = scored.balanced("balanced_accuracy", group, above, None if drawn is None else threshold.flags(drawn))
     # Calls are a score of two values, whose area is their balanced accuracy.
     p = _p_value(scored, above.astype(np.float64)) if score == f"{DELTA}{groups[0]}" else math.nan
-    yield replace(balanced, extras=at, p=p)
+    yield replace(balanced, extras={"threshold": threshold.percent}, p=p)
     if score != COMBINED:  # which is held out as it is
         yield _held_out(scored, group, values)
     area = _area(scored, score, group)
-    if score == COMBINED:
-        yield replace(area, p=_p_of_combined(scored, groups), note=area.note or scored.why_untested)
-    else:
-        yield replace(area, p=_p_value(scored, values), note=area.note or scored.why_untested)
+    p = _p_of_combined(scored, groups) if score == COMBINED else _p_value(scored, values)
+    yield replace(area, p=p, note=area.note or scored.why_untested)
+
+
+def _rates(
+    scored: _ScoreTable, group: Mapping[str, str], score: str, threshold: Threshold, before: str = ""
+) -> Iterator[Result]:
+    """True positive and true negative rate."""
+    above, drawn = threshold.flags(scored.values(score)), scored.drawn(score)
+    for name, kind, says in (("tpr", scored.positive, True), ("tnr", ~scored.positive, False)):
+        calls = None if drawn is None else (threshold.flags(drawn) == says)[:, kind]
+        rate = scored.where(kind).mean(f"{before}{name}", group, (above == says)[kind], drawn=calls)
+        yield replace(rate, extras={"threshold": threshold.percent})
 
 
 def _p_value(scored: _ScoreTable, values: Floats) -> float:
@@ -493,9 +483,8 @@ def _held_out(scored: _ScoreTable, group: Mapping[str, str], values: Floats) -> 
     known = np.isfinite(thresholds)
     part = replace(scored.where(known), n_missing=scored.n_missing + int((~known).sum()))
     chosen = float(np.median(thresholds[known])) if known.any() else math.nan
-    result = replace(
-        part.balanced(name, group, calls[known]), low=math.nan, high=math.nan, extras={"threshold": chosen}
-    )
+    result = part.balanced(name, group, calls[known])
+    result = replace(result, low=math.nan, high=math.nan, extras={"threshold": chosen})
     if not known.any() and scored.positive.any() and not scored.positive.all():
         return replace(result, note=f"without one of the {cluster_noun(scored.table)} the others are all of one kind")
     if not math.isfinite(result.value) or part.min_clusters < MIN_CLUSTERS:
@@ -510,10 +499,9 @@ def _area(scored: _ScoreTable, score: str, group: Mapping[str, str], name: str =
     values = scored.values(score)
     value = auroc(values, scored.positive)
     if math.isnan(value):
-        return Result(name, group, value, math.nan, math.nan, len(values), scored.n_missing, SHARE, 0.5, note=ONE_KIND)
+        return scored.result(name, group, value, null_value=0.5, note=ONE_KIND)
     low, high = scored.interval(scored.area_draws(score), value)
-    note = scored.why(low)
-    return Result(name, group, value, low, high, len(values), scored.n_missing, SHARE, null_value=0.5, note=note)
+    return scored.result(name, group, value, low=low, high=high, null_value=0.5, note=scored.why(low))
 
 
 def _differences(
@@ -533,19 +521,9 @@ def _differences(
         p = math.nan
         if math.isfinite(value) and (score == COMBINED or (score, baseline) == (TOTAL_VARIATION, ENTROPY)):
             p = both.exchange_p(value, both.areas_without(score) - both.areas_without(baseline))
-        yield Result(
-            "auroc_difference",
-            {**group, "score": score, "against": baseline},
-            value,
-            low,
-            high,
-            n=len(both.positive),
-            n_missing=both.n_missing,
-            unit=SHARE,
-            null_value=0.0,
-            p=p,
-            note=both.why(low) if math.isfinite(value) else ONE_KIND,
-        )
+        note = both.why(low) if math.isfinite(value) else ONE_KIND
+        about = {**group, "score": score, "against": baseline}
+        yield both.result("auroc_difference", about, value, low=low, high=high, null_value=0.0, p=p, note=note)
 
 
 def _agreement(scored: _ScoreTable, group: Mapping[str, str], groups: Sequence[str]) -> Iterator[Result]:
@@ -574,15 +552,7 @@ def _hardest(scored: _ScoreTable, group: Mapping[str, str], score: str, threshol
     hard = scored.where((table["participant_class"].isin(["man", "woman"]) & table["coreferent"].notna()).to_numpy())
     if hard.table["coreferent"].nunique() < 2:
         return
-    drawn = hard.drawn(score)
-    above, above_drawn = (
-        threshold.flags(hard.values(score)),
-        None if drawn is None else threshold.flags(drawn),
-    )
-    for name, kind, says in (("hardest_tpr", hard.positive, True), ("hardest_tnr", ~hard.positive, False)):
-        calls = None if above_drawn is None else (above_drawn == says)[:, kind]
-        result = hard.where(kind).mean(name, group, (above == says)[kind], drawn=calls)
-        yield replace(result, extras={"threshold": threshold.percent})
+    yield from _rates(hard, group, score, threshold, "hardest_")
 
 
 def _occupation_results(scored: _ScoreTable, group: Mapping[str, str], score: str) -> Iterator[Result]:
@@ -640,15 +610,7 @@ def _additive_effects(scored: _ScoreTable, group: Mapping[str, str], word_group:
     level, shift = (np.round(part.values(f"{kind}{word_group}"), ROUNDING_DECIMALS) + 0.0 for kind in (MEAN, SHIFT))
     for name, y in (("occupation_effect", level), ("interaction", shift)):
         variance = one_way(y, part.cluster)
-        yield Result(
-            name,
-            group,
-            variance.share,
-            n=len(y),
-            n_missing=part.n_missing,
-            unit=SHARE,
-            null_value=variance.expected_share,
-        )
+        yield part.result(name, group, variance.share, null_value=variance.expected_share)
     moved = part.mean("mean_movement", group, shift, POINTS)
     yield replace(moved, null_value=0.0, p=part.p_of_mean(shift, 0.0) if math.isfinite(moved.low) else math.nan)
 
@@ -672,14 +634,8 @@ def _cluster_results(
         }
         if share is not None:
             detail = {"percent_female": float(share[own][0]) if len(set(share[own])) == 1 else math.nan} | detail
-        yield Result(
-            "called_right",
-            {**group, "occupation": name},
-            float(right[own].mean()),
-            n=int(own.sum()),
-            unit=SHARE,
-            extras=detail,
-        )
+        about, value = {**group, "occupation": name}, float(right[own].mean())
+        yield Result("called_right", about, value, n=int(own.sum()), unit=SHARE, extras=detail)
 
 
 def by_cluster(scored: pd.DataFrame, groups: Sequence[str]) -> pd.DataFrame:

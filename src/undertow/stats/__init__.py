@@ -1,10 +1,10 @@
 """Arrays in, arrays out: lines, trends, intervals over clusters, permutation tests, multiplicity and power.
 
-Wrong shapes raise `ValueError`; a number that the data do not determine is NaN, without a warning.
+A number that the data do not determine is NaN, without a warning.
 """
 
 from undertow.stats.intervals.cluster_bootstrap import MIN_CLUSTERS, percentile_interval
-from undertow.stats.intervals.point_estimates import only_points, point_estimates
+from undertow.stats.point_estimates import only_points, point_estimates
 from undertow.stats.regression.least_squares import Line, fit_line, fit_rows
 from undertow.stats.significance.false_discovery import benjamini_hochberg
 from undertow.stats.significance.permutation import LabelOrders, label_orders

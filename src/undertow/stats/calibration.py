@@ -18,45 +18,26 @@ intervals may be too wide (they cover the truth in up to 99 of 100 cases), never
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy import stats
+from scipy import special, stats
 from scipy.optimize import nnls
-from scipy.special import betaincinv
 
-from undertow.stats.intervals.cluster_bootstrap import cluster_weights, percentile_interval
-from undertow.stats.numeric_range import outside, usable
+from undertow.stats.arrays import Estimate, Floats, as_floats, check_finite, t_quantile
+from undertow.stats.intervals.cluster_bootstrap import MIN_CLUSTERS, cluster_weights, percentile_interval
 from undertow.stats.regression.least_squares import Line, fit_line
-
-Floats = NDArray[np.float64]
 
 LEVEL = 0.95
 MIN_ALIKE = 3
 """Fewer others of one kind say less about a row's spread than all of them."""
 MIN_MODELS = 5
 """Fewer models on one line do not show how far models of other seeds may lie from it: leaving one out, too little is left."""
-_NORMAL = float(stats.norm.ppf((1 + LEVEL) / 2))
 _LEVERAGE = 1e-9
 """A point whose leverage is this near to 1 is alone at its end: the line goes through it wherever it is."""
-
-
-@dataclass(frozen=True, slots=True)
-class Estimate:
-    """A number and its 95% interval.
-
-    Attributes:
-        value: NaN where there is none.
-        low, high: NaN where there is none.
-        n: what it rests on.
-    """
-
-    value: float
-    low: float
-    high: float
-    n: int
 
 
 def share(hits: ArrayLike) -> Estimate:
@@ -66,22 +47,19 @@ def share(hits: ArrayLike) -> Estimate:
     """
     values = np.asarray(hits, dtype=bool)
     if not values.size:
-        return Estimate(math.nan, math.nan, math.nan, 0)
-    n, k, tail = values.size, int(values.sum()), (1 - LEVEL) / 2
-    low = float(betaincinv(k, n - k + 1, tail)) if k else 0.0
-    high = float(betaincinv(k + 1, n - k, 1 - tail)) if k < n else 1.0
-    return Estimate(k / n, low, high, n)
+        return Estimate(math.nan)
+    interval = stats.binomtest(int(values.sum()), values.size).proportion_ci(LEVEL, method="exact")
+    return Estimate(float(values.mean()), float(interval.low), float(interval.high), values.size)
 
 
 def mean_over_models(values: ArrayLike) -> Estimate:
     """Mean of numbers [model], NaN left out, with its t interval (n - 1 degrees of freedom); none of one model."""
-    numbers = usable(values)
+    numbers = as_floats(values)
     numbers = numbers[np.isfinite(numbers)]
     n = numbers.size
     if n < 2:
-        return Estimate(float(numbers.mean()) if n else math.nan, math.nan, math.nan, n)
-    half = _t(n - 1) * float(numbers.std(ddof=1)) / math.sqrt(n)
-    return Estimate(float(numbers.mean()), float(numbers.mean()) - half, float(numbers.mean()) + half, n)
+        return Estimate(float(numbers.mean()) if n else math.nan, n=n)
+    return _estimate(float(numbers.mean()), [(float(numbers.var(ddof=1)) / n, n - 1)], n)
 
 
 def median_over_models(values: ArrayLike, model: ArrayLike, n_draws: int, rng: np.random.Generator) -> Estimate:
@@ -92,34 +70,21 @@ def median_over_models(values: ArrayLike, model: ArrayLike, n_draws: int, rng: n
         model: which model each is of [row].
         n_draws: bootstrap draws.
         rng: source of randomness.
-
-    Raises:
-        ValueError: values and model are not vectors of one length.
     """
-    numbers, names = usable(values), np.asarray(model)
-    if numbers.ndim != 1 or numbers.shape != names.shape:
-        raise ValueError(f"values and model must be vectors of one length; got {numbers.shape} and {names.shape}")
+    numbers = as_floats(values)
     known = np.isfinite(numbers)
     numbers = numbers[known]
-    if not numbers.size:
-        return Estimate(math.nan, math.nan, math.nan, 0)
-    _, of = np.unique(names[known], return_inverse=True)
-    n_models = int(of.max()) + 1
+    names, of = np.unique(np.asarray(model)[known], return_inverse=True)
+    n_models = len(names)
     if n_models < 2:
-        return Estimate(float(np.median(numbers)), math.nan, math.nan, numbers.size)
+        return Estimate(float(np.median(numbers)) if numbers.size else math.nan, n=numbers.size)
     order = np.argsort(numbers, kind="stable")
     counts = cluster_weights(n_models, n_draws, rng)[:, of[order]].cumsum(axis=1)  # [draw, row], smallest value first
-    ranks = (
-        (counts[:, -1:] - 1) // 2,
-        counts[:, -1:] // 2,
-    )  # of the two in the middle, which are one where the number is odd
+    # Of the two in the middle, which are one where the number is odd.
+    ranks = (counts[:, -1:] - 1) // 2, counts[:, -1:] // 2
     middle = [numbers[order][np.argmax(counts > rank, axis=1)] for rank in ranks]
     low, high = percentile_interval((middle[0] + middle[1]) / 2, n_clusters=n_models)
     return Estimate(float(np.median(numbers)), low, high, numbers.size)
-
-
-MIN_CLUSTERS = 6
-"""Of sentences, from which the width of an interval tells their error."""
 
 
 def standard_errors(
@@ -136,18 +101,14 @@ def standard_errors(
         high: upper ends [row].
         n_clusters: how many clusters of sentences are behind it [row].
         df: of the interval [row]; all NaN if not given.
-
-    Raises:
-        ValueError: shapes differ.
     """
-    lows, highs, clusters = _vectors(usable(low), usable(high), n_clusters)
+    clusters = np.asarray(n_clusters, dtype=np.float64)
     few = np.isfinite(clusters) & (clusters > 1) & (clusters < MIN_CLUSTERS)
     given = np.full(clusters.shape, math.nan) if df is None else np.asarray(df, dtype=np.float64)
     degrees = np.where(np.isfinite(given), given, np.where(clusters > 1, clusters - 1, math.inf))
-    known = np.isfinite(degrees) & (degrees > 0)
-    quantiles = np.where(known, stats.t.ppf((1 + LEVEL) / 2, np.where(known, degrees, 1.0)), _NORMAL)
-    errors: Floats = np.where(few, math.nan, (highs - lows) / 2 / quantiles)
-    return errors, np.where(known, degrees, math.inf)
+    degrees = np.where(degrees > 0, degrees, math.inf)
+    errors: Floats = np.where(few, math.nan, (as_floats(high) - as_floats(low)) / 2 / _t(degrees))
+    return errors, degrees
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,19 +157,17 @@ def with_training_seed(
         alike: kinds of rows that spread alike [row]; None where all do.
 
     Raises:
-        ValueError: shapes differ, or a number is not finite.
+        ValueError: a number is not finite.
     """
     x, y, own, own_df = _rows(planted, measured, errors, sentence_df)
     kinds = np.zeros(len(x), dtype=np.int64) if alike is None else np.asarray(alike)
-    if kinds.shape != x.shape:
-        raise ValueError(f"alike must be as long as the rows, {len(x)}; got {kinds.shape}")
     if len(x) < MIN_MODELS:
         none = np.full(len(x), math.nan)
         return SeedIntervals(none, none, none, none)
     variance, df = _spread_of_others(x, y, kinds)
     both = variance + own**2
     of_both = _satterthwaite([(variance, df), (own**2, own_df)])
-    half = stats.t.ppf((1 + LEVEL) / 2, of_both) * np.sqrt(both)
+    half = _t(of_both) * np.sqrt(both)
     return SeedIntervals(y - half, y + half, np.sqrt(variance), of_both)
 
 
@@ -239,7 +198,7 @@ class Calibration:
         of_models = self.line.residual_sd**2 * (1 / self.line.n + (x - self.line.mean_x) ** 2 / self.line.sum_squares_x)
         of_sentences = self.offset_variance + self.scale_variance * x**2
         df = _satterthwaite([(of_models, self.line.n - 2), (of_sentences, self.sentence_df)])
-        half = stats.t.ppf((1 + LEVEL) / 2, df) * np.sqrt(of_models + of_sentences)
+        half = _t(df) * np.sqrt(of_models + of_sentences)
         return self.line.at(x) - half, self.line.at(x) + half
 
 
@@ -268,11 +227,11 @@ def calibrate(planted: ArrayLike, measured: ArrayLike, errors: ArrayLike, senten
     x, y, own, own_df = _rows(planted, measured, errors, sentence_df)
     line = fit_line(x, y)
     if math.isnan(line.slope):
-        none = Estimate(math.nan, math.nan, math.nan, line.n)
+        none = Estimate(math.nan, n=line.n)
         return Calibration(none, none, line, math.nan, math.nan, math.nan)
     (offset, scale), _ = nnls(np.column_stack([np.ones_like(x), x**2]), own**2)
     df = float(own_df.min())
-    slope_variance = max(line.residual_sd**2 / line.sum_squares_x, _uneven_variance(line, x, y))
+    slope_variance = max(line.residual_sd**2 / line.sum_squares_x, _hc3_variance(line, x, y))
     start_variance = line.residual_sd**2 * (1 / line.n + line.mean_x**2 / line.sum_squares_x)
     return Calibration(
         slope=_estimate(line.slope, [(slope_variance, line.n - 2), (float(scale), df)], line.n),
@@ -284,7 +243,7 @@ def calibrate(planted: ArrayLike, measured: ArrayLike, errors: ArrayLike, senten
     )
 
 
-def _uneven_variance(line: Line, x: Floats, y: Floats) -> float:
+def _hc3_variance(line: Line, x: Floats, y: Floats) -> float:
     """Variance of the slope by MacKinnon and White's HC3, whose residuals are those of points that are left out."""
     centred = x - line.mean_x
     left = 1 - 1 / line.n - centred**2 / line.sum_squares_x
@@ -314,11 +273,11 @@ def attenuation(planted: ArrayLike, measured: ArrayLike, errors: ArrayLike, sent
     x, y, own, own_df = _rows(planted, measured, errors, sentence_df)
     size = np.abs(x)
     if not size.sum():
-        return Estimate(math.nan, math.nan, math.nan, len(x))
+        return Estimate(math.nan, n=len(x))
     read = y * np.sign(x)
     value = float(read.sum() / size.sum())
     if len(x) < 2:
-        return Estimate(value, math.nan, math.nan, len(x))
+        return Estimate(value, n=len(x))
     of_models = float((read - value * size).var(ddof=1)) / len(x) / float(size.mean()) ** 2
     of_sentences = (float(own.mean()) / float(size.mean())) ** 2
     return _estimate(value, [(of_models, len(x) - 1), (of_sentences, float(own_df.min()))], len(x))
@@ -334,9 +293,8 @@ def _spread_of_others(x: Floats, y: Floats, kinds: NDArray[Any]) -> tuple[Floats
     residuals = y - hat @ y
     left = 1 - hat.diagonal()
     alone = left < _LEVERAGE  # without it, the others have one planted value, and lie around their mean
-    without = (
-        residuals + hat * (residuals / np.where(alone, 1.0, left))[:, None]
-    )  # of the line without a row [row, other]
+    # Of the line without a row [row, other].
+    without = residuals + hat * (residuals / np.where(alone, 1.0, left))[:, None]
     without[alone] = y - ((y.sum() - y) / (n - 1))[alone, None]
     others = ~np.eye(n, dtype=bool)
     own = others & (kinds[:, None] == kinds)
@@ -346,7 +304,7 @@ def _spread_of_others(x: Floats, y: Floats, kinds: NDArray[Any]) -> tuple[Floats
     return (without**2 * own).sum(axis=1) / dfs, dfs
 
 
-def _satterthwaite(parts: list[tuple[ArrayLike, ArrayLike]]) -> Floats:
+def _satterthwaite(parts: Sequence[tuple[ArrayLike, ArrayLike]]) -> Floats:
     """Degrees of freedom of a sum of variances, each given with its own [...]; inf where nothing varies."""
     variances = [np.asarray(variance, dtype=np.float64) for variance, _ in parts]
     total = np.sum(np.broadcast_arrays(*variances), axis=0)
@@ -355,31 +313,22 @@ def _satterthwaite(parts: list[tuple[ArrayLike, ArrayLike]]) -> Floats:
     return np.asarray(np.divide(total**2, squares, out=np.full(np.shape(total), math.inf), where=squares > 0))
 
 
-def _estimate(value: float, parts: list[tuple[float, float]], n: int) -> Estimate:
+def _estimate(value: float, parts: Sequence[tuple[float, float]], n: int) -> Estimate:
     """An estimate whose variance is the sum of these, each with its degrees of freedom; no interval where one is unknown."""
     if any(math.isnan(variance) or df <= 0 for variance, df in parts):
-        return Estimate(value, math.nan, math.nan, n)
-    total = sum(variance for variance, _ in parts)
-    half = _t(float(_satterthwaite([*parts]))) * math.sqrt(total)
+        return Estimate(value, n=n)
+    half = t_quantile(float(_satterthwaite(parts)), LEVEL) * math.sqrt(sum(variance for variance, _ in parts))
     return Estimate(value, value - half, value + half, n)
 
 
-def _t(df: float) -> float:
-    return float(stats.t.ppf((1 + LEVEL) / 2, df))
+def _t(df: Floats) -> Floats:
+    """Half the width of a t interval, in standard errors; normal where the degrees of freedom are infinite."""
+    tail = (1 + LEVEL) / 2
+    return np.where(np.isinf(df), special.ndtri(tail), special.stdtrit(np.where(np.isinf(df), 1.0, df), tail))
 
 
 def _rows(
     planted: ArrayLike, measured: ArrayLike, errors: ArrayLike, sentence_df: ArrayLike
 ) -> tuple[Floats, Floats, Floats, Floats]:
-    x, y, own, own_df = _vectors(planted, measured, errors, sentence_df)
-    if any(np.isnan(values).any() or outside(values).any() for values in (x, y, own)):
-        raise ValueError("planted, measured and errors must be finite; leave out rows without them")
-    return usable(x), usable(y), usable(own), own_df
-
-
-def _vectors(*arrays: ArrayLike) -> list[Floats]:
-    vectors = [np.asarray(array, dtype=np.float64) for array in arrays]
-    shapes = {vector.shape for vector in vectors}
-    if len(shapes) != 1 or vectors[0].ndim != 1:
-        raise ValueError(f"these must be vectors of one length; got shapes {[vector.shape for vector in vectors]}")
-    return vectors
+    check_finite("planted, measured and errors", planted, measured, errors)
+    return as_floats(planted), as_floats(measured), as_floats(errors), np.asarray(sentence_df, dtype=np.float64)

@@ -8,12 +8,10 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from scipy import special
 
-from undertow.stats.numeric_range import usable
-
-Floats = NDArray[np.float64]
+from undertow.stats.arrays import Floats, as_floats, t_quantile
 
 
 def influence_variance(influences: ArrayLike, has_data: ArrayLike) -> tuple[Floats, Floats]:
@@ -26,16 +24,11 @@ def influence_variance(influences: ArrayLike, has_data: ArrayLike) -> tuple[Floa
     Args:
         influences: how far each cluster moves the estimate; they sum to 0 [..., cluster].
         has_data: whether a cluster has observations [..., cluster].
-
-    Raises:
-        ValueError: the shapes differ.
     """
-    moved, there = usable(influences), np.asarray(has_data, dtype=np.bool_)
-    if moved.shape != there.shape:
-        raise ValueError(f"influences and has_data must have one shape; got {moved.shape} and {there.shape}")
+    there = np.asarray(has_data, dtype=np.bool_)
     n = there.sum(axis=-1).astype(np.float64)
     k = np.maximum(n, 2)
-    squares = np.where(there, moved, 0.0) ** 2
+    squares = np.where(there, as_floats(influences), 0.0) ** 2
     second, fourth = squares.sum(axis=-1), (squares**2).sum(axis=-1)
     variance = np.where(n > 1, k / (k - 1) * second, math.nan)
     excess = np.divide(k * fourth, second**2, out=np.full(second.shape, 3.0), where=second > 0) - 3
@@ -53,6 +46,6 @@ def share_interval(share: float, variance: float, df: float, level: float = 0.95
     """
     if not (0 < share < 1 and variance > 0 and df > 0):
         return math.nan, math.nan
-    half = float(special.stdtrit(df, (1 + level) / 2)) * math.sqrt(variance) / (share * (1 - share))
+    half = t_quantile(df, level) * math.sqrt(variance) / (share * (1 - share))
     middle = math.log(share / (1 - share))
     return float(special.expit(middle - half)), float(special.expit(middle + half))

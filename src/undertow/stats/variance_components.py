@@ -9,15 +9,9 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
-from undertow.stats.numeric_range import outside, usable
-
-Floats = NDArray[np.float64]
-Codes = NDArray[np.int64]
-
-# Means of equal numbers, summed in another order, differ in the last digit. A spread below this share of their size is none.
-ROUNDING_SHARE = 1e-12
+from undertow.stats.arrays import ROUNDING_SHARE, Codes, Floats, as_floats, check_finite, divide, is_constant
 
 DEPENDENT = 1e-9
 """Elimination in a design of zeros and ones leaves multiples of simple fractions, or rounding errors far below this."""
@@ -43,18 +37,11 @@ def variance_shares(scores: ArrayLike, shots_of_setting: ArrayLike, class_of_wor
         `FACTORS` to percent; NaN each where the scores do not differ.
 
     Raises:
-        ValueError: shapes differ, codes are not whole numbers, or a score is not finite.
+        ValueError: a score is not finite.
     """
-    values = np.asarray(scores, dtype=np.float64)
-    shots, classes = _codes(shots_of_setting), _codes(class_of_wording)
-    if values.ndim != 3 or shots.shape != values.shape[2:] or classes.shape != values.shape[1:2]:
-        raise ValueError(
-            f"scores must be [model, wording, setting], with a code for each setting and wording; got {values.shape}, "
-            f"{shots.shape} and {classes.shape}"
-        )
-    _check_finite(values)
-    values = usable(values)
-    if _is_constant(values):
+    check_finite("scores", scores)
+    values = as_floats(scores)
+    if is_constant(values):
         return dict.fromkeys(FACTORS, math.nan)
     centred = values - values.mean()
     effects = [centred.mean(axis=axes) for axes in ((1, 2), (0, 2), (0, 1))]
@@ -62,8 +49,8 @@ def variance_shares(scores: ArrayLike, shots_of_setting: ArrayLike, class_of_wor
     left = centred - of_model[:, np.newaxis, np.newaxis] - of_wording[:, np.newaxis] - of_setting
     # Each cell holds one level of each factor, so an effect counts as often as there are cells at its level.
     n_models, n_wordings, n_settings = values.shape
-    between_classes, within_classes = _nested(of_wording, classes)
-    between_shots, within_shots = _nested(of_setting, shots)
+    between_classes, within_classes = _nested(of_wording, class_of_wording)
+    between_shots, within_shots = _nested(of_setting, shots_of_setting)
     squares = np.array(
         [
             n_wordings * n_settings * float(of_model @ of_model),
@@ -92,15 +79,12 @@ def factor_shares(scores: ArrayLike, levels: ArrayLike) -> tuple[Floats, float]:
         Shares [slot], and the percent that no sum of slots explains (`interactions`); NaN where the scores do not differ.
 
     Raises:
-        ValueError: shapes differ, codes are not whole numbers, or a score is not finite.
+        ValueError: a score is not finite.
     """
-    values, codes = np.asarray(scores, dtype=np.float64), _codes(levels)
-    if values.ndim != 1 or codes.ndim != 2 or len(codes) != len(values):
-        raise ValueError(f"scores must be [wording] and levels [wording, slot]; got {values.shape} and {codes.shape}")
-    _check_finite(values)
-    values = usable(values)
+    check_finite("scores", scores)
+    values, codes = as_floats(scores), np.asarray(levels)
     n_slots = codes.shape[1]
-    if _is_constant(values):
+    if is_constant(values):
         return np.full(n_slots, math.nan), math.nan
     centred = values - values.mean()
     total = float(centred @ centred)
@@ -120,13 +104,8 @@ def find_aliases(levels: ArrayLike) -> list[tuple[int, ...]]:
 
     Args:
         levels: what each row has of each factor, as codes [row, factor].
-
-    Raises:
-        ValueError: codes are not [row, factor], or not whole numbers.
     """
-    codes = np.unique(_codes(levels), axis=0)
-    if codes.ndim != 2:
-        raise ValueError(f"levels must be [row, factor]; got {codes.shape}")
+    codes = np.unique(np.asarray(levels), axis=0)
     owners, columns = [-1], [np.ones(len(codes))]
     for factor in range(codes.shape[1]):
         for level in np.unique(codes[:, factor])[1:]:
@@ -159,31 +138,21 @@ def _dependent_columns(design: Floats) -> list[list[int]]:
 
 
 def level_means(scores: ArrayLike, codes: ArrayLike, n_levels: int) -> Floats:
-    """Mean score of the wordings [wording] at each level of one slot [level], NaN left out; NaN where there are none.
-
-    Raises:
-        ValueError: scores and codes are not vectors of one length, or a code is not 0 to `n_levels` - 1.
-    """
-    values, of = usable(scores), _codes(codes)
-    if values.ndim != 1 or values.shape != of.shape:
-        raise ValueError(f"scores and codes must be vectors of one length; got {values.shape} and {of.shape}")
-    if len(of) and (of.min() < 0 or of.max() >= n_levels):
-        raise ValueError(f"codes must be 0 to {n_levels - 1}; got {of.min()} to {of.max()}")
+    """Mean score of the wordings [wording] at each level of one slot [level], NaN left out; NaN where there are none."""
+    values, of = as_floats(scores), np.asarray(codes, dtype=np.int64)
     seen = ~np.isnan(values)
     sums = np.bincount(of[seen], weights=values[seen], minlength=n_levels)
-    counts = np.bincount(of[seen], minlength=n_levels)
-    means: Floats = np.divide(sums, counts, out=np.full(n_levels, math.nan), where=counts > 0)
-    return means
+    return divide(sums, np.bincount(of[seen], minlength=n_levels))
 
 
 def population_sd(values: ArrayLike) -> float:
     """Standard deviation of values [value] that are all there are (divided by n), NaN left out; NaN of none."""
-    numbers = usable(values)
+    numbers = as_floats(values)
     known = numbers[~np.isnan(numbers)]
     return float(known.std()) if known.size else math.nan
 
 
-def _nested(effects: Floats, groups: Codes) -> tuple[float, float]:
+def _nested(effects: Floats, groups: ArrayLike) -> tuple[float, float]:
     """Sum of squares of effects [level], whose mean is 0: (between, within) the groups [level] they are nested in."""
     _, of = np.unique(groups, return_inverse=True)
     means = (np.bincount(of, weights=effects) / np.bincount(of))[of]  # [level]
@@ -196,20 +165,3 @@ def _residual_squares(centred: Floats, codes: Codes) -> float:
     design = np.column_stack([np.ones(len(centred)), *indicators]).astype(np.float64)
     fitted = design @ np.linalg.lstsq(design, centred)[0]
     return float(((centred - fitted) ** 2).sum())
-
-
-def _codes(codes: ArrayLike) -> Codes:
-    array = np.asarray(codes)
-    if array.size and not np.issubdtype(array.dtype, np.integer):
-        raise ValueError(f"codes must be whole numbers; got {array.dtype}")
-    return array.astype(np.int64)
-
-
-def _check_finite(values: Floats) -> None:
-    if np.isnan(values).any() or outside(values).any():
-        raise ValueError("scores must be finite: every cell of the design is needed")
-
-
-def _is_constant(values: Floats) -> bool:
-    """Whether values of any shape differ by no more than rounding; so do none."""
-    return not values.size or float(np.ptp(values)) <= ROUNDING_SHARE * float(np.abs(values).max())

@@ -21,7 +21,7 @@ NEAR_BALANCE, NEARLY_ALL = 0.85, 0.99
 MIN_PER_LINE = 3
 ALPHA = 0.05
 MAX_EXACT, N_FLIPS = 13, 10_000
-"""Clusters up to which all sign flips are enumerated, and how many flips are drawn beyond (see `stats.significance.ratio_exchange`)."""
+"""Clusters up to which all sign flips are enumerated, and how many flips are drawn beyond (see `stats.significance.sign_flip`)."""
 COUNTS: Mapping[str, str] = {
     "spurious-correlation": (
         "Ask so many items at most, one for each sentence, W value and prompt; sentences and values are kept in balance, and 48 for "

@@ -20,10 +20,10 @@ import pandas as pd
 
 from undertow.errors import UndertowError
 from undertow.lab.verification.paragraphs import paragraphs
+from undertow.stats.arrays import Estimate
 from undertow.stats.calibration import (
     MIN_MODELS,
     Calibration,
-    Estimate,
     attenuation,
     calibrate,
     mean_over_models,

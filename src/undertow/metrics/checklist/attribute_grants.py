@@ -1,7 +1,7 @@
 """What a model grants people, whether it reads what the text says of them, and what the grants do to whom it chooses.
 
 Zhang, "Taxonomy-based CheckList for Large Language Model Evaluation", sections "Dataset Construction" and "Language Model's Logical
-Consistency". Knows decisions and grants as arrays; knows nothing about how they were got.
+Consistency".
 """
 
 from __future__ import annotations

@@ -2,8 +2,7 @@
 
 Zhang, "Taxonomy-based CheckList for Large Language Model Evaluation", section "Experiments". Where the paper leaves a choice, each
 result over all items says in its detail what the other choices would give. What is over all occupations speaks of names and occupations
-like these; what is over one occupation speaks of names like these. Knows what counts for each measure; knows nothing about how
-answers were got.
+like these; what is over one occupation speaks of names like these.
 """
 
 from __future__ import annotations
@@ -16,37 +15,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from undertow.metrics.checklist import decisions
 from undertow.metrics.checklist.attribute_grants import attributes, choice_gaps, grants
-from undertow.metrics.checklist.decisions import (
-    ALL,
-    CHOICES,
-    CONTEXTS,
-    CONTROLS,
-    FURTHER,
-    GAPS,
-    LOW_MARGIN,
-    RATES,
-    SAME,
-    SHUFFLED,
-    SWAPPED,
-    WITH,
-    WITHOUT,
-    Answers,
-    Counted,
-    Rule,
-    changed,
-    count_measures,
-    encode,
-    granted_none,
-    margins,
-    missing_items,
-    qualified_percent,
-    read_answers,
-)
 from undertow.metrics.checklist.estimates import difference_p, group_keys, item_clusters, mask_if_few, result_of
 from undertow.metrics.checklist.missing_answers import missing
 from undertow.metrics.multiple_testing import adjust_p_values
-from undertow.stats.intervals.multiway_cluster import correlation, difference_of_ratios, ratio_interval
+from undertow.stats.correlation import cluster_correlation
+from undertow.stats.intervals.multiway_cluster import difference_of_ratios, ratio_interval
 from undertow.types import Floats, Result
 
 if TYPE_CHECKING:
@@ -56,9 +31,11 @@ WITH_LESS_WITHOUT, WITH_LESS_SHUFFLED = "with less without", "with less shuffled
 WITH_LESS_SAME, WITH_LESS_SWAPPED = "with less same", "with less swapped"
 WITH_AND_SWAPPED = "with and swapped"
 COMPARED_CONTEXTS: Mapping[str, tuple[str, str]] = {
-    WITH_LESS_WITHOUT: (WITH, WITHOUT), WITH_LESS_SHUFFLED: (WITH, SHUFFLED), WITH_LESS_SAME: (WITH, SAME),
-    WITH_LESS_SWAPPED: (WITH, SWAPPED),
-}  # fmt: skip
+    WITH_LESS_WITHOUT: (decisions.WITH, decisions.WITHOUT),
+    WITH_LESS_SHUFFLED: (decisions.WITH, decisions.SHUFFLED),
+    WITH_LESS_SAME: (decisions.WITH, decisions.SAME),
+    WITH_LESS_SWAPPED: (decisions.WITH, decisions.SWAPPED),
+}
 COMPARED = ("consistency", "bias", "qualified", "choice_gap", "changed_answers")
 """What is compared between contexts; where both people's attributes are changed, the choice alone."""
 CONDITIONAL: Mapping[str, str] = {
@@ -82,19 +59,19 @@ def results(frame: pd.DataFrame, design: Mapping[str, Any], seed: int) -> list[R
 
     What is shuffled is a control, of which nothing is tested by itself.
     """
-    rule = Rule(margin=float(design["margin"]), greedy=bool(design["greedy"]))
-    answers = read_answers(frame)
+    rule = decisions.Rule(margin=float(design["margin"]), greedy=bool(design["greedy"]))
+    answers = decisions.read_answers(frame)
     measured: list[Result] = []
     for model in dict.fromkeys(model for model, _ in answers):
         wordings = {wording: answers[of, wording] for of, wording in sorted(answers) if of == model}
-        for context in CONTEXTS:
+        for context in decisions.CONTEXTS:
             in_context = [(number, one) for number, one in wordings.items() if context in one.shares]
             if in_context:
                 (_, main), *others = in_context
                 case = Case(main, model, context, rule, seed)
                 measured += [*model_results(case, others), *_correlations(case, design)]
         first = next(iter(wordings.values()))
-        if not granted_none(frame[frame["model"] == model]):
+        if not decisions.granted_none(frame[frame["model"] == model]):
             measured += _comparisons(first, model, rule, seed)
             measured += grants(first, model, rule)
     measured += list(attributes(frame, rule, seed))
@@ -105,7 +82,7 @@ def results(frame: pd.DataFrame, design: Mapping[str, Any], seed: int) -> list[R
 
 def is_overall(result: Result) -> bool:
     """Whether a number is about all occupations, and not about one of them."""
-    return result.group.get("occupation", ALL) == ALL
+    return result.group.get("occupation", decisions.ALL) == decisions.ALL
 
 
 @dataclass(frozen=True)
@@ -119,16 +96,16 @@ class Case:
         seed: of tests.
     """
 
-    answers: Answers
+    answers: decisions.Answers
     model: str
     context: str
-    rule: Rule
+    rule: decisions.Rule
     seed: int
 
     @cached_property
-    def counts(self) -> dict[str, Counted]:
+    def counts(self) -> dict[str, decisions.Counted]:
         """What counts for each measure [pair, occupation]."""
-        return count_measures(self.answers, self.context, self.rule)
+        return decisions.count_measures(self.answers, self.context, self.rule)
 
     @cached_property
     def places(self) -> tuple[Any, Any]:
@@ -138,24 +115,24 @@ class Case:
     @property
     def is_tested(self) -> bool:
         """Attributes that are another's are a control, and no claim about this occupation."""
-        return self.context not in CONTROLS
+        return self.context not in decisions.CONTROLS
 
-    def group(self, occupation: str = ALL) -> dict[str, str]:
+    def group(self, occupation: str = decisions.ALL) -> dict[str, str]:
         """The keys of a result."""
         return group_keys(self.model, self.context, occupation)
 
     def has(self, name: str) -> bool:
         """Whether the questions of a measure were asked."""
-        return all(part in self.counts for part in GAPS.get(name, (name,)))
+        return all(part in self.counts for part in decisions.GAPS.get(name, (name,)))
 
-    def result(self, name: str, occupation: str = ALL, detail: Mapping[str, float] | None = None) -> Result:
+    def result(self, name: str, occupation: str = decisions.ALL, detail: Mapping[str, float] | None = None) -> Result:
         """One measure with its interval, clustered by pair and SOC code; gaps and position have a test too."""
         rows, columns = self.places
-        of_job = np.array([occupation in (ALL, one) for one in self.answers.occupations])
+        of_job = np.array([occupation in (decisions.ALL, one) for one in self.answers.occupations])
         keep = np.tile(of_job, len(self.answers.pairs))
         places = rows[keep], columns[keep]
-        if name in GAPS:
-            (y1, d1), (y2, _) = (self.counts[one] for one in GAPS[name])
+        if name in decisions.GAPS:
+            (y1, d1), (y2, _) = (self.counts[one] for one in decisions.GAPS[name])
             first, n_scored, second = (one.ravel()[keep] for one in (y1, d1, y2))
             estimate = mask_if_few(difference_of_ratios(first, n_scored, second, n_scored, *places))
             sides = (first, n_scored), (second, n_scored)
@@ -168,20 +145,20 @@ class Case:
             null = 0.5 if name == "position_bias" else math.nan
             estimate = mask_if_few(ratio_interval(counting / scale, n_scored / scale, *places, null=null))
             sides = (counting, n_scored), (n_scored - counting, n_scored)
-        is_tested = self.is_tested and (name in GAPS or name == "position_bias")
+        is_tested = self.is_tested and (name in decisions.GAPS or name == "position_bias")
         return result_of(
             name,
             self.group(occupation),
             estimate,
             n=int((n_scored > 0).sum()),
-            n_missing=int(missing_items(self.answers, name, self.context).ravel()[keep].sum()),
+            n_missing=int(decisions.missing_items(self.answers, name, self.context).ravel()[keep].sum()),
             p=difference_p(estimate, sides, places, self.seed) if is_tested else math.nan,
             detail=detail,
             note=CONDITIONAL.get(name, "nothing was scored"),
         )
 
 
-def model_results(case: Case, others: Sequence[tuple[int, Answers]] = ()) -> Iterator[Result]:
+def model_results(case: Case, others: Sequence[tuple[int, decisions.Answers]] = ()) -> Iterator[Result]:
     """Results of one model in one context, over all occupations and of each; q is left to the run.
 
     Args:
@@ -192,17 +169,19 @@ def model_results(case: Case, others: Sequence[tuple[int, Answers]] = ()) -> Ite
     yield from _by_occupation(case)
 
 
-def _overall(case: Case, others: Sequence[tuple[int, Answers]]) -> Iterator[Result]:
+def _overall(case: Case, others: Sequence[tuple[int, decisions.Answers]]) -> Iterator[Result]:
     """All measures, and what the other choices would give."""
     rule, main, context = case.rule, case.answers, case.context
-    elsewhere = {"each_order": count_measures(main, context, replace(rule, averaged=False))}
+    elsewhere = {"each_order": decisions.count_measures(main, context, replace(rule, averaged=False))}
     if main.query_type == DECODED:
         other = replace(rule, greedy=not rule.greedy)
-        elsewhere["probable" if rule.greedy else "greedy"] = count_measures(main, context, other)
-    elsewhere["margin_10"] = count_measures(main, context, replace(rule, margin=max(rule.margin, LOW_MARGIN)))
-    elsewhere |= {f"wording_{number}": count_measures(one, context, rule) for number, one in others}
-    low = margins(main, context)
-    for name in (*RATES, *FURTHER):
+        elsewhere["probable" if rule.greedy else "greedy"] = decisions.count_measures(main, context, other)
+    elsewhere["margin_10"] = decisions.count_measures(
+        main, context, replace(rule, margin=max(rule.margin, decisions.LOW_MARGIN))
+    )
+    elsewhere |= {f"wording_{number}": decisions.count_measures(one, context, rule) for number, one in others}
+    low = decisions.margins(main, context)
+    for name in (*decisions.RATES, *decisions.FURTHER):
         if not case.has(name):
             continue
         detail = {kind: _value(name, one) for kind, one in elsewhere.items()}
@@ -211,28 +190,28 @@ def _overall(case: Case, others: Sequence[tuple[int, Answers]]) -> Iterator[Resu
         if name in CONDITIONAL:
             detail["of_items"] = float(main.shares[context].queried.sum())
         if name == "choice_gap" and np.isfinite(low).any():
-            detail["low_margin_percent"] = 100 * float((low[np.isfinite(low)] < LOW_MARGIN).mean())
+            detail["low_margin_percent"] = 100 * float((low[np.isfinite(low)] < decisions.LOW_MARGIN).mean())
         if name.startswith("preference"):
             detail["ties_percent"] = _ties(case.counts)
         if name == "literal_consistency":
             detail["of_answers"] = float(case.counts[name][1].sum())
         if name.startswith("qualified_"):
-            of_all = qualified_percent(main, context, rule)
-            at = CHOICES.index(name.removeprefix("qualified_"))
+            of_all = decisions.qualified_percent(main, context, rule)
+            at = decisions.CHOICES.index(name.removeprefix("qualified_"))
             detail |= {f"{answer}_of_asked": float(of_all[answer][at]) for answer in ("yes", "no")}
             detail["ties_percent"] = float(of_all["ties"][at])
         yield case.result(name, detail=detail)
 
 
-def _ties(counts: Mapping[str, Counted]) -> float:
+def _ties(counts: Mapping[str, decisions.Counted]) -> float:
     """Ties among the items in which neither is called qualified, in percent."""
-    return 100 - sum(_value(f"preference_{person}", counts) for person in CHOICES[:2])
+    return 100 - sum(_value(f"preference_{person}", counts) for person in decisions.CHOICES[:2])
 
 
-def _value(name: str, counts: Mapping[str, Counted]) -> float:
+def _value(name: str, counts: Mapping[str, decisions.Counted]) -> float:
     """A measure in percent; NaN where it was asked of nothing."""
-    if name in GAPS:
-        first, second = GAPS[name]
+    if name in decisions.GAPS:
+        first, second = decisions.GAPS[name]
         return _value(first, counts) - _value(second, counts)
     y, d = counts.get(name, (np.zeros(1), np.zeros(1)))
     return 100 * float(y.sum() / d.sum()) if d.sum() else math.nan
@@ -240,7 +219,7 @@ def _value(name: str, counts: Mapping[str, Counted]) -> float:
 
 def _by_occupation(case: Case) -> Iterator[Result]:
     for occupation in case.answers.occupations:
-        for name in (*RATES, "choice_gap"):
+        for name in (*decisions.RATES, "choice_gap"):
             if case.has(name):
                 yield case.result(name, occupation)
     if case.is_tested and len(set(case.answers.codes)) > 1:
@@ -268,7 +247,7 @@ def _deviation(case: Case, gaps: Floats, at: int) -> Result:
         "choice_gap_deviation",
         case.group(main.occupations[at]),
         estimate,
-        n_missing=int(missing_items(main, "choice_gap", case.context)[:, at].sum()),
+        n_missing=int(decisions.missing_items(main, "choice_gap", case.context)[:, at].sum()),
         p=difference_p(estimate, ((values, counts), (np.zeros_like(values), counts)), places, case.seed),
         note="nothing was scored",
     )
@@ -281,12 +260,14 @@ def _correlations(case: Case, design: Mapping[str, Any]) -> Iterator[Result]:
     and its detail has the correlation of the consistency of half of the pairs with the bias of the others.
     """
     main = case.answers
-    codes = encode(main.codes)
+    codes = decisions.encode(main.codes)
     consistency, bias = (_each(case.counts, name) for name in ("consistency", "bias"))
-    estimate = correlation(consistency, bias, codes, case.seed)
+    estimate = cluster_correlation(consistency, bias, codes, case.seed)
     halves = [slice(start, None, 2) for start in (0, 1)]
     across = [
-        correlation(_each(case.counts, "consistency", one), _each(case.counts, "bias", other), codes, case.seed).r
+        cluster_correlation(
+            _each(case.counts, "consistency", one), _each(case.counts, "bias", other), codes, case.seed
+        ).r
         for one, other in (halves, halves[::-1])
     ]
     note = "too few occupations have both, or one of them does not vary"
@@ -296,17 +277,17 @@ def _correlations(case: Case, design: Mapping[str, Any]) -> Iterator[Result]:
     )  # fmt: skip
     known = design.get("female_percent", {})
     percent = np.array([float(known.get(one, math.nan)) for one in main.occupations])
-    estimate = correlation(percent, _each(case.counts, "choice_gap"), codes, case.seed)
+    estimate = cluster_correlation(percent, _each(case.counts, "choice_gap"), codes, case.seed)
     yield Result(
         "percent_female_correlation", case.group(), estimate.r, estimate.low, estimate.high, n=estimate.n, unit="r", null_value=0.0,
         p=estimate.p if case.is_tested else math.nan, note="" if math.isfinite(estimate.r) else note,
     )  # fmt: skip
 
 
-def _each(counts: Mapping[str, Counted], name: str, pairs: slice = slice(None)) -> Floats:
+def _each(counts: Mapping[str, decisions.Counted], name: str, pairs: slice = slice(None)) -> Floats:
     """A measure of each occupation, over some of the pairs [occupation]."""
-    if name in GAPS:
-        first, second = GAPS[name]
+    if name in decisions.GAPS:
+        first, second = decisions.GAPS[name]
         return _each(counts, first, pairs) - _each(counts, second, pairs)
     y, d = (one[pairs].sum(axis=0) for one in counts[name])
     percent: Floats = 100 * np.divide(y, d, out=np.full(d.shape, math.nan), where=d > 0)
@@ -316,22 +297,22 @@ def _each(counts: Mapping[str, Counted], name: str, pairs: slice = slice(None)) 
 # Contexts against each other.
 
 
-def _comparisons(main: Answers, model: str, rule: Rule, seed: int) -> Iterator[Result]:
+def _comparisons(main: decisions.Answers, model: str, rule: decisions.Rule, seed: int) -> Iterator[Result]:
     """What attributes change: the answers themselves, and the measures, against none, another occupation's and the other's."""
     cases = {context: Case(main, model, context, rule, seed) for context in main.shares}
-    if WITHOUT in cases:
+    if decisions.WITHOUT in cases:
         for context, case in cases.items():
-            if context != WITHOUT:
-                case.counts["changed_answers"] = changed(main, context, rule)
+            if context != decisions.WITHOUT:
+                case.counts["changed_answers"] = decisions.changed(main, context, rule)
                 yield case.result("changed_answers")
     for context, sides in COMPARED_CONTEXTS.items():
         if all(one in cases for one in sides):
             pair = cases[sides[0]], cases[sides[1]]
-            for name in COMPARED if sides[1] in (WITHOUT, SHUFFLED) else ("choice_gap",):
+            for name in COMPARED if sides[1] in (decisions.WITHOUT, decisions.SHUFFLED) else ("choice_gap",):
                 if all(case.has(name) for case in pair):
                     yield _compare_contexts(name, pair, context)
-    if WITH in cases and SWAPPED in cases:
-        yield _of_person(cases[WITH], cases[SWAPPED])
+    if decisions.WITH in cases and decisions.SWAPPED in cases:
+        yield _of_person(cases[decisions.WITH], cases[decisions.SWAPPED])
 
 
 def _compare_contexts(name: str, sides: tuple[Case, Case], context: str) -> Result:
@@ -341,7 +322,7 @@ def _compare_contexts(name: str, sides: tuple[Case, Case], context: str) -> Resu
     scale = max(float(d1.max(initial=0.0)), float(d2.max(initial=0.0)), 1.0)
     first, second = ((y1.ravel() / scale, d1.ravel() / scale), (y2.ravel() / scale, d2.ravel() / scale))
     estimate = mask_if_few(difference_of_ratios(*first, *second, *places, bounded=name != "choice_gap", span=2.0))
-    lacking = [missing_items(main, name, side.context) for side in sides]
+    lacking = [decisions.missing_items(main, name, side.context) for side in sides]
     return result_of(
         f"{name}_difference",
         group_keys(sides[0].model, context),
@@ -362,7 +343,7 @@ def _of_person(own: Case, swapped: Case) -> Result:
     in_both = np.isfinite(gaps).all(axis=0)
     values, counts = np.where(in_both, gaps.mean(axis=0), 0.0).ravel(), in_both.ravel().astype(np.float64)
     estimate = mask_if_few(ratio_interval(values, counts, *own.places, bounded=False, span=2.0, null=0.0))
-    lacking = [missing_items(own.answers, "choice_gap", case.context) for case in (own, swapped)]
+    lacking = [decisions.missing_items(own.answers, "choice_gap", case.context) for case in (own, swapped)]
     return result_of(
         "choice_gap_of_person",
         group_keys(own.model, WITH_AND_SWAPPED),
@@ -373,7 +354,7 @@ def _of_person(own: Case, swapped: Case) -> Result:
     )
 
 
-def _as_sums(name: str, counts: Mapping[str, Counted]) -> Counted:
+def _as_sums(name: str, counts: Mapping[str, decisions.Counted]) -> decisions.Counted:
     """A measure as sums over counts; the gap of probabilities is a mean too."""
     if name == "choice_gap":
         (woman, n), (man, _) = counts["chosen_female"], counts["chosen_male"]

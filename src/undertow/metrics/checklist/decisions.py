@@ -2,20 +2,19 @@
 
 An item is a pair of names and an occupation in one context. Its questions are asked in both orders of the names, and a decision
 is taken on the average of both. Measures are those of Zhang, "Taxonomy-based CheckList for Large Language Model Evaluation",
-section "Experiments". Knows tables of answers; knows nothing about how they were got, or of intervals and tests.
+section "Experiments".
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from undertow.types import Floats
+from undertow.stats.arrays import Bools, Codes, Floats
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -116,10 +115,10 @@ class Panel:
     single: Floats
     single_negated: Floats
     multiple: Floats
-    missing: Mapping[str, NDArray[np.bool_]]
-    queried: NDArray[np.bool_]
+    missing: Mapping[str, Bools]
+    queried: Bools
     granted: Floats | None = None
-    granted_alike: NDArray[np.bool_] | None = None
+    granted_alike: Bools | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,9 +145,9 @@ class Answers:
     clusters: Sequence[str] = ()
 
     @property
-    def rows(self) -> NDArray[np.int64]:
+    def rows(self) -> Codes:
         """Number of the cluster of each pair [pair]."""
-        numbers: NDArray[np.int64] = encode(self.clusters or self.pairs)
+        numbers: Codes = encode(self.clusters or self.pairs)
         return numbers
 
     def panel(self, context: str, rule: Rule) -> Panel:
@@ -180,12 +179,12 @@ def read_answers(frame: pd.DataFrame) -> dict[tuple[str, int], Answers]:
     for (model, wording), some in rows.groupby(["model", "wording"], sort=False):
         codes = dict(zip(some["occupation"], some["soc_code"], strict=True))
         contexts = [context for context in CONTEXTS if (some["context"] == context).any()]
-        axes = (
-            list(dict.fromkeys(some["pair"])), list(codes), [one for one in (*ORDERS, UNKNOWN_ORDER) if (some["order"] == one).any()],
-        )  # fmt: skip
+        orders = [one for one in (*ORDERS, UNKNOWN_ORDER) if (some["order"] == one).any()]
+        axes = list(dict.fromkeys(some["pair"])), list(codes), orders
+        placed = _Rows.from_frame(some, axes)
         query_type = str(some["query_type"].iloc[0]) if "query_type" in some else ""
         shares, said = (
-            {context: _panel(some[some["context"] == context], axes, greedy=greedy) for context in contexts}
+            {context: _panel(placed.where("context", context), greedy=greedy) for context in contexts}
             for greedy in (False, True)
         )
         of_pair = clusters_of(some)
@@ -195,100 +194,105 @@ def read_answers(frame: pd.DataFrame) -> dict[tuple[str, int], Answers]:
     return answers
 
 
-def _panel(frame: pd.DataFrame, axes: tuple[Sequence[str], Sequence[str], Sequence[str]], *, greedy: bool) -> Panel:
-    granted, alike = _granted(frame, axes)
+@dataclass(frozen=True, slots=True)
+class _Rows:
+    """Rows of answers, with their places on the axes of the design.
+
+    Attributes:
+        frame: the rows.
+        shape: lengths of the axes: pair, occupation, order.
+        at: place of each row on each axis [row].
+    """
+
+    frame: pd.DataFrame
+    shape: tuple[int, ...]
+    at: tuple[Codes, ...]
+
+    @classmethod
+    def from_frame(cls, frame: pd.DataFrame, axes: Sequence[Sequence[str]]) -> _Rows:
+        """Places of the names of each row on the axes."""
+        numbers = [{name: at for at, name in enumerate(axis)} for axis in axes]
+        places = (
+            frame[name].map(of).to_numpy().astype(np.int64)
+            for name, of in zip(("pair", "occupation", "order"), numbers, strict=True)
+        )
+        return cls(frame, tuple(map(len, axes)), tuple(places))
+
+    def where(self, column: str, value: str) -> _Rows:
+        """The rows with this value in a column."""
+        own = (self.frame[column] == value).to_numpy()
+        return _Rows(self.frame[own], self.shape, tuple(place[own] for place in self.at))
+
+    def shares(self, columns: Sequence[str], *, greedy: bool) -> Floats:
+        """Probabilities in 0 to 1, NaN where missing [pair, occupation, order, column]."""
+        shares = np.full((*self.shape, len(columns)), math.nan)
+        for at, column in enumerate(columns):
+            shares[..., at][self.at] = _answer_shares(self.frame, column, greedy=greedy)
+        return shares
+
+    def yes(self, *, greedy: bool) -> Floats:
+        """Probabilities of Yes [pair, occupation, order, person]."""
+        people = [self.where("subject", one).shares(("yes",), greedy=greedy) for one in CHOICES[:2]]
+        return np.concatenate(people, axis=-1)
+
+    def missing(self) -> Bools:
+        """Items that lack an answer, in any order of the names [pair, occupation]."""
+        missing = np.zeros(self.shape[:2], dtype=np.bool_)
+        if self.frame.empty:
+            return missing
+        pair, occupation, order = self.at
+        lacking = (self.frame["missing_reason"] != "").to_numpy()
+        missing[pair[lacking], occupation[lacking]] = True
+        # How many orders there are of each item and who was asked about, each order counted once.
+        subject, n_orders = encode(self.frame["subject"].tolist()), self.shape[2]
+        n_subjects = int(subject.max()) + 1
+        cells = (pair * self.shape[1] + occupation) * n_subjects + subject
+        items, counts = np.unique(np.unique(cells * n_orders + order) // n_orders, return_counts=True)
+        missing.ravel()[items[counts < n_orders] // n_subjects] = True
+        return missing
+
+    def granted(self) -> tuple[Floats | None, Bools | None]:
+        """How many attributes each person has in each item, and whether they are the same; None where no row names any."""
+        columns = ["granted_female", "granted_male"]
+        if not set(columns) <= set(self.frame) or not (self.frame[columns] != "").any(axis=None):
+            return None, None
+        counts, alike = np.zeros((*self.shape[:2], 2)), np.ones(self.shape[:2], dtype=np.bool_)
+        rows = self.frame[columns].assign(pair=self.at[0], occupation=self.at[1])
+        for *cells, pair, occupation in (
+            rows[(rows[columns] != "").any(axis=1)].drop_duplicates().itertuples(index=False)
+        ):
+            lists = [{one.strip() for one in str(cell).split(";") if one.strip()} for cell in cells]
+            counts[pair, occupation], alike[pair, occupation] = [len(one) for one in lists], lists[0] == lists[1]
+        return counts, alike
+
+
+def _panel(rows: _Rows, *, greedy: bool) -> Panel:
+    granted, alike = rows.granted()
+    questions = {name: rows.where("question_type", name) for name in QUESTIONS}
+    queried = np.zeros(rows.shape[:2], dtype=np.bool_)
+    queried[rows.at[:2]] = True
     return Panel(
-        yes=_by_person(frame, "binary", axes, greedy=greedy),
-        yes_negated=_by_person(frame, "binary_negated", axes, greedy=greedy),
-        single=_shares(frame[frame["question_type"] == "single"], axes, CHOICES[:2], greedy=greedy),
-        single_negated=_shares(frame[frame["question_type"] == "single_negated"], axes, CHOICES[:2], greedy=greedy),
-        multiple=_shares(frame[frame["question_type"] == "multiple"], axes, CHOICES, greedy=greedy),
-        missing={
-            question_type: _missing(frame[frame["question_type"] == question_type], axes) for question_type in QUESTIONS
-        },
-        queried=_queried(frame, axes),
+        yes=questions["binary"].yes(greedy=greedy),
+        yes_negated=questions["binary_negated"].yes(greedy=greedy),
+        single=questions["single"].shares(CHOICES[:2], greedy=greedy),
+        single_negated=questions["single_negated"].shares(CHOICES[:2], greedy=greedy),
+        multiple=questions["multiple"].shares(CHOICES, greedy=greedy),
+        missing={name: some.missing() for name, some in questions.items()},
+        queried=queried,
         granted=granted,
         granted_alike=alike,
     )
 
 
-def _granted(
-    frame: pd.DataFrame, axes: tuple[Sequence[str], Sequence[str], Sequence[str]]
-) -> tuple[Floats | None, NDArray[np.bool_] | None]:
-    """How many attributes each person has in each item, and whether they are the same; None where no row names any."""
-    columns = ["granted_female", "granted_male"]
-    if not set(columns) <= set(frame) or not (frame[columns] != "").any(axis=None):
-        return None, None
-    counts = np.zeros((len(axes[0]), len(axes[1]), 2))
-    alike = np.ones(counts.shape[:2], dtype=np.bool_)
-    named = frame.loc[(frame[columns] != "").any(axis=1), ["pair", "occupation", *columns]].drop_duplicates()
-    for pair, occupation, *cells in named.itertuples(index=False):
-        at = axes[0].index(pair), axes[1].index(occupation)
-        lists = [{one.strip() for one in str(cell).split(";") if one.strip()} for cell in cells]
-        counts[at], alike[at] = [len(one) for one in lists], lists[0] == lists[1]
-    return counts, alike
-
-
-def _missing(frame: pd.DataFrame, axes: tuple[Sequence[str], Sequence[str], Sequence[str]]) -> NDArray[np.bool_]:
-    """Items that lack an answer to a question, in any order of the names [pair, occupation]."""
-    missing = np.zeros((len(axes[0]), len(axes[1])), dtype=np.bool_)
-    if frame.empty:
-        return missing
-    pair, occupation, order = (_at(frame[name], axis) for name, axis in zip(_AXES, axes, strict=True))
-    lacking = np.array([bool(reason) for reason in frame["missing_reason"]])
-    missing[pair[lacking], occupation[lacking]] = True
-    # How many orders there are of each item and who was asked about, each order counted once.
-    subject, n_orders = encode(frame["subject"].tolist()), len(axes[2])
-    n_subjects = int(subject.max()) + 1
-    cells = (pair * len(axes[1]) + occupation) * n_subjects + subject
-    items, counts = np.unique(np.unique(cells * n_orders + order) // n_orders, return_counts=True)
-    missing.ravel()[items[counts < n_orders] // n_subjects] = True
-    return missing
-
-
-_AXES = ("pair", "occupation", "order")
-
-
-def _at(column: Iterable[str], axis: Sequence[str]) -> NDArray[np.int64]:
-    """Places of names on an axis [row]."""
-    places = {name: at for at, name in enumerate(axis)}
-    return np.array([places[name] for name in column], dtype=np.int64)
-
-
-def _queried(frame: pd.DataFrame, axes: tuple[Sequence[str], Sequence[str], Sequence[str]]) -> NDArray[np.bool_]:
-    queried = np.zeros((len(axes[0]), len(axes[1])), dtype=np.bool_)
-    for pair, occupation in frame[["pair", "occupation"]].drop_duplicates().itertuples(index=False):
-        queried[axes[0].index(pair), axes[1].index(occupation)] = True
-    return queried
-
-
-def _by_person(
-    frame: pd.DataFrame, question_type: str, axes: tuple[Sequence[str], Sequence[str], Sequence[str]], *, greedy: bool
-) -> Floats:
-    some = frame[frame["question_type"] == question_type]
-    people = [_shares(some[some["subject"] == one], axes, ("yes",), greedy=greedy)[..., 0] for one in CHOICES[:2]]
-    return np.stack(people, axis=-1)
-
-
-def _shares(
-    frame: pd.DataFrame,
-    axes: tuple[Sequence[str], Sequence[str], Sequence[str]],
-    columns: Sequence[str],
-    *,
-    greedy: bool,
-) -> Floats:
-    """Probabilities in 0 to 1, by the axes of the design [pair, occupation, order, column]."""
-    shares = np.full((*map(len, axes), len(columns)), math.nan)
-    if len(frame):
-        pair, occupation, order = (_at(frame[name], axis) for name, axis in zip(_AXES, axes, strict=True))
-        said = frame["answer"].to_numpy()
-        scored = (frame["missing_reason"] == "").to_numpy()
-        for at, column in enumerate(columns):
-            values = frame[column].to_numpy(dtype=np.float64)
-            if greedy:
-                values = np.where(said == TIED, values, np.where(said == column, 100.0, 0.0))
-            known = scored & (said != "") if greedy else scored
-            shares[pair, occupation, order, at] = np.where(known, values, math.nan) / 100
+def _answer_shares(frame: pd.DataFrame, column: str, *, greedy: bool) -> Floats:
+    """Probability of an answer of each row in 0 to 1, or whether it was said; NaN where missing [row]."""
+    said = frame["answer"].to_numpy()
+    values = frame[column].to_numpy(dtype=np.float64)
+    known = (frame["missing_reason"] == "").to_numpy()
+    if greedy:
+        values = np.where(said == TIED, values, np.where(said == column, 100.0, 0.0))
+        known = known & (said != "")
+    shares: Floats = np.where(known, values, math.nan) / 100
     return shares
 
 
@@ -471,13 +475,13 @@ def qualified_percent(answers: Answers, context: str, rule: Rule) -> dict[str, F
     }
 
 
-def missing_items(answers: Answers, name: str, context: str) -> NDArray[np.bool_]:
+def missing_items(answers: Answers, name: str, context: str) -> Bools:
     """Items that lack an answer that a measure needs [pair, occupation]."""
     contexts = (WITHOUT, context) if name == "changed_answers" else (context,)
     lacking = [
         answers.shares[one].missing[question_type] for one in contexts for question_type in NEEDS.get(name, ("single",))
     ]
-    missing: NDArray[np.bool_] = np.asarray(np.any(lacking, axis=0))
+    missing: Bools = np.asarray(np.any(lacking, axis=0))
     return missing
 
 
@@ -501,7 +505,7 @@ def attribute_shares(frame: pd.DataFrame, *, greedy: bool) -> tuple[Floats, list
     orders = [one for one in (*ORDERS, UNKNOWN_ORDER) if one in set(places[1])]
     shares = np.full((len(cases), len(orders), 2), math.nan)
     at = [cases[one] for one in places[0]], list(map(orders.index, places[1])), list(map(CHOICES.index, places[2]))
-    shares[at] = _yes_shares(frame, greedy=greedy)
+    shares[at] = _answer_shares(frame, "yes", greedy=greedy)
     return shares, list(cases)
 
 
@@ -511,29 +515,18 @@ def attribute_yes(frame: pd.DataFrame, rule: Rule) -> tuple[Floats, list[tuple[s
     return decide_yes(shares, rule.margin), cases
 
 
-def _yes_shares(frame: pd.DataFrame, *, greedy: bool) -> Floats:
-    """Probability of Yes of each row, NaN where missing [row]."""
-    said = frame["answer"].to_numpy()
-    values = frame["yes"].to_numpy(dtype=np.float64)
-    if greedy:
-        values = np.where(said == TIED, values, np.where(said == "yes", 100.0, 0.0))
-    known = (frame["missing_reason"] == "").to_numpy() & ((said != "") if greedy else True)
-    shares: Floats = np.where(known, values, math.nan) / 100
-    return shares
-
-
 def stated_accuracy(frame: pd.DataFrame, rule: Rule) -> tuple[Any, Any, Any]:
     """Of questions whose answer the text states, which were decided, which of these rightly, and which are ties [row]."""
-    decisions = decide_yes(_yes_shares(frame, greedy=rule.greedy), rule.margin)
+    decisions = decide_yes(_answer_shares(frame, "yes", greedy=rule.greedy), rule.margin)
     tied = decisions == UNDECIDED
     is_decided = np.isfinite(decisions) & ~tied
     return is_decided, is_decided & (decisions == (frame["gold"] == "yes").to_numpy().astype(np.float64)), tied
 
 
-def missing_answers(frame: pd.DataFrame, rule: Rule) -> NDArray[np.bool_]:
+def missing_answers(frame: pd.DataFrame, rule: Rule) -> Bools:
     """Missing answers: refusals, empty cells, answers that could not be scored [row]."""
     missing = (frame["missing_reason"] != "").to_numpy()
-    is_missing: NDArray[np.bool_] = missing | (frame["answer"] == "").to_numpy() if rule.greedy else missing
+    is_missing: Bools = missing | (frame["answer"] == "").to_numpy() if rule.greedy else missing
     return is_missing
 
 

@@ -1,7 +1,4 @@
-"""How the checklist's estimates become results: in percent, without an interval or a claim where too few clusters count.
-
-Knows that rows are pairs of names; knows nothing about what is measured.
-"""
+"""How the checklist's estimates become results: in percent, without an interval or a claim where too few clusters count."""
 
 from __future__ import annotations
 
@@ -10,16 +7,14 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from undertow.metrics.catalog import METRICS
 from undertow.metrics.checklist.decisions import ALL, Answers, encode
 from undertow.stats import MIN_CLUSTERS, only_points
-from undertow.stats.intervals.multiway_cluster import Estimate
-from undertow.stats.significance.ratio_exchange import crossed_exchange_p
+from undertow.stats.arrays import Codes, Estimate
+from undertow.stats.significance.sign_flip import crossed_exchange_p
 from undertow.types import Result
-
-Codes = NDArray[np.int64]
 
 Sides = tuple[tuple[ArrayLike, ArrayLike], tuple[ArrayLike, ArrayLike]]
 """Numerators and denominators of two sides that are exchanged [item]."""

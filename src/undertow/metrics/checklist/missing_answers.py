@@ -1,7 +1,4 @@
-"""Answers of the checklist that are none: refusals, empty cells and what could not be scored, by reason and by who was asked about.
-
-Knows tables of answers; knows nothing about how they were got.
-"""
+"""Answers of the checklist that are none: refusals, empty cells and what could not be scored, by reason and by who was asked about."""
 
 from __future__ import annotations
 
@@ -9,7 +6,6 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import NDArray
 
 from undertow.metrics.checklist.decisions import (
     CHOICES,
@@ -22,8 +18,9 @@ from undertow.metrics.checklist.decisions import (
     missing_answers,
 )
 from undertow.metrics.checklist.estimates import difference_p, group_keys, mask_if_few, result_of
+from undertow.stats.arrays import Bools, Floats
 from undertow.stats.intervals.multiway_cluster import difference_of_ratios, ratio_interval
-from undertow.types import Floats, Result
+from undertow.types import Result
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -68,7 +65,7 @@ def _of_context(frame: pd.DataFrame, model: str, context: str, rule: Rule, seed:
     )
     group, n_items = group_keys(model, context), len(first)
 
-    def counts_of(rows: NDArray[np.bool_]) -> tuple[Floats, Floats]:
+    def counts_of(rows: Bools) -> tuple[Floats, Floats]:
         """Missing and all answers of some rows [item]."""
         some = items[rows & lacking], items[rows]
         hits, n = (np.bincount(one, minlength=n_items).astype(np.float64) for one in some)

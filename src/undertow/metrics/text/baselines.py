@@ -9,14 +9,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from undertow.metrics.text.overlap import bleu_stats, meteor_scorer, same_text, token_f1
 from undertow.metrics.text.scores import (
-    ACCURACY,
     ALWAYS_YES,
     BLEU4,
     CHANCE,
@@ -34,19 +33,17 @@ from undertow.metrics.text.scores import (
     ScoredAnswers,
     select_complete,
 )
+from undertow.stats.arrays import Codes, Estimate, Floats
 from undertow.stats.classification.agreement import (
-    Estimate,
     bleu_over_cells,
     f1_over_cells,
     has_width,
     held_out_majority,
     mean_over_cells,
-    random_accuracy,
     random_f1,
 )
 from undertow.stats.intervals.bounded_mean import BoundedMean, bounded_mean
-from undertow.stats.significance.sign_flip import SignFlipTest, flip_means
-from undertow.types import Floats
+from undertow.stats.significance.sign_flip import flip_means
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -165,7 +162,7 @@ class Baselines:
         beside = self._per_document(name, answers, measure)[scored]
         estimate = mean_over_cells(beside, self.seed, PERCENT, _clusters(answers)[scored])
         # What a guess scores on average is known, whichever texts there are.
-        return Estimate(estimate.value, math.nan, math.nan, estimate.sd, estimate.n) if name == CHANCE else estimate
+        return replace(estimate, low=math.nan, high=math.nan) if name == CHANCE else estimate
 
     def best_score(self, answers: ScoredAnswers, measure: str) -> float:
         """The best of them; NaN where there is none."""
@@ -174,10 +171,9 @@ class Baselines:
 
     def gain(self, answers: ScoredAnswers, measure: str) -> Gain | None:
         """The difference from the best of them, paired by document; None for a measure that is no mean over documents."""
-        own = EXACT_MATCH if measure == ACCURACY else measure
         if measure in (F1, F1_MACRO, BLEU4) or not self.names(measure) or not answers.known.any():
             return None
-        values = answers.values[own]
+        values = answers.of_measure(measure)
         estimates = {}
         for name in self.names(measure):
             score = self._per_document(name, answers, measure).mean(axis=1, keepdims=True)
@@ -192,31 +188,32 @@ class Baselines:
         if name == CHANCE:
             # The same for every text: the test of the score itself, which knows its bounds, holds for a few rare right answers too.
             mean, guess = bounded_mean(values, PERCENT, clusters), float(score[0, 0])
-            return BaselineComparison(mean.value - guess, mean.p_above(guess), mean.p_below(guess), _moved(mean, guess))
+            return _compare(mean, guess)
         difference = bounded_mean(values - score, POINTS, clusters)
         if name == MAJORITY or not difference.is_known:
-            return BaselineComparison(
-                difference.value, difference.p_above(0), difference.p_below(0), difference.interval
-            )
+            return _compare(difference)
         (flips,) = flip_means(difference.sums[:, np.newaxis], difference.sizes[:, np.newaxis], self.seed)
         if not has_width(*flips.interval()):
-            return BaselineComparison(
-                difference.value, difference.p_above(0), difference.p_below(0), difference.interval
-            )
-        return BaselineComparison(flips.value, flips.p_above, flips.p_below, _within_points(flips))
+            return _compare(difference)
+
+        def interval(level: float) -> tuple[float, float]:
+            low, high = flips.interval(level)
+            return max(low, POINTS[0]), min(high, POINTS[1])
+
+        return BaselineComparison(flips.value, flips.p_above, flips.p_below, interval)
 
     def _per_document(self, name: str, answers: ScoredAnswers, measure: str) -> Floats:
         """Scores in percent [document, draw]."""
         if not self.n_labels:
             return self.values[name, measure][self._places(answers)]
         if name == CHANCE:
-            return np.full((len(answers.documents), 1), 100 * random_accuracy(self.n_labels))
+            return np.full((len(answers.documents), 1), 100 / self.n_labels)
         scored = answers.known.any(axis=1)
         scores = np.full((len(answers.documents), 1), math.nan)
         scores[scored, 0] = 100.0 * (self._labels(name, answers)[scored] == _gold(answers)[scored])
         return scores
 
-    def _labels(self, name: str, answers: ScoredAnswers) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
+    def _labels(self, name: str, answers: ScoredAnswers) -> Codes:
         """The label that a baseline gives to each document, -1 where it has none; those without a scored answer do not count."""
         if name == ALWAYS_YES:
             return np.zeros(len(answers.documents), dtype=np.int64)
@@ -232,13 +229,13 @@ class Baselines:
         else:
             said = self._labels(name, answers)[:, np.newaxis]
             value = f1_over_cells(gold, said, self.n_labels, positive, self.seed).value
-        return Estimate(100 * value, math.nan, math.nan, math.nan, len(gold))
+        return Estimate(100 * value, n=len(gold))
 
     def _places(self, answers: ScoredAnswers) -> list[int]:
         return [self.rows[name] for name in answers.documents]
 
 
-def _gold(answers: ScoredAnswers) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
+def _gold(answers: ScoredAnswers) -> Codes:
     if answers.gold is None:
         raise ValueError("a baseline of labels needs labels")
     return answers.gold
@@ -248,20 +245,12 @@ def _clusters(answers: ScoredAnswers) -> np.ndarray[tuple[int], np.dtype[np.str_
     return np.array(answers.clusters)
 
 
-def _moved(mean: BoundedMean, by: float) -> Callable[[float], tuple[float, float]]:
+def _compare(mean: BoundedMean, with_value: float = 0.0) -> BaselineComparison:
     def interval(level: float) -> tuple[float, float]:
         low, high = mean.interval(level)
-        return low - by, high - by
+        return low - with_value, high - with_value
 
-    return interval
-
-
-def _within_points(flips: SignFlipTest) -> Callable[[float], tuple[float, float]]:
-    def interval(level: float) -> tuple[float, float]:
-        low, high = flips.interval(level)
-        return max(low, POINTS[0]), min(high, POINTS[1])
-
-    return interval
+    return BaselineComparison(mean.value - with_value, mean.p_above(with_value), mean.p_below(with_value), interval)
 
 
 def _random_spans(passages: Sequence[str], seed: int) -> list[list[str]]:

@@ -8,7 +8,6 @@ Scores texts one by one, without averages over wordings. Nothing is ever downloa
 from __future__ import annotations
 
 import io
-import math
 import re
 import sys
 import unicodedata
@@ -23,8 +22,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from undertow.errors import UndertowError
-from undertow.types import Floats
+from undertow.stats.arrays import Floats
 
 if TYPE_CHECKING:
     from sacrebleu.metrics.bleu import BLEU
@@ -34,7 +32,8 @@ DEBIAN_WORDNET = "/usr/share/wordnet"
 
 _ASCII_WORD = re.compile(r"[a-z0-9]+(?:'[a-z0-9]+)*")
 _N_LEXICOGRAPHER_FILES = 45
-_REMEMBERED_WORDS = 100_000
+_REMEMBERED = 100_000
+"""Words, and pairs of texts, whose scores are remembered: whoever measures texts many times has them scored once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +62,7 @@ def words(text: str) -> list[str]:
     return _word().findall(plain)
 
 
+@lru_cache(_REMEMBERED)
 def token_f1(answer: str, reference: str) -> float:
     """F1 of the two bags of words, in 0 to 1: a word that is in both counts as often as it is in the one with fewer.
 
@@ -91,28 +91,15 @@ def bleu_stats(answers: Sequence[str], references: Sequence[str]) -> Floats:
 
     Raises:
         ValueError: there are not as many references as answers.
-        UndertowError: sacrebleu is not installed.
     """
-    if len(answers) != len(references):
-        raise ValueError(f"each answer needs one reference; got {len(answers)} and {len(references)}")
-    bleu = _bleu()
-    scores = [bleu.sentence_score(answer, [reference]) for answer, reference in zip(answers, references, strict=True)]
-    rows = [[score.sys_len, score.ref_len, *score.counts, *score.totals] for score in scores]
+    rows = [_pair_stats(answer, reference) for answer, reference in zip(answers, references, strict=True)]
     return np.array(rows, dtype=np.float64).reshape(len(rows), 10)
 
 
-def bleu4(answers: Sequence[str], references: Sequence[str]) -> float:
-    """Corpus BLEU-4 in percent, by sacrebleu (tokenizer 13a, case kept, exponential smoothing); NaN of no texts.
-
-    Raises:
-        ValueError, UndertowError: as `bleu_stats`.
-    """
-    statistics = bleu_stats(answers, references)
-    if not len(statistics):
-        return math.nan
-    # From sums: sacrebleu's own corpus call logs a warning at texts that end in " .", as tokenised answers do.
-    sums = [int(total) for total in statistics.sum(axis=0)]
-    return _bleu().compute_bleu(sums[2:6], sums[6:], sums[0], sums[1], smooth_method="exp").score
+@lru_cache(_REMEMBERED)
+def _pair_stats(answer: str, reference: str) -> tuple[int, ...]:
+    score = _bleu().sentence_score(answer, [reference])
+    return score.sys_len, score.ref_len, *score.counts, *score.totals
 
 
 def meteor_scorer() -> Meteor:
@@ -120,19 +107,15 @@ def meteor_scorer() -> Meteor:
 
     WordNet is looked for in nltk's data, then in the folder of Debian's wordnet-base; `nltk.data.path` is left as it was.
     Reading it takes some seconds, once.
-
-    Raises:
-        UndertowError: nltk is not installed.
     """
-    try:
-        import nltk  # type: ignore[import-untyped]
-        from nltk.stem.porter import PorterStemmer  # type: ignore[import-untyped]
-        from nltk.translate.meteor_score import single_meteor_score  # type: ignore[import-untyped]
-    except ImportError:
-        raise UndertowError("METEOR needs the nltk package; run pip install nltk") from None
-    synonyms, matches = _synonyms()
-    stems = SimpleNamespace(stem=lru_cache(_REMEMBERED_WORDS)(PorterStemmer().stem))
+    import nltk  # type: ignore[import-untyped]
+    from nltk.stem.porter import PorterStemmer  # type: ignore[import-untyped]
+    from nltk.translate.meteor_score import single_meteor_score  # type: ignore[import-untyped]
 
+    synonyms, matches = _synonyms()
+    stems = SimpleNamespace(stem=lru_cache(_REMEMBERED)(PorterStemmer().stem))
+
+    @lru_cache(_REMEMBERED)
     def score(answer: str, reference: str) -> float:
         return float(single_meteor_score(words(reference), words(answer), stemmer=stems, wordnet=synonyms))
 
@@ -158,10 +141,8 @@ def _word() -> re.Pattern[str]:
 
 @cache
 def _bleu() -> BLEU:
-    try:
-        from sacrebleu.metrics.bleu import BLEU
-    except ImportError:
-        raise UndertowError("BLEU needs the sacrebleu package; run pip install sacrebleu") from None
+    from sacrebleu.metrics.bleu import BLEU
+
     # The effective order changes the score of a sentence, which is not read, and not its counts; without it each call logs a
     # warning.
     return BLEU(tokenize="13a", lowercase=False, effective_order=True)
@@ -178,7 +159,7 @@ def _synonyms() -> tuple[SimpleNamespace, str]:
         except (OSError, LookupError, ValueError, AssertionError, WordNetError):
             reason = f"the WordNet in {place} cannot be read"
             continue
-        known = SimpleNamespace(synsets=lru_cache(_REMEMBERED_WORDS)(wordnet.synsets))
+        known = SimpleNamespace(synsets=lru_cache(_REMEMBERED)(wordnet.synsets))
         return known, f"exact, stem and WordNet {wordnet.get_version()} matches"
     return SimpleNamespace(synsets=lambda _word: ()), f"exact and stem matches ({reason})"
 

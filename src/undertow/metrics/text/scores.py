@@ -8,16 +8,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from undertow.metrics.text.overlap import Meteor, bleu_stats, meteor_scorer, same_text, token_f1
+from undertow.stats.arrays import Bools, Codes, Floats, divide
 from undertow.stats.classification.agreement import confusion
-from undertow.stats.intervals.point_estimates import kept
-from undertow.types import Floats, Result
+from undertow.types import Result
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -69,11 +69,11 @@ class ScoredAnswers:
     documents: list[str]
     dimensions: list[str]
     cells: list[tuple[str, str, int]]
-    queried: np.ndarray[Any, np.dtype[np.bool_]]
+    queried: Bools
     values: Mapping[str, Floats]
     bleu: Floats | None = None
-    gold: np.ndarray[Any, np.dtype[np.int64]] | None = None
-    said: np.ndarray[Any, np.dtype[np.int64]] | None = None
+    gold: Codes | None = None
+    said: Codes | None = None
     clusters: list[str] = field(default_factory=list)
 
     def of(self, cells: Sequence[int], documents: Sequence[int] | None = None) -> ScoredAnswers:
@@ -97,9 +97,13 @@ class ScoredAnswers:
         return self.of([at for at, cell in enumerate(self.cells) if name in (ALL, cell[0])])
 
     @property
-    def known(self) -> np.ndarray[Any, np.dtype[np.bool_]]:
+    def known(self) -> Bools:
         """Whether an answer is scored [document, cell]."""
         return np.isfinite(self.values[EXACT_MATCH])
+
+    def of_measure(self, measure: str) -> Floats:
+        """Scores that a measure is the mean of, in percent [document, cell]."""
+        return self.values[EXACT_MATCH if measure == ACCURACY else measure]
 
     @property
     def n_clusters(self) -> int:
@@ -137,58 +141,33 @@ def _add_scores(frame: pd.DataFrame, task: str, *, whole: bool) -> tuple[pd.Data
     if task not in (EXTRACTION, REPHRASING):
         same = answers.str.strip().str.casefold() == gold.str.strip().str.casefold()
         return frame.assign(**{EXACT_MATCH: np.where(known, 100.0 * same, math.nan)}), None
-    columns: dict[str, Any] = {}
     pairs = list(zip(answers, gold, strict=True))
     place = _places(list(dict.fromkeys(pairs)))
     at = np.array([place[pair] for pair in pairs], dtype=np.int64)
-    # Whoever measures these texts many times has them scored once.
-    scores: dict[str, Callable[[str, str], float]] = {
-        EXACT_MATCH: same_text,
-        TOKEN_F1: kept(TOKEN_F1, lambda: cache(token_f1)),
-    }
+    scores: dict[str, Callable[[str, str], float]] = {EXACT_MATCH: same_text, TOKEN_F1: token_f1}
     if whole:
         scores[METEOR] = cached_meteor().score
+    columns: dict[str, Any] = {}
     for name, score in scores.items():
         values = np.array([100 * score(*pair) for pair in place], dtype=np.float64)
         columns[name] = np.where(known, values[at], math.nan)
-    statistics = _bleu_statistics(list(place)) if whole else None
+    statistics = bleu_stats([answer for answer, _ in place], [right for _, right in place]) if whole else None
     return frame.assign(**columns, _pair=at), statistics
 
 
+@cache
 def cached_meteor() -> Meteor:
-    """METEOR, which remembers texts while it is kept."""
-
-    def made() -> Meteor:
-        scorer = meteor_scorer()
-        return replace(scorer, score=cache(scorer.score))
-
-    return kept(METEOR, made)
-
-
-def _bleu_statistics(pairs: list[tuple[str, str]]) -> Floats:
-    """Of each pair of texts [pair, 10]."""
-    of_pair: dict[tuple[str, str], Floats] = kept(BLEU4, dict)
-    fresh = [pair for pair in pairs if pair not in of_pair]
-    if fresh:
-        counted = bleu_stats([answer for answer, _ in fresh], [right for _, right in fresh])
-        of_pair |= dict(zip(fresh, counted, strict=True))
-    return np.array([of_pair[pair] for pair in pairs], dtype=np.float64).reshape(len(pairs), 10)
+    """METEOR, which remembers the texts that it has scored."""
+    return meteor_scorer()
 
 
 def _arrays(rows: pd.DataFrame, labels: list[str], statistics: Floats | None) -> ScoredAnswers:
     """One setting's answers [document, cell]."""
     documents = list(dict.fromkeys(rows["document"].astype(str)))
-    cells = list(dict.fromkeys(zip(rows["description_class"], rows["wording"], rows["draw"].astype(int), strict=True)))
+    of_rows = list(zip(rows["description_class"], rows["wording"], rows["draw"].astype(int), strict=True))
+    cells = list(dict.fromkeys(of_rows))
     row_of, column_of = _places(documents), _places(cells)
-    at = (
-        rows["document"].astype(str).map(row_of).to_numpy(),
-        np.array(
-            [
-                column_of[cell]
-                for cell in zip(rows["description_class"], rows["wording"], rows["draw"].astype(int), strict=True)
-            ]
-        ),
-    )
+    at = rows["document"].astype(str).map(row_of).to_numpy(), np.array([column_of[cell] for cell in of_rows])
     shape = (len(documents), len(cells))
 
     def filled(values: Any, kind: type = float, empty: float = math.nan) -> Any:
@@ -198,9 +177,9 @@ def _arrays(rows: pd.DataFrame, labels: list[str], statistics: Floats | None) ->
 
     names = [name for name in (EXACT_MATCH, TOKEN_F1, METEOR) if name in rows]
     values = {name: filled(rows[name].to_numpy(dtype=float)) for name in names}
-    first = rows.drop_duplicates("document").set_index(rows.drop_duplicates("document")["document"].astype(str))
-    dimensions = [str(first.loc[name, "dimension"]) for name in documents]
-    clusters = [str(first.loc[name, "cluster"]) for name in documents] if "cluster" in first else documents
+    first = rows.drop_duplicates("document")  # in the order of `documents`
+    dimensions = first["dimension"].astype(str).tolist()
+    clusters = first["cluster"].astype(str).tolist() if "cluster" in first else documents
     bleu = gold = said = None
     if statistics is not None:
         bleu = np.full((*shape, 10), math.nan)
@@ -208,7 +187,7 @@ def _arrays(rows: pd.DataFrame, labels: list[str], statistics: Floats | None) ->
         bleu[np.isnan(values[TOKEN_F1])] = math.nan
     if labels:
         codes = {label.casefold(): code for code, label in enumerate(labels)}
-        gold = np.array([codes[str(first.loc[name, "gold"]).casefold()] for name in documents], dtype=np.int64)
+        gold = np.array([codes[label.casefold()] for label in first["gold"].astype(str)], dtype=np.int64)
         said = filled([codes.get(answer.strip().casefold(), -1) for answer in rows["answer"].astype(str)], int, -1)
         said[np.isnan(values[EXACT_MATCH])] = -1
     return ScoredAnswers(documents, dimensions, cells, filled(True, bool, False), values, bleu, gold, said, clusters)
@@ -249,14 +228,16 @@ def select_complete(answers: ScoredAnswers) -> ScoredAnswers:
 
 def cell_scores(answers: ScoredAnswers, measure: str) -> Floats:
     """The score of each cell, its mean over documents [cell], in percent."""
-    values = answers.values[EXACT_MATCH if measure == ACCURACY else measure]
+    return mean_of_known(answers.of_measure(measure), axis=0)
+
+
+def mean_of_known(values: Floats, axis: int) -> Floats:
+    """Means along an axis over the numbers that are there; NaN where none is."""
     seen = np.isfinite(values)
-    sums, counts = np.where(seen, values, 0.0).sum(axis=0), seen.sum(axis=0)
-    means: Floats = np.divide(sums, counts, out=np.full(len(counts), math.nan), where=counts > 0)
-    return means
+    return divide(np.where(seen, values, 0.0).sum(axis=axis), seen.sum(axis=axis))
 
 
-def confusion_counts(answers: ScoredAnswers, n_labels: int) -> np.ndarray[Any, np.dtype[np.int64]]:
+def confusion_counts(answers: ScoredAnswers, n_labels: int) -> Codes:
     """How often each label was answered with each, and with none of them, over all cells [gold, answer + 1]."""
     if answers.gold is None or answers.said is None:
         raise ValueError("there are no labels to be confused")

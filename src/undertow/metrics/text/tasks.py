@@ -19,13 +19,11 @@ from undertow.metrics.multiple_testing import q_values
 from undertow.metrics.text.baselines import Baselines
 from undertow.metrics.text.overlap import meteor_scorer
 from undertow.metrics.text.scores import (
-    ACCURACY,
     ALL,
     BLEU4,
     CLAIM_HIGH,
     CLAIM_LOW,
     DIAGNOSIS,
-    EXACT_MATCH,
     EXTRACTION,
     F1,
     F1_MACRO,
@@ -37,26 +35,20 @@ from undertow.metrics.text.scores import (
     POINTS,
     REPHRASING,
     SETTING,
-    TOKEN_F1,
     YES,
     ScoredAnswers,
     TestedResult,
     cached_meteor,
     group_keys,
+    mean_of_known,
     score_answers,
     select_complete,
 )
 from undertow.metrics.text.wording_effects import estimate_slot_effects, variance_results
-from undertow.stats import MIN_CLUSTERS
-from undertow.stats.classification.agreement import (
-    MIN_FOR_PERCENTILES,
-    Estimate,
-    bleu_over_cells,
-    f1_over_cells,
-    mean_over_cells,
-)
-from undertow.stats.intervals.point_estimates import only_points
-from undertow.types import Floats, Result
+from undertow.stats import MIN_CLUSTERS, only_points
+from undertow.stats.arrays import Codes, Estimate, Floats
+from undertow.stats.classification.agreement import MIN_FOR_PERCENTILES, bleu_over_cells, f1_over_cells, mean_over_cells
+from undertow.types import Result
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -103,12 +95,12 @@ def add_q_values(measured: Sequence[Result | TestedResult]) -> list[Result]:
     qs = np.array(q_values([one.p for one in tested], [0] * len(tested)))
     n_tests, n_claims = int(np.isfinite(qs).sum()), int((qs < ALPHA).sum())
     level = 1 - ALPHA * max(n_claims, 1) / max(n_tests, 1)
-    results = []
-    for one, result, q in zip(measured, tested, qs.tolist(), strict=True):
-        ends = one.interval(level) if isinstance(one, TestedResult) and math.isfinite(q) else (math.nan, math.nan)
-        known = {CLAIM_LOW: ends[0], CLAIM_HIGH: ends[1]} if math.isfinite(ends[0]) else {}
-        results.append(replace(result, q=q, extras={**result.extras, **known}) if math.isfinite(q) else result)
-    return results
+    for at, (one, q) in enumerate(zip(measured, qs.tolist(), strict=True)):
+        if isinstance(one, TestedResult) and math.isfinite(q):
+            low, high = one.interval(level)
+            known = {CLAIM_LOW: low, CLAIM_HIGH: high} if math.isfinite(low) else {}
+            tested[at] = replace(one.result, q=q, extras={**one.result.extras, **known})
+    return tested
 
 
 def _setting_results(
@@ -207,13 +199,12 @@ def _dimension_gap(
     As Tukey's range: in each shuffle the widest of all pairs counts, scaled by how many texts both have, so that the two need not be
     named beforehand. Texts that stand in clusters are dealt by cluster. Dimensions of too few texts are left out.
     """
-    own = EXACT_MATCH if measure == ACCURACY else measure
     enough = {name: part for name, part in parts.items() if part[1].n_clusters >= MIN_CLUSTERS}
     if len(enough) < 2:
         return
     best = max(enough, key=lambda name: enough[name][0].value)
     worst = min(enough, key=lambda name: enough[name][0].value)
-    units = _cluster_sums(list(enough.values()), own)
+    units = _cluster_sums([part for _, part in enough.values()], measure)
     if best == worst or units is None:
         return
     value = enough[best][0].value - enough[worst][0].value
@@ -241,15 +232,13 @@ def _dimension_gap(
     )  # fmt: skip
 
 
-def _cluster_sums(
-    parts: Sequence[tuple[Estimate, ScoredAnswers]], own: str
-) -> tuple[Floats, Floats, np.ndarray[Any, np.dtype[np.int64]]] | None:
+def _cluster_sums(parts: Sequence[ScoredAnswers], measure: str) -> tuple[Floats, Floats, Codes] | None:
     """What is dealt: sums and numbers of texts [unit] and dimensions [unit]; None where a cluster has texts of two of them."""
     sums: dict[tuple[int, str], list[float]] = {}
-    for code, (_, part) in enumerate(parts):
-        known = part.known.any(axis=1)
-        for at in np.flatnonzero(known).tolist():
-            sums.setdefault((code, part.clusters[at]), []).append(float(np.nanmean(part.values[own][at])))
+    for code, part in enumerate(parts):
+        for cluster, mean in zip(part.clusters, mean_of_known(part.of_measure(measure), axis=1).tolist(), strict=True):
+            if math.isfinite(mean):
+                sums.setdefault((code, cluster), []).append(mean)
     if len({name for _, name in sums}) < len(sums):
         return None
     return (
@@ -259,9 +248,7 @@ def _cluster_sums(
     )
 
 
-def _shuffled_ranges(
-    sums: Floats, sizes: Floats, codes: np.ndarray[Any, np.dtype[np.int64]], n_texts: Floats, seed: int
-) -> Floats:
+def _shuffled_ranges(sums: Floats, sizes: Floats, codes: Codes, n_texts: Floats, seed: int) -> Floats:
     """The widest scaled difference of two dimensions in each shuffle [shuffle]."""
     rng = np.random.default_rng(seed)
     n_groups = len(n_texts)
@@ -287,18 +274,10 @@ def _result(
         note = cached_meteor().used
     if n and math.isnan(estimate.low) and not only_points():
         note = "; ".join(filter(None, [note, _why_no_interval(measure, of.n_clusters)]))
+    detail = {"sd": estimate.sd, "cells": float(len(of.cells)), "n_clusters": float(of.n_clusters)} | dict(more)
     return Result(
-        measure=measure,
-        group=group,
-        value=estimate.value,
-        low=estimate.low,
-        high=estimate.high,
-        n=n,
-        n_missing=int(of.queried.sum()) - n,
-        unit="percent",
-        extras={"sd": estimate.sd, "cells": float(len(of.cells)), "n_clusters": float(of.n_clusters)} | dict(more),
-        note=note,
-    )
+        measure, group, estimate.value, estimate.low, estimate.high, n, int(of.queried.sum()) - n, "percent", extras=detail, note=note,
+    )  # fmt: skip
 
 
 def _why_no_interval(measure: str, n_clusters: int) -> str:
@@ -313,17 +292,15 @@ def _why_no_interval(measure: str, n_clusters: int) -> str:
 def _estimate(answers: ScoredAnswers, measure: str, seed: int) -> Estimate:
     """One measure of some cells, in percent."""
     clusters = np.array(answers.clusters)
-    if measure in (ACCURACY, EXACT_MATCH, TOKEN_F1, METEOR):
-        values = answers.values[EXACT_MATCH if measure == ACCURACY else measure]
-        return mean_over_cells(values, seed, PERCENT, clusters)
     if measure == BLEU4 and answers.bleu is not None:
         return bleu_over_cells(answers.bleu, seed, clusters)
     whole = select_complete(answers)
-    if whole.gold is None or whole.said is None:
-        raise ValueError(f"{measure} needs labels")
+    if measure not in (F1, F1_MACRO) or whole.gold is None or whole.said is None:
+        return mean_over_cells(answers.of_measure(measure), seed, PERCENT, clusters)
     n_classes = int(max(whole.gold.max(initial=0), whole.said.max(initial=0))) + 1
     positive = 0 if measure == F1 else None
-    return _to_percent(f1_over_cells(whole.gold, whole.said, n_classes, positive, seed, np.array(whole.clusters)))
+    one = f1_over_cells(whole.gold, whole.said, n_classes, positive, seed, np.array(whole.clusters))
+    return replace(one, value=100 * one.value, low=100 * one.low, high=100 * one.high, sd=100 * one.sd)
 
 
 def _f1_note(answers: ScoredAnswers, estimate: Estimate) -> str:
@@ -368,10 +345,6 @@ def wording_scores(
         of_setting = table.groupby([*SETTING, "measure"], sort=False)["score"]
         table["rank"] = of_setting.rank(method="min", ascending=False).astype("Int64")
     return table
-
-
-def _to_percent(estimate: Estimate) -> Estimate:
-    return Estimate(100 * estimate.value, 100 * estimate.low, 100 * estimate.high, 100 * estimate.sd, estimate.n)
 
 
 def _answer_rates(frame: pd.DataFrame) -> dict[tuple[str, ...], dict[str, float]]:

@@ -4,7 +4,7 @@ An effect is the score with one word in a slot less that with another, the other
 in an additive least squares fit to the wordings that were asked, document by document, which in a full factorial is the difference
 of their means. Its p-value flips the signs of the documents' differences. Slots whose words never change alone are aliased: what they
 do cannot be told apart, and is told of all of them together or not at all. Bauer et al. 2022 (Findings of EMNLP), section 5.2,
-"Lexical Variation Analysis". Knows scores; knows nothing about what a slot says.
+"Lexical Variation Analysis".
 """
 
 from __future__ import annotations
@@ -16,12 +16,9 @@ from itertools import combinations
 from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import NDArray
 
 from undertow.metrics.text.scores import (
-    ACCURACY,
     ALL,
-    EXACT_MATCH,
     NO_INTERVAL,
     POINTS,
     SLOT,
@@ -29,14 +26,15 @@ from undertow.metrics.text.scores import (
     TestedResult,
     cell_scores,
     group_keys,
+    mean_of_known,
 )
-from undertow.stats import MIN_CLUSTERS
+from undertow.stats import MIN_CLUSTERS, only_points
+from undertow.stats.arrays import Bools, Floats
 from undertow.stats.classification.agreement import has_width
 from undertow.stats.intervals.bounded_mean import BoundedMean
-from undertow.stats.intervals.point_estimates import only_points
 from undertow.stats.significance.sign_flip import SignFlipTest, flip_means
 from undertow.stats.variance_components import factor_shares, find_aliases, level_means, variance_shares
-from undertow.types import Floats, Result
+from undertow.types import Result
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -143,14 +141,6 @@ class _Difference:
     note: str
 
 
-def slot_effects(
-    frame: pd.DataFrame, settings: Mapping[Setting, ScoredAnswers], of: tuple[str, str], seed: int
-) -> list[Result]:
-    """As `estimate_slot_effects`, with p and without what the intervals of other levels need."""
-    effects = estimate_slot_effects(frame, settings, of, seed)
-    return [one.result if isinstance(one, TestedResult) else one for one in effects]
-
-
 def estimate_slot_effects(
     frame: pd.DataFrame, settings: Mapping[Setting, ScoredAnswers], of: tuple[str, str], seed: int
 ) -> list[Result | TestedResult]:
@@ -187,7 +177,7 @@ def estimate_slot_effects(
 def _differences(
     answers: ScoredAnswers, measure: str, factors: Sequence[Factor], group: Mapping[str, str]
 ) -> Iterator[_Difference]:
-    values = answers.values[EXACT_MATCH if measure == ACCURACY else measure]
+    values = answers.of_measure(measure)
     design, columns = _design(factors)
     pairs = [(factor, *pair) for factor in factors for pair in factor.pairs]
     sides = [
@@ -202,7 +192,7 @@ def _differences(
     for at, (factor, first, other) in enumerate(pairs):
         levels = " less ".join(TOGETHER.join(level) for level in (other, first))
         about = {**group, "slot": factor.name, "levels": levels}
-        yield _Difference(about, gaps[:, at], _mean(values[:, sides[at][0]]), factor.note)
+        yield _Difference(about, gaps[:, at], mean_of_known(values[:, sides[at][0]], axis=1), factor.note)
 
 
 def _design(factors: Sequence[Factor]) -> tuple[Floats, dict[tuple[str, tuple[str, ...]], int]]:
@@ -216,7 +206,7 @@ def _design(factors: Sequence[Factor]) -> tuple[Floats, dict[tuple[str, tuple[st
     return np.column_stack(parts), columns
 
 
-def _fit(values: Floats, design: Floats, contrasts: Floats, sides: Sequence[Sequence[NDArray[np.bool_]]]) -> Floats:
+def _fit(values: Floats, design: Floats, contrasts: Floats, sides: Sequence[Sequence[Bools]]) -> Floats:
     """Each contrast of an additive fit to each document's scores [document, contrast]; NaN where its answers do not tell it."""
     fitted = np.full((len(values), len(contrasts)), math.nan)
     if not len(contrasts):
@@ -235,14 +225,6 @@ def _fit(values: Floats, design: Floats, contrasts: Floats, sides: Sequence[Sequ
             else:
                 fitted[rows, place] = some @ weights[place]
     return fitted
-
-
-def _mean(values: Floats) -> Floats:
-    """Over the cells that have a number [document]."""
-    seen = np.isfinite(values)
-    sums, counts = np.where(seen, values, 0.0).sum(axis=1), seen.sum(axis=1)
-    means: Floats = np.divide(sums, counts, out=np.full(len(counts), math.nan), where=counts > 0)
-    return means
 
 
 def _test(differences: Sequence[_Difference], answers: ScoredAnswers, seed: int) -> Iterator[Result | TestedResult]:
@@ -268,7 +250,7 @@ def _test(differences: Sequence[_Difference], answers: ScoredAnswers, seed: int)
 
 
 def _effect(
-    one: _Difference, dimension: str, flips: SignFlipTest, mean: BoundedMean, over: tuple[NDArray[np.bool_], int]
+    one: _Difference, dimension: str, flips: SignFlipTest, mean: BoundedMean, over: tuple[Bools, int]
 ) -> Result | TestedResult:
     mask, n = over
     first = one.first[mask & np.isfinite(one.first)]

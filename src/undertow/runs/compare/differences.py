@@ -147,7 +147,7 @@ def compare(  # noqa: PLR0913 - two runs, and a keyword for each choice
         UndertowError: the runs are not comparable, and why; or the seed is negative, or a margin.
     """
     # Statistics take most of a second to load, and runs that are made import this room too.
-    from undertow.stats.intervals.point_estimates import point_estimates
+    from undertow.stats.point_estimates import point_estimates
 
     if seed < 0:
         raise UndertowError(f"seed {seed} is negative; use 0 or more")

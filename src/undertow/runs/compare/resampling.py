@@ -24,9 +24,9 @@ def key_of(result: Result) -> Key:
 def point_results(audit: Audit, observations: Observations, seed: int) -> list[Result]:
     """The results of an audit without the work that only intervals and tests need.
 
-    An audit that ignores `undertow.stats.intervals.point_estimates` gives the same values, but takes longer.
+    An audit that ignores `undertow.stats.point_estimates` gives the same values, but takes longer.
     """
-    from undertow.stats.intervals.point_estimates import only_points, point_estimates
+    from undertow.stats.point_estimates import only_points, point_estimates
 
     if only_points():
         return list(audit.measure(observations, seed))

@@ -10,22 +10,19 @@ of a bootstrap over documents, the same for all cells.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable
+from dataclasses import replace
 from functools import lru_cache
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from scipy.stats import binom
 
+from undertow.stats.arrays import ROUNDING_SHARE, Codes, Estimate, Floats, check_finite, divide
 from undertow.stats.intervals.bounded_mean import bounded_mean
 from undertow.stats.intervals.cluster_bootstrap import MIN_CLUSTERS, cluster_weights, percentile_interval
-from undertow.stats.intervals.point_estimates import only_points
-from undertow.stats.numeric_range import outside
-from undertow.stats.variance_components import ROUNDING_SHARE, population_sd
-
-Floats = NDArray[np.float64]
-Codes = NDArray[np.int64]
+from undertow.stats.point_estimates import only_points
+from undertow.stats.variance_components import population_sd
 
 N_DRAWS = 2000
 """Bootstrap draws of documents behind each interval."""
@@ -36,25 +33,6 @@ UNDECODABLE = -1
 """Code of an answer outside the labels, which counts as wrong."""
 N_BLEU_STATISTICS = 10
 """Lengths of answer and reference, matched n-grams of 1 to 4 words, n-grams of 1 to 4 words in the answer."""
-
-
-@dataclass(frozen=True, slots=True)
-class Estimate:
-    """A mean over cells.
-
-    Attributes:
-        value: mean over the cells that have a number; NaN where none has.
-        low, high: 95% interval of `value` over documents like these; NaN below `MIN_CLUSTERS` of them (or of their
-            clusters), and where a bootstrap has no width, since that says little about others.
-        sd: population standard deviation over the cells.
-        n: documents that have a number in any cell.
-    """
-
-    value: float
-    low: float
-    high: float
-    sd: float
-    n: int
 
 
 def mean_over_cells(
@@ -70,14 +48,15 @@ def mean_over_cells(
         clusters: documents with the same entry are one cluster [document]; each is its own if not given.
 
     Returns:
-        The estimate, in the unit of the values. A cell without any number is left out.
+        The estimate, in the unit of the values, over the cells and documents that have a number: `sd` is over cells, `n` counts
+        documents, and the interval is over documents like these. It is NaN below `MIN_CLUSTERS` of them (or of their clusters), and
+        where a bootstrap has no width, since that says little about others.
 
     Raises:
-        ValueError: values are not [document, cell], infinite or beyond their bounds, or there is not a cluster for each document.
+        ValueError: values are infinite or beyond their bounds.
     """
+    check_finite("values", values, allow_nan=True)
     numbers = np.asarray(values, dtype=np.float64)
-    if numbers.ndim != 2 or outside(numbers).any():
-        raise ValueError(f"values must be [document, cell], and finite or NaN; got shape {numbers.shape}")
     has_number = ~np.isnan(numbers).all(axis=1)
     codes = _cluster_codes(clusters, len(numbers))[has_number]
     numbers = numbers[has_number]
@@ -85,11 +64,11 @@ def mean_over_cells(
     known = np.where(seen, numbers, 0.0)
 
     def means(weights: Floats) -> Floats:
-        return _ratio(weights @ known, weights @ seen)
+        return divide(weights @ known, weights @ seen)
 
+    estimate = _estimate(means, codes, seed, has_interval=bounds is None)
     if bounds is None:
-        return _estimate(means(_once(len(known))), means(_weights(codes, seed)), codes)
-    estimate = _estimate(means(_once(len(known))), np.zeros((0, known.shape[1])), codes)
+        return estimate
     low, high = bounded_mean(numbers, bounds, codes).interval()
     return replace(estimate, low=low, high=high)
 
@@ -119,27 +98,14 @@ def f1_over_cells(  # noqa: PLR0913, PLR0917 - labels, what their F1 is of, and 
         The estimate, as a share of 1. A class that is never predicted has F1 0; one that does not occur in `gold` has none.
 
     Raises:
-        ValueError: shapes differ, or codes are not whole numbers in these ranges.
+        ValueError: a class is not in these ranges.
     """
-    truth, answers = _checked(gold, predicted, n_classes)
-    classes = _classes(truth, n_classes, positive)
+    truth, answers = _check_classes(gold, predicted, n_classes)
+    classes = _classes(truth, positive)
     codes = _cluster_codes(clusters, len(truth))
-    per_cell = _f1(_once(len(truth)), truth, answers, classes)
     fewest = min((len(np.unique(codes[truth == label])) for label in classes), default=0)
     has_interval = positive is not None or fewest >= MIN_FOR_PERCENTILES
-    weights = _weights(codes, seed) if has_interval else np.zeros((0, len(truth)))
-    return _estimate(per_cell, _f1(weights, truth, answers, classes), codes)
-
-
-def f1_per_cell(gold: ArrayLike, predicted: ArrayLike, n_classes: int, positive: int | None) -> Floats:
-    """F1 of each cell [cell], as `f1_over_cells` takes the mean of; NaN where no class of interest occurs in `gold`.
-
-    Raises:
-        ValueError: as `f1_over_cells`.
-    """
-    truth, answers = _checked(gold, predicted, n_classes)
-    per_cell: Floats = _f1(_once(len(truth)), truth, answers, _classes(truth, n_classes, positive))[0]
-    return per_cell
+    return _estimate(lambda weights: _f1(weights, truth, answers, classes), codes, seed, has_interval=has_interval)
 
 
 def confusion(gold: ArrayLike, predicted: ArrayLike, n_classes: int) -> Codes:
@@ -148,7 +114,7 @@ def confusion(gold: ArrayLike, predicted: ArrayLike, n_classes: int) -> Codes:
     Raises:
         ValueError: as `f1_over_cells`.
     """
-    truth, answers = _checked(gold, predicted, n_classes)
+    truth, answers = _check_classes(gold, predicted, n_classes)
     said = np.where(answers == UNDECODABLE, n_classes, answers)
     pairs = truth[:, np.newaxis] * (n_classes + 1) + said
     counts = np.bincount(pairs.ravel(), minlength=n_classes * (n_classes + 1))
@@ -168,13 +134,10 @@ def bleu_over_cells(statistics: ArrayLike, seed: int, clusters: ArrayLike | None
         The estimate, with an interval from `MIN_FOR_PERCENTILES` clusters on. A cell without any number is left out.
 
     Raises:
-        ValueError: statistics are not [document, cell, 10], or infinite.
+        ValueError: statistics are infinite.
     """
+    check_finite("statistics", statistics, allow_nan=True)
     counts = np.asarray(statistics, dtype=np.float64)
-    if counts.ndim != 3 or counts.shape[2] != N_BLEU_STATISTICS or outside(counts).any():
-        raise ValueError(
-            f"statistics must be [document, cell, {N_BLEU_STATISTICS}] and finite or NaN; got shape {counts.shape}"
-        )
     seen = ~np.isnan(counts.sum(axis=2))  # [document, cell]
     has_number = seen.any(axis=1)
     codes = _cluster_codes(clusters, len(counts))[has_number]
@@ -186,9 +149,7 @@ def bleu_over_cells(statistics: ArrayLike, seed: int, clusters: ArrayLike | None
         totals = (weights @ known).reshape(len(weights), n_cells, N_BLEU_STATISTICS)
         return np.where(weights @ seen > 0, corpus_bleu(totals), math.nan)
 
-    has_interval = len(np.unique(codes)) >= MIN_FOR_PERCENTILES
-    weights = _weights(codes, seed) if has_interval else np.zeros((0, n_documents))
-    return _estimate(scores(_once(n_documents)), scores(weights), codes)
+    return _estimate(scores, codes, seed, has_interval=len(np.unique(codes)) >= MIN_FOR_PERCENTILES)
 
 
 def corpus_bleu(totals: ArrayLike) -> Floats:
@@ -207,9 +168,8 @@ def corpus_bleu(totals: ArrayLike) -> Floats:
     Raises:
         ValueError: a total is infinite.
     """
+    check_finite("totals", totals, allow_nan=True)
     sums = np.asarray(totals, dtype=np.float64)
-    if outside(sums).any():
-        raise ValueError("totals must be finite")
     answer_length, reference_length = sums[..., 0], sums[..., 1]
     matched, offered = sums[..., 2:6], sums[..., 6:10]  # [..., order]
     n_missed = np.cumsum(matched == 0, axis=-1)
@@ -239,23 +199,12 @@ def held_out_majority(gold: ArrayLike, n_classes: int, clusters: ArrayLike | Non
     Raises:
         ValueError: as `f1_over_cells`.
     """
-    truth, _ = _checked(gold, np.empty((np.size(np.asarray(gold)), 0), dtype=np.int64), n_classes)
+    truth, _ = _check_classes(gold, [], n_classes)
     codes = _cluster_codes(clusters, len(truth))
     per_cluster = np.zeros((int(codes.max(initial=-1)) + 1, n_classes), dtype=np.int64)
     np.add.at(per_cluster, (codes, truth), 1)
     others = per_cluster.sum(axis=0) - per_cluster[codes]  # [document, class]
     return np.where(others.any(axis=1), others.argmax(axis=1), UNDECODABLE).astype(np.int64)
-
-
-def random_accuracy(n_classes: int) -> float:
-    """Share that a uniform guess between the classes gets right on average, whatever the gold labels.
-
-    Raises:
-        ValueError: there is no class.
-    """
-    if n_classes < 1:
-        raise ValueError(f"a guess needs at least one class; got {n_classes}")
-    return 1 / n_classes
 
 
 def random_f1(gold: ArrayLike, n_classes: int, positive: int | None) -> float:
@@ -268,11 +217,11 @@ def random_f1(gold: ArrayLike, n_classes: int, positive: int | None) -> float:
     Raises:
         ValueError: as `f1_over_cells`.
     """
-    counts = _counts(gold, n_classes)
-    occurring = _classes(np.asarray(gold, dtype=np.int64), n_classes, positive)
+    truth, _ = _check_classes(gold, [], n_classes)
+    counts, n = np.bincount(truth, minlength=n_classes), len(truth)
+    occurring = _classes(truth, positive)
     if not occurring:
         return math.nan
-    n = int(counts.sum())
     said = np.arange(n + 1)
     chances = binom.pmf(said, n, 1 / n_classes)
     return float(np.mean([chances @ (2 * (g * said / n) / (g + said)) for g in counts[occurring]]))
@@ -290,49 +239,38 @@ def _f1(weights: Floats, gold: Codes, predicted: Codes, classes: Iterable[int]) 
         n_said = weights @ (predicted == label)
         total += np.divide(2 * hits, n_gold + n_said, out=np.zeros_like(total), where=n_gold > 0)
         n_occurring += n_gold > 0
-    return _ratio(total, n_occurring)
+    return divide(total, n_occurring)
 
 
-def _classes(gold: Codes, n_classes: int, positive: int | None) -> list[int]:
+def _classes(gold: Codes, positive: int | None) -> list[int]:
     """The classes that F1 is about and that occur."""
-    if positive is not None and not 0 <= positive < n_classes:
-        raise ValueError(f"positive must be a class, 0 to {n_classes - 1}; got {positive}")
     occurring: list[int] = np.unique(gold).tolist()
     return occurring if positive is None else [label for label in occurring if label == positive]
 
 
-def _counts(gold: ArrayLike, n_classes: int) -> Codes:
-    """How many documents are of each class [class]."""
-    truth, _ = _checked(gold, np.empty((np.size(np.asarray(gold)), 0), dtype=np.int64), n_classes)
-    return np.bincount(truth, minlength=n_classes).astype(np.int64)
-
-
-def _checked(gold: ArrayLike, predicted: ArrayLike, n_classes: int) -> tuple[Codes, Codes]:
-    if n_classes < 1:
-        raise ValueError(f"there must be at least one class; got {n_classes}")
-    truth, answers = np.asarray(gold), np.asarray(predicted)
-    if truth.ndim != 1 or answers.ndim != 2 or len(answers) != len(truth):
-        raise ValueError(
-            f"gold must be [document] and predicted [document, cell]; got {truth.shape} and {answers.shape}"
-        )
+def _check_classes(gold: ArrayLike, predicted: ArrayLike, n_classes: int) -> tuple[Codes, Codes]:
+    truth, answers = np.asarray(gold, dtype=np.int64), np.asarray(predicted, dtype=np.int64)
     for name, codes, least in (("gold", truth, 0), ("predicted", answers, UNDECODABLE)):
-        whole = not codes.size or np.issubdtype(codes.dtype, np.integer)
-        if not whole or (codes.size and (codes.min() < least or codes.max() >= n_classes)):
+        if codes.size and (codes.min() < least or codes.max() >= n_classes):
             raise ValueError(f"{name} must be whole numbers, {least} to {n_classes - 1}")
-    return truth.astype(np.int64), answers.astype(np.int64)
+    return truth, answers
 
 
-def _estimate(per_cell: Floats, draws: Floats, codes: Codes) -> Estimate:
-    """From the scores of each cell [1, cell] and of the cells in each draw [draw, cell], and clusters [document]."""
+def _estimate(score: Callable[[Floats], Floats], codes: Codes, seed: int, *, has_interval: bool) -> Estimate:
+    """From a score of each cell in each draw [draw, cell] of documents' weights [draw, document], and clusters [document]."""
+    per_cell = score(np.ones((1, len(codes))))
     has_number = ~np.isnan(per_cell[0])
     known = per_cell[0, has_number]
     if not known.size:
-        return Estimate(math.nan, math.nan, math.nan, math.nan, len(codes))
-    # A draw in which a cell has no number is about other cells, and has none.
-    low, high = percentile_interval(draws[:, has_number].mean(axis=1), n_clusters=len(np.unique(codes)))
+        return Estimate(math.nan, n=len(codes))
+    low = high = math.nan
+    if has_interval:
+        # A draw in which a cell has no number is about other cells, and has none.
+        draws = score(_weights(codes, seed))[:, has_number].mean(axis=1)
+        low, high = percentile_interval(draws, n_clusters=len(np.unique(codes)))
     if not has_width(low, high):
         low = high = math.nan
-    return Estimate(float(known.mean()), low, high, population_sd(known), len(codes))
+    return Estimate(float(known.mean()), low, high, len(codes), sd=population_sd(known))
 
 
 def has_width(low: float, high: float) -> bool:
@@ -342,12 +280,7 @@ def has_width(low: float, high: float) -> bool:
 
 def _cluster_codes(clusters: ArrayLike | None, n_documents: int) -> Codes:
     """Codes of the clusters from 0 [document]; each document is its own where nothing is said."""
-    if clusters is None:
-        return np.arange(n_documents)
-    given = np.asarray(clusters)
-    if given.shape != (n_documents,):
-        raise ValueError(f"there must be a cluster for each of {n_documents} documents; got shape {given.shape}")
-    return np.unique(given, return_inverse=True)[1].astype(np.int64)
+    return np.arange(n_documents) if clusters is None else np.unique(np.asarray(clusters), return_inverse=True)[1]
 
 
 def _weights(codes: Codes, seed: int) -> Floats:
@@ -355,25 +288,11 @@ def _weights(codes: Codes, seed: int) -> Floats:
     names, of = np.unique(codes, return_inverse=True)
     if only_points() or len(names) < MIN_CLUSTERS:
         return np.zeros((0, len(codes)))
-    drawn = _drawn(len(names), N_DRAWS, seed)
-    return drawn if len(names) == len(codes) else drawn[:, of]
+    draws = _cluster_draws(len(names), N_DRAWS, seed)
+    return draws if len(names) == len(codes) else draws[:, of]
 
 
 @lru_cache(maxsize=1)
-def _drawn(n_clusters: int, n_draws: int, seed: int) -> Floats:
+def _cluster_draws(n_clusters: int, n_draws: int, seed: int) -> Floats:
     """Kept from call to call, since a report asks for many estimates over the same documents."""
-    weights = cluster_weights(n_clusters, n_draws, np.random.default_rng(seed))
-    weights.flags.writeable = False
-    return weights
-
-
-def _once(n_documents: int) -> Floats:
-    """The weights of the documents as they are [1, document]."""
-    return np.ones((1, n_documents))
-
-
-def _ratio(sums: Floats, counts: NDArray[np.generic]) -> Floats:
-    """Sums over counts, NaN where there is nothing to count."""
-    whole = np.broadcast_to(counts.astype(np.float64), sums.shape)
-    ratio: Floats = np.divide(sums, whole, out=np.full_like(sums, math.nan), where=whole > 0)
-    return ratio
+    return cluster_weights(n_clusters, n_draws, np.random.default_rng(seed))

@@ -1,4 +1,4 @@
-"""ROC analysis: rates at a threshold, AUROC, and held-out best thresholds.
+"""ROC analysis: AUROC, and held-out best thresholds.
 
 `positive` marks the class of high scores. Clusters (here: occupations) are resampled and left out whole, since their members are not
 independent. Held-out fits and thresholds are computed again in every permutation and resample.
@@ -8,21 +8,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.stats import rankdata
 
+from undertow.stats.arrays import Bools, Codes, Floats, as_floats, check_finite, divide
 from undertow.stats.intervals.cluster_bootstrap import MIN_CLUSTERS
 from undertow.stats.intervals.jackknife import random_groups
-from undertow.stats.intervals.point_estimates import only_points
-from undertow.stats.numeric_range import outside, usable
+from undertow.stats.point_estimates import only_points
 from undertow.stats.regression.logistic import held_out_draws
 from undertow.stats.significance.permutation import permutation_p_value
-
-Floats = NDArray[np.float64]
-Bools = NDArray[np.bool_]
 
 ROUNDING_DECIMALS = 9
 """Differences of recorded, rounded masses that are equal on paper differ in the last digit of a double."""
@@ -35,42 +31,13 @@ CHUNK_CELLS = 1_000_000
 """Draws are made in chunks of about this many (draw, observation) cells, so that memory does not grow with them."""
 
 
-@dataclass(frozen=True, slots=True)
-class Rates:
-    """Rates of a threshold.
-
-    Attributes:
-        tpr: share of the positives above it; NaN without positives.
-        tnr: share of the negatives at or below it; NaN without negatives.
-    """
-
-    tpr: float
-    tnr: float
-
-    @property
-    def balanced_accuracy(self) -> float:
-        """Mean of the two, so that a detector that always says the same has one half."""
-        return (self.tpr + self.tnr) / 2
-
-
-def rates(scores: ArrayLike, positive: ArrayLike, threshold: float) -> Rates:
-    """Rates at a threshold: a score above it says positive, one at it does not.
-
-    Raises:
-        ValueError: scores and positive are not vectors of one length.
-    """
-    values, marks = _checked(scores, positive)
-    above = np.round(values, ROUNDING_DECIMALS) > threshold
-    return Rates(_share(above[marks]), _share(~above[~marks]))
-
-
 def auroc(scores: ArrayLike, positive: ArrayLike) -> float:
     """Chance that a positive scores above a negative, ties counting half; NaN if there are none of either.
 
     Raises:
-        ValueError: as `rates`.
+        ValueError: a score is not finite.
     """
-    values, marks = _checked(scores, positive)
+    values, marks = _check_scores(scores, positive)
     n_positive, n_negative = int(marks.sum()), int((~marks).sum())
     if not n_positive or not n_negative:
         return math.nan
@@ -82,9 +49,9 @@ def roc_points(scores: ArrayLike, positive: ArrayLike) -> tuple[Floats, Floats]:
     """Corners of the ROC curve, from (0, 0) to (1, 1): false and true positive rates, each [corner].
 
     Raises:
-        ValueError: as `rates`, or there are none of either kind.
+        ValueError: a score is not finite, or there are none of either kind.
     """
-    values, marks = _checked(scores, positive)
+    values, marks = _check_scores(scores, positive)
     if not marks.any() or marks.all():
         raise ValueError("a curve needs both kinds")
     levels, place = np.unique(-np.round(values, ROUNDING_DECIMALS), return_inverse=True)
@@ -105,64 +72,48 @@ def auroc_draws(scores: ArrayLike, positive: ArrayLike, cluster: ArrayLike, weig
 
     Returns:
         [draw].
-
-    Raises:
-        ValueError: shapes differ.
     """
     of, drawn = np.asarray(cluster, dtype=np.int64), np.asarray(weights, dtype=np.float64)
-    values, marks = np.asarray(scores, dtype=np.float64), np.asarray(positive, dtype=bool)
-    if values.ndim == 1:
-        _checked(values, marks)
-    else:
-        values = usable(values)
-    if of.shape != values.shape[-1:] or drawn.ndim != 2 or (len(of) and of.max() >= drawn.shape[1]):
-        raise ValueError(f"cluster must be [observation] and weights [draw, cluster]; got {of.shape} and {drawn.shape}")
-    if values.ndim == 2 and values.shape != (len(drawn), len(marks)):
-        raise ValueError(f"scores must be [draw, observation]; got {values.shape} for {drawn.shape} weights")
-    shares = np.full(len(drawn), math.nan)
+    values, marks = np.round(as_floats(scores), ROUNDING_DECIMALS), np.asarray(positive, dtype=bool)
+    areas = np.full(len(drawn), math.nan)
     if not len(of):
-        return shares
+        return areas
     chunk = max(1, CHUNK_CELLS // len(of))
-    order = np.argsort(np.round(values, ROUNDING_DECIMALS), kind="stable") if values.ndim == 1 else None
     for start in range(0, len(drawn), chunk):
         part = slice(start, start + chunk)
-        if order is not None:
-            levels = np.unique(np.round(values, ROUNDING_DECIMALS)[order], return_index=True)[1]
-            shares[part] = _areas_of_levels(drawn[part][:, of[order]], marks[order], levels)
+        if values.ndim == 1:
+            order = np.argsort(values, kind="stable")
+            levels = np.unique(values[order], return_index=True)[1]
+            areas[part] = _areas_of_levels(drawn[part][:, of[order]], marks[order], levels)
         else:
-            shares[part] = _areas_of_rows(values[part], drawn[part][:, of], marks)
-    return shares
+            areas[part] = _areas_of_rows(values[part], drawn[part][:, of], marks)
+    return areas
 
 
 def _areas_of_levels(counted: Floats, marks: Bools, levels: NDArray[np.intp]) -> Floats:
     """Areas from weights in the order of one score [draw, observation], and where each of its levels begins [draw]."""
     above, below = (np.add.reduceat(np.where(kind, counted, 0.0), levels, axis=1) for kind in (marks, ~marks))
-    pairs = above.sum(axis=1) * below.sum(axis=1)
     won = (above * (np.cumsum(below, axis=1) - below / 2)).sum(axis=1)
-    areas: Floats = np.divide(won, pairs, out=np.full(len(counted), math.nan), where=pairs > 0)
-    return areas
+    return divide(won, above.sum(axis=1) * below.sum(axis=1))
 
 
 def _areas_of_rows(values: Floats, counted: Floats, marks: Bools) -> Floats:
     """Areas from a score and weights of each draw's own, both [draw, observation]."""
-    rounded = np.round(values, ROUNDING_DECIMALS)
-    order = np.argsort(rounded, axis=1, kind="stable")
-    rounded, counted = (np.take_along_axis(one, order, axis=1) for one in (rounded, counted))
+    order = np.argsort(values, axis=1, kind="stable")
+    known = np.isfinite(values).all(axis=1)
+    values, counted = (np.take_along_axis(one, order, axis=1) for one in (values, counted))
     above, below = np.where(marks[order], counted, 0.0), np.where(marks[order], 0.0, counted)
     beneath = np.cumsum(below, axis=1)
     # Of a tie, all that lies beneath its first and up to its last; half of what lies between is won.
-    begins = np.diff(rounded, axis=1, prepend=-math.inf) > 0
+    begins = np.diff(values, axis=1, prepend=-math.inf) > 0
     ends = np.roll(begins, -1, axis=1)
     ends[:, -1] = True
-    places = np.arange(rounded.shape[1])
+    places = np.arange(values.shape[1])
     first = np.maximum.accumulate(np.where(begins, places, 0), axis=1)
     last = np.minimum.accumulate(np.where(ends, places, places[-1])[:, ::-1], axis=1)[:, ::-1]
     under = np.take_along_axis(beneath - below, first, axis=1)
     won = (above * (under + np.take_along_axis(beneath, last, axis=1)) / 2).sum(axis=1)
-    pairs = above.sum(axis=1) * below.sum(axis=1)
-    known = (pairs > 0) & np.isfinite(values).all(axis=1)
-    areas: Floats = np.divide(won, pairs, out=np.full(len(values), math.nan), where=known)
-    return areas
+    return divide(won, np.where(known, above.sum(axis=1) * below.sum(axis=1), 0.0))
 
 
 def auroc_p_value(
@@ -178,9 +129,9 @@ def auroc_p_value(
     independent. The observed order is counted in, so that p is never 0. NaN within `point_estimates`.
 
     Raises:
-        ValueError: as `rates`.
+        ValueError: a score is not finite.
     """
-    values, marks = _checked(scores, positive)
+    values, marks = _check_scores(scores, positive)
     if not marks.any() or marks.all() or only_points():
         return math.nan
     order, of = _by_cluster(cluster)
@@ -222,7 +173,7 @@ def fitted_auroc_p_value(
     return math.nan if math.isnan(far[0]) else permutation_p_value(far[0], far[1:], tolerance=ROUNDING_OF_STATISTIC)
 
 
-def folds(n_clusters: int) -> NDArray[np.int64]:
+def folds(n_clusters: int) -> Codes:
     """Which clusters are left out together where hold-outs are repeated many times [cluster]: each alone while they are few."""
     if n_clusters <= MAX_FOLDS:
         return np.arange(n_clusters)
@@ -280,9 +231,9 @@ def best_threshold(scores: ArrayLike, positive: ArrayLike) -> float:
     """The threshold of highest balanced accuracy, midway between two scores, the lowest of equals; NaN if undefined.
 
     Raises:
-        ValueError: as `rates`.
+        ValueError: a score is not finite.
     """
-    values, marks = _checked(scores, positive)
+    values, marks = _check_scores(scores, positive)
     if not marks.any() or marks.all():
         return math.nan
     levels, place = np.unique(np.round(values, ROUNDING_DECIMALS), return_inverse=True)
@@ -301,9 +252,9 @@ def held_out_calls(scores: ArrayLike, positive: ArrayLike, cluster: ArrayLike) -
     Both are [observation]; a threshold that could not be chosen is NaN, and says negative.
 
     Raises:
-        ValueError: as `rates`.
+        ValueError: a score is not finite.
     """
-    values, marks = _checked(scores, positive)
+    values, marks = _check_scores(scores, positive)
     of = np.asarray(cluster)
     thresholds = np.full(len(values), math.nan)
     for left_out in np.unique(of):
@@ -328,9 +279,9 @@ def held_out_balanced_draws(
         fold: clusters of the same number are left out together [cluster]; each is left out alone if not given.
 
     Raises:
-        ValueError: as `rates`.
+        ValueError: a score is not finite.
     """
-    values, marks = _checked(scores, positive)
+    values, marks = _check_scores(scores, positive)
     of, drawn = np.asarray(cluster, dtype=np.int64), np.asarray(weights, dtype=np.float64)
     left_out = np.arange(drawn.shape[1]) if fold is None else np.asarray(fold, dtype=np.int64)
     values = np.round(values, ROUNDING_DECIMALS)
@@ -357,8 +308,7 @@ def held_out_balanced_draws(
         for row, kind in enumerate((marks[members], ~marks[members])):
             hits[row, here] += weighted[:, kind].sum(axis=1)
     sizes = np.stack([all_above[:, 0], all_beneath[:, -1]])
-    shares = np.divide(hits, sizes, out=np.full(hits.shape, math.nan), where=sizes > 0)
-    accuracy: Floats = shares.mean(axis=0)
+    accuracy: Floats = divide(hits, sizes).mean(axis=0)
     return accuracy
 
 
@@ -384,14 +334,6 @@ def _best_thresholds(above: Floats, beneath: Floats, levels: Floats) -> Floats:
     return np.where((n_positive[:, 0] > 0) & (n_negative[:, 0] > 0), thresholds, math.nan)
 
 
-def _checked(scores: ArrayLike, positive: ArrayLike) -> tuple[Floats, Bools]:
-    values, marks = np.asarray(scores, dtype=np.float64), np.asarray(positive, dtype=bool)
-    if values.ndim != 1 or values.shape != marks.shape:
-        raise ValueError(f"scores and positive must be vectors of one length; got {values.shape} and {marks.shape}")
-    if np.isnan(values).any() or outside(values).any():
-        raise ValueError("scores must be finite; leave out missing ones")
-    return values, marks
-
-
-def _share(hits: Bools) -> float:
-    return float(hits.mean()) if hits.size else math.nan
+def _check_scores(scores: ArrayLike, positive: ArrayLike) -> tuple[Floats, Bools]:
+    check_finite("scores", scores)
+    return np.asarray(scores, dtype=np.float64), np.asarray(positive, dtype=bool)

@@ -14,20 +14,17 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from scipy import optimize
 
+from undertow.stats.arrays import ROUNDING_SHARE, Floats, as_floats
 from undertow.stats.intervals.cluster_bootstrap import MIN_CLUSTERS
-from undertow.stats.intervals.point_estimates import only_points
-from undertow.stats.numeric_range import usable
-
-Floats = NDArray[np.float64]
+from undertow.stats.point_estimates import only_points
 
 STEP, FIRST, LAST = 0.08, -18.0, 40.0
 """Step and range of the integration over the logarithm of the frequency; below the range the integrand is linear."""
 NEGLIGIBLE = 60.0
 """Minus twice the logarithm of a characteristic function at which the integration stops."""
-ROUNDING_SHARE = 1e-12
 
 
 def positive_chance(coefficients: ArrayLike) -> float:
@@ -119,14 +116,10 @@ def bounded_mean(values: ArrayLike, bounds: tuple[float, float], clusters: Array
         clusters: documents with the same entry are one cluster [document]; each is its own if not given.
 
     Raises:
-        ValueError: a number is outside the bounds, or the shapes differ.
+        ValueError: a number is outside the bounds.
     """
-    numbers = usable(values)
+    numbers = as_floats(values)
     codes = np.arange(len(numbers)) if clusters is None else np.unique(np.asarray(clusters), return_inverse=True)[1]
-    if numbers.ndim != 2 or codes.shape != (len(numbers),):
-        raise ValueError(
-            f"values must be [document, cell], with a cluster for each document; got shape {numbers.shape}"
-        )
     seen = ~np.isnan(numbers)
     room = 1e-9 * (bounds[1] - bounds[0])
     if seen.any() and not bounds[0] - room <= np.nanmin(numbers) <= np.nanmax(numbers) <= bounds[1] + room:
@@ -134,9 +127,6 @@ def bounded_mean(values: ArrayLike, bounds: tuple[float, float], clusters: Array
     counts = seen.sum(axis=0)  # [cell]
     weights = np.where(counts > 0, 1 / np.maximum(counts, 1), 0.0) / max(int((counts > 0).sum()), 1)
     of_documents = np.where(seen, numbers, 0.0) @ weights, seen @ weights
-    n_clusters = int(codes.max(initial=-1)) + 1
-    sums, sizes = (
-        np.bincount(codes, weights=one, minlength=n_clusters).astype(np.float64) for one in of_documents
-    )  # fmt: skip
+    sums, sizes = (np.bincount(codes, weights=one).astype(np.float64) for one in of_documents)
     known = sizes > 0
     return BoundedMean(sums[known], sizes[known], *bounds)

@@ -6,17 +6,14 @@ Items of one cluster are not independent, so clusters are drawn whole.
 from __future__ import annotations
 
 import math
-from functools import lru_cache
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from scipy import special
 
+from undertow.stats.arrays import Floats, as_floats, t_quantile
 from undertow.stats.cluster_errors import share_interval
-from undertow.stats.intervals.point_estimates import only_points
-from undertow.stats.numeric_range import usable
-
-Floats = NDArray[np.float64]
+from undertow.stats.point_estimates import only_points
 
 # Percentiles are taken over the draws that gave a number. With more than this share missing they would describe
 # only the convenient draws, and no interval is given.
@@ -44,22 +41,15 @@ def percentile_interval(draws: ArrayLike, level: float = 0.95, n_clusters: float
     """
     if n_clusters < MIN_CLUSTERS:
         return math.nan, math.nan
-    values = usable(draws)
+    values = as_floats(draws)
     defined = values[~np.isnan(values)]
     if len(defined) == 0 or len(defined) < (1 - MAX_UNDEFINED_SHARE) * len(values):
         return math.nan, math.nan
-    tail = _tail(level, n_clusters)
+    tail = (1 - level) / 2
+    if math.isfinite(n_clusters):
+        tail = float(special.ndtr(-t_quantile(n_clusters - 1, level) * math.sqrt(n_clusters / (n_clusters - 1))))
     low, high = np.quantile(defined, [tail, 1 - tail])
     return float(low), float(high)
-
-
-@lru_cache(maxsize=256)
-def _tail(level: float, n_clusters: float) -> float:
-    """The share of draws beyond either end of an interval."""
-    if math.isinf(n_clusters):
-        return (1 - level) / 2
-    quantile = float(special.stdtrit(n_clusters - 1, (1 + level) / 2))
-    return float(special.ndtr(-quantile * math.sqrt(n_clusters / (n_clusters - 1))))
 
 
 def spread_interval(
@@ -81,14 +71,14 @@ def spread_interval(
         share: whether it lies between 0 and 1; at either end there is no interval.
         level: confidence level, in 0 to 1.
     """
-    numbers = usable(draws)
+    numbers = as_floats(draws)
     defined = numbers[~np.isnan(numbers)]
     if n_clusters < MIN_CLUSTERS or len(defined) < max(2, (1 - MAX_UNDEFINED_SHARE) * len(numbers)):
         return math.nan, math.nan
     variance = float(defined.var()) * n_clusters / (n_clusters - 1)
     if share:
         return share_interval(value, variance, n_clusters - 1, level)
-    half = float(special.stdtrit(n_clusters - 1, (1 + level) / 2)) * math.sqrt(variance)
+    half = t_quantile(n_clusters - 1, level) * math.sqrt(variance)
     return value - half, value + half
 
 

@@ -1,8 +1,7 @@
 """Estimates from a crossed design, with errors clustered by rows and by columns.
 
-Ratios, differences of two ratios and lines, and correlations over clustered columns. A row is here a name pair, a column an
-occupation by SOC code. Both are samples, and intervals and tests generalise to others; with fewer than `MIN_CLUSTERS` of either
-there are none.
+Ratios, differences of two ratios, and lines. A row is here a name pair, a column an occupation by SOC code. Both are samples, and
+intervals and tests generalise to others; with fewer than `MIN_CLUSTERS` of either there are none.
 """
 
 from __future__ import annotations
@@ -12,75 +11,27 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from scipy import special
 
+from undertow.stats.arrays import (
+    ROUNDING_SHARE,
+    Codes,
+    Estimate,
+    Floats,
+    as_floats,
+    check_finite,
+    divide,
+    is_constant,
+    t_p_value,
+    t_quantile,
+)
 from undertow.stats.intervals.cluster_bootstrap import MIN_CLUSTERS
-from undertow.stats.intervals.point_estimates import only_points
 from undertow.stats.intervals.proportions import wilson_interval
-from undertow.stats.numeric_range import outside, usable
-from undertow.stats.significance.permutation import permutation_p_value
+from undertow.stats.point_estimates import only_points
 
-Floats = NDArray[np.float64]
-Codes = NDArray[np.int64]
-
-N_SHUFFLES = 10_000
-"""Permutations behind a p-value."""
-MIN_COLUMNS = 4
-"""Of three points r says nothing, and leaving one of them out leaves a line."""
-
-# Numbers that are equal on paper and were summed in another order differ by some 1e-16 of their size. What is nearer than this
-# share of their size is a tie, and counts as "at least as extreme".
-ROUNDING_SHARE = 1e-12
 EXACT_SHARE = 1e-9
 """Of the largest y: items that all lie nearer than this to a line are on it, and say nothing of how far others may be from it."""
-
-
-@dataclass(frozen=True, slots=True)
-class Estimate:
-    """A number over items.
-
-    Attributes:
-        value: the ratio, mean, difference or coefficient; NaN where no item counts.
-        low, high: interval of `value`; NaN where too few clusters count to tell anything about others.
-        n: items that count.
-        p: two-sided p-value of the test that the interval belongs to: it is below 1 - level where the interval leaves out the null
-            value, and not where it holds it. NaN without an interval or a null value.
-        n_rows, n_columns: clusters of these items on either side.
-    """
-
-    value: float
-    low: float
-    high: float
-    n: int
-    p: float = math.nan
-    n_rows: int = 0
-    n_columns: int = 0
-
-    @property
-    def n_clusters(self) -> int:
-        """Clusters of the side that decides: of the smaller one, where both have more than one."""
-        return min((n for n in (self.n_rows, self.n_columns) if n > 1), default=1)
-
-
-@dataclass(frozen=True, slots=True)
-class Correlation:
-    """A correlation over columns.
-
-    Attributes:
-        r: Pearson correlation; NaN below four columns or clusters, or where a side is constant.
-        low, high: 95% interval of r over clusters like these; NaN where r is NaN or 1 or -1, or hangs on one cluster, and of
-            fewer than `MIN_CLUSTERS` clusters.
-        p: two-sided, the larger one of the interval's own test and of shuffling whole clusters, which alone decides where r is 1
-            or -1; NaN where r is NaN or hangs on one cluster, and of fewer than `MIN_CLUSTERS` clusters.
-        n: columns that have both numbers.
-    """
-
-    r: float
-    low: float
-    high: float
-    p: float
-    n: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,26 +91,23 @@ def ratio_interval(  # noqa: PLR0913 - the four arrays of the design, and choice
         `MIN_CLUSTERS` clusters.
 
     Raises:
-        ValueError: shapes differ, codes are not whole numbers, a number is infinite, d is negative, a rate's y is not in 0 to
-            d, or level is not between 0 and 1.
+        ValueError: a number is infinite, d is negative, or a rate's y is not in 0 to d.
     """
-    _check_level(level)
-    numerator, denominator, row, column = _checked_design(y, d, rows, columns)
+    numerator, denominator = _numerator(y, d, bounded=bounded), as_floats(d)
     counts = ~np.isnan(numerator) & (denominator > 0)
     numerator, denominator = numerator[counts], denominator[counts]
-    if bounded:
-        _check_rate(numerator, denominator)
     if not len(numerator):
-        return Estimate(math.nan, math.nan, math.nan, 0)
+        return Estimate(math.nan)
     value, influence, share = _ratio(numerator, denominator)
-    items = _items(influence, share, row[counts], column[counts])
+    items = _items(influence, share, np.asarray(rows)[counts], np.asarray(columns)[counts])
     estimate = _without_interval(value, items)
     if only_points() or estimate.n_clusters < MIN_CLUSTERS:
         return estimate
     if bounded:
         low, high, p = _rate_interval(min(value, 1.0), float(denominator.sum()), items, level, null)
     else:
-        low, high, p = _t_interval(value, items, level, null)
+        variance, df, _ = _combined(_parts(items), len(items.share) - 1.0)
+        low, high, p = _t_interval(value, variance, df, level, null)
         if low == high and span:
             low, high, p = _interval_of_equals(value, span, estimate.n_clusters, level, null)
     return replace(estimate, low=low, high=high, p=p)
@@ -201,22 +149,21 @@ def difference_of_ratios(  # noqa: PLR0913, PLR0917 - two ratios over one design
     Raises:
         ValueError: as `ratio_interval`.
     """
-    first, second = _checked_design(y1, d1, rows, columns), _checked_design(y2, d2, rows, columns)
-    scored = ~np.isnan(first[0]) & ~np.isnan(second[0])
-    counts = scored & ((first[1] > 0) | (second[1] > 0))
-    sides = [(numerator[counts], denominator[counts]) for numerator, denominator, *_ in (first, second)]
-    if bounded:
-        for side in sides:
-            _check_rate(*side)
+    designs = [(_numerator(y, d, bounded=bounded), as_floats(d)) for y, d in ((y1, d1), (y2, d2))]
+    scored = ~np.isnan(designs[0][0]) & ~np.isnan(designs[1][0])
+    counts = scored & ((designs[0][1] > 0) | (designs[1][1] > 0))
+    sides = [(numerator[counts], denominator[counts]) for numerator, denominator in designs]
     if not all(denominator.any() for _, denominator in sides):
-        return Estimate(math.nan, math.nan, math.nan, int(counts.sum()))
+        return Estimate(math.nan, n=int(counts.sum()))
     (value1, influence1, share1), (value2, influence2, share2) = (_ratio(*side) for side in sides)
     value = value1 - value2
-    items = _items(influence1 - influence2, (share1 + share2) / 2, first[2][counts], first[3][counts])
+    of_row, of_column = np.asarray(rows)[counts], np.asarray(columns)[counts]
+    items = _items(influence1 - influence2, (share1 + share2) / 2, of_row, of_column)
     estimate = _without_interval(value, items)
     if only_points() or estimate.n_clusters < MIN_CLUSTERS:
         return estimate
-    low, high, p = _t_interval(value, items, 0.95, 0.0)
+    variance, df, _ = _combined(_parts(items), len(items.share) - 1.0)
+    low, high, p = _t_interval(value, variance, df, 0.95, 0.0)
     if low == high and (bounded or span):
         low, high, p = _interval_of_equals(value, 1.0 if bounded else span, estimate.n_clusters, 0.95, 0.0)
     if bounded:
@@ -254,21 +201,15 @@ def crossed_line(x: ArrayLike, y: ArrayLike, rows: ArrayLike, columns: ArrayLike
     Returns:
         The line over the items that have both. NaN where x does not vary; no interval and no p where the side that decides has
         fewer than `MIN_CLUSTERS` clusters, where the line hangs on one of them, or where all items lie on it.
-
-    Raises:
-        ValueError: shapes differ, codes are not whole numbers, or a number is infinite.
     """
-    ones = np.ones(np.shape(y))
-    ys, _, row, column = _checked_design(y, ones, rows, columns)
-    xs, *_ = _checked_design(x, ones, rows, columns)
+    xs, ys = as_floats(x), as_floats(y)
     seen = ~np.isnan(xs) & ~np.isnan(ys)
-    xs, ys, row, column = xs[seen], ys[seen], row[seen], column[seen]
-    if len(xs) < 2 or _is_constant(xs):
-        none = Estimate(math.nan, math.nan, math.nan, len(xs))
-        return CrossedLine(none, none, none)
+    xs, ys = xs[seen], ys[seen]
+    if len(xs) < 2 or is_constant(xs):
+        return CrossedLine(*[Estimate(math.nan, n=len(xs))] * 3)
     centre = xs.mean()  # far from 0, squares would lose what varies
     values = _line_of(_moments(xs - centre, ys, np.zeros(len(xs), dtype=np.int64)), centre)[:, 0]
-    items = _items(np.zeros(len(xs)), ones[seen] / len(xs), row, column)
+    items = _items(np.zeros(len(xs)), np.full(len(xs), 1 / len(xs)), np.asarray(rows)[seen], np.asarray(columns)[seen])
     plain = [_without_interval(float(value), items) for value in values]
     beside = np.abs(ys - values[1] - values[0] * xs).max()
     if only_points() or plain[0].n_clusters < MIN_CLUSTERS or beside <= EXACT_SHARE * np.abs(ys).max():
@@ -276,57 +217,13 @@ def crossed_line(x: ArrayLike, y: ArrayLike, rows: ArrayLike, columns: ArrayLike
     parts = _line_parts(xs - centre, ys, items, centre)
     estimates = []
     for one, of_one in zip(plain, parts, strict=True):
-        if of_one is None:
+        if np.isfinite(of_one.variances).all():
+            variance, df, _ = _combined(of_one, len(xs) - 2.0)
+            low, high, p = _t_interval(one.value, variance, df, 0.95, 0.0)
+            estimates.append(replace(one, low=low, high=high, p=p))
+        else:
             estimates.append(one)
-            continue
-        variance, df, _ = _combined(of_one, len(xs) - 2.0)
-        low, high, p = _t_of(one.value, variance, df, 0.95, 0.0)
-        estimates.append(replace(one, low=low, high=high, p=p))
     return CrossedLine(*estimates)
-
-
-def correlation(x: ArrayLike, y: ArrayLike, clusters: ArrayLike, seed: int) -> Correlation:
-    """Pearson correlation over columns, some of which belong together.
-
-    The interval is Fisher's z with the variance of leaving out each cluster in turn (jackknife), at a t quantile of one
-    degree of freedom less than there are clusters. p is the larger one of two: that of the same z and error, so that no p below
-    .05 stands beside an interval that holds 0, and that of shuffled clusters. For this, whole clusters of y change places with
-    others of as many columns, and columns change places within their cluster, so that no cluster is torn apart and none must be
-    filled up; a cluster that is the only one of its size is shuffled within itself alone, which finds less and never too much.
-
-    Args:
-        x: one number for each column, NaN where there is none [column].
-        y: likewise [column].
-        clusters: cluster of each column, as codes [column].
-        seed: of the permutations.
-
-    Returns:
-        The correlation. Columns without both numbers are left out.
-
-    Raises:
-        ValueError: shapes differ, codes are not whole numbers, or a number is infinite.
-    """
-    xs, ys, codes = np.asarray(x, dtype=np.float64), np.asarray(y, dtype=np.float64), _codes(clusters)
-    if xs.ndim != 1 or not xs.shape == ys.shape == codes.shape:
-        raise ValueError(
-            f"x, y and clusters must be vectors of one length; got {xs.shape}, {ys.shape} and {codes.shape}"
-        )
-    _check_no_infinite(xs, ys)
-    seen = ~np.isnan(xs) & ~np.isnan(ys)
-    xs, ys = usable(xs[seen]), usable(ys[seen])
-    _, of, sizes = np.unique(codes[seen], return_inverse=True, return_counts=True)
-    n = len(xs)
-    if n < MIN_COLUMNS or len(sizes) < MIN_COLUMNS or _is_constant(xs) or _is_constant(ys):
-        return Correlation(math.nan, math.nan, math.nan, math.nan, n)
-    in_x, in_y = _standardised(xs), _standardised(ys)
-    r = float(np.clip(in_x @ in_y, -1.0, 1.0))
-    if only_points():
-        return Correlation(r, math.nan, math.nan, math.nan, n)
-    if len(sizes) < MIN_CLUSTERS:
-        return Correlation(r, math.nan, math.nan, math.nan, n)
-    shuffled = np.abs(in_y[_cluster_orders(of, np.random.default_rng(seed))] @ in_x)  # [order]
-    low, high, p = _jackknife_interval(in_x, in_y, of)
-    return Correlation(r, low, high, max(p, permutation_p_value(abs(r), shuffled, tolerance=ROUNDING_SHARE)), n)
 
 
 def _ratio(numerator: Floats, denominator: Floats) -> tuple[float, Floats, Floats]:
@@ -346,7 +243,7 @@ def _items(influence: Floats, share: Floats, rows: Codes, columns: Codes) -> _It
 
 def _without_interval(value: float, items: _Items) -> Estimate:
     counts = _n_clusters(items.rows), _n_clusters(items.columns)
-    return Estimate(value, math.nan, math.nan, len(items.share), math.nan, *counts)
+    return Estimate(value, n=len(items.share), n_rows=counts[0], n_columns=counts[1])
 
 
 def _rate_interval(value: float, total: float, items: _Items, level: float, null: float) -> tuple[float, float, float]:
@@ -356,48 +253,41 @@ def _rate_interval(value: float, total: float, items: _Items, level: float, null
     interval of log-odds holds the truth more often. Where all items agree, each cluster of the smaller side is one item.
     """
     if value in (0.0, 1.0):
-        return *_wilson(value, _fewest(items), math.inf, level), _wilson_p(value, _fewest(items), math.inf, null)
+        n_clusters = min((n for n in (_n_clusters(items.rows), _n_clusters(items.columns)) if n > 1), default=1)
+        return _wilson(value, n_clusters, math.inf, level, null)
     # The variance of independent yes and no follows from the rate, and has no degrees of freedom to lose.
     variance, df, is_clustered = _combined(_parts(items), math.inf)
     binomial = value * (1 - value) / total / (1 - float(items.share @ items.share))
     if not is_clustered:
         n = total / max(variance / binomial, 1.0)
-        return *_wilson(value, n, df, level), _wilson_p(value, n, df, null)
+        return _wilson(value, n, df, level, null)
     error = math.sqrt(max(variance, binomial)) / (value * (1 - value))
-    log_odds, half = float(special.logit(value)), _t_quantile(df, level) * error
-    p = _t_p((log_odds - float(special.logit(null))) / error, df) if 0 < null < 1 else math.nan
+    log_odds, half = float(special.logit(value)), t_quantile(df, level) * error
+    p = t_p_value((log_odds - float(special.logit(null))) / error, df) if 0 < null < 1 else math.nan
     return float(special.expit(log_odds - half)), float(special.expit(log_odds + half)), p
 
 
-def _wilson(value: float, n: float, df: float, level: float) -> tuple[float, float]:
-    return wilson_interval(value, n, _t_quantile(df, level))
+def _wilson(value: float, n: float, df: float, level: float, null: float) -> tuple[float, float, float]:
+    """Wilson's interval, and the two-sided p of the score test that it inverts."""
+    p = t_p_value((value - null) / math.sqrt(null * (1 - null) / n), df) if 0 < null < 1 else math.nan
+    return *wilson_interval(value, n, t_quantile(df, level)), p
 
 
-def _wilson_p(value: float, n: float, df: float, null: float) -> float:
-    """Two-sided p of the score test, whose interval is Wilson's."""
-    return _t_p((value - null) / math.sqrt(null * (1 - null) / n), df) if 0 < null < 1 else math.nan
-
-
-def _t_interval(value: float, items: _Items, level: float, null: float) -> tuple[float, float, float]:
-    variance, df, _ = _combined(_parts(items), len(items.share) - 1.0)
-    return _t_of(value, variance, df, level, null)
-
-
-def _t_of(value: float, variance: float, df: float, level: float, null: float) -> tuple[float, float, float]:
+def _t_interval(value: float, variance: float, df: float, level: float, null: float) -> tuple[float, float, float]:
     """Symmetrical interval, and p of another value."""
-    half = _t_quantile(df, level) * math.sqrt(variance)
+    half = t_quantile(df, level) * math.sqrt(variance)
     if math.isnan(null):
         p = math.nan
     elif variance == 0:
         p = 1.0 if value == null else 0.0
     else:
-        p = _t_p((value - null) / math.sqrt(variance), df)
+        p = t_p_value((value - null) / math.sqrt(variance), df)
     return value - half, value + half, p
 
 
 def _interval_of_equals(value: float, span: float, n: int, level: float, null: float) -> tuple[float, float, float]:
     """Interval and p where all clusters agree: the share of others that may differ is at most Wilson's for 0 of so many."""
-    half = span * wilson_interval(0.0, n, _t_quantile(math.inf, level))[1]
+    half = span * wilson_interval(0.0, n, t_quantile(math.inf, level))[1]
     share = abs(value - null) / span if not math.isnan(null) else 0.0
     # Where share is c^2 / (n + c^2), the quantile c is that of an interval that ends at the null value.
     c = math.sqrt(n * share / (1 - share)) if share < 1 else math.inf
@@ -478,13 +368,13 @@ def _line_of(moments: Floats, centre: float) -> Floats:
     n, x, y, xx, xy = moments
     spread = xx - x * x / n
     varies = spread > ROUNDING_SHARE * np.maximum(xx, 1e-300)
-    slope = np.divide(xy - x * y / n, spread, out=np.full(len(n), math.nan), where=varies)
+    slope = divide(xy - x * y / n, np.where(varies, spread, 0.0))
     explained = slope * (x / n + centre)
     return np.stack([slope, y / n - explained, explained])
 
 
-def _line_parts(x: Floats, y: Floats, items: _Items, centre: float) -> list[_Parts | None]:
-    """Jackknife variances of the coefficients; None where leaving out a cluster leaves no line."""
+def _line_parts(x: Floats, y: Floats, items: _Items, centre: float) -> list[_Parts]:
+    """Jackknife variances of the coefficients; NaN where leaving out a cluster leaves no line."""
     whole = _moments(x, y, np.zeros(len(x), dtype=np.int64))
     variances, counts = [], []
     for codes in (np.arange(len(x)), items.cells, items.rows, items.columns):
@@ -496,14 +386,7 @@ def _line_parts(x: Floats, y: Floats, items: _Items, centre: float) -> list[_Par
         left = _line_of(whole - _moments(x, y, codes), centre)
         variances.append((n - 1) / n * ((left - left.mean(axis=1, keepdims=True)) ** 2).sum(axis=1))
     squares = 1 / counts[2], 1 / counts[3]
-    return [
-        _Parts(of_one.tolist(), counts, squares) if np.isfinite(of_one).all() else None
-        for of_one in np.stack(variances).T
-    ]
-
-
-def _fewest(items: _Items) -> int:
-    return min((n for n in (_n_clusters(items.rows), _n_clusters(items.columns)) if n > 1), default=1)
+    return [_Parts(of_one.tolist(), counts, squares) for of_one in np.stack(variances).T]
 
 
 def _n_clusters(codes: Codes) -> int:
@@ -511,108 +394,13 @@ def _n_clusters(codes: Codes) -> int:
     return int(codes.max()) + 1
 
 
-def _t_p(size: float, df: float) -> float:
-    """Two-sided p of Student's t, or of a normal size where degrees of freedom are infinite."""
-    size = abs(size)
-    return 2 * float(special.ndtr(-size) if math.isinf(df) else special.stdtr(df, -size))
-
-
-def _t_quantile(df: float, level: float) -> float:
-    tail = (1 + level) / 2
-    return float(special.ndtri(tail) if math.isinf(df) else special.stdtrit(df, tail))
-
-
-def _cluster_orders(of: Codes, rng: np.random.Generator) -> Codes:
-    """Random orders [order, column] that put whole clusters in the places of clusters of their size, in any inner order.
-
-    clusters  a a b c c        a <-> c, within themselves as well; b stays, being the only one of its size
-    columns   0 1 2 3 4   -->  4 3 2 0 1
-    """
-    by_cluster = np.argsort(of, kind="stable")
-    sizes = np.bincount(of)
-    starts = np.cumsum(sizes) - sizes
-    orders = np.empty((N_SHUFFLES, len(of)), dtype=np.int64)
-    for size in np.unique(sizes):
-        alike = starts[sizes == size]
-        places = by_cluster[alike[:, np.newaxis] + np.arange(size)]  # [cluster, member]
-        drawn = rng.permuted(np.tile(np.arange(len(alike)), (N_SHUFFLES, 1)), axis=1)  # [order, cluster]
-        moved = rng.permuted(places[drawn], axis=2)  # [order, cluster, member]
-        orders[:, places.ravel()] = moved.reshape(N_SHUFFLES, -1)
-    return orders
-
-
-def _jackknife_interval(in_x: Floats, in_y: Floats, of: Codes) -> tuple[float, float, float]:
-    """95% interval of r and p of no correlation, by leaving out each cluster, on the scale of Fisher's z, where r is about normal.
-
-    NaN if z is not finite; but where r is 1 or -1 p is 0, which leaves it to the shuffled clusters.
-
-    Cluster-wise bootstrap percentiles fall short with 20 columns, and Fisher's own variance knows no clusters.
-    """
-    n_clusters = _n_clusters(of)
-    keeps = of != np.arange(n_clusters)[:, np.newaxis]  # [cluster, column]
-    n = keeps.sum(axis=1)
-    mean_x, mean_y = keeps @ in_x / n, keeps @ in_y / n
-    squares_x = keeps @ in_x**2 - n * mean_x**2
-    squares_y = keeps @ in_y**2 - n * mean_y**2
-    products = keeps @ (in_x * in_y) - n * mean_x * mean_y
-    # Columns were standardised to a sum of squares of 1, so what is left of a constant side is rounding.
-    if min(squares_x.min(), squares_y.min()) <= ROUNDING_SHARE:
-        return math.nan, math.nan, math.nan
-    without = products / np.sqrt(squares_x * squares_y)
-    r = float(in_x @ in_y)
-    if max(abs(r), float(np.abs(without).max())) >= 1 - ROUNDING_SHARE:
-        return math.nan, math.nan, 0.0 if abs(r) >= 1 - ROUNDING_SHARE else math.nan
-    z = np.arctanh(without)
-    error = math.sqrt((n_clusters - 1) / n_clusters * float(((z - z.mean()) ** 2).sum()))
-    half = _t_quantile(n_clusters - 1, 0.95) * error
-    p = _t_p(math.atanh(r) / error, n_clusters - 1) if error > 0 else 0.0
-    return math.tanh(math.atanh(r) - half), math.tanh(math.atanh(r) + half), p
-
-
-def _standardised(values: Floats) -> Floats:
-    centred = values - values.mean()
-    standardised: Floats = centred / np.linalg.norm(centred)
-    return standardised
-
-
-def _is_constant(values: Floats) -> bool:
-    """Whether values [column] differ by no more than rounding."""
-    return float(np.ptp(values)) <= ROUNDING_SHARE * float(np.abs(values).max())
-
-
-def _checked_design(
-    y: ArrayLike, d: ArrayLike, rows: ArrayLike, columns: ArrayLike
-) -> tuple[Floats, Floats, Codes, Codes]:
-    """Numerator, denominator and codes; the numerator is NaN where the item is missing, and 0 where it does not count."""
-    numerator, denominator = np.asarray(y, dtype=np.float64), np.asarray(d, dtype=np.float64)
-    row, column = _codes(rows), _codes(columns)
-    shapes = [array.shape for array in (numerator, denominator, row, column)]
-    if numerator.ndim != 1 or len(set(shapes)) > 1:
-        raise ValueError(f"y, d, rows and columns must be vectors of one length; got {shapes}")
-    _check_no_infinite(numerator, denominator)
+def _numerator(y: ArrayLike, d: ArrayLike, *, bounded: bool) -> Floats:
+    """The numerator of each item [item]: NaN where the item is missing, and 0 where it does not count."""
+    check_finite("numbers", y, d, allow_nan=True)
+    numerator, denominator = as_floats(y), as_floats(d)
     if (denominator < 0).any():
         raise ValueError("no denominator may be negative")
-    numerator, denominator = usable(numerator), usable(denominator)
-    return np.where(denominator == 0, 0.0, numerator + 0 * denominator), denominator, row, column
-
-
-def _check_rate(numerator: Floats, denominator: Floats) -> None:
-    if ((numerator < 0) | (numerator > denominator)).any():
+    numerator = np.where(denominator == 0, 0.0, numerator + 0 * denominator)
+    if bounded and ((numerator < 0) | (numerator > denominator)).any():
         raise ValueError("the numerator of a rate must be in 0 to d for each item")
-
-
-def _codes(codes: ArrayLike) -> Codes:
-    array = np.asarray(codes)
-    if array.size and not np.issubdtype(array.dtype, np.integer):
-        raise ValueError(f"codes must be whole numbers; got {array.dtype}")
-    return array.astype(np.int64)
-
-
-def _check_no_infinite(*arrays: Floats) -> None:
-    if any(outside(values).any() for values in arrays):
-        raise ValueError("numbers must be finite, or NaN where there are none")
-
-
-def _check_level(level: float) -> None:
-    if not 0 < level < 1:
-        raise ValueError(f"level must be between 0 and 1; got {level}")
+    return numerator

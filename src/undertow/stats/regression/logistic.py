@@ -14,17 +14,13 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
+from scipy import special
 
-from undertow.stats.numeric_range import outside, usable
-
-Floats = NDArray[np.float64]
-Bools = NDArray[np.bool_]
+from undertow.stats.arrays import ROUNDING_SHARE, Bools, Codes, Floats, as_floats, check_finite
 
 PENALTY = 1.0
 """Weight of the squared coefficients of standardised features beside the summed log loss; one is scikit-learn's default."""
-ROUNDING_SHARE = 1e-12
-"""A feature that varies by less than this share of its size is constant, but for the last digit."""
 CHUNK_CELLS = 2_000_000
 """Draws are fitted in chunks whose curvatures have about this many cells."""
 _MAX_STEPS = 100
@@ -64,15 +60,10 @@ def fit_logistic(features: ArrayLike, positive: ArrayLike, penalty: float = PENA
     """The fit to features [observation, feature], either kind weighing one half, by Newton's method.
 
     Raises:
-        ValueError: shapes differ, a number is not finite, or there are none of either kind.
+        ValueError: a number is not finite, or there are none of either kind.
     """
-    x, y = np.asarray(features, dtype=np.float64), np.asarray(positive, dtype=bool)
-    if x.ndim != 2 or y.shape != x.shape[:1]:
-        raise ValueError(
-            f"features must be [observation, feature] and positive [observation]; got {x.shape} and {y.shape}"
-        )
-    _check_finite(x)
-    x = usable(x)
+    check_finite("features", features)
+    x, y = as_floats(features), np.asarray(positive, dtype=bool)
     if not y.any() or y.all():
         raise ValueError("a fit needs both kinds")
     centre, spread = x.mean(axis=0), x.std(axis=0)
@@ -82,7 +73,7 @@ def fit_logistic(features: ArrayLike, positive: ArrayLike, penalty: float = PENA
     ridge = np.diag([0.0, *np.full(x.shape[1], penalty)])
     coefficients = np.zeros(design.shape[1])
     for _ in range(_MAX_STEPS):
-        chance = _chance(design @ coefficients)
+        chance = special.expit(design @ coefficients)
         gradient = design.T @ (weights * (chance - y)) + ridge @ coefficients
         curvature = (design * (weights * chance * (1 - chance))[:, np.newaxis]).T @ design + ridge
         step = np.linalg.solve(curvature, gradient)
@@ -98,8 +89,8 @@ def held_out_log_odds(features: ArrayLike, positive: ArrayLike, cluster: ArrayLi
     Raises:
         ValueError: as `fit_logistic`.
     """
-    x, y, of = np.asarray(features, dtype=np.float64), np.asarray(positive, dtype=bool), np.asarray(cluster)
-    _check_finite(x)
+    check_finite("features", features)
+    x, y, of = as_floats(features), np.asarray(positive, dtype=bool), np.asarray(cluster)
     odds = np.full(len(y), math.nan)
     for left_out in np.unique(of):
         others = of != left_out
@@ -128,26 +119,19 @@ def held_out_draws(
         fold: clusters of the same number are left out together [cluster]; each is left out alone if not given.
 
     Raises:
-        ValueError: shapes do not go together, or a feature is not finite.
+        ValueError: a feature is not finite.
     """
-    x, marks, of = np.asarray(features, dtype=np.float64), np.asarray(positive, dtype=bool), np.asarray(cluster)
-    _check_finite(x)
-    of = of.astype(np.int64)
+    check_finite("features", features)
+    x, marks, of = as_floats(features), np.atleast_2d(np.asarray(positive, dtype=bool)), np.asarray(cluster, np.int64)
     n_clusters = int(of.max(initial=-1)) + 1 if weights is None else np.shape(weights)[-1]
     drawn = np.ones((1, n_clusters)) if weights is None else np.asarray(weights, dtype=np.float64)
     folds = np.arange(n_clusters) if fold is None else np.asarray(fold, dtype=np.int64)
-    marks = np.atleast_2d(marks)
-    if x.ndim != 2 or marks.shape[1:] != of.shape or of.shape != x.shape[:1] or folds.shape != drawn.shape[1:]:
-        raise ValueError(
-            f"need features [observation, feature], marks [draw, observation], cluster [observation] and weights [draw, cluster]; "
-            f"got {x.shape}, {marks.shape}, {of.shape} and {drawn.shape}"
-        )
     n_draws = np.broadcast_shapes((len(marks),), (len(drawn),))[0]
     marks, drawn = np.broadcast_to(marks, (n_draws, len(of))), np.broadcast_to(drawn, (n_draws, n_clusters))
     odds = np.full((n_draws, len(of)), math.nan)
     if not len(of):
         return odds
-    layout = _Folds.from_features(usable(x), folds[of])
+    layout = _Folds.from_features(x, folds[of])
     chunk = max(1, CHUNK_CELLS // (layout.n_folds * layout.products.shape[1] + len(of)))
     for start in range(0, n_draws, chunk):
         part = slice(start, start + chunk)
@@ -167,14 +151,14 @@ class _Folds:
         bounds: where each fold begins and ends [fold + 1].
     """
 
-    order: NDArray[np.int64]
+    order: Codes
     design: Floats
     products: Floats
-    place: NDArray[np.int64]
-    bounds: NDArray[np.int64]
+    place: Codes
+    bounds: Codes
 
     @classmethod
-    def from_features(cls, x: Floats, fold: NDArray[np.int64]) -> _Folds:
+    def from_features(cls, x: Floats, fold: Codes) -> _Folds:
         """From features [observation, feature] and folds [observation]."""
         order = np.argsort(fold, kind="stable").astype(np.int64)
         x = x[order]
@@ -197,12 +181,11 @@ class _Folds:
         """Log-odds without the own fold, from marks and weights [draw, observation]."""
         kinds = [np.where(marks, counts, 0.0), np.where(marks, 0.0, counts)]  # [draw, observation], positives first
         sizes = [self._sums(kind, np.ones((len(self.order), 1)))[..., 0] for kind in kinds]  # [draw, fold]
-        moments = self._sums(
-            counts, np.hstack([self.design[:, 1:], self.design[:, 1:] ** 2])
-        )  # [draw, fold, 2 feature]
+        squares = np.hstack([self.design[:, 1:], self.design[:, 1:] ** 2])
+        moments = self._sums(counts, squares)  # [draw, fold, 2 feature]
         left = [size.sum(axis=1, keepdims=True) - size for size in sizes]
         whole = self._fit(kinds, [size.sum(axis=1) for size in sizes], moments.sum(axis=1))
-        chance = _chance(whole @ self.design.T)
+        chance = special.expit(whole @ self.design.T)
         # Without a fold both the sums over observations and the weight of either kind are others; the fit to all is the start.
         shape = (*left[0].shape, self.design.shape[1])
         gradient, curvature = np.zeros(shape), np.zeros((*shape[:2], self.products.shape[1]))
@@ -212,14 +195,14 @@ class _Folds:
             curvature += share[..., np.newaxis] * (bend.sum(axis=1, keepdims=True) - bend)
         ridge = self._ridge(left[0] + left[1], moments.sum(axis=1, keepdims=True) - moments)
         step = self._step(gradient, curvature, ridge, whole[:, np.newaxis])
-        coefficients = self._settled(whole[:, np.newaxis] - step, step, kinds, _shares(*left), ridge)
+        coefficients = self._iterate(whole[:, np.newaxis] - step, step, kinds, _shares(*left), ridge)
         odds = np.empty(marks.shape)
         for number, own in enumerate(self._own()):
             odds[:, own] = coefficients[:, number] @ self.design[own].T
             odds[(left[0][:, number] <= 0) | (left[1][:, number] <= 0), own] = math.nan
         return odds
 
-    def _settled(
+    def _iterate(
         self, coefficients: Floats, step: Floats, kinds: list[Floats], shares: tuple[Floats, Floats], ridge: Floats
     ) -> Floats:
         """Coefficients after as many further steps as each fold needs [draw, fold, coefficient]; a cluster may be half of a draw."""
@@ -234,7 +217,7 @@ class _Folds:
                     kind[draw] * share[draw, own][:, np.newaxis] for kind, share in zip(kinds, shares, strict=True)
                 ]
                 rest = (weights[0] + weights[1]) * (fold != own[:, np.newaxis])
-                chance = _chance(coefficients[draw, own] @ self.design.T)
+                chance = special.expit(coefficients[draw, own] @ self.design.T)
                 wrong = rest * chance - np.where(rest > 0, weights[0], 0.0)
                 bend = (rest * chance * (1 - chance)) @ self.products
                 steps[part] = self._step(wrong @ self.design, bend, ridge[draw, own], coefficients[draw, own])
@@ -252,7 +235,7 @@ class _Folds:
         coefficients = np.zeros((len(weights), self.design.shape[1]))
         moving = np.arange(len(weights))
         for _ in range(_MAX_STEPS_OF_A_DRAW):
-            chance = _chance(coefficients[moving] @ self.design.T)
+            chance = special.expit(coefficients[moving] @ self.design.T)
             gradient = (weights[moving] * chance - pull[moving]) @ self.design
             curvature = (weights[moving] * chance * (1 - chance)) @ self.products
             step = self._step(gradient, curvature, ridge[moving], coefficients[moving])
@@ -293,13 +276,3 @@ def _shares(n_positive: Floats, n_negative: Floats) -> tuple[Floats, Floats]:
     """What one observation of either kind weighs, so that either kind weighs one half of all."""
     half = (n_positive + n_negative) / 2
     return half / np.maximum(n_positive, 1), half / np.maximum(n_negative, 1)
-
-
-def _check_finite(features: Floats) -> None:
-    if np.isnan(features).any() or outside(features).any():
-        raise ValueError("features must be finite")
-
-
-def _chance(log_odds: Floats) -> Floats:
-    chance: Floats = 1 / (1 + np.exp(-np.clip(log_odds, -500, 500)))
-    return chance

@@ -11,13 +11,9 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.polynomial import legendre
-from numpy.typing import ArrayLike, NDArray
-from scipy import stats
+from numpy.typing import ArrayLike
 
-from undertow.stats.numeric_range import usable
-from undertow.stats.regression.least_squares import ROUNDING_SHARE
-
-Floats = NDArray[np.float64]
+from undertow.stats.arrays import Floats, as_floats, is_constant, t_quantile
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +43,7 @@ class Polynomial:
 
     def at(self, x: ArrayLike) -> Floats:
         """Fitted values at x [point]; NaN where there is no curve."""
-        x_new = usable(x)
+        x_new = as_floats(x)
         if not len(self.weights):
             return np.full_like(x_new, math.nan)
         return np.asarray(self._terms(x_new) @ self.weights, dtype=np.float64)
@@ -57,13 +53,12 @@ class Polynomial:
 
         NaN where no point is left over to judge the noise by.
         """
-        x_new = usable(x)
+        x_new = as_floats(x)
         if not len(self.weights) or math.isnan(self.residual_sd):
             return np.full_like(x_new, math.nan), np.full_like(x_new, math.nan)
         # The variance of the curve at x is s^2 v' (V'V)^-1 v = s^2 |R^-T v|^2, where v are the terms at x and V = QR those fitted.
         reach = np.linalg.norm(np.linalg.solve(self.root.T, self._terms(x_new).T), axis=0)
-        quantile = float(stats.t.ppf((1 + self.level) / 2, self.n - self.degree - 1))
-        half = quantile * self.residual_sd * reach
+        half = t_quantile(self.n - self.degree - 1, self.level) * self.residual_sd * reach
         return self.at(x_new) - half, self.at(x_new) + half
 
     def _terms(self, x: Floats) -> Floats:
@@ -74,14 +69,9 @@ class Polynomial:
 def fit_polynomial(x: ArrayLike, y: ArrayLike, degree: int, level: float = 0.95) -> Polynomial:
     """The least squares polynomial of y [point] on x [point], points with a NaN left out.
 
-    It needs more different x than its degree; with no point more than that it has no band.
-
-    Raises:
-        ValueError: x and y are not two vectors of one length, or the degree is below 1.
+    It needs more different x than its degree, which is 1 or more; with no point more than that it has no band.
     """
-    xs, ys = usable(x), usable(y)
-    if xs.ndim != 1 or xs.shape != ys.shape or degree < 1:
-        raise ValueError(f"need vectors of one length and a degree of 1 or more; got {xs.shape}, {ys.shape}, {degree}")
+    xs, ys = as_floats(x), as_floats(y)
     seen = np.isfinite(xs) & np.isfinite(ys)
     xs, ys = xs[seen], ys[seen]
     none = np.zeros(0)
@@ -93,7 +83,7 @@ def fit_polynomial(x: ArrayLike, y: ArrayLike, degree: int, level: float = 0.95)
     left = ys - basis @ on_basis
     n_free = len(xs) - degree - 1
     spread = float(np.sum((ys - ys.mean()) ** 2))
-    flat = float(np.ptp(ys)) <= ROUNDING_SHARE * float(np.abs(ys).max())
+    flat = is_constant(ys)
     squares_left = 0.0 if flat else float(left @ left)
     return Polynomial(
         degree=degree,

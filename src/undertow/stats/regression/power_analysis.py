@@ -7,18 +7,17 @@ assumptions of that test: means, spread of the sentences' slopes, residual noise
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from scipy import special
 
+from undertow.stats.arrays import Floats, as_floats
 from undertow.stats.cluster_errors import influence_variance
 from undertow.stats.intervals.cluster_bootstrap import MIN_CLUSTERS
-from undertow.stats.numeric_range import usable
 from undertow.stats.regression.trend import MIN_VALUES, SentenceParts, trend
-
-Floats = NDArray[np.float64]
 
 N_SERIES = 200
 """Simulated series behind a detectable slope; it then has a Monte Carlo error of one or two percent."""
@@ -71,7 +70,7 @@ class AssumedNoise:
             x: values of the covariate [value].
             n_clusters: sentences, or clusters of them.
         """
-        xs = usable(x)
+        xs = as_floats(x)
         return Noise(
             white_sd=self.text_sd / math.sqrt(n_clusters * self.n_texts),
             slope_sd=self.slopes_sd / float(np.ptp(xs)) / math.sqrt(n_clusters),
@@ -87,21 +86,21 @@ class AssumedNoise:
 
 def step_of(x: ArrayLike) -> float:
     """The median distance of neighbouring values [value], as a share of their range."""
-    xs = np.sort(usable(x))
+    xs = np.sort(as_floats(x))
     return float(np.median(np.diff(xs)) / np.ptp(xs))
 
 
-def thinned(x: ArrayLike, n: int) -> Floats:
+def spread_evenly(x: ArrayLike, n: int) -> Floats:
     """`n` values along a list [n], as far apart in it as they can be, the first and the last among them.
 
     Between two values of the list it is linear, so that a list can be made denser, too.
     """
-    xs = usable(x)
+    xs = as_floats(x)
     return np.asarray(np.interp(np.linspace(0, len(xs) - 1, n), np.arange(len(xs)), xs), dtype=np.float64)
 
 
 @dataclass(frozen=True, slots=True)
-class Errors:
+class SlopeErrors:
     """What simulated series without a trend say of its slope.
 
     The half width of an interval rests on what lies off the line, and so does a part of the slope's error where neighbours share
@@ -125,15 +124,10 @@ class Errors:
         return np.asarray(sum(special.ndtr(end) for end in ends) / 2, dtype=np.float64)
 
 
-def simulated_errors(
-    x: ArrayLike,
-    noise: Noise,
-    n_clusters: int,
-    *,
-    n_series: int = N_SERIES,
-    seed: int = 0,
-) -> Errors:
-    """Series without a trend, judged by `trend`.
+def simulate_errors(
+    x: ArrayLike, noise: Noise, n_clusters: int, *, n_series: int = N_SERIES, seed: int = 0
+) -> SlopeErrors:
+    """SlopeErrors that `trend` makes in series without a trend.
 
     Their means, the spread of their sentences' slopes and what is left beside both are drawn as those of sentences, each at every
     value, whose noise is normal.
@@ -145,12 +139,12 @@ def simulated_errors(
         n_series: how many.
         seed: of the draws.
     """
-    xs = usable(x)
+    xs = as_floats(x)
     rng, n_values = np.random.default_rng(seed), len(xs)
     from_mean = xs - xs.mean()
     squares = float(from_mean @ from_mean)
     weights = from_mean / squares
-    covariance = noise.values_sd**2 * _shared(xs, noise.autocorrelation) + noise.white_sd**2 * np.eye(n_values)
+    covariance = noise.values_sd**2 * _correlations(xs, noise.autocorrelation) + noise.white_sd**2 * np.eye(n_values)
     ridge = 1e-10 * max(float(covariance[0, 0]), float(np.finfo(np.float64).tiny))
     covariance += ridge * np.eye(n_values)
     off_line = rng.standard_normal((n_series, n_values)) @ np.linalg.cholesky(covariance).T
@@ -168,10 +162,10 @@ def simulated_errors(
     with_rest = rest.T @ covariance @ weights
     coefficients = np.linalg.solve(rest.T @ covariance @ rest, with_rest)
     variance = float(weights @ covariance @ weights + noise.slope_sd**2 - with_rest @ coefficients)
-    return Errors(off_line @ rest @ coefficients, math.sqrt(max(variance, 0.0)), (fit.high - fit.low) / 2)
+    return SlopeErrors(off_line @ rest @ coefficients, math.sqrt(max(variance, 0.0)), (fit.high - fit.low) / 2)
 
 
-def _shared(x: Floats, autocorrelation: float) -> Floats:
+def _correlations(x: Floats, autocorrelation: float) -> Floats:
     """Correlations of the values' noise [value, value]."""
     if autocorrelation <= 0:
         return np.eye(len(x))
@@ -180,37 +174,38 @@ def _shared(x: Floats, autocorrelation: float) -> Floats:
     return shared
 
 
-def detection_share(errors: Errors, slope: float) -> float:
+def detection_share(errors: SlopeErrors, slope: float) -> float:
     """The share of series in which a slope of this size is significant (p < .05)."""
     return float(errors.detection_probability(slope).mean())
 
 
-def slope_at_power(errors: Errors, power: float = POWER) -> float:
+def slope_at_power(errors: SlopeErrors, power: float = POWER) -> float:
     """The smallest slope that is significant in this share of series; NaN where they have no intervals.
 
     The width of an interval does not depend on the slope, so that one set of series serves all slopes.
     """
-    if not np.isfinite(errors.half).all():
-        return math.nan
-    low, high = 0.0, float(errors.half.max() + np.abs(errors.expected).max()) + 5 * errors.sd
-    for _ in range(HALVINGS):
-        middle = (low + high) / 2
-        low, high = (low, middle) if detection_share(errors, middle) >= power else (middle, high)
-    return high
+    high = float(errors.half.max() + np.abs(errors.expected).max()) + 5 * errors.sd
+    return _least(high, HALVINGS, lambda slope: detection_share(errors, slope) >= power)
 
 
-def halves_at_power(errors: Errors, power: float = POWER) -> float:
+def halves_at_power(errors: SlopeErrors, power: float = POWER) -> float:
     """The smallest slope, in half widths of one series' interval, that is significant in other series in this share of pairs.
 
     NaN where there are no intervals.
     """
-    if not np.isfinite(errors.half).all():
+    high = 1.0 + slope_at_power(errors, power) / float(errors.half.min())
+    of_pairs = errors.half[:, None]
+    return _least(high, HALVINGS // 2, lambda n: float(errors.detection_probability(n * of_pairs).mean()) >= power)
+
+
+def _least(high: float, n_steps: int, is_enough: Callable[[float], bool]) -> float:
+    """The smallest number from 0 up that is enough, by bisection; NaN where the highest is."""
+    if math.isnan(high):
         return math.nan
-    low, high = 0.0, 1.0 + slope_at_power(errors, power) / float(errors.half.min())
-    for _ in range(HALVINGS // 2):
+    low = 0.0
+    for _ in range(n_steps):
         middle = (low + high) / 2
-        enough = float(errors.detection_probability(middle * errors.half[:, None]).mean()) >= power
-        low, high = (low, middle) if enough else (middle, high)
+        low, high = (low, middle) if is_enough(middle) else (middle, high)
     return high
 
 
@@ -228,13 +223,13 @@ def detectable_slope(x: ArrayLike, parts: SentenceParts) -> float:
     Returns:
         In units of y per unit of x; NaN below eight values or two clusters.
     """
-    xs = usable(x)
+    xs = as_floats(x)
     fit = trend(xs, parts)
     n_clusters = round(float(parts.n_clusters[0]))
     if len(xs) < MIN_VALUES or n_clusters < 2 or not math.isfinite(float(fit.p[0])):
         return math.nan
     half = float(fit.high[0] - fit.low[0]) / 2
-    return half * halves_at_power(simulated_errors(xs, _noise_of(xs, parts, fit.values_autocorrelation), n_clusters))
+    return half * halves_at_power(simulate_errors(xs, _noise_of(xs, parts, fit.values_autocorrelation), n_clusters))
 
 
 def _noise_of(x: Floats, parts: SentenceParts, autocorrelation: Floats) -> Noise:
@@ -244,7 +239,7 @@ def _noise_of(x: Floats, parts: SentenceParts, autocorrelation: Floats) -> Noise
     squares = float(from_mean @ from_mean)
     means = parts.means[0] - parts.means[0].mean()
     off_line = means - from_mean * float(means @ from_mean) / squares
-    shared = _shared(x, rho)
+    shared = _correlations(x, rho)
     # The trace of the values' correlations off the line.
     trace = len(x) - float(shared.mean()) * len(x) - float(from_mean @ shared @ from_mean) / squares
     of_values = max(float(off_line @ off_line) - white * (len(x) - 2), 0.0) / trace
@@ -264,8 +259,8 @@ def detectable_change(x: ArrayLike, n_clusters: int, assumed: AssumedNoise, *, n
     Returns:
         In units of y; NaN below six sentences or eight values, where nothing is claimed, and where there is no noise at all.
     """
-    xs = usable(x)
+    xs = as_floats(x)
     if n_clusters < MIN_CLUSTERS or len(xs) < MIN_VALUES:
         return math.nan
-    errors = simulated_errors(xs, assumed.for_design(xs, n_clusters), n_clusters, n_series=n_series)
+    errors = simulate_errors(xs, assumed.for_design(xs, n_clusters), n_clusters, n_series=n_series)
     return slope_at_power(errors) * float(np.ptp(xs))

@@ -12,18 +12,16 @@ gives the error rates.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, fields
+from dataclasses import astuple, dataclass
 from functools import lru_cache
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from scipy import special
 
+from undertow.stats.arrays import Bools, Floats, as_floats, divide, t_quantile
 from undertow.stats.cluster_errors import influence_variance
-from undertow.stats.numeric_range import usable
-from undertow.stats.significance.ratio_exchange import AT_ONCE, MAX_EXACT, exchange_patterns
-
-Floats = NDArray[np.float64]
+from undertow.stats.significance.sign_flip import exchange_p_values
 
 MIN_VALUES = 8
 """Values of the covariate behind a claim about its order. Fewer cannot tell a trend from one slow wave."""
@@ -145,11 +143,9 @@ def trend(x: ArrayLike, parts: SentenceParts, *, level: float = 0.95) -> Trend:
         NaN for p and interval below eight values, where a variance is unknown, and where there is no noise at all to judge by.
 
     Raises:
-        ValueError: the shapes do not go together, or values of x are equal or not finite.
+        ValueError: values of x are equal or not finite.
     """
-    xs, ys = usable(x), usable(parts.means)
-    if ys.ndim != 2 or ys.shape[1] != len(xs):
-        raise ValueError(f"need x [value] and means [series, value]; got {xs.shape} and {ys.shape}")
+    xs, ys = as_floats(x), as_floats(parts.means)
     if not np.isfinite(xs).all() or len(np.unique(xs)) < len(xs):
         raise ValueError("values of x must be finite, and no two of them equal")
     if len(xs) < MIN_VALUES:
@@ -157,11 +153,11 @@ def trend(x: ArrayLike, parts: SentenceParts, *, level: float = 0.95) -> Trend:
         slope = ys @ _weights(xs) if len(xs) > 1 else nan
         return Trend(slope, nan, nan, nan, nan, nan, nan)
     design = _design(tuple(xs.tolist()))
-    trends = []
+    trends, columns = [], astuple(parts)
     at_once = max(1, MAX_CELLS // (len(AUTOCORRELATIONS) * N_SIZES * len(xs)))
     for start in range(0, len(ys), at_once):
         some = slice(start, start + at_once)
-        trends.append(_trend(design, SentenceParts(*(getattr(parts, one.name)[some] for one in fields(parts))), level))
+        trends.append(_trend(design, SentenceParts(*(column[some] for column in columns)), level))
     return Trend(*(np.concatenate(columns) for columns in zip(*trends, strict=True)))
 
 
@@ -173,15 +169,14 @@ def trend_of_one_series(x: ArrayLike, y: ArrayLike, *, level: float = 0.95) -> T
         y: observations [series, value].
         level: of the intervals.
     """
-    ys = usable(y)
+    ys = as_floats(y)
     nothing, known = np.zeros(len(ys)), np.full(len(ys), 1e9)
     return trend(x, SentenceParts(ys, nothing, nothing, known, np.ones(len(ys))), level=level)
 
 
 def _weights(x: Floats) -> Floats:
     from_mean: Floats = x - x.mean()
-    squares = np.asarray(from_mean @ from_mean)
-    return np.divide(from_mean, squares, out=np.full_like(from_mean, math.nan), where=squares > 0)
+    return divide(from_mean, from_mean @ from_mean)
 
 
 def _trend(design: _Design, parts: SentenceParts, level: float) -> tuple[Floats, ...]:
@@ -190,9 +185,9 @@ def _trend(design: _Design, parts: SentenceParts, level: float) -> tuple[Floats,
     squares = np.einsum("sv,rvk->srk", ys, design.axes) ** 2  # [series, autocorrelation, value - 2]
     residual = squares[:, 0].sum(axis=1) / squares.shape[2]
     scale = np.maximum(residual, white)
-    judged = (scale > (1e-12 * np.abs(ys).max(axis=1)) ** 2) & np.isfinite(white + spread + df)
-    scale, white, spread, df = (np.where(judged, one, 1.0) for one in (scale, white, spread, df))
-    squares = np.where(judged[:, None, None], squares, 1.0)
+    known = (scale > (1e-12 * np.abs(ys).max(axis=1)) ** 2) & np.isfinite(white + spread + df)
+    scale, white, spread, df = (np.where(known, one, 1.0) for one in (scale, white, spread, df))
+    squares = np.where(known[:, None, None], squares, 1.0)
     least = np.maximum(white, SMALLEST * scale)
     steps = np.linspace(0, 1, N_SIZES)
     totals = least[:, None] * (LARGEST * scale / least)[:, None] ** steps  # white + tau^2 [series, size]
@@ -204,11 +199,8 @@ def _trend(design: _Design, parts: SentenceParts, level: float) -> tuple[Floats,
     weights = np.exp(log_weights - log_weights.max(axis=(1, 2), keepdims=True))
     weights /= weights.sum(axis=(1, 2), keepdims=True)
     of_values = sizes[:, None, :] * design.slope_variances[:, None]
-    shared = (
-        sizes[:, None, :]
-        / (white[:, None] + sizes + SMALLEST * least[:, None])[:, None, :]
-        * design.neighbours[:, None]
-    )
+    of_noise = sizes / (white[:, None] + sizes + SMALLEST * least[:, None])  # what is the values' own [series, size]
+    shared = of_noise[:, None, :] * design.neighbours[:, None]
     n = len(ys)
     errors = _Mixture.from_cells(weights.reshape(n, -1), (of_values + spread[:, None, None]).reshape(n, -1), spread, df)
     half = errors.quantile(1 - level)
@@ -220,7 +212,7 @@ def _trend(design: _Design, parts: SentenceParts, level: float) -> tuple[Floats,
         np.sqrt(np.maximum(np.exp(_medians(weights.sum(axis=1), np.log(totals))) - white, 0.0)),
         (weights * design.neighbours[:, None]).sum(axis=(1, 2)),
     )
-    return slope, *(np.where(judged, one, math.nan) for one in estimates)
+    return slope, *(np.where(known, one, math.nan) for one in estimates)
 
 
 def _medians(weights: Floats, values: Floats) -> Floats:
@@ -268,9 +260,8 @@ class _Mixture:
 
     def beyond(self, distance: Floats) -> Floats:
         """The probability of an error beyond a distance, on either side [series]."""
-        share = np.divide(
-            self.spread[:, None], self.variances, out=np.ones_like(self.variances), where=self.variances > 0
-        )
+        ones = np.ones_like(self.variances)
+        share = np.divide(self.spread[:, None], self.variances, out=ones, where=self.variances > 0)
         df = self.df[:, None] / np.maximum(share**2, 1e-9)
         errors = np.sqrt(self.variances)
         far = np.divide(distance[:, None], errors, out=np.full_like(errors, math.inf), where=errors > 0)
@@ -312,13 +303,9 @@ def sentence_parts(x: ArrayLike, sums: ArrayLike, counts: ArrayLike) -> Sentence
         counts: observations in each cell, same shape. Each value must have some.
 
     Raises:
-        ValueError: the shapes do not go together, a value has no observation, or x is empty or not finite.
+        ValueError: a value has no observation, or x is empty or not finite.
     """
-    xs, totals, sizes = usable(x), usable(sums), np.asarray(counts, dtype=np.float64)
-    if totals.shape != sizes.shape or totals.ndim < 2 or totals.shape[-1] != len(xs):
-        raise ValueError(
-            f"sums and counts must both be [..., cluster, {len(xs)}]; got {totals.shape} and {sizes.shape}"
-        )
+    xs, totals, sizes = as_floats(x), as_floats(sums), np.asarray(counts, dtype=np.float64)
     of_value = sizes.sum(axis=-2)
     if not (len(xs) and np.isfinite(xs).all()):
         raise ValueError("need at least one value of x, all of them finite")
@@ -329,18 +316,21 @@ def sentence_parts(x: ArrayLike, sums: ArrayLike, counts: ArrayLike) -> Sentence
     clusters = seen.any(axis=-1).sum(axis=-1).astype(np.float64)
     influences = ((totals - sizes * means[..., None, :]) / of_value[..., None, :]) @ _weights(xs)
     slope_variance, slope_df = influence_variance(influences, seen.any(axis=-1))
-    off = np.where(seen, np.divide(totals, sizes, out=np.zeros_like(totals), where=seen) - means[..., None, :], 0.0)
     n = seen.sum(axis=-1, keepdims=True)
-    at = np.where(seen, xs - np.divide(seen @ xs[:, None], n, out=np.zeros(n.shape), where=n > 0), 0.0)
-    level = np.divide(off.sum(axis=-1, keepdims=True), n, out=np.zeros(n.shape), where=n > 0)
-    off = np.where(seen, off - level, 0.0)
+    off = _from_cluster_mean(divide(totals, sizes) - means[..., None, :], seen, n)
+    at = _from_cluster_mean(np.broadcast_to(xs, totals.shape), seen, n)
     width = (at**2).sum(axis=-1, keepdims=True)
     slopes = np.divide((off * at).sum(axis=-1, keepdims=True), width, out=np.zeros(n.shape), where=width > 0)
     squares = ((off - slopes * at) ** 2).sum(axis=(-1, -2))
     df = np.maximum(n - 2, 0).sum(axis=(-1, -2)) * (clusters - 1) / np.maximum(clusters, 1)
-    per_cell = np.divide(squares, df, out=np.full(squares.shape, math.nan), where=df > 0)
-    white = per_cell * ((sizes**2).sum(axis=-2) / of_value**2).mean(axis=-1)
+    white = divide(squares, df) * ((sizes**2).sum(axis=-2) / of_value**2).mean(axis=-1)
     return SentenceParts(means, white, slope_variance, slope_df, clusters)
+
+
+def _from_cluster_mean(values: Floats, seen: Bools, n: Floats) -> Floats:
+    """Values less their mean in each cluster, 0 where there is none [..., cluster, value]."""
+    sums = np.where(seen, values, 0.0).sum(axis=-1, keepdims=True)
+    return np.where(seen, values - sums / np.maximum(n, 1), 0.0)
 
 
 def trend_of_other_values(x: ArrayLike, parts: SentenceParts, *, level: float = 0.95) -> tuple[Floats, Floats, Floats]:
@@ -356,7 +346,7 @@ def trend_of_other_values(x: ArrayLike, parts: SentenceParts, *, level: float = 
         parts: of series [series].
         level: of the intervals.
     """
-    xs, ys = usable(x), parts.means
+    xs, ys = as_floats(x), parts.means
     weights = _weights(xs)
     slope = ys @ weights
     leverage = 1 / len(xs) + weights**2 / (weights @ weights)
@@ -367,10 +357,9 @@ def trend_of_other_values(x: ArrayLike, parts: SentenceParts, *, level: float = 
     of_cells = parts.white_variance * (weights @ weights)
     variance = np.maximum(parts.slope_variance + of_values - of_cells, np.maximum(parts.slope_variance, of_values))
     df = np.maximum(np.minimum(parts.df, len(xs) - 2), 1)
-    error = np.sqrt(variance)
-    sizes = np.divide(np.abs(slope), error, out=np.full(slope.shape, math.nan), where=error > 0)
-    half = special.stdtrit(df, (1 + level) / 2) * np.where(error > 0, error, math.nan)
-    return slope - half, slope + half, 2 * special.stdtr(df, -sizes)
+    error = np.where(variance > 0, np.sqrt(variance), math.nan)
+    half = special.stdtrit(df, (1 + level) / 2) * error
+    return slope - half, slope + half, 2 * special.stdtr(df, -np.abs(slope) / error)
 
 
 @dataclass(frozen=True, slots=True)
@@ -415,8 +404,14 @@ def any_effect(sums: ArrayLike, counts: ArrayLike, *, seed: int = 0, level: floa
     without *= (n / (n - 1)) ** 2
     moved = (n - 1) / n * (without.mean() - without)  # how far each sentence moves the variance
     squared_error, df = influence_variance(moved, np.ones(n, dtype=np.bool_))
-    half = float(special.stdtrit(float(df), (1 + level) / 2)) * math.sqrt(float(squared_error))
-    p = _flipped(parts, seed)
+    half = t_quantile(float(df), level) * math.sqrt(float(squared_error))
+    p, observed = 1.0, float((parts.sum(axis=0) ** 2).sum())
+
+    def is_extreme(patterns: Floats) -> Bools:
+        return np.asarray((((1 - 2 * patterns) @ parts) ** 2).sum(axis=1) >= observed * (1 - 1e-9))
+
+    if observed > (1e-12 * float(np.abs(parts).sum())) ** 2:
+        p = float(exchange_p_values(n, seed, is_extreme))
     if p < 1 - level and variance > 0:
         # The interval is on the log scale, since sentences may be skewed.
         low, high = variance * math.exp(-half / variance), variance * math.exp(half / variance)
@@ -433,7 +428,7 @@ def effect_sd(sums: ArrayLike, counts: ArrayLike) -> float:
 
 def _parts_of_effects(sums: ArrayLike, counts: ArrayLike) -> Floats:
     """What each sentence adds to each value's effect [cluster, value]; no value where one has none, or no sentence stands at two."""
-    totals, sizes = usable(sums), np.asarray(counts, dtype=np.float64)
+    totals, sizes = as_floats(sums), np.asarray(counts, dtype=np.float64)
     totals, sizes = totals[sizes.any(axis=1)], sizes[sizes.any(axis=1)]
     seen = sizes > 0
     if not seen.any(axis=0).all() or not (seen.sum(axis=1) > 1).any():
@@ -448,16 +443,3 @@ def _variance(parts: Floats) -> float:
     n, n_values = parts.shape
     effects = parts.sum(axis=0)
     return float(n / (n - 1) * (effects @ effects - (parts**2).sum()) / (n_values - 1))
-
-
-def _flipped(parts: Floats, seed: int) -> float:
-    """How often the sentences' parts [cluster, value] with other signs add up to as much."""
-    observed = float((parts.sum(axis=0) ** 2).sum())
-    if observed <= (1e-12 * float(np.abs(parts).sum())) ** 2:
-        return 1.0
-    patterns, hits = exchange_patterns(len(parts), seed), 0
-    for start in range(0, len(patterns), AT_ONCE):
-        signs = 1 - 2 * patterns[start : start + AT_ONCE]
-        hits += int(np.count_nonzero(((signs @ parts) ** 2).sum(axis=1) >= observed * (1 - 1e-9)))
-    extra = 0 if len(parts) <= MAX_EXACT else 1
-    return (hits + extra) / (len(patterns) + extra)

@@ -5,21 +5,21 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from scipy import stats
 
+from undertow.stats.arrays import Floats
 
-def benjamini_hochberg(p: ArrayLike) -> NDArray[np.float64]:
+
+def benjamini_hochberg(p: ArrayLike) -> Floats:
     """Benjamini-Hochberg adjusted p-values (q) of a family of p-values [test].
 
     NaN marks a test that was not made: it stays NaN and does not count towards the size of the family.
 
     Raises:
-        ValueError: a p-value is outside 0 to 1, or p is not a vector.
+        ValueError: a p-value is outside 0 to 1.
     """
     p_values = np.asarray(p, dtype=np.float64)
-    if p_values.ndim != 1:
-        raise ValueError(f"p must be [test]; got shape {p_values.shape}")
     q_values = np.full(p_values.shape, math.nan)
     made = ~np.isnan(p_values)
     if made.any():

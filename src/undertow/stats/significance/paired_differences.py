@@ -12,18 +12,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
+from scipy import special
 
+from undertow.stats.arrays import Bools, Codes, Floats, as_floats, divide
 from undertow.stats.intervals.cluster_bootstrap import MIN_CLUSTERS
 from undertow.stats.intervals.jackknife import jackknife_variance
-from undertow.stats.numeric_range import usable
-from undertow.stats.significance.ratio_exchange import AT_ONCE, MAX_EXACT, exchange_patterns
+from undertow.stats.significance.sign_flip import exchange_p_values
 
-Floats = NDArray[np.float64]
-Bools = NDArray[np.bool_]
-Counts = NDArray[np.int64]
-
-ROUNDING_SHARE = 1e-9
+CONTRIBUTION_ROUNDING = 1e-9
 """Sums that are nearer than this share of what they add up are equal, which errs on the side of not finding. Contributions are small
 differences of large numbers, so that they have fewer digits than values as they were read; those below this share of the values
 are ties."""
@@ -58,10 +55,10 @@ class PairedErrors:
     inner_low: Floats
     inner_high: Floats
     p: Floats
-    n_clusters: Counts
+    n_clusters: Codes
 
 
-def paired_errors(  # noqa: PLR0913 - the ways, their cells, and how they are judged
+def paired_errors(  # noqa: PLR0913 - the ways, their cells, and the test
     whole: ArrayLike,
     ways: Sequence[JackknifeReplicates],
     cells: JackknifeReplicates | None = None,
@@ -89,16 +86,8 @@ def paired_errors(  # noqa: PLR0913 - the ways, their cells, and how they are ju
         level: of the intervals; the inner ones have 2 * level - 1.
         margins: smallest differences of interest, 0 or more; one number, or [difference].
         sizes: of the values that were subtracted from each other; one number, or [difference].
-
-    Raises:
-        ValueError: there are other than one or two ways, two without cells, or shapes do not go together.
     """
-    from scipy.stats import t
-
-    differences = usable(whole)
-    beyond = _beyond(differences, margins)
-    if len(ways) not in (1, 2) or (len(ways) == 2) != (cells is not None):
-        raise ValueError(f"need one way, or two and their cells; got {len(ways)} ways")
+    differences = as_floats(whole)
     parts = [jackknife_variance(differences, one.without, one.counting) for one in ways]
     ps = np.stack([flip_p_values(differences, one, seed, margins=margins, sizes=sizes) for one in ways])
     if cells is None:
@@ -106,15 +95,18 @@ def paired_errors(  # noqa: PLR0913 - the ways, their cells, and how they are ju
         df = n_clusters - 1.0
     else:
         of_cells = jackknife_variance(differences, cells.without, cells.counting)
-        variance, df = _crossed(parts, of_cells)
-        n_clusters = _fewest([n for _, n in parts])
+        (_, n_rows), (_, n_columns) = parts
+        # A way of one cluster leaves it to the other.
+        n_clusters = np.where(n_rows < 2, n_columns, np.where(n_columns < 2, n_rows, np.minimum(n_rows, n_columns)))
+        variance, df = _add_ways(parts, of_cells, n_clusters)
+        beyond = np.maximum(np.abs(differences) - np.asarray(margins, dtype=np.float64), 0.0)  # 0 within the margin
         far = np.divide(beyond, np.sqrt(variance), out=np.zeros_like(variance), where=variance > 0)
-        of_interval = np.where((variance > 0) | (beyond == 0), 2 * t.sf(far, np.maximum(df, 1)), 0.0)
+        of_interval = np.where((variance > 0) | (beyond == 0), 2 * special.stdtr(np.maximum(df, 1), -far), 0.0)
         p = np.maximum(np.where(np.isnan(ps), -np.inf, ps).max(axis=0), of_interval)
         p = np.where(np.isnan(variance) | np.isnan(ps).all(axis=0), np.nan, p)
     enough = n_clusters >= MIN_CLUSTERS
     error = np.where(enough, np.sqrt(variance), math.nan)
-    half, inner = (t.ppf(share, np.maximum(df, 1)) * error for share in ((1 + level) / 2, level))
+    half, inner = (special.stdtrit(np.maximum(df, 1), share) * error for share in ((1 + level) / 2, level))
     return PairedErrors(
         low=differences - half,
         high=differences + half,
@@ -123,12 +115,6 @@ def paired_errors(  # noqa: PLR0913 - the ways, their cells, and how they are ju
         p=np.where(enough, p, math.nan),
         n_clusters=n_clusters,
     )
-
-
-def _beyond(differences: Floats, margins: ArrayLike) -> Floats:
-    """How far differences are beyond their margins; 0 within."""
-    excess: Floats = np.maximum(np.abs(differences) - np.asarray(margins, dtype=np.float64), 0.0)
-    return excess
 
 
 def flip_p_values(
@@ -152,9 +138,11 @@ def flip_p_values(
         margins: smallest differences of interest, 0 or more; one number, or [difference].
         sizes: of the values that were subtracted; contributions below 1e-9 of them are ties, which count as 0.
     """
-    differences = usable(whole)
-    contributions = _contributions(differences, JackknifeReplicates(usable(left.without), left.counting))
-    smallest = ROUNDING_SHARE * np.asarray(sizes, dtype=np.float64)
+    differences, without = as_floats(whole), as_floats(left.without)
+    n_groups = left.counting.sum(axis=0)
+    means = divide(np.where(left.counting, without, 0.0).sum(axis=0), n_groups)
+    contributions = differences + (n_groups - 1) * (means - without)  # [group, difference]
+    smallest = CONTRIBUTION_ROUNDING * np.asarray(sizes, dtype=np.float64)
     contributions = np.where(np.abs(contributions) <= smallest, 0.0, contributions)
     margin = np.broadcast_to(np.asarray(margins, dtype=np.float64), differences.shape)
     contributions = np.where(left.counting, contributions - np.sign(differences) * margin, 0.0)
@@ -164,33 +152,24 @@ def flip_p_values(
     for at, mask in enumerate(masks):
         if mask.sum() > 1:
             chosen = of == at
-            p[chosen] = _flipped(contributions[np.ix_(mask, chosen)], seed)
+            p[chosen] = _flip_sums(contributions[np.ix_(mask, chosen)], seed)
     within = (np.abs(differences) <= margin) & (margin > 0)
     return np.where(np.isfinite(p) & within, 1.0, p)
 
 
-def _contributions(whole: Floats, left: JackknifeReplicates) -> Floats:
-    """What each group contributes to a difference; 0 where it does not count [group, difference]."""
-    n_groups = left.counting.sum(axis=0)
-    sums = np.where(left.counting, left.without, 0.0).sum(axis=0)
-    means = np.divide(sums, n_groups, out=np.full(len(whole), math.nan), where=n_groups > 0)
-    contributions: Floats = np.where(left.counting, whole + (n_groups - 1) * (means - left.without), 0.0)
-    return contributions
-
-
-def _flipped(contributions: Floats, seed: int) -> Floats:
+def _flip_sums(contributions: Floats, seed: int) -> Floats:
     """p-values of the sums of contributions [group, difference]: [difference]."""
-    n_groups = len(contributions)
-    observed = np.abs(contributions.sum(axis=0)) - ROUNDING_SHARE * np.abs(contributions).sum(axis=0)
-    patterns, hits = exchange_patterns(n_groups, seed), np.zeros(contributions.shape[1])
-    for start in range(0, len(patterns), AT_ONCE):
-        signs = 1 - 2 * patterns[start : start + AT_ONCE]
-        hits += np.count_nonzero(np.abs(signs @ contributions) >= observed, axis=0)
-    extra = 0 if n_groups <= MAX_EXACT else 1
-    return np.where(np.isnan(observed), math.nan, (hits + extra) / (len(patterns) + extra))
+    observed = np.abs(contributions.sum(axis=0)) - CONTRIBUTION_ROUNDING * np.abs(contributions).sum(axis=0)
+
+    def is_extreme(patterns: Floats) -> Bools:
+        return np.asarray(np.abs((1 - 2 * patterns) @ contributions) >= observed)
+
+    return np.where(np.isnan(observed), math.nan, exchange_p_values(len(contributions), seed, is_extreme))
 
 
-def _crossed(parts: Sequence[tuple[Floats, Counts]], of_cells: tuple[Floats, Counts]) -> tuple[Floats, Floats]:
+def _add_ways(
+    parts: Sequence[tuple[Floats, Codes]], of_cells: tuple[Floats, Codes], n_clusters: Codes
+) -> tuple[Floats, Floats]:
     """Variances, and their degrees of freedom, of items in clusters in two ways."""
     base, n_cells = of_cells
     added = [np.where(n > 1, np.maximum(variance - base, 0.0), 0.0) for variance, n in parts]
@@ -199,12 +178,4 @@ def _crossed(parts: Sequence[tuple[Floats, Counts]], of_cells: tuple[Floats, Cou
     squares = base**2 / np.maximum(n_cells - 1, 1)
     squares = squares + sum(part**2 / np.maximum(n - 1, 1) for part, (_, n) in zip(added, parts, strict=True))
     df = np.divide(variance**2, squares, out=np.full_like(variance, math.inf), where=squares > 0)
-    unknown = np.logical_or.reduce([*missing, _fewest([n for _, n in parts]) < 2])
-    return np.where(unknown, math.nan, variance), df
-
-
-def _fewest(counts: Sequence[Counts]) -> Counts:
-    """The smaller of both numbers of clusters; a way of one cluster leaves it to the other [difference]."""
-    first, second = counts
-    either = np.where(first < 2, second, np.where(second < 2, first, np.minimum(first, second)))
-    return either.astype(np.int64)
+    return np.where(np.logical_or.reduce([*missing, n_clusters < 2]), math.nan, variance), df

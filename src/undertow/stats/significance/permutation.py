@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from undertow.stats.intervals.point_estimates import only_points
+from undertow.stats.point_estimates import only_points
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,12 +49,7 @@ def label_orders(n_labels: int, n_permutations: int, rng: np.random.Generator) -
     """All orders of the labels where there are at most `n_permutations` of them, random orders otherwise.
 
     Within `point_estimates` the labels as they are, and no other order.
-
-    Raises:
-        ValueError: fewer than one label or permutation.
     """
-    if n_labels < 1 or n_permutations < 1:
-        raise ValueError(f"need at least one label and one permutation; got {n_labels} and {n_permutations}")
     if only_points():
         return LabelOrders(np.arange(n_labels, dtype=np.intp)[np.newaxis], exact=False)
     # 21! is past any number of permutations that fits in memory, so larger factorials need not be computed.

@@ -1,38 +1,138 @@
-"""Sign-flip test of a mean paired difference, and the interval that inverts it.
+"""Sign-flip tests: two paired conditions that do not differ can be exchanged within each cluster.
 
-If two paired conditions do not differ, exchanging them flips the sign of a cluster's difference and changes nothing else. The
-interval is made of the means of random subsets of the clusters (Hartigan 1969, "Using Subsample Values as Typical Values", JASA 64). It
-excludes 0 exactly where the p-value is at most 1 - level. Both are exact for differences that are distributed symmetrically about
-their mean, whatever the distribution.
+Exchanging them flips the sign of a cluster's difference and changes nothing else. Nothing is assumed about how items of a cluster hang
+together; that clusters are a sample of others is. So an exchange of name pairs speaks of other names and these occupations: where
+occupations differ, it finds a difference of their mean in far more than 5 of 100 other sets of occupations.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from undertow.stats.arrays import Bools, Floats, as_floats, divide
 from undertow.stats.intervals.cluster_bootstrap import MIN_CLUSTERS
-from undertow.stats.intervals.point_estimates import only_points
-from undertow.stats.numeric_range import usable
+from undertow.stats.point_estimates import only_points
 
-Floats = NDArray[np.float64]
-
+MAX_EXACT = 13
+"""Clusters up to which all exchanges are tried: 2 to this power of them."""
+N_EXCHANGES = 10_000
 N_FLIPS = 20_000
 AT_ONCE = 1000
 EFFECTS_AT_ONCE = 32
 ROUNDING = 1e-9
-"""Sums that differ by less count as equal, which errs towards finding nothing."""
+"""Differences nearer than this count as equal, which errs on the side of not finding."""
 MAX_ALPHA = 0.05
 """1 - level of the narrowest interval."""
 
 
+@lru_cache(maxsize=2)
+def exchange_patterns(n_clusters: int, seed: int) -> Floats:
+    """Which clusters are exchanged, 1 or 0: all patterns of up to `MAX_EXACT` of them, else random ones [pattern, cluster]."""
+    if n_clusters <= MAX_EXACT:
+        patterns = np.arange(2**n_clusters)[:, None] >> np.arange(n_clusters)[None, :] & 1
+    else:
+        patterns = np.random.default_rng(seed).integers(0, 2, size=(N_EXCHANGES, n_clusters))
+    exchanges: Floats = patterns.astype(np.float64)
+    exchanges.flags.writeable = False  # it is shared by all tests of a report
+    return exchanges
+
+
+def exchange_p_values(n_clusters: int, seed: int, is_extreme: Callable[[Floats], Bools]) -> Floats:
+    """Share of exchanges that are at least as extreme as what was observed [test].
+
+    Random exchanges have the observed one counted in, so that p is never 0.
+
+    Args:
+        n_clusters: how many can be exchanged.
+        seed: of random exchanges.
+        is_extreme: whether some patterns [pattern, cluster] are as extreme [pattern, test].
+    """
+    patterns = exchange_patterns(n_clusters, seed)
+    starts = range(0, len(patterns), 2 * AT_ONCE)
+    hits = sum((is_extreme(patterns[at : at + 2 * AT_ONCE]).sum(axis=0) for at in starts), np.zeros(()))
+    own = 0 if n_clusters <= MAX_EXACT else 1
+    return np.asarray((hits + own) / (len(patterns) + own), dtype=np.float64)
+
+
+def sign_flip_pvalues(first: tuple[ArrayLike, ArrayLike], second: tuple[ArrayLike, ArrayLike], seed: int = 0) -> Floats:
+    """Two-sided p-values of the difference of two ratios, each the sum of sums over the sum of counts [test].
+
+    The share of exchanges whose difference is at least as large as the observed one, in absolute value; all exchanges where
+    there are few clusters, else random ones with the observed one counted in. An exchange in which a side counts nothing is
+    counted as one that differs as much. NaN where a side counts nothing, or fewer than two clusters count anything, and within
+    `point_estimates`.
+
+    Args:
+        first: sums [cluster, test] and counts [cluster, test] of one side; 0 where a cluster has none.
+        second: those of the other side.
+        seed: of the random exchanges.
+    """
+    y1, d1, y2, d2 = (as_floats(one) for one in (*first, *second))
+    if only_points():
+        return np.full(y1.shape[1], math.nan)
+    counting = (d1 + d2 > 0).any(axis=1)
+    y1, d1, y2, d2 = (one[counting] for one in (y1, d1, y2, d2))
+
+    def differences(patterns: Floats) -> Floats:
+        moved_y, moved_d = patterns @ (y2 - y1), patterns @ (d2 - d1)
+        sides = (
+            (y1.sum(axis=0) + moved_y, d1.sum(axis=0) + moved_d),
+            (y2.sum(axis=0) - moved_y, d2.sum(axis=0) - moved_d),
+        )
+        one, other = (divide(sums, np.where(counts > ROUNDING, counts, 0.0)) for sums, counts in sides)
+        return np.abs(one - other)
+
+    def is_extreme(patterns: Floats) -> Bools:
+        moved = differences(patterns)
+        return np.asarray((moved >= observed - ROUNDING) | np.isnan(moved))
+
+    observed = differences(np.zeros((1, len(y1))))[0]  # [test]
+    too_few = np.count_nonzero(d1 + d2 > 0, axis=0) < 2
+    return np.where(np.isnan(observed) | too_few, math.nan, exchange_p_values(len(y1), seed, is_extreme))
+
+
+def crossed_exchange_p(
+    first: tuple[ArrayLike, ArrayLike],
+    second: tuple[ArrayLike, ArrayLike],
+    rows: ArrayLike,
+    columns: ArrayLike,
+    seed: int = 0,
+) -> float:
+    """Two-sided p-value of the difference of two ratios over a crossed design: the larger one of two exchange tests.
+
+    One exchanges the sides of whole rows, the other those of whole columns; a side of the design that is one cluster decides
+    nothing. Neither knows that the other side of the design differs too, so that this p is a lower bound where both do:
+    `undertow.stats.intervals.multiway_cluster` has the test that is valid then.
+
+    Args:
+        first: numerator and denominator of one side [item]; 0 where an item has none.
+        second: those of the other side.
+        rows: cluster of each item on one side, as codes [item].
+        columns: cluster of each item on the other side, as codes [item].
+        seed: of random exchanges.
+    """
+    p_values = []
+    for codes in (rows, columns):
+        names, of = np.unique(np.asarray(codes), return_inverse=True)
+        if len(names) > 1:
+            sums = [np.bincount(of, weights=as_floats(one))[:, None] for one in (*first, *second)]
+            p_values.append(float(sign_flip_pvalues((sums[0], sums[1]), (sums[2], sums[3]), seed)[0]))
+    return math.nan if not p_values or any(map(math.isnan, p_values)) else max(p_values)
+
+
 @dataclass(frozen=True, slots=True)
 class SignFlipTest:
-    """The sign-flip test of one mean difference.
+    """The sign-flip test of one mean difference, and the interval that inverts it.
+
+    The interval is made of the means of random subsets of the clusters (Hartigan 1969, "Using Subsample Values as Typical Values",
+    JASA 64). It excludes 0 exactly where the p-value is at most 1 - level. Both are exact for differences that are distributed
+    symmetrically about their mean, whatever the distribution.
 
     Attributes:
         value: the mean difference; NaN where no cluster has one.
@@ -78,65 +178,51 @@ def flip_means(sums: ArrayLike, sizes: ArrayLike, seed: int) -> list[SignFlipTes
         sums: sum of the differences in each cluster, 0 where it has none [cluster, effect].
         sizes: number of these differences, 0 where it has none [cluster, effect].
         seed: of the signs. Equal seeds give equal signs for an equal number of clusters.
-
-    Raises:
-        ValueError: the shapes differ.
     """
-    totals, counts = usable(sums), usable(sizes)
-    if totals.ndim != 2 or totals.shape != counts.shape:
-        raise ValueError(f"sums and sizes must both be [cluster, effect]; got {totals.shape} and {counts.shape}")
+    totals, counts = as_floats(sums), as_floats(sizes)
     flips: list[SignFlipTest] = []
     for start in range(0, totals.shape[1], EFFECTS_AT_ONCE):
         part = slice(start, start + EFFECTS_AT_ONCE)
-        flips += _flipped(totals[:, part], counts[:, part], seed)
+        flips += _flip_some_means(totals[:, part], counts[:, part], seed)
     return flips
 
 
-def _flipped(sums: Floats, sizes: Floats, seed: int) -> list[SignFlipTest]:
+def _flip_some_means(sums: Floats, sizes: Floats, seed: int) -> list[SignFlipTest]:
     whole, n_all = sums.sum(axis=0), sizes.sum(axis=0)
-    values = np.divide(whole, n_all, out=np.full(len(whole), math.nan), where=n_all > 0)
     n_clusters = np.count_nonzero(sizes > 0, axis=0)
-    n_differing = np.count_nonzero(np.abs(sums) > ROUNDING, axis=0)
-    none = np.empty(0)
-    if only_points() or (n_clusters < MIN_CLUSTERS).all():
-        nothing = zip(values, n_clusters, n_differing, strict=True)
-        return [SignFlipTest(float(value), math.nan, int(n), int(k), none, none) for value, n, k in nothing]
-    signs = _signs(len(sums), seed)
-    halves = np.empty((2 * N_FLIPS, len(whole)))  # means of the clusters that keep their sign, and of those that do not
-    hits = np.zeros(len(whole))
-    for start in range(0, N_FLIPS, AT_ONCE):
-        drawn = signs[start : start + AT_ONCE].astype(np.float64)
-        flipped, of_sizes = drawn @ sums, drawn @ sizes
-        hits += np.count_nonzero(np.abs(flipped) >= np.abs(whole) - ROUNDING, axis=0)
-        for side, at in ((1, start), (-1, N_FLIPS + start)):
-            kept = (n_all + side * of_sizes) / 2
-            some = np.divide(
-                (whole + side * flipped) / 2, kept, out=np.full_like(kept, math.nan), where=kept > ROUNDING
-            )
-            halves[at : at + len(drawn)] = some
-    p = (1 + hits) / (1 + N_FLIPS)
-    wide = math.floor(MAX_ALPHA * (1 + N_FLIPS) + ROUNDING)
-    # An empty subset excludes no mean.
-    lowest, highest = (
-        np.sort(np.partition(np.where(np.isnan(halves), -math.inf, side * halves), wide - 1, axis=0)[:wide], axis=0)
-        for side in (1, -1)
-    )
-    enough = n_clusters >= MIN_CLUSTERS
+    enough = (n_clusters >= MIN_CLUSTERS) & (not only_points())
+    p, lowest, highest = np.full(len(whole), math.nan), np.empty((0, len(whole))), np.empty((0, len(whole)))
+    if enough.any():
+        signs = _random_signs(len(sums), seed)
+        halves = np.empty(
+            (2 * N_FLIPS, len(whole))
+        )  # means of the clusters that keep their sign, and of those that do not
+        hits = np.zeros(len(whole))
+        for start in range(0, N_FLIPS, AT_ONCE):
+            drawn = signs[start : start + AT_ONCE].astype(np.float64)
+            flipped, of_sizes = drawn @ sums, drawn @ sizes
+            hits += np.count_nonzero(np.abs(flipped) >= np.abs(whole) - ROUNDING, axis=0)
+            for side, at in ((1, start), (-1, N_FLIPS + start)):
+                size = (n_all + side * of_sizes) / 2
+                halves[at : at + len(drawn)] = divide(
+                    (whole + side * flipped) / 2, np.where(size > ROUNDING, size, 0.0)
+                )
+        p = np.where(enough, (1 + hits) / (1 + N_FLIPS), math.nan)
+        n_extreme = math.floor(MAX_ALPHA * (1 + N_FLIPS) + ROUNDING)
+        # An empty subset excludes no mean.
+        ends = (np.where(np.isnan(halves), -math.inf, side * halves) for side in (1, -1))
+        lowest, highest = (np.sort(np.partition(end, n_extreme - 1, axis=0)[:n_extreme], axis=0) for end in ends)
     return [
         SignFlipTest(
-            float(values[at]),
-            float(p[at]) if enough[at] else math.nan,
-            int(n_clusters[at]),
-            int(n_differing[at]),
-            lowest[:, at] if enough[at] else none,
-            -highest[:, at] if enough[at] else none,
+            value, float(p[at]), int(n_clusters[at]), int(np.count_nonzero(np.abs(sums[:, at]) > ROUNDING)),
+            lowest[:, at] if enough[at] else lowest[:0, at], -highest[:, at] if enough[at] else highest[:0, at],
         )
-        for at in range(len(whole))
-    ]
+        for at, value in enumerate(divide(whole, n_all).tolist())
+    ]  # fmt: skip
 
 
 @lru_cache(maxsize=4)
-def _signs(n_clusters: int, seed: int) -> NDArray[np.int8]:
+def _random_signs(n_clusters: int, seed: int) -> NDArray[np.int8]:
     """Random signs [flip, cluster], cached because many effects share their clusters."""
     draws = np.random.default_rng(seed).integers(0, 2, size=(N_FLIPS, n_clusters), dtype=np.int8)
     signs: NDArray[np.int8] = 2 * draws - 1

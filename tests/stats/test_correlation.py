@@ -1,0 +1,221 @@
+"""Correlations: the textbook's r whatever the pieces, intervals that cover where Fisher's do not, and shuffled clusters."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from scipy import stats
+
+from undertow.stats import correlation
+from undertow.stats.correlation import MAX_KEPT, Pearson, RunningPearson, cluster_correlation
+
+Floats = NDArray[np.float64]
+
+
+def found(x: Sequence[float] | Floats, y: Sequence[float] | Floats, pieces: int = 1) -> Pearson:
+    running = RunningPearson()
+    for part_x, part_y in zip(np.array_split(x, pieces), np.array_split(y, pieces), strict=True):
+        running.add(part_x, part_y)
+    return running.result()
+
+
+def correlated(n: int, seed: int = 0) -> tuple[Floats, Floats]:
+    generator = np.random.default_rng(seed)
+    x = generator.standard_normal(n)
+    return x, 0.5 * x + generator.standard_normal(n)
+
+
+@pytest.mark.parametrize("n", [4, 75, 3000, 40_000])
+@pytest.mark.parametrize("pieces", [1, 3, 7])
+@pytest.mark.parametrize(("scale", "shift"), [(1.0, 0.0), (1e-9, 5.0), (1e90, -3.0), (1e-90, 0.0)])
+def test_r_is_that_of_the_textbook(n: int, pieces: int, scale: float, shift: float) -> None:
+    x, y = correlated(n)
+    kept = scale * x + shift
+    assert found(kept, y, pieces).r == pytest.approx(np.corrcoef((kept - shift) / scale, y)[0, 1], abs=1e-6)
+    assert found(kept, y, pieces).n == n
+
+
+def test_pieces_far_apart_make_no_difference() -> None:
+    x, y = correlated(50_000)
+    x = np.sort(x) + 1000
+    one, many = found(x, y), found(x, y, pieces=25)
+    assert many == pytest.approx(one, abs=1e-9)
+
+
+def test_the_moments_agree_with_the_jackknife(monkeypatch: pytest.MonkeyPatch) -> None:
+    """So that nothing jumps where one takes over from the other."""
+    x, y = correlated(MAX_KEPT)
+    y = y * (1 + x * x)
+    kept = found(x, y, pieces=4)
+    monkeypatch.setattr(correlation, "MAX_KEPT", 0)
+    by_moments = found(x, y, pieces=4)
+    assert by_moments.r == kept.r
+    assert by_moments.high - by_moments.low == pytest.approx(kept.high - kept.low, rel=0.005)
+    assert by_moments.high - by_moments.low != kept.high - kept.low
+
+
+def test_the_jackknife_leaves_out_one_pair_after_the_other() -> None:
+    x, y = correlated(12)
+    z = [math.atanh(np.corrcoef(np.delete(x, one), np.delete(y, one))[0, 1]) for one in range(12)]
+    error = math.sqrt(11 / 12 * float(np.sum((np.array(z) - np.mean(z)) ** 2)))
+    r, low, high, _ = found(x, y)
+    half = float(stats.t.ppf(0.975, 10)) * error
+    assert [low, high] == pytest.approx([math.tanh(math.atanh(r) - half), math.tanh(math.atanh(r) + half)])
+
+
+def test_of_normal_pairs_the_interval_is_fishers() -> None:
+    r, low, high, n = found(*correlated(200_000))
+    half = 1.959964 / math.sqrt(n - 3)
+    assert [low, high] == pytest.approx([math.tanh(math.atanh(r) - half), math.tanh(math.atanh(r) + half)], abs=1e-4)
+
+
+@pytest.mark.parametrize(("n", "least"), [(75, 0.91), (12_000, 0.93)])
+def test_it_covers_where_the_spread_of_y_grows_with_x(n: int, least: float) -> None:
+    """r of x and y = x / 2 + x e, with standard normal x and e, is .5 / sqrt(1.25)."""
+    truth, runs = 0.5 / math.sqrt(1.25), 300
+    covered = fishers = 0
+    for seed in range(runs):
+        x, noise = np.random.default_rng(seed).standard_normal((2, n))
+        r, low, high, _ = found(x, 0.5 * x + x * noise)
+        covered += low <= truth <= high
+        fishers += abs(math.atanh(r) - math.atanh(truth)) <= 1.96 / math.sqrt(n - 3)
+    assert least <= covered / runs <= 0.98
+    assert fishers / runs < 0.85
+
+
+def test_what_the_pairs_cannot_say_is_not_said() -> None:
+    assert found([], []).n == 0
+    assert math.isnan(found([], []).r)
+    assert math.isnan(found([1.0], [2.0]).r)
+    for x, y in (([3.3] * 9, range(9)), (range(9), [0.0] * 9)):
+        constant = found(np.array(x, dtype=float), np.array(y, dtype=float), pieces=2)
+        assert all(map(math.isnan, constant[:3]))
+    assert found([0.0, 1.0, 2.0], [0.0, 1.0, 1.0])[1:] == (-1.0, 1.0, 3)
+    assert found([0.0] * 8 + [1.0], list(range(9)))[1:] == (-1.0, 1.0, 9), "one pair alone makes x vary"
+    assert found(np.arange(9.0), -2 * np.arange(9.0))[:3] == (-1.0, -1.0, -1.0)
+
+
+def test_the_share_of_the_heaviest_pair_is_that_of_its_influence() -> None:
+    rng = np.random.default_rng(0)
+    x = rng.standard_t(3, 500)
+    y = x + rng.standard_t(3, 500)
+    running = RunningPearson()
+    for piece in np.split(np.arange(500), [200, 350]):
+        running.add(x[piece], y[piece])
+    by_x, by_y = (x - x.mean()) / x.std(), (y - y.mean()) / y.std()
+    influences = by_x * by_y - running.result().r * (by_x**2 + by_y**2) / 2
+    assert running.heaviest_share() == pytest.approx((influences**2).max() / (influences**2).sum())
+    assert math.isnan(RunningPearson().heaviest_share())
+
+
+# Columns in clusters -------------------------------------------------------------------------------------------------
+
+
+def test_correlation_is_pearsons_with_a_jackknife_over_clusters() -> None:
+    rng = np.random.default_rng(9)
+    clusters = np.array([3, 3, 5, 6, 6, 6, 8, 9, 11, 12])
+    x = rng.normal(size=10)
+    y = 100 + x + rng.normal(size=10)
+    found = cluster_correlation(x, y, clusters, seed=0)
+    assert found.r == pytest.approx(stats.pearsonr(x, y).statistic)
+    z = [math.atanh(stats.pearsonr(x[clusters != name], y[clusters != name]).statistic) for name in np.unique(clusters)]
+    half = stats.t.ppf(0.975, 6) * math.sqrt(6 / 7 * sum((one - np.mean(z)) ** 2 for one in z))
+    centre = math.atanh(found.r)
+    assert (found.low, found.high) == pytest.approx((math.tanh(centre - half), math.tanh(centre + half)))
+    assert found.n == 10
+    error = half / stats.t.ppf(0.975, 6)
+    assert found.p >= 2 * stats.t.sf(abs(centre) / error, 6) - 1e-12
+
+
+def test_correlation_does_not_mind_units_order_or_what_is_missing() -> None:
+    rng = np.random.default_rng(10)
+    x, y, clusters = rng.normal(size=12), rng.normal(size=12), np.array([0, 0, 1, 2, 3, 3, 4, 5, 6, 7, 8, 9])
+    found = cluster_correlation(x, y, clusters, seed=1)
+    turned = cluster_correlation(3 * x + 7, -y, clusters, seed=1)
+    assert (turned.r, turned.low, turned.high) == pytest.approx((-found.r, -found.high, -found.low))
+    assert turned.p == pytest.approx(found.p)
+    order = rng.permutation(12)
+    again = cluster_correlation(x[order], y[order], clusters[order], seed=1)
+    assert (again.r, again.low, again.high) == pytest.approx((found.r, found.low, found.high))
+    more = cluster_correlation([*x, math.nan, 1], [*y, 2, math.nan], [*clusters, 10, 11], seed=1)
+    assert more == found
+
+
+@pytest.mark.parametrize("y", [[2.0, 1, 4, 3, 6, 5], [2.0, 5, 1, 9, 3, 5]])
+def test_correlation_p_is_the_larger_one_of_orders_of_single_columns_and_of_the_interval(y: list[float]) -> None:
+    x = np.array([1.0, 2, 3, 4, 5, 6])
+    r = stats.pearsonr(x, y).statistic
+    orders = itertools.permutations(y)
+    exact = np.mean([abs(stats.pearsonr(x, order).statistic) >= abs(r) - 1e-12 for order in orders])
+    found = cluster_correlation(x, y, np.arange(6), seed=2)
+    z = [math.atanh(stats.pearsonr(np.delete(x, at), np.delete(y, at)).statistic) for at in range(6)]
+    error = math.sqrt(5 / 6 * sum((one - np.mean(z)) ** 2 for one in z))
+    by_interval = 2 * stats.t.sf(abs(math.atanh(r)) / error, 5)
+    assert found.p == pytest.approx(max(exact, by_interval), abs=0.015)
+    assert not found.p < 0.05 or found.low > 0 or found.high < 0
+
+
+def test_the_observed_order_counts_in() -> None:
+    x = np.random.default_rng(11).normal(size=40)
+    assert cluster_correlation(x, 2 * x + 1, np.arange(40), seed=0).p == 1 / (1 + correlation.N_SHUFFLES)
+
+
+def test_clusters_are_shuffled_whole() -> None:
+    """Each order puts a pair of columns in the place of a pair, and the three of one cluster stay among themselves."""
+    of = np.array([0, 1, 0, 2, 2, 3, 3, 3, 4, 5])
+    orders = correlation._cluster_orders(of, np.random.default_rng(0))
+    moved = of[orders]  # which cluster is where
+    assert np.array_equal(np.sort(orders, axis=1), np.tile(np.arange(10), (len(orders), 1)))
+    assert (moved[:, 5:8] == 3).all()
+    assert (moved[:, 0] == moved[:, 2]).all()
+    assert (moved[:, 3] == moved[:, 4]).all()
+    seen = {tuple(row) for row in moved.tolist()}
+    assert len(seen) == 2 * 6  # two pairs, three single columns
+    inner = {tuple(row) for row in orders[:, 5:8].tolist()}
+    assert len(inner) == 6
+    _, counts = np.unique(moved, axis=0, return_counts=True)
+    assert stats.chisquare(counts).pvalue > 1e-3
+
+
+def test_no_correlation_where_there_is_none_to_have() -> None:
+    constant, rising = [0.1 + 0.2, 0.3, 0.3, 0.3, 0.3], [1.0, 2, 3, 4, 5]
+    for x, y, clusters in (
+        (constant, rising, range(5)),
+        (rising, constant, range(5)),
+        (rising[:3], [1, 3, 2], range(3)),
+        ([1, 2, 3, math.nan], [2, 1, 4, 3], range(4)),
+        (rising, [2, 1, 4, 3, 6], [0, 0, 0, 1, 2]),
+    ):
+        found = cluster_correlation(x, y, list(clusters), seed=0)
+        assert all(math.isnan(number) for number in (found.r, found.low, found.high, found.p))
+
+
+def test_a_correlation_of_few_clusters_on_one_cluster_or_without_noise_has_no_interval() -> None:
+    few = cluster_correlation(np.arange(5.0), [2, 1, 4, 3, 6], range(5), seed=0)
+    assert math.isfinite(few.r)
+    assert np.isnan([few.low, few.high, few.p]).all()
+    alone = cluster_correlation([0, 0, 0, 0, 0, 1], [1, 2, 3, 2, 1, 12], range(6), seed=0)
+    assert alone.r > 0.9
+    assert np.isnan([alone.low, alone.high, alone.p]).all()
+    exact = cluster_correlation([1, 2, 3, 4, 5, 6], [3, 5, 7, 9, 11, 13], range(6), seed=0)
+    assert exact.r == pytest.approx(1)
+    assert math.isnan(exact.low)
+    assert exact.p == pytest.approx(2 / 720, abs=0.002)
+
+
+@pytest.mark.parametrize("rho", [0.0, -0.5])
+def test_correlations_of_twenty_columns_are_covered(rho: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(correlation, "N_SHUFFLES", 1)
+    rng = np.random.default_rng(21)
+    clusters = np.array([0, 0, *range(1, 19)])
+    hits = 0
+    for _ in range(2500):
+        x = rng.normal(size=20)
+        found = cluster_correlation(x, rho * x + math.sqrt(1 - rho**2) * rng.normal(size=20), clusters, seed=0)
+        hits += found.low <= rho <= found.high
+    assert 0.93 - 0.009 <= hits / 2500 <= 0.97 + 0.009
