@@ -17,11 +17,13 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from helpers.hostile_text import PAYLOADS
+from helpers.hostile_text import PAYLOADS as ALL_PAYLOADS
 from helpers.served_app import LIMIT_S, serving
 
 pytestmark = pytest.mark.slow
 
+PAYLOADS = {name: text for name, text in ALL_PAYLOADS.items() if name != "surrogates"}
+"""A manifest with half of a character is refused as corrupt, so no run of the list holds one."""
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-quic", "--disable-background-networking", "--disable-sync"]
 ADDED = "img[src='x'], td b, td img, iframe, base[href*='a.example'], meta[content*='hit'], link[href*='a.example'], p[style]"
