@@ -208,8 +208,8 @@ def test_questions_in_french(tmp_path: Path) -> None:
     )
 
 
-SECOND = "\n[[wording]]\n" + FRENCH.partition("wording")[2]
-HEAD = FRENCH.partition("wording")[0]
+SECOND = "\n[[wording]]\n" + FRENCH.partition("[[wording]]")[2]
+HEAD = FRENCH.partition("[[wording]]")[0]
 
 
 def assert_text_refused(folder: Path, text: str, *names: str) -> None:

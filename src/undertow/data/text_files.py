@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterable
 from pathlib import Path
@@ -10,7 +11,7 @@ from typing import Any
 from undertow._files import decode_text, parse_toml, read_file
 from undertow.errors import UndertowError, closest
 
-__all__ = ["closest", "read_text", "read_toml", "repeated", "separator"]
+__all__ = ["closest", "number_between", "read_text", "read_toml", "repeated", "separator"]
 
 MAX_BYTES = 16 * 2**20
 """Size limit of a list or template file, against model or data files given by accident."""
@@ -42,6 +43,15 @@ def read_toml(path: Path) -> dict[str, Any]:
         return parse_toml(text)
     except ValueError as error:
         raise UndertowError(f"{path}: is not valid TOML: {error}") from error
+
+
+def number_between(low: float, high: float, text: str) -> float:
+    """The number that a cell holds; NaN where it holds none, or one outside the bounds."""
+    try:
+        number = float(text)
+    except ValueError:
+        return math.nan
+    return number if low <= number <= high else math.nan
 
 
 def separator(header: str) -> str:

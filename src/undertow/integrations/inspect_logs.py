@@ -8,7 +8,6 @@ Each sample carries its prompt (`item_codec`), and its score holds the percent o
 
 from __future__ import annotations
 
-import hashlib
 import io
 import math
 import re
@@ -29,7 +28,7 @@ from undertow._files import first_line, is_folder, parse_json, read_file
 from undertow.audits.base import Observations
 from undertow.errors import UndertowError
 from undertow.integrations.export_format import AnswerLog
-from undertow.integrations.item_codec import COLUMN, CarriedItem, Origin, read_carried
+from undertow.integrations.item_codec import COLUMN, CarriedItem, LogFiles, Origin, read_carried
 from undertow.runs.folder.json_schema import wrong_field, wrong_in_design
 from undertow.runs.folder.storage import MANIFEST
 from undertow.types import GenerateQuery
@@ -136,28 +135,20 @@ def read_log(path: Path, audit: str = "") -> AnswerLog:
 
 
 @dataclass(slots=True)
-class _Logs:
+class _Logs(LogFiles):
     """The contents of the files read so far.
 
     Attributes:
-        path: the path that the user named.
-        origin: the export; None before the first sample.
-        first_file: file of the first sample.
         rows: a row of a recorded table for each sample.
         places: of each row: file and sample.
         seen: the place of each model and index.
         n_answers: samples of each model.
-        digest: SHA-256 over the files.
     """
 
-    path: Path
-    origin: Origin | None = None
-    first_file: Path | None = None
     rows: list[dict[str, Any]] = field(default_factory=list)
     places: list[str] = field(default_factory=list)
     seen: dict[tuple[str, int], str] = field(default_factory=dict)
     n_answers: dict[str, int] = field(default_factory=dict)
-    digest: Any = field(default_factory=hashlib.sha256)
 
     def read(self, file: Path) -> None:
         """Add the samples of a file; skip files of other tasks."""
@@ -172,7 +163,7 @@ class _Logs:
             carried = _carried(sample, where)
             if carried is None:
                 return
-            self._check_origin(carried.origin, file)
+            self.check_origin(carried.origin, file)
             earlier = self.seen.setdefault((model, carried.place), where)
             if earlier != where:
                 raise UndertowError(
@@ -181,13 +172,6 @@ class _Logs:
             self.rows.append({"model": model, **_row(sample, carried, where)})
             self.places.append(where)
             self.n_answers[model] = self.n_answers.get(model, 0) + 1
-
-    def _check_origin(self, origin: Origin, file: Path) -> None:
-        self.origin, self.first_file = self.origin or origin, self.first_file or file
-        if origin != self.origin:
-            raise UndertowError(
-                f"{file}: answers another export than {self.first_file}; name one of them, and measure the other by itself"
-            )
 
     def observations(self, origin: Origin) -> tuple[Observations, str]:
         """The rows, read as any recorded table is; and their protocol."""

@@ -6,11 +6,14 @@ a date into a time.
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
+from undertow.errors import UndertowError
 from undertow.integrations.export_format import ExportRequest
 from undertow.types import ClozeQuery, GenerateQuery, Item, Option, as_json
 
@@ -63,6 +66,35 @@ class CarriedItem:
     origin: Origin
     place: int
     item: Item
+
+
+@dataclass(slots=True)
+class LogFiles:
+    """The files of another tool's log that were read so far; all belong to one export.
+
+    Attributes:
+        path: the path that the user named.
+        origin: the export; None before the first sample.
+        first_file: file of the first sample.
+        digest: SHA-256 over the files.
+    """
+
+    path: Path
+    origin: Origin | None = None
+    first_file: Path | None = None
+    digest: Any = field(default_factory=hashlib.sha256)
+
+    def check_origin(self, origin: Origin, file: Path) -> None:
+        """Refuse a sample of another export than that of the first.
+
+        Raises:
+            UndertowError: names both files.
+        """
+        self.origin, self.first_file = self.origin or origin, self.first_file or file
+        if origin != self.origin:
+            raise UndertowError(
+                f"{file}: answers another export than {self.first_file}; name one of them, and measure the other by itself"
+            )
 
 
 def carried_texts(request: ExportRequest) -> list[str]:

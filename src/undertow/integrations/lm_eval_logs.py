@@ -8,7 +8,6 @@ Each sample carries its item, so that nothing but the log is needed.
 
 from __future__ import annotations
 
-import hashlib
 import json
 import math
 import re
@@ -22,7 +21,7 @@ from undertow._files import file_size, read_file
 from undertow.audits.base import EXACT, Observations
 from undertow.errors import UndertowError
 from undertow.integrations.export_format import AnswerLog, named_files
-from undertow.integrations.item_codec import COLUMN, CarriedItem, Origin, read_carried
+from undertow.integrations.item_codec import COLUMN, CarriedItem, LogFiles, Origin, read_carried
 from undertow.integrations.lm_eval import CHOICES, CONTEXT, context_and_choices
 from undertow.runs.config import RunConfig
 from undertow.runs.folder.storage import MANIFEST
@@ -63,7 +62,7 @@ def read_log(path: Path, audit: str = "") -> AnswerLog:
             belong to several exports.
     """
     files = sorted(path.rglob(SAMPLES)) if path.is_dir() else [path]
-    logs = _LogFiles(path)
+    logs = _Logs(path)
     for file in files:
         logs.read(file)
     if logs.origin is None:
@@ -84,28 +83,20 @@ def read_log(path: Path, audit: str = "") -> AnswerLog:
 
 
 @dataclass(slots=True)
-class _LogFiles:
+class _Logs(LogFiles):
     """The contents of the files read so far.
 
     Attributes:
-        path: the path that the user named.
-        origin: the export; None before the first sample.
-        first_file: file of the first sample.
         answers: by model and item index: the item, its answer, and file and line.
         facts: the harness's facts about each model.
         dtypes: the precision of each model, where the harness logs it.
         full_names: the harness's name of each model.
-        digest: SHA-256 over the files.
     """
 
-    path: Path
-    origin: Origin | None = None
-    first_file: Path | None = None
     answers: dict[str, dict[int, tuple[Item, Answer, str]]] = field(default_factory=dict)
     facts: dict[str, dict[str, float]] = field(default_factory=dict)
     dtypes: dict[str, str] = field(default_factory=dict)
     full_names: dict[str, str] = field(default_factory=dict)
-    digest: Any = field(default_factory=hashlib.sha256)
 
     def read(self, file: Path) -> None:
         """Add the samples of a file; skip files of other tasks."""
@@ -119,7 +110,7 @@ class _LogFiles:
                 )
             if carried is None:
                 return
-            self._check_origin(carried.origin, file)
+            self.check_origin(carried.origin, file)
             model = model or self._model(file)
             of_model = self.answers.setdefault(model, {})
             if carried.place in of_model:
@@ -128,15 +119,6 @@ class _LogFiles:
                     "files, or move the log of the other run away"
                 )
             of_model[carried.place] = (carried.item, _answer(sample, carried.item, where), where)
-
-    def _check_origin(self, origin: Origin, file: Path) -> None:
-        if self.origin is None:
-            self.origin = origin
-        elif origin != self.origin:
-            raise UndertowError(
-                f"{file}: answers another export than {self.first_file}; name one of them, and measure the other by itself"
-            )
-        self.first_file = self.first_file or file
 
     def _model(self, file: Path) -> str:
         """The model of a file, by the results file with the same timestamp, else by its folder."""
@@ -266,7 +248,7 @@ def _read_results(path: Path) -> Mapping[str, Any]:
     return said if isinstance(said, Mapping) else {}
 
 
-def _observations(logs: _LogFiles, origin: Origin) -> Observations:
+def _observations(logs: _Logs, origin: Origin) -> Observations:
     import pandas as pd
 
     audit = audits.load(origin.audit)
@@ -352,7 +334,7 @@ def _known(origin: Origin) -> Sequence[Item]:
     return items if data.challenge_digest(items) == origin.challenge_sha256 else ()
 
 
-def _notes(logs: _LogFiles, origin: Origin) -> list[str]:
+def _notes(logs: _Logs, origin: Origin) -> list[str]:
     notes = ["answers are those that lm-evaluation-harness logged"]
     for model, answered in logs.answers.items():
         if len(answered) < origin.n_items:

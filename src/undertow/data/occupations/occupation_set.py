@@ -18,7 +18,7 @@ from pathlib import Path
 from undertow.data.documents.document_set import Rows, is_reserved_name, plain_name
 from undertow.data.occupations.name_pairs import read_names
 from undertow.data.occupations.onet import FILES, is_code, read_onet
-from undertow.data.text_files import closest
+from undertow.data.text_files import closest, number_between
 from undertow.errors import UndertowError
 
 CATEGORIES: tuple[str, ...] = tuple(FILES)
@@ -326,7 +326,12 @@ def _occupation(draft: _OccupationRows, path: Path) -> Occupation:
     said = draft.said
     percent = math.nan
     if "female_percent" in said:
-        percent = _percent(said["female_percent"], f"{path}, line {draft.lines['female_percent']}")
+        percent = number_between(0, 100, said["female_percent"])
+        if math.isnan(percent):
+            raise UndertowError(
+                f"{path}, line {draft.lines['female_percent']}: female_percent is {said['female_percent']!r}; write a number from 0 "
+                "to 100, or leave the cell empty where it is not known"
+            )
     return Occupation(
         name=draft.name,
         soc_code=said.get("soc_code", draft.name),
@@ -335,15 +340,3 @@ def _occupation(draft: _OccupationRows, path: Path) -> Occupation:
         article=said.get("article") or article_of(draft.name),
         basis=said.get("basis", ""),
     )
-
-
-def _percent(text: str, where: str) -> float:
-    try:
-        value = float(text)
-    except ValueError:
-        value = math.nan
-    if not 0 <= value <= 100:
-        raise UndertowError(
-            f"{where}: female_percent is {text!r}; write a number from 0 to 100, or leave the cell empty where it is not known"
-        )
-    return value

@@ -14,6 +14,7 @@ from pathlib import Path
 from statistics import fmean
 
 from undertow.data.documents.document_set import file_text, missing
+from undertow.data.text_files import number_between
 from undertow.errors import UndertowError
 
 FILES: Mapping[str, tuple[tuple[str, ...], ...]] = {
@@ -112,7 +113,12 @@ class _Category:
         first = self.places.setdefault((code, element), where)
         if first != where:
             raise UndertowError(f"{where}: rates {element!r} of {code} again, after {first}; fetch the release again")
-        self.values.setdefault(code, {})[element] = _importance(row[VALUE], where)
+        importance = number_between(LEAST, MOST, row[VALUE])
+        if math.isnan(importance):
+            raise UndertowError(
+                f"{where}: {VALUE} is {row[VALUE]!r}, and not an importance from {LEAST:g} to {MOST:g}; fetch the release again"
+            )
+        self.values.setdefault(code, {})[element] = importance
         if row.get(SUPPRESS, "").upper() == "Y":
             self.imprecise.add((code, element))
 
@@ -200,7 +206,8 @@ def _files(folder: Path, sets: Sequence[tuple[str, ...]]) -> tuple[Path, ...]:
 
 def _importance_rows(path: Path) -> Iterator[tuple[str, dict[str, str]]]:
     """Where each row of importance stands, and those of its cells that are read, by column."""
-    lines = _lines(file_text(path))
+    numbered = ((number, line.removesuffix("\r")) for number, line in enumerate(file_text(path).split("\n"), 1))
+    lines = [(number, line) for number, line in numbered if line.strip()]
     columns = [cell.strip() for cell in (lines[0][1] if lines else "").split("\t")]
     problem = missing(path, (CODE, ELEMENT, SCALE, VALUE), columns)
     if problem:
@@ -216,21 +223,3 @@ def _importance_rows(path: Path) -> Iterator[tuple[str, dict[str, str]]]:
             )
         if cells[scale].strip() == IMPORTANCE:
             yield where, {column: cells[place].strip() for column, place in read.items()}
-
-
-def _lines(text: str) -> list[tuple[int, str]]:
-    """Lines that hold something, by number from 1; a carriage return is no part of its line."""
-    lines = (line.removesuffix("\r") for line in text.split("\n"))
-    return [(number, line) for number, line in enumerate(lines, 1) if line.strip()]
-
-
-def _importance(text: str, where: str) -> float:
-    try:
-        value = float(text)
-    except ValueError:
-        value = math.nan
-    if not LEAST <= value <= MOST:
-        raise UndertowError(
-            f"{where}: {VALUE} is {text!r}, and not an importance from {LEAST:g} to {MOST:g}; fetch the release again"
-        )
-    return value
