@@ -59,10 +59,16 @@ def check(schema: type[T] | TypeAdapter[T], value: object, where: str) -> T:
         raise UndertowError(f"{where}: {first_problem(error)}") from error
 
 
-def first_problem(error: ValidationError, above: str = "") -> str:
-    """The first field that a schema refuses, and why; `above` stands before its place."""
+def first_problem(error: ValidationError, above: str = "", *, is_json: bool = False) -> str:
+    """The first field that a schema refuses, and why.
+
+    Args:
+        error: from the validation.
+        above: stands before its place.
+        is_json: whether a place is written as a path into JSON, `results.0.value`, and not as in a file that people write.
+    """
     first = error.errors(include_url=False)[0]
-    place = above + _place(first["loc"])
+    place = above + (".".join(map(str, first["loc"])) if is_json else _place(first["loc"]))
     if first["type"] == "missing":
         return f"it has no {place}"
     if first["type"] == "value_error":

@@ -269,5 +269,5 @@ def wrong_field(schema: TypeAdapter[Any], value: object, above: str = "") -> str
     try:
         schema.validate_python(value)
     except ValidationError as error:
-        return first_problem(error, above)
+        return first_problem(error, above, is_json=True)
     return ""
