@@ -18,7 +18,6 @@ from helpers.scripted_model import Script, Scripted
 from helpers.tiny_qa_models import random_reader
 from undertow import audits
 from undertow.audits.base import Sampling
-from undertow.audits.occupation_checklist import audit as occupation_checklist
 from undertow.audits.occupation_checklist.items import Plan, Settings
 from undertow.data.occupations.name_pairs import load_pairs
 from undertow.errors import UndertowError
@@ -122,8 +121,8 @@ def items_of(limit: int = 0, seed: int = 0, **options: Any) -> list[Item]:
 
 def answer_row(item: Item, answer: Answer) -> dict[str, Any]:
     """The row of one answer."""
-    design = occupation_checklist.design(audits.load(NAME).Settings())
-    frame = occupation_checklist.observe(design, [item], Scores((answer,)), "m").frame
+    design = audits.load("occupation-checklist").design(audits.load(NAME).Settings())
+    frame = audits.load("occupation-checklist").observe(design, [item], Scores((answer,)), "m").frame
     return {str(name): found for name, found in frame.iloc[0].items()}
 
 
@@ -482,7 +481,9 @@ def test_dry_runs_foresee_all_rounds(choose_by: Choose) -> None:
     assert not model.asked
     module = audits.load(NAME)
     settings = module.Settings(n_pairs=2, n_occupations=3, query_type=CHOICE)
-    everything = {query_digest(item.query) for item in occupation_checklist.max_items(settings, Sampling())}
+    everything = {
+        query_digest(item.query) for item in audits.load("occupation-checklist").max_items(settings, Sampling())
+    }
     assert estimate.n_distinct == len(everything)
 
 

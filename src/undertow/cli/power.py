@@ -107,12 +107,12 @@ def power(  # noqa: PLR0913 - an option each
     """Print the smallest change along a W list that a design detects, by number of sentences and of values."""
     given = {"text_sd": text_sd, "slopes_sd": slopes_sd, "values_sd": values_sd, "autocorrelation": autocorrelation}
     _check(given, like, group, out, overwrite=overwrite)
-    from undertow.audits.spurious_correlation import audit as spurious_correlation
+    from undertow.audits.spurious_correlation.items import Settings, lists_of
 
-    settings = spurious_correlation.Settings(
+    settings = Settings(
         challenge=name, w=w, inject=inject, w_scale=w_scale, data_dir=data_dir, options=options, words=words
     )
-    lists = spurious_correlation.lists_of(settings)
+    lists = lists_of(settings)
     unordered = [covariate.name for covariate, _ in lists if covariate.scale == "none"]
     if len(unordered) == len(lists):
         raise UndertowError(
@@ -166,8 +166,7 @@ def _check(
 
 def _like(path: Path, group: str) -> ObservedNoise:
     """Estimate the noise of a run folder or a recorded table."""
-    from undertow import data
-    from undertow.audits.spurious_correlation import audit as spurious_correlation
+    from undertow import audits, data
     from undertow.metrics.power_planning import observed_noise
 
     if path.is_dir():
@@ -182,7 +181,7 @@ def _like(path: Path, group: str) -> ObservedNoise:
     else:
         if not path.exists():
             raise UndertowError(f"{path}: there is no such run folder or recorded table; check the path")
-        observations, _ = spurious_correlation.load_recorded(path, "")
+        observations, _ = audits.load("spurious-correlation").load_recorded(path, "")
     gaps = [(str(first), str(second)) for first, second in observations.design["gaps"]]
     covariates = observations.design.get("covariates", {})
     unordered = [name for name, one in covariates.items() if one["scale"] == data.NONE]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 import unicodedata
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from itertools import chain
 from typing import Any
 
@@ -218,13 +218,24 @@ def significant(value: float) -> str:
 
 def slope(value: float) -> str:
     """A slope with its sign, to two decimals or, where it is smaller than those, to one significant digit."""
-    text = number(value, max(DEFAULT_DECIMALS, significant_decimals(value, digits=1)))
+    return signed(value, max(DEFAULT_DECIMALS, significant_decimals(value, digits=1)))
+
+
+def signed(value: float, decimals: int = DEFAULT_DECIMALS) -> str:
+    """A number with its sign, but for one that rounds to 0."""
+    text = number(value, decimals)
     return f"+{text}" if value > 0 and text.strip("0.") else text
 
 
 def correlation(r: float) -> str:
     """A correlation as papers print it: two decimals, no leading zero."""
     return number(r).replace("0.", ".", 1) if abs(r) < 0.995 else number(r)
+
+
+def equals(name: str, p: float) -> str:
+    """A p-value after its name: "p = .012", "q < .001"."""
+    text = probability(p)
+    return f"{name} {text}" if text.startswith("<") else f"{name} = {text}"
 
 
 def probability(p: float) -> str:
@@ -245,3 +256,18 @@ def measure_title(measure: str) -> str:
 def spaced(name: str) -> str:
     """A name in code as words."""
     return name.replace("_", " ")
+
+
+FILTERS: Mapping[str, Callable[..., str]] = {
+    "num": number,
+    "signed": signed,
+    "significant": significant,
+    "interval": interval,
+    "p": probability,
+    "equals": equals,
+    "shortest": shortest,
+    "count": lambda value: f"{value:,}",
+    "title": measure_title,
+    "spaced": spaced,
+}
+"""The filters of all Jinja templates: they alone write numbers."""

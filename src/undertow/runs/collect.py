@@ -61,18 +61,16 @@ class ModelUnderTest:
         """Find the model and what it will be asked; refuse what it cannot be asked."""
         audit, settings, protocol = resolve_config(job)
         handle = models.resolve(request)
-        settings = getattr(audit, "adapt_settings", lambda given, _: given)(settings, handle.capabilities)
+        settings = audit.adapt_settings(settings, handle.capabilities)
         sampling = Sampling(job.limit, job.seed)
         batches = audit.items(settings, sampling)
         first = next(batches)
         check_capabilities(handle, [item.query for item in first], protocol)
         design = {**audit.design(settings), "protocol": protocol}
-        if hasattr(audit, "limitations"):
-            limitations = audit.limitations(settings, sampling)
-            design["w_notes"] = [*design.get("w_notes", []), *limitations]
-            design |= {"limitations": limitations} if limitations else {}
-        controls = audit.controls(settings) if hasattr(audit, "controls") else ()
-        return cls(handle, settings, batches, first, design, controls)
+        limitations = audit.limitations(settings, sampling)
+        design["w_notes"] = [*design.get("w_notes", []), *limitations]
+        design |= {"limitations": limitations} if limitations else {}
+        return cls(handle, settings, batches, first, design, audit.controls(settings))
 
     @property
     def decided(self) -> list[Item]:
@@ -141,10 +139,7 @@ def models_under_test(job: RunConfig, requests: Sequence[ModelRequest]) -> tuple
 def max_items(job: RunConfig, subject: ModelUnderTest) -> list[Item]:
     """The most items that a model may get: later batches depend on answers, and the audit's `max_items` bounds them."""
     audit = audits.load(job.audit)
-    if not hasattr(audit, "max_items"):
-        return subject.first
-    items: list[Item] = audit.max_items(subject.settings, Sampling(job.limit, job.seed))
-    return items
+    return audit.max_items(subject.settings, Sampling(job.limit, job.seed)) if audit.adaptive else subject.first
 
 
 @dataclass(frozen=True, slots=True)

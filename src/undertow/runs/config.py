@@ -111,9 +111,9 @@ def resolve_config(job: RunConfig) -> tuple[Audit, Any, str]:
     """
     audit = audits.load(job.audit)
     options = _checked_options(job, {option.name: type(option.default) for option in fields(audit.Settings)})
-    protocol = job.protocol or audit.PROTOCOLS[0]
-    if protocol not in audit.PROTOCOLS:
-        raise UndertowError(f"{job.audit} does not support protocol {protocol!r}; use {', '.join(audit.PROTOCOLS)}")
+    protocol = job.protocol or audit.protocols[0]
+    if protocol not in audit.protocols:
+        raise UndertowError(f"{job.audit} does not support protocol {protocol!r}; use {', '.join(audit.protocols)}")
     if job.limit < 0:
         raise UndertowError(f"limit {job.limit} is negative; leave it out for all items")
     if job.seed < 0:

@@ -13,16 +13,15 @@ import numpy as np
 
 from undertow._files import file_size, first_line
 from undertow.audits.base import EXACT, PAPER, Observations
+from undertow.audits.bias_in_text.tasks import Task
 from undertow.audits.recorded_tables import MAX_COLUMNS, TOO_MANY, Columns, open_text, rows_of, unread_note
 from undertow.data.documents.document_set import DIMENSIONS, is_reserved_name
 from undertow.data.documents.few_shot import NO_SHOTS, SAMPLINGS
-from undertow.data.documents.task_wordings import TASKS
 from undertow.errors import UndertowError
 
 if TYPE_CHECKING:
     import pandas as pd
 
-_, IDENTIFICATION, EXTRACTION, REPHRASING = TASKS
 REQUIRED = ("document", "gold", "answer")
 DEFAULTS: dict[str, str | int | float] = {
     "model": "recorded", "dimension": "", "text": "", "description_class": "recorded", "wording": "", "shots": 0,
@@ -40,7 +39,7 @@ NO_LABEL = "the answer is none of the labels"
 """Why a recorded answer to a task with labels is missing. What it may mean is for its reader to say: it is not taken for a wrong one."""
 
 
-def read_answers(path: Path, task: str, protocol: str, labels: tuple[str, ...]) -> tuple[Observations, str]:
+def read_answers(path: Path, task: Task, protocol: str) -> tuple[Observations, str]:
     """A CSV or TSV table with `document, gold, answer`, and any of the factors of a run's observations.
 
     Of a task with labels an answer that is none of them, but for case and white space around it, is missing with a reason. Documents
@@ -50,7 +49,6 @@ def read_answers(path: Path, task: str, protocol: str, labels: tuple[str, ...]) 
         path: the table.
         task: which of the four tasks it belongs to.
         protocol: "" or `exact`.
-        labels: right answers of the task; () for the dimensions that the table holds.
 
     Raises:
         UndertowError: it lacks a column, an answer's right answer is none of the labels, or two rows answer the same.
@@ -81,20 +79,19 @@ def read_answers(path: Path, task: str, protocol: str, labels: tuple[str, ...]) 
             frame[name] = pd.to_numeric(frame[name], errors="coerce").astype(float)
     frame["sampling"] = _samplings(frame)
     frame["passage"] = _passages(frame, task)
-    written = task in (EXTRACTION, REPHRASING)
-    right = [] if written else list(labels) or _labels_of(frame["gold"].tolist())
+    right = [] if task.is_written else list(task.answers) or _labels_of(frame["gold"].tolist())
     _check(path, frame, right)
     _check_names(path, frame, task)
     if right:
         named = {label.casefold(): label for label in right}
         frame["gold"] = [named[gold.strip().casefold()] for gold in frame["gold"]]
         frame["missing_reason"] = _missing(frame, set(named))
-    if task == IDENTIFICATION and not has_dimension:
+    if task.gold_is_dimension and not has_dimension:
         frame["dimension"] = frame["gold"]
     frame["cluster"] = _clusters(path, frame)
     frame["item"] = [f"row {at}" for at in range(len(frame))]
     design = {
-        "task": task, "labels": right, "title": f"recorded answers ({path.name})", "source": path.name,
+        "task": task.name, "labels": right, "title": f"recorded answers ({path.name})", "source": path.name,
         "document_notes": [*_crossing_notes(frame), *_cluster_notes(frame)],
         "w_notes": unread_note(unread), "protocol": EXACT, "sampled": False,
     }  # fmt: skip
@@ -162,9 +159,9 @@ def _samplings(frame: pd.DataFrame) -> list[str]:
     return [(how or SAMPLINGS[0]) if n else NO_SHOTS for how, n in zip(said, frame["shots"], strict=True)]
 
 
-def _passages(frame: pd.DataFrame, task: str) -> list[str]:
+def _passages(frame: pd.DataFrame, task: Task) -> list[str]:
     """Passage of each question, "" if the table lacks it; for rephrasing it is the span, never its context."""
-    columns = [name for name in ("passage", "span" if task == REPHRASING else "text") if name in frame]
+    columns = [name for name in ("passage", task.passage_column) if name in frame]
     passages = [""] * len(frame)
     for name in columns:
         passages = [known or one for known, one in zip(passages, frame[name].str.strip(), strict=True)]
@@ -244,9 +241,9 @@ def _check(path: Path, frame: pd.DataFrame, labels: list[str]) -> None:
         )
 
 
-def _check_names(path: Path, frame: pd.DataFrame, task: str) -> None:
+def _check_names(path: Path, frame: pd.DataFrame, task: Task) -> None:
     """No class or dimension is named as results name their own levels; for identification, right answers are dimensions."""
-    for column in ("description_class", "dimension", *(("gold",) if task == IDENTIFICATION else ())):
+    for column in ("description_class", "dimension", *(("gold",) if task.gold_is_dimension else ())):
         kept = np.array([is_reserved_name(name) for name in frame[column]])
         if kept.any():
             name = frame[column].iloc[_row(kept) - 2]

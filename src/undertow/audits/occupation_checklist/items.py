@@ -614,7 +614,7 @@ def limitations(settings: Settings, sampling: Sampling) -> list[str]:
     sentences = []
     if len(whole.pairs) < few:
         return [
-            f"{_count_text(len(whole.pairs), 'pair')} of names cannot show anything of others: a claim needs at least {few}."
+            f"{item_limit.count_text(len(whole.pairs), 'pair')} of names cannot show anything of others: a claim needs at least {few}."
         ]
     if SHUFFLED in _contexts(settings.contexts) and not whole.donors:
         sentences.append(
@@ -623,20 +623,20 @@ def limitations(settings: Settings, sampling: Sampling) -> list[str]:
     n_codes = [len({one.soc_code for one in plan.occupations}) for plan in (whole, limited_plan)]
     if n_codes[0] < few:
         sentences.append(
-            f"{_count_text(n_codes[0], 'SOC code')} of occupations cannot show anything of others: a claim over all occupations needs at "
-            f"least {few}. Claims about single occupations can be made."
+            f"{item_limit.count_text(n_codes[0], 'SOC code')} of occupations cannot show anything of others: a claim over all occupations "
+            f"needs at least {few}. Claims about single occupations can be made."
         )
     sizes = whole.sizes(sampling.seed)
     if len(limited_plan.pairs) < few:
-        sentences.append(item_limit.too_few(f"{_count_text(len(limited_plan.pairs), 'pair')} of names", few * sizes[0]))
+        sentences.append(
+            item_limit.too_few(f"{item_limit.count_text(len(limited_plan.pairs), 'pair')} of names", few * sizes[0])
+        )
     elif n_codes[1] < few <= n_codes[0]:
         smallest = few * sizes[few - whole.min_occupations]
-        sentences.append(item_limit.too_few(_count_text(n_codes[1], "occupation"), smallest, "over all occupations"))
+        sentences.append(
+            item_limit.too_few(item_limit.count_text(n_codes[1], "occupation"), smallest, "over all occupations")
+        )
     return sentences
-
-
-def _count_text(n: int, noun: str) -> str:
-    return f"{n} {noun}{'' if n == 1 else 's'}"
 
 
 def _check(settings: Settings) -> None:

@@ -11,12 +11,14 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from undertow.audits.shared.item_limit import few_flips, fewest_hits
-from undertow.audits.shared.model_comparison import is_shared
+from undertow.audits.shared.model_comparison import comparison_findings, is_shared
 from undertow.audits.spurious_correlation.word_findings import other_words
 from undertow.types import Finding, Result
 
 if TYPE_CHECKING:
     import pandas as pd
+
+    from undertow.audits.base import Observations
 
 ALPHA = 0.05
 FACETS = ("model", "challenge", "prompt", "w_name")
@@ -79,7 +81,50 @@ def _facet(result: Result) -> tuple[str, ...]:
     return tuple(result.group.get(name, "") for name in KEYS)
 
 
-def findings(results: Sequence[Result], frame: pd.DataFrame, design: Mapping[str, Any]) -> list[Finding]:
+def findings(observations: Observations, results: Sequence[Result]) -> list[Finding]:
+    """State every drift, the largest effects first, each with one test that is corrected over the run.
+
+    A model without any answer gets one sentence with the reason.
+    """
+    silent = _unmeasured_models(observations.frame)
+    scored = [result for result in results if result.group.get("model") not in silent]
+    claims = [
+        *_drift_claims(scored, observations.frame, observations.design),
+        *comparison_findings(scored, observations.frame, observations.design, ALPHA),
+    ]
+    return [
+        *sorted(claims, key=lambda finding: (not finding.significant, -finding.strength)),
+        *(
+            Finding(
+                text,
+                significant=False,
+                strength=0.0,
+                results=tuple(one for one in decisive_results(results) if one.group["model"] == model),
+                decision_rule="Not tested.",
+            )
+            for model, text in silent.items()
+        ),
+    ]
+
+
+def _unmeasured_models(frame: pd.DataFrame) -> dict[str, str]:
+    """Why a model has no number at all, by its name; without models that have some."""
+    sentences = {}
+    for model, reasons in frame.groupby("model", sort=False)["missing_reason"]:
+        if (reasons != "").all():
+            counts = reasons.value_counts()
+            whys = (
+                "; ".join(f"{reason} ({count:,} texts)" for reason, count in counts.items())
+                if counts.size > 1
+                else counts.index[0]
+            )
+            sentences[str(model)] = (
+                f"{model}: nothing was measured, since none of the {len(reasons):,} texts could be asked: {whys}."
+            )
+    return sentences
+
+
+def _drift_claims(results: Sequence[Result], frame: pd.DataFrame, design: Mapping[str, Any]) -> list[Finding]:
     """A sentence for each result that decides something, each claimed by its own q."""
     facts, by_key = (
         _DriftFacts.of(frame),

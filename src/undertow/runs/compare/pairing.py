@@ -281,7 +281,7 @@ def _same_questions(records: tuple[Record, Record], models: tuple[str, str], aud
     if seeds[0] != seeds[1] and any(_drawn(record) for record in records):
         why = f"examples or answers were drawn with seed {seeds[0]} in the first and {seeds[1]} in the second"
         raise _refuse(names, why, f"run one of them again with --seed {seeds[0]}")
-    if seeds[0] == seeds[1] and limits[0] == limits[1] and not hasattr(audit, "max_items"):
+    if seeds[0] == seeds[1] and limits[0] == limits[1] and not audit.adaptive:
         why = (
             f"their texts differ though their options are equal (SHA-256 {str(first.get('challenge_sha256', ''))[:12]} and "
             f"{str(second.get('challenge_sha256', ''))[:12]}), so a file or the set has changed between them"
