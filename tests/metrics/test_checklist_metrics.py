@@ -839,7 +839,7 @@ def test_an_empty_cell_of_a_column_without_a_default_is_none(tmp_path: Path) -> 
     path.write_text("question_type,woman,man,occupation,answer\nsingle,Amy,Bob,cook,", encoding="utf-8")
     assert list(AUDIT.load_recorded(path, "")[0].frame["missing_reason"]) == ["no answer"]
     path.write_text("question_type,woman,man,occupation,answer\nsingle,Amy,,cook,Amy", encoding="utf-8")
-    with pytest.raises(UndertowError, match="row 2"):
+    with pytest.raises(UndertowError, match="line 2"):
         AUDIT.load_recorded(path, "")
 
 

@@ -116,7 +116,7 @@ class BiasAudit(Audit):
             tables=[
                 *(
                     table
-                    for setting in tables.settings_of(results)
+                    for setting in tables.settings_of(results, self.name)
                     for table in self.paper_tables(observations, setting)
                 ),
                 *tables.wording_tables(observations),

@@ -67,6 +67,7 @@ class SettingResults:
         results: of this decoding.
         of_model: of all decodings of the model.
         baselines: what needs no model.
+        measures: of the task, the main one first.
         is_last: whether this is the model's last decoding.
     """
 
@@ -75,11 +76,14 @@ class SettingResults:
     results: Sequence[Result]
     of_model: Sequence[Result]
     baselines: Sequence[Result]
+    measures: Sequence[str]
     is_last: bool
 
 
-def settings_of(results: Sequence[Result]) -> Iterator[SettingResults]:
+def settings_of(results: Sequence[Result], task: str) -> Iterator[SettingResults]:
     """The models and decodings of a run; decodings without a number are left out where others have some."""
+    from undertow.metrics.text.scores import MEASURES
+
     scores = [one for one in results if "slot" not in one.group and "source" not in one.group]
     baselines = [one for one in scores if not one.group["shots"]]
     for model in dict.fromkeys(one.group["model"] for one in scores if one.group["shots"]):
@@ -92,7 +96,8 @@ def settings_of(results: Sequence[Result]) -> Iterator[SettingResults]:
         ]
         for decoding in known or decodings:
             own = [one for one in of_model if one.group["decoding"] == decoding]
-            yield SettingResults(model, decoding, own, of_model, baselines, decoding == (known or decodings)[-1])
+            is_last = decoding == (known or decodings)[-1]
+            yield SettingResults(model, decoding, own, of_model, baselines, MEASURES[task], is_last)
 
 
 def by_class(setting: SettingResults, paper: str) -> ReportTable:
@@ -103,7 +108,7 @@ def by_class(setting: SettingResults, paper: str) -> ReportTable:
     rows = [
         [name, METRICS[measure].title, *(_cell(by_key.get((name, measure, *column))) for column in columns)]
         for name in dict.fromkeys(one.group["description_class"] for one in whole)
-        for measure in dict.fromkeys(one.measure for one in whole)
+        for measure in setting.measures
     ]
     rows += [
         [one.group["description_class"], METRICS[one.measure].title, *[_cell(one)] * len(columns)]

@@ -54,7 +54,7 @@ class OccupationChecklist(Audit):
 
     def max_items(self, settings: checklist_items.Settings, sampling: Sampling) -> list[Item]:
         """Every item that a run may need: those with all attributes granted."""
-        return list(checklist_items.Plan.of(settings, sampling).all_items())
+        return list(checklist_items.Plan.from_settings(settings, sampling).all_items())
 
     def design(self, settings: checklist_items.Settings) -> dict[str, Any]:
         """Rule of decisions and facts about the occupations."""

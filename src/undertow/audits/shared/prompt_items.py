@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from undertow import data
 from undertow.errors import UndertowError
 from undertow.types import BLANK, GENERATION, Item
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 DEFAULT_MAX_NEW_TOKENS = 20
 
@@ -126,6 +129,18 @@ def design_of(words: Mapping[str, Sequence[str]], settings: SentenceSettings) ->
         "max_new_tokens": settings.max_new_tokens,
         "prompt_masks": {prompt.name: prompt.mask for prompt in answer.prompts},
     }
+
+
+def words_text(design: Mapping[str, Any]) -> str:
+    """The word groups with their words."""
+    return "; ".join(f"{group}: {', '.join(forms)}" for group, forms in design["words"].items())
+
+
+def example_texts(frame: pd.DataFrame, n: int) -> list[str]:
+    """A few of the texts, spread over the run."""
+    if "text" not in frame:
+        return []
+    return list(dict.fromkeys(frame["text"].iloc[:: max(len(frame) // n, 1)].astype(str)))[:n]
 
 
 def prompts_text(design: Mapping[str, Any]) -> list[str]:

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from undertow.audits.base import PAPER, Observations
-from undertow.audits.shared.prompt_items import odd_prompts, prompts_text
+from undertow.audits.shared.prompt_items import example_texts, odd_prompts, prompts_text, words_text
 from undertow.audits.spurious_correlation import drift_findings, word_findings
 from undertow.report.model import ReportText
 from undertow.types import LIKELIHOOD, PROMPT, Result
@@ -20,7 +20,6 @@ def report_text(observations: Observations, results: Sequence[Result]) -> Report
     """The words of the report."""
     frame, design = observations.frame, observations.design
     values = [_span(str(name), facet) for name, facet in frame.groupby("w_name", sort=False)]
-    words = [f"{group}: {', '.join(forms)}" for group, forms in design["words"].items()]
     rows = frame["model"].value_counts()
     texts = f"{rows.max():,} texts" + (f", asked of {len(rows)} models" if len(rows) > 1 else "")
     texts += "" if rows.min() == rows.max() else f" ({len(frame):,} in all)"
@@ -29,15 +28,14 @@ def report_text(observations: Observations, results: Sequence[Result]) -> Report
         *values,
     ]
     sentences += prompts_text(design)
-    if words:
-        sentences.append(f"Nothing in a text decides which of these words fills the blank: {'; '.join(words)}.")
+    if design["words"]:
+        sentences.append(f"Nothing in a text decides which of these words fills the blank: {words_text(design)}.")
     sentences += word_findings.controls_text(design)
-    examples = [] if "text" not in frame else list(dict.fromkeys(frame["text"].iloc[:: max(len(frame) // 4, 1)]))[:4]
     return ReportText(
         title="Spurious correlation",
         lead="Does an answer that nothing in the sentence decides drift with a word that should not matter?",
         questions=sentences,
-        examples=examples,
+        examples=example_texts(frame, 4),
         notes=_notes(design, frame),
         tables=word_findings.report_tables(observations),
     )

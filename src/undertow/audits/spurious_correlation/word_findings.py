@@ -18,6 +18,7 @@ import numpy as np
 from undertow.audits.shared.group_masses import HIGH, LOW, options_percent, upper_bound_percent
 from undertow.audits.shared.model_comparison import is_shared
 from undertow.report.model import ReportTable
+from undertow.report.sentences import sentences
 from undertow.types import Answer, Floats, Item, Result, Scores
 
 if TYPE_CHECKING:
@@ -98,15 +99,11 @@ def notes_on_words(
 
 def _on_tokens(tokens: Mapping[str, int], words: Mapping[str, Sequence[str]], model: str) -> list[str]:
     known = {group: [tokens[form] for form in forms if form in tokens] for group, forms in words.items()}
-    mean = {group: sum(counts) / len(counts) for group, counts in known.items() if counts}
-    if len(mean) < 2 or max(mean.values()) < UNLIKE_TOKENS * min(mean.values()):
+    means = {group: sum(counts) / len(counts) for group, counts in known.items() if counts}
+    if len(means) < 2 or max(means.values()) < UNLIKE_TOKENS * min(means.values()):
         return []
-    means = ", ".join(f"{group} {tokens_each:.2g}" for group, tokens_each in mean.items())
     longest = max((form for forms in words.values() for form in forms if form in tokens), key=lambda form: tokens[form])
-    return [
-        f"{model}: the groups differ in tokens per word ({means}; {longest} takes {tokens[longest]}). A word of more tokens has a smaller "
-        "share for that alone: compare how words move, in log-odds, and not how much they have."
-    ]
+    return [sentences("drift").unlike_tokens(model, means, longest, tokens[longest])]
 
 
 def _on_masses(masses: Mapping[str, float], model: str) -> list[str]:
@@ -116,10 +113,7 @@ def _on_masses(masses: Mapping[str, float], model: str) -> list[str]:
     least, most = min(known, key=lambda group: known[group]), max(known, key=lambda group: known[group])
     if known[most] <= 0 or known[least] >= UNLIKE_MASSES * known[most]:
         return []
-    return [
-        f"{model}: {least} words have {_percent(known[least])} on average where {most} words have {_percent(known[most])}, less than a "
-        "hundredth. What they gain or lose is hardly seen in points: read their log-odds slopes."
-    ]
+    return [sentences("drift").unlike_masses(model, least, known[least], most, known[most])]
 
 
 def mean_masses(frame: pd.DataFrame, groups: Sequence[str]) -> dict[str, float]:
@@ -141,21 +135,13 @@ def other_words(other_mass: Result | None, design: Mapping[str, Any], prompts: S
     if other_mass is None or not math.isfinite(other_mass.value):
         return ""
     decided = decided_percent(design, other_mass.group["model"], prompts)
-    text = f"{_percent(other_mass.value)} of the model's probability went to other words"
-    if math.isfinite(decided):
-        text += f", against {_percent(decided)} in sentences that decide their answer"
-    return f"{text}."
+    return str(sentences("drift").other_words(other_mass.value, decided))
 
 
 def controls_text(design: Mapping[str, Any]) -> list[str]:
     """A sentence of the report on the control sentences; none where there were none."""
     texts = list(dict.fromkeys(row["text"] for rows in design.get("controls", {}).values() for row in rows))
-    if not texts:
-        return []
-    return [
-        f"For comparison, {len(texts)} texts that decide their answer were asked too, such as: {texts[0]!r}. They are in no measure; they "
-        "tell how much of the probability goes to other words where the answer is clear."
-    ]
+    return [sentences("drift").controls(texts)] if texts else []
 
 
 def decided_percent(design: Mapping[str, Any], model: str, prompts: Sequence[str]) -> float:
@@ -163,14 +149,6 @@ def decided_percent(design: Mapping[str, Any], model: str, prompts: Sequence[str
     rows = [row for row in design.get("controls", {}).get(model, []) if row["prompt"] in prompts]
     percents = [row["other_words"] for row in rows if row["other_words"] is not None]
     return sum(percents) / len(percents) if 2 * len(percents) > len(rows) else math.nan
-
-
-def _percent(value: float) -> str:
-    """Whole percents, and as many digits as tell a number from 0 and 100."""
-    if not 0 < value < 100 or 1 <= value <= 99:
-        return f"{value:.0f}%"
-    places = min(1 - math.floor(math.log10(min(value, 100 - value))), 6)
-    return f"{value:.{places}f}".rstrip("0") + "%"
 
 
 # Each word as a group of its own.
@@ -335,19 +313,12 @@ def report_tables(observations: Observations) -> list[ReportTable]:
         ]
         for row in few.to_dict("records")
     ]
-    left = (
-        f" The {len(few)} of {len(rows)} words with the largest log-odds slopes are here."
-        if len(few) < len(rows)
-        else ""
-    )
     return [
         ReportTable(
             title="Words by themselves",
             columns=[*(heads.get(name, name) for name in names), *measures],
             rows=cells,
-            about="Each word measured as a group of its own, with 95% intervals in brackets, which hold as those of its group do. It is a "
-            f"description: nothing in this table is tested, no number has a q, and of many words some leave out 0 by chance.{left} All "
-            "of it is in tables/words.csv.",
+            about=sentences("drift").words_table(len(few), len(rows)),
         )
     ]
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from undertow import data
 from undertow.audits.base import PAPER, Observations
-from undertow.audits.shared.prompt_items import prompts_text
+from undertow.audits.shared.prompt_items import example_texts, prompts_text, words_text
 from undertow.metrics.specification_detection import cluster_noun
 from undertow.report.model import ReportText
 
@@ -31,14 +31,12 @@ def report_text(observations: Observations) -> ReportText:
         sentences.append(f"{name}: {', '.join(cells)}{how}.")
     sentences += prompts_text(design)
     if design["words"]:
-        words = [f"{group}: {', '.join(forms)}" for group, forms in design["words"].items()]
-        sentences.append(f"What may fill the blank: {'; '.join(words)}.")
-    examples = [] if "text" not in frame else list(dict.fromkeys(frame["text"].iloc[:: max(len(frame) // 6, 1)]))[:6]
+        sentences.append(f"What may fill the blank: {words_text(design)}.")
     return ReportText(
         title="Task specification",
         lead="Can it be told from a model's answers alone that a sentence did not decide them?",
         questions=sentences,
-        examples=examples,
+        examples=example_texts(frame, 6),
         notes=_notes(frame, design),
         null_prefix="chance would give",
     )
