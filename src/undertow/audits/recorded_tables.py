@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any, TextIO
+from typing import TYPE_CHECKING, Any, TextIO
 
 import numpy as np
 import pandas as pd
@@ -312,28 +312,27 @@ def _read_lines(path: Path, *, literal_tabs: bool) -> Table:
     is_tabbed = path.name.lower().removesuffix(".gz").endswith(".tsv")
     rows: list[list[str]] = []
     places: list[str] = []
-    with open_text(path) as file:
-        lines = _lines(path, file)
-        first = next(lines, "")
-        quoting: Any = csv.QUOTE_NONE if is_tabbed and literal_tabs else csv.QUOTE_MINIMAL
-        reader = csv.reader(
-            chain([first], lines), strict=True, delimiter="\t" if is_tabbed else separator(first), quoting=quoting
-        )
-        header = [(name if is_tabbed else csv_value(name)).strip() for name in next(filter(None, reader), [])]
-        _check_header(path, header)
-        for row in reader:
-            if not row:
-                continue
-            if len(row) != len(header):
-                raise UndertowError(
-                    f"{path}, line {reader.line_num}: has {len(row)} cells, but the header has {len(header)}; give each column one"
-                )
-            rows.append(row if is_tabbed else list(map(csv_value, row)))
-            places.append(f"line {reader.line_num}")
-            if len(rows) * len(header) > MAX_LINE_CELLS:
-                raise UndertowError(
-                    f"{path}: holds more than {MAX_LINE_CELLS:,} cells, which is all that is read; {TOO_MANY}"
-                )
+    lines = _lines(path, _read_text(path))
+    first = next(lines, "")
+    quoting: Any = csv.QUOTE_NONE if is_tabbed and literal_tabs else csv.QUOTE_MINIMAL
+    reader = csv.reader(
+        chain([first], lines), strict=True, delimiter="\t" if is_tabbed else separator(first), quoting=quoting
+    )
+    header = [(name if is_tabbed else csv_value(name)).strip() for name in next(filter(None, reader), [])]
+    _check_header(path, header)
+    for row in reader:
+        if not row:
+            continue
+        if len(row) != len(header):
+            raise UndertowError(
+                f"{path}, line {reader.line_num}: has {len(row)} cells, but the header has {len(header)}; give each column one"
+            )
+        rows.append(row if is_tabbed else list(map(csv_value, row)))
+        places.append(f"line {reader.line_num}")
+        if len(rows) * len(header) > MAX_LINE_CELLS:
+            raise UndertowError(
+                f"{path}: holds more than {MAX_LINE_CELLS:,} cells, which is all that is read; {TOO_MANY}"
+            )
     return Table(path, pd.DataFrame(rows, columns=header, dtype=str), places)
 
 
@@ -350,36 +349,13 @@ def _lines(path: Path, file: TextIO) -> Iterator[str]:
         yield line
 
 
-def open_text(path: Path) -> TextIO:
-    """A table as text, unpacked if it is packed; what is larger than a table may be ends in an error while it is read.
-
-    Raises:
-        OSError: it cannot be opened, or grows beyond `MAX_BYTES` as it is read.
-    """
-    opened: Any = gzip.GzipFile(path) if path.name.lower().endswith(".gz") else path.open("rb")
-    return io.TextIOWrapper(io.BufferedReader(_Bounded(opened, MAX_BYTES)), encoding="utf-8-sig", newline="")
-
-
-class _Bounded(io.RawIOBase):
-    """Stream that raises OSError beyond a maximum number of (decompressed) bytes."""
-
-    def __init__(self, stream: IO[bytes], max_bytes: int) -> None:
-        self._stream, self._left = stream, max_bytes
-
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, into: Any) -> int:
-        chunk = self._stream.read(len(into))
-        self._left -= len(chunk)
-        if self._left < 0:
-            raise OSError(f"it is larger than {MAX_BYTES // 2**20} MiB, which is all that is read")
-        into[: len(chunk)] = chunk
-        return len(chunk)
-
-    def close(self) -> None:
-        self._stream.close()
-        super().close()
+def _read_text(path: Path) -> TextIO:
+    """A table as text, unpacked if it is packed."""
+    with gzip.open(path) if path.name.lower().endswith(".gz") else path.open("rb") as file:
+        content = file.read(MAX_BYTES + 1)
+    if len(content) > MAX_BYTES:
+        raise OSError(f"it is larger than {MAX_BYTES // 2**20} MiB, which is all that is read")
+    return io.StringIO(content.decode("utf-8-sig"), newline="")
 
 
 def _factors(table: Table) -> pd.DataFrame:

@@ -19,7 +19,7 @@ from undertow.audits.shared.group_masses import HIGH, LOW, options_percent, uppe
 from undertow.audits.shared.model_comparison import is_shared
 from undertow.report.model import ReportTable
 from undertow.report.sentences import sentences
-from undertow.types import Answer, Floats, Item, Result, Scores
+from undertow.types import ClozeQuery, Floats, GenerateQuery, Item, Result, Scores
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -67,17 +67,11 @@ def tokens_of_words(items: Sequence[Item], scores: Scores, words: Mapping[str, S
     counted: dict[str, Counter[int]] = {}
     known: dict[str, str] = {}
     for item, answer in zip(items, scores.answers, strict=True):
-        for option, n_tokens in zip(_options(item, answer), answer.n_tokens, strict=True):
+        options = item.query.options if answer.n_tokens and isinstance(item.query, (ClozeQuery, GenerateQuery)) else ()
+        for option, n_tokens in zip((" ".join(one.fills) for one in options), answer.n_tokens, strict=True):
             word = known.setdefault(option, word_of(option, words))
             counted.setdefault(word, Counter())[n_tokens] += 1
     return {word: max(counts, key=lambda n: (counts[n], n)) for word, counts in counted.items()}
-
-
-def _options(item: Item, answer: Answer) -> list[str]:
-    """The options of an item as the observations have them; [] where the answer says nothing of their tokens."""
-    if not answer.n_tokens:
-        return []
-    return [" ".join(option.fills) for option in getattr(item.query, "options", ())]
 
 
 # What a reader must know of groups whose words are unlike.
@@ -94,26 +88,18 @@ def notes_on_words(
         words: of each group.
         model: whose they are.
     """
-    return [*_on_tokens(tokens, words, model), *_on_masses(masses, model)]
-
-
-def _on_tokens(tokens: Mapping[str, int], words: Mapping[str, Sequence[str]], model: str) -> list[str]:
-    known = {group: [tokens[form] for form in forms if form in tokens] for group, forms in words.items()}
-    means = {group: sum(counts) / len(counts) for group, counts in known.items() if counts}
-    if len(means) < 2 or max(means.values()) < UNLIKE_TOKENS * min(means.values()):
-        return []
-    longest = max((form for forms in words.values() for form in forms if form in tokens), key=lambda form: tokens[form])
-    return [sentences("drift").unlike_tokens(model, means, longest, tokens[longest])]
-
-
-def _on_masses(masses: Mapping[str, float], model: str) -> list[str]:
+    texts, notes = sentences("drift"), []
+    counts = {group: [tokens[form] for form in forms if form in tokens] for group, forms in words.items()}
+    means = {group: sum(some) / len(some) for group, some in counts.items() if some}
+    if len(means) > 1 and max(means.values()) >= UNLIKE_TOKENS * min(means.values()):
+        longest = max((form for forms in words.values() for form in forms if form in tokens), key=tokens.__getitem__)
+        notes.append(texts.unlike_tokens(model, means, longest, tokens[longest]))
     known = {group: mass for group, mass in masses.items() if math.isfinite(mass)}
-    if len(known) < 2:
-        return []
-    least, most = min(known, key=lambda group: known[group]), max(known, key=lambda group: known[group])
-    if known[most] <= 0 or known[least] >= UNLIKE_MASSES * known[most]:
-        return []
-    return [sentences("drift").unlike_masses(model, least, known[least], most, known[most])]
+    if len(known) > 1:
+        least, most = min(known, key=known.__getitem__), max(known, key=known.__getitem__)
+        if known[most] > 0 and known[least] < UNLIKE_MASSES * known[most]:
+            notes.append(texts.unlike_masses(model, least, known[least], most, known[most]))
+    return notes
 
 
 def mean_masses(frame: pd.DataFrame, groups: Sequence[str]) -> dict[str, float]:
