@@ -143,20 +143,6 @@ def test_what_a_server_hides_bounds_each_word() -> None:
     assert table["mean"].to_numpy() == pytest.approx(least + np.array([0, 0, 1, 5]), rel=1e-9)
 
 
-@pytest.mark.parametrize(
-    ("ends", "told"),
-    [
-        ((0.38, 0.0016, 47.1), "0.38 [0.00, 47.10]"),
-        ((69.9, 58.7, 79.1), "70 [59, 79]"),
-        ((0.00085, 0.00008, 0.00925), "0.00085 [0.00008, 0.00925]"),
-        ((2e-9, 1e-9, 3e-9), "2.0e-09 [1.0e-09, 3.0e-09]"),
-    ],
-)
-def test_a_mean_beside_a_wide_interval_is_not_told_as_0(ends: tuple[float, ...], told: str) -> None:
-    row = dict(zip(("mean", "mean_low", "mean_high"), ends, strict=True))
-    assert word_findings._interval(row, "mean", signed=False) == told
-
-
 def test_of_several_prompts_there_is_each_and_their_mean() -> None:
     one, other = (observed(planted(seed), "mask", prompt) for seed, prompt in ((0, "A"), (1, "B")))
     both = Observations(pd.concat([one.frame, other.frame], ignore_index=True), one.design)

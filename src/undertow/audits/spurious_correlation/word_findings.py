@@ -17,6 +17,7 @@ import numpy as np
 
 from undertow.audits.shared.group_masses import HIGH, LOW, options_percent, upper_bound_percent
 from undertow.audits.shared.model_comparison import is_shared
+from undertow.report.formatting import number, signed, significant_decimals
 from undertow.report.model import ReportTable
 from undertow.report.sentences import sentences
 from undertow.types import ClozeQuery, Floats, GenerateQuery, Item, Result, Scores
@@ -32,8 +33,6 @@ UNLIKE_MASSES = 0.01
 """Mean mass of the smallest group, by that of the largest: the report warns below this."""
 MAX_ROWS = 60
 """Of the table on the page; `tables/words.csv` has all."""
-MAX_PLACES = 6
-"""Decimals of a number in that table; smaller ones have an exponent."""
 SHARE, PROBABILITY = "share", "probability"
 OVER_PROMPTS = "_over_prompts"
 NUMBERS = {"mean": "mean_mass", "w_effect": "w_effect", "slope": "slope", "log_odds_slope": "slope_log_odds"}
@@ -173,7 +172,7 @@ def _words_table(observations: Observations) -> pd.DataFrame:
 
     design = observations.design
     rows, listed = _rows_of_words(observations.frame, design)
-    columns = [WORD.format(number) for number in range(len(listed))]
+    columns = [WORD.format(at) for at in range(len(listed))]
     by_key: dict[tuple[str, ...], dict[str, Any]] = {}
     results = correlate(rows, columns, [], covariates=design.get("covariates", {}), seed=0)
     for result in results:
@@ -240,11 +239,11 @@ def _rows_of_words(frame: pd.DataFrame, design: Mapping[str, Any]) -> tuple[pd.D
                 for row in rows:
                     high[row, column] = _upper_bound(frame, row, of_word, float(low[row, column]))
     columns_of_words = {}
-    for number in range(len(listed)):
-        name = WORD.format(number)
-        columns_of_words[name] = (low[:, number] + high[:, number]) / 2
+    for at in range(len(listed)):
+        name = WORD.format(at)
+        columns_of_words[name] = (low[:, at] + high[:, at]) / 2
         if bounded:
-            columns_of_words |= {f"{name}{LOW}": low[:, number], f"{name}{HIGH}": high[:, number]}
+            columns_of_words |= {f"{name}{LOW}": low[:, at], f"{name}{HIGH}": high[:, at]}
     return pd.concat([kept, pd.DataFrame(columns_of_words)], axis=1), listed
 
 
@@ -295,7 +294,7 @@ def report_tables(observations: Observations) -> list[ReportTable]:
     cells = [
         [
             *(_cell(row[name]) for name in names),
-            *(_interval(row, name, signed=signed) for name, signed in measures.values()),
+            *(_interval(row, name, signs=signs) for name, signs in measures.values()),
         ]
         for row in few.to_dict("records")
     ]
@@ -315,7 +314,7 @@ def _cell(value: Any) -> str:
     return f"{value:.0f}" if isinstance(value, float) else str(value)
 
 
-def _interval(row: Mapping[Any, Any], name: str, *, signed: bool) -> str:
+def _interval(row: Mapping[Any, Any], name: str, *, signs: bool) -> str:
     """The number with its interval, in as many digits as half the interval has, and two of the number where that is smaller."""
     value, low, high = (float(row[f"{name}{end}"]) for end in ("", "_low", "_high"))
     if not math.isfinite(value):
@@ -323,11 +322,7 @@ def _interval(row: Mapping[Any, Any], name: str, *, signed: bool) -> str:
     half = (high - low) / 2
     sizes = [one for one in (half, abs(value)) if math.isfinite(one) and one > 0]
     # A wide interval must not make a mean of 0.4% look like 0.
-    size = min(sizes) if sizes and not signed else sizes[0] if sizes else 0.0
-    places = max(1 - math.floor(math.log10(size)), 0) if size > 0 else 2
-    sign = "+" if signed else ""
-    if places > MAX_PLACES:
-        text = f"{value:{sign}.1e}"
-        return text if not math.isfinite(half) else f"{text} [{low:{sign}.1e}, {high:{sign}.1e}]"
-    text = f"{value:{sign}.{places}f}"
-    return text if not math.isfinite(half) else f"{text} [{low:{sign}.{places}f}, {high:{sign}.{places}f}]"
+    decimals = significant_decimals((sizes[0] if signs else min(sizes)) if sizes else 0.0)
+    write = signed if signs else number
+    ends = f" [{write(low, decimals)}, {write(high, decimals)}]" if math.isfinite(half) else ""
+    return write(value, decimals) + ends
