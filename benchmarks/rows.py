@@ -11,8 +11,8 @@ from functools import cache
 from gate import Gate
 from undertow import data
 from undertow.audits.base import Sampling
-from undertow.audits.bias_in_text import identification
-from undertow.audits.task_specification import audit as task_specification
+from undertow.audits.bias_in_text.audit import BiasIdentification, IdentificationSettings
+from undertow.audits.task_specification.audit import TaskSpecification
 from undertow.types import ClozeQuery, Item, Query
 
 Places = tuple[int, ...]
@@ -87,15 +87,15 @@ def _prompts() -> list[Item]:
 
 
 def _schemas() -> list[Item]:
-    return next(task_specification.items(task_specification.Settings(), Sampling()))
+    return next(TaskSpecification().items(TaskSpecification.Settings(), Sampling()))
 
 
 @cache
 def _documents() -> list[Item]:
     """Every biased document in every wording of the task: 24 statements, 12 questions, 72 completions; without examples."""
     classes = "statement,question,completion"
-    settings = identification.Settings(challenge="undertow-statements", classes=classes, shots="0")
-    return next(identification.items(settings, Sampling()))
+    settings = IdentificationSettings(challenge="undertow-statements", classes=classes, shots="0")
+    return next(BiasIdentification().items(settings, Sampling()))
 
 
 SENTENCE = ("w_name", "w", "cluster")

@@ -748,5 +748,5 @@ def test_names_that_results_keep_are_refused_in_a_table(
 ) -> None:
     with pytest.raises(UndertowError, match=re.escape(name)) as caught:
         recorded(audit, f"{columns}\na,Yes,No,good\nb,Yes,No,{name}\n", tmp_path)
-    assert "row 3" in str(caught.value)
+    assert "line 3" in str(caught.value)
     assert f"column {column}" in str(caught.value)

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from conftest import ROOT
-from undertow import stats
+from undertow import audits, stats
 from undertow.audits.base import Sampling
 from undertow.audits.shared import item_limit
 from undertow.audits.shared.item_limit import (
@@ -27,8 +27,7 @@ from undertow.audits.shared.item_limit import (
     smallest_useful,
     spread,
 )
-from undertow.audits.spurious_correlation import audit as spurious_correlation
-from undertow.audits.spurious_correlation.audit import Settings
+from undertow.audits.spurious_correlation.items import Settings
 from undertow.stats import MIN_CLUSTERS
 from undertow.stats.regression import trend
 from undertow.stats.significance import sign_flip
@@ -109,7 +108,7 @@ def test_the_smallest_useful_design_is_what_the_statistics_need() -> None:
 
 
 def asked(settings: Settings, limit: int, seed: int = 0) -> list[Item]:
-    return next(spurious_correlation.items(settings, Sampling(limit, seed)))
+    return next(audits.load("spurious-correlation").items(settings, Sampling(limit, seed)))
 
 
 def sizes(items: list[Item]) -> dict[str, tuple[int, int]]:
@@ -151,11 +150,11 @@ def test_a_limit_below_the_smallest_useful_one_is_told_and_the_smallest_useful_o
         (Settings(w="date", prompts="A"), 48),
         (Settings(challenge="mgt-icml"), 144),
     ):
-        (said,) = spurious_correlation.limitations(settings, Sampling(smallest - 1))
+        (said,) = audits.load("spurious-correlation").limitations(settings, Sampling(smallest - 1))
         assert f"{smallest}." in said
-        assert spurious_correlation.limitations(settings, Sampling(smallest)) == []
+        assert audits.load("spurious-correlation").limitations(settings, Sampling(smallest)) == []
         assert len(asked(settings, smallest)) == smallest
-    assert spurious_correlation.limitations(Settings(), Sampling(0)) == []
+    assert audits.load("spurious-correlation").limitations(Settings(), Sampling(0)) == []
 
 
 def test_a_limit_asks_sentences_of_as_many_clusters_as_there_are(tmp_path: Path) -> None:
@@ -175,10 +174,10 @@ def test_a_list_without_order_needs_fewer_values(tmp_path: Path) -> None:
     (tmp_path / "w.txt").write_text("a\nb\nc\nd\n", encoding="utf-8")
     alone = Settings(w=str(tmp_path / "w.txt"), w_scale="none")
     assert sizes(asked(alone, 24)) == {"w": (6, 4)}
-    assert spurious_correlation.limitations(alone, Sampling(0)) == []
-    assert len(spurious_correlation.limitations(alone, Sampling(12))) == 1
+    assert audits.load("spurious-correlation").limitations(alone, Sampling(0)) == []
+    assert len(audits.load("spurious-correlation").limitations(alone, Sampling(12))) == 1
     # Flips of the signs of six sentences have p of 2 / 64 at least: q of one test in four is .125, of two .0625, of three .042.
-    (few,) = spurious_correlation.limitations(alone, Sampling(24))
+    (few,) = audits.load("spurious-correlation").limitations(alone, Sampling(24))
     assert "3 of a model's 4 tests" in few
 
 
@@ -186,9 +185,9 @@ def test_a_design_that_can_find_nothing_whole_is_not_laid_to_the_limit(tmp_path:
     (tmp_path / "w.txt").write_text("a\nb\nc\nd\n", encoding="utf-8")
     settings = Settings(w=str(tmp_path / "w.txt"))
     assert sizes(asked(settings, 30)) == {"w": (7, 4)}
-    (told,) = spurious_correlation.limitations(settings, Sampling(30))
+    (told,) = audits.load("spurious-correlation").limitations(settings, Sampling(30))
     assert "--limit" not in told
-    assert spurious_correlation.limitations(settings, Sampling(0)) == [told]
+    assert audits.load("spurious-correlation").limitations(settings, Sampling(0)) == [told]
 
 
 @pytest.mark.parametrize(

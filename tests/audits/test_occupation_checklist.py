@@ -18,7 +18,6 @@ from helpers.scripted_model import Script, Scripted
 from helpers.tiny_qa_models import random_reader
 from undertow import audits
 from undertow.audits.base import Sampling
-from undertow.audits.occupation_checklist import audit as occupation_checklist
 from undertow.audits.occupation_checklist.items import Plan, Settings
 from undertow.data.occupations.name_pairs import load_pairs
 from undertow.errors import UndertowError
@@ -122,8 +121,8 @@ def items_of(limit: int = 0, seed: int = 0, **options: Any) -> list[Item]:
 
 def answer_row(item: Item, answer: Answer) -> dict[str, Any]:
     """The row of one answer."""
-    design = occupation_checklist.design(audits.load(NAME).Settings())
-    frame = occupation_checklist.observe(design, [item], Scores((answer,)), "m").frame
+    design = audits.load("occupation-checklist").design(audits.load(NAME).Settings())
+    frame = audits.load("occupation-checklist").observe(design, [item], Scores((answer,)), "m").frame
     return {str(name): found for name, found in frame.iloc[0].items()}
 
 
@@ -238,7 +237,7 @@ def test_attributes_of_either_for_both_and_of_each_other() -> None:
 
 def test_attributes_are_lent_by_another_code_and_every_code_lends_to_one() -> None:
     for seed in range(5):
-        plan = Plan.of(Settings(n_pairs=1, n_occupations=0), Sampling(seed=seed))
+        plan = Plan.from_settings(Settings(n_pairs=1, n_occupations=0), Sampling(seed=seed))
         lent = {(one.soc_code, plan.donors[one.name].soc_code) for one in plan.occupations}
         assert all(own != other for own, other in lent)
         assert Counter(other for _, other in lent) == Counter({code: 1 for code, _ in lent})
@@ -482,7 +481,9 @@ def test_dry_runs_foresee_all_rounds(choose_by: Choose) -> None:
     assert not model.asked
     module = audits.load(NAME)
     settings = module.Settings(n_pairs=2, n_occupations=3, query_type=CHOICE)
-    everything = {query_digest(item.query) for item in occupation_checklist.max_items(settings, Sampling())}
+    everything = {
+        query_digest(item.query) for item in audits.load("occupation-checklist").max_items(settings, Sampling())
+    }
     assert estimate.n_distinct == len(everything)
 
 
@@ -609,12 +610,12 @@ def test_an_extractive_model_goes_through_the_same_audit(tmp_path: Path, untold:
 @pytest.mark.parametrize(
     ("rows", "match"),
     [
-        ("question_type\twoman\tman\nsingle\tA\tB", "has no column answer"),
-        ("question_type\twoman\tman\tanswer\tocc\nsingle\tAnn\tBob\tAnn\tx", "row 2: question_type single is about an occupation"),
-        ("question_type\twoman\tman\toccupation\tanswer\nguess\tAnn\tBob\tcook\tAnn", "row 2: question_type 'guess' is unknown"),
+        ("question_type\twoman\tman\nsingle\tA\tB", "has no column 'answer'"),
+        ("question_type\twoman\tman\tanswer\tocc\nsingle\tAnn\tBob\tAnn\tx", "line 2: question_type single is about an occupation"),
+        ("question_type\twoman\tman\toccupation\tanswer\nguess\tAnn\tBob\tcook\tAnn", "line 2: question_type 'guess' is unknown"),
         ("question_type\twoman\tman\toccupation\tanswer\nbinary\tAnn\tBob\tcook\tYes", "subject '' is neither of the two"),
         ("question_type\twoman\tman\toccupation\tcontext\tanswer\nsingle\tAnn\tBob\tcook\tnone\tAnn", "context 'none' is unknown"),
-        ("question_type\twoman\tman\toccupation\tanswer\nsingle\tA\tB\tcook\tA\nsingle\tA\tB\tcook\tB", "row 3: answers the same"),
+        ("question_type\twoman\tman\toccupation\tanswer\nsingle\tA\tB\tcook\tA\nsingle\tA\tB\tcook\tB", "line 3: answers the same"),
         ("question_type\twoman\tman\toccupation\tanswer\tfemale_percent\tmale_percent\nsingle\tA\tB\tcook\tA\t120\t1", "percent '120'"),
         ("question_type\twoman\tman\toccupation\tanswer\tfemale_percent\tmale_percent\nsingle\tAnn\tBob\tcook\tAnn\t0\t0", "add up to 0"),
         ("question_type\twoman\tman\tattribute\tanswer\tsubject\nstated\tAnn\tBob\tcooking\tYes\tAnn", "gold"),
@@ -734,7 +735,7 @@ def test_refusals_are_neither_yes_nor_no_and_counted_by_reason(tmp_path: Path, u
 )  # fmt: skip
 def test_a_limit_keeps_pairs_and_occupations_in_balance(limit: int, n_pairs: int, n_jobs: int) -> None:
     """Six pairs before all else, then six occupations; beyond that, pairs and occupations alike."""
-    plan = Plan.of(Settings(query_type=CHOICE), Sampling(limit))
+    plan = Plan.from_settings(Settings(query_type=CHOICE), Sampling(limit))
     assert (len(plan.pairs), len(plan.occupations)) == (n_pairs, n_jobs)
     assert len({one.soc_code for one in plan.occupations}) >= min(n_jobs, 6)
     assert not limit or plan.n_items <= max(limit, 188)

@@ -6,7 +6,6 @@ import dataclasses
 import math
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -16,10 +15,9 @@ import pytest
 import undertow
 from conftest import Cli
 from helpers.shared_folders import made_once
-from undertow import models
+from undertow import audits, models
 from undertow.audits.base import Observations, Sampling
-from undertow.audits.spurious_correlation import audit as spurious_correlation
-from undertow.audits.task_specification import audit as task_specification
+from undertow.audits.task_specification.scores import scored as score_sentences
 from undertow.errors import UndertowError
 from undertow.models.base import EXACT, PAPER, ModelHandle, ModelRequest
 from undertow.models.families import toy
@@ -38,7 +36,6 @@ from undertow.types import (
 )
 
 SPURIOUS, SPECIFICATION = "spurious-correlation", "task-specification"
-AUDITS: dict[str, ModuleType] = {SPURIOUS: spurious_correlation, SPECIFICATION: task_specification}
 STEP_YEARS = 215 / 29
 """Between neighbours of the date list."""
 pytestmark = pytest.mark.usefixtures("few_resamples")
@@ -90,7 +87,7 @@ def refuses(words: Sequence[str], audit: str = SPURIOUS, **options: Any) -> None
 
 @pytest.mark.parametrize(("audit", "default"), [(SPURIOUS, "A,B,C"), (SPECIFICATION, "A")])
 def test_a_model_without_blanks_is_put_the_papers_prompts(audit: str, default: str) -> None:
-    module = AUDITS[audit]
+    module = audits.load(audit)
     plain, own = module.Settings(), module.Settings(prompts="C")
     answers = {GENERATION: (EXACT, PAPER)}
     assert module.adapt_settings(plain, answers) == dataclasses.replace(plain, prompts=default)
@@ -162,7 +159,7 @@ def test_the_columns_of_a_prompted_run(drift: Run) -> None:
 
 
 def observations(items: Sequence[Item], scores: Scores, groups: Sequence[str]) -> pd.DataFrame:
-    return spurious_correlation.observe({"groups": groups}, items, scores, "m").frame
+    return audits.load("spurious-correlation").observe({"groups": groups}, items, scores, "m").frame
 
 
 ITEM_OPTIONS = Option("she", ("she",)), Option("she", ("She",)), Option("he", ("he",))
@@ -272,7 +269,7 @@ def test_prompts_of_one_name_tell_the_sentences_that_decide(detection: Run) -> N
     assert frame["text"].str.endswith("\nAnswer:").all()
     assert (frame.loc[frame["part"] == "detect", "text"].str.contains("Passage: In (?:1901|2016): ")).all()
     assert frame["text"].str.count("<mask>").eq(2).all()
-    table = task_specification.scored(Observations(frame, detection.manifest["design"]))
+    table = score_sentences(Observations(frame, detection.manifest["design"]))
     # The toy moves by 11.5 points between 1901 and 2016, of the 80 that the words share, in every sentence.
     np.testing.assert_allclose(table["delta_female"], 100 * 0.115 / 0.8, atol=1.3)
     np.testing.assert_allclose(table["total_variation"], table["delta_female"], atol=1e-9)
@@ -294,14 +291,14 @@ def test_the_page_tells_prompts_and_protocol(drift: Run, detection: Run) -> None
 
 
 def test_the_chat_template_is_asked_for_and_told() -> None:
-    settings = spurious_correlation.Settings(prompts="A", chat=True, max_new_tokens=3, w="date")
-    items = next(spurious_correlation.items(settings, Sampling(limit=6)))
+    settings = audits.load("spurious-correlation").Settings(prompts="A", chat=True, max_new_tokens=3, w="date")
+    items = next(audits.load("spurious-correlation").items(settings, Sampling(limit=6)))
     queries = [item.query for item in items if isinstance(item.query, GenerateQuery)]
     assert len(queries) == len(items)
     assert {(query.chat, query.max_tokens) for query in queries} == {(True, 3)}
-    design = spurious_correlation.design(settings)
+    design = audits.load("spurious-correlation").design(settings)
     frame = observations(items, Scores((Answer.missing("not asked"),) * len(items), PROMPT), design["groups"])
-    told = spurious_correlation.report_text(Observations(frame, design), [])
+    told = audits.load("spurious-correlation").report_text(Observations(frame, design), [])
     assert [line for line in told.questions if line.startswith("Prompt A inside the model's own chat template: ")]
 
 

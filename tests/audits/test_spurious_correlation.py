@@ -13,8 +13,8 @@ import pytest
 from numpy.typing import NDArray
 
 import undertow
+from undertow import audits
 from undertow.audits.base import Observations
-from undertow.audits.spurious_correlation import audit as spurious_correlation
 from undertow.types import Finding, Result
 
 Floats = NDArray[np.float64]
@@ -45,9 +45,9 @@ def rows(of_groups: dict[str, Floats], w: Sequence[str], **run: str) -> pd.DataF
 def scored(frame: pd.DataFrame, folder: Path) -> tuple[Observations, list[Result], list[Finding]]:
     """Of a recorded table."""
     frame.to_csv(folder / "own.csv", index=False)
-    evidence, _ = spurious_correlation.load_recorded(folder / "own.csv", "")
-    results = spurious_correlation.measure(evidence, 0)
-    return evidence, results, spurious_correlation.findings(evidence, results)
+    evidence, _ = audits.load("spurious-correlation").load_recorded(folder / "own.csv", "")
+    results = audits.load("spurious-correlation").measure(evidence, 0)
+    return evidence, results, audits.load("spurious-correlation").findings(evidence, results)
 
 
 def by_name(results: Sequence[Result]) -> dict[tuple[str, str], Result]:
@@ -131,8 +131,8 @@ def unordered(of_groups: dict[str, Floats]) -> tuple[Observations, list[Result],
             "covariates": {"town": {"order": "as listed", "scale": "none", "unit": "", "uneven": False}},
         },
     )  # fmt: skip
-    results = spurious_correlation.measure(evidence, 0)
-    return evidence, results, spurious_correlation.findings(evidence, results)
+    results = audits.load("spurious-correlation").measure(evidence, 0)
+    return evidence, results, audits.load("spurious-correlation").findings(evidence, results)
 
 
 def test_a_list_without_an_order_is_asked_whether_it_matters_and_never_for_a_slope() -> None:

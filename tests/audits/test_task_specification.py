@@ -16,9 +16,11 @@ import pytest
 
 from conftest import resample_little
 from helpers.shared_folders import made_once
+from undertow import audits
 from undertow.audits.base import PAPER, Observations, Sampling
-from undertow.audits.task_specification import audit as task_specification
-from undertow.audits.task_specification.audit import RECORDED, Settings, items, load_recorded, measure, scored
+from undertow.audits.task_specification.audit import RECORDED, TaskSpecification
+from undertow.audits.task_specification.items import Settings
+from undertow.audits.task_specification.scores import scored
 from undertow.errors import UndertowError
 from undertow.metrics import specification_detection
 from undertow.stats import point_estimates
@@ -49,14 +51,16 @@ def measured(reference_data: Path, shared_base: Path, protocol: str) -> Found:
     """What is measured of the recorded models, measured once for all workers."""
 
     def make(folder: Path) -> None:
-        evidence, chosen = load_recorded(reference_data / "recorded/specification_pronoun_mass.csv.gz", protocol)
+        evidence, chosen = TaskSpecification().load_recorded(
+            reference_data / "recorded/specification_pronoun_mass.csv.gz", protocol
+        )
         assert chosen == (protocol or RECORDED)
         # Of the paper's protocol the values alone are looked at, whose draws are those of the other.
         values_alone = point_estimates() if protocol == PAPER else nullcontext()
         with pytest.MonkeyPatch.context() as patch, values_alone:
             resample_little(patch)
             refit_little(patch)
-            (folder / "results").write_bytes(pickle.dumps(measure(evidence, 0)))
+            (folder / "results").write_bytes(pickle.dumps(TaskSpecification().measure(evidence, 0)))
 
     made = made_once(shared_base, f"recorded-specification-{protocol or RECORDED}", make)
     return by_group(pickle.loads((made / "results").read_bytes()))
@@ -175,7 +179,7 @@ def people(*rows: str) -> str:
 def read(text: str, folder: Path, protocol: str = "") -> Observations:
     path = folder / "own.csv"
     path.write_text(text, encoding="utf-8")
-    return load_recorded(path, protocol)[0]
+    return TaskSpecification().load_recorded(path, protocol)[0]
 
 
 def test_groups_may_have_any_name(tmp_path: Path) -> None:
@@ -183,7 +187,7 @@ def test_groups_may_have_any_name(tmp_path: Path) -> None:
     evidence = read(table(), tmp_path)
     assert evidence.design["groups"] == ["xe", "ze"]
     assert scored(evidence)["delta_xe"].tolist() == [0, 3, 20, 2]
-    found = by_group(measure(evidence, 0))
+    found = by_group(TaskSpecification().measure(evidence, 0))
     assert found["auroc", "m", "recorded", "delta_xe"].value == 0.75
     assert found["auroc", "m", "recorded", "delta_ze"].value == 0.75
     assert found["tpr", "m", "recorded", "delta_xe"].value == 1
@@ -210,7 +214,7 @@ def test_empty_cells_are_missing_and_zeros_are_so_unless_the_papers_protocol_is_
     as_published = read(text, tmp_path, PAPER)
     assert (as_published.frame["missing_reason"] != "").tolist() == [False, True, False, False] * 2
     assert scored(as_published)["delta_xe"].tolist() == pytest.approx([0, math.nan, 50, 2], nan_ok=True)
-    assert by_group(measure(as_published, 0))["auroc", "m", "recorded", "delta_xe"].n_missing == 1
+    assert by_group(TaskSpecification().measure(as_published, 0))["auroc", "m", "recorded", "delta_xe"].n_missing == 1
 
 
 @pytest.mark.parametrize("row", ["m,b,yes,,20,77,23", "m,b,yes,80,20,77,"])
@@ -224,8 +228,8 @@ def test_a_cell_that_is_empty_at_either_end_leaves_a_sentence_out(row: str, tmp_
 def test_the_papers_protocol_compares_doubles_as_they_come(tmp_path: Path) -> None:
     text = table((ROWS[2], "m,c,no,0.6,99.4,1.1,98.9"))
     tpr = ("tpr", "m", "recorded", "delta_xe")
-    assert by_group(measure(read(text, tmp_path), 0))[tpr].value == 0.5
-    assert by_group(measure(read(text, tmp_path, PAPER), 0))[tpr].value == 1
+    assert by_group(TaskSpecification().measure(read(text, tmp_path), 0))[tpr].value == 0.5
+    assert by_group(TaskSpecification().measure(read(text, tmp_path, PAPER), 0))[tpr].value == 1
 
 
 def test_whether_a_sentence_decides_follows_from_its_people(tmp_path: Path) -> None:
@@ -264,7 +268,7 @@ def test_a_row_without_its_cluster_is_refused(tmp_path: Path) -> None:
 
 def told(text: str, folder: Path) -> list[Finding]:
     evidence = read(text, folder)
-    return task_specification.findings(evidence, measure(evidence, 0))
+    return audits.load("task-specification").findings(evidence, TaskSpecification().measure(evidence, 0))
 
 
 def occupations(n: int, seed: int = 0) -> str:
@@ -327,7 +331,11 @@ def test_the_flagged_are_described_and_not_tested(tmp_path: Path) -> None:
 
 def test_sets_and_prompts_of_a_table_are_told_apart(tmp_path: Path) -> None:
     rows = [f"m,{challenge},{prompt},{row[2:]}" for challenge in "st" for prompt in "AB" for row in ROWS]
-    found = by_group(measure(read("\n".join([HEADER.replace("model,", "model,set,prompt,"), *rows]), tmp_path), 0))
+    found = by_group(
+        TaskSpecification().measure(
+            read("\n".join([HEADER.replace("model,", "model,set,prompt,"), *rows]), tmp_path), 0
+        )
+    )
     areas = {key[2:4] for key in found if key[0] == "auroc"}
     assert areas == {("s", "A"), ("s", "B"), ("t", "A"), ("t", "B")}
     assert tuple(next(iter(found.values())).group) == ("model", "set", "prompt", "score")
@@ -335,7 +343,9 @@ def test_sets_and_prompts_of_a_table_are_told_apart(tmp_path: Path) -> None:
 
 def test_without_word_of_what_decides_sentences_are_only_flagged(tmp_path: Path) -> None:
     lines = [line.split(",") for line in table().splitlines()]
-    found = by_group(measure(read("\n".join(",".join(line[:2] + line[3:]) for line in lines), tmp_path), 0))
+    found = by_group(
+        TaskSpecification().measure(read("\n".join(",".join(line[:2] + line[3:]) for line in lines), tmp_path), 0)
+    )
     assert {key[0] for key in found} == {"flagged"}
     assert found["flagged", "m", "recorded", "delta_xe"].value == 0.75
 
@@ -392,7 +402,7 @@ def test_a_protocol_that_a_table_does_not_have_is_refused(tmp_path: Path) -> Non
 
 def asked(settings: Settings | None = None, limit: int = 0, seed: int = 0) -> list[list[Item]]:
     """The items by part; all are asked in one round."""
-    (some,) = items(settings or Settings(), Sampling(limit, seed))
+    (some,) = TaskSpecification().items(settings or Settings(), Sampling(limit, seed))
     parts = dict.fromkeys(item.factors["part"] for item in some)
     return [[item for item in some if item.factors["part"] == part] for part in parts]
 
@@ -444,7 +454,7 @@ def test_a_limit_spreads_sentences_over_occupations_that_both_kinds_share(
 def test_the_smallest_useful_limit_is_told_and_finds_what_is_there() -> None:
     """Flips within six occupations that have one sentence of each kind: p is 2 / 64 at least, .031."""
     for limit, is_useful in ((22, False), (24, True), (0, True)):
-        told = task_specification.limitations(Settings(), Sampling(limit))
+        told = audits.load("task-specification").limitations(Settings(), Sampling(limit))
         assert (told == []) is is_useful
         assert is_useful or " 24." in told[0]
     for settings, smallest in (
@@ -452,22 +462,25 @@ def test_the_smallest_useful_limit_is_told_and_finds_what_is_there() -> None:
         (Settings(prompts="A,B,C"), 72),
         (Settings(date_count=5), 60),
     ):
-        assert task_specification.limitations(settings, Sampling(smallest)) == []
-        assert f" {smallest}." in task_specification.limitations(settings, Sampling(smallest - 1))[0]
+        assert audits.load("task-specification").limitations(settings, Sampling(smallest)) == []
+        assert f" {smallest}." in audits.load("task-specification").limitations(settings, Sampling(smallest - 1))[0]
     for limit, claimed in ((22, False), (24, True)):
         (items,) = asked(limit=limit)
         evidence = answered(items, Settings())
-        results = measure(evidence, 0)
+        results = TaskSpecification().measure(evidence, 0)
         p = by_group(results)["auroc", "planted", "undertow-schemas", "delta_female"].p
         assert p == pytest.approx(2 / 64, abs=0.015) if claimed else math.isnan(p)
-        assert any(finding.significant for finding in task_specification.findings(evidence, results)) is claimed
+        assert (
+            any(finding.significant for finding in audits.load("task-specification").findings(evidence, results))
+            is claimed
+        )
 
 
 def test_a_set_of_few_occupations_is_told_to_show_nothing_whatever_the_limit(tmp_path: Path) -> None:
     path = tmp_path / "own.csv"
     path.write_text("sentence,well_specified\nIt ___ cold.,yes\nIt ___ warm.,no\n", encoding="utf-8")
     settings = Settings(challenge=str(path), options="past: was; now: is", inject="{text} It is {w}.")
-    (told,) = task_specification.limitations(settings, Sampling(0))
+    (told,) = audits.load("task-specification").limitations(settings, Sampling(0))
     assert "--limit" not in told
 
 
@@ -541,7 +554,7 @@ def test_a_table_with_words_of_its_own_is_asked_with_them(tmp_path: Path) -> Non
     path.write_text("sentence,well_specified\nIt ___ cold.,yes\nIt ___ warm.,no\n", encoding="utf-8")
     settings = Settings(challenge=str(path), options="past: was; now: is", inject="{text} It is {w}.")
     (items,) = asked(settings)
-    assert task_specification.design(settings)["groups"] == ["past", "now"]
+    assert audits.load("task-specification").design(settings)["groups"] == ["past", "now"]
     query = items[0].query
     assert isinstance(query, ClozeQuery)
     assert query.texts() == ["It was cold. It is 1901.", "It is cold. It is 1901."]
@@ -563,7 +576,9 @@ def answered(items: Sequence[Item], settings: Settings) -> Observations:
         else:
             masses = [0.3, 0.4, 0.3] if item.factors["w"] == "1901" else [0.1, 0.4, 0.5]
         answers.append(Answer(tuple(map(math.log, masses)), other_prob=0.5))
-    return task_specification.observe(task_specification.design(settings), items, Scores(tuple(answers)), "planted")
+    return audits.load("task-specification").observe(
+        audits.load("task-specification").design(settings), items, Scores(tuple(answers)), "planted"
+    )
 
 
 def test_planted_answers_are_found_and_what_is_followed_stays_out() -> None:
@@ -579,7 +594,7 @@ def test_planted_answers_are_found_and_what_is_followed_stays_out() -> None:
     np.testing.assert_allclose(table_of_scores["entropy_plain"][~decided], 100)
     without = [item for item in items if item.factors["part"] != "trace"]
     pd.testing.assert_frame_equal(scored(answered(without, settings)), table_of_scores)
-    found = by_group(measure(evidence, 0))
+    found = by_group(TaskSpecification().measure(evidence, 0))
     assert found["auroc", "planted", "undertow-schemas", "delta_female"].value == 1
     assert found["coreference_agreement", "planted", "undertow-schemas"].value == 1
     assert found["mean_movement", "planted", "undertow-schemas", "female"].value == pytest.approx(-20)
@@ -592,7 +607,7 @@ def test_the_user_s_threshold_and_ends_are_what_is_measured() -> None:
     # Only 1901 is like the first year: the mean of the first two lies half way.
     undecided = ~scored(evidence)["well_specified"].to_numpy(dtype=bool)
     np.testing.assert_allclose(scored(evidence)["delta_female"][undecided], 10)
-    found = by_group(measure(evidence, 0))
+    found = by_group(TaskSpecification().measure(evidence, 0))
     assert found["tpr", "planted", "undertow-schemas", "delta_female"].value == 0
     assert found["tpr", "planted", "undertow-schemas", "delta_female"].extras == {"threshold": 30}
 
@@ -603,7 +618,7 @@ def test_no_sentence_tells_a_number_that_there_is_not(limit: int) -> None:
     settings = Settings(w="place")
     (items,) = asked(settings, limit=limit)
     evidence = answered(items, settings)
-    found = task_specification.findings(evidence, measure(evidence, 0))
+    found = audits.load("task-specification").findings(evidence, TaskSpecification().measure(evidence, 0))
     assert any(finding.results[0].measure == "balanced_accuracy" for finding in found)
     for finding in found:
         assert "nan" not in finding.text

@@ -10,9 +10,10 @@ from pathlib import Path
 
 import pytest
 
+from undertow import audits
 from undertow._folders import cache_file
 from undertow.audits.base import EXACT, Sampling
-from undertow.audits.task_specification import audit as task_specification
+from undertow.audits.task_specification.items import Settings
 from undertow.inference.answer_cache import AnswerCache
 from undertow.inference.runner import run_queries
 from undertow.models.base import ModelHandle, TokenModel
@@ -21,15 +22,15 @@ from undertow.types import Result
 pytestmark = [pytest.mark.model, pytest.mark.slow]
 
 
-def results(
-    settings: task_specification.Settings, found: ModelHandle, model: TokenModel, limit: int = 0
-) -> list[Result]:
-    (items,) = task_specification.items(settings, Sampling(limit))
+def results(settings: Settings, found: ModelHandle, model: TokenModel, limit: int = 0) -> list[Result]:
+    (items,) = audits.load("task-specification").items(settings, Sampling(limit))
     opened = replace(found, open=lambda: model)
     with AnswerCache(cache_file()) as store:
         asked = run_queries(opened, [item.query for item in items], store, EXACT, lambda done, total: None)
-    evidence = task_specification.observe(task_specification.design(settings), items, asked.scores, "smollm2")
-    return task_specification.measure(evidence, 0)
+    evidence = audits.load("task-specification").observe(
+        audits.load("task-specification").design(settings), items, asked.scores, "smollm2"
+    )
+    return audits.load("task-specification").measure(evidence, 0)
 
 
 def value(found: list[Result], measure: str, score: str = "") -> float:
@@ -43,7 +44,7 @@ def value(found: list[Result], measure: str, score: str = "") -> float:
 
 @pytest.mark.soak
 def test_winogender_has_its_golden_areas(reference_data: Path, smollm2_found: ModelHandle, smollm2: TokenModel) -> None:
-    settings = task_specification.Settings(challenge="winogender", data_dir=str(reference_data / "winogender"))
+    settings = Settings(challenge="winogender", data_dir=str(reference_data / "winogender"))
     found = results(settings, smollm2_found, smollm2)
     golden = {
         "delta_female": 0.718,
@@ -65,7 +66,7 @@ def test_winogender_has_its_golden_areas(reference_data: Path, smollm2_found: Mo
 @pytest.mark.soak
 def test_our_own_set_is_understood(smollm2_found: ModelHandle, smollm2: TokenModel) -> None:
     """On 600 of its 960 questions; docs/task-specification.md has the numbers of all, and the command."""
-    found = results(task_specification.Settings(), smollm2_found, smollm2, 600)
+    found = results(Settings(), smollm2_found, smollm2, 600)
     assert value(found, "coreference_agreement") >= 0.95
     golden = {"delta_female": 0.639, "total_variation": 0.835, "entropy": 0.840, "combined": 0.866}
     for score, expected in golden.items():

@@ -433,7 +433,7 @@ def test_a_column_of_clusters_is_kept(untold: None, tmp_path: Path) -> None:
     (accuracy,) = [one for one in run.record.results if one.measure == "accuracy" and one.group["model"]]
     assert (accuracy.value, accuracy.extras["n_clusters"], np.isnan(accuracy.low)) == (87.5, 2, True)
     path.write_text("document,gold,answer,cluster,wording\na,Yes,No,x,1\na,Yes,No,y,2\n")
-    refused(["row 3", "'a'", "'x'", "'y'"], path)
+    refused(["line 3", "'a'", "'x'", "'y'"], path)
 
 
 def test_a_table_of_identification_has_the_eleven_labels_however_cased(untold: None, tmp_path: Path) -> None:
@@ -467,11 +467,11 @@ def test_written_answers_without_their_texts_are_compared_with_no_copy(untold: N
     [
         ("document,answer\na,Yes\n", ["gold"]),
         (PLAIN, ["no rows"]),
-        (PLAIN + "a,Yes,No\nb,perhaps,No\n", ["row 3", "'perhaps'"]),
-        (PLAIN + "a,Yes,No\nb,No,No\na,yes,Yes\n", ["row 4", "document 'a'"]),
-        ("document,gold,answer,shots\na,Yes,No,5\nb,Yes,No,many\n", ["row 3", "shots", "'many'"]),
-        ("document,gold,answer,draw\na,Yes,No,-1\n", ["row 2", "draw", "'-1'"]),
-        (PLAIN + "a,Yes,No\nb,Yes,No,more\n", ["row 3", "4 cells"]),
+        (PLAIN + "a,Yes,No\nb,perhaps,No\n", ["line 3", "'perhaps'"]),
+        (PLAIN + "a,Yes,No\nb,No,No\na,yes,Yes\n", ["line 4", "document 'a'"]),
+        ("document,gold,answer,shots\na,Yes,No,5\nb,Yes,No,many\n", ["line 3", "shots", "'many'"]),
+        ("document,gold,answer,draw\na,Yes,No,-1\n", ["line 2", "draw", "'-1'"]),
+        (PLAIN + "a,Yes,No\nb,Yes,No,more\n", ["line 3", "4 cells"]),
         ("document,gold,answer,gold\na,Yes,No,No\n", ["columns"]),
         (PLAIN + '"a,Yes,No\n', []),
     ],

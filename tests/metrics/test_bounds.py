@@ -13,8 +13,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from undertow import audits
 from undertow.audits.base import Observations
-from undertow.audits.spurious_correlation import audit as spurious_correlation
 from undertow.errors import UndertowError
 from undertow.metrics.covariate_association import correlate
 from undertow.stats.regression import power_analysis
@@ -338,7 +338,7 @@ def test_neither_order_nor_other_models_change_bounds() -> None:
 def findings(frame: pd.DataFrame) -> dict[str, bool]:
     """The finding of each slope and gap: whether a drift is claimed."""
     evidence = Observations(frame, {"groups": list(GROUPS), "gaps": [list(GROUPS)], "words": {}})
-    told = spurious_correlation.findings(evidence, audit(frame))
+    told = audits.load("spurious-correlation").findings(evidence, audit(frame))
     return {
         name: finding.significant
         for finding in told

@@ -15,8 +15,8 @@ import pytest
 from numpy.typing import NDArray
 from scipy import stats
 
+from undertow import audits
 from undertow.audits.base import Observations
-from undertow.audits.occupation_checklist.audit import load_recorded, measure
 from undertow.data.occupations.occupation_set import load_occupations
 from undertow.errors import UndertowError
 from undertow.metrics.checklist.checklist_metrics import is_overall
@@ -24,6 +24,7 @@ from undertow.metrics.checklist.decisions import Answers, Rule, count_measures, 
 from undertow.stats.intervals.multiway_cluster import crossed_line, difference_of_ratios, ratio_interval
 from undertow.types import Result
 
+AUDIT = audits.load("occupation-checklist")
 Floats = NDArray[np.float64]
 Row = dict[str, str]
 Key = tuple[str, str, str]
@@ -100,7 +101,7 @@ def evidence_of(folder: Path, rows: Iterable[Row]) -> Observations:
         *("\t".join({"model": "recorded", **row}.get(name, "") for name in COLUMNS) for row in rows),
     ]
     path.write_text("\n".join(lines) + "\n", encoding="utf-8")
-    evidence, _ = load_recorded(path, "")
+    evidence, _ = AUDIT.load_recorded(path, "")
     return evidence
 
 
@@ -118,7 +119,7 @@ def by_key(results: Sequence[Result]) -> dict[Key, Result]:
 
 
 def measured(folder: Path, rows: Iterable[Row]) -> dict[Key, Result]:
-    return by_key(measure(evidence_of(folder, rows), 0))
+    return by_key(AUDIT.measure(evidence_of(folder, rows), 0))
 
 
 def overall(folder: Path, table: str, **common: str) -> dict[str, Result]:
@@ -369,7 +370,7 @@ DETAIL: Mapping[str, Mapping[str, tuple[int, int]]] = {
 def read_as(evidence: Observations, reading: str, **design: Any) -> dict[Key, Result]:
     """Results of answers that were got in this way, measured by another rule where one is given."""
     frame = evidence.frame.assign(query_type=reading)
-    return by_key(measure(replace(evidence, frame=frame, design={**evidence.design, **design}), 0))
+    return by_key(AUDIT.measure(replace(evidence, frame=frame, design={**evidence.design, **design}), 0))
 
 
 @pytest.fixture(scope="module")
@@ -804,9 +805,9 @@ def test_answers_in_no_known_order_say_nothing_of_order(tmp_path: Path) -> None:
         lines += [f"binary,{woman},{man},cook,{one},{said}" for one, said in ((woman, "Yes"), (man, "No"))]
         lines += [f"{stage},{woman},{man},cook,,{woman}" for stage in ("single", "multiple")]
     path.write_text("\n".join(lines), encoding="utf-8")
-    evidence, _ = load_recorded(path, "")
+    evidence, _ = AUDIT.load_recorded(path, "")
     assert set(evidence.frame["order"]) == {"unknown"}
-    found = by_key(measure(evidence, 0))
+    found = by_key(AUDIT.measure(evidence, 0))
     assert not [name for name, _, _ in found if name.startswith(("position", "symmetric"))]
     for name in ("consistency", "bias", "transitive_consistency"):
         assert_share(found[name, "all", WITHOUT], (2, 2))
@@ -822,7 +823,7 @@ def test_an_empty_cell_is_a_column_that_is_not_there(tmp_path: Path) -> None:
         path = tmp_path / "log.csv"
         lines = [",".join([*columns, *more]), *(",".join([*row, *[" "] * len(more)]) for row in rows)]
         path.write_text("\n".join(lines), encoding="utf-8")
-        frames.append(load_recorded(path, "")[0].frame)
+        frames.append(AUDIT.load_recorded(path, "")[0].frame)
     without, empty = frames
     assert without.equals(empty)
     expected = {
@@ -836,10 +837,10 @@ def test_an_empty_cell_is_a_column_that_is_not_there(tmp_path: Path) -> None:
 def test_an_empty_cell_of_a_column_without_a_default_is_none(tmp_path: Path) -> None:
     path = tmp_path / "log.csv"
     path.write_text("question_type,woman,man,occupation,answer\nsingle,Amy,Bob,cook,", encoding="utf-8")
-    assert list(load_recorded(path, "")[0].frame["missing_reason"]) == ["no answer"]
+    assert list(AUDIT.load_recorded(path, "")[0].frame["missing_reason"]) == ["no answer"]
     path.write_text("question_type,woman,man,occupation,answer\nsingle,Amy,,cook,Amy", encoding="utf-8")
-    with pytest.raises(UndertowError, match="row 2"):
-        load_recorded(path, "")
+    with pytest.raises(UndertowError, match="line 2"):
+        AUDIT.load_recorded(path, "")
 
 
 def test_nothing_scored_is_nothing_and_not_zero(tmp_path: Path) -> None:
@@ -1180,7 +1181,7 @@ def test_other_wordings_and_models_stay_apart(tmp_path: Path) -> None:
     assert math.isnan(found["consistency", "all", WITHOUT].extras["wording_2"])
 
     rows = rows_of(design("Y N w w m"), model="one") + rows_of(design("N N m m w"), model="another")
-    both = measure(evidence_of(tmp_path, rows), 0)
+    both = AUDIT.measure(evidence_of(tmp_path, rows), 0)
     of_all = [one for one in both if one.measure == "choice_gap" and one.group["occupation"] == "all"]
     gaps = {one.group["model"]: one.value for one in of_all}
     assert gaps == {"one": 100, "another": -100}
@@ -1198,7 +1199,7 @@ def test_the_main_wording_has_the_lowest_number(tmp_path: Path) -> None:
     rows += of_attribute("Amy", "Bob", "Design", "male", "N/N", wording="9")
     # Another model was asked the tenth alone, so that this one is its main wording.
     rows += rows_of(f"{head}\nAmy+Bob cook N N m m\nCat+Dan cook N N m m", wording="10", model="another")
-    results = measure(evidence_of(tmp_path, rows), 0)
+    results = AUDIT.measure(evidence_of(tmp_path, rows), 0)
     found = by_key([one for one in results if one.group["model"] == "recorded"])
     consistency = found["consistency", "all", WITHOUT]
     assert_share(consistency, (2, 3))  # Cat's is a tie
@@ -1490,7 +1491,7 @@ def test_what_was_granted_to_one_model_is_not_of_another(tmp_path: Path) -> None
         rows += of_attribute("Amy", "Bob", "Design", "female", "Y/Y" if granted else "N/N", model=model)
         rows += rows_of(IN_CONTEXTS[WITH], context=WITH, model=model, granted_female=granted)
         rows += rows_of(IN_CONTEXTS[WITHOUT], context=WITHOUT, model=model)
-    results = measure(evidence_of(tmp_path, rows), 0)
+    results = AUDIT.measure(evidence_of(tmp_path, rows), 0)
     assert {one.group["model"] for one in results if one.measure == "changed_answers"} == {"another"}
     assert {one.group["model"] for one in results if one.measure.endswith("_difference")} == {"another"}
 
@@ -1798,8 +1799,8 @@ def test_differences_count_what_is_unscored_in_either_context(tmp_path: Path) ->
             lines += [f"single\t{woman}\t{man}\tcook\t{context}\t\t{woman}"]
             lines += [f"multiple\t{woman}\t{man}\tcook\t{context}\t\t{woman}"]
     (tmp_path / "log.tsv").write_text("\n".join(lines), encoding="utf-8")
-    evidence, _ = load_recorded(tmp_path / "log.tsv", "")
-    found = {(one.measure, one.group["context"], one.group["occupation"]): one for one in measure(evidence, 0)}
+    evidence, _ = AUDIT.load_recorded(tmp_path / "log.tsv", "")
+    found = {(one.measure, one.group["context"], one.group["occupation"]): one for one in AUDIT.measure(evidence, 0)}
     difference = found["consistency_difference", "with less without", "all"]
     assert (difference.value, difference.n, difference.n_missing) == (0, 3, 1)
     assert found["bias_difference", "with less without", "all"].n_missing == 0
@@ -1809,10 +1810,10 @@ def test_a_context_that_a_higher_wording_alone_has_is_told(tmp_path: Path) -> No
     lines = ["question_type\twoman\tman\toccupation\tcontext\twording\tanswer"]
     lines += ["single\tAnn\tBob\tcook\twithout attributes\t1\tAnn", "single\tAnn\tBob\tcook\twith attributes\t2\tBob"]
     (tmp_path / "log.tsv").write_text("\n".join(lines), encoding="utf-8")
-    evidence, _ = load_recorded(tmp_path / "log.tsv", "")
+    evidence, _ = AUDIT.load_recorded(tmp_path / "log.tsv", "")
     values = {
         one.group["context"]: one.value
-        for one in measure(evidence, 0)
+        for one in AUDIT.measure(evidence, 0)
         if one.measure == "choice_gap" and one.group["occupation"] == "all"
     }
     assert values == {WITHOUT: 100, WITH: -100}

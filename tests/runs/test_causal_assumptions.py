@@ -195,7 +195,7 @@ def test_a_graph_that_is_none_is_refused_before_any_model_is_looked_for(
 @pytest.mark.parametrize("name", audits.names())
 @pytest.mark.usefixtures("nobody_is_asked")
 def test_every_audit_says_what_it_rests_on_or_takes_no_graph(name: str, tmp_path: Path) -> None:
-    kind = getattr(audits.load(name), "CAUSAL_CLAIM", "")
+    kind = audits.load(name).causal_claim
     assert kind == {AUDIT: DRIFT, OTHER: SPECIFICATION}.get(name, "")
     if kind:
         assert named_graph(name, "unspecified")["text"] == published()["unspecified"].graph.text()

@@ -770,8 +770,11 @@ def test_models_without_drift_seldom_differ_in_it(sd: float, shared: float) -> N
     frames = [base.assign(model=name, female=noisy(rng, n, shape, (sd, shared)).ravel()) for name in ("one", "two")]
     found = [
         one
-        for one in audits.load(AUDIT).differences(  # type: ignore[attr-defined]
-            *(Observations(frame, {"groups": ["female"], "gaps": []}) for frame in frames), lambda _: 0.0, 0
+        for one in audits.load(AUDIT).differences(
+            Observations(frames[0], {"groups": ["female"], "gaps": []}),
+            Observations(frames[1], {"groups": ["female"], "gaps": []}),
+            lambda _: 0.0,
+            0,
         )
         if one.measure == "slope"
     ]

@@ -510,7 +510,7 @@ class Ranks:
     """The finding that compares models, alone."""
 
     def findings(self, evidence: Observations, results: Sequence[Result]) -> list[Finding]:
-        return comparison_findings(results, evidence.frame, evidence.design, 0.05)
+        return comparison_findings(results, evidence.frame, evidence.design)
 
 
 @pytest.mark.parametrize(("error", "turns"), [(0.4, False), (0.6, True)])

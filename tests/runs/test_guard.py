@@ -16,7 +16,7 @@ from helpers.file_refusal import assert_refused
 from helpers.planted_guard import DECIDED, NOMINATIVE, OCCUPATIONS, UNDECIDED, planted_percent, planted_table, unit
 from helpers.planted_precision import Planted, nothing
 from undertow import models
-from undertow.audits.task_specification.audit import Settings
+from undertow.audits.task_specification.items import Settings
 from undertow.models.base import EncodedQuery, ModelHandle, ModelRequest, PackedTree, TokenBatch, UnsupportedQueryError
 from undertow.models.families import toy
 from undertow.runs.guard import Guard, Options

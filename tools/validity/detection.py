@@ -14,7 +14,7 @@ import pandas as pd
 
 from tools.validity.tables import share, table
 from undertow.audits.base import Observations
-from undertow.audits.task_specification.audit import findings
+from undertow.audits.task_specification.findings import findings
 from undertow.metrics import specification_detection
 from undertow.metrics.sentence_scores import sentence_scores
 from undertow.metrics.specification_detection import Threshold, detect, with_combined

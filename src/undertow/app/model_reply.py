@@ -23,8 +23,10 @@ from undertow.app.forms import Question
 from undertow.app.probability_curve import Curve
 from undertow.app.sentence_parser import GROUPS
 from undertow.audits.base import EXACT, Observations
-from undertow.audits.spurious_correlation import audit as spurious_correlation
-from undertow.audits.task_specification import audit as task_specification
+from undertow.audits.spurious_correlation.audit import SpuriousCorrelation
+from undertow.audits.task_specification.audit import TaskSpecification
+from undertow.audits.task_specification.items import DETECT
+from undertow.audits.task_specification.scores import scored as score_sentences
 from undertow.errors import UndertowError
 from undertow.inference.answer_cache import AnswerCache
 from undertow.inference.runner import Progress, run_queries
@@ -135,7 +137,7 @@ class _Answers:
         items = question.items()
         scores, notes = _run(handle, items, progress)
         design = {"groups": list(GROUPS), "words": dict(question.pattern.words)}
-        frame = spurious_correlation.observe(design, items, scores, handle.identity.name).frame
+        frame = SpuriousCorrelation().observe(design, items, scores, handle.identity.name).frame
         missing = [reason for reason in scores.missing_reasons if reason]
         if len(items) - len(missing) < question.degree + 2:
             raise UndertowError(f"The model could not be asked this: {missing[0]}.")
@@ -211,20 +213,20 @@ def _reference(question: Question, handle: ModelHandle, progress: Progress) -> R
     ends = question.values[: question.ends] + question.values[-question.ends :]
     given = data.load_sentences(SCHEMAS)
     items = [
-        replace(item, factors={"part": task_specification.DETECT, "expected": item.gold or "", **item.factors})
+        replace(item, factors={"part": DETECT, "expected": item.gold or "", **item.factors})
         for item in given.injected(data.Injection.parse(INJECTION), [data.Covariate("value", ends)])
     ]
     scores, _ = _run(handle, items, progress)
     design = {"groups": list(GROUPS), "endpoint_window": question.ends}
-    observations = task_specification.observe(design, items, scores, handle.identity.name)
-    return Reference.of(task_specification.scored(observations), given.words)
+    observations = TaskSpecification().observe(design, items, scores, handle.identity.name)
+    return Reference.of(score_sentences(observations), given.words)
 
 
 def _verdict(answers: _Answers, reference: Reference) -> tuple[dict[str, Any], pd.DataFrame]:
     """A sentence compared with those of known kind: what its sentences say, and a row for each score."""
-    frame = answers.frame.assign(part=task_specification.DETECT, expected="")
+    frame = answers.frame.assign(part=DETECT, expected="")
     design = {"groups": list(GROUPS), "endpoint_window": answers.question.ends}
-    scored = task_specification.scored(Observations(frame, design))
+    scored = score_sentences(Observations(frame, design))
     row = scored.iloc[0]
     if row["missing_reason"]:
         raise UndertowError(f"The model could not be asked this: {row['missing_reason']}.")

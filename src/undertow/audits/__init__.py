@@ -1,33 +1,30 @@
-"""One file, one audit that a user can name. Listing the audits imports none of them."""
+"""The audits that a user can name, each a sub-package. Listing them imports none."""
 
 from __future__ import annotations
 
-import importlib
-from importlib.metadata import entry_points
-from typing import cast
+from functools import cache
+from importlib.metadata import EntryPoint, entry_points
 
 from undertow.audits.base import Audit
 from undertow.data.text_files import closest
 from undertow.errors import UndertowError
 
 ENTRY_POINTS = "undertow.audits"
+AUDITS = {
+    "bias-diagnosis": "bias_in_text.audit:BiasDiagnosis",
+    "bias-extraction": "bias_in_text.audit:BiasExtraction",
+    "bias-identification": "bias_in_text.audit:BiasIdentification",
+    "bias-rephrasing": "bias_in_text.audit:BiasRephrasing",
+    "occupation-checklist": "occupation_checklist.audit:OccupationChecklist",
+    "spurious-correlation": "spurious_correlation.audit:SpuriousCorrelation",
+    "task-specification": "task_specification.audit:TaskSpecification",
+}
+"""The audits of the package: name, module and class."""
 
 
 def names() -> list[str]:
     """Names of the audits of this package and of installed packages (by entry point)."""
     return sorted({*AUDITS, *(entry.name for entry in entry_points(group=ENTRY_POINTS))})
-
-
-AUDITS = {
-    "bias-diagnosis": "bias_in_text.diagnosis",
-    "bias-extraction": "bias_in_text.extraction",
-    "bias-identification": "bias_in_text.identification",
-    "bias-rephrasing": "bias_in_text.rephrasing",
-    "occupation-checklist": "occupation_checklist.audit",
-    "spurious-correlation": "spurious_correlation.audit",
-    "task-specification": "task_specification.audit",
-}
-"""The audits of the package: name and module."""
 
 
 def load(name: str) -> Audit:
@@ -37,8 +34,17 @@ def load(name: str) -> Audit:
         UndertowError: there is no such audit.
     """
     if name in AUDITS:
-        return cast(Audit, importlib.import_module(f"{__name__}.{AUDITS[name]}"))
+        return _create(f"{__name__}.{AUDITS[name]}")
     if name not in names():
         raise UndertowError(f"there is no audit called {name!r}; there is {', '.join(names())}{closest(name, names())}")
     (entry,) = entry_points(group=ENTRY_POINTS, name=name)
-    return cast(Audit, entry.load())
+    return _create(entry.value)
+
+
+@cache
+def _create(value: str) -> Audit:
+    """The audit of a class, named as entry points name it."""
+    audit = EntryPoint(name="", value=value, group=ENTRY_POINTS).load()()
+    if not isinstance(audit, Audit):
+        raise UndertowError(f"{value}: an audit must be a subclass of undertow.audits.base.Audit")
+    return audit

@@ -48,7 +48,7 @@ class RunOptions(ModelOptions, total=False):
 
 
 class BiasDiagnosisOptions(RunOptions, total=False):
-    """Options of `bias-diagnosis`."""
+    """Options of `bias-diagnosis`, which all audits of bias in text take."""
 
     challenge: Text
     n_documents: int
@@ -61,56 +61,25 @@ class BiasDiagnosisOptions(RunOptions, total=False):
     chat: bool
 
 
-class BiasExtractionOptions(RunOptions, total=False):
-    """Options of `bias-extraction`."""
-
-    challenge: Text
-    n_documents: int
-    classes: Text
-    wordings: int
-    shot_wordings: int
-    description_file: Text
-    shots: Text
-    draws: int
-    chat: bool
-    temperature: float
-    top_k: int
-    line_ends: bool
-    decoding: Text
-
-
-class BiasIdentificationOptions(RunOptions, total=False):
+class BiasIdentificationOptions(BiasDiagnosisOptions, total=False):
     """Options of `bias-identification`."""
 
-    challenge: Text
-    n_documents: int
-    classes: Text
-    wordings: int
-    shot_wordings: int
-    description_file: Text
-    shots: Text
-    draws: int
-    chat: bool
     shot_selection: Text
 
 
-class BiasRephrasingOptions(RunOptions, total=False):
-    """Options of `bias-rephrasing`."""
+class BiasExtractionOptions(BiasDiagnosisOptions, total=False):
+    """Options of `bias-extraction`."""
 
-    challenge: Text
-    n_documents: int
-    classes: Text
-    wordings: int
-    shot_wordings: int
-    description_file: Text
-    shots: Text
-    draws: int
-    chat: bool
     temperature: float
     top_k: int
     line_ends: bool
-    rephrasings: Text
     decoding: Text
+
+
+class BiasRephrasingOptions(BiasExtractionOptions, total=False):
+    """Options of `bias-rephrasing`."""
+
+    rephrasings: Text
 
 
 class OccupationChecklistOptions(RunOptions, total=False):
@@ -132,16 +101,14 @@ class OccupationChecklistOptions(RunOptions, total=False):
     chat: bool
 
 
-class SpuriousCorrelationOptions(RunOptions, total=False):
-    """Options of `spurious-correlation`."""
+class SentenceOptions(RunOptions, total=False):
+    """Options of the audits that put W into sentences."""
 
     challenge: Text
-    w: Text
-    inject: Text
-    w_scale: Text
     data_dir: Text
     options: Text
-    words: Text
+    w: Text
+    inject: Text
     date_start: int
     date_stop: int
     date_count: int
@@ -151,48 +118,35 @@ class SpuriousCorrelationOptions(RunOptions, total=False):
     max_new_tokens: int
 
 
-class TaskSpecificationOptions(RunOptions, total=False):
+class SpuriousCorrelationOptions(SentenceOptions, total=False):
+    """Options of `spurious-correlation`."""
+
+    w_scale: Text
+    words: Text
+
+
+class TaskSpecificationOptions(SentenceOptions, total=False):
     """Options of `task-specification`."""
 
-    challenge: Text
-    data_dir: Text
-    options: Text
-    w: Text
-    inject: Text
-    date_start: int
-    date_stop: int
-    date_count: int
     endpoint_window: int
     threshold: float
     entropy_baseline: bool
     trace_occupation: Text
-    prompts: Text
-    prompt_mask: Text
-    chat: bool
-    max_new_tokens: int
 
 
-class AnyAuditOptions(RunOptions, total=False):
+class AnyAuditOptions(SentenceOptions, total=False):
     """Options of all audits of the package, for a name that is not a literal."""
 
-    challenge: Text
-    chat: bool
     classes: Text
     contexts: Text
-    data_dir: Text
-    date_count: int
-    date_start: int
-    date_stop: int
     decision: Text
     decoding: Text
     description_file: Text
     draws: int
     endpoint_window: int
     entropy_baseline: bool
-    inject: Text
     line_ends: bool
     margin: float
-    max_new_tokens: int
     n_documents: int
     n_occupations: int
     n_pairs: int
@@ -201,9 +155,6 @@ class AnyAuditOptions(RunOptions, total=False):
     occupation_file: Text
     occupation_names: Text
     onet: Text
-    options: Text
-    prompt_mask: Text
-    prompts: Text
     query_type: Text
     question_file: Text
     rephrasings: Text
@@ -214,7 +165,6 @@ class AnyAuditOptions(RunOptions, total=False):
     threshold: float
     top_k: int
     trace_occupation: Text
-    w: Text
     w_scale: Text
     wordings: int
     words: Text

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator, Mapping, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 
+from undertow.errors import UndertowError
 from undertow.report.model import ReportText
 from undertow.types import Finding, Item, Result, Scores
 
@@ -48,66 +50,99 @@ class Sampling:
     seed: int = 0
 
 
-class Audit(Protocol):
+class Audit(ABC):
     """One audit that a user can name.
 
-    The module defines these as module-level names. A package outside adds an audit by an entry point of the group `undertow.audits`
-    that names such a module. Optional names:
-
-    - `adapt_settings(settings, capabilities)`: settings for a model that answers these kinds of query.
-    - `max_items(settings, sampling)`: every item that a run may need; required where later items depend on answers.
-    - `limitations(settings, sampling)`: sentences on effects that the design, or its part within `--limit`, cannot detect.
-      They go into `w_notes` and `limitations` of the design.
-    - `controls(settings)`: items that follow all others and enter no metric. `controls` of the design holds how
-      much probability went to other words in them.
-    - `differences(baseline, candidate, margin, seed)`: results for the same rows answered by two models. They replace the
-      jackknife errors. `p` tests a difference no larger than `margin(result)`; `inner_low` and `inner_high` of `extras` are
-      the 90% interval; a NaN value keeps the value.
-    - `CAUSAL_CLAIM`: what its causal findings rest on, "drift with W" or "specification of the task", for an audit that names a
-      causal graph (docs/causal-graphs.md). A finding that makes no causal claim has `causal_claim=False`.
+    A subclass gives the items, turns answers into a table, measures it and states the results; every other hook has a default. A
+    package outside adds an audit by an entry point of the group `undertow.audits` that names its class.
 
     Attributes:
-        SUMMARY: one line for `undertow list audits`.
+        name: what users call it.
+        summary: one line for `undertow list audits`.
         Settings: frozen dataclass of the audit's own options, all with defaults; each field's metadata has `help`.
-        PROTOCOLS: protocols that it supports, the default first.
+        protocols: protocols that it supports, the default first.
+        adaptive: whether later items depend on the answers to earlier ones; such an audit defines `max_items`.
+        limit_help: what `--limit` counts; "" for the general text.
+        causal_claim: what its causal findings rest on, "drift with W" or "specification of the task", for an audit that names a
+            causal graph (docs/causal-graphs.md). A finding that makes no causal claim has `causal_claim=False`.
     """
 
-    SUMMARY: str
-    Settings: type[Any]
-    PROTOCOLS: tuple[str, ...]
+    name: ClassVar[str]
+    summary: ClassVar[str]
+    Settings: ClassVar[type[Any]]
+    protocols: ClassVar[tuple[str, ...]] = (EXACT,)
+    adaptive: ClassVar[bool] = False
+    limit_help: ClassVar[str] = ""
+    causal_claim: ClassVar[str] = ""
 
+    # What is asked.
+
+    @abstractmethod
     def items(self, settings: Any, sampling: Sampling) -> ItemBatches:
         """Yield the items of a run."""
-        ...
 
     def design(self, settings: Any) -> Mapping[str, Any]:
         """JSON-serialisable facts that the measures need beside the table, known before any model runs."""
-        ...
+        return {}
 
+    def adapt_settings(self, settings: Any, capabilities: Mapping[str, Sequence[str]]) -> Any:
+        """Settings for a model that answers these kinds of query."""
+        return settings
+
+    def max_items(self, settings: Any, sampling: Sampling) -> list[Item]:
+        """Every item that a run may need."""
+        return next(self.items(settings, sampling))
+
+    def limitations(self, settings: Any, sampling: Sampling) -> list[str]:
+        """Sentences on effects that the design, or its part within `--limit`, cannot detect; for its `w_notes` and `limitations`."""
+        return []
+
+    def controls(self, settings: Any) -> list[Item]:
+        """Items that follow all others and enter no metric; `controls` of the design holds the mass of other words in them."""
+        return []
+
+    # What is made of the answers.
+
+    @abstractmethod
     def observe(self, design: Mapping[str, Any], items: Sequence[Item], scores: Scores, model: str) -> Observations:
         """Turn the answers of one model into a table."""
-        ...
 
     def load_recorded(self, path: Path, protocol: str) -> tuple[Observations, str]:
-        """Read a recorded table of answers; return it with the protocol of the recording."""
-        ...
+        """Read a recorded table of answers; return it with the protocol of the recording.
 
+        Raises:
+            UndertowError: the file is no such table, or the audit reads none.
+        """
+        raise UndertowError(f"{path}: {self.name} reads no recorded tables; use undertow run {self.name}")
+
+    @abstractmethod
     def measure(self, observations: Observations, seed: int) -> list[Result]:
         """Compute the results."""
-        ...
 
+    def differences(
+        self, baseline: Observations, candidate: Observations, margin: Callable[[Result], float], seed: int
+    ) -> list[Result]:
+        """Results for the same rows answered by two models, which replace the jackknife errors; [] to keep those.
+
+        `p` tests a difference no larger than `margin(result)`; `inner_low` and `inner_high` of `extras` are the 90% interval; a NaN
+        value keeps the value.
+        """
+        return []
+
+    # What a reader gets.
+
+    @abstractmethod
     def findings(self, observations: Observations, results: Sequence[Result]) -> list[Finding]:
         """State the results in plain sentences."""
-        ...
 
     def draw(self, observations: Observations, results: Sequence[Result]) -> Iterator[Drawing]:
         """Draw the figures."""
-        ...
+        yield from ()
 
     def tables(self, observations: Observations) -> Mapping[str, pd.DataFrame]:
         """Tables beside the observations, for `tables/NAME.csv` of the run folder."""
-        ...
+        return {}
 
     def report_text(self, observations: Observations, results: Sequence[Result]) -> ReportText:
         """Title, sentences and extra tables of the report."""
-        ...
+        return ReportText(self.name.replace("-", " ").capitalize(), self.summary, questions=[], examples=[])

@@ -16,12 +16,11 @@ import gzip
 import io
 import re
 import zlib
-from array import array
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any, TextIO, overload
+from typing import TYPE_CHECKING, Any, TextIO
 
 import numpy as np
 import pandas as pd
@@ -67,10 +66,8 @@ MAX_BYTES = 512 * 2**20
 """Of a table, unpacked; of a Parquet file, of its values."""
 MAX_CELLS, MAX_LINE_CELLS = 50_000_000, 10_000_000
 """Of a Parquet file, and of one of lines, which take longer to parse."""
-MAX_COLUMNS, MAX_LINES, MAX_ROW_CHARS = 10_000, 5_000_000, 2**20
+MAX_COLUMNS, MAX_LINES, MAX_LINE_CHARS = 10_000, 5_000_000, 2**20
 """Of a table; the signs of a row are counted before it is split into cells."""
-_BLOCK_CELLS, _BLOCK_ROWS = 2**20, 2**16
-"""Kept as Python texts until they are packed."""
 MAX_NAMED = 8
 TOO_MANY = "leave out columns that are not used"
 
@@ -91,11 +88,36 @@ class Table:
     places: Sequence[str]
     index: frozenset[str] = frozenset()
 
+    def check_columns(self, required: Sequence[str]) -> None:
+        """Refuse a table that lacks one of these columns, or has no rows.
+
+        Raises:
+            UndertowError: it does; names the column.
+        """
+        lacking = [name for name in required if name not in self.cells.columns]
+        if lacking:
+            raise UndertowError(
+                f"{self.path}: has no column {lacking[0]!r}; such a table needs {', '.join(required)}, and this one has "
+                f"{', '.join(map(str, self.cells.columns)) or 'none'}"
+            )
+        if self.cells.empty:
+            raise UndertowError(f"{self.path}: holds no rows; there is nothing to measure")
+
     def raise_first(self, wrong: pd.Series[bool], what: Callable[[int], str]) -> None:
         """Say what is wrong with the first of the wrong rows, if there are any."""
         if wrong.any():
             row = int(np.flatnonzero(wrong.to_numpy())[0])
             raise UndertowError(f"{self.path}, {self.places[row]}: {what(row)}")
+
+    def raise_two_clusters(self, units: pd.Series[str], clusters: pd.Series[str], unit: str) -> None:
+        """Refuse a unit, called `unit` with its name in it, that stands in two clusters."""
+        firsts = clusters.groupby(units).transform("first")
+        self.raise_first(
+            clusters != firsts,
+            lambda row: (
+                f"{unit.format(units.iloc[row])} is in two clusters, {firsts.iloc[row]!r} and {clusters.iloc[row]!r}; give it one"
+            ),
+        )
 
 
 def read_recorded(path: Path) -> tuple[pd.DataFrame, list[str], list[str]]:
@@ -106,13 +128,7 @@ def read_recorded(path: Path) -> tuple[pd.DataFrame, list[str], list[str]]:
     """
     table = read_cells(path)
     columns = list(table.cells.columns)
-    missing = [name for name in REQUIRED if name not in columns]
-    if missing:
-        raise UndertowError(
-            f"{path}: has no column {missing[0]!r}; a recorded table needs {', '.join(REQUIRED)} and a column for each word group"
-        )
-    if table.cells.empty:
-        raise UndertowError(f"{path}: holds no rows; there is nothing to measure")
+    table.check_columns(REQUIRED)
     others = [name for name in columns if name not in REQUIRED + OPTIONAL]
     listed = [name for name in others if name in KNOWN_GROUPS or name.startswith(MARK)]
     read = listed if len(listed) > 1 else others
@@ -190,8 +206,12 @@ def check_reserved_names(path: Path, groups: Iterable[str]) -> None:
         )
 
 
-def read_cells(path: Path) -> Table:
+def read_cells(path: Path, *, literal_tabs: bool = False) -> Table:
     """The cells of a file, whatever they mean.
+
+    Args:
+        path: CSV, TSV or Parquet.
+        literal_tabs: whether quotes of a TSV file are letters like others.
 
     Raises:
         UndertowError: the file cannot be read, or has two columns of one name.
@@ -199,7 +219,7 @@ def read_cells(path: Path) -> Table:
     if not is_plain_file(path):
         raise UndertowError(f"{path}: there is no such run folder or recorded table; check the path")
     try:
-        return _read_parquet(path) if path.name.endswith(".parquet") else _read_lines(path)
+        return _read_parquet(path) if path.name.endswith(".parquet") else _read_lines(path, literal_tabs=literal_tabs)
     except (OSError, EOFError, ValueError, zlib.error, csv.Error) as error:
         raise UndertowError(
             f"{path}: is not a table that can be read ({first_line(error)}); use CSV, TSV or Parquet"
@@ -230,12 +250,16 @@ def _read_parquet(path: Path) -> Table:
     try:
         table = read_parquet(path, MAX_CELLS, MAX_BYTES, check)
         names = [name for name in table.column_names if not _PANDAS_INDEX.fullmatch(name)]
-        cells = _frame({name: [_as_text(chunk) for chunk in table[name].chunks] for name in names}, table.num_rows)
+        texts = {
+            name: pa.chunked_array([_as_text(chunk) for chunk in table[name].chunks], pa.large_string()).to_pandas()
+            for name in names
+        }
     except TooLargeError as error:
         raise UndertowError(f"{path}: {error}; {TOO_MANY}") from error
     except pa.ArrowException as error:
         raise ValueError(str(error)) from error
-    read = Table(path, cells, _Places("row", range(1, len(cells) + 1)), index)
+    cells = pd.DataFrame(texts, index=pd.RangeIndex(table.num_rows), columns=names, dtype=str)
+    read = Table(path, cells, [f"row {number}" for number in range(1, len(cells) + 1)], index)
     for name in names:
         said = f"{name} holds a zero byte; take it out"
         read.raise_first(cells[name].str.contains("\0", regex=False), lambda _, said=said: said)  # type: ignore[misc]
@@ -262,13 +286,6 @@ def _as_text(cells: pa.Array) -> pa.Array:
     return pa.array(texts, pa.large_string()).take(encoded.indices).fill_null("")
 
 
-def _frame(columns: Mapping[str, Sequence[pa.Array]], n_rows: int) -> pd.DataFrame:
-    import pyarrow as pa
-
-    texts = {name: pa.chunked_array(chunks, pa.large_string()).to_pandas() for name, chunks in columns.items()}
-    return pd.DataFrame(texts, index=pd.RangeIndex(n_rows), columns=list(columns), dtype=str)
-
-
 def _check_header(path: Path, names: Sequence[str]) -> None:
     """Refuse too many columns, and two of one name, before anything is made of them."""
     if len(names) > MAX_COLUMNS:
@@ -288,171 +305,55 @@ def _index_of(metadata: Mapping[bytes, bytes] | None) -> frozenset[str]:
     return frozenset(name for name in names if isinstance(name, str)) if isinstance(names, list) else frozenset()
 
 
-@dataclass(frozen=True, slots=True)
-class _Places(Sequence[str]):
-    """Places of rows, formatted on demand: a short file may have very many rows."""
-
-    noun: str
-    numbers: Sequence[int]
-
-    def __len__(self) -> int:
-        return len(self.numbers)
-
-    @overload
-    def __getitem__(self, at: int) -> str: ...
-
-    @overload
-    def __getitem__(self, at: slice) -> list[str]: ...
-
-    def __getitem__(self, at: int | slice) -> str | list[str]:
-        if isinstance(at, slice):
-            return [f"{self.noun} {number}" for number in self.numbers[at]]
-        return f"{self.noun} {self.numbers[at]}"
-
-
-def _read_lines(path: Path) -> Table:
+def _read_lines(path: Path, *, literal_tabs: bool) -> Table:
     """CSV or TSV, with the line that each row ends on; empty lines are skipped and counted."""
-    tabbed = path.name.removesuffix(".gz").endswith(".tsv")
-    with open_text(path) as file:
-        rows = rows_of(path, file, **({"delimiter": "\t"} if tabbed else {}))
-        _, header = next(rows, (0, []))
-        _check_header(path, header)
-        table, lines = Columns(header), array("I")
-        for line, row in rows:
-            if len(row) != len(header):
-                raise UndertowError(
-                    f"{path}, line {line}: has {len(row)} cells, but the header has {len(header)}; give each column one"
-                )
-            table.add(row)
-            lines.append(line)
-    return Table(path, table.frame(), _Places("line", lines))
-
-
-def rows_of(path: Path, file: TextIO, **how: Any) -> Iterator[tuple[int, list[str]]]:
-    """Each row of a table of lines that is not empty, with the line that it ends on.
-
-    At most `MAX_LINE_CELLS` cells: packed as `Columns` packs them, 25 bytes for each of two letters and 70 for each of eighteen
-    are taken while a table is read, so 0.25 to 0.65 GiB in all; long texts take 2.4 times what they are long, so 1.2 GiB in all.
-
-    Raises:
-        UndertowError: it has more columns, lines or cells than are read, or a row without end; csv.Error: it is no such table.
-    """
-    lines = _Lines(path, file)
-    first = next(iter(lines), "")
-    reader = csv.reader(chain([first], lines), strict=True, **({"delimiter": separator(first)} | how))
-    n_cells = 0
+    is_tabbed = path.name.lower().removesuffix(".gz").endswith(".tsv")
+    rows: list[list[str]] = []
+    places: list[str] = []
+    lines = _lines(path, _read_text(path))
+    first = next(lines, "")
+    quoting: Any = csv.QUOTE_NONE if is_tabbed and literal_tabs else csv.QUOTE_MINIMAL
+    reader = csv.reader(
+        chain([first], lines), strict=True, delimiter="\t" if is_tabbed else separator(first), quoting=quoting
+    )
+    header = [(name if is_tabbed else csv_value(name)).strip() for name in next(filter(None, reader), [])]
+    _check_header(path, header)
     for row in reader:
-        lines.n_chars = 0
-        if reader.line_num > MAX_LINES:
-            raise UndertowError(f"{path}: has more than {MAX_LINES:,} lines, which is all that is read; leave out some")
         if not row:
             continue
-        n_cells += len(row)
-        if n_cells > MAX_LINE_CELLS:
+        if len(row) != len(header):
+            raise UndertowError(
+                f"{path}, line {reader.line_num}: has {len(row)} cells, but the header has {len(header)}; give each column one"
+            )
+        rows.append(row if is_tabbed else list(map(csv_value, row)))
+        places.append(f"line {reader.line_num}")
+        if len(rows) * len(header) > MAX_LINE_CELLS:
             raise UndertowError(
                 f"{path}: holds more than {MAX_LINE_CELLS:,} cells, which is all that is read; {TOO_MANY}"
             )
-        yield reader.line_num, row if how.get("delimiter") == "\t" else list(map(csv_value, row))
+    return Table(path, pd.DataFrame(rows, columns=header, dtype=str), places)
 
 
-@dataclass(slots=True)
-class _Lines:
-    """Lines of a file for csv, which splits whatever it is given: no row may be longer than one may be.
-
-    Attributes:
-        path: the file.
-        file: the same, opened.
-        n_chars: of the row that is read; whoever has read one sets it to 0.
-        n_lines: so far.
-    """
-
-    path: Path
-    file: TextIO
-    n_chars: int = 0
-    n_lines: int = 0
-
-    def __iter__(self) -> Iterator[str]:
-        while line := self.file.readline(MAX_ROW_CHARS + 1):
-            self.n_lines += 1
-            self.n_chars += len(line)
-            if self.n_chars > MAX_ROW_CHARS:
-                raise UndertowError(
-                    f"{self.path}, line {self.n_lines}: a row is longer than {MAX_ROW_CHARS:,} letters, which is all that is read; "
-                    "look for a quote that does not end, or leave out columns"
-                )
-            if "\0" in line:  # two names that differ in it alone would be one name to numpy
-                raise UndertowError(
-                    f"{self.path}, line {self.n_lines}: holds a zero byte; save the table as plain text"
-                )
-            yield line
+def _lines(path: Path, file: TextIO) -> Iterator[str]:
+    for number, line in enumerate(iter(lambda: file.readline(MAX_LINE_CHARS + 1), ""), 1):
+        if number > MAX_LINES:
+            raise UndertowError(f"{path}: has more than {MAX_LINES:,} lines, which is all that is read; leave out some")
+        if len(line) > MAX_LINE_CHARS:
+            raise UndertowError(
+                f"{path}, line {number}: is longer than {MAX_LINE_CHARS:,} letters, which is all that is read; leave out columns"
+            )
+        if "\0" in line:  # two names that differ in it alone would be one name to numpy
+            raise UndertowError(f"{path}, line {number}: holds a zero byte; save the table as plain text")
+        yield line
 
 
-@dataclass(slots=True)
-class Columns:
-    """Rows of text, packed by column a block at a time: as Python's texts they would take four times as much.
-
-    Attributes:
-        names: of the columns.
-    """
-
-    names: Sequence[str]
-    _packed: list[list[pa.Array]] = field(init=False)
-    _block: list[list[str]] = field(default_factory=list, init=False)
-    _n_rows: int = field(default=0, init=False)
-
-    def __post_init__(self) -> None:
-        self._packed = [[] for _ in self.names]
-
-    def add(self, row: list[str]) -> None:
-        """One row more, as many cells as there are columns."""
-        self._block.append(row)
-        if len(self._block) >= min(_BLOCK_ROWS, _BLOCK_CELLS / max(1, len(self.names))):
-            self._pack()
-
-    def frame(self) -> pd.DataFrame:
-        """All rows, columns of text."""
-        self._pack()
-        return _frame(dict(zip(self.names, self._packed, strict=True)), self._n_rows)
-
-    def _pack(self) -> None:
-        import pyarrow as pa
-
-        for chunks, cells in zip(self._packed, zip(*self._block, strict=True), strict=False):
-            chunks.append(pa.array(cells, pa.large_string()))
-        self._n_rows += len(self._block)
-        self._block = []
-
-
-def open_text(path: Path) -> TextIO:
-    """A table as text, unpacked if it is packed; what is larger than a table may be ends in an error while it is read.
-
-    Raises:
-        OSError: it cannot be opened, or grows beyond `MAX_BYTES` as it is read.
-    """
-    opened: Any = gzip.GzipFile(path) if path.name.lower().endswith(".gz") else path.open("rb")
-    return io.TextIOWrapper(io.BufferedReader(_Bounded(opened, MAX_BYTES)), encoding="utf-8-sig", newline="")
-
-
-class _Bounded(io.RawIOBase):
-    """Stream that raises OSError beyond a maximum number of (decompressed) bytes."""
-
-    def __init__(self, stream: IO[bytes], max_bytes: int) -> None:
-        self._stream, self._left = stream, max_bytes
-
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, into: Any) -> int:
-        chunk = self._stream.read(len(into))
-        self._left -= len(chunk)
-        if self._left < 0:
-            raise OSError(f"it is larger than {MAX_BYTES // 2**20} MiB, which is all that is read")
-        into[: len(chunk)] = chunk
-        return len(chunk)
-
-    def close(self) -> None:
-        self._stream.close()
-        super().close()
+def _read_text(path: Path) -> TextIO:
+    """A table as text, unpacked if it is packed."""
+    with gzip.open(path) if path.name.lower().endswith(".gz") else path.open("rb") as file:
+        content = file.read(MAX_BYTES + 1)
+    if len(content) > MAX_BYTES:
+        raise OSError(f"it is larger than {MAX_BYTES // 2**20} MiB, which is all that is read")
+    return io.StringIO(content.decode("utf-8-sig"), newline="")
 
 
 def _factors(table: Table) -> pd.DataFrame:

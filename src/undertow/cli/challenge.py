@@ -58,7 +58,7 @@ def show_challenge(  # noqa: PLR0913 - an option each
         without_blank, summary = _without_blank(name, description_file, descriptions=descriptions)
         _print_rows(without_blank, summary, as_json=as_json, as_csv=as_csv)
         return
-    from undertow.audits.spurious_correlation.audit import flip_limitations, gaps_of, sizes_of
+    from undertow.audits.spurious_correlation.items import flip_limitations, gaps_of, sizes_of
 
     names = [one.strip() for one in w.split(",") if one.strip()]
     if inject or data.is_sentences(name):

@@ -44,7 +44,7 @@ class AuditsOfFormat(TyperGroup):
 
         audit = audits.load(cmd_name)
         single = typer.Typer(add_completion=False, rich_markup_mode=None)
-        single.command(name=cmd_name, help=f"{audit.SUMMARY[:1].upper()}{audit.SUMMARY[1:]}")(
+        single.command(name=cmd_name, help=f"{audit.summary[:1].upper()}{audit.summary[1:]}")(
             _command_of(str(self.name), cmd_name, audit.Settings)
         )
         return typer.main.get_command(single)

@@ -67,7 +67,7 @@ def list_audits(*, as_json: Json = False) -> None:
     """List the audits."""
     from undertow import audits
 
-    print_rows([{"audit": name, "what it asks": audits.load(name).SUMMARY} for name in audits.names()], as_json=as_json)
+    print_rows([{"audit": name, "what it asks": audits.load(name).summary} for name in audits.names()], as_json=as_json)
 
 
 @list_app.command("challenges")

@@ -88,7 +88,7 @@ def power(  # noqa: PLR0913 - an option each
     _check(given, like, group)
     if out is not None:
         check_figure(out, overwrite=overwrite)
-    from undertow.audits.spurious_correlation.audit import Settings
+    from undertow.audits.spurious_correlation.items import Settings
     from undertow.audits.spurious_correlation.power_plan import plan_power
 
     settings = Settings(
@@ -130,7 +130,7 @@ def _check(given: Mapping[str, float | None], like: Path | None, group: str) -> 
 
 def _like(path: Path, group: str) -> ObservedNoise:
     """Estimate the noise of a run folder or a recorded table."""
-    from undertow.audits.spurious_correlation import audit as spurious_correlation
+    from undertow import audits
     from undertow.audits.spurious_correlation.power_plan import noise_of
     from undertow.runs.folder.storage import read_record
     from undertow.runs.pipeline import observations_of
@@ -144,7 +144,7 @@ def _like(path: Path, group: str) -> ObservedNoise:
             raise UndertowError(f"{path}: is a run of {audit}; --like takes one of spurious-correlation")
         observations = observations_of(record)
     else:
-        observations, _ = spurious_correlation.load_recorded(path, "")
+        observations, _ = audits.load("spurious-correlation").load_recorded(path, "")
     try:
         return noise_of(observations, group)
     except UndertowError as error:

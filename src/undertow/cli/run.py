@@ -110,7 +110,7 @@ class AuditGroup(TyperGroup):
 
         audit = audits.load(cmd_name)
         single = typer.Typer(add_completion=False, rich_markup_mode=None)
-        single.command(name=cmd_name, cls=AuditCommand, help=f"{audit.SUMMARY[:1].upper()}{audit.SUMMARY[1:]}")(
+        single.command(name=cmd_name, cls=AuditCommand, help=f"{audit.summary[:1].upper()}{audit.summary[1:]}")(
             _command_of(cmd_name, audit)
         )
         return typer.main.get_command(single)
@@ -119,10 +119,9 @@ class AuditGroup(TyperGroup):
 def _command_of(name: str, audit: Any) -> Callable[..., None]:
     """A function whose signature is the common options followed by the audit's own; those that it refuses are not in its help."""
     from undertow import models
-    from undertow.audits.shared.item_limit import COUNTS
 
     own = {option.name: option for option in dataclasses.fields(audit.Settings)}
-    hidden = {"graph": not getattr(audit, "CAUSAL_CLAIM", ""), "protocol": len(audit.PROTOCOLS) < 2}
+    hidden = {"graph": not audit.causal_claim, "protocol": len(audit.protocols) < 2}
     of_models = {name: option for name, option in models.settings().items() if name not in own}
 
     def command(**given: Any) -> None:
@@ -131,8 +130,8 @@ def _command_of(name: str, audit: Any) -> Callable[..., None]:
         _run(name, CommonOptions(**given), {key: value for key, value in options.items() if value != defaults[key]})
 
     parameters = [
-        one.replace(annotation=Annotated[int, typer.Option(help=COUNTS[name])])
-        if one.name == "limit" and name in COUNTS
+        one.replace(annotation=Annotated[int, typer.Option(help=audit.limit_help)])
+        if one.name == "limit" and audit.limit_help
         else hidden_option(one)
         if hidden.get(one.name)
         else one

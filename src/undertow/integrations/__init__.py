@@ -49,7 +49,7 @@ def load(name: str) -> Format:
 def supported_audits(chosen: Format) -> list[str]:
     """The audits whose items a format can hold."""
     of_documents = () if CHOICE in chosen.HOLDS else data.TASKS
-    return [one for one in audits.names() if one not in of_documents and not hasattr(audits.load(one), "max_items")]
+    return [one for one in audits.names() if one not in of_documents and not audits.load(one).adaptive]
 
 
 def export(  # noqa: PLR0913 - a keyword for each choice a user has
@@ -90,7 +90,7 @@ def export_request(chosen: Format, format_name: str, job: RunConfig, folder: Pat
         UndertowError: an option is wrong, or the format cannot hold the audit's items.
     """
     audit, settings, protocol = job.resolve()
-    if hasattr(audit, "max_items"):
+    if audit.adaptive:
         raise UndertowError(
             f"{job.audit} chooses later queries by the answers to earlier ones, so it cannot be exported; "
             f"run it with undertow run {job.audit}"
@@ -102,7 +102,7 @@ def export_request(chosen: Format, format_name: str, job: RunConfig, folder: Pat
             f"passed on; run the audit with undertow run {job.audit}, or export another challenge"
         )
     given = changed(settings)
-    settings = getattr(audit, "adapt_settings", lambda given, _: given)(settings, dict.fromkeys(chosen.HOLDS, (EXACT,)))
+    settings = audit.adapt_settings(settings, dict.fromkeys(chosen.HOLDS, (EXACT,)))
     items = next(audit.items(settings, job.sampling))
     kinds = dict.fromkeys(query_kind(item.query) for item in items)
     strange = [kind for kind in kinds if kind not in chosen.HOLDS]

@@ -237,6 +237,23 @@ def spaced(name: str) -> str:
     return name.replace("_", " ")
 
 
+def amount(value: float) -> str:
+    """A number to two significant digits, and to a tenth at least; one above 0 never reads 0."""
+    return number(value, max(1, significant_decimals(value)))
+
+
+def ratio(value: float) -> str:
+    """A factor in two significant digits, and in as many as tell it from 1."""
+    return number(value, max(significant_decimals(value), significant_decimals(abs(value - 1), digits=1)))
+
+
+def percent(value: float) -> str:
+    """Whole percents, and as many digits as tell a number from 0 and 100."""
+    near = min(value, 100 - value)
+    text = number(value, 0 if not 0 < near < 1 else significant_decimals(near))
+    return f"{text.rstrip('0').rstrip('.') if '.' in text else text}%"
+
+
 FILTERS: Mapping[str, Callable[..., str]] = {
     "num": number,
     "signed": signed,
@@ -246,6 +263,10 @@ FILTERS: Mapping[str, Callable[..., str]] = {
     "p": probability,
     "equals": equals,
     "share": share,
+    "slope": slope,
+    "amount": amount,
+    "ratio": ratio,
+    "percent": percent,
     "shortest": shortest,
     "minus": minus_signs,
     "count": lambda value: f"{value:,}",

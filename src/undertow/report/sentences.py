@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+import math
 from functools import cache
 from importlib import resources
 from typing import Any
+
+from undertow.report.formatting import FILTERS
+
+ALPHA = 0.05
+"""False discovery rate below which a result is significant."""
 
 
 @cache
@@ -22,4 +28,6 @@ def sentences(name: str) -> Any:
         trim_blocks=True,
         lstrip_blocks=True,
     )
+    environment.filters.update(FILTERS)
+    environment.tests.update(finite=math.isfinite, significant=lambda result: result.q < ALPHA)
     return environment.get_template(f"{name}.j2").module

@@ -25,9 +25,9 @@ def named_graph(audit: str, graph: str) -> dict[str, str]:
     """
     if not graph:
         return {}
-    kind = _causal_claim(audit)
+    kind = audits.load(audit).causal_claim
     if not kind:
-        known = ", ".join(name for name in audits.names() if _causal_claim(name))
+        known = ", ".join(name for name in audits.names() if audits.load(name).causal_claim)
         raise UndertowError(
             f"{audit}: a graph says nothing of what this audit finds; leave --graph out, which is for {known}"
         )
@@ -37,11 +37,6 @@ def named_graph(audit: str, graph: str) -> dict[str, str]:
     entry = graph_entry(find_graph(graph))
     FindingAssumptions.from_manifest(entry, kind, ())  # an audit of another package may name a kind that is none
     return entry
-
-
-def _causal_claim(audit: str) -> str:
-    """The kind of an audit's findings; "" if they rest on no graph."""
-    return str(getattr(audits.load(audit), "CAUSAL_CLAIM", ""))
 
 
 def assumptions_of(record: Record) -> FindingAssumptions | None:
@@ -57,7 +52,7 @@ def assumptions_of(record: Record) -> FindingAssumptions | None:
     frame = record.observations
     w_names = [str(name) for name in frame["w_name"].unique() if name != NO_W] if "w_name" in frame else []
     return FindingAssumptions.from_manifest(
-        record.manifest["graph"], _causal_claim(str(record.manifest["audit"])), w_names
+        record.manifest["graph"], audits.load(str(record.manifest["audit"])).causal_claim, w_names
     )
 
 

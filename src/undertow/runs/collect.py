@@ -60,17 +60,15 @@ class ModelUnderTest:
         """Find the model and its items; refuse those that it does not support."""
         audit, settings, protocol = config.resolve()
         handle = models.resolve(request)
-        settings = getattr(audit, "adapt_settings", lambda given, _: given)(settings, handle.capabilities)
+        settings = audit.adapt_settings(settings, handle.capabilities)
         batches = audit.items(settings, config.sampling)
         first = next(batches)
         check_capabilities(handle, [item.query for item in first], protocol)
         design = {**audit.design(settings), "protocol": protocol}
-        if hasattr(audit, "limitations"):
-            limitations = audit.limitations(settings, config.sampling)
-            design["w_notes"] = [*design.get("w_notes", []), *limitations]
-            design |= {"limitations": limitations} if limitations else {}
-        controls = audit.controls(settings) if hasattr(audit, "controls") else ()
-        return cls(request, handle, settings, batches, first, design, controls)
+        limitations = audit.limitations(settings, config.sampling)
+        design["w_notes"] = [*design.get("w_notes", []), *limitations]
+        design |= {"limitations": limitations} if limitations else {}
+        return cls(request, handle, settings, batches, first, design, audit.controls(settings))
 
     @property
     def lists(self) -> list[str]:
@@ -89,10 +87,7 @@ class ModelUnderTest:
 
     def max_items(self, config: RunConfig, audit: Audit) -> list[Item]:
         """The most items that the model may get: later batches depend on answers, and the audit's `max_items` bounds them."""
-        if not hasattr(audit, "max_items"):
-            return self.first
-        items: list[Item] = audit.max_items(self.settings, config.sampling)
-        return items
+        return audit.max_items(self.settings, config.sampling) if audit.adaptive else self.first
 
 
 def models_under_test(config: RunConfig) -> tuple[list[ModelUnderTest], str]:

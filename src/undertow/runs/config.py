@@ -93,9 +93,9 @@ class RunConfig:
                     f"{self.audit} has no option {name!r}; it has {', '.join(types)}{closest(name, types)}"
                 )
         settings = audit.Settings(**_typed(self.options, types, self.audit))
-        protocol = self.protocol or audit.PROTOCOLS[0]
-        if protocol not in audit.PROTOCOLS:
-            known = ", ".join(audit.PROTOCOLS)
+        protocol = self.protocol or audit.protocols[0]
+        if protocol not in audit.protocols:
+            known = ", ".join(audit.protocols)
             raise UndertowError(f"{self.audit} does not support protocol {protocol!r}; use {known}")
         if self.limit < 0:
             raise UndertowError(f"limit {self.limit} is negative; leave it out for all items")

@@ -23,7 +23,9 @@ from undertow import data as challenge
 from undertow._files import LONE_SURROGATE, decode_text, is_encodable, parse_json, read_file
 from undertow._folders import cache_file
 from undertow.audits.base import EXACT, Sampling
-from undertow.audits.task_specification import audit as task_specification
+from undertow.audits.task_specification.audit import TaskSpecification
+from undertow.audits.task_specification.items import Settings, items_of
+from undertow.audits.task_specification.scores import scored as score_sentences
 from undertow.errors import UndertowError, short_traceback
 from undertow.inference.answer_cache import AnswerCache
 from undertow.inference.runner import Progress, run_queries
@@ -106,15 +108,13 @@ class Guard:
         UndertowError: the model or the set cannot be loaded, or too few sentences have an answer.
     """
 
-    def __init__(
-        self, handle: ModelHandle, settings: task_specification.Settings, progress: Progress = _silent
-    ) -> None:
+    def __init__(self, handle: ModelHandle, settings: Settings, progress: Progress = _silent) -> None:
         from undertow.metrics.reference_distribution import Reference
 
         self._handle = replace(handle, open=cache(handle.open))
         self._settings = settings
-        items = next(task_specification.items(settings, Sampling()))
-        design = task_specification.design(settings)
+        items = next(TaskSpecification().items(settings, Sampling()))
+        design = TaskSpecification().design(settings)
         scored, _ = self._scored(items, design, progress)
         if "well_specified" not in scored:
             raise UndertowError(
@@ -172,8 +172,8 @@ class Guard:
             for group in first.groups
         }
         whole = replace(first, words=words, sentences=tuple(given.sentences[0] for _, given in variants))
-        design = task_specification.design(self._settings) | {"groups": list(first.groups)}
-        scored, frame = self._scored(task_specification.items_of(whole, self._settings), design, progress)
+        design = TaskSpecification().design(self._settings) | {"groups": list(first.groups)}
+        scored, frame = self._scored(items_of(whole, self._settings), design, progress)
         rows_of = dict(iter(frame.groupby("sentence", sort=False)))
         for index, row in enumerate(scored.to_dict("records")):
             number, given = by_id[str(row["sentence"])]
@@ -224,8 +224,8 @@ class Guard:
     ) -> tuple[pd.DataFrame, pd.DataFrame]:
         with AnswerCache(cache_file()) as store:
             result = run_queries(self._handle, [item.query for item in items], store, EXACT, progress)
-        observations = task_specification.observe(design, items, result.scores, self._handle.identity.name)
-        return task_specification.scored(observations), observations.frame
+        observations = TaskSpecification().observe(design, items, result.scores, self._handle.identity.name)
+        return score_sentences(observations), observations.frame
 
 
 @short_traceback
@@ -270,7 +270,7 @@ def guard(  # noqa: PLR0913 - a keyword for each choice a user has
     """
     if "," in w:
         raise UndertowError(f"w {w!r} names several lists; a guard uses one")
-    settings = task_specification.Settings(
+    settings = Settings(
         challenge=challenge,
         data_dir=data_dir,
         w=w,

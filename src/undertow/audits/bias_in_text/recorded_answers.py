@@ -2,27 +2,21 @@
 
 from __future__ import annotations
 
-import csv
 import math
-import zlib
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
-from undertow._files import file_size, first_line
 from undertow.audits.base import EXACT, PAPER, Observations
-from undertow.audits.recorded_tables import MAX_COLUMNS, TOO_MANY, Columns, open_text, rows_of, unread_note
+from undertow.audits.bias_in_text.tasks import Task
+from undertow.audits.recorded_tables import Table, read_cells, unread_note
 from undertow.data.documents.document_set import DIMENSIONS, is_reserved_name
 from undertow.data.documents.few_shot import NO_SHOTS, SAMPLINGS
-from undertow.data.documents.task_wordings import TASKS
 from undertow.errors import UndertowError
 
 if TYPE_CHECKING:
     import pandas as pd
 
-_, IDENTIFICATION, EXTRACTION, REPHRASING = TASKS
 REQUIRED = ("document", "gold", "answer")
 DEFAULTS: dict[str, str | int | float] = {
     "model": "recorded", "dimension": "", "text": "", "description_class": "recorded", "wording": "", "shots": 0,
@@ -40,7 +34,7 @@ NO_LABEL = "the answer is none of the labels"
 """Why a recorded answer to a task with labels is missing. What it may mean is for its reader to say: it is not taken for a wrong one."""
 
 
-def read_answers(path: Path, task: str, protocol: str, labels: tuple[str, ...]) -> tuple[Observations, str]:
+def read_answers(path: Path, task: Task, protocol: str) -> tuple[Observations, str]:
     """A CSV or TSV table with `document, gold, answer`, and any of the factors of a run's observations.
 
     Of a task with labels an answer that is none of them, but for case and white space around it, is missing with a reason. Documents
@@ -50,7 +44,6 @@ def read_answers(path: Path, task: str, protocol: str, labels: tuple[str, ...]) 
         path: the table.
         task: which of the four tasks it belongs to.
         protocol: "" or `exact`.
-        labels: right answers of the task; () for the dimensions that the table holds.
 
     Raises:
         UndertowError: it lacks a column, an answer's right answer is none of the labels, or two rows answer the same.
@@ -60,12 +53,9 @@ def read_answers(path: Path, task: str, protocol: str, labels: tuple[str, ...]) 
     if protocol not in ("", EXACT):
         known = "is for sentences with a blank" if protocol == PAPER else "is unknown"
         raise UndertowError(f"{path}: protocol {protocol!r} {known}; leave --protocol out")
-    frame = text_table(path)
-    missing = [name for name in REQUIRED if name not in frame]
-    if missing:
-        raise UndertowError(f"{path}: has no column {', '.join(missing)}; it has {', '.join(frame.columns) or 'none'}")
-    if frame.empty:
-        raise UndertowError(f"{path}: has no rows; give an answer for at least one document")
+    table = read_cells(path, literal_tabs=True)
+    table.check_columns(REQUIRED)
+    frame = table.cells.copy()
     ours = {*REQUIRED, *DEFAULTS, *COUNTS, *NUMBERS, "passage", "span", "cluster", "item"}
     unread = [name for name in frame.columns if name not in ours and not name.startswith("slot_")]
     has_dimension = "dimension" in frame
@@ -75,84 +65,39 @@ def read_answers(path: Path, task: str, protocol: str, labels: tuple[str, ...]) 
     if "n_shots" not in frame:
         frame["n_shots"] = frame["shots"]
     for name in COUNTS:
-        frame[name] = _whole_numbers(path, name, frame[name])
+        frame[name] = _whole_numbers(table, name, frame[name])
     for name in NUMBERS:
         if name in frame:
             frame[name] = pd.to_numeric(frame[name], errors="coerce").astype(float)
     frame["sampling"] = _samplings(frame)
     frame["passage"] = _passages(frame, task)
-    written = task in (EXTRACTION, REPHRASING)
-    right = [] if written else list(labels) or _labels_of(frame["gold"].tolist())
-    _check(path, frame, right)
-    _check_names(path, frame, task)
+    right = [] if task.is_written else list(task.answers) or _labels_of(frame["gold"].tolist())
+    _check(table, frame, right)
+    _check_names(table, frame, task)
     if right:
         named = {label.casefold(): label for label in right}
         frame["gold"] = [named[gold.strip().casefold()] for gold in frame["gold"]]
         frame["missing_reason"] = _missing(frame, set(named))
-    if task == IDENTIFICATION and not has_dimension:
+    if task.gold_is_dimension and not has_dimension:
         frame["dimension"] = frame["gold"]
-    frame["cluster"] = _clusters(path, frame)
+    frame["cluster"] = _clusters(table, frame)
     frame["item"] = [f"row {at}" for at in range(len(frame))]
     design = {
-        "task": task, "labels": right, "title": f"recorded answers ({path.name})", "source": path.name,
+        "task": task.name, "labels": right, "title": f"recorded answers ({path.name})", "source": path.name,
         "document_notes": [*_crossing_notes(frame), *_cluster_notes(frame)],
         "w_notes": unread_note(unread), "protocol": EXACT, "sampled": False,
     }  # fmt: skip
     return Observations(frame, design), EXACT
 
 
-def text_table(path: Path) -> pd.DataFrame:
-    """All cells of a CSV or TSV table as text.
-
-    It is read row by row, since pandas takes a row that is too short for one with empty cells.
-
-    Raises:
-        UndertowError: it cannot be read as a table, or is larger than a recorded table may be; names the row.
-    """
-    tabbed = path.name.lower().endswith((".tsv", ".tsv.gz"))
-    file_size(path)
-    try:
-        with open_text(path) as file:
-            how: dict[str, Any] = {"delimiter": "\t", "quoting": csv.QUOTE_NONE} if tabbed else {}
-            rows = rows_of(path, file, **how)
-            _, header = next(rows, (0, []))
-            columns = [name.strip() for name in header]
-            if len(columns) > MAX_COLUMNS:
-                raise UndertowError(
-                    f"{path}: has {len(columns):,} columns, and at most {MAX_COLUMNS:,} are read; {TOO_MANY}"
-                )
-            if len(set(columns)) < len(columns):
-                raise UndertowError(f"{path}: has two columns of one name; give each its own")
-            table = Columns(columns)
-            for number, (_, cells) in enumerate(rows, 2):
-                if len(cells) != len(columns):
-                    raise UndertowError(
-                        f"{path}, row {number}: has {len(cells)} cells, and the header has {len(columns)}; "
-                        "look for a separator or a line break too many or too few"
-                    )
-                table.add(cells)
-    except (OSError, EOFError, zlib.error, UnicodeError, csv.Error) as error:
-        raise UndertowError(
-            f"{path}: cannot be read as a table ({first_line(error)}); save it as UTF-8 CSV or TSV"
-        ) from error
-    return table.frame()
-
-
-def _row(of_rows: np.ndarray[Any, np.dtype[np.bool_]]) -> int:
-    """The first row that is so, the header being row 1; a line of the file it is not where cells hold line breaks."""
-    return int(of_rows.argmax()) + 2
-
-
-def _whole_numbers(path: Path, name: str, column: pd.Series[Any]) -> pd.Series[Any]:
+def _whole_numbers(table: Table, name: str, column: pd.Series[Any]) -> pd.Series[Any]:
     import pandas as pd
 
     numbers = pd.to_numeric(column, errors="coerce").astype(float)
-    values = numbers.to_numpy()
-    wrong = ~((values >= 0) & (values <= MAX_COUNT) & (np.floor(values) == values))
-    if wrong.any():
-        raise UndertowError(
-            f"{path}, row {_row(wrong)}: column {name} holds {column.iloc[_row(wrong) - 2]!r}; give a whole number from 0"
-        )
+    table.raise_first(
+        ~(numbers.between(0, MAX_COUNT) & (numbers % 1 == 0)),
+        lambda row: f"column {name} holds {column.iloc[row]!r}; give a whole number from 0",
+    )
     return numbers.astype(int)
 
 
@@ -162,9 +107,9 @@ def _samplings(frame: pd.DataFrame) -> list[str]:
     return [(how or SAMPLINGS[0]) if n else NO_SHOTS for how, n in zip(said, frame["shots"], strict=True)]
 
 
-def _passages(frame: pd.DataFrame, task: str) -> list[str]:
+def _passages(frame: pd.DataFrame, task: Task) -> list[str]:
     """Passage of each question, "" if the table lacks it; for rephrasing it is the span, never its context."""
-    columns = [name for name in ("passage", "span" if task == REPHRASING else "text") if name in frame]
+    columns = [name for name in ("passage", task.passage_column) if name in frame]
     passages = [""] * len(frame)
     for name in columns:
         passages = [known or one for known, one in zip(passages, frame[name].str.strip(), strict=True)]
@@ -180,19 +125,13 @@ def _missing(frame: pd.DataFrame, labels: set[str]) -> list[str]:
     ]
 
 
-def _clusters(path: Path, frame: pd.DataFrame) -> list[str]:
+def _clusters(table: Table, frame: pd.DataFrame) -> pd.Series[str]:
     """The cluster of each answer's document, which is the document itself where the table says nothing."""
-    documents = frame["document"].astype(str).tolist()
+    documents = frame["document"]
     if "cluster" not in frame:
         return documents
-    named = [name.strip() or document for name, document in zip(frame["cluster"].astype(str), documents, strict=True)]
-    of_document: dict[str, str] = {}
-    for row, (document, name) in enumerate(zip(documents, named, strict=True), 2):
-        if of_document.setdefault(document, name) != name:
-            raise UndertowError(
-                f"{path}, row {row}: document {document!r} is in two clusters, {of_document[document]!r} and {name!r}; give each "
-                "document one"
-            )
+    named = frame["cluster"].str.strip().where(frame["cluster"].str.strip() != "", documents)
+    table.raise_two_clusters(documents, named, "document {!r}")
     return named
 
 
@@ -222,35 +161,37 @@ def _labels_of(golds: Sequence[str]) -> list[str]:
     return list(DIMENSIONS) if set(labels) <= set(DIMENSIONS) else sorted(labels.values())
 
 
-def _check(path: Path, frame: pd.DataFrame, labels: list[str]) -> None:
+def _check(table: Table, frame: pd.DataFrame, labels: list[str]) -> None:
     """Right answers among the labels, the same for a document everywhere, and one answer in each cell."""
-    lowered = {label.casefold() for label in labels}
-    strange = np.array([bool(labels) and gold.strip().casefold() not in lowered for gold in frame["gold"]])
-    if strange.any():
-        gold = frame["gold"].iloc[_row(strange) - 2]
-        raise UndertowError(f"{path}, row {_row(strange)}: the right answer {gold!r} is none of {', '.join(labels)}")
     golds = frame["gold"].str.strip().str.casefold() if labels else frame["gold"]
-    golds = golds.groupby(frame["document"]).nunique()
-    if (golds > 1).any():
-        raise UndertowError(
-            f"{path}: document {golds[golds > 1].index[0]!r} has two right answers; give each document one, or an id of its own"
+    if labels:
+        table.raise_first(
+            ~golds.isin([label.casefold() for label in labels]),
+            lambda row: f"the right answer {frame['gold'].iloc[row]!r} is none of {', '.join(labels)}",
         )
-    twice = frame.duplicated(["document", *CELL]).to_numpy()
-    if twice.any():
-        document = frame["document"].iloc[_row(twice) - 2]
-        raise UndertowError(
-            f"{path}, row {_row(twice)}: document {document!r} is answered twice in the same way; "
+    firsts = golds.groupby(frame["document"]).transform("first")
+    table.raise_first(
+        golds != firsts,
+        lambda row: (
+            f"document {frame['document'].iloc[row]!r} has two right answers; give each document one, or an id of its own"
+        ),
+    )
+    table.raise_first(
+        frame.duplicated(["document", *CELL]),
+        lambda row: (
+            f"document {frame['document'].iloc[row]!r} is answered twice in the same way; "
             "tell the answers apart by a column such as model, wording, draw or shots"
-        )
+        ),
+    )
 
 
-def _check_names(path: Path, frame: pd.DataFrame, task: str) -> None:
+def _check_names(table: Table, frame: pd.DataFrame, task: Task) -> None:
     """No class or dimension is named as results name their own levels; for identification, right answers are dimensions."""
-    for column in ("description_class", "dimension", *(("gold",) if task == IDENTIFICATION else ())):
-        kept = np.array([is_reserved_name(name) for name in frame[column]])
-        if kept.any():
-            name = frame[column].iloc[_row(kept) - 2]
-            raise UndertowError(
-                f"{path}, row {_row(kept)}: results keep the name {name!r} for themselves; "
-                f"call it something else in column {column}"
-            )
+    for column in ("description_class", "dimension", *(("gold",) if task.gold_is_dimension else ())):
+        names = frame[column]
+        table.raise_first(
+            names.map(is_reserved_name).astype(bool),
+            lambda row, names=names, column=column: (  # type: ignore[misc]
+                f"results keep the name {names.iloc[row]!r} for themselves; call it something else in column {column}"
+            ),
+        )

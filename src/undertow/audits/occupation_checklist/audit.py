@@ -7,85 +7,121 @@ In steps that anyone can read: does Amy have this skill; is Amy qualified; who i
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from undertow.audits.base import EXACT, Observations, Sampling
+from undertow.audits.base import EXACT, Audit, ItemBatches, Observations, Sampling
+from undertow.audits.occupation_checklist import figures, report
 from undertow.audits.occupation_checklist import findings as checklist_findings
 from undertow.audits.occupation_checklist import items as checklist_items
 from undertow.data.occupations.occupation_set import load_occupations
 from undertow.data.occupations.question_templates import load_questions
-from undertow.types import Item, Result, Scores
+from undertow.report.model import ReportText
+from undertow.types import Finding, Item, Result, Scores
 
-SUMMARY = "does what a model grants a woman and a man decide whom it prefers for a job?"
-PROTOCOLS = (EXACT,)
-Settings = checklist_items.Settings
-adapt_settings, items, limitations = checklist_items.adapt_settings, checklist_items.items, checklist_items.limitations
-findings, draw, tables, report_text = (
-    checklist_findings.findings,
-    checklist_findings.draw,
-    checklist_findings.tables,
-    checklist_findings.report_text,
-)
-
-
-def max_items(settings: Settings, sampling: Sampling) -> list[Item]:
-    """Every item that a run may need: those with all attributes granted."""
-    return list(checklist_items.Plan.of(settings, sampling).all_items())
-
-
-def design(settings: Settings) -> dict[str, Any]:
-    """Rule of decisions and facts about the occupations."""
-    given = load_occupations(settings.occupation_file, settings.onet)
-    questions = load_questions(settings.question_file)
-    return {
-        "margin": settings.margin,
-        "greedy": settings.decision == checklist_items.GREEDY,
-        "query_type": settings.query_type,
-        "title": given.title,
-        "source": given.source,
-        "notes": list(given.notes),
-        "female_percent": {
-            one.name: one.female_percent for one in given.occupations if math.isfinite(one.female_percent)
-        },
-        "attributes": {one.name: [f"{of.category} {of.name}" for of in one.attributes] for one in given.occupations},
-        "questions": f"{questions.source}, version {questions.version}",
-        "protocol": EXACT,
-    }
-
-
-def observe(design: Mapping[str, Any], items: Sequence[Item], scores: Scores, model: str) -> Observations:
-    """Table with one row for each question and order of names."""
+if TYPE_CHECKING:
     import pandas as pd
 
-    rows = [
-        {
-            "item": item.id,
-            "model": model,
-            "query_type": design["query_type"],
-            **item.factors,
-            **checklist_items.answer_row(item, answer),
+    from undertow.report.style import Drawing
+
+
+class OccupationChecklist(Audit):
+    """Whether attributes granted to two people decide whom a model prefers for a job."""
+
+    name = "occupation-checklist"
+    summary = "does what a model grants a woman and a man decide whom it prefers for a job?"
+    Settings = checklist_items.Settings
+    adaptive = True
+    limit_help = (
+        "Ask so many items at most, one for each question about a pair of names, in every wording and order; one pair is always asked. "
+        "Pairs and occupations are kept in balance; a claim needs 6 pairs, and one over all occupations 6 occupations. 0 for all."
+    )
+
+    def adapt_settings(
+        self, settings: checklist_items.Settings, capabilities: Mapping[str, Any]
+    ) -> checklist_items.Settings:
+        """Settings with the kind of query that this model answers."""
+        return checklist_items.adapt_settings(settings, capabilities)
+
+    def items(self, settings: checklist_items.Settings, sampling: Sampling) -> ItemBatches:
+        """Yield the items that need no answer; then, given the granted attributes, the rest."""
+        return checklist_items.items(settings, sampling)
+
+    def limitations(self, settings: checklist_items.Settings, sampling: Sampling) -> list[str]:
+        """Sentences on too few pairs, or occupations, for a claim, with the smallest limit that would do; none of enough."""
+        return checklist_items.limitations(settings, sampling)
+
+    def max_items(self, settings: checklist_items.Settings, sampling: Sampling) -> list[Item]:
+        """Every item that a run may need: those with all attributes granted."""
+        return list(checklist_items.Plan.from_settings(settings, sampling).all_items())
+
+    def design(self, settings: checklist_items.Settings) -> dict[str, Any]:
+        """Rule of decisions and facts about the occupations."""
+        given = load_occupations(settings.occupation_file, settings.onet)
+        questions = load_questions(settings.question_file)
+        return {
+            "margin": settings.margin,
+            "greedy": settings.decision == checklist_items.GREEDY,
+            "query_type": settings.query_type,
+            "title": given.title,
+            "source": given.source,
+            "notes": list(given.notes),
+            "female_percent": {
+                one.name: one.female_percent for one in given.occupations if math.isfinite(one.female_percent)
+            },
+            "attributes": {
+                one.name: [f"{of.category} {of.name}" for of in one.attributes] for one in given.occupations
+            },
+            "questions": f"{questions.source}, version {questions.version}",
+            "protocol": EXACT,
         }
-        | {"cluster": item.cluster}
-        for item, answer in zip(items, scores.answers, strict=True)
-    ]
-    return Observations(pd.DataFrame(rows), dict(design))
 
+    def observe(self, design: Mapping[str, Any], items: Sequence[Item], scores: Scores, model: str) -> Observations:
+        """Table with one row for each question and order of names."""
+        import pandas as pd
 
-def load_recorded(path: Path, protocol: str) -> tuple[Observations, str]:
-    """Read recorded answers: `question_type, woman, man, answer`, and any of the factors.
+        rows = [
+            {
+                "item": item.id,
+                "model": model,
+                "query_type": design["query_type"],
+                **item.factors,
+                **checklist_items.answer_row(item, answer),
+            }
+            | {"cluster": item.cluster}
+            for item, answer in zip(items, scores.answers, strict=True)
+        ]
+        return Observations(pd.DataFrame(rows), dict(design))
 
-    Raises:
-        UndertowError: the table lacks a required column.
-    """
-    from undertow.audits.occupation_checklist.recorded_checklist import read_log
+    def load_recorded(self, path: Path, protocol: str) -> tuple[Observations, str]:
+        """Read recorded answers: `question_type, woman, man, answer`, and any of the factors.
 
-    return read_log(path, protocol)
+        Raises:
+            UndertowError: the table lacks a required column.
+        """
+        from undertow.audits.occupation_checklist.recorded_checklist import read_log
 
+        return read_log(path, protocol)
 
-def measure(observations: Observations, seed: int) -> list[Result]:
-    """Compute the paper's measures with intervals, differences between contexts, and values under alternative decision rules."""
-    from undertow.metrics.checklist.checklist_metrics import results
+    def measure(self, observations: Observations, seed: int) -> list[Result]:
+        """Compute the paper's measures with intervals, differences between contexts, and values under alternative decision rules."""
+        from undertow.metrics.checklist.checklist_metrics import results
 
-    return results(observations.frame, observations.design, seed)
+        return results(observations.frame, observations.design, seed)
+
+    def findings(self, observations: Observations, results: Sequence[Result]) -> list[Finding]:
+        """Whether a gender is preferred and for which jobs, what attributes change, and whether the model can be read at all."""
+        return checklist_findings.findings(observations, results)
+
+    def draw(self, observations: Observations, results: Sequence[Result]) -> Iterator[Drawing]:
+        """The paper's Figure 1, and occupations ranked by whom the model prefers."""
+        return figures.draw(observations, results)
+
+    def tables(self, observations: Observations) -> Mapping[str, pd.DataFrame]:
+        """Decisions of each item, how often each attribute is granted, and why answers are missing."""
+        return report.tables(observations)
+
+    def report_text(self, observations: Observations, results: Sequence[Result]) -> ReportText:
+        """Describe the design; add the matrix and the paper's aspects side by side."""
+        return report.report_text(observations, results)

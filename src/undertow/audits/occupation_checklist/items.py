@@ -70,6 +70,15 @@ STATED_OF_A_PAIR = 2
 CONTEXT_NAMES: Mapping[str, str] = {
     "with": WITH, "without": WITHOUT, "shuffled": SHUFFLED, "same": SAME, "swapped": SWAPPED,
 }  # fmt: skip
+FACTORS = (
+    "challenge", "question_type", "pair", "woman", "man", "occupation", "soc_code", "context", "attribute_donor", "attribute",
+    "category", "granted_female", "granted_male", "order", "subject", "attribute_holder", "gold", "wording", "text",
+)  # fmt: skip
+"""Factors of every item."""
+QUESTION_KEY = (
+    "question_type", "pair", "occupation", "attribute", "category", "context", "order", "subject", "attribute_holder",
+)  # fmt: skip
+"""Factors that tell the questions of a wording apart."""
 Lists = tuple[Sequence[Attribute], Sequence[Attribute]]
 """Attributes of the woman and of the man."""
 
@@ -156,7 +165,7 @@ class Plan:
     stated: Mapping[str, Sequence[Attribute]]
 
     @classmethod
-    def of(cls, settings: Settings, sampling: Sampling) -> Plan:
+    def from_settings(cls, settings: Settings, sampling: Sampling) -> Plan:
         """Draw it.
 
         Raises:
@@ -253,12 +262,12 @@ class Plan:
         Where both people get the same attributes or each other's, one of them lacks the first and the other the last: with all
         granted to both these contexts would ask what the others ask.
         """
-        yield from self.first()
-        yield from self.second(_all_but_one if {SAME, SWAPPED} & set(self.contexts) else _all_granted)
+        yield from self.first_items()
+        yield from self.second_items(_all_but_one if {SAME, SWAPPED} & set(self.contexts) else _all_granted)
 
     # The first round: what does not depend on any answer.
 
-    def first(self) -> Iterator[Item]:
+    def first_items(self) -> Iterator[Item]:
         """Attributes, those that the text states, and occupations without attributes."""
         if any(context != WITHOUT for context in self.contexts):
             for pair in self.pairs:
@@ -310,7 +319,7 @@ class Plan:
 
     # The second round: what was granted goes before the questions.
 
-    def second(self, granted: Callable[[NamePair, Occupation], Lists]) -> Iterator[Item]:
+    def second_items(self, granted: Callable[[NamePair, Occupation], Lists]) -> Iterator[Item]:
         """Occupations with what the model granted each person of the pair.
 
         Args:
@@ -376,40 +385,17 @@ class Plan:
         people, order = target
         kind, context, question = said
         query = self._query(pair, people, kind, context, question)
-        filled: dict[str, Factor] = {
+        filled: dict[str, Factor] = dict.fromkeys(FACTORS, "")
+        filled |= {
             "challenge": self.given.name,
-            "question_type": "",
             "pair": pair.name,
             "woman": pair.female,
             "man": pair.male,
-            "occupation": "",
-            "soc_code": "",
-            "context": "",
-            "attribute_donor": "",
-            "attribute": "",
-            "category": "",
-            "granted_female": "",
-            "granted_male": "",
             "order": order,
-            "subject": "",
-            "attribute_holder": "",
-            "gold": "",
-            "wording": wording + 1,
-            "text": query.context if isinstance(query, ContinuationQuery) else query.display_text(),
         }
-        filled.update(factors)
-        parts = (
-            "question_type",
-            "pair",
-            "occupation",
-            "attribute",
-            "category",
-            "context",
-            "order",
-            "subject",
-            "attribute_holder",
-        )
-        name = "/".join(str(filled[part]).replace("/", "+") for part in parts if filled[part])
+        text = query.context if isinstance(query, ContinuationQuery) else query.display_text()
+        filled |= {"wording": wording + 1, "text": text, **factors}
+        name = "/".join(str(filled[part]).replace("/", "+") for part in QUESTION_KEY if filled[part])
         return Item(f"{name}/{wording + 1}", query, filled, cluster=pair.name)
 
     def _query(self, pair: NamePair, people: People, kind: str, context: str, question: str) -> Query:
@@ -501,10 +487,10 @@ def _labels(query: Query) -> list[str]:
 
 def items(settings: Settings, sampling: Sampling) -> ItemBatches:
     """Yield the items that need no answer; then, given the granted attributes, the rest."""
-    plan = Plan.of(settings, sampling)
-    items = list(plan.first())
+    plan = Plan.from_settings(settings, sampling)
+    items = list(plan.first_items())
     scores = yield items
-    second = list(plan.second(_Grants.of(items, scores, settings)))
+    second = list(plan.second_items(_Grants.from_answers(items, scores, settings)))
     if second:
         yield second
 
@@ -517,7 +503,7 @@ class _Grants:
     margin: float
 
     @classmethod
-    def of(cls, items: Sequence[Item], scores: Scores, settings: Settings) -> _Grants:
+    def from_answers(cls, items: Sequence[Item], scores: Scores, settings: Settings) -> _Grants:
         shares: dict[tuple[str, str, str, str], list[float]] = {}
         for item, answer in zip(items, scores.answers, strict=True):
             factors = item.factors
@@ -610,11 +596,11 @@ def _fitting(limit: int, n_pairs: int, sizes: Mapping[int, int]) -> tuple[int, i
 def limitations(settings: Settings, sampling: Sampling) -> list[str]:
     """Sentences on too few pairs, or occupations, for a claim, with the smallest limit that would do; none of enough."""
     few = item_limit.MIN_SENTENCES
-    whole, limited_plan = (Plan.of(settings, one) for one in (Sampling(0, sampling.seed), sampling))
+    whole, limited_plan = (Plan.from_settings(settings, one) for one in (Sampling(0, sampling.seed), sampling))
     sentences = []
     if len(whole.pairs) < few:
         return [
-            f"{_count_text(len(whole.pairs), 'pair')} of names cannot show anything of others: a claim needs at least {few}."
+            f"{item_limit.count_text(len(whole.pairs), 'pair')} of names cannot show anything of others: a claim needs at least {few}."
         ]
     if SHUFFLED in _contexts(settings.contexts) and not whole.donors:
         sentences.append(
@@ -623,20 +609,20 @@ def limitations(settings: Settings, sampling: Sampling) -> list[str]:
     n_codes = [len({one.soc_code for one in plan.occupations}) for plan in (whole, limited_plan)]
     if n_codes[0] < few:
         sentences.append(
-            f"{_count_text(n_codes[0], 'SOC code')} of occupations cannot show anything of others: a claim over all occupations needs at "
-            f"least {few}. Claims about single occupations can be made."
+            f"{item_limit.count_text(n_codes[0], 'SOC code')} of occupations cannot show anything of others: a claim over all occupations "
+            f"needs at least {few}. Claims about single occupations can be made."
         )
     sizes = whole.sizes(sampling.seed)
     if len(limited_plan.pairs) < few:
-        sentences.append(item_limit.too_few(f"{_count_text(len(limited_plan.pairs), 'pair')} of names", few * sizes[0]))
+        sentences.append(
+            item_limit.too_few(f"{item_limit.count_text(len(limited_plan.pairs), 'pair')} of names", few * sizes[0])
+        )
     elif n_codes[1] < few <= n_codes[0]:
         smallest = few * sizes[few - whole.min_occupations]
-        sentences.append(item_limit.too_few(_count_text(n_codes[1], "occupation"), smallest, "over all occupations"))
+        sentences.append(
+            item_limit.too_few(item_limit.count_text(n_codes[1], "occupation"), smallest, "over all occupations")
+        )
     return sentences
-
-
-def _count_text(n: int, noun: str) -> str:
-    return f"{n} {noun}{'' if n == 1 else 's'}"
 
 
 def _check(settings: Settings) -> None:

@@ -8,9 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from undertow.audits.base import EXACT, Observations
-from undertow.audits.bias_in_text.recorded_answers import text_table
-from undertow.audits.occupation_checklist.items import codes_of
-from undertow.audits.recorded_tables import unread_note
+from undertow.audits.occupation_checklist.items import FACTORS, QUESTION_KEY, codes_of
+from undertow.audits.recorded_tables import Table, read_cells, unread_note
 from undertow.data.documents.document_set import is_reserved_name
 from undertow.data.occupations.occupation_set import load_occupations
 from undertow.data.occupations.question_templates import ATTRIBUTE, BINARY, KINDS, SINGLE
@@ -36,25 +35,11 @@ STATED_TYPE = "stated"
 QUESTION_TYPES = (*KINDS, STATED_TYPE)
 OF_ATTRIBUTES = (ATTRIBUTE, STATED_TYPE)
 DEFAULTS: Mapping[str, str] = {
-    "model": "recorded", "challenge": "recorded", "occupation": "", "soc_code": "", "context": "", "attribute_donor": "", "attribute": "",
-    "category": "", "granted_female": "", "granted_male": "", "order": "", "subject": "", "attribute_holder": "", "gold": "",
-    "wording": "1", "text": "", "cluster": "",
+    "model": "recorded", **dict.fromkeys((*FACTORS, "cluster"), ""), "challenge": "recorded", "wording": "1",
 }  # fmt: skip
 SHARES = tuple(f"{code}_percent" for code in ("yes", "no", *CHOICES))
 """Columns with how probable each answer is, where a table has them."""
-KEY = (
-    "model",
-    "question_type",
-    "pair",
-    "occupation",
-    "attribute",
-    "category",
-    "context",
-    "order",
-    "subject",
-    "attribute_holder",
-    "wording",
-)
+KEY = ("model", *QUESTION_KEY, "wording")
 """What tells the questions of a table apart."""
 
 
@@ -71,47 +56,35 @@ def read_log(path: Path, protocol: str) -> tuple[Observations, str]:
     """
     if protocol not in ("", EXACT):
         raise UndertowError(f"{path}: protocol {protocol!r} is not one of this audit; leave --protocol out")
-    frame = text_table(path)
-    missing = [name for name in REQUIRED if name not in frame]
-    if missing:
-        raise UndertowError(f"{path}: has no column {', '.join(missing)}; it has {', '.join(frame.columns) or 'none'}")
-    if frame.empty:
-        raise UndertowError(f"{path}: has no rows; give the answers to one item at least")
-    unread = [name for name in frame.columns if name not in (*REQUIRED, *DEFAULTS, *SHARES)]
-    rows = [_Row(path, number, row).read() for number, row in enumerate(frame.to_dict("records"), 2)]
-    frame = _framed(path, rows)
+    table = read_cells(path, literal_tabs=True)
+    table.check_columns(REQUIRED)
+    unread = [name for name in table.cells.columns if name not in (*REQUIRED, *DEFAULTS, *SHARES)]
+    cells = zip(table.places, table.cells.to_dict("records"), strict=True)
+    rows = [_Row(f"{path}, {place}", row).read() for place, row in cells]
+    frame = _framed(table, rows)
     return Observations(frame, _design(path, rows) | {"w_notes": [*unread_note(unread), *_cluster_notes(frame)]}), EXACT
 
 
-def _framed(path: Path, rows: Sequence[Mapping[str, Any]]) -> pd.DataFrame:
+def _framed(table: Table, rows: Sequence[Mapping[str, Any]]) -> pd.DataFrame:
     import pandas as pd
 
     frame = pd.DataFrame(rows)
-    twice = frame.duplicated(list(KEY)).to_numpy()
-    if twice.any():
-        raise UndertowError(
-            f"{path}, row {int(twice.argmax()) + 2}: answers the same question as a row before; tell them apart by a column such as "
-            "order, context, subject, wording or model"
-        )
-    of_jobs = frame[frame["occupation"] != ""].groupby("occupation")["soc_code"].nunique()
-    if (of_jobs > 1).any():
-        raise UndertowError(f"{path}: occupation {of_jobs[of_jobs > 1].index[0]!r} has two SOC codes; give it one")
+    table.raise_first(
+        frame.duplicated(list(KEY)),
+        lambda _: (
+            "answers the same question as a row before; tell them apart by a column such as order, context, subject, wording or model"
+        ),
+    )
+    codes = frame["soc_code"].where(frame["occupation"] != "", "")
+    table.raise_first(
+        codes != codes.groupby(frame["occupation"]).transform("first"),
+        lambda row: f"occupation {frame['occupation'].iloc[row]!r} has two SOC codes; give it one",
+    )
     frame["item"] = [f"row {at}" for at in range(2, len(frame) + 2)]
-    frame["cluster"] = _clusters(path, frame)
+    # Pairs stand alone where the table says nothing.
+    frame["cluster"] = frame["cluster"].where(frame["cluster"] != "", frame["pair"])
+    table.raise_two_clusters(frame["pair"], frame["cluster"], "the pair of names {!r}")
     return frame
-
-
-def _clusters(path: Path, frame: pd.DataFrame) -> list[str]:
-    """The cluster of each row's pair of names, which is the pair itself where the table says nothing."""
-    of_pair: dict[str, str] = {}
-    named = [given or pair for given, pair in zip(frame["cluster"], frame["pair"], strict=True)]
-    for row, (pair, name) in enumerate(zip(frame["pair"], named, strict=True), 2):
-        if of_pair.setdefault(pair, name) != name:
-            raise UndertowError(
-                f"{path}, row {row}: the names {pair!r} are in two clusters, {of_pair[pair]!r} and {name!r}; a cluster holds whole "
-                "pairs of names, and occupations that go together share a soc_code"
-            )
-    return named
 
 
 def _design(path: Path, rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
@@ -134,8 +107,8 @@ def _cluster_notes(frame: pd.DataFrame) -> Iterator[str]:
 class _Row:
     """One row of the table; the header is row 1."""
 
-    def __init__(self, path: Path, number: int, cells: Mapping[Any, Any]) -> None:
-        self.where = f"{path}, row {number}"
+    def __init__(self, where: str, cells: Mapping[Any, Any]) -> None:
+        self.where = where
         given = {str(name): str(cell).strip() for name, cell in cells.items()}
         self.cells: dict[str, str] = {**DEFAULTS} | {
             name: cell for name, cell in given.items() if cell or name not in DEFAULTS

@@ -6,7 +6,7 @@ Imports no statistics, which take most of a second to load; the constants are eq
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -22,26 +22,6 @@ MIN_PER_LINE = 3
 ALPHA = 0.05
 MAX_EXACT, N_FLIPS = 13, 10_000
 """Clusters up to which all sign flips are enumerated, and how many flips are drawn beyond (see `stats.significance.sign_flip`)."""
-COUNTS: Mapping[str, str] = {
-    "spurious-correlation": (
-        "Ask so many items at most, one for each sentence, W value and prompt; sentences and values are kept in balance, and 48 for "
-        "each W list and prompt (6 sentences x 8 values) are the least that can find anything. 0 for all."
-    ),
-    "task-specification": (
-        "Ask about so many items, one for each sentence, W value and prompt; sentences are asked with every value. A claim needs "
-        "sentences of each kind from 6 occupations: 24 items for two dates and one prompt. 0 for all."
-    ),
-    **dict.fromkeys(
-        ("bias-diagnosis", "bias-identification", "bias-extraction", "bias-rephrasing"),
-        "Ask so many items at most, one for each document, wording, number of examples, draw and decoding. Documents and wordings are "
-        "kept in balance, and documents are drawn evenly over dimensions; a claim needs 6 of them. 0 for all.",
-    ),
-    "occupation-checklist": (
-        "Ask so many items at most, one for each question about a pair of names, in every wording and order; one pair is always asked. "
-        "Pairs and occupations are kept in balance; a claim needs 6 pairs, and one over all occupations 6 occupations. 0 for all."
-    ),
-}
-"""What `--limit` counts, by audit."""
 
 
 def balanced(limit: int, n_sentences: int, n_values: int) -> tuple[int, int]:
@@ -163,8 +143,8 @@ class ListSizes:
     def limitation(self) -> str:
         """Sentence on a list too small to show a drift, or any effect; "" if it is large enough."""
         parts = [
-            (f"{self.n_clusters} {self.noun}{_s(self.n_clusters)}", MIN_SENTENCES, self.missing_clusters),
-            (f"{self.n_values} value{_s(self.n_values)}", fewest_values(self.scale), self.missing_values),
+            (count_text(self.n_clusters, self.noun), MIN_SENTENCES, self.missing_clusters),
+            (count_text(self.n_values, "value"), fewest_values(self.scale), self.missing_values),
         ]
         lacking = [part for part in parts if part[2]]
         if not lacking:
@@ -189,8 +169,9 @@ class ListSizes:
         return f"{self.name}: {few_flips(self.n_clusters, n_tests, of)}."
 
 
-def _s(count: int) -> str:
-    return "" if count == 1 else "s"
+def count_text(count: int, noun: str) -> str:
+    """A number of things in words."""
+    return f"{count} {noun}{'' if count == 1 else 's'}"
 
 
 def smallest_flip_p(n_clusters: int) -> float:

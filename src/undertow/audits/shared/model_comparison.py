@@ -9,6 +9,7 @@ import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from undertow.report.sentences import ALPHA, sentences
 from undertow.types import LIKELIHOOD, Finding, Result
 
 if TYPE_CHECKING:
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
 
 ALL_PROMPTS = "slope_gap_over_prompts"
 """The slope gap of the masses averaged over prompts."""
+TIE = 1e-9
+"""Slopes that are nearer than this share of their size are equal."""
 
 
 def over_prompts(results: Sequence[Result]) -> dict[tuple[str, ...], list[Result]]:
@@ -112,53 +115,26 @@ def _scales(design: Mapping[str, Any], of_models: Sequence[ModelPoint]) -> str:
     )
 
 
-def comparison_findings(
-    results: Sequence[Result], frame: pd.DataFrame, design: Mapping[str, Any], alpha: float
-) -> list[Finding]:
+def comparison_findings(results: Sequence[Result], frame: pd.DataFrame, design: Mapping[str, Any]) -> list[Finding]:
     """One sentence for each challenge, W and pair of groups, where there are several models: who drifts most, and who least.
 
     A model with several prompts counts with their average, as in the figure.
     """
     if frame["model"].nunique() < 2:
         return []
-    claims = []
+    words, claims = sentences("drift"), []
     for (challenge, w_name, pair), gap_of in _gaps_by_model(results).items():
-        ranked = sorted(gap_of, key=lambda model: -abs(gap_of[model].value))
-        if len(ranked) < 2:
-            continue
-        most, least = (gap_of[ranked[at]] for at in (0, -1))
-        sure = sum(gap.q < alpha for gap in gap_of.values())
-        step = most.unit.rpartition(" per ")[2] or "step"
-        what = f"{_lead(pair, design)} by {w_name} ({challenge})"
-        over = "; of several prompts their mean" if any(one.measure == ALL_PROMPTS for one in gap_of.values()) else ""
-        ends = [f"{model} ({_two_digits(gap_of[model].value)} points a {step})" for model in (ranked[0], ranked[-1])]
-        text = f"Over {len(ranked)} models, {what} has "
-        if abs(abs(most.value) - abs(least.value)) <= TIE * abs(most.value):
-            text += f"slopes of one size ({_two_digits(most.value)} points a {step})"
-        else:
-            text += f"the steepest slope in {ends[0]} and the flattest in {ends[1]}"
-        text += f"{over}; a drift is claimed in {sure} of {len(ranked)}."
-        claims.append(
-            Finding(
-                text,
-                significant=sure > 0,
-                strength=1000.0 + abs(most.value),
-                results=(most, least),
-                decision_rule="Each drift is claimed by its own q; the order of the models is not tested.",
-            )
-        )
+        ranked = sorted(gap_of.values(), key=lambda gap: -abs(gap.value))
+        if len(ranked) > 1:
+            n_claimed = sum(gap.q < ALPHA for gap in ranked)
+            over_prompts = any(gap.measure == ALL_PROMPTS for gap in ranked)
+            most, least = ranked[0], ranked[-1]
+            alike = abs(abs(most.value) - abs(least.value)) <= TIE * abs(most.value)
+            what = f"{_lead(pair, design)} by {w_name} ({challenge})"
+            text = words.models(what, ranked, over_prompts, n_claimed, alike)
+            rank = 1000.0 + abs(most.value)
+            claims.append(Finding(text, n_claimed > 0, rank, results=(most, least), decision_rule=words.models_rule))
     return claims
-
-
-def _two_digits(value: float) -> str:
-    """With a sign and two significant digits, of which one may be 0."""
-    places = 1 - math.floor(math.log10(abs(value))) if value else 1
-    return f"{value:+.{max(places, 0)}f}" if places <= MAX_PLACES else f"{value:+.1e}"
-
-
-MAX_PLACES = 5
-TIE = 1e-9
-"""Slopes that are nearer than this share of their size are equal."""
 
 
 def _gaps_by_model(results: Sequence[Result]) -> dict[tuple[str, str, str], dict[str, Result]]:

@@ -1,47 +1,86 @@
-"""Options that put the sentences of an audit into instruction prompts, and their effect on its items."""
+"""Options of the audits that put W into sentences, and the instruction prompts around these."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
-from typing import Any, Protocol, TypeVar
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Self
 
 from undertow import data
 from undertow.errors import UndertowError
 from undertow.types import BLANK, GENERATION, Item
 
-PROMPTS = {"help": "Ask by instruction prompts: A, B and C of the paper, comma-separated, or a .toml file of your own."}
-PROMPT_MASK = {"help": "What marks the blank in a prompt; the prompt's own (<mask>) if not given."}
-CHAT = {"help": "Put the model's own chat template around each prompt."}
-MAX_NEW_TOKENS = {"help": "Steps of an answer to a prompt, at most."}
+if TYPE_CHECKING:
+    import pandas as pd
+
 DEFAULT_MAX_NEW_TOKENS = 20
 
 
-class PromptSettings(Protocol):
-    """Settings with the four options."""
+@dataclass(frozen=True, slots=True)
+class SentenceSettings:
+    """Options of the audits that put W into sentences and compare word groups."""
 
-    @property
-    def prompts(self) -> str:
-        """Names and files, comma-separated; "" for none."""
-        ...
+    challenge: str = ""
+    data_dir: str = field(default="", metadata={"help": "Folder with the two published files of winogender."})
+    options: str = field(
+        default="",
+        metadata={"help": "Word groups for a .csv or .tsv file: 'yes: is; no: is not'; pronouns if not given."},
+    )
+    w: str = field(
+        default="",
+        metadata={"help": "W lists, comma-separated: date, place, subreddit, or a file with one value a line."},
+    )
+    inject: str = ""
+    date_start: int = field(default=1801, metadata={"help": "First year of the date list."})
+    date_stop: int = field(default=2016, metadata={"help": "Last year of the date list."})
+    date_count: int = field(default=30, metadata={"help": "Number of evenly spaced years in the date list."})
+    prompts: str = field(
+        default="",
+        metadata={
+            "help": "Ask by instruction prompts: A, B and C of the paper, comma-separated, or a .toml file of your own."
+        },
+    )
+    prompt_mask: str = field(
+        default="", metadata={"help": "What marks the blank in a prompt; the prompt's own (<mask>) if not given."}
+    )
+    chat: bool = field(default=False, metadata={"help": "Put the model's own chat template around each prompt."})
+    max_new_tokens: int = field(
+        default=DEFAULT_MAX_NEW_TOKENS, metadata={"help": "Steps of an answer to a prompt, at most."}
+    )
 
-    @property
-    def prompt_mask(self) -> str:
-        """What marks the blank."""
-        ...
+    def list_names(self) -> list[str]:
+        """The W lists that `--w` names.
 
-    @property
-    def chat(self) -> bool:
-        """Whether the chat template is used."""
-        ...
+        Raises:
+            UndertowError: it is set and names none.
+        """
+        names = [name.strip() for name in self.w.split(",") if name.strip()]
+        if self.w and not names:
+            raise UndertowError("--w names no W list; write for example --w date,place")
+        return names
 
-    @property
-    def max_new_tokens(self) -> int:
-        """Steps of an answer."""
-        ...
+    def adapted(self, capabilities: Mapping[str, Sequence[str]], prompts: str) -> Self:
+        """Settings for a model that answers these kinds of query: a model without blanks gets `prompts`.
+
+        Raises:
+            UndertowError: an option for prompts is set, but the audit uses no prompts.
+        """
+        if self.prompts:
+            return self
+        if BLANK not in capabilities and GENERATION in capabilities:
+            return replace(self, prompts=prompts)
+        given = {
+            "--prompt-mask": bool(self.prompt_mask),
+            "--chat": self.chat,
+            "--max-new-tokens": self.max_new_tokens != DEFAULT_MAX_NEW_TOKENS,
+        }
+        for name, used in given.items():
+            if used:
+                raise UndertowError(f"{name} is for prompts; add --prompts A,B,C, or leave it out")
+        return self
 
 
-def in_prompts(items: list[Item], words: Mapping[str, Sequence[str]], settings: PromptSettings) -> list[Item]:
+def in_prompts(items: list[Item], words: Mapping[str, Sequence[str]], settings: SentenceSettings) -> list[Item]:
     """The items by every prompt; as they are where there is none.
 
     Raises:
@@ -60,7 +99,7 @@ def in_prompts(items: list[Item], words: Mapping[str, Sequence[str]], settings: 
     return items
 
 
-def answering(settings: PromptSettings) -> data.AnswerMode:
+def answering(settings: SentenceSettings) -> data.AnswerMode:
     """How prompts are put and answered.
 
     Raises:
@@ -73,12 +112,12 @@ def answering(settings: PromptSettings) -> data.AnswerMode:
     )
 
 
-def n_prompts(settings: PromptSettings) -> int:
+def n_prompts(settings: SentenceSettings) -> int:
     """Number of prompts for each sentence."""
     return len(answering(settings).prompts) if settings.prompts else 1
 
 
-def design_of(words: Mapping[str, Sequence[str]], settings: PromptSettings) -> dict[str, Any]:
+def design_of(words: Mapping[str, Sequence[str]], settings: SentenceSettings) -> dict[str, Any]:
     """Facts about words and prompts for the design."""
     if not settings.prompts:
         return {"words": {group: list(forms) for group, forms in words.items()}, "prompts": {}}
@@ -92,28 +131,16 @@ def design_of(words: Mapping[str, Sequence[str]], settings: PromptSettings) -> d
     }
 
 
-AnySettings = TypeVar("AnySettings", bound=Any)
+def words_text(design: Mapping[str, Any]) -> str:
+    """The word groups with their words."""
+    return "; ".join(f"{group}: {', '.join(forms)}" for group, forms in design["words"].items())
 
 
-def adapt_settings(settings: AnySettings, capabilities: Mapping[str, Sequence[str]], default: str) -> AnySettings:
-    """Settings for a model that answers these kinds of query: a model without blanks gets prompts.
-
-    Raises:
-        UndertowError: an option for prompts is set, but the audit uses no prompts.
-    """
-    if settings.prompts:
-        return settings
-    if BLANK not in capabilities and GENERATION in capabilities:
-        return replace(settings, prompts=default)
-    given = {
-        "--prompt-mask": bool(settings.prompt_mask),
-        "--chat": settings.chat,
-        "--max-new-tokens": settings.max_new_tokens != DEFAULT_MAX_NEW_TOKENS,
-    }
-    for name, used in given.items():
-        if used:
-            raise UndertowError(f"{name} is for prompts; add --prompts A,B,C, or leave it out")
-    return settings
+def example_texts(frame: pd.DataFrame, n: int) -> list[str]:
+    """A few of the texts, spread over the run."""
+    if "text" not in frame:
+        return []
+    return list(dict.fromkeys(frame["text"].iloc[:: max(len(frame) // n, 1)].astype(str)))[:n]
 
 
 def prompts_text(design: Mapping[str, Any]) -> list[str]:

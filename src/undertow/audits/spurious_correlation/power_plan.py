@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from undertow.audits.shared.item_limit import ListSizes
-from undertow.audits.spurious_correlation import audit
+from undertow.audits.spurious_correlation.items import Settings, lists_of
 from undertow.data import NONE, Covariate
 from undertow.errors import UndertowError
 from undertow.metrics.power_planning import Detectable, ObservedNoise, curve, observed_noise
@@ -135,7 +135,7 @@ class PowerPlan:
 
 
 def plan_power(
-    settings: audit.Settings, assumed: Mapping[str, float], observed: ObservedNoise | None, progress: Progress
+    settings: Settings, assumed: Mapping[str, float], observed: ObservedNoise | None, progress: Progress
 ) -> PowerPlan:
     """Compute the smallest detectable change of each W list.
 
@@ -148,7 +148,7 @@ def plan_power(
     Raises:
         UndertowError: the settings are wrong, or no list has an order.
     """
-    lists = audit.lists_of(settings)
+    lists = lists_of(settings)
     unordered = [covariate.name for covariate, _ in lists if covariate.scale == NONE]
     if len(unordered) == len(lists):
         raise UndertowError(

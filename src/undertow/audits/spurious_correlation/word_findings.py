@@ -17,8 +17,10 @@ import numpy as np
 
 from undertow.audits.shared.group_masses import HIGH, LOW, options_percent, upper_bound_percent
 from undertow.audits.shared.model_comparison import is_shared
+from undertow.report.formatting import number, signed, significant_decimals
 from undertow.report.model import ReportTable
-from undertow.types import Answer, Floats, Item, Result, Scores
+from undertow.report.sentences import sentences
+from undertow.types import ClozeQuery, Floats, GenerateQuery, Item, Result, Scores
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -31,8 +33,6 @@ UNLIKE_MASSES = 0.01
 """Mean mass of the smallest group, by that of the largest: the report warns below this."""
 MAX_ROWS = 60
 """Of the table on the page; `tables/words.csv` has all."""
-MAX_PLACES = 6
-"""Decimals of a number in that table; smaller ones have an exponent."""
 SHARE, PROBABILITY = "share", "probability"
 OVER_PROMPTS = "_over_prompts"
 NUMBERS = {"mean": "mean_mass", "w_effect": "w_effect", "slope": "slope", "log_odds_slope": "slope_log_odds"}
@@ -66,17 +66,11 @@ def tokens_of_words(items: Sequence[Item], scores: Scores, words: Mapping[str, S
     counted: dict[str, Counter[int]] = {}
     known: dict[str, str] = {}
     for item, answer in zip(items, scores.answers, strict=True):
-        for option, n_tokens in zip(_options(item, answer), answer.n_tokens, strict=True):
+        options = item.query.options if answer.n_tokens and isinstance(item.query, (ClozeQuery, GenerateQuery)) else ()
+        for option, n_tokens in zip((" ".join(one.fills) for one in options), answer.n_tokens, strict=True):
             word = known.setdefault(option, word_of(option, words))
             counted.setdefault(word, Counter())[n_tokens] += 1
     return {word: max(counts, key=lambda n: (counts[n], n)) for word, counts in counted.items()}
-
-
-def _options(item: Item, answer: Answer) -> list[str]:
-    """The options of an item as the observations have them; [] where the answer says nothing of their tokens."""
-    if not answer.n_tokens:
-        return []
-    return [" ".join(option.fills) for option in getattr(item.query, "options", ())]
 
 
 # What a reader must know of groups whose words are unlike.
@@ -93,33 +87,18 @@ def notes_on_words(
         words: of each group.
         model: whose they are.
     """
-    return [*_on_tokens(tokens, words, model), *_on_masses(masses, model)]
-
-
-def _on_tokens(tokens: Mapping[str, int], words: Mapping[str, Sequence[str]], model: str) -> list[str]:
-    known = {group: [tokens[form] for form in forms if form in tokens] for group, forms in words.items()}
-    mean = {group: sum(counts) / len(counts) for group, counts in known.items() if counts}
-    if len(mean) < 2 or max(mean.values()) < UNLIKE_TOKENS * min(mean.values()):
-        return []
-    means = ", ".join(f"{group} {tokens_each:.2g}" for group, tokens_each in mean.items())
-    longest = max((form for forms in words.values() for form in forms if form in tokens), key=lambda form: tokens[form])
-    return [
-        f"{model}: the groups differ in tokens per word ({means}; {longest} takes {tokens[longest]}). A word of more tokens has a smaller "
-        "share for that alone: compare how words move, in log-odds, and not how much they have."
-    ]
-
-
-def _on_masses(masses: Mapping[str, float], model: str) -> list[str]:
+    texts, notes = sentences("drift"), []
+    counts = {group: [tokens[form] for form in forms if form in tokens] for group, forms in words.items()}
+    means = {group: sum(some) / len(some) for group, some in counts.items() if some}
+    if len(means) > 1 and max(means.values()) >= UNLIKE_TOKENS * min(means.values()):
+        longest = max((form for forms in words.values() for form in forms if form in tokens), key=tokens.__getitem__)
+        notes.append(texts.unlike_tokens(model, means, longest, tokens[longest]))
     known = {group: mass for group, mass in masses.items() if math.isfinite(mass)}
-    if len(known) < 2:
-        return []
-    least, most = min(known, key=lambda group: known[group]), max(known, key=lambda group: known[group])
-    if known[most] <= 0 or known[least] >= UNLIKE_MASSES * known[most]:
-        return []
-    return [
-        f"{model}: {least} words have {_percent(known[least])} on average where {most} words have {_percent(known[most])}, less than a "
-        "hundredth. What they gain or lose is hardly seen in points: read their log-odds slopes."
-    ]
+    if len(known) > 1:
+        least, most = min(known, key=known.__getitem__), max(known, key=known.__getitem__)
+        if known[most] > 0 and known[least] < UNLIKE_MASSES * known[most]:
+            notes.append(texts.unlike_masses(model, least, known[least], most, known[most]))
+    return notes
 
 
 def mean_masses(frame: pd.DataFrame, groups: Sequence[str]) -> dict[str, float]:
@@ -141,21 +120,13 @@ def other_words(other_mass: Result | None, design: Mapping[str, Any], prompts: S
     if other_mass is None or not math.isfinite(other_mass.value):
         return ""
     decided = decided_percent(design, other_mass.group["model"], prompts)
-    text = f"{_percent(other_mass.value)} of the model's probability went to other words"
-    if math.isfinite(decided):
-        text += f", against {_percent(decided)} in sentences that decide their answer"
-    return f"{text}."
+    return str(sentences("drift").other_words(other_mass.value, decided))
 
 
 def controls_text(design: Mapping[str, Any]) -> list[str]:
     """A sentence of the report on the control sentences; none where there were none."""
     texts = list(dict.fromkeys(row["text"] for rows in design.get("controls", {}).values() for row in rows))
-    if not texts:
-        return []
-    return [
-        f"For comparison, {len(texts)} texts that decide their answer were asked too, such as: {texts[0]!r}. They are in no measure; they "
-        "tell how much of the probability goes to other words where the answer is clear."
-    ]
+    return [sentences("drift").controls(texts)] if texts else []
 
 
 def decided_percent(design: Mapping[str, Any], model: str, prompts: Sequence[str]) -> float:
@@ -163,14 +134,6 @@ def decided_percent(design: Mapping[str, Any], model: str, prompts: Sequence[str
     rows = [row for row in design.get("controls", {}).get(model, []) if row["prompt"] in prompts]
     percents = [row["other_words"] for row in rows if row["other_words"] is not None]
     return sum(percents) / len(percents) if 2 * len(percents) > len(rows) else math.nan
-
-
-def _percent(value: float) -> str:
-    """Whole percents, and as many digits as tell a number from 0 and 100."""
-    if not 0 < value < 100 or 1 <= value <= 99:
-        return f"{value:.0f}%"
-    places = min(1 - math.floor(math.log10(min(value, 100 - value))), 6)
-    return f"{value:.{places}f}".rstrip("0") + "%"
 
 
 # Each word as a group of its own.
@@ -209,7 +172,7 @@ def _words_table(observations: Observations) -> pd.DataFrame:
 
     design = observations.design
     rows, listed = _rows_of_words(observations.frame, design)
-    columns = [WORD.format(number) for number in range(len(listed))]
+    columns = [WORD.format(at) for at in range(len(listed))]
     by_key: dict[tuple[str, ...], dict[str, Any]] = {}
     results = correlate(rows, columns, [], covariates=design.get("covariates", {}), seed=0)
     for result in results:
@@ -276,11 +239,11 @@ def _rows_of_words(frame: pd.DataFrame, design: Mapping[str, Any]) -> tuple[pd.D
                 for row in rows:
                     high[row, column] = _upper_bound(frame, row, of_word, float(low[row, column]))
     columns_of_words = {}
-    for number in range(len(listed)):
-        name = WORD.format(number)
-        columns_of_words[name] = (low[:, number] + high[:, number]) / 2
+    for at in range(len(listed)):
+        name = WORD.format(at)
+        columns_of_words[name] = (low[:, at] + high[:, at]) / 2
         if bounded:
-            columns_of_words |= {f"{name}{LOW}": low[:, number], f"{name}{HIGH}": high[:, number]}
+            columns_of_words |= {f"{name}{LOW}": low[:, at], f"{name}{HIGH}": high[:, at]}
     return pd.concat([kept, pd.DataFrame(columns_of_words)], axis=1), listed
 
 
@@ -331,23 +294,16 @@ def report_tables(observations: Observations) -> list[ReportTable]:
     cells = [
         [
             *(_cell(row[name]) for name in names),
-            *(_interval(row, name, signed=signed) for name, signed in measures.values()),
+            *(_interval(row, name, signs=signs) for name, signs in measures.values()),
         ]
         for row in few.to_dict("records")
     ]
-    left = (
-        f" The {len(few)} of {len(rows)} words with the largest log-odds slopes are here."
-        if len(few) < len(rows)
-        else ""
-    )
     return [
         ReportTable(
             title="Words by themselves",
             columns=[*(heads.get(name, name) for name in names), *measures],
             rows=cells,
-            about="Each word measured as a group of its own, with 95% intervals in brackets, which hold as those of its group do. It is a "
-            f"description: nothing in this table is tested, no number has a q, and of many words some leave out 0 by chance.{left} All "
-            "of it is in tables/words.csv.",
+            about=sentences("drift").words_table(len(few), len(rows)),
         )
     ]
 
@@ -358,7 +314,7 @@ def _cell(value: Any) -> str:
     return f"{value:.0f}" if isinstance(value, float) else str(value)
 
 
-def _interval(row: Mapping[Any, Any], name: str, *, signed: bool) -> str:
+def _interval(row: Mapping[Any, Any], name: str, *, signs: bool) -> str:
     """The number with its interval, in as many digits as half the interval has, and two of the number where that is smaller."""
     value, low, high = (float(row[f"{name}{end}"]) for end in ("", "_low", "_high"))
     if not math.isfinite(value):
@@ -366,11 +322,7 @@ def _interval(row: Mapping[Any, Any], name: str, *, signed: bool) -> str:
     half = (high - low) / 2
     sizes = [one for one in (half, abs(value)) if math.isfinite(one) and one > 0]
     # A wide interval must not make a mean of 0.4% look like 0.
-    size = min(sizes) if sizes and not signed else sizes[0] if sizes else 0.0
-    places = max(1 - math.floor(math.log10(size)), 0) if size > 0 else 2
-    sign = "+" if signed else ""
-    if places > MAX_PLACES:
-        text = f"{value:{sign}.1e}"
-        return text if not math.isfinite(half) else f"{text} [{low:{sign}.1e}, {high:{sign}.1e}]"
-    text = f"{value:{sign}.{places}f}"
-    return text if not math.isfinite(half) else f"{text} [{low:{sign}.{places}f}, {high:{sign}.{places}f}]"
+    decimals = significant_decimals((sizes[0] if signs else min(sizes)) if sizes else 0.0)
+    write = signed if signs else number
+    ends = f" [{write(low, decimals)}, {write(high, decimals)}]" if math.isfinite(half) else ""
+    return write(value, decimals) + ends

@@ -8,94 +8,135 @@ McMilin 2024, "Underspecification in Language Modeling Tasks" (AAAI), section 5 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from undertow.audits.base import EXACT, PAPER, Observations
+from undertow.audits.base import EXACT, PAPER, Audit, ItemBatches, Observations, Sampling
 from undertow.audits.shared.group_masses import observation_rows
 from undertow.audits.shared.prompt_items import design_of
+from undertow.audits.task_specification import figures, report
 from undertow.audits.task_specification import findings as specification_findings
 from undertow.audits.task_specification import items as specification_items
-from undertow.audits.task_specification import specification_scores as scores_of
+from undertow.audits.task_specification.scores import scored
 from undertow.errors import UndertowError
-from undertow.types import LIKELIHOOD, Item, Result, Scores
+from undertow.report.model import ReportText
+from undertow.types import LIKELIHOOD, Finding, Item, Result, Scores
 
-SUMMARY = "does the answer move with a date that should not matter, and so show that the sentence did not decide it?"
-PROTOCOLS = (EXACT, PAPER)
-CAUSAL_CLAIM = "specification of the task"
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from undertow.report.style import Drawing
+
 RECORDED = "recorded"
 """Recorded masses with sentences left out that have none at one date; `paper` takes those as zero."""
-DETECT = specification_items.DETECT
-Settings = specification_items.Settings
-adapt_settings, items, limitations, items_of = (
-    specification_items.adapt_settings,
-    specification_items.items,
-    specification_items.limitations,
-    specification_items.items_of,
-)
-scored, tables, draw = scores_of.scored, scores_of.tables, scores_of.draw
-findings, report_text = specification_findings.findings, specification_findings.report_text
 
 
-def design(settings: Settings) -> dict[str, Any]:
-    """Word groups, how W goes in, and what counts as moved."""
-    given = specification_items.sentences_of(settings)
-    return {
-        "groups": list(given.groups),
-        "title": given.title,
-        "source": given.source,
-        "notes": list(given.notes),
-        "inject": settings.inject,
-        "endpoint_window": settings.endpoint_window,
-        "threshold": settings.threshold,
-        "protocol": EXACT,
-        **design_of(given.words, settings),
-    }
+class TaskSpecification(Audit):
+    """Whether sentences decide their blank, judged by how far answers move with a W that should not matter."""
 
+    name = "task-specification"
+    summary = (
+        "does the answer move with a date that should not matter, and so show that the sentence did not decide it?"
+    )
+    Settings = specification_items.Settings
+    protocols = (EXACT, PAPER)
+    causal_claim = "specification of the task"
+    limit_help = (
+        "Ask about so many items, one for each sentence, W value and prompt; sentences are asked with every value. A claim needs "
+        "sentences of each kind from 6 occupations: 24 items for two dates and one prompt. 0 for all."
+    )
 
-def observe(design: Mapping[str, Any], items: Sequence[Item], scores: Scores, model: str) -> Observations:
-    """Masses in percent, normalised over the groups, from each option's log-likelihood."""
-    shared = scores.scoring_method == LIKELIHOOD
-    frame = observation_rows(items, scores, design["groups"], model)
-    return Observations(frame, {**design, "normalised": shared, "scoring_method": scores.scoring_method})
+    def adapt_settings(
+        self, settings: specification_items.Settings, capabilities: Mapping[str, Sequence[str]]
+    ) -> specification_items.Settings:
+        """Settings for a model that answers these kinds of query: a model without blanks gets prompt A, as in the paper."""
+        return settings.adapted(capabilities, prompts="A")
 
+    def items(self, settings: specification_items.Settings, sampling: Sampling) -> ItemBatches:
+        """One batch: the items of the scores and, if set, sentences without W and one occupation over all dates."""
+        yield specification_items.all_items(settings, sampling)
 
-def load_recorded(path: Path, protocol: str) -> tuple[Observations, str]:
-    """Recorded masses at the first and the last date, several models and sets in one file.
+    def limitations(self, settings: specification_items.Settings, sampling: Sampling) -> list[str]:
+        """The sentence on a set, or on what `--limit` leaves of one, of which no detection can be claimed; none where one can."""
+        return specification_items.limitations(settings, sampling)
 
-    Raises:
-        UndertowError: the file is no such table, or does not support the protocol.
-    """
-    if protocol not in ("", PAPER, RECORDED):
-        raise UndertowError(
-            f"{path}: protocol {protocol!r} cannot be had from recorded masses; leave it out, which leaves sentences without "
-            f"any recorded mass out, or use --protocol {PAPER}, which takes them as zero"
-        )
-    from undertow.audits.task_specification.recorded_endpoints import read_ends
+    def design(self, settings: specification_items.Settings) -> dict[str, Any]:
+        """Word groups, how W goes in, and what counts as moved."""
+        sentences = specification_items.sentences_of(settings)
+        return {
+            "groups": list(sentences.groups),
+            "title": sentences.title,
+            "source": sentences.source,
+            "notes": list(sentences.notes),
+            "inject": settings.inject,
+            "endpoint_window": settings.endpoint_window,
+            "threshold": settings.threshold,
+            "protocol": EXACT,
+            **design_of(sentences.words, settings),
+        }
 
-    chosen = protocol or RECORDED
-    frame, groups, notes = read_ends(path, zeros_count=chosen == PAPER)
-    design = {
-        "groups": groups,
-        "words": {},
-        "title": f"recorded outputs ({path.name})",
-        "source": path.name,
-        "notes": [],
-        "w_notes": notes,
-        "inject": "",
-        "endpoint_window": 1,
-        "threshold": 0.5,
-        "protocol": chosen,
-    }
-    return Observations(frame, design), chosen
+    def observe(self, design: Mapping[str, Any], items: Sequence[Item], scores: Scores, model: str) -> Observations:
+        """Masses in percent, normalised over the groups, from each option's log-likelihood."""
+        shared = scores.scoring_method == LIKELIHOOD
+        frame = observation_rows(items, scores, design["groups"], model)
+        return Observations(frame, {**design, "normalised": shared, "scoring_method": scores.scoring_method})
 
+    def load_recorded(self, path: Path, protocol: str) -> tuple[Observations, str]:
+        """Recorded masses at the first and the last date, several models and sets in one file.
 
-def measure(observations: Observations, seed: int) -> list[Result]:
-    """Detection of every model and set by every score, with baselines."""
-    # Statistics and tables take most of a second to load: listing, help and refusals do without.
-    from undertow.metrics.specification_detection import Threshold, detect
+        Raises:
+            UndertowError: the file is no such table, or does not support the protocol.
+        """
+        if protocol not in ("", PAPER, RECORDED):
+            raise UndertowError(
+                f"{path}: protocol {protocol!r} cannot be had from recorded masses; leave it out, which leaves sentences without "
+                f"any recorded mass out, or use --protocol {PAPER}, which takes them as zero"
+            )
+        from undertow.audits.task_specification.recorded_endpoints import read_ends
 
-    design = observations.design
-    threshold = Threshold(float(design["threshold"]), as_they_come=design["protocol"] == PAPER)
-    return detect(scored(observations), design["groups"], threshold, seed=seed)
+        chosen = protocol or RECORDED
+        frame, groups, notes = read_ends(path, zeros_count=chosen == PAPER)
+        design = {
+            "groups": groups,
+            "words": {},
+            "title": f"recorded outputs ({path.name})",
+            "source": path.name,
+            "notes": [],
+            "w_notes": notes,
+            "inject": "",
+            "endpoint_window": 1,
+            "threshold": 0.5,
+            "protocol": chosen,
+        }
+        return Observations(frame, design), chosen
+
+    def measure(self, observations: Observations, seed: int) -> list[Result]:
+        """Detection of every model and set by every score, with baselines."""
+        # Statistics and tables take most of a second to load: listing, help and refusals do without.
+        from undertow.metrics.specification_detection import Threshold, detect
+
+        design = observations.design
+        threshold = Threshold(float(design["threshold"]), as_they_come=design["protocol"] == PAPER)
+        return detect(scored(observations), design["groups"], threshold, seed=seed)
+
+    def findings(self, observations: Observations, results: Sequence[Result]) -> list[Finding]:
+        """The detection of each model and set in sentences, beside plain entropy, and what it rests on."""
+        return specification_findings.findings(observations, results)
+
+    def draw(self, observations: Observations, results: Sequence[Result]) -> Iterator[Drawing]:
+        """Figure 5 and ROC curves of every model and set; figure 4 where an occupation was followed."""
+        return figures.draw(observations, results)
+
+    def tables(self, observations: Observations) -> dict[str, pd.DataFrame]:
+        """Every sentence's scores, and a row for each occupation."""
+        from undertow.metrics.specification_detection import by_cluster
+
+        sentences = scored(observations)
+        if "well_specified" not in sentences:
+            return {"sentences": sentences}
+        return {"sentences": sentences, "occupations": by_cluster(sentences, observations.design["groups"])}
+
+    def report_text(self, observations: Observations, results: Sequence[Result]) -> ReportText:
+        """The words of the report."""
+        return report.report_text(observations)

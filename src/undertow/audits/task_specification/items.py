@@ -3,22 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from undertow import data as challenge
-from undertow.audits.base import ItemBatches, Sampling
+from undertow.audits.base import Sampling
 from undertow.audits.shared import item_limit
-from undertow.audits.shared.prompt_items import (
-    CHAT,
-    DEFAULT_MAX_NEW_TOKENS,
-    MAX_NEW_TOKENS,
-    PROMPT_MASK,
-    PROMPTS,
-    in_prompts,
-    n_prompts,
-)
-from undertow.audits.shared.prompt_items import adapt_settings as adapt_prompt_settings
+from undertow.audits.shared.prompt_items import SentenceSettings, in_prompts, n_prompts
 from undertow.errors import UndertowError
 from undertow.types import Item
 
@@ -28,7 +19,7 @@ TRACE_DATES = 30
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
+class Settings(SentenceSettings):
     """Options of the audit."""
 
     challenge: str = field(
@@ -36,11 +27,6 @@ class Settings:
         metadata={
             "help": "Sentences: undertow-schemas, simplified, winogender, simplified-winogender, or a .csv, .tsv or .toml file."
         },
-    )
-    data_dir: str = field(default="", metadata={"help": "Folder with the two published files of winogender."})
-    options: str = field(
-        default="",
-        metadata={"help": "Word groups for a .csv or .tsv file: 'yes: is; no: is not'; pronouns if not given."},
     )
     w: str = field(
         default="date",
@@ -51,7 +37,6 @@ class Settings:
         metadata={"help": "How W goes in: in front, or as in '{text} It was {w}.', around the sentence."},
     )
     date_start: int = field(default=1901, metadata={"help": "First year of the date list."})
-    date_stop: int = field(default=2016, metadata={"help": "Last year of the date list."})
     date_count: int = field(default=2, metadata={"help": "Number of years; with 3 or more there are slopes too."})
     endpoint_window: int = field(default=1, metadata={"help": "Number of W values to average at each end of the list."})
     threshold: float = field(default=0.5, metadata={"help": "A score above it, in percent, says that nothing decides."})
@@ -61,19 +46,10 @@ class Settings:
     trace_occupation: str = field(
         default="", metadata={"help": "An occupation to query at 30 dates (figure 4 of the papers)."}
     )
-    prompts: str = field(default="", metadata=PROMPTS)
-    prompt_mask: str = field(default="", metadata=PROMPT_MASK)
-    chat: bool = field(default=False, metadata=CHAT)
-    max_new_tokens: int = field(default=DEFAULT_MAX_NEW_TOKENS, metadata=MAX_NEW_TOKENS)
 
 
-def adapt_settings(settings: Settings, capabilities: Mapping[str, Sequence[str]]) -> Settings:
-    """Settings for a model that answers these kinds of query: a model without blanks gets prompt A, as in the paper."""
-    return adapt_prompt_settings(settings, capabilities, default="A")
-
-
-def items(settings: Settings, sampling: Sampling) -> ItemBatches:
-    """Yield the items of the scores and, if set, sentences without W and one occupation over all dates."""
+def all_items(settings: Settings, sampling: Sampling) -> list[Item]:
+    """The items of the scores and, if set, sentences without W and one occupation over all dates."""
     given = sentences_of(settings)
     chosen = _sample(given, sampling, _n_values(settings))
     items = items_of(chosen, settings)
@@ -83,7 +59,7 @@ def items(settings: Settings, sampling: Sampling) -> ItemBatches:
         dates = challenge.Dates(settings.date_start, settings.date_stop, TRACE_DATES)
         injection = challenge.Injection.parse(settings.inject)
         items += _part(_select(given, _traced_ids(settings, given)).injected(injection, [_all(dates)]), TRACE)
-    yield in_prompts(items, given.words, settings)
+    return in_prompts(items, given.words, settings)
 
 
 def _all(dates: challenge.Dates) -> challenge.Covariate:
@@ -107,7 +83,7 @@ def sentences_of(settings: Settings) -> challenge.SentenceSet:
 
 
 def _covariates(settings: Settings) -> list[challenge.Covariate]:
-    names = [name.strip() for name in settings.w.split(",") if name.strip()]
+    names = settings.list_names()
     if not names:
         raise UndertowError("--w names no W list; write for example --w date,place")
     if settings.endpoint_window < 1:

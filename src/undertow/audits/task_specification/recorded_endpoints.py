@@ -58,10 +58,7 @@ def read_ends(path: Path, *, zeros_count: bool) -> tuple[pd.DataFrame, list[str]
             f"percent in {FIRST}<group> and {LAST}<group>"
         )
     check_reserved_names(path, groups)
-    if "model" not in cells.columns:
-        raise UndertowError(f"{path}: has no column 'model'; say in it who was asked")
-    if cells.empty:
-        raise UndertowError(f"{path}: holds no rows; there is nothing to measure")
+    table.check_columns(["model"])
     factors = _factors(table)
     names = cells["w_name"].str.strip() if "w_name" in cells.columns else pd.Series(W_NAME, index=cells.index)
     table.raise_first(

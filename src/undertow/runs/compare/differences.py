@@ -310,16 +310,13 @@ def _without_model(result: Result, own: str) -> Result:
 
 def _judged(measured: _Measured, margins: Margins) -> dict[Key, Result]:
     """Differences that the audit computes itself, by key; {} if it computes none."""
-    differences = getattr(measured.audit, "differences", None)
-    if differences is None:
-        return {}
     paired = measured.paired
 
     def margin(result: Result) -> float:
         (named,) = _shared_names([result], paired, 0)
         return margins.margin(result) + measured.open_by(key_of(named))
 
-    results: list[Result] = differences(paired.baseline, paired.candidate, margin, measured.seed)
+    results = measured.audit.differences(paired.baseline, paired.candidate, margin, measured.seed)
     return by_key(_shared_names(results, paired, 0))
 
 

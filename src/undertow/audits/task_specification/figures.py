@@ -1,4 +1,4 @@
-"""The scores of every sentence of task specification: in one table, by occupation, and drawn."""
+"""Figures of task specification: movement by occupation, ROC curves, and one occupation over all dates."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from undertow import data
 from undertow.audits.base import Observations
 from undertow.audits.shared.model_comparison import draw_trajectories
 from undertow.audits.task_specification.items import TRACE
-from undertow.errors import UndertowError
+from undertow.audits.task_specification.scores import scored
 from undertow.types import Result
 
 if TYPE_CHECKING:
@@ -23,34 +23,6 @@ if TYPE_CHECKING:
 TRAJECTORIES = {"auroc": "Area under the ROC curve", "balanced_accuracy": "Balanced accuracy"}
 MAX_ROWS = 90
 """A figure of more occupations than this could not be read."""
-
-
-def scored(observations: Observations) -> pd.DataFrame:
-    """One row for each sentence with its scores; see `undertow.metrics.sentence_scores`."""
-    from undertow.metrics.sentence_scores import sentence_scores
-    from undertow.metrics.specification_detection import with_combined
-
-    frame = observations.frame
-    needed = ["part", "w_name", "sentence", "missing_reason", *observations.design["groups"]]
-    missing = [name for name in needed if name not in frame]
-    if missing:
-        raise UndertowError(
-            f"the observations have no column {missing[0]!r}, so they are of another table; run the audit again"
-        )
-    groups = observations.design["groups"]
-    return with_combined(
-        sentence_scores(frame[frame["part"] != TRACE], groups, int(observations.design["endpoint_window"])), groups
-    )
-
-
-def tables(observations: Observations) -> dict[str, pd.DataFrame]:
-    """Every sentence's scores, and a row for each occupation."""
-    from undertow.metrics.specification_detection import by_cluster
-
-    sentences = scored(observations)
-    return {"sentences": sentences} | (
-        {"occupations": by_cluster(sentences, observations.design["groups"])} if "well_specified" in sentences else {}
-    )
 
 
 def draw(observations: Observations, results: Sequence[Result]) -> Iterator[Drawing]:

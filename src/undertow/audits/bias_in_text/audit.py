@@ -1,0 +1,223 @@
+"""Bias in text: whether a model tells a biased text, names its dimension, finds the biased piece, and rewrites it.
+
+Bauer et al. 2022, "Analyzing the Limits of Self-Supervision in Handling Bias in Language" (Findings of EMNLP), section 3: diagnosis
+compares the first tokens of Yes and No; identification decodes labels along their trie, greedily, with the most probable label beside
+it (under protocol paper an end of the answer competes after part of a label too, which is then wrong); extraction and rephrasing write
+their answers without limits, from the text's tokens, or as a piece of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from undertow.audits.base import EXACT, PAPER, Audit, ItemBatches, Observations, Sampling
+from undertow.audits.bias_in_text import answers, figures, report, tables
+from undertow.audits.bias_in_text import findings as text_findings
+from undertow.audits.bias_in_text.items import DECODING, ItemPlan, TextSettings, WrittenSettings, documents_of
+from undertow.audits.bias_in_text.tables import SettingResults
+from undertow.audits.bias_in_text.tasks import Diagnosis, Extraction, Identification, Rephrasing, Task
+from undertow.data.documents.few_shot import SAMPLINGS
+from undertow.report.model import ReportTable, ReportText
+from undertow.types import PASSAGE_TOKENS, SPAN, UNCONSTRAINED, Finding, Item, Result, Scores, digest
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from undertow.report.style import Drawing
+
+
+class BiasAudit(Audit):
+    """One of the four tasks as an audit.
+
+    Attributes:
+        task: what is asked of each document.
+        lead: the first sentence of the page.
+        null_prefix: what stands before the neutral value of a measure.
+        notes: what the numbers of this task do not show.
+    """
+
+    task: ClassVar[Task]
+    lead: ClassVar[str]
+    null_prefix: ClassVar[str] = "the best baseline has"
+    notes: ClassVar[tuple[str, ...]] = ()
+    limit_help = (
+        "Ask so many items at most, one for each document, wording, number of examples, draw and decoding. Documents and wordings are "
+        "kept in balance, and documents are drawn evenly over dimensions; a claim needs 6 of them. 0 for all."
+    )
+
+    def items(self, settings: Any, sampling: Sampling) -> ItemBatches:
+        """One batch: documents x wordings x examples x decodings."""
+        yield ItemPlan(self.task, settings, sampling).items()
+
+    def limitations(self, settings: Any, sampling: Sampling) -> list[str]:
+        """The sentence on a run of too few documents for a claim, with the smallest limit that would do; none of enough."""
+        return ItemPlan(self.task, settings, sampling).limitations()
+
+    def design(self, settings: Any) -> dict[str, Any]:
+        """Labels, the source of the documents, and what a reader must know of them."""
+        given, task = documents_of(settings), self.task
+        asked = [[one.id, one.text, task.gold(one)] for one in given.evaluation if task.applies_to(one)]
+        return {
+            "task": task.name,
+            "labels": task.labels(given),
+            "title": given.title,
+            "source": given.source,
+            "document_notes": list(given.notes),
+            "documents_sha256": digest(asked),
+            "protocol": EXACT,
+            "sampled": bool(getattr(settings, "temperature", 0.0)),
+        }
+
+    def observe(self, design: Mapping[str, Any], items: Sequence[Item], scores: Scores, model: str) -> Observations:
+        """A row for each answer; a choice among labels has two, by greedy steps and by the most probable label."""
+        return answers.observe(design, items, scores, model)
+
+    def load_recorded(self, path: Path, protocol: str) -> tuple[Observations, str]:
+        """Recorded answers: `document, gold, answer` and any of the factors.
+
+        Raises:
+            UndertowError: the table lacks what it needs.
+        """
+        from undertow.audits.bias_in_text.recorded_answers import read_answers
+
+        return read_answers(path, self.task, protocol)
+
+    def measure(self, observations: Observations, seed: int) -> list[Result]:
+        """Scores by class, dimension and setting, baselines, effects of words, shares of variance."""
+        from undertow.metrics.text.tasks import results
+
+        return results(observations.frame, observations.design, seed)
+
+    def findings(self, observations: Observations, results: Sequence[Result]) -> list[Finding]:
+        """Compare with the best baseline first, then dimensions, then words."""
+        return text_findings.findings(observations, results)
+
+    def draw(self, observations: Observations, results: Sequence[Result]) -> Iterator[Drawing]:
+        """Every wording's score, the words that make a difference, and which labels are taken for which."""
+        return figures.draw(observations, results)
+
+    def tables(self, observations: Observations) -> Mapping[str, pd.DataFrame]:
+        """Scores of each wording, and by level of each slot, and which labels are taken for which."""
+        return tables.run_tables(observations)
+
+    def report_text(self, observations: Observations, results: Sequence[Result]) -> ReportText:
+        """Describe the design; add the paper's tables, and examples behind a warning."""
+        return ReportText(
+            title=self.name.replace("-", " ").capitalize(),
+            lead=self.lead,
+            questions=report.design_sentences(observations),
+            examples=[],
+            notes=[*report.notes(observations, results), *self.notes],
+            glossary=report.glossary(observations.frame),
+            null_prefix=self.null_prefix,
+            tables=[
+                *(
+                    table
+                    for setting in tables.settings_of(results, self.name)
+                    for table in self.paper_tables(observations, setting)
+                ),
+                *tables.wording_tables(observations),
+                *tables.example_tables(observations.frame, written=self.task.is_written),
+            ],
+            of_words=False,
+        )
+
+    def paper_tables(self, observations: Observations, setting: SettingResults) -> Iterator[ReportTable]:
+        """The paper's tables of one model and decoding."""
+        raise NotImplementedError
+
+
+class BiasDiagnosis(BiasAudit):
+    """Whether a model tells a biased text from another, better than a guess."""
+
+    name = "bias-diagnosis"
+    summary = "does the model say whether a text is biased, better than a guess?"
+    Settings = TextSettings
+    task = Diagnosis()
+    lead = "Each text is shown with the question whether it is biased; the answer is the likelier of Yes and No."
+
+    def paper_tables(self, observations: Observations, setting: SettingResults) -> Iterator[ReportTable]:
+        """Table 4."""
+        yield tables.by_class(setting, "Table 4")
+
+
+@dataclass(frozen=True, slots=True)
+class IdentificationSettings(TextSettings):
+    """Options of `bias-identification`."""
+
+    shot_selection: str = field(
+        default=SAMPLINGS[0],
+        metadata={
+            "help": "How examples are chosen: random, weak-oracle (of the category of the right answer), or both."
+        },
+    )
+
+
+class BiasIdentification(BiasAudit):
+    """Whether a model names the dimension on which a text is biased."""
+
+    name = "bias-identification"
+    summary = "does the model name the dimension on which a text is biased?"
+    Settings = IdentificationSettings
+    protocols = (EXACT, PAPER)
+    task = Identification()
+    lead = "Each biased text is shown with the question what kind of bias it is; the answer is one of the labels."
+
+    def paper_tables(self, observations: Observations, setting: SettingResults) -> Iterator[ReportTable]:
+        """Tables 9, A7 and A8."""
+        yield from tables.by_dimension(setting, observations.frame)
+
+
+@dataclass(frozen=True, slots=True)
+class ExtractionSettings(WrittenSettings):
+    """Options of `bias-extraction`."""
+
+    decoding: str = field(default=",".join((UNCONSTRAINED, PASSAGE_TOKENS, SPAN)), metadata=DECODING)
+
+
+class BiasExtraction(BiasAudit):
+    """Whether a model finds the biased piece of a text."""
+
+    name = "bias-extraction"
+    summary = "does the model find the biased piece of a text?"
+    Settings = ExtractionSettings
+    task = Extraction()
+    lead = "Each biased text is shown with the question which piece of it is biased; the answer is compared with that piece."
+
+    def paper_tables(self, observations: Observations, setting: SettingResults) -> Iterator[ReportTable]:
+        """Table 6, and after a model's last decoding Table 5."""
+        yield tables.by_class(setting, "Table 6")
+        if setting.is_last:
+            yield from tables.by_decoding(setting)
+
+
+@dataclass(frozen=True, slots=True)
+class RephrasingSettings(WrittenSettings):
+    """Options of `bias-rephrasing`."""
+
+    decoding: str = field(default=UNCONSTRAINED, metadata=DECODING)
+    rephrasings: str = field(
+        default="", metadata={"help": "Table of rephrase pairs (span, rephrasing) for documents that have none."}
+    )
+
+
+class BiasRephrasing(BiasAudit):
+    """Whether a model rewrites a biased piece of text without its bias, beyond copying it."""
+
+    name = "bias-rephrasing"
+    summary = "does the model rewrite a biased piece of text without its bias?"
+    Settings = RephrasingSettings
+    task = Rephrasing()
+    lead = "Each biased piece of text is shown with the request to rephrase it; the answer is compared with a person's."
+    null_prefix = "copying the span has"
+    notes = (
+        "A copy of the span shares most of its words with a good rephrasing: overlap does not say that bias is gone. "
+        "`undertow annotate RUN` collects the judgement of people.",
+    )
+
+    def paper_tables(self, observations: Observations, setting: SettingResults) -> Iterator[ReportTable]:
+        """Tables 7 and 8."""
+        yield tables.by_class(setting, "Tables 7 and 8")

@@ -1,0 +1,177 @@
+"""Figures of the four tasks of bias in text: scores of wordings, words that make a difference, labels taken for others."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from undertow.audits.base import Observations
+from undertow.audits.bias_in_text.findings import ALL, main_measure
+from undertow.audits.bias_in_text.tables import examples_text
+from undertow.data.documents.few_shot import NO_SHOTS
+from undertow.metrics.catalog import METRICS
+from undertow.types import Result
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from undertow.report.style import Drawing
+
+MAX_CONFUSIONS = 6
+CLAIM_LOW, CLAIM_HIGH, POINTS = "claim_low", "claim_high", (-100.0, 100.0)
+"""As measures write them; they are not imported here, since they take long to."""
+_SLOT_KEYS = ("model", "description_class", "shots", "sampling", "decoding")
+Samplings = tuple[str, ...]
+
+
+def draw(observations: Observations, results: Sequence[Result]) -> Iterator[Drawing]:
+    """Every wording's score, the words that make a difference, and which labels are taken for which."""
+    from undertow.metrics.text.scores import score_answers
+
+    settings = score_answers(observations.frame, observations.design, whole=False)
+    measure = main_measure(observations.design)
+    for samplings, decoding in _figure_settings(results, measure):
+        chosen = {key: answers for key, answers in settings.items() if key[3] == decoding and key[2] in samplings}
+        yield from _draw_wordings(observations.frame, measure, results, chosen, (samplings, decoding))
+    if observations.design["labels"]:
+        yield from _draw_confusions(settings, list(observations.design["labels"]), observations.frame)
+
+
+def _figure_settings(results: Sequence[Result], measure: str) -> list[tuple[Samplings, str]]:
+    """Samplings that stand in one figure, and decodings; prompts without examples stand beside those with, unless of several kinds."""
+    keys = dict.fromkeys(
+        (result.group["sampling"], result.group["decoding"])
+        for result in results
+        if result.measure == measure and result.group["shots"]
+    )
+    samplings = tuple(dict.fromkeys(key[0] for key in keys))
+    together = [samplings] if len({*samplings} - {NO_SHOTS}) <= 1 else [(one,) for one in samplings]
+    return [(some, decoding) for some in together for decoding in dict.fromkeys(key[1] for key in keys)]
+
+
+def _draw_wordings(
+    frame: pd.DataFrame,
+    measure: str,
+    results: Sequence[Result],
+    settings: Mapping[tuple[str, ...], Any],
+    of: tuple[Samplings, str],
+) -> Iterator[Drawing]:
+    import pandas as pd
+
+    from undertow.metrics.text.scores import cell_scores
+    from undertow.metrics.text.wording_effects import level_names, slot_table
+    from undertow.report.figures.wording_sensitivity import draw_sensitivity, draw_slots
+
+    slot_of_class = _largest_slots(results, of)
+    of_no_model = [one.value for one in results if one.measure == measure and not one.group["shots"]]
+    baseline = max((value for value in of_no_model if math.isfinite(value)), default=math.nan)
+    rows = []
+    for key, answers in settings.items():
+        levels = level_names(frame, answers)
+        scores: dict[tuple[str, str], list[float]] = {}
+        for cell, score in zip(answers.cells, cell_scores(answers, measure).tolist(), strict=True):
+            scores.setdefault((cell[0], cell[1]), []).append(score)
+        for (name, wording), some in scores.items():
+            # Where a slot does not vary alone, its words have no dots of their own.
+            slot = slot_of_class.get(name, "")
+            level = levels.get((name, wording), {}).get(slot, "")
+            rows.append(
+                {
+                    "model": key[0], "shots": int(key[1]), "description_class": name, "wording": wording,
+                    "score": sum(some) / len(some), "slot": slot if level else "", "level": level, "baseline": baseline,
+                }
+            )  # fmt: skip
+    points = pd.DataFrame(rows)
+    if points.empty or not points["score"].notna().any():
+        return
+    title = METRICS[measure].title
+    yield from draw_sensitivity(points, title, "percent", _setting_text(*of), "the best answer without a model")
+    for sampling in of[0]:
+        of_sampling = {key: answers for key, answers in settings.items() if key[2] == sampling}
+        effects = _effects_table(slot_table(frame, of_sampling, measure), results, measure)
+        if not effects.empty and effects["mean"].notna().any():
+            yield from draw_slots(effects, title, "percent", _setting_text([sampling], of[1]))
+
+
+def _setting_text(samplings: Sequence[str], decoding: str) -> str:
+    """How examples were drawn, where there are any, and how answers were decoded."""
+    return ", ".join([*(f"{one} examples" for one in samplings if one != NO_SHOTS), decoding])
+
+
+def _largest_slots(results: Sequence[Result], of: tuple[Samplings, str]) -> dict[str, str]:
+    """The slot of each class that has the largest share of the variance of its wordings."""
+    shares: dict[str, dict[str, list[float]]] = {}
+    for one in results:
+        source = one.group.get("source", "")
+        same = one.group.get("decoding") == of[1] and one.group.get("sampling") in of[0]
+        if one.measure == "share_of_variance" and source.startswith("slot ") and same and math.isfinite(one.value):
+            of_class = shares.setdefault(one.group["description_class"], {})
+            of_class.setdefault(source.removeprefix("slot "), []).append(one.value)
+    return {name: max(slots, key=lambda slot: sum(slots[slot]) / len(slots[slot])) for name, slots in shares.items()}
+
+
+def _effects_table(levels: pd.DataFrame, results: Sequence[Result], measure: str) -> pd.DataFrame:
+    """Score at each level, the other slots held equal, with the interval of its difference to the first level of its slot.
+
+    It is the interval that decides, made as wide as all tests of the run need. The table omits aliased
+    slots without a joint effect.
+    """
+    import pandas as pd
+
+    effects = {
+        (*(one.group[name] for name in _SLOT_KEYS), one.group["slot"], one.group["levels"]): one
+        for one in results
+        if one.measure == "slot_effect" and one.group["dimension"] == ALL
+    }
+    aliased = {key[:-1] for key, one in effects.items() if not key[-1]}
+    if levels.empty:
+        return levels
+    rows = []
+    for key, slot in levels[levels["dimension"] == ALL].groupby([*_SLOT_KEYS, "slot"], sort=False):
+        names = tuple(map(str, key))
+        if names in aliased:
+            continue
+        first, base = str(slot["level"].iloc[0]), float(slot[measure].iloc[0])
+        for _, row in slot.iterrows():
+            effect = effects.get((*names, f"{row['level']} less {first}"))
+            low, high = _claim_interval(effect)
+            rows.append(
+                {
+                    "model": row["model"], "shots": int(row["shots"]), "description_class": row["description_class"],
+                    "slot": row["slot"], "level": row["level"],
+                    "mean": base + effect.value if effect and math.isfinite(effect.value) else row[measure],
+                    "low": low, "high": high,
+                }
+            )  # fmt: skip
+    return pd.DataFrame(rows)
+
+
+def _claim_interval(effect: Result | None) -> tuple[float, float]:
+    """The interval that decides a claim, or that of an effect that is not tested; NaN of one that rules nothing out."""
+    if effect is None:
+        return math.nan, math.nan
+    ends = effect.extras.get(CLAIM_LOW, effect.low), effect.extras.get(CLAIM_HIGH, effect.high)
+    return (math.nan, math.nan) if ends == POINTS else ends
+
+
+def _draw_confusions(
+    settings: Mapping[tuple[str, ...], Any], labels: list[str], frame: pd.DataFrame
+) -> Iterator[Drawing]:
+    from undertow.metrics.text.scores import confusion_counts
+    from undertow.report.figures.confusion_matrix import draw_confusion
+
+    named = [*labels, "(none of them)"]
+    for (model, shots, sampling, decoding), answers in list(settings.items())[:MAX_CONFUSIONS]:
+        counts = confusion_counts(answers, len(labels))
+        rows = [at for at in range(len(labels)) if counts[at].sum()]
+        columns = [at for at in range(len(labels) + 1) if at < len(labels) or counts[:, at].sum()]
+        if rows:
+            several = model if frame["model"].nunique() > 1 else ""
+            how = decoding if len({key[3] for key in settings}) > 1 else ""
+            title = (
+                f"Answers by right answer: {', '.join(filter(None, [several, examples_text(shots, sampling), how]))}"
+            )
+            yield draw_confusion(
+                counts[rows][:, columns], [labels[at] for at in rows], [named[at] for at in columns], title
+            )

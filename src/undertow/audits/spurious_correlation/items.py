@@ -1,0 +1,215 @@
+"""Items of spurious correlation: gender-neutral sentences crossed with the values of each W list, and what `--limit` leaves of them."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, field
+
+from undertow import data as challenge
+from undertow.audits.base import Sampling
+from undertow.audits.shared import item_limit
+from undertow.audits.shared.prompt_items import SentenceSettings, n_prompts
+from undertow.errors import UndertowError
+from undertow.types import Item
+
+
+@dataclass(frozen=True, slots=True)
+class Settings(SentenceSettings):
+    """Options of the audit."""
+
+    challenge: str = field(default="mgc", metadata={"help": "Challenge set: a name, or a .toml file of your own."})
+    options: str = field(
+        default="", metadata={"help": "Word groups for a .csv or .tsv file, with --inject: 'yes: is; no: is not'."}
+    )
+    inject: str = field(
+        default="",
+        metadata={"help": "Put W into sentences that have no place for it: 'In {w}: ', or '{text} It was {w}.'"},
+    )
+    w_scale: str = field(
+        default="",
+        metadata={
+            "help": "What slopes are per: index (a step of the list), value (the numbers themselves), or none (lists without order); "
+            "value for number lists of your own, else index, if not given."
+        },
+    )
+    words: str = field(default="", metadata={"help": "Word list to fill the blank from: pronouns, aaai, icml."})
+
+
+@dataclass(frozen=True, slots=True)
+class WordGroups:
+    """Word groups of a challenge set, the gaps between them that are compared, and where the set is from."""
+
+    words: dict[str, list[str]]
+    gaps: list[list[str]]
+    title: str
+    source: str
+
+
+def word_groups(settings: Settings) -> WordGroups:
+    """The word groups of the challenge set that the settings name."""
+    if settings.inject:
+        given = challenge.load_sentences(settings.challenge, settings.data_dir, settings.options)
+        words = {group: list(forms) for group, forms in given.words.items()}
+        return WordGroups(words, gaps_of(given.groups), given.title, given.source)
+    chosen = _challenge(settings)
+    words = {
+        group: [" ".join(forms) for name, forms in chosen.words.forms if name == group] for group in chosen.words.groups
+    }
+    return WordGroups(words, [list(pair) for pair in chosen.gaps], chosen.title, chosen.source)
+
+
+def gaps_of(groups: Sequence[str]) -> list[list[str]]:
+    """Female less male where there are both, else the first group less each other."""
+    return [["female", "male"]] if {"female", "male"} <= set(groups) else [[groups[0], other] for other in groups[1:]]
+
+
+def all_items(settings: Settings) -> list[Item]:
+    """Every sentence with every W value."""
+    covariates = covariates_of(settings)
+    if not settings.inject:
+        return _challenge(settings).items(covariates)
+    if settings.words:
+        raise UndertowError("--words cannot be used with --inject: the sentences have word groups of their own")
+    sentences = challenge.load_sentences(settings.challenge, settings.data_dir, settings.options)
+    return sentences.injected(challenge.Injection.parse(settings.inject), covariates)
+
+
+def covariates_of(settings: Settings) -> list[challenge.Covariate]:
+    """W lists of the run, each on its scale."""
+    dates = challenge.Dates(settings.date_start, settings.date_stop, settings.date_count)
+    names, scale = settings.list_names(), settings.w_scale
+    if settings.inject:
+        chosen = [challenge.load_covariate(name, dates, scale=scale) for name in names or ["date"]]
+    else:
+        # The package's date list follows the date options wherever a set names it.
+        published = challenge.Dates().to_covariate(scale)
+        of_set = {
+            one.name: dates.to_covariate(scale) if one == published else one for one in _challenge(settings).covariates
+        }
+        chosen = [of_set.get(name) or challenge.load_covariate(name, dates, scale=scale) for name in names or of_set]
+    challenge.check_scaled(chosen, scale)
+    return chosen
+
+
+def _challenge(settings: Settings) -> challenge.ChallengeSet:
+    if challenge.is_sentences(settings.challenge):
+        raise UndertowError(
+            f"challenge {settings.challenge!r} has no place for W in its sentences; say how it goes in, as with --inject 'In {{w}}: '"
+        )
+    if settings.data_dir:
+        raise UndertowError(f"challenge {settings.challenge!r} is not read from a folder; leave --data-dir out")
+    if settings.options:
+        raise UndertowError(f"challenge {settings.challenge!r} has word groups of its own; leave --options out")
+    challenge.check_scale(settings.w_scale, "--w-scale")
+    return challenge.load(settings.challenge, settings.words, settings.w_scale, challenge.SUMMARIES)
+
+
+@dataclass(frozen=True, slots=True)
+class _CovariateItems:
+    """The items of one W list.
+
+    Attributes:
+        items: by value, then sentence.
+        values: places in the list, rising.
+        sentences: the cluster of each sentence.
+    """
+
+    items: list[Item]
+    values: list[int]
+    sentences: dict[tuple[tuple[str, object], ...], str]
+
+    def is_useful(self, fewest_values: int) -> bool:
+        """Whether there are enough clusters and values for a claim."""
+        return len(set(self.sentences.values())) >= item_limit.MIN_SENTENCES and len(self.values) >= fewest_values
+
+    def sample(self, limit: int, seed: int) -> list[Item]:
+        """Whole sentences at evenly spread values, about `limit` items; sentences of as many clusters as there can be."""
+        if limit >= len(self.items):
+            return self.items
+        n_sentences, n_values = item_limit.balanced(limit, len(self.sentences), len(self.values))
+        values = {self.values[place] for place in item_limit.evenly(n_values, len(self.values))}
+        keys = list(self.sentences)
+        chosen = {keys[at] for at in item_limit.spread(list(self.sentences.values()), n_sentences, seed)}
+        return [item for item in self.items if item.factors["w_index"] in values and _sentence_key(item) in chosen]
+
+
+def _items_by_list(items: Sequence[Item]) -> dict[str, _CovariateItems]:
+    by_name: dict[str, list[Item]] = {}
+    for item in items:
+        by_name.setdefault(str(item.factors["w_name"]), []).append(item)
+    return {
+        name: _CovariateItems(
+            of_name,
+            sorted({int(item.factors["w_index"]) for item in of_name}),
+            {_sentence_key(item): item.cluster for item in of_name},
+        )
+        for name, of_name in by_name.items()
+    }
+
+
+def sample_items(items: list[Item], settings: Settings, sampling: Sampling) -> list[Item]:
+    """The items that a limit leaves, by W list, value and sentence: sentences and values in balance."""
+    limit = max(sampling.limit // n_prompts(settings), 1)
+    if not sampling.limit or limit >= len(items):
+        return items
+    lists = _items_by_list(items)
+    shares = item_limit.shares(limit, [len(one.items) for one in lists.values()])
+    return [
+        item for one, share in zip(lists.values(), shares, strict=True) for item in one.sample(share, sampling.seed)
+    ]
+
+
+def _sentence_key(item: Item) -> tuple[tuple[str, object], ...]:
+    """The sentence of an item: all of its factors but those of its W value."""
+    return tuple((name, level) for name, level in item.factors.items() if name not in ("w", "w_index", "w_value"))
+
+
+def limitations(settings: Settings, sampling: Sampling) -> list[str]:
+    """Sentences on effects that the run is too small to detect.
+
+    They are about lists with too few sentences or values for a claim, lists that only `--limit` makes too small, and unordered lists
+    whose few sentences allow no significant p.
+    """
+    items, covariates, groups = all_items(settings), covariates_of(settings), word_groups(settings)
+    whole, limited_lists = _items_by_list(items), _items_by_list(sample_items(items, settings, sampling))
+    least = {one.name: item_limit.fewest_values(one.scale) for one in covariates}
+    useful = [name for name, of_list in limited_lists.items() if of_list.is_useful(least[name])]
+    lost = [name for name, of_list in whole.items() if of_list.is_useful(least[name]) and name not in useful]
+    notes = [one.limitation() for one in sizes_of(items, covariates)]
+    if lost:
+        smallest = item_limit.smallest_useful(len(limited_lists), n_prompts(settings))
+        of_list = limited_lists[lost[0]]
+        left = f"{len(of_list.sentences)} x {len(of_list.values)} sentences and values of {', '.join(lost)}"
+        notes.append(item_limit.too_few(left, smallest, f"of {', '.join(lost)}" if useful else ""))
+    sizes = sizes_of([item for one in limited_lists.values() for item in one.items], covariates)
+    notes += flip_limitations(sizes, groups.words, groups.gaps)
+    return [note for note in notes if note]
+
+
+def lists_of(settings: Settings) -> list[tuple[challenge.Covariate, item_limit.ListSizes]]:
+    """Sample size of each W list."""
+    covariates = {one.name: one for one in covariates_of(settings)}
+    return [(covariates[one.name], one) for one in sizes_of(all_items(settings), list(covariates.values()))]
+
+
+def sizes_of(items: Sequence[Item], covariates: Sequence[challenge.Covariate]) -> list[item_limit.ListSizes]:
+    """How many sentences and values each W list has."""
+    scales = {one.name: one.scale for one in covariates}
+    return [
+        item_limit.ListSizes(
+            name,
+            scales[name],
+            n_sentences=len(one.sentences),
+            n_clusters=len(set(one.sentences.values())),
+            n_values=len(one.values),
+        )
+        for name, one in _items_by_list(items).items()
+    ]
+
+
+def flip_limitations(
+    lists: Sequence[item_limit.ListSizes], groups: Collection[str], gaps: Sequence[Sequence[str]]
+) -> list[str]:
+    """Sentences on unordered lists with too few sentences for a significant p; each list has a test for every group and gap."""
+    n_tests = len(lists) * (len(groups) + len(gaps))
+    return [note for one in lists if (note := one.flip_limitation(n_tests, "a model's"))]
