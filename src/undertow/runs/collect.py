@@ -186,8 +186,8 @@ def query_model(subject: ModelUnderTest, store: AnswerCache, progress: Progress,
     protocol = str(subject.design["protocol"])
     handle = replace(subject.handle, open=cache(subject.handle.open))  # once for all batches
 
-    def run_all(queries: list[Query], shown: Progress = _silent) -> RunnerResult:
-        return run_queries(handle, queries, store, protocol, shown, engine=engine)
+    def run_all(queries: list[Query], show: Progress = _silent) -> RunnerResult:
+        return run_queries(handle, queries, store, protocol, show, engine=engine)
 
     responses, items = AuditResponses([], []), subject.first
     while items:

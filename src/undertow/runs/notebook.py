@@ -42,7 +42,7 @@ def run_html(head: str, findings: Sequence[Finding], results: Sequence[Result], 
         for result in results[:MAX_RESULTS]
     ]
     lengths = ((len(findings), MAX_FINDINGS, "findings"), (len(results), MAX_RESULTS, "results"))
-    cut = [f"{n_shown} of {n_all:,} {noun}" for n_all, n_shown, noun in lengths if n_all > n_shown]
+    cut = [f"{n_max} of {n_all:,} {noun}" for n_all, n_max, noun in lengths if n_all > n_max]
     environment = jinja2.Environment(autoescape=True, undefined=jinja2.StrictUndefined)
     environment.filters["line"] = on_one_line
     template = resources.files("undertow.report").joinpath("templates", "notebook.html.j2").read_text(encoding="utf-8")

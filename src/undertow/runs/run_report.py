@@ -159,12 +159,12 @@ def _model_rows(manifest: Mapping[str, Any]) -> dict[str, str]:
 
 def _provenance(manifest: Mapping[str, Any]) -> dict[str, str]:
     counts, timing = manifest.get("counts", {}), manifest.get("timing", {})
-    asked = (f"{n:,} {name}" for name, n in counts.items() if n or name in ("items", "missing"))
+    counted = (f"{n:,} {name}" for name, n in counts.items() if n or name in ("items", "missing"))
     rows = {
         "created": str(manifest["created"]),
         "seed": str(manifest["seed"]),
         "challenge (SHA-256)": str(manifest.get("challenge_sha256", "")),
-        "asked": ", ".join(asked),
+        "asked": ", ".join(counted),
         "time": ", ".join(f"{name.removesuffix('_s')} {seconds:.1f} s" for name, seconds in timing.items()),
         "versions": ", ".join(f"{name} {number}" for name, number in manifest["versions"].items()),
         "machine": ", ".join(f"{name} {value}" for name, value in manifest["machine"].items()),
