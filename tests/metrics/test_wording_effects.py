@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from undertow.metrics.text.scores import ALL, DIAGNOSIS, EXTRACTION, IDENTIFICATION, TestedResult, score_answers
+from undertow.metrics.text.scores import ALL, DIAGNOSIS, EXTRACTION, IDENTIFICATION, Claim, score_answers
 from undertow.metrics.text.tasks import results
 from undertow.metrics.text.wording_effects import (
     estimate_slot_effects,
@@ -65,7 +65,7 @@ def shares(frame: pd.DataFrame, design: Mapping[str, Any] = DESIGN) -> dict[tupl
 
 def effects(frame: pd.DataFrame, design: Mapping[str, Any] = DESIGN, measure: str = "accuracy") -> list[Result]:
     effects = estimate_slot_effects(frame, score_answers(frame, design), (str(design["task"]), measure), 0)
-    return [one.result if isinstance(one, TestedResult) else one for one in effects]
+    return [one.result if isinstance(one, Claim) else one for one in effects]
 
 
 EVERYTHING = (ALL, ALL, ALL, "none", "greedy")

@@ -198,7 +198,7 @@ def _places(names: Sequence[Any]) -> dict[Any, int]:
 
 
 @dataclass(frozen=True, slots=True)
-class TestedResult:
+class Claim:
     """A result whose p decides a claim.
 
     Attributes:

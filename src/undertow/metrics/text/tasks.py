@@ -36,8 +36,8 @@ from undertow.metrics.text.scores import (
     REPHRASING,
     SETTING,
     YES,
+    Claim,
     ScoredAnswers,
-    TestedResult,
     cached_meteor,
     group_keys,
     mean_of_known,
@@ -75,7 +75,7 @@ def results(frame: pd.DataFrame, design: Mapping[str, Any], seed: int) -> list[R
         baselines = (
             Baselines.from_texts(frame, task, seed) if written else Baselines(len(list(design["labels"])), seed=seed)
         )
-    measured: list[Result | TestedResult] = []
+    measured: list[Result | Claim] = []
     for setting, answers in settings.items():
         measured += _setting_results((task, setting), answers, baselines, counts, seed)
     if baselines:
@@ -84,19 +84,19 @@ def results(frame: pd.DataFrame, design: Mapping[str, Any], seed: int) -> list[R
     return [*add_q_values(measured), *variance_results(frame, settings, (task, MEASURES[task][0]))]
 
 
-def add_q_values(measured: Sequence[Result | TestedResult]) -> list[Result]:
+def add_q_values(measured: Sequence[Result | Claim]) -> list[Result]:
     """With q over all that is tested (Benjamini and Hochberg 1995), and intervals that say what q says.
 
     Of R claims among m tests each has p below 0.05 R / m, and what is not claimed has not; so intervals of the level 1 - 0.05 R / m
     leave out 0 where something is claimed, and nowhere else (Benjamini and Yekutieli 2005, "False Discovery Rate-Adjusted
     Multiple Confidence Intervals"). Without a claim R counts as 1.
     """
-    tested = [one.result if isinstance(one, TestedResult) else one for one in measured]
+    tested = [one.result if isinstance(one, Claim) else one for one in measured]
     qs = np.array(q_values([one.p for one in tested], [0] * len(tested)))
     n_tests, n_claims = int(np.isfinite(qs).sum()), int((qs < ALPHA).sum())
     level = 1 - ALPHA * max(n_claims, 1) / max(n_tests, 1)
     for at, (one, q) in enumerate(zip(measured, qs.tolist(), strict=True)):
-        if isinstance(one, TestedResult) and math.isfinite(q):
+        if isinstance(one, Claim) and math.isfinite(q):
             low, high = one.interval(level)
             known = {CLAIM_LOW: low, CLAIM_HIGH: high} if math.isfinite(low) else {}
             tested[at] = replace(one.result, q=q, extras={**one.result.extras, **known})
@@ -109,7 +109,7 @@ def _setting_results(
     baselines: Baselines | None,
     counts: Mapping[tuple[str, ...], Mapping[str, float]],
     seed: int,
-) -> Iterator[Result | TestedResult]:
+) -> Iterator[Result | Claim]:
     task, setting = where
     classes = answers.classes
     names = [*classes, *([ALL] if len(classes) > 1 else [])]
@@ -136,7 +136,7 @@ def _setting_results(
 
 def _compare_with_baselines(
     result: Result, answers: ScoredAnswers, baselines: Baselines, *, is_claim: bool
-) -> Result | TestedResult:
+) -> Result | Claim:
     """A score with what the best baseline has on the same texts, and how far above that it is."""
     gain = baselines.gain(answers, result.measure)
     if gain is None:
@@ -144,7 +144,7 @@ def _compare_with_baselines(
     low, high = gain.interval()
     detail = {**result.extras, "above_baseline": gain.value, "above_low": low, "above_high": high}
     known = replace(result, null_value=round(gain.baseline, 2), extras=detail)
-    return TestedResult(replace(known, p=gain.p), gain.interval) if is_claim and math.isfinite(gain.p) else known
+    return Claim(replace(known, p=gain.p), gain.interval) if is_claim and math.isfinite(gain.p) else known
 
 
 def _baseline_results(
@@ -193,7 +193,7 @@ def _concatenate(texts: Sequence[ScoredAnswers]) -> ScoredAnswers:
 
 def _dimension_gap(
     group: Mapping[str, str], measure: str, parts: Mapping[str, tuple[Estimate, ScoredAnswers]], seed: int
-) -> Iterator[TestedResult]:
+) -> Iterator[Claim]:
     """The best dimension less the worst, tested against dimensions that texts were dealt into at random.
 
     As Tukey's range: in each shuffle the widest of all pairs counts, scaled by how many texts both have, so that the two need not be
@@ -222,7 +222,7 @@ def _dimension_gap(
         return max(value - reach, POINTS[0]), min(value + reach, POINTS[1])
 
     low, high = interval(1 - ALPHA)
-    yield TestedResult(
+    yield Claim(
         Result(
             "dimension_gap", group, value, low, high, n=int(n_texts.sum()), unit="percentage points", null_value=0.0,
             p=(1 + hits) / (1 + N_SHUFFLES), extras={"n_dimensions": float(len(enough))},

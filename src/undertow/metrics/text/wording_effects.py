@@ -22,8 +22,8 @@ from undertow.metrics.text.scores import (
     NO_INTERVAL,
     POINTS,
     SLOT,
+    Claim,
     ScoredAnswers,
-    TestedResult,
     cell_scores,
     group_keys,
     mean_of_known,
@@ -143,7 +143,7 @@ class _Difference:
 
 def estimate_slot_effects(
     frame: pd.DataFrame, settings: Mapping[Setting, ScoredAnswers], of: tuple[str, str], seed: int
-) -> list[Result | TestedResult]:
+) -> list[Result | Claim]:
     """The effect of each pair of levels of each slot, in percentage points, by class and setting, overall and by dimension.
 
     Slots that never change alone have effects together, under all of their names, or a result without a number that says why.
@@ -158,7 +158,7 @@ def estimate_slot_effects(
     """
     task, measure = of
     slots = slot_levels(frame)
-    effects: list[Result | TestedResult] = []
+    effects: list[Result | Claim] = []
     for setting, answers in settings.items():
         differences: list[_Difference] = []
         for name in answers.classes:
@@ -227,7 +227,7 @@ def _fit(values: Floats, design: Floats, contrasts: Floats, sides: Sequence[Sequ
     return fitted
 
 
-def _test(differences: Sequence[_Difference], answers: ScoredAnswers, seed: int) -> Iterator[Result | TestedResult]:
+def _test(differences: Sequence[_Difference], answers: ScoredAnswers, seed: int) -> Iterator[Result | Claim]:
     """Each difference over all documents, and over those of each dimension."""
     if not differences:
         return
@@ -251,7 +251,7 @@ def _test(differences: Sequence[_Difference], answers: ScoredAnswers, seed: int)
 
 def _effect(
     one: _Difference, dimension: str, flips: SignFlipTest, mean: BoundedMean, over: tuple[Bools, int]
-) -> Result | TestedResult:
+) -> Result | Claim:
     mask, n = over
     first = one.first[mask & np.isfinite(one.first)]
 
@@ -283,7 +283,7 @@ def _effect(
         },
         note="; ".join(filter(None, [one.note, _why_not_tested(flips, n)])),
     )
-    return TestedResult(result, interval) if is_tested else result
+    return Claim(result, interval) if is_tested else result
 
 
 def _why_not_tested(flips: SignFlipTest, n: int) -> str:
