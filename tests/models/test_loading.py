@@ -317,10 +317,12 @@ def test_an_adapter_that_is_not_complete_is_refused(adapter: Path) -> None:
 
 def test_no_other_module_loads_a_network() -> None:
     package = Path(models.__file__).parent.parent
+    sources = [(path.name, path.read_text(encoding="utf-8")) for path in package.rglob("*.py")]
     loaded_by = {
-        (path.name, ast.unparse(node.value))
-        for path in package.rglob("*.py")
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        (name, ast.unparse(node.value))
+        for name, source in sources
+        if "from_pretrained" in source
+        for node in ast.walk(ast.parse(source))
         if isinstance(node, ast.Attribute) and node.attr == "from_pretrained"
     }
     assert {name for name, what in loaded_by if what not in {"AutoTokenizer", "AutoConfig"}} == {"load_network.py"}
