@@ -73,7 +73,10 @@ def first_problem(error: ValidationError, above: str = "", *, is_json: bool = Fa
         return f"it has no {place}"
     if first["type"] == "value_error":
         return f"{place}: {first['ctx']['error']}" if place else str(first["ctx"]["error"])
-    reason = "should be a table" if first["type"] == "model_type" else first["msg"].removeprefix("Input ")
+    if first["type"] == "too_short":
+        reason = f"must have {first['ctx']['min_length']} or more"
+    else:
+        reason = "should be a table" if first["type"] == "model_type" else first["msg"].removeprefix("Input ")
     return f"{place} holds {repr(first['input'])[:MAX_CHARS]}, and {reason}"
 
 

@@ -135,6 +135,7 @@ WRONG: list[tuple[str, str]] = [
     ("[w.job]\nvalues = ['a', 'b', 'c']\nscale = 'none'\norder = 'by size'", "none"),
     ("[w.job]\nvalues = ['a', 'b', 'c']\nscale = 'vlaue'", "did you mean 'value'"),
     ("[w.job]\nvalues = ['a', 'b', 'c']\norders = 'by size'", "did you mean 'order'"),
+    ("[w.job]\nvalues = []", "must have 1 or more"),
     ("[w.job]\norder = 'by size'", "values"), ("[w.job]\nvalues = ['a', 'b', 'c']\norder = ''", "order"),
     ("[w.job]\nvalues = ['a', 'b']", "3"), ("[w.job]\nvalues = [1, 2.0, 2]", "one number"), ("[w]\njob = 'a'", "list"),
 ]  # fmt: skip
