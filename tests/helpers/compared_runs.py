@@ -3,19 +3,40 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
 from undertow import audits
-from undertow.audits.base import Observations
+from undertow.audits.base import Audit, ItemBatches, Observations, Sampling
 from undertow.runs.compare import Comparison
 from undertow.runs.folder.storage import Record, write_record
-from undertow.types import Result
+from undertow.types import Finding, Item, Result, Scores
 
 AUDIT = "spurious-correlation"
+
+
+def outside_audit(compute: Callable[[Observations, int], list[Result]]) -> Audit:
+    """An audit of another package that measures so; it has no options, and nothing to say of its questions."""
+
+    class Outside(Audit):
+        name, summary, Settings = "outside", "an audit of another package", dict
+
+        def items(self, settings: Any, sampling: Sampling) -> ItemBatches:
+            yield []
+
+        def observe(self, design: Mapping[str, Any], items: Sequence[Item], scores: Scores, model: str) -> Observations:
+            return Observations(pd.DataFrame(), design)
+
+        def measure(self, observations: Observations, seed: int) -> list[Result]:
+            return compute(observations, seed)
+
+        def findings(self, observations: Observations, results: Sequence[Result]) -> list[Finding]:
+            return []
+
+    return Outside()
 
 
 DESIGN: dict[str, Any] = {

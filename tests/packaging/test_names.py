@@ -117,11 +117,14 @@ SHARED_NAMES = {
     "audit": "the module of an audit with a package of its own",
     "base": "what audits define, and what model families define",
     "causal": "causal language models in models, causal graphs in cli",
+    "figures": "of each audit, and of the verification of the lab",
     "findings": "of each audit with a package of its own",
     "guard": "the judge of sentences in runs, its command in cli",
-    "identification": "an audit of biased text, and identification of causal effects: the terms of two literatures",
     "items": "of each audit with a package of its own",
+    "report": "of each audit, and of the verification of the lab",
     "score": "scoring of recorded answers in runs, its command in cli",
+    "scores": "of texts in metrics, and of task specification in its audit",
+    "tasks": "metrics of the four tasks, and the tasks themselves in their audit",
 }
 """Module names that occur more than once, each with the reason."""
 

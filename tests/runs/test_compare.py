@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from scipy import stats
 
 import undertow
-from helpers.compared_runs import AUDIT, FIRST, SECOND, difference, record, table, written
+from helpers.compared_runs import AUDIT, FIRST, SECOND, difference, outside_audit, record, table, written
 from helpers.scripted_model import tell_nothing
 from helpers.shared_folders import made_once
 from undertow import audits
@@ -493,22 +493,15 @@ def load_outside(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
     """Makes every audit one that knows nothing of point estimates: a mean score, for which a cluster may be needed."""
 
     def load(needed: str) -> None:
-        class Outside:
-            Settings = dict
+        def measure(observations: Observations, seed: int) -> list[Result]:
+            scores = observations.frame["score"]
+            if needed == "threshold":
+                return [Result("share", {}, float((scores >= 0.5).mean()), n=len(scores))]
+            if not set(observations.frame["cluster"]) >= set(needed.split()):
+                raise UndertowError("there is too little to be measured; ask more")
+            return [Result("mean", {}, float(scores.mean()), n=len(scores))]
 
-            @staticmethod
-            def design(settings: Any) -> Mapping[str, Any]:
-                return {}
-
-            @staticmethod
-            def measure(evidence: Observations, seed: int) -> list[Result]:
-                if needed == "threshold":
-                    return [Result("share", {}, float((evidence.frame["score"] >= 0.5).mean()), n=len(evidence.frame))]
-                if not set(evidence.frame["cluster"]) >= set(needed.split()):
-                    raise UndertowError("there is too little to be measured; ask more")
-                return [Result("mean", {}, float(evidence.frame["score"].mean()), n=len(evidence.frame))]
-
-        monkeypatch.setattr(audits, "load", lambda name: Outside)
+        monkeypatch.setattr(audits, "load", lambda name: outside_audit(measure))
 
     return load
 

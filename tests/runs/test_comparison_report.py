@@ -8,14 +8,13 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
 
-from helpers.compared_runs import DESIGN, FIRST, SECOND, difference, record, table, written
+from helpers.compared_runs import DESIGN, FIRST, SECOND, difference, outside_audit, record, table, written
 from helpers.figure_checks import words
 from undertow import audits
 from undertow.audits.base import Observations
@@ -30,8 +29,7 @@ from undertow.types import Finding, Result
 
 def measured_by(measure: Callable[[Observations, int], list[Result]], monkeypatch: pytest.MonkeyPatch) -> None:
     """Have an audit from outside measure so; it has no options, and nothing to say of its questions."""
-    outside = SimpleNamespace(Settings=dict, design=lambda settings: {}, measure=measure)
-    monkeypatch.setattr(audits, "load", lambda name: outside)
+    monkeypatch.setattr(audits, "load", lambda name: outside_audit(measure))
 
 
 def leaning(by: float, n: int = 12, model: str = "two", **changed: Any) -> Record:

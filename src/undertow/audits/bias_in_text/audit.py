@@ -59,14 +59,14 @@ class BiasAudit(Audit):
     def design(self, settings: Any) -> dict[str, Any]:
         """Labels, the source of the documents, and what a reader must know of them."""
         given, task = documents_of(settings), self.task
-        asked = [[one.id, one.text, task.gold(one)] for one in given.evaluation if task.applies_to(one)]
+        documents = [[one.id, one.text, task.gold(one)] for one in given.evaluation if task.applies_to(one)]
         return {
             "task": task.name,
             "labels": task.labels(given),
             "title": given.title,
             "source": given.source,
             "document_notes": list(given.notes),
-            "documents_sha256": digest(asked),
+            "documents_sha256": digest(documents),
             "protocol": EXACT,
             "sampled": bool(getattr(settings, "temperature", 0.0)),
         }

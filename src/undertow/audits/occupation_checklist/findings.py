@@ -107,8 +107,8 @@ class ModelResults:
 
     def several(self, context: str, *measures: str) -> list[Result]:
         """Several measures in a context; [] where one of them has no number."""
-        found = [one for measure in measures if (one := self.one(measure, context)) is not None]
-        return found if len(found) == len(measures) else []
+        estimates = [one for measure in measures if (one := self.one(measure, context)) is not None]
+        return estimates if len(estimates) == len(measures) else []
 
     def finding(self, name: str, rank: float, *results: Result, rule: str = "", **values: Any) -> Finding:
         """The sentence `name` of these results, claimed by the q of the first unless a rule says why not."""

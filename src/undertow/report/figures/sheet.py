@@ -121,6 +121,8 @@ class Sheet(Figure):
                 break
             self.set_figheight(height + lack)
         self.set_layout_engine("none")
+        for axes in self.axes:
+            axes.apply_aspect()
         return self
 
 

@@ -76,7 +76,9 @@ def fit_line(x: ArrayLike, y: ArrayLike, level: float = 0.95) -> Line:
         fit = stats.linregress(xs, ys)
         slope, intercept, r = float(fit.slope), float(fit.intercept), float(fit.rvalue)
         residual_sd = float(fit.stderr) * math.sqrt(sum_squares_x)
-        if n > 2:  # Fisher's z
+        if n == 3:  # Fisher's z of three points has no standard error
+            r_low, r_high = -1.0, 1.0
+        elif n > 3:
             r_low, r_high = map(float, stats.pearsonr(xs, ys).confidence_interval(level))
     half = math.nan
     if n == 2:
