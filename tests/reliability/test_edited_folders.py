@@ -22,7 +22,12 @@ from helpers.shared_folders import made_once
 from helpers.stored_kinds import KINDS, edit
 from undertow.errors import MAX_MESSAGE_CHARS, UndertowError
 
-N_SHORT, N_LONG = 5, 2000
+N_SHORT, N_LONG = 20, 2000
+QUICK = (
+    "spurious-correlation", "occupation-checklist", "several models", "scored with a graph", "comparison", "table of spurious-correlation",
+    "causal network", "judgements",
+)  # fmt: skip
+"""Kinds that differ in how they are read; `make soak` edits all."""
 COMMANDS_OF = 40
 """One edit in so many is read by a command line, too."""
 NEEDS_TORCH = ("reduced precision", "causal network", "masked network", "encoder-decoder", "lab", "fine-tuned model")
@@ -45,8 +50,13 @@ def stored(shared_base: Path) -> Callable[[str], Path]:
     return folder
 
 
-@pytest.mark.parametrize("n", [N_SHORT, pytest.param(N_LONG, marks=[pytest.mark.soak, pytest.mark.timeout(7200)])])
-@pytest.mark.parametrize("name", KINDS)
+@pytest.mark.parametrize(
+    ("name", "n"),
+    [
+        *((name, N_SHORT) for name in QUICK),
+        *(pytest.param(name, N_LONG, marks=[pytest.mark.soak, pytest.mark.timeout(7200)]) for name in KINDS),
+    ],
+)
 def test_an_edit_is_refused_in_a_sentence_or_changes_nothing(
     name: str, n: int, stored: Callable[[str], Path], tmp_path: Path, measured: Callable[[str], None]
 ) -> None:

@@ -457,7 +457,9 @@ def judged(
     manifest = {"precision": {"models": [{"model": "m", "dtype": "bfloat16", **known}, *others]}}
     empty = {"model": "m", "measure": "slope", "reduced_value": 1.0, "float32_value": 1.0}
     table = pd.DataFrame([{**empty, **row} for row in rows])
-    evidence = Observations(pd.DataFrame({"model": [one.group["model"] for one in results]}), {"task": "bias-extraction"})
+    evidence = Observations(
+        pd.DataFrame({"model": [one.group["model"] for one in results]}), {"task": "bias-extraction"}
+    )
     told, found = dtype_check.flag_unstable(audit or cast(Any, Claims()), evidence, results, manifest, table)
     assert found is not None
     return told["precision"], found
