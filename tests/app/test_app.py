@@ -25,7 +25,7 @@ from starlette.responses import HTMLResponse
 from helpers.faulty_proxy import wait_until
 from helpers.served_app import LIMIT_S, serving
 from undertow.app.access_control import HEADERS, MAX_BODY_BYTES
-from undertow.app.forms import Menu
+from undertow.app.forms import AllowedModels
 from undertow.app.server import Server, app_server, check_gradio
 from undertow.errors import UndertowError
 
@@ -501,7 +501,7 @@ def test_a_taken_port_is_one_sentence(tmp_path: Path) -> None:
         taken.listen()
         port = taken.getsockname()[1]
         with pytest.raises(UndertowError, match=f"port {port} of 127.0.0.1 cannot be used"):
-            app_server(Menu.of(["toy"]), None, "127.0.0.1", port, tmp_path)
+            app_server(AllowedModels.from_names(["toy"]), None, "127.0.0.1", port, tmp_path)
 
 
 def test_without_gradio_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:

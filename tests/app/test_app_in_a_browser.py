@@ -218,7 +218,7 @@ def test_a_person_walks_the_page(browser: Browser, request: pytest.FixtureReques
     # What cannot be asked is said in a sentence, and the next answer takes it away.
     browser.field("Sentence").fill("Nothing here is open in YEAR.")
     browser.ask()
-    problem = browser.field("This did not work")
+    problem = browser.field("Error")
     problem.wait_for()
     assert "neither a pronoun" in problem.input_value()
     browser.field("Sentence").fill("In YEAR, ___ was here.")
@@ -238,8 +238,8 @@ def test_whatever_a_run_holds_is_shown_as_it_is(wide: Browser) -> None:
     wide.tab("Runs")
     wide.choose("Run", "hostile")
     wide.button("Show this run").click()
-    wide.field("What was found").wait_for()
-    shown = wide.text("What was asked of whom")
+    wide.field("Findings").wait_for()
+    shown = wide.text("About this run")
     for payload in PAYLOADS.values():
         assert payload.encode("utf-8", "replace").decode() in shown
     wide.page.get_by_text("slope", exact=True).locator("visible=true").first.wait_for()

@@ -16,7 +16,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from undertow.app.forms import DRIFT, SPECIFICATION, Form, Menu, ModelMenu, presets, read_form
+from undertow.app.forms import DRIFT, SPECIFICATION, AllowedModels, Form, LoadedModel, presets, read_form
 from undertow.app.model_reply import answer_drift, answer_specification
 from undertow.app.probability_curve import drawings, labelled
 from undertow.app.run_browser import MAX_RUNS, RunBrowser
@@ -39,7 +39,7 @@ def form(**typed: object) -> Form:
     return Form.of(list((fields | typed).values()))
 
 
-MENU = Menu({"toy": "toy", "uniform": "uniform"})
+ALLOWED = AllowedModels({"toy": "toy", "uniform": "uniform"})
 
 
 def silent(doing: str) -> Any:
@@ -112,7 +112,7 @@ def test_sentence_or_values_that_cannot_be_asked_are_refused(read: Callable[[], 
 
 @pytest.mark.parametrize("audit_name", [DRIFT, SPECIFICATION])
 def test_form_becomes_a_question_and_every_example_can_be_asked(audit_name: str) -> None:
-    question = read_form(form(degree=2.0), MENU, audit_name)
+    question = read_form(form(degree=2.0), ALLOWED, audit_name)
     assert (question.model, question.degree, question.normalise) == ("toy", 2, True)
     assert question.sample().splitlines()[:2] == ["In 1801, ___ was a child.", "In 1900, ___ was a child."]
     listed = presets(audit_name)
@@ -121,7 +121,7 @@ def test_form_becomes_a_question_and_every_example_can_be_asked(audit_name: str)
     for one in listed:
         typed = one.sentence
         question = read_form(
-            form(sentence=typed, values=", ".join(one.values), placeholder=one.placeholder), MENU, audit_name
+            form(sentence=typed, values=", ".join(one.values), placeholder=one.placeholder), ALLOWED, audit_name
         )
         assert question.values == one.values
         assert question.pattern.n_values == 1
@@ -130,13 +130,13 @@ def test_form_becomes_a_question_and_every_example_can_be_asked(audit_name: str)
 def test_a_sentence_without_a_place_has_values_in_front_for_specification_alone() -> None:
     late = "She was late."
     assert (
-        read_form(form(sentence=late), MENU, SPECIFICATION).pattern.with_value("1801").texts()[0]
+        read_form(form(sentence=late), ALLOWED, SPECIFICATION).pattern.with_value("1801").texts()[0]
         == "In 1801: She was late."
     )
     with pytest.raises(UndertowError, match="no place for the values: write the place-holder 'DATE' where they go"):
-        read_form(form(sentence=late), MENU, DRIFT)
+        read_form(form(sentence=late), ALLOWED, DRIFT)
     with pytest.raises(UndertowError, match="write a place-holder where they go"):
-        read_form(form(sentence=late, placeholder=" "), MENU, DRIFT)
+        read_form(form(sentence=late, placeholder=" "), ALLOWED, DRIFT)
 
 
 @pytest.mark.parametrize(
@@ -155,40 +155,40 @@ def test_a_sentence_without_a_place_has_values_in_front_for_specification_alone(
 def test_field_that_is_not_what_it_should_be_is_refused(field: str, values: list[object], named: str) -> None:
     for value in values:
         with pytest.raises(UndertowError, match=named):
-            read_form(form(**{"degree": 4, field: value}), MENU, DRIFT)
+            read_form(form(**{"degree": 4, field: value}), ALLOWED, DRIFT)
     with pytest.raises(UndertowError, match="values"):  # for both ends
-        read_form(form(ends=4), MENU, SPECIFICATION)
+        read_form(form(ends=4), ALLOWED, SPECIFICATION)
 
 
-# The menu.
+# The allowed models.
 
 
 def test_typed_model_is_a_hub_id_and_nothing_else(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    menu = replace(MENU, any_model=True)
-    assert menu.chosen("toy", " FacebookAI/roberta-base ") == "FacebookAI/roberta-base"
-    assert menu.chosen("toy", "bert-base-uncased") == "bert-base-uncased"
-    assert menu.chosen("toy", "") == "toy"
+    allowed = replace(ALLOWED, any_model=True)
+    assert allowed.resolve("toy", " FacebookAI/roberta-base ") == "FacebookAI/roberta-base"
+    assert allowed.resolve("toy", "bert-base-uncased") == "bert-base-uncased"
+    assert allowed.resolve("toy", "") == "toy"
     names = ["/etc/passwd", "../x/y", "a/../b", "openai:gpt", "a/b/c", "a\\b", "~/m", "a/b?x", "ä/b"]
     (tmp_path / "owner" / "model").mkdir(parents=True)
     for name in [*names, EVIL, "a/b\n/", "x/" + "y" * 200, "owner/model", "owner"]:
         with pytest.raises(UndertowError):
-            menu.chosen("toy", name)
+            allowed.resolve("toy", name)
 
 
 def test_menu_shows_the_last_part_of_a_path_and_keeps_one_model_open(tmp_path: Path) -> None:
     one, other = str(tmp_path / "a" / "m"), str(tmp_path / "b" / "m")
     for path in (one, other):
         Path(path).mkdir(parents=True)
-    assert Menu.of(["toy", one]).names == {"toy": "toy", "m": one}
+    assert AllowedModels.from_names(["toy", one]).names == {"toy": "toy", "m": one}
     for paths in ([one, other], []):
         with pytest.raises(UndertowError):
-            Menu.of(paths)
-    shelf = ModelMenu()
-    first = shelf.take("toy")
-    assert first.open() is first.open() is shelf.take("toy").open()
-    shelf.take("uniform")
-    assert shelf.take("toy").open() is not first.open()
+            AllowedModels.from_names(paths)
+    loaded = LoadedModel()
+    first = loaded.load("toy")
+    assert first.open() is first.open() is loaded.load("toy").open()
+    loaded.load("uniform")
+    assert loaded.load("toy").open() is not first.open()
 
 
 # The answer.
@@ -196,7 +196,7 @@ def test_menu_shows_the_last_part_of_a_path_and_keeps_one_model_open(tmp_path: P
 
 def test_a_planted_drift_is_found_and_told() -> None:
     """The toy's share of she is .30 at 1900 and rises 10 points a century, of .80 that the pronouns have together."""
-    question = read_form(form(values=", ".join(map(str, range(1800, 2001, 20)))), MENU, DRIFT)
+    question = read_form(form(values=", ".join(map(str, range(1800, 2001, 20)))), ALLOWED, DRIFT)
     reply = answer_drift(question, resolve(ModelRequest("toy")), silent)
     first, last = (100 * (0.30 + (year - 1900) / 1000) / 0.80 for year in (1800, 2000))
     rises = re.findall(r"by the fitted lines.* “she” rises from ([\d.]+) to ([\d.]+)%", reply.sentence)
@@ -213,7 +213,7 @@ def test_numbers_of_a_visitor_are_fitted_to_the_numbers_whatever_their_order() -
     years = [1800, 1990, 2000, 2005, 2010, 2016]
     shuffled = "2016, 1800, 2005, 1990, 2010, 2000"
     found = [
-        answer_drift(read_form(form(values=values), MENU, DRIFT), resolve(ModelRequest("toy")), silent)
+        answer_drift(read_form(form(values=values), ALLOWED, DRIFT), resolve(ModelRequest("toy")), silent)
         for values in (", ".join(map(str, years)), shuffled)
     ]
     pd.testing.assert_frame_equal(found[0].table, found[1].table)
@@ -230,26 +230,26 @@ def test_numbers_of_a_visitor_are_fitted_to_the_numbers_whatever_their_order() -
 def test_a_list_of_the_package_keeps_its_places_and_tells_its_order() -> None:
     for one in (*presets(DRIFT), presets(SPECIFICATION)[0]):
         values = ", ".join(one.values)
-        question = read_form(form(sentence=one.sentence, values=values, placeholder=one.placeholder), MENU, DRIFT)
+        question = read_form(form(sentence=one.sentence, values=values, placeholder=one.placeholder), ALLOWED, DRIFT)
         assert question.covariate.axis == tuple(range(len(one.values)))
         reply = answer_drift(question, resolve(ModelRequest("toy")), silent)
         assert one.covariate.order in " ".join([reply.sentence, *reply.notes])
-    own = read_form(form(values="Chad, Iran, Mali"), MENU, DRIFT)
+    own = read_form(form(values="Chad, Iran, Mali"), ALLOWED, DRIFT)
     assert (own.covariate.scale, own.covariate.order) == ("index", "as listed")
     with pytest.raises(UndertowError, match="one number"):
-        read_form(form(values="1, 2, 2.0"), MENU, DRIFT)
+        read_form(form(values="1, 2, 2.0"), ALLOWED, DRIFT)
 
 
 def test_without_a_drift_none_is_claimed() -> None:
     places = "Chad, Iran, Mali, Peru, Cuba, Fiji, Togo, Laos"
     still = form(sentence="She lived in DATE.", values=places)
-    reply = answer_drift(read_form(still, MENU, DRIFT), resolve(ModelRequest("toy")), silent)
+    reply = answer_drift(read_form(still, ALLOWED, DRIFT), resolve(ModelRequest("toy")), silent)
     assert reply.sentence == "From Chad to Laos, the answer does not move at all."
     behind = form(sentence="In DATE she lived.", values=places)
-    reply = answer_drift(read_form(behind, MENU, DRIFT), resolve(ModelRequest("toy")), silent)
+    reply = answer_drift(read_form(behind, ALLOWED, DRIFT), resolve(ModelRequest("toy")), silent)
     assert reply.sentence.startswith("From Chad to Laos, no drift of the answer can be told from noise")
     few = answer_drift(
-        read_form(form(sentence="In DATE she lived.", values="Chad, Iran, Mali"), MENU, DRIFT),
+        read_form(form(sentence="In DATE she lived.", values="Chad, Iran, Mali"), ALLOWED, DRIFT),
         resolve(ModelRequest("toy")),
         silent,
     )
@@ -263,7 +263,7 @@ def test_bend_is_told_between_its_ends_with_the_steps_of_the_work_and_figures_th
         return lambda done, total: told.append((doing, done, total))
 
     bent = form(values="1501, 1601, 1701, 1801, 1901, 2001, 2016", degree=2)
-    reply = answer_drift(read_form(bent, MENU, DRIFT), resolve(ModelRequest("toy")), step)
+    reply = answer_drift(read_form(bent, ALLOWED, DRIFT), resolve(ModelRequest("toy")), step)
     assert "moves between" in reply.sentence
     assert [counts for _, *counts in (told[0], told[-1])] == [[0, 7], [7, 7]]
     drawn = drawings(reply.curves, [f"$\\frac{{{label}}}$ {EVIL}" for label in reply.labels])
@@ -277,7 +277,7 @@ def test_bend_is_told_between_its_ends_with_the_steps_of_the_work_and_figures_th
 def test_not_normalised_is_of_all_words() -> None:
     """Four fifths go to the pronouns, a fifth to words that nobody lists."""
     shares, masses = (
-        answer_drift(read_form(form(normalise=on), MENU, DRIFT), resolve(ModelRequest("toy")), silent).table
+        answer_drift(read_form(form(normalise=on), ALLOWED, DRIFT), resolve(ModelRequest("toy")), silent).table
         for on in (True, False)
     )
     np.testing.assert_allclose(masses["female"], 0.8 * shares["female"], rtol=1e-6)
@@ -286,7 +286,7 @@ def test_not_normalised_is_of_all_words() -> None:
 
 def test_specification_of_a_model_that_decides_nothing_is_not_claimed() -> None:
     """The toy answers by the year alone, so that no verdict on a sentence can be better than chance."""
-    question = read_form(form(sentence="The nurse said that she was late."), MENU, SPECIFICATION)
+    question = read_form(form(sentence="The nurse said that she was late."), ALLOWED, SPECIFICATION)
     reply = answer_specification(question, resolve(ModelRequest("toy")), silent)
     assert reply.sentence.startswith(
         "With this model it cannot be determined whether the sentence decides its pronoun: from 1801 to 2016 "

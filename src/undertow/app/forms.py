@@ -79,7 +79,7 @@ def presets(audit: str) -> list[Preset]:
 
 
 @dataclass(frozen=True, slots=True)
-class Menu:
+class AllowedModels:
     """The models that visitors can choose.
 
     Attributes:
@@ -91,8 +91,8 @@ class Menu:
     any_model: bool = False
 
     @classmethod
-    def of(cls, names: Sequence[str], *, any_model: bool = False) -> Menu:
-        """A menu of names, folders and files; of a path, visitors see the last part.
+    def from_names(cls, names: Sequence[str], *, any_model: bool = False) -> AllowedModels:
+        """The models of these names, folders and files; of a path, visitors see the last part.
 
         Raises:
             UndertowError: it is empty, or two would look alike.
@@ -105,14 +105,14 @@ class Menu:
                     f"two models would be shown as {label!r}: {by_label[label]} and {name}; leave one out"
                 )
         if not by_label:
-            raise UndertowError("the page needs a model to ask; name some, as in --models smollm2,toy")
+            raise UndertowError("the page needs a model; name one or more, as in --models smollm2,toy")
         return cls(by_label, any_model)
 
-    def chosen(self, label: str, other: str) -> str:
+    def resolve(self, label: str, other: str) -> str:
         """The name of the model that a visitor chose, or typed.
 
         Raises:
-            UndertowError: it is not on the menu, or the typed name is not a hub id, or is not allowed.
+            UndertowError: it is not on the list, or the typed name is not a hub id, or is not allowed.
         """
         typed = other.strip()
         if not typed:
@@ -121,7 +121,7 @@ class Menu:
             return self.names[label]
         if not self.any_model:
             raise UndertowError(
-                "This page asks the models of its list only; whoever runs it can allow others with --allow-any-model."
+                "This page offers only the models of its list; its operator can allow others with --allow-any-model."
             )
         # The same words may be the path of a folder, and visitors reach no files.
         if len(typed) > MAX_NAME_CHARS or not _HUB_ID.fullmatch(typed) or ".." in typed or Path(typed).exists():
@@ -203,12 +203,12 @@ class Question:
         return "\n".join([*texts, f"{BLANK_TEXT} is one of: {', '.join(fills)}"])
 
 
-def read_form(form: Form, menu: Menu, audit: str) -> Question:
+def read_form(form: Form, allowed_models: AllowedModels, audit: str) -> Question:
     """The question that a form asks.
 
     Args:
         form: as the browser sent it.
-        menu: the models that the operator allows.
+        allowed_models: the models that the operator allows.
         audit: `DRIFT` or `SPECIFICATION`.
 
     Raises:
@@ -223,7 +223,7 @@ def read_form(form: Form, menu: Menu, audit: str) -> Question:
         )
     if not pattern.n_values:
         pattern = pattern.in_front(*IN_FRONT)
-    model = menu.chosen(form.model, form.other_model)
+    model = allowed_models.resolve(form.model, form.other_model)
     known = [one.covariate for one in (*presets(DRIFT), *presets(SPECIFICATION)) if one.values == values]
     covariate = (
         replace(known[0], name=LIST_NAME)
@@ -233,13 +233,13 @@ def read_form(form: Form, menu: Menu, audit: str) -> Question:
     return Question(pattern, covariate, model, form.normalise, form.degree, form.ends)
 
 
-class ModelMenu:
+class LoadedModel:
     """Holds one model, so that two are never in memory."""
 
     def __init__(self) -> None:
         self._opened: tuple[str, ModelHandle] | None = None
 
-    def take(self, name: str) -> ModelHandle:
+    def load(self, name: str) -> ModelHandle:
         """The model of this name, loaded when it is first asked, and dropped when another is taken.
 
         Raises:

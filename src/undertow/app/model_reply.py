@@ -140,7 +140,7 @@ class _Answers:
         frame = SpuriousCorrelation().observe(design, items, scores, handle.identity.name).frame
         missing = [reason for reason in scores.missing_reasons if reason]
         if len(items) - len(missing) < question.degree + 2:
-            raise UndertowError(f"The model could not be asked this: {missing[0]}.")
+            raise UndertowError(f"The model cannot score this: {missing[0]}.")
         percent = _percent(frame, scores.scoring_method, normalise=question.normalise)
         axis = np.array(question.covariate.axis)
         seen = percent[list(GROUPS)].dropna()
@@ -229,7 +229,7 @@ def _verdict(answers: _Answers, reference: Reference) -> tuple[dict[str, Any], p
     scored = score_sentences(Observations(frame, design))
     row = scored.iloc[0]
     if row["missing_reason"]:
-        raise UndertowError(f"The model could not be asked this: {row['missing_reason']}.")
+        raise UndertowError(f"The model cannot score this: {row['missing_reason']}.")
     chance_percent = float(reference.chances_percent(scored, answers.question.pattern.words)[0])
     moved = float(row["total_variation"])
     # The chance is NaN where the words are not those of the reference.

@@ -107,7 +107,7 @@ class RunBrowser:
             return [entry for entry in sorted(self._root.iterdir())[:MAX_ENTRIES] if _is_run(entry)]
         except OSError as error:
             raise UndertowError(
-                f"The folder of runs cannot be read ({error.strerror}); tell whoever runs this page."
+                f"The folder of runs cannot be read ({error.strerror}); tell the operator of this page."
             ) from error
 
     def _run(self, name: object) -> Run:

@@ -20,7 +20,7 @@ from starlette.middleware.trustedhost import TrustedHostMiddleware
 
 from undertow.app.access_control import ANNOTATE, TOKEN, AccessControl
 from undertow.app.annotation import Book, pages
-from undertow.app.forms import Menu
+from undertow.app.forms import AllowedModels
 from undertow.app.run_browser import RunBrowser
 from undertow.errors import UndertowError
 
@@ -38,11 +38,13 @@ def check_gradio() -> None:
         raise UndertowError("the page needs Gradio, which is not installed; run pip install 'undertow[app]'")
 
 
-def serve(menu: Menu, runs: Path | None, host: str, port: int, announce: Callable[[str], None]) -> None:
+def serve(
+    allowed_models: AllowedModels, runs: Path | None, host: str, port: int, announce: Callable[[str], None]
+) -> None:
     """Serve the Gradio page until it is interrupted.
 
     Args:
-        menu: the models that visitors can choose.
+        allowed_models: the models that visitors can choose.
         runs: a folder that holds run folders; None for none.
         host: where to serve.
         port: 0 for any that is free.
@@ -53,10 +55,10 @@ def serve(menu: Menu, runs: Path | None, host: str, port: int, announce: Callabl
     """
     check_gradio()
     with tempfile.TemporaryDirectory(prefix="undertow-app-") as folder, redirect_stderr(PlainText(sys.stderr)):
-        app_server(menu, runs, host, port, Path(folder)).run(announce)
+        app_server(allowed_models, runs, host, port, Path(folder)).run(announce)
 
 
-def app_server(menu: Menu, runs: Path | None, host: str, port: int, files: Path) -> Server:
+def app_server(allowed_models: AllowedModels, runs: Path | None, host: str, port: int, files: Path) -> Server:
     """The server of the Gradio page, as `serve` runs it, with an empty folder of its own for downloads and figures."""
     run_browser = RunBrowser(runs)
     server = Server(host, port)
@@ -68,7 +70,7 @@ def app_server(menu: Menu, runs: Path | None, host: str, port: int, files: Path)
     }
     from undertow.app.ui import Page
 
-    page = Page(menu, run_browser, files)
+    page = Page(allowed_models, run_browser, files)
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:

@@ -21,9 +21,9 @@ from undertow.app.forms import (
     MAX_ENDS,
     MAX_NAME_CHARS,
     SPECIFICATION,
+    AllowedModels,
     Form,
-    Menu,
-    ModelMenu,
+    LoadedModel,
     Preset,
     Question,
     presets,
@@ -60,14 +60,14 @@ class Page:
     """The page's components, and what happens when they are used.
 
     Args:
-        menu: the models that visitors can choose.
+        allowed_models: the models that visitors can choose.
         run_browser: the runs that are shown.
         files: a folder for downloads and figures; Gradio deletes those of an hour ago.
     """
 
-    def __init__(self, menu: Menu, run_browser: RunBrowser, files: Path) -> None:
-        self.menu, self.run_browser, self._files = menu, run_browser, files
-        self._model_menu = ModelMenu()
+    def __init__(self, allowed_models: AllowedModels, run_browser: RunBrowser, files: Path) -> None:
+        self.allowed_models, self.run_browser, self._files = allowed_models, run_browser, files
+        self._loaded_model = LoadedModel()
         self._lock = threading.Lock()
         self._working, self._stop, self._closing = "", threading.Event(), False
 
@@ -180,7 +180,7 @@ class Page:
         from undertow.app.model_reply import answer_drift, answer_specification
 
         answer = answer_drift if audit == DRIFT else answer_specification
-        return answer(question, self._model_menu.take(question.model), step)
+        return answer(question, self._loaded_model.load(question.model), step)
 
 
 class _WorkPanel:
@@ -265,7 +265,7 @@ class _AskTab:
 
     def _build_form(self, sentence: str, title: str, values: str, placeholder: str) -> None:
         orders = "; ".join(f"{one.title}: {one.covariate.order}" for one in self._presets)
-        names = list(self._page.menu.names)
+        names = list(self._page.allowed_models.names)
         is_drift = self._audit == DRIFT
         self.sentence = _field(
             "Sentence",
@@ -290,7 +290,7 @@ class _AskTab:
         )
         self.model = gr.Dropdown(names, value=names[0], label="Model", filterable=False)
         info = "By its hub id, such as bert-base-uncased or owner/name. It may have to be fetched."
-        self.other = _field("Or another model", "", MAX_NAME_CHARS, info, visible=self._page.menu.any_model)
+        self.other = _field("Or another model", "", MAX_NAME_CHARS, info, visible=self._page.allowed_models.any_model)
         info = "Shares of what the pronouns have together. Off: of all words."
         self.normalise = gr.Checkbox(value=True, label="Normalise", info=info)
         info = "1 is a straight line; more bends more."
@@ -327,7 +327,7 @@ class _AskTab:
     ) -> Iterator[Updates]:
         """The answer to the form: the sample at once, then the reply or what is to be corrected."""
         try:
-            question = read_form(Form.of(fields), self._page.menu, self._audit)
+            question = read_form(Form.of(fields), self._page.allowed_models, self._audit)
             yield {self.sample: _show(question.sample())}
             job = partial(self._page.reply, question, self._audit)
             yield self._show_reply(self._page.work(request, progress, job))
@@ -366,8 +366,8 @@ class _RunsTab:
         with gr.Row(equal_height=True):
             self.run = gr.Dropdown([], label="Run", scale=3, min_width=220)
             show = gr.Button("Show this run", variant="primary", scale=1, min_width=140)
-        self.about = _text("What was asked of whom", lines=4, max_lines=8)
-        self.findings = _text("What was found", lines=4, max_lines=20)
+        self.about = _text("About this run", lines=4, max_lines=8)
+        self.findings = _text("Findings", lines=4, max_lines=20)
         with gr.Row(elem_classes="undertow-pages"):
             self.figures = [_figure(300, "fullscreen") for _ in range(MAX_FIGURES)]
         self.results = _table("Results")
@@ -426,7 +426,7 @@ class _RunsTab:
         if run.report:
             updates[self.report] = gr.DownloadButton(value=self._page.keep("report.html", run.report), visible=True)
         for number, (figure, png) in enumerate(zip(self.figures, run.figures, strict=False), 1):
-            alt = f"Figure {number} of the run, told in its results"
+            alt = f"Figure {number} of the run, its results are in the table"
             updates[figure] = gr.Image(self._page.keep("figure.png", png), alt_text=alt, visible=True)
         return updates
 
@@ -459,7 +459,7 @@ def _text(label: str, **more: Any) -> Any:
 
 
 def _problem() -> Any:
-    return _text("This did not work", lines=2, elem_classes="undertow-problem")
+    return _text("Error", lines=2, elem_classes="undertow-problem")
 
 
 def _show(*text: str) -> Any:

@@ -44,14 +44,16 @@ def app(  # noqa: PLR0913 - an option each
 ) -> None:
     """Serve a web page to audit a sentence and to browse and compare runs."""
     from undertow.app import server as served
-    from undertow.app.forms import Menu
+    from undertow.app.forms import AllowedModels
     from undertow.models import resolve
     from undertow.models.base import ModelRequest
 
     served.check_gradio()
     for name in _names(models):
         resolve(ModelRequest(name))  # one that nobody finds is said now, not to each visitor
-    menu = Menu.of(_names(models) or list(served.default_models()), any_model=allow_any_model)
+    allowed_models = AllowedModels.from_names(
+        _names(models) or list(served.default_models()), any_model=allow_any_model
+    )
     if runs is None and DEFAULT_RUNS.is_dir():
         runs = DEFAULT_RUNS
     if host not in served.LOOPBACK:
@@ -67,7 +69,7 @@ def app(  # noqa: PLR0913 - an option each
 
             webbrowser.open(address)
 
-    served.serve(menu, runs, host, port, opened)
+    served.serve(allowed_models, runs, host, port, opened)
 
 
 def _names(given: str) -> list[str]:
