@@ -36,7 +36,7 @@ def form(**typed: object) -> Form:
         "sentence": "In DATE, she was a child.", "values": "1801, 1850, 1900, 1950, 2000, 2016", "placeholder": "DATE",
         "model": "toy", "other_model": "", "normalise": True, "degree": 1, "ends": 1,
     }  # fmt: skip
-    return Form.of(list((fields | typed).values()))
+    return Form.from_fields(list((fields | typed).values()))
 
 
 ALLOWED = AllowedModels({"toy": "toy", "uniform": "uniform"})

@@ -144,7 +144,7 @@ class Form(BaseModel):
     ends: int = Field(1, ge=1, le=MAX_ENDS, title="number of values at either end")
 
     @classmethod
-    def of(cls, fields: Sequence[object]) -> Form:
+    def from_fields(cls, fields: Sequence[object]) -> Form:
         """A form from the fields that a browser sent.
 
         Raises:

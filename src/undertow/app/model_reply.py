@@ -78,7 +78,7 @@ def answer_drift(question: Question, handle: ModelHandle, step: Steps) -> ModelR
     Raises:
         UndertowError: the model cannot be asked this.
     """
-    answers = _Answers.of(question, handle, step("Asking the model"))
+    answers = _Answers.from_question(question, handle, step("Asking the model"))
     return answers.reply("drift", answers)
 
 
@@ -88,7 +88,7 @@ def answer_specification(question: Question, handle: ModelHandle, step: Steps) -
     Raises:
         UndertowError: the model cannot be asked this, or not enough of the sentences of known kind.
     """
-    answers = _Answers.of(question, handle, step("Asking the model"))
+    answers = _Answers.from_question(question, handle, step("Asking the model"))
     reference = _reference(question, handle, step("Asking it sentences of known kind, to compare with"))
     verdict, scores = _verdict(answers, reference)
     return answers.reply("specification", verdict, scores)
@@ -133,7 +133,7 @@ class _Answers:
     min_values = MIN_VALUES
 
     @classmethod
-    def of(cls, question: Question, handle: ModelHandle, progress: Progress) -> _Answers:
+    def from_question(cls, question: Question, handle: ModelHandle, progress: Progress) -> _Answers:
         items = question.items()
         scores, notes = _run(handle, items, progress)
         design = {"groups": list(GROUPS), "words": dict(question.pattern.words)}
@@ -219,7 +219,7 @@ def _reference(question: Question, handle: ModelHandle, progress: Progress) -> R
     scores, _ = _run(handle, items, progress)
     design = {"groups": list(GROUPS), "endpoint_window": question.ends}
     observations = TaskSpecification().observe(design, items, scores, handle.identity.name)
-    return Reference.of(score_sentences(observations), given.words)
+    return Reference.from_scores(score_sentences(observations), given.words)
 
 
 def _verdict(answers: _Answers, reference: Reference) -> tuple[dict[str, Any], pd.DataFrame]:

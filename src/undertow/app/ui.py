@@ -327,7 +327,7 @@ class _AskTab:
     ) -> Iterator[Updates]:
         """The answer to the form: the sample at once, then the reply or what is to be corrected."""
         try:
-            question = read_form(Form.of(fields), self._page.allowed_models, self._audit)
+            question = read_form(Form.from_fields(fields), self._page.allowed_models, self._audit)
             yield {self.sample: _show(question.sample())}
             job = partial(self._page.reply, question, self._audit)
             yield self._show_reply(self._page.work(request, progress, job))

@@ -62,7 +62,7 @@ class Reference:
     fit: Logistic
 
     @classmethod
-    def of(cls, scored: pd.DataFrame, words: Mapping[str, Sequence[str]]) -> Reference:
+    def from_scores(cls, scored: pd.DataFrame, words: Mapping[str, Sequence[str]]) -> Reference:
         """From scored sentences with `well_specified`, and the words of each group.
 
         Raises:

@@ -121,7 +121,7 @@ class Guard:
                 f"challenge {settings.challenge!r} does not say which of its sentences decide their blank, so nothing can be "
                 "compared with it; add a column well_specified, or use undertow-schemas"
             )
-        self.reference: Reference = Reference.of(scored, design["words"])
+        self.reference: Reference = Reference.from_scores(scored, design["words"])
         name, dtype = handle.identity.name, handle.identity.dtype
         note = f"{name} ran in {dtype}; verdicts in reduced precision are not checked against float32."
         self.notes: tuple[str, ...] = (note,) if costs_precision(handle.identity) else ()
