@@ -10,10 +10,8 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
-from importlib import resources
 from typing import Any
 
-import jinja2
 import numpy as np
 import pandas as pd
 
@@ -33,6 +31,7 @@ from undertow.inference.runner import Progress, run_queries
 from undertow.metrics.reference_distribution import Reference
 from undertow.models.base import ModelHandle
 from undertow.report.formatting import probability, significant_decimals
+from undertow.report.sentences import text_templates
 from undertow.stats import benjamini_hochberg
 from undertow.stats.regression.polynomial import fit_polynomial
 from undertow.stats.regression.trend import MIN_VALUES, trend_of_one_series
@@ -105,10 +104,9 @@ def _sentences() -> Any:
         places = max(1, significant_decimals(abs(pair[0] - pair[1]), 1))
         return f"{pair[0]:.{places}f} {between} {pair[1]:.{places}f}"
 
-    environment = jinja2.Environment(undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True)  # noqa: S701 - text
+    environment = text_templates("undertow.app")
     environment.filters |= {"probability": p_text, "beside": beside}
-    template = resources.files("undertow.app").joinpath("reply.txt.j2").read_text(encoding="utf-8")
-    return environment.from_string(template).module
+    return environment.get_template("reply.txt.j2").module
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,13 +1,15 @@
-"""The sentences of findings: Jinja templates under `templates/findings/`, one file per room."""
+"""Sentences are Jinja templates: those of findings lie under `templates/findings/`, one file per room."""
 
 from __future__ import annotations
 
 import math
 from functools import cache
-from importlib import resources
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from undertow.report.formatting import FILTERS
+
+if TYPE_CHECKING:
+    import jinja2
 
 ALPHA = 0.05
 """False discovery rate below which a result is significant."""
@@ -19,15 +21,19 @@ def sentences(name: str) -> Any:
 
     Text of a run is not escaped here, but where a page prints it.
     """
+    return text_templates("undertow.report", "templates/findings").get_template(f"{name}.j2").module
+
+
+def text_templates(package: str, folder: str = "") -> jinja2.Environment:
+    """The text templates in a folder of a package, with the filters of `formatting`; nothing is escaped."""
     import jinja2
 
-    folder = resources.files("undertow.report").joinpath("templates", "findings")
     environment = jinja2.Environment(  # noqa: S701 - plain text
-        loader=jinja2.FunctionLoader(lambda file: folder.joinpath(file).read_text(encoding="utf-8")),
+        loader=jinja2.PackageLoader(package, folder),
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
     )
     environment.filters.update(FILTERS)
     environment.tests.update(finite=math.isfinite, significant=lambda result: result.q < ALPHA)
-    return environment.get_template(f"{name}.j2").module
+    return environment

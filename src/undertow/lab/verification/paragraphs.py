@@ -7,19 +7,13 @@ from collections.abc import Callable
 from typing import Any
 
 from undertow.report.formatting import interval, number
+from undertow.report.sentences import text_templates
 from undertow.types import format_interval, has_width
 
 
 def paragraphs(template: str, **data: Any) -> dict[str, list[str]]:
     """The paragraphs of a template, each on one line, by the section (`== name`) that they stand in; "" before the first."""
-    import jinja2
-
-    environment = jinja2.Environment(  # noqa: S701 - plain text, which whoever shows it escapes
-        loader=jinja2.PackageLoader("undertow.lab.verification"),
-        undefined=jinja2.StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
+    environment = text_templates("undertow.lab.verification", "templates")
     filters: dict[str, Callable[..., Any]] = {
         "number": number,
         "interval": lambda result: interval(result.low, result.high),
