@@ -119,9 +119,12 @@ class Sheet(Figure):
             lack = height_in - sum(axes.get_position(original=True).height for axes in column) * height
             if abs(lack) < 0.02:
                 break
-            self.set_figheight(height + lack)
+            self.set_figheight(round(height + lack, 4))
         self.set_layout_engine("none")
-        for axes in self.axes:
+        for (
+            axes
+        ) in self.axes:  # the solver's last digits differ between processes, and the names of clip paths with them
+            axes.set_position(tuple(round(one, 6) for one in axes.get_position(original=True).bounds))
             axes.apply_aspect()
         return self
 
