@@ -129,7 +129,8 @@ def _draw_model(estimates: _Estimates, models: Sequence[str], measures: Sequence
     axes.set_xticks([0, 25, 50, 75, 100])
     texts = [_in_words(result) if math.isfinite(result.value) else "" for _, result in bars]
     beside: dict[str, Any] = {"transform": axes.get_yaxis_transform(), "va": "center_baseline"}
-    wide = sheet.width_in > 5
+    wide, head = sheet.width_in > 5, "percent [95% interval]"
+    shift = 72 * (max(map(text_width, [*texts, head])) + 0.5)
     for row, (text, (_, result)) in enumerate(zip(texts, bars, strict=True)):
         axes.text(1.03, row, text if wide else text.partition(" ")[0], **beside)
         items: dict[str, Any] = {
@@ -138,11 +139,10 @@ def _draw_model(estimates: _Estimates, models: Sequence[str], measures: Sequence
             "ha": "right",
             "color": GREY,
         }
-        shift = 72 * (max(map(text_width, texts)) + 0.5)
         if wide:
             axes.annotate(f"{result.n:,}", (1.03, row), xytext=(shift, 0), va="center_baseline", **items)
     if wide:
-        axes.text(1.03, -0.95, "percent [95% interval]", color=GREY, **beside)
+        axes.text(1.03, -0.95, head, color=GREY, **beside)
         axes.annotate("items", (1.03, -0.95), xytext=(shift, 0), va="center_baseline", **items)
     return sheet.finish([axes], _BAR_IN * len(bars))
 
