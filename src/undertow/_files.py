@@ -27,6 +27,11 @@ MAX_REASON_CHARS = 200
 """Length of a quoted library error."""
 
 
+MAX_KEY_PARTS = 64
+_LONG_KEY = re.compile(rf"(?:[^\s.=]++[ \t]*+\.[ \t]*+){{{MAX_KEY_PARTS}}}")
+"""A dotted key or name with too many parts: tomllib takes quadratic time for it."""
+
+
 class TooLargeError(ValueError):
     """A table is larger than its limit."""
 
@@ -136,8 +141,10 @@ def parse_toml(text: str) -> dict[str, Any]:
     """Parse TOML.
 
     Raises:
-        ValueError: the text is not TOML, is or is nested too deeply; names the line if possible.
+        ValueError: the text is not TOML, is nested too deeply, or has a key of too many parts; names the line if possible.
     """
+    if _LONG_KEY.search(text):
+        raise ValueError(f"a key has more than {MAX_KEY_PARTS} parts")
     try:
         table = tomllib.loads(text)
     except RecursionError as error:
@@ -188,6 +195,8 @@ def read_parquet(
     head = pq.ParquetFile(file)
     check(head.schema_arrow)
     groups = [head.metadata.row_group(at) for at in range(head.metadata.num_row_groups)]
+    if sum(group.total_byte_size for group in groups) > max_bytes:  # without repetitions, as the file declares
+        raise TooLargeError(f"its values take more than the limit of {max_bytes / 2**20:,.0f} MiB")
     n_cells = sum(group.column(at).num_values for group in groups for at in range(group.num_columns))
     if n_cells > max_cells:
         raise TooLargeError(f"holds {n_cells:,} cells; the limit is {max_cells:,}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, TypeVar
 
@@ -36,9 +37,9 @@ def _not_blank(text: str) -> str:
 
 
 def _distinct(values: list[str]) -> list[str]:
-    twice = next((value for at, value in enumerate(values) if value in values[:at]), None)
+    twice = next((value for value, n in Counter(values).items() if n > 1), None)
     if twice is not None:
-        raise ValueError(f"{twice!r} stands there more than once; write it once")
+        raise ValueError(f"{twice!r} is listed more than once; write it once")
     return values
 
 

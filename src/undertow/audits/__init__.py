@@ -44,7 +44,10 @@ def load(name: str) -> Audit:
 @cache
 def _create(value: str) -> Audit:
     """The audit of a class, named as entry points name it."""
-    audit = EntryPoint(name="", value=value, group=ENTRY_POINTS).load()()
-    if not isinstance(audit, Audit):
+    audit = EntryPoint(name="", value=value, group=ENTRY_POINTS).load()
+    if not (isinstance(audit, type) and issubclass(audit, Audit)):
         raise UndertowError(f"{value}: an audit must be a subclass of undertow.audits.base.Audit")
-    return audit
+    missing = ", ".join(sorted(audit.__abstractmethods__))
+    if missing:
+        raise UndertowError(f"{value}: the audit has no {missing}; define them, as undertow.audits.base.Audit says")
+    return audit()

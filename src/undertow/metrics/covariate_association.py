@@ -11,10 +11,12 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from numbers import Real
 from typing import Any, TypeAlias
 
 import numpy as np
 import pandas as pd
+from pandas.api.types import is_bool_dtype, is_numeric_dtype
 
 from undertow.errors import UndertowError
 from undertow.metrics.covariate_cells import UNORDERED, Cells, slope_unit, why_few, why_not_crossed
@@ -591,7 +593,10 @@ def numeric_column(observations: pd.DataFrame, name: str) -> Floats:
         UndertowError: a cell holds something else than a finite number.
     """
     column = observations[name]
-    numbers: Floats = pd.to_numeric(column, errors="coerce").to_numpy(dtype=np.float64, na_value=math.nan)
+    if not is_numeric_dtype(column.dtype) or is_bool_dtype(column.dtype):
+        is_number = column.map(lambda cell: isinstance(cell, Real) and not isinstance(cell, bool | np.bool_))
+        _refuse(column, (column.notna() & ~is_number.astype(bool)).to_numpy(), "a finite number")
+    numbers: Floats = column.to_numpy(dtype=np.float64, na_value=math.nan)
     _refuse(column, np.isinf(numbers) | (np.isnan(numbers) & column.notna().to_numpy()), "a finite number")
     return numbers
 

@@ -128,6 +128,16 @@ def _not_significant(comparisons: Sequence[Comparison], tests: Mapping[str, int]
         yield Finding(said, significant=False, strength=0.0, results=lost, decision_rule=text.not_tested)
 
 
+def _meanings(comparisons: Sequence[Comparison]) -> dict[str, str]:
+    """Meanings of measures that mean something else as differences, of those on the page."""
+    own, page_meanings = sentences("comparison").meanings, {}
+    for name in dict.fromkeys(one.measure for of in comparisons for one in of.differences):
+        if meaning := own.get(name.removesuffix(OVER_PROMPTS)):
+            over = "; for masses averaged over all prompts, which decides what is claimed" * name.endswith(OVER_PROMPTS)
+            page_meanings[name] = meaning + over
+    return page_meanings
+
+
 def counted(differences: Sequence[Result]) -> dict[str, int]:
     """Number of differences with a value, by verdict."""
     verdicts = [verdict(one) for one in differences if math.isfinite(one.value)]
@@ -221,7 +231,7 @@ def page_of(
         command=command,
         python=python,
         provenance=provenance,
-        glossary={**text.glossary, **said.glossary},
+        glossary={**text.glossary, **said.glossary, **_meanings(comparisons)},
         null_prefix="no difference would give",
         basis=_basis(stated, comparisons, claimants),
         nothing=said.all_alike if all(one.identical for one in comparisons) else said.nothing_differs,

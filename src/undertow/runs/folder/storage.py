@@ -22,6 +22,7 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -89,6 +90,8 @@ CELLS: Mapping[tuple[str, ...], Mapping[str, str]] = {
     ),
 }  # fmt: skip
 """What the cells of columns must be, by audit. An audit from outside has columns of its own."""
+_OFTEN_EMPTY = ("prompt", "missing_reason", "text", "expected", "passage", "wording", "sampling", "answer", "dimension")
+"""Columns of text that may be empty in every row, which other tools write as a column without a type."""
 
 
 class CorruptRunError(UndertowError):
@@ -244,6 +247,7 @@ def write_folder(
             with lock_folder(folder.parent):
                 _refuse_place(folder, key, overwrite=overwrite, kind=kind)  # it may be taken meanwhile
                 _move(draft, folder, kind)
+                _sync_one(folder.absolute().parent)
     except OSError as error:
         raise UndertowError(
             f"{folder}: the {kind.noun} folder cannot be written ({error.strerror or error}); {kind.kept}"
@@ -257,6 +261,8 @@ def check_place(folder: Path, key: str, *, overwrite: bool = False, kind: Kind =
     Raises:
         UndertowError: the place is taken, or no folder can be made there.
     """
+    if "\0" in str(folder):
+        raise UndertowError(f"{str(folder)!r}: a path cannot hold a zero byte; name another folder with --out")
     with suppress(OSError):  # a folder that cannot be written to is refused below
         # Here, since a run that was finished as its process was killed is not written again.
         remove_stale_drafts(folder.absolute().parent, DRAFT_PREFIX)
@@ -303,15 +309,19 @@ def _move(draft: Path, folder: Path, kind: Kind) -> None:
 
 def _sync(path: Path) -> None:
     """Flush a file or folder, and all files in it, to disk: a power cut must not leave a manifest without data."""
-    if sys.platform == "win32":  # which opens no folders
-        return
     for place in [path, *path.rglob("*")]:
-        with suppress(OSError) if place.is_dir() else nullcontext():  # some file systems do not sync folders
-            opened = os.open(place, os.O_RDONLY)
-            try:
-                os.fsync(opened)
-            finally:
-                os.close(opened)
+        _sync_one(place)
+
+
+def _sync_one(place: Path) -> None:
+    if place.is_dir() and sys.platform == "win32":  # which opens no folders
+        return
+    with suppress(OSError) if place.is_dir() else nullcontext():  # some file systems do not sync folders
+        opened = os.open(place, os.O_RDONLY if place.is_dir() else os.O_RDWR)
+        try:
+            os.fsync(opened)
+        finally:
+            os.close(opened)
 
 
 def read_record(folder: Path) -> Record:
@@ -355,13 +365,14 @@ def _read_observations(folder: Path, manifest: Mapping[str, Any]) -> pd.DataFram
     path = folder / OBSERVATIONS
     if not path_exists(path):
         raise UndertowError(f"{folder}: has no {OBSERVATIONS}; the run folder is incomplete, run the audit again")
-    file_size(path)  # refuses what is no file
+    if file_size(path) > MAX_VALUE_BYTES:
+        raise UndertowError(f"{path}: is too large for the observations of a run; ask less in one run")
     cells = dict(next((kinds for names, kinds in CELLS.items() if manifest["audit"] in names), {}))
     for group in [*manifest["design"].get("groups", ()), "other_words"] if cells else []:
         cells |= {name: NUMBER for name in (group, f"{group}.low", f"{group}.high") if name not in _OF_SENTENCES}
     try:
         with path.open("rb") as file:  # Arrow does not open a path that is no text
-            table = read_parquet(file, MAX_CELLS, MAX_VALUE_BYTES, _check_names)
+            table = read_parquet(file, MAX_CELLS, MAX_VALUE_BYTES, partial(_check_columns, may_nest=not cells))
         for name, must in cells.items():
             if name in table.column_names:
                 table = table.set_column(table.column_names.index(name), name, _cast(table[name], name, must))
@@ -375,21 +386,35 @@ def _read_observations(folder: Path, manifest: Mapping[str, Any]) -> pd.DataFram
     return frame
 
 
-def _check_names(schema: Any) -> None:
+def _check_columns(schema: Any, *, may_nest: bool) -> None:
+    from pyarrow import types
+
     if len(set(schema.names)) < len(schema.names):
         raise ValueError("it has two columns of one name")
+    for field in schema:
+        is_list = types.is_list(field.type) or types.is_large_list(field.type)
+        if not may_nest and types.is_nested(field.type.value_type if is_list else field.type):
+            raise ValueError(f"its column {field.name!r} must hold values or lists of values")
 
 
 def _cast(column: Any, name: str, must: str) -> Any:
-    """The column with the type of its kind."""
+    """The column with the type of its kind; a number, a truth value or one of some texts may be missing from all rows."""
     import pyarrow as pa
+    from pyarrow import types
 
-    kinds = {TEXT: pa.large_string(), NUMBER: pa.float64(), WHOLE: pa.int64(), TRUTH: pa.bool_()}
-    is_text = pa.types.is_large_string(column.type)
+    target, is_kind = {
+        TEXT: (pa.large_string(), types.is_large_string),
+        NUMBER: (pa.float64(), lambda kind: types.is_integer(kind) or types.is_floating(kind)),
+        WHOLE: (pa.int64(), types.is_integer),
+        TRUTH: (pa.bool_(), types.is_boolean),
+    }[must]
+    may_lack = must in (NUMBER, TRUTH) or (must == TEXT and name in _OFTEN_EMPTY)
     try:
-        if (must == WHOLE and column.null_count) or (not pa.types.is_null(column.type) and is_text != (must == TEXT)):
+        if not (is_kind(column.type) or (may_lack and types.is_null(column.type))):
             raise pa.ArrowInvalid("another kind")
-        return column.cast(kinds[must])
+        if column.null_count and must == WHOLE:
+            raise pa.ArrowInvalid("a missing cell")
+        return column.cast(target)
     except pa.ArrowException as error:
         raise ValueError(f"its column {name!r} must hold {must}") from error
 
