@@ -19,7 +19,7 @@ from undertow.cli.app import app
 models, runs = sys.argv[1:]
 app(models=models, allow_any_model=False, runs=Path(runs) if runs else None, host="127.0.0.1", port=0, browser=False)
 """
-LIMIT_S = 120
+LIMIT_S = 400
 """How long anything of the page may take, on a machine that has much else to do."""
 
 
