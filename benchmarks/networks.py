@@ -22,7 +22,7 @@ from undertow.errors import UndertowError
 from undertow.models.base import ModelHandle, ModelRequest
 from undertow.models.generation.greedy_decoder import GreedyDecoder
 from undertow.models.loading.library_contexts import cached_gguf, loading_errors
-from undertow.models.loading.weight_files import find_weights
+from undertow.models.loading.resolve_weights import resolve_weights
 from undertow.types import ModelIdentity, digest
 
 NETWORKS = {"causal": "AutoModelForCausalLM", "masked": "AutoModelForMaskedLM"}
@@ -48,7 +48,7 @@ class Plain:
 
 def load(family: str, found: ModelHandle, request: ModelRequest) -> Plain:
     """The model that `found` is, loaded by transformers alone."""
-    weights = find_weights(request, import_module(f"undertow.models.families.{family}").ARCHITECTURES)
+    weights = resolve_weights(request, import_module(f"undertow.models.families.{family}").ARCHITECTURES)
     if weights is None:
         raise UndertowError(f"{request.name}: is no {family} model; name another, see --help")
     with loading_errors(request.name), cached_gguf(weights.options):

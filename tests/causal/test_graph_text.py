@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from helpers.file_refusal import assert_refused
 from helpers.random_graphs import graphs
 from undertow.causal.graph import Graph, network, read_graph
-from undertow.causal.published import find_graph, published
+from undertow.causal.published import load_graph, published
 
 PUBLISHED = {
     "well-specified": {"W->X", "W->S", "G->S", "G->X", "G->Y", "X->Y"},
@@ -126,9 +126,9 @@ def test_text_that_is_no_graph_is_refused_with_its_statement(text: str, place: s
 def test_a_graph_is_found_by_name_by_file_or_as_it_stands(tmp_path: Path) -> None:
     file = tmp_path / "graph.txt"
     file.write_bytes("\ufeffX -> Y\r\n[S] <- Y\r\nX: Text über 门\r\n".encode())
-    assert find_graph(str(file)).graph == read_graph("X -> Y; Y -> [S]; X: Text über 门")
-    assert find_graph("X <- Y").graph == read_graph("Y -> X")
-    assert find_graph("unspecified") is published()["unspecified"]
+    assert load_graph(str(file)).graph == read_graph("X -> Y; Y -> [S]; X: Text über 门")
+    assert load_graph("X <- Y").graph == read_graph("Y -> X")
+    assert load_graph("unspecified") is published()["unspecified"]
 
 
 def test_what_cannot_be_read_is_refused(tmp_path: Path) -> None:
@@ -138,5 +138,5 @@ def test_what_cannot_be_read_is_refused(tmp_path: Path) -> None:
         (tmp_path, "be read"),
         (tmp_path / "latin.txt", "byte 13"),
     ):
-        assert_refused((words,), find_graph, str(path))
-    assert_refused(("cannot be read",), find_graph, "a\0b")
+        assert_refused((words,), load_graph, str(path))
+    assert_refused(("cannot be read",), load_graph, "a\0b")

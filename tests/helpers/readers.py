@@ -26,7 +26,7 @@ from pyarrow import csv
 
 from helpers.lm_eval_log import docs_of, write_log
 from undertow import audits, integrations
-from undertow.causal.published import find_graph
+from undertow.causal.published import load_graph
 from undertow.causal.scm import StructuralCausalModel, implied_graph
 from undertow.causal.simulate import simulate
 from undertow.data.documents.document_sources import load_documents
@@ -36,7 +36,7 @@ from undertow.data.text_files import read_text
 from undertow.errors import MAX_MESSAGE_CHARS, UndertowError
 from undertow.integrations import column_mapping, lm_eval_logs
 from undertow.models.base import ModelRequest
-from undertow.models.loading.weight_files import check_head, find_gguf, find_weights
+from undertow.models.loading.resolve_weights import check_head, resolve_gguf, resolve_weights
 from undertow.runs.folder.storage import read_record
 from undertow.runs.gates.rules import read_rules
 from undertow.runs.guard import read_lines
@@ -257,7 +257,7 @@ def read_equations(path: Path) -> Any:
 
 
 def read_config(path: Path) -> Any:
-    return find_weights(ModelRequest(str(path.parent)), ["ForCausalLM"])
+    return resolve_weights(ModelRequest(str(path.parent)), ["ForCausalLM"])
 
 
 def read_table(path: Path, audit: str = "spurious-correlation") -> Any:
@@ -295,9 +295,9 @@ def readers(run: Path, log: Mapping[str, bytes]) -> dict[str, Reader]:
         "sentences": Reader("own.csv", [SENTENCES.encode()], lambda path: load_sentences(str(path)).plain(), "csv"),
         "documents": Reader("own.tsv", [DOCUMENTS.encode()], lambda path: load_documents(str(path)), "tsv"),
         "sentences to judge": Reader("own.jsonl", [TO_JUDGE.encode()], read_lines, "jsonl"),
-        "graph": Reader("own.dag", [GRAPH.encode()], lambda path: find_graph(str(path)), "words"),
+        "graph": Reader("own.dag", [GRAPH.encode()], lambda path: load_graph(str(path)), "words"),
         "equations": Reader("own.scm", [EQUATIONS.encode()], read_equations, "words", {}, 2),
-        "GGUF": Reader("own.gguf", gguf_heads(), lambda path: check_head(find_gguf(path)), "bytes"),
+        "GGUF": Reader("own.gguf", gguf_heads(), lambda path: check_head(resolve_gguf(path)), "bytes"),
         "model's configuration": Reader("config.json", [CONFIG], read_config, "json", {"w.safetensors": b"x"}),
         "log": of_log(samples, "jsonl"),
         "results of a log": of_log(results, "json"),

@@ -17,7 +17,7 @@ from undertow import models
 from undertow.errors import UndertowError
 from undertow.models.base import ModelRequest
 from undertow.models.loading import load_network
-from undertow.models.loading.weight_files import WeightFiles
+from undertow.models.loading.resolve_weights import WeightFiles
 
 pytest.importorskip("torch", reason="the model extra is not installed")
 pytestmark = pytest.mark.filterwarnings("ignore:.is_gradient_checkpointing. is deprecated:FutureWarning")  # peft

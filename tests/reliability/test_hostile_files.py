@@ -30,7 +30,7 @@ from helpers.command_line import in_process
 from helpers.readers import MASSES, Reader, bounded, gguf_head, parquet_bytes, readers
 from helpers.tiny_wheel import WHEEL, wheel_of
 from undertow.audits import recorded_tables
-from undertow.causal.published import find_graph
+from undertow.causal.published import load_graph
 from undertow.data.documents.document_set import read_documents
 from undertow.data.occupations.name_pairs import load_pairs
 from undertow.data.prompts import load_prompts
@@ -43,7 +43,7 @@ from undertow.lab.experiment_plan import small
 from undertow.lab.training.finetune_data import read_jsonl
 from undertow.models.base import ModelRequest
 from undertow.models.loading import download
-from undertow.models.loading.weight_files import find_gguf
+from undertow.models.loading.resolve_weights import resolve_gguf
 from undertow.runs.folder.model_info import read_model_info
 from undertow.runs.folder.storage import read_record
 from undertow.runs.guard import read_lines
@@ -231,10 +231,10 @@ def refused(read: Callable[[], object]) -> str:
 def readers_of(path: Path) -> Mapping[str, Callable[[], object]]:
     return {
         "text": lambda: read_text(path),
-        "graph": lambda: find_graph(str(path)),
+        "graph": lambda: load_graph(str(path)),
         "documents": lambda: read_documents(path),
         "sentences": lambda: read_lines(path),
-        "gguf": lambda: find_gguf(path),
+        "gguf": lambda: resolve_gguf(path),
         "run": lambda: read_record(path),
         "score": lambda: score(path, audit="spurious-correlation"),
     }

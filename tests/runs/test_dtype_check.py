@@ -25,7 +25,7 @@ from undertow.audits.shared.model_comparison import comparison_findings
 from undertow.errors import UndertowError
 from undertow.models.backend import dtype as precisions
 from undertow.models.base import ModelRequest
-from undertow.models.loading.weight_files import is_gguf
+from undertow.models.loading.resolve_weights import is_gguf
 from undertow.runs import dtype_check
 from undertow.runs.dtype_check.rescore_sample import drawn_clusters, gaps, preferred
 from undertow.runs.dtype_check.stability import moved_by

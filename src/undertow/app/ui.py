@@ -113,14 +113,14 @@ class Page:
                         "Put dates, places or any list of values into one sentence. They say nothing about who the sentence is about; "
                         "if the pronouns still follow them, the model learned a spurious correlation."
                     )
-                    _AskTab(self, DRIFT)
+                    _QueryTab(self, DRIFT)
                 with gr.Tab("Task specification", id=SPECIFICATION):
                     gr.Markdown(
                         "Does the sentence itself say which pronoun is right? If the answer moves with a value that should not matter, "
                         "it probably does not. Your sentence is compared with 480 sentences of which that is known; the model is "
                         "asked those too, which takes a while the first time."
                     )
-                    _AskTab(self, SPECIFICATION)
+                    _QueryTab(self, SPECIFICATION)
                 with gr.Tab("Runs", id="runs"):
                     _RunsTab(self, blocks)
             blocks.unload(self.halt)
@@ -240,7 +240,7 @@ class _WorkPanel:
         return {self.problem: _show(str(error)), self.outcome: outcome, **{one: _hide(one) for one in filled}}
 
 
-class _AskTab:
+class _QueryTab:
     """A tab with a form and its answer."""
 
     def __init__(self, page: Page, audit: str) -> None:
@@ -433,7 +433,7 @@ class _RunsTab:
     def compare(
         self,
         request: gr.Request,
-        progress: gr.Progress = gr.Progress(),  # noqa: B008 - as in `_AskTab.answer`
+        progress: gr.Progress = gr.Progress(),  # noqa: B008 - as in `_QueryTab.answer`
         baseline: Any = None,
         candidate: Any = None,
     ) -> Updates:

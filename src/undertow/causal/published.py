@@ -49,7 +49,7 @@ def published() -> dict[str, NamedGraph]:
     }
 
 
-def find_graph(name: str) -> NamedGraph:
+def load_graph(name: str) -> NamedGraph:
     """The graph of a published name, of a file, or of a text that holds an arrow.
 
     Raises:

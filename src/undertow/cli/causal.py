@@ -37,9 +37,9 @@ def graph(
 ) -> None:
     """Analyse a causal graph. Reports open paths, recoverability, possible W, and what specifies the task."""
     from undertow.causal.describe import describe_graph, describe_separation, graph_json, separation_json
-    from undertow.causal.published import find_graph
+    from undertow.causal.published import load_graph
 
-    named = find_graph(file)
+    named = load_graph(file)
     graph = named.graph
     pairs = [_parse_separation(text) for text in d_separated or []]
     if as_json:

@@ -186,9 +186,9 @@ def _named(context: typer.Context, parameter: typer.CallbackParam, graph: str) -
     """Refuse an empty --graph, which is not the same as no --graph."""
     source = context.get_parameter_source(str(parameter.name))
     if not graph and source is not None and source.name == "COMMANDLINE":
-        from undertow.causal.published import find_graph
+        from undertow.causal.published import load_graph
 
-        find_graph(graph)
+        load_graph(graph)
     return graph
 
 

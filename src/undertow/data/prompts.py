@@ -164,7 +164,7 @@ def masked(query: ClozeQuery, mask: str) -> str:
         UndertowError: it has several blanks.
     """
     fills = list(query.options[0].fills)
-    blanks = [place for place in range(len(fills)) if _tells_groups_apart(query, place)]
+    blanks = [place for place in range(len(fills)) if _distinguishes_groups(query, place)]
     if len(blanks) != 1:
         raise UndertowError(
             f"{query.display_text()!r}: has {len(blanks)} blanks to mark, and a prompt asks for one; leave --prompts out"
@@ -173,7 +173,7 @@ def masked(query: ClozeQuery, mask: str) -> str:
     return query.text(tuple(fills))
 
 
-def _tells_groups_apart(query: ClozeQuery, place: int) -> bool:
+def _distinguishes_groups(query: ClozeQuery, place: int) -> bool:
     owners: dict[str, str] = {}
     return all(owners.setdefault(option.fills[place], option.group) == option.group for option in query.options)
 

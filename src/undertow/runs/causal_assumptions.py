@@ -32,9 +32,9 @@ def named_graph(audit: str, graph: str) -> dict[str, str]:
             f"{audit}: a graph says nothing of what this audit finds; leave --graph out, which is for {known}"
         )
     from undertow.causal.finding_assumptions import FindingAssumptions, graph_entry
-    from undertow.causal.published import find_graph
+    from undertow.causal.published import load_graph
 
-    entry = graph_entry(find_graph(graph))
+    entry = graph_entry(load_graph(graph))
     FindingAssumptions.from_manifest(entry, kind, ())  # an audit of another package may name a kind that is none
     return entry
 

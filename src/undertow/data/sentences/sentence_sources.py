@@ -7,7 +7,7 @@ from pathlib import Path
 from undertow._files import is_plain_file
 from undertow.data.sentences import schemas, winogender
 from undertow.data.sentences.sentence_set import SentenceSet
-from undertow.data.sentences.user_table import ENDINGS, holds_schemas, parse_options, read_schemas, read_sentences
+from undertow.data.sentences.user_table import ENDINGS, is_schema_file, parse_options, read_schemas, read_sentences
 from undertow.data.templates import challenge_file
 from undertow.data.text_files import closest
 from undertow.errors import UndertowError
@@ -70,7 +70,7 @@ def load_sentences(name: str, data_dir: str = "", options: str = "") -> Sentence
 
 
 def _table(path: Path, options: str) -> SentenceSet:
-    if holds_schemas(path):
+    if is_schema_file(path):
         return schemas.extended(read_schemas(path))
     return read_sentences(path, parse_options(options) if options else ())
 

@@ -192,7 +192,7 @@ def read_sentences(path: Path, options: Words = ()) -> SentenceSet:
 SCHEMA_COLUMNS = ("occupation", "participant", "coreferent", "case", "template")
 
 
-def holds_schemas(path: Path) -> bool:
+def is_schema_file(path: Path) -> bool:
     """Whether a table is one of schemas, in the format of the package's own, and not of sentences."""
     header = read_text(path).partition("\n")[0].replace(",", "\t").split("\t")
     return set(SCHEMA_COLUMNS) <= {name.strip() for name in header}

@@ -31,7 +31,7 @@ from undertow.models.backend.execution import chosen_device, context_tokens
 from undertow.models.base import Ints, ModelRequest
 from undertow.models.loading.library_contexts import loading_errors
 from undertow.models.loading.load_network import load_network, load_tokenizer
-from undertow.models.loading.weight_files import WeightFiles, find_weights, path_of
+from undertow.models.loading.resolve_weights import WeightFiles, path_of, resolve_weights
 from undertow.models.registry import families
 
 if TYPE_CHECKING:
@@ -182,7 +182,7 @@ def _base(name: str, revision: str) -> WeightFiles:
     # What -m takes for a family's own, such as toy or openai:NAME, is no name on the hub.
     if name.partition(":")[0] in families() and not path_of(name).exists():
         raise UndertowError(f"{name}: is no masked model that can be trained; {NAME_ONE}")
-    weights = find_weights(ModelRequest(name, revision=revision), ARCHITECTURES)
+    weights = resolve_weights(ModelRequest(name, revision=revision), ARCHITECTURES)
     if weights is None:
         raise UndertowError(
             f"{name}: is no masked model that can be trained (its architecture does not end in {ARCHITECTURES[0]}); {NAME_ONE}"

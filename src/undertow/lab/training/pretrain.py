@@ -26,7 +26,7 @@ from undertow.lab.training.training_loop import Progress, fit
 from undertow.models.base import Ints
 from undertow.models.loading.library_contexts import silence_libraries
 from undertow.models.loading.load_network import load_network
-from undertow.models.loading.weight_files import WeightFiles
+from undertow.models.loading.resolve_weights import WeightFiles
 from undertow.types import Floats
 
 if TYPE_CHECKING:

@@ -57,7 +57,7 @@ from undertow.models.generation.greedy_decoder import GreedyDecoder
 from undertow.models.generation.prompt_encoder import PromptEncoder
 from undertow.models.loading.library_contexts import cached_gguf, loading_errors
 from undertow.models.loading.load_network import load_checked, load_tokenizer
-from undertow.models.loading.weight_files import WeightFiles, check_head, find_weights
+from undertow.models.loading.resolve_weights import WeightFiles, check_head, resolve_weights
 from undertow.types import (
     CHOICE,
     GENERATION,
@@ -99,7 +99,7 @@ def resolve(request: ModelRequest) -> ModelHandle | None:
     Raises:
         UndertowError: the model cannot be found, or is of another family.
     """
-    weights = find_weights(request, ARCHITECTURES)
+    weights = resolve_weights(request, ARCHITECTURES)
     return None if weights is None else model_handle(request, weights)
 
 

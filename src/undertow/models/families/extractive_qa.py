@@ -29,7 +29,7 @@ from undertow.models.backend.onednn import weight_bytes
 from undertow.models.base import EXACT, CostEstimate, ModelHandle, ModelRequest, UnsupportedQueryError
 from undertow.models.loading.library_contexts import loading_errors
 from undertow.models.loading.load_network import load_checked, load_tokenizer
-from undertow.models.loading.weight_files import WeightFiles, find_weights
+from undertow.models.loading.resolve_weights import WeightFiles, resolve_weights
 from undertow.models.tokens.qa_windows import EncodedQuestion, QAEncoder, Window
 from undertow.types import EXTRACTION, Answer, Floats, ModelIdentity, Query, SpanQuery
 
@@ -66,7 +66,7 @@ def resolve(request: ModelRequest) -> ModelHandle | None:
     Raises:
         UndertowError: it cannot be found, or is of another family.
     """
-    weights = find_weights(request, ARCHITECTURES)
+    weights = resolve_weights(request, ARCHITECTURES)
     if weights is None:
         return None
     identity = weights.identity(request, "extractive_qa", SCORING_METHOD)

@@ -45,7 +45,7 @@ from undertow.models.base import (  # fmt: skip
 )
 from undertow.models.loading.library_contexts import loading_errors
 from undertow.models.loading.load_network import load_checked, load_tokenizer
-from undertow.models.loading.weight_files import WeightFiles, find_weights
+from undertow.models.loading.resolve_weights import WeightFiles, resolve_weights
 from undertow.models.tokens.fill_spans import FillSpan, fill_offsets, find_fills
 from undertow.types import BLANK, ClozeQuery, Floats, ModelIdentity, ScoredQuery
 
@@ -66,7 +66,7 @@ def resolve(request: ModelRequest) -> ModelHandle | None:
     Raises:
         UndertowError: it cannot be found, or is of another family.
     """
-    weights = find_weights(request, ARCHITECTURES)
+    weights = resolve_weights(request, ARCHITECTURES)
     if weights is None:
         return None
     identity = weights.identity(request, "masked", SCORING_METHOD)

@@ -248,7 +248,7 @@ class OpenAIModel:
         while True:
             while stop is None and len(under_way) < self.settings.concurrency and (following := next(left, None)):
                 place, prompt = following
-                under_way[submit(self._ask(client, prompt, protocol))] = place
+                under_way[submit(self._query(client, prompt, protocol))] = place
             if not under_way:
                 break
             done, _ = concurrent.futures.wait(under_way, return_when=concurrent.futures.FIRST_COMPLETED)
@@ -293,14 +293,14 @@ class OpenAIModel:
             )
         return None
 
-    async def _ask(
+    async def _query(
         self, client: http.OpenAIClient, query: GeneratedQuery, protocol: str
     ) -> Answer | UnsupportedQueryError | RequestFailedError | _OneHot:
         def note_model(body: Mapping[str, Any]) -> None:
             self._note_model(*(client.quotable(body.get(name)) for name in ("model", "system_fingerprint")))
 
         if not isinstance(query, GenerateQuery):
-            return await self._writer.ask(client, query, note_model)
+            return await self._writer.query(client, query, note_model)
         words = words_of(query)
         if isinstance(words, UnsupportedQueryError):
             return words
@@ -312,7 +312,7 @@ class OpenAIModel:
             note_model(body)
             return answer
 
-        return await client.ask(http.HTTPRequest(query.chat, _params(query, top), _n_tokens(query)), read)
+        return await client.send(http.HTTPRequest(query.chat, _params(query, top), _n_tokens(query)), read)
 
     def _read(
         self, prompt: GenerateQuery, wanted: WantedWords, choice: Mapping[str, Any]

@@ -58,7 +58,7 @@ from undertow.models.generation.seq2seq_decoder import Seq2SeqDecoder, SourceEnc
 from undertow.models.generation.step_readout import Step, answer_of
 from undertow.models.loading.library_contexts import loading_errors
 from undertow.models.loading.load_network import load_checked, load_tokenizer
-from undertow.models.loading.weight_files import WeightFiles, find_weights
+from undertow.models.loading.resolve_weights import WeightFiles, resolve_weights
 from undertow.models.tokens.chat_template import encode_chat, template_notes
 from undertow.models.tokens.fill_spans import fill_offsets, find_fills
 from undertow.models.tokens.option_tokens import OptionTokens, Vocabulary
@@ -132,7 +132,7 @@ def resolve(request: ModelRequest) -> ModelHandle | None:
     Raises:
         UndertowError: the model cannot be found, is of another family, or the mode does not exist.
     """
-    weights = find_weights(request, ARCHITECTURES)
+    weights = resolve_weights(request, ARCHITECTURES)
     if weights is None:
         return None
     modes = _modes(request.settings.get("mode", AUTO), weights.source)

@@ -26,7 +26,7 @@ from undertow.models.backend.onednn import weight_bytes
 from undertow.models.base import EXACT, CostEstimate, ModelHandle, ModelRequest, UnsupportedQueryError
 from undertow.models.loading.library_contexts import loading_errors
 from undertow.models.loading.load_network import load_checked, load_tokenizer
-from undertow.models.loading.weight_files import WeightFiles, find_weights
+from undertow.models.loading.resolve_weights import WeightFiles, resolve_weights
 from undertow.types import BLANK, Answer, ClozeQuery, Floats, ModelIdentity, Query
 
 SUMMARY = "any AutoModelForTokenClassification whose labels are word groups: a hub id or a folder; read at its mask"
@@ -48,7 +48,7 @@ def resolve(request: ModelRequest) -> ModelHandle | None:
     Raises:
         UndertowError: it cannot be found, or is of another family.
     """
-    weights = find_weights(request, ARCHITECTURES)
+    weights = resolve_weights(request, ARCHITECTURES)
     if weights is None:
         return None
     identity = weights.identity(request, "token_classifier", SCORING_METHOD)

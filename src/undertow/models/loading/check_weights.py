@@ -12,7 +12,7 @@ from typing import Any
 
 from undertow._files import parse_json, read_file
 from undertow.errors import UndertowError
-from undertow.models.loading.weight_files import WeightFiles
+from undertow.models.loading.resolve_weights import WeightFiles
 
 WRAPPERS = r"^((_orig_mod|module|_forward_module)\.)+|(?<=\.)_orig_mod\."
 """Prefixes of torch.compile, DistributedDataParallel and Lightning Fabric in names of weights."""

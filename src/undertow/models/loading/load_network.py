@@ -25,7 +25,7 @@ from undertow.models.loading.check_weights import (
     shape_error,
     wrapper_prefix,
 )
-from undertow.models.loading.weight_files import WeightFiles
+from undertow.models.loading.resolve_weights import WeightFiles
 from undertow.types import ModelIdentity
 
 Model = TypeVar("Model")

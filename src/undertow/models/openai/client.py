@@ -241,7 +241,7 @@ class OpenAIClient:
         """Start no further attempts; wait for those in progress."""
         self._closing.set()
 
-    async def ask(
+    async def send(
         self, request: HTTPRequest, read: Callable[[Mapping[str, Any]], Read]
     ) -> Read | RequestFailedError | UnsupportedQueryError:
         """The result of `read` on the response, or why there is none.

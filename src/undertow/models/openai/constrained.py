@@ -218,7 +218,7 @@ class ServerDecoder:
 
     # Requests.
 
-    async def ask(
+    async def query(
         self, client: http.OpenAIClient, query: ConstrainedQuery, note_model: Callable[[Mapping[str, Any]], None]
     ) -> Answer | UnsupportedQueryError | RequestFailedError:
         """The answer, with as many of the last examples as fit; calls `note_model` with each response.
@@ -232,7 +232,7 @@ class ServerDecoder:
         outcome = await self._with_room(client, wanted, note_model)
         if isinstance(outcome, http.GrammarError) and wanted.by_tokens:  # of tokens: llama.cpp before December 2025
             self._reads_tokens = False
-            return await self.ask(client, query, note_model)
+            return await self.query(client, query, note_model)
         return outcome
 
     async def _with_room(
@@ -242,7 +242,7 @@ class ServerDecoder:
         for n_dropped in range(len(query.shots) + 1):
             text = "".join((*query.shots[n_dropped:], query.prompt))
             request = http.HTTPRequest(query.chat, wanted.params(text), n_tokens_of(text) + wanted.max_tokens)
-            outcome = await client.ask(request, lambda body: self._read(client, wanted, body, note_model))
+            outcome = await client.send(request, lambda body: self._read(client, wanted, body, note_model))
             if not isinstance(outcome, http.PromptTooLongError):
                 return replace(outcome, n_dropped_shots=n_dropped) if isinstance(outcome, Answer) else outcome
         return wanted.too_long

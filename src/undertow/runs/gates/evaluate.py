@@ -396,7 +396,7 @@ def _judge(rules: Rules, rule: Rule, check: Check, levels: Sequence[str]) -> Rul
     elif of in MAGNITUDES and check.has_no_null_value:
         outcome, said = ERROR, f"{rules.where(rule)}: {name} has no null value, so it has no {of}; check another number"
     elif math.isfinite(number):
-        outcome, judged = PASSED if rule.holds(number) else FAILED, number
+        outcome, judged = PASSED if rule.accepts(number) else FAILED, number
         said = f"{check.sentence(rule, number, name)}, and {allows}"
     elif of == DETECTABLE and check.result.p < CLEARLY_SIGNIFICANT and math.isinf(rule.at_least):
         outcome = PASSED

@@ -85,7 +85,7 @@ class Rule(BaseModel):
     allow_missing: bool = False
     why: str = ""
 
-    def holds(self, number: float) -> bool:
+    def accepts(self, number: float) -> bool:
         """Whether a number passes; the thresholds pass, NaN does not."""
         return self.at_least <= number <= self.at_most
 

@@ -66,7 +66,7 @@ class WeightFiles:
         )
 
 
-def find_weights(request: ModelRequest, architectures: Sequence[str]) -> WeightFiles | None:
+def resolve_weights(request: ModelRequest, architectures: Sequence[str]) -> WeightFiles | None:
     """The weights, if they are of one of these architectures (class name endings); None if of others.
 
     Raises:
@@ -82,7 +82,7 @@ def find_weights(request: ModelRequest, architectures: Sequence[str]) -> WeightF
             return None
         return _gguf(pulled_file(request.name), PACKAGES[request.name].source)
     if is_gguf:
-        return find_gguf(path) if GGUF_ARCHITECTURE in architectures else None
+        return resolve_gguf(path) if GGUF_ARCHITECTURE in architectures else None
     if path.is_dir():
         if not (path / ADAPTER_CONFIG).is_file():
             return _folder(path, architectures)
@@ -117,7 +117,7 @@ def path_of(name: str) -> Path:
         raise UndertowError(f"{name}: there is no such home folder; check the path") from error
 
 
-def find_gguf(path: Path) -> WeightFiles:
+def resolve_gguf(path: Path) -> WeightFiles:
     """The weights in a GGUF file.
 
     Raises:
@@ -193,7 +193,7 @@ def _adapter(request: ModelRequest, path: Path, architectures: Sequence[str]) ->
     if importlib.util.find_spec("peft") is None:
         raise UndertowError(f"{path}: to read LoRA adapters, {NEEDS_EXTRA}")
     try:
-        weights = find_weights(replace(request, name=name, revision=str(said.get("revision") or "")), architectures)
+        weights = resolve_weights(replace(request, name=name, revision=str(said.get("revision") or "")), architectures)
     except UndertowError as error:
         raise UndertowError(
             f"{request.name}: is a LoRA adapter of {base}, and its base cannot be loaded: {error}"
