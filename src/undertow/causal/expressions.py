@@ -1,6 +1,6 @@
 """The right side of an equation: an expression tree that is read from text, evaluated on arrays, and never run as code.
 
-Knows numbers, names, noises and a fixed list of functions; knows nothing about files, or about which names there are.
+It holds numbers, names, noises and functions of a fixed list.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from undertow.errors import UndertowError
+from undertow.errors import UndertowError, closest
 from undertow.types import Floats
 
 MAX_LENGTH = 1000
@@ -141,6 +141,15 @@ _NODES: Mapping[type[ast.AST], str] = {
 }
 
 _SYNTAX = f"there are + - * / **, comparisons, and, or, not, the noises {', '.join(NOISES)} and the functions {', '.join(FUNCTIONS)}"
+_ADVICE: Mapping[type[ast.AST], str] = {
+    ast.BitXor: "write ** for a power",
+    ast.BitAnd: "write `and`",
+    ast.BitOr: "write `or`",
+    ast.Invert: "write `not`",
+    ast.IfExp: "write where(condition, this, that)",
+    ast.NamedExpr: "write one equation on a line",
+    ast.Constant: "write a number, 1 for true and 0 for false",
+}
 
 
 def read_expression(text: str) -> Expression:
@@ -217,7 +226,7 @@ class _Parser:
 
     def _operator(self, operator: ast.AST, node: ast.expr) -> str:
         if type(operator) not in _NODES:
-            raise self._unsupported(node)
+            raise self._unsupported(node, operator)
         return _NODES[type(operator)]
 
     def _chain(self, function: str, parts: list[Expression]) -> Expression:
@@ -247,7 +256,7 @@ class _Parser:
                 )
             return Noise(name, place, given)
         if name not in FUNCTIONS:
-            raise UndertowError(f"{name!r} is no function here; {_SYNTAX}")
+            raise UndertowError(f"{name!r} is no function here{closest(name, [*NOISES, *FUNCTIONS])}; {_SYNTAX}")
         _, least, most = FUNCTIONS[name]
         given = tuple(self.parse(one, inner) for one in node.args)
         if not least <= len(given) <= most:
@@ -255,8 +264,8 @@ class _Parser:
             raise UndertowError(f"{self._source(node)}: {name} takes {wanted} argument{'s' if most > 1 else ''}")
         return Application(name, given)
 
-    def _unsupported(self, node: ast.expr) -> UndertowError:
-        return UndertowError(f"{self._source(node)} is not for equations; {_SYNTAX}")
+    def _unsupported(self, node: ast.expr, part: ast.AST | None = None) -> UndertowError:
+        return UndertowError(f"{self._source(node)} is not for equations; {_ADVICE.get(type(part or node), _SYNTAX)}")
 
     def _source(self, node: ast.expr) -> str:
         return _quote(ast.get_source_segment(self._text, node) or self._text)

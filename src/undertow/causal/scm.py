@@ -11,8 +11,7 @@
     compare W, G; X, Y               pairs whose correlation is asked for
     case well specified: gamma = 1   parameters under a name; a model without cases is one itself
 
-The order of the lines has no meaning, and `#` begins a comment. Knows what makes such a file a model and which graph it implies;
-knows nothing about drawing from it.
+The order of the lines has no meaning, and `#` begins a comment.
 """
 
 from __future__ import annotations

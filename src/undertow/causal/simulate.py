@@ -2,7 +2,7 @@
 
 Draws come in pieces and only sums stay, so that a hundred million need no more memory than a million. Every noise has random
 numbers of its own, by the seed, the name of its variable and its place in the equation: changing one equation, or a
-parameter, leaves all other noises as they are, and cases are compared on the same people. Knows nothing about figures.
+parameter, leaves all other noises as they are, and cases are compared on the same people.
 """
 
 from __future__ import annotations

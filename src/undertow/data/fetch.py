@@ -72,6 +72,8 @@ def _reason(error: Exception) -> str:
         return f"its certificate is not trusted: {cause.verify_message}"
     if isinstance(cause, TimeoutError):
         return "the server sent nothing for too long"
+    if isinstance(cause, http.client.RemoteDisconnected):
+        return "the server closed the connection"
     if isinstance(cause, http.client.IncompleteRead):
         return "it was cut short"
     if str(cause).startswith("Tunnel connection failed"):

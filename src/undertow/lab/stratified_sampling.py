@@ -1,6 +1,6 @@
 """Drawing by quota: chance decides which member, and not how many of each kind.
 
-Arrays in, arrays out; knows nothing about what is drawn.
+Arrays in, arrays out.
 """
 
 from __future__ import annotations

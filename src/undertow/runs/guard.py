@@ -356,7 +356,9 @@ def read_lines(path: Path, options: str = "") -> list[Line]:
                 raise ValueError("options must be a text such as 'yes: is; no: is not', or a table of lists of words")
             data.single("line", text, own)
         except (ValueError, UndertowError) as error:
-            reason = f"is not JSON ({error})" if isinstance(error, json.JSONDecodeError) else error
+            reason = (
+                f"is not JSON ({error}); write one object a line" if isinstance(error, json.JSONDecodeError) else error
+            )
             raise UndertowError(f"{path}, line {number}: {reason}") from error
         lines.append(Line(given, text, own))
     if not lines:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from undertow.audits.shared.item_limit import few_flips, fewest_hits
 from undertow.audits.shared.model_comparison import comparison_findings, is_shared
 from undertow.audits.spurious_correlation.word_findings import other_words
+from undertow.metrics.metric import OVER_PROMPTS
 from undertow.report.formatting import significant_decimals
 from undertow.report.sentences import ALPHA, sentences
 from undertow.types import Finding, Result
@@ -24,7 +25,6 @@ if TYPE_CHECKING:
 
 FACETS = ("model", "challenge", "prompt", "w_name")
 KEYS = ("model", "challenge", "w_name")
-OVER_PROMPTS = "_over_prompts"
 DRIFTS = ("slope", "slope_gap")
 HIGH_AUTOCORRELATION = 0.6
 """From here on a slow wave that neighbouring values share is hard to tell from a trend."""

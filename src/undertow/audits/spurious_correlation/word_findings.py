@@ -17,6 +17,7 @@ import numpy as np
 
 from undertow.audits.shared.group_masses import HIGH, LOW, options_percent, upper_bound_percent
 from undertow.audits.shared.model_comparison import is_shared
+from undertow.metrics.metric import OVER_PROMPTS
 from undertow.report.formatting import number, signed, significant_decimals
 from undertow.report.model import ReportTable
 from undertow.report.sentences import sentences
@@ -34,7 +35,6 @@ UNLIKE_MASSES = 0.01
 MAX_ROWS = 60
 """Of the table on the page; `tables/words.csv` has all."""
 SHARE, PROBABILITY = "share", "probability"
-OVER_PROMPTS = "_over_prompts"
 NUMBERS = {"mean": "mean_mass", "w_effect": "w_effect", "slope": "slope", "log_odds_slope": "slope_log_odds"}
 """Columns of the table, and the measures that they are of."""
 WORD = "word {}"

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from undertow import audits
 from undertow.audits.base import Observations
+from undertow.metrics.metric import OVER_PROMPTS
 from undertow.report.formatting import (
     MAX_DIGITS,
     MINUS,
@@ -29,7 +30,6 @@ from undertow.runs.compare.equivalence import (
     INNER_HIGH,
     INNER_LOW,
     MARGIN,
-    OVER_PROMPTS,
     VERDICTS,
     W_SPAN,
     is_significant,

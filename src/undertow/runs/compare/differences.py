@@ -16,12 +16,12 @@ import numpy as np
 from undertow import audits
 from undertow.audits.base import Audit, Observations
 from undertow.errors import UndertowError
+from undertow.metrics.metric import OVER_PROMPTS
 from undertow.report.sentences import sentences
 from undertow.runs.compare.equivalence import (
     INNER_HIGH,
     INNER_LOW,
     MARGIN,
-    OVER_PROMPTS,
     PER,
     Margins,
     fewest_clusters,

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from undertow.errors import UndertowError
+from undertow.metrics.metric import OVER_PROMPTS
 from undertow.types import Result
 
 ALPHA = 0.05
@@ -18,8 +19,6 @@ VERDICTS = (DIFFERS, EQUIVALENT, INCONCLUSIVE)
 
 MARGIN, INNER_LOW, INNER_HIGH, W_SPAN = "margin", "inner_low", "inner_high", "w_span"
 """Names of numbers in `extras`: the margin, the ends of the 90% interval, and how far W goes."""
-OVER_PROMPTS = "_over_prompts"
-"""Ending of measures of masses that are averaged over prompts."""
 PER = " per "
 
 DEFAULT_MARGINS: Mapping[str, float] = {

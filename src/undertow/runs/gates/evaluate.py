@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from undertow.errors import UndertowError, short_traceback
+from undertow.errors import UndertowError, closest, short_traceback
 from undertow.runs.gates.gate_formatting import formatted, labels, printable
 from undertow.runs.gates.rules import (
     BASELINE,
@@ -28,7 +28,6 @@ from undertow.runs.gates.rules import (
     Q,
     Rule,
     Rules,
-    closest,
     read_rules,
 )
 from undertow.types import Result

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import difflib
 import hashlib
 import math
 import reprlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
@@ -14,7 +13,7 @@ from typing import Annotated, Any, Literal, TypeVar
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 
 from undertow._files import decode_text, first_line, parse_toml, read_file
-from undertow.errors import UndertowError
+from undertow.errors import UndertowError, closest
 
 SCHEMA = 1
 MAX_BYTES = 2**20
@@ -148,12 +147,6 @@ class Rules:
     def where(self, rule: Rule) -> str:
         """Location of the rule, for messages."""
         return f"{self.path}, rule {rule.number} ({rule.name!r})"
-
-
-def closest(word: str, known: Iterable[str]) -> str:
-    """A hint for a misspelt name, ready to append to it; "" if nothing is near."""
-    near = difflib.get_close_matches(word, list(known), n=1)
-    return f" (did you mean {near[0]!r}?)" if near else ""
 
 
 def read_rules(path: Path) -> Rules:
