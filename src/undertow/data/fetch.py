@@ -70,12 +70,13 @@ def _reason(error: Exception) -> str:
         return cause
     if isinstance(cause, ssl.SSLCertVerificationError):
         return f"its certificate is not trusted: {cause.verify_message}"
-    if isinstance(cause, TimeoutError):
-        return "the server sent nothing for too long"
-    if isinstance(cause, http.client.RemoteDisconnected):
-        return "the server closed the connection"
-    if isinstance(cause, http.client.IncompleteRead):
-        return "it was cut short"
+    for kind, reason in (
+        (TimeoutError, "the server sent nothing for too long"),
+        (http.client.RemoteDisconnected, "the server closed the connection"),
+        (http.client.IncompleteRead, "it was cut short"),
+    ):
+        if isinstance(cause, kind):
+            return reason
     if str(cause).startswith("Tunnel connection failed"):
         return "the proxy refuses the connection"
     return getattr(cause, "strerror", None) or f"its response is not HTTP: {type(cause).__name__}"
