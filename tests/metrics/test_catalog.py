@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from undertow.metrics.catalog import METRICS, find_metric
+from undertow.metrics.catalog import METRICS, get_metric
 
 TABLES = Path(__file__).parents[1] / "golden/tables"
 
@@ -17,7 +17,7 @@ def test_every_measure_of_a_run_has_an_entry(table: str) -> None:
     with (TABLES / table).open(encoding="utf-8", newline="") as file:
         measures = {row["measure"] for row in csv.DictReader(file)}
     assert measures
-    assert not [name for name in measures if not find_metric(name).meaning]
+    assert not [name for name in measures if not get_metric(name).meaning]
 
 
 def test_names_and_titles_are_unique() -> None:

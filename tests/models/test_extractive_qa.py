@@ -24,7 +24,7 @@ from undertow.inference.answer_cache import AnswerCache
 from undertow.inference.runner import check_capabilities, estimate
 from undertow.models.base import EXACT, ModelRequest
 from undertow.models.families import extractive_qa
-from undertow.models.tokens.qa_windows import EncodedQuestion, _pieces, find_spans
+from undertow.models.tokens.qa_windows import EncodedQuestion, _pieces, locate_spans
 from undertow.types import EXTRACTION, Answer, ClozeQuery, ContinuationQuery, Option, Query, SpanQuery
 
 torch = pytest.importorskip("torch", reason="the model extra is not installed")
@@ -152,7 +152,7 @@ def by_hand(model: Any, query: SpanQuery, max_tokens: int, overlap: int) -> list
                 if end - start < 15:
                     best = max(best, prob)
         assert tokens[0] == model.qa_encoder.tokenizer.cls_token_id
-    candidates = [max(pieces.get(span, 0.0) for span in find_spans(query.passage, one)) for one in query.candidates]
+    candidates = [max(pieces.get(span, 0.0) for span in locate_spans(query.passage, one)) for one in query.candidates]
     return [*candidates, null, best]
 
 
@@ -209,7 +209,7 @@ def test_the_best_piece_has_15_tokens_at_most_and_a_candidate_any_number() -> No
     ],
 )
 def test_where_a_piece_stands(passage: str, piece: str, expected: list[tuple[int, int]]) -> None:
-    assert find_spans(passage, piece) == expected
+    assert locate_spans(passage, piece) == expected
 
 
 def test_a_candidate_counts_where_it_is_best(reader: Any) -> None:
@@ -280,7 +280,7 @@ def many(n_queries: int = 60) -> list[SpanQuery]:
     queries = []
     for _ in range(n_queries):
         passage, question, _ = lesson(generator)
-        names = tuple(name for name in NAMES if find_spans(passage, name))
+        names = tuple(name for name in NAMES if locate_spans(passage, name))
         queries.append(SpanQuery(passage, question, names))
     return [*queries, SpanQuery(*LONG, ("Mary",)), SpanQuery(LONG[0], PLAIN[1], ("Ruth",))]
 

@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 
 from undertow.stats.variance_components import (
     FACTORS,
+    detect_aliases,
     factor_shares,
-    find_aliases,
     level_means,
     population_sd,
     variance_shares,
@@ -234,8 +234,8 @@ def test_population_sd_is_the_one_of_the_paper() -> None:
 def test_factors_that_do_not_vary_alone_are_in_one_set(
     rows: list[tuple[int, ...]], sets: list[tuple[int, ...]]
 ) -> None:
-    assert find_aliases(np.array(rows)) == sets
-    assert find_aliases(np.array(rows * 3)[::-1]) == sets
+    assert detect_aliases(np.array(rows)) == sets
+    assert detect_aliases(np.array(rows * 3)[::-1]) == sets
 
 
 @settings(max_examples=40)
@@ -251,7 +251,7 @@ def test_factors_alone_in_their_set_are_those_that_the_rank_says(n_rows: int, n_
         return int(np.linalg.matrix_rank(np.column_stack([np.ones(n_rows), *columns(factors)]).astype(float)))
 
     everything = list(range(n_factors))
-    found = find_aliases(codes)
+    found = detect_aliases(codes)
     assert sorted(at for one in found for at in one) == everything
     for at in everything:
         others = [one for one in everything if one != at]

@@ -269,7 +269,7 @@ COLUMNS: dict[str, str] = {
 """Meanings of group keys and of further numbers (`Result.extras`), by name."""
 
 
-def find_metric(name: str) -> Metric:
+def get_metric(name: str) -> Metric:
     """The metric of this name; of masses over all prompts, that of one prompt with "over prompts" added.
 
     A name that neither the package nor an installed one has a metric for becomes its own title and has no meaning.

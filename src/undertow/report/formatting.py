@@ -8,7 +8,7 @@ import unicodedata
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from undertow.metrics.catalog import find_metric
+from undertow.metrics.catalog import get_metric
 from undertow.types import MAX_DECIMALS, Result, format_interval
 
 MINUS = "\N{MINUS SIGN}"
@@ -229,7 +229,7 @@ def probability(p: float) -> str:
 
 def measure_title(measure: str) -> str:
     """The title of a measure, for a reader."""
-    return find_metric(measure).title
+    return get_metric(measure).title
 
 
 def spaced(name: str) -> str:

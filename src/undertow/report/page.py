@@ -18,7 +18,7 @@ from typing import Any
 
 from undertow.errors import on_one_line
 from undertow.metrics import catalog
-from undertow.metrics.catalog import find_metric
+from undertow.metrics.catalog import get_metric
 from undertow.report.formatting import (
     COLUMNS,
     DETAILS,
@@ -196,7 +196,7 @@ def _head(key: str) -> str:
 def _glossary(page: Page, tables: Sequence[ReportTable], shared: Mapping[str, str]) -> dict[str, str]:
     """Meanings of the measures and columns that this page shows, measures first."""
     measures = dict.fromkeys(result.measure for result in page.results)
-    titles = {one.title: one.meaning for one in map(find_metric, measures) if one.meaning}
+    titles = {one.title: one.meaning for one in map(get_metric, measures) if one.meaning}
     names = dict.fromkeys(name for result in page.results for name in (*result.group, *result.extras))
     further = {spaced(name): catalog.COLUMNS[name] for name in names if name in catalog.COLUMNS}
     heads = chain(map(_head, shared), *(table.columns for table in tables))

@@ -95,7 +95,7 @@ def factor_shares(scores: ArrayLike, levels: ArrayLike) -> tuple[Floats, float]:
     return 100 * drops / total, 100 * left / total
 
 
-def find_aliases(levels: ArrayLike) -> list[tuple[int, ...]]:
+def detect_aliases(levels: ArrayLike) -> list[tuple[int, ...]]:
     """Groups of factors whose effects are aliased in an additive fit; each factor is in one group.
 
     A factor alone in its set varies by itself. The levels of the others are linearly dependent: two that always change together, a

@@ -63,7 +63,7 @@ def main_context(results: Sequence[Result]) -> str:
     return next(iter(contexts_of(results)), WITH)
 
 
-def find_result(results: Sequence[Result], measure: str, context: str) -> Result | None:
+def get_result(results: Sequence[Result], measure: str, context: str) -> Result | None:
     """A measure in a context, over all occupations; None where it has no number."""
     for one in results:
         if one.measure == measure and one.group["context"] == context and one.group["occupation"] == ALL:
@@ -103,7 +103,7 @@ class ModelResults:
 
     def one(self, measure: str, context: str = "") -> Result | None:
         """A measure in a context, the main one by default, over all occupations; None where it has no number."""
-        return find_result(self.results, measure, context or self.context)
+        return get_result(self.results, measure, context or self.context)
 
     def several(self, context: str, *measures: str) -> list[Result]:
         """Several measures in a context; [] where one of them has no number."""

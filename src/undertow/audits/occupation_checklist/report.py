@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from undertow.audits.base import Observations
-from undertow.audits.occupation_checklist.findings import contexts_of, find_result
+from undertow.audits.occupation_checklist.findings import contexts_of, get_result
 from undertow.metrics.catalog import METRICS
 from undertow.metrics.checklist.decisions import CHOICES, ORDERS, RATES, WITHOUT
 from undertow.report.model import ReportTable, ReportText
@@ -156,7 +156,7 @@ def _aspect_tables(results: Sequence[Result]) -> Iterator[ReportTable]:
         of_model = [one for one in results if one.group["model"] == model]
         rows = []
         for measure in (*RATES, "literal_consistency", "additive_consistency", "choice_gap"):
-            cells = [find_result(of_model, measure, context) for context in contexts]
+            cells = [get_result(of_model, measure, context) for context in contexts]
             if measure in RATES or any(cell is not None for cell in cells):
                 rows.append([METRICS[measure].title, *(_cell(cell) for cell in cells)])
         yield ReportTable(

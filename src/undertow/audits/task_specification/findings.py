@@ -74,7 +74,7 @@ class Detector:
 
         return cluster_noun(self.observations.frame)
 
-    def find(self, measure: str, level: str = "") -> Result | None:
+    def get_result(self, measure: str, level: str = "") -> Result | None:
         """A result by its measure and the rest of its group; None where it has no number."""
         for result in self.results:
             if result.measure == measure and self._level(result) == level and math.isfinite(result.value):
@@ -101,31 +101,31 @@ class Detector:
         yield from self._areas()
         score = f"delta_{self.lead}"
         names = ("balanced_accuracy", "tpr", "tnr", "held_out_balanced_accuracy")
-        balanced, tpr, tnr, held_out = (self.find(name, score) for name in names)
+        balanced, tpr, tnr, held_out = (self.get_result(name, score) for name in names)
         if balanced and tpr and tnr:
             yield self._say("at_threshold", 4, balanced, tpr, tnr, held_out, claim=balanced.value > 0.5)
-        agreed = self.find("coreference_agreement")
+        agreed = self.get_result("coreference_agreement")
         if agreed:
             # What a sentence says decides this, whatever W it stands beside.
             yield replace(self._say("agreement", 3, agreed, claim=agreed.value > 0.5), causal_claim=False)
         yield from self._weakest()
-        moved = self.find("mean_movement", self.lead)
+        moved = self.get_result("mean_movement", self.lead)
         if moved:
-            yield self._say("movement", 1, moved, self.find("interaction", self.lead))
-        flagged = self.find("flagged", score)
+            yield self._say("movement", 1, moved, self.get_result("interaction", self.lead))
+        flagged = self.get_result("flagged", score)
         if flagged:
             yield self._say("flagged", 6, flagged)
 
     def _areas(self) -> Iterator[Finding]:
         """How well movement ranks sentences, beside entropy, and together with it."""
-        moved = self.find("auroc", "total_variation")
+        moved = self.get_result("auroc", "total_variation")
         if moved:
-            yield self._say("ranking", 6, moved, self.find("auroc", "entropy"), claim=moved.value > 0.5)
-        gap = self.find("auroc_difference", "total_variation/entropy")
+            yield self._say("ranking", 6, moved, self.get_result("auroc", "entropy"), claim=moved.value > 0.5)
+        gap = self.get_result("auroc_difference", "total_variation/entropy")
         if gap and math.isfinite(gap.low):
             yield self._say("beside_entropy", 5, gap)
-        area = self.find("auroc", COMBINED)
-        gaps = {name: one for name in BASELINES if (one := self.find("auroc_difference", f"{COMBINED}/{name}"))}
+        area = self.get_result("auroc", COMBINED)
+        gaps = {name: one for name in BASELINES if (one := self.get_result("auroc_difference", f"{COMBINED}/{name}"))}
         if area and len(gaps) == len(BASELINES) and all(math.isfinite(one.low) for one in gaps.values()):
             # It adds something if it is better than either: the one of the two that is less sure decides.
             deciding = max(gaps.values(), key=lambda one: (one.value <= 0, one.q))

@@ -216,7 +216,7 @@ def read_cad(path: Path) -> DocumentSet:
         split, primary = _split_of(row["split"], where), _primary_of(row["annotation_Primary"], where)
         text, target = _clean(row["meta_text"]), row["annotation_Target_top.level.category"].strip()
         rationale, dimension = row["annotation_highlighted"], _dimension_of(target)
-        span, biased = _find_span(rationale, text), primary in COARSE
+        span, biased = _locate_span(rationale, text), primary in COARSE
         holds = (
             split == _EXCLUDED,
             primary != NEUTRAL and not biased,
@@ -386,7 +386,7 @@ def _clean(cell: str) -> str:
     return "" if _is_na(cell) else _CONTROL.sub(" ", _LINE_BREAK.sub("\n", cell)).strip()
 
 
-def _find_span(cell: str, text: str) -> str:
+def _locate_span(cell: str, text: str) -> str:
     """The piece of a text that its rationale marks, letter by letter as the text has it; "" if it is not there.
 
     Looked for as it stands, without quotes around it, with other white space, and last in other letter case, as CAD's own check does.

@@ -312,7 +312,7 @@ def fitted_lines(frame: pd.DataFrame, n_points: int = 50) -> pd.DataFrame:
     return pd.concat(parts, ignore_index=True) if parts else empty
 
 
-def find(results: Sequence[Result], measure: str, *levels: str) -> Result | None:
+def get_result(results: Sequence[Result], measure: str, *levels: str) -> Result | None:
     """One number by architecture, W and strength ("all" where not given)."""
     wanted = (*levels, ALL, ALL, ALL)[: len(GROUP_KEYS)]
     return next((r for r in results if r.measure == measure and _levels(r) == wanted), None)
@@ -345,7 +345,7 @@ def verdicts(results: Sequence[Result]) -> list[Verdict]:
         return next(r for r in results if r.measure == measure and _levels(r) == (ALL, ALL, strength))
 
     slope, coverage, width = pooled("calibration_slope"), pooled("coverage"), pooled("interval_width")
-    power, alarms, beside = strongest(results), pooled("false_alarms", UNBIASED), find(results, "coverage_beside")
+    power, alarms, beside = strongest(results), pooled("false_alarms", UNBIASED), get_result(results, "coverage_beside")
     biased, alarmed = coverage.extras["biased"], alarms.extras["models_alarmed"]
     said = paragraphs(
         "promises.txt.j2",

@@ -18,7 +18,7 @@ from undertow.lab.verification.metrics import (
     UNBIASED,
     Verdict,
     along,
-    find,
+    get_result,
 )
 from undertow.lab.verification.paragraphs import paragraphs
 from undertow.report.formatting import MISSING, NOTES, minus_signs, number, probability, shortest
@@ -153,7 +153,7 @@ def _said(verification: Verification) -> dict[str, list[str]]:
     models, results = verification.models, verification.results
 
     def known(measure: str, *levels: str) -> Result | None:
-        result = find(results, measure, *levels)
+        result = get_result(results, measure, *levels)
         return result if result is not None and math.isfinite(result.value) else None
 
     architectures = [name for name in dict.fromkeys(result.group["architecture"] for result in results) if name != ALL]
@@ -167,7 +167,7 @@ def _said(verification: Verification) -> dict[str, list[str]]:
     n_models = models["model"].nunique()
     return paragraphs(
         "verification.txt.j2",
-        find=known,
+        result=known,
         along=lambda measure: " and ".join(along(results, measure)),
         steps=STEPS,
         min_width=MIN_WIDTH,

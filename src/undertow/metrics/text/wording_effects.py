@@ -33,7 +33,7 @@ from undertow.stats.arrays import Bools, Floats
 from undertow.stats.classification.agreement import has_width
 from undertow.stats.intervals.bounded_mean import BoundedMean
 from undertow.stats.significance.sign_flip import SignFlipTest, flip_means
-from undertow.stats.variance_components import factor_shares, find_aliases, level_means, variance_shares
+from undertow.stats.variance_components import detect_aliases, factor_shares, level_means, variance_shares
 from undertow.types import Result
 
 if TYPE_CHECKING:
@@ -101,7 +101,7 @@ def slot_levels(frame: pd.DataFrame) -> dict[tuple[str, str], dict[str, str]]:
     }
 
 
-def find_factors(answers: ScoredAnswers, slots: Mapping[tuple[str, str], Mapping[str, str]]) -> list[Factor]:
+def detect_factors(answers: ScoredAnswers, slots: Mapping[tuple[str, str], Mapping[str, str]]) -> list[Factor]:
     """What varies among the cells of one class: slots that change alone, and sets of those that do not."""
     of_cells = [slots[cell[0], cell[1]] for cell in answers.cells]
     names = dict.fromkeys(name for one in of_cells for name in one)
@@ -111,7 +111,7 @@ def find_factors(answers: ScoredAnswers, slots: Mapping[tuple[str, str], Mapping
         return []
     while True:
         levels = [tuple(zip(*(words[name] for name in some), strict=True)) for some in sets]
-        together = find_aliases(np.array([_codes(some) for some in levels]).T)
+        together = detect_aliases(np.array([_codes(some) for some in levels]).T)
         if len(together) == len(sets):
             break
         # Words of a set can in turn be a mixture of other slots' words.
@@ -163,7 +163,7 @@ def estimate_slot_effects(
         differences: list[_Difference] = []
         for name in answers.classes:
             of_class, group = answers.select_class(name), group_keys(task, setting, name)
-            factors = find_factors(of_class, slots)
+            factors = detect_factors(of_class, slots)
             differences += _differences(of_class, measure, factors, group)
             effects += [
                 Result("slot_effect", group | {"slot": one.name, "levels": ""}, math.nan, unit="percentage points", note=one.note)
@@ -369,7 +369,7 @@ def slot_table(frame: pd.DataFrame, settings: Mapping[Setting, ScoredAnswers], m
     for setting, answers in settings.items():
         for name in answers.classes:
             whole = answers.select_class(name)
-            factors = find_factors(whole, slots)
+            factors = detect_factors(whole, slots)
             for dimension in [ALL, *dict.fromkeys(answers.dimensions)]:
                 kept = [at for at, one in enumerate(whole.dimensions) if dimension in (ALL, one)]
                 part = whole.of(range(len(whole.cells)), kept)
@@ -391,7 +391,7 @@ def level_names(frame: pd.DataFrame, answers: ScoredAnswers) -> dict[tuple[str, 
     levels: dict[tuple[str, str], dict[str, str]] = {}
     for name in answers.classes:
         of_class = answers.select_class(name)
-        for factor in find_factors(of_class, slots):
+        for factor in detect_factors(of_class, slots):
             for cell, words in zip(of_class.cells, factor.levels, strict=True):
                 levels.setdefault((cell[0], cell[1]), {})[factor.name] = TOGETHER.join(words)
     return levels
@@ -408,7 +408,7 @@ def _slot_shares(
         wordings = list(dict.fromkeys(cell[1] for cell in of_class.cells))
         means = level_means(scores, [wordings.index(cell[1]) for cell in of_class.cells], len(wordings))
         first = of_class.of([next(at for at, cell in enumerate(of_class.cells) if cell[1] == one) for one in wordings])
-        factors = find_factors(first, slots)
+        factors = detect_factors(first, slots)
         if not factors or len(wordings) < 3 or not np.isfinite(means).all():
             continue
         shares, left = factor_shares(means, np.array([_codes(factor.levels) for factor in factors]).T)

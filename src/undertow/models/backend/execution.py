@@ -93,7 +93,7 @@ def in_top_k(logits: torch.Tensor, tokens: torch.Tensor, top: int) -> torch.Tens
     return (wanted[:, :, None] == best[:, None, :]).any(-1)
 
 
-def find_duplicate_options(
+def list_duplicate_options(
     query: ScoredQuery, spellings: Sequence[tuple[int, ...]]
 ) -> frozenset[int] | UnsupportedQueryError:
     """Options with the tokens of an earlier option of their group, which count once.

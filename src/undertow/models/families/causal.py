@@ -24,8 +24,8 @@ from undertow.models.backend.device import logits_at_once, to_device, tokens_per
 from undertow.models.backend.execution import (
     AGREEMENT_NATS,
     FORWARD_ERRORS,
-    find_duplicate_options,
     is_oom,
+    list_duplicate_options,
     oom_errors,
     unknown_words,
 )
@@ -204,7 +204,7 @@ class CausalModel:
             # What all of them hold is in the text behind the blank.
             behind = "the text behind the blank holds a character that this tokenizer does not know"
             return UnsupportedQueryError(behind) if len(unknown) == len(options) else unknown_words(query, unknown)
-        repeats = find_duplicate_options(query, [tuple(tokens) for tokens in options])
+        repeats = list_duplicate_options(query, [tuple(tokens) for tokens in options])
         if isinstance(repeats, UnsupportedQueryError):
             return repeats
         return EncodedQuery(tuple(_path(tokens, start) for tokens in options), repeats)

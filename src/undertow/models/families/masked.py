@@ -21,7 +21,7 @@ import numpy as np
 
 from undertow.errors import UndertowError
 from undertow.models.backend.device import logits_at_once, to_device, tokens_per_pass
-from undertow.models.backend.execution import context_tokens, find_duplicate_options, oom_errors, unknown_words
+from undertow.models.backend.execution import context_tokens, list_duplicate_options, oom_errors, unknown_words
 from undertow.models.backend.lm_head import (
     flat_positions,
     head_is_position_wise,
@@ -46,7 +46,7 @@ from undertow.models.base import (  # fmt: skip
 from undertow.models.loading.library_contexts import loading_errors
 from undertow.models.loading.load_network import load_checked, load_tokenizer
 from undertow.models.loading.resolve_weights import WeightFiles, resolve_weights
-from undertow.models.tokens.fill_spans import FillSpan, fill_offsets, find_fills
+from undertow.models.tokens.fill_spans import FillSpan, fill_offsets, locate_fills
 from undertow.types import BLANK, ClozeQuery, Floats, ModelIdentity, ScoredQuery
 
 if TYPE_CHECKING:
@@ -147,7 +147,7 @@ class MaskedModel:
         for row, (text, own) in enumerate(zip(texts, places, strict=True)):
             special, offsets = coded["special_tokens_mask"][row], coded["offset_mapping"][row]
             ids = tuple(coded["input_ids"][row])
-            yield find_fills(
+            yield locate_fills(
                 text, own, ids, [None if mark else span for mark, span in zip(special, offsets, strict=True)]
             )
 
@@ -170,7 +170,7 @@ class MaskedModel:
         ]
         if unknown:
             return unknown_words(query, unknown)
-        repeats = find_duplicate_options(query, [one.tokens for one in whole])
+        repeats = list_duplicate_options(query, [one.tokens for one in whole])
         if isinstance(repeats, UnsupportedQueryError):
             return repeats
         paths: list[TokenPath] = []

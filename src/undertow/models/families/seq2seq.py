@@ -25,8 +25,8 @@ from undertow.models.backend.device import logits_at_once, tokens_per_pass
 from undertow.models.backend.execution import (
     UNKNOWN,
     end_tokens_of,
-    find_duplicate_options,
     in_top_k,
+    list_duplicate_options,
     oom_errors,
     unknown_words,
 )
@@ -60,7 +60,7 @@ from undertow.models.loading.library_contexts import loading_errors
 from undertow.models.loading.load_network import load_checked, load_tokenizer
 from undertow.models.loading.resolve_weights import WeightFiles, resolve_weights
 from undertow.models.tokens.chat_template import encode_chat, template_notes
-from undertow.models.tokens.fill_spans import fill_offsets, find_fills
+from undertow.models.tokens.fill_spans import fill_offsets, locate_fills
 from undertow.models.tokens.option_tokens import OptionTokens, Vocabulary
 from undertow.types import (
     BLANK,
@@ -392,7 +392,7 @@ class Seq2SeqModel:
             return marks
         fills: list[tuple[int, ...]] = []
         for span in spans:
-            filled = find_fills(text, [span], ids, offsets)
+            filled = locate_fills(text, [span], ids, offsets)
             if isinstance(filled, UnsupportedQueryError):
                 return filled
             fills.append(filled.places)
@@ -423,7 +423,7 @@ class Seq2SeqModel:
                     "this tokenizer splits the text around an option otherwise than around another"
                 )
             whole.append(target)
-        repeats = find_duplicate_options(query, [target.tokens for target in whole])
+        repeats = list_duplicate_options(query, [target.tokens for target in whole])
         if isinstance(repeats, UnsupportedQueryError):
             return repeats
         # Rows of one length share a batch, and so the one pass of the encoder.

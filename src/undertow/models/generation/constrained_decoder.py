@@ -23,9 +23,9 @@ import numpy as np
 from undertow.models.backend.execution import AGREEMENT_NATS, FORWARD_ERRORS, is_oom, oom_errors
 from undertow.models.backend.tree_kv_cache import TreeKVCache, ancestor_mask
 from undertow.models.base import EXACT, CostEstimate, Ints, PrefixTree, UnsupportedQueryError, common_prefix_length
-from undertow.models.generation.decoding_state import (
+from undertow.models.generation.generation_state import (
     MAX_SEQUENCES,
-    DecodingState,
+    GenerationState,
     Nats,
     Open,
     Stops,
@@ -210,7 +210,7 @@ class ConstrainedDecoder:
                 }
             if isinstance(pack[0].query, ConstrainedGenerateQuery) and pack[0].query.constraint == BEST_SPAN:
                 return self._search_pack(pack, in_tree=in_tree)
-            sequences = [DecodingState.from_prompt(prompt) for prompt in pack]
+            sequences = [GenerationState.from_prompt(prompt) for prompt in pack]
             if in_tree:
                 self._write(sequences)
             else:
@@ -270,7 +270,7 @@ class ConstrainedDecoder:
 
     # Writing.
 
-    def _write(self, sequences: Sequence[DecodingState]) -> None:
+    def _write(self, sequences: Sequence[GenerationState]) -> None:
         """Generate all answers of a pack, one step of all at a time, over the cache of their prompts."""
         import torch
 
@@ -293,7 +293,7 @@ class ConstrainedDecoder:
             logits = trunk.feed(tokens, depths, sees, torch.arange(len(going), device=device))
         self._leave(trunk, branches, max(paths))
 
-    def _write_plain(self, sequences: Sequence[DecodingState]) -> None:
+    def _write_plain(self, sequences: Sequence[GenerationState]) -> None:
         """Generate answers to prompts of one length with the network's `generate`, which gets each chosen token."""
         import torch
 

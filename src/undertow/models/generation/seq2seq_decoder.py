@@ -18,9 +18,9 @@ import numpy as np
 
 from undertow.models.backend.execution import oom_errors
 from undertow.models.base import EXACT, BatchLimits, CostEstimate, Ints, UnsupportedQueryError
-from undertow.models.generation.decoding_state import (
+from undertow.models.generation.generation_state import (
     MAX_SEQUENCES,
-    DecodingState,
+    GenerationState,
     Nats,
     Open,
     Stops,
@@ -203,7 +203,7 @@ class Seq2SeqDecoder:
                 prompt.place: choose_label(prompt, nats, self.prompt_encoder.tokenizer, protocol)
                 for prompt in sorts["choice"]
             }
-            sequences = [DecodingState.from_prompt(prompt) for prompt in sorts["writing"]]
+            sequences = [GenerationState.from_prompt(prompt) for prompt in sorts["writing"]]
             for start in range(0, len(sequences), MAX_SEQUENCES):
                 self._write(sequences[start : start + MAX_SEQUENCES], source_states)
             answers |= {sequence.prompt.place: sequence.answer(self.prompt_encoder.tokenizer) for sequence in sequences}
@@ -244,7 +244,7 @@ class Seq2SeqDecoder:
 
     # Writing.
 
-    def _write(self, sequences: Sequence[DecodingState], source_states: _SourceStates) -> None:
+    def _write(self, sequences: Sequence[GenerationState], source_states: _SourceStates) -> None:
         """Generate answers with the network's `generate`, which gets each chosen token."""
         import torch
         from transformers.modeling_outputs import BaseModelOutput

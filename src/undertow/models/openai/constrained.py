@@ -227,7 +227,7 @@ class ServerDecoder:
             UndertowError: no further request can succeed.
         """
         wanted = await self._wanted(client, query)
-        if not isinstance(wanted, _DecodingRequest):
+        if not isinstance(wanted, _GenerationRequest):
             return wanted
         outcome = await self._with_room(client, wanted, note_model)
         if isinstance(outcome, http.GrammarError) and wanted.by_tokens:  # of tokens: llama.cpp before December 2025
@@ -236,7 +236,7 @@ class ServerDecoder:
         return outcome
 
     async def _with_room(
-        self, client: http.OpenAIClient, wanted: _DecodingRequest, note_model: Callable[[Mapping[str, Any]], None]
+        self, client: http.OpenAIClient, wanted: _GenerationRequest, note_model: Callable[[Mapping[str, Any]], None]
     ) -> Answer | UnsupportedQueryError | RequestFailedError:
         query = wanted.query
         for n_dropped in range(len(query.shots) + 1):
@@ -249,7 +249,7 @@ class ServerDecoder:
 
     async def _wanted(
         self, client: http.OpenAIClient, query: ConstrainedQuery
-    ) -> _DecodingRequest | UnsupportedQueryError | RequestFailedError:
+    ) -> _GenerationRequest | UnsupportedQueryError | RequestFailedError:
         if isinstance(query, MultipleChoiceQuery):
             return await self._wanted_label(client, query)
         pieces = pieces_of(query.passage)
@@ -264,14 +264,14 @@ class ServerDecoder:
         self._estimated = self._estimated or not spelling.numbers
         fields = dict(NO_PENALTY[self.server]) | self._drawing(query)
         if query.constraint == UNCONSTRAINED:
-            return _DecodingRequest(query, fields, n_tokens, self.server)
+            return _GenerationRequest(query, fields, n_tokens, self.server)
         by_tokens = spelling if self._reads_tokens and spelling.texts else None
         fields |= _grammar_params(_grammar_of(query, pieces, by_tokens), self.server)
-        return _DecodingRequest(query, fields, n_tokens, self.server, passage=by_tokens.texts if by_tokens else ())
+        return _GenerationRequest(query, fields, n_tokens, self.server, passage=by_tokens.texts if by_tokens else ())
 
     async def _wanted_label(
         self, client: http.OpenAIClient, query: MultipleChoiceQuery
-    ) -> _DecodingRequest | RequestFailedError:
+    ) -> _GenerationRequest | RequestFailedError:
         labels = _labels(query)
         spellings: list[Spelling] = []
         for label in labels if self.server == LLAMA_CPP and self._reads_tokens else ():
@@ -287,7 +287,7 @@ class ServerDecoder:
         )
         top = (self.endpoints.chat_top if query.chat else self.endpoints.plain_top) if query.first_token else 0
         fields = dict(NO_PENALTY[self.server]) | grammar
-        return _DecodingRequest(query, fields, max_label_tokens(query), self.server, top, by_tokens)
+        return _GenerationRequest(query, fields, max_label_tokens(query), self.server, top, by_tokens)
 
     def _drawing(self, query: ConstrainedGenerateQuery) -> dict[str, Any]:
         if not query.temperature or self.server == NO_GRAMMAR:
@@ -323,7 +323,7 @@ class ServerDecoder:
     def _read(
         self,
         client: http.OpenAIClient,
-        wanted: _DecodingRequest,
+        wanted: _GenerationRequest,
         body: Mapping[str, Any],
         note_model: Callable[[Mapping[str, Any]], None],
     ) -> Answer | UnsupportedQueryError:
@@ -344,7 +344,7 @@ class ServerDecoder:
 
 
 @dataclass(frozen=True, slots=True)
-class _DecodingRequest:
+class _GenerationRequest:
     """One query, as a request to one server.
 
     Attributes:

@@ -36,7 +36,7 @@ def fill_offsets(query: ClozeQuery, number: int) -> list[tuple[int, int]]:
     return places
 
 
-def find_fills(
+def locate_fills(
     text: str, spans: Sequence[tuple[int, int]], ids: tuple[int, ...], offsets: Sequence[tuple[int, int] | None]
 ) -> FillSpan | UnsupportedQueryError:
     """The tokens of the fills; each must cover no other text but a space before the fill."""

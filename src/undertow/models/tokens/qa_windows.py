@@ -228,7 +228,7 @@ def _encode_question(
 
 def _pieces(passage: str, candidate: str, windows: Sequence[Window]) -> tuple[Piece, ...] | UnsupportedQueryError:
     """All occurrences of a candidate in windows that hold it whole."""
-    spans = find_spans(passage, candidate)
+    spans = locate_spans(passage, candidate)
     if not spans:
         return UnsupportedQueryError("a candidate occurs only within longer words of the passage")
     pieces, reason = [], "no window holds a candidate whole"
@@ -246,7 +246,7 @@ def _pieces(passage: str, candidate: str, windows: Sequence[Window]) -> tuple[Pi
     return tuple(pieces) if pieces else UnsupportedQueryError(reason)
 
 
-def find_spans(passage: str, piece: str) -> list[Span]:
+def locate_spans(passage: str, piece: str) -> list[Span]:
     """Character ranges where a text occurs in a passage as whole words: (first, one past the last).
 
     *Al* is not in *Alice*. In scripts without spaces between words every occurrence counts.

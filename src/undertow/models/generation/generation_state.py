@@ -208,7 +208,7 @@ def _cut_at_line_break(prompt: EncodedPrompt, text: str) -> str:
 
 
 @dataclass(slots=True)
-class DecodingState:
+class GenerationState:
     """The state of one generated answer.
 
     Attributes:
@@ -227,7 +227,7 @@ class DecodingState:
     done: bool = False
 
     @classmethod
-    def from_prompt(cls, prompt: EncodedPrompt) -> DecodingState:
+    def from_prompt(cls, prompt: EncodedPrompt) -> GenerationState:
         """Start an answer."""
         query, passage = query_of(prompt), passage_of(prompt).tokens
         state: Constraint = AnyText()
@@ -309,7 +309,7 @@ class DecodingState:
         return Answer((self.nats,), math.nan, text=text, n_dropped_shots=self.prompt.n_dropped)
 
 
-def decode_step(sequences: Sequence[DecodingState], logits: torch.Tensor, stops: Stops) -> None:
+def decode_step(sequences: Sequence[GenerationState], logits: torch.Tensor, stops: Stops) -> None:
     """Choose the next token of each answer from the logits of a step [sequence, vocabulary]."""
     norms = logits.logsumexp(-1)
     for sequence, row, norm in zip(sequences, logits, norms.tolist(), strict=True):
@@ -318,7 +318,7 @@ def decode_step(sequences: Sequence[DecodingState], logits: torch.Tensor, stops:
         sequence.done |= sequence.tokens[-1:] != [] and sequence.tokens[-1] in stops.last(sequence.query)
 
 
-def forced_generate_kwargs(sequences: Sequence[DecodingState], stops: Stops) -> dict[str, Any]:
+def forced_generate_kwargs(sequences: Sequence[GenerationState], stops: Stops) -> dict[str, Any]:
     """Keywords of the network's `generate` that force the tokens chosen here, one row per sequence."""
     import torch
     from transformers import GenerationConfig, LogitsProcessorList
