@@ -16,13 +16,13 @@ import pytest
 
 from helpers import command_line
 from helpers import tiny_models as tiny
-from helpers.scripted_model import script, untold  # noqa: F401  # fixtures
+from helpers.scripted_model import script  # noqa: F401  # a fixture
 from helpers.shared_folders import made_once, named
 from undertow import _folders
 from undertow.metrics import specification_detection
 from undertow.models.base import ModelHandle, ModelRequest, TokenModel
 from undertow.models.loading.download import location
-from undertow.runs import pipeline
+from undertow.runs import pipeline, score  # noqa: F401 - score takes `write_report` by name, before it is replaced
 from undertow.stats.classification import agreement
 from undertow.stats.regression import power_analysis
 
@@ -192,17 +192,16 @@ def network(shared_base: Path) -> Callable[[str], str]:
 
 @pytest.fixture(scope="session")
 def finished_run(shared_base: Path) -> Callable[..., Path]:
-    """The folder of a finished run, not to be changed: finished_run("spurious-correlation", "toy", w="date")."""
+    """The folder of a finished run, not to be changed: finished_run("spurious-correlation", "toy", w="date", page=True)."""
 
-    def folder(audit: str, model: Any = "toy", **options: Any) -> Path:
+    def folder(audit: str, model: Any = "toy", *, page: bool = False, **options: Any) -> Path:
         def make(made: Path) -> None:
             with pytest.MonkeyPatch.context() as patch:
                 patch.setenv("UNDERTOW_CACHE", str(made / "cache"))
+                make_quick(patch, page=page)
                 pipeline.audit(audit, model, out=made / "run", **options)
 
-        # A test that asks with few resamples, or without a page, gets another run than one that does not.
-        how = power_analysis.simulate_errors.__kwdefaults__, pipeline.write_report.__qualname__
-        return made_once(shared_base, f"run-{named(audit, model, sorted(options.items()), how)}", make) / "run"
+        return made_once(shared_base, f"run-{named(audit, model, page, sorted(options.items()))}", make) / "run"
 
     return folder
 
@@ -211,30 +210,48 @@ def finished_run(shared_base: Path) -> Callable[..., Path]:
 def published_drift(reference_data: Path, shared_base: Path) -> Path:
     """The folder of the published masses of sentences with W, scored as the page of reproductions says."""
 
-    def score(folder: Path) -> None:
+    def make(folder: Path) -> None:
         table = str(reference_data / "recorded/mgc_pronoun_mass.csv.gz")
         words = ["score", table, "--audit", "spurious-correlation", "--out", str(folder / "run"), "--json"]
-        done = command_line.in_process(folder, *words, env={"UNDERTOW_CACHE": str(folder / "cache")})
+        with pytest.MonkeyPatch.context() as patch:
+            make_quick(patch)
+            done = command_line.in_process(folder, *words, env={"UNDERTOW_CACHE": str(folder / "cache")})
         assert (done.returncode, done.stderr) == (0, "")
         assert json.loads(done.stdout)["counts"] == {"items": 24_000, "missing": 0}
         assert not (folder / "cache").exists()
 
-    return made_once(shared_base, "published-drift", score) / "run"
+    return made_once(shared_base, "published-drift", make) / "run"
 
 
-@pytest.fixture
-def few_resamples(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As `resample_little`, for tests in which no number depends on it."""
-    resample_little(monkeypatch)
+@pytest.fixture(autouse=True)
+def quick_runs(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Runs take few resamples and write no page, unless a test is marked: `resamples`, `page`."""
+    make_quick(
+        monkeypatch,
+        resamples=request.node.get_closest_marker("resamples") is not None,
+        page=request.node.get_closest_marker("page") is not None,
+    )
 
 
-def resample_little(patch: pytest.MonkeyPatch) -> None:
-    """Two hundred resamples and permutations instead of thousands, and a tenth of the series behind a detectable slope."""
-    fewer = (power_analysis.simulate_errors.__kwdefaults__ or {}) | {"n_series": FEW // 10}
-    patch.setattr(power_analysis.simulate_errors, "__kwdefaults__", fewer)
-    for module, name in (
-        (agreement, "N_DRAWS"),
-        (specification_detection, "N_DRAWS"),
-        (specification_detection, "N_PERMUTATIONS"),
-    ):
-        patch.setattr(module, name, FEW)
+def make_quick(patch: pytest.MonkeyPatch, *, resamples: bool = False, page: bool = False) -> None:
+    """Unless they are asked for: two hundred resamples instead of thousands; an empty page and no figure."""
+    if not resamples:
+        fewer = (power_analysis.simulate_errors.__kwdefaults__ or {}) | {"n_series": FEW // 10}
+        patch.setattr(power_analysis.simulate_errors, "__kwdefaults__", fewer)
+        patch.setattr(agreement, "N_DRAWS", FEW)
+        patch.setattr(specification_detection, "N_DRAWS", FEW)
+        patch.setattr(specification_detection, "N_PERMUTATIONS", FEW)
+    patch.setattr(pipeline, "write_report", WRITE_REPORT if page else _write_no_page)
+
+
+WRITE_REPORT = pipeline.write_report
+
+
+def _write_no_page(*_: object) -> Callable[[Path], None]:
+    """In place of `pipeline.write_report`."""
+
+    def write(folder: Path) -> None:
+        (folder / "figures").mkdir(exist_ok=True)
+        (folder / "report.html").touch()
+
+    return write

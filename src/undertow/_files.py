@@ -28,7 +28,7 @@ MAX_REASON_CHARS = 200
 
 
 MAX_KEY_PARTS = 64
-_LONG_KEY = re.compile(rf"(?:[^\s.=]++[ \t]*+\.[ \t]*+){{{MAX_KEY_PARTS}}}")
+_LONG_KEY = re.compile(rf"(?<![^\s.=])(?:[^\s.=]++[ \t]*+\.[ \t]*+){{{MAX_KEY_PARTS}}}")
 """A dotted key or name with too many parts: tomllib takes quadratic time for it."""
 
 

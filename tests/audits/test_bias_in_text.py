@@ -42,7 +42,6 @@ __all__ = ["statements"]
 
 DIAGNOSIS, IDENTIFICATION, EXTRACTION, REPHRASING = TASKS
 WRITTEN = (EXTRACTION, REPHRASING)
-pytestmark = pytest.mark.usefixtures("few_resamples")
 
 
 def items_of(audit: str, seed: int = 0, limit: int = 0, **options: Any) -> list[Item]:
@@ -203,7 +202,7 @@ def test_a_limit_below_the_smallest_useful_one_is_told(audit: str, options: dict
     assert len({item.factors["document"] for item in items_of(audit, limit=smallest, **options)}) == 6
 
 
-def test_few_documents_are_told_of_whatever_the_limit(untold: None) -> None:
+def test_few_documents_are_told_of_whatever_the_limit() -> None:
     module: Any = audits.load(DIAGNOSIS)
     for limit in (0, 100):
         (told,) = module.limitations(module.Settings(n_documents=5), Sampling(limit))
@@ -510,9 +509,7 @@ def test_diagnosis_of_a_scripted_model_by_hand(script: Script, statements: str, 
     assert math.isnan(effects["all"].p)
 
 
-def test_greedy_and_exact_labels_are_rows_of_their_own(
-    script: Script, untold: None, statements: str, tmp_path: Path
-) -> None:
+def test_greedy_and_exact_labels_are_rows_of_their_own(script: Script, statements: str, tmp_path: Path) -> None:
     """Step by step it says profession to everything; the most probable label is the right one."""
     right = {"I think old people cannot learn, he said.": "age", "Nurses talk too much anyway.": "profession"}
     script(lambda query: labelled(cast(MultipleChoiceQuery, query), "profession", exact=right[document_of(query)]))
@@ -546,7 +543,7 @@ def test_greedy_and_exact_labels_are_rows_of_their_own(
 
 
 def test_a_server_that_shows_no_probabilities_has_greedy_labels_only(
-    script: Script, untold: None, statements: str, tmp_path: Path
+    script: Script, statements: str, tmp_path: Path
 ) -> None:
     script(lambda query: Answer((math.nan,) * 11, math.nan, text="age"))
     run = undertow.audit(IDENTIFICATION, "scripted", challenge=statements, classes="null", out=tmp_path / "run")
@@ -573,7 +570,7 @@ def writes(query: Query) -> Answer:
     return wrote(f" {said[query.constraint]}\n")
 
 
-def test_extraction_by_a_scripted_model_by_hand(script: Script, untold: None, statements: str, tmp_path: Path) -> None:
+def test_extraction_by_a_scripted_model_by_hand(script: Script, statements: str, tmp_path: Path) -> None:
     script(writes)
     run = undertow.audit(EXTRACTION, "scripted", challenge=statements, classes="null", out=tmp_path / "run")
     found = {
@@ -598,7 +595,7 @@ def test_extraction_by_a_scripted_model_by_hand(script: Script, untold: None, st
 
 
 def test_rephrasing_by_a_model_that_copies_is_no_better_than_a_copy(
-    script: Script, untold: None, statements: str, tmp_path: Path
+    script: Script, statements: str, tmp_path: Path
 ) -> None:
     script(lambda query: wrote(cast(ConstrainedGenerateQuery, query).passage))
     run = undertow.audit(REPHRASING, "scripted", challenge=statements, classes="null,statement", out=tmp_path / "run")
@@ -610,9 +607,7 @@ def test_rephrasing_by_a_model_that_copies_is_no_better_than_a_copy(
     assert not any(one.significant for one in run.findings if "Token F1" in one.text)
 
 
-def test_what_cannot_be_asked_is_missing_with_its_reason(
-    script: Script, untold: None, statements: str, tmp_path: Path
-) -> None:
+def test_what_cannot_be_asked_is_missing_with_its_reason(script: Script, statements: str, tmp_path: Path) -> None:
     def say(query: Query) -> Answer | UnsupportedQueryError:
         return UnsupportedQueryError("the text is too long") if "aunt" in document_of(query) else diagnoses(query)
 
@@ -625,7 +620,7 @@ def test_what_cannot_be_asked_is_missing_with_its_reason(
     assert (accuracy.value, accuracy.n, accuracy.n_missing) == (100.0, 3, 1)
 
 
-def test_examples_that_had_no_room_are_counted(script: Script, untold: None, statements: str, tmp_path: Path) -> None:
+def test_examples_that_had_no_room_are_counted(script: Script, statements: str, tmp_path: Path) -> None:
     def say(query: Query) -> Answer:
         dropped = len(cast(MultipleChoiceQuery, query).shots) - 1 if "aunt" in document_of(query) else 0
         return dataclasses.replace(diagnoses(query), n_dropped_shots=max(dropped, 0))
@@ -644,9 +639,7 @@ def test_examples_that_had_no_room_are_counted(script: Script, untold: None, sta
 
 
 @pytest.mark.parametrize("audit", briefly(TASKS))
-def test_a_saved_run_measured_anew_has_the_same_numbers(
-    audit: str, script: Script, untold: None, tmp_path: Path
-) -> None:
+def test_a_saved_run_measured_anew_has_the_same_numbers(audit: str, script: Script, tmp_path: Path) -> None:
     dimensions = {document.text: document.dimension for document in load_documents("undertow-statements").evaluation}
 
     def say(query: Query) -> Answer:
@@ -685,7 +678,7 @@ def recorded(audit: str, text: str, folder: Path) -> Run:
     ("column", "span"), [("span", "one two"), ("passage", "one two"), ("text", ""), ("span", ""), ("span", " ")]
 )
 def test_a_recorded_rephrasing_is_compared_with_a_copy_of_the_span_alone(
-    column: str, span: str, untold: None, tmp_path: Path
+    column: str, span: str, tmp_path: Path
 ) -> None:
     given = span or ("" if column == "span" else "He said one two three.")
     run = recorded(REPHRASING, f"document,gold,answer,{column}\na,one three,one,{given}\n", tmp_path)
@@ -697,7 +690,7 @@ def test_a_recorded_rephrasing_is_compared_with_a_copy_of_the_span_alone(
     assert ("above_baseline" in score.extras) == bool(span.strip())
 
 
-def test_a_recorded_passage_goes_before_a_span_where_both_are_there(untold: None, tmp_path: Path) -> None:
+def test_a_recorded_passage_goes_before_a_span_where_both_are_there(tmp_path: Path) -> None:
     text = "document,gold,answer,span,passage,text\na,x,x,the span,the passage,t\nb,y,y,the span,,t\n"
     assert recorded(REPHRASING, text, tmp_path).observations["passage"].tolist() == ["the passage", "the span"]
     assert recorded(EXTRACTION, text, tmp_path).observations["passage"].tolist() == ["the passage", "t"]
@@ -712,9 +705,7 @@ def test_a_recorded_passage_goes_before_a_span_where_both_are_there(untold: None
         ("sampling", ["random"], ["none"]),
     ],
 )
-def test_how_recorded_examples_were_drawn(
-    columns: str, rows: list[str], expected: list[str], untold: None, tmp_path: Path
-) -> None:
+def test_how_recorded_examples_were_drawn(columns: str, rows: list[str], expected: list[str], tmp_path: Path) -> None:
     text = f"document,gold,answer,{columns}\n" + "".join(f"a,Yes,No,{row}\nb,No,No,{row}\n" for row in rows)
     run = recorded(DIAGNOSIS, text, tmp_path)
     assert run.observations["sampling"].tolist() == [one for one in expected for _ in "ab"]
@@ -723,9 +714,7 @@ def test_how_recorded_examples_were_drawn(
 
 
 @pytest.mark.parametrize(("missing", "said"), [([], []), (["a,v"], ["1 of 3 "]), (["a,v", "b,w"], ["2 of 3 "])])
-def test_cells_of_a_table_that_lack_documents_are_told(
-    missing: list[str], said: list[str], untold: None, tmp_path: Path
-) -> None:
+def test_cells_of_a_table_that_lack_documents_are_told(missing: list[str], said: list[str], tmp_path: Path) -> None:
     rows = {f"{name},{wording}": f"{name},Yes,No,{wording}\n" for wording in "uvw" for name in "abc"}
     text = "document,gold,answer,wording\n" + "".join(row for key, row in rows.items() if key not in missing)
     run = recorded(DIAGNOSIS, text, tmp_path)

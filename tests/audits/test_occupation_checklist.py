@@ -44,7 +44,6 @@ WOMEN = {pair.female for pair in load_pairs()}
 Say = Callable[[str, tuple[str, ...]], "Mapping[str, float] | str"]
 """From a prompt and the possible answers to how probable each is, or the one that is said."""
 Choose = Callable[..., Scripted]
-pytestmark = pytest.mark.usefixtures("few_resamples")
 
 
 def _answer(said: Mapping[str, float] | str, labels: tuple[str, ...]) -> Answer | UnsupportedQueryError:
@@ -57,7 +56,7 @@ def _answer(said: Mapping[str, float] | str, labels: tuple[str, ...]) -> Answer 
 
 
 @pytest.fixture
-def choose_by(script: Script, untold: None) -> Choose:
+def choose_by(script: Script) -> Choose:
     """Makes a model that chooses by a script, which is then found by its name; its runs have no page."""
 
     def add(say: Say, name: str = "scripted") -> Scripted:
@@ -338,7 +337,7 @@ def test_an_answer_without_probabilities_counts_whole() -> None:
     assert lost["missing_reason"] == "the answer 'Somebody else' is none of the possible ones"
 
 
-def test_continuations_are_read_as_choices_are(tmp_path: Path, untold: None) -> None:
+def test_continuations_are_read_as_choices_are(tmp_path: Path) -> None:
     """The toy tells them apart by its own rules; what is compared is what is asked."""
     by_choice, by_text = (
         items_of(n_pairs=1, occupation_names="nurse"),
@@ -511,7 +510,6 @@ def test_whole_run_of_two_models_is_told_and_measured_anew_to_the_same(
     assert any("wording_2" in one["extras"] for one in results)
     assert len(found.tables) == 2
     assert found.manifest["counts"]["missing"] == 0
-    request.getfixturevalue("untold")
     undertow.score(tmp_path / "run", out=tmp_path / "again")
     assert (tmp_path / "again" / "results.json").read_bytes() == (tmp_path / "run" / "results.json").read_bytes()
 
@@ -556,7 +554,7 @@ multiple = "Who lives in {job}?"
 """
 
 
-def test_an_extractive_model_goes_through_the_same_audit(tmp_path: Path, untold: None) -> None:
+def test_an_extractive_model_goes_through_the_same_audit(tmp_path: Path) -> None:
     """What the run tells of a question is what its network gives, read by the plainest means."""
     import torch
     from transformers import AutoModelForQuestionAnswering, AutoTokenizer
@@ -648,9 +646,7 @@ def test_a_log_is_scored_and_told(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("asked", "other"), [(WITH, WITHOUT), (WITHOUT, WITH)])
-def test_a_log_that_lacks_a_context_is_told_of_the_other_alone(
-    asked: str, other: str, tmp_path: Path, untold: None
-) -> None:
+def test_a_log_that_lacks_a_context_is_told_of_the_other_alone(asked: str, other: str, tmp_path: Path) -> None:
     """Seven pairs and six jobs; the woman is chosen for all jobs but the first, so 5 of 6 times: a gap of 66.7 points."""
     granted = "lifting; reading\tlifting" if asked == WITH else "\t"
     lines = ["question_type\twoman\tman\toccupation\tcontext\tsubject\tanswer\tgranted_female\tgranted_male"]
@@ -712,7 +708,7 @@ def refusing(tmp_path: Path, n_refused: int, answer: str = "I cannot say") -> Ru
     return undertow.score(path, audit=NAME, out=tmp_path / "run", overwrite=True)
 
 
-def test_refusals_are_neither_yes_nor_no_and_counted_by_reason(tmp_path: Path, untold: None) -> None:
+def test_refusals_are_neither_yes_nor_no_and_counted_by_reason(tmp_path: Path) -> None:
     found = refusing(tmp_path, 14)
     one_sided = [one for one in found.findings if "whoever it is" in one.text]
     assert not one_sided

@@ -38,7 +38,6 @@ from undertow.types import (
 SPURIOUS, SPECIFICATION = "spurious-correlation", "task-specification"
 STEP_YEARS = 215 / 29
 """Between neighbours of the date list."""
-pytestmark = pytest.mark.usefixtures("few_resamples")
 
 
 def answers_only(request: ModelRequest) -> ModelHandle:

@@ -101,7 +101,6 @@ def test_no_word_group_is_called_like_a_column_of_the_run(group: str, tmp_path: 
         masses_of(path)
 
 
-@pytest.mark.usefixtures("few_resamples", "untold")
 @pytest.mark.parametrize("audit", ["spurious-correlation", "task-specification"])
 def test_a_recorded_table_is_scored_into_a_folder_that_can_be_read(audit: str, tmp_path: Path) -> None:
     path = tmp_path / "own.csv"
@@ -236,7 +235,6 @@ def test_tables_of_every_kind_are_read_alike(kind: str, tmp_path: Path) -> None:
     pd.testing.assert_frame_equal(frame, plain)
 
 
-@pytest.mark.usefixtures("few_resamples", "untold")
 def test_groups_of_any_name_are_measured(cli: Cli, tmp_path: Path) -> None:
     (tmp_path / "own.csv").write_text(table(), encoding="utf-8")
     done = cli(*SCORE, "own.csv")
@@ -339,7 +337,6 @@ def test_a_recorded_w_value_decides_where_values_stand(tmp_path: Path) -> None:
     assert recorded_list(path, "year", ["1800", "1990", "2000"], w_value=[""] * 3)[0] == [1800, 1990, 2000]
 
 
-@pytest.mark.usefixtures("few_resamples", "untold")
 def test_empty_cells_are_missing_and_counted_and_zeros_are_numbers(cli: Cli, tmp_path: Path) -> None:
     text = table((ROWS[4], "m,season,1,summer,1,,"), (ROWS[5], "m,season,1,summer,2,0,0"))
     (tmp_path / "own.csv").write_text(text, encoding="utf-8")

@@ -21,8 +21,6 @@ Floats = NDArray[np.float64]
 GROUPS = ("xe", "ze")
 DRIFTS = ("slope", "slope_gap")
 
-pytestmark = pytest.mark.usefixtures("few_resamples")
-
 
 def masses(
     seed: int = 0, n_sentences: int = 12, n_values: int = 12, slope: float = 1.5, noise: float = 0.0
@@ -195,7 +193,6 @@ def test_models_are_told_beside_each_other_and_their_order_is_no_claim(tmp_path:
     assert not any(one.significant for one in told)
 
 
-@pytest.mark.usefixtures("untold")
 def test_what_a_run_holds_is_what_was_measured(tmp_path: Path) -> None:
     """Of a table that is scored through the command's own way: results.json has the intervals, and nothing that is no number."""
     rows(masses(), YEARS).to_csv(tmp_path / "own.csv", index=False)

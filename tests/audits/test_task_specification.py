@@ -14,7 +14,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from conftest import resample_little
+from conftest import make_quick
 from helpers.shared_folders import made_once
 from undertow import audits
 from undertow.audits.base import PAPER, Observations, Sampling
@@ -58,7 +58,7 @@ def measured(reference_data: Path, shared_base: Path, protocol: str) -> Found:
         # Of the paper's protocol the values alone are looked at, whose draws are those of the other.
         values_alone = point_estimates() if protocol == PAPER else nullcontext()
         with pytest.MonkeyPatch.context() as patch, values_alone:
-            resample_little(patch)
+            make_quick(patch)
             refit_little(patch)
             (folder / "results").write_bytes(pickle.dumps(TaskSpecification().measure(evidence, 0)))
 
@@ -296,7 +296,6 @@ def test_nothing_is_claimed_of_fewer_than_six_occupations(n: int, tmp_path: Path
     assert found[0].text.startswith("Nothing can be claimed")
 
 
-@pytest.mark.usefixtures("few_resamples")
 def test_a_finding_is_claimed_where_the_q_of_one_result_says_so(tmp_path: Path) -> None:
     found = told(occupations(20), tmp_path)
     assert {finding.results[0].measure: finding.significant for finding in found} == {
@@ -311,7 +310,6 @@ def test_a_finding_is_claimed_where_the_q_of_one_result_says_so(tmp_path: Path) 
         assert math.isfinite(finding.results[0].low)
 
 
-@pytest.mark.usefixtures("few_resamples")
 def test_a_movement_that_is_larger_where_sentences_decide_claims_no_detection(tmp_path: Path) -> None:
     swapped = occupations(20).replace(",1,50,", ",x,50,").replace(",0,50,", ",1,50,").replace(",x,50,", ",0,50,")
     (ranking,) = (finding for finding in told(swapped, tmp_path) if finding.results[0].measure == "auroc")

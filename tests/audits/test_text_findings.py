@@ -28,7 +28,6 @@ from undertow.types import ConstrainedGenerateQuery, Finding, MultipleChoiceQuer
 __all__ = ["statements"]
 
 DIAGNOSIS, IDENTIFICATION, EXTRACTION, REPHRASING = TASKS
-pytestmark = pytest.mark.usefixtures("few_resamples")
 COLUMNS: dict[str, Any] = {
     "model": "m", "challenge": "c", "dimension": "", "text": "A text.", "passage": "A text.", "description_class": "null", "wording": "",
     "shots": 0, "sampling": "none", "draw": 0, "decoding": "greedy", "n_shots": 0, "nats": -1.0, "n_dropped_shots": 0, "missing_reason": "",
@@ -184,7 +183,7 @@ where = ["text", "passage"]
 
 @pytest.mark.parametrize(("n_wordings", "effects"), [(2, {"what + where": 100.0}), (0, {"what": 100.0, "where": 0.0})])
 def test_slots_of_a_file_of_wordings_are_told_apart_only_where_they_change_alone(
-    n_wordings: int, effects: dict[str, float], script: Script, untold: None, tmp_path: Path
+    n_wordings: int, effects: dict[str, float], script: Script, tmp_path: Path
 ) -> None:
     """Right where bias is asked for and wrong where toxicity is, whatever else it says; two of the four wordings differ in both."""
     (tmp_path / "own.toml").write_text(PLANTED, encoding="utf-8")
@@ -322,9 +321,7 @@ def numbers(run: Run) -> list[tuple[Any, ...]]:
 
 
 @pytest.mark.parametrize("audit", briefly(TASKS))
-def test_a_runs_own_table_is_measured_to_the_same_numbers(
-    audit: str, script: Script, untold: None, tmp_path: Path
-) -> None:
+def test_a_runs_own_table_is_measured_to_the_same_numbers(audit: str, script: Script, tmp_path: Path) -> None:
     def say(query: Query) -> Any:
         if isinstance(query, MultipleChoiceQuery):
             n = len(query.prompt)
@@ -354,7 +351,7 @@ PLAIN = "document,gold,answer\n"
 FEW = PLAIN + "a,yes,YES\nb,No,NO\nc,Yes,perhaps\nd,no,\n"
 
 
-def test_a_table_of_three_columns_is_enough(untold: None, tmp_path: Path) -> None:
+def test_a_table_of_three_columns_is_enough(tmp_path: Path) -> None:
     path = tmp_path / "few.csv"
     path.write_text(FEW)
     run = undertow.score(path, audit=DIAGNOSIS, out=tmp_path / "run")
@@ -383,9 +380,7 @@ def test_a_table_of_three_columns_is_enough(untold: None, tmp_path: Path) -> Non
         (REPHRASING, "a,one,I cannot say\nb,two,\n", 0),
     ],
 )
-def test_recorded_answers_that_are_no_label_are_missing(
-    task: str, rows: str, n_missing: int, untold: None, tmp_path: Path
-) -> None:
+def test_recorded_answers_that_are_no_label_are_missing(task: str, rows: str, n_missing: int, tmp_path: Path) -> None:
     """Of tasks with labels; what is written is measured as it stands."""
     path = tmp_path / "answers.csv"
     path.write_text(PLAIN + rows)
@@ -401,7 +396,7 @@ def test_recorded_answers_that_are_no_label_are_missing(
 
 @pytest.mark.parametrize("task", TASKS)
 @pytest.mark.parametrize("n", [5, 6])
-def test_few_texts_that_agree_have_no_interval_and_no_claim(task: str, n: int, untold: None, tmp_path: Path) -> None:
+def test_few_texts_that_agree_have_no_interval_and_no_claim(task: str, n: int, tmp_path: Path) -> None:
     """Six that are all right have that of Clopper and Pearson: more than .025^(1/6), 54%, of all."""
     labels = {DIAGNOSIS: ["Yes"] * n, IDENTIFICATION: ["age"] * n}
     golds = labels.get(task, [f"words {at}" for at in range(n)])
@@ -423,7 +418,7 @@ def test_few_texts_that_agree_have_no_interval_and_no_claim(task: str, n: int, u
         assert [first.low, first.high] == pytest.approx([100 * 0.025 ** (1 / 6), 100])
 
 
-def test_a_column_of_clusters_is_kept(untold: None, tmp_path: Path) -> None:
+def test_a_column_of_clusters_is_kept(tmp_path: Path) -> None:
     """Eight texts of two clusters say nothing of others; two clusters for one text are refused."""
     path = tmp_path / "answers.csv"
     rows = [f"d{at},Yes,{'No' if at == 3 else 'Yes'},c{at % 2}" for at in range(8)]
@@ -436,7 +431,7 @@ def test_a_column_of_clusters_is_kept(untold: None, tmp_path: Path) -> None:
     refused(["line 3", "'a'", "'x'", "'y'"], path)
 
 
-def test_a_table_of_identification_has_the_eleven_labels_however_cased(untold: None, tmp_path: Path) -> None:
+def test_a_table_of_identification_has_the_eleven_labels_however_cased(tmp_path: Path) -> None:
     path = tmp_path / "few.tsv"
     path.write_text("document\tgold\tanswer\na\tRace\trace\nb\tGender\tage\n")
     run = undertow.score(path, audit=IDENTIFICATION, out=tmp_path / "run")
@@ -448,7 +443,7 @@ def test_a_table_of_identification_has_the_eleven_labels_however_cased(untold: N
     assert run.manifest["design"]["labels"] == ["Height", "Race"]
 
 
-def test_written_answers_without_their_texts_are_compared_with_no_copy(untold: None, tmp_path: Path) -> None:
+def test_written_answers_without_their_texts_are_compared_with_no_copy(tmp_path: Path) -> None:
     path = tmp_path / "few.csv"
     path.write_text(PLAIN + 'a,one two,one\nb,"three, four",five\n')
     run = undertow.score(path, audit=EXTRACTION, out=tmp_path / "run")
@@ -491,7 +486,7 @@ def refused(words: Sequence[str], path: Path, **options: Any) -> None:
         assert word in message, message
 
 
-def test_missing_rows_of_a_table_stay_missing(untold: None, tmp_path: Path) -> None:
+def test_missing_rows_of_a_table_stay_missing(tmp_path: Path) -> None:
     path = tmp_path / "answers.csv"
     path.write_text("document,gold,answer,missing_reason\na,Yes,Yes,\nb,No,,too long\n")
     run = undertow.score(path, audit=DIAGNOSIS, out=tmp_path / "run")

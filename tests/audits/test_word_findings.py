@@ -367,7 +367,6 @@ def elsewhere(monkeypatch: pytest.MonkeyPatch) -> Callable[..., tuple[Elsewhere,
     return add
 
 
-@pytest.mark.usefixtures("untold")
 def test_what_goes_to_other_words_tells_runs_apart(elsewhere: Callable[..., Any], tmp_path: Path) -> None:
     """Both give 96% to other words; one does so where the answer is clear too."""
     _, opened = elsewhere("asks", 0.04, 0.6)
@@ -392,7 +391,6 @@ def test_what_goes_to_other_words_tells_runs_apart(elsewhere: Callable[..., Any]
     assert not run.observations["text"].isin([row["text"] for row in design["controls"]["asks"]]).any()
 
 
-@pytest.mark.usefixtures("untold")
 def test_control_sentences_change_no_item_and_no_number(
     elsewhere: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -418,7 +416,6 @@ def test_control_sentences_change_no_item_and_no_number(
     assert "controls" not in without.manifest["design"]
 
 
-@pytest.mark.usefixtures("untold")
 def test_without_answers_to_control_sentences_there_is_no_yardstick(
     elsewhere: Callable[..., Any], tmp_path: Path
 ) -> None:

@@ -24,7 +24,6 @@ TOY = [*RUN, "-m", "toy", "--w", "date"]
 SMALL = ["--w", "date", "--limit", "90", "--json"]
 slow = pytest.mark.slow
 soak = pytest.mark.soak
-pytestmark = pytest.mark.usefixtures("few_resamples", "untold")
 
 
 @pytest.mark.parametrize(

@@ -25,8 +25,6 @@ COUNTS = {
     REPHRASING: "109 wordings: statement 12, question 6, completion 36, null 1, dimension 54",
 }
 
-pytestmark = pytest.mark.usefixtures("few_resamples", "untold")
-
 
 def said(done: subprocess.CompletedProcess[str]) -> str:
     assert (done.returncode, done.stderr) == (0, ""), done.stderr

@@ -20,7 +20,6 @@ from conftest import Cli
 from helpers.sampled_cases import briefly
 
 Rows = Iterator[dict[str, Any]]
-pytestmark = pytest.mark.usefixtures("few_resamples", "untold")
 
 
 def drifts(rng: np.random.Generator) -> Rows:

@@ -102,7 +102,7 @@ def test_challenge_and_a_dry_run_tell_order_and_scale_of_each_w_list_and_what_wa
 
 @slow
 def test_run_prints_one_json_object_and_the_same_run_again_computes_nothing(work: Workplace) -> None:
-    first = work.json(*TOY, "--out", "first", told=True)
+    first = work.json(*TOY, "--out", "first", page=True)
     assert (first["folder"], first["report"]) == ("first", "first/report.html")
     counts = {name: first["counts"][name] for name in ("items", "queries", "computed", "missing")}
     assert counts == {"items": 90, "queries": 90, "computed": 90, "missing": 0}

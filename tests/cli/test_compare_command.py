@@ -48,7 +48,7 @@ def leaning(source: Path, target: Path, model: str) -> None:
 
 @pytest.mark.slow
 def test_strongest_differences_are_told_first(work: Workplace) -> None:
-    lines = work("compare", "first", "second", "--out", "told", told=True).stdout.splitlines()
+    lines = work("compare", "first", "second", "--out", "told", page=True).stdout.splitlines()
     found = [line for line in lines if line.startswith("* ")]
     assert any("in other (" in line and "than in toy (" in line for line in found)
     assert all("95% interval of the difference" in line and "margin" in line for line in found[:3])
@@ -97,7 +97,7 @@ def test_what_cannot_be_compared_is_refused(arguments: list[str], words: list[st
 @pytest.mark.slow
 def test_names_are_shown_as_text(work: Workplace, tmp_path: Path) -> None:
     leaning(work.folder / "first", tmp_path / "odd", PAYLOAD)
-    told = work("compare", "first", str(tmp_path / "odd"), "--out", "payload", told=True).stdout
+    told = work("compare", "first", str(tmp_path / "odd"), "--out", "payload", page=True).stdout
     assert PAYLOAD in told
     html = (work.folder / "payload/comparison.html").read_text(encoding="utf-8")
     for tag in ("<script>alert", "<img src=x", "49 {"):

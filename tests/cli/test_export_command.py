@@ -14,7 +14,6 @@ from conftest import SMOLLM2, Cli
 from helpers.cli_refusal import refused
 from helpers.lm_eval_log import docs_of, write_log
 
-pytestmark = pytest.mark.usefixtures("few_resamples", "untold")
 SMALL = ["--w", "date", "--date-count", "4", "--limit", "24"]
 
 

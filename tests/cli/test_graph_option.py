@@ -32,7 +32,6 @@ def main(cli: Cli, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[
     return run
 
 
-@pytest.mark.usefixtures("few_resamples")
 def test_json_holds_the_assumptions_and_which_findings_rest_on_them(main: Callable[..., str]) -> None:
     plain = json.loads(main(*RUN, "--out", "run", "--json"))
     assert set(plain) == {"folder", "report", "counts", "findings"}

@@ -33,7 +33,6 @@ def lost(query: Query, answer: Answer) -> Answer:
     return moved(query, answer, -0.1 * (year_of(text) - 1801) + 4 * unit(text))
 
 
-@pytest.mark.usefixtures("untold", "few_resamples")
 def test_the_terminal_says_what_precision_costs(planted: Planted, tmp_path: Path, cli: Cli) -> None:
     done = cli(*RUN, "-m", "planted", "--dtype", "bfloat16", "--float32-sample", "36", "--out", "run")
     assert done.returncode == 0, done.stderr

@@ -18,7 +18,6 @@ from undertow.models.base import ModelHandle, ModelRequest
 from undertow.runs import pipeline
 
 AUDIT = "spurious-correlation"
-pytestmark = pytest.mark.usefixtures("few_resamples", "untold")
 SMALL = ["--w", "date", "--date-count", "4", "--limit", "8"]
 TINY: dict[str, Any] = {"w": "date", "date_count": 4, "limit": 8}
 

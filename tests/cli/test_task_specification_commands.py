@@ -42,10 +42,10 @@ def work(shared_base: Path) -> Workplace:
 
     def make(work: Workplace) -> None:
         planted_table(work.folder)
-        printed = {"planted": work(*PLANTED, "--out", "planted", told=True).stdout}
+        printed = {"planted": work(*PLANTED, "--out", "planted", page=True).stdout}
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(audits.load("task-specification"), "draw", no_figures)
-            printed["own"] = work(*RUN, "--out", "own", "--json", told=True).stdout
+            printed["own"] = work(*RUN, "--out", "own", "--json", page=True).stdout
         (work.folder / "printed.json").write_text(json.dumps(printed), encoding="utf-8")
 
     return shared(shared_base, "task-specification", make)
@@ -221,7 +221,7 @@ def test_run_that_is_not_whole_or_of_other_code_is_made_anew(
     shutil.copytree(work.folder / "planted", folder)
     change(folder)
     before = stamps(folder)
-    said = work(*PLANTED, "--out", name, told=True).stdout.splitlines()
+    said = work(*PLANTED, "--out", name, page=True).stdout.splitlines()
     assert f"(0 of {4 * len(OCCUPATIONS)} queries computed now" in said[0]
     assert said[1:-1] == planted[1:-1]
     # Every file is a new one, made from stored answers.

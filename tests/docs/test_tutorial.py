@@ -18,7 +18,6 @@ from helpers import command_line
 from helpers.planted_lives import YEARS, small_base
 from helpers.tiny_models import trained_t5
 from helpers.tiny_qa_models import random_reader
-from undertow.runs import pipeline
 
 TUTORIAL = ROOT / "docs/tutorial.md"
 HOW_TO = ROOT / "docs/how-to"
@@ -150,8 +149,8 @@ def test_tutorial_prints_what_it_says_without_a_network(smollm2_found: object, t
     follow(TUTORIAL, tmp_path, after="## 1.")
 
 
-def test_concepts_page_has_the_numbers_of_the_tool(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pipeline, "write_report", lambda *_: lambda folder: None)
+@pytest.mark.resamples
+def test_concepts_page_has_the_numbers_of_the_tool(tmp_path: Path) -> None:
     follow(ROOT / "docs/concepts.md", tmp_path)
 
 

@@ -26,8 +26,6 @@ NETWORK_P = 0.02
 """Of p and q: a permutation counts or does not, so that a mass that moves by 1e-6 may move p by whole steps."""
 SHOWN = 20
 
-pytestmark = pytest.mark.usefixtures("untold", "few_resamples")
-
 
 def tolerance_of(kind: str) -> Callable[[str], float]:
     """How near the numbers of a column must be."""

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 
 import pytest
 
 from undertow import models
 from undertow.models.base import EXACT, CostEstimate, ModelHandle, RequestFailedError, UnsupportedQueryError
-from undertow.runs import pipeline, score  # noqa: F401 - score takes `write_report` by name: imported later, it would keep the stand-in
 from undertow.types import CHOICE, WRITING, Answer, ModelIdentity, Query
 
 Say = Callable[[Query], "Answer | UnsupportedQueryError"]
@@ -57,19 +55,3 @@ def script(monkeypatch: pytest.MonkeyPatch) -> Script:
         return model
 
     return add
-
-
-def tell_nothing(*_: object) -> Callable[[Path], None]:
-    """In place of `audit.tell_with`: an empty page, and no figure."""
-
-    def tell(folder: Path) -> None:
-        (folder / "figures").mkdir()
-        (folder / "report.html").touch()
-
-    return tell
-
-
-@pytest.fixture
-def untold(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Runs are written without figures and page, which have tests of their own and take most of the time."""
-    monkeypatch.setattr(pipeline, "write_report", tell_nothing)

@@ -9,36 +9,33 @@ from typing import Any
 
 import pytest
 
-from conftest import resample_little
+from conftest import make_quick
 from helpers import command_line
 from helpers.shared_folders import made_once
-from undertow.runs import pipeline
 
 
 class Workplace:
-    """A folder with a cache of its own; runs take few resamples, and write figures and a page only if `told`."""
+    """A folder with a cache of its own; runs take few resamples, and write figures and a page only if asked for (`page`)."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
 
-    def attempt(self, *arguments: str, told: bool = False) -> command_line.Done:
+    def attempt(self, *arguments: str, page: bool = False) -> command_line.Done:
         """Run a command that may be refused."""
         with pytest.MonkeyPatch.context() as patch:
             patch.setenv("UNDERTOW_CACHE", str(self.folder / "cache"))
-            resample_little(patch)
-            if not told:
-                patch.setattr(pipeline, "write_report", lambda *_: lambda folder: None)
+            make_quick(patch, page=page)
             return command_line.in_process(self.folder, *arguments)
 
-    def __call__(self, *arguments: str, told: bool = False) -> command_line.Done:
+    def __call__(self, *arguments: str, page: bool = False) -> command_line.Done:
         """Run a command that must go well and say nothing on standard error."""
-        done = self.attempt(*arguments, told=told)
+        done = self.attempt(*arguments, page=page)
         assert (done.returncode, done.stderr) == (0, ""), done.stderr
         return done
 
-    def json(self, *arguments: str, told: bool = False) -> Any:
+    def json(self, *arguments: str, page: bool = False) -> Any:
         """What a command prints with --json: one JSON text on one line."""
-        said = self(*arguments, "--json", told=told).stdout
+        said = self(*arguments, "--json", page=page).stdout
         assert said.count("\n") == 1
         return json.loads(said)
 

@@ -328,7 +328,6 @@ verb = ["was", "is", "came", "left"]
 """
 
 
-@pytest.mark.usefixtures("few_resamples")
 @pytest.mark.parametrize(
     ("said", "challenge", "reading", "caveat"),
     [
@@ -360,7 +359,6 @@ def test_a_run_says_first_that_a_model_does_not_read(  # noqa: PLR0917 - a case 
         assert page.index(caveat) < page.index("The mass of other words is the probability")
 
 
-@pytest.mark.usefixtures("few_resamples")
 def test_a_run_says_that_no_decided_sentence_was_answered(plant: Plant, tmp_path: Path, cli: Cli) -> None:
     def said(query: Any) -> Answer | RequestFailedError:
         groups = {option.group for option in query.options}

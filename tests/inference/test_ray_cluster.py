@@ -92,7 +92,6 @@ def results(folder: Path) -> bytes:
     return (folder / "results.json").read_bytes()
 
 
-@pytest.mark.usefixtures("untold", "few_resamples")
 def test_what_is_stored_needs_no_cluster(tmp_path: Path, clusters: list[Cluster]) -> None:
     asked: dict[str, Any] = {"w": "date", "limit": 90}
     undertow.audit(PROBE, "toy", out=tmp_path / "alone", **asked)
@@ -190,7 +189,7 @@ def test_the_cluster_is_for_this_machine_and_this_process_alone(own_cluster: Non
 TOY = ("run", PROBE, "-m", "toy", "--w", "date", "--limit", "180", "--json")
 
 
-@pytest.mark.usefixtures("own_cluster", "untold", "few_resamples")
+@pytest.mark.usefixtures("own_cluster")
 def test_a_run_in_workers_is_that_of_one_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     alone = undertow.audit(PROBE, "toy", w="date", limit=60, out=tmp_path / "alone")
     monkeypatch.setenv("UNDERTOW_CACHE", str(tmp_path / "other cache"))

@@ -15,7 +15,7 @@ from undertow import audits
 from undertow.errors import UndertowError
 from undertow.integrations.column_mapping import read_mapped, read_names
 
-pytestmark = pytest.mark.usefixtures("few_resamples", "untold", "in_folder")
+pytestmark = pytest.mark.usefixtures("in_folder")
 
 OWN = "model,w_name,w_index,w,cluster,female,male"
 THEIRS = "checkpoint,year,sentence,p_she,p_he,remark"

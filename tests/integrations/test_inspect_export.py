@@ -16,7 +16,6 @@ import pytest
 
 import undertow
 from undertow import integrations
-from undertow.runs import pipeline
 
 WORDS = {"female": ["she", "She"], "male": ["he"]}
 
@@ -105,9 +104,7 @@ def test_steps_are_read_from_what_a_server_gives(task: ModuleType) -> None:
 
 
 @pytest.mark.slow
-def test_inspect_runs_it_and_its_log_is_measured(
-    exported: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_inspect_runs_it_and_its_log_is_measured(exported: Path, tmp_path: Path) -> None:
     """With Inspect's own stand-in for a model, whose answers are given here."""
     pytest.importorskip("inspect_ai", reason="inspect-ai is not installed")
     script = """
@@ -131,7 +128,6 @@ print(log.status, log.location)
     )  # fmt: skip
     status, place = done.stdout.split()[-2:]
     assert status == "success"
-    monkeypatch.setattr(pipeline, "write_report", lambda *_: lambda folder: None)
     run = undertow.score(place, out=tmp_path / "run")
     rows = run.observations
     assert set(zip(rows["female"].fillna(-1), rows["male"].fillna(-1), strict=True)) == {

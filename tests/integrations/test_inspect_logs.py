@@ -21,7 +21,6 @@ from undertow import integrations
 from undertow.errors import UndertowError
 from undertow.integrations import inspect_logs
 
-pytestmark = pytest.mark.usefixtures("few_resamples", "untold")
 N = 18
 
 

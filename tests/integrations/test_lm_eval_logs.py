@@ -15,6 +15,7 @@ import pandas as pd
 import pytest
 
 import undertow
+from conftest import make_quick
 from helpers.file_refusal import assert_refused
 from helpers.json_edits import edited
 from helpers.lm_eval_log import DATE, Edit, docs_of, write_log
@@ -22,12 +23,9 @@ from helpers.shared_folders import made_once
 from undertow import integrations
 from undertow.errors import UndertowError
 from undertow.integrations.lm_eval_logs import NO_ANSWER, is_log, read_log
-from undertow.runs import pipeline
 
 OPTIONS: dict[str, Any] = {"w": "date", "date_count": 6}
 LIMIT = 60
-
-pytestmark = pytest.mark.usefixtures("few_resamples", "untold")
 
 
 @pytest.fixture(scope="module")
@@ -37,7 +35,7 @@ def asked(shared_base: Path) -> Path:
     def make(folder: Path) -> None:
         with pytest.MonkeyPatch.context() as patch:
             patch.setenv("UNDERTOW_CACHE", str(folder / "cache"))
-            patch.setattr(pipeline, "write_report", lambda *_: lambda place: None)
+            make_quick(patch)
             undertow.audit("spurious-correlation", "toy", limit=LIMIT, out=folder / "run", **OPTIONS)
         integrations.export("lm-eval", "spurious-correlation", folder / "tasks", limit=LIMIT, **OPTIONS)
 

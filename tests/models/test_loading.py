@@ -340,7 +340,7 @@ def test_another_value_is_another_fingerprint(changed: Changed, folder_of: Calla
 
 
 def test_two_loads_that_differ_end_the_run(
-    folder_of: Callable[[str], Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, untold: None
+    folder_of: Callable[[str], Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked: dict[str, Any] = {"w": "date", "date_count": 6, "out": tmp_path / "run"}
     undertow.audit("spurious-correlation", str(folder_of("causal")), **asked, limit=36)

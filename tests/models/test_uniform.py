@@ -42,7 +42,6 @@ def test_more_words_than_it_knows_are_missing() -> None:
     assert "1000" in answer.missing_reason
 
 
-@pytest.mark.usefixtures("untold", "few_resamples")
 @pytest.mark.parametrize("prompts", ["", "A,B"])
 def test_no_drift_is_found_in_it(prompts: str, tmp_path: Path) -> None:
     run = undertow.audit(
@@ -53,7 +52,6 @@ def test_no_drift_is_found_in_it(prompts: str, tmp_path: Path) -> None:
     assert slopes.abs().max() < 1e-12
 
 
-@pytest.mark.usefixtures("untold", "few_resamples")
 def test_undecided_sentences_cannot_be_told_from_it(tmp_path: Path) -> None:
     run = undertow.audit("task-specification", model="uniform", limit=80, out=tmp_path / "run")
     areas = run.results[run.results["measure"] == "auroc"]["value"]

@@ -31,7 +31,6 @@ QUICK = (
 COMMANDS_OF = 40
 """One edit in so many is read by a command line, too."""
 NEEDS_TORCH = ("reduced precision", "causal network", "masked network", "encoder-decoder", "lab", "fine-tuned model")
-pytestmark = pytest.mark.usefixtures("few_resamples")
 
 
 @pytest.fixture(scope="session")

@@ -14,7 +14,7 @@ import pytest
 from markdown_it import MarkdownIt
 
 import undertow
-from conftest import resample_little
+from conftest import make_quick
 from helpers.command_line import in_process
 from helpers.shared_folders import made_once
 from undertow.app.annotation import ANNOTATIONS, Book
@@ -180,7 +180,7 @@ def _files(folder: Path) -> dict[str, str]:
 def harmed(shared_base: Path) -> Mapping[str, str]:
     def make(folder: Path) -> None:
         with pytest.MonkeyPatch.context() as patch:
-            resample_little(patch)
+            make_quick(patch, page=True)
             (folder / "w").mkdir()
             texts = written(folder / "w", HARM)
         (folder / "texts.json").write_text(json.dumps(texts), encoding="utf-8")

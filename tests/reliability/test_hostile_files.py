@@ -400,7 +400,6 @@ def test_a_plan_of_a_lab_names_no_folder_elsewhere(change: dict[str, Any], refus
     refusal("plan", json.dumps([asdict(small()[0]) | change]).encode())
 
 
-@pytest.mark.usefixtures("few_resamples", "untold")
 def test_a_design_that_lacks_or_garbles_what_measures_need_is_damaged(run: Path, refusal: Refusal) -> None:
     manifest = json.loads((run / "manifest.json").read_text())
     design = manifest["design"]

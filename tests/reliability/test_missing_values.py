@@ -311,7 +311,6 @@ def claimed(run: Run) -> list[str]:
 
 
 @pytest.mark.parametrize("name", SMALL)
-@pytest.mark.usefixtures("untold", "few_resamples")
 def test_a_model_that_answers_nothing_has_no_numbers(name: str, script: Add, tmp_path: Path) -> None:
     script(silent)
     run = asked(name, SMALL[name], tmp_path / "run")
@@ -330,7 +329,6 @@ OF_WORDS = ("spurious-correlation", "task-specification")
 @pytest.mark.parametrize(
     "name", [pytest.param(name, marks=[] if name == "spurious-correlation" else pytest.mark.soak) for name in SMALL]
 )
-@pytest.mark.usefixtures("untold", "few_resamples")
 def test_a_model_that_says_the_same_to_everything_moves_nothing(
     name: str, says: str, script: Add, tmp_path: Path
 ) -> None:
@@ -350,7 +348,6 @@ def test_a_model_that_says_the_same_to_everything_moves_nothing(
 
 
 @pytest.mark.parametrize("name", ONE)
-@pytest.mark.usefixtures("untold", "few_resamples")
 def test_next_to_no_question_is_no_finding(name: str, tmp_path: Path) -> None:
     run = asked(name, ONE[name], tmp_path / "run", "toy")
     assert_honest(run)
@@ -402,7 +399,6 @@ TABLES: dict[str, pd.DataFrame] = {
 
 
 @pytest.mark.parametrize("case", TABLES)
-@pytest.mark.usefixtures("untold", "few_resamples")
 def test_a_table_that_says_too_little_has_no_finding(case: str, tmp_path: Path) -> None:
     TABLES[case].to_csv(tmp_path / "t.csv", index=False)
     run = undertow.score(tmp_path / "t.csv", audit="spurious-correlation", out=tmp_path / "run")
@@ -418,7 +414,6 @@ def test_a_table_that_says_too_little_has_no_finding(case: str, tmp_path: Path) 
             assert math.isnan(one.value), one
 
 
-@pytest.mark.usefixtures("few_resamples")
 def test_a_command_fails_where_one_of_several_models_has_no_number(cli: Cli, tmp_path: Path) -> None:
     silent = table(lambda cluster, w: 0.0, holes=lambda cluster, w: True).assign(model="silent")
     pd.concat([table(lambda cluster, w: 10.0 + w), silent]).to_csv(tmp_path / "t.csv", index=False)
@@ -456,7 +451,6 @@ def outputs(run: Run, capsys: pytest.CaptureFixture[str]) -> Iterator[tuple[str,
         *(("table", case) for case in ("one W", "no values", "values at two W", "smallest double")),
     ],
 )
-@pytest.mark.usefixtures("few_resamples")
 def test_no_output_has_a_number_that_is_none(
     name: str, says: str, script: Add, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -125,7 +125,6 @@ def run_at(url: str, folder: Path, **settings: Any) -> undertow.Run:
     )
 
 
-@pytest.mark.usefixtures("few_resamples")
 @pytest.mark.parametrize("case", briefly(HURT, 4))
 def test_a_key_is_nowhere_however_a_run_ends(  # noqa: PLR0917
     case: str,

@@ -27,9 +27,7 @@ AUDITS: dict[str, dict[str, Any]] = {
 
 
 @pytest.fixture(params=AUDITS)
-def told(
-    request: pytest.FixtureRequest, untold: None, few_resamples: None, finished_run: Callable[..., Path]
-) -> tuple[Run, list[Finding]]:
+def told(request: pytest.FixtureRequest, finished_run: Callable[..., Path]) -> tuple[Run, list[Finding]]:
     run = undertow.load_run(finished_run(request.param.partition(" ")[0], **AUDITS[request.param]))
     return run, run.findings
 
@@ -64,7 +62,6 @@ def test_findings_tell_results_of_the_run_and_how_each_was_decided(told: tuple[R
             assert finding.significant is (finding.results[0].q < 0.05), finding.text
 
 
-@pytest.mark.usefixtures("untold")
 def test_a_drift_that_sentences_do_not_share_is_not_claimed(tmp_path: Path) -> None:
     """Three sentences rise and one falls: their mean is a straight line, and other sentences may fall."""
     rows = [

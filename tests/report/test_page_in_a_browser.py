@@ -109,7 +109,7 @@ def opened(contexts: Callable[..., Any], tmp_path: Path) -> Open:
 
 
 @pytest.fixture
-def run_page(few_resamples: None, finished_run: Callable[..., Path]) -> Path:
+def run_page(finished_run: Callable[..., Path]) -> Path:
     """The page of a real run over two models."""
     options: dict[str, Any] = {"w": "date", "limit": 90, "graph": "unspecified"}
     return finished_run("spurious-correlation", ["toy", "uniform"], **options) / "report.html"

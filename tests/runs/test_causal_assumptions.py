@@ -24,7 +24,6 @@ DRIFTS = "toy:slope=20"
 MINE = (
     "birth -> text; birth -> pronoun; gender -> pronoun\nfeatures text; label pronoun; cause gender; covariate birth\n"
 )
-pytestmark = pytest.mark.usefixtures("few_resamples")
 
 
 def run(folder: Path, graph: str | Path = "", **options: Any) -> Run:

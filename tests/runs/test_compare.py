@@ -16,14 +16,13 @@ from numpy.typing import NDArray
 from scipy import stats
 
 import undertow
+from conftest import make_quick
 from helpers.compared_runs import AUDIT, FIRST, SECOND, difference, outside_audit, record, table, written
-from helpers.scripted_model import tell_nothing
 from helpers.shared_folders import made_once
 from undertow import audits
 from undertow.audits.base import Observations
 from undertow.errors import UndertowError
 from undertow.metrics.covariate_association import correlate
-from undertow.runs import pipeline
 from undertow.runs.compare import compare, differences
 from undertow.runs.compare.compare_folders import JSON, PAGE, TABLE, CompareOptions, Runs
 from undertow.runs.compare.compare_folders import compare as compare_folders
@@ -42,9 +41,6 @@ from undertow.runs.compare.resampling import by_key, point_results
 from undertow.runs.folder.storage import Record, read_record
 from undertow.stats import point_estimates
 from undertow.types import Result
-
-pytestmark = pytest.mark.usefixtures("few_resamples")
-
 
 ASKED: Mapping[str, dict[str, Any]] = {
     AUDIT: {"w": "date", "limit": 96},
@@ -70,7 +66,7 @@ def run_of(shared_base: Path) -> RunOf:
         def make(folder: Path) -> None:
             with pytest.MonkeyPatch.context() as patch:
                 patch.setenv("UNDERTOW_CACHE", str(folder / "cache"))
-                patch.setattr(pipeline, "write_report", tell_nothing)
+                make_quick(patch)
                 patch.chdir(folder)
                 Path("jobs.csv").write_text(JOBS, encoding="utf-8")
                 undertow.audit(audit, model, out=folder / "run", **ASKED[audit])
@@ -455,7 +451,7 @@ def test_the_checklist_is_clustered_by_pairs_and_by_occupations(run_of: RunOf) -
     assert found.low < 0 < found.high
 
 
-def test_a_part_of_a_run_is_compared_on_the_items_of_both(run_of: RunOf, untold: None, tmp_path: Path) -> None:
+def test_a_part_of_a_run_is_compared_on_the_items_of_both(run_of: RunOf, tmp_path: Path) -> None:
     part = undertow.audit(AUDIT, "toy", w="date", limit=48, out=tmp_path / "part").record
     of = compare(run_of(AUDIT), part)
     assert of.identical
@@ -464,7 +460,7 @@ def test_a_part_of_a_run_is_compared_on_the_items_of_both(run_of: RunOf, untold:
     assert any("has were left out" in note for note in of.notes)
 
 
-def test_recorded_tables_are_compared_by_what_was_asked(untold: None, tmp_path: Path) -> None:
+def test_recorded_tables_are_compared_by_what_was_asked(tmp_path: Path) -> None:
     """Their models stand in the names of their items, which are therefore not looked at."""
     rows = "".join(
         f"{{model}},date,{at},{1900 + at},s{s},{30 + 5 * at + s},{60 - 5 * at}\n" for at in range(4) for s in range(6)

@@ -264,7 +264,6 @@ def test_gaps_are_over_what_both_were_asked() -> None:
 # Planted errors.
 
 
-@pytest.mark.usefixtures("untold", "few_resamples")
 def test_a_planted_shift_of_the_slope_is_found_again(plant: Plant, tmp_path: Path) -> None:
     """The same in every sentence: it is found to the digit, whatever the sample, and nothing is left unsure."""
     planted = plant(steeper(0.25))
@@ -280,7 +279,6 @@ def test_a_planted_shift_of_the_slope_is_found_again(plant: Plant, tmp_path: Pat
     assert planted.opened == ["bfloat16", "float32"], "one after the other, each once"
 
 
-@pytest.mark.usefixtures("untold", "few_resamples")
 def test_an_error_that_differs_between_sentences_has_its_interval(plant: Plant, tmp_path: Path) -> None:
     """Of ten sentences: the t interval of their mean, less what they are of all sixty; and it covers the error of all."""
     plant(lambda query, answer: moved(query, answer, 0.5 * sentence_of(query) * step_of(query)))
@@ -299,7 +297,6 @@ def test_an_error_that_differs_between_sentences_has_its_interval(plant: Plant, 
     assert of["low"] < np.mean(list(slopes.values())) < of["high"]
 
 
-@pytest.mark.usefixtures("untold", "few_resamples")
 def test_without_an_error_all_are_zero_and_nothing_could_change(plant: Plant, tmp_path: Path) -> None:
     plant(nothing)
     found = run(tmp_path)
@@ -331,7 +328,6 @@ def pretended(query: Query, answer: Answer) -> Answer:
     return with_probs(query, {**probs, "neutral": probs["neutral"] + drift, "male": probs["male"] - drift})
 
 
-@pytest.mark.usefixtures("untold", "few_resamples")
 @pytest.mark.parametrize(
     ("err", "words", "claimed"), briefly([(hidden, "female words (she)", False), (pretended, "neutral words", True)])
 )
@@ -354,7 +350,6 @@ def test_an_error_as_large_as_the_effect_is_warned_of(
     assert [one.significant for one in full.findings if f"probability of {words}" in one.text] == [not claimed]
 
 
-@pytest.mark.usefixtures("untold", "few_resamples")
 def test_of_everything_the_error_is_known(plant: Plant, tmp_path: Path) -> None:
     plant(lambda query, answer: moved(query, answer, 0.5 * sentence_of(query) * step_of(query)))
     found = run(tmp_path, float32_sample=10**6)
@@ -562,7 +557,6 @@ def test_results_whose_error_nobody_knows_are_counted() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("untold", "few_resamples")
 @pytest.mark.parametrize(
     "audit",
     [pytest.param(name, marks=pytest.mark.soak) if name != "spurious-correlation" else name for name in audits.names()],
@@ -601,7 +595,6 @@ def _wobbly(query: Query, answer: Answer) -> Answer:
 
 @pytest.mark.soak
 @pytest.mark.slow
-@pytest.mark.usefixtures("untold")
 def test_each_precision_follows_its_own_answers(plant: Plant, tmp_path: Path) -> None:
     """What is asked in the second round depends on the first: in float32 it is what a run in float32 asks of these clusters."""
 
@@ -634,7 +627,6 @@ def _but_for_intervals(of: Run) -> dict[str, Any]:
 
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("few_resamples")
 def test_a_run_keeps_what_its_precision_costs(plant: Plant, tmp_path: Path) -> None:
     plant(steeper(-4.2))
     first = run(tmp_path)
@@ -666,7 +658,6 @@ def test_a_run_keeps_what_its_precision_costs(plant: Plant, tmp_path: Path) -> N
 
 
 @pytest.mark.soak
-@pytest.mark.usefixtures("untold", "few_resamples")
 def test_results_and_key_are_those_without_reading_again(
     plant: Plant, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -695,7 +686,6 @@ def test_results_and_key_are_those_without_reading_again(
 # Where it cannot be known.
 
 
-@pytest.mark.usefixtures("few_resamples")
 @pytest.mark.parametrize("how", briefly(["no room", "refused"]))
 def test_what_cannot_be_read_again_is_warned_of(
     how: str, plant: Plant, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -722,7 +712,6 @@ def test_what_cannot_be_read_again_is_warned_of(
 
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("untold", "few_resamples")
 def test_a_tiny_network_in_bfloat16(network: Callable[[str], str], tmp_path: Path) -> None:
     """All of it is read again: the errors are those of two runs, one in each precision."""
     name = network("tiny_llama")

@@ -20,12 +20,9 @@ from undertow.runs import pipeline
 from undertow.types import Floats
 
 PROBE = "spurious-correlation"
-pytestmark = pytest.mark.usefixtures("few_resamples")
-untold = pytest.mark.usefixtures("untold")
 """Not where a finished run is shared, which has its page."""
 
 
-@untold
 def test_measuring_anew_with_another_seed_is_another_run_in_the_same_place(tmp_path: Path) -> None:
     folder = tmp_path / "run"
     first = undertow.audit(PROBE, model="toy", w="date", limit=90, out=folder)
@@ -36,7 +33,6 @@ def test_measuring_anew_with_another_seed_is_another_run_in_the_same_place(tmp_p
         undertow.audit(PROBE, model="toy", w="date", limit=90, out=folder)
 
 
-@untold
 def test_a_set_measured_otherwise_is_another_run(tmp_path: Path) -> None:
     text = (
         'templates = ["In {w}, {blank} {verb}."]\nw = ["date"]\nwords = "pronouns"\nslots = {verb = ["ran", "sat"]}\n'
@@ -50,7 +46,6 @@ def test_a_set_measured_otherwise_is_another_run(tmp_path: Path) -> None:
             undertow.audit(PROBE, model="toy", challenge=str(path), out=tmp_path / "run")
 
 
-@untold
 def test_a_rewriting_that_was_cut_off_is_no_run_and_is_taken_up(tmp_path: Path) -> None:
     folder = tmp_path / "run"
     first = undertow.audit(PROBE, model="toy", w="date", limit=90, out=folder)
@@ -66,7 +61,6 @@ def test_a_rewriting_that_was_cut_off_is_no_run_and_is_taken_up(tmp_path: Path) 
     assert first.manifest["run_key"] == undertow.load_run(folder).manifest["run_key"]
 
 
-@untold
 def test_w_names_lists_of_the_file_and_of_undertow(tmp_path: Path) -> None:
     path = tmp_path / "own.toml"
     lists = 'season = ["spring", "summer", "autumn"]\nday = ["a", "b", "c"]\n'
@@ -132,7 +126,6 @@ def test_run_folder_holds_observations_results_manifest_page_and_figures(finishe
         assert (run.folder / name).stat().st_size > 0
 
 
-@untold
 @pytest.mark.parametrize("w", [["date", "place"], "file"])
 def test_printed_command_and_call_repeat_the_run(w: str | list[str], cli: Cli, tmp_path: Path) -> None:
     towns = tmp_path / "my towns.txt"
@@ -149,7 +142,6 @@ def test_printed_command_and_call_repeat_the_run(w: str | list[str], cli: Cli, t
         assert (tmp_path / out / "results.json").read_bytes() == (made.folder / "results.json").read_bytes()
 
 
-@untold
 def test_a_second_run_computes_nothing_and_another_seed_asks_the_same(tmp_path: Path) -> None:
     options: dict[str, Any] = {"model": "toy", "w": "date", "date_count": 8}
     few = undertow.audit(PROBE, limit=96, out=tmp_path / "few", **options)
@@ -181,7 +173,6 @@ def test_how_a_model_was_read_is_told_of_stored_answers_too(tmp_path: Path) -> N
         assert (asked.n_computed, asked.notes) == (n_computed, ("read by ear",))
 
 
-@untold
 def test_limits_keep_the_design_balanced(tmp_path: Path) -> None:
     for limit, cells, values in [(45, 3, 7), (3, 1, 3)]:
         run = undertow.audit(PROBE, model="toy", w="date,place", limit=limit, out=tmp_path / str(limit))
@@ -190,7 +181,6 @@ def test_limits_keep_the_design_balanced(tmp_path: Path) -> None:
         assert (date["w"].iloc[0], date["w"].iloc[-1]) == ("1801", "2016")
 
 
-@untold
 def test_a_sentence_that_begins_with_its_blank_is_asked(tmp_path: Path) -> None:
     run = undertow.audit(PROBE, model="toy", challenge="mgt", w="date", limit=300, out=tmp_path / "run")
     starts = run.observations[run.observations["text"].str.startswith("___")]

@@ -21,7 +21,7 @@ from undertow.runs.folder import replay
 from undertow.runs.pipeline import Run
 from undertow.types import BLANK, GENERATION, Answer, ModelIdentity, Query
 
-pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("untold", "few_resamples")]
+pytestmark = pytest.mark.slow
 PROBE = "spurious-correlation"
 OPTIONS: dict[str, Any] = {"w": "date", "date_count": 5, "limit": 30}
 FACTS: Mapping[str, str | float] = {"parameters": 9e9, "objective": "autoregressive"}

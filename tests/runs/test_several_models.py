@@ -39,7 +39,6 @@ from undertow.stats import benjamini_hochberg
 from undertow.types import CONTINUATIONS, GENERATION, Answer, ModelIdentity, Query, Result
 
 AUDIT = "spurious-correlation"
-pytestmark = pytest.mark.usefixtures("few_resamples")
 BOTH = ["toy", "toy:slope=-5"]
 SMALL: dict[str, Any] = {"w": "date,place", "date_count": 8, "limit": 96}
 N_SMALL = 6 * 8 + 6 * 8
@@ -127,7 +126,7 @@ def about(shared_base: Path) -> Path:
 
 
 @pytest.fixture
-def both(few_resamples: None, finished_run: Callable[..., Path], about: Path) -> Run:
+def both(finished_run: Callable[..., Path], about: Path) -> Run:
     """A run of two models that drift in opposite directions, with its figures and its page."""
     return undertow.load_run(finished_run(AUDIT, BOTH, model_info=about, **SMALL))
 
@@ -189,7 +188,6 @@ def test_frame_and_results_hold_all_models(both: Run) -> None:
     assert all(said in page for said in (*(f">{name}<" for name in BOTH), f"{N_SMALL:,} texts, asked of 2 models"))
 
 
-@pytest.mark.usefixtures("untold")
 def test_each_model_is_as_in_a_run_of_its_own_and_q_is_over_all_tests(both: Run, tmp_path: Path) -> None:
     q_moved = False
     for model in BOTH:
@@ -219,7 +217,6 @@ def test_the_manifest_says_who_was_asked(both: Run) -> None:
     assert len({part["challenge_sha256"] for part in parts}) == 1
 
 
-@pytest.mark.usefixtures("untold")
 def test_what_is_said_about_models_reaches_the_design(both: Run, add: Add, tmp_path: Path) -> None:
     assert both.manifest["design"]["models"] == {
         "toy": {"parameters": 135e6, "objective": "autoregressive"},
@@ -234,7 +231,6 @@ def test_what_is_said_about_models_reaches_the_design(both: Run, add: Add, tmp_p
     assert [part["facts"] for part in run.manifest["models"]] == [{}, said]
 
 
-@pytest.mark.usefixtures("untold")
 def test_a_run_of_one_model_is_as_it_was(tmp_path: Path) -> None:
     run = undertow.audit(AUDIT, model=["toy"], out=tmp_path / "run", **TINY)
     assert "models" not in run.manifest
@@ -273,7 +269,6 @@ def test_checkpoints_are_drawn_against_training_step(
     assert {facts[name]["trajectory"] for name in names} == {"run"}
     (drawn,) = [name for name in figures(run) if name.startswith("training")]
     assert "mgc" in drawn
-    request.getfixturevalue("untold")
     # A checkpoint more is another run, and asks for its own answers only.
     saved(tmp_path / "run/checkpoint-3", tiny_llama())
     assert_refused(("holds another run",), undertow.audit, AUDIT, model="run/checkpoint-*", out="out", **TINY)
@@ -294,7 +289,6 @@ def test_how_straight_a_gap_is_comes_from_its_own_two_groups() -> None:
 # Asked for again.
 
 
-@pytest.mark.usefixtures("untold")
 def test_the_printed_command_and_call_repeat_the_run(both: Run, cli: Cli, tmp_path: Path) -> None:
     words = shlex.split(str(both.manifest["command"]))
     assert [words[at + 1] for at, word in enumerate(words) if word == "-m"] == BOTH
@@ -310,7 +304,6 @@ def check_repeats(run: Run, again: Path) -> None:
         assert undertow.load_run(again).manifest[name] == run.manifest[name]
 
 
-@pytest.mark.usefixtures("untold")
 def test_a_finished_run_is_opened(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     first = undertow.audit(AUDIT, model=BOTH, out=tmp_path / "run", **TINY)
     with monkeypatch.context() as patch:
@@ -324,7 +317,6 @@ def test_a_finished_run_is_opened(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     assert_refused(("holds another run",), undertow.audit, AUDIT, model=BOTH[::-1], out=tmp_path / "run", **TINY)
 
 
-@pytest.mark.usefixtures("untold")
 def test_what_got_no_answer_is_asked_again(add: Add, tmp_path: Path) -> None:
     asked = add("served", lost=frozenset({1, 4}))
     controls = 8 + 5  # sentences that decide their answer, of which nothing is measured
@@ -344,7 +336,6 @@ def test_what_got_no_answer_is_asked_again(add: Add, tmp_path: Path) -> None:
     assert third.manifest["created"] == second.manifest["created"]
 
 
-@pytest.mark.usefixtures("untold")
 def test_a_run_of_several_models_is_measured_anew(both: Run, about: Path, tmp_path: Path) -> None:
     again = undertow.score(both.folder, out=tmp_path / "again")
     assert (again.folder / "results.json").read_bytes() == (both.folder / "results.json").read_bytes()
@@ -395,7 +386,6 @@ def test_one_that_cannot_be_asked_stops_all(
 
 
 @pytest.mark.parametrize("order", briefly([["served", "toy"], ["toy", "served"]]))
-@pytest.mark.usefixtures("untold")
 def test_one_is_asked_by_blanks_and_one_by_prompts(order: list[str], add: Add, tmp_path: Path) -> None:
     add("served")
     options = TINY | {"limit": 12}
@@ -431,7 +421,6 @@ def test_a_model_without_any_answer_leaves_the_others_alone(add: Add, tmp_path: 
     assert any(name.startswith("models_") for name in figures(run))
 
 
-@pytest.mark.usefixtures("untold")
 def test_task_specification_asks_several_models_too(add: Add, tmp_path: Path) -> None:
     add("served")
     options: dict[str, Any] = {"challenge": "simplified", "limit": 24}
@@ -462,7 +451,6 @@ def test_what_is_said_about_the_models_of_a_table_is_drawn(
     page = run.report.read_text(encoding="utf-8")
     assert "7B" in page
     assert "125M" in page
-    request.getfixturevalue("untold")
     words = shlex.split(str(run.manifest["command"]))
     assert cli(*words[1:], "--out", "again").returncode == 0
     assert undertow.load_run("again").manifest["design"] == run.manifest["design"]
