@@ -9,11 +9,11 @@ their answers without limits, from the text's tokens, or as a piece of it.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from undertow.audits.base import EXACT, PAPER, Audit, ItemBatches, Observations, Sampling
+from undertow.audits.base import EXACT, PAPER, Audit, ItemBatches, Observations, Sampling, option
 from undertow.audits.bias_in_text import answers, figures, report, tables
 from undertow.audits.bias_in_text import findings as text_findings
 from undertow.audits.bias_in_text.items import DECODING, ItemPlan, TextSettings, WrittenSettings, documents_of
@@ -148,11 +148,8 @@ class BiasDiagnosis(BiasAudit):
 class IdentificationSettings(TextSettings):
     """Options of `bias-identification`."""
 
-    shot_selection: str = field(
-        default=SAMPLINGS[0],
-        metadata={
-            "help": "How examples are chosen: random, weak-oracle (of the category of the right answer), or both."
-        },
+    shot_selection: str = option(
+        SAMPLINGS[0], "How examples are chosen: random, weak-oracle (of the category of the right answer), or both."
     )
 
 
@@ -175,7 +172,7 @@ class BiasIdentification(BiasAudit):
 class ExtractionSettings(WrittenSettings):
     """Options of `bias-extraction`."""
 
-    decoding: str = field(default=",".join((UNCONSTRAINED, PASSAGE_TOKENS, SPAN)), metadata=DECODING)
+    decoding: str = option(",".join((UNCONSTRAINED, PASSAGE_TOKENS, SPAN)), DECODING)
 
 
 class BiasExtraction(BiasAudit):
@@ -198,10 +195,8 @@ class BiasExtraction(BiasAudit):
 class RephrasingSettings(WrittenSettings):
     """Options of `bias-rephrasing`."""
 
-    decoding: str = field(default=UNCONSTRAINED, metadata=DECODING)
-    rephrasings: str = field(
-        default="", metadata={"help": "Table of rephrase pairs (span, rephrasing) for documents that have none."}
-    )
+    decoding: str = option(UNCONSTRAINED, DECODING)
+    rephrasings: str = option("", "Table of rephrase pairs (span, rephrasing) for documents that have none.")
 
 
 class BiasRephrasing(BiasAudit):

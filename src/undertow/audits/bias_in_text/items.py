@@ -8,14 +8,14 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from undertow.audits.base import Sampling
+from undertow.audits.base import Sampling, option
 from undertow.audits.bias_in_text.tasks import Task
 from undertow.audits.shared.item_limit import MIN_SENTENCES, count_text, shares, spread, too_few
 from undertow.data.documents.document_set import Document, DocumentSet
@@ -28,53 +28,36 @@ from undertow.types import BEST_SPAN, ConstrainedGenerateQuery, Factor, Item, Mu
 MAX_SHOTS = 100
 MIN_OPTIONS = {"n_documents": 0, "wordings": 0, "shot_wordings": 0, "draws": 1, "temperature": 0, "top_k": 0}
 """The least that options may be, also where the rest of the options makes them idle."""
-DECODING = {"help": "What answers may consist of: unconstrained, document, span, span-exact; comma-separated."}
+DECODING = "What answers may consist of: unconstrained, document, span, span-exact; comma-separated."
 
 
 @dataclass(frozen=True, slots=True)
 class TextSettings:
     """Options of all four tasks."""
 
-    challenge: str = field(
-        default="undertow-statements",
-        metadata={
-            "help": "Documents: undertow-statements, cad, or a path: a table of your own, or CAD's full file, split file or folder."
-        },
+    challenge: str = option(
+        "undertow-statements",
+        "Documents: undertow-statements, cad, or a path: a table of your own, or CAD's full file, split file or folder.",
     )
-    n_documents: int = field(
-        default=0, metadata={"help": "Number of documents, sampled evenly over the labels; 0 for all."}
-    )
-    classes: str = field(
-        default="", metadata={"help": "Classes of task descriptions, comma-separated; all if not given."}
-    )
-    wordings: int = field(default=0, metadata={"help": "Ask so many wordings of each class, chosen evenly; 0 for all."})
-    shot_wordings: int = field(
-        default=2, metadata={"help": "Likewise behind examples, where little is shared; 0 for as many as without."}
-    )
-    description_file: str = field(
-        default="",
-        metadata={"help": "TOML file with classes of task descriptions of your own, beside the paper's."},
-    )
-    shots: str = field(default="0", metadata={"help": "Numbers of examples before the question, as in 0,5,10,20."})
-    draws: int = field(default=3, metadata={"help": "Number of random samples of examples."})
-    chat: bool = field(default=False, metadata={"help": "Put prompts into the model's own chat template."})
+    n_documents: int = option(0, "Number of documents, sampled evenly over the labels; 0 for all.")
+    classes: str = option("", "Classes of task descriptions, comma-separated; all if not given.")
+    wordings: int = option(0, "Ask so many wordings of each class, chosen evenly; 0 for all.")
+    shot_wordings: int = option(2, "Likewise behind examples, where little is shared; 0 for as many as without.")
+    description_file: str = option("", "TOML file with classes of task descriptions of your own, beside the paper's.")
+    shots: str = option("0", "Numbers of examples before the question, as in 0,5,10,20.")
+    draws: int = option(3, "Number of random samples of examples.")
+    chat: bool = option(False, "Put prompts into the model's own chat template.")
 
 
 @dataclass(frozen=True, slots=True)
 class WrittenSettings(TextSettings):
     """Options of the tasks whose answers are written."""
 
-    wordings: int = field(default=4, metadata={"help": "Ask so many wordings of each class, chosen evenly; 0 for all."})
-    shot_wordings: int = field(default=0, metadata={"help": "Likewise behind examples; 0 for as many as without."})
-    temperature: float = field(
-        default=0.0, metadata={"help": "0 for the most probable token at each step; the paper draws at 0.7."}
-    )
-    top_k: int = field(
-        default=50, metadata={"help": "Draw from so many most probable tokens, where the temperature is above 0."}
-    )
-    line_ends: bool = field(
-        default=False, metadata={"help": "Let a line break end an answer, not only the model's own end."}
-    )
+    wordings: int = option(4, "Ask so many wordings of each class, chosen evenly; 0 for all.")
+    shot_wordings: int = option(0, "Likewise behind examples; 0 for as many as without.")
+    temperature: float = option(0.0, "0 for the most probable token at each step; the paper draws at 0.7.")
+    top_k: int = option(50, "Draw from so many most probable tokens, where the temperature is above 0.")
+    line_ends: bool = option(False, "Let a line break end an answer, not only the model's own end.")
 
 
 @dataclass(frozen=True, slots=True)
@@ -375,18 +358,17 @@ def _numbers(given: str) -> list[int]:
 
 
 def _check_numbers(settings: Any) -> None:
-    for option, least in MIN_OPTIONS.items():
-        number = getattr(settings, option, least)
+    for name, least in MIN_OPTIONS.items():
+        number = getattr(settings, name, least)
         if not (math.isfinite(number) and number >= least):
-            raise UndertowError(f"--{option.replace('_', '-')} {number}: give {least} or more")
+            raise UndertowError(f"--{name.replace('_', '-')} {number}: give {least} or more")
     idle = () if any(_numbers(settings.shots)) else ("shot_selection", "draws", "shot_wordings")
     defaults = type(settings)()
     for name in idle:
         if getattr(settings, name, None) != getattr(defaults, name, None):
-            option = f"--{name.replace('_', '-')}"
+            given = f"--{name.replace('_', '-')}"
             raise UndertowError(
-                f"{option} {getattr(settings, name)} is for prompts with examples, and there are none; add --shots 5, or leave "
-                f"{option} out"
+                f"{given} {getattr(settings, name)}: there are no examples; add --shots 5, or leave {given} out"
             )
     if getattr(settings, "temperature", 1) == 0 and settings.top_k != defaults.top_k:
         raise UndertowError(

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
-from undertow.audits.base import ItemBatches, Sampling
+from undertow.audits.base import ItemBatches, Sampling, option
 from undertow.audits.shared import item_limit
 from undertow.data.occupations.name_pairs import NamePair, load_pairs
 from undertow.data.occupations.occupation_set import Attribute, Occupation, OccupationSet, load_occupations
@@ -87,49 +87,30 @@ Lists = tuple[Sequence[Attribute], Sequence[Attribute]]
 class Settings:
     """The audit's own options."""
 
-    n_pairs: int = field(default=10, metadata={"help": "Number of pairs of names, sampled with the seed; 0 for all."})
-    n_occupations: int = field(
-        default=20, metadata={"help": "Number of occupations, sampled with the seed; 0 for all."}
+    n_pairs: int = option(10, "Number of pairs of names, sampled with the seed; 0 for all.")
+    n_occupations: int = option(20, "Number of occupations, sampled with the seed; 0 for all.")
+    occupation_names: str = option("", "Only these occupations, comma-separated, as in nurse,pilot.")
+    name_pair_file: str = option("", "Table of pairs of names of your own: columns female, male.")
+    occupation_file: str = option(
+        "", "Table of occupations and their attributes of your own: columns occupation, attribute, category."
     )
-    occupation_names: str = field(
-        default="", metadata={"help": "Only these occupations, comma-separated, as in nurse,pilot."}
+    onet: str = option("", "Folder of an O*NET text release: Skills.txt, Knowledge.txt, Abilities.txt.")
+    contexts: str = option(
+        "with,without,shuffled",
+        "With the attributes granted, without any, with those of another occupation (shuffled), with what either was "
+        "granted for both (same), or with each other's (swapped).",
     )
-    name_pair_file: str = field(
-        default="", metadata={"help": "Table of pairs of names of your own: columns female, male."}
+    wordings: int = option(1, "Ask so many wordings of each question; 0 for all.")
+    question_file: str = option("", "TOML file with questions of your own.")
+    negated: bool = option(True, "Ask the negated questions too.")
+    decision: str = option(
+        LIKELIHOOD, "Decide by the likelihood of all answers, or by what greedy decoding says: greedy."
     )
-    occupation_file: str = field(
-        default="",
-        metadata={
-            "help": "Table of occupations and their attributes of your own: columns occupation, attribute, category."
-        },
+    margin: float = option(0.0, "Percentage points that a decision needs between its answer and the next.")
+    query_type: str = option(
+        "", "Kind of query: choice, continuations or extraction; by default the first that the model supports."
     )
-    onet: str = field(
-        default="", metadata={"help": "Folder of an O*NET text release: Skills.txt, Knowledge.txt, Abilities.txt."}
-    )
-    contexts: str = field(
-        default="with,without,shuffled",
-        metadata={
-            "help": "With the attributes granted, without any, with those of another occupation (shuffled), with what either was "
-            "granted for both (same), or with each other's (swapped)."
-        },
-    )
-    wordings: int = field(default=1, metadata={"help": "Ask so many wordings of each question; 0 for all."})
-    question_file: str = field(default="", metadata={"help": "TOML file with questions of your own."})
-    negated: bool = field(default=True, metadata={"help": "Ask the negated questions too."})
-    decision: str = field(
-        default=LIKELIHOOD,
-        metadata={"help": "Decide by the likelihood of all answers, or by what greedy decoding says: greedy."},
-    )
-    margin: float = field(
-        default=0.0, metadata={"help": "Percentage points that a decision needs between its answer and the next."}
-    )
-    query_type: str = field(
-        default="",
-        metadata={
-            "help": "Kind of query: choice, continuations or extraction; by default the first that the model supports."
-        },
-    )
-    chat: bool = field(default=False, metadata={"help": "Put prompts into the model's own chat template."})
+    chat: bool = option(False, "Put prompts into the model's own chat template.")
 
 
 def adapt_settings(settings: Settings, capabilities: Mapping[str, Any]) -> Settings:
@@ -626,21 +607,21 @@ def limitations(settings: Settings, sampling: Sampling) -> list[str]:
 
 
 def _check(settings: Settings) -> None:
-    for option in ("n_pairs", "n_occupations", "wordings", "margin"):
-        number = getattr(settings, option)
+    for name in ("n_pairs", "n_occupations", "wordings", "margin"):
+        number = getattr(settings, name)
         if not (math.isfinite(number) and number >= 0):
-            raise UndertowError(f"--{option.replace('_', '-')} {number}: give 0 or more")
+            raise UndertowError(f"--{name.replace('_', '-')} {number}: give 0 or more")
     if settings.occupation_names and settings.n_occupations != Settings().n_occupations:
         raise UndertowError(
             f"--n-occupations {settings.n_occupations}: --occupation-names names the occupations; leave one of them out"
         )
     if settings.margin >= 100:
         raise UndertowError(f"--margin {settings.margin:g}: no two answers lie so far apart; give less than 100")
-    for option, known in (("decision", (LIKELIHOOD, GREEDY)), ("query_type", ("", *QUERY_TYPES))):
-        value = getattr(settings, option)
+    for name, known in (("decision", (LIKELIHOOD, GREEDY)), ("query_type", ("", *QUERY_TYPES))):
+        value = getattr(settings, name)
         if value not in known:
             raise UndertowError(
-                f"--{option.replace('_', '-')} {value!r}: is unknown; use {', '.join(filter(None, known))}"
+                f"--{name.replace('_', '-')} {value!r}: is unknown; use {', '.join(filter(None, known))}"
             )
     if settings.decision == GREEDY and settings.query_type not in ("", CHOICE):
         raise UndertowError(

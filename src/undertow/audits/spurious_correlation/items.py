@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from undertow import data as challenge
-from undertow.audits.base import Sampling
+from undertow.audits.base import Sampling, option
 from undertow.audits.shared import item_limit
 from undertow.audits.shared.prompt_items import SentenceSettings, n_prompts
 from undertow.errors import UndertowError
@@ -17,22 +17,15 @@ from undertow.types import Item
 class Settings(SentenceSettings):
     """Options of the audit."""
 
-    challenge: str = field(default="mgc", metadata={"help": "Challenge set: a name, or a .toml file of your own."})
-    options: str = field(
-        default="", metadata={"help": "Word groups for a .csv or .tsv file, with --inject: 'yes: is; no: is not'."}
+    challenge: str = option("mgc", "Challenge set: a name, or a .toml file of your own.")
+    options: str = option("", "Word groups for a .csv or .tsv file, with --inject: 'yes: is; no: is not'.")
+    inject: str = option("", "Put W into sentences that have no place for it: 'In {w}: ', or '{text} It was {w}.'")
+    w_scale: str = option(
+        "",
+        "What slopes are per: index (a step of the list), value (the numbers themselves), or none (lists without order); "
+        "value for number lists of your own, else index, if not given.",
     )
-    inject: str = field(
-        default="",
-        metadata={"help": "Put W into sentences that have no place for it: 'In {w}: ', or '{text} It was {w}.'"},
-    )
-    w_scale: str = field(
-        default="",
-        metadata={
-            "help": "What slopes are per: index (a step of the list), value (the numbers themselves), or none (lists without order); "
-            "value for number lists of your own, else index, if not given."
-        },
-    )
-    words: str = field(default="", metadata={"help": "Word list to fill the blank from: pronouns, aaai, icml."})
+    words: str = option("", "Word list to fill the blank from: pronouns, aaai, icml.")
 
 
 @dataclass(frozen=True, slots=True)

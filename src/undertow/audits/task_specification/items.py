@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from undertow import data as challenge
-from undertow.audits.base import Sampling
+from undertow.audits.base import Sampling, option
 from undertow.audits.shared import item_limit
 from undertow.audits.shared.prompt_items import SentenceSettings, in_prompts, n_prompts
 from undertow.errors import UndertowError
@@ -22,30 +22,18 @@ TRACE_DATES = 30
 class Settings(SentenceSettings):
     """Options of the audit."""
 
-    challenge: str = field(
-        default="undertow-schemas",
-        metadata={
-            "help": "Sentences: undertow-schemas, simplified, winogender, simplified-winogender, or a .csv, .tsv or .toml file."
-        },
+    challenge: str = option(
+        "undertow-schemas",
+        "Sentences: undertow-schemas, simplified, winogender, simplified-winogender, or a .csv, .tsv or .toml file.",
     )
-    w: str = field(
-        default="date",
-        metadata={"help": "W lists, comma-separated: date, place, subreddit, or a file with one value a line."},
-    )
-    inject: str = field(
-        default="In {w}: ",
-        metadata={"help": "How W goes in: in front, or as in '{text} It was {w}.', around the sentence."},
-    )
-    date_start: int = field(default=1901, metadata={"help": "First year of the date list."})
-    date_count: int = field(default=2, metadata={"help": "Number of years; with 3 or more there are slopes too."})
-    endpoint_window: int = field(default=1, metadata={"help": "Number of W values to average at each end of the list."})
-    threshold: float = field(default=0.5, metadata={"help": "A score above it, in percent, says that nothing decides."})
-    entropy_baseline: bool = field(
-        default=False, metadata={"help": "Also query each sentence without W, for the score entropy_plain."}
-    )
-    trace_occupation: str = field(
-        default="", metadata={"help": "An occupation to query at 30 dates (figure 4 of the papers)."}
-    )
+    w: str = option("date", "W lists, comma-separated: date, place, subreddit, or a file with one value a line.")
+    inject: str = option("In {w}: ", "How W goes in: in front, or as in '{text} It was {w}.', around the sentence.")
+    date_start: int = option(1901, "First year of the date list.")
+    date_count: int = option(2, "Number of years; with 3 or more there are slopes too.")
+    endpoint_window: int = option(1, "Number of W values to average at each end of the list.")
+    threshold: float = option(0.5, "A score above it, in percent, says that nothing decides.")
+    entropy_baseline: bool = option(False, "Also query each sentence without W, for the score entropy_plain.")
+    trace_occupation: str = option("", "An occupation to query at 30 dates (figure 4 of the papers).")
 
 
 def all_items(settings: Settings, sampling: Sampling) -> list[Item]:
