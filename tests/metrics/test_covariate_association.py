@@ -13,7 +13,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import special, stats
 
-from undertow.errors import UndertowError
 from undertow.metrics.covariate_association import correlate, line_of
 from undertow.stats.cluster_errors import share_interval
 from undertow.stats.regression import power_analysis
@@ -515,41 +514,6 @@ def test_a_table_read_from_a_file_may_write_empty_text_as_missing() -> None:
     frame = table(some_masses())
     results = audit(frame.assign(prompt=math.nan, missing_reason=math.nan))
     assert repr(results) == repr(audit(frame))
-
-
-@pytest.mark.parametrize(
-    "column", ["model", "challenge", "prompt", "w_name", "w_index", "cluster", "missing_reason", "she"]
-)
-def test_a_missing_column_is_named(column: str) -> None:
-    with pytest.raises(UndertowError, match=f"no column '{column}'"):
-        audit(table(some_masses()).drop(columns=column))
-
-
-@pytest.mark.parametrize(
-    ("column", "cell", "wanted"),
-    [
-        ("she", "12,5", "a finite number"),
-        ("other_words", "n/a", "a finite number"),
-        ("he", math.inf, "a finite number"),
-        ("w_index", 0.5, "a whole number"),
-        ("w_index", math.nan, "a whole number"),
-        ("cluster", None, "filled in"),
-        ("model", math.nan, "filled in"),
-    ],
-)
-def test_a_cell_that_cannot_be_measured_is_named_with_its_row(column: str, cell: object, wanted: str) -> None:
-    frame = table(some_masses()).astype({column: object})
-    frame[column] = [*frame[column][:3], cell, *frame[column][4:]]
-    with pytest.raises(UndertowError, match=rf"column '{column}' .* in row 4 of 120; it must be {wanted}"):
-        audit(frame)
-
-
-def test_arguments_that_make_no_sense_are_refused() -> None:
-    frame = table(some_masses())
-    with pytest.raises(UndertowError, match="compares 'they'"):
-        audit(frame, gaps=[("she", "they")])
-    with pytest.raises(UndertowError, match="rename the group"):
-        audit(frame, ("she", "other_words"))
 
 
 # What must not matter -----------------------------------------------------------------------------------------------

@@ -30,6 +30,20 @@ def option(default: T, description: str) -> T:
     return field(default=default, metadata={"help": description})
 
 
+def split_names(given: str, known: Sequence[str], name: str) -> list[str]:
+    """The names of a comma-separated option, each once.
+
+    Raises:
+        UndertowError: there is none, or one that is not known.
+    """
+    names = list(dict.fromkeys(one.strip() for one in given.split(",") if one.strip()))
+    strange = [one for one in names if one not in known]
+    if strange or not names:
+        what = f"{strange[0]!r} is unknown" if strange else "is empty"
+        raise UndertowError(f"--{name} {given!r}: {what}; use {', '.join(known)}")
+    return names
+
+
 @dataclass(frozen=True, slots=True)
 class Observations:
     """Table of answers and the facts that its measures need.

@@ -6,19 +6,17 @@ Modeling Tasks" (AAAI), appendices A.1 and B.2.
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from importlib import resources
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 from pydantic import AfterValidator, TypeAdapter
 
 from undertow._schemas import Schema, Text, check
 from undertow.data.sentences.sentence_set import PRONOUNS
 from undertow.data.templates.challenge_file import word_lists
-from undertow.data.text_files import closest, read_toml, repeated
+from undertow.data.text_files import RESOURCES, closest, read_toml, repeated
 from undertow.errors import UndertowError
 from undertow.types import ClozeQuery, GenerateQuery, Item, Option
 
@@ -122,18 +120,13 @@ def load_prompts(names: str, mask: str = "") -> tuple[Prompt, ...]:
     Raises:
         UndertowError: there is no such prompt, or a file is not what it should be.
     """
-    published = _prompts(
-        tomllib.loads(
-            resources.files("undertow.data").joinpath("resources", "prompts.toml").read_text(encoding="utf-8")
-        ),
-        "prompts",
-    )
+    published = _prompts(RESOURCES / "prompts.toml")
     if mask and not mask.strip():
         raise UndertowError(f"mask {mask!r} marks nothing; give the text that stands in the blank, such as {MASK}")
     chosen: list[Prompt] = []
     for name in filter(None, map(str.strip, names.split(","))):
         if name.endswith(".toml"):
-            chosen += _prompts(read_toml(Path(name)), name).values()
+            chosen += _prompts(Path(name)).values()
         elif name in published:
             chosen.append(published[name])
         else:
@@ -149,8 +142,9 @@ def load_prompts(names: str, mask: str = "") -> tuple[Prompt, ...]:
     return tuple(Prompt(prompt.name, prompt.text, mask or prompt.mask) for prompt in chosen)
 
 
-def _prompts(table: Mapping[str, Any], where: str) -> dict[str, Prompt]:
-    return {name: Prompt(name, entry.text, entry.mask) for name, entry in check(_FILE, table, where).items()}
+def _prompts(path: Path) -> dict[str, Prompt]:
+    entries = check(_FILE, read_toml(path), str(path))
+    return {name: Prompt(name, entry.text, entry.mask) for name, entry in entries.items()}
 
 
 def masked(query: ClozeQuery, mask: str) -> str:

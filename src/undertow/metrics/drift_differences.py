@@ -16,7 +16,7 @@ import numpy as np
 import pandas as pd
 from scipy import special
 
-from undertow.metrics.covariate_association import BOUNDS, MIN_W_VALUES, OVER_PROMPTS_KEYS, RUN_KEYS, numeric_column
+from undertow.metrics.covariate_association import BOUNDS, MIN_W_VALUES, OVER_PROMPTS_KEYS, RUN_KEYS, float_column
 from undertow.metrics.covariate_cells import UNORDERED, Cells, slope_unit, why_few, why_not_crossed
 from undertow.metrics.metric import OVER_PROMPTS
 from undertow.stats import MIN_CLUSTERS
@@ -69,9 +69,9 @@ def drift_differences(
     baseline, _ = sides
     names = [*RUN_KEYS, "cluster"]
     keys = baseline[names].astype(object).where(baseline[names].notna(), "").astype(str).reset_index(drop=True)
-    keys["x"] = numeric_column(baseline, "w_value" if "w_value" in baseline else "w_index")
+    keys["x"] = float_column(baseline, "w_value" if "w_value" in baseline else "w_index")
     scored = np.all([(side["missing_reason"].fillna("") == "").to_numpy() for side in sides], axis=0)
-    masses = {group: [numeric_column(side, group) for side in sides] for group in design["groups"]}
+    masses = {group: [float_column(side, group) for side in sides] for group in design["groups"]}
     series = {("group", group): both for group, both in masses.items()}
     series |= {("gap", f"{a}-{b}"): [masses[a][at] - masses[b][at] for at in (0, 1)] for a, b in design["gaps"]}
     hidden = {("group", group) for group in masses if any(_is_bounded(side, group) for side in sides)}
@@ -95,7 +95,7 @@ def _is_bounded(frame: pd.DataFrame, group: str) -> bool:
     ends = [f"{group}{end}" for end in BOUNDS]
     if not set(ends) <= set(frame):
         return False
-    low, high = (numeric_column(frame, end) for end in ends)
+    low, high = (float_column(frame, end) for end in ends)
     return not np.array_equal(low, high, equal_nan=True)
 
 

@@ -24,6 +24,11 @@ def sentences(name: str) -> Any:
     return text_templates("undertow.report", "templates/findings").get_template(f"{name}.j2").module
 
 
+def lines(text: str) -> list[str]:
+    """The lines of a template's text, each a note of its own."""
+    return [line for line in text.split("\n") if line]
+
+
 def text_templates(package: str, folder: str = "") -> jinja2.Environment:
     """The text templates in a folder of a package, with the filters of `formatting`; nothing is escaped."""
     import jinja2

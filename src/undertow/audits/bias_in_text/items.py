@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from undertow.audits.base import Sampling, option
+from undertow.audits.base import Sampling, option, split_names
 from undertow.audits.bias_in_text.tasks import Task
 from undertow.audits.shared.item_limit import MIN_SENTENCES, count_text, shares, spread, too_few
 from undertow.data.documents.document_set import Document, DocumentSet
@@ -234,8 +234,8 @@ class ItemPlan:
         task, settings = self.task, self.settings
         plain = chosen(self._wordings, n_wordings, self.sampling.seed)
         behind = chosen(plain, settings.shot_wordings, self.sampling.seed)
-        decodings = _names(getattr(settings, "decoding", task.decodings[0]), task.decodings, "decoding")
-        samplings = _names(getattr(settings, "shot_selection", SAMPLINGS[0]), task.samplings, "shot-selection")
+        decodings = split_names(getattr(settings, "decoding", task.decodings[0]), task.decodings, "decoding")
+        samplings = split_names(getattr(settings, "shot_selection", SAMPLINGS[0]), task.samplings, "shot-selection")
         return [
             Cell(wording, n, sampling, draw, decoding)
             for n in _numbers(settings.shots)
@@ -250,7 +250,7 @@ class ItemPlan:
         own = Path(self.settings.description_file) if self.settings.description_file else None
         bank = wordings(self.task.name, own)
         kinds = tuple(dict.fromkeys(wording.kind for wording in bank))
-        wanted = _names(self.settings.classes or ",".join(kinds), kinds, "classes")
+        wanted = split_names(self.settings.classes or ",".join(kinds), kinds, "classes")
         return [wording for wording in bank if wording.kind in wanted]
 
     # One item.
@@ -339,15 +339,6 @@ def decoding_name(decoding: str, settings: Any) -> str:
     """The level of `decoding` in the table: the constraint, and the temperature where tokens are drawn."""
     temperature = getattr(settings, "temperature", 0.0)
     return f"{decoding}, T {temperature:g}" if temperature and decoding != BEST_SPAN else decoding
-
-
-def _names(given: str, known: Sequence[str], option: str) -> list[str]:
-    names = list(dict.fromkeys(name.strip() for name in given.split(",") if name.strip()))
-    strange = [name for name in names if name not in known]
-    if strange or not names:
-        what = f"{strange[0]!r} is unknown" if strange else "is empty"
-        raise UndertowError(f"--{option} {given!r}: {what}; use {', '.join(known)}")
-    return names
 
 
 def _numbers(given: str) -> list[int]:

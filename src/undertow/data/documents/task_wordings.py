@@ -8,12 +8,10 @@ section 3 and appendix A.3.
 from __future__ import annotations
 
 import math
-import tomllib
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
-from importlib import resources
 from itertools import combinations, product
 from pathlib import Path
 from typing import Annotated, Any
@@ -25,7 +23,7 @@ from undertow._schemas import Schema, Text, check
 from undertow.data.documents.document_set import is_reserved_name
 from undertow.data.prompts import MAX_NAME_CHARS
 from undertow.data.templates.template import Template
-from undertow.data.text_files import closest, read_toml, repeated
+from undertow.data.text_files import RESOURCES, closest, read_toml, repeated
 from undertow.errors import UndertowError
 from undertow.types import digest
 
@@ -186,8 +184,7 @@ def _best_swap(
 
 @cache
 def _published() -> Mapping[str, tuple[Wording, ...]]:
-    text = resources.files("undertow.data").joinpath("resources", "task_wordings.toml").read_text(encoding="utf-8")
-    tables = tomllib.loads(text)
+    tables = read_toml(RESOURCES / "task_wordings.toml")
     return {task: tuple(w for kind in tables[task] for w in _of_the_paper(task, kind, tables[task])) for task in TASKS}
 
 

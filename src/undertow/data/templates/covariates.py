@@ -6,12 +6,10 @@ order on the place in the list; an unordered list ("none") on nothing.
 
 from __future__ import annotations
 
-import tomllib
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
-from importlib import resources
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +25,7 @@ from undertow.data.templates.covariate_scales import (
     evenly_spaced,
     numbers_of,
 )
-from undertow.data.text_files import closest, read_text
+from undertow.data.text_files import RESOURCES, closest, read_text, read_toml
 from undertow.errors import UndertowError
 from undertow.types import Factor
 
@@ -248,10 +246,9 @@ class Dates:
 
 @cache
 def _published() -> dict[str, CovariateList]:
-    text = resources.files("undertow.data").joinpath("resources", "covariates.toml").read_text(encoding="utf-8")
     return {
         name: CovariateList(name, tuple(given["values"]), f"W list {name!r}", given["order"], INDEX)
-        for name, given in tomllib.loads(text).items()
+        for name, given in read_toml(RESOURCES / "covariates.toml").items()
     }
 
 
