@@ -78,12 +78,13 @@ def read_rows(
     return [(line, dict(zip(columns, cells, strict=True))) for line, cells in rows]
 
 
-def read_cells(path: Path, max_bytes: int = MAX_BYTES) -> tuple[list[str], list[tuple[int, list[str]]]]:
+def read_cells(path: Path, max_bytes: int = 0) -> tuple[list[str], list[tuple[int, list[str]]]]:
     """The columns of a table, and the line and the cells of each row; empty lines are skipped.
 
     Raises:
         UndertowError: the file is too large or not text, two columns have one name, or a row is not as long as the header.
     """
+    max_bytes = max_bytes or MAX_BYTES
     content = _read_bytes(path, max_bytes + 1)
     if len(content) > max_bytes:
         raise UndertowError(f"{path}: is too large for a table; at most {max_bytes // 2**20} MiB are read")
